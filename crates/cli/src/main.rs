@@ -1,0 +1,2 @@
+//! The lodestone command.
+fn main() {}
