@@ -1,1 +1,38 @@
-//! Placeholder.
+//! Pools of persistent memory and the primitives that make stores durable: the only door to the medium.
+//!
+//! The persistence contract, in the words that every other crate relies on:
+//!
+//! - **store**: visible to other threads; may become persistent at any moment, or never, until flushed and fenced. Within
+//!   one 64-byte line ordinary stores persist in program order; across lines in any order; streaming stores in any
+//!   order. Aligned 8-byte words never tear.
+//! - **flush**: starts the write-back of lines. **fence**: what this thread flushed before is persistent before anything
+//!   it stores after. **persist** = flush + fence.
+//! - **durable**: waits until what this thread fenced would survive power loss. Ordering never pays for durability.
+//!
+//! See [`Memory`] for how safe code is kept from undefined behaviour, [`Domain`] for what durability takes on each medium.
+
+pub mod checked;
+pub mod planted;
+pub mod sync;
+
+mod addr;
+mod block;
+mod cells;
+mod counters;
+mod cpu;
+mod domain;
+mod error;
+mod mapping;
+mod memory;
+mod pool;
+mod tracer;
+
+pub use addr::{LINE_BYTES, LineAddr, MEDIA_BLOCK_BYTES, PmAddr, PmPtr, WORD_BYTES, lines_of};
+pub use cells::{PmCell, PmRange, PmU64};
+pub use counters::{CounterScope, Counters, count_shared_rmws, process_counters, thread_counters};
+pub use cpu::{FlushInstruction, StreamInstruction};
+pub use domain::{Domain, DomainChoice};
+pub use error::{Error, Result};
+pub use memory::{Memory, STREAM_BYTES_MIN};
+pub use pool::{Pool, PoolOptions};
+pub use tracer::{Site, TracedMemory, Tracer};

@@ -1,0 +1,213 @@
+//! Addresses inside a pool: a part and an offset, never a machine pointer.
+//!
+//! A pool maps at a different place in every life, so what is stored on the medium is an offset. [`PmAddr`] packs the
+//! number of the part (one part per NUMA node) and the byte offset inside it into eight bytes; [`PmPtr`] adds a type.
+//!
+//! Invariants:
+//! - the all-zero address is null: offset 0 of part 0 is the pool header, which nothing points to;
+//! - an address says nothing about validity: whoever reads one from the medium checks it with
+//!   [`Memory::contains`](crate::Memory::contains) before following it.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+/// Bytes in a cache line: the unit of flushing and of persist ordering.
+pub const LINE_BYTES: u64 = 64;
+/// Bytes in a word: the unit that never tears.
+pub const WORD_BYTES: u64 = 8;
+/// Bytes in an internal block of the medium (Optane's XPLine): the unit of write amplification.
+pub const MEDIA_BLOCK_BYTES: u64 = 256;
+/// Largest offset, exclusive: 48 bits.
+pub const OFFSET_LIMIT: u64 = 1 << 48;
+
+/// An address inside a pool: part number (16 bits) and byte offset (48 bits).
+///
+/// ```
+/// use lodestone_pmem::PmAddr;
+/// let at = PmAddr::new(1, 4096);
+/// assert_eq!((at.part(), at.offset()), (1, 4096));
+/// assert_eq!(PmAddr::from_raw(at.to_raw()), at);
+/// assert!(PmAddr::NULL.is_null());
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct PmAddr(u64);
+
+impl PmAddr {
+    /// The address that points nowhere.
+    pub const NULL: Self = Self(0);
+
+    /// The address `offset` bytes into part `part`.
+    ///
+    /// # Panics
+    /// When `offset` needs more than 48 bits.
+    #[must_use]
+    #[inline]
+    pub const fn new(part: u16, offset: u64) -> Self {
+        assert!(offset < OFFSET_LIMIT, "an offset has 48 bits");
+        Self(((part as u64) << 48) | offset)
+    }
+
+    /// Decodes what [`to_raw`](Self::to_raw) gave.
+    #[must_use]
+    #[inline]
+    pub const fn from_raw(raw: u64) -> Self {
+        Self(raw)
+    }
+
+    /// The eight bytes that stand on the medium.
+    #[must_use]
+    #[inline]
+    pub const fn to_raw(self) -> u64 {
+        self.0
+    }
+
+    /// Number of the part.
+    #[must_use]
+    #[inline]
+    pub const fn part(self) -> u16 {
+        (self.0 >> 48) as u16
+    }
+
+    /// Byte offset inside the part.
+    #[must_use]
+    #[inline]
+    pub const fn offset(self) -> u64 {
+        self.0 & (OFFSET_LIMIT - 1)
+    }
+
+    /// Whether this is [`PmAddr::NULL`].
+    #[must_use]
+    #[inline]
+    pub const fn is_null(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The address `bytes` further on in the same part.
+    ///
+    /// # Panics
+    /// When the offset would pass 48 bits.
+    #[must_use]
+    #[inline]
+    pub const fn plus(self, bytes: u64) -> Self {
+        Self::new(self.part(), self.offset() + bytes)
+    }
+
+    /// The line this address lies in.
+    #[must_use]
+    #[inline]
+    pub const fn line(self) -> LineAddr {
+        LineAddr(self.0 & !(LINE_BYTES - 1))
+    }
+}
+
+impl fmt::Debug for PmAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for PmAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_null() { f.write_str("null") } else { write!(f, "{}:{:#x}", self.part(), self.offset()) }
+    }
+}
+
+/// The address of a whole cache line: a [`PmAddr`] whose low six bits are zero.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LineAddr(u64);
+
+impl LineAddr {
+    /// The address of the line's first byte.
+    #[must_use]
+    #[inline]
+    pub const fn start(self) -> PmAddr {
+        PmAddr(self.0)
+    }
+
+    /// The line after this one.
+    #[must_use]
+    #[inline]
+    pub const fn next(self) -> Self {
+        Self(self.0 + LINE_BYTES)
+    }
+}
+
+impl fmt::Debug for LineAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}:{:#x}", self.start().part(), self.start().offset())
+    }
+}
+
+/// The lines that `len` bytes from `at` touch, in order; none when `len` is 0.
+#[inline]
+pub fn lines_of(at: PmAddr, len: u64) -> impl Iterator<Item = LineAddr> {
+    let first = at.line().0;
+    let count = if len == 0 { 0 } else { (at.0 + len - 1 - first) / LINE_BYTES + 1 };
+    (0..count).map(move |index| LineAddr(first + index * LINE_BYTES))
+}
+
+/// A typed address: where a `T` lives in a pool.
+pub struct PmPtr<T> {
+    addr: PmAddr,
+    kind: PhantomData<fn() -> T>,
+}
+
+impl<T> PmPtr<T> {
+    /// The pointer that points nowhere.
+    pub const NULL: Self = Self::new(PmAddr::NULL);
+
+    /// Gives `addr` a type.
+    #[must_use]
+    #[inline]
+    pub const fn new(addr: PmAddr) -> Self {
+        Self { addr, kind: PhantomData }
+    }
+
+    /// The address without the type.
+    #[must_use]
+    #[inline]
+    pub const fn addr(self) -> PmAddr {
+        self.addr
+    }
+
+    /// Whether this is [`PmPtr::NULL`].
+    #[must_use]
+    #[inline]
+    pub const fn is_null(self) -> bool {
+        self.addr.is_null()
+    }
+}
+
+impl<T> Clone for PmPtr<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for PmPtr<T> {}
+impl<T> PartialEq for PmPtr<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.addr == other.addr
+    }
+}
+impl<T> Eq for PmPtr<T> {}
+impl<T> fmt::Debug for PmPtr<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PmPtr({})", self.addr)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_cover_exactly_the_touched_range() {
+        let offsets =
+            |at: u64, len: u64| lines_of(PmAddr::new(2, at), len).map(|l| l.start().offset()).collect::<Vec<_>>();
+        assert_eq!(offsets(64, 0), Vec::<u64>::new());
+        assert_eq!(offsets(64, 64), [64]);
+        assert_eq!(offsets(60, 8), [0, 64]);
+        assert_eq!(offsets(127, 2), [64, 128]);
+        assert_eq!(lines_of(PmAddr::new(2, 60), 8).next().map(|l| l.start().part()), Some(2));
+    }
+}

@@ -1,0 +1,140 @@
+//! Eight bytes that verify themselves: 48 bits of payload and a 16-bit checksum of payload and place.
+//!
+//! Metadata that changes by single atomic stores (bitmaps, slots, links) cannot carry a checksum of a larger range: two
+//! words would have to change at once. A checked word holds its checksum in the same eight bytes, so it is always whole.
+//!
+//! The checksum is CRC-16/CCITT over the payload, mixed with the word's own address: a flipped byte is found with
+//! certainty (the CRC finds every burst of up to 16 bits), a word that was copied to another place with probability
+//! 1 - 2^-16.
+
+use crate::addr::PmAddr;
+
+/// Largest payload, exclusive.
+pub const PAYLOAD_LIMIT: u64 = 1 << 48;
+
+/// Encodes `payload` for the word at `at`.
+///
+/// # Panics
+/// When `payload` needs more than 48 bits.
+///
+/// ```
+/// use lodestone_pmem::{PmAddr, checked};
+/// let at = PmAddr::new(0, 4096);
+/// let word = checked::encode(at, 77);
+/// assert_eq!(checked::decode(at, word), Some(77));
+/// assert_eq!(checked::decode(at, word ^ 0x100), None);
+/// ```
+#[must_use]
+#[inline]
+pub const fn encode(at: PmAddr, payload: u64) -> u64 {
+    assert!(payload < PAYLOAD_LIMIT, "a checked word holds 48 bits");
+    payload | ((checksum(at, payload) as u64) << 48)
+}
+
+/// The payload of `word` as it stands at `at`, or `None` when the word is damaged.
+#[must_use]
+#[inline]
+pub const fn decode(at: PmAddr, word: u64) -> Option<u64> {
+    let payload = word & (PAYLOAD_LIMIT - 1);
+    if (word >> 48) as u16 == checksum(at, payload) { Some(payload) } else { None }
+}
+
+/// Encodes an address (which must be a multiple of 8) for the word at `at`: 8 bits of part, 40 bits of offset / 8.
+///
+/// # Panics
+/// When the offset is no multiple of 8, the part is above 255 or the offset is 8 TiB or more.
+#[must_use]
+#[inline]
+pub const fn encode_addr(at: PmAddr, target: PmAddr) -> u64 {
+    assert!(
+        target.offset().is_multiple_of(8) && target.part() < 256 && target.offset() < 1 << 43,
+        "not an encodable address"
+    );
+    encode(at, ((target.part() as u64) << 40) | (target.offset() >> 3))
+}
+
+/// Decodes what [`encode_addr`] gave, or `None` when the word is damaged. The address may still point anywhere.
+#[must_use]
+#[inline]
+pub const fn decode_addr(at: PmAddr, word: u64) -> Option<PmAddr> {
+    match decode(at, word) {
+        Some(payload) => Some(PmAddr::new((payload >> 40) as u16, (payload & ((1 << 40) - 1)) << 3)),
+        None => None,
+    }
+}
+
+/// CRC-16/CCITT of the payload, mixed with a hash of the address. Never maps the all-zero word to a valid payload 0,
+/// so that zeroed space is recognised as such.
+const fn checksum(at: PmAddr, payload: u64) -> u16 {
+    let mut crc = 0xFFFF_u16;
+    let mut index = 0;
+    while index < 6 {
+        let byte = (payload >> (8 * index)) as u8;
+        crc = (crc << 8) ^ TABLE[((crc >> 8) as u8 ^ byte) as usize];
+        index += 1;
+    }
+    let place = (at.to_raw() >> 3).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48;
+    let mixed = crc ^ place as u16;
+    // Payload 0 with checksum 0 would make zeroed memory valid at some addresses; shift those places by one constant.
+    if crc_of_zero() ^ (place as u16) == 0 { mixed ^ 0x5A5A } else { mixed }
+}
+
+const fn crc_of_zero() -> u16 {
+    ZERO_CRC
+}
+
+const ZERO_CRC: u16 = {
+    let mut crc = 0xFFFF_u16;
+    let mut index = 0;
+    while index < 6 {
+        crc = (crc << 8) ^ TABLE[(crc >> 8) as usize];
+        index += 1;
+    }
+    crc
+};
+
+const TABLE: [u16; 256] = {
+    let mut table = [0_u16; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let mut crc = (byte as u16) << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 0x8000 != 0 { (crc << 1) ^ 0x1021 } else { crc << 1 };
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flipped_byte_is_found_and_zeroes_are_never_valid() {
+        for place in 0..2000_u64 {
+            let at = PmAddr::new((place % 3) as u16, 64 + place * 8);
+            assert_eq!(decode(at, 0), None, "zeroed memory at {at}");
+            for payload in [0, 1, 0xFFFF_FFFF_FFFF, place.wrapping_mul(0x1234_5678_9ABC) & (PAYLOAD_LIMIT - 1)] {
+                let word = encode(at, payload);
+                assert_eq!(decode(at, word), Some(payload));
+                for byte in 0..8 {
+                    for flip in [0x01_u64, 0x80, 0xFF, 0x5A] {
+                        assert_eq!(decode(at, word ^ (flip << (8 * byte))), None);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn addresses_round_trip() {
+        let at = PmAddr::new(0, 8);
+        for target in [PmAddr::NULL, PmAddr::new(3, 8), PmAddr::new(255, (1 << 43) - 8)] {
+            assert_eq!(decode_addr(at, encode_addr(at, target)), Some(target));
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Persistence domains: what "durable" takes on the medium a pool lies on.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::Error;
+
+/// What a pool's memory survives and what that costs. Chosen at open, shown by `pool info`, printed with every figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Domain {
+    /// Persistent memory behind volatile caches (fsdax with `MAP_SYNC`, devdax): flushed lines survive power loss after
+    /// a fence.
+    Dax,
+    /// Persistent memory whose platform also saves the CPU caches: visible is persistent, after a fence in order.
+    Eadr,
+    /// An ordinary file: flushed lines travel in checksummed groups through a journal that is synced to the device.
+    Block,
+    /// The page cache of a file: survives the death of the process, not of the system.
+    Process,
+    /// The memory of the crash explorer.
+    Traced,
+}
+
+impl Domain {
+    /// What `durable` guarantees here, in one sentence.
+    #[must_use]
+    pub const fn promise(self) -> &'static str {
+        match self {
+            Self::Dax => "survives power loss after every fence (cache lines are flushed)",
+            Self::Eadr => "survives power loss after every fence (the platform saves its caches)",
+            Self::Block => "survives power loss after durable() (group commit to a synced journal)",
+            Self::Process => "survives the death of the process only, not of the system",
+            Self::Traced => "a test memory: survives nothing, records everything",
+        }
+    }
+}
+
+impl fmt::Display for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Dax => "dax",
+            Self::Eadr => "eadr",
+            Self::Block => "block",
+            Self::Process => "process",
+            Self::Traced => "traced",
+        })
+    }
+}
+
+/// Which domain to open a pool in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DomainChoice {
+    /// `eadr` or `dax` where the file lies on persistent memory, else `block`. Never less than durable.
+    #[default]
+    Auto,
+    /// The `dax` domain; an error where the kernel refuses `MAP_SYNC`.
+    Dax,
+    /// The `eadr` domain; an error where the platform does not report persistent caches.
+    Eadr,
+    /// The `block` domain on any file.
+    Block,
+    /// The `process` domain on any file.
+    Process,
+    /// The instructions of the `dax` domain on any file, for measurements: **not durable**, and labelled so.
+    DaxEmulated,
+}
+
+impl FromStr for DomainChoice {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        Ok(match text {
+            "auto" => Self::Auto,
+            "dax" => Self::Dax,
+            "eadr" => Self::Eadr,
+            "block" => Self::Block,
+            "process" => Self::Process,
+            "dax-emulated" => Self::DaxEmulated,
+            _ => {
+                return Err(Error::Invalid {
+                    what: "domain",
+                    finding: format!("`{text}` is not a persistence domain"),
+                    hint: "use auto, dax, eadr, block, process or dax-emulated",
+                });
+            }
+        })
+    }
+}

@@ -1,0 +1,90 @@
+//! What can go wrong with a pool, and what its user does next.
+//!
+//! Each message names the file, what was found and the next step. An error never carries half-done work: the operation
+//! that returns one has changed nothing that a later open would see, unless its text says so.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Result of the operations of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a pool operation failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused a call.
+    #[error("{}: {action} failed: {source}; {hint}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was tried, as a noun or gerund ("opening", "fdatasync").
+        action: &'static str,
+        /// What the operating system said.
+        source: io::Error,
+        /// What to do next.
+        hint: &'static str,
+    },
+    /// The file is not a usable pool, or not the one that was asked for.
+    #[error("{}: at offset {offset:#x}: {finding}; expected {expected}; {hint}", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// Byte offset of the finding.
+        offset: u64,
+        /// What stands there.
+        finding: String,
+        /// What should stand there.
+        expected: String,
+        /// What to do next.
+        hint: String,
+    },
+    /// Another process has the pool open.
+    #[error("{}: the pool is open in {holder}; a pool has one writer: close it there, or open read-only with --read-only once it is closed", path.display())]
+    InUse {
+        /// The file.
+        path: PathBuf,
+        /// The holder, as far as it is known ("process 4711 (lodestone)").
+        holder: String,
+    },
+    /// A parameter makes no sense.
+    #[error("{what}: {finding}; {hint}")]
+    Invalid {
+        /// The parameter.
+        what: &'static str,
+        /// What is wrong with it.
+        finding: String,
+        /// What to do next.
+        hint: &'static str,
+    },
+    /// The pool has no room for what was asked.
+    #[error("{}: no space for {wanted_bytes} bytes ({what}); grow the pool with `lodestone pool grow`, or delete data", path.display())]
+    NoSpace {
+        /// The file.
+        path: PathBuf,
+        /// What needed the room.
+        what: &'static str,
+        /// Bytes asked for.
+        wanted_bytes: u64,
+    },
+    /// An earlier sync or journal write failed; nothing later can be promised.
+    #[error("{}: the pool is poisoned: {cause}; what was acknowledged before is safe: fix the device, then close and reopen the pool", path.display())]
+    Poisoned {
+        /// The file.
+        path: PathBuf,
+        /// The first failure.
+        cause: String,
+    },
+}
+
+impl Error {
+    /// An [`Error::Io`] with its context.
+    pub fn io(
+        path: impl Into<PathBuf>,
+        action: &'static str,
+        hint: &'static str,
+        source: impl Into<io::Error>,
+    ) -> Self {
+        Self::Io { path: path.into(), action, source: source.into(), hint }
+    }
+}

@@ -1,0 +1,646 @@
+//! The memory of a pool: parts, words, and the primitives of the persistence contract.
+//!
+//! **How safe code is kept from undefined behaviour.** Bytes of a pool can be changed by another thread at any time, so
+//! no Rust reference to them may exist. All access is by value, through this type, in aligned 8-byte words that are
+//! read and written as atomics: loads acquire, stores release. Wider reads and writes are loops over such words; a
+//! racing reader may see a mixture of two versions of a range (it must verify what it read), never undefined bits, and
+//! every byte pattern is valid for the types that can be read ([`zerocopy::FromBytes`]).
+//!
+//! Release stores also keep the compiler from reordering two stores to one line, which the contract needs: within a line
+//! ordinary stores persist in program order.
+//!
+//! Invariants:
+//! - every store, flush, fence and stream to a pool goes through this file, so one trace sees all of them;
+//! - an access outside the mapped parts panics; addresses read from the medium are checked with `contains` first;
+//! - the hot path of an ordinary domain has one predictable branch (`hooked`) for tracing, read-only pools and, later,
+//!   media models.
+#![expect(unsafe_code, reason = "words of a mapping as atomics, cache-line write-back, streaming stores")]
+
+use std::panic::Location;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::addr::{LINE_BYTES, LineAddr, MEDIA_BLOCK_BYTES, PmAddr, PmPtr, WORD_BYTES, lines_of};
+use crate::block::BlockDomain;
+use crate::counters;
+use crate::cpu::{self, FlushInstruction, StreamInstruction};
+use crate::domain::Domain;
+use crate::error::{Error, Result};
+use crate::mapping::{Backing, Mapping};
+use crate::tracer::{Site, TracedMemory, Tracer};
+
+/// From this size on a write that is not read soon goes around the cache: a 4 KiB stream costs a quarter of write plus
+/// clwb, a 64-byte one about the same (measured; `lodestone bench substrate` repeats it).
+pub const STREAM_BYTES_MIN: usize = 512;
+
+/// The mapped parts of a pool and the primitives on them. Cheap to clone; safe to use from many threads.
+///
+/// ```
+/// use lodestone_pmem::{Memory, PmAddr};
+/// let memory = Memory::anonymous(4096)?;
+/// let at = PmAddr::new(0, 128);
+/// memory.write(at, b"hello, medium!!!");
+/// memory.persist(at, 16);
+/// let mut back = [0; 16];
+/// memory.read(at, &mut back);
+/// assert_eq!(&back, b"hello, medium!!!");
+/// # Ok::<(), lodestone_pmem::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Memory {
+    inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    parts: Box<[Mapping]>,
+    domain: Domain,
+    read_only: bool,
+    hooked: bool,
+    flush_instruction: FlushInstruction,
+    stream_instruction: StreamInstruction,
+    tracer: Option<Arc<dyn Tracer>>,
+    block: OnceLock<BlockDomain>,
+}
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Memory")
+            .field("domain", &self.inner.domain)
+            .field("parts", &self.inner.parts.len())
+            .field("read_only", &self.inner.read_only)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a [`Memory`] is made of.
+pub(crate) struct Setup {
+    pub(crate) parts: Vec<Mapping>,
+    pub(crate) domain: Domain,
+    pub(crate) read_only: bool,
+    pub(crate) tracer: Option<Arc<dyn Tracer>>,
+}
+
+impl Memory {
+    pub(crate) fn new(setup: Setup) -> Self {
+        Self::with_instructions(setup, FlushInstruction::detect(), StreamInstruction::detect())
+    }
+
+    /// As [`new`](Self::new), with instructions of the caller's choice; unsupported ones fall back to detection.
+    pub(crate) fn with_instructions(setup: Setup, flush: FlushInstruction, stream: StreamInstruction) -> Self {
+        let Setup { parts, domain, read_only, tracer } = setup;
+        Self {
+            inner: Arc::new(Inner {
+                parts: parts.into_boxed_slice(),
+                domain,
+                read_only,
+                hooked: tracer.is_some() || read_only,
+                flush_instruction: if flush.is_supported() { flush } else { FlushInstruction::detect() },
+                stream_instruction: if stream.is_supported() { stream } else { StreamInstruction::detect() },
+                tracer,
+                block: OnceLock::new(),
+            }),
+        }
+    }
+
+    /// Zeroed memory of this process with the flush instructions of the `dax` domain, for tests and measurements.
+    ///
+    /// # Errors
+    /// When address space runs out.
+    pub fn anonymous(len: u64) -> Result<Self> {
+        let mapping = anonymous_mapping(len, len)?;
+        Ok(Self::new(Setup { parts: vec![mapping], domain: Domain::Dax, read_only: false, tracer: None }))
+    }
+
+    /// Traced memory whose parts start with the given images and can grow to `reserve` bytes each.
+    ///
+    /// # Errors
+    /// When address space runs out.
+    pub fn traced(images: &[Vec<u8>], reserve: u64, tracer: Arc<dyn Tracer>) -> Result<Self> {
+        let mut parts = Vec::with_capacity(images.len());
+        for image in images {
+            parts.push(anonymous_mapping(image.len() as u64, reserve)?);
+        }
+        let memory = Self::new(Setup { parts, domain: Domain::Traced, read_only: false, tracer: Some(tracer) });
+        for (part, image) in images.iter().enumerate() {
+            for (index, chunk) in image.chunks(8).enumerate() {
+                let mut word = [0; 8];
+                word[..chunk.len()].copy_from_slice(chunk);
+                memory.raw_store(PmAddr::new(part as u16, index as u64 * WORD_BYTES), u64::from_le_bytes(word));
+            }
+        }
+        Ok(memory)
+    }
+
+    /// Domain of this memory.
+    #[must_use]
+    pub fn domain(&self) -> Domain {
+        self.inner.domain
+    }
+
+    /// Whether stores are forbidden.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.inner.read_only
+    }
+
+    /// Number of parts.
+    #[must_use]
+    pub fn part_count(&self) -> u16 {
+        u16::try_from(self.inner.parts.len()).unwrap_or(u16::MAX)
+    }
+
+    /// Bytes mapped of part `part`, 0 when there is no such part. Grows when the pool grows.
+    #[must_use]
+    #[inline]
+    pub fn part_len(&self, part: u16) -> u64 {
+        self.inner.parts.get(part as usize).map_or(0, Mapping::len)
+    }
+
+    /// Whether `len` bytes at `at` lie inside a part. Use it on every address that was read from the medium.
+    #[must_use]
+    #[inline]
+    pub fn contains(&self, at: PmAddr, len: u64) -> bool {
+        at.offset().checked_add(len).is_some_and(|end| end <= self.part_len(at.part()))
+    }
+
+    /// Instructions in use, for reports.
+    #[must_use]
+    pub fn instructions(&self) -> (FlushInstruction, StreamInstruction) {
+        (self.inner.flush_instruction, self.inner.stream_instruction)
+    }
+
+    pub(crate) fn mapping(&self, part: u16) -> Option<&Mapping> {
+        self.inner.parts.get(part as usize)
+    }
+
+    pub(crate) fn attach_block(&self, block: BlockDomain) {
+        let fresh = self.inner.block.set(block).is_ok();
+        assert!(fresh, "one block domain per memory");
+    }
+
+    pub(crate) fn block(&self) -> Option<&BlockDomain> {
+        self.inner.block.get()
+    }
+
+    #[inline]
+    #[track_caller]
+    fn pointer(&self, at: PmAddr, len: u64) -> *mut u8 {
+        match self.inner.parts.get(at.part() as usize) {
+            Some(part) => part.at(at.offset(), len),
+            None => no_such_part(at),
+        }
+    }
+
+    /// The word at `at` as an atomic.
+    #[inline]
+    #[track_caller]
+    fn word(&self, at: PmAddr) -> &AtomicU64 {
+        assert!(at.offset().is_multiple_of(WORD_BYTES), "words are aligned");
+        let pointer = self.pointer(at, WORD_BYTES).cast::<u64>();
+        // SAFETY: `pointer` checked the bounds, the assertion the alignment; the mapping lives as long as `self`, is
+        // never accessed other than by word atomics (or by streaming instructions that write whole words).
+        unsafe { AtomicU64::from_ptr(pointer) }
+    }
+
+    #[inline]
+    #[track_caller]
+    pub(crate) fn raw_load(&self, at: PmAddr) -> u64 {
+        self.word(at).load(Ordering::Acquire)
+    }
+
+    #[inline]
+    #[track_caller]
+    pub(crate) fn raw_store(&self, at: PmAddr, value: u64) {
+        self.word(at).store(value, Ordering::Release);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn before_load(&self, at: PmAddr, len: u64) {
+        if let Some(tracer) = &self.inner.tracer {
+            crate::sync::interleave();
+            for line in lines_of(at, len) {
+                tracer.touch(&TracedMemory { memory: self }, line);
+            }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn before_store(&self, at: PmAddr, words: &[u64], streamed: bool, site: Site) {
+        assert!(!self.inner.read_only, "store to a pool that was opened read-only, at {site}");
+        if let Some(tracer) = &self.inner.tracer {
+            crate::sync::interleave();
+            for line in lines_of(at, words.len() as u64 * WORD_BYTES) {
+                tracer.touch(&TracedMemory { memory: self }, line);
+            }
+            if streamed {
+                tracer.stream(at, words, site);
+            } else {
+                tracer.store(at, words, site);
+            }
+        }
+    }
+
+    /// Loads the word at `at` (acquire).
+    ///
+    /// # Panics
+    /// When `at` is not a multiple of 8 or lies outside the parts.
+    #[inline]
+    #[must_use]
+    #[track_caller]
+    pub fn load(&self, at: PmAddr) -> u64 {
+        if self.inner.hooked {
+            self.before_load(at, WORD_BYTES);
+        }
+        self.raw_load(at)
+    }
+
+    /// Stores `value` at `at` (release): visible at once, persistent at the latest after flush and fence.
+    ///
+    /// # Panics
+    /// When `at` is not a multiple of 8, lies outside the parts, or the pool is read-only.
+    #[inline]
+    #[track_caller]
+    pub fn store(&self, at: PmAddr, value: u64) {
+        if self.inner.hooked {
+            self.before_store(at, &[value], false, Location::caller());
+        }
+        self.raw_store(at, value);
+    }
+
+    /// Replaces the word at `at` by `new` if it is `current`; gives the former value, as `Err` when it differed.
+    ///
+    /// # Errors
+    /// The value found, when it was not `current`; nothing was stored then.
+    ///
+    /// # Panics
+    /// As [`store`](Self::store).
+    #[inline]
+    #[track_caller]
+    pub fn compare_exchange(&self, at: PmAddr, current: u64, new: u64) -> std::result::Result<u64, u64> {
+        if self.inner.hooked {
+            self.before_load(at, WORD_BYTES);
+            // One thread runs at a time here, so the answer cannot change between look and exchange.
+            let found = self.raw_load(at);
+            if found != current {
+                return Err(found);
+            }
+            self.before_store(at, &[new], false, Location::caller());
+        }
+        self.word(at).compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire)
+    }
+
+    /// Reads `out.len()` bytes from `at`, word by word. A concurrent writer may leave a mixture of words.
+    ///
+    /// # Panics
+    /// When `at` is not a multiple of 8 or the range (rounded up to words) lies outside the parts.
+    #[inline]
+    #[track_caller]
+    pub fn read(&self, at: PmAddr, out: &mut [u8]) {
+        let words = out.len().div_ceil(8) as u64;
+        if self.inner.hooked {
+            self.before_load(at, words * WORD_BYTES);
+        }
+        let base = self.words(at, words);
+        let mut chunks = out.chunks_exact_mut(8);
+        let mut source = base.iter();
+        for (chunk, word) in (&mut chunks).zip(&mut source) {
+            chunk.copy_from_slice(&word.load(Ordering::Acquire).to_le_bytes());
+        }
+        if let Some(word) = source.next() {
+            let rest = chunks.into_remainder();
+            let bytes = word.load(Ordering::Acquire).to_le_bytes();
+            rest.copy_from_slice(&bytes[..rest.len()]);
+        }
+    }
+
+    /// Writes `bytes` at `at`, word by word in ascending order; the last word is filled up with zeroes.
+    ///
+    /// # Panics
+    /// When `at` is not a multiple of 8, the range (rounded up to words) lies outside the parts, or the pool is read-only.
+    #[inline]
+    #[track_caller]
+    pub fn write(&self, at: PmAddr, bytes: &[u8]) {
+        if self.inner.hooked {
+            self.before_store(at, &to_words(bytes), false, Location::caller());
+        }
+        let target = self.words(at, bytes.len().div_ceil(8) as u64);
+        let chunks = bytes.chunks_exact(8);
+        let rest = chunks.remainder();
+        for (word, chunk) in target.iter().zip(chunks) {
+            word.store(word_from(chunk), Ordering::Release);
+        }
+        if !rest.is_empty()
+            && let Some(word) = target.last()
+        {
+            word.store(word_from(rest), Ordering::Release);
+        }
+    }
+
+    /// The words of a range as atomics.
+    #[inline]
+    #[track_caller]
+    fn words(&self, at: PmAddr, count: u64) -> &[AtomicU64] {
+        assert!(at.offset().is_multiple_of(WORD_BYTES), "words are aligned");
+        let pointer = self.pointer(at, count * WORD_BYTES).cast::<AtomicU64>();
+        // SAFETY: bounds and alignment are checked as in `word`, for the whole range; atomics may be shared.
+        unsafe { std::slice::from_raw_parts(pointer, count as usize) }
+    }
+
+    /// Writes zeroes over `len` bytes (rounded up to words) at `at`.
+    ///
+    /// # Panics
+    /// As [`write`](Self::write).
+    #[track_caller]
+    pub fn zero(&self, at: PmAddr, len: u64) {
+        const ZEROES: [u8; 4096] = [0; 4096];
+        let mut done = 0;
+        while done < len {
+            let step = (len - done).min(4096);
+            self.write(at.plus(done), &ZEROES[..step as usize]);
+            done += step;
+        }
+    }
+
+    /// Reads a value. Any bytes are a valid `T`; whether they make sense is for the caller to check.
+    ///
+    /// # Panics
+    /// As [`read`](Self::read).
+    #[inline]
+    #[must_use]
+    #[track_caller]
+    pub fn get<T: FromBytes + IntoBytes>(&self, at: PmPtr<T>) -> T {
+        let mut value = T::new_zeroed();
+        self.read(at.addr(), value.as_mut_bytes());
+        value
+    }
+
+    /// Writes a value, word by word in ascending order.
+    ///
+    /// # Panics
+    /// As [`write`](Self::write).
+    #[inline]
+    #[track_caller]
+    pub fn put<T: IntoBytes + Immutable>(&self, at: PmPtr<T>, value: &T) {
+        self.write(at.addr(), value.as_bytes());
+    }
+
+    /// Starts the write-back of the lines that `len` bytes at `at` touch.
+    ///
+    /// In the `block` domain the lines' present contents join the open commit group.
+    ///
+    /// # Panics
+    /// When the range lies outside the parts.
+    #[inline]
+    #[track_caller]
+    pub fn flush(&self, at: PmAddr, len: u64) {
+        let site = Location::caller();
+        for line in lines_of(at, len) {
+            self.flush_line(line, site);
+        }
+    }
+
+    #[inline]
+    #[track_caller]
+    fn flush_line(&self, line: LineAddr, site: Site) {
+        let start = line.start();
+        counters::local().count_line(start.to_raw() / MEDIA_BLOCK_BYTES);
+        match self.inner.domain {
+            Domain::Dax => {
+                let pointer = self.pointer(start, 1);
+                // SAFETY: the line starts inside the mapping, and the instruction was checked when it was chosen.
+                unsafe { cpu::flush_line(self.inner.flush_instruction, pointer) };
+            }
+            Domain::Eadr | Domain::Process => {}
+            Domain::Block => {
+                if let Some(block) = self.inner.block.get() {
+                    block.flush(self, line);
+                }
+            }
+            Domain::Traced => {
+                if let Some(tracer) = &self.inner.tracer {
+                    crate::sync::interleave();
+                    tracer.flush(line, site);
+                }
+            }
+        }
+    }
+
+    /// Orders: everything this thread flushed or streamed before is persistent before anything it stores after.
+    ///
+    /// In the `dax` and `eadr` domains it is also durable then; elsewhere [`durable`](Self::durable) tells.
+    #[inline]
+    #[track_caller]
+    pub fn fence(&self) {
+        counters::local().count_fence();
+        match self.inner.domain {
+            Domain::Dax | Domain::Eadr => cpu::store_fence(),
+            // Order inside and between groups follows from when lines are copied (see `block`); order as seen by other
+            // threads is release order.
+            Domain::Block | Domain::Process => std::sync::atomic::fence(Ordering::Release),
+            Domain::Traced => {
+                if let Some(tracer) = &self.inner.tracer {
+                    crate::sync::interleave();
+                    tracer.fence(Location::caller());
+                }
+            }
+        }
+    }
+
+    /// Flush and fence.
+    #[inline]
+    #[track_caller]
+    pub fn persist(&self, at: PmAddr, len: u64) {
+        self.flush(at, len);
+        self.fence();
+    }
+
+    /// Writes `bytes` at `at` around the cache; persistent after the next fence, without a flush. Unordered until then,
+    /// even within a line. Meant for bulk data that is not read soon; the last word is filled up with zeroes.
+    ///
+    /// # Panics
+    /// As [`write`](Self::write).
+    #[inline]
+    #[track_caller]
+    pub fn stream(&self, at: PmAddr, bytes: &[u8]) {
+        let site = Location::caller();
+        match self.inner.domain {
+            Domain::Dax => self.stream_dax(at, bytes, site),
+            Domain::Eadr | Domain::Process => self.write(at, bytes),
+            Domain::Block => {
+                self.write(at, bytes);
+                self.flush(at, bytes.len() as u64);
+            }
+            Domain::Traced => {
+                self.before_store(at, &to_words(bytes), true, site);
+                for (word, value) in self.words(at, bytes.len().div_ceil(8) as u64).iter().zip(to_words(bytes)) {
+                    word.store(value, Ordering::Release);
+                }
+            }
+        }
+    }
+
+    #[inline]
+    #[track_caller]
+    fn stream_dax(&self, at: PmAddr, bytes: &[u8], site: Site) {
+        assert!(at.offset().is_multiple_of(WORD_BYTES), "words are aligned");
+        if self.inner.read_only {
+            self.before_store(at, &[], true, site);
+        }
+        // Whole lines are streamed; a ragged head or tail is written and flushed, which persists no later.
+        let head = (at.offset().wrapping_neg() % LINE_BYTES).min(bytes.len() as u64) as usize;
+        let lines = (bytes.len() - head) / LINE_BYTES as usize;
+        let body = lines * LINE_BYTES as usize;
+        if head > 0 {
+            self.write(at, &bytes[..head]);
+            self.flush(at, head as u64);
+        }
+        if lines > 0 {
+            let target = self.pointer(at.plus(head as u64), body as u64);
+            let local = counters::local();
+            counters::bump(&local.streamed_bytes, body as u64);
+            counters::bump(&local.media_blocks, (body as u64).div_ceil(MEDIA_BLOCK_BYTES));
+            // SAFETY: `pointer` checked the target range and it starts a line; `bytes` holds the source range; all other
+            // access to the target is by word atomics; the instruction was checked when it was chosen.
+            unsafe {
+                cpu::stream_lines(self.inner.stream_instruction, target, bytes[head..].as_ptr(), lines);
+                if self.inner.stream_instruction == StreamInstruction::Plain {
+                    for line in 0..lines {
+                        cpu::flush_line(self.inner.flush_instruction, target.add(line * LINE_BYTES as usize));
+                    }
+                }
+            }
+        }
+        if head + body < bytes.len() {
+            let tail = at.plus((head + body) as u64);
+            self.write(tail, &bytes[head + body..]);
+            self.flush(tail, (bytes.len() - head - body) as u64);
+        }
+    }
+
+    /// Writes `bytes` and starts their write-back by the cheaper way for their size; persistent after the next fence.
+    ///
+    /// # Panics
+    /// As [`write`](Self::write).
+    #[inline]
+    #[track_caller]
+    pub fn write_back(&self, at: PmAddr, bytes: &[u8]) {
+        if bytes.len() >= STREAM_BYTES_MIN {
+            self.stream(at, bytes);
+        } else {
+            self.write(at, bytes);
+            self.flush(at, bytes.len() as u64);
+        }
+    }
+
+    /// Waits until everything this thread flushed and fenced would survive power loss (in the `process` domain: the
+    /// death of the process). After `Ok` it may be acknowledged to the outside.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] in the `block` domain when a journal write or sync failed: the data may be lost.
+    #[inline]
+    #[track_caller]
+    pub fn durable(&self) -> Result<()> {
+        counters::bump(&counters::local().durables, 1);
+        match self.inner.domain {
+            Domain::Dax | Domain::Eadr | Domain::Process => Ok(()),
+            Domain::Block => match self.inner.block.get() {
+                Some(block) => block.durable(),
+                None => Ok(()),
+            },
+            Domain::Traced => {
+                if let Some(tracer) = &self.inner.tracer {
+                    tracer.durable(Location::caller());
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Waits until the newest flushed content of `len` bytes at `at` is durable, whichever thread flushed it: what an
+    /// answer to the outside does before it tells what it read there.
+    ///
+    /// # Errors
+    /// As [`durable`](Self::durable).
+    #[inline]
+    pub fn durable_range(&self, at: PmAddr, len: u64) -> Result<()> {
+        match (self.inner.domain, self.inner.block.get()) {
+            (Domain::Block, Some(block)) => block.durable_lines(lines_of(at, len)),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cold]
+#[track_caller]
+fn no_such_part(at: PmAddr) -> ! {
+    panic!("address {at} names a part that the pool does not have")
+}
+
+#[inline]
+fn word_from(chunk: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    word[..chunk.len()].copy_from_slice(chunk);
+    u64::from_le_bytes(word)
+}
+
+fn to_words(bytes: &[u8]) -> Vec<u64> {
+    bytes.chunks(8).map(word_from).collect()
+}
+
+fn anonymous_mapping(len: u64, reserve: u64) -> Result<Mapping> {
+    let failed = |source| Error::io("(memory)", "mapping", "free memory or ask for less", source);
+    let mapping = Mapping::reserve(reserve.max(len), Backing::Anonymous).map_err(failed)?;
+    mapping.extend(None, len.next_multiple_of(4096)).map_err(failed)?;
+    Ok(mapping)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_every_length_round_trip_by_every_way() -> Result<()> {
+        let memory = Memory::anonymous(8192)?;
+        let pattern: Vec<u8> = (0..2000_u32).map(|i| (i * 7 + 1) as u8).collect();
+        for len in (0..200).chain([511, 512, 513, 1999]) {
+            for start in [0, 8, 56, 64] {
+                let at = PmAddr::new(0, 1024 + start);
+                for way in 0..3 {
+                    memory.zero(PmAddr::new(0, 1024), 2560);
+                    match way {
+                        0 => memory.write(at, &pattern[..len]),
+                        1 => memory.stream(at, &pattern[..len]),
+                        _ => memory.write_back(at, &pattern[..len]),
+                    }
+                    memory.fence();
+                    let mut back = vec![0xEE; len];
+                    memory.read(at, &mut back);
+                    assert_eq!(back, pattern[..len], "len {len} start {start} way {way}");
+                    assert_eq!(memory.load(at.plus((len as u64).next_multiple_of(8))), 0, "behind the end");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn compare_exchange_tells_what_it_found() -> Result<()> {
+        let memory = Memory::anonymous(4096)?;
+        let at = PmAddr::new(0, 64);
+        assert_eq!(memory.compare_exchange(at, 0, 5), Ok(0));
+        assert_eq!(memory.compare_exchange(at, 0, 6), Err(5));
+        assert_eq!(memory.load(at), 5);
+        Ok(())
+    }
+
+    #[test]
+    #[should_panic(expected = "names a part")]
+    fn foreign_part_panics() {
+        let memory = Memory::anonymous(4096).expect("memory");
+        let _ = memory.load(PmAddr::new(1, 64));
+    }
+}

@@ -1,0 +1,30 @@
+//! Bugs on request: proof that the explorer can fail.
+//!
+//! With the feature `planted-bugs`, code may ask [`active`] whether a named bug is switched on and then do the wrong
+//! thing. Without the feature the answer is the constant `false`, and the wrong code is compiled away. The feature is
+//! for tests only; no release is built with it.
+
+/// Whether the planted bug `name` is switched on.
+#[cfg(feature = "planted-bugs")]
+#[must_use]
+pub fn active(name: &str) -> bool {
+    ACTIVE.read().unwrap_or_else(std::sync::PoisonError::into_inner).as_deref() == Some(name)
+}
+
+/// Whether the planted bug `name` is switched on: never, in a build without the feature `planted-bugs`.
+#[cfg(not(feature = "planted-bugs"))]
+#[must_use]
+#[inline(always)]
+pub const fn active(name: &str) -> bool {
+    let _ = name;
+    false
+}
+
+#[cfg(feature = "planted-bugs")]
+static ACTIVE: std::sync::RwLock<Option<String>> = std::sync::RwLock::new(None);
+
+/// Switches on the bug `name` for the whole process, or all bugs off with `None`.
+#[cfg(feature = "planted-bugs")]
+pub fn plant(name: Option<&str>) {
+    *ACTIVE.write().unwrap_or_else(std::sync::PoisonError::into_inner) = name.map(str::to_owned);
+}

@@ -1,0 +1,52 @@
+//! The seam of the crash explorer: every access to traced memory passes through a [`Tracer`].
+//!
+//! A [`Memory`](crate::Memory) of the `traced` domain calls its tracer before each load and store of a line, and with
+//! each store, streaming store, flush, fence and durable call. The tracer may decide the content of a line at the moment
+//! of its first use (that is how states are enumerated only as far as recovery reads them).
+//!
+//! Traced memory is for one running thread at a time: a test thread, or the threads of a deterministic scheduler.
+
+use std::panic::Location;
+
+use crate::addr::{LineAddr, PmAddr};
+use crate::memory::Memory;
+
+/// Source position of a call, as the caller wrote it.
+pub type Site = &'static Location<'static>;
+
+/// Receives what happens to traced memory.
+pub trait Tracer: Send + Sync {
+    /// `line` is about to be loaded from or stored to. The tracer may still change it with [`TracedMemory::poke`].
+    fn touch(&self, memory: &TracedMemory<'_>, line: LineAddr);
+    /// `words` were stored at `at`, in this order, with ordinary stores.
+    fn store(&self, at: PmAddr, words: &[u64], site: Site);
+    /// `words` were written at `at` with streaming stores: unordered until the next fence.
+    fn stream(&self, at: PmAddr, words: &[u64], site: Site);
+    /// The write-back of `line` was started.
+    fn flush(&self, line: LineAddr, site: Site);
+    /// A fence was executed.
+    fn fence(&self, site: Site);
+    /// The caller waited until everything it fenced is durable.
+    fn durable(&self, site: Site);
+}
+
+/// Raw access to traced memory for a [`Tracer`]: not recorded itself.
+#[derive(Debug)]
+pub struct TracedMemory<'a> {
+    pub(crate) memory: &'a Memory,
+}
+
+impl TracedMemory<'_> {
+    /// The eight words of `line`.
+    #[must_use]
+    pub fn peek(&self, line: LineAddr) -> [u64; 8] {
+        std::array::from_fn(|index| self.memory.raw_load(line.start().plus(index as u64 * 8)))
+    }
+
+    /// Replaces the eight words of `line`.
+    pub fn poke(&self, line: LineAddr, words: [u64; 8]) {
+        for (index, word) in words.into_iter().enumerate() {
+            self.memory.raw_store(line.start().plus(index as u64 * 8), word);
+        }
+    }
+}
