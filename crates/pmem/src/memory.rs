@@ -133,6 +133,13 @@ impl Memory {
         Ok(memory)
     }
 
+    /// Raw access to traced memory, `None` in every other domain: how the crash explorer lays out a crash image in
+    /// memory that it uses again.
+    #[must_use]
+    pub fn as_traced(&self) -> Option<TracedMemory<'_>> {
+        (self.inner.domain == Domain::Traced).then_some(TracedMemory { memory: self })
+    }
+
     /// Domain of this memory.
     #[must_use]
     pub fn domain(&self) -> Domain {
@@ -230,9 +237,18 @@ impl Memory {
     #[cold]
     #[inline(never)]
     fn before_store(&self, at: PmAddr, words: &[u64], streamed: bool, site: Site) {
+        if self.inner.tracer.is_some() {
+            crate::sync::interleave();
+        }
+        self.before_store_at_once(at, words, streamed, site);
+    }
+
+    /// As [`before_store`](Self::before_store), without a point at which another thread may run.
+    #[cold]
+    #[inline(never)]
+    fn before_store_at_once(&self, at: PmAddr, words: &[u64], streamed: bool, site: Site) {
         assert!(!self.inner.read_only, "store to a pool that was opened read-only, at {site}");
         if let Some(tracer) = &self.inner.tracer {
-            crate::sync::interleave();
             for line in lines_of(at, words.len() as u64 * WORD_BYTES) {
                 tracer.touch(&TracedMemory { memory: self }, line);
             }
@@ -283,12 +299,12 @@ impl Memory {
     pub fn compare_exchange(&self, at: PmAddr, current: u64, new: u64) -> std::result::Result<u64, u64> {
         if self.inner.hooked {
             self.before_load(at, WORD_BYTES);
-            // One thread runs at a time here, so the answer cannot change between look and exchange.
+            // One thread runs at a time here, and no other gets its turn between look and exchange.
             let found = self.raw_load(at);
             if found != current {
                 return Err(found);
             }
-            self.before_store(at, &[new], false, Location::caller());
+            self.before_store_at_once(at, &[new], false, Location::caller());
         }
         self.word(at).compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire)
     }

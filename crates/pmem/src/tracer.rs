@@ -43,6 +43,12 @@ impl TracedMemory<'_> {
         std::array::from_fn(|index| self.memory.raw_load(line.start().plus(index as u64 * 8)))
     }
 
+    /// The memory itself.
+    #[must_use]
+    pub fn memory(&self) -> &Memory {
+        self.memory
+    }
+
     /// Replaces the eight words of `line`.
     pub fn poke(&self, line: LineAddr, words: [u64; 8]) {
         for (index, word) in words.into_iter().enumerate() {

@@ -128,10 +128,25 @@ impl Pool {
     /// When the options make no sense.
     pub fn create_traced(options: &PoolOptions, tracer: Arc<dyn Tracer>) -> Result<Self> {
         let image = vec![0; usize::try_from(options.size_bytes).unwrap_or(usize::MAX)];
-        let memory = Memory::traced(&[image], options.reserve_bytes.min(1 << 32), tracer)?;
+        Self::create_on(Memory::traced(&[image], options.reserve_bytes.min(1 << 32), tracer)?, options)
+    }
+
+    /// Formats memory of the caller's making (zeroed traced memory) as a pool and opens it.
+    ///
+    /// # Errors
+    /// When the options make no sense.
+    pub fn create_on(memory: Memory, options: &PoolOptions) -> Result<Self> {
         let path = PathBuf::from("(traced)");
         format(&path, &memory, options)?;
         Self::attach(path, memory, options, None)
+    }
+
+    /// Opens the pool that stands in memory of the caller's making, as after a crash.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_on(memory: Memory, options: &PoolOptions) -> Result<Self> {
+        Self::attach(PathBuf::from("(traced)"), memory, options, None)
     }
 
     /// Opens the image of a pool in traced memory, as after a crash.
@@ -139,8 +154,7 @@ impl Pool {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_traced(image: &[u8], options: &PoolOptions, tracer: Arc<dyn Tracer>) -> Result<Self> {
-        let memory = Memory::traced(&[image.to_vec()], options.reserve_bytes.min(1 << 32), tracer)?;
-        Self::attach(PathBuf::from("(traced)"), memory, options, None)
+        Self::open_on(Memory::traced(&[image.to_vec()], options.reserve_bytes.min(1 << 32), tracer)?, options)
     }
 
     fn attach(path: PathBuf, memory: Memory, options: &PoolOptions, file: Option<File>) -> Result<Self> {
@@ -206,7 +220,6 @@ impl Pool {
     ///
     /// # Errors
     /// When the name is empty or longer than 40 bytes, or all roots are taken.
-    #[track_caller]
     pub fn set_root(&self, name: &str, kind: u32, addr: PmAddr) -> Result<()> {
         let _guard = self.shared.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         roots::set(&self.shared.path, &self.memory, name, kind, addr)

@@ -35,7 +35,6 @@ pub(crate) fn get(_path: &Path, memory: &Memory, name: &str) -> Result<Option<(u
         .map(|(found, _)| (found.kind, PmAddr::from_raw(found.addr))))
 }
 
-#[track_caller]
 pub(crate) fn set(path: &Path, memory: &Memory, name: &str, kind: u32, addr: PmAddr) -> Result<()> {
     let bytes = name.as_bytes();
     let mut next = RootLine { addr: addr.to_raw(), kind, ..RootLine::new_zeroed() };
