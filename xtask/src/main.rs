@@ -1,2 +1,56 @@
-//! Chores.
-fn main() {}
+//! `cargo xtask`: the chores of this repository that are programs, not shell lines.
+//!
+//! - `tidy`: the style rules that a machine can check ([`tidy`]).
+//!
+//! Exit code 0 means that what was asked holds; 1 means findings or failed checks; 2 means that the chore itself
+//! could not be done (wrong arguments, a missing program).
+
+mod tidy;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Chores of the Lodestone repository.
+#[derive(Parser)]
+#[command(name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Check the style rules that a machine can check; prints file:line for each finding.
+    Tidy,
+}
+
+fn main() -> ExitCode {
+    let root = repository_root();
+    let outcome = match Arguments::parse().chore {
+        Chore::Tidy => tidy::run(&root),
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            report_error(&error);
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The folder above this package: chores work from any current folder.
+fn repository_root() -> PathBuf {
+    let package = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    package.parent().map(PathBuf::from).unwrap_or(package)
+}
+
+#[expect(
+    clippy::print_stderr,
+    reason = "the one place where a chore says why it could not be done"
+)]
+fn report_error(error: &anyhow::Error) {
+    eprintln!("error: {error:#}");
+}

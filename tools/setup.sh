@@ -1,0 +1,83 @@
+#!/bin/bash
+# Makes sure that this machine can build Lodestone; silent and quick when nothing is missing.
+#
+# usage: tools/setup.sh build|test     ("test" also needs rustfmt and clippy)
+#
+# 1. A C linker (cc). Missing: apt-get installs gcc and libc6-dev when we are root, else the command is printed.
+# 2. cargo, at least rust-version of Cargo.toml. Missing or too old: installed from the distribution when it has a
+#    package that is new enough (rustup), else the two commands of the Rust project are printed.
+#    LODESTONE_INSTALL_RUST=1 runs those commands instead of printing them.
+# 3. rustfmt and clippy for "test".
+#
+# Nothing is installed without a line that starts with "setup:" and names it.
+set -euo pipefail
+cd "$(dirname "$(readlink -f "$0")")/.."
+purpose=${1:-build}
+export PATH="$HOME/.cargo/bin:$PATH"
+
+say() { echo "setup: $*" >&2; }
+fail() { say "$*"; exit 1; }
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# Root installs; anybody else is told what to type.
+apt_install() {
+  local command="apt-get install -y --no-install-recommends $*"
+  have apt-get || fail "missing: $*; this machine has no apt-get, install them by its own package manager"
+  [ "$(id -u)" = 0 ] || fail "missing: $*; please run: sudo apt-get update && sudo $command"
+  say "installing $* ($command)"
+  apt-get update -qq || say "apt-get update failed; trying with the package lists at hand"
+  DEBIAN_FRONTEND=noninteractive $command >/dev/null || fail "apt-get could not install: $*"
+}
+
+# at_least WANTED FOUND: is version FOUND the same as WANTED or newer?
+at_least() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$1" ]; }
+
+rust_wanted=$(sed -n 's/^rust-version *= *"\(.*\)"/\1/p' Cargo.toml | head -n 1)
+rust_found() { cargo --version 2>/dev/null | awk '{ print $2 }'; }
+rust_ok() { local found; found=$(rust_found) && [ -n "$found" ] && at_least "$rust_wanted" "$found"; }
+
+install_rust_from_its_project() {
+  have curl || apt_install curl ca-certificates
+  say "installing Rust (stable) for this user into ~/.cargo with rustup (https://rustup.rs)"
+  curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --no-modify-path --profile minimal
+}
+
+ensure_rust() {
+  rust_ok && return
+  local found; found=$(rust_found || true)
+  say "Rust ${rust_wanted} or newer is needed; found: ${found:-none}"
+  if ! have rustup && have apt-cache && [ "$(id -u)" = 0 ]; then
+    [ -n "$(apt-cache show rustup 2>/dev/null)" ] || apt-get update -qq || true
+    if [ -n "$(apt-cache show rustup 2>/dev/null)" ]; then apt_install rustup ca-certificates; fi
+  fi
+  if have rustup; then
+    say "installing the stable Rust toolchain for this user (rustup toolchain install stable)"
+    rustup toolchain install stable --profile minimal
+    rust_ok || rustup default stable
+  elif [ "${LODESTONE_INSTALL_RUST:-0}" = 1 ]; then
+    install_rust_from_its_project
+  fi
+  rust_ok && return
+  say "please install it, then run the same command again:"
+  say "    curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"
+  fail "or let this script do so: LODESTONE_INSTALL_RUST=1 make ${MAKECMDGOALS:-run}"
+}
+
+# ensure_component CARGO_SUBCOMMAND RUSTUP_COMPONENT APT_PACKAGE
+ensure_component() {
+  cargo "$1" --version >/dev/null 2>&1 && return
+  if have rustup; then
+    say "installing the Rust component $2 (rustup component add $2)"
+    rustup component add "$2"
+  else
+    apt_install "$3"
+  fi
+  cargo "$1" --version >/dev/null 2>&1 || fail "cargo $1 is still missing"
+}
+
+have cc || apt_install gcc libc6-dev
+ensure_rust
+if [ "$purpose" = test ]; then
+  ensure_component fmt rustfmt rustfmt
+  ensure_component clippy clippy rust-clippy
+fi

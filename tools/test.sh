@@ -1,0 +1,48 @@
+#!/bin/bash
+# Everything that must hold, in one list of steps (at the end of this file); "make test" runs it.
+#
+# usage: tools/test.sh [lint]     ("lint" stops after the steps that run no test)
+#
+# Every step runs, also after a failure, bounded by LODESTONE_STEP_SECONDS_MAX (default 1200 s). The last line is
+# "N passed, N failed": the sum over cargo's result lines; a failed step without a failed test counts as one failure.
+set -uo pipefail
+cd "$(dirname "$(readlink -f "$0")")/.."
+export CARGO_TERM_COLOR=never CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
+step_seconds_max=${LODESTONE_STEP_SECONDS_MAX:-1200}
+only=${1:-all}
+log=$(mktemp) || exit 1
+trap 'rm -f "$log"' EXIT
+passed=0 failed=0 failed_steps=()
+
+# step NAME COMMAND...: runs the command, shows its output, adds up its test results.
+step() {
+  local name=$1 started=$SECONDS status=0 step_passed step_failed
+  shift
+  echo "==> $name: $*"
+  timeout --kill-after=10 "$step_seconds_max" "$@" 2>&1 | tee "$log" || status=$?
+  read -r step_passed step_failed < <(awk '/^test result: / { p += $4; f += $6 } END { print p + 0, f + 0 }' "$log")
+  if [ "$status" -ne 0 ]; then
+    failed_steps+=("$name")
+    [ "$step_failed" -gt 0 ] || step_failed=1
+    [ "$status" -ne 124 ] || echo "    $name took longer than $step_seconds_max s and was stopped"
+  fi
+  passed=$((passed + step_passed)) failed=$((failed + step_failed))
+  echo "<== $name: $([ "$status" -eq 0 ] && echo ok || echo "FAILED (exit code $status)"), $((SECONDS - started)) s"
+}
+
+finish() {
+  echo
+  [ ${#failed_steps[@]} -eq 0 ] || echo "failed steps: ${failed_steps[*]}"
+  echo "total time: $SECONDS s"
+  echo "$passed passed, $failed failed"
+  [ "$failed" -eq 0 ] && [ ${#failed_steps[@]} -eq 0 ]
+  exit
+}
+
+# The list. One line a step.
+step format cargo fmt --all --check
+step tidy cargo xtask tidy
+step clippy cargo clippy --workspace --all-targets -- -D warnings
+[ "$only" != lint ] || finish
+step workspace cargo test --workspace --no-fail-fast
+finish
