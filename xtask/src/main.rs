@@ -1,11 +1,13 @@
 //! `cargo xtask`: the chores of this repository that are programs, not shell lines.
 //!
 //! - `tidy`: the style rules that a machine can check ([`tidy`]).
+//! - `vm`: guests with emulated persistent memory, and the tests that need it ([`vm`]).
 //!
 //! Exit code 0 means that what was asked holds; 1 means findings or failed checks; 2 means that the chore itself
 //! could not be done (wrong arguments, a missing program).
 
 mod tidy;
+mod vm;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -24,12 +26,16 @@ struct Arguments {
 enum Chore {
     /// Check the style rules that a machine can check; prints file:line for each finding.
     Tidy,
+    /// Boot guests with emulated persistent memory and run the tests that need it.
+    #[command(subcommand)]
+    Vm(vm::Command),
 }
 
 fn main() -> ExitCode {
     let root = repository_root();
     let outcome = match Arguments::parse().chore {
         Chore::Tidy => tidy::run(&root),
+        Chore::Vm(command) => vm::run(&root, &command),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
@@ -47,10 +53,7 @@ fn repository_root() -> PathBuf {
     package.parent().map(PathBuf::from).unwrap_or(package)
 }
 
-#[expect(
-    clippy::print_stderr,
-    reason = "the one place where a chore says why it could not be done"
-)]
+#[expect(clippy::print_stderr, reason = "the one place where a chore says why it could not be done")]
 fn report_error(error: &anyhow::Error) {
     eprintln!("error: {error:#}");
 }

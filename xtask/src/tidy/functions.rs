@@ -19,9 +19,8 @@ pub(super) fn check(file: &SourceFile, scanned: &Scanned, findings: &mut Vec<Fin
         let lines = 1 + body.matches('\n').count();
         if lines > FUNCTION_LINES_MAX {
             let line = 1 + code.get(..start).unwrap_or_default().matches('\n').count();
-            let message = format!(
-                "`{name}` has {lines} lines, at most {FUNCTION_LINES_MAX}; move whole steps out of it"
-            );
+            let message =
+                format!("`{name}` has {lines} lines, at most {FUNCTION_LINES_MAX}; move whole steps out of it");
             findings.push(file.finding(line, "function-length", message));
         }
     }
@@ -31,8 +30,7 @@ pub(super) fn check(file: &SourceFile, scanned: &Scanned, findings: &mut Vec<Fin
 fn body_of(code: &str, start: usize) -> Option<(&str, &str)> {
     let text = code.get(start..)?;
     let after = text.get("fn".len()..)?.trim_start();
-    let name_length =
-        after.find(|character: char| !character.is_alphanumeric() && character != '_')?;
+    let name_length = after.find(|character: char| !character.is_alphanumeric() && character != '_')?;
     let name = after.get(..name_length).filter(|name| !name.is_empty())?;
     let mut brackets = 0usize;
     let mut braces = 0usize;
@@ -56,23 +54,14 @@ mod tests {
     use super::*;
 
     fn findings_of(text: &str) -> Vec<(usize, String)> {
-        let file = SourceFile {
-            path: "a.rs".to_owned(),
-            text: text.to_owned(),
-        };
+        let file = SourceFile { path: "a.rs".to_owned(), text: text.to_owned() };
         let mut findings = Vec::new();
         check(&file, &Scanned::new(text), &mut findings);
-        findings
-            .into_iter()
-            .map(|finding| (finding.line, finding.message))
-            .collect()
+        findings.into_iter().map(|finding| (finding.line, finding.message)).collect()
     }
 
     fn function_of(lines: usize) -> String {
-        format!(
-            "fn long(a: [u8; 4]) -> u8 {{\n{}}}\n",
-            "    step();\n".repeat(lines - 2)
-        )
+        format!("fn long(a: [u8; 4]) -> u8 {{\n{}}}\n", "    step();\n".repeat(lines - 2))
     }
 
     #[test]
@@ -81,11 +70,7 @@ mod tests {
         let found = findings_of(&format!("\n{}", function_of(FUNCTION_LINES_MAX + 1)));
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].0, 2);
-        assert!(
-            found[0].1.starts_with("`long` has 101 lines"),
-            "{}",
-            found[0].1
-        );
+        assert!(found[0].1.starts_with("`long` has 101 lines"), "{}", found[0].1);
     }
 
     #[test]

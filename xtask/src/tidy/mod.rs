@@ -37,12 +37,7 @@ struct Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            file,
-            line,
-            rule,
-            message,
-        } = self;
+        let Self { file, line, rule, message } = self;
         write!(formatter, "{file}:{line}: {rule}: {message}")
     }
 }
@@ -59,12 +54,7 @@ impl SourceFile {
     }
 
     fn finding(&self, line: usize, rule: &'static str, message: impl Into<String>) -> Finding {
-        Finding {
-            file: self.path.clone(),
-            line,
-            rule,
-            message: message.into(),
-        }
+        Finding { file: self.path.clone(), line, rule, message: message.into() }
     }
 }
 
@@ -76,11 +66,7 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
         println!("{finding}");
     }
     let rust_count = files.iter().filter(|file| file.is_rust()).count();
-    println!(
-        "tidy: {} files ({rust_count} Rust), {} findings",
-        files.len(),
-        findings.len()
-    );
+    println!("tidy: {} files ({rust_count} Rust), {} findings", files.len(), findings.len());
     Ok(findings.is_empty())
 }
 
@@ -104,24 +90,13 @@ fn check(files: &[SourceFile]) -> Vec<Finding> {
 fn read_files(root: &Path) -> Result<Vec<SourceFile>> {
     let output = Command::new("git")
         .current_dir(root)
-        .args([
-            "ls-files",
-            "-z",
-            "--cached",
-            "--others",
-            "--exclude-standard",
-        ])
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
         .output()
         .context("could not run git; tidy needs it to list the tracked files")?;
     if !output.status.success() {
-        bail!(
-            "git ls-files in {} failed: {}",
-            root.display(),
-            String::from_utf8_lossy(&output.stderr).trim()
-        );
+        bail!("git ls-files in {} failed: {}", root.display(), String::from_utf8_lossy(&output.stderr).trim());
     }
-    let listing =
-        String::from_utf8(output.stdout).context("git printed a file name that is not UTF-8")?;
+    let listing = String::from_utf8(output.stdout).context("git printed a file name that is not UTF-8")?;
     let mut files = Vec::new();
     for path in listing.split('\0').filter(|path| !path.is_empty()) {
         let full = root.join(path);
@@ -129,13 +104,9 @@ fn read_files(root: &Path) -> Result<Vec<SourceFile>> {
         if !full.is_file() || full.is_symlink() {
             continue;
         }
-        let bytes =
-            std::fs::read(&full).with_context(|| format!("could not read {}", full.display()))?;
+        let bytes = std::fs::read(&full).with_context(|| format!("could not read {}", full.display()))?;
         match String::from_utf8(bytes) {
-            Ok(text) => files.push(SourceFile {
-                path: path.to_owned(),
-                text,
-            }),
+            Ok(text) => files.push(SourceFile { path: path.to_owned(), text }),
             Err(_) if path.ends_with(".rs") => {
                 bail!("{path} is not UTF-8 text; Rust source must be")
             }
@@ -151,51 +122,26 @@ mod tests {
 
     /// Runs every rule over one file and returns `(line, rule)` pairs; the module rule is satisfied by the path.
     fn findings_of(path: &str, text: &str) -> Vec<(usize, &'static str)> {
-        let manifest = SourceFile {
-            path: "a/Cargo.toml".to_owned(),
-            text: "[package]\n".to_owned(),
-        };
-        let file = SourceFile {
-            path: path.to_owned(),
-            text: text.to_owned(),
-        };
-        check(&[manifest, file])
-            .into_iter()
-            .map(|finding| (finding.line, finding.rule))
-            .collect()
+        let manifest = SourceFile { path: "a/Cargo.toml".to_owned(), text: "[package]\n".to_owned() };
+        let file = SourceFile { path: path.to_owned(), text: text.to_owned() };
+        check(&[manifest, file]).into_iter().map(|finding| (finding.line, finding.rule)).collect()
     }
 
     #[test]
     fn a_clean_file_has_no_findings() {
-        assert_eq!(
-            findings_of("a/src/lib.rs", "//! Owns nothing.\n\nfn main() {}\n"),
-            []
-        );
+        assert_eq!(findings_of("a/src/lib.rs", "//! Owns nothing.\n\nfn main() {}\n"), []);
     }
 
     #[test]
     fn findings_come_sorted_with_file_and_line() {
         let text = "fn main() {}\t\n// caf\u{e9}\n";
         let found = findings_of("a/src/lib.rs", text);
-        assert_eq!(
-            found,
-            [
-                (1, "module-doc"),
-                (1, "tab"),
-                (1, "trailing-space"),
-                (2, "non-ascii")
-            ]
-        );
+        assert_eq!(found, [(1, "module-doc"), (1, "tab"), (1, "trailing-space"), (2, "non-ascii")]);
     }
 
     #[test]
     fn a_finding_prints_as_file_line_rule_message() {
-        let finding = Finding {
-            file: "x.rs".into(),
-            line: 3,
-            rule: "tab",
-            message: "use spaces".into(),
-        };
+        let finding = Finding { file: "x.rs".into(), line: 3, rule: "tab", message: "use spaces".into() };
         assert_eq!(finding.to_string(), "x.rs:3: tab: use spaces");
     }
 
@@ -207,10 +153,7 @@ mod tests {
             .into_iter()
             .filter(|file| file.path.starts_with("xtask/"))
             .collect();
-        assert!(
-            own.iter().any(|file| file.path == "xtask/src/tidy/mod.rs"),
-            "the walk must see this file"
-        );
+        assert!(own.iter().any(|file| file.path == "xtask/src/tidy/mod.rs"), "the walk must see this file");
         assert_eq!(check(&own), []);
     }
 }

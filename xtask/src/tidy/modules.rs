@@ -16,26 +16,16 @@ use super::scan::{Scanned, word_positions};
 use super::{Finding, SourceFile};
 
 pub(super) fn check(files: &[SourceFile], findings: &mut Vec<Finding>) {
-    let rust: BTreeMap<&str, &SourceFile> = files
-        .iter()
-        .filter(|file| file.is_rust())
-        .map(|file| (file.path.as_str(), file))
-        .collect();
+    let rust: BTreeMap<&str, &SourceFile> =
+        files.iter().filter(|file| file.is_rust()).map(|file| (file.path.as_str(), file)).collect();
     let mut reached: BTreeSet<String> = BTreeSet::new();
-    let mut pending: Vec<(String, bool)> = roots(files, &rust)
-        .into_iter()
-        .map(|path| (path, true))
-        .collect();
+    let mut pending: Vec<(String, bool)> = roots(files, &rust).into_iter().map(|path| (path, true)).collect();
     while let Some((path, is_root)) = pending.pop() {
         let Some(file) = rust.get(path.as_str()) else {
             continue;
         };
         if reached.insert(path.clone()) {
-            pending.extend(
-                children(file, is_root, &rust)
-                    .into_iter()
-                    .map(|child| (child, false)),
-            );
+            pending.extend(children(file, is_root, &rust).into_iter().map(|child| (child, false)));
         }
     }
     for (path, file) in rust {
@@ -49,10 +39,7 @@ pub(super) fn check(files: &[SourceFile], findings: &mut Vec<Finding>) {
 /// The crate roots of all packages, as far as they exist.
 fn roots(files: &[SourceFile], rust: &BTreeMap<&str, &SourceFile>) -> Vec<String> {
     let mut roots = Vec::new();
-    for manifest in files
-        .iter()
-        .filter(|file| file.path.rsplit('/').next() == Some("Cargo.toml"))
-    {
+    for manifest in files.iter().filter(|file| file.path.rsplit('/').next() == Some("Cargo.toml")) {
         let package = manifest.path.strip_suffix("Cargo.toml").unwrap_or_default();
         for fixed in ["build.rs", "src/lib.rs", "src/main.rs"] {
             roots.push(format!("{package}{fixed}"));
@@ -66,14 +53,8 @@ fn roots(files: &[SourceFile], rust: &BTreeMap<&str, &SourceFile>) -> Vec<String
             }
         }
         for line in manifest.text.lines() {
-            let value = line
-                .trim()
-                .strip_prefix("path")
-                .and_then(|rest| rest.trim_start().strip_prefix('='));
-            if let Some(path) = value
-                .and_then(first_quoted)
-                .filter(|path| path.ends_with(".rs"))
-            {
+            let value = line.trim().strip_prefix("path").and_then(|rest| rest.trim_start().strip_prefix('='));
+            if let Some(path) = value.and_then(first_quoted).filter(|path| path.ends_with(".rs")) {
                 roots.push(join(package, path));
             }
         }
@@ -83,40 +64,23 @@ fn roots(files: &[SourceFile], rust: &BTreeMap<&str, &SourceFile>) -> Vec<String
 
 /// Does cargo find this path (relative to the package) as a target of its own?
 fn is_discovered(inside: &str) -> bool {
-    ["src/bin/", "tests/", "examples/", "benches/"]
-        .iter()
-        .any(|folder| {
-            inside
-                .strip_prefix(folder)
-                .is_some_and(|rest| match rest.split_once('/') {
-                    None => true,
-                    Some((_, file)) => file == "main.rs",
-                })
+    ["src/bin/", "tests/", "examples/", "benches/"].iter().any(|folder| {
+        inside.strip_prefix(folder).is_some_and(|rest| match rest.split_once('/') {
+            None => true,
+            Some((_, file)) => file == "main.rs",
         })
+    })
 }
 
 /// The files that `file` declares as modules or includes.
 fn children(file: &SourceFile, is_root: bool, rust: &BTreeMap<&str, &SourceFile>) -> Vec<String> {
-    let (folder, name) = file
-        .path
-        .rsplit_once('/')
-        .map_or(("", file.path.as_str()), |(folder, name)| (folder, name));
-    let folder = if folder.is_empty() {
-        String::new()
-    } else {
-        format!("{folder}/")
-    };
-    let own_folder = if is_root || name == "mod.rs" {
-        folder.clone()
-    } else {
-        format!("{folder}{}/", name.trim_end_matches(".rs"))
-    };
+    let (folder, name) = file.path.rsplit_once('/').map_or(("", file.path.as_str()), |(folder, name)| (folder, name));
+    let folder = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+    let own_folder =
+        if is_root || name == "mod.rs" { folder.clone() } else { format!("{folder}{}/", name.trim_end_matches(".rs")) };
     let scanned = Scanned::new(&file.text);
     let mut children = Vec::new();
-    let mut walk = Walk {
-        depth: 0,
-        inline: Vec::new(),
-    };
+    let mut walk = Walk { depth: 0, inline: Vec::new() };
     let source: Vec<&str> = file.text.lines().collect();
     for (index, code) in scanned.code.iter().enumerate() {
         let raw = source.get(index).copied().unwrap_or_default();
@@ -124,11 +88,7 @@ fn children(file: &SourceFile, is_root: bool, rust: &BTreeMap<&str, &SourceFile>
             children.extend(first_quoted(raw).map(|path| join(&folder, path)));
         }
         for declared in walk.declarations(code) {
-            let above = index
-                .checked_sub(1)
-                .and_then(|line| source.get(line))
-                .copied()
-                .unwrap_or_default();
+            let above = index.checked_sub(1).and_then(|line| source.get(line)).copied().unwrap_or_default();
             if let Some(path) = explicit_path(raw).or_else(|| explicit_path(above)) {
                 children.push(join(&folder, path));
             } else {
@@ -177,11 +137,7 @@ impl Walk {
             self.inline.push((self.depth + 1, name.to_owned()));
             return None;
         }
-        let mut path: Vec<&str> = self
-            .inline
-            .iter()
-            .map(|(_, outer)| outer.as_str())
-            .collect();
+        let mut path: Vec<&str> = self.inline.iter().map(|(_, outer)| outer.as_str()).collect();
         path.push(name);
         tail.trim_start().starts_with(';').then(|| path.join("/"))
     }
@@ -220,10 +176,7 @@ mod tests {
     fn dead(files: &[(&str, &str)]) -> Vec<String> {
         let files: Vec<SourceFile> = files
             .iter()
-            .map(|(path, text)| SourceFile {
-                path: (*path).to_owned(),
-                text: (*text).to_owned(),
-            })
+            .map(|(path, text)| SourceFile { path: (*path).to_owned(), text: (*text).to_owned() })
             .collect();
         let mut findings = Vec::new();
         check(&files, &mut findings);
@@ -248,10 +201,7 @@ mod tests {
     #[test]
     fn cargo_finds_tests_examples_benches_and_binaries() {
         let found = dead(&[
-            (
-                "c/Cargo.toml",
-                "[[bin]]\nname = \"x\"\npath = \"odd/x.rs\"\n",
-            ),
+            ("c/Cargo.toml", "[[bin]]\nname = \"x\"\npath = \"odd/x.rs\"\n"),
             ("c/build.rs", ""),
             ("c/odd/x.rs", ""),
             ("c/src/bin/tool.rs", ""),

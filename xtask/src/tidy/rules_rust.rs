@@ -26,16 +26,9 @@ pub(super) fn check(file: &SourceFile, scanned: &Scanned, findings: &mut Vec<Fin
 
 fn check_stub_macros(file: &SourceFile, index: usize, code: &str, findings: &mut Vec<Finding>) {
     for name in STUB_MACROS {
-        let called = |start: &usize| {
-            code.get(start + name.len()..)
-                .is_some_and(|rest| rest.starts_with('!'))
-        };
+        let called = |start: &usize| code.get(start + name.len()..).is_some_and(|rest| rest.starts_with('!'));
         if word_positions(code, name).iter().any(called) {
-            findings.push(file.finding(
-                index + 1,
-                "stub",
-                format!("{name}! left behind; write the code"),
-            ));
+            findings.push(file.finding(index + 1, "stub", format!("{name}! left behind; write the code")));
         }
     }
 }
@@ -45,14 +38,10 @@ fn check_unsafe(file: &SourceFile, scanned: &Scanned, index: usize, findings: &m
         return;
     };
     for start in word_positions(code, "unsafe") {
-        let rest = code
-            .get(start + "unsafe".len()..)
-            .unwrap_or_default()
-            .trim_start();
+        let rest = code.get(start + "unsafe".len()..).unwrap_or_default().trim_start();
         let needs_argument = rest.is_empty() || rest.starts_with('{') || rest.starts_with("impl");
         if needs_argument && !has_safety_comment(scanned, index) {
-            let message =
-                "unsafe without a `// SAFETY:` comment above it; argue why the obligations hold";
+            let message = "unsafe without a `// SAFETY:` comment above it; argue why the obligations hold";
             findings.push(file.finding(index + 1, "unsafe-argument", message));
         }
     }
@@ -61,12 +50,7 @@ fn check_unsafe(file: &SourceFile, scanned: &Scanned, index: usize, findings: &m
 /// Looks on the line itself, then upwards through the same statement; another `unsafe` or the end of an earlier item
 /// (a line that is only a closing brace) ends the search, so one comment serves one site.
 fn has_safety_comment(scanned: &Scanned, index: usize) -> bool {
-    let comment_at = |line: usize| {
-        scanned
-            .comments
-            .get(line)
-            .is_some_and(|text| text.contains("SAFETY:"))
-    };
+    let comment_at = |line: usize| scanned.comments.get(line).is_some_and(|text| text.contains("SAFETY:"));
     if comment_at(index) {
         return true;
     }
@@ -90,17 +74,12 @@ fn check_lint_exceptions(file: &SourceFile, scanned: &Scanned, findings: &mut Ve
             continue;
         };
         let exempts = ["allow", "expect"].iter().any(|name| {
-            let is_list = |at: &usize| {
-                attribute
-                    .get(at + name.len()..)
-                    .is_some_and(|rest| rest.starts_with('('))
-            };
+            let is_list = |at: &usize| attribute.get(at + name.len()..).is_some_and(|rest| rest.starts_with('('));
             word_positions(attribute, name).iter().any(is_list)
         });
         if exempts && word_positions(attribute, "reason").is_empty() {
             let line = 1 + code.get(..start).unwrap_or_default().matches('\n').count();
-            let message =
-                "an exception to a lint without `reason = \"..\"`; say why it is right here";
+            let message = "an exception to a lint without `reason = \"..\"`; say why it is right here";
             findings.push(file.finding(line, "unexplained-exception", message));
         }
     }
@@ -130,24 +109,15 @@ mod tests {
     use super::*;
 
     fn findings_of(text: &str) -> Vec<(usize, &'static str)> {
-        let file = SourceFile {
-            path: "a.rs".to_owned(),
-            text: format!("//! Doc.\n{text}"),
-        };
+        let file = SourceFile { path: "a.rs".to_owned(), text: format!("//! Doc.\n{text}") };
         let mut findings = Vec::new();
         check(&file, &Scanned::new(&file.text), &mut findings);
-        findings
-            .into_iter()
-            .map(|finding| (finding.line, finding.rule))
-            .collect()
+        findings.into_iter().map(|finding| (finding.line, finding.rule)).collect()
     }
 
     #[test]
     fn a_file_opens_with_its_documentation() {
-        let file = SourceFile {
-            path: "a.rs".to_owned(),
-            text: "use std::fmt;\n//! late\n".to_owned(),
-        };
+        let file = SourceFile { path: "a.rs".to_owned(), text: "use std::fmt;\n//! late\n".to_owned() };
         let mut findings = Vec::new();
         check(&file, &Scanned::new(&file.text), &mut findings);
         assert_eq!(findings.len(), 1);
@@ -157,34 +127,17 @@ mod tests {
     #[test]
     fn stubs_are_found_in_code_only() {
         assert_eq!(findings_of("fn f() { todo!() }\n"), [(2, "stub")]);
-        assert_eq!(
-            findings_of("let x = dbg!(y);\nunimplemented!(\"z\");\n"),
-            [(2, "stub"), (3, "stub")]
-        );
-        assert_eq!(
-            findings_of("// todo!()\nlet s = \"dbg!(x)\"; let todo = 1;\n"),
-            []
-        );
+        assert_eq!(findings_of("let x = dbg!(y);\nunimplemented!(\"z\");\n"), [(2, "stub"), (3, "stub")]);
+        assert_eq!(findings_of("// todo!()\nlet s = \"dbg!(x)\"; let todo = 1;\n"), []);
     }
 
     #[test]
     fn unsafe_blocks_and_impls_need_an_argument() {
+        assert_eq!(findings_of("let x = unsafe { f() };\n"), [(2, "unsafe-argument")]);
+        assert_eq!(findings_of("unsafe impl Send for A {}\n"), [(2, "unsafe-argument")]);
+        assert_eq!(findings_of("// SAFETY: f has no obligations.\nlet x = unsafe { f() };\n"), []);
         assert_eq!(
-            findings_of("let x = unsafe { f() };\n"),
-            [(2, "unsafe-argument")]
-        );
-        assert_eq!(
-            findings_of("unsafe impl Send for A {}\n"),
-            [(2, "unsafe-argument")]
-        );
-        assert_eq!(
-            findings_of("// SAFETY: f has no obligations.\nlet x = unsafe { f() };\n"),
-            []
-        );
-        assert_eq!(
-            findings_of(
-                "// SAFETY: one\n#[expect(unsafe_code, reason = \"x\")]\nlet x =\n    unsafe { f() };\n"
-            ),
+            findings_of("// SAFETY: one\n#[expect(unsafe_code, reason = \"x\")]\nlet x =\n    unsafe { f() };\n"),
             []
         );
         assert_eq!(findings_of("unsafe { f() } // SAFETY: same line\n"), []);
@@ -201,40 +154,18 @@ mod tests {
     #[test]
     fn unsafe_functions_and_lint_names_are_not_sites() {
         assert_eq!(
-            findings_of(
-                "unsafe fn f() {}\ntype F = unsafe extern \"C\" fn();\n#[unsafe(no_mangle)]\nfn g() {}\n"
-            ),
+            findings_of("unsafe fn f() {}\ntype F = unsafe extern \"C\" fn();\n#[unsafe(no_mangle)]\nfn g() {}\n"),
             []
         );
-        assert_eq!(
-            findings_of("let text = \"unsafe { }\"; // unsafe { }\n"),
-            []
-        );
+        assert_eq!(findings_of("let text = \"unsafe { }\"; // unsafe { }\n"), []);
     }
 
     #[test]
     fn lint_exceptions_need_a_reason() {
-        assert_eq!(
-            findings_of("#[allow(dead_code)]\nfn f() {}\n"),
-            [(2, "unexplained-exception")]
-        );
-        assert_eq!(
-            findings_of("#![expect(dead_code)]\n"),
-            [(2, "unexplained-exception")]
-        );
-        assert_eq!(
-            findings_of("#[cfg_attr(test, allow(dead_code))]\nfn f() {}\n"),
-            [(2, "unexplained-exception")]
-        );
-        assert_eq!(
-            findings_of(
-                "#[expect(\n    dead_code,\n    reason = \"kept for the format\"\n)]\nfn f() {}\n"
-            ),
-            []
-        );
-        assert_eq!(
-            findings_of("#[doc = \"allow(x)\"]\nfn allow(x: u8) {}\n"),
-            []
-        );
+        assert_eq!(findings_of("#[allow(dead_code)]\nfn f() {}\n"), [(2, "unexplained-exception")]);
+        assert_eq!(findings_of("#![expect(dead_code)]\n"), [(2, "unexplained-exception")]);
+        assert_eq!(findings_of("#[cfg_attr(test, allow(dead_code))]\nfn f() {}\n"), [(2, "unexplained-exception")]);
+        assert_eq!(findings_of("#[expect(\n    dead_code,\n    reason = \"kept for the format\"\n)]\nfn f() {}\n"), []);
+        assert_eq!(findings_of("#[doc = \"allow(x)\"]\nfn allow(x: u8) {}\n"), []);
     }
 }

@@ -32,21 +32,13 @@ enum State {
 impl Scanned {
     pub(super) fn new(text: &str) -> Self {
         let characters: Vec<char> = text.chars().collect();
-        let mut scanner = Scanner {
-            characters: &characters,
-            at: 0,
-            code: String::new(),
-            comments: String::new(),
-        };
+        let mut scanner = Scanner { characters: &characters, at: 0, code: String::new(), comments: String::new() };
         let mut state = State::Code;
         while scanner.at < characters.len() {
             state = scanner.step(state);
         }
         let lines = |all: &str| all.lines().map(|line| line.trim_end().to_owned()).collect();
-        Self {
-            code: lines(&scanner.code),
-            comments: lines(&scanner.comments),
-        }
+        Self { code: lines(&scanner.code), comments: lines(&scanner.comments) }
     }
 }
 
@@ -59,16 +51,11 @@ struct Scanner<'a> {
 
 impl Scanner<'_> {
     fn peek(&self, ahead: usize) -> char {
-        self.characters
-            .get(self.at + ahead)
-            .copied()
-            .unwrap_or('\0')
+        self.characters.get(self.at + ahead).copied().unwrap_or('\0')
     }
 
     fn starts_with(&self, text: &str) -> bool {
-        text.chars()
-            .enumerate()
-            .all(|(ahead, wanted)| self.peek(ahead) == wanted)
+        text.chars().enumerate().all(|(ahead, wanted)| self.peek(ahead) == wanted)
     }
 
     /// Moves `count` characters to the code (or, `visible` false, blanks in their place).
@@ -103,8 +90,7 @@ impl Scanner<'_> {
             State::BlockComment(depth) => self.step_block_comment(depth),
             State::Text => self.step_text(),
             State::RawText(hashes) => {
-                let closed =
-                    self.peek(0) == '"' && (1..=hashes).all(|ahead| self.peek(ahead) == '#');
+                let closed = self.peek(0) == '"' && (1..=hashes).all(|ahead| self.peek(ahead) == '#');
                 self.take_code(if closed { 1 + hashes } else { 1 }, closed);
                 if closed { State::Code } else { state }
             }
@@ -143,11 +129,7 @@ impl Scanner<'_> {
     fn step_block_comment(&mut self, depth: usize) -> State {
         if self.starts_with("*/") {
             self.take_comment(2);
-            return if depth == 1 {
-                State::Code
-            } else {
-                State::BlockComment(depth - 1)
-            };
+            return if depth == 1 { State::Code } else { State::BlockComment(depth - 1) };
         }
         if self.starts_with("/*") {
             self.take_comment(2);
@@ -178,10 +160,7 @@ impl Scanner<'_> {
     fn step_quote(&mut self) {
         if self.peek(1) == '\\' {
             let mut length = 3;
-            while self.peek(length) != '\''
-                && self.peek(length) != '\0'
-                && self.peek(length) != '\n'
-            {
+            while self.peek(length) != '\'' && self.peek(length) != '\0' && self.peek(length) != '\n' {
                 length += 1;
             }
             self.take_code(1, true);
@@ -198,10 +177,7 @@ impl Scanner<'_> {
 
     /// Length of `r#"`, `br"`, ... at this place and its number of hashes, unless it is the tail of a longer word.
     fn raw_string_opening(&self) -> Option<(usize, usize)> {
-        let before = self
-            .at
-            .checked_sub(1)
-            .and_then(|index| self.characters.get(index));
+        let before = self.at.checked_sub(1).and_then(|index| self.characters.get(index));
         if before.is_some_and(|character| character.is_alphanumeric() || *character == '_') {
             return None;
         }
@@ -226,18 +202,12 @@ pub(super) fn is_word_at(code: &str, start: usize, word: &str) -> bool {
     let (before, rest) = code.split_at(start);
     rest.starts_with(word)
         && !before.chars().next_back().is_some_and(part_of_word)
-        && !rest
-            .get(word.len()..)
-            .and_then(|after| after.chars().next())
-            .is_some_and(part_of_word)
+        && !rest.get(word.len()..).and_then(|after| after.chars().next()).is_some_and(part_of_word)
 }
 
 /// Byte positions of the whole word `word` in `code`.
 pub(super) fn word_positions(code: &str, word: &str) -> Vec<usize> {
-    code.match_indices(word)
-        .map(|(start, _)| start)
-        .filter(|start| is_word_at(code, *start, word))
-        .collect()
+    code.match_indices(word).map(|(start, _)| start).filter(|start| is_word_at(code, *start, word)).collect()
 }
 
 #[cfg(test)]
@@ -260,25 +230,15 @@ mod tests {
         let scanned = Scanned::new("a; // one\n/* two\n/* nested */ three */ b;\n");
         assert_eq!(scanned.code, ["a;", "", "                      b;"]);
         assert_eq!(
-            scanned
-                .comments
-                .iter()
-                .map(|line| line.trim())
-                .collect::<Vec<_>>(),
+            scanned.comments.iter().map(|line| line.trim()).collect::<Vec<_>>(),
             ["// one", "/* two", "/* nested */ three */"]
         );
     }
 
     #[test]
     fn character_literals_are_blank_and_lifetimes_are_code() {
-        assert_eq!(
-            code_of("x('{', '\\'', '\\u{7d}', &'a str)"),
-            "x(' ', '  ', '      ', &'a str)"
-        );
-        assert_eq!(
-            code_of("match c { '\"' => 1, _ => 2 }"),
-            "match c { ' ' => 1, _ => 2 }"
-        );
+        assert_eq!(code_of("x('{', '\\'', '\\u{7d}', &'a str)"), "x(' ', '  ', '      ', &'a str)");
+        assert_eq!(code_of("match c { '\"' => 1, _ => 2 }"), "match c { ' ' => 1, _ => 2 }");
     }
 
     #[test]
@@ -288,9 +248,6 @@ mod tests {
 
     #[test]
     fn words_are_whole() {
-        assert_eq!(
-            word_positions("unsafe_code unsafe { not_unsafe }", "unsafe"),
-            [12]
-        );
+        assert_eq!(word_positions("unsafe_code unsafe { not_unsafe }", "unsafe"), [12]);
     }
 }

@@ -1,0 +1,35 @@
+#!/bin/bash
+# What one boot of the guest does. The host writes /share/job.env before it boots the guest:
+#
+#   MODE=test    pools, process kills and test programs in every place
+#   MODE=round   verify what was acknowledged before the guest was killed, then write until it is killed again
+#   EXPECTED     the domain that every pool must get (dax or eadr)
+#   ROUND, LAST  number of this round; LAST=1 verifies and ends
+#   KILLS        how often MODE=test kills a writing process in each place
+. /share/protocol.sh
+. /share/job.env
+. /share/places.sh
+. /share/pools.sh
+. /share/programs.sh
+
+prepare_places || exit 1
+case $MODE in
+  test)
+    for place in ext4 xfs devdax; do
+      test_pool "$place"
+      test_process_kills "$place"
+      test_programs "$place"
+    done
+    ;;
+  round)
+    [ "$ROUND" -eq 1 ] || for place in ext4 xfs devdax; do verify_after_power_cut "$place"; done
+    if [ "$LAST" = 0 ]; then
+      for place in ext4 xfs devdax; do start_writer "$place"; done
+      event loading "$ROUND"
+      wait
+      event writers-ended "round $ROUND: the writers ended before the guest was killed"
+    fi
+    ;;
+  *) check job guest fail - 0 "unknown MODE $MODE" ;;
+esac
+[ "$MODE" = round ] && [ "$LAST" = 0 ] || check_file_systems

@@ -1,0 +1,36 @@
+# Test programs that were built on the host: /share/tests/list names them, one a line: program, package, arguments.
+
+# The tests find their place in the environment; outside a guest they skip, in it they must not.
+in_place() {
+  local place=$1
+  shift
+  if [ "$place" = devdax ]; then
+    LODESTONE_PM_DEVICE=$devdax_path LODESTONE_EXPECT_DOMAIN=$EXPECTED timeout "${PROGRAM_SECONDS_MAX:-300}" "$@"
+  else
+    LODESTONE_PM_DIR=/mnt/$place LODESTONE_EXPECT_DOMAIN=$EXPECTED timeout "${PROGRAM_SECONDS_MAX:-300}" "$@"
+  fi
+}
+
+test_programs() {
+  local place=$1 program package arguments started output status results
+  while IFS=$'\t' read -r program package arguments; do
+    started=$SECONDS status=0
+    [ "$place" != devdax ] || wipe_devdax || {
+      check "tests-$package" "$place" fail - 0 "the device could not be wiped"
+      continue
+    }
+    # The list may hold several arguments for one program: split them.
+    # shellcheck disable=SC2086
+    output=$(cd /tmp && in_place "$place" "/share/tests/$program" $arguments 2>&1 </dev/null) || status=$?
+    results=$(sed -n 's/^test result: //p' <<<"$output" | tail -n 1)
+    printf '%s\n' "$output" >"/share/logs/$place-$program.log"
+    if [ $status -ne 0 ]; then
+      check "tests-$package" "$place" fail "$EXPECTED" $((SECONDS - started)) \
+        "$program: exit code $status; $results; $(grep -E '^test .*FAILED|panicked|skip' <<<"$output" | head -n 5)"
+    elif grep -q 'ok\. 0 passed' <<<"$results"; then
+      check "tests-$package" "$place" skip "$EXPECTED" $((SECONDS - started)) "$program: no test for this place"
+    else
+      check "tests-$package" "$place" pass "$EXPECTED" $((SECONDS - started)) "$program: $results"
+    fi
+  done <"/share/tests/list"
+}

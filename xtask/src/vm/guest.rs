@@ -1,0 +1,177 @@
+//! One running guest: QEMU without acceleration (TCG), two NUMA nodes, two NVDIMMs over files of the host.
+//!
+//! Algorithm:
+//!
+//! 1. Start QEMU with the kernel's console going to a log file and the second serial port to our pipe.
+//! 2. A thread reads the pipe and passes on the messages; [`Guest::next`] waits for one, at most until a deadline.
+//! 3. [`Guest::cut_power`] sends SIGKILL: processes, kernel and page cache of the guest are gone at once; what stays is
+//!    what its processors had stored into the NVDIMMs' backing files.
+//!
+//! Invariants: no guest outlives its `Guest` value (dropping kills it), and no wait is unbounded.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+use super::protocol::Message;
+
+/// Space for namespaces on each NVDIMM; a multiple of the namespaces' alignment (16 MiB).
+const MODULE_MIB: u64 = 1024;
+/// Label area behind it: names the namespaces, so that they survive a reboot. It keeps the module a multiple of 2 MiB.
+const LABELS_MIB: u64 = 2;
+
+/// What the guest's platform saves when the power fails: QEMU's `nvdimm-persistence`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Platform {
+    /// The memory controller's queues: caches must be flushed (ADR); pools get the domain `dax`.
+    Dax,
+    /// The processors' caches too (eADR); pools get the domain `eadr`.
+    Eadr,
+}
+
+impl Platform {
+    /// The persistence domain that every pool must get here.
+    pub(super) const fn domain(self) -> &'static str {
+        match self {
+            Self::Dax => "dax",
+            Self::Eadr => "eadr",
+        }
+    }
+
+    const fn qemu_persistence(self) -> &'static str {
+        match self {
+            Self::Dax => "mem-ctrl",
+            Self::Eadr => "cpu",
+        }
+    }
+}
+
+/// What [`Guest::next`] saw.
+pub(super) enum Heard {
+    Message(Message),
+    /// The guest powered itself off or died.
+    Ended,
+    /// The deadline passed.
+    Late,
+}
+
+/// A running guest.
+pub(super) struct Guest {
+    child: Child,
+    messages: Receiver<Message>,
+}
+
+impl Guest {
+    /// Boots a guest on `cache` (`vm/.cache`): kernel, initramfs, modules in `pm/`, shared folder `share/`.
+    pub(super) fn boot(cache: &Path, platform: Platform) -> Result<Self> {
+        let version = fs::read_to_string(cache.join("kernel/version"))
+            .context("no kernel in vm/.cache; run: cargo xtask vm setup")?;
+        let mut command = Command::new("qemu-system-x86_64");
+        command.args(machine_arguments(cache, platform));
+        command.arg("-kernel").arg(cache.join(format!("kernel/boot/vmlinuz-{}", version.trim())));
+        command.arg("-initrd").arg(cache.join("initramfs.gz"));
+        command.args(["-append", "console=ttyS0 quiet loglevel=4 panic=-1"]);
+        let errors = fs::File::create(cache.join("qemu-errors.log")).context("could not write into vm/.cache")?;
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(errors)
+            .spawn()
+            .context("could not start qemu-system-x86_64; run: cargo xtask vm setup")?;
+        let Some(output) = child.stdout.take() else { bail!("QEMU's output is not a pipe") };
+        let messages = read_messages(output);
+        Ok(Self { child, messages })
+    }
+
+    /// The next message, the guest's end, or the deadline, whichever comes first.
+    pub(super) fn next(&self, deadline: Instant) -> Heard {
+        match self.messages.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(message) => Heard::Message(message),
+            Err(RecvTimeoutError::Timeout) => Heard::Late,
+            Err(RecvTimeoutError::Disconnected) => Heard::Ended,
+        }
+    }
+
+    /// SIGKILL to the whole guest, then waits until the process is gone.
+    pub(super) fn cut_power(mut self) -> Result<()> {
+        self.child.kill().context("could not kill QEMU")?;
+        self.child.wait().context("could not wait for QEMU")?;
+        Ok(())
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // Already gone is as good as killed; nothing to tell anybody.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Creates the NVDIMMs' backing files afresh: sparse, all zero.
+pub(super) fn create_modules(cache: &Path) -> Result<()> {
+    let folder = cache.join("pm");
+    fs::create_dir_all(&folder).context("could not create vm/.cache/pm")?;
+    for node in 0..2 {
+        let path = module_path(cache, node);
+        let file = fs::File::create(&path).with_context(|| format!("could not create {path}"))?;
+        file.set_len((MODULE_MIB + LABELS_MIB) << 20).with_context(|| format!("could not size {path}"))?;
+    }
+    Ok(())
+}
+
+fn module_path(cache: &Path, node: usize) -> String {
+    cache.join(format!("pm/module{node}")).display().to_string()
+}
+
+fn machine_arguments(cache: &Path, platform: Platform) -> Vec<String> {
+    let mut arguments: Vec<String> = Vec::new();
+    let mut add = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
+    add("-display", "none".into());
+    // Order matters: the first is ttyS0 (console), the second ttyS1 (messages).
+    add("-serial", format!("file:{}", cache.join("console.log").display()));
+    add("-serial", "stdio".into());
+    add("-machine", format!("q35,nvdimm=on,nvdimm-persistence={}", platform.qemu_persistence()));
+    add("-accel", "tcg,thread=multi".into());
+    add("-cpu", "max".into());
+    add("-smp", "4,sockets=2,cores=2,threads=1".into());
+    add("-m", "2G,slots=4,maxmem=8G".into());
+    for node in 0..2 {
+        let (first, last) = (2 * node, 2 * node + 1);
+        add("-object", format!("memory-backend-ram,id=ram{node},size=1G"));
+        add("-numa", format!("node,nodeid={node},cpus={first}-{last},memdev=ram{node}"));
+    }
+    add("-numa", "dist,src=0,dst=1,val=21".into());
+    for node in 0..2 {
+        let (path, size) = (module_path(cache, node), MODULE_MIB + LABELS_MIB);
+        add("-object", format!("memory-backend-file,id=pm{node},share=on,mem-path={path},size={size}M"));
+        add("-device", format!("nvdimm,id=nvdimm{node},memdev=pm{node},node={node},label-size={LABELS_MIB}M"));
+    }
+    let share = |path: &str, tag: &str| format!("local,path={path},mount_tag={tag},security_model=none");
+    add("-virtfs", format!("{},readonly=on", share("/usr", "usr")));
+    add("-virtfs", format!("{},readonly=on", share(&cache.join("kernel").display().to_string(), "kernel")));
+    add("-virtfs", share(&cache.join("share").display().to_string(), "share"));
+    arguments.extend(["-nodefaults", "-no-user-config", "-no-reboot"].map(str::to_owned));
+    arguments
+}
+
+/// Reads until the guest ends; noise is dropped.
+fn read_messages(output: ChildStdout) -> Receiver<Message> {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(output).split(b'\n') {
+            let Ok(line) = line else { return };
+            let Some(message) = Message::parse(&String::from_utf8_lossy(&line)) else { continue };
+            if sender.send(message).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}

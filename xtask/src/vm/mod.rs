@@ -1,0 +1,47 @@
+//! Guests with emulated persistent memory: QEMU with two NUMA nodes and two NVDIMMs, booted on a stock kernel.
+//!
+//! - [`guest`]: one running QEMU, bounded in time, killed without mercy when dropped.
+//! - [`protocol`]: the lines that the guest sends over its second serial port.
+//! - [`share`]: the folder that host and guest share: scripts, host-built programs, acknowledgements.
+//! - [`pmem`]: the sequence of boots that `cargo xtask vm pmem` runs, and what it asks of each.
+//! - [`checks`]: the outcomes and how they are printed.
+//!
+//! The guest's own scripts are in `vm/guest`; `vm/README.md` says what the guest can and cannot show.
+
+mod checks;
+mod guest;
+mod pmem;
+mod protocol;
+mod share;
+
+use std::path::Path;
+use std::process;
+
+use anyhow::{Context, Result, bail};
+use clap::Subcommand;
+
+/// The chores around guests.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Install QEMU and its helpers, unpack a stock kernel and build the initramfs, all into vm/.cache.
+    Setup,
+    /// Boot guests with persistent memory (`dax`, then `eadr`), run the tests there, cut the power, verify.
+    Pmem(pmem::Options),
+}
+
+pub(crate) fn run(root: &Path, command: &Command) -> Result<bool> {
+    match command {
+        Command::Setup => setup(root).map(|()| true),
+        Command::Pmem(options) => pmem::run(root, options),
+    }
+}
+
+fn setup(root: &Path) -> Result<()> {
+    let script = root.join("vm/setup.sh");
+    let status =
+        process::Command::new(&script).status().with_context(|| format!("could not run {}", script.display()))?;
+    if !status.success() {
+        bail!("{} failed ({status}); its last line says what to do", script.display());
+    }
+    Ok(())
+}

@@ -1,0 +1,231 @@
+//! `cargo xtask vm pmem`: the tests that need persistent memory, in guests.
+//!
+//! For each platform (`dax`: caches must be flushed; `eadr`: the platform saves them):
+//!
+//! 1. Fresh NVDIMMs. Boot, make the places (ext4, XFS, devdax), and in each place: which domain does a pool get, does
+//!    it keep a value, does it survive killed processes, do the test programs pass; then check the file systems.
+//! 2. Fresh NVDIMMs. Boot and write in all places at once; when every writer has acknowledged enough, wait a random
+//!    moment and kill QEMU. Boot again on the same files: every acknowledged write must be there. Repeat.
+//!
+//! What a killed guest loses: its processes, its kernel, its page cache, file-system state in memory. What it does not
+//! lose: stores that sit in a CPU cache, because QEMU has no cache model. Missing flushes are the explorer's business.
+//!
+//! Every boot has a deadline; a guest that misses it is killed and the boot counts as a failed check.
+
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use super::checks::{Check, Checks};
+use super::guest::{Guest, Heard, Platform, create_modules};
+use super::protocol::{Message, Outcome};
+use super::share::Share;
+
+/// Where pools are: names used by the guest's scripts and for the files of acknowledgements.
+const PLACES: [&str; 3] = ["ext4", "xfs", "devdax"];
+/// Every writer must have acknowledged this many writes before the power is cut.
+const ACKNOWLEDGEMENTS_MIN: usize = 50;
+/// The power is cut at a random moment within this time after that.
+const CUT_DELAY_MS_MAX: u64 = 2_000;
+
+/// Options of `cargo xtask vm pmem`.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Print one JSON object per check and line, and nothing else.
+    #[arg(long)]
+    json: bool,
+    /// Power cuts on the `dax` platform; the `eadr` platform gets one.
+    #[arg(long, default_value_t = 3)]
+    rounds: u32,
+    /// Killed processes per place and platform.
+    #[arg(long, default_value_t = 3)]
+    kills: u32,
+    /// Seed of the random moments at which the power is cut.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Longest time for one boot, in seconds; slow machines need more.
+    #[arg(long, default_value_t = 1_800)]
+    boot_seconds_max: u64,
+    /// Use this program instead of building `lodestone`.
+    #[arg(long, value_name = "PATH")]
+    binary: Option<PathBuf>,
+}
+
+pub(super) fn run(root: &Path, options: &Options) -> Result<bool> {
+    let cache = root.join("vm/.cache");
+    if !cache.join("kernel/version").exists() || !cache.join("initramfs.gz").exists() {
+        bail!("the guest is not set up; run: cargo xtask vm setup");
+    }
+    let share = Share::fill(root, &cache, options.binary.as_deref())?;
+    let mut run =
+        Run { cache: &cache, share: &share, options, checks: Checks::new(options.json), random: options.seed };
+    for (platform, rounds) in [(Platform::Dax, options.rounds), (Platform::Eadr, options.rounds.min(1))] {
+        run.test_boot(platform)?;
+        run.power_cuts(platform, rounds)?;
+    }
+    Ok(run.checks.finish())
+}
+
+struct Run<'a> {
+    cache: &'a Path,
+    share: &'a Share,
+    options: &'a Options,
+    checks: Checks,
+    random: u64,
+}
+
+/// How a boot went on.
+#[derive(Debug, PartialEq, Eq)]
+enum Ending {
+    /// The job ended with this exit code and the guest powered itself off.
+    Finished(String),
+    /// The guest says that its writers are at work.
+    Loading,
+    /// It died before it said how its job ended.
+    Died,
+    Late,
+}
+
+impl Run<'_> {
+    fn test_boot(&mut self, platform: Platform) -> Result<()> {
+        self.checks.note(&format!("-- {}: pools, killed processes and test programs", platform.domain()));
+        create_modules(self.cache)?;
+        self.write_job(platform, "test", 1, true)?;
+        let started = Instant::now();
+        let guest = Guest::boot(self.cache, platform)?;
+        let ending = self.listen(&guest, platform);
+        self.expect_finished(platform, "test-boot", started, &ending);
+        Ok(())
+    }
+
+    /// `rounds` times: load, cut, boot again and verify. One boot verifies the last round and loads the next one.
+    fn power_cuts(&mut self, platform: Platform, rounds: u32) -> Result<()> {
+        if rounds == 0 {
+            return Ok(());
+        }
+        self.checks.note(&format!("-- {}: {rounds} power cuts under load", platform.domain()));
+        create_modules(self.cache)?;
+        for round in 1..=rounds + 1 {
+            let last = round > rounds;
+            self.write_job(platform, "round", round, last)?;
+            let started = Instant::now();
+            let guest = Guest::boot(self.cache, platform)?;
+            let ending = self.listen(&guest, platform);
+            if last {
+                self.expect_finished(platform, "last-boot", started, &ending);
+            } else if !self.cut_under_load(platform, round, guest, started, &ending)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Kills the guest in the middle of its writes; false when it never came to writing.
+    fn cut_under_load(
+        &mut self,
+        platform: Platform,
+        round: u32,
+        guest: Guest,
+        started: Instant,
+        ending: &Ending,
+    ) -> Result<bool> {
+        let name = "cut";
+        let deadline = started + Duration::from_secs(self.options.boot_seconds_max);
+        if *ending != Ending::Loading {
+            self.record(platform, name, Outcome::Fail, started, &format!("round {round}: no load; {ending:?}"));
+            return Ok(false);
+        }
+        while PLACES.iter().any(|place| self.share.acknowledgements(place) < ACKNOWLEDGEMENTS_MIN) {
+            if Instant::now() > deadline {
+                let counts = PLACES.map(|place| format!("{place} {}", self.share.acknowledgements(place))).join(", ");
+                let detail = format!("round {round}: too few acknowledgements in time: {counts}");
+                self.record(platform, name, Outcome::Fail, started, &detail);
+                return Ok(false);
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        let delay = Duration::from_millis(self.next_random() % CUT_DELAY_MS_MAX);
+        thread::sleep(delay);
+        guest.cut_power()?;
+        for place in PLACES {
+            self.share.drop_unfinished_line(place)?;
+        }
+        let counts = PLACES.map(|place| format!("{place} {}", self.share.acknowledgements(place))).join(", ");
+        let detail = format!("round {round}: QEMU killed after acknowledgements: {counts}");
+        self.record(platform, name, Outcome::Pass, started, &detail);
+        Ok(true)
+    }
+
+    /// Records the guest's checks until something decides how the boot goes on.
+    fn listen(&mut self, guest: &Guest, platform: Platform) -> Ending {
+        let deadline = Instant::now() + Duration::from_secs(self.options.boot_seconds_max);
+        loop {
+            match guest.next(deadline) {
+                Heard::Late => return Ending::Late,
+                Heard::Ended => return Ending::Died,
+                Heard::Message(Message::Event { name, detail }) => match name.as_str() {
+                    "finished" => return Ending::Finished(detail),
+                    "loading" => return Ending::Loading,
+                    _ => {}
+                },
+                Heard::Message(Message::Check { name, place, outcome, domain, seconds, detail }) => {
+                    self.checks.add(&Check {
+                        platform: platform.domain(),
+                        name: &name,
+                        place: &place,
+                        outcome,
+                        domain: domain.as_deref(),
+                        seconds,
+                        detail: &detail,
+                    });
+                }
+            }
+        }
+    }
+
+    fn expect_finished(&mut self, platform: Platform, name: &str, started: Instant, ending: &Ending) {
+        let console = self.cache.join("console.log");
+        match ending {
+            Ending::Finished(code) if code == "0" => self.record(platform, name, Outcome::Pass, started, "job ended"),
+            other => {
+                let detail = format!("{other:?}; the guest's console is in {}", console.display());
+                self.record(platform, name, Outcome::Fail, started, &detail);
+            }
+        }
+    }
+
+    fn record(&mut self, platform: Platform, name: &str, outcome: Outcome, started: Instant, detail: &str) {
+        let seconds = started.elapsed().as_secs();
+        self.checks.add(&Check {
+            platform: platform.domain(),
+            name,
+            place: "guest",
+            outcome,
+            domain: None,
+            seconds,
+            detail,
+        });
+    }
+
+    fn write_job(&self, platform: Platform, mode: &str, round: u32, last: bool) -> Result<()> {
+        let variables = [
+            ("MODE", mode.to_owned()),
+            ("EXPECTED", platform.domain().to_owned()),
+            ("ROUND", round.to_string()),
+            ("LAST", u8::from(last).to_string()),
+            ("KILLS", self.options.kills.to_string()),
+        ];
+        self.share.write_job(&variables).context("the guest would not know what to do")
+    }
+
+    /// SplitMix64: enough to spread the moments of the cuts, the same for the same seed.
+    fn next_random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+}

@@ -1,0 +1,173 @@
+//! The folder that host and guest share (`vm/.cache/share`, `/share` in the guest, 9p without a cache).
+//!
+//! Contents: the scripts of `vm/guest`; `bin/lodestone`; `tests/` with the test programs and `tests/list`; `job.env`
+//! for one boot; `acks/PLACE`, where the guest's writers leave their acknowledgements; `logs/`.
+//!
+//! Programs are built on the host and linked against the host's `/usr`, which is the guest's `/usr` too.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+/// Packages whose test programs run in the guest, if they ask for persistent memory.
+const TEST_PACKAGES: [&str; 3] = ["lodestone-pmem", "lodestone-heap", "lodestone-index"];
+/// A test program that mentions this variable has tests for persistent memory.
+const PLACE_VARIABLE: &[u8] = b"LODESTONE_PM_D";
+
+/// The shared folder, filled.
+pub(super) struct Share {
+    folder: PathBuf,
+}
+
+impl Share {
+    /// Empties and fills the folder. `binary` replaces the `lodestone` that would be built.
+    pub(super) fn fill(root: &Path, cache: &Path, binary: Option<&Path>) -> Result<Self> {
+        let folder = cache.join("share");
+        if folder.exists() {
+            fs::remove_dir_all(&folder).context("could not empty vm/.cache/share")?;
+        }
+        for name in ["bin", "tests", "acks", "logs"] {
+            fs::create_dir_all(folder.join(name)).context("could not create vm/.cache/share")?;
+        }
+        let scripts = root.join("vm/guest");
+        for entry in fs::read_dir(&scripts).with_context(|| format!("could not list {}", scripts.display()))? {
+            let path = entry.context("could not list vm/guest")?.path();
+            copy_into(&path, &folder)?;
+        }
+        let lodestone = match binary {
+            Some(path) => path.to_owned(),
+            None => build_lodestone(root)?,
+        };
+        fs::copy(&lodestone, folder.join("bin/lodestone"))
+            .with_context(|| format!("could not copy {}", lodestone.display()))?;
+        let share = Self { folder };
+        share.copy_test_programs(root)?;
+        Ok(share)
+    }
+
+    fn copy_test_programs(&self, root: &Path) -> Result<()> {
+        let mut list = String::new();
+        for (package, program) in build_test_programs(root)? {
+            let bytes = fs::read(&program).with_context(|| format!("could not read {}", program.display()))?;
+            if !bytes.windows(PLACE_VARIABLE.len()).any(|window| window == PLACE_VARIABLE) {
+                continue;
+            }
+            let name = copy_into(&program, &self.folder.join("tests"))?;
+            // One at a time: a device holds one pool.
+            list.push_str(&format!("{name}\t{package}\t--test-threads=1\n"));
+        }
+        fs::write(self.folder.join("tests/list"), list).context("could not write the list of test programs")
+    }
+
+    /// Says what the next boot has to do.
+    pub(super) fn write_job(&self, variables: &[(&str, String)]) -> Result<()> {
+        let lines: String = variables.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
+        fs::write(self.folder.join("job.env"), lines).context("could not write job.env")
+    }
+
+    /// Number of complete acknowledgement lines of a place so far.
+    pub(super) fn acknowledgements(&self, place: &str) -> usize {
+        let bytes = fs::read(self.folder.join("acks").join(place)).unwrap_or_default();
+        bytes.iter().filter(|byte| **byte == b'\n').count()
+    }
+
+    /// Cuts off the line that the guest was writing when it died: it told nobody.
+    pub(super) fn drop_unfinished_line(&self, place: &str) -> Result<()> {
+        let path = self.folder.join("acks").join(place);
+        let mut bytes = fs::read(&path).with_context(|| format!("no acknowledgements of {place}"))?;
+        bytes.truncate(complete_length(&bytes));
+        fs::write(&path, bytes).with_context(|| format!("could not write {}", path.display()))
+    }
+}
+
+/// Length up to and including the last line break.
+fn complete_length(bytes: &[u8]) -> usize {
+    bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1)
+}
+
+fn copy_into(path: &Path, folder: &Path) -> Result<String> {
+    let Some(name) = path.file_name().and_then(|name| name.to_str()) else { bail!("odd file name {}", path.display()) };
+    fs::copy(path, folder.join(name)).with_context(|| format!("could not copy {}", path.display()))?;
+    Ok(name.to_owned())
+}
+
+fn build_lodestone(root: &Path) -> Result<PathBuf> {
+    let programs = build(root, &["build", "--release", "--package", "lodestone-cli"])?;
+    let found = programs.into_iter().find(|program| program.target == "lodestone");
+    found.map(|program| program.path).context("the build of lodestone-cli made no program `lodestone`")
+}
+
+/// Package and path of every test program.
+fn build_test_programs(root: &Path) -> Result<Vec<(String, PathBuf)>> {
+    let mut all = Vec::new();
+    for package in TEST_PACKAGES {
+        let programs = build(root, &["test", "--no-run", "--package", package])?;
+        all.extend(
+            programs.into_iter().filter(|program| program.is_test).map(|program| (package.to_owned(), program.path)),
+        );
+    }
+    Ok(all)
+}
+
+struct Program {
+    target: String,
+    path: PathBuf,
+    is_test: bool,
+}
+
+/// Runs cargo and returns the programs that it made.
+fn build(root: &Path, arguments: &[&str]) -> Result<Vec<Program>> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .current_dir(root)
+        .args(arguments)
+        .arg("--message-format=json-render-diagnostics")
+        .stderr(Stdio::inherit())
+        .output()
+        .context("could not run cargo")?;
+    if !output.status.success() {
+        bail!("cargo {} failed", arguments.join(" "));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(parse_artifact).collect())
+}
+
+/// The program in one line of cargo's JSON, if the line is about one.
+fn parse_artifact(line: &str) -> Option<Program> {
+    let value: Value = serde_json::from_str(line).ok()?;
+    if value.get("reason")? != "compiler-artifact" {
+        return None;
+    }
+    Some(Program {
+        target: value.get("target")?.get("name")?.as_str()?.to_owned(),
+        path: PathBuf::from(value.get("executable")?.as_str()?),
+        is_test: value.get("profile")?.get("test")?.as_bool()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unfinished_line_is_cut() {
+        assert_eq!(complete_length(b""), 0);
+        assert_eq!(complete_length(b"ack 1"), 0);
+        assert_eq!(complete_length(b"ack 1 a\nack 2"), 8);
+        assert_eq!(complete_length(b"ack 1 a\n"), 8);
+    }
+
+    #[test]
+    fn only_programs_of_cargo_count() {
+        let line =
+            r#"{"reason":"compiler-artifact","target":{"name":"x"},"profile":{"test":true},"executable":"/a/x"}"#;
+        let program = parse_artifact(line).expect("a program");
+        assert_eq!((program.target.as_str(), program.is_test), ("x", true));
+        assert_eq!(program.path, Path::new("/a/x"));
+        assert!(parse_artifact(&line.replace("\"/a/x\"", "null")).is_none(), "a library has no executable");
+        assert!(parse_artifact(r#"{"reason":"build-finished","success":true}"#).is_none());
+        assert!(parse_artifact("warning: text").is_none());
+    }
+}
