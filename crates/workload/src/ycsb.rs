@@ -1,0 +1,155 @@
+//! The Yahoo! Cloud Serving Benchmark, workloads A to F, as a stream of operations for each thread.
+//!
+//! 1. [`Spec`] says what to run; [`Spec::validate`] refuses what cannot be run.
+//! 2. [`Generator::new`] prepares what the threads share: the zipfian sums and the [ledger](InsertLedger) of inserts.
+//! 3. [`Generator::stream`] gives thread `t` its [`OperationStream`]; it draws kind and record from stream `t` of the seed.
+//!
+//! Inserts: thread `t` of `n` inserts records `records + t`, `records + t + n`, ...; so the inserted keys do not depend
+//! on timing. A thread reports each finished insert to the ledger; other threads choose only among records below a
+//! watermark under which every insert has finished (each thread looks at it every few draws). With one thread the
+//! whole stream depends on the seed alone; with several, kinds and inserts do, and which *new* records are read depends on
+//! progress, as it must.
+//!
+//! | workload | read | update | insert | scan | read-modify-write | distribution |
+//! | --- | --- | --- | --- | --- | --- | --- |
+//! | A | 50 | 50 | | | | zipfian |
+//! | B | 95 | 5 | | | | zipfian |
+//! | C | 100 | | | | | zipfian |
+//! | D | 95 | | 5 | | | latest |
+//! | E | | | 5 | 95 | | zipfian, scans of 1 to 100 |
+//! | F | 50 | | | | 50 | zipfian |
+
+mod mix;
+mod stream;
+
+pub use mix::{Mix, UnknownWorkload, Workload};
+pub use stream::{Generator, InsertLedger, Operation, OperationKind, OperationStream};
+
+use crate::keys::{Distribution, KeyChooser, KeyCodec, KeyOrder, KeysError};
+use crate::value::VALUE_BYTES_MIN;
+
+/// What to run. Make one with [`Spec::new`] and change fields.
+///
+/// ```
+/// use lodestone_workload::ycsb::{Spec, Workload};
+///
+/// let spec = Spec { records: 1_000_000, threads: 8, ..Spec::new(Workload::A) };
+/// spec.validate()?;
+/// # Ok::<(), lodestone_workload::ycsb::SpecError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spec {
+    /// Kinds of operations and their shares.
+    pub workload: Workload,
+    /// Records loaded before the run.
+    pub records: u64,
+    /// Operations of all threads together.
+    pub operations: u64,
+    /// Threads of the run and of the load.
+    pub threads: usize,
+    /// Length of each key, at least 8.
+    pub key_bytes: usize,
+    /// Length of each value, at least 24 so that it can describe itself.
+    pub value_bytes: usize,
+    /// Which records are chosen.
+    pub distribution: Distribution,
+    /// Whether keys are inserted in key order.
+    pub key_order: KeyOrder,
+    /// Scans read a uniform number of records from 1 to this.
+    pub scan_records_max: u64,
+    /// Seed of all random draws.
+    pub seed: u64,
+}
+
+impl Spec {
+    /// The workload with its own distribution, 100,000 records of 8 + 100 bytes, as many operations, one thread.
+    #[must_use]
+    pub fn new(workload: Workload) -> Self {
+        Self {
+            workload,
+            records: 100_000,
+            operations: 100_000,
+            threads: 1,
+            key_bytes: 8,
+            value_bytes: 100,
+            distribution: workload.distribution(),
+            key_order: KeyOrder::Hashed,
+            scan_records_max: 100,
+            seed: 1,
+        }
+    }
+
+    /// Refuses what cannot be run.
+    ///
+    /// # Errors
+    /// [`SpecError`] names the field and what it needs.
+    pub fn validate(&self) -> Result<(), SpecError> {
+        if self.records == 0 {
+            return Err(SpecError::Zero { field: "records" });
+        }
+        if self.threads == 0 {
+            return Err(SpecError::Zero { field: "threads" });
+        }
+        if self.scan_records_max == 0 {
+            return Err(SpecError::Zero { field: "scan_records_max" });
+        }
+        if self.value_bytes < VALUE_BYTES_MIN {
+            return Err(SpecError::ValueBytes { value_bytes: self.value_bytes });
+        }
+        self.codec()?;
+        KeyChooser::new(self.distribution, self.records, self.records)?;
+        Ok(())
+    }
+
+    /// How record numbers become key bytes.
+    ///
+    /// # Errors
+    /// [`KeysError::KeyBytes`].
+    pub fn codec(&self) -> Result<KeyCodec, KeysError> {
+        KeyCodec::new(self.key_bytes, self.key_order)
+    }
+
+    /// The operations of one thread: an even share, the first threads take the rest.
+    #[must_use]
+    pub fn operations_of(&self, thread: usize) -> u64 {
+        share_of(self.operations, self.threads, thread)
+    }
+
+    /// Records at the end of the run, about: loaded and inserted.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        let share = u64::from(self.workload.mix().insert);
+        let inserts = u128::from(self.operations) * u128::from(share) / 100;
+        self.records.saturating_add(u64::try_from(inserts).unwrap_or(u64::MAX))
+    }
+}
+
+/// Part number `index` of `total` split evenly over `parts`, the first parts take the rest.
+pub(crate) fn share_of(total: u64, parts: usize, index: usize) -> u64 {
+    let (parts, index) = (parts as u64, index as u64);
+    total / parts + u64::from(index < total % parts)
+}
+
+/// Why a [`Spec`] cannot be run.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpecError {
+    /// A count that must not be zero.
+    #[error("{field} is 0; it must be at least 1")]
+    Zero {
+        /// The field.
+        field: &'static str,
+    },
+    /// Values must describe themselves.
+    #[error("values of {value_bytes} bytes cannot describe themselves; use at least {VALUE_BYTES_MIN}")]
+    ValueBytes {
+        /// What was asked for.
+        value_bytes: usize,
+    },
+    /// Keys or distribution.
+    #[error(transparent)]
+    Keys(#[from] KeysError),
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,218 @@
+//! The operations of one thread, drawn one by one, and the ledger through which threads learn of each other's inserts.
+//!
+//! Invariants:
+//! - The watermark of the ledger never shrinks and never exceeds what has been acknowledged by *every* thread.
+//! - A stream never asks for a record at or above the watermark that it last saw, except to insert it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossbeam_utils::CachePadded;
+
+use crate::keys::KeyChooser;
+use crate::random::Random;
+use crate::ycsb::{Mix, Spec, SpecError};
+
+/// Draws between two looks at the ledger.
+const LOOK_INTERVAL: u32 = 16;
+
+/// The kinds of operations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum OperationKind {
+    /// Point read.
+    Read,
+    /// Replacement of a value.
+    Update,
+    /// New record.
+    Insert,
+    /// Range read.
+    Scan,
+    /// Read and replace.
+    ReadModifyWrite,
+}
+
+impl OperationKind {
+    /// Every kind; a kind's place here is [`OperationKind::index`].
+    pub const ALL: [Self; 5] = [Self::Read, Self::Update, Self::Insert, Self::Scan, Self::ReadModifyWrite];
+
+    /// Place in [`OperationKind::ALL`].
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// Name in results.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Update => "update",
+            Self::Insert => "insert",
+            Self::Scan => "scan",
+            Self::ReadModifyWrite => "read_modify_write",
+        }
+    }
+}
+
+/// One operation; records are numbers that a [`crate::keys::KeyCodec`] turns into keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Operation {
+    /// What to do.
+    pub kind: OperationKind,
+    /// The record, or the first record of a scan.
+    pub record: u64,
+    /// Records of a scan; 1 for every other kind.
+    pub count: usize,
+}
+
+/// How far each thread's inserts have come.
+#[derive(Debug)]
+pub struct InsertLedger {
+    records: u64,
+    finished: Box<[CachePadded<AtomicU64>]>,
+}
+
+impl InsertLedger {
+    fn new(records: u64, threads: usize) -> Self {
+        Self { records, finished: (0..threads).map(|_| CachePadded::default()).collect() }
+    }
+
+    /// Every record below this number exists.
+    #[must_use]
+    pub fn watermark(&self) -> u64 {
+        // Acquire pairs with the release in `finish`: who sees the count may read the records.
+        let slowest = self.finished.iter().map(|count| count.load(Ordering::Acquire)).min();
+        self.records + slowest.unwrap_or(0) * self.finished.len() as u64
+    }
+
+    /// Records that exist now, including those above the watermark.
+    #[must_use]
+    pub fn population(&self) -> u64 {
+        let inserted: u64 = self.finished.iter().map(|count| count.load(Ordering::Acquire)).sum();
+        self.records + inserted
+    }
+
+    fn finish(&self, thread: usize, count: u64) {
+        self.finished[thread].store(count, Ordering::Release);
+    }
+}
+
+/// What the threads of a run share.
+#[derive(Debug, Clone)]
+pub struct Generator {
+    mix: Mix,
+    chooser: KeyChooser,
+    scan_records_max: u64,
+    records: u64,
+    threads: usize,
+    seed: u64,
+    ledger: Arc<InsertLedger>,
+}
+
+impl Generator {
+    /// Prepares the streams of `spec`.
+    ///
+    /// # Errors
+    /// [`SpecError`] if the specification cannot be run.
+    pub fn new(spec: &Spec) -> Result<Self, SpecError> {
+        spec.validate()?;
+        Ok(Self {
+            mix: spec.workload.mix(),
+            chooser: KeyChooser::new(spec.distribution, spec.records, spec.capacity())?,
+            scan_records_max: spec.scan_records_max,
+            records: spec.records,
+            threads: spec.threads,
+            seed: spec.seed,
+            ledger: Arc::new(InsertLedger::new(spec.records, spec.threads)),
+        })
+    }
+
+    /// The ledger of inserts.
+    #[must_use]
+    pub fn ledger(&self) -> &Arc<InsertLedger> {
+        &self.ledger
+    }
+
+    /// The endless stream of operations of one thread.
+    ///
+    /// # Panics
+    /// If `thread` is not below the specification's number of threads.
+    #[must_use]
+    pub fn stream(&self, thread: usize) -> OperationStream {
+        assert!(thread < self.threads, "thread {thread} of {}", self.threads);
+        let mut chooser = self.chooser.clone();
+        chooser.start_at(self.records / self.threads as u64 * thread as u64);
+        OperationStream {
+            mix: self.mix,
+            chooser,
+            random: Random::for_stream(self.seed, thread as u64),
+            scan_records_max: self.scan_records_max,
+            thread,
+            threads: self.threads as u64,
+            population: self.records,
+            inserts_started: 0,
+            inserts_finished: 0,
+            draws_until_look: LOOK_INTERVAL,
+            ledger: Arc::clone(&self.ledger),
+        }
+    }
+}
+
+/// The operations of one thread.
+#[derive(Debug)]
+pub struct OperationStream {
+    mix: Mix,
+    chooser: KeyChooser,
+    random: Random,
+    scan_records_max: u64,
+    thread: usize,
+    threads: u64,
+    /// Records that may be chosen: the watermark as last seen.
+    population: u64,
+    inserts_started: u64,
+    inserts_finished: u64,
+    draws_until_look: u32,
+    ledger: Arc<InsertLedger>,
+}
+
+impl OperationStream {
+    /// The next operation.
+    #[inline]
+    pub fn next_operation(&mut self) -> Operation {
+        let kind = self.mix.choose(&mut self.random);
+        if kind == OperationKind::Insert {
+            let record = self.ledger.records + self.thread as u64 + self.inserts_started * self.threads;
+            self.inserts_started += 1;
+            return Operation { kind, record, count: 1 };
+        }
+        if self.mix.insert != 0 {
+            self.look_at_ledger();
+        }
+        let record = self.chooser.choose(&mut self.random, self.population);
+        let count = if kind == OperationKind::Scan {
+            usize::try_from(self.random.below(self.scan_records_max) + 1).unwrap_or(usize::MAX)
+        } else {
+            1
+        };
+        Operation { kind, record, count }
+    }
+
+    /// Tells that the oldest unfinished insert of this stream took effect; only then do streams choose its record.
+    ///
+    /// # Panics
+    /// If no insert is unfinished.
+    pub fn finish_insert(&mut self) {
+        assert!(self.inserts_finished < self.inserts_started, "an insert must be drawn before it is finished");
+        self.inserts_finished += 1;
+        self.ledger.finish(self.thread, self.inserts_finished);
+    }
+
+    #[inline]
+    fn look_at_ledger(&mut self) {
+        self.draws_until_look -= 1;
+        if self.draws_until_look == 0 {
+            self.draws_until_look = LOOK_INTERVAL;
+            self.population = self.ledger.watermark();
+        }
+    }
+}
