@@ -11,6 +11,7 @@
 //! | [`runner`] | threads, histograms, time limit, progress |
 //! | [`result`] | the line that a benchmark prints |
 //! | [`syncprobe`] | what one fdatasync costs here |
+//! | [`kv`] | judges a recovered map against what was acknowledged |
 //!
 //! ```
 //! use lodestone_workload::memory::MemoryEngine;
@@ -28,6 +29,7 @@
 
 pub mod engine;
 pub mod keys;
+pub mod kv;
 pub mod memory;
 pub mod random;
 pub mod result;
