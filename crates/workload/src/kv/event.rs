@@ -60,9 +60,7 @@ pub enum EventError {
     #[error("reading events failed: {0}")]
     Io(#[from] io::Error),
     /// The writer printed something else, or two writers mixed their bytes.
-    #[error(
-        "event {number} (at byte {offset} of the pipe) is damaged; the writer must print nothing else there"
-    )]
+    #[error("event {number} (at byte {offset} of the pipe) is damaged; the writer must print nothing else there")]
     Damaged {
         /// Number of the event, from 0.
         number: u64,
@@ -148,10 +146,7 @@ impl<R: Read> EventReader<R> {
                 Err(error) => return Err(error.into()),
             }
         }
-        let damaged = EventError::Damaged {
-            number: self.number,
-            offset: self.number * EVENT_BYTES as u64,
-        };
+        let damaged = EventError::Damaged { number: self.number, offset: self.number * EVENT_BYTES as u64 };
         self.number += 1;
         Event::from_bytes(&bytes).map(Some).ok_or(damaged)
     }
@@ -174,12 +169,7 @@ mod tests {
         for kind in [EventKind::Started, EventKind::Acknowledged] {
             for write in [WriteKind::Put, WriteKind::Remove] {
                 let (record, version) = (u64::MAX - 5, 77);
-                events.push(Event {
-                    kind,
-                    write,
-                    record,
-                    version,
-                });
+                events.push(Event { kind, write, record, version });
             }
         }
         events
@@ -204,16 +194,7 @@ mod tests {
             flipped[bit / 8] ^= 1 << (bit % 8);
             let read: Result<Vec<Event>, _> = EventReader::new(&flipped[..]).collect();
             let error = read.unwrap_err();
-            assert!(
-                matches!(
-                    error,
-                    EventError::Damaged {
-                        number: 1,
-                        offset: 24
-                    }
-                ),
-                "bit {bit}: {error}"
-            );
+            assert!(matches!(error, EventError::Damaged { number: 1, offset: 24 }), "bit {bit}: {error}");
         }
     }
 }

@@ -85,36 +85,18 @@ pub enum Violation {
 impl fmt::Display for Violation {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Lost {
-                record,
-                acknowledged,
-            } => {
-                write!(
-                    formatter,
-                    "record {record}: lost; version {acknowledged} was acknowledged"
-                )
+            Self::Lost { record, acknowledged } => {
+                write!(formatter, "record {record}: lost; version {acknowledged} was acknowledged")
             }
-            Self::Stale {
-                record,
-                acknowledged,
-                found,
-            } => write!(
+            Self::Stale { record, acknowledged, found } => write!(
                 formatter,
                 "record {record}: stale; version {acknowledged} was acknowledged, version {found} is there"
             ),
-            Self::Resurrected {
-                record,
-                removed,
-                found,
-            } => write!(
-                formatter,
-                "record {record}: back; removal {removed} was acknowledged, version {found} is there"
-            ),
+            Self::Resurrected { record, removed, found } => {
+                write!(formatter, "record {record}: back; removal {removed} was acknowledged, version {found} is there")
+            }
             Self::NeverStarted { record, found } => {
-                write!(
-                    formatter,
-                    "record {record}: version {found} is there, which no running write could leave"
-                )
+                write!(formatter, "record {record}: version {found} is there, which no running write could leave")
             }
             Self::Torn { record, reason } => write!(formatter, "record {record}: {reason}"),
             Self::UnknownKey { key } => write!(formatter, "key {} was never written", Hex(key)),
@@ -132,9 +114,7 @@ struct Hex<'a>(&'a [u8]);
 
 impl fmt::Display for Hex<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0
-            .iter()
-            .try_for_each(|byte| write!(formatter, "{byte:02x}"))
+        self.0.iter().try_for_each(|byte| write!(formatter, "{byte:02x}"))
     }
 }
 
@@ -194,11 +174,7 @@ impl History {
     /// An empty history of a map whose keys are made by `codec`.
     #[must_use]
     pub fn new(codec: KeyCodec) -> Self {
-        Self {
-            codec,
-            records: HashMap::new(),
-            acknowledgements: 0,
-        }
+        Self { codec, records: HashMap::new(), acknowledgements: 0 }
     }
 
     /// How record numbers become keys.
@@ -216,10 +192,7 @@ impl History {
     /// The next version to use for `record`.
     #[must_use]
     pub fn next_version(&self, record: u64) -> u64 {
-        self.records
-            .get(&record)
-            .map_or(0, |known| known.newest_started)
-            + 1
+        self.records.get(&record).map_or(0, |known| known.newest_started) + 1
     }
 
     /// Takes one event.
@@ -268,10 +241,7 @@ impl History {
     }
 
     /// Judges all records of a recovered map, in the order in which a full scan returned them.
-    pub fn judge<K: AsRef<[u8]>, V: AsRef<[u8]>>(
-        &self,
-        view: impl IntoIterator<Item = (K, V)>,
-    ) -> Verdict {
+    pub fn judge<K: AsRef<[u8]>, V: AsRef<[u8]>>(&self, view: impl IntoIterator<Item = (K, V)>) -> Verdict {
         let mut verdict = Verdict::default();
         let mut damaged = HashSet::new();
         let mut previous: Option<Vec<u8>> = None;
@@ -279,19 +249,12 @@ impl History {
             let (key, bytes) = (key.as_ref(), bytes.as_ref());
             verdict.present += 1;
             if previous.as_deref().is_some_and(|previous| key < previous) {
-                verdict
-                    .violations
-                    .push(Violation::OutOfOrder { key: key.into() });
+                verdict.violations.push(Violation::OutOfOrder { key: key.into() });
             }
             previous = Some(key.into());
-            let known = self
-                .codec
-                .decode(key)
-                .filter(|record| self.records.contains_key(record));
+            let known = self.codec.decode(key).filter(|record| self.records.contains_key(record));
             let Some(record) = known else {
-                verdict
-                    .violations
-                    .push(Violation::UnknownKey { key: key.into() });
+                verdict.violations.push(Violation::UnknownKey { key: key.into() });
                 continue;
             };
             if verdict.found.contains_key(&record) || damaged.contains(&record) {
@@ -338,11 +301,7 @@ impl History {
     pub fn adopt(&mut self, verdict: &Verdict) {
         for (record, known) in &mut self.records {
             let found = verdict.found.get(record).copied();
-            let applied = known
-                .pending
-                .iter()
-                .rev()
-                .find(|(_, state)| **state == found);
+            let applied = known.pending.iter().rev().find(|(_, state)| **state == found);
             if found != known.acknowledged_state
                 && let Some((version, _)) = applied
             {
@@ -358,20 +317,13 @@ impl Record {
     /// Names the violation of a state that is neither the acknowledged one nor one of the pending ones.
     fn explain(&self, record: u64, found: State) -> Violation {
         match (self.acknowledged_state, found) {
-            (Some(acknowledged), None) => Violation::Lost {
-                record,
-                acknowledged,
-            },
-            (Some(acknowledged), Some(found)) if found < acknowledged => Violation::Stale {
-                record,
-                acknowledged,
-                found,
-            },
-            (None, Some(found)) if found < self.acknowledged_version => Violation::Resurrected {
-                record,
-                removed: self.acknowledged_version,
-                found,
-            },
+            (Some(acknowledged), None) => Violation::Lost { record, acknowledged },
+            (Some(acknowledged), Some(found)) if found < acknowledged => {
+                Violation::Stale { record, acknowledged, found }
+            }
+            (None, Some(found)) if found < self.acknowledged_version => {
+                Violation::Resurrected { record, removed: self.acknowledged_version, found }
+            }
             // The last pattern cannot be: two absent states are equal.
             (_, Some(found)) => Violation::NeverStarted { record, found },
             (None, None) => unreachable!("equal states are no violation"),

@@ -35,39 +35,18 @@ fn acknowledged_writes_must_be_there() {
     let history = history(&[(1, 1, PUT, true), (1, 2, PUT, true), (2, 1, PUT, true)]);
     let verdict = history.judge(view(&[(1, 2), (2, 1)]));
     assert!(verdict.holds(), "{:?}", verdict.violations);
-    assert_eq!(
-        (verdict.present, verdict.acknowledged, verdict.uncertain),
-        (2, 2, 0)
-    );
+    assert_eq!((verdict.present, verdict.acknowledged, verdict.uncertain), (2, 2, 0));
 
     let lost = history.judge(view(&[(2, 1)]));
-    assert_eq!(
-        lost.violations,
-        [Violation::Lost {
-            record: 1,
-            acknowledged: 2
-        }]
-    );
+    assert_eq!(lost.violations, [Violation::Lost { record: 1, acknowledged: 2 }]);
     let stale = history.judge(view(&[(1, 1), (2, 1)]));
-    assert_eq!(
-        stale.violations,
-        [Violation::Stale {
-            record: 1,
-            acknowledged: 2,
-            found: 1
-        }]
-    );
+    assert_eq!(stale.violations, [Violation::Stale { record: 1, acknowledged: 2, found: 1 }]);
     assert_eq!(history.judge(view(&[])).violations.len(), 2);
 }
 
 #[test]
 fn unacknowledged_writes_are_there_or_not_but_never_invented() {
-    let history = history(&[
-        (1, 1, PUT, true),
-        (1, 2, PUT, false),
-        (1, 4, PUT, false),
-        (2, 1, PUT, false),
-    ]);
+    let history = history(&[(1, 1, PUT, true), (1, 2, PUT, false), (1, 4, PUT, false), (2, 1, PUT, false)]);
     for allowed in [&[(1, 1)][..], &[(1, 2)], &[(1, 4)], &[(1, 2), (2, 1)]] {
         let verdict = history.judge(view(allowed));
         assert!(verdict.holds(), "{allowed:?}: {:?}", verdict.violations);
@@ -80,10 +59,7 @@ fn unacknowledged_writes_are_there_or_not_but_never_invented() {
             rows.clear();
         }
         rows.extend(view(&[(record, invented)]));
-        let expected = Violation::NeverStarted {
-            record,
-            found: invented,
-        };
+        let expected = Violation::NeverStarted { record, found: invented };
         assert_eq!(history.judge(rows).violations, [expected]);
     }
 }
@@ -104,23 +80,9 @@ fn removals_hold() {
         assert!(verdict.holds(), "{allowed:?}: {:?}", verdict.violations);
     }
     let back = history.judge(view(&[(1, 1)]));
-    assert_eq!(
-        back.violations,
-        [Violation::Resurrected {
-            record: 1,
-            removed: 2,
-            found: 1
-        }]
-    );
+    assert_eq!(back.violations, [Violation::Resurrected { record: 1, removed: 2, found: 1 }]);
     let back = history.judge(view(&[(3, 1)]));
-    assert_eq!(
-        back.violations,
-        [Violation::Resurrected {
-            record: 3,
-            removed: 2,
-            found: 1
-        }]
-    );
+    assert_eq!(back.violations, [Violation::Resurrected { record: 3, removed: 2, found: 1 }]);
 }
 
 #[test]
@@ -130,10 +92,7 @@ fn torn_swapped_foreign_doubled_and_disordered_records_are_found() {
     let newer = value::make(&torn[0].0, 2, 80);
     torn[0].1[40..].copy_from_slice(&newer[40..]);
     let violations = history.judge(torn).violations;
-    assert!(
-        matches!(violations[..], [Violation::Torn { record: 1, .. }]),
-        "{violations:?}"
-    );
+    assert!(matches!(violations[..], [Violation::Torn { record: 1, .. }]), "{violations:?}");
 
     let mut swapped = view(&[(1, 1), (2, 1)]);
     let (first, second) = swapped.split_at_mut(1);
@@ -141,27 +100,16 @@ fn torn_swapped_foreign_doubled_and_disordered_records_are_found() {
     assert_eq!(history.judge(swapped).violations.len(), 2);
 
     let foreign = history.judge(view(&[(1, 1), (2, 1), (9, 1)])).violations;
-    assert!(
-        matches!(foreign[..], [Violation::UnknownKey { .. }]),
-        "{foreign:?}"
-    );
+    assert!(matches!(foreign[..], [Violation::UnknownKey { .. }]), "{foreign:?}");
     let doubled = history.judge(view(&[(1, 1), (2, 1), (2, 1)])).violations;
     assert_eq!(doubled, [Violation::Duplicate { record: 2 }]);
     let disordered = history.judge(view(&[(2, 1), (1, 1)])).violations;
-    assert!(
-        matches!(disordered[..], [Violation::OutOfOrder { .. }]),
-        "{disordered:?}"
-    );
+    assert!(matches!(disordered[..], [Violation::OutOfOrder { .. }]), "{disordered:?}");
 }
 
 #[test]
 fn after_adoption_a_discarded_write_may_not_come_back() {
-    let mut history = history(&[
-        (1, 1, PUT, true),
-        (1, 2, PUT, false),
-        (2, 1, PUT, false),
-        (3, 1, PUT, true),
-    ]);
+    let mut history = history(&[(1, 1, PUT, true), (1, 2, PUT, false), (2, 1, PUT, false), (3, 1, PUT, true)]);
     history.started(3, 2, REMOVE);
     let verdict = history.judge(view(&[(1, 1), (2, 1)]));
     assert!(verdict.holds());
@@ -169,30 +117,11 @@ fn after_adoption_a_discarded_write_may_not_come_back() {
     assert!(history.judge(view(&[(1, 1), (2, 1)])).holds());
 
     let late = history.judge(view(&[(1, 2), (2, 1)])).violations;
-    assert_eq!(
-        late,
-        [Violation::NeverStarted {
-            record: 1,
-            found: 2
-        }]
-    );
+    assert_eq!(late, [Violation::NeverStarted { record: 1, found: 2 }]);
     let lost = history.judge(view(&[(1, 1)])).violations;
-    assert_eq!(
-        lost,
-        [Violation::Lost {
-            record: 2,
-            acknowledged: 1
-        }]
-    );
+    assert_eq!(lost, [Violation::Lost { record: 2, acknowledged: 1 }]);
     let back = history.judge(view(&[(1, 1), (2, 1), (3, 1)])).violations;
-    assert_eq!(
-        back,
-        [Violation::Resurrected {
-            record: 3,
-            removed: 2,
-            found: 1
-        }]
-    );
+    assert_eq!(back, [Violation::Resurrected { record: 3, removed: 2, found: 1 }]);
     assert_eq!(history.next_version(1), 3);
     assert_eq!(history.next_version(77), 1);
 }
@@ -242,13 +171,7 @@ fn every_planted_loss_is_found() {
         for fault in 0..whole.len() {
             let mut lost = whole.clone();
             let (record, version) = lost.remove(fault);
-            assert_eq!(
-                history.judge(view(&lost)).violations,
-                [Violation::Lost {
-                    record,
-                    acknowledged: version
-                }]
-            );
+            assert_eq!(history.judge(view(&lost)).violations, [Violation::Lost { record, acknowledged: version }]);
             let mut older = whole.clone();
             older[fault].1 -= 1;
             assert_eq!(history.judge(view(&older)).violations.len(), 1);
