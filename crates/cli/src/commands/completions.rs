@@ -1,0 +1,46 @@
+//! `lodestone completions`: completion scripts for shells.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{CommandFactory, ValueEnum};
+use clap_complete::generate;
+
+use crate::output::{exit, stdout_error};
+
+use super::Cli;
+
+const AFTER_HELP: &str = "\
+Examples:
+  lodestone completions bash > ~/.local/share/bash-completion/completions/lodestone
+  lodestone completions zsh > \"${fpath[1]}/_lodestone\"
+  lodestone completions fish > ~/.config/fish/completions/lodestone.fish";
+
+/// Shells that can be served.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+/// Arguments of `lodestone completions`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    /// The shell
+    shell: Shell,
+}
+
+/// Prints the script.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let mut command = Cli::command();
+    let mut script = Vec::new();
+    match args.shell {
+        Shell::Bash => generate(clap_complete::Shell::Bash, &mut command, "lodestone", &mut script),
+        Shell::Zsh => generate(clap_complete::Shell::Zsh, &mut command, "lodestone", &mut script),
+        Shell::Fish => generate(clap_complete::Shell::Fish, &mut command, "lodestone", &mut script),
+    }
+    std::io::Write::write_all(&mut std::io::stdout().lock(), &script).map_err(stdout_error)?;
+    Ok(exit::ok())
+}

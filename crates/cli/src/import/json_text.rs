@@ -1,0 +1,174 @@
+//! JSON Lines as rows: one object per line.
+//!
+//! Fields keep the order and the exact text they have in the source (no number is parsed and printed again). A field
+//! `NAME_hex` stands for `NAME` where the key or the single value is picked, which is how `export` writes bytes that
+//! are no text.
+
+use std::fmt;
+use std::io;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::bytes::from_hex;
+
+use super::lines::{Lines, Position, without_end};
+use super::rows::{Row, Rows, Selection};
+
+/// An object with its fields in source order and as source text.
+struct Object(Vec<(String, Box<RawValue>)>);
+
+impl<'de> Deserialize<'de> for Object {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+        impl<'de> Visitor<'de> for Fields {
+            type Value = Object;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object, A::Error> {
+                let mut fields = Vec::new();
+                while let Some(field) = map.next_entry()? {
+                    fields.push(field);
+                }
+                Ok(Object(fields))
+            }
+        }
+        deserializer.deserialize_map(Fields)
+    }
+}
+
+/// JSON Lines as rows.
+pub struct JsonRows {
+    lines: Lines,
+    key: String,
+    values: Vec<String>,
+}
+
+impl JsonRows {
+    /// Rows of `lines`; the key field is `key` unless the selection names one.
+    pub fn new(lines: Lines, selection: Selection) -> Self {
+        Self { lines, key: selection.key.unwrap_or_else(|| "key".to_owned()), values: selection.values }
+    }
+
+    fn pick(&self, line: &[u8]) -> Result<(Vec<u8>, Vec<u8>), String> {
+        let Object(fields) = serde_json::from_slice(line).map_err(|error| explain(&error))?;
+        let key = scalar(&fields, &self.key)?;
+        if key.is_empty() {
+            return Err(format!("the key field `{}` is empty", self.key));
+        }
+        if let [only] = self.values.as_slice() {
+            return Ok((key, scalar(&fields, only)?));
+        }
+        let mut text = Vec::from(b"{");
+        let rest = fields.iter().filter(|(name, _)| *name != self.key && *name != hex_name(&self.key));
+        if self.values.is_empty() {
+            rest.for_each(|(name, value)| push_field(&mut text, name, value));
+        } else {
+            for name in &self.values {
+                let (name, value) = find(&fields, name).ok_or_else(|| format!("there is no field `{name}`"))?;
+                push_field(&mut text, name, value);
+            }
+        }
+        text.push(b'}');
+        Ok((key, text))
+    }
+}
+
+impl Rows for JsonRows {
+    fn next_row(&mut self) -> io::Result<Option<Row>> {
+        while let Some(line) = self.lines.peek(0)? {
+            if line.trim_ascii().is_empty() {
+                self.lines.consume(1);
+                continue;
+            }
+            let line = without_end(line).to_vec();
+            let number = self.lines.position().line;
+            let raw = self.lines.consume(1);
+            return Ok(Some(Row { line: number, raw, content: self.pick(&line) }));
+        }
+        Ok(None)
+    }
+
+    fn position(&self) -> Position {
+        self.lines.position()
+    }
+}
+
+/// What is wrong with a line, without the line number of its own that serde_json would give.
+fn explain(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" at line ").next().unwrap_or_default();
+    format!("column {}: {text}", error.column())
+}
+
+fn hex_name(name: &str) -> String {
+    format!("{name}_hex")
+}
+
+fn find<'a>(fields: &'a [(String, Box<RawValue>)], name: &str) -> Option<&'a (String, Box<RawValue>)> {
+    fields.iter().find(|(field, _)| field == name)
+}
+
+/// The bytes of a field: a string's text, the source text of anything else, or the bytes of its `_hex` twin.
+fn scalar(fields: &[(String, Box<RawValue>)], name: &str) -> Result<Vec<u8>, String> {
+    if let Some((_, value)) = find(fields, name) {
+        return Ok(match serde_json::from_str::<String>(value.get()) {
+            Ok(text) => text.into_bytes(),
+            Err(_) => value.get().as_bytes().to_vec(),
+        });
+    }
+    let Some((_, value)) = find(fields, &hex_name(name)) else { return Err(format!("there is no field `{name}`")) };
+    let digits: String = serde_json::from_str(value.get()).map_err(|_| format!("`{name}_hex` is no string"))?;
+    from_hex(&digits).map_err(|reason| format!("`{name}_hex`: {reason}"))
+}
+
+fn push_field(text: &mut Vec<u8>, name: &str, value: &RawValue) {
+    if text.len() > 1 {
+        text.push(b',');
+    }
+    text.extend_from_slice(serde_json::Value::from(name).to_string().as_bytes());
+    text.push(b':');
+    text.extend_from_slice(value.get().as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pick(line: &str, key: &str, values: &[&str]) -> Result<(String, String), String> {
+        let lines = Lines::new(Box::new(io::Cursor::new(line.as_bytes().to_vec())), Position::START);
+        let values = values.iter().map(|name| (*name).to_owned()).collect();
+        let mut rows = JsonRows::new(lines, Selection { key: Some(key.into()), values });
+        let row = rows.next_row().expect("read").expect("one row");
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        row.content.map(|(key, value)| (text(key), text(value)))
+    }
+
+    #[test]
+    fn values_keep_their_order_and_text() {
+        let line = r#"{"z": 1.10, "id": 17, "big": 123456789012345678901234567890, "a": {"n": null}}"#;
+        let (key, value) = pick(line, "id", &[]).expect("row");
+        assert_eq!(key, "17");
+        assert_eq!(value, r#"{"z":1.10,"big":123456789012345678901234567890,"a":{"n": null}}"#);
+        assert_eq!(pick(line, "id", &["a"]).expect("row").1, r#"{"n": null}"#);
+        assert_eq!(pick(line, "id", &["a", "z"]).expect("row").1, r#"{"a":{"n": null},"z":1.10}"#);
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_come_as_hexadecimal() {
+        let row = pick(r#"{"key_hex":"6b31","value_hex":"7631"}"#, "key", &["value"]);
+        assert_eq!(row, Ok(("k1".into(), "v1".into())));
+    }
+
+    #[test]
+    fn a_bad_line_says_what_is_wrong() {
+        assert!(pick("{\"id\": }", "id", &[]).expect_err("syntax").contains("column 8"));
+        assert!(pick("[1,2]", "id", &[]).expect_err("array").contains("a JSON object"));
+        assert!(pick("{\"ID\":1}", "id", &[]).expect_err("missing").contains("no field `id`"));
+        assert!(pick("{\"id\":\"\"}", "id", &[]).expect_err("empty").contains("empty"));
+        assert!(pick("{\"id\":1} x", "id", &[]).is_err());
+    }
+}

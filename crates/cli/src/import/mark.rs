@@ -1,0 +1,86 @@
+//! How far an import came: a small record beside the rows, written after each batch.
+//!
+//! The mark says which part of which source is in the map. It is stored behind the rows of its batch (ordered, see
+//! [`Store::set_mark`]), so a mark that survives a crash proves that its rows did. Rows behind the mark may have survived
+//! too; they are inserted again, which changes nothing, because a row's key decides where it goes.
+//!
+//! A mark is a JSON object: an import that was interrupted by one version can be read, and refused, by another.
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::store::Store;
+
+use super::lines::Position;
+
+/// Version of the record; another one is not continued.
+const MARK_VERSION: u32 = 1;
+
+/// How far an import came.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark {
+    /// [`MARK_VERSION`].
+    version: u32,
+    /// How the source is read: a continued import must read it alike.
+    pub reading: String,
+    /// Bytes of the source that are done.
+    pub offset: u64,
+    /// Line that comes next, from 1.
+    pub line: u64,
+    /// CRC-32C of the bytes that are done.
+    pub crc: u32,
+    /// Rows that are in the map.
+    pub rows: u64,
+    /// Of these, rows that replaced one.
+    pub replaced: u64,
+    /// Rows that were rejected.
+    pub rejected: u64,
+    /// Bytes of the file of rejected rows that belong to this mark.
+    pub rejects_bytes: u64,
+}
+
+impl Mark {
+    /// The mark of an import that has done nothing yet.
+    pub fn start(reading: String) -> Self {
+        Self {
+            version: MARK_VERSION,
+            reading,
+            offset: 0,
+            line: 1,
+            crc: 0,
+            rows: 0,
+            replaced: 0,
+            rejected: 0,
+            rejects_bytes: 0,
+        }
+    }
+
+    /// Where the import goes on.
+    pub fn position(&self) -> Position {
+        Position { offset: self.offset, line: self.line, crc: self.crc }
+    }
+
+    /// Moves to `position`.
+    pub fn advance(&mut self, position: Position) {
+        (self.offset, self.line, self.crc) = (position.offset, position.line, position.crc);
+    }
+
+    /// The mark of the source `name`, if an import of it was interrupted.
+    pub fn load(store: &dyn Store, name: &str) -> Result<Option<Self>> {
+        let Some(bytes) = store.mark(name)? else { return Ok(None) };
+        let mark: Self = serde_json::from_slice(&bytes)
+            .with_context(|| format!("{name}: the progress mark in the pool cannot be read; import with --restart"))?;
+        if mark.version != MARK_VERSION {
+            bail!(
+                "{name}: the progress mark in the pool has version {}, expected {MARK_VERSION}; import with --restart",
+                mark.version
+            );
+        }
+        Ok(Some(mark))
+    }
+
+    /// Stores the mark behind every earlier change.
+    pub fn save(&self, store: &dyn Store, name: &str) -> Result<()> {
+        store.set_mark(name, &serde_json::to_vec(self)?)
+    }
+}

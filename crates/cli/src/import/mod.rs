@@ -1,0 +1,261 @@
+//! Import of CSV and JSON Lines into a map: batched, resumable, and honest about bad rows.
+//!
+//! 1. Look for the mark of an interrupted import of the same source. If there is one, check that the source still
+//!    starts with what was read then, and go on behind it.
+//! 2. Insert rows one by one, without waiting; a bad row is told with its line number and kept in the file of rejects.
+//! 3. After each batch store the mark behind the rows and wait once until all of it is durable.
+//! 4. At the end remove the mark.
+//!
+//! Invariants: a mark never counts a row that could still be lost (it is ordered behind the rows, and the file of
+//! rejects is synced before it); a row that is imported twice leaves the same map. So an import that is killed at any
+//! moment and started again ends with the same map and the same file of rejects as one that ran through.
+
+mod csv_text;
+mod json_text;
+mod lines;
+mod mark;
+mod rejects;
+mod rows;
+
+use std::fs::File;
+use std::io::{self, BufReader, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+
+use crate::output::{Output, ProgressUnit};
+use crate::store::Store;
+
+pub use csv_text::CsvFormat;
+pub use rows::Selection;
+
+use csv_text::CsvRows;
+use json_text::JsonRows;
+use lines::{Lines, Position, checksum_of_prefix};
+use mark::Mark;
+use rejects::Rejects;
+use rows::Rows;
+
+/// Bytes of rows in one batch at most: far below any journal, so that a batch never waits for room.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+
+/// What the source looks like.
+#[derive(Clone, Debug)]
+pub enum Format {
+    /// Delimited text.
+    Csv(CsvFormat),
+    /// One JSON object per line.
+    JsonLines,
+}
+
+/// What to import, and how.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The source; `None`: standard input, which cannot be resumed.
+    pub path: Option<PathBuf>,
+    /// What it looks like.
+    pub format: Format,
+    /// Which fields become key and value.
+    pub selection: Selection,
+    /// Rows per durability wait.
+    pub batch_rows: u64,
+    /// Where bad rows go.
+    pub rejects: Option<PathBuf>,
+    /// Start from the first row even if an import of this source was interrupted.
+    pub restart: bool,
+}
+
+/// What an import did; the counts include what an interrupted import did before.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// Always `summary`.
+    pub event: &'static str,
+    /// The source.
+    pub source: String,
+    /// Rows that are in the map.
+    pub rows: u64,
+    /// Of these, rows that replaced one with the same key.
+    pub replaced: u64,
+    /// Rows that were rejected.
+    pub rejected: u64,
+    /// Bytes of the source.
+    pub source_bytes: u64,
+    /// Line the import went on from; 1 when it started afresh.
+    pub resumed_at_line: u64,
+    /// Waits for durability in this run.
+    pub batches: u64,
+    /// Duration of this run.
+    pub seconds: f64,
+    /// Rows of this run by its duration.
+    pub rows_per_s: f64,
+}
+
+/// Imports what `request` says into `store`.
+///
+/// # Errors
+/// When the source, the store or the file of rejects fails; the message says how to go on. What was imported stays.
+pub fn import(store: &dyn Store, request: &Request, output: &Output) -> Result<Summary> {
+    let started = Instant::now();
+    let source = source_name(request)?;
+    let mut mark = starting_mark(store, request, &source)?;
+    let resumed_at_line = mark.line;
+    let rows_before = mark.rows;
+    let mut rows = open_rows(request, &mark)?;
+    let mut rejects = Rejects::open(request.rejects.as_deref(), mark.rejects_bytes, rows.head())?;
+    let total = request.path.as_ref().and_then(|path| path.metadata().ok()).map(|meta| meta.len());
+    let bar = output.progress(total, ProgressUnit::Bytes).with_prefix("import");
+    let mut batches = 0;
+    loop {
+        let more = batch(store, request, rows.as_mut(), &mut rejects, &mut mark, output)
+            .with_context(|| failed_after(&source, &mark, request))?;
+        rejects.sync()?;
+        mark.advance(rows.position());
+        mark.rejects_bytes = rejects.bytes();
+        let end = |result: Result<()>| result.with_context(|| failed_after(&source, &mark, request));
+        if request.path.is_some() {
+            end(mark.save(store, &source))?;
+        }
+        // One wait for the rows and their mark: the mark is ordered behind the rows, so it cannot survive without them.
+        end(store.sync())?;
+        batches += 1;
+        bar.set_position(mark.offset);
+        if !more {
+            break;
+        }
+    }
+    if request.path.is_some() {
+        store.clear_mark(&source)?;
+        store.sync()?;
+    }
+    bar.finish_and_clear();
+    let seconds = started.elapsed().as_secs_f64();
+    Ok(Summary {
+        event: "summary",
+        source,
+        rows: mark.rows,
+        replaced: mark.replaced,
+        rejected: mark.rejected,
+        source_bytes: mark.offset,
+        resumed_at_line,
+        batches,
+        seconds,
+        rows_per_s: (mark.rows - rows_before) as f64 / seconds.max(1e-9),
+    })
+}
+
+/// Inserts one batch of rows; `false` when the source has no more.
+fn batch(
+    store: &dyn Store,
+    request: &Request,
+    rows: &mut dyn Rows,
+    rejects: &mut Rejects,
+    mark: &mut Mark,
+    output: &Output,
+) -> Result<bool> {
+    let (key_bytes_max, value_bytes_max) = store.limits();
+    let mut bytes = 0;
+    for _ in 0..request.batch_rows.max(1) {
+        let Some(row) = rows.next_row()? else { return Ok(false) };
+        let checked = row.content.and_then(|(key, value)| {
+            if key.len() > key_bytes_max {
+                Err(format!("the key has {} bytes; at most {key_bytes_max} fit", key.len()))
+            } else if value.len() > value_bytes_max {
+                Err(format!("the value has {} bytes; at most {value_bytes_max} fit", value.len()))
+            } else {
+                Ok((key, value))
+            }
+        });
+        match checked {
+            Ok((key, value)) => {
+                mark.replaced += u64::from(store.insert(&key, &value)?);
+                mark.rows += 1;
+                bytes += key.len() + value.len();
+            }
+            Err(reason) => {
+                rejects.reject(output, row.line, &reason, &row.raw)?;
+                mark.rejected += 1;
+            }
+        }
+        if bytes >= BATCH_BYTES_MAX {
+            break;
+        }
+    }
+    Ok(true)
+}
+
+/// The name under which the progress of this source is kept.
+fn source_name(request: &Request) -> Result<String> {
+    let Some(path) = &request.path else { return Ok("(standard input)".to_owned()) };
+    let path = path
+        .canonicalize()
+        .with_context(|| format!("{}: opening the source failed; check the path", path.display()))?;
+    Ok(path.to_string_lossy().into_owned())
+}
+
+/// The mark of an interrupted import of the same source read in the same way, or one that starts.
+fn starting_mark(store: &dyn Store, request: &Request, source: &str) -> Result<Mark> {
+    let reading = format!("{:?} {:?}", request.format, request.selection);
+    let Some(path) = request.path.as_ref().filter(|_| !request.restart) else { return Ok(Mark::start(reading)) };
+    let Some(mark) = Mark::load(store, source)? else { return Ok(Mark::start(reading)) };
+    if mark.reading != reading {
+        bail!(
+            "{source}: an import of this file stopped at line {} and read it differently (other --key, --value, \
+             --format, --delimiter or --no-header); repeat it with the same options, or import afresh with --restart",
+            mark.line
+        );
+    }
+    let found = checksum_of_prefix(open(path)?, mark.offset)?;
+    if found != Some(mark.crc) {
+        bail!(
+            "{source}: an import of this file stopped at line {}, and the file has changed before that line since; \
+             import afresh with --restart",
+            mark.line
+        );
+    }
+    Ok(mark)
+}
+
+fn open(path: &Path) -> Result<File> {
+    File::open(path).with_context(|| format!("{}: opening the source failed; check the path", path.display()))
+}
+
+fn open_rows(request: &Request, mark: &Mark) -> Result<Box<dyn Rows>> {
+    let start: Box<dyn io::BufRead> = match &request.path {
+        Some(path) => Box::new(BufReader::with_capacity(1 << 16, open(path)?)),
+        None => Box::new(BufReader::with_capacity(1 << 16, io::stdin())),
+    };
+    let start = Lines::new(start, Position::START);
+    let further = match &request.path {
+        Some(path) if mark.offset > 0 => {
+            let mut file = open(path)?;
+            file.seek(SeekFrom::Start(mark.offset))?;
+            Some(Lines::new(Box::new(BufReader::with_capacity(1 << 16, file)), mark.position()))
+        }
+        _ => None,
+    };
+    Ok(match &request.format {
+        Format::JsonLines => Box::new(JsonRows::new(further.unwrap_or(start), request.selection.clone())),
+        Format::Csv(format) => {
+            let name = request.path.as_ref().map_or("(standard input)".into(), |path| path.to_string_lossy());
+            let mut rows = CsvRows::new(start, format, request.selection.clone()).with_context(|| name.into_owned())?;
+            if let Some(further) = further {
+                rows.resume(further);
+            }
+            Box::new(rows)
+        }
+    })
+}
+
+fn failed_after(source: &str, mark: &Mark, request: &Request) -> String {
+    let how = if request.path.is_some() {
+        "what is imported stays: run the same command again to go on"
+    } else {
+        "what is imported stays: standard input cannot be resumed, but importing a row twice does no harm"
+    };
+    format!("{source}: the import stopped behind line {}; {how}", mark.line)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,198 @@
+//! What the command prints, and with which code it ends.
+//!
+//! 1. Results go to standard output: text or tables for people, with `--json` one JSON object per line.
+//! 2. Notes, warnings, errors and progress go to standard error; the bar is drawn only on a terminal.
+//! 3. A closed standard output (`lodestone ... | head`) is no error: it surfaces as [`StdoutClosed`] and ends the command.
+//!
+//! Invariant: no `println!` anywhere in this crate: it would panic on a closed pipe.
+
+use std::io::{self, IsTerminal, Write};
+
+use comfy_table::Table;
+use comfy_table::presets::UTF8_BORDERS_ONLY;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+
+/// Exit codes of the command, the same for every subcommand.
+pub mod exit {
+    use std::process::ExitCode;
+
+    /// What was asked holds.
+    pub fn ok() -> ExitCode {
+        ExitCode::SUCCESS
+    }
+
+    /// The command worked and found something: damage, a missing key, rejected rows, a violation, a surviving mutant.
+    pub fn finding() -> ExitCode {
+        ExitCode::from(1)
+    }
+
+    /// The command could not do its work, or was asked for something that makes no sense.
+    pub fn failure() -> ExitCode {
+        ExitCode::from(2)
+    }
+
+    /// [`ok`] when `holds`, else [`finding`].
+    pub fn holds(holds: bool) -> ExitCode {
+        if holds { ok() } else { finding() }
+    }
+}
+
+/// The reader of standard output went away; there is nobody left to tell anything.
+#[derive(Debug)]
+pub struct StdoutClosed;
+
+impl std::fmt::Display for StdoutClosed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("standard output was closed by its reader")
+    }
+}
+
+impl std::error::Error for StdoutClosed {}
+
+/// Turns an error of writing to standard output into one that `main` understands.
+pub fn stdout_error(error: io::Error) -> anyhow::Error {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        anyhow::Error::new(StdoutClosed)
+    } else {
+        anyhow::Error::new(error).context("writing to standard output failed; check where it is redirected to")
+    }
+}
+
+/// The two streams of the command, and which form the user asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Output {
+    json: bool,
+    quiet: bool,
+}
+
+impl Output {
+    /// Output as text, or as JSON lines when `json`; without notes and progress when `quiet`.
+    pub fn new(json: bool, quiet: bool) -> Self {
+        Self { json, quiet }
+    }
+
+    /// Whether `--json` was given.
+    pub fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Prints one line of text.
+    pub fn line(&self, text: &str) -> anyhow::Result<()> {
+        let mut stdout = io::stdout().lock();
+        writeln!(stdout, "{text}").and_then(|()| stdout.flush()).map_err(stdout_error)
+    }
+
+    /// Prints one JSON object as one line.
+    pub fn json<T: Serialize>(&self, value: &T) -> anyhow::Result<()> {
+        self.line(&serde_json::to_string(value)?)
+    }
+
+    /// Prints `value` as JSON with `--json`, else what `text` makes of it.
+    pub fn result<T: Serialize>(&self, value: &T, text: impl FnOnce(&T) -> String) -> anyhow::Result<()> {
+        if self.json { self.json(value) } else { self.line(&text(value)) }
+    }
+
+    /// Tells a person something beside the result; standard error, never part of the machine output.
+    pub fn note(&self, text: &str) {
+        if !self.quiet {
+            complain(text);
+        }
+    }
+
+    /// Prints an error and its causes: one JSON object with `--json`, else one line of text.
+    pub fn error(&self, error: &anyhow::Error) {
+        let text = chain(error);
+        if self.json {
+            complain(&serde_json::json!({ "error": text }).to_string());
+        } else if io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none() {
+            complain(&format!("\x1b[1;31merror:\x1b[0m {text}"));
+        } else {
+            complain(&format!("error: {text}"));
+        }
+    }
+
+    /// A progress bar over `total` bytes or steps on standard error; hidden where that is no terminal, or with `--json`.
+    pub fn progress(&self, total: Option<u64>, unit: ProgressUnit) -> ProgressBar {
+        if self.json || self.quiet || !io::stderr().is_terminal() {
+            return ProgressBar::hidden();
+        }
+        let bar = total.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
+        bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(8));
+        let counts = match (unit, total.is_some()) {
+            (ProgressUnit::Bytes, true) => "{bytes}/{total_bytes} {bytes_per_sec} eta {eta}",
+            (ProgressUnit::Bytes, false) => "{bytes} {bytes_per_sec}",
+            (ProgressUnit::Steps, true) => "{pos}/{len} {per_sec} eta {eta}",
+            (ProgressUnit::Steps, false) => "{pos} {per_sec}",
+        };
+        let template = if total.is_some() {
+            format!("{{prefix}} [{{bar:30}}] {counts} {{wide_msg}}")
+        } else {
+            format!("{{spinner}} {{prefix}} {counts} {{wide_msg}}")
+        };
+        if let Ok(style) = ProgressStyle::with_template(&template) {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        bar
+    }
+}
+
+/// Writes one line to standard error.
+fn complain(text: &str) {
+    // Standard error may be closed; there is no third stream to complain on.
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// What a progress bar counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProgressUnit {
+    /// Bytes, shown in binary units.
+    Bytes,
+    /// Anything else.
+    Steps,
+}
+
+/// The error and its causes in one line, each said once.
+fn chain(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let cause = cause.to_string();
+        if text.contains(&cause) {
+            continue;
+        }
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&cause);
+    }
+    text
+}
+
+/// A borderless-inside table with the given header.
+pub fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(UTF8_BORDERS_ONLY).set_header(header);
+    table
+}
+
+/// A two-column table of properties.
+pub fn properties<'a>(rows: impl IntoIterator<Item = (&'a str, String)>) -> String {
+    let rows: Vec<_> = rows.into_iter().collect();
+    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let lines: Vec<_> = rows.iter().map(|(name, value)| format!("{name:width$}  {value}")).collect();
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_that_the_message_already_names_is_not_repeated() {
+        let error =
+            anyhow::Error::new(io::Error::other("disk on fire")).context("a.pool: opening failed: disk on fire");
+        assert_eq!(chain(&error), "a.pool: opening failed: disk on fire");
+        let error = anyhow::anyhow!("inner").context("outer");
+        assert_eq!(chain(&error), "outer: inner");
+    }
+}
