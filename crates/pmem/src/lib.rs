@@ -13,6 +13,7 @@
 
 pub mod checked;
 pub mod planted;
+pub mod storage;
 pub mod sync;
 
 mod addr;

@@ -223,6 +223,13 @@ impl Memory {
         self.word(at).store(value, Ordering::Release);
     }
 
+    /// The eight words of a line, loaded one by one (acquire).
+    #[inline]
+    pub(crate) fn raw_line(&self, line: LineAddr) -> [u64; 8] {
+        let words = self.words(line.start(), 8);
+        std::array::from_fn(|index| words[index].load(Ordering::Acquire))
+    }
+
     #[cold]
     #[inline(never)]
     fn before_load(&self, at: PmAddr, len: u64) {

@@ -13,9 +13,23 @@ pub use shuttle::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwL
 #[cfg(feature = "shuttle")]
 pub use shuttle::thread;
 
+/// Atomics that the scheduler can interleave.
+pub mod atomic {
+    #[cfg(feature = "shuttle")]
+    pub use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+    #[cfg(not(feature = "shuttle"))]
+    pub use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+}
+
 /// A point at which the explorer may switch threads: before every access to traced memory.
 #[inline]
 pub fn interleave() {
     #[cfg(feature = "shuttle")]
     shuttle::thread::yield_now();
+}
+
+/// Locks `mutex`; a panic of another holder does not matter where the data is valid between any two statements.
+#[inline]
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

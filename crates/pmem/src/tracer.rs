@@ -40,7 +40,7 @@ impl TracedMemory<'_> {
     /// The eight words of `line`.
     #[must_use]
     pub fn peek(&self, line: LineAddr) -> [u64; 8] {
-        std::array::from_fn(|index| self.memory.raw_load(line.start().plus(index as u64 * 8)))
+        self.memory.raw_line(line)
     }
 
     /// The memory itself.

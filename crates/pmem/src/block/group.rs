@@ -1,0 +1,223 @@
+//! The open commit group: flushed lines, copied at flush time, in shards.
+//!
+//! **Why copies are made under a lock per line.** Two threads may flush one line in the same group. If each copied into
+//! a buffer of its own, either copy could miss the other thread's store, and whichever came last would lose a fenced
+//! store. Here the copier holds the shard's lock: the second copier sees everything the first one saw, so the later copy
+//! always replaces the earlier.
+//!
+//! **Why groups never contain what a later group holds the ground for.** A flush copies the line first and reads the
+//! number of the open group afterwards, both under the shard's lock:
+//!
+//! 1. Let line B contain a value that its writer stored after fencing line A, and let A have joined group g.
+//! 2. A's flusher read "g is open" before the fence, so before B's value was stored.
+//! 3. A copy of B with that value was loaded (acquire) after it was stored; the number read after the copy is >= g.
+//!
+//! So B's copy joins g or a later group: what depends on A never lands in an earlier group than A.
+//!
+//! **Why closing loses nothing.** The committer first opens group g+1, then takes the shards of g one by one under their
+//! locks. A flusher that read g holds its shard's lock until the copy is in, and so is waited for; one that locks the
+//! shard after the committer took it reads at least g+1.
+//!
+//! Invariants: two groups exist at a time (the open one and the one being collected), told apart by parity; within a
+//! group a line occurs once.
+
+use crossbeam_utils::CachePadded;
+
+use crate::addr::{LINE_BYTES, LineAddr};
+use crate::memory::Memory;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Mutex, interleave, lock};
+
+/// Number of shards; a power of two.
+const SHARDS: usize = 16;
+/// Slots in the table "which group flushed this line last"; a power of two, a multiple of the shards.
+#[cfg(not(feature = "shuttle"))]
+const RECENT_SLOTS: usize = 1 << 16;
+#[cfg(feature = "shuttle")]
+const RECENT_SLOTS: usize = 1 << 6;
+
+/// Lines of one group in one shard.
+#[derive(Debug, Default)]
+struct ShardLines {
+    addrs: Vec<u64>,
+    data: Vec<[u64; 8]>,
+    /// Open-addressing table over `addrs`: 0 is empty, else index + 1. Used only when there are many lines.
+    table: Vec<u32>,
+}
+
+/// Up to this many lines a linear search is faster than a table.
+const LINEAR_LINES_MAX: usize = 16;
+
+impl ShardLines {
+    fn position(&self, addr: u64) -> Option<usize> {
+        if self.table.is_empty() {
+            return self.addrs.iter().position(|found| *found == addr);
+        }
+        let mask = self.table.len() - 1;
+        let mut slot = hash(addr) as usize & mask;
+        while self.table[slot] != 0 {
+            let index = self.table[slot] as usize - 1;
+            if self.addrs[index] == addr {
+                return Some(index);
+            }
+            slot = (slot + 1) & mask;
+        }
+        None
+    }
+
+    /// Stores the copy; `true` when the line is new in the group.
+    fn put(&mut self, addr: u64, words: [u64; 8]) -> bool {
+        if let Some(index) = self.position(addr) {
+            self.data[index] = words;
+            return false;
+        }
+        self.addrs.push(addr);
+        self.data.push(words);
+        if self.addrs.len() > LINEAR_LINES_MAX {
+            if self.table.len() < self.addrs.len() * 2 {
+                self.rebuild_table();
+            } else {
+                insert(&mut self.table, addr, self.addrs.len());
+            }
+        }
+        true
+    }
+
+    fn rebuild_table(&mut self) {
+        self.table = vec![0; (self.addrs.len() * 4).next_power_of_two()];
+        for (index, addr) in self.addrs.iter().enumerate() {
+            insert(&mut self.table, *addr, index + 1);
+        }
+    }
+
+    fn clear(&mut self) {
+        self.addrs.clear();
+        self.data.clear();
+        self.table.clear();
+    }
+}
+
+fn insert(table: &mut [u32], addr: u64, index_plus_one: usize) {
+    let mask = table.len() - 1;
+    let mut slot = hash(addr) as usize & mask;
+    while table[slot] != 0 {
+        slot = (slot + 1) & mask;
+    }
+    table[slot] = u32::try_from(index_plus_one).unwrap_or(u32::MAX);
+}
+
+fn hash(addr: u64) -> u64 {
+    (addr / LINE_BYTES).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20
+}
+
+/// What happened to a flushed line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Joined {
+    /// It is in the group with this number.
+    Group(u64),
+    /// Its shard of this group is full: commit that group, then flush again.
+    Full(u64),
+}
+
+/// The open group and the one being collected.
+#[derive(Debug)]
+pub(crate) struct Groups {
+    open: CachePadded<AtomicU64>,
+    shards: Box<[CachePadded<Mutex<[ShardLines; 2]>>]>,
+    shard_lines_max: usize,
+    recent: Box<[AtomicU64]>,
+}
+
+impl Groups {
+    /// Starts with `first` as the open group; no group ever has more than `lines_max` lines.
+    pub(crate) fn new(first: u64, lines_max: u64) -> Self {
+        Self {
+            open: CachePadded::new(AtomicU64::new(first)),
+            shards: (0..SHARDS).map(|_| CachePadded::new(Mutex::default())).collect(),
+            shard_lines_max: usize::try_from(lines_max).unwrap_or(usize::MAX) / SHARDS,
+            recent: (0..RECENT_SLOTS).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    /// Number of the open group.
+    pub(crate) fn open_group(&self) -> u64 {
+        self.open.load(Ordering::Acquire)
+    }
+
+    /// Copies `line` into the open group.
+    #[inline]
+    pub(crate) fn join(&self, memory: &Memory, line: LineAddr) -> Joined {
+        let addr = line.start().to_raw();
+        let hash = hash(addr) as usize;
+        let mut shard = lock(&self.shards[hash % SHARDS]);
+        // First the copy, then the number: see the module's argument.
+        let words = memory.raw_line(line);
+        interleave();
+        let group = self.open.load(Ordering::Acquire);
+        let lines = &mut shard[(group % 2) as usize];
+        if lines.addrs.len() >= self.shard_lines_max && lines.position(addr).is_none() {
+            return Joined::Full(group);
+        }
+        lines.put(addr, words);
+        // Guarded by the shard's lock: slots of `recent` are divided among the shards in the same way as lines.
+        self.recent[hash % RECENT_SLOTS].store(group, Ordering::Release);
+        Joined::Group(group)
+    }
+
+    /// The newest group that holds `line`, or a later one (lines share slots); 0 when there was none.
+    pub(crate) fn last_group(&self, line: LineAddr) -> u64 {
+        self.recent[hash(line.start().to_raw()) as usize % RECENT_SLOTS].load(Ordering::Acquire)
+    }
+
+    /// Closes the open group and moves its lines to `addrs` and `data`. One caller at a time.
+    pub(crate) fn close(&self, addrs: &mut Vec<u64>, data: &mut Vec<[u64; 8]>) -> u64 {
+        let group = self.open.load(Ordering::Relaxed);
+        self.open.store(group + 1, Ordering::SeqCst);
+        for shard in &self.shards {
+            interleave();
+            let mut shard = lock(shard);
+            let lines = &mut shard[(group % 2) as usize];
+            addrs.extend_from_slice(&lines.addrs);
+            data.extend_from_slice(&lines.data);
+            lines.clear();
+        }
+        group
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::addr::PmAddr;
+    use crate::error::Result;
+
+    #[test]
+    #[cfg(not(feature = "shuttle"))]
+    fn a_line_occurs_once_with_its_latest_copy_and_groups_are_bounded() -> Result<()> {
+        let memory = Memory::anonymous(1 << 20)?;
+        let groups = Groups::new(9, 16 * 40);
+        let mut joined = 0;
+        for round in 1..=2 {
+            for line in 0..400 {
+                let at = PmAddr::new(0, line * 64);
+                memory.store(at, round * 1000 + line);
+                if groups.join(&memory, at.line()) == Joined::Group(9) {
+                    joined += 1;
+                }
+            }
+        }
+        let (mut addrs, mut data) = (Vec::new(), Vec::new());
+        assert_eq!(groups.close(&mut addrs, &mut data), 9);
+        let mut sorted = addrs.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        assert_eq!(sorted.len(), addrs.len());
+        assert_eq!(joined, 2 * addrs.len());
+        assert!(addrs.len() <= 16 * 40);
+        for (addr, words) in addrs.iter().zip(&data) {
+            assert_eq!(words[0], 2000 + addr / 64);
+        }
+        assert_eq!(groups.open_group(), 10);
+        Ok(())
+    }
+}

@@ -1,0 +1,357 @@
+//! The file layer under the block domain: a seam with a real side and a simulated one.
+//!
+//! [`FileStorage`] is a file. [`FaultyStorage`] wraps any storage and makes chosen calls fail or write short, as devices
+//! do. [`SimulatedDisk`] keeps a volatile write cache, so that a test can cut the power: sectors written since the last
+//! sync then survive or not, in any combination.
+//!
+//! Contract of every side: bytes covered by a successful `sync` survive power loss; anything else may be old, new or,
+//! sector by sector (512 bytes), a mixture. A failed sync leaves all unsynced bytes undefined for ever; nobody retries.
+
+use std::fmt::Debug;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::io::ReadWriteFlags;
+
+/// Positioned reads, writes and syncs on one part of a pool.
+pub trait Storage: Send + Sync + Debug {
+    /// Reads at `offset`; gives the number of bytes, which is short only at the end.
+    ///
+    /// # Errors
+    /// What the device reports.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Writes at `offset`; gives the number of bytes, which may be short.
+    ///
+    /// # Errors
+    /// What the device reports.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;
+    /// Writes at `offset` and makes just these bytes durable; may be short.
+    ///
+    /// # Errors
+    /// What the device reports; nothing is known about the bytes then.
+    fn write_durably_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;
+    /// Makes everything written durable.
+    ///
+    /// # Errors
+    /// What the device reports; nothing is known about unsynced bytes then.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// Writes all of `bytes`, going on after short writes; durable on return when `durably`.
+///
+/// # Errors
+/// The device's error, or [`io::ErrorKind::WriteZero`] when it stops taking bytes.
+pub fn write_all(storage: &dyn Storage, mut bytes: &[u8], mut offset: u64, durably: bool) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let written = if durably { storage.write_durably_at(bytes, offset) } else { storage.write_at(bytes, offset) };
+        match written {
+            Ok(0) => return Err(io::Error::new(io::ErrorKind::WriteZero, "the device takes no more bytes")),
+            Ok(count) => {
+                bytes = &bytes[count..];
+                offset += count as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Reads exactly `buffer.len()` bytes.
+///
+/// # Errors
+/// The device's error, or [`io::ErrorKind::UnexpectedEof`].
+pub fn read_all(storage: &dyn Storage, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
+    while !buffer.is_empty() {
+        match storage.read_at(buffer, offset) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => {
+                buffer = &mut buffer[count..];
+                offset += count as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// A file.
+#[derive(Debug)]
+pub struct FileStorage {
+    file: File,
+}
+
+impl FileStorage {
+    /// Takes the file, which must be open for what will be asked of it.
+    #[must_use]
+    pub fn new(file: File) -> Self {
+        Self { file }
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+}
+
+impl Storage for FileStorage {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.file.read_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        self.file.write_at(bytes, offset)
+    }
+
+    fn write_durably_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        // RWF_DSYNC is a write and an fdatasync of just this range: dirty pages elsewhere in the file (a checkpoint
+        // under way) do not delay it. Where the kernel does not know the flag, the two calls do the same.
+        match rustix::io::pwritev2(&self.file, &[io::IoSlice::new(bytes)], offset, ReadWriteFlags::DSYNC) {
+            Ok(count) => Ok(count),
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS | rustix::io::Errno::INVAL) => {
+                let count = self.file.write_at(bytes, offset)?;
+                self.file.sync_data()?;
+                Ok(count)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+}
+
+/// Which calls of a [`FaultyStorage`] go wrong.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FaultPlan {
+    /// This sync (durable write or sync, counted from 1) and all later ones fail; the bytes were handed to the device.
+    pub fail_sync: Option<u64>,
+    /// This write (counted from 1) and all later ones fail with "no space".
+    pub fail_write: Option<u64>,
+    /// Every write of more than this many bytes is cut to it.
+    pub short_write_bytes: Option<usize>,
+}
+
+/// A storage that fails on plan.
+#[derive(Debug)]
+pub struct FaultyStorage<S> {
+    inner: S,
+    plan: FaultPlan,
+    syncs: AtomicU64,
+    writes: AtomicU64,
+}
+
+impl<S: Storage> FaultyStorage<S> {
+    /// Wraps `inner`.
+    #[must_use]
+    pub fn new(inner: S, plan: FaultPlan) -> Self {
+        Self { inner, plan, syncs: AtomicU64::new(0), writes: AtomicU64::new(0) }
+    }
+
+    /// Syncs asked for so far.
+    #[must_use]
+    pub fn syncs(&self) -> u64 {
+        self.syncs.load(Ordering::Relaxed)
+    }
+
+    fn count_sync(&self) -> io::Result<()> {
+        let number = self.syncs.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.plan.fail_sync.is_some_and(|first| number >= first) {
+            return Err(io::Error::other(format!("injected failure of sync {number}")));
+        }
+        Ok(())
+    }
+
+    fn cut<'b>(&self, bytes: &'b [u8]) -> io::Result<&'b [u8]> {
+        let number = self.writes.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.plan.fail_write.is_some_and(|first| number >= first) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(&bytes[..bytes.len().min(self.plan.short_write_bytes.unwrap_or(usize::MAX))])
+    }
+}
+
+impl<S: Storage> Storage for FaultyStorage<S> {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.inner.read_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        self.inner.write_at(self.cut(bytes)?, offset)
+    }
+
+    fn write_durably_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        let bytes = self.cut(bytes)?;
+        if let Err(error) = self.count_sync() {
+            self.inner.write_at(bytes, offset)?;
+            return Err(error);
+        }
+        self.inner.write_durably_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.count_sync()?;
+        self.inner.sync()
+    }
+}
+
+/// Bytes that a device writes whole.
+pub const SECTOR_BYTES: usize = 512;
+
+#[derive(Debug, Default)]
+struct DiskState {
+    durable: Vec<u8>,
+    /// Sectors written since the last sync, in order of writing.
+    cache: Vec<(usize, [u8; SECTOR_BYTES])>,
+    current: Vec<u8>,
+}
+
+/// A disk in memory with a volatile write cache.
+#[derive(Debug, Default)]
+pub struct SimulatedDisk {
+    state: Mutex<DiskState>,
+}
+
+impl SimulatedDisk {
+    /// A disk with the given content, a multiple of 512 bytes.
+    #[must_use]
+    pub fn new(content: Vec<u8>) -> Self {
+        assert!(content.len().is_multiple_of(SECTOR_BYTES), "a disk has whole sectors");
+        Self { state: Mutex::new(DiskState { current: content.clone(), durable: content, cache: Vec::new() }) }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, DiskState> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// What the disk holds after a power cut: synced bytes, plus those cached sector writes for which `survives` says
+    /// yes (asked once per cached write, in order of writing; a later survivor of the same sector wins).
+    #[must_use]
+    pub fn power_cut(&self, mut survives: impl FnMut(usize) -> bool) -> Vec<u8> {
+        let state = self.state();
+        let mut content = state.durable.clone();
+        for (sector, bytes) in &state.cache {
+            if survives(*sector) {
+                content[sector * SECTOR_BYTES..][..SECTOR_BYTES].copy_from_slice(bytes);
+            }
+        }
+        content
+    }
+
+    /// What a reader sees now.
+    #[must_use]
+    pub fn content(&self) -> Vec<u8> {
+        self.state().current.clone()
+    }
+
+    fn write(&self, bytes: &[u8], offset: u64) -> io::Result<(usize, usize)> {
+        let mut state = self.state();
+        let start = usize::try_from(offset).map_err(io::Error::other)?;
+        let Some(target) = state.current.get_mut(start..start + bytes.len()) else {
+            return Err(io::ErrorKind::StorageFull.into());
+        };
+        target.copy_from_slice(bytes);
+        let (first, last) = (start / SECTOR_BYTES, (start + bytes.len()).div_ceil(SECTOR_BYTES));
+        for sector in first..last {
+            let mut copy = [0; SECTOR_BYTES];
+            copy.copy_from_slice(&state.current[sector * SECTOR_BYTES..][..SECTOR_BYTES]);
+            state.cache.push((sector, copy));
+        }
+        Ok((first, last))
+    }
+
+    fn settle(&self, range: Option<(usize, usize)>) {
+        let mut state = self.state();
+        let DiskState { durable, cache, current } = &mut *state;
+        match range {
+            None => {
+                cache.clear();
+                durable.copy_from_slice(current);
+            }
+            Some((first, last)) => {
+                cache.retain(|(sector, _)| !(first..last).contains(sector));
+                let bytes = first * SECTOR_BYTES..last * SECTOR_BYTES;
+                durable[bytes.clone()].copy_from_slice(&current[bytes]);
+            }
+        }
+    }
+}
+
+impl Storage for SimulatedDisk {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let state = self.state();
+        let start = usize::try_from(offset).map_err(io::Error::other)?.min(state.current.len());
+        let count = buffer.len().min(state.current.len() - start);
+        buffer[..count].copy_from_slice(&state.current[start..start + count]);
+        Ok(count)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        self.write(bytes, offset)?;
+        Ok(bytes.len())
+    }
+
+    fn write_durably_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        let range = self.write(bytes, offset)?;
+        self.settle(Some(range));
+        Ok(bytes.len())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.settle(None);
+        Ok(())
+    }
+}
+
+impl<S: Storage + ?Sized> Storage for std::sync::Arc<S> {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        (**self).read_at(buffer, offset)
+    }
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        (**self).write_at(bytes, offset)
+    }
+    fn write_durably_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        (**self).write_durably_at(bytes, offset)
+    }
+    fn sync(&self) -> io::Result<()> {
+        (**self).sync()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unsynced_sectors_may_be_lost_and_synced_ones_never() -> io::Result<()> {
+        let disk = SimulatedDisk::new(vec![0; 4096]);
+        write_all(&disk, &[1; 1024], 0, true)?;
+        write_all(&disk, &[2; 1024], 1024, false)?;
+        write_all(&disk, &[3; 512], 0, false)?;
+        let cut = disk.power_cut(|sector| sector == 2);
+        assert_eq!((cut[0], cut[512], cut[1024], cut[1536]), (1, 1, 2, 0));
+        disk.sync()?;
+        assert_eq!(disk.power_cut(|_| false), disk.content());
+        Ok(())
+    }
+
+    #[test]
+    fn short_writes_are_continued_and_planned_failures_fail() -> io::Result<()> {
+        let plan = FaultPlan { fail_sync: Some(2), short_write_bytes: Some(100), ..FaultPlan::default() };
+        let storage = FaultyStorage::new(SimulatedDisk::new(vec![0; 4096]), plan);
+        write_all(&storage, &[7; 1000], 8, false)?;
+        let mut back = [0; 1000];
+        read_all(&storage, &mut back, 8)?;
+        assert_eq!(back, [7; 1000]);
+        storage.sync()?;
+        assert!(storage.sync().is_err());
+        assert!(storage.sync().is_err(), "a failed device stays failed");
+        Ok(())
+    }
+}
