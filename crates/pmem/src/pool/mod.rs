@@ -16,13 +16,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use zerocopy::FromZeros;
+use zerocopy::{FromZeros, IntoBytes};
 
 use crate::addr::{PmAddr, PmPtr};
+use crate::block::{BlockDomain, BlockFiles, BlockOptions, replay};
 use crate::domain::{Domain, DomainChoice};
 use crate::error::{Error, Result};
 use crate::mapping::{Backing, Mapping};
 use crate::memory::{Memory, Setup};
+use crate::storage::{FileStorage, read_all};
 use crate::sync::Mutex;
 use crate::tracer::Tracer;
 use layout::{
@@ -110,7 +112,13 @@ impl Pool {
             DomainChoice::DaxEmulated => (Backing::Shared, Domain::Dax),
             _ => (Backing::Private, Domain::Block),
         };
+        let files = block_files(path, &file, options)?;
+        // Before anything is mapped: lines of the journal belong into the file, whatever domain comes next.
+        replay(&files)?;
         let memory = map(path, &file, backing, domain, options, false)?;
+        if domain == Domain::Block {
+            memory.attach_block(BlockDomain::start(files, BlockOptions::default())?);
+        }
         Self::attach(path.to_owned(), memory, options, Some(file))
     }
 
@@ -244,7 +252,25 @@ impl Drop for Shared {
         state::write(&self.memory, 0, StateSlot { flags: STATE_CLEAN, ..state });
         // Too late to tell anyone; an unset clean mark only costs the next open its checks.
         let _ = self.memory.durable();
+        if let Some(block) = self.memory.block() {
+            let _ = block.close();
+        }
     }
+}
+
+/// The files of the pool at `path` as the block domain sees them; verifies the header on the way.
+fn block_files(path: &Path, file: &File, options: &PoolOptions) -> Result<BlockFiles> {
+    let failed = |source| Error::io(path, "reading the header", "check the file", source);
+    let storage = Arc::new(FileStorage::new(file.try_clone().map_err(failed)?));
+    let mut header = PartHeader::new_zeroed();
+    read_all(storage.as_ref(), header.as_mut_bytes(), 0).map_err(failed)?;
+    verify_header(path, &header, options)?;
+    Ok(BlockFiles {
+        path: path.to_owned(),
+        parts: vec![storage],
+        journal_offset: header.journal_offset,
+        journal_bytes: header.journal_bytes,
+    })
 }
 
 fn map(
