@@ -39,7 +39,8 @@ rust_ok() { local found; found=$(rust_found) && [ -n "$found" ] && at_least "$ru
 install_rust_from_its_project() {
   have curl || apt_install curl ca-certificates
   say "installing Rust (stable) for this user into ~/.cargo with rustup (https://rustup.rs)"
-  curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --no-modify-path --profile minimal
+  curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --no-modify-path --profile minimal ||
+    say "that failed"
 }
 
 ensure_rust() {
@@ -58,9 +59,9 @@ ensure_rust() {
     install_rust_from_its_project
   fi
   rust_ok && return
-  say "please install it, then run the same command again:"
+  say "please install it (as here, or by any other way that gives cargo $rust_wanted), then run the same command again:"
   say "    curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"
-  fail "or let this script do so: LODESTONE_INSTALL_RUST=1 make ${MAKECMDGOALS:-run}"
+  fail "or let this script do so: put LODESTONE_INSTALL_RUST=1 before the same command"
 }
 
 # ensure_component CARGO_SUBCOMMAND RUSTUP_COMPONENT APT_PACKAGE
