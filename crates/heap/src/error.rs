@@ -1,0 +1,86 @@
+//! What can go wrong with a heap, and what its user does next.
+//!
+//! An operation that returns an error has changed nothing, unless its text says so: an action that fails to commit is
+//! rolled back like one that was dropped.
+
+use std::path::PathBuf;
+
+use lodestone_pmem::PmAddr;
+
+/// Result of the operations of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a heap operation failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The pool refused.
+    #[error(transparent)]
+    Pmem(#[from] lodestone_pmem::Error),
+    /// No room for a block of this size.
+    #[error("{}: the heap has no room for {wanted_bytes} bytes in part {part}; grow the pool with `lodestone pool grow`, or free blocks", path.display())]
+    NoSpace {
+        /// The pool.
+        path: PathBuf,
+        /// Part that was asked.
+        part: u16,
+        /// Bytes asked for.
+        wanted_bytes: u64,
+    },
+    /// The block would be larger than the heap can ever give.
+    #[error(
+        "a block of {wanted_bytes} bytes is larger than the {limit_bytes} bytes that one block of this heap can have; split the data, or format the heap with larger zones"
+    )]
+    TooLarge {
+        /// Bytes asked for.
+        wanted_bytes: u64,
+        /// Largest block of this heap.
+        limit_bytes: u64,
+    },
+    /// The address is not the start of a block that can be freed.
+    #[error("{at} is not the start of an allocated block: {finding}; free only what alloc gave, and once")]
+    NotAllocated {
+        /// The address.
+        at: PmAddr,
+        /// What is there.
+        finding: &'static str,
+    },
+    /// The action changes more words than a lane records.
+    #[error(
+        "the action changes {entries} words, a lane of this heap records {limit}; split the action, or format the heap with larger lanes"
+    )]
+    ActionTooLarge {
+        /// Words the action would change.
+        entries: usize,
+        /// Entries in a lane.
+        limit: usize,
+    },
+    /// A word to set lies outside the heap or is not aligned.
+    #[error(
+        "the action sets a word at {at}, which is not an aligned word inside the pool; check where the address came from"
+    )]
+    BadWord {
+        /// The address.
+        at: PmAddr,
+    },
+    /// An option makes no sense.
+    #[error("{what}: {finding}; {hint}")]
+    Invalid {
+        /// The option.
+        what: &'static str,
+        /// What is wrong with it.
+        finding: String,
+        /// What to do next.
+        hint: &'static str,
+    },
+    /// Metadata on the medium is damaged.
+    #[error("{}: at {at}: {finding}; run `lodestone pool check`, and restore a backup if it cannot repair", path.display())]
+    Damaged {
+        /// The pool.
+        path: PathBuf,
+        /// Where.
+        at: PmAddr,
+        /// What was found.
+        finding: String,
+    },
+}

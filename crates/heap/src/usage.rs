@@ -1,0 +1,141 @@
+//! How full the heap is: by size class, by kind of chunk, and how fragmented.
+//!
+//! 1. Every formatted zone is walked in DRAM; nothing on the medium is read.
+//! 2. *Inner* waste is what empty blocks hold inside slabs; *outer* fragmentation is how much of the free chunks lies
+//!    outside the longest free run.
+//!
+//! The figures are a snapshot: other threads go on meanwhile.
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+
+use serde::Serialize;
+
+use crate::chunks::usable_chunks;
+use crate::core::lock;
+use crate::heap::{Heap, for_each_chunk};
+use crate::table::State;
+
+/// Use of one size class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ClassUsage {
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Chunks cut into such blocks.
+    pub chunks: u64,
+    /// Blocks in those chunks.
+    pub blocks: u64,
+    /// Blocks that are allocated.
+    pub blocks_used: u64,
+}
+
+/// Use of the whole heap.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Usage {
+    /// Bytes of a chunk.
+    pub chunk_bytes: u64,
+    /// Chunks that the pool has room for, tables included.
+    pub chunks: u64,
+    /// Chunks in formatted zones, or room for more zones, that nothing uses.
+    pub chunks_free: u64,
+    /// Longest run of free chunks in formatted zones.
+    pub chunks_free_run_max: u64,
+    /// Chunks that hold zone tables.
+    pub chunks_table: u64,
+    /// Chunks that nothing is given out of because their metadata is damaged.
+    pub chunks_damaged: u64,
+    /// Allocated extents.
+    pub extents: u64,
+    /// Chunks in allocated extents.
+    pub extent_chunks: u64,
+    /// Size classes in use, by ascending size.
+    pub classes: Vec<ClassUsage>,
+    /// Usable bytes of all allocated blocks.
+    pub bytes_used: u64,
+    /// Share of the slabs' room that is in free blocks: 0 to 1.
+    pub slab_free_share: f64,
+    /// Share of the free chunks in formatted zones outside the longest free run: 0 to 1.
+    pub fragmentation: f64,
+}
+
+impl Heap {
+    /// How full and how fragmented the heap is.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        let core = &*self.core;
+        let mut usage = Usage { chunk_bytes: core.geometry.chunk_bytes(), ..Usage::default() };
+        let mut classes: Vec<ClassUsage> = core
+            .classes
+            .iter()
+            .map(|class| ClassUsage { block_bytes: u64::from(class.block_bytes), ..ClassUsage::default() })
+            .collect();
+        for_each_chunk(core, |id, state| match state {
+            State::Slab(class_index) => {
+                let class = core.classes.get(class_index);
+                let bits = &core.slab(id, class_index).bits[..class.words as usize];
+                let line = &mut classes[class_index];
+                line.chunks += 1;
+                line.blocks += u64::from(class.blocks);
+                line.blocks_used +=
+                    bits.iter().map(|bits| u64::from(bits.live.load(Ordering::Relaxed).count_ones())).sum::<u64>();
+            }
+            State::Extent(chunks) => {
+                usage.extents += 1;
+                usage.extent_chunks += u64::from(chunks);
+            }
+            State::Damaged => usage.chunks_damaged += 1,
+            State::None | State::Busy(_) => {}
+        });
+        let mut formatted_free = 0;
+        for part in 0..core.bases.len() as u16 {
+            let lists = lock(&core.chunks);
+            let (free, run) = lists.free(part);
+            let zones = lists.zones(part);
+            drop(lists);
+            formatted_free += free;
+            usage.chunks_free_run_max = usage.chunks_free_run_max.max(u64::from(run));
+            for zone in 0.. {
+                let chunks = usable_chunks(core, part, zone);
+                if chunks <= core.geometry.table_chunks() {
+                    break;
+                }
+                usage.chunks += u64::from(chunks);
+                usage.chunks_table += u64::from(core.geometry.table_chunks());
+                usage.chunks_free += if zone < zones { 0 } else { u64::from(chunks - core.geometry.table_chunks()) };
+            }
+        }
+        usage.chunks_free += formatted_free;
+        let used = |line: &ClassUsage| line.blocks_used * line.block_bytes;
+        usage.bytes_used = classes.iter().map(used).sum::<u64>() + usage.extent_chunks * usage.chunk_bytes;
+        let slab_room: u64 = classes.iter().map(|line| line.blocks * line.block_bytes).sum();
+        usage.slab_free_share = share(slab_room - classes.iter().map(used).sum::<u64>(), slab_room);
+        usage.fragmentation = share(formatted_free.saturating_sub(usage.chunks_free_run_max), formatted_free);
+        usage.classes = classes.into_iter().filter(|line| line.chunks > 0).collect();
+        usage
+    }
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "chunks of {} bytes: {} in all, {} free", self.chunk_bytes, self.chunks, self.chunks_free)?;
+        writeln!(
+            f,
+            "  longest free run {} chunks, {:.1} % of free chunks outside it",
+            self.chunks_free_run_max,
+            100.0 * self.fragmentation
+        )?;
+        writeln!(f, "  {} in tables, {} damaged", self.chunks_table, self.chunks_damaged)?;
+        writeln!(f, "extents: {} in {} chunks", self.extents, self.extent_chunks)?;
+        writeln!(f, "slabs: {:.1} % of their room is in free blocks", 100.0 * self.slab_free_share)?;
+        writeln!(f, "{:>12} {:>10} {:>12} {:>12}", "block bytes", "chunks", "blocks", "used")?;
+        for line in &self.classes {
+            writeln!(f, "{:>12} {:>10} {:>12} {:>12}", line.block_bytes, line.chunks, line.blocks, line.blocks_used)?;
+        }
+        write!(f, "{} bytes in allocated blocks", self.bytes_used)
+    }
+}
