@@ -1,0 +1,82 @@
+//! The mutation audit: is every flush and every fence needed, and would we notice?
+//!
+//! 1. Explore the target as it is: it must be clean; note every source position that executed a flush, fence or stream, in
+//!    operations and in recoveries.
+//! 2. For each position and each change ([`crate::Change`]) explore again until something is caught.
+//! 3. A mutant that nobody catches is redundant when the target says why, else it survived: a flush to remove, or an
+//!    oracle to strengthen. A declared redundancy that is caught is stale, which is an error.
+
+use std::time::Instant;
+
+use crate::config::Config;
+use crate::mutation::Mutation;
+use crate::planted;
+use crate::report::{AuditReport, Mutant, MutantFate};
+use crate::run::{describe, explore_ops};
+use crate::target::{Outcome, Redundant, Target};
+
+/// Audits `target`. `progress` hears how many mutants are done, of how many.
+///
+/// # Errors
+/// When the target is not clean without a mutation.
+pub fn audit_target(
+    target: &dyn Target,
+    config: &Config,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Outcome<AuditReport> {
+    let _planted = planted::scope(config.planted.as_deref());
+    let started = Instant::now();
+    let ops: Vec<usize> = (0..target.script_len()).collect();
+    let clean = explore_ops(target, config, None, &ops, &mut |_| {});
+    if let Some(found) = clean.found.first() {
+        let violation = describe(target, config, None, found);
+        return Err(crate::Failure::new(format!("{} is not clean without a mutation: {violation}", target.name())));
+    }
+    let mutations: Vec<Mutation> = clean.sites.iter().flat_map(|(call, site)| Mutation::all_of(*call, site)).collect();
+    let excuses = target.redundant();
+    let mut list = Vec::new();
+    let mut states = clean.states;
+    for (done, mutation) in mutations.iter().enumerate() {
+        progress(done, mutations.len());
+        list.push(judge_mutant(target, config, mutation, &ops, &excuses, &mut states));
+    }
+    progress(mutations.len(), mutations.len());
+    let count = |wanted: fn(&MutantFate) -> bool| list.iter().filter(|mutant| wanted(&mutant.fate)).count();
+    Ok(AuditReport {
+        target: target.name(),
+        profile: config.profile,
+        mutants: list.len(),
+        killed: count(|fate| matches!(fate, MutantFate::Killed { .. })),
+        redundant: count(|fate| matches!(fate, MutantFate::Redundant { .. })),
+        survived: count(|fate| matches!(fate, MutantFate::Survived { .. })),
+        stale: count(|fate| matches!(fate, MutantFate::Stale { .. })),
+        states,
+        seconds: started.elapsed().as_secs_f64(),
+        list,
+    })
+}
+
+fn judge_mutant(
+    target: &dyn Target,
+    config: &Config,
+    mutation: &Mutation,
+    ops: &[usize],
+    excuses: &[Redundant],
+    states: &mut u64,
+) -> Mutant {
+    let text = mutation.to_string();
+    let config = Config { violations_max: 1, shrink: false, ..config.clone() };
+    let covered = explore_ops(target, &config, Some(mutation), ops, &mut |_| {});
+    *states += covered.states;
+    let excuse = excuses.iter().find(|excuse| text.contains(excuse.mutation)).map(|excuse| excuse.reason.to_owned());
+    let fate = match (covered.found.first(), excuse) {
+        (Some(found), None) => {
+            let violation = describe(target, &config, Some(mutation), found);
+            MutantFate::Killed { message: violation.message, token: violation.token }
+        }
+        (Some(found), Some(reason)) => MutantFate::Stale { reason, message: found.message.clone() },
+        (None, Some(reason)) => MutantFate::Redundant { reason },
+        (None, None) => MutantFate::Survived { exhausted: covered.exhausted },
+    };
+    Mutant { mutation: text, fate }
+}

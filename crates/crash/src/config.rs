@@ -1,0 +1,101 @@
+//! What to explore and how far: profile, mode, bounds, seed.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::target::Failure;
+
+/// What the platform keeps when power fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Profile {
+    /// What was flushed and fenced; caches are lost, or were evicted at any moment.
+    Adr,
+    /// Everything stored, in order: caches survive.
+    Eadr,
+    /// A prefix of the flushed lines, at least up to the last wait for durability.
+    Block,
+}
+
+/// How crash states are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// Every combination of every line's possible contents.
+    Exhaustive,
+    /// Every combination of the lines that recovery and the checks read: as complete, without the lines nobody reads.
+    Reading,
+    /// A sample: none, all, each line alone, each missing, prefix cuts, pairs, seeded random.
+    Representative,
+}
+
+macro_rules! names {
+    ($type:ident, $what:literal, $($variant:ident = $name:literal),+) => {
+        impl $type {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// Name on the command line and in reports.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name),+ }
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = Failure;
+
+            fn from_str(text: &str) -> Result<Self, Failure> {
+                match text {
+                    $($name => Ok(Self::$variant),)+
+                    _ => Err(Failure::new(format!(concat!("no ", $what, " `{}`; there are: ", $($name, " "),+), text))),
+                }
+            }
+        }
+    };
+}
+
+names!(Profile, "profile", Adr = "adr", Eadr = "eadr", Block = "block");
+names!(Mode, "mode", Exhaustive = "exhaustive", Reading = "reading", Representative = "representative");
+
+/// Configuration of an exploration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Profile of the platform.
+    pub profile: Profile,
+    /// Choice of states.
+    pub mode: Mode,
+    /// Most crash states to judge; reaching it means that the report says "not exhausted".
+    pub states_max: u64,
+    /// How often recovery itself is crashed again: 0 never, 1 once (default).
+    pub nested_depth: u32,
+    /// Seed of the random part of the representative mode and of schedules.
+    pub seed: u64,
+    /// Stop after this many violations.
+    pub violations_max: usize,
+    /// Whether to shrink a violation to the shortest sequence of operations and the fewest lost lines.
+    pub shrink: bool,
+    /// Planted bug to switch on while exploring, by name (needs the feature `planted-bugs`); part of the reproducer.
+    pub planted: Option<String>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            profile: Profile::Adr,
+            mode: Mode::Reading,
+            states_max: 200_000,
+            nested_depth: 1,
+            seed: 1,
+            violations_max: 1,
+            shrink: true,
+            planted: None,
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! The engine: runs a target once, then visits the crash states of its trace and judges each.
+//!
+//! 1. Prepare and take the baseline; run the operations and record the trace.
+//! 2. Between two boundaries the set of possible images only grows and the outside learns nothing that would loosen the
+//!    verdict, so it suffices to visit the end of each segment. Boundaries are: a fence that makes something certain, the
+//!    beginning of an operation, the end (ADR); every store (eADR); a wait for durability (block).
+//! 3. At a visit, choose states by the mode ([`crate::choose`]), lay each out, recover it under the recorder, judge it.
+//! 4. Crash the recovery the same way, to the configured depth, with the same history: recovery may crash inside itself.
+//!
+//! Images that were judged before under the same history at the same or a lesser depth are skipped, and so are visits with
+//! the same open choices. Invariant: `states` counts recoveries that really ran and were judged.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use lodestone_pmem::LineAddr;
+
+use crate::choose;
+use crate::config::{Config, Mode, Profile};
+use crate::event::{CallKind, Content, Event, EventKind, SiteKey};
+use crate::history::History;
+use crate::medium::Medium;
+use crate::mutation::Mutation;
+use crate::persist::{Baseline, Persist};
+use crate::quiet::catch;
+use crate::recorder::Decision;
+use crate::target::{Outcome, Target};
+use crate::token::{Crash, Kept};
+
+/// Possible contents of lines; one content means decided.
+pub(crate) type Contents = BTreeMap<LineAddr, Vec<Content>>;
+
+/// A violation before shrinking.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub(crate) ops: Vec<usize>,
+    pub(crate) crashes: Vec<Crash>,
+    pub(crate) message: String,
+}
+
+/// One recovery that ran.
+pub(crate) struct Recovery {
+    pub(crate) trace: Vec<Event>,
+    pub(crate) decisions: Vec<Decision>,
+    pub(crate) decided_in_recovery: usize,
+    pub(crate) verdict: Outcome,
+}
+
+/// What one exploration found and covered.
+#[derive(Default)]
+pub(crate) struct Covered {
+    pub(crate) states: u64,
+    pub(crate) states_nested: u64,
+    pub(crate) points: u64,
+    pub(crate) events: usize,
+    pub(crate) recovery_accesses: u64,
+    pub(crate) exhausted: bool,
+    pub(crate) found: Vec<Found>,
+    pub(crate) sites: BTreeSet<(CallKind, SiteKey)>,
+}
+
+pub(crate) struct Engine<'a> {
+    target: &'a dyn Target,
+    config: &'a Config,
+    medium: Medium,
+    baseline: Arc<Baseline>,
+    seen: HashMap<u128, u32>,
+    covered: Covered,
+    ops: Vec<usize>,
+    stopped: bool,
+    progress: &'a mut dyn FnMut(u64),
+}
+
+impl<'a> Engine<'a> {
+    /// Prepares the target's medium.
+    pub(crate) fn new(
+        target: &'a dyn Target,
+        config: &'a Config,
+        mutation: Option<&Mutation>,
+        progress: &'a mut dyn FnMut(u64),
+    ) -> Outcome<Self> {
+        let medium = Medium::new(target.options(), mutation.cloned())?;
+        catch(|| target.prepare(&medium))?;
+        let baseline = Arc::new(medium.baseline());
+        let covered = Covered { exhausted: true, ..Covered::default() };
+        let (seen, ops) = (HashMap::new(), Vec::new());
+        Ok(Self { target, config, medium, baseline, seen, covered, ops, stopped: false, progress })
+    }
+
+    /// Runs the operations without a crash and gives the trace; a failure is a violation of its own.
+    pub(crate) fn record(&mut self, ops: &[usize]) -> (Vec<Event>, Outcome) {
+        self.ops = ops.to_vec();
+        self.medium.recorder().start(HashMap::new(), &[], u64::MAX);
+        let outcome = catch(|| self.target.run(&self.medium, ops));
+        let trace = self.medium.recorder().stop();
+        self.covered.events = trace.len();
+        (trace, outcome)
+    }
+
+    /// Explores the run of `ops`.
+    pub(crate) fn explore(mut self, ops: &[usize]) -> Covered {
+        let (trace, outcome) = self.record(ops);
+        match outcome {
+            Err(why) => {
+                let message = why.to_string();
+                self.covered.found.push(Found { ops: ops.to_vec(), crashes: Vec::new(), message });
+                self.covered.exhausted = false;
+            }
+            Ok(()) => self.explore_trace(Persist::new(self.baseline.clone()), &trace, History::default(), &[]),
+        }
+        self.covered.sites = self.medium.recorder().sites();
+        self.covered
+    }
+
+    /// Explores a trace that others recorded on this engine's medium (schedules).
+    fn explore_trace(&mut self, mut persist: Persist, trace: &[Event], mut history: History, path: &[Crash]) {
+        if !path.is_empty()
+            && !trace.iter().any(|event| matches!(event.kind, EventKind::Store { .. } | EventKind::Stream { .. }))
+        {
+            return;
+        }
+        for (at, event) in trace.iter().enumerate() {
+            if self.stopped {
+                return;
+            }
+            if self.is_boundary(&persist, event) {
+                self.visit(&mut persist, at, &history, path);
+            }
+            persist.apply(event);
+            history.apply(event);
+        }
+        if !self.stopped {
+            self.visit(&mut persist, trace.len(), &history, path);
+        }
+        self.covered.exhausted &= !persist.cut;
+    }
+
+    fn is_boundary(&self, persist: &Persist, event: &Event) -> bool {
+        match (self.config.profile, event.kind) {
+            (_, EventKind::Begin { .. }) => true,
+            (Profile::Adr, EventKind::Fence) => persist.fence_matters(event.thread),
+            (Profile::Eadr, EventKind::Store { .. } | EventKind::Stream { .. }) => true,
+            (Profile::Block, EventKind::Durable) => true,
+            _ => false,
+        }
+    }
+
+    fn visit(&mut self, persist: &mut Persist, at: usize, history: &History, path: &[Crash]) {
+        self.covered.points += 1;
+        match self.config.profile {
+            Profile::Adr => self.visit_adr(persist, at, history, path),
+            Profile::Eadr => {
+                self.judge(persist.everything(), history, path, Crash { at, kept: Kept::Everything });
+            }
+            Profile::Block => {
+                for count in persist.flushed_durable..=persist.flushed.len() {
+                    let crash = Crash { at, kept: Kept::Flushes(count) };
+                    self.judge(persist.after_flushes(count), history, path, crash);
+                    if self.stopped {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn visit_adr(&mut self, persist: &mut Persist, at: usize, history: &History, path: &[Crash]) {
+        let options = persist.options();
+        if self.seen_before(&options, history, path.len() as u32, true) {
+            return;
+        }
+        match self.config.mode {
+            Mode::Exhaustive => self.exhaust(&options, at, history, path),
+            Mode::Reading => self.read_driven(&options, at, history, path),
+            Mode::Representative => {
+                let seed = self.config.seed ^ (at as u64) << 8 ^ path.len() as u64;
+                for choice in choose::representative(&options, seed) {
+                    self.judge_choice(&options, &choice, at, history, path);
+                    if self.stopped {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Every combination of options, as an odometer over the undecided lines.
+    fn exhaust(&mut self, options: &Contents, at: usize, history: &History, path: &[Crash]) {
+        let open: Vec<(LineAddr, usize)> =
+            options.iter().filter(|(_, all)| all.len() > 1).map(|(&line, all)| (line, all.len())).collect();
+        let mut wheel = vec![0; open.len()];
+        loop {
+            let choice = open.iter().zip(&wheel).map(|((line, _), &taken)| (*line, taken)).collect();
+            self.judge_choice(options, &choice, at, history, path);
+            if self.stopped {
+                return;
+            }
+            let Some(turn) = (0..wheel.len()).find(|&index| wheel[index] + 1 < open[index].1) else { return };
+            wheel[turn] += 1;
+            wheel[..turn].fill(0);
+        }
+    }
+
+    fn judge_choice(
+        &mut self,
+        options: &Contents,
+        choice: &BTreeMap<LineAddr, usize>,
+        at: usize,
+        history: &History,
+        path: &[Crash],
+    ) {
+        let contents = choose::decide(options, choice);
+        self.judge(contents, history, path, Crash { at, kept: choose::kept(options, choice) });
+    }
+
+    /// Judges a state whose lines are all decided, then crashes its recovery.
+    fn judge(&mut self, contents: Contents, history: &History, path: &[Crash], crash: Crash) {
+        if self.seen_before(&contents, history, path.len() as u32, false) || !self.take_state(path) {
+            return;
+        }
+        let recovery = self.recover(&contents, &[], history);
+        self.after(&recovery, contents, history, path, crash);
+    }
+
+    /// Runs recovery over and over, each time along the next path of decisions about the lines that it reads.
+    fn read_driven(&mut self, options: &Contents, at: usize, history: &History, path: &[Crash]) {
+        let mut plan: Vec<usize> = Vec::new();
+        loop {
+            if !self.take_state(path) {
+                return;
+            }
+            let recovery = self.recover(options, &plan, history);
+            let mut contents = options.clone();
+            for decision in &recovery.decisions[..recovery.decided_in_recovery] {
+                contents.insert(decision.line, vec![options[&decision.line][decision.taken]]);
+            }
+            let choice = recovery.decisions.iter().map(|decision| (decision.line, decision.taken)).collect();
+            let crash = Crash { at, kept: choose::kept(options, &choice) };
+            self.after(&recovery, contents, history, path, crash);
+            let mut decisions = recovery.decisions;
+            while decisions.last().is_some_and(|last| last.taken + 1 == last.options) {
+                decisions.pop();
+            }
+            let Some(last) = decisions.last_mut() else { return };
+            last.taken += 1;
+            if self.stopped {
+                return;
+            }
+            plan = decisions.iter().map(|decision| decision.taken).collect();
+        }
+    }
+
+    fn after(&mut self, recovery: &Recovery, contents: Contents, history: &History, path: &[Crash], crash: Crash) {
+        let mut crashes = path.to_vec();
+        crashes.push(crash);
+        if let Err(why) = &recovery.verdict {
+            self.covered.found.push(Found { ops: self.ops.clone(), crashes, message: why.to_string() });
+            if self.covered.found.len() >= self.config.violations_max {
+                self.stopped = true;
+                self.covered.exhausted = false;
+            }
+        } else if (path.len() as u32) < self.config.nested_depth {
+            let persist = Persist::crashed(self.baseline.clone(), contents);
+            self.explore_trace(persist, &recovery.trace, history.clone(), &crashes);
+        }
+    }
+
+    /// Lays out a state, recovers and judges it.
+    pub(crate) fn recover(&mut self, contents: &Contents, plan: &[usize], history: &History) -> Recovery {
+        self.medium.lay_out(&self.baseline, contents);
+        let open = contents.iter().filter(|(_, options)| options.len() > 1);
+        let undecided = open.map(|(&line, options)| (line, options.clone())).collect();
+        let recorder = self.medium.recorder();
+        recorder.start(undecided, plan, self.target.recovery_accesses_max());
+        let recovered = catch(|| self.target.recover(&self.medium));
+        self.covered.recovery_accesses = self.covered.recovery_accesses.max(recorder.accesses());
+        let trace = recorder.stop();
+        let decided_in_recovery = recorder.decided();
+        let (verdict, recovered) = match recovered {
+            Err(why) => (Err(why), None),
+            Ok(mut recovered) => (catch(|| recovered.judge(history)), Some(recovered)),
+        };
+        let decisions = recorder.end();
+        // Closing is not part of the state that was judged; a panic in it would hide the verdict.
+        let closed = catch(|| {
+            drop(recovered);
+            Ok(())
+        });
+        Recovery { trace, decisions, decided_in_recovery, verdict: verdict.and(closed) }
+    }
+
+    pub(crate) fn baseline(&self) -> &Arc<Baseline> {
+        &self.baseline
+    }
+
+    fn take_state(&mut self, path: &[Crash]) -> bool {
+        if self.covered.states >= self.config.states_max {
+            self.stopped = true;
+            self.covered.exhausted = false;
+            return false;
+        }
+        self.covered.states += 1;
+        self.covered.states_nested += u64::from(!path.is_empty());
+        if self.covered.states.is_multiple_of(256) {
+            (self.progress)(self.covered.states);
+        }
+        true
+    }
+
+    /// Whether these contents were explored under this history at this depth or a lesser one; remembers them.
+    fn seen_before(&mut self, contents: &Contents, history: &History, depth: u32, open: bool) -> bool {
+        let hash = |salt: u64| {
+            let mut hasher = DefaultHasher::new();
+            (salt, open, history).hash(&mut hasher);
+            for (line, options) in contents {
+                if options.len() > 1 || options[0] != self.baseline.line(*line) {
+                    (line, options).hash(&mut hasher);
+                }
+            }
+            hasher.finish()
+        };
+        let key = u128::from(hash(1)) << 64 | u128::from(hash(2));
+        match self.seen.entry(key) {
+            std::collections::hash_map::Entry::Occupied(mut entry) => {
+                let seen = *entry.get() <= depth;
+                if !seen {
+                    entry.insert(depth);
+                }
+                seen
+            }
+            std::collections::hash_map::Entry::Vacant(entry) => {
+                entry.insert(depth);
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Following one path of crashes: run, crash, recover, crash the recovery, ... and judge at the end.
+//!
+//! Used to replay a token, to shrink a violation, and to write the account of it.
+
+use std::fmt::Write as _;
+
+use crate::choose;
+use crate::config::Config;
+use crate::engine::{Contents, Engine};
+use crate::event::{Event, EventKind};
+use crate::history::History;
+use crate::mutation::Mutation;
+use crate::persist::{Pending, Persist};
+use crate::target::{Failure, Outcome, Target};
+use crate::token::{Crash, Kept};
+
+/// Outcome of following a path.
+pub(crate) struct Followed {
+    /// What the oracle said.
+    pub(crate) verdict: Outcome,
+    /// The account, line by line.
+    pub(crate) account: String,
+}
+
+/// Runs `ops`, crashes along `crashes` and judges the last recovery.
+///
+/// # Errors
+/// When the target cannot be prepared or the path does not fit the trace.
+pub(crate) fn follow(
+    target: &dyn Target,
+    config: &Config,
+    mutation: Option<&Mutation>,
+    ops: &[usize],
+    crashes: &[Crash],
+) -> Outcome<Followed> {
+    let mut ignore = |_| {};
+    let mut engine = Engine::new(target, config, mutation, &mut ignore)?;
+    let (mut trace, outcome) = engine.record(ops);
+    let mut account = String::new();
+    if crashes.is_empty() {
+        return Ok(Followed { verdict: outcome, account: "the run itself fails, without a crash\n".into() });
+    }
+    let mut history = History::default();
+    let mut persist = Persist::new(engine.baseline().clone());
+    let mut verdict = Ok(());
+    for (level, crash) in crashes.iter().enumerate() {
+        if crash.at > trace.len() {
+            return Err(Failure::new(format!(
+                "the token names event {} of a trace of {}: it belongs to another version of the code",
+                crash.at,
+                trace.len()
+            )));
+        }
+        for event in &trace[..crash.at] {
+            persist.apply(event);
+            history.apply(event);
+        }
+        let contents = contents_after(&mut persist, crash);
+        describe_crash(&mut account, level, crash, &trace, target);
+        describe_lines(&mut account, &persist, &contents, &crash.kept);
+        let recovery = engine.recover(&contents, &[], &history);
+        verdict = recovery.verdict;
+        trace = recovery.trace;
+        persist = Persist::crashed(engine.baseline().clone(), contents);
+    }
+    let said = verdict.as_ref().err().map_or_else(|| "nothing is wrong".into(), ToString::to_string);
+    let _ = writeln!(account, "recovery, then the oracle: {said}");
+    Ok(Followed { verdict, account })
+}
+
+fn contents_after(persist: &mut Persist, crash: &Crash) -> Contents {
+    match &crash.kept {
+        Kept::Everything => persist.everything(),
+        Kept::Flushes(count) => persist.after_flushes((*count).min(persist.flushed.len())),
+        Kept::Lines(choice) => {
+            let options = persist.options();
+            choose::decide(&options, choice)
+        }
+    }
+}
+
+fn describe_crash(account: &mut String, level: usize, crash: &Crash, trace: &[Event], target: &dyn Target) {
+    let what = if level == 0 { "the run" } else { "the recovery" };
+    let _ = write!(account, "power fails in {what} after {} of {} events", crash.at, trace.len());
+    if let Some(last) = crash.at.checked_sub(1).and_then(|last| trace.get(last)) {
+        let _ = write!(account, "; the last one: {}", event_text(last, target));
+    }
+    if let Some(next) = trace.get(crash.at) {
+        let _ = write!(account, "; the next would be: {}", event_text(next, target));
+    }
+    account.push('\n');
+}
+
+fn event_text(event: &Event, target: &dyn Target) -> String {
+    let text = match event.kind {
+        EventKind::Store { at, value } => format!("store {value:#x} to {at}"),
+        EventKind::Stream { at, value } => format!("stream {value:#x} to {at}"),
+        EventKind::Flush { line } => format!("flush of {line:?}"),
+        EventKind::Fence => "fence".into(),
+        EventKind::Durable => "wait for durability".into(),
+        EventKind::Begin { op } => return format!("{} begins", target.op_text(op)),
+        EventKind::Ack { op } => return format!("{} is acknowledged", target.op_text(op)),
+    };
+    match event.site {
+        Some(site) => format!("{text} at {}:{}", site.file(), site.line()),
+        None => text,
+    }
+}
+
+/// Stores shown per line at most; the rest is summed up.
+const STORES_SHOWN: usize = 16;
+
+fn describe_lines(account: &mut String, persist: &Persist, contents: &Contents, kept: &Kept) {
+    match kept {
+        Kept::Everything => account.push_str("everything stored survives (caches are persistent)\n"),
+        Kept::Flushes(count) => {
+            let _ = writeln!(
+                account,
+                "the first {count} of {} flushed lines survive ({} of them were waited for)",
+                persist.flushed.len(),
+                persist.flushed_durable
+            );
+        }
+        Kept::Lines(_) => {}
+    }
+    for (line, state) in &persist.lines {
+        let content = contents.get(line).map_or_else(|| persist.baseline.line(*line), |all| all[0]);
+        if content == state.live {
+            continue;
+        }
+        let _ = writeln!(account, "{line:?} survives in part:");
+        let (lost, same): (Vec<&Pending>, Vec<_>) =
+            state.pending.iter().partition(|store| content[store.word] != store.value);
+        for (label, stores) in [("kept", same), ("LOST", lost)] {
+            for store in stores.iter().take(STORES_SHOWN) {
+                let site = store.site.map_or_else(String::new, |site| format!(" at {}:{}", site.file(), site.line()));
+                let how = if store.streamed { "stream" } else { "store" };
+                let at = line.start().plus(store.word as u64 * 8);
+                let _ = writeln!(account, "  {label}: {how} {:#x} to {at}{site}, thread {}", store.value, store.thread);
+            }
+            if stores.len() > STORES_SHOWN {
+                let _ = writeln!(account, "  {label}: {} more", stores.len() - STORES_SHOWN);
+            }
+        }
+    }
+}

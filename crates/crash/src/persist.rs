@@ -1,0 +1,267 @@
+//! What the medium may hold at a point of a trace: the fault model as code.
+//!
+//! 1. Each stored word joins the pending list of its line. Ordinary stores persist in order (a prefix); streamed words in
+//!    any subset.
+//! 2. A flush by thread T marks, for T, the ordinary stores that the line has at that moment. T's next fence makes marked
+//!    stores and T's own streamed words certain: they leave the pending list for the base.
+//! 3. The options of a line are the distinct contents that a prefix of its ordinary pending stores, with a subset of its
+//!    streamed ones, gives over its base.
+//!
+//! For the eADR profile only the live contents count; for the block profile the log of flushed line contents does.
+//!
+//! Invariant: a line that is not in the map holds what it held at the baseline.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use lodestone_pmem::{LineAddr, Site};
+
+use crate::event::{Content, Event, EventKind, ThreadId};
+
+/// Streamed words of one line that are enumerated as subsets; more are cut into prefixes and reported as not exhausted.
+pub const STREAMED_SUBSET_MAX: usize = 8;
+
+/// A stored word that may or may not have reached the medium.
+#[derive(Clone, Copy, Debug)]
+pub struct Pending {
+    /// Index of the word in its line.
+    pub word: usize,
+    /// The word.
+    pub value: u64,
+    /// Whether it was a streaming store.
+    pub streamed: bool,
+    /// Who stored it.
+    pub thread: ThreadId,
+    /// Where.
+    pub site: Option<Site>,
+    /// Number of the store among all of this line.
+    pub number: u64,
+}
+
+/// One line.
+#[derive(Clone, Debug)]
+pub struct LineState {
+    /// What the line may hold without any pending store; more than one only for a line that an earlier crash left
+    /// undecided and that nobody has touched since.
+    pub bases: Vec<Content>,
+    /// Stores that may be lost.
+    pub pending: Vec<Pending>,
+    /// What running code sees.
+    pub live: Content,
+    stores: u64,
+}
+
+/// The medium at a point of a trace.
+#[derive(Clone, Debug)]
+pub struct Persist {
+    /// What the medium held when recording began, by part and line.
+    pub baseline: Arc<Baseline>,
+    /// Lines that differ from the baseline, or may.
+    pub lines: BTreeMap<LineAddr, LineState>,
+    /// Flushed line contents in order (block profile).
+    pub flushed: Vec<(LineAddr, Content)>,
+    /// How many of them are certain.
+    pub flushed_durable: usize,
+    marked: HashMap<(ThreadId, LineAddr), u64>,
+    streamed_lines: HashMap<ThreadId, Vec<LineAddr>>,
+    origin: BTreeMap<LineAddr, Vec<Content>>,
+    /// Whether some line had more streamed words than are enumerated.
+    pub cut: bool,
+}
+
+/// Contents of all lines at the start.
+#[derive(Debug, Default)]
+pub struct Baseline {
+    /// Lines of each part.
+    pub parts: Vec<Vec<Content>>,
+}
+
+impl Baseline {
+    /// Content of `line`; zeroes behind the end of the part.
+    #[must_use]
+    pub fn line(&self, line: LineAddr) -> Content {
+        let at = line.start();
+        let part = self.parts.get(usize::from(at.part()));
+        part.and_then(|lines| lines.get((at.offset() / 64) as usize)).copied().unwrap_or_default()
+    }
+}
+
+impl Persist {
+    /// The medium as `baseline` says, nothing pending.
+    #[must_use]
+    pub fn new(baseline: Arc<Baseline>) -> Self {
+        Self {
+            baseline,
+            lines: BTreeMap::new(),
+            flushed: Vec::new(),
+            flushed_durable: 0,
+            marked: HashMap::new(),
+            streamed_lines: HashMap::new(),
+            origin: BTreeMap::new(),
+            cut: false,
+        }
+    }
+
+    /// The medium after a crash: lines with one content are as given, lines with several are undecided.
+    #[must_use]
+    pub fn crashed(baseline: Arc<Baseline>, contents: BTreeMap<LineAddr, Vec<Content>>) -> Self {
+        let mut medium = Self::new(baseline);
+        medium.origin.clone_from(&contents);
+        for (line, bases) in contents {
+            let live = bases[0];
+            medium.lines.insert(line, LineState { bases, pending: Vec::new(), live, stores: 0 });
+        }
+        medium
+    }
+
+    fn line_mut(&mut self, line: LineAddr) -> &mut LineState {
+        let baseline = &self.baseline;
+        self.lines.entry(line).or_insert_with(|| {
+            let content = baseline.line(line);
+            LineState { bases: vec![content], pending: Vec::new(), live: content, stores: 0 }
+        })
+    }
+
+    /// What running code sees in `line`.
+    #[must_use]
+    pub fn live(&self, line: LineAddr) -> Content {
+        self.lines.get(&line).map_or_else(|| self.baseline.line(line), |state| state.live)
+    }
+
+    /// Lets `event` happen.
+    pub fn apply(&mut self, event: &Event) {
+        match event.kind {
+            EventKind::Store { at, value } => self.store(at, value, false, event),
+            EventKind::Stream { at, value } => {
+                self.store(at, value, true, event);
+                // In the block domain a streamed line joins the commit group at once, with what it then holds.
+                let line = at.line();
+                let live = self.live(line);
+                self.flushed.push((line, live));
+            }
+            EventKind::Flush { line } => {
+                let stores = self.lines.get(&line).map_or(0, |state| state.stores);
+                self.marked.insert((event.thread, line), stores);
+                let live = self.live(line);
+                self.flushed.push((line, live));
+            }
+            EventKind::Fence => self.fence(event.thread),
+            EventKind::Durable => self.flushed_durable = self.flushed.len(),
+            EventKind::Begin { .. } | EventKind::Ack { .. } => {}
+        }
+    }
+
+    fn store(&mut self, at: lodestone_pmem::PmAddr, value: u64, streamed: bool, event: &Event) {
+        let word = (at.offset() % 64 / 8) as usize;
+        let line = at.line();
+        let state = self.line_mut(line);
+        assert!(state.bases.len() == 1, "a line is decided before it is stored to");
+        state.live[word] = value;
+        state.stores += 1;
+        let number = state.stores;
+        state.pending.push(Pending { word, value, streamed, thread: event.thread, site: event.site, number });
+        if streamed {
+            let lines = self.streamed_lines.entry(event.thread).or_default();
+            if lines.last() != Some(&line) {
+                lines.push(line);
+            }
+        }
+    }
+
+    fn fence(&mut self, thread: ThreadId) {
+        let marked: Vec<_> = self.marked.extract_if(|(owner, _), _| *owner == thread).collect();
+        for ((_, line), number) in marked {
+            self.settle(line, |store| !store.streamed && store.number <= number);
+        }
+        for line in self.streamed_lines.remove(&thread).unwrap_or_default() {
+            self.settle(line, |store| store.streamed && store.thread == thread);
+        }
+    }
+
+    /// Makes the pending stores of `line` that `certain` names part of the base.
+    fn settle(&mut self, line: LineAddr, certain: impl Fn(&Pending) -> bool) {
+        let Some(state) = self.lines.get_mut(&line) else { return };
+        // Ordinary stores settle as a prefix: what precedes a certain ordinary store in the line is certain too.
+        let mut settled_word = [0_u64; 8];
+        for store in state.pending.iter().filter(|store| certain(store)) {
+            state.bases[0][store.word] = store.value;
+            settled_word[store.word] = store.number;
+        }
+        // An older store to a word cannot overwrite a newer one that is there already.
+        state.pending.retain(|store| !certain(store) && store.number > settled_word[store.word]);
+    }
+
+    /// Whether a fence by `thread` would make anything certain.
+    #[must_use]
+    pub fn fence_matters(&self, thread: ThreadId) -> bool {
+        self.streamed_lines.contains_key(&thread) || self.marked.keys().any(|(owner, _)| *owner == thread)
+    }
+
+    /// Lines with their possible contents (ADR): the first option has lost everything, the last one nothing.
+    pub fn options(&mut self) -> BTreeMap<LineAddr, Vec<Content>> {
+        let mut cut = false;
+        let all = self.lines.iter().map(|(&line, state)| (line, state.contents(&mut cut))).collect();
+        self.cut |= cut;
+        all
+    }
+
+    /// The first `count` flushed lines are there, nothing else that was stored (block).
+    #[must_use]
+    pub fn after_flushes(&self, count: usize) -> BTreeMap<LineAddr, Vec<Content>> {
+        let mut contents = self.origin.clone();
+        contents.extend(self.flushed[..count].iter().map(|(line, content)| (*line, vec![*content])));
+        contents
+    }
+
+    /// Everything stored is there (eADR).
+    #[must_use]
+    pub fn everything(&self) -> BTreeMap<LineAddr, Vec<Content>> {
+        self.lines.iter().map(|(&line, state)| (line, vec![state.live])).collect()
+    }
+}
+
+impl LineState {
+    /// The distinct contents that this line may have, nothing kept first, everything kept last.
+    fn contents(&self, cut: &mut bool) -> Vec<Content> {
+        if self.pending.is_empty() {
+            return self.bases.clone();
+        }
+        let streamed: Vec<usize> = (0..self.pending.len()).filter(|&index| self.pending[index].streamed).collect();
+        let ordinary = self.pending.len() - streamed.len();
+        let free = streamed.len().min(STREAMED_SUBSET_MAX);
+        *cut |= streamed.len() > free;
+        let mut found: Vec<Content> = Vec::new();
+        for prefix in 0..=ordinary {
+            for mask in 0..1_u64 << free {
+                let content = self.content(prefix, |rank| rank >= free || mask >> rank & 1 == 1);
+                if !found.contains(&content) {
+                    found.push(content);
+                }
+            }
+        }
+        if let Some(place) = found.iter().position(|content| *content == self.live) {
+            found.remove(place);
+        }
+        found.push(self.live);
+        found
+    }
+
+    /// The base with the first `prefix` ordinary stores and those streamed words whose rank `kept` accepts.
+    fn content(&self, prefix: usize, kept: impl Fn(usize) -> bool) -> Content {
+        let mut content = self.bases[0];
+        let (mut ordinary, mut streamed) = (0, 0);
+        for store in &self.pending {
+            let keep = if store.streamed {
+                streamed += 1;
+                kept(streamed - 1)
+            } else {
+                ordinary += 1;
+                ordinary <= prefix
+            };
+            if keep {
+                content[store.word] = store.value;
+            }
+        }
+        content
+    }
+}

@@ -1,0 +1,80 @@
+//! Planted bugs: the proof that the explorer can fail.
+//!
+//! Code asks [`lodestone_pmem::planted::active`] whether a named bug is switched on (feature `planted-bugs`, for tests
+//! only). A [`Bug`] says which target must notice; [`Bug::must_be_found`] checks both directions: the clean tree passes,
+//! the planted one fails with a shrunk reproducer that replays.
+
+use crate::config::Config;
+use crate::report::Violation;
+use crate::run::{replay, run_target};
+use crate::target::Target;
+
+/// A bug that can be planted.
+pub struct Bug {
+    /// Name for [`lodestone_pmem::planted::active`].
+    pub name: &'static str,
+    /// What it does to a user.
+    pub harm: &'static str,
+    /// The target that must notice.
+    pub target: fn() -> Box<dyn Target>,
+    /// How it is explored.
+    pub config: Config,
+}
+
+impl Bug {
+    /// A bug that the default configuration finds.
+    #[must_use]
+    pub fn new(name: &'static str, harm: &'static str, target: fn() -> Box<dyn Target>) -> Self {
+        Self { name, harm, target, config: Config::default() }
+    }
+
+    /// Asserts that the clean tree passes and that the planted one is caught, with a reproducer that replays.
+    ///
+    /// # Panics
+    /// When either is not so, or without the feature `planted-bugs`.
+    #[track_caller]
+    pub fn must_be_found(&self) -> Violation {
+        assert!(cfg!(feature = "planted-bugs"), "needs the feature `planted-bugs`");
+        let target = (self.target)();
+        let clean = run_target(target.as_ref(), &self.config, &mut |_| {});
+        assert!(clean.is_clean(), "found in the clean tree: {clean}");
+        let config = Config { planted: Some(self.name.to_owned()), ..self.config.clone() };
+        let report = run_target(target.as_ref(), &config, &mut |_| {});
+        assert!(!report.is_clean(), "planted bug `{}` ({}) was not found: {report}", self.name, self.harm);
+        let violation = report.expect_violation();
+        let again = replay(&violation.token, &[target]);
+        let repeated = again.as_ref().is_ok_and(|again| again.violation.is_some());
+        assert!(repeated, "the reproducer of `{}` does not repeat it: {violation}\n{again:?}", self.name);
+        violation
+    }
+}
+
+/// Switches the bug `name` on until the guard is dropped; one at a time in a process.
+pub(crate) struct Scope {
+    #[cfg(feature = "planted-bugs")]
+    _one_at_a_time: Option<std::sync::MutexGuard<'static, ()>>,
+}
+
+#[cfg(feature = "planted-bugs")]
+static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+#[cfg(feature = "planted-bugs")]
+pub(crate) fn scope(name: Option<&str>) -> Scope {
+    // Clean explorations take the lock as well: a bug that another test planted must not be seen by them.
+    let guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    lodestone_pmem::planted::plant(name);
+    Scope { _one_at_a_time: Some(guard) }
+}
+
+#[cfg(not(feature = "planted-bugs"))]
+pub(crate) fn scope(name: Option<&str>) -> Scope {
+    assert!(name.is_none(), "a planted bug needs a build with the feature `planted-bugs`");
+    Scope {}
+}
+
+#[cfg(feature = "planted-bugs")]
+impl Drop for Scope {
+    fn drop(&mut self) {
+        lodestone_pmem::planted::plant(None);
+    }
+}

@@ -1,0 +1,80 @@
+//! The boot number and the orderly close: a sequence of lives, each of which uses its number.
+//!
+//! Each operation is a life of the pool: open, write the boot number into the heap area as a transaction would stamp its
+//! timestamps, close. After any crash the next boot number must be larger than every stamp that is found, and what was
+//! acknowledged must be there.
+
+use lodestone_pmem::{PmAddr, PmU64, Pool};
+
+use crate::history::History;
+use crate::medium::Medium;
+use crate::target::{Failure, Outcome, Recovered, Target};
+
+/// Lives of a pool: opened, stamped, closed.
+pub struct PoolBoot;
+
+const LIVES: usize = 3;
+
+fn stamp_addr(pool: &Pool) -> PmAddr {
+    pool.heap_area(0).0
+}
+
+fn live(medium: &Medium) -> Outcome {
+    let pool = medium.open_pool()?;
+    let stamp = PmU64::new(pool.memory(), stamp_addr(&pool));
+    let (used, boot) = (stamp.load(), pool.boot());
+    Failure::unless(boot > used, || {
+        format!("boot number {boot} was used before: a stamp of life {used} is on the medium")
+    })?;
+    stamp.store(boot);
+    // What was stamped may be told to the outside: on the medium before the operation is acknowledged.
+    stamp.persist();
+    Ok(())
+}
+
+impl Target for PoolBoot {
+    fn name(&self) -> String {
+        "pool-boot".into()
+    }
+
+    fn script_len(&self) -> usize {
+        LIVES
+    }
+
+    fn op_text(&self, op: usize) -> String {
+        format!("life {op}: open, stamp, close")
+    }
+
+    fn prepare(&self, medium: &Medium) -> Outcome {
+        medium.create_pool()?;
+        Ok(())
+    }
+
+    fn run(&self, medium: &Medium, ops: &[usize]) -> Outcome {
+        for &op in ops {
+            medium.begin(op);
+            live(medium)?;
+            medium.ack(op)?;
+        }
+        Ok(())
+    }
+
+    fn recover(&self, medium: &Medium) -> Outcome<Box<dyn Recovered + '_>> {
+        Ok(Box::new(Life { pool: medium.open_pool()? }))
+    }
+}
+
+struct Life {
+    pool: Pool,
+}
+
+impl Recovered for Life {
+    fn judge(&mut self, history: &History) -> Outcome {
+        let (used, boot) = (self.pool.memory().load(stamp_addr(&self.pool)), self.pool.boot());
+        Failure::unless(boot > used, || {
+            format!("boot number {boot} was used before: a stamp of life {used} is on the medium")
+        })?;
+        let lives = history.acked().len() as u64;
+        Failure::unless(used >= lives, || format!("{lives} lives were acknowledged, the newest stamp is {used}"))
+    }
+}

@@ -1,0 +1,64 @@
+//! Creation: a pool whose creation crashed is refused as no pool, or is a whole pool. Never something in between.
+
+use lodestone_pmem::{Error, Pool};
+
+use crate::history::History;
+use crate::medium::Medium;
+use crate::target::{Failure, Outcome, Recovered, Target};
+
+/// Creates a pool on zeroed memory.
+pub struct PoolCreate;
+
+impl Target for PoolCreate {
+    fn name(&self) -> String {
+        "pool-create".into()
+    }
+
+    fn script_len(&self) -> usize {
+        1
+    }
+
+    fn op_text(&self, _op: usize) -> String {
+        "create".into()
+    }
+
+    fn prepare(&self, _medium: &Medium) -> Outcome {
+        Ok(())
+    }
+
+    fn run(&self, medium: &Medium, ops: &[usize]) -> Outcome {
+        for &op in ops {
+            medium.begin(op);
+            let pool = medium.create_pool()?;
+            medium.ack(op)?;
+            drop(pool);
+        }
+        Ok(())
+    }
+
+    fn recover(&self, medium: &Medium) -> Outcome<Box<dyn Recovered + '_>> {
+        match medium.open_pool() {
+            Ok(pool) => Ok(Box::new(Created { pool: Some(pool) })),
+            // Half-made: whether that is right depends on what was acknowledged, which the judge knows.
+            Err(Error::Format { finding, .. }) if finding.contains("magic") => Ok(Box::new(Created { pool: None })),
+            Err(error) => Err(Failure::new(format!("neither a pool nor recognised as unfinished: {error}"))),
+        }
+    }
+}
+
+struct Created {
+    pool: Option<Pool>,
+}
+
+impl Recovered for Created {
+    fn judge(&mut self, history: &History) -> Outcome {
+        let Some(pool) = &self.pool else {
+            return Failure::unless(history.acked().is_empty(), || "an acknowledged creation left no pool".into());
+        };
+        // It keeps working: a root can be set and found.
+        let (start, end) = pool.heap_area(0);
+        Failure::unless(start < end, || format!("the heap area {start}..{end} is empty"))?;
+        pool.set_root("first", 1, start)?;
+        Failure::unless(pool.root("first")? == Some((1, start)), || "a root that was set is not found".into())
+    }
+}

@@ -1,0 +1,17 @@
+//! The targets of the pool layer: creation, boot number, roots.
+
+mod boot;
+mod create;
+mod roots;
+
+pub use boot::PoolBoot;
+pub use create::PoolCreate;
+pub use roots::PoolRoots;
+
+use crate::target::Target;
+
+/// The targets of the pool layer. Crates above add their own.
+#[must_use]
+pub fn pool_targets() -> Vec<Box<dyn Target>> {
+    vec![Box::new(PoolCreate), Box::new(PoolBoot), Box::new(PoolRoots)]
+}

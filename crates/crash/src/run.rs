@@ -1,0 +1,152 @@
+//! The runner: explore a target, shrink what was found, replay a token.
+
+use std::time::Instant;
+
+use crate::config::{Config, Mode};
+use crate::engine::{Covered, Engine, Found};
+use crate::follow::follow;
+use crate::mutation::Mutation;
+use crate::planted;
+use crate::report::{ReplayReport, Report, Violation};
+use crate::target::{Failure, Outcome, Target};
+use crate::token::{Crash, Kept, Token};
+
+/// States per attempt while a violation is shrunk.
+const SHRINK_STATES_MAX: u64 = 50_000;
+
+/// Explores `target` and reports. `progress` hears the number of states now and then.
+pub fn run_target(target: &dyn Target, config: &Config, progress: &mut dyn FnMut(u64)) -> Report {
+    let _planted = planted::scope(config.planted.as_deref());
+    let started = Instant::now();
+    let ops: Vec<usize> = (0..target.script_len()).collect();
+    let covered = explore_ops(target, config, None, &ops, progress);
+    let found: Vec<_> = covered.found.iter().map(|found| describe(target, config, None, found)).collect();
+    Report {
+        target: target.name(),
+        profile: config.profile,
+        mode: config.mode,
+        bound: config.states_max,
+        states: covered.states,
+        states_nested: covered.states_nested,
+        points: covered.points,
+        events: covered.events,
+        operations: ops.len(),
+        exhausted: covered.exhausted && (config.mode != Mode::Representative),
+        nested_depth: config.nested_depth,
+        recovery_accesses_max: covered.recovery_accesses,
+        violations: found.len(),
+        seed: config.seed,
+        seconds: started.elapsed().as_secs_f64(),
+        found,
+    }
+}
+
+/// Explores with the default configuration: ADR, reading-driven, recovery crashed once more. The three-line test.
+pub fn explore(target: impl Target) -> Report {
+    run_target(&target, &Config::default(), &mut |_| {})
+}
+
+/// Shows the violation that `token` names, on the target among `targets` that it belongs to.
+///
+/// # Errors
+/// When the token is damaged, names no target of these, or does not fit the code any more.
+pub fn replay(token: &str, targets: &[Box<dyn Target>]) -> Outcome<ReplayReport> {
+    let token: Token = token.trim().parse()?;
+    let target = targets.iter().find(|target| target.name() == token.target).ok_or_else(|| {
+        Failure::new(format!("no target is called `{}`; `lodestone crash list` shows them all", token.target))
+    })?;
+    if let Some(op) = token.ops.iter().find(|op| **op >= target.script_len()) {
+        return Err(Failure::new(format!("the script of `{}` has no operation {op}", token.target)));
+    }
+    let _planted = planted::scope(token.planted.as_deref());
+    let config = Config { profile: token.profile, planted: token.planted.clone(), ..Config::default() };
+    let followed = follow(target.as_ref(), &config, token.mutation.as_ref(), &token.ops, &token.crashes)?;
+    Ok(ReplayReport {
+        token: token.to_string(),
+        target: token.target,
+        ops: token.ops.iter().map(|&op| target.op_text(op)).collect(),
+        violation: followed.verdict.err().map(|why| why.to_string()),
+        account: followed.account,
+    })
+}
+
+/// Explores a run of `ops` under a mutation.
+pub(crate) fn explore_ops(
+    target: &dyn Target,
+    config: &Config,
+    mutation: Option<&Mutation>,
+    ops: &[usize],
+    progress: &mut dyn FnMut(u64),
+) -> Covered {
+    match Engine::new(target, config, mutation, progress) {
+        Ok(engine) => engine.explore(ops),
+        Err(why) => {
+            let message = format!("preparing failed: {why}");
+            let found = vec![Found { ops: ops.to_vec(), crashes: Vec::new(), message }];
+            Covered { found, ..Covered::default() }
+        }
+    }
+}
+
+/// Shrinks a violation and writes its token and account.
+pub(crate) fn describe(target: &dyn Target, config: &Config, mutation: Option<&Mutation>, found: &Found) -> Violation {
+    let mut found = found.clone();
+    if config.shrink {
+        found = fewer_ops(target, config, mutation, found);
+        found.crashes = fewer_lost(target, config, mutation, &found);
+    }
+    let token = Token {
+        target: target.name(),
+        profile: config.profile,
+        ops: found.ops.clone(),
+        mutation: mutation.cloned(),
+        planted: config.planted.clone(),
+        crashes: found.crashes.clone(),
+    };
+    let (message, account) = match follow(target, config, mutation, &found.ops, &found.crashes) {
+        Ok(followed) => match followed.verdict {
+            Err(why) => (why.to_string(), followed.account),
+            Ok(()) => (found.message, format!("{}(the replay did not repeat it)\n", followed.account)),
+        },
+        Err(why) => (found.message, format!("(no account: {why})")),
+    };
+    let ops = found.ops.iter().map(|&op| target.op_text(op)).collect();
+    Violation { message, ops, token: token.to_string(), account }
+}
+
+/// Leaves out one operation after the other as long as something is still found.
+fn fewer_ops(target: &dyn Target, config: &Config, mutation: Option<&Mutation>, mut found: Found) -> Found {
+    let config = Config { violations_max: 1, states_max: config.states_max.min(SHRINK_STATES_MAX), ..config.clone() };
+    let runs_without_crash = found.crashes.is_empty();
+    let mut index = found.ops.len();
+    while index > 0 {
+        index -= 1;
+        let mut ops = found.ops.clone();
+        ops.remove(index);
+        let covered = explore_ops(target, &config, mutation, &ops, &mut |_| {});
+        // A shorter run that fails by itself shows another thing, unless that was the violation.
+        if let Some(shorter) = covered.found.into_iter().find(|f| f.crashes.is_empty() == runs_without_crash) {
+            found = shorter;
+        }
+    }
+    found
+}
+
+/// Gives back one lost line after the other as long as it still fails.
+fn fewer_lost(target: &dyn Target, config: &Config, mutation: Option<&Mutation>, found: &Found) -> Vec<Crash> {
+    let mut crashes = found.crashes.clone();
+    for level in (0..crashes.len()).rev() {
+        let Kept::Lines(lines) = crashes[level].kept.clone() else { continue };
+        for line in lines.keys() {
+            let mut attempt = crashes.clone();
+            if let Kept::Lines(lines) = &mut attempt[level].kept {
+                lines.remove(line);
+            }
+            let followed = follow(target, config, mutation, &found.ops, &attempt);
+            if followed.is_ok_and(|followed| followed.verdict.is_err()) {
+                crashes = attempt;
+            }
+        }
+    }
+    crashes
+}

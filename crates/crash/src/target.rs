@@ -1,0 +1,122 @@
+//! What can be explored: the object-safe [`Target`] that the engine drives.
+//!
+//! Most structures implement [`Structure`](crate::Structure) instead, which becomes a target by itself. Implement
+//! `Target` directly for code below or beside pools (creation, for example).
+
+use std::fmt;
+
+use lodestone_pmem::PoolOptions;
+
+use crate::history::History;
+use crate::medium::Medium;
+
+/// Why something is wrong, in words. Every error converts into it by `?`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Failure(String);
+
+impl Failure {
+    /// A failure with this text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// `Ok` when `holds`, else a failure with the text that `text` makes.
+    ///
+    /// # Errors
+    /// When `holds` is false.
+    pub fn unless(holds: bool, text: impl FnOnce() -> String) -> Outcome {
+        if holds { Ok(()) } else { Err(Self(text())) }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// Result of what a target does.
+pub type Outcome<T = ()> = Result<T, Failure>;
+
+/// A mutation that a target expects to survive, with the reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Redundant {
+    /// Part of the mutation's text, such as `"drop fence at crates/pmem/src/pool/state.rs"` or a file and line.
+    pub mutation: &'static str,
+    /// Why the call is unnecessary and still there.
+    pub reason: &'static str,
+}
+
+/// Something that can be run, crashed, recovered and judged.
+pub trait Target: Send + Sync {
+    /// Name for the command line, of letters, digits and `-`.
+    fn name(&self) -> String;
+
+    /// Options of the pool: small, and without a journal.
+    fn options(&self) -> PoolOptions {
+        tiny_pool()
+    }
+
+    /// Number of operations in the script.
+    fn script_len(&self) -> usize;
+
+    /// Text for operation `op` of the script.
+    fn op_text(&self, op: usize) -> String;
+
+    /// Makes what stands on the medium before the run. Not recorded; all of it is persistent.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    fn prepare(&self, medium: &Medium) -> Outcome;
+
+    /// Runs the operations `ops` of the script (indices), with [`Medium::begin`] before and [`Medium::ack`] after each.
+    ///
+    /// # Errors
+    /// When an operation fails: that is a violation by itself.
+    fn run(&self, medium: &Medium, ops: &[usize]) -> Outcome;
+
+    /// Recovers after a crash. Recorded: it is crashed again. It must not change anything but through the medium.
+    ///
+    /// # Errors
+    /// When the structure cannot be recovered: a violation.
+    fn recover(&self, medium: &Medium) -> Outcome<Box<dyn Recovered + '_>>;
+
+    /// Mutations that survive for a reason.
+    fn redundant(&self) -> Vec<Redundant> {
+        Vec::new()
+    }
+
+    /// Most accesses to the medium that recovery may make.
+    fn recovery_accesses_max(&self) -> u64 {
+        100_000
+    }
+}
+
+/// A recovered structure, to be judged.
+pub trait Recovered {
+    /// Judges against what the outside knows, and goes on working.
+    ///
+    /// The verdict must be monotone: what is right when an operation was acknowledged is right when it had only begun.
+    ///
+    /// # Errors
+    /// What is wrong.
+    fn judge(&mut self, history: &History) -> Outcome;
+}
+
+/// Options of a pool for the explorer: 64 KiB without a journal.
+#[must_use]
+pub fn tiny_pool() -> PoolOptions {
+    PoolOptions { size_bytes: 64 << 10, journal_bytes: 0, reserve_bytes: 4 << 20, ..PoolOptions::default() }
+}

@@ -1,0 +1,31 @@
+//! The pool layer under the explorer: every target, every profile, in full.
+
+use lodestone_crash::{Config, Mode, Profile, Report, Target, audit_target, pool_targets, run_target};
+
+fn explore_all(profile: Profile, mode: Mode) -> Vec<Report> {
+    let config = Config { profile, mode, ..Config::default() };
+    pool_targets().iter().map(|target| run_target(target.as_ref(), &config, &mut |_| {})).collect()
+}
+
+#[test]
+fn every_crash_state_of_the_pool_is_right() {
+    for &profile in Profile::ALL {
+        for &mode in Mode::ALL {
+            for report in explore_all(profile, mode) {
+                println!("{report}");
+                let report = report.expect_clean();
+                assert!(report.exhausted || mode == Mode::Representative, "{report}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_mutant_of_the_pool_is_killed_or_excused() {
+    for target in pool_targets() {
+        let target: &dyn Target = target.as_ref();
+        let report = audit_target(target, &Config::default(), &mut |_, _| {}).expect("clean");
+        println!("{report}");
+        assert!(report.is_clean(), "{report}");
+    }
+}
