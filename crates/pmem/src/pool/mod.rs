@@ -322,10 +322,14 @@ fn format(path: &Path, memory: &Memory, options: &PoolOptions) -> Result<()> {
     state::write(memory, 0, StateSlot { boot: 0, part_bytes, flags: STATE_CLEAN, ..StateSlot::default() });
     let copy: PmPtr<PartHeader> = PmPtr::new(PmAddr::new(0, part_bytes - PAGE_BYTES));
     memory.put(copy, &header);
-    // The header at the front makes the file a pool: state and copy must be persistent before it.
+    let front: PmPtr<PartHeader> = PmPtr::new(PmAddr::NULL);
+    memory.put(front, &PartHeader { magic: [0; 8], ..header });
+    memory.flush(front.addr(), PAGE_BYTES);
+    // The magic at the front makes it a pool: state, copy and the rest of the header must be persistent before it.
     memory.persist(copy.addr(), PAGE_BYTES);
-    memory.put(PmPtr::new(PmAddr::NULL), &header);
-    memory.persist(PmAddr::NULL, PAGE_BYTES);
+    memory.store(front.addr(), u64::from_le_bytes(MAGIC));
+    // Nobody is told of the pool, and nothing is stored in it, before it is one.
+    memory.persist(front.addr(), 8);
     Ok(())
 }
 
