@@ -13,6 +13,11 @@ pub use shuttle::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwL
 #[cfg(feature = "shuttle")]
 pub use shuttle::thread;
 
+#[cfg(feature = "shuttle")]
+pub(crate) use shuttle::thread_local;
+#[cfg(not(feature = "shuttle"))]
+pub(crate) use std::thread_local;
+
 /// Atomics that the scheduler can interleave.
 pub mod atomic {
     #[cfg(feature = "shuttle")]

@@ -169,6 +169,12 @@ impl Groups {
         self.recent[hash(line.start().to_raw()) as usize % RECENT_SLOTS].load(Ordering::Acquire)
     }
 
+    /// Whether the open group has lines.
+    pub(crate) fn is_dirty(&self) -> bool {
+        let side = (self.open_group() % 2) as usize;
+        self.shards.iter().any(|shard| !lock(shard)[side].addrs.is_empty())
+    }
+
     /// Closes the open group and moves its lines to `addrs` and `data`. One caller at a time.
     pub(crate) fn close(&self, addrs: &mut Vec<u64>, data: &mut Vec<[u64; 8]>) -> u64 {
         let group = self.open.load(Ordering::Relaxed);

@@ -8,6 +8,7 @@
 //!    commits that one. One record is in flight at a time.
 //! 3. *Checkpoint*: a thread writes the lines of committed groups to the file, syncs it, and moves the journal's tail.
 //!    A committer that finds no room in the ring waits for it.
+//!    The same thread commits, every fifth of a second, what was flushed and nobody waits for.
 //! 4. *Open* replays the journal ([`journal`]).
 //!
 //! Invariants:
@@ -116,11 +117,13 @@ pub(crate) struct BlockOptions {
     pub(crate) background: bool,
     /// Longest time a committer waits for others to join before it closes a group.
     pub(crate) gather: Duration,
+    /// Flushed lines that nobody waits for are committed at the latest after about this time.
+    pub(crate) commit_interval: Duration,
 }
 
 impl Default for BlockOptions {
     fn default() -> Self {
-        Self { background: true, gather: Duration::from_micros(100) }
+        Self { background: true, gather: Duration::from_micros(100), commit_interval: Duration::from_millis(200) }
     }
 }
 
@@ -176,9 +179,9 @@ struct Ring {
     closing: bool,
 }
 
-thread_local! {
+crate::sync::thread_local! {
     /// Engine and group of this thread's latest flush.
-    static LAST_FLUSH: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+    static LAST_FLUSH: Cell<(u64, u64)> = Cell::new((0, 0));
 }
 
 fn next_engine_id() -> u64 {
@@ -252,7 +255,7 @@ impl BlockDomain {
         loop {
             match self.engine.groups.join(memory, line) {
                 Joined::Group(group) => {
-                    LAST_FLUSH.set((self.engine.id, group));
+                    LAST_FLUSH.with(|last| last.set((self.engine.id, group)));
                     return;
                 }
                 // After a failure nothing can be promised any more; the line stays in memory and `durable` says so.
@@ -267,7 +270,7 @@ impl BlockDomain {
 
     /// Waits until the group of this thread's latest flush is on disk.
     pub(crate) fn durable(&self) -> Result<()> {
-        let (id, group) = LAST_FLUSH.get();
+        let (id, group) = LAST_FLUSH.with(Cell::get);
         // A thread whose latest flush went to another pool no longer knows its group here: the open one covers it.
         let group = if id == self.engine.id { group } else { self.engine.groups.open_group() };
         self.engine.wait_for(group)
@@ -474,26 +477,31 @@ impl Engine {
         Ok(ring.head)
     }
 
-    /// The checkpoint thread: works whenever half of the ring is used.
+    /// The background thread: checkpoints whenever half of the ring is used, and commits what nobody waits for.
     fn run_checkpoints(&self) {
         let half = self.files.area().ring_bytes() / 2;
         loop {
             let mut ring = lock(&self.ring);
-            while !ring.closing && ring.head - ring.tail <= half {
-                if self.poisoned.load(Ordering::Acquire) {
-                    return;
-                }
-                ring = wait(&self.ring_moved, ring);
+            if !ring.closing && ring.head - ring.tail <= half {
+                let woken = self.ring_moved.wait_timeout(ring, self.options.commit_interval);
+                ring = woken.unwrap_or_else(std::sync::PoisonError::into_inner).0;
             }
             if ring.closing || self.poisoned.load(Ordering::Acquire) {
                 return;
             }
+            let crowded = ring.head - ring.tail > half;
             drop(ring);
-            if let Err(error) = self.checkpoint() {
+            let worked = if crowded { self.checkpoint() } else { self.commit_idle_group() };
+            if let Err(error) = worked {
                 self.poison(&error.to_string());
                 return;
             }
         }
+    }
+
+    /// Commits lines that were flushed but that nobody asked to be durable: a crash loses them for a bounded time only.
+    fn commit_idle_group(&self) -> Result<()> {
+        if self.groups.is_dirty() { self.wait_for(self.groups.open_group()) } else { Ok(()) }
     }
 
     /// Writes the lines of all committed groups to the files, syncs them and frees their part of the ring.
@@ -556,5 +564,7 @@ impl Engine {
     }
 }
 
+#[cfg(all(test, feature = "shuttle"))]
+mod schedules;
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests;

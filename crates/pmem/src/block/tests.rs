@@ -44,7 +44,8 @@ fn open(storage: Arc<dyn Storage>, content: &[u8], options: BlockOptions) -> Res
     Ok(memory)
 }
 
-const MANUAL: BlockOptions = BlockOptions { background: false, gather: Duration::ZERO };
+const MANUAL: BlockOptions =
+    BlockOptions { background: false, gather: Duration::ZERO, commit_interval: Duration::from_secs(3600) };
 
 fn word(content: &[u8], offset: u64) -> u64 {
     u64::from_le_bytes(content[offset as usize..][..8].try_into().expect("eight bytes"))
@@ -75,7 +76,8 @@ fn one_waiting_writer_pays_one_sync_per_operation() -> Result<()> {
 fn sixteen_waiting_writers_share_syncs() -> Result<()> {
     let disk = Arc::new(SimulatedDisk::new(vec![0; DISK as usize]));
     let slow = Arc::new(SlowSync { disk, syncs: StdAtomicU64::new(0) });
-    let memory = open(slow.clone(), &[], BlockOptions { background: true, gather: Duration::from_millis(1) })?;
+    let memory =
+        open(slow.clone(), &[], BlockOptions { background: true, gather: Duration::from_millis(1), ..MANUAL })?;
     let before = slow.syncs.load(StdOrdering::Relaxed);
     const OPERATIONS: u64 = 50;
     std::thread::scope(|scope| {
@@ -234,7 +236,7 @@ fn a_failed_sync_poisons_and_never_acknowledges() -> Result<()> {
 #[test]
 fn a_full_ring_blocks_writers_and_never_fails_them() -> Result<()> {
     let disk = Arc::new(SimulatedDisk::new(vec![0; DISK as usize]));
-    let memory = open(disk.clone(), &[], BlockOptions { background: true, gather: Duration::ZERO })?;
+    let memory = open(disk.clone(), &[], BlockOptions { background: true, ..MANUAL })?;
     std::thread::scope(|scope| {
         for thread in 0..4_u64 {
             let memory = &memory;
@@ -265,7 +267,7 @@ fn a_full_ring_blocks_writers_and_never_fails_them() -> Result<()> {
 #[test]
 fn held_files_are_a_consistent_copy() -> Result<()> {
     let disk = Arc::new(SimulatedDisk::new(vec![0; DISK as usize]));
-    let memory = open(disk.clone(), &[], BlockOptions { background: true, gather: Duration::ZERO })?;
+    let memory = open(disk.clone(), &[], BlockOptions { background: true, ..MANUAL })?;
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -295,4 +297,24 @@ fn held_files_are_a_consistent_copy() -> Result<()> {
         stop.store(true, StdOrdering::Relaxed);
     });
     Ok(())
+}
+
+#[test]
+fn what_nobody_waits_for_is_committed_after_the_interval() -> Result<()> {
+    let disk = Arc::new(SimulatedDisk::new(vec![0; DISK as usize]));
+    let interval = BlockOptions { background: true, commit_interval: Duration::from_millis(1), ..MANUAL };
+    let memory = open(disk.clone(), &[], interval)?;
+    let at = PmAddr::new(0, DATA);
+    memory.store(at, 7);
+    memory.persist(at, 8);
+    let clock = Instant::now();
+    loop {
+        let copy = Arc::new(SimulatedDisk::new(disk.power_cut(|_| false)));
+        replay(&files(copy.clone()))?;
+        if word(&copy.content(), DATA) == 7 {
+            return Ok(());
+        }
+        assert!(clock.elapsed() < Duration::from_secs(60), "the background thread never committed");
+        std::thread::yield_now();
+    }
 }
