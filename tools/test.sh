@@ -41,7 +41,7 @@ finish() {
 
 # The list. One line a step.
 step format cargo fmt --all --check
-step tidy cargo xtask tidy
+step tidy cargo run --package xtask -- tidy
 step clippy cargo clippy --workspace --all-targets -- -D warnings
 [ "$only" != lint ] || finish
 step workspace cargo test --workspace --no-fail-fast

@@ -9,8 +9,9 @@ use super::protocol::Outcome;
 /// Collects and prints outcomes.
 pub(super) struct Checks {
     json: bool,
+    /// Names of the failed checks.
+    failures: Vec<String>,
     passed: usize,
-    failed: usize,
     skipped: usize,
 }
 
@@ -27,13 +28,13 @@ pub(super) struct Check<'a> {
 
 impl Checks {
     pub(super) const fn new(json: bool) -> Self {
-        Self { json, passed: 0, failed: 0, skipped: 0 }
+        Self { json, failures: Vec::new(), passed: 0, skipped: 0 }
     }
 
     pub(super) fn add(&mut self, check: &Check<'_>) {
         match check.outcome {
             Outcome::Pass => self.passed += 1,
-            Outcome::Fail => self.failed += 1,
+            Outcome::Fail => self.failures.push(check.name.to_owned()),
             Outcome::Skip => self.skipped += 1,
         }
         println!("{}", if self.json { json_line(check) } else { text_line(check) });
@@ -48,8 +49,27 @@ impl Checks {
 
     /// Prints the sum (text only: JSON readers count objects) and says whether the run holds.
     pub(super) fn finish(&self) -> bool {
-        self.note(&format!("{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped));
-        self.failed == 0 && self.passed > 0
+        self.note(&format!("{} passed, {} failed, {} skipped", self.passed, self.failures.len(), self.skipped));
+        self.failures.is_empty() && self.passed > 0
+    }
+
+    /// The verdict on a planted bug: found when exactly the checks called `name` failed, and `count` of them.
+    pub(super) fn finish_planted(&mut self, name: &str, count: usize) -> bool {
+        let caught = self.failures.iter().filter(|failure| *failure == name).count();
+        let found = caught == count && self.failures.len() == count;
+        let failures = self.failures.join(", ");
+        self.add(&Check {
+            platform: "dax",
+            name: "planted",
+            place: "guest",
+            outcome: if found { Outcome::Pass } else { Outcome::Fail },
+            domain: None,
+            seconds: 0,
+            detail: &format!(
+                "a program that acknowledges too early must fail {name} {count} times; failed: {failures}"
+            ),
+        });
+        found
     }
 }
 
@@ -91,6 +111,21 @@ mod tests {
         assert!(checks.finish());
         checks.add(&check(Outcome::Fail));
         assert!(!checks.finish());
+    }
+
+    #[test]
+    fn a_planted_bug_is_found_by_the_named_checks_and_no_others() {
+        let planted = |failures: &[&'static str]| {
+            let mut checks = Checks::new(true);
+            for name in failures {
+                checks.add(&Check { name, ..check(Outcome::Fail) });
+            }
+            checks.finish_planted("power-cut", 2)
+        };
+        assert!(planted(&["power-cut", "power-cut"]));
+        assert!(!planted(&["power-cut"]));
+        assert!(!planted(&["power-cut", "power-cut", "last-boot"]));
+        assert!(!planted(&[]));
     }
 
     #[test]

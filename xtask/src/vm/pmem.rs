@@ -50,8 +50,11 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 1_800)]
     boot_seconds_max: u64,
     /// Use this program instead of building `lodestone`.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", conflicts_with = "planted")]
     binary: Option<PathBuf>,
+    /// Check the checker: run a program that acknowledges too early, and demand that one power cut finds it out.
+    #[arg(long)]
+    planted: bool,
 }
 
 pub(super) fn run(root: &Path, options: &Options) -> Result<bool> {
@@ -59,9 +62,17 @@ pub(super) fn run(root: &Path, options: &Options) -> Result<bool> {
     if !cache.join("kernel/version").exists() || !cache.join("initramfs.gz").exists() {
         bail!("the guest is not set up; run: cargo xtask vm setup");
     }
-    let share = Share::fill(root, &cache, options.binary.as_deref())?;
+    let share = match (&options.binary, options.planted) {
+        (_, true) => Share::fill_planted(root, &cache)?,
+        (Some(binary), false) => Share::fill(root, &cache, binary)?,
+        (None, false) => Share::fill_built(root, &cache)?,
+    };
     let mut run =
         Run { cache: &cache, share: &share, options, checks: Checks::new(options.json), random: options.seed };
+    if options.planted {
+        run.power_cuts(Platform::Dax, 1)?;
+        return Ok(run.checks.finish_planted("power-cut", PLACES.len()));
+    }
     for (platform, rounds) in [(Platform::Dax, options.rounds), (Platform::Eadr, options.rounds.min(1))] {
         run.test_boot(platform)?;
         run.power_cuts(platform, rounds)?;

@@ -17,14 +17,30 @@ const TEST_PACKAGES: [&str; 3] = ["lodestone-pmem", "lodestone-heap", "lodestone
 /// A test program that mentions this variable has tests for persistent memory.
 const PLACE_VARIABLE: &[u8] = b"LODESTONE_PM_D";
 
+/// The example of this package that acknowledges too early.
+const PLANTED: &str = "planted_liar";
+
 /// The shared folder, filled.
 pub(super) struct Share {
     folder: PathBuf,
 }
 
 impl Share {
-    /// Empties and fills the folder. `binary` replaces the `lodestone` that would be built.
-    pub(super) fn fill(root: &Path, cache: &Path, binary: Option<&Path>) -> Result<Self> {
+    /// Builds `lodestone` and the test programs, and fills the folder with them.
+    pub(super) fn fill_built(root: &Path, cache: &Path) -> Result<Self> {
+        let share = Self::fill(root, cache, &build_lodestone(root)?)?;
+        share.copy_test_programs(root)?;
+        Ok(share)
+    }
+
+    /// Fills the folder with a program that acknowledges too early.
+    pub(super) fn fill_planted(root: &Path, cache: &Path) -> Result<Self> {
+        let liar = build_program(root, &["build", "--package", "xtask", "--example", PLANTED], PLANTED)?;
+        Self::fill(root, cache, &liar)
+    }
+
+    /// Empties the folder and fills it with the scripts and `lodestone`; no test programs.
+    pub(super) fn fill(root: &Path, cache: &Path, lodestone: &Path) -> Result<Self> {
         let folder = cache.join("share");
         if folder.exists() {
             fs::remove_dir_all(&folder).context("could not empty vm/.cache/share")?;
@@ -32,20 +48,14 @@ impl Share {
         for name in ["bin", "tests", "acks", "logs"] {
             fs::create_dir_all(folder.join(name)).context("could not create vm/.cache/share")?;
         }
+        fs::write(folder.join("tests/list"), "").context("could not write into vm/.cache/share")?;
         let scripts = root.join("vm/guest");
         for entry in fs::read_dir(&scripts).with_context(|| format!("could not list {}", scripts.display()))? {
-            let path = entry.context("could not list vm/guest")?.path();
-            copy_into(&path, &folder)?;
+            copy_into(&entry.context("could not list vm/guest")?.path(), &folder)?;
         }
-        let lodestone = match binary {
-            Some(path) => path.to_owned(),
-            None => build_lodestone(root)?,
-        };
-        fs::copy(&lodestone, folder.join("bin/lodestone"))
+        fs::copy(lodestone, folder.join("bin/lodestone"))
             .with_context(|| format!("could not copy {}", lodestone.display()))?;
-        let share = Self { folder };
-        share.copy_test_programs(root)?;
-        Ok(share)
+        Ok(Self { folder })
     }
 
     fn copy_test_programs(&self, root: &Path) -> Result<()> {
@@ -95,9 +105,12 @@ fn copy_into(path: &Path, folder: &Path) -> Result<String> {
 }
 
 fn build_lodestone(root: &Path) -> Result<PathBuf> {
-    let programs = build(root, &["build", "--release", "--package", "lodestone-cli"])?;
-    let found = programs.into_iter().find(|program| program.target == "lodestone");
-    found.map(|program| program.path).context("the build of lodestone-cli made no program `lodestone`")
+    build_program(root, &["build", "--release", "--package", "lodestone-cli"], "lodestone")
+}
+
+fn build_program(root: &Path, arguments: &[&str], name: &str) -> Result<PathBuf> {
+    let found = build(root, arguments)?.into_iter().find(|program| program.target == name);
+    found.map(|program| program.path).with_context(|| format!("cargo {} made no program `{name}`", arguments.join(" ")))
 }
 
 /// Package and path of every test program.
