@@ -32,7 +32,12 @@ pub fn audit_target(
         let violation = describe(target, config, None, found);
         return Err(crate::Failure::new(format!("{} is not clean without a mutation: {violation}", target.name())));
     }
-    let mutations: Vec<Mutation> = clean.sites.iter().flat_map(|(call, site)| Mutation::all_of(*call, site)).collect();
+    let mutations: Vec<Mutation> = clean
+        .sites
+        .iter()
+        .filter(|(_, site)| target.audits(site))
+        .flat_map(|(call, site)| Mutation::all_of(*call, site))
+        .collect();
     let excuses = target.redundant();
     let mut list = Vec::new();
     let mut states = clean.states;

@@ -18,6 +18,7 @@
 pub mod planted;
 
 mod audit;
+mod builder;
 mod choose;
 mod config;
 mod engine;
@@ -37,6 +38,7 @@ mod target;
 mod token;
 
 pub use audit::audit_target;
+pub use builder::Explore;
 pub use config::{Config, Mode, Profile};
 pub use event::{CallKind, Content, Event, EventKind, SiteKey, ThreadId};
 pub use history::{History, OpRecord};
@@ -46,5 +48,5 @@ pub use pool::{PoolBoot, PoolCreate, PoolRoots, pool_targets};
 pub use report::{AuditReport, Mutant, MutantFate, ReplayReport, Report, Violation};
 pub use run::{explore, replay, run_target};
 pub use structure::Structure;
-pub use target::{Failure, Outcome, Recovered, Redundant, Target, tiny_pool};
+pub use target::{Failure, Outcome, Recovered, Redundant, Target, in_pool_layer, tiny_pool};
 pub use token::{Crash, Kept, Token};

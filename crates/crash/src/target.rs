@@ -7,6 +7,7 @@ use std::fmt;
 
 use lodestone_pmem::PoolOptions;
 
+use crate::event::SiteKey;
 use crate::history::History;
 use crate::medium::Medium;
 
@@ -93,6 +94,12 @@ pub trait Target: Send + Sync {
     /// When the structure cannot be recovered: a violation.
     fn recover(&self, medium: &Medium) -> Outcome<Box<dyn Recovered + '_>>;
 
+    /// Whether the mutation audit of this target answers for the calls at `site`. By default for everything but the
+    /// pool layer, whose own targets answer for it; a structure built on others leaves theirs to them.
+    fn audits(&self, site: &SiteKey) -> bool {
+        !in_pool_layer(site)
+    }
+
     /// Mutations that survive for a reason.
     fn redundant(&self) -> Vec<Redundant> {
         Vec::new()
@@ -113,6 +120,12 @@ pub trait Recovered {
     /// # Errors
     /// What is wrong.
     fn judge(&mut self, history: &History) -> Outcome;
+}
+
+/// Whether `site` belongs to the pool layer of `lodestone-pmem`.
+#[must_use]
+pub fn in_pool_layer(site: &SiteKey) -> bool {
+    site.file.contains("pmem/src/pool/")
 }
 
 /// Options of a pool for the explorer: 64 KiB without a journal.

@@ -1,6 +1,6 @@
 //! The pool layer under the explorer: every target, every profile, in full.
 
-use lodestone_crash::{Config, Mode, Profile, Report, pool_targets, run_target};
+use lodestone_crash::{Config, Mode, Profile, Report, Target, audit_target, pool_targets, run_target};
 
 fn explore_all(profile: Profile, mode: Mode) -> Vec<Report> {
     let config = Config { profile, mode, ..Config::default() };
@@ -17,5 +17,15 @@ fn every_crash_state_of_the_pool_is_right() {
                 assert!(report.exhausted || mode == Mode::Representative, "{report}");
             }
         }
+    }
+}
+
+#[test]
+fn every_mutant_of_the_pool_is_killed_or_excused() {
+    for target in pool_targets() {
+        let target: &dyn Target = target.as_ref();
+        let report = audit_target(target, &Config::default(), &mut |_, _| {}).expect("clean");
+        println!("{report}");
+        assert!(report.is_clean(), "{report}");
     }
 }

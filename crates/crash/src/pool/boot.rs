@@ -6,6 +6,7 @@
 
 use lodestone_pmem::{PmAddr, PmU64, Pool};
 
+use crate::event::SiteKey;
 use crate::history::History;
 use crate::medium::Medium;
 use crate::target::{Failure, Outcome, Recovered, Target};
@@ -35,6 +36,10 @@ fn live(medium: &Medium) -> Outcome {
 impl Target for PoolBoot {
     fn name(&self) -> String {
         "pool-boot".into()
+    }
+
+    fn audits(&self, site: &SiteKey) -> bool {
+        site.file.ends_with("pool/state.rs")
     }
 
     fn script_len(&self) -> usize {

@@ -2,9 +2,10 @@
 
 use lodestone_pmem::{Error, Pool};
 
+use crate::event::SiteKey;
 use crate::history::History;
 use crate::medium::Medium;
-use crate::target::{Failure, Outcome, Recovered, Target};
+use crate::target::{Failure, Outcome, Recovered, Target, in_pool_layer};
 
 /// Creates a pool on zeroed memory.
 pub struct PoolCreate;
@@ -12,6 +13,10 @@ pub struct PoolCreate;
 impl Target for PoolCreate {
     fn name(&self) -> String {
         "pool-create".into()
+    }
+
+    fn audits(&self, site: &SiteKey) -> bool {
+        in_pool_layer(site) && !["roots.rs", "state.rs"].iter().any(|file| site.file.ends_with(file))
     }
 
     fn script_len(&self) -> usize {

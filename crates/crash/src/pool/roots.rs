@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use lodestone_pmem::{PmAddr, Pool};
 
+use crate::event::SiteKey;
 use crate::structure::Structure;
 use crate::target::Outcome;
 
@@ -21,6 +22,10 @@ impl Structure for PoolRoots {
 
     fn name(&self) -> String {
         "pool-roots".into()
+    }
+
+    fn audits(&self, site: &SiteKey) -> bool {
+        site.file.ends_with("pool/roots.rs")
     }
 
     fn script(&self) -> Vec<Self::Op> {

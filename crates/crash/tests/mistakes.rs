@@ -1,0 +1,106 @@
+//! Every class of mistake is found, in every mode that promises it; the correct structure is clean in all.
+
+mod common;
+
+use common::{Mistake, Pair};
+use lodestone_crash::{CallKind, Config, Mode, Mutation, Profile, Report, SiteKey, audit_target, replay, run_target};
+
+const MISTAKES: [Mistake; 15] = [
+    Mistake::LogNotFlushed,
+    Mistake::NoFenceAfterLog,
+    Mistake::OneLineNotFlushed,
+    Mistake::WrongLineFlushed,
+    Mistake::RecordDroppedEarly,
+    Mistake::ValidBeforePayload,
+    Mistake::AcknowledgedEarly,
+    Mistake::InPlace,
+    Mistake::StreamedRecord,
+    Mistake::RecoveryDropsEarly,
+    Mistake::RecoveryNotIdempotent,
+    Mistake::RecoveryPanics,
+    Mistake::RecoveryEndless,
+    Mistake::StuckAfterCrash,
+    Mistake::Leak,
+];
+
+const HERE: SiteKey = SiteKey { file: String::new(), line: 1, column: 1 };
+
+fn explore(mistake: Mistake, config: &Config) -> Report {
+    run_target(&Pair(mistake), config, &mut |_| {})
+}
+
+#[test]
+fn the_correct_structure_is_clean_everywhere() {
+    for &profile in Profile::ALL {
+        for &mode in Mode::ALL {
+            let report = explore(Mistake::None, &Config { profile, mode, ..Config::default() });
+            println!("{report}");
+            let report = report.expect_clean();
+            assert_eq!(report.exhausted, mode != Mode::Representative);
+        }
+    }
+}
+
+#[test]
+fn exhaustive_and_reading_modes_find_every_mistake_with_a_reproducer() {
+    for mode in [Mode::Exhaustive, Mode::Reading] {
+        for mistake in MISTAKES {
+            let report = explore(mistake, &Config { mode, ..Config::default() });
+            let violation = report.expect_violation();
+            println!("{mistake:?}: {violation}\n");
+            let again = replay(&violation.token, &[Box::new(Pair(mistake))]).expect("the token is good");
+            assert_eq!(again.violation.as_ref(), Some(&violation.message), "{mistake:?}");
+            let expected = if mistake == Mistake::RecoveryNotIdempotent { 3 } else { 2 };
+            assert!(violation.ops.len() <= expected, "{mistake:?} is not shrunk: {violation}");
+        }
+    }
+}
+
+#[test]
+fn only_a_crash_in_recovery_shows_recoveries_that_are_not_idempotent() {
+    for (mistake, shown_by) in [(Mistake::RecoveryDropsEarly, 1), (Mistake::LogNotFlushed, 0)] {
+        for nested_depth in 0..=1 {
+            let report = explore(mistake, &Config { nested_depth, ..Config::default() });
+            assert_eq!(report.is_clean(), nested_depth < shown_by, "{mistake:?} at depth {nested_depth}: {report}");
+        }
+    }
+}
+
+#[test]
+fn persistent_caches_forgive_what_only_concerns_flushes() {
+    let eadr = Config { profile: Profile::Eadr, ..Config::default() };
+    for mistake in [Mistake::LogNotFlushed, Mistake::NoFenceAfterLog, Mistake::OneLineNotFlushed] {
+        explore(mistake, &eadr).expect_exhausted();
+    }
+    for mistake in [Mistake::ValidBeforePayload, Mistake::InPlace, Mistake::RecoveryPanics, Mistake::Leak] {
+        let _ = explore(mistake, &eadr).expect_violation();
+    }
+}
+
+#[test]
+fn the_block_profile_misses_what_was_never_flushed() {
+    let block = Config { profile: Profile::Block, ..Config::default() };
+    for mistake in [Mistake::LogNotFlushed, Mistake::InPlace] {
+        let _ = explore(mistake, &block).expect_violation();
+    }
+    // Groups land in order, so a missing fence between two flushes does no harm there.
+    explore(Mistake::NoFenceAfterLog, &block).expect_exhausted();
+}
+
+#[test]
+fn every_mutant_of_the_correct_structure_is_killed() {
+    let report = audit_target(&Pair(Mistake::None), &Config::default(), &mut |_, _| {}).expect("clean");
+    println!("{report}");
+    assert!(report.killed > 10, "{report}");
+    assert!(report.is_clean(), "{report}");
+}
+
+#[test]
+fn a_needless_flush_and_fence_survive_the_audit() {
+    let report = audit_target(&Pair(Mistake::Needless), &Config::default(), &mut |_, _| {}).expect("clean");
+    println!("{report}");
+    assert_eq!(
+        report.survived,
+        Mutation::all_of(CallKind::Flush, &HERE).len() + Mutation::all_of(CallKind::Fence, &HERE).len()
+    );
+}
