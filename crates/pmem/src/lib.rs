@@ -11,6 +11,7 @@
 //!
 //! See [`Memory`] for how safe code is kept from undefined behaviour, [`Domain`] for what durability takes on each medium.
 
+pub mod bare;
 pub mod checked;
 pub mod planted;
 pub mod storage;

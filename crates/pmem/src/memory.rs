@@ -200,6 +200,12 @@ impl Memory {
         }
     }
 
+    /// Pointer to a checked range, for the comparison in [`crate::bare`].
+    #[track_caller]
+    pub(crate) fn raw_pointer(&self, at: PmAddr, len: u64) -> *mut u8 {
+        self.pointer(at, len)
+    }
+
     /// The word at `at` as an atomic.
     #[inline]
     #[track_caller]

@@ -1,0 +1,93 @@
+//! The bare instructions on the same memory, for one purpose: to measure what the primitives cost beside them.
+//!
+//! Nothing here is counted, traced or checked per call; the range is checked once. It is no way to write data: the
+//! stores go to a scratch range that the caller gives away.
+#![expect(unsafe_code, reason = "the comparison is with unchecked instructions")]
+
+use crate::addr::{LINE_BYTES, PmAddr};
+use crate::cpu::{self, FlushInstruction, StreamInstruction};
+use crate::domain::Domain;
+use crate::memory::Memory;
+
+/// A scratch range of lines in a memory of the `dax` domain.
+#[derive(Debug)]
+pub struct BareLines<'m> {
+    /// Keeps the mapping alive.
+    _memory: &'m Memory,
+    base: *mut u8,
+    lines: u64,
+    flush: FlushInstruction,
+    stream: StreamInstruction,
+}
+
+impl<'m> BareLines<'m> {
+    /// The `lines` lines at `at`; `None` when they do not lie inside a part, `at` does not start a line, or the memory
+    /// is not of the `dax` domain (elsewhere the primitives do other things than these instructions).
+    #[must_use]
+    pub fn new(memory: &'m Memory, at: PmAddr, lines: u64) -> Option<Self> {
+        let usable = memory.domain() == Domain::Dax
+            && !memory.is_read_only()
+            && at.line().start() == at
+            && lines > 0
+            && memory.contains(at, lines * LINE_BYTES);
+        let (flush, stream) = memory.instructions();
+        usable.then(|| {
+            let base = memory.raw_pointer(at, lines * LINE_BYTES);
+            Self { _memory: memory, base, lines, flush, stream }
+        })
+    }
+
+    /// Stores eight words to line `line` (modulo the range), flushes it and fences.
+    #[inline(always)]
+    pub fn persist_line(&self, line: u64, words: &[u64; 8]) {
+        // SAFETY: the line is taken modulo the range, which was checked at construction and stays mapped while the
+        // memory is borrowed; words are written as atomics, so racing readers see whole words.
+        unsafe {
+            let target = self.base.add((line % self.lines * LINE_BYTES) as usize);
+            for (index, word) in words.iter().enumerate() {
+                let word_pointer = target.cast::<u64>().add(index);
+                std::sync::atomic::AtomicU64::from_ptr(word_pointer).store(*word, std::sync::atomic::Ordering::Release);
+            }
+            cpu::flush_line(self.flush, target);
+        }
+        cpu::store_fence();
+    }
+
+    /// Streams `source` (whole lines) to the lines from `line` on and fences. Starts over at line 0 when the rest of the
+    /// range is too short.
+    ///
+    /// # Panics
+    /// When `source` is longer than the range or no multiple of 64 bytes.
+    #[inline(always)]
+    pub fn stream(&self, line: u64, source: &[u8]) {
+        let count = source.len() as u64 / LINE_BYTES;
+        assert!(source.len() as u64 == count * LINE_BYTES && count <= self.lines, "whole lines that fit");
+        let line = line % (self.lines - count + 1);
+        // SAFETY: `line + count <= lines`, so the target lies in the checked range; the source is a live slice; the
+        // instruction was checked when the memory chose it.
+        unsafe {
+            let target = self.base.add((line * LINE_BYTES) as usize);
+            cpu::stream_lines(self.stream, target, source.as_ptr(), count as usize);
+        }
+        cpu::store_fence();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Result;
+
+    #[test]
+    fn bare_lines_write_what_the_primitives_read() -> Result<()> {
+        let memory = Memory::anonymous(8192)?;
+        assert!(BareLines::new(&memory, PmAddr::new(0, 8), 1).is_none());
+        assert!(BareLines::new(&memory, PmAddr::new(0, 4096), 65).is_none());
+        let bare = BareLines::new(&memory, PmAddr::new(0, 4096), 64).expect("inside");
+        bare.persist_line(65, &[1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(memory.load(PmAddr::new(0, 4096 + 64 + 56)), 8);
+        bare.stream(0, &[0xAB; 128]);
+        assert_eq!(memory.load(PmAddr::new(0, 4096 + 64)), 0xABAB_ABAB_ABAB_ABAB);
+        Ok(())
+    }
+}
