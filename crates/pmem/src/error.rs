@@ -39,6 +39,36 @@ pub enum Error {
         /// What to do next.
         hint: String,
     },
+    /// There is something at the path already.
+    #[error("{}: {finding} is there already and was not touched; choose another path, or ask for it to be overwritten (--overwrite)", path.display())]
+    Exists {
+        /// The file.
+        path: PathBuf,
+        /// What is there ("a Lodestone pool of 4096 bytes").
+        finding: String,
+    },
+    /// The persistence domain that was asked for is not to be had here.
+    #[error("{}: the {domain} domain is not available: {finding}; {hint}", path.display())]
+    Unavailable {
+        /// The file.
+        path: PathBuf,
+        /// The domain.
+        domain: crate::domain::Domain,
+        /// Why not.
+        finding: String,
+        /// What to do next.
+        hint: &'static str,
+    },
+    /// The file changed under an open pool.
+    #[error("{}: the file changed underneath the open pool: {finding}; {hint}", path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+        /// What changed.
+        finding: String,
+        /// What to do next.
+        hint: &'static str,
+    },
     /// Another process has the pool open.
     #[error("{}: the pool is open in {holder}; a pool has one writer: close it there, or open read-only with --read-only once it is closed", path.display())]
     InUse {

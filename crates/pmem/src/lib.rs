@@ -36,5 +36,5 @@ pub use cpu::{FlushInstruction, StreamInstruction};
 pub use domain::{Domain, DomainChoice};
 pub use error::{Error, Result};
 pub use memory::{Memory, STREAM_BYTES_MIN};
-pub use pool::{Pool, PoolOptions};
+pub use pool::{PartInfo, PartKind, Pool, PoolInfo, PoolOptions, RootInfo, Uuid};
 pub use tracer::{Site, TracedMemory, Tracer};

@@ -25,6 +25,8 @@ pub(crate) enum Backing {
     Shared,
     /// The medium itself: `MAP_SHARED_VALIDATE | MAP_SYNC`, refused by the kernel unless the file is on DAX.
     SharedSync,
+    /// A shared mapping that cannot be written: a device that was opened read-only.
+    SharedReadOnly,
 }
 
 /// A mapped part.
@@ -43,18 +45,26 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 const PAGE: u64 = 4096;
+const HUGE: usize = 2 << 20;
 
 impl Mapping {
     /// Reserves `reserve` bytes of address space, aligned to 2 MiB so that huge pages are possible, and maps nothing.
     pub(crate) fn reserve(reserve: u64, backing: Backing) -> rustix::io::Result<Self> {
-        const HUGE: usize = 2 << 20;
-        let reserved = usize::try_from(reserve.next_multiple_of(PAGE)).map_err(|_| rustix::io::Errno::NOMEM)? + HUGE;
+        Self::reserve_aligned(reserve, HUGE as u64, backing)
+    }
+
+    /// As [`reserve`](Self::reserve), aligned to at least `align` bytes, a power of two (devices ask for their own).
+    pub(crate) fn reserve_aligned(reserve: u64, align: u64, backing: Backing) -> rustix::io::Result<Self> {
+        let too_large = |_| rustix::io::Errno::NOMEM;
+        let align = usize::try_from(align).map_err(too_large)?.next_power_of_two().max(HUGE);
+        let reserved = usize::try_from(reserve.next_multiple_of(PAGE)).map_err(too_large)?;
+        let reserved = reserved.checked_add(align).ok_or(rustix::io::Errno::NOMEM)?;
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice overlaps nothing.
         let start = unsafe {
             mmap_anonymous(std::ptr::null_mut(), reserved, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)
         }?;
-        let skip = start.align_offset(HUGE);
-        // SAFETY: `skip < HUGE`, so the pointer stays inside the reservation. The head and tail stay reserved: the tail
+        let skip = start.align_offset(align);
+        // SAFETY: `skip < align`, so the pointer stays inside the reservation. The head and tail stay reserved: the tail
         // is unmapped together with the rest on drop, the head is given back here.
         let base = unsafe { start.cast::<u8>().add(skip) };
         if skip > 0 {
@@ -80,10 +90,13 @@ impl Mapping {
         let flags = MapFlags::FIXED
             | match self.backing {
                 Backing::Anonymous | Backing::Private => MapFlags::PRIVATE,
-                Backing::Shared => MapFlags::SHARED,
+                Backing::Shared | Backing::SharedReadOnly => MapFlags::SHARED,
                 Backing::SharedSync => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
             };
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let protection = match self.backing {
+            Backing::SharedReadOnly => ProtFlags::READ,
+            _ => ProtFlags::READ | ProtFlags::WRITE,
+        };
         // SAFETY: the target range lies in our reservation and behind `len`, where nothing is mapped or handed out.
         unsafe {
             let at = self.base.add(start).cast();
@@ -94,6 +107,11 @@ impl Mapping {
         };
         self.len.store(len, Ordering::Release);
         Ok(())
+    }
+
+    /// Bytes of address space that growing can use.
+    pub(crate) fn reserved_bytes(&self) -> u64 {
+        self.reserved as u64
     }
 
     /// Bytes mapped.

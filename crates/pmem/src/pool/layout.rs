@@ -1,8 +1,8 @@
 //! Where things stand in a part, byte for byte. `docs/format.md` draws the same map.
 //!
-//! Every part starts with its *header* (page 0: written once at creation, again only by `grow`, `copy` and `repair`) and
-//! has a second copy of it in its last page. Page 1 holds two *state slots*, written in turn; page 2 the *root
-//! directory* (part 0 only). Then the journal of the block domain (may be empty), then the heap area.
+//! Every part starts with its *header* (page 0: written once at creation, again only by `repair`) and has an identical
+//! copy of it in its last page. Page 1 holds the two mirrored *state slots*; page 2 the *root directory* (part 0 only).
+//! Then the journal of the block domain (part 0 only, may be empty), then the heap area.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -16,13 +16,23 @@ pub const FORMAT_VERSION: u32 = 1;
 pub const ENDIAN_MARK: u32 = 0x0102_0304;
 /// Longest layout name in bytes.
 pub const LAYOUT_NAME_BYTES: usize = 64;
+/// Most parts a pool can have: the part table lies in the header.
+pub const PARTS_MAX: usize = 16;
+/// Longest path in the part table, in bytes.
+pub const PART_PATH_BYTES: usize = 192;
+/// Features that an older reader may ignore as long as it does not write, as far as this code knows them.
+pub const FEATURES_READ_ONLY_COMPATIBLE_KNOWN: u64 = 0;
+/// Features that a reader must know, as far as this code knows them.
+pub const FEATURES_INCOMPATIBLE_KNOWN: u64 = 0;
 
 /// Offset of the two state slots, 256 bytes apart so that they share no media block.
 pub const STATE_OFFSETS: [u64; 2] = [PAGE_BYTES, PAGE_BYTES + 256];
 /// Offset of the root directory.
 pub const ROOTS_OFFSET: u64 = 2 * PAGE_BYTES;
-/// Number of named roots; each has two lines, written in turn.
+/// Number of named roots; each has two lines, one in each half of the directory's page.
 pub const ROOTS_MAX: u64 = 32;
+/// Distance of the two lines of a root: half a page, so that they share no media block.
+pub const ROOTS_MIRROR_BYTES: u64 = PAGE_BYTES / 2;
 /// First byte behind the fixed areas: the journal, or the heap where there is none.
 pub const FIXED_END: u64 = 3 * PAGE_BYTES;
 
@@ -64,8 +74,13 @@ pub struct PartHeader {
     pub heap_offset: u64,
     /// Length of the part when this header was written; the state slots hold the present one.
     pub part_bytes: u64,
+    /// Identities of all parts of the set, by number; zeroes behind the last.
+    pub part_uuids: [[u8; 16]; PARTS_MAX],
+    /// Where each further part was created, by number, filled up with zeroes: absolute, or relative to the folder of
+    /// part 0; all zero when the part follows the convention (path of part 0, a dot, the number).
+    pub part_paths: [[u8; PART_PATH_BYTES]; PARTS_MAX],
     /// Zeroes.
-    pub reserved: [u8; 3904],
+    pub reserved: [u8; 576],
     /// Zero.
     pub padding: u32,
     /// CRC-32C of all bytes before it.
@@ -74,7 +89,7 @@ pub struct PartHeader {
 
 const _: () = assert!(size_of::<PartHeader>() == PAGE_BYTES as usize, "the header fills the first page");
 
-/// One state slot: the newer of the two intact ones counts. One line, so it persists in program order.
+/// One of the two mirrored state slots: equal at rest, the newer intact one counts after a crash.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, PartialEq, Eq)]
 #[repr(C)]
 pub struct StateSlot {
@@ -86,8 +101,10 @@ pub struct StateSlot {
     pub part_bytes: u64,
     /// Bit 0: closed in order, nothing to recover.
     pub flags: u64,
+    /// Length before the last `grow` while the page of the former header copy is not yet zeroed; else 0.
+    pub grown_from: u64,
     /// Zeroes.
-    pub reserved: [u64; 3],
+    pub reserved: [u64; 2],
     /// Zero.
     pub padding: u32,
     /// CRC-32C of all bytes before it.
@@ -99,7 +116,7 @@ const _: () = assert!(size_of::<StateSlot>() == 64, "a state slot fills one line
 /// Flag of [`StateSlot::flags`]: closed in order.
 pub const STATE_CLEAN: u64 = 1;
 
-/// One line of a root's pair: the newer of the two intact ones counts.
+/// One of the two mirrored lines of a root: equal at rest, the newer intact one counts after a crash.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, PartialEq, Eq)]
 #[repr(C)]
 pub struct RootLine {
@@ -120,7 +137,7 @@ pub struct RootLine {
 }
 
 const _: () = assert!(size_of::<RootLine>() == 64, "a root line fills one line");
-const _: () = assert!(ROOTS_OFFSET + ROOTS_MAX * 128 <= FIXED_END, "the root directory ends before the journal");
+const _: () = assert!(ROOTS_MAX * 64 == ROOTS_MIRROR_BYTES, "the roots fill both halves of their page");
 
 /// CRC-32C of all but the last four bytes of `record`.
 pub fn crc_of(record: &(impl IntoBytes + Immutable)) -> u32 {

@@ -1,7 +1,8 @@
-//! The root directory: up to 32 named roots, each a pair of lines written in turn.
+//! The root directory: up to 32 named roots, each in two mirrored lines (see `mirror`).
 //!
-//! A root changes by writing the older line of its pair with the next sequence number, checksummed, flushed and fenced:
-//! after a crash it is the old root or the new one. A removed root is a line without a name.
+//! A change is atomic: after a crash it is the old root or the new one. A removed root is a record without a name. When
+//! both lines of a root are damaged its name is unknown; a lookup that finds its name nowhere else says so instead of
+//! "no such root".
 
 use std::path::Path;
 
@@ -10,31 +11,46 @@ use zerocopy::FromZeros;
 use crate::addr::{PmAddr, PmPtr};
 use crate::error::{Error, Result};
 use crate::memory::Memory;
-use crate::pool::layout::{ROOTS_MAX, ROOTS_OFFSET, RootLine, crc_of};
+use crate::pool::layout::{ROOTS_MAX, ROOTS_MIRROR_BYTES, ROOTS_OFFSET, RootLine};
+use crate::pool::mirror::{self, Mirror};
 
-fn line(root: u64, index: u64) -> PmPtr<RootLine> {
-    PmPtr::new(PmAddr::new(0, ROOTS_OFFSET + root * 128 + index * 64))
+/// Addresses of the two lines of root number `root`.
+pub(crate) fn places(root: u64) -> [PmPtr<RootLine>; 2] {
+    [0, ROOTS_MIRROR_BYTES].map(|half| PmPtr::new(PmAddr::new(0, ROOTS_OFFSET + half + root * 64)))
 }
 
-/// The newest intact line of root `root` and its index in the pair.
-fn newest(memory: &Memory, root: u64) -> Option<(RootLine, u64)> {
-    (0..2)
-        .map(|index| (memory.get(line(root, index)), index))
-        .filter(|(found, _)| found.sequence > 0 && found.crc == crc_of(found))
-        .max_by_key(|(found, _)| found.sequence)
+/// Both lines of every root, by number.
+pub(crate) fn read_all(memory: &Memory) -> Vec<Mirror<RootLine>> {
+    (0..ROOTS_MAX).map(|root| Mirror::read(memory, places(root))).collect()
 }
 
-fn name_of(found: &RootLine) -> &[u8] {
+/// The bytes of the name of `found`.
+pub(crate) fn name_of(found: &RootLine) -> &[u8] {
     &found.name[..usize::from(found.name_bytes).min(found.name.len())]
 }
 
-pub(crate) fn get(_path: &Path, memory: &Memory, name: &str) -> Result<Option<(u32, PmAddr)>> {
-    Ok((0..ROOTS_MAX)
-        .filter_map(|root| newest(memory, root))
-        .find(|(found, _)| name_of(found) == name.as_bytes())
-        .map(|(found, _)| (found.kind, PmAddr::from_raw(found.addr))))
+fn lost(path: &Path, root: u64, name: &str) -> Error {
+    Error::Format {
+        path: path.to_owned(),
+        offset: places(root)[0].addr().offset(),
+        finding: format!("both copies of root number {root} are damaged, and it may be the root `{name}`"),
+        expected: "at least one copy with a valid CRC-32C".into(),
+        hint: "run `lodestone pool check` to see all damage, and restore a backup".into(),
+    }
 }
 
+/// Kind and address of the root `name`.
+pub(crate) fn get(path: &Path, memory: &Memory, name: &str) -> Result<Option<(u32, PmAddr)>> {
+    let all = read_all(memory);
+    let found = all.iter().filter_map(Mirror::newest).find(|(found, _)| name_of(found) == name.as_bytes());
+    match (found, all.iter().position(Mirror::is_lost)) {
+        (Some((found, _)), _) => Ok(Some((found.kind, PmAddr::from_raw(found.addr)))),
+        (None, Some(root)) => Err(lost(path, root as u64, name)),
+        (None, None) => Ok(None),
+    }
+}
+
+/// Sets the root `name`; persistent on return. The caller serialises calls.
 pub(crate) fn set(path: &Path, memory: &Memory, name: &str, kind: u32, addr: PmAddr) -> Result<()> {
     let bytes = name.as_bytes();
     let mut next = RootLine { addr: addr.to_raw(), kind, ..RootLine::new_zeroed() };
@@ -47,18 +63,44 @@ pub(crate) fn set(path: &Path, memory: &Memory, name: &str, kind: u32, addr: PmA
     }
     next.name[..bytes.len()].copy_from_slice(bytes);
     next.name_bytes = bytes.len() as u16;
-    let all: Vec<_> = (0..ROOTS_MAX).map(|root| newest(memory, root)).collect();
-    let same = all.iter().position(|old| old.is_some_and(|(found, _)| name_of(&found) == bytes));
-    let free = || all.iter().position(|old| old.is_none_or(|(found, _)| found.name_bytes == 0));
-    let Some(root) = same.or_else(free) else {
-        return Err(Error::NoSpace { path: path.to_owned(), what: "another named root", wanted_bytes: 128 });
+    let all = read_all(memory);
+    let same = all.iter().position(|old| old.newest().is_some_and(|(found, _)| name_of(&found) == bytes));
+    let is_free =
+        |old: &Mirror<RootLine>| !old.is_lost() && old.newest().is_none_or(|(found, _)| found.name_bytes == 0);
+    let root = match (same, all.iter().position(Mirror::is_lost)) {
+        (Some(root), _) => root,
+        // A second root of the same name would shadow the damaged one for good.
+        (None, Some(root)) => return Err(lost(path, root as u64, name)),
+        (None, None) => all.iter().position(is_free).ok_or_else(|| Error::NoSpace {
+            path: path.to_owned(),
+            what: "another named root",
+            wanted_bytes: 128,
+        })?,
     };
-    let (sequence, index) = all[root].map_or((0, 1), |(found, index)| (found.sequence, index));
-    next.sequence = sequence + 1;
-    next.crc = crc_of(&next);
-    let target = line(root as u64, 1 - index);
-    memory.put(target, &next);
-    // The caller goes on as if the root were set: nothing it stores later may overtake it.
-    memory.persist(target.addr(), 64);
+    mirror::write(memory, places(root as u64), next);
     Ok(())
+}
+
+/// Makes both lines of every root equal again after a crash or after damage to one of them; tells how many it wrote.
+pub(crate) fn heal(memory: &Memory) -> u64 {
+    let mut healed = 0;
+    for (root, mirror) in (0..ROOTS_MAX).zip(read_all(memory)) {
+        match mirror.newest() {
+            Some((newest, _)) if !mirror.is_at_rest() => {
+                mirror::write(memory, places(root), newest);
+                healed += 1;
+            }
+            None if mirror.is_torn_first_write() => {
+                for place in places(root) {
+                    memory.zero(place.addr(), 64);
+                    memory.flush(place.addr(), 64);
+                }
+                // The next first write relies on empty lines.
+                memory.fence();
+                healed += 1;
+            }
+            _ => {}
+        }
+    }
+    healed
 }

@@ -1,0 +1,268 @@
+//! Creation: a pool appears whole or not at all.
+//!
+//! For a file:
+//! 1. make a temporary file beside the target, take its lock, allocate all its blocks (a full disk is an error here, not a
+//!    SIGBUS later) and write the journal area with zeroes (so that later overwrites change no metadata);
+//! 2. format it: state, copy of the header, header; sync the file;
+//! 3. rename it into place (never over an existing file, unless that is empty or overwriting was asked for) and sync the
+//!    folder. Further parts come first, part 0 last: what has a part 0 is complete.
+//!
+//! A device is formatted in place: first the header is wiped, then everything is zeroed and formatted, the magic last and
+//! behind a fence. A crash leaves a device without a header, or a whole pool.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, FallocateFlags, RenameFlags, fallocate, renameat_with};
+
+use crate::addr::PmAddr;
+use crate::domain::Domain;
+use crate::error::{Error, Result};
+use crate::mapping::Backing;
+use crate::memory::{Memory, Setup};
+use crate::pool::header;
+use crate::pool::layout::{FIXED_END, MAGIC, PAGE_BYTES, PART_PATH_BYTES, PartHeader, STATE_CLEAN, StateSlot};
+use crate::pool::lock::{self, Hold};
+use crate::pool::part::{self, PartFile};
+use crate::pool::uuid::Uuid;
+use crate::pool::{PoolOptions, set, state};
+
+/// Hint for every failure to get room.
+const SPACE_HINT: &str = "free space on the file system (or raise the limit of file sizes), or ask for a smaller pool";
+
+/// Makes all parts of the pool at `path`; they are locked and in place when this returns.
+pub(crate) fn create(path: &Path, options: &PoolOptions) -> Result<(Vec<PartFile>, Vec<PartHeader>)> {
+    let paths = set::paths_of_new(path, options)?;
+    let set_uuid = Uuid::random(path)?;
+    let uuids = paths.iter().map(|path| Uuid::random(path)).collect::<Result<Vec<_>>>()?;
+    let stored: Vec<[u8; PART_PATH_BYTES]> =
+        paths.iter().enumerate().map(|(index, part)| set::stored_path(path, part, index)).collect::<Result<_>>()?;
+    let mut made: Vec<Option<(PartFile, PartHeader)>> = paths.iter().map(|_| None).collect();
+    for index in (1..paths.len()).chain([0]) {
+        let identify = |header: &mut PartHeader| set::identify(header, set_uuid, &uuids, &stored);
+        made[index] = Some(create_part(&paths[index], index as u16, options, &identify)?);
+    }
+    Ok(made.into_iter().flatten().unzip())
+}
+
+fn create_part(
+    path: &Path,
+    index: u16,
+    options: &PoolOptions,
+    identify: &dyn Fn(&mut PartHeader),
+) -> Result<(PartFile, PartHeader)> {
+    if is_device(path) {
+        return create_on_device(path, index, options, identify);
+    }
+    let part_bytes =
+        options.size_bytes.checked_next_multiple_of(PAGE_BYTES).unwrap_or(u64::MAX / PAGE_BYTES * PAGE_BYTES);
+    let mut header = header::build(options, index, part_bytes)?;
+    identify(&mut header);
+    let temporary = NewFile::beside(path, options.overwrite)?;
+    allocate(&temporary.path, &temporary.file, 0, part_bytes)?;
+    write_zeroes(&temporary.path, &temporary.file, header.journal_offset, header.journal_bytes)?;
+    let handle =
+        temporary.file.try_clone().map_err(|e| Error::io(path, "duplicating the descriptor", "close files", e))?;
+    let measured = PartFile::measure(&temporary.path, handle, &options.sysfs_root)?;
+    let parts = vec![measured.map(Backing::Shared, 0)?];
+    let memory = Memory::new(Setup { parts, domain: Domain::Process, read_only: false, tracer: None });
+    format(&memory, 0, &header);
+    drop(memory);
+    let file = temporary.publish(path)?;
+    Ok((PartFile { path: path.to_owned(), file, ..measured }, header))
+}
+
+/// Whether `path` is a character device.
+pub(crate) fn is_device(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    fs::metadata(path).is_ok_and(|found| found.file_type().is_char_device())
+}
+
+fn create_on_device(
+    path: &Path,
+    index: u16,
+    options: &PoolOptions,
+    identify: &dyn Fn(&mut PartHeader),
+) -> Result<(PartFile, PartHeader)> {
+    let device = PartFile::open(path, Hold::Write, &options.sysfs_root)?;
+    if options.size_bytes > device.len {
+        return Err(Error::NoSpace { path: path.to_owned(), what: "the pool", wanted_bytes: options.size_bytes });
+    }
+    let (front, _) = device.headers()?;
+    if front.magic == MAGIC && !options.overwrite {
+        return Err(Error::Exists { path: path.to_owned(), finding: "a Lodestone pool".into() });
+    }
+    // The pool takes the whole device, so that the copy of the header is found without knowing any length.
+    let mut header = header::build(options, index, device.len)?;
+    identify(&mut header);
+    let parts = vec![device.map(Backing::Shared, 0)?];
+    let memory = Memory::new(Setup { parts, domain: Domain::Dax, read_only: false, tracer: None });
+    memory.zero(PmAddr::NULL, PAGE_BYTES);
+    // No store below may overtake the end of the old pool: half of it must not look whole.
+    memory.persist(PmAddr::NULL, PAGE_BYTES);
+    let zeroes = vec![0; 1 << 20];
+    let mut offset = PAGE_BYTES;
+    while offset < device.len {
+        let step = (device.len - offset).min(zeroes.len() as u64);
+        memory.stream(PmAddr::new(0, offset), &zeroes[..step as usize]);
+        offset += step;
+    }
+    // The states must not be overtaken by zeroes that were streamed before them.
+    memory.fence();
+    format(&memory, 0, &header);
+    Ok((device, header))
+}
+
+/// Writes state, header copy and header of part `part` into zeroed memory, the magic last.
+pub(crate) fn format(memory: &Memory, part: u16, header: &PartHeader) {
+    let state = StateSlot { boot: 0, part_bytes: header.part_bytes, flags: STATE_CLEAN, ..StateSlot::default() };
+    state::write(memory, part, state);
+    let copy = part::copy(part, header.part_bytes);
+    memory.put(copy, header);
+    let front = part::front(part);
+    memory.put(front, &PartHeader { magic: [0; 8], ..*header });
+    memory.flush(front.addr(), PAGE_BYTES);
+    // The magic at the front makes it a pool: state, copy and the rest of the header must be persistent before it.
+    memory.persist(copy.addr(), PAGE_BYTES);
+    memory.store(front.addr(), u64::from_le_bytes(MAGIC));
+    // Nobody is told of the pool, and nothing is stored in it, before it is one.
+    memory.persist(front.addr(), 8);
+}
+
+/// Gives `file` blocks for `len` bytes from `offset` on; all or an error.
+pub(crate) fn allocate(path: &Path, file: &File, offset: u64, len: u64) -> Result<()> {
+    let failed = |source: io::Error| Error::io(path, "allocating space", SPACE_HINT, source);
+    match fallocate(file, FallocateFlags::empty(), offset, len) {
+        Ok(()) => Ok(()),
+        // A file system without fallocate: written zeroes hold the space as well.
+        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => write_zeroes(path, file, offset, len),
+        Err(source) => Err(failed(source.into())),
+    }
+}
+
+/// Writes `len` zeroes at `offset`.
+fn write_zeroes(path: &Path, file: &File, offset: u64, len: u64) -> Result<()> {
+    let zeroes = vec![0; (len.min(1 << 20)) as usize];
+    let mut done = 0;
+    while done < len {
+        let step = (len - done).min(zeroes.len() as u64);
+        file.write_all_at(&zeroes[..step as usize], offset + done)
+            .map_err(|e| Error::io(path, "writing zeroes", SPACE_HINT, e))?;
+        done += step;
+    }
+    Ok(())
+}
+
+/// A file in the making: removed when it is dropped before [`publish`](Self::publish).
+#[derive(Debug)]
+pub(crate) struct NewFile {
+    pub(crate) path: PathBuf,
+    pub(crate) file: File,
+    /// Whether something may stand at the target: an empty file, or one that may be overwritten. Held locked.
+    replaces: Option<File>,
+    published: bool,
+}
+
+impl NewFile {
+    /// Makes a temporary file in the folder of `target`, after checking that `target` may be written.
+    pub(crate) fn beside(target: &Path, overwrite: bool) -> Result<Self> {
+        let replaces = verify_target(target, overwrite)?;
+        let mut name = std::ffi::OsString::from(".");
+        name.push(set::file_name(target));
+        name.push(format!(".{}.creating", &Uuid::random(target)?.to_string()[..8]));
+        let path = target.with_file_name(name);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(&path)
+            .map_err(|e| Error::io(target, "creating", "check that the folder exists and may be written", e))?;
+        let new = Self { path, file, replaces, published: false };
+        // Locked before it has its name: nobody opens the pool between creation and the creator's open.
+        lock::acquire(target, &new.file, Hold::Write)?;
+        Ok(new)
+    }
+
+    /// Syncs the file, gives it its name and syncs the folder.
+    pub(crate) fn publish(mut self, target: &Path) -> Result<File> {
+        let io = |action, source: io::Error| Error::io(target, action, SPACE_HINT, source);
+        self.file.sync_all().map_err(|e| io("syncing", e))?;
+        if self.replaces.is_some() {
+            fs::rename(&self.path, target).map_err(|e| io("renaming into place", e))?;
+        } else {
+            rename_to_new(&self.path, target)?;
+        }
+        self.published = true;
+        sync_folder(target)?;
+        self.file.try_clone().map_err(|e| io("duplicating the descriptor", e))
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if !self.published {
+            // Left behind it would only cost space; its name says what it is.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Refuses a target that holds something, unless it may be overwritten; gives the locked file that will be replaced.
+fn verify_target(target: &Path, overwrite: bool) -> Result<Option<File>> {
+    let found = match fs::metadata(target) {
+        Ok(found) => found,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(Error::io(target, "looking at the path", "check that its folder may be searched", e)),
+    };
+    let exists = |finding: String| Err(Error::Exists { path: target.to_owned(), finding });
+    if found.is_dir() {
+        return exists("a folder".into());
+    }
+    if found.len() > 0 && !overwrite {
+        let mut magic = [0; 8];
+        let is_pool = File::open(target).is_ok_and(|file| file.read_exact_at(&mut magic, 0).is_ok()) && magic == MAGIC;
+        return exists(format!("a {} of {} bytes", if is_pool { "Lodestone pool" } else { "file" }, found.len()));
+    }
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(target)
+        .map_err(|e| Error::io(target, "opening the file to replace", "check its permissions", e))?;
+    // A pool that is in use is not replaced, told or not.
+    lock::acquire(target, &file, Hold::Write)?;
+    Ok(Some(file))
+}
+
+/// Renames without ever replacing what came to stand at `target` meanwhile.
+fn rename_to_new(source: &Path, target: &Path) -> Result<()> {
+    let failed = |e: io::Error| {
+        if e.kind() == io::ErrorKind::AlreadyExists {
+            Error::Exists { path: target.to_owned(), finding: "another file (it appeared during creation)".into() }
+        } else {
+            Error::io(target, "renaming into place", "check the folder", e)
+        }
+    };
+    match renameat_with(CWD, source, CWD, target, RenameFlags::NOREPLACE) {
+        Ok(()) => Ok(()),
+        // A file system without that flag: a hard link never replaces either.
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
+            fs::hard_link(source, target).and_then(|()| fs::remove_file(source)).map_err(failed)
+        }
+        Err(e) => Err(failed(e.into())),
+    }
+}
+
+/// Makes the directory entry of `path` durable.
+pub(crate) fn sync_folder(path: &Path) -> Result<()> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    File::open(folder)
+        .and_then(|folder| folder.sync_all())
+        .map_err(|e| Error::io(folder, "syncing the folder", "check the file system", e))
+}
+
+const _: () = assert!(FIXED_END.is_multiple_of(PAGE_BYTES), "the journal starts on a page");

@@ -1,0 +1,265 @@
+//! What a pool is: one plain struct, and the text that `lodestone pool info` prints.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+use crate::addr::PmAddr;
+use crate::cpu::{FlushInstruction, StreamInstruction};
+use crate::domain::{Domain, DomainChoice};
+use crate::pool::layout::{PAGE_BYTES, PartHeader};
+use crate::pool::part::PartKind;
+use crate::pool::uuid::Uuid;
+use crate::pool::{Pool, header, platform, roots};
+
+/// One part of a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PartInfo {
+    /// Where it lies; "(traced)" for the explorer's memory.
+    pub path: PathBuf,
+    /// File or device.
+    pub kind: PartKind,
+    /// Its identity.
+    pub uuid: Uuid,
+    /// Length in use, bytes.
+    pub part_bytes: u64,
+    /// Length of the heap area, bytes.
+    pub heap_bytes: u64,
+    /// Name of the file system ("ext4", "xfs", "tmpfs", ...), "devdax", or "memory".
+    pub file_system: String,
+    /// NUMA node of the device under it, where the platform tells.
+    pub numa_node: Option<u32>,
+}
+
+/// One named root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RootInfo {
+    /// Its name.
+    pub name: String,
+    /// Type of the object, as its owner counts.
+    pub kind: u32,
+    /// Where the object is.
+    pub addr: PmAddr,
+}
+
+/// What a pool is and what its memory survives. `Display` gives the text for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PoolInfo {
+    /// The parts, by number.
+    pub parts: Vec<PartInfo>,
+    /// Persistence domain.
+    pub domain: Domain,
+    /// Whether the domain's instructions run on a medium that does not keep its promise (`dax-emulated`).
+    pub domain_emulated: bool,
+    /// Why this domain.
+    pub domain_reason: String,
+    /// What the domain survives.
+    pub promise: String,
+    /// Whether this open can write.
+    pub read_only: bool,
+    /// Identity of the pool.
+    pub set_uuid: Uuid,
+    /// Version of the format.
+    pub format_version: u32,
+    /// Feature flags: compatible, read-only compatible, incompatible.
+    pub features: [u64; 3],
+    /// Name of the application's layout.
+    pub layout_name: String,
+    /// Version of the application's layout.
+    pub layout_version: u32,
+    /// Creation time, nanoseconds since 1970.
+    pub created_unix_ns: u64,
+    /// Number of this life (read-only: of the last).
+    pub boot: u64,
+    /// Whether the life before this one was closed in order.
+    pub was_clean: bool,
+    /// Offset of the journal in part 0.
+    pub journal_offset: u64,
+    /// Bytes of the journal.
+    pub journal_bytes: u64,
+    /// Named roots.
+    pub roots: Vec<RootInfo>,
+    /// How lines are written back.
+    pub flush_instruction: FlushInstruction,
+    /// How bulk data goes around the cache.
+    pub stream_instruction: StreamInstruction,
+    /// What the user should know, most important first.
+    pub warnings: Vec<String>,
+}
+
+impl Pool {
+    /// What this pool is.
+    #[must_use]
+    pub fn info(&self) -> PoolInfo {
+        let shared = &self.shared;
+        let main = &shared.headers[0];
+        let domain = self.memory.domain();
+        let emulated = shared.choice == DomainChoice::DaxEmulated && !self.memory.is_read_only();
+        let parts: Vec<PartInfo> = (0..shared.headers.len()).map(|index| self.part_info(index)).collect();
+        let (flush_instruction, stream_instruction) = self.memory.instructions();
+        PoolInfo {
+            warnings: warnings(&parts, domain, emulated, self.memory.is_read_only()),
+            parts,
+            domain,
+            domain_emulated: emulated,
+            domain_reason: shared.reason.clone(),
+            promise: promise(domain, emulated, self.memory.is_read_only()),
+            read_only: self.memory.is_read_only(),
+            set_uuid: Uuid(main.set_uuid),
+            format_version: main.format_version,
+            features: [main.features_compatible, main.features_read_only_compatible, main.features_incompatible],
+            layout_name: header::layout_name(main),
+            layout_version: main.layout_version,
+            created_unix_ns: main.created_unix_ns,
+            boot: self.boot(),
+            was_clean: self.was_clean(),
+            journal_offset: main.journal_offset,
+            journal_bytes: main.journal_bytes,
+            roots: self.root_infos(),
+            flush_instruction,
+            stream_instruction,
+        }
+    }
+
+    fn part_info(&self, index: usize) -> PartInfo {
+        let header: &PartHeader = &self.shared.headers[index];
+        let part = self.shared.parts.get(index);
+        let part_bytes = self.shared.part_bytes[index].load(Ordering::Acquire);
+        PartInfo {
+            path: part.map_or_else(|| self.shared.path.clone(), |part| part.path.clone()),
+            kind: part.map_or(PartKind::File, |part| part.kind),
+            uuid: Uuid(header.part_uuid),
+            part_bytes,
+            heap_bytes: part_bytes - PAGE_BYTES - header.heap_offset,
+            file_system: part.map_or_else(|| "memory".into(), platform::file_system),
+            numa_node: part.and_then(|part| platform::numa_node(part, &self.shared.sysfs_root)),
+        }
+    }
+
+    fn root_infos(&self) -> Vec<RootInfo> {
+        roots::read_all(&self.memory)
+            .iter()
+            .filter_map(|mirror| mirror.newest())
+            .filter(|(found, _)| found.name_bytes > 0)
+            .map(|(found, _)| RootInfo {
+                name: String::from_utf8_lossy(roots::name_of(&found)).into_owned(),
+                kind: found.kind,
+                addr: PmAddr::from_raw(found.addr),
+            })
+            .collect()
+    }
+}
+
+fn promise(domain: Domain, emulated: bool, read_only: bool) -> String {
+    if read_only {
+        "read-only: nothing is written".into()
+    } else if emulated {
+        "NOT durable: the instructions of dax on a medium that keeps nothing".into()
+    } else {
+        domain.promise().into()
+    }
+}
+
+fn warnings(parts: &[PartInfo], domain: Domain, emulated: bool, read_only: bool) -> Vec<String> {
+    let mut found = Vec::new();
+    if !read_only && emulated {
+        found.push("dax-emulated: acknowledged writes are lost with the power; for measurements only".into());
+    }
+    if !read_only && domain == Domain::Process {
+        found.push("process domain: acknowledged writes survive the death of the process, not of the system".into());
+    }
+    let mut file_systems: Vec<&str> = parts.iter().map(|part| part.file_system.as_str()).collect();
+    file_systems.dedup();
+    found.extend(file_systems.into_iter().filter_map(platform::file_system_warning));
+    found
+}
+
+impl PoolInfo {
+    /// The domain as it is printed: `dax-emulated` is not `dax`.
+    #[must_use]
+    pub fn domain_label(&self) -> String {
+        if self.domain_emulated { "dax-emulated".into() } else { self.domain.to_string() }
+    }
+}
+
+impl fmt::Display for PoolInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.parts.first().map(|part| part.path.display().to_string()).unwrap_or_default();
+        writeln!(f, "pool           {path}")?;
+        writeln!(f, "domain         {}: {}", self.domain_label(), self.promise)?;
+        writeln!(f, "               because {}", self.domain_reason)?;
+        writeln!(f, "uuid           {}", self.set_uuid)?;
+        let [compatible, read_only, incompatible] = self.features;
+        writeln!(
+            f,
+            "format         version {}, features {compatible:#x} / {read_only:#x} / {incompatible:#x}",
+            self.format_version
+        )?;
+        let layout = if self.layout_name.is_empty() { "(none)" } else { &self.layout_name };
+        writeln!(f, "layout         {layout}, version {}", self.layout_version)?;
+        writeln!(f, "created        {}", utc(self.created_unix_ns / 1_000_000_000))?;
+        let ended = if self.was_clean { "the life before ended in order" } else { "the life before ended in a crash" };
+        let open = if self.read_only { "last life; read-only now" } else { "this life" };
+        writeln!(f, "boot           {} ({open}); {ended}", self.boot)?;
+        writeln!(f, "journal        {} at {:#x}", bytes(self.journal_bytes), self.journal_offset)?;
+        writeln!(f, "instructions   flush {:?}, stream {:?}", self.flush_instruction, self.stream_instruction)?;
+        for (index, part) in self.parts.iter().enumerate() {
+            let node = part.numa_node.map_or_else(|| "node unknown".into(), |node| format!("node {node}"));
+            writeln!(
+                f,
+                "part {index:<9} {}, heap {}, {} ({node}), {}, uuid {}",
+                bytes(part.part_bytes),
+                bytes(part.heap_bytes),
+                part.file_system,
+                part.path.display(),
+                part.uuid
+            )?;
+        }
+        for root in &self.roots {
+            writeln!(f, "root           {} (kind {}) at {}", root.name, root.kind, root.addr)?;
+        }
+        for warning in &self.warnings {
+            writeln!(f, "warning        {warning}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A byte count for people.
+pub(crate) fn bytes(count: u64) -> String {
+    match count {
+        0..=1023 => format!("{count} B"),
+        1024..=1_048_575 => format!("{:.1} KiB", count as f64 / 1024.0),
+        1_048_576..=1_073_741_823 => format!("{:.1} MiB", count as f64 / 1_048_576.0),
+        _ => format!("{:.2} GiB", count as f64 / 1_073_741_824.0),
+    }
+}
+
+/// Seconds since 1970 as a date in UTC (the civil-from-days computation on the proleptic Gregorian calendar).
+fn utc(unix_s: u64) -> String {
+    let (days, second) = (unix_s / 86_400 + 719_468, unix_s % 86_400);
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_index = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_index + 2) / 5 + 1;
+    let month = if month_index < 10 { month_index + 3 } else { month_index - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", second / 3600, second / 60 % 60, second % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        assert_eq!(utc(0), "1970-01-01 00:00:00 UTC");
+        assert_eq!(utc(951_782_400), "2000-02-29 00:00:00 UTC");
+        assert_eq!(utc(1_735_689_599), "2024-12-31 23:59:59 UTC");
+        assert_eq!(utc(4_102_444_800), "2100-01-01 00:00:00 UTC");
+    }
+}

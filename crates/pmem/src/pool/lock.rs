@@ -1,0 +1,116 @@
+//! One writer: an advisory lock on every part.
+//!
+//! The lock is `flock(2)`: it belongs to the open file, so a second open in the same process conflicts as well, and the
+//! kernel drops it with the process, however that dies; no lock file can go stale. POSIX record locks are lost when any
+//! descriptor of the file is closed anywhere in the process; open-file-description locks do not tell their holder. The
+//! holder's process is looked up in `/proc/locks` at the moment of refusal, so it needs no hint on the medium and is never
+//! out of date; where the kernel hides it (another PID namespace) the message says so.
+//!
+//! A writer holds the lock exclusively, read-only opens share it.
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, flock, major, minor};
+
+use crate::error::{Error, Result};
+
+/// How to hold a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// The one writer.
+    Write,
+    /// One of many readers.
+    Read,
+    /// Not at all: the caller accepts a writer beside it.
+    Nothing,
+}
+
+/// Takes the lock on `file` until it is closed.
+pub(crate) fn acquire(path: &Path, file: &File, hold: Hold) -> Result<()> {
+    let operation = match hold {
+        Hold::Write => FlockOperation::NonBlockingLockExclusive,
+        Hold::Read => FlockOperation::NonBlockingLockShared,
+        Hold::Nothing => return Ok(()),
+    };
+    match flock(file, operation) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::InUse { path: path.to_owned(), holder: holder_of(file) }),
+        Err(source) => Err(Error::io(path, "locking", "use a file system that supports flock", source)),
+    }
+}
+
+/// Names the process that holds a lock on `file`, as far as the kernel tells.
+fn holder_of(file: &File) -> String {
+    let known = file.metadata().ok().and_then(|found| {
+        let device = (major(found.dev()), minor(found.dev()));
+        let table = fs::read_to_string("/proc/locks").ok()?;
+        pid_in_table(&table, device, found.ino())
+    });
+    match known {
+        Some(pid) if pid == std::process::id() => format!("this process ({pid})"),
+        Some(pid) => match fs::read_to_string(format!("/proc/{pid}/comm")) {
+            Ok(name) => format!("process {pid} ({})", name.trim()),
+            Err(_) => format!("process {pid}"),
+        },
+        None => "another process (the kernel does not tell which)".into(),
+    }
+}
+
+/// Finds the holder of a flock on a device and inode in the text of `/proc/locks`.
+fn pid_in_table(table: &str, device: (u32, u32), inode: u64) -> Option<u32> {
+    let wanted = format!("{:02x}:{:02x}:{inode}", device.0, device.1);
+    let same_inode = format!(":{inode}");
+    let holders = |matches: &dyn Fn(&str) -> bool| -> Vec<u32> {
+        table
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>())
+            .filter(|fields| fields.len() >= 6 && fields[1] == "FLOCK" && matches(fields[5]))
+            .filter_map(|fields| fields[4].parse().ok())
+            .filter(|pid| *pid != 0)
+            .collect()
+    };
+    // Some file systems report another device number to stat(2) than to the lock table: one match by inode will do.
+    let exact = holders(&|place| place == wanted);
+    let loose = holders(&|place| place.ends_with(&same_inode));
+    exact.first().or(if loose.len() == 1 { loose.first() } else { None }).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "\
+1: FLOCK  ADVISORY  WRITE 708 fe:00:1234 0 EOF
+1: -> FLOCK  ADVISORY  WRITE 709 fe:00:1234 0 EOF
+2: POSIX  ADVISORY  WRITE 3568 fe:00:77 0 EOF
+3: FLOCK  ADVISORY  READ 12 00:17:99 0 EOF
+4: FLOCK  ADVISORY  READ 0 00:17:98 0 EOF
+";
+
+    #[test]
+    fn the_holder_is_found_in_the_lock_table() {
+        assert_eq!(pid_in_table(TABLE, (0xfe, 0), 1234), Some(708));
+        assert_eq!(pid_in_table(TABLE, (0, 0x99), 99), Some(12), "one match by inode");
+        assert_eq!(pid_in_table(TABLE, (0xfe, 0), 77), None, "not a flock");
+        assert_eq!(pid_in_table(TABLE, (0, 0x17), 98), None, "a process of another namespace");
+    }
+
+    #[test]
+    fn writers_exclude_everyone_and_readers_share() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("file");
+        fs::write(&path, b"x").expect("file");
+        let open = || File::open(&path).expect("open");
+        let (first, second, third) = (open(), open(), open());
+        acquire(&path, &first, Hold::Read).expect("first reader");
+        acquire(&path, &second, Hold::Read).expect("second reader");
+        let refused = acquire(&path, &third, Hold::Write).expect_err("a writer beside readers").to_string();
+        assert!(refused.contains(&format!("this process ({})", std::process::id())), "{refused}");
+        drop((first, second));
+        acquire(&path, &third, Hold::Write).expect("alone");
+        assert!(acquire(&path, &open(), Hold::Read).is_err());
+        acquire(&path, &open(), Hold::Nothing).expect("by name");
+    }
+}

@@ -1,0 +1,185 @@
+//! Mirrored lines: one small record in two places, such that neither a crash nor one damaged line loses it.
+//!
+//! 1. *Write*: the new record, with the next sequence number and a CRC-32C, goes to the line that is not the newest intact
+//!    one (either, when they are equal); it is flushed and fenced; then the same bytes go to the other line, flushed and
+//!    fenced.
+//! 2. *Read*: of the intact lines the one with the larger sequence number counts.
+//!
+//! Invariants:
+//! - the only intact newest line is never the one being written, so a crash leaves the old record or the new one;
+//! - at rest both lines are equal, so damage to one of them is found (its CRC) and harmless (the other has it all);
+//! - a line that is damaged beside an empty one is a first write that a crash tore: nobody was told of it.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::addr::PmPtr;
+use crate::memory::Memory;
+use crate::pool::layout::{RootLine, StateSlot, crc_of};
+
+/// A record of one line with sequence number and checksum.
+pub(crate) trait Line: FromBytes + IntoBytes + Immutable + Copy + PartialEq {
+    fn sequence(&self) -> u64;
+    fn crc(&self) -> u32;
+    /// Sets the sequence number, then the checksum.
+    fn seal(&mut self, sequence: u64);
+}
+
+impl Line for StateSlot {
+    fn sequence(&self) -> u64 {
+        self.sequence
+    }
+    fn crc(&self) -> u32 {
+        self.crc
+    }
+    fn seal(&mut self, sequence: u64) {
+        self.sequence = sequence;
+        self.crc = crc_of(self);
+    }
+}
+
+impl Line for RootLine {
+    fn sequence(&self) -> u64 {
+        u64::from(self.sequence)
+    }
+    fn crc(&self) -> u32 {
+        self.crc
+    }
+    fn seal(&mut self, sequence: u64) {
+        self.sequence = sequence as u32;
+        self.crc = crc_of(self);
+    }
+}
+
+/// What one of the two lines holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slot<L> {
+    /// Zeroes: never written.
+    Empty,
+    /// A record whose checksum is right.
+    Intact(L),
+    /// Bytes that are no record: torn by a crash, or damaged.
+    Damaged,
+}
+
+/// The two lines of a record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mirror<L> {
+    pub(crate) slots: [Slot<L>; 2],
+}
+
+impl<L: Line> Mirror<L> {
+    /// Reads both lines.
+    pub(crate) fn read(memory: &Memory, at: [PmPtr<L>; 2]) -> Self {
+        Self { slots: at.map(|place| slot_of(memory.get(place))) }
+    }
+
+    /// The record that counts, and which line holds it.
+    pub(crate) fn newest(&self) -> Option<(L, usize)> {
+        (0..2)
+            .filter_map(|index| match self.slots[index] {
+                Slot::Intact(line) => Some((line, index)),
+                _ => None,
+            })
+            // The earlier of two equal ones, so that "first line" is the answer at rest.
+            .rev()
+            .max_by_key(|(line, _)| line.sequence())
+    }
+
+    /// Whether both lines are intact and equal, or both empty.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.slots[0] == self.slots[1] && self.slots[0] != Slot::Damaged
+    }
+
+    /// Whether both lines are damaged. No crash does that: the second line is written when the first is persistent.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.slots == [Slot::Damaged, Slot::Damaged]
+    }
+
+    /// Whether the first write ever was torn by a crash: one line damaged, the other still empty.
+    pub(crate) fn is_torn_first_write(&self) -> bool {
+        self.newest().is_none() && self.slots.contains(&Slot::Damaged) && self.slots.contains(&Slot::Empty)
+    }
+}
+
+fn slot_of<L: Line>(line: L) -> Slot<L> {
+    if line.as_bytes().iter().all(|byte| *byte == 0) {
+        Slot::Empty
+    } else if line.sequence() > 0 && line.crc() == crc_of(&line) {
+        Slot::Intact(line)
+    } else {
+        Slot::Damaged
+    }
+}
+
+/// Writes `line` as the newest record of the pair `at`: persistent on return, old or new after a crash at any moment.
+pub(crate) fn write<L: Line>(memory: &Memory, at: [PmPtr<L>; 2], mut line: L) -> L {
+    let before = Mirror::read(memory, at);
+    let (sequence, newest) = before.newest().map_or((0, 1), |(old, index)| (old.sequence(), index));
+    line.seal(sequence + 1);
+    // At rest the other line holds the old record too, so any order would do; else spare the newest intact one.
+    let first = 1 - newest;
+    memory.put(at[first], &line);
+    // The store to the other line destroys the old record: it must not overtake the new one.
+    memory.persist(at[first].addr(), 64);
+    memory.put(at[1 - first], &line);
+    // The next write of this record starts with a line that it believes spare: this copy must be persistent before. And
+    // the caller's next stores rely on the record.
+    memory.persist(at[1 - first].addr(), 64);
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::addr::PmAddr;
+    use crate::error::Result;
+
+    fn places() -> [PmPtr<StateSlot>; 2] {
+        [PmPtr::new(PmAddr::new(0, 0)), PmPtr::new(PmAddr::new(0, 256))]
+    }
+
+    #[test]
+    fn each_torn_or_damaged_line_leaves_the_old_or_the_new_record() -> Result<()> {
+        let record = |boot| StateSlot { boot, ..StateSlot::default() };
+        for prefix_words in 0..=8_u64 {
+            for second_done in [false, true] {
+                let memory = Memory::anonymous(4096)?;
+                write(&memory, places(), record(1));
+                let old = write(&memory, places(), record(2));
+                // A third write by hand: first line, then a prefix of the words of the line that is being torn.
+                let mut new = record(3);
+                new.seal(old.sequence + 1);
+                let (whole, torn) = if second_done { (Some(0), 1) } else { (None, 0) };
+                if let Some(whole) = whole {
+                    memory.put(places()[whole], &new);
+                }
+                memory.write(places()[torn].addr(), &new.as_bytes()[..prefix_words as usize * 8]);
+                let found = Mirror::read(&memory, places()).newest().expect("one is intact").0;
+                assert!(found == old || found == new, "neither old nor new after {prefix_words} words");
+                let next = write(&memory, places(), record(4));
+                assert!(next.sequence > found.sequence);
+                assert!(Mirror::read(&memory, places()).is_at_rest());
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn one_flipped_byte_is_found_and_costs_nothing() -> Result<()> {
+        let memory = Memory::anonymous(4096)?;
+        let written = write(&memory, places(), StateSlot { boot: 7, ..StateSlot::default() });
+        for index in 0..2 {
+            for byte in 0..64 {
+                let word = places()[index].addr().plus(byte / 8 * 8);
+                let before = memory.load(word);
+                memory.store(word, before ^ (0x10 << (byte % 8 * 8)));
+                let mirror = Mirror::read(&memory, places());
+                assert_eq!(mirror.slots[index], Slot::Damaged, "line {index} byte {byte}");
+                assert_eq!(mirror.newest(), Some((written, 1 - index)));
+                assert!(!mirror.is_at_rest() && !mirror.is_lost());
+                memory.store(word, before);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,241 @@
+//! Opening: from locked, verified parts to a pool with a new life.
+//!
+//! 1. Part 0 is opened, locked and verified; it names the others, which are opened and verified against it.
+//! 2. The domain is chosen. A pool with a journal may hold groups that its last life, in the block domain, did not apply:
+//!    they are replayed into the files, whatever domain comes next.
+//! 3. The parts are mapped; read-only, the journal is replayed into the private view instead and no file changes.
+//! 4. States are read and compared: lengths against the files, lives of the parts against each other.
+//! 5. A writer heals what a crash tore (mirrored lines, the page of a former header copy) and writes the state with the
+//!    next boot number to all parts, part 0 last, and makes it durable: from here on the life has begun.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use crate::addr::{LINE_BYTES, PmAddr};
+use crate::block::{BlockDomain, BlockFiles, BlockOptions, read_journal, replay};
+use crate::domain::Domain;
+use crate::error::{Error, Result};
+use crate::memory::{Memory, Setup};
+use crate::pool::header::{self, Finding};
+use crate::pool::layout::{PAGE_BYTES, PART_PATH_BYTES, PARTS_MAX, PartHeader, STATE_CLEAN, STATE_OFFSETS, StateSlot};
+use crate::pool::lock::Hold;
+use crate::pool::part::{self, PartFile};
+use crate::pool::uuid::Uuid;
+use crate::pool::{Pool, PoolOptions, Shared, create, platform, roots, set, state};
+use crate::storage::{FileStorage, Storage};
+use crate::sync::Mutex;
+
+/// Largest reservation of traced memory: explorers hold many at a time.
+const TRACED_RESERVE_MAX: u64 = 1 << 32;
+const TRACED_PATH: &str = "(traced)";
+const TRACED_REASON: &str = "the crash explorer made it";
+
+pub(crate) fn open(path: &Path, options: &PoolOptions, read_only: bool) -> Result<Pool> {
+    let hold = match (read_only, options.allow_concurrent_writer) {
+        (false, _) => Hold::Write,
+        (true, false) => Hold::Read,
+        (true, true) => Hold::Nothing,
+    };
+    let first = PartFile::open(path, hold, &options.sysfs_root)?;
+    let main = first.verified_header(read_only)?;
+    header::verify_layout(path, &main, options)?;
+    let (parts, headers) = set::open_others(first, &main, options, hold)?;
+    open_parts(parts, headers, options, read_only)
+}
+
+/// Maps verified parts and attaches.
+pub(crate) fn open_parts(
+    parts: Vec<PartFile>,
+    headers: Vec<PartHeader>,
+    options: &PoolOptions,
+    read_only: bool,
+) -> Result<Pool> {
+    let journal_bytes = headers[0].journal_bytes;
+    let chosen = platform::choose(&parts, options.domain, journal_bytes, read_only, &options.sysfs_root)?;
+    let files = block_files(&parts, &headers[0])?;
+    // Before anything is mapped: lines of the journal belong into the files, whatever domain comes next.
+    if let Some(files) = files.as_ref().filter(|_| !read_only) {
+        replay(files)?;
+    }
+    let mappings =
+        parts.iter().map(|part| part.map(chosen.backing, options.reserve_bytes)).collect::<Result<Vec<_>>>()?;
+    let memory = Memory::new(Setup { parts: mappings, domain: chosen.domain, read_only, tracer: None });
+    match files {
+        Some(files) if read_only => replay_in_memory(&files, &memory)?,
+        Some(files) if chosen.domain == Domain::Block => {
+            memory.attach_block(BlockDomain::start(files, BlockOptions::default())?);
+        }
+        _ => {}
+    }
+    let path = parts[0].path.clone();
+    attach(Opened { path, parts, headers, memory, reason: chosen.reason }, options)
+}
+
+/// Address space to reserve for traced memory.
+pub(crate) fn traced_reserve(options: &PoolOptions) -> u64 {
+    options.reserve_bytes.min(TRACED_RESERVE_MAX)
+}
+
+pub(crate) fn create_on(memory: Memory, options: &PoolOptions) -> Result<Pool> {
+    let mut header = header::build(options, 0, memory.part_len(0) / PAGE_BYTES * PAGE_BYTES)?;
+    // Fixed identities: an explored creation is the same in every run.
+    header.created_unix_ns = 0;
+    set::identify(&mut header, Uuid([1; 16]), &[Uuid([2; 16])], &[[0; PART_PATH_BYTES]]);
+    create::format(&memory, 0, &header);
+    attach(Opened::traced(header, memory), options)
+}
+
+pub(crate) fn open_on(memory: Memory, options: &PoolOptions) -> Result<Pool> {
+    let path = Path::new(TRACED_PATH);
+    let (header, copy) = headers_in(&memory, path)?;
+    header::verify_with_copy(&header, copy.as_ref(), false).map_err(|finding| finding.into_error(path))?;
+    header::verify_layout(path, &header, options)?;
+    attach(Opened::traced(header, memory), options)
+}
+
+/// Header and copy of an image; the copy is looked at only when the header is not intact.
+fn headers_in(memory: &Memory, path: &Path) -> Result<(PartHeader, Option<PartHeader>)> {
+    let len = memory.part_len(0);
+    if len < 2 * PAGE_BYTES {
+        let finding = format!("the image has {len} bytes");
+        return Err(Finding::new(len, finding, "a header and its copy", "give the whole image").into_error(path));
+    }
+    let front = memory.get(part::front(0));
+    let copy = if header::verify(&front, false).is_ok() { None } else { Some(memory.get(part::copy(0, len))) };
+    Ok((front, copy))
+}
+
+/// A pool that is mapped and verified, whose life has not begun.
+struct Opened {
+    path: PathBuf,
+    /// Empty in the traced domain.
+    parts: Vec<PartFile>,
+    headers: Vec<PartHeader>,
+    memory: Memory,
+    /// Why the memory has its domain.
+    reason: String,
+}
+
+impl Opened {
+    fn traced(header: PartHeader, memory: Memory) -> Self {
+        let (path, reason) = (PathBuf::from(TRACED_PATH), TRACED_REASON.into());
+        Self { path, parts: Vec::new(), headers: vec![header], memory, reason }
+    }
+}
+
+/// The files of a pool as the block domain sees them; `None` for devices, which never have a journal in use.
+fn block_files(parts: &[PartFile], main: &PartHeader) -> Result<Option<BlockFiles>> {
+    if main.journal_bytes == 0 || parts.iter().any(PartFile::is_device) {
+        return Ok(None);
+    }
+    let mut storages: Vec<Arc<dyn Storage>> = Vec::with_capacity(parts.len());
+    for part in parts {
+        let failed = |source| Error::io(&part.path, "duplicating the descriptor", "close some files", source);
+        storages.push(Arc::new(FileStorage::new(part.file.try_clone().map_err(failed)?)));
+    }
+    let path = parts[0].path.clone();
+    let (journal_offset, journal_bytes) = (main.journal_offset, main.journal_bytes);
+    Ok(Some(BlockFiles { path, parts: storages, journal_offset, journal_bytes }))
+}
+
+/// Brings a private view up to date with the journal, in memory only.
+fn replay_in_memory(files: &BlockFiles, memory: &Memory) -> Result<()> {
+    let mut outside = None;
+    read_journal(files, |line, bytes| {
+        if !memory.contains(line.start(), LINE_BYTES) {
+            outside = Some(line);
+            return;
+        }
+        for (index, chunk) in bytes.chunks_exact(8).enumerate() {
+            let mut word = [0; 8];
+            word.copy_from_slice(chunk);
+            memory.raw_store(line.start().plus(index as u64 * 8), u64::from_le_bytes(word));
+        }
+    })?;
+    match outside {
+        None => Ok(()),
+        Some(line) => {
+            let finding = format!("the journal holds {line:?}, which is outside the pool");
+            let hint = "the file was truncated: restore a backup";
+            Err(Finding::new(files.journal_offset, finding, "lines inside the pool", hint).into_error(&files.path))
+        }
+    }
+}
+
+/// From a mapped, replayed pool to an open one.
+fn attach(opened: Opened, options: &PoolOptions) -> Result<Pool> {
+    let states = verified_states(&opened)?;
+    let Opened { path, parts, headers, memory, reason } = opened;
+    let was_clean = states[0].flags & STATE_CLEAN != 0;
+    let states = if memory.is_read_only() { states } else { begin_life(&memory, states)? };
+    let shared = Shared {
+        path,
+        memory: memory.clone(),
+        boot: states[0].boot,
+        was_clean,
+        part_bytes: states.iter().map(|state| AtomicU64::new(state.part_bytes)).collect(),
+        states: Mutex::new(states),
+        headers,
+        parts,
+        choice: options.domain,
+        reason,
+        sysfs_root: options.sysfs_root.clone(),
+    };
+    Ok(Pool { memory, shared: Arc::new(shared) })
+}
+
+/// The newest states of all parts, checked against files and headers.
+fn verified_states(opened: &Opened) -> Result<Vec<StateSlot>> {
+    let mut states = Vec::with_capacity(PARTS_MAX);
+    for (index, header) in opened.headers.iter().enumerate() {
+        let path = opened.parts.get(index).map_or(&opened.path, |part| &part.path);
+        let Some(state) = state::read(&opened.memory, index as u16) else {
+            let hint = "run `lodestone pool check --repair`, or restore a backup";
+            let expected = "at least one with a valid CRC-32C";
+            return Err(
+                Finding::new(STATE_OFFSETS[0], "both copies of the state are damaged", expected, hint).into_error(path)
+            );
+        };
+        let mapped = opened.memory.part_len(index as u16);
+        if let Some(part) = opened.parts.get(index) {
+            part.verify_length(state.part_bytes, "when it was last grown")?;
+        }
+        if state.part_bytes < header.part_bytes
+            || state.part_bytes > mapped
+            || !state.part_bytes.is_multiple_of(PAGE_BYTES)
+        {
+            let finding = format!("a length of {} bytes", state.part_bytes);
+            let expected = format!("whole pages, {} to {mapped} bytes", header.part_bytes);
+            return Err(Finding::new(STATE_OFFSETS[0] + 16, finding, expected, "restore a backup").into_error(path));
+        }
+        states.push(state);
+    }
+    set::verify_lives(&opened.parts, &states)?;
+    Ok(states)
+}
+
+/// Finishes what a crash cut short and makes the next boot number durable.
+fn begin_life(memory: &Memory, mut states: Vec<StateSlot>) -> Result<Vec<StateSlot>> {
+    roots::heal(memory);
+    let boot = states[0].boot + 1;
+    for index in (1..states.len()).chain([0]) {
+        let part = index as u16;
+        let old = states[index];
+        if old.grown_from != 0 {
+            clear_former_copy(memory, part, old.grown_from);
+        }
+        let next = StateSlot { boot, flags: 0, grown_from: 0, ..old };
+        states[index] = state::write(memory, part, next);
+    }
+    memory.durable()?;
+    Ok(states)
+}
+
+/// Zeroes the page that held the copy of the header before the part grew from `grown_from` bytes: it is heap now.
+pub(crate) fn clear_former_copy(memory: &Memory, part: u16, grown_from: u64) {
+    let page = PmAddr::new(part, header::copy_offset(grown_from));
+    memory.zero(page, PAGE_BYTES);
+    // The state that says "cleared" must not overtake the zeroes.
+    memory.persist(page, PAGE_BYTES);
+}

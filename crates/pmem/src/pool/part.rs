@@ -1,0 +1,222 @@
+//! One part of a pool as the operating system has it: a regular file or a devdax device, opened, locked and measured.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{major, minor};
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::addr::{PmAddr, PmPtr};
+use crate::domain::Domain;
+use crate::error::{Error, Result};
+use crate::mapping::{Backing, Mapping};
+use crate::memory::{Memory, Setup};
+use crate::pool::header::{self, Finding};
+use crate::pool::layout::{PAGE_BYTES, PartHeader};
+use crate::pool::lock::{self, Hold};
+
+/// What a part lies on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PartKind {
+    /// A regular file.
+    File,
+    /// A devdax character device: persistent memory without a file system.
+    Device {
+        /// Mappings start and end at multiples of this.
+        align_bytes: u64,
+    },
+}
+
+/// An open part.
+#[derive(Debug)]
+pub(crate) struct PartFile {
+    pub(crate) path: PathBuf,
+    pub(crate) file: File,
+    pub(crate) kind: PartKind,
+    /// Length of the file or device when it was opened.
+    pub(crate) len: u64,
+}
+
+impl PartFile {
+    /// Opens the part at `path` and takes its lock.
+    pub(crate) fn open(path: &Path, hold: Hold, sysfs: &Path) -> Result<Self> {
+        let writing = hold == Hold::Write;
+        let file = OpenOptions::new().read(true).write(writing).open(path).map_err(|e| open_error(path, writing, e))?;
+        let part = Self::measure(path, file, sysfs)?;
+        lock::acquire(path, &part.file, hold)?;
+        Ok(part)
+    }
+
+    /// Wraps an open file: tells files from devices and finds the length.
+    pub(crate) fn measure(path: &Path, file: File, sysfs: &Path) -> Result<Self> {
+        let found = file.metadata().map_err(|e| Error::io(path, "reading the file's metadata", "check the file", e))?;
+        let (kind, len) = if found.file_type().is_char_device() {
+            let (align_bytes, len) = devdax_geometry(path, sysfs, found.rdev())?;
+            (PartKind::Device { align_bytes }, len)
+        } else if found.is_file() {
+            (PartKind::File, found.len())
+        } else {
+            let what = if found.is_dir() { "a folder" } else { "neither a file nor a devdax device" };
+            let hint = "name a pool file; block devices need a file system on them";
+            return Err(Finding::new(0, what, "a regular file or a devdax device", hint).into_error(path));
+        };
+        Ok(Self { path: path.to_owned(), file, kind, len })
+    }
+
+    /// Whether this is a device.
+    pub(crate) fn is_device(&self) -> bool {
+        self.kind != PartKind::File
+    }
+
+    /// Maps the part with room for `reserve` bytes. Whole pages; a ragged tail of the file stays unmapped.
+    pub(crate) fn map(&self, backing: Backing, reserve: u64) -> Result<Mapping> {
+        let failed = |source: rustix::io::Errno| {
+            Error::io(&self.path, "mapping", "check free memory and the limit of address space (ulimit -v)", source)
+        };
+        let align = match self.kind {
+            PartKind::File => PAGE_BYTES,
+            PartKind::Device { align_bytes } => align_bytes,
+        };
+        let reserve_aligned = |bytes| Mapping::reserve_aligned(bytes, align, backing);
+        // Address space may be limited (ulimit, valgrind): then the pool opens, and cannot grow in this life.
+        let mapping = reserve_aligned(reserve.max(self.len)).or_else(|_| reserve_aligned(self.len)).map_err(failed)?;
+        mapping.extend(Some(self.file.as_fd()), self.len / PAGE_BYTES * PAGE_BYTES).map_err(failed)?;
+        Ok(mapping)
+    }
+
+    /// Reads the header at the front and the copy at the end, as far as the part is long enough to have them.
+    pub(crate) fn headers(&self) -> Result<(PartHeader, Option<PartHeader>)> {
+        let front = self.header_at(0)?;
+        let copy_offset = header::copy_offset(self.len);
+        let copy = if copy_offset > 0 { self.header_at(copy_offset).ok() } else { None };
+        Ok((front, copy))
+    }
+
+    fn header_at(&self, offset: u64) -> Result<PartHeader> {
+        let mut found = PartHeader::new_zeroed();
+        self.read_at(offset, found.as_mut_bytes())?;
+        Ok(found)
+    }
+
+    /// Reads from the medium, never through the mapping of a file, so that a bad sector is an error and not a signal.
+    pub(crate) fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        if self.is_device() {
+            // Device memory has no read(2).
+            let parts = vec![self.map(Backing::SharedReadOnly, 0)?];
+            let memory = Memory::new(Setup { parts, domain: Domain::Process, read_only: true, tracer: None });
+            memory.read(PmAddr::new(0, offset), out);
+            return Ok(());
+        }
+        self.file.read_exact_at(out, offset).map_err(|source| {
+            if source.kind() == io::ErrorKind::UnexpectedEof {
+                let finding = format!("the file ends at {} bytes", self.len);
+                Finding::new(offset, finding, format!("{} more bytes", out.len()), "restore a backup")
+                    .into_error(&self.path)
+            } else {
+                let hint = "the medium reports an error here: run `lodestone pool check`, and restore a backup";
+                Error::io(&self.path, "reading", hint, source)
+            }
+        })
+    }
+
+    /// Reads and verifies the header: the first thing that every open does.
+    pub(crate) fn verified_header(&self, read_only: bool) -> Result<PartHeader> {
+        let short = |finding: String, hint: &str| {
+            let expected = format!("a header of {PAGE_BYTES} bytes");
+            Err(Finding::new(self.len, finding, expected, hint).into_error(&self.path))
+        };
+        if self.len == 0 {
+            return short("the file is empty".into(), "create a pool here with `lodestone pool create`");
+        }
+        if self.len < PAGE_BYTES {
+            let hint = "it is no pool, or it was truncated: check the path, or restore a backup";
+            return short(format!("the file has only {} bytes", self.len), hint);
+        }
+        let (front, copy) = self.headers()?;
+        header::verify_with_copy(&front, copy.as_ref(), read_only).map_err(|finding| finding.into_error(&self.path))?;
+        self.verify_length(front.part_bytes, "when it was created")?;
+        Ok(front)
+    }
+
+    /// An error when the file is shorter than `part_bytes`.
+    pub(crate) fn verify_length(&self, part_bytes: u64, when: &str) -> Result<()> {
+        if self.len >= part_bytes {
+            return Ok(());
+        }
+        let finding = format!("the file is truncated: it has {} bytes", self.len);
+        let expected = format!("{part_bytes} bytes, its length {when}");
+        let hint = "restore a backup; what stood behind the end is gone";
+        Err(Finding::new(self.len, finding, expected, hint).into_error(&self.path))
+    }
+
+    /// An error when the path no longer leads to this file, or the file became shorter than the part.
+    pub(crate) fn verify_unchanged(&self, part_bytes: u64) -> Result<()> {
+        if self.is_device() {
+            return Ok(());
+        }
+        let changed = |finding: String, hint| Err(Error::Changed { path: self.path.clone(), finding, hint });
+        let open =
+            self.file.metadata().map_err(|e| Error::io(&self.path, "reading the metadata", "check the file", e))?;
+        if open.len() < part_bytes {
+            let finding = format!("it has {} bytes now, {part_bytes} are in use", open.len());
+            return changed(finding, "close the pool without writing and restore a backup");
+        }
+        if open.nlink() == 0 {
+            return changed("it was deleted".into(), "take a backup now: closing the pool frees its space");
+        }
+        match fs::metadata(&self.path) {
+            Ok(named) if (named.dev(), named.ino()) == (open.dev(), open.ino()) => Ok(()),
+            Ok(_) => changed("another file stands at its path now".into(), "move that one away and the pool back"),
+            // Moved: harmless to the pool, and whoever moved it knows the new path.
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+/// An error of open(2) with the hint that fits its kind.
+fn open_error(path: &Path, writing: bool, source: io::Error) -> Error {
+    use io::ErrorKind;
+    let hint = match source.kind() {
+        ErrorKind::NotFound => "check the path (was the pool moved?), or create it with `lodestone pool create`",
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem if writing => {
+            "the file may not be written: change its permissions, or open it with --read-only"
+        }
+        ErrorKind::PermissionDenied => "the file may not be read: change its permissions",
+        ErrorKind::IsADirectory => "this is a folder: name the pool file in it",
+        _ => "check that the file exists and may be opened",
+    };
+    Error::io(path, "opening", hint, source)
+}
+
+/// Alignment and size of the devdax device with number `rdev`, from `sysfs/dev/char/MAJOR:MINOR`.
+fn devdax_geometry(path: &Path, sysfs: &Path, rdev: u64) -> Result<(u64, u64)> {
+    let folder = sysfs.join(format!("dev/char/{}:{}", major(rdev), minor(rdev)));
+    let no_devdax = |finding: String| {
+        let hint = "name a pool file, or a /dev/daxN.M device";
+        Finding::new(0, finding, "a devdax device", hint).into_error(path)
+    };
+    let subsystem =
+        fs::read_link(folder.join("subsystem")).ok().and_then(|link| link.file_name().map(|n| n.to_owned()));
+    if subsystem.as_deref() != Some("dax".as_ref()) {
+        return Err(no_devdax("a character device that is not of the dax subsystem".into()));
+    }
+    let number = |name: &str| -> Option<u64> { fs::read_to_string(folder.join(name)).ok()?.trim().parse().ok() };
+    let Some(len) = number("size").filter(|size| *size > 0) else {
+        return Err(no_devdax(format!("a device without a size in {}", folder.join("size").display())));
+    };
+    Ok((number("align").unwrap_or(2 << 20), len))
+}
+
+/// Address of the header at the front of `part`.
+pub(crate) fn front(part: u16) -> PmPtr<PartHeader> {
+    PmPtr::new(PmAddr::new(part, 0))
+}
+
+/// Address of the copy of the header at the end of a part of `part_bytes`.
+pub(crate) fn copy(part: u16, part_bytes: u64) -> PmPtr<PartHeader> {
+    PmPtr::new(PmAddr::new(part, header::copy_offset(part_bytes)))
+}
