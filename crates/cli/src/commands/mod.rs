@@ -1,6 +1,7 @@
 //! The command tree: one file per command, each with its arguments and a `run` that gives the exit code.
 
 mod completions;
+mod crash;
 mod pool;
 
 use std::process::ExitCode;
@@ -61,6 +62,8 @@ pub struct Cli {
 pub enum Command {
     /// Create, inspect, check and maintain pools
     Pool(pool::Args),
+    /// Explore what a power failure can leave behind
+    Crash(crash::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
 }
@@ -70,6 +73,7 @@ impl Command {
     pub fn run(self, output: &Output) -> Result<ExitCode> {
         match self {
             Self::Pool(args) => pool::run(args, output),
+            Self::Crash(args) => crash::run(args, output),
             Self::Completions(args) => completions::run(&args),
         }
     }

@@ -11,6 +11,8 @@
 
 use std::io;
 
+use crate::object::ObjectText;
+
 use super::lines::{Lines, Position, without_end};
 use super::rows::{Row, Rows, Selection};
 
@@ -169,21 +171,14 @@ impl CsvRows {
 
     /// The value columns as one JSON object, in the order of the source.
     fn object(&self, fields: &[Vec<u8>]) -> Result<Vec<u8>, String> {
-        let mut text = Vec::from(b"{");
-        for (count, index) in self.values.iter().enumerate() {
+        let mut text = ObjectText::new();
+        for index in &self.values {
             let name = &self.columns[*index];
             let field = std::str::from_utf8(&fields[*index])
                 .map_err(|_| format!("column `{name}` is not UTF-8; take it alone with --value to keep raw bytes"))?;
-            if count > 0 {
-                text.push(b',');
-            }
-            for (part, end) in [(name.as_str(), ":"), (field, "")] {
-                serde_json::to_writer(&mut text, part).map_err(|error| error.to_string())?;
-                text.extend_from_slice(end.as_bytes());
-            }
+            text.push_text(name, field);
         }
-        text.push(b'}');
-        Ok(text)
+        Ok(text.finish())
     }
 }
 

@@ -4,41 +4,13 @@
 //! `NAME_hex` stands for `NAME` where the key or the single value is picked, which is how `export` writes bytes that
 //! are no text.
 
-use std::fmt;
 use std::io;
 
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
-use serde_json::value::RawValue;
-
 use crate::bytes::from_hex;
+use crate::object::{Object, ObjectText, plain_text};
 
 use super::lines::{Lines, Position, without_end};
 use super::rows::{Row, Rows, Selection};
-
-/// An object with its fields in source order and as source text.
-struct Object(Vec<(String, Box<RawValue>)>);
-
-impl<'de> Deserialize<'de> for Object {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Fields;
-        impl<'de> Visitor<'de> for Fields {
-            type Value = Object;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a JSON object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object, A::Error> {
-                let mut fields = Vec::new();
-                while let Some(field) = map.next_entry()? {
-                    fields.push(field);
-                }
-                Ok(Object(fields))
-            }
-        }
-        deserializer.deserialize_map(Fields)
-    }
-}
 
 /// JSON Lines as rows.
 pub struct JsonRows {
@@ -54,26 +26,26 @@ impl JsonRows {
     }
 
     fn pick(&self, line: &[u8]) -> Result<(Vec<u8>, Vec<u8>), String> {
-        let Object(fields) = serde_json::from_slice(line).map_err(|error| explain(&error))?;
-        let key = scalar(&fields, &self.key)?;
+        let object: Object = serde_json::from_slice(line).map_err(|error| explain(&error))?;
+        let key = scalar(&object, &self.key)?;
         if key.is_empty() {
             return Err(format!("the key field `{}` is empty", self.key));
         }
         if let [only] = self.values.as_slice() {
-            return Ok((key, scalar(&fields, only)?));
+            return Ok((key, scalar(&object, only)?));
         }
-        let mut text = Vec::from(b"{");
-        let rest = fields.iter().filter(|(name, _)| *name != self.key && *name != hex_name(&self.key));
+        let mut text = ObjectText::new();
         if self.values.is_empty() {
-            rest.for_each(|(name, value)| push_field(&mut text, name, value));
-        } else {
-            for name in &self.values {
-                let (name, value) = find(&fields, name).ok_or_else(|| format!("there is no field `{name}`"))?;
-                push_field(&mut text, name, value);
+            let key_hex = hex_name(&self.key);
+            for (name, value) in object.0.iter().filter(|(name, _)| *name != self.key && *name != key_hex) {
+                text.push_raw(name, value.get());
             }
         }
-        text.push(b'}');
-        Ok((key, text))
+        for name in &self.values {
+            let value = object.field(name).ok_or_else(|| format!("there is no field `{name}`"))?;
+            text.push_raw(name, value.get());
+        }
+        Ok((key, text.finish()))
     }
 }
 
@@ -108,30 +80,14 @@ fn hex_name(name: &str) -> String {
     format!("{name}_hex")
 }
 
-fn find<'a>(fields: &'a [(String, Box<RawValue>)], name: &str) -> Option<&'a (String, Box<RawValue>)> {
-    fields.iter().find(|(field, _)| field == name)
-}
-
 /// The bytes of a field: a string's text, the source text of anything else, or the bytes of its `_hex` twin.
-fn scalar(fields: &[(String, Box<RawValue>)], name: &str) -> Result<Vec<u8>, String> {
-    if let Some((_, value)) = find(fields, name) {
-        return Ok(match serde_json::from_str::<String>(value.get()) {
-            Ok(text) => text.into_bytes(),
-            Err(_) => value.get().as_bytes().to_vec(),
-        });
+fn scalar(object: &Object, name: &str) -> Result<Vec<u8>, String> {
+    if let Some(value) = object.field(name) {
+        return Ok(plain_text(value).into_bytes());
     }
-    let Some((_, value)) = find(fields, &hex_name(name)) else { return Err(format!("there is no field `{name}`")) };
+    let Some(value) = object.field(&hex_name(name)) else { return Err(format!("there is no field `{name}`")) };
     let digits: String = serde_json::from_str(value.get()).map_err(|_| format!("`{name}_hex` is no string"))?;
     from_hex(&digits).map_err(|reason| format!("`{name}_hex`: {reason}"))
-}
-
-fn push_field(text: &mut Vec<u8>, name: &str, value: &RawValue) {
-    if text.len() > 1 {
-        text.push(b',');
-    }
-    text.extend_from_slice(serde_json::Value::from(name).to_string().as_bytes());
-    text.push(b':');
-    text.extend_from_slice(value.get().as_bytes());
 }
 
 #[cfg(test)]

@@ -217,6 +217,14 @@ fn starting_mark(store: &dyn Store, request: &Request, source: &str) -> Result<M
     Ok(mark)
 }
 
+/// Looks whether the source can be opened.
+///
+/// # Errors
+/// When it cannot.
+pub fn verify_source(path: &Path) -> Result<()> {
+    open(path).map(|_| ())
+}
+
 fn open(path: &Path) -> Result<File> {
     File::open(path).with_context(|| format!("{}: opening the source failed; check the path", path.display()))
 }

@@ -1,0 +1,30 @@
+//! `lodestone crash replay`.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, anyhow};
+
+use crate::output::{Output, exit};
+
+use super::select::targets;
+
+const AFTER_HELP: &str = "\
+Example:
+  lodestone crash replay 'pool-roots~adr~0.2~-~-~k41.1080=0'
+
+Exit code 1 when the violation is there, 0 when it is gone.";
+
+/// Arguments of `lodestone crash replay`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    /// The token that a violation was reported with
+    token: String,
+}
+
+/// Shows what the token names.
+pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+    let report = lodestone_crash::replay(&args.token, &targets()).map_err(|failure| anyhow!("{failure}"))?;
+    output.result(&report, ToString::to_string)?;
+    Ok(exit::holds(report.violation.is_none()))
+}

@@ -1,0 +1,101 @@
+//! Which targets to explore, and how: the arguments that the explorer's commands share.
+
+use anyhow::{Result, bail};
+use lodestone_crash::{Config, Failure, Mode, Profile, Target, pool_targets};
+
+/// Every target of this build, from the ground up.
+pub fn targets() -> Vec<Box<dyn Target>> {
+    pool_targets()
+}
+
+/// Targets by name.
+#[derive(Debug, clap::Args)]
+pub struct TargetArgs {
+    /// Names of targets, or beginnings of names (see `lodestone crash list`)
+    #[arg(value_name = "TARGET", required_unless_present = "all")]
+    names: Vec<String>,
+
+    /// All targets
+    #[arg(long, conflicts_with = "names")]
+    all: bool,
+}
+
+impl TargetArgs {
+    /// The targets that are meant.
+    pub fn select(&self) -> Result<Vec<Box<dyn Target>>> {
+        let mut left = targets();
+        if self.all {
+            return Ok(left);
+        }
+        let mut chosen: Vec<Box<dyn Target>> = Vec::new();
+        for name in &self.names {
+            let exact = left.iter().any(|target| target.name() == *name);
+            let fits =
+                |target: &dyn Target| if exact { target.name() == *name } else { target.name().starts_with(name) };
+            let (found, rest): (Vec<_>, Vec<_>) = left.into_iter().partition(|target| fits(target.as_ref()));
+            if found.is_empty() && !chosen.iter().any(|target| fits(target.as_ref())) {
+                bail!("no target is called `{name}`; `lodestone crash list` shows them all");
+            }
+            chosen.extend(found);
+            left = rest;
+        }
+        Ok(chosen)
+    }
+}
+
+fn profile(text: &str) -> Result<Profile, String> {
+    text.parse().map_err(|error: Failure| error.to_string())
+}
+
+fn mode(text: &str) -> Result<Mode, String> {
+    text.parse().map_err(|error: Failure| error.to_string())
+}
+
+/// How to explore.
+#[derive(Debug, clap::Args)]
+pub struct ConfigArgs {
+    /// What the platform keeps when power fails: adr, eadr, block (several: separated by commas)
+    #[arg(long, value_name = "PROFILES", value_delimiter = ',', default_value = "adr", value_parser = profile)]
+    profile: Vec<Profile>,
+
+    /// Choice of crash states: exhaustive, reading (as complete, without lines that nobody reads), representative
+    #[arg(long, value_name = "MODE", default_value = "reading", value_parser = mode)]
+    mode: Mode,
+
+    /// Most crash states per target; the report says whether that was enough
+    #[arg(long, value_name = "STATES", default_value_t = Config::default().states_max)]
+    bound: u64,
+
+    /// How often recovery itself is crashed again
+    #[arg(long, value_name = "COUNT", default_value_t = Config::default().nested_depth)]
+    depth: u32,
+
+    /// Seed of the representative mode
+    #[arg(long, default_value_t = Config::default().seed)]
+    seed: u64,
+
+    /// Planted bug to switch on (needs a build with the feature `planted-bugs`)
+    #[arg(long, value_name = "NAME", hide = true)]
+    planted: Option<String>,
+}
+
+impl ConfigArgs {
+    /// One configuration for each profile, in the given order.
+    pub fn configs(&self) -> Result<Vec<Config>> {
+        if self.planted.is_some() && !cfg!(feature = "planted-bugs") {
+            bail!(
+                "--planted needs a build with the feature: cargo run -p lodestone-cli --features planted-bugs -- ..."
+            );
+        }
+        let config = |profile: &Profile| Config {
+            profile: *profile,
+            mode: self.mode,
+            states_max: self.bound,
+            nested_depth: self.depth,
+            seed: self.seed,
+            planted: self.planted.clone(),
+            ..Config::default()
+        };
+        Ok(self.profile.iter().map(config).collect())
+    }
+}
