@@ -328,7 +328,7 @@ pub(crate) fn apply(core: &Core, entries: &[Entry]) -> Option<PmAddr> {
     }
     for (index, entry) in entries.iter().enumerate() {
         let line = entry.at().line();
-        if !entries[index.saturating_sub(8)..index].iter().any(|earlier| earlier.at().line() == line) {
+        if !entries[index.saturating_sub(64)..index].iter().any(|earlier| earlier.at().line() == line) {
             // Before the fence that the end of the record may not overtake.
             memory.flush(entry.at(), 8);
         }

@@ -12,6 +12,7 @@
 
 mod action;
 mod arena;
+mod check;
 mod chunks;
 mod class;
 mod core;
@@ -19,10 +20,13 @@ mod error;
 mod heap;
 mod layout;
 mod record;
+mod repair;
 mod table;
 mod usage;
 
 pub use action::{Action, Freed};
+pub use check::{CheckReport, Finding, FindingKind};
 pub use error::{Error, Result};
 pub use heap::{Heap, HeapOptions};
+pub use repair::RepairReport;
 pub use usage::{ClassUsage, Usage};

@@ -78,6 +78,8 @@ pub struct Entries {
     len: usize,
     /// All entries once there are more than fit inline.
     spill: Vec<Entry>,
+    /// Where the newest entries that set and that clear bits are, if still there.
+    bits_newest: [usize; 2],
 }
 
 impl Entries {
@@ -104,13 +106,18 @@ impl Entries {
         self.spill.push(entry);
     }
 
-    /// Adds bits to the newest entry if it is for the same word, else appends an entry.
+    /// Adds bits to the newest entry of the kind if it is for the same word, else appends an entry.
     #[inline]
     pub fn push_bits(&mut self, kind: Kind, at: PmAddr, bits: u64) {
         let entry = Entry::new(kind, at, bits);
-        match self.as_mut_slice().iter_mut().rev().take(4).find(|last| last.tagged == entry.tagged) {
+        let newest = self.bits_newest[usize::from(kind == Kind::BitsClear)];
+        // An index that a removal made stale is found out by the comparison.
+        match self.as_mut_slice().get_mut(newest).filter(|last| last.tagged == entry.tagged) {
             Some(last) => last.value |= bits,
-            None => self.push(entry),
+            None => {
+                self.bits_newest[usize::from(kind == Kind::BitsClear)] = self.as_slice().len();
+                self.push(entry);
+            }
         }
     }
 

@@ -1,0 +1,352 @@
+//! Verification of everything the heap keeps on the medium, and of who owns which block.
+//!
+//! 1. *Metadata*: both header copies, the commit word of every lane, the zone word and the chunk words of every zone, the
+//!    bitmap words of every slab. Each verifies itself, so every flipped byte is found.
+//! 2. *Structure*: extents cover only free chunk words inside their zone, bitmaps name only blocks that exist, and the
+//!    medium says the same as DRAM.
+//! 3. *Ownership*, when the caller says what it can reach: a block reached twice has two owners, an allocated block that
+//!    is not reached is a leak, and what is reached must be an allocated block.
+//!
+//! Meant for a heap at rest: blocks of actions that are open or commit meanwhile may be reported.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::Ordering;
+
+use lodestone_pmem::{PmAddr, WORD_BYTES, checked};
+use serde::{Serialize, Serializer};
+
+use crate::core::{Block, Core};
+use crate::heap::{Heap, for_each_chunk};
+use crate::layout::{ChunkId, ChunkWord, HeapHeader, TABLE_OFFSET, encode_zone};
+use crate::record::{self, Found};
+use crate::table::State;
+
+/// What is wrong at a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum FindingKind {
+    /// A copy of the heap header fails its checksum.
+    Header,
+    /// A lane is damaged, or holds a record although nobody commits.
+    Lane,
+    /// The word that makes a zone one is damaged.
+    Zone,
+    /// The word that describes a chunk is damaged or contradicts another.
+    Chunk,
+    /// A bitmap word of a slab is damaged.
+    Bitmap,
+    /// The medium and the running heap disagree.
+    Disagreement,
+    /// An allocated block that nothing reaches.
+    Leak,
+    /// A block that is reached more than once.
+    DoubleOwner,
+    /// Something that is reached is not an allocated block.
+    Dangling,
+}
+
+/// How a finding is repaired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fix {
+    None,
+    /// Write the other copy of the header here.
+    Header,
+    /// Make lane `number` idle.
+    Lane(u32),
+    /// Store this word.
+    Word(u64),
+    /// Make these blocks of the bitmap word the allocated ones.
+    Bits(u64),
+    /// Free the block.
+    Free,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Finding {
+    /// What it is about.
+    pub kind: FindingKind,
+    /// Where it is.
+    #[serde(serialize_with = "as_text")]
+    pub at: PmAddr,
+    /// What was found.
+    pub finding: String,
+    /// What to do about it.
+    pub hint: &'static str,
+    #[serde(skip)]
+    pub(crate) fix: Fix,
+}
+
+fn as_text<S: Serializer>(at: &PmAddr, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(at)
+}
+
+impl Finding {
+    /// Whether [`Heap::repair`] can repair it.
+    #[must_use]
+    pub fn is_repairable(&self) -> bool {
+        self.fix != Fix::None
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at {}: {}; {}", self.at, self.finding, self.hint)
+    }
+}
+
+/// Result of [`Heap::check`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct CheckReport {
+    /// What is wrong; empty: nothing.
+    pub findings: Vec<Finding>,
+    /// Words of metadata that were verified.
+    pub words: u64,
+    /// Allocated blocks.
+    pub blocks: u64,
+    /// Addresses that the caller reached; `None` when ownership was not checked.
+    pub reached: Option<u64>,
+}
+
+impl CheckReport {
+    /// Whether nothing is wrong.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.findings.is_empty()
+    }
+}
+
+impl fmt::Display for CheckReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for finding in &self.findings {
+            writeln!(f, "{finding}")?;
+        }
+        write!(f, "{} words of metadata verified, {} blocks, ", self.words, self.blocks)?;
+        match self.reached {
+            Some(reached) => write!(f, "{reached} reached, ")?,
+            None => f.write_str("ownership not checked, ")?,
+        }
+        write!(f, "{} findings", self.findings.len())
+    }
+}
+
+const BACKUP: &str = "restore a backup, or export what is readable into a new pool";
+const REWRITE: &str = "repair writes it anew";
+
+impl Heap {
+    /// Verifies all metadata and, when `reachable` gives every block that the heap's user still points to (each once),
+    /// who owns what. Changes nothing.
+    #[must_use]
+    pub fn check(&self, reachable: Option<&mut dyn Iterator<Item = PmAddr>>) -> CheckReport {
+        let core = &*self.core;
+        let mut check = Check { core, report: CheckReport::default(), lost: HashMap::new() };
+        check.headers();
+        check.lanes();
+        for part in 0..core.bases.len() as u16 {
+            for zone in 0.. {
+                if core.tables[part as usize].zone(zone).is_none() {
+                    break;
+                }
+                check.zone(part, zone);
+            }
+        }
+        check.owners(self, reachable);
+        check.report
+    }
+
+    /// Every range of the pool that holds metadata which [`check`](Self::check) verifies: address and bytes.
+    #[must_use]
+    pub fn metadata_ranges(&self) -> Vec<(PmAddr, u64)> {
+        let core = &*self.core;
+        let mut ranges = Vec::new();
+        for &(start, _) in &core.bases {
+            ranges.extend(HeapHeader::places(start).map(|place| (place.addr(), 64)));
+        }
+        ranges.extend((0..core.geometry.lanes).map(|lane| (core.geometry.lane(core.bases[0].0, lane), WORD_BYTES)));
+        for part in 0..core.bases.len() as u16 {
+            for zone in (0..).take_while(|&zone| core.tables[part as usize].zone(zone).is_some()) {
+                let start = core.zone_addr(part, zone);
+                ranges.push((start, WORD_BYTES));
+                ranges.push((start.plus(TABLE_OFFSET), u64::from(core.geometry.zone_chunks()) * WORD_BYTES));
+            }
+        }
+        for_each_chunk(core, |id, state| {
+            if let State::Slab(class_index) = state {
+                let words = core.classes.get(class_index).words;
+                ranges.push((core.chunk_addr(id), u64::from(words) * WORD_BYTES));
+            }
+        });
+        ranges
+    }
+}
+
+struct Check<'c> {
+    core: &'c Core,
+    report: CheckReport,
+    /// Damaged bitmap words: index of the finding.
+    lost: HashMap<PmAddr, usize>,
+}
+
+impl Check<'_> {
+    fn add(&mut self, kind: FindingKind, at: PmAddr, finding: impl Into<String>, hint: &'static str, fix: Fix) {
+        self.report.findings.push(Finding { kind, at, finding: finding.into(), hint, fix });
+    }
+
+    fn headers(&mut self) {
+        for &(start, _) in &self.core.bases {
+            for place in HeapHeader::places(start) {
+                self.report.words += 8;
+                if !self.core.memory.get(place).is_intact() {
+                    let finding = "a copy of the heap header fails its checksum";
+                    self.add(FindingKind::Header, place.addr(), finding, REWRITE, Fix::Header);
+                }
+            }
+        }
+    }
+
+    fn lanes(&mut self) {
+        let core = self.core;
+        for number in 0..core.geometry.lanes {
+            // A lane that someone holds is in use, and its record is not to be judged.
+            let Ok(guard) = core.lanes[number as usize].try_lock() else { continue };
+            let lane = core.geometry.lane(core.bases[0].0, number);
+            self.report.words += 1;
+            let finding = match record::read(&core.memory, lane, core.geometry.lane_entries()) {
+                Found::Idle if !guard.dead => continue,
+                Found::Idle => "the lane was set aside when the heap was opened",
+                Found::Record(_) | Found::Torn => "the lane holds a record although nobody commits",
+                Found::Damaged(finding) => finding,
+            };
+            let hint = "repair clears the lane; if a crash had cut an action short there, compare with a backup";
+            self.add(FindingKind::Lane, lane, finding, hint, Fix::Lane(number));
+        }
+    }
+
+    fn zone(&mut self, part: u16, zone: u32) {
+        let core = self.core;
+        let start = core.zone_addr(part, zone);
+        self.report.words += 1;
+        let expected = encode_zone(start, zone);
+        if core.memory.load(start) != expected {
+            let finding = format!("the word of zone {zone} is damaged");
+            self.add(FindingKind::Zone, start, finding, REWRITE, Fix::Word(expected));
+        }
+        let mut covered = 0;
+        for slot in 0..core.geometry.zone_chunks() {
+            let id = ChunkId { part, index: (zone << core.geometry.zone_shift) + slot };
+            let inside = slot < covered;
+            if let Some(chunks) = self.chunk(id, slot, inside) {
+                covered = slot + chunks;
+            }
+        }
+    }
+
+    /// Verifies one chunk word; gives the length of an extent that starts there.
+    fn chunk(&mut self, id: ChunkId, slot: u32, inside: bool) -> Option<u32> {
+        let core = self.core;
+        let at = core.chunk_word(id);
+        let table = slot < core.geometry.table_chunks();
+        self.report.words += 1;
+        let found = ChunkWord::decode(at, core.memory.load(at));
+        let expected = if table { ChunkWord::Table } else { ChunkWord::Free };
+        if (table || inside) && found != Some(expected) {
+            let finding = format!("the word of chunk {} says {found:?} instead of {expected:?}", id.index);
+            self.add(FindingKind::Chunk, at, finding, REWRITE, Fix::Word(expected.encode(at)));
+            return None;
+        }
+        let state = core.locate(core.chunk_addr(id)).map_or(State::None, |(_, chunk, _)| chunk.state());
+        match (found, state) {
+            (None, _) => {
+                let finding = format!("the word of chunk {} fails its checksum; its blocks are set aside", id.index);
+                self.add(FindingKind::Chunk, at, finding, BACKUP, Fix::None);
+            }
+            (Some(ChunkWord::Slab(block_bytes)), State::Slab(class_index))
+                if core.classes.get(class_index).block_bytes == block_bytes =>
+            {
+                self.bitmap(id, class_index);
+            }
+            (Some(ChunkWord::Extent(chunks)), State::Extent(live)) if chunks == live => return Some(chunks),
+            (Some(ChunkWord::Free | ChunkWord::Table), State::None) => {}
+            (Some(word), _) => {
+                let finding = format!("the word of chunk {} says {word:?}, the running heap has {state:?}", id.index);
+                self.add(FindingKind::Disagreement, at, finding, BACKUP, Fix::None);
+            }
+        }
+        None
+    }
+
+    fn bitmap(&mut self, id: ChunkId, class_index: usize) {
+        let core = self.core;
+        let class = core.classes.get(class_index);
+        for word in 0..class.words {
+            let at = core.bitmap_word(id, word);
+            let live = core.slab(id, class_index).bits[word as usize].live.load(Ordering::Acquire);
+            self.report.words += 1;
+            match checked::decode(at, core.memory.load(at)) {
+                Some(bits) if bits == live => {}
+                Some(bits) if bits & !class.mask(word) == 0 => {
+                    let finding = format!("the bitmap says {bits:#x} are allocated, the running heap has {live:#x}");
+                    self.add(FindingKind::Disagreement, at, finding, BACKUP, Fix::None);
+                }
+                _ => {
+                    let finding = "a bitmap word is damaged; its blocks are set aside";
+                    let hint = "repair writes it anew when the check was told what is reachable; else restore a backup";
+                    self.lost.insert(at, self.report.findings.len());
+                    self.add(FindingKind::Bitmap, at, finding, hint, Fix::None);
+                }
+            }
+        }
+    }
+
+    fn owners(&mut self, heap: &Heap, reachable: Option<&mut dyn Iterator<Item = PmAddr>>) {
+        let mut blocks: HashMap<PmAddr, u32> = HashMap::new();
+        heap.for_each_block(|at, _| {
+            blocks.insert(at, 0);
+        });
+        self.report.blocks = blocks.len() as u64;
+        let Some(reachable) = reachable else { return };
+        for &index in self.lost.values() {
+            self.report.findings[index].fix = Fix::Bits(0);
+        }
+        let mut reached = 0;
+        for at in reachable {
+            reached += 1;
+            if let Some(owners) = blocks.get_mut(&at) {
+                *owners += 1;
+                if *owners == 2 {
+                    let finding = "the block is reached twice";
+                    self.add(FindingKind::DoubleOwner, at, finding, BACKUP, Fix::None);
+                }
+            } else if !self.find_again(at) {
+                let finding = "the address is reached, but no allocated block starts there";
+                self.add(FindingKind::Dangling, at, finding, BACKUP, Fix::None);
+            }
+        }
+        self.report.reached = Some(reached);
+        let mut leaked: Vec<PmAddr> = blocks.into_iter().filter(|&(_, owners)| owners == 0).map(|(at, _)| at).collect();
+        leaked.sort_unstable();
+        for at in leaked {
+            self.add(
+                FindingKind::Leak,
+                at,
+                "the block is allocated, but nothing reaches it",
+                "repair frees it",
+                Fix::Free,
+            );
+        }
+    }
+
+    /// Notes a reached block whose bitmap word is damaged.
+    fn find_again(&mut self, at: PmAddr) -> bool {
+        let Block::Small { id, word, mask, .. } = self.core.block(at) else { return false };
+        let Some(&index) = self.lost.get(&self.core.bitmap_word(id, word)) else { return false };
+        let Fix::Bits(bits) = &mut self.report.findings[index].fix else { return false };
+        let fresh = *bits & mask == 0;
+        *bits |= mask;
+        fresh
+    }
+}

@@ -1,0 +1,120 @@
+//! Every flipped byte of metadata is found by `check` after a reopen; what can be repaired is; leaks and double owners are
+//! told; nothing panics.
+
+use std::path::{Path, PathBuf};
+
+use lodestone_heap::{FindingKind, Heap, HeapOptions};
+use lodestone_pmem::{DomainChoice, PmAddr, Pool, PoolOptions};
+
+fn options() -> PoolOptions {
+    let domain = DomainChoice::Process;
+    PoolOptions { domain, size_bytes: 96 << 10, journal_bytes: 0, reserve_bytes: 1 << 30, ..PoolOptions::default() }
+}
+
+fn open(path: &Path) -> Heap {
+    let pool = Pool::open(path, &options()).expect("the pool itself is sound");
+    Heap::open(&pool, &HeapOptions::small()).expect("one damaged byte does not keep a heap from opening")
+}
+
+/// A pool file with blocks of several classes and extents, their addresses, and all metadata ranges.
+fn filled(folder: &Path) -> (PathBuf, Vec<PmAddr>, Vec<(PmAddr, u64)>) {
+    let path = folder.join("heap.pool");
+    let pool = Pool::create(&path, &options()).expect("a fresh pool");
+    let heap = Heap::open(&pool, &HeapOptions::small()).expect("a fresh heap");
+    let mut blocks = Vec::new();
+    for bytes in [16, 16, 48, 64, 100, 300, 448, 1000, 3000, 2000, 64, 5000] {
+        let mut action = heap.action();
+        blocks.push(action.alloc(bytes).expect("room"));
+        action.commit().expect("commit");
+    }
+    let mut action = heap.action();
+    action.free(blocks.remove(8)).expect("free");
+    action.free(blocks.remove(3)).expect("free");
+    action.commit().expect("commit");
+    let ranges = heap.metadata_ranges();
+    (path, blocks, ranges)
+}
+
+#[test]
+fn every_flipped_byte_of_metadata_is_found_and_most_are_repaired() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, blocks, ranges) = filled(folder.path());
+    let image = std::fs::read(&path).expect("the pool file");
+    assert!(open(&path).check(Some(&mut blocks.iter().copied())).is_clean());
+    let (mut flips, mut repaired) = (0, 0);
+    for (at, bytes) in ranges {
+        for offset in at.offset()..at.offset() + bytes {
+            for flip in [0x01, 0x80, 0xFF] {
+                let mut damaged = image.clone();
+                damaged[offset as usize] ^= flip;
+                std::fs::write(&path, &damaged).expect("write back");
+                let heap = open(&path);
+                let report = heap.check(Some(&mut blocks.iter().copied()));
+                let word = offset / 8 * 8;
+                let named = report.findings.iter().any(|finding| {
+                    let start = finding.at.offset();
+                    start <= word && word < start + 64 && !finding.finding.is_empty() && !finding.hint.is_empty()
+                });
+                assert!(named, "byte {offset:#x} xor {flip:#x} of the range at {at}: {report}");
+                flips += 1;
+                let rest = heap.repair(&report).expect("repair");
+                if rest.left.is_empty() {
+                    repaired += 1;
+                    drop(heap);
+                    let again = open(&path).check(Some(&mut blocks.iter().copied()));
+                    assert!(again.is_clean(), "after the repair of byte {offset:#x}: {again}");
+                }
+            }
+        }
+    }
+    println!("{flips} flips, all found, {repaired} repaired");
+    assert!(flips > 1200 && repaired * 2 > flips, "{flips} flips, {repaired} repaired");
+}
+
+#[test]
+fn leaks_double_owners_and_dangling_pointers_are_told_and_leaks_freed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, mut blocks, _) = filled(folder.path());
+    let heap = open(&path);
+    let leaked = blocks.remove(2);
+    blocks.push(blocks[0]);
+    let dangling = blocks[1].plus(8);
+    blocks.push(dangling);
+    let report = heap.check(Some(&mut blocks.iter().copied()));
+    let found: Vec<_> = report.findings.iter().map(|finding| (finding.kind, finding.at)).collect();
+    let expected =
+        [(FindingKind::DoubleOwner, blocks[0]), (FindingKind::Dangling, dangling), (FindingKind::Leak, leaked)];
+    assert_eq!(found, expected);
+    let rest = heap.repair(&report).expect("repair");
+    assert_eq!((rest.repaired.len(), rest.left.len()), (1, 2));
+    assert_eq!(heap.block_bytes(leaked), None);
+}
+
+#[test]
+fn a_pool_whose_heap_is_overwritten_never_panics() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, blocks, _) = filled(folder.path());
+    let image = std::fs::read(&path).expect("the pool file");
+    let heap_start = 3 * 4096;
+    for (seed, len) in [(1_u64, 64_usize), (2, 4096), (3, 8192), (4, 40_000)] {
+        for start in (heap_start..image.len() - 4096 - len).step_by(1500) {
+            let mut damaged = image.clone();
+            let mut random = seed;
+            for byte in &mut damaged[start..start + len] {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                *byte = (random >> 56) as u8;
+            }
+            std::fs::write(&path, &damaged).expect("write back");
+            let pool = Pool::open(&path, &options()).expect("the pool itself is sound");
+            let Ok(heap) = Heap::open(&pool, &HeapOptions::small()) else { continue };
+            let report = heap.check(Some(&mut blocks.iter().copied()));
+            let _ = heap.usage();
+            let mut action = heap.action();
+            let fresh = action.alloc(64);
+            let _ = action.commit();
+            if let Ok(at) = fresh {
+                assert!(!blocks.contains(&at), "{at} was given out twice: {report}");
+            }
+        }
+    }
+}
