@@ -73,15 +73,16 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
 /// All rules over all files; sorted by file and line.
 fn check(files: &[SourceFile]) -> Vec<Finding> {
     let mut findings = Vec::new();
+    let reached = modules::Reached::new(files);
     for file in files {
         rules_text::check(file, &mut findings);
         if file.is_rust() {
             let scanned = scan::Scanned::new(&file.text);
-            rules_rust::check(file, &scanned, &mut findings);
+            rules_rust::check(file, &scanned, reached.is_test_only(&file.path), &mut findings);
             functions::check(file, &scanned, &mut findings);
         }
     }
-    modules::check(files, &mut findings);
+    modules::check(files, &reached, &mut findings);
     findings.sort();
     findings
 }

@@ -6,56 +6,79 @@
 //!    `src/lib.rs`, `src/main.rs`, and the direct entries of `src/bin`, `tests`, `examples`, `benches`) and every
 //!    `path = ".."` in the manifest that names a `.rs` file.
 //! 2. From each root follow `mod name;` (also inside `mod name { .. }`), `#[path = ".."]` and `include!("..")`.
-//! 3. Report the files that were not reached.
+//! 3. Report the files that were not reached, and remember which ones only tests reach (for rules about product code).
 //!
-//! Limit: conditions (`#[cfg(..)]`) are ignored: a module that some configuration compiles is alive.
+//! Limit: conditions (`#[cfg(..)]`) are ignored for reachability: a module that some configuration compiles is alive.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::scan::{Scanned, word_positions};
 use super::{Finding, SourceFile};
 
-pub(super) fn check(files: &[SourceFile], findings: &mut Vec<Finding>) {
-    let rust: BTreeMap<&str, &SourceFile> =
-        files.iter().filter(|file| file.is_rust()).map(|file| (file.path.as_str(), file)).collect();
-    let mut reached: BTreeSet<String> = BTreeSet::new();
-    let mut pending: Vec<(String, bool)> = roots(files, &rust).into_iter().map(|path| (path, true)).collect();
-    while let Some((path, is_root)) = pending.pop() {
-        let Some(file) = rust.get(path.as_str()) else {
-            continue;
-        };
-        if reached.insert(path.clone()) {
-            pending.extend(children(file, is_root, &rust).into_iter().map(|child| (child, false)));
+/// The files that crate roots reach.
+pub(super) struct Reached {
+    /// Path, and whether the product's build reaches it too (false: only tests, examples and benches do).
+    files: BTreeMap<String, bool>,
+}
+
+impl Reached {
+    pub(super) fn new(files: &[SourceFile]) -> Self {
+        let rust: BTreeMap<&str, &SourceFile> =
+            files.iter().filter(|file| file.is_rust()).map(|file| (file.path.as_str(), file)).collect();
+        let mut reached: BTreeMap<String, bool> = BTreeMap::new();
+        let mut pending: Vec<Child> = roots(files, &rust);
+        while let Some(child) = pending.pop() {
+            let Some(file) = rust.get(child.path.as_str()) else { continue };
+            // Again when the product reaches what was taken for a test's: its children are the product's too.
+            if reached.get(&child.path).is_none_or(|product| child.product && !product) {
+                reached.insert(child.path.clone(), child.product);
+                pending.extend(children(file, &child, &rust));
+            }
         }
+        Self { files: reached }
     }
-    for (path, file) in rust {
-        if !reached.contains(path) {
-            let message = "no `mod` declaration reaches this file, so it is never compiled; declare or delete it";
-            findings.push(file.finding(1, "dead-file", message));
-        }
+
+    /// Is this file compiled for tests, examples or benches alone?
+    pub(super) fn is_test_only(&self, path: &str) -> bool {
+        self.files.get(path) == Some(&false)
     }
 }
 
+pub(super) fn check(files: &[SourceFile], reached: &Reached, findings: &mut Vec<Finding>) {
+    for file in files.iter().filter(|file| file.is_rust() && !reached.files.contains_key(&file.path)) {
+        let message = "no `mod` declaration reaches this file, so it is never compiled; declare or delete it";
+        findings.push(file.finding(1, "dead-file", message));
+    }
+}
+
+/// A file on the way down from a root.
+struct Child {
+    path: String,
+    is_root: bool,
+    product: bool,
+}
+
 /// The crate roots of all packages, as far as they exist.
-fn roots(files: &[SourceFile], rust: &BTreeMap<&str, &SourceFile>) -> Vec<String> {
+fn roots(files: &[SourceFile], rust: &BTreeMap<&str, &SourceFile>) -> Vec<Child> {
+    let root = |path: String, product| Child { path, is_root: true, product };
     let mut roots = Vec::new();
     for manifest in files.iter().filter(|file| file.path.rsplit('/').next() == Some("Cargo.toml")) {
         let package = manifest.path.strip_suffix("Cargo.toml").unwrap_or_default();
         for fixed in ["build.rs", "src/lib.rs", "src/main.rs"] {
-            roots.push(format!("{package}{fixed}"));
+            roots.push(root(format!("{package}{fixed}"), true));
         }
         for path in rust.keys() {
             let Some(inside) = path.strip_prefix(package) else {
                 continue;
             };
             if is_discovered(inside) {
-                roots.push((*path).to_owned());
+                roots.push(root((*path).to_owned(), inside.starts_with("src/")));
             }
         }
         for line in manifest.text.lines() {
             let value = line.trim().strip_prefix("path").and_then(|rest| rest.trim_start().strip_prefix('='));
             if let Some(path) = value.and_then(first_quoted).filter(|path| path.ends_with(".rs")) {
-                roots.push(join(package, path));
+                roots.push(root(join(package, path), true));
             }
         }
     }
@@ -73,31 +96,37 @@ fn is_discovered(inside: &str) -> bool {
 }
 
 /// The files that `file` declares as modules or includes.
-fn children(file: &SourceFile, is_root: bool, rust: &BTreeMap<&str, &SourceFile>) -> Vec<String> {
+fn children(file: &SourceFile, parent: &Child, rust: &BTreeMap<&str, &SourceFile>) -> Vec<Child> {
     let (folder, name) = file.path.rsplit_once('/').map_or(("", file.path.as_str()), |(folder, name)| (folder, name));
     let folder = if folder.is_empty() { String::new() } else { format!("{folder}/") };
-    let own_folder =
-        if is_root || name == "mod.rs" { folder.clone() } else { format!("{folder}{}/", name.trim_end_matches(".rs")) };
+    let own_folder = if parent.is_root || name == "mod.rs" {
+        folder.clone()
+    } else {
+        format!("{folder}{}/", name.trim_end_matches(".rs"))
+    };
     let scanned = Scanned::new(&file.text);
     let mut children = Vec::new();
     let mut walk = Walk { depth: 0, inline: Vec::new() };
     let source: Vec<&str> = file.text.lines().collect();
+    let mut add = |path: String, product: bool| children.push(Child { path, is_root: false, product });
     for (index, code) in scanned.code.iter().enumerate() {
         let raw = source.get(index).copied().unwrap_or_default();
+        let above = index.checked_sub(1).and_then(|line| source.get(line)).copied().unwrap_or_default();
+        let product = parent.product && !(above.trim_start().starts_with("#[cfg(") && above.contains("test"));
         if code.contains("include!") {
-            children.extend(first_quoted(raw).map(|path| join(&folder, path)));
+            first_quoted(raw).into_iter().for_each(|path| add(join(&folder, path), product));
         }
         for declared in walk.declarations(code) {
-            let above = index.checked_sub(1).and_then(|line| source.get(line)).copied().unwrap_or_default();
             if let Some(path) = explicit_path(raw).or_else(|| explicit_path(above)) {
-                children.push(join(&folder, path));
+                add(join(&folder, path), product);
             } else {
                 let base = format!("{own_folder}{declared}");
-                children.extend([format!("{base}.rs"), format!("{base}/mod.rs")]);
+                add(format!("{base}.rs"), product);
+                add(format!("{base}/mod.rs"), product);
             }
         }
     }
-    children.retain(|child| rust.contains_key(child.as_str()));
+    children.retain(|child| rust.contains_key(child.path.as_str()));
     children
 }
 
@@ -179,7 +208,8 @@ mod tests {
             .map(|(path, text)| SourceFile { path: (*path).to_owned(), text: (*text).to_owned() })
             .collect();
         let mut findings = Vec::new();
-        check(&files, &mut findings);
+        check(&files, &Reached::new(&files), &mut findings);
+        findings.sort();
         findings.into_iter().map(|finding| finding.file).collect()
     }
 
@@ -230,6 +260,28 @@ mod tests {
             ("src/table.rs", ""),
         ]);
         assert_eq!(found, Vec::<String>::new());
+    }
+
+    #[test]
+    fn files_that_only_tests_reach_are_known() {
+        let files = [
+            ("Cargo.toml", ""),
+            ("src/lib.rs", "mod product;\n#[cfg(test)]\nmod models;\n#[cfg(test)]\nmod shared;\n"),
+            ("src/product.rs", "#[path = \"shared.rs\"]\nmod shared;\n"),
+            ("src/models.rs", "mod inner;\n"),
+            ("src/models/inner.rs", ""),
+            ("src/shared.rs", "mod deep;\n"),
+            ("src/shared/deep.rs", ""),
+            ("tests/kill.rs", ""),
+        ]
+        .map(|(path, text)| SourceFile { path: path.to_owned(), text: text.to_owned() });
+        let reached = Reached::new(&files);
+        for path in ["src/models.rs", "src/models/inner.rs", "tests/kill.rs"] {
+            assert!(reached.is_test_only(path), "{path}");
+        }
+        for path in ["src/lib.rs", "src/product.rs", "src/shared.rs", "src/shared/deep.rs"] {
+            assert!(!reached.is_test_only(path), "{path}");
+        }
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Rules for one Rust file: module documentation, argued `unsafe`, no stubs, no unexplained exceptions to lints.
+//! Rules for one Rust file: module documentation, argued `unsafe`, explained flushes and fences, no stubs, no
+//! unexplained exceptions to lints.
 //!
 //! Clippy checks some of these too, but only in code that is compiled with the features of that run; these rules see
 //! every file.
@@ -12,13 +13,26 @@ const SAFETY_LINES_MAX: usize = 14;
 /// Macros that mean "not written yet" or "I was looking for something".
 const STUB_MACROS: [&str; 3] = ["todo", "unimplemented", "dbg"];
 
-pub(super) fn check(file: &SourceFile, scanned: &Scanned, findings: &mut Vec<Finding>) {
+/// How far above a flush or a fence its comment may stand: one comment may serve a few lines that belong together.
+const ORDER_LINES_MAX: usize = 12;
+/// How far below: a flush is often explained at the fence that follows it.
+const ORDER_LINES_BELOW_MAX: usize = 2;
+
+/// Calls that start a write-back or order stores. `.flush()` without arguments is a stream's, not ours.
+const ORDER_CALLS: [&str; 3] = [".fence()", ".flush(", ".persist("];
+
+/// `test_only`: no build but that of the tests compiles this file.
+pub(super) fn check(file: &SourceFile, scanned: &Scanned, test_only: bool, findings: &mut Vec<Finding>) {
     if !file.text.starts_with("//!") {
         let message = "the file must open with `//!`: what it owns, its algorithm, its invariants";
         findings.push(file.finding(1, "module-doc", message));
     }
+    let tests_begin = if test_only { 0 } else { first_test_line(scanned) };
     for (index, code) in scanned.code.iter().enumerate() {
         check_stub_macros(file, index, code, findings);
+        if index < tests_begin {
+            check_order_comment(file, scanned, index, findings);
+        }
         check_unsafe(file, scanned, index, findings);
     }
     check_lint_exceptions(file, scanned, findings);
@@ -66,6 +80,33 @@ fn has_safety_comment(scanned: &Scanned, index: usize) -> bool {
     false
 }
 
+/// Index of the line where test code begins: `#[cfg(test)]` before a module.
+fn first_test_line(scanned: &Scanned) -> usize {
+    let opens_tests = |pair: &[String]| {
+        let [attribute, module] = pair else { return false };
+        attribute.starts_with("#[cfg(") && attribute.contains("test") && !word_positions(module, "mod").is_empty()
+    };
+    let inline = scanned.code.windows(2).position(opens_tests);
+    inline.unwrap_or(scanned.code.len())
+}
+
+/// Every flush and fence says which later store may not overtake which earlier one.
+fn check_order_comment(file: &SourceFile, scanned: &Scanned, index: usize, findings: &mut Vec<Finding>) {
+    let Some(code) = scanned.code.get(index) else { return };
+    let Some(call) = ORDER_CALLS.iter().find(|call| code.contains(**call)) else { return };
+    // A stream's flush; or the primitive itself, made of others or handing on to its domain: its callers explain.
+    if code.contains(".flush()") || code.contains(&format!("self{call}")) || code.contains(".flush(self") {
+        return;
+    }
+    let (first, last) = (index.saturating_sub(ORDER_LINES_MAX), index + ORDER_LINES_BELOW_MAX);
+    let near = scanned.comments.iter().take(last + 1).skip(first);
+    let explained = near.into_iter().any(|comment| !comment.is_empty() && !comment.trim_start().starts_with("//!"));
+    if !explained {
+        let message = format!("`{call}` without a comment; say which later store may not overtake which earlier one");
+        findings.push(file.finding(index + 1, "unexplained-order", message));
+    }
+}
+
 /// Every `#[allow(..)]` and `#[expect(..)]`, also inside `cfg_attr`, must give its `reason = ".."`.
 fn check_lint_exceptions(file: &SourceFile, scanned: &Scanned, findings: &mut Vec<Finding>) {
     let code = scanned.code.join("\n");
@@ -111,7 +152,7 @@ mod tests {
     fn findings_of(text: &str) -> Vec<(usize, &'static str)> {
         let file = SourceFile { path: "a.rs".to_owned(), text: format!("//! Doc.\n{text}") };
         let mut findings = Vec::new();
-        check(&file, &Scanned::new(&file.text), &mut findings);
+        check(&file, &Scanned::new(&file.text), false, &mut findings);
         findings.into_iter().map(|finding| (finding.line, finding.rule)).collect()
     }
 
@@ -119,7 +160,7 @@ mod tests {
     fn a_file_opens_with_its_documentation() {
         let file = SourceFile { path: "a.rs".to_owned(), text: "use std::fmt;\n//! late\n".to_owned() };
         let mut findings = Vec::new();
-        check(&file, &Scanned::new(&file.text), &mut findings);
+        check(&file, &Scanned::new(&file.text), false, &mut findings);
         assert_eq!(findings.len(), 1);
         assert_eq!(findings[0].rule, "module-doc");
     }
@@ -158,6 +199,25 @@ mod tests {
             []
         );
         assert_eq!(findings_of("let text = \"unsafe { }\"; // unsafe { }\n"), []);
+    }
+
+    #[test]
+    fn flushes_and_fences_need_a_comment() {
+        assert_eq!(findings_of("fn f() {\n    memory.fence();\n}\n"), [(3, "unexplained-order")]);
+        assert_eq!(findings_of("\nm.persist(at, 8);\n"), [(3, "unexplained-order")]);
+        assert_eq!(findings_of("// The record before its mark.\nmemory.flush(at, 8);\nmemory.fence();\n"), []);
+        assert_eq!(findings_of("memory.fence(); // the record before its mark\n"), []);
+        assert_eq!(findings_of("memory.flush(at, 8);\n// The record before its mark.\nmemory.fence();\n"), []);
+        assert_eq!(findings_of("memory.flush(at, 8);\n\n\n// too far\n"), [(2, "unexplained-order")]);
+    }
+
+    #[test]
+    fn streams_and_tests_flush_without_a_comment() {
+        let far = "\n".repeat(ORDER_LINES_MAX + 1);
+        assert_eq!(findings_of(&format!("{far}output.flush()?;\n")), []);
+        assert_eq!(findings_of(&format!("{far}#[cfg(test)]\nmod tests {{\n    m.fence();\n}}\n")), []);
+        assert_eq!(findings_of(&format!("{far}#[cfg(test)]\nuse x;\nm.fence();\n")), [(17, "unexplained-order")]);
+        assert_eq!(findings_of("fn write_back(&self) {\n    self.flush(at, 8);\n}\n"), []);
     }
 
     #[test]
