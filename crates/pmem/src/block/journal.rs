@@ -265,20 +265,58 @@ impl JournalArea<'_> {
         Ok(JournalEnd { position, group, records: group - header.group, lines })
     }
 
-    /// An intact record of this generation behind the end means that the record at the end was damaged later.
+    /// Whatever its generation, an intact record with a position behind the end means that something before it was
+    /// damaged after it was acknowledged: the record at the end, or the newest header page. Records of earlier laps and
+    /// lives lie before the tail.
     fn refuse_later_records(&self, header: &JournalHeader, end: u64) -> Result<()> {
-        let mut position = end + UNIT_BYTES;
-        while position - header.tail < self.ring_bytes() {
-            if let Some((group, _)) = self.read_record(header.generation, position, None)? {
-                let place = self.offset + HEADERS_BYTES + end % self.ring_bytes();
-                return Err(self.damaged(
-                    place,
-                    format!("the journal record at position {end} is damaged, but group {group} behind it is intact"),
-                ));
+        let ring = self.ring_bytes();
+        for place in (0..ring).step_by(UNIT_BYTES as usize) {
+            let mut found = RecordHeader::new_zeroed();
+            self.read_ring(found.as_mut_bytes(), place)?;
+            let foreign = found.generation != header.generation;
+            let later = found.magic == RECORD_MAGIC
+                && found.position % ring == place
+                && (found.position > end || foreign && found.position == end);
+            if later && self.read_record(found.generation, found.position, None)?.is_some() {
+                let what = if found.generation == header.generation && found.position - header.tail < ring {
+                    format!("the record at position {end} is damaged")
+                } else {
+                    "the newest journal header is damaged".into()
+                };
+                let place = self.offset + HEADERS_BYTES + end % ring;
+                return Err(self.damaged(place, format!("{what}, but group {} behind it is intact", found.group)));
             }
-            position += UNIT_BYTES;
         }
         Ok(())
+    }
+
+    /// Damage of the journal that can be seen without changing anything: offset and finding.
+    pub(crate) fn check(&self) -> Result<Vec<(u64, String)>> {
+        let mut findings = Vec::new();
+        for slot in 0..2 {
+            let mut page = vec![0; UNIT_BYTES as usize];
+            let offset = self.offset + slot * UNIT_BYTES;
+            read_all(self.storage, &mut page, offset)
+                .map_err(|source| self.io("reading the journal header", source))?;
+            let blank = page.iter().all(|byte| *byte == 0);
+            let rest_blank = page[size_of::<JournalHeader>()..].iter().all(|byte| *byte == 0);
+            let intact = JournalHeader::read_from_prefix(&page)
+                .is_ok_and(|(header, _)| header.magic == HEADER_MAGIC && header.crc == header_crc(&header));
+            if !blank && !(intact && rest_blank) {
+                findings
+                    .push((offset, format!("journal header page {slot} is damaged, or was being written at a crash")));
+            }
+        }
+        let scanned = match self.read_header() {
+            Ok(None) => Ok(()),
+            Ok(Some(header)) => self.scan(&header, |_| Ok(())).map(drop),
+            Err(error) => Err(error),
+        };
+        match scanned {
+            Err(Error::Format { offset, finding, .. }) => findings.push((offset, finding)),
+            other => other?,
+        }
+        Ok(findings)
     }
 }
 
@@ -391,13 +429,44 @@ mod tests {
     }
 
     #[test]
+    fn a_damaged_newest_header_is_noticed_instead_of_losing_what_it_covers() -> Result<()> {
+        let disk = SimulatedDisk::new(vec![0; 1 << 20]);
+        let area = area(&disk);
+        fill(&area, 4)?;
+        assert_eq!(area.check()?, []);
+        // A new life: same tail, other generation, one acknowledged record.
+        let header = area.read_header()?.expect("written");
+        let end = area.scan(&header, |_| Ok(()))?;
+        area.write_header(5, end.position, end.group)?;
+        area.write_header(77, end.position, end.group)?;
+        area.append(&Record::encode(77, end.position, end.group, &[0], &[[1; 8]]), end.position).expect("room");
+        area.append(&Record::encode(77, end.position + 4096, end.group + 1, &[0], &[[2; 8]]), end.position + 4096)
+            .expect("room");
+        let newest = area.read_header()?.expect("written");
+        let place = area.offset + newest.sequence % 2 * UNIT_BYTES + 20;
+        write_all(&disk, &[0xFF], place, true).expect("inside");
+        let older = area.read_header()?.expect("the other page");
+        assert_eq!(older.generation, 5);
+        let text = area.scan(&older, |_| Ok(())).expect_err("damage").to_string();
+        assert!(text.contains("newest journal header"), "{text}");
+        assert_eq!(area.check()?.len(), 2);
+        Ok(())
+    }
+
+    #[test]
     fn records_of_another_generation_do_not_count() -> Result<()> {
         let disk = SimulatedDisk::new(vec![0; 1 << 20]);
         let area = area(&disk);
         fill(&area, 3)?;
-        area.write_header(6, 60 * 4096, 11)?;
+        let end = area.scan(&area.read_header()?.expect("written"), |_| Ok(()))?;
+        area.write_header(6, end.position, end.group)?;
         let header = area.read_header()?.expect("written");
         assert_eq!(area.scan(&header, |_| Ok(()))?.records, 0);
+        // With its header page damaged, a life's only record is noticed by its generation.
+        area.append(&Record::encode(6, end.position, end.group, &[0], &[[1; 8]]), end.position).expect("room");
+        assert_eq!(area.scan(&header, |_| Ok(()))?.records, 1);
+        area.write_header(5, end.position, end.group)?;
+        assert!(area.scan(&area.read_header()?.expect("written"), |_| Ok(())).is_err());
         Ok(())
     }
 }

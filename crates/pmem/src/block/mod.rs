@@ -85,6 +85,11 @@ pub(crate) fn replay(files: &BlockFiles) -> Result<ReplayReport> {
     Ok(ReplayReport { groups: end.records, lines: end.lines })
 }
 
+/// Damage of the journal, as (offset in part 0, finding); changes nothing.
+pub(crate) fn check_journal(files: &BlockFiles) -> Result<Vec<(u64, String)>> {
+    if files.journal_bytes < JOURNAL_BYTES_MIN { Ok(Vec::new()) } else { files.area().check() }
+}
+
 /// Gives every line of the journal that is not yet in the file to `visit`, oldest group first: a read-only open brings
 /// its private memory up to date with it and changes no byte of the file.
 pub(crate) fn read_journal(files: &BlockFiles, mut visit: impl FnMut(LineAddr, &[u8])) -> Result<ReplayReport> {
