@@ -1,1 +1,37 @@
-//! Placeholder.
+//! Durable ordered maps on persistent memory.
+//!
+//! [`OrderedMap`] maps byte strings to byte strings, in order of the keys. Leaves and records stand in the pool; the inner
+//! directory, locks and tags of keys stand in DRAM and are rebuilt on open, so no volatile thing is persistent and a
+//! lookup touches the medium once. Records are written out of place and published by one word; every change, a split
+//! and a merge too, is one failure-atomic action of the heap, so that each crash state is a map before or after it.
+//!
+//! Why not the inner nodes in the pool: they would save the walk over the leaves at open (one visit per leaf, about
+//! 25,000 for a million records) and cost flushes and a recovery protocol at every structure change. Why not sorted
+//! leaves: an insert would shift half a leaf through the redo record instead of setting one word.
+//!
+//! Files: `layout` (bytes), `medium` (verified reads), `leaf` and `directory` (DRAM), `map` (point operations), `open`,
+//! `structure` (split, merge), `scan`, `check`.
+//!
+//! What is told is durable: see [`Durability`]. Limits: keys up to [`KEY_BYTES_MAX`] bytes (the empty key is one),
+//! values up to [`VALUE_BYTES_MAX`] bytes and to what one block of the heap can hold
+//! ([`Heap::block_bytes_max`](lodestone_heap::Heap::block_bytes_max)).
+
+mod check;
+mod directory;
+mod error;
+mod layout;
+mod leaf;
+mod map;
+mod medium;
+mod open;
+mod ordered_index;
+mod scan;
+mod structure;
+
+pub use check::{CheckReport, Finding, MapStats};
+pub use error::{Error, Result};
+pub use layout::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+pub use map::{Durability, OrderedMap};
+pub use open::MapOptions;
+pub use ordered_index::OrderedIndex;
+pub use scan::{Direction, Records};

@@ -1,0 +1,227 @@
+//! Verifying a map on its medium, and counting what it takes.
+//!
+//! 1. The header verifies. 2. From the first leaf on: each leaf is an allocated block large enough, its frame verifies, its
+//! lower bound ascends. 3. Each slot verifies; no two slots of the map name one record. 4. Each record is an allocated
+//! block large enough, key and value verify, the key lies within its leaf's bounds and stands once. 5. The number of
+//! records is the one that DRAM counts.
+//!
+//! The report lists every block that the map owns: what the heap holds and no owner lists has leaked.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use lodestone_pmem::PmAddr;
+
+use crate::error::{Error, Result};
+use crate::layout::{HEADER_BYTES, HeaderAt, LeafAt, RecordHead};
+use crate::map::OrderedMap;
+use crate::medium::LeafFrame;
+use crate::open::verify_header;
+
+/// Something that does not verify.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finding {
+    /// Where.
+    pub at: PmAddr,
+    /// What, and what was found.
+    pub text: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "part {} at offset {:#x}: {}", self.at.part(), self.at.offset(), self.text)
+    }
+}
+
+/// What [`OrderedMap::check`] found.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct CheckReport {
+    /// Records that verify.
+    pub records: u64,
+    /// Leaves that verify.
+    pub leaves: u64,
+    /// What does not verify; empty when the map is intact.
+    pub findings: Vec<Finding>,
+    /// Every block that the map owns, in no order: part of what the heap's check takes as reachable.
+    pub blocks: Vec<PmAddr>,
+}
+
+impl CheckReport {
+    /// Whether nothing was found.
+    #[must_use]
+    pub fn is_intact(&self) -> bool {
+        self.findings.is_empty()
+    }
+
+    fn find(&mut self, at: PmAddr, text: impl Into<String>) {
+        self.findings.push(Finding { at, text: text.into() });
+    }
+
+    fn find_error(&mut self, fallback: PmAddr, error: Error) {
+        match error {
+            Error::Damaged { at, what, finding, .. } => self.find(at, format!("{what}: {finding}")),
+            other => self.find(fallback, other.to_string()),
+        }
+    }
+}
+
+/// What a map takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MapStats {
+    /// Records.
+    pub records: u64,
+    /// Leaves.
+    pub leaves: u64,
+    /// Bytes of the heap's blocks that the map owns.
+    pub pm_bytes: u64,
+    /// Bytes of DRAM for directory, locks and tags.
+    pub dram_bytes: u64,
+}
+
+/// A leaf's place, frame and upper bound while it is checked.
+struct Checked {
+    leaf: LeafAt,
+    frame: LeafFrame,
+    upper: Option<Box<[u8]>>,
+}
+
+impl OrderedMap {
+    /// Verifies everything on the medium: structure, order, checksums, allocation. Call it while nobody changes the map:
+    /// changes under way may be reported as findings.
+    #[must_use]
+    pub fn check(&self) -> CheckReport {
+        let mut report = CheckReport::default();
+        let mut owned = HashSet::new();
+        self.own(&mut report, &mut owned, self.header, HEADER_BYTES, "map header");
+        if let Err(error) = verify_header(self.medium(), HeaderAt(self.header)) {
+            report.find_error(self.header, error);
+        }
+        let leaves = self.check_chain(&mut report, &mut owned);
+        report.leaves = leaves.len() as u64;
+        for leaf in leaves {
+            self.check_leaf(&mut report, &mut owned, &leaf);
+        }
+        let counted = self.records.load(Ordering::Relaxed);
+        if report.is_intact() && counted != report.records {
+            report.find(self.header, format!("{} records on the medium, {counted} counted", report.records));
+        }
+        report.blocks = owned.into_iter().collect();
+        report
+    }
+
+    /// Notes a block of the map; `false` when another part of the map owns it already.
+    fn own(
+        &self,
+        report: &mut CheckReport,
+        owned: &mut HashSet<PmAddr>,
+        at: PmAddr,
+        bytes: u64,
+        what: &'static str,
+    ) -> bool {
+        if !owned.insert(at) {
+            report.find(at, format!("{what}: is reachable twice"));
+            return false;
+        }
+        match self.heap.block_bytes(at) {
+            Some(found) if found >= bytes => {}
+            Some(found) => report.find(at, format!("{what}: {bytes} bytes in a block of {found}")),
+            None => report.find(at, format!("{what}: is not an allocated block")),
+        }
+        true
+    }
+
+    /// The leaves in order, as far as links and bounds verify.
+    fn check_chain(&self, report: &mut CheckReport, owned: &mut HashSet<PmAddr>) -> Vec<Checked> {
+        let medium = self.medium();
+        let mut leaves: Vec<Checked> = Vec::new();
+        let mut link = HeaderAt(self.header).head();
+        loop {
+            let next = match medium.link(link, "link to a leaf", LeafAt::bytes(1, 0)) {
+                Ok(next) if next.is_null() => break,
+                Ok(next) => LeafAt(next),
+                Err(error) => {
+                    report.find_error(link, error);
+                    break;
+                }
+            };
+            let frame = match medium.leaf_frame(next) {
+                Ok(frame) => frame,
+                Err(error) => {
+                    report.find_error(next.0, error);
+                    break;
+                }
+            };
+            let fresh = self.own(report, owned, next.0, LeafAt::bytes(frame.slots, frame.low.len()), "leaf");
+            let ascends = leaves.last().map_or(frame.low.is_empty(), |last| last.frame.low < frame.low);
+            if !fresh || !ascends {
+                report.find(next.0, "leaf: its lower bound does not ascend");
+                break;
+            }
+            if let Some(last) = leaves.last_mut() {
+                last.upper = Some(frame.low.clone());
+            }
+            link = next.next();
+            leaves.push(Checked { leaf: next, frame, upper: None });
+        }
+        leaves
+    }
+
+    fn check_leaf(&self, report: &mut CheckReport, owned: &mut HashSet<PmAddr>, checked: &Checked) {
+        let mut keys = HashSet::new();
+        for slot in 0..checked.frame.slots {
+            match self.medium().slot(checked.leaf, slot) {
+                Ok(record) if record.is_null() => {}
+                Ok(record) => match self.check_record(report, owned, record) {
+                    Ok(key) => {
+                        report.records += 1;
+                        let inside = key[..] >= checked.frame.low[..]
+                            && checked.upper.as_ref().is_none_or(|upper| key[..] < upper[..]);
+                        if !inside {
+                            report.find(record, "record: its key lies outside its leaf's bounds");
+                        }
+                        if !keys.insert(key) {
+                            report.find(record, "record: its key stands in its leaf twice");
+                        }
+                    }
+                    Err(error) => report.find_error(record, error),
+                },
+                Err(error) => report.find_error(checked.leaf.slot(slot), error),
+            }
+        }
+    }
+
+    /// The key of the record at `at`, when all of it verifies.
+    fn check_record(&self, report: &mut CheckReport, owned: &mut HashSet<PmAddr>, at: PmAddr) -> Result<Vec<u8>> {
+        let medium = self.medium();
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        let head: Result<RecordHead> = medium.key(at, &mut key);
+        let bytes = head.as_ref().map_or(RecordHead::BYTES, |head| head.record_bytes());
+        self.own(report, owned, at, bytes, "record");
+        medium.append_value(at, head?, &mut value)?;
+        Ok(key)
+    }
+
+    /// What the map takes. Asks the heap for the size of every block: as long as a scan of the leaves.
+    #[must_use]
+    pub fn stats(&self) -> MapStats {
+        let medium = self.medium();
+        let block = |at| self.heap.block_bytes(at).unwrap_or(0);
+        let directory = self.directory.read().unwrap_or_else(PoisonError::into_inner);
+        let leaves: Vec<_> = directory.leaves().cloned().collect();
+        let dram_bytes = directory.dram_bytes();
+        drop(directory);
+        let mut pm_bytes = block(self.header);
+        for leaf in &leaves {
+            pm_bytes += block(leaf.at.0);
+            if let Ok(state) = leaf.read(medium) {
+                pm_bytes += state.records().map(|(_, _, at)| block(at)).sum::<u64>();
+            }
+        }
+        MapStats { records: self.records.load(Ordering::Relaxed), leaves: leaves.len() as u64, pm_bytes, dram_bytes }
+    }
+}

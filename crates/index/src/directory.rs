@@ -1,0 +1,206 @@
+//! The inner directory: which leaf covers a key. In DRAM only; `open` rebuilds it from the leaves' lower bounds.
+//!
+//! A sorted list of leaves in chunks of at most [`CHUNK_LEAVES`], so that a structure change moves one chunk's pointers
+//! at most (and once in [`CHUNK_LEAVES`] / 2 changes the list of chunks). Beside each leaf stands the first eight bytes of
+//! its lower bound as a number: a search compares numbers and follows a pointer only where they are equal.
+//!
+//! Invariant: the first leaf's lower bound is the empty key, so every key is covered; bounds ascend strictly.
+
+use std::sync::Arc;
+
+use crate::leaf::Leaf;
+
+/// Most leaves in a chunk.
+const CHUNK_LEAVES: usize = if cfg!(test) { 4 } else { 256 };
+
+/// Leaves in ascending order of their lower bounds.
+pub(crate) struct Directory {
+    chunks: Vec<Chunk>,
+}
+
+struct Chunk {
+    prefixes: Vec<u64>,
+    leaves: Vec<Arc<Leaf>>,
+}
+
+/// The first eight bytes of `key` as a number that orders as they do, filled up with zeroes.
+#[inline]
+fn prefix_of(key: &[u8]) -> u64 {
+    match key.first_chunk::<8>() {
+        Some(first) => u64::from_be_bytes(*first),
+        None => {
+            let mut first = [0; 8];
+            first[..key.len()].copy_from_slice(key);
+            u64::from_be_bytes(first)
+        }
+    }
+}
+
+impl Chunk {
+    fn new() -> Self {
+        Self { prefixes: Vec::with_capacity(CHUNK_LEAVES), leaves: Vec::with_capacity(CHUNK_LEAVES) }
+    }
+
+    fn push(&mut self, leaf: Arc<Leaf>) {
+        self.prefixes.push(prefix_of(&leaf.low));
+        self.leaves.push(leaf);
+    }
+
+    /// Number of leaves whose lower bound is at most `key`, or below it when `strict`.
+    #[inline]
+    fn rank(&self, key: &[u8], prefix: u64, strict: bool) -> usize {
+        let (mut low, mut high) = (0, self.prefixes.len());
+        while low < high {
+            let middle = low.midpoint(high);
+            if is_left(self.prefixes[middle], &self.leaves[middle], key, prefix, strict) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+}
+
+#[inline]
+fn is_left(found: u64, leaf: &Leaf, key: &[u8], prefix: u64, strict: bool) -> bool {
+    if found == prefix { if strict { leaf.low[..] < *key } else { leaf.low[..] <= *key } } else { found < prefix }
+}
+
+impl Directory {
+    /// A directory of `leaves`, which ascend strictly and start with the empty bound.
+    pub(crate) fn new(leaves: impl IntoIterator<Item = Arc<Leaf>>) -> Self {
+        let mut chunks: Vec<Chunk> = Vec::new();
+        for leaf in leaves {
+            match chunks.last_mut() {
+                // Three quarters full: room for the first structure changes.
+                Some(chunk) if chunk.leaves.len() < CHUNK_LEAVES / 4 * 3 => chunk.push(leaf),
+                _ => {
+                    let mut chunk = Chunk::new();
+                    chunk.push(leaf);
+                    chunks.push(chunk);
+                }
+            }
+        }
+        assert!(chunks.first().is_some_and(|c| c.leaves[0].low.is_empty()), "the first leaf covers the empty key");
+        Self { chunks }
+    }
+
+    /// Position of the last leaf that is at most `key` (below it when `strict`).
+    #[inline]
+    fn position(&self, key: &[u8], strict: bool) -> Option<(usize, usize)> {
+        let prefix = prefix_of(key);
+        let is_left = |chunk: &Chunk| is_left(chunk.prefixes[0], &chunk.leaves[0], key, prefix, strict);
+        let chunk = self.chunks.partition_point(is_left).checked_sub(1)?;
+        let rank = self.chunks[chunk].rank(key, prefix, strict);
+        Some((chunk, rank - 1))
+    }
+
+    /// The leaf that covers `key`.
+    #[inline]
+    pub(crate) fn find(&self, key: &[u8]) -> &Arc<Leaf> {
+        // The first bound is the empty key, so there always is one.
+        let (chunk, index) = self.position(key, false).unwrap_or((0, 0));
+        &self.chunks[chunk].leaves[index]
+    }
+
+    /// The last leaf whose lower bound is below `key`: the neighbour before the leaf that starts at `key`.
+    pub(crate) fn find_before(&self, key: &[u8]) -> Option<&Arc<Leaf>> {
+        self.position(key, true).map(|(chunk, index)| &self.chunks[chunk].leaves[index])
+    }
+
+    /// The last leaf.
+    pub(crate) fn last(&self) -> &Arc<Leaf> {
+        let chunk = &self.chunks[self.chunks.len() - 1];
+        &chunk.leaves[chunk.leaves.len() - 1]
+    }
+
+    /// Adds `leaf`, whose bound is new and not empty.
+    pub(crate) fn insert(&mut self, leaf: Arc<Leaf>) {
+        let (position, index) = self.position(&leaf.low, false).unwrap_or((0, 0));
+        let chunk = &mut self.chunks[position];
+        chunk.prefixes.insert(index + 1, prefix_of(&leaf.low));
+        chunk.leaves.insert(index + 1, leaf);
+        if chunk.leaves.len() >= CHUNK_LEAVES {
+            let mut right = Chunk::new();
+            right.prefixes.extend(chunk.prefixes.drain(CHUNK_LEAVES / 2..));
+            right.leaves.extend(chunk.leaves.drain(CHUNK_LEAVES / 2..));
+            self.chunks.insert(position + 1, right);
+        }
+    }
+
+    /// Removes the leaf whose bound is `low`, which is not empty.
+    pub(crate) fn remove(&mut self, low: &[u8]) {
+        let Some((position, index)) = self.position(low, false) else { return };
+        let chunk = &mut self.chunks[position];
+        assert!(chunk.leaves[index].low[..] == *low && !low.is_empty(), "an unlinked leaf stands in the directory");
+        chunk.prefixes.remove(index);
+        chunk.leaves.remove(index);
+        if chunk.leaves.is_empty() {
+            self.chunks.remove(position);
+        }
+    }
+
+    /// All leaves, ascending.
+    pub(crate) fn leaves(&self) -> impl Iterator<Item = &Arc<Leaf>> {
+        self.chunks.iter().flat_map(|chunk| &chunk.leaves)
+    }
+
+    /// Number of leaves.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.leaves.len()).sum()
+    }
+
+    /// Bytes of DRAM that the directory and its leaves take.
+    pub(crate) fn dram_bytes(&self) -> u64 {
+        let of_chunk = |chunk: &Chunk| {
+            let bounds: usize = chunk.leaves.iter().map(|leaf| leaf.low.len()).sum();
+            // Each bound stands twice: as a leaf's lower one and as its neighbour's upper one. Each leaf has two counts.
+            size_of::<Chunk>() + CHUNK_LEAVES * 16 + chunk.leaves.len() * (size_of::<Leaf>() + 16) + 2 * bounds
+        };
+        self.chunks.iter().map(of_chunk).sum::<usize>() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use lodestone_pmem::PmAddr;
+
+    use super::*;
+    use crate::layout::LeafAt;
+
+    fn leaf(low: &[u8]) -> Arc<Leaf> {
+        Arc::new(Leaf::unloaded(LeafAt(PmAddr::new(0, 64)), 4, low.into(), PmAddr::NULL, None))
+    }
+
+    #[test]
+    fn finds_what_a_sorted_set_finds_through_inserts_and_removals() {
+        let mut directory = Directory::new([leaf(b"")]);
+        let mut model = BTreeSet::from([Vec::new()]);
+        let mut seed = 7_u64;
+        for step in 0..4000_u64 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let number = (seed >> 33) % 300;
+            // Shared prefixes longer than eight bytes, and keys of other lengths.
+            let key = if number % 3 == 0 { number.to_be_bytes().to_vec() } else { format!("key-with-prefix-{number}").into_bytes() };
+            if model.contains(&key) && step % 2 == 0 {
+                model.remove(&key);
+                directory.remove(&key);
+            } else if model.insert(key.clone()) {
+                directory.insert(leaf(&key));
+            }
+            assert_eq!(directory.len(), model.len());
+            let probe = (seed >> 20).to_be_bytes().to_vec();
+            for probe in [probe, key] {
+                let expected = model.range(..=probe.clone()).next_back().map(|k| &k[..]);
+                assert_eq!(Some(&directory.find(&probe).low[..]), expected);
+                let before = model.range(..probe.clone()).next_back().map(|k| &k[..]);
+                assert_eq!(directory.find_before(&probe).map(|l| &l.low[..]), before);
+            }
+            assert_eq!(Some(&directory.last().low[..]), model.last().map(|k| &k[..]));
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! What can go wrong with a map, and what its user does next.
+
+use std::path::{Path, PathBuf};
+
+use lodestone_pmem::PmAddr;
+
+/// Result of the operations of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why an operation on a map failed. The map is unchanged, and usable, after each of them.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The pool failed; its message says how.
+    #[error(transparent)]
+    Pool(#[from] lodestone_pmem::Error),
+    /// The heap failed (most often: no space); its message says how.
+    #[error(transparent)]
+    Heap(#[from] lodestone_heap::Error),
+    /// Bytes on the medium do not verify.
+    #[error("{}: part {} at offset {:#x}: {what}: {finding}; other keys stay readable: run `lodestone pool check`, then restore from a backup", path.display(), at.part(), at.offset())]
+    Damaged {
+        /// First part of the pool.
+        path: PathBuf,
+        /// Where the damage was found.
+        at: PmAddr,
+        /// The structure that stands there.
+        what: &'static str,
+        /// What is wrong with it.
+        finding: String,
+    },
+    /// A key or value is longer than the map can hold.
+    #[error("a {what} of {bytes} bytes is too long: at most {bytes_max} bytes fit; shorten it or store it in pieces")]
+    TooLong {
+        /// "key" or "value".
+        what: &'static str,
+        /// Its length.
+        bytes: u64,
+        /// The limit.
+        bytes_max: u64,
+    },
+    /// The root of that name holds something else.
+    #[error("{}: root `{name}` holds {finding}, not an ordered map; open it with what made it, or choose another name", path.display())]
+    WrongKind {
+        /// First part of the pool.
+        path: PathBuf,
+        /// Name of the root.
+        name: String,
+        /// What it holds.
+        finding: String,
+    },
+}
+
+impl Error {
+    pub(crate) fn damaged(path: &Path, at: PmAddr, what: &'static str, finding: impl Into<String>) -> Self {
+        Self::Damaged { path: path.to_owned(), at, what, finding: finding.into() }
+    }
+}

@@ -1,0 +1,234 @@
+//! Where things stand in the blocks of a map, byte for byte; `docs/format.md` draws the same map.
+//!
+//! Three kinds of block: one *map header*, *leaves* linked in ascending order of keys, *records*. All words are
+//! little-endian. Links and slots are checked words (48 bits of address, CRC-16 of address and place), so that each can
+//! change by one atomic store and still verify itself; everything else is written before its block is published and
+//! never changes while it is published, and is covered by a CRC-32C.
+
+use lodestone_pmem::{PmAddr, WORD_BYTES, checked};
+
+/// First word of a map header.
+pub(crate) const HEADER_MAGIC: u64 = u64::from_le_bytes(*b"LDSTOMAP");
+/// Version of the map format that this code writes and reads.
+pub(crate) const MAP_VERSION: u32 = 1;
+/// Kind of the pool root while the header block it names is not yet published.
+pub(crate) const KIND_PENDING: u32 = u32::from_le_bytes(*b"OMP0");
+/// Kind of the pool root of a map in use.
+pub(crate) const KIND_LIVE: u32 = u32::from_le_bytes(*b"OMAP");
+
+/// Bytes of a map header: one line.
+pub(crate) const HEADER_BYTES: u64 = 64;
+/// Most slots that a leaf can have; a leaf's occupancy is one 64-bit mask.
+pub(crate) const SLOTS_LIMIT: usize = 64;
+/// Slots of a leaf unless asked otherwise: with a lower bound of up to 8 bytes a leaf then takes 512 bytes.
+pub(crate) const SLOTS_DEFAULT: usize = 60;
+
+/// Longest key in bytes.
+pub const KEY_BYTES_MAX: usize = 4096;
+/// Longest value in bytes.
+pub const VALUE_BYTES_MAX: usize = 1 << 30;
+
+/// Words of the map header.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeaderAt(pub(crate) PmAddr);
+
+impl HeaderAt {
+    /// [`HEADER_MAGIC`].
+    pub(crate) fn magic(self) -> PmAddr {
+        self.0
+    }
+    /// [`MAP_VERSION`] in the low half, slots per new leaf in the high half.
+    pub(crate) fn shape(self) -> PmAddr {
+        self.0.plus(8)
+    }
+    /// Checked address of the first leaf.
+    pub(crate) fn head(self) -> PmAddr {
+        self.0.plus(16)
+    }
+    /// Checked word: 1 once the header is published, 0 before.
+    pub(crate) fn live(self) -> PmAddr {
+        self.0.plus(24)
+    }
+    /// Checked word: CRC-32C of the first two words.
+    pub(crate) fn crc(self) -> PmAddr {
+        self.0.plus(32)
+    }
+}
+
+/// Words of a leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LeafAt(pub(crate) PmAddr);
+
+impl LeafAt {
+    /// Bytes of a leaf of `slots` slots with a lower bound of `low_bytes` bytes.
+    pub(crate) fn bytes(slots: usize, low_bytes: usize) -> u64 {
+        WORD_BYTES * (3 + slots as u64 + (low_bytes as u64).div_ceil(WORD_BYTES))
+    }
+    /// Checked address of the next leaf, null in the last one.
+    pub(crate) fn next(self) -> PmAddr {
+        self.0
+    }
+    /// Checked word: slots in bits 0 to 15, bytes of the lower bound in bits 16 to 31.
+    pub(crate) fn shape(self) -> PmAddr {
+        self.0.plus(8)
+    }
+    /// Checked word: CRC-32C of the lower bound.
+    pub(crate) fn low_crc(self) -> PmAddr {
+        self.0.plus(16)
+    }
+    /// Checked address of the record in `slot`, null when the slot is free.
+    pub(crate) fn slot(self, slot: usize) -> PmAddr {
+        self.0.plus(24 + WORD_BYTES * slot as u64)
+    }
+    /// First byte of the lower bound of a leaf with `slots` slots.
+    pub(crate) fn low(self, slots: usize) -> PmAddr {
+        self.slot(slots)
+    }
+}
+
+/// Number of slots and bytes of the lower bound in the payload of a leaf's shape word.
+pub(crate) fn decode_shape(payload: u64) -> Option<(usize, usize)> {
+    let (slots, low_bytes) = ((payload & 0xFFFF) as usize, (payload >> 16) as usize);
+    (slots >= 1 && slots <= SLOTS_LIMIT && low_bytes <= KEY_BYTES_MAX).then_some((slots, low_bytes))
+}
+
+/// The shape word's payload.
+pub(crate) fn encode_shape(slots: usize, low_bytes: usize) -> u64 {
+    slots as u64 | (low_bytes as u64) << 16
+}
+
+/// The whole content of a new leaf that will stand at `leaf`.
+pub(crate) fn encode_leaf(leaf: LeafAt, slots: usize, low: &[u8], next: PmAddr, records: &[PmAddr]) -> Vec<u8> {
+    assert!(records.len() <= slots, "a leaf holds at most its slots");
+    let mut out = Vec::with_capacity(LeafAt::bytes(slots, low.len()) as usize);
+    let mut word = |value: u64| out.extend_from_slice(&value.to_le_bytes());
+    word(checked::encode_addr(leaf.next(), next));
+    word(checked::encode(leaf.shape(), encode_shape(slots, low.len())));
+    word(checked::encode(leaf.low_crc(), u64::from(crc32c::crc32c(low))));
+    for slot in 0..slots {
+        let record = records.get(slot).copied().unwrap_or(PmAddr::NULL);
+        word(checked::encode_addr(leaf.slot(slot), record));
+    }
+    out.extend_from_slice(low);
+    out.resize(LeafAt::bytes(slots, low.len()) as usize, 0);
+    out
+}
+
+/// Head of a record: lengths and checksums; the key follows, filled up to a word, then the value.
+///
+/// Two checksums, so that a key can be verified without reading a value of megabytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RecordHead {
+    pub(crate) key_bytes: u32,
+    pub(crate) value_bytes: u32,
+    /// CRC-32C of the key, started from place and lengths ([`key_crc`](Self::key_crc)).
+    pub(crate) key_crc: u32,
+    /// CRC-32C of the value, started from `key_crc`.
+    pub(crate) value_crc: u32,
+}
+
+impl RecordHead {
+    /// Bytes of the head.
+    pub(crate) const BYTES: u64 = 16;
+
+    /// The head of the record of `key` and `value` that will stand at `at`.
+    pub(crate) fn new(at: PmAddr, key: &[u8], value: &[u8]) -> Self {
+        let (key_bytes, value_bytes) = (key.len() as u32, value.len() as u32);
+        let key_crc = Self::key_crc(at, key, value_bytes);
+        Self { key_bytes, value_bytes, key_crc, value_crc: crc32c::crc32c_append(key_crc, value) }
+    }
+
+    #[inline]
+    pub(crate) fn from_words(lengths: u64, crcs: u64) -> Self {
+        Self {
+            key_bytes: lengths as u32,
+            value_bytes: (lengths >> 32) as u32,
+            key_crc: crcs as u32,
+            value_crc: (crcs >> 32) as u32,
+        }
+    }
+
+    fn to_words(self) -> [u64; 2] {
+        [
+            u64::from(self.key_bytes) | u64::from(self.value_bytes) << 32,
+            u64::from(self.key_crc) | u64::from(self.value_crc) << 32,
+        ]
+    }
+
+    /// Whether the lengths are ones that a writer can have written.
+    #[inline]
+    pub(crate) fn is_plausible(self) -> bool {
+        self.key_bytes as usize <= KEY_BYTES_MAX && self.value_bytes as usize <= VALUE_BYTES_MAX
+    }
+
+    /// Address of the key of the record at `at`.
+    #[inline]
+    pub(crate) fn key_at(at: PmAddr) -> PmAddr {
+        at.plus(Self::BYTES)
+    }
+
+    /// Offset of the value from the start of the record.
+    #[inline]
+    pub(crate) fn value_offset(self) -> u64 {
+        Self::BYTES + u64::from(self.key_bytes).next_multiple_of(WORD_BYTES)
+    }
+
+    /// Bytes of the whole record, a multiple of the word.
+    #[inline]
+    pub(crate) fn record_bytes(self) -> u64 {
+        self.value_offset() + u64::from(self.value_bytes).next_multiple_of(WORD_BYTES)
+    }
+
+    /// Checksum over place, lengths and key: a record that was copied elsewhere does not verify.
+    ///
+    /// Place and lengths choose the value that the CRC starts from; odd factors, so that no change of one alone cancels.
+    #[inline]
+    pub(crate) fn key_crc(at: PmAddr, key: &[u8], value_bytes: u32) -> u32 {
+        let raw = at.to_raw() >> 3;
+        let place = (raw as u32).wrapping_mul(0x9E37_79B1) ^ (raw >> 32) as u32;
+        let lengths = (key.len() as u32).wrapping_mul(0x85EB_CA6B) ^ value_bytes.wrapping_mul(0xC2B2_AE35);
+        crc32c::crc32c_append(place ^ lengths, key)
+    }
+}
+
+/// Writes the record of `key` and `value` that will stand at `at` into `out`.
+pub(crate) fn encode_record(at: PmAddr, key: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    let head = RecordHead::new(at, key, value);
+    out.clear();
+    out.reserve(head.record_bytes() as usize);
+    for word in head.to_words() {
+        out.extend_from_slice(&word.to_le_bytes());
+    }
+    out.extend_from_slice(key);
+    out.resize(head.value_offset() as usize, 0);
+    out.extend_from_slice(value);
+    out.resize(head.record_bytes() as usize, 0);
+}
+
+/// Bytes of the record of a key and a value of these lengths.
+pub(crate) fn record_bytes(key_bytes: usize, value_bytes: usize) -> u64 {
+    RecordHead { key_bytes: key_bytes as u32, value_bytes: value_bytes as u32, key_crc: 0, value_crc: 0 }.record_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_default_leaf_with_a_short_bound_takes_512_bytes() {
+        assert_eq!(LeafAt::bytes(SLOTS_DEFAULT, 8), 512);
+    }
+
+    #[test]
+    fn records_are_padded_to_words_and_bound_to_their_place() {
+        let at = PmAddr::new(0, 4096);
+        let mut out = Vec::new();
+        encode_record(at, b"abc", b"0123456789", &mut out);
+        assert_eq!(out.len(), 16 + 8 + 16);
+        assert_eq!(&out[16..24], b"abc\0\0\0\0\0");
+        assert_eq!(record_bytes(3, 10), out.len() as u64);
+        let crc = RecordHead::key_crc(at, b"abc", 1);
+        assert_ne!(crc, RecordHead::key_crc(at.plus(64), b"abc", 1), "the same record elsewhere");
+        assert_ne!(crc, RecordHead::key_crc(at, b"abc", 2), "another length of value");
+    }
+}

@@ -1,0 +1,294 @@
+//! A leaf as DRAM sees it: its lock, and under the lock a tag and the address of each record.
+//!
+//! 1. `open` makes an unloaded leaf from the frame on the medium: address, lower bound, successor.
+//! 2. The first operation that locks it *loads* it: reads its slots and the keys behind them, and keeps for each slot the
+//!    record's address and a 16-bit tag of the key. From then on a point operation reads the medium only where a tag
+//!    matches: the record itself, and in one of a thousand operations a second one.
+//! 3. A scan keeps the order of keys it found until an insert or a removal makes it stale; an update does not.
+//!
+//! Invariants, while the lock is free:
+//! - a loaded state equals the slots on the medium;
+//! - a leaf that is alive covers the keys from `low` (inclusive, fixed for its life) to `upper` (exclusive), and the
+//!   alive leaves cover every key exactly once;
+//! - a dead leaf stays dead: whoever finds one looks in the directory again.
+
+use lodestone_pmem::PmAddr;
+use lodestone_pmem::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::error::Result;
+use crate::layout::{LeafAt, RecordHead, SLOTS_LIMIT};
+use crate::medium::Medium;
+
+/// The tag of a key: 16 bits of a checksum of it.
+#[inline]
+pub(crate) fn tag_of(key: &[u8]) -> u16 {
+    let crc = crc32c::crc32c(key);
+    (crc ^ (crc >> 16)) as u16
+}
+
+/// A leaf in DRAM.
+pub(crate) struct Leaf {
+    pub(crate) at: LeafAt,
+    pub(crate) slots: usize,
+    pub(crate) low: Box<[u8]>,
+    state: RwLock<LeafState>,
+}
+
+/// What the lock of a leaf guards.
+pub(crate) struct LeafState {
+    pub(crate) alive: bool,
+    loaded: bool,
+    ordered: bool,
+    pub(crate) upper: Option<Box<[u8]>>,
+    pub(crate) next: PmAddr,
+    used: u64,
+    damaged: u64,
+    slots: u8,
+    tags: [u16; SLOTS_LIMIT],
+    order: [u8; SLOTS_LIMIT],
+    addrs: [PmAddr; SLOTS_LIMIT],
+}
+
+/// A record found in a leaf.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub(crate) slot: usize,
+    pub(crate) at: PmAddr,
+    pub(crate) head: RecordHead,
+}
+
+fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let slot = mask.trailing_zeros() as usize;
+        mask &= mask.wrapping_sub(1);
+        (slot < 64).then_some(slot)
+    })
+}
+
+impl Leaf {
+    /// A leaf on the medium that nobody has touched yet.
+    pub(crate) fn unloaded(at: LeafAt, slots: usize, low: Box<[u8]>, next: PmAddr, upper: Option<Box<[u8]>>) -> Self {
+        let state = LeafState {
+            alive: true,
+            loaded: false,
+            ordered: false,
+            upper,
+            next,
+            used: 0,
+            damaged: 0,
+            slots: slots as u8,
+            tags: [0; SLOTS_LIMIT],
+            order: [0; SLOTS_LIMIT],
+            addrs: [PmAddr::NULL; SLOTS_LIMIT],
+        };
+        Self { at, slots, low, state: RwLock::new(state) }
+    }
+
+    /// A leaf that this thread has just written: `records` stand in its first slots.
+    pub(crate) fn fresh(
+        at: LeafAt,
+        slots: usize,
+        low: Box<[u8]>,
+        next: PmAddr,
+        upper: Option<Box<[u8]>>,
+        records: &[(u16, PmAddr)],
+    ) -> Self {
+        let mut leaf = Self::unloaded(at, slots, low, next, upper);
+        let state = leaf.state.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        state.loaded = true;
+        for (slot, &(tag, record)) in records.iter().enumerate() {
+            state.put(slot, tag, record);
+        }
+        leaf
+    }
+
+    /// Bytes of the leaf on the medium.
+    pub(crate) fn bytes(&self) -> u64 {
+        LeafAt::bytes(self.slots, self.low.len())
+    }
+
+    /// Locks the leaf for reading, loaded.
+    #[inline]
+    pub(crate) fn read(&self, medium: Medium<'_>) -> Result<RwLockReadGuard<'_, LeafState>> {
+        loop {
+            let state = self.state.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+            if state.loaded || !state.alive {
+                return Ok(state);
+            }
+            drop(state);
+            drop(self.write(medium)?);
+        }
+    }
+
+    /// Locks the leaf for changes, loaded.
+    #[inline]
+    pub(crate) fn write(&self, medium: Medium<'_>) -> Result<RwLockWriteGuard<'_, LeafState>> {
+        let mut state = self.state.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if !state.loaded && state.alive {
+            state.load(self.at, medium);
+        }
+        Ok(state)
+    }
+
+    /// Locks the leaf for reading with its order known, so that a scan can go through it.
+    pub(crate) fn read_ordered(&self, medium: Medium<'_>) -> Result<RwLockReadGuard<'_, LeafState>> {
+        loop {
+            let state = self.read(medium)?;
+            if state.ordered || !state.alive {
+                return Ok(state);
+            }
+            drop(state);
+            let mut state = self.write(medium)?;
+            if state.alive {
+                state.sort(self.at, medium)?;
+            }
+        }
+    }
+}
+
+impl LeafState {
+    /// Whether `key`, which is not below the leaf's lower bound, belongs here.
+    #[inline]
+    pub(crate) fn covers(&self, key: &[u8]) -> bool {
+        self.alive && self.upper.as_ref().is_none_or(|upper| key < &upper[..])
+    }
+
+    /// Number of slots.
+    pub(crate) fn capacity(&self) -> usize {
+        usize::from(self.slots)
+    }
+
+    /// Address of the record in `slot`.
+    pub(crate) fn addr(&self, slot: usize) -> PmAddr {
+        self.addrs[slot]
+    }
+
+    /// Number of records, damaged ones included.
+    pub(crate) fn count(&self) -> usize {
+        self.used.count_ones() as usize
+    }
+
+    /// A slot that holds nothing.
+    #[inline]
+    pub(crate) fn free_slot(&self) -> Option<usize> {
+        let slot = (!self.used).trailing_zeros() as usize;
+        (slot < usize::from(self.slots)).then_some(slot)
+    }
+
+    /// Slots that hold nothing, ascending.
+    pub(crate) fn free_slots(&self) -> impl Iterator<Item = usize> + use<> {
+        let slots = usize::from(self.slots);
+        bits(!self.used).take_while(move |&slot| slot < slots)
+    }
+
+    /// Notes that `slot` holds the record at `at`.
+    #[inline]
+    pub(crate) fn put(&mut self, slot: usize, tag: u16, at: PmAddr) {
+        self.ordered = self.ordered && self.used & (1 << slot) != 0;
+        self.used |= 1 << slot;
+        self.tags[slot] = tag;
+        self.addrs[slot] = at;
+    }
+
+    /// Notes that `slot` holds nothing.
+    #[inline]
+    pub(crate) fn clear(&mut self, slot: usize) {
+        self.ordered = false;
+        self.used &= !(1 << slot);
+        self.addrs[slot] = PmAddr::NULL;
+    }
+
+    /// Tags and addresses of the records, by slot.
+    pub(crate) fn records(&self) -> impl Iterator<Item = (usize, u16, PmAddr)> + '_ {
+        bits(self.used).map(|slot| (slot, self.tags[slot], self.addrs[slot]))
+    }
+
+    /// The record of `key`, whose tag is `tag`.
+    ///
+    /// # Errors
+    /// When the key is not found but a record of the leaf is damaged: it may have been this one.
+    #[inline]
+    pub(crate) fn find(&self, leaf: LeafAt, medium: Medium<'_>, key: &[u8], tag: u16) -> Result<Option<Found>> {
+        for slot in bits(self.candidates(tag)) {
+            let at = self.addrs[slot];
+            if let Some(head) = medium.match_key(at, key)? {
+                return Ok(Some(Found { slot, at, head }));
+            }
+        }
+        if self.damaged == 0 { Ok(None) } else { self.intact(leaf, medium).map(|()| None) }
+    }
+
+    /// Used and intact slots whose tag is `tag`.
+    #[inline]
+    fn candidates(&self, tag: u16) -> u64 {
+        let mut mask = 0;
+        for (group, tags) in self.tags.chunks_exact(8).enumerate() {
+            let mut byte = 0_u64;
+            for (index, &found) in tags.iter().enumerate() {
+                byte |= u64::from(found == tag) << index;
+            }
+            mask |= byte << (8 * group);
+        }
+        mask & self.used & !self.damaged
+    }
+
+    /// `Ok` when no record of the leaf is damaged, else the error of the first that is.
+    pub(crate) fn intact(&self, leaf: LeafAt, medium: Medium<'_>) -> Result<()> {
+        let mut key = Vec::new();
+        for slot in bits(self.damaged) {
+            let record = medium.slot(leaf, slot)?;
+            if record.is_null() {
+                return Err(medium.damaged(leaf.slot(slot), "slot of a leaf", "changed while the pool was open"));
+            }
+            medium.key(record, &mut key)?;
+            return Err(medium.damaged(record, "record", "was damaged when it was first read, and is intact now"));
+        }
+        Ok(())
+    }
+
+    /// Reads the slots and the keys behind them. Damage is noted, not reported: it concerns only those who need it.
+    fn load(&mut self, leaf: LeafAt, medium: Medium<'_>) {
+        let mut key = Vec::new();
+        for slot in 0..usize::from(self.slots) {
+            match medium.slot(leaf, slot).and_then(|at| if at.is_null() { Ok(None) } else { medium.key(at, &mut key).map(|_| Some(at)) }) {
+                Ok(None) => {}
+                Ok(Some(at)) => self.put(slot, tag_of(&key), at),
+                Err(_) => {
+                    self.used |= 1 << slot;
+                    self.damaged |= 1 << slot;
+                }
+            }
+        }
+        self.loaded = true;
+    }
+
+    /// The keys of the leaf in ascending order, each with its slot.
+    pub(crate) fn sorted_keys(&self, leaf: LeafAt, medium: Medium<'_>) -> Result<Vec<(Vec<u8>, usize)>> {
+        self.intact(leaf, medium)?;
+        let mut keys = Vec::with_capacity(self.count());
+        for (slot, _, at) in self.records() {
+            let mut key = Vec::new();
+            medium.key(at, &mut key)?;
+            keys.push((key, slot));
+        }
+        keys.sort_unstable();
+        Ok(keys)
+    }
+
+    fn sort(&mut self, leaf: LeafAt, medium: Medium<'_>) -> Result<()> {
+        if !self.ordered {
+            let keys = self.sorted_keys(leaf, medium)?;
+            for (place, (_, slot)) in self.order.iter_mut().zip(keys) {
+                *place = slot as u8;
+            }
+            self.ordered = true;
+        }
+        Ok(())
+    }
+
+    /// The addresses of the records in ascending order of keys. Only after [`Leaf::read_ordered`].
+    pub(crate) fn in_order(&self) -> impl DoubleEndedIterator<Item = PmAddr> + ExactSizeIterator + '_ {
+        assert!(self.ordered, "a scan sorts the leaf before it goes through it");
+        self.order[..self.count()].iter().map(|&slot| self.addrs[usize::from(slot)])
+    }
+}

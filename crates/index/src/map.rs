@@ -1,0 +1,358 @@
+//! The ordered map: point operations.
+//!
+//! *Lookup.* 1. The directory (shared lock, let go at once) names the leaf that covers the key. 2. The leaf is locked; if
+//! it was split or merged away meanwhile, start again. 3. Tags name the slots to look at; the record's key is compared.
+//!
+//! *Insert and update.* 1. A record is reserved and written, its write-back started: nobody points to it. 2. Under the
+//! leaf's lock one heap action publishes it: allocation, slot word and, for an update, the release of the old record
+//! become persistent together. 3. The lock is let go; then the caller waits for durability, if it asked for it.
+//!
+//! *Remove.* One action clears the slot and frees the record. A leaf that has become small joins its left neighbour.
+//!
+//! Invariants:
+//! - what a reader can find under a lock is persistent in order: a later crash may lose it only together with
+//!   everything that was stored after it;
+//! - no lock is held while waiting for a device;
+//! - locks are taken left to right, leaves before the directory, and no leaf is locked under the directory's lock.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use lodestone_heap::Heap;
+use lodestone_pmem::sync::RwLock;
+use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, WORD_BYTES, checked};
+
+use crate::directory::Directory;
+use crate::error::{Error, Result};
+use crate::layout::{KEY_BYTES_MAX, VALUE_BYTES_MAX, encode_record, record_bytes};
+use crate::leaf::{Found, Leaf, LeafState, tag_of};
+use crate::medium::Medium;
+
+/// A durable ordered map from byte strings to byte strings. Share it by reference or [`Arc`]; every method takes `&self`.
+///
+/// ```
+/// use lodestone_heap::{Heap, HeapOptions};
+/// use lodestone_index::OrderedMap;
+/// use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+///
+/// let folder = tempfile::tempdir()?;
+/// let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// let pool = Pool::create(folder.path().join("example.pool"), &options)?;
+/// let heap = Heap::open(&pool, &HeapOptions::default())?;
+/// let map = OrderedMap::open(&heap, "capitals")?;
+/// map.insert(b"France", b"Paris")?;
+/// assert_eq!(map.get(b"France")?.as_deref(), Some(&b"Paris"[..]));
+/// assert!(map.remove(b"France")?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct OrderedMap {
+    pub(crate) heap: Heap,
+    pub(crate) header: PmAddr,
+    pub(crate) slots_per_leaf: usize,
+    pub(crate) directory: RwLock<Directory>,
+    pub(crate) records: AtomicU64,
+}
+
+impl std::fmt::Debug for OrderedMap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OrderedMap")
+            .field("header", &self.header)
+            .field("slots_per_leaf", &self.slots_per_leaf)
+            .field("records", &self.records.load(Ordering::Relaxed))
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a caller waits for before it is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Durability {
+    /// A change survives power loss before the call returns; a read tells only what would survive.
+    #[default]
+    Sync,
+    /// A change is ordered but may still be lost, together with everything after it, until [`OrderedMap::sync`]; a read
+    /// may tell what could still be lost.
+    Relaxed,
+}
+
+/// A stretch of the medium whose newest content an answer rests on.
+#[derive(Clone, Copy)]
+struct Basis {
+    at: PmAddr,
+    bytes: u64,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Largest buffer that a thread keeps for its next record.
+const SCRATCH_BYTES_MAX: usize = 64 << 10;
+
+/// Writes the record at the reserved place `at` and starts its write-back; the commit that publishes it fences.
+#[track_caller]
+fn write_record(memory: &Memory, at: PmAddr, key: &[u8], value: &[u8]) {
+    SCRATCH.with_borrow_mut(|scratch| {
+        encode_record(at, key, value, scratch);
+        if lodestone_pmem::planted::active("index-record-not-flushed") {
+            memory.write(at, scratch);
+        } else {
+            // The slot word that names this record may not overtake it: the action's first fence comes between.
+            memory.write_back(at, scratch);
+        }
+        if scratch.capacity() > SCRATCH_BYTES_MAX {
+            *scratch = Vec::new();
+        }
+    });
+}
+
+impl OrderedMap {
+    pub(crate) fn medium(&self) -> Medium<'_> {
+        Medium { memory: self.heap.memory(), path: self.path() }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.heap.pool().path()
+    }
+
+    /// The leaf that covers `key` at this moment; lock it and ask [`LeafState::covers`].
+    #[inline]
+    pub(crate) fn leaf_of(&self, key: &[u8]) -> Arc<Leaf> {
+        Arc::clone(self.directory.read().unwrap_or_else(PoisonError::into_inner).find(key))
+    }
+
+    /// The value of `key`, durable before it is told.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] when the record (or, if the key is not found, another record of its leaf) does not verify;
+    /// [`Error::Pool`] when the pool is poisoned.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut out = Vec::new();
+        Ok(self.get_into(key, &mut out)?.then_some(out))
+    }
+
+    /// As [`get`](Self::get); the value replaces the content of `out`, so that a loop allocates nothing. Whether the key
+    /// was found; `out` is empty if not.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn get_into(&self, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
+        self.get_with(key, out, Durability::Sync)
+    }
+
+    /// As [`get_into`](Self::get_into), with the choice to be told what could still be lost
+    /// ([`Durability::Relaxed`]).
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn get_with(&self, key: &[u8], out: &mut Vec<u8>, durability: Durability) -> Result<bool> {
+        out.clear();
+        let medium = self.medium();
+        let tag = tag_of(key);
+        let (found, basis) = loop {
+            let leaf = self.leaf_of(key);
+            let state = leaf.read(medium)?;
+            if !state.covers(key) {
+                continue;
+            }
+            let found = state.find(leaf.at, medium, key, tag)?;
+            if let Some(found) = found {
+                medium.append_value(found.at, found.head, out)?;
+            }
+            break (found.is_some(), basis_of(&leaf, found));
+        };
+        self.settle(durability, basis)?;
+        Ok(found)
+    }
+
+    /// Whether `key` is in the map, durable before it is told.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn contains_key(&self, key: &[u8]) -> Result<bool> {
+        let medium = self.medium();
+        let (found, basis) = loop {
+            let leaf = self.leaf_of(key);
+            let state = leaf.read(medium)?;
+            if state.covers(key) {
+                let found = state.find(leaf.at, medium, key, tag_of(key))?;
+                break (found.is_some(), basis_of(&leaf, found));
+            }
+        };
+        self.settle(Durability::Sync, basis)?;
+        Ok(found)
+    }
+
+    /// Waits until what an answer rests on would survive power loss.
+    fn settle(&self, durability: Durability, basis: Basis) -> Result<()> {
+        if durability == Durability::Sync {
+            self.heap.memory().durable_range(basis.at, basis.bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Sets `key` to `value`. Durable on return; whether it replaced an older value.
+    ///
+    /// # Errors
+    /// [`Error::TooLong`] beyond [`KEY_BYTES_MAX`] and [`VALUE_BYTES_MAX`]; [`Error::Heap`] when the pool is full: the
+    /// map is then as before and stays readable; [`Error::Damaged`] as for [`get`](Self::get).
+    #[track_caller]
+    pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        let replaced = self.insert_relaxed(key, value)?;
+        self.heap.memory().durable()?;
+        Ok(replaced)
+    }
+
+    /// As [`insert`](Self::insert), ordered but not yet durable: call [`sync`](Self::sync) on this thread before telling
+    /// anyone.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    #[track_caller]
+    pub fn insert_relaxed(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        limit("key", key.len(), KEY_BYTES_MAX)?;
+        limit("value", value.len(), VALUE_BYTES_MAX)?;
+        let medium = self.medium();
+        let tag = tag_of(key);
+        let mut action = self.heap.action();
+        let record = action.alloc(record_bytes(key.len(), value.len()))?;
+        write_record(medium.memory, record, key, value);
+        loop {
+            let leaf = self.leaf_of(key);
+            let mut state = leaf.write(medium)?;
+            if !state.covers(key) {
+                continue;
+            }
+            let found = state.find(leaf.at, medium, key, tag)?;
+            let Some(slot) = found.map(|found| found.slot).or_else(|| state.free_slot()) else {
+                self.split(&leaf, &mut state, key)?;
+                continue;
+            };
+            let word = leaf.at.slot(slot);
+            action.set(word, checked::encode_addr(word, record));
+            if let Some(old) = found {
+                action.free(old.at)?;
+            }
+            action.commit()?;
+            state.put(slot, tag, record);
+            if found.is_none() {
+                self.records.fetch_add(1, Ordering::Relaxed);
+            }
+            return Ok(found.is_some());
+        }
+    }
+
+    /// Removes `key`. Durable on return; whether it was there.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] as for [`get`](Self::get); [`Error::Pool`] when the pool is poisoned.
+    #[track_caller]
+    pub fn remove(&self, key: &[u8]) -> Result<bool> {
+        self.remove_with(key, Durability::Sync)
+    }
+
+    /// As [`remove`](Self::remove), ordered but not yet durable: call [`sync`](Self::sync) on this thread before telling
+    /// anyone.
+    ///
+    /// # Errors
+    /// As [`remove`](Self::remove).
+    #[track_caller]
+    pub fn remove_relaxed(&self, key: &[u8]) -> Result<bool> {
+        self.remove_with(key, Durability::Relaxed)
+    }
+
+    #[track_caller]
+    fn remove_with(&self, key: &[u8], durability: Durability) -> Result<bool> {
+        let medium = self.medium();
+        let tag = tag_of(key);
+        loop {
+            let leaf = self.leaf_of(key);
+            let mut state = leaf.write(medium)?;
+            if !state.covers(key) {
+                continue;
+            }
+            let Some(found) = state.find(leaf.at, medium, key, tag)? else {
+                drop(state);
+                // "It was not there" rests on a removal that may be in flight.
+                self.settle(durability, basis_of(&leaf, None))?;
+                return Ok(false);
+            };
+            let word = leaf.at.slot(found.slot);
+            let mut action = self.heap.action();
+            action.set(word, checked::encode_addr(word, PmAddr::NULL));
+            action.free(found.at)?;
+            action.commit()?;
+            state.clear(found.slot);
+            self.records.fetch_sub(1, Ordering::Relaxed);
+            let is_small = state.is_worth_merging();
+            drop(state);
+            if is_small {
+                self.merge_left(&leaf);
+            }
+            if durability == Durability::Sync {
+                medium.memory.durable()?;
+            }
+            return Ok(true);
+        }
+    }
+
+    /// Waits until every change that this thread made would survive power loss.
+    ///
+    /// # Errors
+    /// [`Error::Pool`] when the pool is poisoned: relaxed changes since the last success may be lost.
+    pub fn sync(&self) -> Result<()> {
+        Ok(self.heap.memory().durable()?)
+    }
+
+    /// Number of records.
+    ///
+    /// # Errors
+    /// None at present; other maps of the same interface may have to read the medium.
+    pub fn len(&self) -> Result<u64> {
+        Ok(self.records.load(Ordering::Relaxed))
+    }
+
+    /// Whether the map holds no record.
+    ///
+    /// # Errors
+    /// As [`len`](Self::len).
+    pub fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+}
+
+/// What an answer rests on: the slot that names the record, or, for an absence, the whole leaf.
+///
+/// A slot's line becomes durable after the action that set it (the commit record goes first). A leaf that a split made
+/// holds only what was durable-ordered before the split, in the left leaf's slots; groups land in order.
+fn basis_of(leaf: &Leaf, found: Option<Found>) -> Basis {
+    match found {
+        Some(found) => Basis { at: leaf.at.slot(found.slot).line().start(), bytes: LINE_BYTES },
+        None => Basis { at: leaf.at.0, bytes: leaf.bytes().next_multiple_of(WORD_BYTES) },
+    }
+}
+
+fn limit(what: &'static str, bytes: usize, bytes_max: usize) -> Result<()> {
+    if bytes <= bytes_max {
+        Ok(())
+    } else {
+        Err(Error::TooLong { what, bytes: bytes as u64, bytes_max: bytes_max as u64 })
+    }
+}
+
+/// Keeps the compiler honest: a map is shared between threads.
+const _: fn() = || {
+    fn assert_shared<T: Send + Sync>() {}
+    assert_shared::<OrderedMap>();
+};
+
+impl LeafState {
+    /// Whether a removal left the leaf so small that it should try to join its neighbour: at a quarter of its slots
+    /// and at each halving from there, so that a neighbour too full to take it is not asked at every removal.
+    fn is_worth_merging(&self) -> bool {
+        let count = self.count();
+        count <= self.capacity() / 4 && (count == 0 || count.is_power_of_two() || count == self.capacity() / 4)
+    }
+}

@@ -1,0 +1,177 @@
+//! Creating and opening a map.
+//!
+//! *Create.* The header block must be allocated and named by a root, and no crash may leave it allocated and unnamed:
+//! 1. header and first leaf are reserved in the heap and written, the header's `live` word as 0, and fenced;
+//! 2. the root is set, kind *pending*, to the reserved header;
+//! 3. one heap action allocates both blocks and sets `live` to 1;
+//! 4. the root's kind is set to *live*.
+//!
+//! A later open that finds a pending root finishes step 4 when `live` is 1 (the action is persistent), else starts
+//! again: nothing was allocated, and nobody was told of the map.
+//!
+//! *Open.* Walks the leaves from the first: reads of each its frame, its link and its slot words (to count), not the
+//! records; stores nothing. Bound: one visit per leaf, enforced by the ascending lower bounds, so a damaged link cannot
+//! make it run for ever.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use lodestone_heap::Heap;
+use lodestone_pmem::sync::RwLock;
+use lodestone_pmem::{PmAddr, checked};
+
+use crate::directory::Directory;
+use crate::error::{Error, Result};
+use crate::layout::{
+    HEADER_BYTES, HEADER_MAGIC, HeaderAt, KIND_LIVE, KIND_PENDING, LeafAt, MAP_VERSION, SLOTS_DEFAULT, SLOTS_LIMIT,
+    encode_leaf,
+};
+use crate::leaf::Leaf;
+use crate::map::OrderedMap;
+use crate::medium::Medium;
+
+/// How to create a map. An existing map keeps what it was created with.
+#[derive(Clone, Debug)]
+pub struct MapOptions {
+    /// Slots of a leaf, 2 to 64. Fewer than the default of 60 make sense in tests only: structure changes come sooner.
+    pub slots_per_leaf: usize,
+}
+
+impl Default for MapOptions {
+    fn default() -> Self {
+        Self { slots_per_leaf: SLOTS_DEFAULT }
+    }
+}
+
+impl OrderedMap {
+    /// Opens the map under the root `name`, or creates it there. Durable on return.
+    ///
+    /// # Errors
+    /// [`Error::WrongKind`] when the root holds something else; [`Error::Damaged`] when header, links or bounds do not
+    /// verify (damaged records do not prevent an open); [`Error::Heap`] when a new map finds no space; [`Error::Pool`]
+    /// when the name is not 1 to 40 bytes or all roots are taken.
+    pub fn open(heap: &Heap, name: &str) -> Result<Self> {
+        Self::open_with(heap, name, &MapOptions::default())
+    }
+
+    /// As [`open`](Self::open), with options for a map that does not exist yet.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    ///
+    /// # Panics
+    /// When the options ask for fewer than 2 or more than 64 slots per leaf.
+    pub fn open_with(heap: &Heap, name: &str, options: &MapOptions) -> Result<Self> {
+        assert!((2..=SLOTS_LIMIT).contains(&options.slots_per_leaf), "a leaf has 2 to 64 slots");
+        let pool = heap.pool();
+        let medium = Medium { memory: heap.memory(), path: pool.path() };
+        let header = match pool.root(name)? {
+            Some((KIND_LIVE, header)) => header,
+            Some((KIND_PENDING, header)) if is_published(medium, header) => {
+                pool.set_root(name, KIND_LIVE, header)?;
+                header
+            }
+            Some((KIND_PENDING, _)) | None => create(heap, name, options.slots_per_leaf)?,
+            Some((kind, at)) => {
+                let finding = format!("an object of kind {kind:#010x} at {at}");
+                return Err(Error::WrongKind { path: pool.path().to_owned(), name: name.to_owned(), finding });
+            }
+        };
+        let map = attach(heap, medium, header)?;
+        heap.memory().durable()?;
+        Ok(map)
+    }
+}
+
+/// Whether the action that allocated the header at `header` is persistent.
+fn is_published(medium: Medium<'_>, header: PmAddr) -> bool {
+    medium.memory.contains(header, HEADER_BYTES)
+        && verify_header(medium, HeaderAt(header)).is_ok()
+        && medium.word(HeaderAt(header).live(), "live mark of a map").is_ok_and(|live| live == 1)
+}
+
+/// Slots per new leaf, from a header that verifies.
+pub(crate) fn verify_header(medium: Medium<'_>, header: HeaderAt) -> Result<usize> {
+    let (magic, shape) = (medium.memory.load(header.magic()), medium.memory.load(header.shape()));
+    if magic != HEADER_MAGIC {
+        return Err(medium.damaged(header.magic(), "map header", "no map magic"));
+    }
+    if medium.word(header.crc(), "checksum of a map header")? != header_crc(magic, shape) {
+        return Err(medium.damaged(header.shape(), "map header", "checksum mismatch"));
+    }
+    let (version, slots) = (shape as u32, (shape >> 32) as usize);
+    if version != MAP_VERSION || !(2..=SLOTS_LIMIT).contains(&slots) {
+        let finding = format!("version {version} with {slots} slots per leaf; use the program version that wrote it");
+        return Err(medium.damaged(header.shape(), "map header", finding));
+    }
+    Ok(slots)
+}
+
+fn header_crc(magic: u64, shape: u64) -> u64 {
+    u64::from(crc32c::crc32c_append(crc32c::crc32c(&magic.to_le_bytes()), &shape.to_le_bytes()))
+}
+
+#[track_caller]
+fn create(heap: &Heap, name: &str, slots: usize) -> Result<PmAddr> {
+    let memory = heap.memory();
+    let mut action = heap.action();
+    let at = action.alloc(HEADER_BYTES)?;
+    let (header, leaf) = (HeaderAt(at), LeafAt(action.alloc(LeafAt::bytes(slots, 0))?));
+    let shape = u64::from(MAP_VERSION) | (slots as u64) << 32;
+    let mut words = [0; 8];
+    words[0] = HEADER_MAGIC;
+    words[1] = shape;
+    words[2] = checked::encode_addr(header.head(), leaf.0);
+    words[3] = checked::encode(header.live(), 0);
+    words[4] = checked::encode(header.crc(), header_crc(HEADER_MAGIC, shape));
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    memory.write_back(at, &bytes);
+    memory.write_back(leaf.0, &encode_leaf(leaf, slots, b"", PmAddr::NULL, &[]));
+    // The pending root may not overtake the header's `live` word of 0: an old 1 there would pass for a finished map.
+    memory.fence();
+    heap.pool().set_root(name, KIND_PENDING, at)?;
+    action.set(header.live(), checked::encode(header.live(), 1));
+    action.commit()?;
+    heap.pool().set_root(name, KIND_LIVE, at)?;
+    Ok(at)
+}
+
+fn attach(heap: &Heap, medium: Medium<'_>, header: PmAddr) -> Result<OrderedMap> {
+    if !medium.memory.contains(header, HEADER_BYTES) {
+        return Err(medium.damaged(header, "root of a map", "lies outside the pool"));
+    }
+    let slots_per_leaf = verify_header(medium, HeaderAt(header))?;
+    let mut next = medium.link(HeaderAt(header).head(), "link to the first leaf", LeafAt::bytes(1, 0))?;
+    let mut records = 0;
+    let mut frames: Vec<(LeafAt, usize, Box<[u8]>)> = Vec::new();
+    while !next.is_null() {
+        let leaf = LeafAt(next);
+        let frame = medium.leaf_frame(leaf)?;
+        let ascends = frames.last().map_or(frame.low.is_empty(), |(_, _, low)| low[..] < frame.low[..]);
+        if !ascends {
+            return Err(medium.damaged(leaf.0, "leaf", "its lower bound does not ascend"));
+        }
+        // A damaged slot counts as a record until an operation needs it and reports it.
+        records += (0..frame.slots).filter(|&slot| !matches!(medium.slot(leaf, slot), Ok(PmAddr::NULL))).count() as u64;
+        frames.push((leaf, frame.slots, frame.low));
+        next = medium.link(leaf.next(), "link to the next leaf", LeafAt::bytes(1, 0))?;
+    }
+    if frames.is_empty() {
+        return Err(medium.damaged(HeaderAt(header).head(), "link to the first leaf", "is null"));
+    }
+    let mut leaves = Vec::with_capacity(frames.len());
+    let (mut next, mut upper) = (PmAddr::NULL, None);
+    for (at, slots, low) in frames.into_iter().rev() {
+        let bound = Some(low.clone());
+        leaves.push(Arc::new(Leaf::unloaded(at, slots, low, next, upper)));
+        (next, upper) = (at.0, bound);
+    }
+    leaves.reverse();
+    Ok(OrderedMap {
+        heap: heap.clone(),
+        header,
+        slots_per_leaf,
+        directory: RwLock::new(Directory::new(leaves)),
+        records: AtomicU64::new(records),
+    })
+}

@@ -1,0 +1,123 @@
+//! Structure changes: a full leaf splits, a small one joins its left neighbour. Each is one heap action.
+//!
+//! *Split* of leaf L, under its lock. 1. A new leaf R is reserved and written: the upper half of L's records, L's
+//! successor, and as lower bound the shortest key that separates the halves. 2. One action allocates R, points L at R
+//! and clears the moved slots of L. 3. L's upper bound becomes R's lower one; R enters the directory; the lock is let go.
+//! The insert that found L full starts again. When the new key lies behind all others of the last leaf, nothing moves:
+//! R starts empty, so that a sorted import fills its leaves.
+//!
+//! *Merge* of leaf R into its left neighbour L, under both locks, taken left to right. One action sets free slots of L to
+//! R's records, points L at R's successor and frees R. The first leaf stays for ever.
+//!
+//! Invariant: no record is reachable twice or not at all in any crash state, because slots of both leaves, the link
+//! and the allocation change in one action.
+
+use std::sync::{Arc, PoisonError};
+
+use lodestone_pmem::{PmAddr, checked};
+
+use crate::error::Result;
+use crate::layout::{LeafAt, encode_leaf};
+use crate::leaf::{Leaf, LeafState, tag_of};
+use crate::map::OrderedMap;
+
+/// The shortest key that is above `left` and at most `right`, where `left` is below `right`.
+fn separator<'k>(left: &[u8], right: &'k [u8]) -> &'k [u8] {
+    let common = left.iter().zip(right).take_while(|(l, r)| l == r).count();
+    &right[..=common]
+}
+
+impl OrderedMap {
+    /// Splits the full `leaf`, whose lock the caller holds, to make room for `key`.
+    #[track_caller]
+    pub(crate) fn split(&self, leaf: &Leaf, state: &mut LeafState, key: &[u8]) -> Result<()> {
+        let medium = self.medium();
+        let keys = state.sorted_keys(leaf.at, medium)?;
+        let last = &keys[keys.len() - 1].0;
+        let appends = state.upper.is_none() && key > &last[..];
+        // The moved slots, the link and the allocation must fit one action of the heap.
+        let moved_max = self.heap.action_words_max().saturating_sub(2);
+        let cut = if appends { keys.len() } else { (keys.len() / 2).max(keys.len() - moved_max.min(keys.len())) };
+        let low = if appends { separator(last, key) } else { separator(&keys[cut - 1].0, &keys[cut].0) };
+        let moved: Vec<(u16, PmAddr)> = keys[cut..].iter().map(|(key, slot)| (tag_of(key), state.addr(*slot))).collect();
+        let addrs: Vec<PmAddr> = moved.iter().map(|&(_, at)| at).collect();
+
+        let mut action = self.heap.action();
+        let right = LeafAt(action.alloc(LeafAt::bytes(self.slots_per_leaf, low.len()))?);
+        // The link to the new leaf may not overtake its content: the action's first fence comes between.
+        medium.memory.write_back(right.0, &encode_leaf(right, self.slots_per_leaf, low, state.next, &addrs));
+        action.set(leaf.at.next(), checked::encode_addr(leaf.at.next(), right.0));
+        for &(_, slot) in &keys[cut..] {
+            let word = leaf.at.slot(slot);
+            action.set(word, checked::encode_addr(word, PmAddr::NULL));
+        }
+        action.commit()?;
+
+        for &(_, slot) in &keys[cut..] {
+            state.clear(slot);
+        }
+        let upper = state.upper.replace(low.into());
+        let fresh = Leaf::fresh(right, self.slots_per_leaf, low.into(), state.next, upper, &moved);
+        state.next = right.0;
+        self.directory.write().unwrap_or_else(PoisonError::into_inner).insert(Arc::new(fresh));
+        Ok(())
+    }
+
+    /// Lets the small `leaf` join its left neighbour if that has room. A failure changes nothing and is not reported:
+    /// a small leaf is no fault, and what is wrong with the pool shows in the operation that needs it.
+    #[track_caller]
+    pub(crate) fn merge_left(&self, leaf: &Leaf) {
+        let _ = self.try_merge_left(leaf);
+    }
+
+    #[track_caller]
+    fn try_merge_left(&self, leaf: &Leaf) -> Result<()> {
+        let medium = self.medium();
+        let directory = self.directory.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(left_leaf) = directory.find_before(&leaf.low).map(Arc::clone) else { return Ok(()) };
+        drop(directory);
+        let mut left = left_leaf.write(medium)?;
+        let mut right = leaf.write(medium)?;
+        let neighbours = left.alive && right.alive && left.upper.as_ref() == Some(&leaf.low);
+        let has_room = right.count() == 0 || left.count() + right.count() <= left.capacity() / 4 * 3;
+        let fits_action = right.count() + 2 <= self.heap.action_words_max();
+        if !neighbours || !has_room || !fits_action {
+            return Ok(());
+        }
+        right.intact(leaf.at, medium)?;
+        let moved: Vec<(usize, u16, PmAddr)> =
+            left.free_slots().zip(right.records()).map(|(slot, (_, tag, at))| (slot, tag, at)).collect();
+
+        let mut action = self.heap.action();
+        for &(slot, _, at) in &moved {
+            let word = left_leaf.at.slot(slot);
+            action.set(word, checked::encode_addr(word, at));
+        }
+        action.set(left_leaf.at.next(), checked::encode_addr(left_leaf.at.next(), right.next));
+        action.free(leaf.at.0)?;
+        action.commit()?;
+
+        for (slot, tag, at) in moved {
+            left.put(slot, tag, at);
+        }
+        left.next = right.next;
+        left.upper = right.upper.take();
+        right.alive = false;
+        self.directory.write().unwrap_or_else(PoisonError::into_inner).remove(&leaf.low);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn separators_are_short_and_separate() {
+        assert_eq!(separator(b"", b"a"), b"a");
+        assert_eq!(separator(b"a", b"ab"), b"ab");
+        assert_eq!(separator(b"apple", b"banana"), b"b");
+        assert_eq!(separator(b"user100", b"user2"), b"user2");
+        assert_eq!(separator(b"user1", b"user10000"), b"user10");
+    }
+}
