@@ -1,9 +1,11 @@
 //! Verifying a map on its medium, and counting what it takes.
 //!
-//! 1. The header verifies. 2. From the first leaf on: each leaf is an allocated block large enough, its frame verifies, its
-//! lower bound ascends. 3. Each slot verifies; no two slots of the map name one record. 4. Each record is an allocated
-//! block large enough, key and value verify, the key lies within its leaf's bounds and stands once. 5. The number of
-//! records is the one that DRAM counts.
+//! 1. The header verifies.
+//! 2. From the first leaf on: each leaf is an allocated block large enough, its frame verifies, its lower bound ascends.
+//! 3. Each slot verifies; no two slots of the map name one record.
+//! 4. Each record is an allocated block large enough, key and value verify, the key lies within its leaf's bounds and
+//!    stands once.
+//! 5. The number of records is the one that DRAM counts.
 //!
 //! The report lists every block that the map owns: what the heap holds and no owner lists has leaked.
 

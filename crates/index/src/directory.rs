@@ -185,7 +185,11 @@ mod tests {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let number = (seed >> 33) % 300;
             // Shared prefixes longer than eight bytes, and keys of other lengths.
-            let key = if number % 3 == 0 { number.to_be_bytes().to_vec() } else { format!("key-with-prefix-{number}").into_bytes() };
+            let key = if number.is_multiple_of(3) {
+                number.to_be_bytes().to_vec()
+            } else {
+                format!("key-with-prefix-{number}").into_bytes()
+            };
             if model.contains(&key) && step % 2 == 0 {
                 model.remove(&key);
                 directory.remove(&key);

@@ -234,23 +234,23 @@ impl LeafState {
 
     /// `Ok` when no record of the leaf is damaged, else the error of the first that is.
     pub(crate) fn intact(&self, leaf: LeafAt, medium: Medium<'_>) -> Result<()> {
-        let mut key = Vec::new();
-        for slot in bits(self.damaged) {
-            let record = medium.slot(leaf, slot)?;
-            if record.is_null() {
-                return Err(medium.damaged(leaf.slot(slot), "slot of a leaf", "changed while the pool was open"));
-            }
-            medium.key(record, &mut key)?;
-            return Err(medium.damaged(record, "record", "was damaged when it was first read, and is intact now"));
+        let Some(slot) = bits(self.damaged).next() else { return Ok(()) };
+        let record = medium.slot(leaf, slot)?;
+        if record.is_null() {
+            return Err(medium.damaged(leaf.slot(slot), "slot of a leaf", "changed while the pool was open"));
         }
-        Ok(())
+        medium.key(record, &mut Vec::new())?;
+        Err(medium.damaged(record, "record", "was damaged when it was first read, and is intact now"))
     }
 
     /// Reads the slots and the keys behind them. Damage is noted, not reported: it concerns only those who need it.
     fn load(&mut self, leaf: LeafAt, medium: Medium<'_>) {
         let mut key = Vec::new();
         for slot in 0..usize::from(self.slots) {
-            match medium.slot(leaf, slot).and_then(|at| if at.is_null() { Ok(None) } else { medium.key(at, &mut key).map(|_| Some(at)) }) {
+            match medium
+                .slot(leaf, slot)
+                .and_then(|at| if at.is_null() { Ok(None) } else { medium.key(at, &mut key).map(|_| Some(at)) })
+            {
                 Ok(None) => {}
                 Ok(Some(at)) => self.put(slot, tag_of(&key), at),
                 Err(_) => {

@@ -33,5 +33,5 @@ pub use error::{Error, Result};
 pub use layout::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use map::{Durability, OrderedMap};
 pub use open::MapOptions;
-pub use ordered_index::OrderedIndex;
+pub use ordered_index::{OrderedIndex, Visit};
 pub use scan::{Direction, Records};

@@ -50,7 +50,11 @@ impl Medium<'_> {
         let inside = |bytes| self.memory.contains(leaf.0, bytes);
         let Some((slots, low_bytes)) = decode_shape(payload).filter(|&(slots, low)| inside(LeafAt::bytes(slots, low)))
         else {
-            return Err(self.damaged(leaf.shape(), "leaf shape", format!("{payload:#x} is no shape that fits the pool")));
+            return Err(self.damaged(
+                leaf.shape(),
+                "leaf shape",
+                format!("{payload:#x} is no shape that fits the pool"),
+            ));
         };
         let mut low = vec![0; low_bytes].into_boxed_slice();
         self.memory.read(leaf.low(slots), &mut low);
@@ -91,9 +95,7 @@ impl Medium<'_> {
     pub(crate) fn match_key(self, at: PmAddr, key: &[u8]) -> Result<Option<RecordHead>> {
         const SHORT: usize = 64;
         let head = self.head(at)?;
-        if head.key_bytes as usize == key.len()
-            && head.key_crc == RecordHead::key_crc(at, key, head.value_bytes)
-        {
+        if head.key_bytes as usize == key.len() && head.key_crc == RecordHead::key_crc(at, key, head.value_bytes) {
             let mut short = [0; SHORT];
             let mut long = Vec::new();
             let found = if key.len() <= SHORT {

@@ -6,6 +6,9 @@ use crate::check::CheckReport;
 use crate::error::Result;
 use crate::map::OrderedMap;
 
+/// What a scan shows records to, keys first: it goes on or breaks.
+pub type Visit<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
+
 /// An ordered map from byte strings to byte strings that many threads use at once. What it tells is durable.
 pub trait OrderedIndex: Send + Sync {
     /// The value of `key`.
@@ -30,12 +33,7 @@ pub trait OrderedIndex: Send + Sync {
     ///
     /// # Errors
     /// As [`get`](Self::get).
-    fn scan(
-        &self,
-        start: Bound<&[u8]>,
-        end: Bound<&[u8]>,
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<u64>;
+    fn scan(&self, start: Bound<&[u8]>, end: Bound<&[u8]>, visit: &mut Visit<'_>) -> Result<u64>;
 
     /// Number of records.
     ///
@@ -68,12 +66,7 @@ impl OrderedIndex for OrderedMap {
         OrderedMap::remove(self, key)
     }
 
-    fn scan(
-        &self,
-        start: Bound<&[u8]>,
-        end: Bound<&[u8]>,
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<u64> {
+    fn scan(&self, start: Bound<&[u8]>, end: Bound<&[u8]>, visit: &mut Visit<'_>) -> Result<u64> {
         OrderedMap::scan(self, start, end, visit)
     }
 

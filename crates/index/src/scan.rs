@@ -8,13 +8,14 @@
 //! from before the scan began until it ended comes exactly once, with a value that it had meanwhile; a key that is
 //! inserted or removed meanwhile comes or does not; each batch is the state of its stretch of keys at one moment.
 
-use std::ops::{Bound, ControlFlow, Range};
+use std::ops::{Bound, Range};
 use std::sync::{Arc, PoisonError};
 
 use crate::error::Result;
 use crate::leaf::{Leaf, LeafState};
 use crate::map::{Durability, OrderedMap};
 use crate::medium::Medium;
+use crate::ordered_index::Visit;
 
 /// A batch ends behind the record that makes it larger than this.
 const BATCH_BYTES_MAX: usize = 256 << 10;
@@ -91,7 +92,7 @@ impl Cursor {
                 map.heap.memory().durable_range(leaf.at.0, leaf.bytes())?;
             }
         }
-        self.batch_records *= 2;
+        self.batch_records = self.batch_records.saturating_mul(2);
         Ok(())
     }
 
@@ -239,12 +240,7 @@ impl OrderedMap {
     /// # Errors
     /// [`crate::Error::Damaged`] at the first leaf with a record that does not verify, after everything before that leaf
     /// was shown; [`crate::Error::Pool`] when the pool is poisoned.
-    pub fn scan(
-        &self,
-        start: Bound<&[u8]>,
-        end: Bound<&[u8]>,
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<u64> {
+    pub fn scan(&self, start: Bound<&[u8]>, end: Bound<&[u8]>, visit: &mut Visit<'_>) -> Result<u64> {
         self.scan_with(start, end, Direction::Ascending, Durability::Sync, visit)
     }
 
@@ -258,7 +254,7 @@ impl OrderedMap {
         end: Bound<&[u8]>,
         direction: Direction,
         durability: Durability,
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+        visit: &mut Visit<'_>,
     ) -> Result<u64> {
         let mut cursor = Cursor::new(start, end, direction, durability);
         let mut batch = Batch::default();

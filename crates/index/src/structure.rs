@@ -39,7 +39,8 @@ impl OrderedMap {
         let moved_max = self.heap.action_words_max().saturating_sub(2);
         let cut = if appends { keys.len() } else { (keys.len() / 2).max(keys.len() - moved_max.min(keys.len())) };
         let low = if appends { separator(last, key) } else { separator(&keys[cut - 1].0, &keys[cut].0) };
-        let moved: Vec<(u16, PmAddr)> = keys[cut..].iter().map(|(key, slot)| (tag_of(key), state.addr(*slot))).collect();
+        let moved: Vec<(u16, PmAddr)> =
+            keys[cut..].iter().map(|(key, slot)| (tag_of(key), state.addr(*slot))).collect();
         let addrs: Vec<PmAddr> = moved.iter().map(|&(_, at)| at).collect();
 
         let mut action = self.heap.action();
