@@ -1,0 +1,197 @@
+//! Other engines under the same workloads, through the same runner, with the same lines of results.
+//!
+//! 1. Make a fresh folder, measure what one fdatasync costs there.
+//! 2. Create the engine, load the records (relaxed, then made durable), run the workload.
+//! 3. Print one [`lodestone_workload::result::BenchResult`] for each run and remove the folder.
+
+mod lmdb;
+mod rocksdb;
+
+use std::fs;
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::{Parser, ValueEnum};
+use lodestone_workload::engine::{Engine, Environment};
+use lodestone_workload::keys::Distribution;
+use lodestone_workload::result::BenchResult;
+use lodestone_workload::runner::Runner;
+use lodestone_workload::syncprobe::SyncLatency;
+use lodestone_workload::ycsb::{Spec, Workload};
+
+const SYNC_SAMPLES: u64 = 20_000;
+const SYNC_TIME: Duration = Duration::from_secs(2);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum EngineName {
+    Rocksdb,
+    Lmdb,
+}
+
+/// What an acknowledged write survives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Durability {
+    /// Power loss: every write waits for the device.
+    Sync,
+    /// The death of the process alone.
+    Process,
+}
+
+/// Runs YCSB on another engine and prints the same result lines as `lodestone bench ycsb`.
+#[derive(Debug, Parser)]
+#[command(
+    after_help = "Example:\n  lodestone-peers --engine rocksdb --workload a --threads 8 --durability sync --records 1000000 --json"
+)]
+struct Arguments {
+    /// The engine.
+    #[arg(long, value_enum)]
+    engine: EngineName,
+    /// Workload: a to f, or load.
+    #[arg(long, default_value = "a")]
+    workload: Workload,
+    /// Threads of the load and of the run.
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+    /// What an acknowledged write survives.
+    #[arg(long, value_enum, default_value = "sync")]
+    durability: Durability,
+    /// Records loaded before the run.
+    #[arg(long, default_value_t = 1_000_000)]
+    records: u64,
+    /// Operations of all threads together.
+    #[arg(long, default_value_t = 1_000_000)]
+    operations: u64,
+    /// Bytes of each key.
+    #[arg(long, default_value_t = 8)]
+    key_bytes: usize,
+    /// Bytes of each value.
+    #[arg(long, default_value_t = 100)]
+    value_bytes: usize,
+    /// zipfian, zipfian:THETA, uniform, latest or sequential; the workload's own if not given.
+    #[arg(long)]
+    distribution: Option<Distribution>,
+    /// Seed of the random draws.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Ends the run after this many seconds.
+    #[arg(long, default_value_t = 20.0)]
+    seconds: f64,
+    /// Where the engine's files go; a fresh folder is made there and removed at the end.
+    #[arg(long, default_value = "/tmp")]
+    folder: PathBuf,
+    /// Check every value that is read.
+    #[arg(long)]
+    verify: bool,
+    /// rocksdb: pipelined writes.
+    #[arg(long)]
+    pipelined: bool,
+    /// rocksdb: count log syncs (costs some throughput).
+    #[arg(long)]
+    statistics: bool,
+    /// One JSON object for each line instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let own = Spec::new(arguments.workload);
+    let spec = Spec {
+        records: arguments.records,
+        operations: arguments.operations,
+        threads: arguments.threads,
+        key_bytes: arguments.key_bytes,
+        value_bytes: arguments.value_bytes,
+        distribution: arguments.distribution.unwrap_or(own.distribution),
+        seed: arguments.seed,
+        ..own
+    };
+    spec.validate()?;
+    let folder = tempfile::Builder::new()
+        .prefix("lodestone-peers-")
+        .tempdir_in(&arguments.folder)
+        .with_context(|| format!("cannot make a folder in {}", arguments.folder.display()))?;
+    let sync_latency = SyncLatency::measure(folder.path(), SYNC_SAMPLES, SYNC_TIME)?;
+    match arguments.engine {
+        EngineName::Rocksdb => {
+            let tuning = rocksdb::Tuning { pipelined: arguments.pipelined, statistics: arguments.statistics };
+            let engine = rocksdb::RocksDb::create(folder.path(), arguments.durability, arguments.threads, tuning)?;
+            bench(&engine, &spec, &arguments, &sync_latency)
+        }
+        EngineName::Lmdb => {
+            let engine = lmdb::Lmdb::create(folder.path(), arguments.durability, map_bytes(&spec))?;
+            bench(&engine, &spec, &arguments, &sync_latency)
+        }
+    }
+}
+
+fn bench<E: Engine>(engine: &E, spec: &Spec, arguments: &Arguments, sync_latency: &SyncLatency) -> Result<()> {
+    let mut loaded = Runner::new(engine, spec).load()?.result;
+    let limit = Duration::try_from_secs_f64(arguments.seconds).context("--seconds must be a positive number")?;
+    let runner = Runner::new(engine, spec).verify_reads(arguments.verify).time_limit(limit);
+    let mut run = runner.run()?.result;
+    for result in [&mut loaded, &mut run] {
+        sync_latency.add_to(&mut result.extra);
+        if arguments.json {
+            println!("{}", result.to_json_line());
+        }
+    }
+    if !arguments.json {
+        print_table(&[loaded, run], sync_latency);
+    }
+    Ok(())
+}
+
+fn print_table(results: &[BenchResult], sync_latency: &SyncLatency) {
+    let rows: Vec<[String; 15]> = results.iter().map(BenchResult::table_row).collect();
+    for (column, title) in BenchResult::TABLE_HEADERS.iter().enumerate() {
+        let cells: Vec<&str> = rows.iter().map(|row| row[column].as_str()).collect();
+        println!("{title:>16}  {}", cells.iter().map(|cell| format!("{cell:>12}")).collect::<String>());
+    }
+    println!(
+        "one fdatasync of 4 KiB: p50 {} ns, p99 {} ns, mean {:.0} ns",
+        sync_latency.p50_ns, sync_latency.p99_ns, sync_latency.mean_ns
+    );
+}
+
+/// LMDB needs its largest size beforehand; the file is sparse.
+fn map_bytes(spec: &Spec) -> usize {
+    let record = spec.key_bytes + spec.value_bytes + 64;
+    let records = usize::try_from(spec.capacity()).unwrap_or(usize::MAX);
+    records.saturating_mul(record).saturating_mul(4).max(1 << 30).next_multiple_of(1 << 20)
+}
+
+/// The domain whose promise the engine gives, and the file system below it.
+fn environment(durability: Durability, folder: &Path) -> Environment {
+    let (domain, durability) = match durability {
+        Durability::Sync => ("block", "sync"),
+        Durability::Process => ("process", "process"),
+    };
+    Environment { domain: Some(domain.into()), media: file_system_of(folder), durability: Some(durability.into()) }
+}
+
+/// The type of the file system that holds `folder`, from the longest mount point above it.
+fn file_system_of(folder: &Path) -> Option<String> {
+    let folder = folder.canonicalize().ok()?;
+    let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
+    let above = mounts.lines().filter_map(|line| {
+        let mut words = line.split(' ').skip(1);
+        let (point, kind) = (words.next()?, words.next()?);
+        folder.starts_with(point).then_some((point.len(), kind.to_string()))
+    });
+    above.max_by_key(|(length, _)| *length).map(|(_, kind)| kind)
+}
+
+/// Bytes that the files of a folder occupy.
+fn folder_bytes(folder: &Path) -> Option<u64> {
+    use std::os::unix::fs::MetadataExt;
+    let entries = fs::read_dir(folder).ok()?;
+    Some(entries.filter_map(|entry| entry.ok()?.metadata().ok()).map(|file| file.blocks() * 512).sum())
+}
+
+/// Reads every byte, so that a scan costs what its caller needs.
+fn touch(bytes: &[u8]) {
+    black_box(bytes.iter().fold(0_u8, |sum, byte| sum ^ byte));
+}

@@ -1,0 +1,84 @@
+//! The few functions of RocksDB's C interface that a benchmark needs, as `rocksdb/c.h` of version 7.8 declares them.
+
+use std::ffi::{c_char, c_double, c_int, c_uchar};
+use std::marker::{PhantomData, PhantomPinned};
+
+macro_rules! opaque {
+    ($($name:ident)*) => {$(
+        /// Known to RocksDB alone.
+        #[repr(C)]
+        pub(super) struct $name {
+            bytes: [u8; 0],
+            marker: PhantomData<(*mut u8, PhantomPinned)>,
+        }
+    )*};
+}
+
+opaque! { Db Options BlockOptions Cache FilterPolicy ReadOptions WriteOptions FlushOptions Iterator PinnableSlice }
+
+#[expect(unsafe_code, reason = "declarations of a C library")]
+// SAFETY: the signatures are those of rocksdb/c.h; callers keep to the rules written there.
+unsafe extern "C" {
+    pub(super) fn rocksdb_open(options: *const Options, name: *const c_char, error: *mut *mut c_char) -> *mut Db;
+    pub(super) fn rocksdb_close(db: *mut Db);
+    pub(super) fn rocksdb_put(
+        db: *mut Db,
+        options: *const WriteOptions,
+        key: *const c_char,
+        key_length: usize,
+        value: *const c_char,
+        value_length: usize,
+        error: *mut *mut c_char,
+    );
+    pub(super) fn rocksdb_delete(
+        db: *mut Db,
+        options: *const WriteOptions,
+        key: *const c_char,
+        key_length: usize,
+        error: *mut *mut c_char,
+    );
+    pub(super) fn rocksdb_get_pinned(
+        db: *mut Db,
+        options: *const ReadOptions,
+        key: *const c_char,
+        key_length: usize,
+        error: *mut *mut c_char,
+    ) -> *mut PinnableSlice;
+    pub(super) fn rocksdb_pinnableslice_value(slice: *const PinnableSlice, length: *mut usize) -> *const c_char;
+    pub(super) fn rocksdb_pinnableslice_destroy(slice: *mut PinnableSlice);
+    pub(super) fn rocksdb_create_iterator(db: *mut Db, options: *const ReadOptions) -> *mut Iterator;
+    pub(super) fn rocksdb_iter_seek(iterator: *mut Iterator, key: *const c_char, key_length: usize);
+    pub(super) fn rocksdb_iter_valid(iterator: *const Iterator) -> c_uchar;
+    pub(super) fn rocksdb_iter_next(iterator: *mut Iterator);
+    pub(super) fn rocksdb_iter_key(iterator: *const Iterator, length: *mut usize) -> *const c_char;
+    pub(super) fn rocksdb_iter_value(iterator: *const Iterator, length: *mut usize) -> *const c_char;
+    pub(super) fn rocksdb_iter_get_error(iterator: *const Iterator, error: *mut *mut c_char);
+    pub(super) fn rocksdb_iter_destroy(iterator: *mut Iterator);
+    pub(super) fn rocksdb_flush(db: *mut Db, options: *const FlushOptions, error: *mut *mut c_char);
+    pub(super) fn rocksdb_free(memory: *mut c_char);
+
+    pub(super) fn rocksdb_options_create() -> *mut Options;
+    pub(super) fn rocksdb_options_destroy(options: *mut Options);
+    pub(super) fn rocksdb_options_set_create_if_missing(options: *mut Options, value: c_uchar);
+    pub(super) fn rocksdb_options_increase_parallelism(options: *mut Options, threads: c_int);
+    pub(super) fn rocksdb_options_set_compression(options: *mut Options, kind: c_int);
+    pub(super) fn rocksdb_options_set_recycle_log_file_num(options: *mut Options, files: usize);
+    pub(super) fn rocksdb_options_set_enable_pipelined_write(options: *mut Options, value: c_uchar);
+    pub(super) fn rocksdb_options_enable_statistics(options: *mut Options);
+    pub(super) fn rocksdb_options_statistics_get_string(options: *mut Options) -> *mut c_char;
+    pub(super) fn rocksdb_options_set_block_based_table_factory(options: *mut Options, table: *mut BlockOptions);
+    pub(super) fn rocksdb_block_based_options_create() -> *mut BlockOptions;
+    pub(super) fn rocksdb_block_based_options_destroy(options: *mut BlockOptions);
+    pub(super) fn rocksdb_block_based_options_set_block_cache(options: *mut BlockOptions, cache: *mut Cache);
+    pub(super) fn rocksdb_block_based_options_set_filter_policy(options: *mut BlockOptions, policy: *mut FilterPolicy);
+    pub(super) fn rocksdb_cache_create_lru(capacity: usize) -> *mut Cache;
+    pub(super) fn rocksdb_cache_destroy(cache: *mut Cache);
+    pub(super) fn rocksdb_filterpolicy_create_bloom_full(bits_per_key: c_double) -> *mut FilterPolicy;
+    pub(super) fn rocksdb_readoptions_create() -> *mut ReadOptions;
+    pub(super) fn rocksdb_readoptions_destroy(options: *mut ReadOptions);
+    pub(super) fn rocksdb_writeoptions_create() -> *mut WriteOptions;
+    pub(super) fn rocksdb_writeoptions_destroy(options: *mut WriteOptions);
+    pub(super) fn rocksdb_writeoptions_set_sync(options: *mut WriteOptions, value: c_uchar);
+    pub(super) fn rocksdb_flushoptions_create() -> *mut FlushOptions;
+    pub(super) fn rocksdb_flushoptions_destroy(options: *mut FlushOptions);
+}
