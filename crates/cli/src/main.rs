@@ -8,18 +8,13 @@
 //! Invariants: results go to standard output, everything else to standard error; nothing is left in an unsafe state by
 //! Ctrl-C or SIGKILL, because every change to a pool is failure-atomic.
 
-#[cfg(test)]
 mod bytes;
 mod commands;
-#[cfg(test)]
 mod export;
-#[cfg(test)]
 mod import;
-#[cfg(test)]
 mod object;
 mod output;
 mod size;
-#[cfg(test)]
 mod store;
 
 use std::process::ExitCode;

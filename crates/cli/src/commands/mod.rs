@@ -2,7 +2,9 @@
 
 mod completions;
 mod crash;
+mod kv;
 mod pool;
+mod torture;
 
 use std::process::ExitCode;
 
@@ -62,8 +64,13 @@ pub struct Cli {
 pub enum Command {
     /// Create, inspect, check and maintain pools
     Pool(pool::Args),
+    /// Store, read, import and export keys and values
+    Kv(kv::Args),
     /// Explore what a power failure can leave behind
     Crash(crash::Args),
+    /// Kill writers and judge what they leave
+    #[command(hide = true)]
+    Torture(torture::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
 }
@@ -73,6 +80,8 @@ impl Command {
     pub fn run(self, output: &Output) -> Result<ExitCode> {
         match self {
             Self::Pool(args) => pool::run(args, output),
+            Self::Kv(args) => kv::run(args, output),
+            Self::Torture(args) => torture::run(args, output),
             Self::Crash(args) => crash::run(args, output),
             Self::Completions(args) => completions::run(&args),
         }

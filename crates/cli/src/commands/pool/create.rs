@@ -1,5 +1,6 @@
 //! `lodestone pool create`.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -35,6 +36,14 @@ pub struct Args {
     /// Name of the layout: a program that expects another one refuses the pool
     #[arg(long, value_name = "NAME", default_value = "")]
     layout: String,
+
+    /// Replace the file or pool that is there
+    #[arg(long)]
+    overwrite: bool,
+
+    /// Further parts, one per NUMA node as a rule
+    #[arg(long = "part", value_name = "FILE")]
+    parts: Vec<PathBuf>,
 }
 
 #[derive(Serialize)]
@@ -53,6 +62,8 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         size_bytes: args.size,
         journal_bytes: args.journal,
         layout_name: args.layout.clone(),
+        overwrite: args.overwrite,
+        parts: args.parts.clone(),
         ..args.open.options()
     };
     let pool = Pool::create(&args.open.path, &options)?;

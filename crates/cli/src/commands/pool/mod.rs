@@ -1,6 +1,8 @@
 //! `lodestone pool`: create, inspect, check and maintain pools.
 
 mod create;
+mod grow;
+mod info;
 mod open;
 
 use std::process::ExitCode;
@@ -10,7 +12,7 @@ use clap::Subcommand;
 
 use crate::output::Output;
 
-pub use open::OpenArgs;
+pub use open::{OpenArgs, domain};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -31,11 +33,17 @@ pub struct Args {
 enum PoolCommand {
     /// Create a pool
     Create(create::Args),
+    /// Show what a pool is, and what its memory survives
+    Info(info::Args),
+    /// Make a pool larger; nothing in it moves
+    Grow(grow::Args),
 }
 
 /// Runs the command.
 pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
     match args.command {
         PoolCommand::Create(args) => create::run(&args, output),
+        PoolCommand::Info(args) => info::run(&args, output),
+        PoolCommand::Grow(args) => grow::run(&args, output),
     }
 }

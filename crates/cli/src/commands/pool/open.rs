@@ -17,7 +17,7 @@ pub struct OpenArgs {
     #[arg(value_name = "POOL")]
     pub path: PathBuf,
 
-    /// Persistence domain: auto, dax, eadr, block or process
+    /// Persistence domain: auto, dax, eadr, block, process (not safe against power loss)
     #[arg(long, value_name = "DOMAIN", default_value = "auto", value_parser = domain)]
     pub domain: DomainChoice,
 }
@@ -31,5 +31,10 @@ impl OpenArgs {
     /// Opens the pool as its one writer.
     pub fn open(&self) -> Result<Pool> {
         Ok(Pool::open(&self.path, &self.options())?)
+    }
+
+    /// Opens the pool without changing a byte of it.
+    pub fn open_read_only(&self) -> Result<Pool> {
+        Ok(Pool::open_read_only(&self.path, &self.options())?)
     }
 }

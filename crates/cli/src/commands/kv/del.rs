@@ -1,0 +1,56 @@
+//! `lodestone kv del`.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use crate::bytes;
+use crate::output::{Output, exit};
+
+use super::MapArgs;
+
+const AFTER_HELP: &str = "\
+Examples:
+  lodestone kv del orders.pool 4711
+  lodestone kv del orders.pool --hex 00ff
+
+Exit code 1 when the key was not there.";
+
+/// Arguments of `lodestone kv del`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    #[command(flatten)]
+    map: MapArgs,
+
+    /// The key
+    key: String,
+
+    /// The key is hexadecimal digits
+    #[arg(long)]
+    hex: bool,
+}
+
+#[derive(Serialize)]
+struct Removed {
+    removed: bool,
+}
+
+/// Removes the record; durable when this returns.
+pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+    let key = bytes::key(&args.key, args.hex)?;
+    let opened = args.map.open()?;
+    let removed = opened.map.remove(&key)?;
+    if output.is_json() {
+        output.json(&Removed { removed })?;
+    } else if !removed {
+        output.note(&format!(
+            "{}: there is no key `{}` in map `{}`",
+            opened.pool.path().display(),
+            args.key,
+            args.map.map
+        ));
+    }
+    Ok(exit::holds(removed))
+}

@@ -1,0 +1,120 @@
+//! `lodestone kv export`.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::export::{CsvExport, Export, FlatCsvExport, FlatJsonExport, JsonExport};
+use crate::output::{Output, ProgressUnit, exit, stdout_error};
+
+use super::MapArgs;
+use super::range::RangeArgs;
+
+const AFTER_HELP: &str = "\
+Examples:
+  lodestone kv export orders.pool --format jsonl > orders.jsonl
+  lodestone kv export orders.pool --format csv --output orders.csv
+  lodestone kv export orders.pool --format csv --flat id > orders.csv
+  lodestone kv export orders.pool --format csv --flat id --columns name,total > totals.csv
+
+Without --flat every record becomes a key and a value, and importing the file with `--key key --value value` gives the
+same map again, byte for byte. With --flat, values that are JSON objects (as import stores them) become columns or
+fields again, and the key becomes the column or field of the given name.";
+
+/// What is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum FormatArg {
+    /// Comma-separated text with a header
+    Csv,
+    /// One JSON object per line
+    Jsonl,
+}
+
+/// Arguments of `lodestone kv export`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    #[command(flatten)]
+    map: MapArgs,
+
+    #[command(flatten)]
+    range: RangeArgs,
+
+    /// What is written
+    #[arg(long, value_enum, default_value_t = FormatArg::Jsonl)]
+    format: FormatArg,
+
+    /// Where to; standard output when not given
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Spread values that are JSON objects over columns or fields; the key goes to the column KEY
+    #[arg(long, value_name = "KEY")]
+    flat: Option<String>,
+
+    /// Columns of a flat CSV [default: those of the first record]
+    #[arg(long, value_name = "COLUMNS", value_delimiter = ',', requires = "flat")]
+    columns: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Exported {
+    records: u64,
+    output: String,
+}
+
+impl Args {
+    fn sink<'a>(&'a self, target: Box<dyn Write + 'a>) -> Box<dyn Export + 'a> {
+        match (self.format, &self.flat) {
+            (FormatArg::Jsonl, None) => Box::new(JsonExport::new(target)),
+            (FormatArg::Csv, None) => Box::new(CsvExport::new(target)),
+            (FormatArg::Jsonl, Some(key)) => Box::new(FlatJsonExport::new(target, key)),
+            (FormatArg::Csv, Some(key)) => Box::new(FlatCsvExport::new(target, key, &self.columns)),
+        }
+    }
+}
+
+/// Writes the records.
+pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+    let opened = args.map.open_to_read()?;
+    let target: Box<dyn Write> = match &args.output {
+        Some(path) => Box::new(
+            File::create(path)
+                .with_context(|| format!("{}: creating the file failed; check its folder", path.display()))?,
+        ),
+        None => Box::new(io::stdout().lock()),
+    };
+    let mut export = args.sink(Box::new(BufWriter::with_capacity(1 << 16, target)));
+    let total = if args.range.is_everything() { Some(opened.map.len()?) } else { None };
+    let bar = output.progress(total, ProgressUnit::Steps).with_prefix("export");
+    let mut records = 0;
+    args.range.scan(&opened.map, |key, value| {
+        export.record(key, value).map_err(explain)?;
+        records += 1;
+        if records % 1024 == 0 {
+            bar.set_position(records);
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    export.finish().map_err(explain)?;
+    bar.finish_and_clear();
+    if let Some(path) = &args.output {
+        let exported = Exported { records, output: path.display().to_string() };
+        output.result(&exported, |exported| format!("{}: {} records exported", exported.output, exported.records))?;
+    }
+    Ok(exit::ok())
+}
+
+/// A closed pipe ends the command quietly, whichever layer met it.
+fn explain(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast::<io::Error>() {
+        Ok(error) => stdout_error(error),
+        Err(error) => error,
+    }
+}

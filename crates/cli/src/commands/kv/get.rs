@@ -1,0 +1,65 @@
+//! `lodestone kv get`.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::bytes;
+use crate::output::{Output, exit, stdout_error};
+
+use super::MapArgs;
+use super::record::Record;
+
+const AFTER_HELP: &str = "\
+Examples:
+  lodestone kv get orders.pool 4711
+  lodestone kv get orders.pool photo --raw > photo.jpg
+  lodestone kv get orders.pool --hex 00ff
+
+Exit code 1 when the key is not there.";
+
+/// Arguments of `lodestone kv get`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    #[command(flatten)]
+    map: MapArgs,
+
+    /// The key
+    key: String,
+
+    /// The key is hexadecimal digits, and the value is printed so
+    #[arg(long)]
+    hex: bool,
+
+    /// Print the value's bytes and nothing else, not even a line end
+    #[arg(long, conflicts_with = "hex")]
+    raw: bool,
+}
+
+/// Prints the value.
+pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+    let key = bytes::key(&args.key, args.hex)?;
+    let opened = args.map.open_to_read()?;
+    let Some(value) = opened.map.get(&key)? else {
+        output.note(&format!(
+            "{}: there is no key `{}` in map `{}`",
+            opened.pool.path().display(),
+            args.key,
+            args.map.map
+        ));
+        return Ok(exit::finding());
+    };
+    if output.is_json() {
+        output.json(&Record::new(&key, &value))?;
+    } else if args.hex {
+        output.line(&bytes::to_hex(&value))?;
+    } else {
+        let mut stdout = std::io::stdout().lock();
+        let end: &[u8] = if args.raw { b"" } else { b"\n" };
+        stdout.write_all(&value).and_then(|()| stdout.write_all(end)).map_err(stdout_error)?;
+        stdout.flush().map_err(stdout_error)?;
+    }
+    Ok(exit::ok())
+}

@@ -1,0 +1,153 @@
+//! `lodestone kv import`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+
+use crate::import::{self, CsvFormat, Format, Request, Selection};
+use crate::output::{Output, exit};
+use crate::size;
+
+use super::MapArgs;
+use super::map::MapStore;
+
+const AFTER_HELP: &str = "\
+Examples:
+  lodestone kv import orders.pool orders.csv --key id
+  lodestone kv import orders.pool orders.csv --key id --value total
+  lodestone kv import orders.pool users.txt --format csv --delimiter ':' --no-header --rejects bad.txt
+  zcat events.jsonl.gz | lodestone kv import orders.pool - --format jsonl --key event_id
+
+The value of a row is a JSON object of its other columns (or of the columns given with --value); one --value column
+alone is stored as it is. A row replaces an older one with the same key.
+
+An import that was interrupted (Ctrl-C, kill, power loss) goes on where it stopped when the same command is run again.
+Bad rows are reported with their line numbers and skipped; --rejects keeps them, ready to be mended and imported.
+The column of a JSON Lines row is a field; a field NAME_hex stands for the bytes of NAME.
+
+Exit code 1 when rows were skipped.";
+
+/// What a source looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum FormatArg {
+    /// Delimited text with a header
+    Csv,
+    /// One JSON object per line
+    Jsonl,
+}
+
+/// Arguments of `lodestone kv import`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    #[command(flatten)]
+    map: MapArgs,
+
+    /// The source: a CSV or JSON Lines file, or - for standard input
+    source: PathBuf,
+
+    /// What the source looks like [default: by the file's name]
+    #[arg(long, value_enum)]
+    format: Option<FormatArg>,
+
+    /// Column (name, or number from 1) or field that is the key [default: the first column; the field `key`]
+    #[arg(long, value_name = "COLUMN")]
+    key: Option<String>,
+
+    /// Columns or fields that make the value [default: all others]
+    #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
+    value: Vec<String>,
+
+    /// Byte between columns; \t for a tabulator [default: a comma; a tabulator for .tsv]
+    #[arg(long, value_name = "BYTE", value_parser = delimiter)]
+    delimiter: Option<u8>,
+
+    /// The first row is data; columns are named column_1, column_2, ...
+    #[arg(long)]
+    no_header: bool,
+
+    /// Rows per wait for durability
+    #[arg(long, value_name = "ROWS", default_value_t = 1000)]
+    batch: u64,
+
+    /// Keep skipped rows in this file
+    #[arg(long, value_name = "FILE")]
+    rejects: Option<PathBuf>,
+
+    /// Start with the first row, even if an import of this file was interrupted
+    #[arg(long)]
+    restart: bool,
+}
+
+fn delimiter(text: &str) -> Result<u8, String> {
+    match text {
+        "\\t" | "tab" => Ok(b'\t'),
+        _ => match text.as_bytes() {
+            [byte] if !matches!(byte, b'"' | b'\n' | b'\r') => Ok(*byte),
+            _ => Err(format!("`{text}` is no delimiter; give one byte other than a quote or a line end")),
+        },
+    }
+}
+
+impl Args {
+    fn request(self) -> Result<Request> {
+        let extension = self.source.extension().and_then(|name| name.to_str()).unwrap_or_default();
+        let extension = extension.to_ascii_lowercase();
+        let format = match (self.format, extension.as_str()) {
+            (Some(format), _) => format,
+            (None, "csv" | "tsv") => FormatArg::Csv,
+            (None, "jsonl" | "ndjson") => FormatArg::Jsonl,
+            (None, _) => {
+                bail!("{}: neither .csv, .tsv nor .jsonl; say --format csv or --format jsonl", self.source.display())
+            }
+        };
+        let format = match format {
+            FormatArg::Jsonl => Format::JsonLines,
+            FormatArg::Csv => {
+                let usual = if extension == "tsv" { b'\t' } else { b',' };
+                Format::Csv(CsvFormat { delimiter: self.delimiter.unwrap_or(usual), has_header: !self.no_header })
+            }
+        };
+        Ok(Request {
+            path: (self.source != Path::new("-")).then_some(self.source),
+            format,
+            selection: Selection { key: self.key, values: self.value },
+            batch_rows: self.batch,
+            rejects: self.rejects,
+            restart: self.restart,
+        })
+    }
+}
+
+/// Imports the source.
+pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
+    let map = args.map.clone();
+    let request = args.request()?;
+    if let Some(path) = &request.path {
+        // Before the pool is opened for writing: a wrong name changes nothing.
+        import::verify_source(path)?;
+    }
+    let opened = map.open()?;
+    let domain = opened.pool.memory().domain();
+    let store = MapStore::new(opened, &map.map)?;
+    let summary = import::import(&store, &request, output)?;
+    output.result(&summary, |summary| {
+        let resumed = match summary.resumed_at_line {
+            1 => String::new(),
+            line => format!(", resumed at line {line}"),
+        };
+        format!(
+            "{}: {} rows imported ({} replaced, {} skipped{resumed}) from {} in {:.2} s, {:.0} rows/s, {domain} domain",
+            summary.source,
+            summary.rows,
+            summary.replaced,
+            summary.rejected,
+            size::human(summary.source_bytes),
+            summary.seconds,
+            summary.rows_per_s,
+        )
+    })?;
+    Ok(exit::holds(summary.rejected == 0))
+}

@@ -1,0 +1,57 @@
+//! `lodestone kv put`.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use crate::bytes;
+use crate::output::{Output, exit};
+
+use super::MapArgs;
+
+const AFTER_HELP: &str = "\
+Examples:
+  lodestone kv put orders.pool 4711 '{\"item\":\"lamp\"}'
+  lodestone kv put orders.pool photo @photo.jpg
+  date | lodestone kv put orders.pool now -
+  lodestone kv put orders.pool --hex 00ff cafe";
+
+/// Arguments of `lodestone kv put`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    #[command(flatten)]
+    map: MapArgs,
+
+    /// The key
+    key: String,
+
+    /// The value: text, @FILE, or - for standard input (@@ stands for a leading @)
+    #[arg(allow_hyphen_values = true)]
+    value: String,
+
+    /// Key and value are hexadecimal digits
+    #[arg(long)]
+    hex: bool,
+}
+
+#[derive(Serialize)]
+struct Put {
+    replaced: bool,
+    value_bytes: usize,
+    domain: String,
+}
+
+/// Stores the record; durable when this returns.
+pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+    let key = bytes::key(&args.key, args.hex)?;
+    let value = bytes::value(&args.value, args.hex)?;
+    let opened = args.map.open()?;
+    let replaced = opened.map.insert(&key, &value)?;
+    if output.is_json() {
+        let domain = opened.pool.memory().domain().to_string();
+        output.json(&Put { replaced, value_bytes: value.len(), domain })?;
+    }
+    Ok(exit::ok())
+}

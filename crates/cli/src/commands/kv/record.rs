@@ -1,0 +1,34 @@
+//! A record as a line of JSON: text where it is text, hexadecimal digits where it is not.
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+
+use crate::bytes::to_hex;
+
+/// One record. Of each pair of fields exactly one is there, so that reading it back gives the same bytes.
+#[derive(Serialize)]
+pub struct Record<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_hex: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value_hex: Option<String>,
+}
+
+impl<'a> Record<'a> {
+    /// The record of `key` and `value`.
+    pub fn new(key: &'a [u8], value: &'a [u8]) -> Self {
+        let text = |bytes: &'a [u8]| std::str::from_utf8(bytes).ok();
+        let hex = |bytes: &[u8]| std::str::from_utf8(bytes).is_err().then(|| to_hex(bytes));
+        Self { key: text(key), key_hex: hex(key), value: text(value), value_hex: hex(value) }
+    }
+}
+
+/// A key or value on a line for a person or a script; `hex` as the user asked.
+pub fn shown(bytes: &[u8], hex: bool) -> Cow<'_, str> {
+    if hex { to_hex(bytes).into() } else { crate::bytes::display(bytes).into() }
+}

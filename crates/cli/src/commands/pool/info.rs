@@ -1,0 +1,157 @@
+//! `lodestone pool info`.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use lodestone_heap::{Heap, HeapOptions, Usage};
+use lodestone_pmem::{Pool, PoolInfo, PoolOptions};
+use serde::Serialize;
+
+use crate::output::{Output, exit, properties};
+use crate::size;
+
+use super::OpenArgs;
+
+const AFTER_HELP: &str = "\
+Examples:
+  lodestone pool info orders.pool
+  lodestone pool info orders.pool --usage
+  lodestone pool info orders.pool --read-only --json
+
+The pool is opened as a writer would open it, so that the domain shown is the one that a writer gets. With --read-only
+no byte is changed, and a writer may have the pool open meanwhile.";
+
+/// Arguments of `lodestone pool info`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    #[command(flatten)]
+    open: OpenArgs,
+
+    /// Change no byte, not even the boot number
+    #[arg(long)]
+    read_only: bool,
+
+    /// Show how full the heap is
+    #[arg(long)]
+    usage: bool,
+}
+
+#[derive(Serialize)]
+struct InfoLine {
+    path: String,
+    domain: String,
+    promise: String,
+    domain_reason: String,
+    read_only: bool,
+    uuid: String,
+    format_version: u32,
+    features: [u64; 3],
+    layout: String,
+    layout_version: u32,
+    created_unix_ns: u64,
+    boot: u64,
+    was_clean: bool,
+    journal_bytes: u64,
+    pool_bytes: u64,
+    heap_bytes: u64,
+    parts: Vec<PartLine>,
+    roots: Vec<RootLine>,
+    warnings: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Usage>,
+}
+
+#[derive(Serialize)]
+struct PartLine {
+    path: String,
+    uuid: String,
+    part_bytes: u64,
+    heap_bytes: u64,
+    file_system: String,
+    numa_node: Option<u32>,
+}
+
+#[derive(Serialize)]
+struct RootLine {
+    name: String,
+    kind: u32,
+    addr: String,
+}
+
+impl InfoLine {
+    fn new(info: &PoolInfo, usage: Option<Usage>) -> Self {
+        let parts: Vec<_> = info
+            .parts
+            .iter()
+            .map(|part| PartLine {
+                path: part.path.display().to_string(),
+                uuid: part.uuid.to_string(),
+                part_bytes: part.part_bytes,
+                heap_bytes: part.heap_bytes,
+                file_system: part.file_system.clone(),
+                numa_node: part.numa_node,
+            })
+            .collect();
+        let root = |root: &lodestone_pmem::RootInfo| RootLine {
+            name: root.name.clone(),
+            kind: root.kind,
+            addr: root.addr.to_string(),
+        };
+        Self {
+            path: parts.first().map(|part| part.path.clone()).unwrap_or_default(),
+            domain: info.domain_label(),
+            promise: info.promise.clone(),
+            domain_reason: info.domain_reason.clone(),
+            read_only: info.read_only,
+            uuid: info.set_uuid.to_string(),
+            format_version: info.format_version,
+            features: info.features,
+            layout: info.layout_name.clone(),
+            layout_version: info.layout_version,
+            created_unix_ns: info.created_unix_ns,
+            boot: info.boot,
+            was_clean: info.was_clean,
+            journal_bytes: info.journal_bytes,
+            pool_bytes: info.parts.iter().map(|part| part.part_bytes).sum(),
+            heap_bytes: info.parts.iter().map(|part| part.heap_bytes).sum(),
+            parts,
+            roots: info.roots.iter().map(root).collect(),
+            warnings: info.warnings.clone(),
+            usage,
+        }
+    }
+}
+
+/// Prints what the pool is.
+pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+    let pool = if args.read_only {
+        let options = PoolOptions { allow_concurrent_writer: true, ..args.open.options() };
+        Pool::open_read_only(&args.open.path, &options)?
+    } else {
+        args.open.open()?
+    };
+    let usage = if args.usage { Some(Heap::open(&pool, &HeapOptions::default())?.usage()) } else { None };
+    let info = pool.info();
+    if output.is_json() {
+        output.json(&InfoLine::new(&info, usage))?;
+        return Ok(exit::ok());
+    }
+    output.line(info.to_string().trim_end())?;
+    if let Some(usage) = usage {
+        output.line(&usage_text(&usage))?;
+    }
+    Ok(exit::ok())
+}
+
+fn usage_text(usage: &Usage) -> String {
+    let chunks = |count: u64| size::human(count * usage.chunk_bytes);
+    properties([
+        ("heap used", size::human(usage.bytes_used)),
+        ("heap free", chunks(usage.chunks_free)),
+        ("longest free", chunks(usage.chunks_free_run_max)),
+        ("fragmentation", format!("{:.0} %", usage.fragmentation * 100.0)),
+        ("damaged", chunks(usage.chunks_damaged)),
+        ("extents", format!("{} ({})", usage.extents, chunks(usage.extent_chunks))),
+    ])
+}

@@ -1,0 +1,244 @@
+//! `lodestone torture kill`: SIGKILL at random moments, reopen, judge; over and over on one pool.
+//!
+//! 1. A writer runs in a process of its own and reports over a pipe.
+//! 2. It is killed: while it starts (and recovers), or after a random stretch of load. All moments come from the seed.
+//! 3. What the pipe holds is read to its end; the pool is opened and judged against everything any writer was ever told.
+//! 4. What was uncertain is now decided: the next life must not bring a discarded write back.
+//!
+//! Invariant: the history is that of the pool's whole life, so a write that is lost later than at its own kill is found.
+
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+use lodestone_workload::kv::History;
+use lodestone_workload::random::Random;
+use serde::Serialize;
+
+use crate::commands::pool::domain;
+use crate::output::{Output, ProgressUnit, exit};
+
+use super::report::{self, Event, Line};
+use super::verdict::{self, Tally};
+
+/// Longest time a writer may take to its first report.
+const STARTUP_MAX: Duration = Duration::from_secs(30);
+
+const AFTER_HELP: &str = "\
+Examples:
+  lodestone torture kill --kills 1000 --domain block
+  lodestone torture kill --kills 1000 --domain process --json
+
+Exit code 0 only when no kill lost or tore anything.";
+
+/// Arguments of `lodestone torture kill`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    /// Number of kills
+    #[arg(long, default_value_t = 100)]
+    kills: u64,
+
+    /// Persistence domain
+    #[arg(long, default_value = "block", value_parser = ["block", "process", "auto", "dax", "eadr"])]
+    domain: String,
+
+    /// Seed of the moments and of the load
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// Writing threads
+    #[arg(long, default_value_t = 2)]
+    threads: u64,
+
+    /// Longest stretch of load before a kill, in milliseconds
+    #[arg(long, default_value_t = 40, value_name = "MS")]
+    load_ms_max: u64,
+
+    /// The pool, which must not exist; a temporary one when not given
+    #[arg(long)]
+    pool: Option<PathBuf>,
+}
+
+/// What the loop found.
+#[derive(Serialize)]
+struct Killed {
+    kills: u64,
+    kills_during_open: u64,
+    acked: u64,
+    #[serde(flatten)]
+    tally: Tally,
+    uncertain_applied: u64,
+    domain: String,
+    threads: u64,
+    seed: u64,
+    seconds: f64,
+}
+
+/// Kills and judges.
+pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+    let started = Instant::now();
+    let folder = tempfile::tempdir().context("making a temporary folder failed")?;
+    let path = args.pool.clone().unwrap_or_else(|| folder.path().join("torture.pool"));
+    ensure!(!path.exists(), "{}: exists; the kill test needs a pool of its own", path.display());
+    let choice = domain(&args.domain).map_err(anyhow::Error::msg)?;
+    let mut history = History::new(report::codec()?);
+    let mut random = Random::for_stream(args.seed, u64::MAX);
+    let mut killed = Killed {
+        kills: 0,
+        kills_during_open: 0,
+        acked: 0,
+        tally: Tally::default(),
+        uncertain_applied: 0,
+        domain: args.domain.clone(),
+        threads: args.threads,
+        seed: args.seed,
+        seconds: 0.0,
+    };
+    let bar = output.progress(Some(args.kills), ProgressUnit::Steps).with_prefix("kill");
+    for kill in 0..args.kills {
+        let lines = one_life(args, &path, kill, &mut random)?;
+        killed.kills += 1;
+        killed.kills_during_open += u64::from(lines.is_empty());
+        lines.into_iter().for_each(|line| line.tell(&mut history));
+        if !judge(&path, choice, kill, &mut history, &mut killed, output)? {
+            break;
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    killed.acked = history.acknowledgements();
+    killed.seconds = started.elapsed().as_secs_f64();
+    output.result(&killed, |killed| {
+        let tally = killed.tally;
+        format!(
+            "{} kills ({} during open), {} acknowledged writes: {} lost, {} torn, {} otherwise wrong; {} domain, seed {}, {:.1} s",
+            killed.kills,
+            killed.kills_during_open,
+            killed.acked,
+            tally.lost,
+            tally.torn,
+            tally.other,
+            killed.domain,
+            killed.seed,
+            killed.seconds
+        )
+    })?;
+    Ok(exit::holds(killed.tally.lost + killed.tally.torn + killed.tally.other == 0))
+}
+
+/// Opens the pool and judges it; `false` when something is wrong.
+fn judge(
+    path: &Path,
+    choice: DomainChoice,
+    kill: u64,
+    history: &mut History,
+    killed: &mut Killed,
+    output: &Output,
+) -> Result<bool> {
+    if !path.exists() {
+        // Killed before the pool was created: nothing was promised.
+        return Ok(true);
+    }
+    let context = || format!("after kill {kill} of seed {}", killed.seed);
+    let pool = Pool::open(path, &PoolOptions { domain: choice, ..PoolOptions::default() }).with_context(context)?;
+    killed.domain = pool.memory().domain().to_string();
+    let verdict = verdict::judge(&pool, history).with_context(context)?;
+    killed.tally.add(&verdict.violations);
+    killed.uncertain_applied += verdict.uncertain_applied;
+    for violation in &verdict.violations {
+        output.note(&format!("{}: {violation}", context()));
+    }
+    history.adopt(&verdict);
+    Ok(verdict.holds())
+}
+
+/// One writer from its start to its kill: everything it reported.
+fn one_life(args: &Args, path: &Path, kill: u64, random: &mut Random) -> Result<Vec<Line>> {
+    let mut child = Command::new(std::env::current_exe().context("finding the lodestone binary failed")?)
+        .args(["torture", "writer", "--known", "--domain", &args.domain])
+        .args(["--seed", &(args.seed.wrapping_add(kill)).to_string(), "--threads", &args.threads.to_string()])
+        .arg(path)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("starting the writer failed")?;
+    let Some(stdout) = child.stdout.take() else { bail!("the writer has no pipe") };
+    let lines = listen(stdout);
+    let mut heard = Vec::new();
+    // One kill in eight hits a writer that is still opening, which means recovering, the pool.
+    let result = if random.below(8) == 0 {
+        let span = Duration::from_micros(random.below(4_000));
+        collect(&lines, Instant::now() + span, &mut heard)
+    } else {
+        let span = Duration::from_micros(random.below(args.load_ms_max.max(1) * 1000));
+        wait_for_first(&lines, &mut heard).and_then(|()| collect(&lines, Instant::now() + span, &mut heard))
+    };
+    let ended = result.and_then(|()| {
+        child.kill().context("killing the writer failed")?;
+        // Everything that was written before the kill is still in the pipe.
+        heard.extend(lines.iter());
+        Ok(())
+    });
+    let status = finish(&mut child)?;
+    if let Err(error) = ended {
+        let mut text = String::new();
+        if let Some(mut stderr) = child.stderr.take() {
+            // A message is better than none, and none is no reason to fail differently.
+            let _ = std::io::Read::read_to_string(&mut stderr, &mut text);
+        }
+        bail!("kill {kill} of seed {}: {error:#}; the writer ended with {status}: {}", args.seed, text.trim());
+    }
+    Ok(heard)
+}
+
+fn finish(child: &mut Child) -> Result<std::process::ExitStatus> {
+    // It may have ended already; then there is nothing to kill.
+    let _ = child.kill();
+    child.wait().context("waiting for the writer failed")
+}
+
+/// Reads the pipe on a thread of its own, so that the writer never waits for us.
+fn listen(stdout: ChildStdout) -> Receiver<Line> {
+    let (sender, lines) = mpsc::channel();
+    std::thread::spawn(move || {
+        // A damaged report ends the channel early, which the collector reports as a writer that ended by itself.
+        let _ = report::read(BufReader::new(stdout), |line| Ok(sender.send(line)?));
+    });
+    lines
+}
+
+fn wait_for_first(lines: &Receiver<Line>, heard: &mut Vec<Line>) -> Result<()> {
+    let deadline = Instant::now() + STARTUP_MAX;
+    loop {
+        match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(line) => {
+                heard.push(line);
+                if matches!(line.event, Event::Ack(_)) {
+                    return Ok(());
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => bail!("the writer acknowledged nothing within {STARTUP_MAX:?}"),
+            Err(RecvTimeoutError::Disconnected) => bail!("the writer ended by itself"),
+        }
+    }
+}
+
+/// Listens until `deadline`.
+fn collect(lines: &Receiver<Line>, deadline: Instant, heard: &mut Vec<Line>) -> Result<()> {
+    loop {
+        match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(line) => heard.push(line),
+            Err(RecvTimeoutError::Timeout) => return Ok(()),
+            Err(RecvTimeoutError::Disconnected) => bail!("the writer ended by itself"),
+        }
+        if Instant::now() >= deadline {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! `lodestone torture`: kill tests of real processes on real files. Hidden from the help: it is for the project's tests.
+//!
+//! - `writer` writes self-describing values and reports on standard output what it starts and what is durable.
+//! - `verify` judges a pool against such a report.
+//! - `kill` does both in a loop, with SIGKILL between them, and judges over all lives of the pool.
+
+mod kill;
+mod report;
+mod verdict;
+mod verify;
+mod writer;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+use crate::output::Output;
+
+const AFTER_HELP: &str = "\
+Examples:
+  lodestone torture kill --kills 1000 --domain block
+  lodestone torture writer a.pool --seed 7 > acks & sleep 1; kill -KILL $!; lodestone torture verify a.pool acks";
+
+/// Arguments of `lodestone torture`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    #[command(subcommand)]
+    command: TortureCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum TortureCommand {
+    /// Write, and report what is started and what is durable
+    Writer(writer::Args),
+    /// Judge a pool against a writer's report
+    Verify(verify::Args),
+    /// Kill writers in a loop and judge what they leave
+    Kill(kill::Args),
+}
+
+/// Runs the command.
+pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
+    match args.command {
+        TortureCommand::Writer(args) => writer::run(&args, output),
+        TortureCommand::Verify(args) => verify::run(&args, output),
+        TortureCommand::Kill(args) => kill::run(&args, output),
+    }
+}

@@ -1,0 +1,51 @@
+//! Judges the map of a pool after a kill.
+
+use std::ops::{Bound, ControlFlow};
+
+use anyhow::{Result, bail};
+use lodestone_heap::{Heap, HeapOptions};
+use lodestone_index::OrderedMap;
+use lodestone_pmem::Pool;
+use lodestone_workload::kv::{History, Verdict, Violation};
+use serde::Serialize;
+
+use super::writer::MAP;
+
+/// Violations by kind, as they are summed up.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Tally {
+    /// Acknowledged writes that are gone, or were overtaken by an older state.
+    pub lost: u64,
+    /// Values that are torn, truncated or in the wrong place.
+    pub torn: u64,
+    /// Anything else that cannot be: values from nowhere, twice, or out of order.
+    pub other: u64,
+}
+
+impl Tally {
+    /// Adds the violations of one judgement.
+    pub fn add(&mut self, violations: &[Violation]) {
+        for violation in violations {
+            match violation {
+                Violation::Lost { .. } | Violation::Stale { .. } | Violation::Resurrected { .. } => self.lost += 1,
+                Violation::Torn { .. } => self.torn += 1,
+                _ => self.other += 1,
+            }
+        }
+    }
+}
+
+/// All records of the map, and its structure checked.
+pub fn judge(pool: &Pool, history: &History) -> Result<Verdict> {
+    let heap = Heap::open(pool, &HeapOptions::default())?;
+    let map = OrderedMap::open(&heap, MAP)?;
+    let mut view = Vec::new();
+    map.scan(Bound::Unbounded, Bound::Unbounded, &mut |key, value| {
+        view.push((key.to_vec(), value.to_vec()));
+        ControlFlow::Continue(())
+    })?;
+    if view.len() as u64 != map.len()? {
+        bail!("{}: a scan finds {} records, the map counts {}", pool.path().display(), view.len(), map.len()?);
+    }
+    Ok(history.judge(view))
+}
