@@ -77,15 +77,19 @@ pub fn make_into(key: &[u8], version: u64, length: usize, bytes: &mut Vec<u8>) {
     assert!(length >= VALUE_BYTES_MIN, "a value needs at least {VALUE_BYTES_MIN} bytes, not {length}");
     let key_hash = hash_bytes(key);
     let seal = seal_of(key_hash, version, length);
-    bytes.clear();
-    bytes.resize(length, 0);
+    if bytes.len() != length {
+        bytes.clear();
+        bytes.resize(length, 0);
+    }
     let (header, filler) = bytes.split_at_mut(VALUE_BYTES_MIN);
     header[..8].copy_from_slice(&key_hash.to_le_bytes());
     header[8..16].copy_from_slice(&version.to_le_bytes());
     header[16..].copy_from_slice(&seal.to_le_bytes());
-    for (index, chunk) in filler.chunks_mut(8).enumerate() {
-        chunk.copy_from_slice(&filler_word(seal, index)[..chunk.len()]);
+    let (words, rest) = filler.as_chunks_mut::<8>();
+    for (index, word) in words.iter_mut().enumerate() {
+        *word = filler_word(seal, index);
     }
+    rest.copy_from_slice(&filler_word(seal, words.len())[..rest.len()]);
 }
 
 /// Checks that `bytes` is one whole value of `key` and returns its version.
@@ -107,10 +111,14 @@ pub fn verify(key: &[u8], bytes: &[u8]) -> Result<u64, ValueError> {
     if seal != seal_of(found, version, bytes.len()) {
         return torn_at(16);
     }
-    for (index, chunk) in filler.chunks(8).enumerate() {
-        if *chunk != filler_word(seal, index)[..chunk.len()] {
+    let (words, rest) = filler.as_chunks::<8>();
+    for (index, word) in words.iter().enumerate() {
+        if *word != filler_word(seal, index) {
             return torn_at(VALUE_BYTES_MIN + index * 8);
         }
+    }
+    if *rest != filler_word(seal, words.len())[..rest.len()] {
+        return torn_at(VALUE_BYTES_MIN + words.len() * 8);
     }
     let expected = hash_bytes(key);
     if found != expected {
