@@ -2,8 +2,10 @@
 //!
 //! 1. `alloc` reserves a block in DRAM, `free` claims one, `set` notes a word: nothing is stored on the medium yet. The
 //!    caller writes the contents of new blocks and flushes them.
-//! 2. `commit` takes a lane, writes the record of all words into it and flushes; **fence 1** makes record and contents
-//!    persistent before the first store in place.
+//! 2. `commit` makes the contents of new blocks persistent (**fence 0**, only when the action allocates): a record counts
+//!    as soon as its lines are persistent, so it may not overtake what it will publish.
+//!    It takes a lane, writes the record of all words into it and flushes; **fence 1** makes the record persistent before
+//!    the first store in place.
 //! 3. It stores the words in place and flushes them; **fence 2** makes them persistent before the record ends.
 //! 4. It clears the record and flushes; **fence 3** makes that persistent before anyone may change one of the words again:
 //!    replay of a record that is still there would roll such a change back.
@@ -297,11 +299,17 @@ impl<'h> Action<'h> {
         let core = self.core;
         let memory = &core.memory;
         let entries = self.entries.as_slice();
+        let allocates = entries.iter().any(|entry| matches!(entry.kind(), Some(Kind::BitsSet | Kind::Extent)));
+        if allocates && !planted::active("heap-record-before-contents") {
+            // Fence 0: the record counts once its lines are persistent, at any moment from here on: it may not overtake
+            // the contents of the blocks that it will publish.
+            memory.fence();
+        }
         let (number, _guard) = core.take_lane()?;
         let lane = core.geometry.lane(core.bases[0].0, number as u32);
         record::write(memory, lane, core.pool.boot(), entries);
         if !planted::active("heap-apply-before-fence") {
-            // Fence 1: stores in place may not overtake the record that repeats them, nor the contents they publish.
+            // Fence 1: stores in place may not overtake the record that repeats them.
             memory.fence();
         }
         let damage = apply(core, entries);

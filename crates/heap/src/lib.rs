@@ -8,7 +8,7 @@
 //! persistent. The `action` module states the protocol and the reason for each fence.
 //!
 //! Cost of an action (lines flushed, fences), besides the contents that the caller flushes: one word, 1 and 2; up to
-//! three words, 2 lines for the record and one line per word, and 3 fences.
+//! three words, 2 lines for the record and one line per word, and 3 fences, or 4 when it allocates.
 
 mod action;
 mod arena;

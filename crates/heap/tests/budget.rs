@@ -37,7 +37,7 @@ fn cost(work: impl FnOnce()) -> (u64, u64) {
 }
 
 #[test]
-fn an_action_costs_exactly_its_record_its_words_and_three_fences() {
+fn an_action_costs_exactly_its_record_its_words_and_three_fences_or_four() {
     let Fixture { heap, root, _folder } = fixture();
     let mut first = PmAddr::NULL;
     let publish = cost(|| {
@@ -46,7 +46,11 @@ fn an_action_costs_exactly_its_record_its_words_and_three_fences() {
         action.set(root, first.to_raw());
         action.commit().expect("commit");
     });
-    assert_eq!(publish, (4, 3), "record, bitmap, root, end of record; three fences");
+    assert_eq!(
+        publish,
+        (4, 4),
+        "record, bitmap, root, end of record; contents before record before words before its end"
+    );
     let replace = cost(|| {
         let mut action = heap.action();
         let second = action.alloc(108).expect("room");
@@ -54,7 +58,7 @@ fn an_action_costs_exactly_its_record_its_words_and_three_fences() {
         action.free(first).expect("free");
         action.commit().expect("commit");
     });
-    assert_eq!(replace, (4, 3), "the freed block's bit lies in the same bitmap line");
+    assert_eq!(replace, (4, 4), "the freed block's bit lies in the same bitmap line");
     let two_pointers = cost(|| {
         let mut action = heap.action();
         action.set(root.plus(64), 1);
@@ -113,10 +117,10 @@ fn each_allocation_adds_at_most_one_line_and_no_fence() {
         let entries = count + 2;
         let record_max = (16 + 16 * entries).div_ceil(64);
         // A new slab costs two fences and three lines, once per 511 blocks.
-        let new_slab = all.1 == 5 && count > 1;
+        let new_slab = all.1 == 6 && count > 1;
         let lines_max = record_max + 2 + (8 * count).div_ceil(64) + 1 + if new_slab { 3 } else { 0 };
         assert!(all.0 <= lines_max, "{count} allocations flushed {} lines, at most {lines_max}", all.0);
-        assert!(all.1 == 3 || new_slab, "{count} allocations took {} fences", all.1);
+        assert!(all.1 == 4 || new_slab, "{count} allocations took {} fences", all.1);
     }
 }
 
