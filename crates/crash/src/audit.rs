@@ -4,7 +4,7 @@
 //!    operations and in recoveries.
 //! 2. For each position and each change ([`crate::Change`]) explore again until something is caught.
 //! 3. A mutant that nobody catches is redundant when the target says why, else it survived: a flush to remove, or an
-//!    oracle to strengthen. A declared redundancy that is caught is stale, which is an error.
+//!    oracle to strengthen. An excuse that excuses nobody, because all it names were caught, is stale: an error.
 
 use std::time::Instant;
 
@@ -38,50 +38,60 @@ pub fn audit_target(
         .filter(|(_, site)| target.audits(site))
         .flat_map(|(call, site)| Mutation::all_of(*call, site))
         .collect();
-    let excuses = target.redundant();
     let mut list = Vec::new();
     let mut states = clean.states;
     for (done, mutation) in mutations.iter().enumerate() {
         progress(done, mutations.len());
-        list.push(judge_mutant(target, config, mutation, &ops, &excuses, &mut states));
+        list.push(judge_mutant(target, config, mutation, &ops, &mut states));
     }
     progress(mutations.len(), mutations.len());
+    let stale = excuse(&mut list, &target.redundant());
     let count = |wanted: fn(&MutantFate) -> bool| list.iter().filter(|mutant| wanted(&mutant.fate)).count();
     Ok(AuditReport {
         target: target.name(),
         profile: config.profile,
-        mutants: list.len(),
+        mutants: mutations.len(),
         killed: count(|fate| matches!(fate, MutantFate::Killed { .. })),
         redundant: count(|fate| matches!(fate, MutantFate::Redundant { .. })),
         survived: count(|fate| matches!(fate, MutantFate::Survived { .. })),
-        stale: count(|fate| matches!(fate, MutantFate::Stale { .. })),
+        stale,
         states,
         seconds: started.elapsed().as_secs_f64(),
         list,
     })
 }
 
-fn judge_mutant(
-    target: &dyn Target,
-    config: &Config,
-    mutation: &Mutation,
-    ops: &[usize],
-    excuses: &[Redundant],
-    states: &mut u64,
-) -> Mutant {
-    let text = mutation.to_string();
+fn judge_mutant(target: &dyn Target, config: &Config, mutation: &Mutation, ops: &[usize], states: &mut u64) -> Mutant {
     let config = Config { violations_max: 1, shrink: false, ..config.clone() };
     let covered = explore_ops(target, &config, Some(mutation), ops, &mut |_| {});
     *states += covered.states;
-    let excuse = excuses.iter().find(|excuse| text.contains(excuse.mutation)).map(|excuse| excuse.reason.to_owned());
-    let fate = match (covered.found.first(), excuse) {
-        (Some(found), None) => {
+    let fate = match covered.found.first() {
+        Some(found) => {
             let violation = describe(target, &config, Some(mutation), found);
             MutantFate::Killed { message: violation.message, token: violation.token }
         }
-        (Some(found), Some(reason)) => MutantFate::Stale { reason, message: found.message.clone() },
-        (None, Some(reason)) => MutantFate::Redundant { reason },
-        (None, None) => MutantFate::Survived { exhausted: covered.exhausted },
+        None => MutantFate::Survived { exhausted: covered.exhausted },
     };
-    Mutant { mutation: text, fate }
+    Mutant { mutation: mutation.to_string(), fate }
+}
+
+/// Turns excused survivors into redundant ones; lists and counts the excuses that excuse nobody.
+fn excuse(list: &mut Vec<Mutant>, excuses: &[Redundant]) -> usize {
+    let mut stale = Vec::new();
+    for excuse in excuses {
+        let named = list.iter_mut().filter(|mutant| mutant.mutation.contains(excuse.mutation));
+        let survivors = named.filter(|mutant| matches!(mutant.fate, MutantFate::Survived { .. }));
+        let mut excused = 0;
+        for mutant in survivors.take(excuse.at_most) {
+            mutant.fate = MutantFate::Redundant { reason: excuse.reason.to_owned() };
+            excused += 1;
+        }
+        if excused == 0 {
+            let fate = MutantFate::Stale { reason: excuse.reason.to_owned() };
+            stale.push(Mutant { mutation: excuse.mutation.to_owned(), fate });
+        }
+    }
+    let count = stale.len();
+    list.append(&mut stale);
+    count
 }

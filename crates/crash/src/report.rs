@@ -184,12 +184,10 @@ pub enum MutantFate {
         /// Whether its exploration was exhausted.
         exhausted: bool,
     },
-    /// The target calls it redundant, yet it was killed: the excuse is stale.
+    /// No mutant but an excuse of the target that excuses nobody: every mutant it names was killed, or none is left.
     Stale {
         /// The reason that does not hold.
         reason: String,
-        /// What the oracle said.
-        message: String,
     },
 }
 
@@ -217,7 +215,7 @@ pub struct AuditReport {
     pub redundant: usize,
     /// Survived without one.
     pub survived: usize,
-    /// Called redundant, but caught.
+    /// Excuses that excuse nobody.
     pub stale: usize,
     /// Crash states judged for all of them.
     pub states: u64,
@@ -274,8 +272,8 @@ impl fmt::Display for AuditReport {
                     let far = if *exhausted { "every state judged" } else { "bound reached" };
                     write!(f, "\n  SURVIVED: {mutation} ({far}): unnecessary, or the oracle is too weak")?;
                 }
-                MutantFate::Stale { reason, message } => {
-                    write!(f, "\n  STALE: {mutation} is called redundant ({reason}) but was killed: {message}")?;
+                MutantFate::Stale { reason } => {
+                    write!(f, "\n  STALE: nothing that is called `{mutation}` survives, yet it is excused: {reason}")?;
                 }
             }
         }

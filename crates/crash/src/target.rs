@@ -51,13 +51,24 @@ impl<E: std::error::Error> From<E> for Failure {
 /// Result of what a target does.
 pub type Outcome<T = ()> = Result<T, Failure>;
 
-/// A mutation that a target expects to survive, with the reason.
+/// Mutations that a target expects to survive, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Redundant {
-    /// Part of the mutation's text, such as `"drop fence at crates/pmem/src/pool/state.rs"` or a file and line.
+    /// Part of the mutations' texts, such as `"fence at crates/pmem/src/pool/state.rs"`; a line number may follow, but
+    /// goes stale when the file changes.
     pub mutation: &'static str,
+    /// How many survivors it excuses; one more, and that one counts as survived.
+    pub at_most: usize,
     /// Why the call is unnecessary and still there.
     pub reason: &'static str,
+}
+
+impl Redundant {
+    /// Excuses at most `at_most` surviving mutations whose text contains `mutation`.
+    #[must_use]
+    pub const fn new(mutation: &'static str, at_most: usize, reason: &'static str) -> Self {
+        Self { mutation, at_most, reason }
+    }
 }
 
 /// Something that can be run, crashed, recovered and judged.

@@ -1,6 +1,6 @@
 //! Creation: a pool whose creation crashed is refused as no pool, or is a whole pool. Never something in between.
 
-use lodestone_pmem::{Error, Pool};
+use lodestone_pmem::{Error, PmAddr, Pool};
 
 use crate::event::SiteKey;
 use crate::history::History;
@@ -60,6 +60,15 @@ impl Recovered for Created {
         let Some(pool) = &self.pool else {
             return Failure::unless(history.acked().is_empty(), || "an acknowledged creation left no pool".into());
         };
+        // The second copy is what repair relies on: whole before the magic at the front makes this a pool.
+        let page = |offset| {
+            let mut bytes = [0; 4096];
+            pool.memory().read(PmAddr::new(0, offset), &mut bytes);
+            bytes
+        };
+        Failure::unless(page(0) == page(pool.memory().part_len(0) - 4096), || {
+            "the second copy of the header differs from the first".into()
+        })?;
         // It keeps working: a root can be set and found.
         let (start, end) = pool.heap_area(0);
         Failure::unless(start < end, || format!("the heap area {start}..{end} is empty"))?;

@@ -1,6 +1,6 @@
 //! Small structures for the tests of the explorer: one correct, with a switch for each class of mistake.
 
-use lodestone_crash::{Failure, Outcome, Structure};
+use lodestone_crash::{Failure, Outcome, Redundant, Structure};
 use lodestone_pmem::{PmAddr, Pool};
 
 /// A class of mistake that the explorer must find.
@@ -41,6 +41,10 @@ pub enum Mistake {
     Leak,
     /// A flush and a fence that nobody needs: no mistake, but the audit must say so.
     Needless,
+    /// The same, with the excuse for it.
+    Excused,
+    /// The excuse without what it excuses.
+    StaleExcuse,
 }
 
 /// Two words on two lines that always grow together, through a redo record. Lines from the start of the heap area:
@@ -102,7 +106,7 @@ impl Pair {
         let memory = handle.pool.memory();
         // Neither flush nor fence: the next record's payload stands in the same line, behind this store.
         memory.store(handle.line(0).plus(16), 0);
-        if self.is(Mistake::Needless) {
+        if self.is(Mistake::Needless) || self.is(Mistake::Excused) {
             memory.persist(handle.line(0), 24);
         }
     }
@@ -206,6 +210,15 @@ impl Structure for Pair {
         let memory = handle.pool.memory();
         let (taken, used) = (memory.load(handle.line(4)), memory.load(handle.line(1)));
         Failure::unless(taken == used, || format!("{taken} blocks are taken, {used} are in use"))
+    }
+
+    fn redundant(&self) -> Vec<Redundant> {
+        match self.0 {
+            Mistake::Excused | Mistake::StaleExcuse => {
+                vec![Redundant::new("crash/tests/common/mod.rs", 5, "to see what an excuse does")]
+            }
+            _ => Vec::new(),
+        }
     }
 
     fn recovery_accesses_max(&self) -> u64 {
