@@ -8,12 +8,15 @@
 
 use std::time::Instant;
 
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::mutation::Mutation;
 use crate::planted;
 use crate::report::{AuditReport, Mutant, MutantFate};
 use crate::run::{describe, explore_ops};
 use crate::target::{Outcome, Redundant, Target};
+
+/// States of the sample that each mutant is shown first.
+const SAMPLE_STATES: u64 = 20_000;
 
 /// Audits `target`. `progress` hears how many mutants are done, of how many.
 ///
@@ -63,8 +66,15 @@ pub fn audit_target(
 
 fn judge_mutant(target: &dyn Target, config: &Config, mutation: &Mutation, ops: &[usize], states: &mut u64) -> Mutant {
     let config = Config { violations_max: 1, shrink: false, ..config.clone() };
-    let covered = explore_ops(target, &config, Some(mutation), ops, &mut |_| {});
+    // Most mutants die in the sample, at once; the others get the mode that was asked for.
+    let sample =
+        Config { mode: Mode::Representative, states_max: config.states_max.min(SAMPLE_STATES), ..config.clone() };
+    let mut covered = explore_ops(target, &sample, Some(mutation), ops, &mut |_| {});
     *states += covered.states;
+    if covered.found.is_empty() {
+        covered = explore_ops(target, &config, Some(mutation), ops, &mut |_| {});
+        *states += covered.states;
+    }
     let fate = match covered.found.first() {
         Some(found) => {
             let violation = describe(target, &config, Some(mutation), found);

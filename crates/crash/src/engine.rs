@@ -31,6 +31,14 @@ use crate::token::{Crash, Kept};
 /// Possible contents of lines; one content means decided.
 pub(crate) type Contents = BTreeMap<LineAddr, Vec<Content>>;
 
+/// Up to so many combinations the reading-driven mode enumerates them all: equal images are then recognised before they
+/// run, which saves more than what nobody reads would cost.
+const FEW_COMBINATIONS: u64 = 16;
+
+fn combinations(options: &Contents) -> u64 {
+    options.values().fold(1, |product: u64, all| product.saturating_mul(all.len() as u64))
+}
+
 /// A violation before shrinking.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
@@ -172,6 +180,7 @@ impl<'a> Engine<'a> {
         }
         match self.config.mode {
             Mode::Exhaustive => self.exhaust(&options, at, history, path),
+            Mode::Reading if combinations(&options) <= FEW_COMBINATIONS => self.exhaust(&options, at, history, path),
             Mode::Reading => self.read_driven(&options, at, history, path),
             Mode::Representative => {
                 let seed = self.config.seed ^ (at as u64) << 8 ^ path.len() as u64;

@@ -12,7 +12,8 @@ use crate::event::{CallKind, SiteKey};
 pub enum Change {
     /// The call is removed. A streaming store becomes an ordinary store that nobody flushes.
     Drop,
-    /// A flush comes behind the next fence of its thread; a fence behind the thread's next store or mark.
+    /// A flush comes behind the next fence of its thread; a fence behind the thread's next store (and whatever is
+    /// acknowledged before it).
     Late,
     /// A fence comes before the flush that precedes it.
     Early,

@@ -128,7 +128,6 @@ impl Recorder {
         if state.recording {
             let thread = state.thread();
             state.push(kind, thread, None);
-            state.release_late_fences(thread);
         }
     }
 

@@ -39,7 +39,7 @@ impl Target for PoolBoot {
     }
 
     fn audits(&self, site: &SiteKey) -> bool {
-        site.file.ends_with("pool/state.rs")
+        site.file.ends_with("pool/mirror.rs") || site.file.ends_with("pool/open.rs")
     }
 
     fn script_len(&self) -> usize {

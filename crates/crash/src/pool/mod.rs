@@ -13,5 +13,5 @@ use crate::target::Target;
 /// The targets of the pool layer. Crates above add their own.
 #[must_use]
 pub fn pool_targets() -> Vec<Box<dyn Target>> {
-    vec![Box::new(PoolCreate), Box::new(PoolBoot), Box::new(PoolRoots)]
+    vec![Box::new(PoolCreate::default()), Box::new(PoolBoot), Box::new(PoolRoots)]
 }
