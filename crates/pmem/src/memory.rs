@@ -28,6 +28,7 @@ use crate::counters;
 use crate::cpu::{self, FlushInstruction, StreamInstruction};
 use crate::domain::Domain;
 use crate::error::{Error, Result};
+use crate::gate::Gate;
 use crate::mapping::{Backing, Mapping};
 use crate::tracer::{Site, TracedMemory, Tracer};
 
@@ -62,6 +63,7 @@ pub(crate) struct Inner {
     stream_instruction: StreamInstruction,
     tracer: Option<Arc<dyn Tracer>>,
     block: OnceLock<BlockDomain>,
+    gate: Gate,
 }
 
 impl std::fmt::Debug for Memory {
@@ -100,6 +102,7 @@ impl Memory {
                 stream_instruction: if stream.is_supported() { stream } else { StreamInstruction::detect() },
                 tracer,
                 block: OnceLock::new(),
+                gate: Gate::default(),
             }),
         }
     }
@@ -180,6 +183,11 @@ impl Memory {
 
     pub(crate) fn mapping(&self, part: u16) -> Option<&Mapping> {
         self.inner.parts.get(part as usize)
+    }
+
+    /// The gate that every fence passes.
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.inner.gate
     }
 
     pub(crate) fn attach_block(&self, block: BlockDomain) {
@@ -465,6 +473,9 @@ impl Memory {
     #[track_caller]
     pub fn fence(&self) {
         counters::local().count_fence();
+        if self.inner.domain != Domain::Traced {
+            self.inner.gate.pass();
+        }
         match self.inner.domain {
             Domain::Dax | Domain::Eadr => cpu::store_fence(),
             // Order inside and between groups follows from when lines are copied (see `block`); order as seen by other

@@ -217,8 +217,8 @@ fn verify_target(target: &Path, overwrite: bool) -> Result<Option<File>> {
         Err(e) => return Err(Error::io(target, "looking at the path", "check that its folder may be searched", e)),
     };
     let exists = |finding: String| Err(Error::Exists { path: target.to_owned(), finding });
-    if found.is_dir() {
-        return exists("a folder".into());
+    if !found.is_file() {
+        return exists(if found.is_dir() { "a folder" } else { "a device or another special file" }.into());
     }
     if found.len() > 0 && !overwrite {
         let mut magic = [0; 8];

@@ -11,6 +11,7 @@
 //! made with ordinary tools is the same pool twice (same uuids): each opens on its own. `Pool::copy` makes a new pool with
 //! identities of its own.
 
+mod copy;
 mod create;
 mod grow;
 mod header;
@@ -36,6 +37,7 @@ use crate::error::Result;
 use crate::memory::Memory;
 use crate::sync::Mutex;
 use crate::tracer::Tracer;
+pub use copy::{CopyOptions, CopyReport};
 pub use info::{PartInfo, PoolInfo, RootInfo};
 use layout::{PAGE_BYTES, PartHeader, STATE_CLEAN, StateSlot};
 use part::PartFile;

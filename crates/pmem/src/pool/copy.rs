@@ -1,0 +1,218 @@
+//! Copies of a pool, online and consistent: a *backup* is the same pool at another moment, a *copy* is a new pool.
+//!
+//! 1. Temporary files are made beside the targets, with all their space: a full disk stops nobody.
+//! 2. The pool's states are locked (no growth, no change of a root meanwhile) and the gate in `fence` is closed: writers
+//!    stop at their next fence, readers go on (see `gate` for why that gives a state that the contract allows).
+//! 3. Every line is read until two readings agree, so each is a prefix of its stores, and written to the target. Zeroes
+//!    are skipped. The journal area stays empty: what it would add is in the memory already.
+//! 4. The gate opens; the targets are synced and renamed into place, part 0 last.
+//!
+//! It is the same in every domain, because the memory of an open pool is the newest state in every domain. What was
+//! acknowledged before the call is in the copy.
+//!
+//! The headers of the target carry a part table of their own, so that a copied set never finds parts of the original.
+
+use std::fmt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use zerocopy::IntoBytes;
+
+use crate::addr::{LINE_BYTES, LineAddr, PmAddr};
+use crate::error::{Error, Result};
+use crate::memory::Memory;
+use crate::pool::create::{self, NewFile};
+use crate::pool::layout::{PAGE_BYTES, PART_PATH_BYTES, PartHeader};
+use crate::pool::uuid::Uuid;
+use crate::pool::{Pool, PoolOptions, header, info, set};
+
+/// Bytes that are copied at a time.
+const CHUNK_BYTES: u64 = 256 << 10;
+/// Readings of a line before the copy gives up on a thread that stores to it all the time without a fence.
+const READINGS_MAX: u32 = 1 << 20;
+
+/// How to copy a pool.
+#[derive(Clone, Debug, Default)]
+pub struct CopyOptions {
+    /// Whether existing files at the target may be replaced.
+    pub overwrite: bool,
+    /// Where the further parts go; empty: beside the target, `target.1`, `target.2`, ...
+    pub parts: Vec<PathBuf>,
+}
+
+/// What a copy took.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CopyReport {
+    /// The files of the copy, by part number.
+    pub paths: Vec<PathBuf>,
+    /// Identity of the pool in them.
+    pub set_uuid: Uuid,
+    /// Length of all parts in bytes.
+    pub pool_bytes: u64,
+    /// Bytes that were not zero and were written.
+    pub written_bytes: u64,
+    /// How long writers were stopped at their fences.
+    pub writers_stopped_ns: u64,
+}
+
+impl fmt::Display for CopyReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let paths: Vec<String> = self.paths.iter().map(|path| path.display().to_string()).collect();
+        write!(
+            f,
+            "{}: pool {}, {} ({} not zero); writers were stopped for {:.1} ms",
+            paths.join(", "),
+            self.set_uuid,
+            info::bytes(self.pool_bytes),
+            info::bytes(self.written_bytes),
+            self.writers_stopped_ns as f64 / 1e6
+        )
+    }
+}
+
+impl Pool {
+    /// Makes a backup: the same pool, with the same identity, as it is at one moment during the call. Works while the pool
+    /// is in use; opening the backup recovers it as after a power cut. What was acknowledged before the call is in it.
+    ///
+    /// Writers are stopped at their next [`fence`](Memory::fence) while the lines are copied, so call it from a thread
+    /// that holds no lock another thread needs to come to its fence and go on.
+    ///
+    /// # Errors
+    /// When the target is there already, space runs out, or a read or write fails. The target is whole or not there.
+    pub fn backup(&self, target: impl AsRef<Path>, options: &CopyOptions) -> Result<CopyReport> {
+        self.copy_to(target.as_ref(), options, false)
+    }
+
+    /// Makes a new pool with identities of its own and the contents of this one; otherwise as [`backup`](Self::backup).
+    /// For a pool that is not in use: `Pool::open_read_only(..)?.copy(..)`.
+    ///
+    /// # Errors
+    /// As [`backup`](Self::backup).
+    pub fn copy(&self, target: impl AsRef<Path>, options: &CopyOptions) -> Result<CopyReport> {
+        self.copy_to(target.as_ref(), options, true)
+    }
+
+    fn copy_to(&self, target: &Path, options: &CopyOptions, new_identity: bool) -> Result<CopyReport> {
+        let states = self.shared.states();
+        self.verify_files()?;
+        let lengths: Vec<u64> = self.shared.part_bytes.iter().map(|bytes| bytes.load(Ordering::Acquire)).collect();
+        let paths = self.target_paths(target, options)?;
+        let headers = self.target_headers(target, &paths, new_identity)?;
+        let mut files = Vec::with_capacity(paths.len());
+        for (path, bytes) in paths.iter().zip(&lengths) {
+            let file = NewFile::beside(path, options.overwrite)?;
+            create::allocate(&file.path, &file.file, 0, *bytes)?;
+            files.push(file);
+        }
+        let hint = "the kernel does not allow membarrier(2): close the pool and copy it then";
+        let gate = self.memory.gate().close().map_err(|e| Error::io(target, "stopping the writers", hint, e))?;
+        let started = Instant::now();
+        let mut written_bytes = 0;
+        for (part, header) in headers.iter().enumerate() {
+            written_bytes += self.copy_part(part as u16, lengths[part], header, &files[part])?;
+        }
+        drop(gate);
+        let writers_stopped_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        drop(states);
+        // Part 0 last: what has a part 0 is complete.
+        for (file, path) in files.into_iter().zip(&paths).rev() {
+            file.publish(path)?;
+        }
+        let set_uuid = Uuid(headers[0].set_uuid);
+        Ok(CopyReport { paths, set_uuid, pool_bytes: lengths.iter().sum(), written_bytes, writers_stopped_ns })
+    }
+
+    fn target_paths(&self, target: &Path, options: &CopyOptions) -> Result<Vec<PathBuf>> {
+        let count = self.shared.headers.len();
+        let mut parts = options.parts.clone();
+        if parts.is_empty() {
+            parts = (1..count).map(|index| set::conventional_path(target, index)).collect();
+        }
+        if parts.len() + 1 != count {
+            return Err(Error::Invalid {
+                what: "parts",
+                finding: format!("{} target paths for a pool of {count} parts", parts.len() + 1),
+                hint: "name a target for every further part, or for none",
+            });
+        }
+        set::paths_of_new(target, &PoolOptions { parts, ..PoolOptions::default() })
+    }
+
+    fn target_headers(&self, target: &Path, paths: &[PathBuf], new_identity: bool) -> Result<Vec<PartHeader>> {
+        let mut headers = self.shared.headers.clone();
+        let stored: Vec<[u8; PART_PATH_BYTES]> = paths
+            .iter()
+            .enumerate()
+            .map(|(index, path)| set::stored_path(target, path, index))
+            .collect::<Result<_>>()?;
+        let (mut set_uuid, mut uuids) =
+            (Uuid(headers[0].set_uuid), headers.iter().map(|header| Uuid(header.part_uuid)).collect::<Vec<_>>());
+        if new_identity {
+            set_uuid = Uuid::random(target)?;
+            uuids = paths.iter().map(|path| Uuid::random(path)).collect::<Result<_>>()?;
+        }
+        for header in &mut headers {
+            set::identify(header, set_uuid, &uuids, &stored);
+        }
+        Ok(headers)
+    }
+
+    /// Copies one part with another header; gives the number of bytes written.
+    fn copy_part(&self, part: u16, bytes: u64, header: &PartHeader, target: &NewFile) -> Result<u64> {
+        let write = |data: &[u8], offset| {
+            let hint = "free space on the file system; the pool itself is untouched";
+            target.file.write_all_at(data, offset).map_err(|e| Error::io(&target.path, "writing the copy", hint, e))
+        };
+        let mut written = 2 * PAGE_BYTES;
+        let end = header::copy_offset(bytes);
+        let mut chunk = vec![0; CHUNK_BYTES as usize];
+        for (from, to) in [(PAGE_BYTES, header.journal_offset), (header.heap_offset, end)] {
+            let mut offset = from;
+            while offset < to {
+                let step = (to - offset).min(CHUNK_BYTES);
+                let data = &mut chunk[..step as usize];
+                read_stable(&self.memory, PmAddr::new(part, offset), data)
+                    .map_err(|line| unstable(self.path(), line))?;
+                if data.iter().any(|byte| *byte != 0) {
+                    write(data, offset)?;
+                    written += step;
+                }
+                offset += step;
+            }
+        }
+        write(header.as_bytes(), end)?;
+        write(header.as_bytes(), 0)?;
+        Ok(written)
+    }
+}
+
+fn unstable(path: &Path, line: LineAddr) -> Error {
+    let source = std::io::Error::new(std::io::ErrorKind::TimedOut, format!("{line:?} changes all the time"));
+    Error::io(path, "copying", "a thread stores there without ever fencing: stop it and try again", source)
+}
+
+/// Reads whole lines from `at`, each as it was at one moment.
+fn read_stable(memory: &Memory, at: PmAddr, out: &mut [u8]) -> std::result::Result<(), LineAddr> {
+    let mut line = at.line();
+    for target in out.chunks_mut(LINE_BYTES as usize) {
+        let mut words = memory.raw_line(line);
+        let mut readings = 1;
+        loop {
+            let again = memory.raw_line(line);
+            if again == words {
+                break;
+            }
+            if readings == READINGS_MAX {
+                return Err(line);
+            }
+            (words, readings) = (again, readings + 1);
+            std::hint::spin_loop();
+        }
+        target.copy_from_slice(&words.as_bytes()[..target.len()]);
+        line = line.next();
+    }
+    Ok(())
+}
