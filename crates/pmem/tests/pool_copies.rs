@@ -57,6 +57,15 @@ fn verify(pool: &Pool, index: u64) -> u64 {
     behind[7]
 }
 
+/// Stops the writers however the test ends: a failed assertion must not wait for them for ever.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 fn backups_under_load(domain: DomainChoice) -> Outcome {
     let folder = tempfile::tempdir()?;
     let options = options(domain);
@@ -67,6 +76,7 @@ fn backups_under_load(domain: DomainChoice) -> Outcome {
             let (pool, stop) = (&pool, &stop);
             scope.spawn(move || count(pool.memory(), places(pool, index), stop));
         }
+        let _stop = Stop(&stop);
         let mut last = [0; 4];
         for round in 0..8 {
             let target = folder.path().join("b.pool");
@@ -76,7 +86,7 @@ fn backups_under_load(domain: DomainChoice) -> Outcome {
             } else {
                 pool.copy(&target, &CopyOptions { overwrite: true, ..CopyOptions::default() })
             };
-            let report = report.inspect_err(|_| stop.store(true, Ordering::Relaxed))?;
+            let report = report?;
             assert_eq!(report.set_uuid == pool.info().set_uuid, round % 2 == 0);
             let copy = Pool::open(&target, &options)?;
             for index in 0..4_u64 {
@@ -89,7 +99,6 @@ fn backups_under_load(domain: DomainChoice) -> Outcome {
             // Lines that the copy brings along are heap of a pool that works.
             copy.grow(0, 8 << 20)?;
         }
-        stop.store(true, Ordering::Relaxed);
         assert!(last.iter().all(|found| *found > 0), "every thread made progress: {last:?}");
         Ok(())
     })
