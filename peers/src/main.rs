@@ -195,3 +195,41 @@ fn folder_bytes(folder: &Path) -> Option<u64> {
 fn touch(bytes: &[u8]) {
     black_box(bytes.iter().fold(0_u8, |sum, byte| sum ^ byte));
 }
+
+#[cfg(test)]
+mod tests {
+    use lodestone_workload::conformance::{Licence, check};
+
+    use super::*;
+
+    #[test]
+    fn rocksdb_keeps_to_the_contract() {
+        for durability in [Durability::Sync, Durability::Process] {
+            let folder = tempfile::tempdir().unwrap();
+            let tuning = rocksdb::Tuning { statistics: true, pipelined: false };
+            let engine = rocksdb::RocksDb::create(folder.path(), durability, 1, tuning).unwrap();
+            check(&engine, 1, 600, Licence { blind_updates: true, blind_removals: true }).unwrap();
+            let syncs = engine.counters().syncs.unwrap();
+            assert_eq!(syncs > 0, durability == Durability::Sync, "{syncs}");
+        }
+    }
+
+    #[test]
+    fn lmdb_keeps_to_the_contract() {
+        for durability in [Durability::Sync, Durability::Process] {
+            let folder = tempfile::tempdir().unwrap();
+            let engine = lmdb::Lmdb::create(folder.path(), durability, 1 << 28).unwrap();
+            check(&engine, 1, 600, Licence { blind_updates: true, blind_removals: false }).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_load_loses_no_row() {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = lmdb::Lmdb::create(folder.path(), Durability::Process, 1 << 28).unwrap();
+        let spec = Spec { records: 2_345, operations: 5_000, threads: 2, ..Spec::new(Workload::C) };
+        Runner::new(&engine, &spec).load().unwrap();
+        let outcome = Runner::new(&engine, &spec).verify_reads(true).run().unwrap();
+        assert_eq!(outcome.missing, 0);
+    }
+}

@@ -7,6 +7,7 @@
 //! | [`value`] | values that tell whether they are torn, swapped or stale |
 //! | [`ycsb`] | workloads A to F as streams of operations |
 //! | [`engine`] | the trait that ours and the peers implement |
+//! | [`conformance`] | whether an engine keeps to that trait |
 //! | [`memory`] | a map in DRAM as the simplest engine |
 //! | [`runner`] | threads, histograms, time limit, progress |
 //! | [`result`] | the line that a benchmark prints |
@@ -27,6 +28,7 @@
 //! # Ok::<(), lodestone_workload::runner::RunError>(())
 //! ```
 
+pub mod conformance;
 pub mod engine;
 pub mod keys;
 pub mod kv;
