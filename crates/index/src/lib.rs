@@ -16,6 +16,9 @@
 //! values up to [`VALUE_BYTES_MAX`] bytes and to what one block of the heap can hold
 //! ([`Heap::block_bytes_max`](lodestone_heap::Heap::block_bytes_max)).
 
+#[cfg(feature = "explore")]
+pub mod explore;
+
 mod check;
 mod directory;
 mod error;
@@ -23,6 +26,7 @@ mod layout;
 mod leaf;
 mod map;
 mod medium;
+mod mistakes;
 mod open;
 mod ordered_index;
 mod scan;

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use lodestone_heap::Heap;
 use lodestone_pmem::sync::RwLock;
-use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, WORD_BYTES, checked};
+use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, WORD_BYTES, checked, planted};
 
 use crate::directory::Directory;
 use crate::error::{Error, Result};
@@ -92,11 +92,10 @@ thread_local! {
 const SCRATCH_BYTES_MAX: usize = 64 << 10;
 
 /// Writes the record at the reserved place `at` and starts its write-back; the commit that publishes it fences.
-#[track_caller]
 fn write_record(memory: &Memory, at: PmAddr, key: &[u8], value: &[u8]) {
     SCRATCH.with_borrow_mut(|scratch| {
         encode_record(at, key, value, scratch);
-        if lodestone_pmem::planted::active("index-record-not-flushed") {
+        if planted::active("index-record-not-flushed") {
             memory.write(at, scratch);
         } else {
             // The slot word that names this record may not overtake it: the action's first fence comes between.
@@ -198,7 +197,6 @@ impl OrderedMap {
     /// # Errors
     /// [`Error::TooLong`] beyond [`KEY_BYTES_MAX`] and [`VALUE_BYTES_MAX`]; [`Error::Heap`] when the pool is full: the
     /// map is then as before and stays readable; [`Error::Damaged`] as for [`get`](Self::get).
-    #[track_caller]
     pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         let replaced = self.insert_relaxed(key, value)?;
         self.heap.memory().durable()?;
@@ -210,7 +208,6 @@ impl OrderedMap {
     ///
     /// # Errors
     /// As [`insert`](Self::insert).
-    #[track_caller]
     pub fn insert_relaxed(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         limit("key", key.len(), KEY_BYTES_MAX)?;
         limit("value", value.len(), VALUE_BYTES_MAX)?;
@@ -231,9 +228,17 @@ impl OrderedMap {
                 continue;
             };
             let word = leaf.at.slot(slot);
-            action.set(word, checked::encode_addr(word, record));
+            if planted::active("index-slot-before-record") {
+                self.publish_at_once(word, record);
+            } else {
+                action.set(word, checked::encode_addr(word, record));
+            }
             if let Some(old) = found {
-                action.free(old.at)?;
+                if planted::active("index-update-frees-first") {
+                    self.free_at_once(old.at)?;
+                } else {
+                    action.free(old.at)?;
+                }
             }
             action.commit()?;
             state.put(slot, tag, record);
@@ -248,7 +253,6 @@ impl OrderedMap {
     ///
     /// # Errors
     /// [`Error::Damaged`] as for [`get`](Self::get); [`Error::Pool`] when the pool is poisoned.
-    #[track_caller]
     pub fn remove(&self, key: &[u8]) -> Result<bool> {
         self.remove_with(key, Durability::Sync)
     }
@@ -258,12 +262,10 @@ impl OrderedMap {
     ///
     /// # Errors
     /// As [`remove`](Self::remove).
-    #[track_caller]
     pub fn remove_relaxed(&self, key: &[u8]) -> Result<bool> {
         self.remove_with(key, Durability::Relaxed)
     }
 
-    #[track_caller]
     fn remove_with(&self, key: &[u8], durability: Durability) -> Result<bool> {
         let medium = self.medium();
         let tag = tag_of(key);
@@ -281,7 +283,11 @@ impl OrderedMap {
             };
             let word = leaf.at.slot(found.slot);
             let mut action = self.heap.action();
-            action.set(word, checked::encode_addr(word, PmAddr::NULL));
+            if planted::active("index-remove-flushes-wrong-line") {
+                self.clear_and_flush_another_line(&leaf, word);
+            } else {
+                action.set(word, checked::encode_addr(word, PmAddr::NULL));
+            }
             action.free(found.at)?;
             action.commit()?;
             state.clear(found.slot);

@@ -14,7 +14,7 @@
 
 use std::sync::{Arc, PoisonError};
 
-use lodestone_pmem::{PmAddr, checked};
+use lodestone_pmem::{PmAddr, checked, planted};
 
 use crate::error::Result;
 use crate::layout::{LeafAt, encode_leaf};
@@ -29,7 +29,6 @@ fn separator<'k>(left: &[u8], right: &'k [u8]) -> &'k [u8] {
 
 impl OrderedMap {
     /// Splits the full `leaf`, whose lock the caller holds, to make room for `key`.
-    #[track_caller]
     pub(crate) fn split(&self, leaf: &Leaf, state: &mut LeafState, key: &[u8]) -> Result<()> {
         let medium = self.medium();
         let keys = state.sorted_keys(leaf.at, medium)?;
@@ -45,9 +44,17 @@ impl OrderedMap {
 
         let mut action = self.heap.action();
         let right = LeafAt(action.alloc(LeafAt::bytes(self.slots_per_leaf, low.len()))?);
-        // The link to the new leaf may not overtake its content: the action's first fence comes between.
-        medium.memory.write_back(right.0, &encode_leaf(right, self.slots_per_leaf, low, state.next, &addrs));
+        let content = encode_leaf(right, self.slots_per_leaf, low, state.next, &addrs);
+        if planted::active("index-split-content-not-flushed") {
+            medium.memory.write(right.0, &content);
+        } else {
+            // The link to the new leaf may not overtake its content: the action's first fence comes between.
+            medium.memory.write_back(right.0, &content);
+        }
         action.set(leaf.at.next(), checked::encode_addr(leaf.at.next(), right.0));
+        if planted::active("index-split-leaves-duplicate") {
+            action = self.commit_and_begin_another(action)?;
+        }
         for &(_, slot) in &keys[cut..] {
             let word = leaf.at.slot(slot);
             action.set(word, checked::encode_addr(word, PmAddr::NULL));
@@ -66,12 +73,10 @@ impl OrderedMap {
 
     /// Lets the small `leaf` join its left neighbour if that has room. A failure changes nothing and is not reported:
     /// a small leaf is no fault, and what is wrong with the pool shows in the operation that needs it.
-    #[track_caller]
     pub(crate) fn merge_left(&self, leaf: &Leaf) {
         let _ = self.try_merge_left(leaf);
     }
 
-    #[track_caller]
     fn try_merge_left(&self, leaf: &Leaf) -> Result<()> {
         let medium = self.medium();
         let directory = self.directory.read().unwrap_or_else(PoisonError::into_inner);
@@ -90,6 +95,10 @@ impl OrderedMap {
             left.free_slots().zip(right.records()).map(|(slot, (_, tag, at))| (slot, tag, at)).collect();
 
         let mut action = self.heap.action();
+        if planted::active("index-merge-unlinks-first") {
+            action.set(left_leaf.at.next(), checked::encode_addr(left_leaf.at.next(), right.next));
+            action = self.commit_and_begin_another(action)?;
+        }
         for &(slot, _, at) in &moved {
             let word = left_leaf.at.slot(slot);
             action.set(word, checked::encode_addr(word, at));

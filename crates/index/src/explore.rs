@@ -1,0 +1,268 @@
+//! The crash explorer's targets for the ordered map: creation and every kind of change, with leaves so small that a few
+//! operations split and merge them.
+//!
+//! What each judges after a crash, recovery (and a crash inside recovery): the map opens within its bound; scan, point
+//! reads and count agree and show exactly the acknowledged operations and each begun one whole or not at all; the check
+//! of the map is clean; the blocks that the map owns are exactly those that the heap holds; and it keeps working.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Bound, ControlFlow};
+
+use lodestone_crash::planted::Bug;
+use lodestone_crash::{Failure, Outcome, Redundant, SiteKey, Structure, Target};
+use lodestone_heap::{Heap, HeapOptions};
+use lodestone_pmem::{PmAddr, Pool, PoolOptions};
+
+use crate::map::OrderedMap;
+use crate::open::MapOptions;
+
+/// An operation on the map: keys are numbers, values `bytes` bytes that tell key and version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapOp {
+    /// Inserts or updates a key.
+    Insert {
+        /// The key.
+        key: u8,
+        /// What distinguishes this value.
+        version: u8,
+        /// Length of the value.
+        bytes: usize,
+    },
+    /// Removes a key.
+    Remove {
+        /// The key.
+        key: u8,
+    },
+}
+
+/// Inserts with a value that, with its record's head, takes two lines.
+const fn insert(key: u8, version: u8) -> MapOp {
+    MapOp::Insert { key, version, bytes: 60 }
+}
+
+const fn remove(key: u8) -> MapOp {
+    MapOp::Remove { key }
+}
+
+fn key_of(key: u8) -> [u8; 2] {
+    [b'k', key]
+}
+
+fn value_of(key: u8, version: u8, bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| if at % 2 == 0 { key } else { version }).collect()
+}
+
+/// A script on a map that holds what `before` left.
+pub struct MapTarget {
+    name: &'static str,
+    slots_per_leaf: usize,
+    /// `None`: not even the map is there; the run creates it.
+    before: Option<Vec<MapOp>>,
+    script: Vec<MapOp>,
+    threads: Vec<Vec<MapOp>>,
+}
+
+/// An opened map with its heap.
+pub struct MapHandle {
+    heap: Heap,
+    map: OrderedMap,
+}
+
+impl MapTarget {
+    fn new(name: &'static str, slots_per_leaf: usize, before: &[MapOp], script: &[MapOp]) -> Self {
+        let (before, script) = (Some(before.to_vec()), script.to_vec());
+        Self { name, slots_per_leaf, before, script, threads: Vec::new() }
+    }
+
+    fn heap_options() -> HeapOptions {
+        HeapOptions::small()
+    }
+
+    fn change(map: &OrderedMap, op: &MapOp) -> Outcome {
+        match *op {
+            MapOp::Insert { key, version, bytes } => {
+                map.insert_relaxed(&key_of(key), &value_of(key, version, bytes))?;
+            }
+            MapOp::Remove { key } => {
+                map.remove_relaxed(&key_of(key))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Structure for MapTarget {
+    type Op = MapOp;
+    type Handle = MapHandle;
+    type View = BTreeMap<Vec<u8>, Vec<u8>>;
+
+    fn name(&self) -> String {
+        self.name.into()
+    }
+
+    fn options(&self) -> PoolOptions {
+        PoolOptions { size_bytes: 64 << 10, journal_bytes: 0, reserve_bytes: 4 << 20, ..PoolOptions::default() }
+    }
+
+    fn script(&self) -> Vec<MapOp> {
+        self.script.clone()
+    }
+
+    fn setup(&self, pool: &Pool) -> Outcome {
+        let heap = Heap::open(pool, &Self::heap_options())?;
+        if let Some(before) = &self.before {
+            let map = OrderedMap::open_with(&heap, "map", &MapOptions { slots_per_leaf: self.slots_per_leaf })?;
+            before.iter().try_for_each(|op| Self::change(&map, op))?;
+        }
+        Ok(())
+    }
+
+    fn open(&self, pool: &Pool) -> Outcome<MapHandle> {
+        let heap = Heap::open(pool, &Self::heap_options())?;
+        let map = OrderedMap::open_with(&heap, "map", &MapOptions { slots_per_leaf: self.slots_per_leaf })?;
+        Ok(MapHandle { heap, map })
+    }
+
+    fn apply(&self, handle: &MapHandle, op: &MapOp) -> Outcome {
+        Self::change(&handle.map, op)
+    }
+
+    fn view(&self, handle: &MapHandle) -> Outcome<Self::View> {
+        let map = &handle.map;
+        let mut view = BTreeMap::new();
+        let mut last: Option<Vec<u8>> = None;
+        let mut ascends = true;
+        map.scan(Bound::Unbounded, Bound::Unbounded, &mut |key, value| {
+            ascends &= last.as_deref().is_none_or(|last| last < key);
+            last = Some(key.to_vec());
+            view.insert(key.to_vec(), value.to_vec());
+            ControlFlow::Continue(())
+        })?;
+        Failure::unless(ascends, || "a scan does not ascend".into())?;
+        let len = map.len()?;
+        Failure::unless(len == view.len() as u64, || format!("a scan shows {} records of {len}", view.len()))?;
+        for op in self.before.iter().flatten().chain(&self.script).chain(self.threads.iter().flatten()) {
+            let (MapOp::Insert { key, .. } | MapOp::Remove { key }) = *op;
+            let found = map.get(&key_of(key))?;
+            Failure::unless(found.as_ref() == view.get(&key_of(key)[..]), || {
+                format!("key {key}: point read and scan disagree")
+            })?;
+        }
+        Ok(view)
+    }
+
+    fn model(&self, ops: &[MapOp]) -> Self::View {
+        let mut view = BTreeMap::new();
+        for op in self.before.iter().flatten().chain(ops) {
+            match *op {
+                MapOp::Insert { key, version, bytes } => {
+                    view.insert(key_of(key).to_vec(), value_of(key, version, bytes))
+                }
+                MapOp::Remove { key } => view.remove(&key_of(key)[..]),
+            };
+        }
+        view
+    }
+
+    fn audit(&self, handle: &MapHandle) -> Outcome {
+        let report = handle.map.check();
+        Failure::unless(report.is_intact(), || {
+            report.findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+        })?;
+        let owned: BTreeSet<PmAddr> = report.blocks.into_iter().collect();
+        let mut held = BTreeSet::new();
+        handle.heap.for_each_block(|at, _| {
+            held.insert(at);
+        });
+        Failure::unless(owned == held, || {
+            let leaked: Vec<_> = held.difference(&owned).collect();
+            let dangling: Vec<_> = owned.difference(&held).collect();
+            format!("leaked {leaked:?}, owned but not allocated {dangling:?}")
+        })
+    }
+
+    fn more(&self) -> Vec<MapOp> {
+        vec![insert(200, 9), insert(201, 9), remove(200)]
+    }
+
+    fn threads(&self) -> Vec<Vec<MapOp>> {
+        self.threads.clone()
+    }
+
+    fn audits(&self, site: &SiteKey) -> bool {
+        site.file.contains("index/src/")
+    }
+
+    fn redundant(&self) -> Vec<Redundant> {
+        Vec::new()
+    }
+}
+
+/// The targets of the ordered map.
+#[must_use]
+pub fn targets() -> Vec<Box<dyn Target>> {
+    let full = [insert(10, 1), insert(20, 1), insert(30, 1)];
+    // The slots of the sixth and seventh record lie in the leaf's second line.
+    let two_lines: Vec<MapOp> = (1..=7).map(|number| insert(number * 10, 1)).collect();
+    let created = MapTarget {
+        name: "map-create",
+        slots_per_leaf: 3,
+        before: None,
+        script: vec![insert(10, 1)],
+        threads: Vec::new(),
+    };
+    vec![
+        Box::new(created),
+        Box::new(MapTarget::new("map-insert", 3, &[], &[insert(10, 1), insert(20, 1), insert(15, 1)])),
+        Box::new(MapTarget::new(
+            "map-update",
+            3,
+            &full,
+            &[insert(20, 2), insert(20, 3), MapOp::Insert { key: 10, version: 2, bytes: 700 }, insert(10, 3)],
+        )),
+        Box::new(MapTarget::new("map-remove", 8, &two_lines, &[remove(60), remove(99), insert(60, 2), remove(10)])),
+        Box::new(MapTarget::new("map-split", 3, &full, &[insert(15, 1), insert(40, 1), insert(12, 1)])),
+        Box::new(MapTarget::new("map-append", 2, &[], &[insert(10, 1), insert(20, 1), insert(30, 1), insert(40, 1)])),
+        Box::new(MapTarget::new(
+            "map-merge",
+            4,
+            &[insert(10, 1), insert(20, 1), insert(30, 1), insert(40, 1), insert(50, 1)],
+            &[remove(10), remove(40), remove(50), remove(30), remove(20)],
+        )),
+        Box::new(MapTarget::new(
+            "map-mixed",
+            2,
+            &[insert(10, 1), insert(20, 1)],
+            &[insert(15, 1), insert(20, 2), remove(10), insert(30, 1), remove(15), insert(10, 2), remove(20)],
+        )),
+    ]
+}
+
+fn target(name: &str) -> Box<dyn Target> {
+    let found = targets().into_iter().find(|target| target.name() == name);
+    found.expect("a bug names a target that is there")
+}
+
+/// Bugs that can be planted in the map (and one in the heap below it that the map shows), each with the target that
+/// must find it.
+#[must_use]
+pub fn bugs() -> Vec<Bug> {
+    let lost = "an acknowledged or begun insert reads as damage after a crash";
+    vec![
+        Bug::new("index-record-not-flushed", lost, || target("map-insert")),
+        Bug::new("index-slot-before-record", lost, || target("map-insert")),
+        Bug::new("index-update-frees-first", "a crashed update leaves a record that the heap gives away again", || {
+            target("map-update")
+        }),
+        Bug::new("index-remove-flushes-wrong-line", "an acknowledged removal comes back, its record freed", || {
+            target("map-remove")
+        }),
+        Bug::new("index-split-content-not-flushed", "half a leaf is lost", || target("map-split")),
+        Bug::new("index-split-leaves-duplicate", "scans show keys twice, and a removal leaves one behind", || {
+            target("map-split")
+        }),
+        Bug::new("index-merge-unlinks-first", "the records of a merged leaf are lost and leak", || target("map-merge")),
+        Bug::new("index-create-unnamed", "a crashed creation leaks the map's first blocks", || target("map-create")),
+        Bug::new("heap-record-before-contents", lost, || target("map-insert")),
+    ]
+}
