@@ -2,7 +2,7 @@
 #
 #   ext4     /mnt/ext4 on region0 (node 0), the whole module
 #   xfs      /mnt/xfs  on region1 (node 1), the first part
-#   devdax   /dev/daxN.M on region1, the second part
+#   devdax   /dev/daxN.M on region1, the second part (small: creating a pool zeroes the whole device)
 #
 # The modules have label areas, so namespaces survive a reboot. prepare_places formats what is raw and mounts what is
 # there; after a killed guest the mount replays the file system's journal, as after a power cut.
@@ -43,7 +43,7 @@ prepare_places() {
   output=$(ensure_labels 2>&1)
   output+=$(ensure_namespace region0 ext4 fsdax)
   output+=$(ensure_namespace region1 xfs fsdax 512M)
-  output+=$(ensure_namespace region1 devdax devdax)
+  output+=$(ensure_namespace region1 devdax devdax 128M)
   ext4_device=/dev/$(namespace_field region0 ext4 blockdev)
   xfs_device=/dev/$(namespace_field region1 xfs blockdev)
   devdax_path=/dev/$(namespace_field region1 devdax chardev)

@@ -1,7 +1,9 @@
 # Pools in each place: which domain they get, what they keep when a process or the whole guest is killed.
 #
-# An acknowledged write is a line "ack KEY HASH" of the writer. Lines go to a file: of the guest's memory for killed
-# processes, of the host (9p, written through) for killed guests.
+# The writer reports a line for every write that it starts, and a line "ack ..." for every one that it was told is
+# durable. Lines go to a file: of the guest's memory for killed processes, of the host (9p, written through) for killed
+# guests. A writer that finds records when it opens the pool reports them first, so each report stands for itself and one
+# pool goes through many lives.
 
 lodestone=/share/bin/lodestone
 
@@ -23,11 +25,13 @@ wipe_devdax() {
   [ -c "$devdax_path" ]
 }
 
-# new_pool PLACE NAME: removes what is there and creates a pool; prints what went wrong.
+# new_pool PLACE NAME: replaces what is there by a new pool; prints what the command says.
 new_pool() {
-  if [ "$1" = devdax ]; then wipe_devdax || return 1; else rm -f "$(pool_path "$1" "$2")"; fi
-  timeout 120 $lodestone pool create "$(pool_path "$1" "$2")" --size 64MiB --domain auto 2>&1
+  timeout 300 $lodestone pool create "$(pool_path "$1" "$2")" --size 64MiB --domain auto --overwrite 2>&1
 }
+
+# acknowledgements FILE: how many writes the report calls durable.
+acknowledgements() { grep -c '^ack ' "$1"; }
 
 # pool_domain PATH: the domain that pool info names.
 pool_domain() {
@@ -36,21 +40,20 @@ pool_domain() {
 
 test_pool() {
   local place=$1 started=$SECONDS output path domain
-  # Not in a subshell: wiping the device may give it another path.
-  new_pool "$place" first >/run/output || {
-    check pool-create "$place" fail - $((SECONDS - started)) "$(cat /run/output)"
+  output=$(new_pool "$place" first) || {
+    check pool-create "$place" fail - $((SECONDS - started)) "$output"
     return
   }
   path=$(pool_path "$place" first)
   domain=$(pool_domain "$path")
   if [ "$domain" = "$EXPECTED" ]; then
-    check pool-domain "$place" pass "$domain" $((SECONDS - started)) "$path"
+    check pool-domain "$place" pass "$domain" $((SECONDS - started)) "$output"
   else
     check pool-domain "$place" fail "${domain:-none}" $((SECONDS - started)) \
       "$path: expected $EXPECTED; $(timeout 60 $lodestone pool info "$path" --json 2>&1)"
   fi
   started=$SECONDS
-  output=$(timeout 60 $lodestone kv put "$path" 1 4711 2>&1 && timeout 60 $lodestone kv get "$path" 1 2>&1)
+  output=$(timeout 60 $lodestone kv put "$path" key 4711 2>&1 && timeout 60 $lodestone kv get "$path" key 2>&1)
   if grep -q 4711 <<<"$output"; then
     check kv-put-get "$place" pass "$domain" $((SECONDS - started)) "$output"
   else
@@ -58,34 +61,35 @@ test_pool() {
   fi
 }
 
-# A writing process is killed without warning, at once and after growing numbers of acknowledgements.
+# A writing process is killed without warning after growing numbers of acknowledgements, over and over on one pool.
 test_process_kills() {
-  local place=$1 started=$SECONDS path acks=/run/acks kill writer total=0 waited output
+  local place=$1 started=$SECONDS path report=/run/report kill writer total=0 waited output
+  [ "$KILLS" -gt 0 ] || return
+  output=$(new_pool "$place" kill) || {
+    check process-kill "$place" fail - $((SECONDS - started)) "$output"
+    return
+  }
+  path=$(pool_path "$place" kill)
   for kill in $(seq "$KILLS"); do
-    new_pool "$place" kill >/run/output || {
-      check process-kill "$place" fail - $((SECONDS - started)) "$(cat /run/output)"
-      return
-    }
-    path=$(pool_path "$place" kill)
-    : >$acks
-    $lodestone torture writer "$path" --seed "$kill" >$acks 2>/run/errors &
+    : >$report
+    $lodestone torture writer "$path" --seed "$kill" >$report 2>/run/errors &
     writer=$! waited=0
-    while [ "$(wc -l <$acks)" -lt $((kill * kill * 20)) ] && [ $waited -lt 300 ] && [ -d /proc/$writer ]; do
+    while [ "$(acknowledgements $report)" -lt $((kill * kill * 20)) ] && [ $waited -lt 600 ] && [ -d /proc/$writer ]; do
       sleep 0.1
       waited=$((waited + 1))
     done
     kill -KILL $writer
     wait $writer 2>/dev/null
-    complete_lines $acks
-    total=$((total + $(wc -l <$acks)))
-    output=$(timeout 120 $lodestone torture verify "$path" $acks 2>&1) && [ -s $acks ] || {
+    complete_lines $report
+    total=$((total + $(acknowledgements $report)))
+    output=$(timeout 300 $lodestone torture verify "$path" $report 2>&1) && grep -q '^ack ' $report || {
       check process-kill "$place" fail "$(pool_domain "$path")" $((SECONDS - started)) \
-        "kill $kill after $(wc -l <$acks) acknowledgements: $output $(tail -n 3 /run/errors)"
+        "kill $kill after $(acknowledgements $report) acknowledgements: $output $(tail -n 3 /run/errors)"
       return
     }
   done
   check process-kill "$place" pass "$(pool_domain "$path")" $((SECONDS - started)) \
-    "$KILLS kills, $total acknowledged writes, all there"
+    "$KILLS kills, $total acknowledged writes, all there; last: $output"
 }
 
 # complete_lines FILE: cuts off a last line that was not finished when the writer was killed.
@@ -94,37 +98,43 @@ complete_lines() {
   sed -i '$ d' "$1"
 }
 
-# Writes until the host kills the whole guest; the acknowledgements go to the host.
+# Writes until the host kills the whole guest; the report goes to the host. The pool of the round before lives on.
 start_writer() {
-  local place=$1
+  local place=$1 report=/share/acks/$1 output
   # Before the event "loading": from then on the host counts these lines.
-  : >"/share/acks/$place"
-  new_pool "$place" load >/run/output || {
-    check writer "$place" fail - 0 "$(cat /run/output)"
+  : >"$report"
+  [ "$ROUND" -gt 1 ] || output=$(new_pool "$place" load) || {
+    check writer "$place" fail - 0 "$output"
     return
   }
-  $lodestone torture writer "$(pool_path "$place" load)" --seed "$ROUND" >"/share/acks/$place" 2>"/share/acks/$place.errors" &
+  $lodestone torture writer "$(pool_path "$place" load)" --seed "$ROUND" >"$report" 2>"$report.errors" &
 }
 
-# The host has cut the last, unfinished line from the file.
+# The host has cut the last, unfinished line from the report.
 verify_after_power_cut() {
-  local place=$1 started=$SECONDS path acks=/share/acks/$1 output domain
+  local place=$1 started=$SECONDS path report=/share/acks/$1 output domain
   path=$(pool_path "$place" load)
-  output=$(timeout 300 $lodestone torture verify "$path" "$acks" 2>&1) && [ -s "$acks" ] || {
+  output=$(timeout 600 $lodestone torture verify "$path" "$report" 2>&1) && grep -q '^ack ' "$report" || {
     check power-cut "$place" fail "$(pool_domain "$path")" $((SECONDS - started)) \
-      "round $((ROUND - 1)), $(wc -l <"$acks") acknowledgements: $output"
-    return
-  }
-  output=$(timeout 300 $lodestone pool check "$path" 2>&1) || {
-    check power-cut "$place" fail "$(pool_domain "$path")" $((SECONDS - started)) "pool check: $output"
+      "round $((ROUND - 1)), $(acknowledgements "$report") acknowledgements: $output"
     return
   }
   domain=$(pool_domain "$path")
-  if [ "$domain" = "$EXPECTED" ]; then
-    check power-cut "$place" pass "$domain" $((SECONDS - started)) \
-      "round $((ROUND - 1)): $(wc -l <"$acks") acknowledged writes, all there; pool check clean"
-  else
+  if [ "$domain" != "$EXPECTED" ]; then
     check power-cut "$place" fail "${domain:-none}" $((SECONDS - started)) "expected domain $EXPECTED"
+    return
+  fi
+  check power-cut "$place" pass "$domain" $((SECONDS - started)) "round $((ROUND - 1)): $output"
+  check_pool "$place" "$path" "$domain"
+}
+
+# check_pool PLACE PATH DOMAIN: the pool's own check of its metadata.
+check_pool() {
+  local started=$SECONDS output
+  if output=$(timeout 300 $lodestone pool check "$2" 2>&1); then
+    check pool-check "$1" pass "$3" $((SECONDS - started)) "$output"
+  else
+    check pool-check "$1" fail "$3" $((SECONDS - started)) "$output"
   fi
 }
 

@@ -66,7 +66,7 @@ impl Share {
                 continue;
             }
             let name = copy_into(&program, &self.folder.join("tests"))?;
-            // One at a time: a device holds one pool.
+            // One test at a time: a device holds one pool.
             list.push_str(&format!("{name}\t{package}\t--test-threads=1\n"));
         }
         fs::write(self.folder.join("tests/list"), list).context("could not write the list of test programs")
@@ -80,8 +80,7 @@ impl Share {
 
     /// Number of complete acknowledgement lines of a place so far.
     pub(super) fn acknowledgements(&self, place: &str) -> usize {
-        let bytes = fs::read(self.folder.join("acks").join(place)).unwrap_or_default();
-        bytes.iter().filter(|byte| **byte == b'\n').count()
+        count_acknowledgements(&fs::read(self.folder.join("acks").join(place)).unwrap_or_default())
     }
 
     /// Cuts off the line that the guest was writing when it died: it told nobody.
@@ -91,6 +90,12 @@ impl Share {
         bytes.truncate(complete_length(&bytes));
         fs::write(&path, bytes).with_context(|| format!("could not write {}", path.display()))
     }
+}
+
+/// Complete lines `ack ...`; a report has other lines too.
+fn count_acknowledgements(report: &[u8]) -> usize {
+    let complete = report.get(..complete_length(report)).unwrap_or_default();
+    complete.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"ack ")).count()
 }
 
 /// Length up to and including the last line break.
@@ -170,6 +175,12 @@ mod tests {
         assert_eq!(complete_length(b"ack 1"), 0);
         assert_eq!(complete_length(b"ack 1 a\nack 2"), 8);
         assert_eq!(complete_length(b"ack 1 a\n"), 8);
+    }
+
+    #[test]
+    fn only_complete_acknowledgements_count() {
+        assert_eq!(count_acknowledgements(b""), 0);
+        assert_eq!(count_acknowledgements(b"have 1 2\nstart put 3 4\nack put 3 4\nack pu"), 1);
     }
 
     #[test]
