@@ -254,7 +254,9 @@ mod tests {
         CsvRows::new(lines, format, selection).expect("header")
     }
 
-    fn all(mut rows: CsvRows) -> Vec<(u64, Result<(String, String), String>)> {
+    type Content = Result<(String, String), String>;
+
+    fn all(mut rows: CsvRows) -> Vec<(u64, Content)> {
         let mut found = Vec::new();
         while let Some(row) = rows.next_row().expect("read") {
             let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
@@ -263,7 +265,7 @@ mod tests {
         found
     }
 
-    fn good(key: &str, value: &str) -> Result<(String, String), String> {
+    fn good(key: &str, value: &str) -> Content {
         Ok((key.to_owned(), value.to_owned()))
     }
 

@@ -92,8 +92,7 @@ fn print(report: &AuditReport, output: &Output) -> Result<()> {
         mutants: report.mutants,
         killed: report.killed,
         redundant: report.redundant,
-        // A redundancy that does not hold is no less a finding than a survivor.
-        survived: report.survived + report.stale,
+        survived: report.survived,
     })?;
     for mutant in &report.list {
         let (fate, reason) = match &mutant.fate {
@@ -101,7 +100,7 @@ fn print(report: &AuditReport, output: &Output) -> Result<()> {
             MutantFate::Redundant { reason } => ("redundant", reason.as_str()),
             MutantFate::Survived { exhausted: true } => ("survived", "every state was judged"),
             MutantFate::Survived { exhausted: false } => ("survived", "the bound was reached"),
-            MutantFate::Stale { message, .. } => ("stale", message.as_str()),
+            MutantFate::Stale { reason } => ("stale", reason.as_str()),
         };
         output.json(&MutantLine { target: &report.target, mutation: &mutant.mutation, fate, reason })?;
     }

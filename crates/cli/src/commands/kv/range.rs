@@ -7,6 +7,8 @@ use lodestone_index::OrderedMap;
 
 use crate::bytes;
 
+type Key = Vec<u8>;
+
 /// A range of keys.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct RangeArgs {
@@ -33,7 +35,8 @@ impl RangeArgs {
         self.from.is_none() && self.to.is_none() && self.prefix.is_none()
     }
 
-    fn bounds(&self) -> Result<(Option<Vec<u8>>, Option<Vec<u8>>)> {
+    /// First key, and first key behind.
+    fn bounds(&self) -> Result<(Option<Key>, Option<Key>)> {
         let key = |text: &Option<String>| text.as_deref().map(|text| bytes::key(text, self.hex)).transpose();
         match key(&self.prefix)? {
             Some(prefix) => {

@@ -1,5 +1,6 @@
 //! `lodestone pool`: create, inspect, check and maintain pools.
 
+mod copy;
 mod create;
 mod grow;
 mod info;
@@ -21,6 +22,18 @@ Examples:
   lodestone pool check orders.pool
   lodestone pool grow orders.pool --size 1GiB";
 
+const COPY_HELP: &str = "\
+Examples:
+  lodestone pool copy orders.pool staging.pool
+  lodestone pool copy orders.pool /mnt/pmem/orders.pool --overwrite";
+
+const BACKUP_HELP: &str = "\
+Examples:
+  lodestone pool backup orders.pool orders.pool.bak
+  lodestone pool backup orders.pool /backup/orders.pool --overwrite
+
+The pool must not be open for writing in another process; a program backs up a pool that it has open by Pool::backup.";
+
 /// Arguments of `lodestone pool`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
@@ -37,6 +50,12 @@ enum PoolCommand {
     Info(info::Args),
     /// Make a pool larger; nothing in it moves
     Grow(grow::Args),
+    /// Copy a pool; the copy is a new pool with an identity of its own
+    #[command(after_help = COPY_HELP)]
+    Copy(copy::Args),
+    /// Back a pool up; the backup is the same pool at this moment
+    #[command(after_help = BACKUP_HELP)]
+    Backup(copy::Args),
 }
 
 /// Runs the command.
@@ -45,5 +64,7 @@ pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
         PoolCommand::Create(args) => create::run(&args, output),
         PoolCommand::Info(args) => info::run(&args, output),
         PoolCommand::Grow(args) => grow::run(&args, output),
+        PoolCommand::Copy(args) => copy::run(&args, copy::Kind::Copy, output),
+        PoolCommand::Backup(args) => copy::run(&args, copy::Kind::Backup, output),
     }
 }

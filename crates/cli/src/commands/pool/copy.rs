@@ -1,0 +1,82 @@
+//! `lodestone pool copy` and `lodestone pool backup`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use lodestone_pmem::{CopyOptions, CopyReport, Pool, PoolOptions};
+use serde::Serialize;
+
+use crate::output::{Output, exit};
+use crate::size;
+
+/// What the second pool is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A new pool with identities of its own.
+    Copy,
+    /// The same pool at one moment.
+    Backup,
+}
+
+/// Arguments of `lodestone pool copy` and `lodestone pool backup`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The pool
+    #[arg(value_name = "POOL")]
+    source: PathBuf,
+
+    /// The file to make
+    target: PathBuf,
+
+    /// Replace the file that is there
+    #[arg(long)]
+    overwrite: bool,
+
+    /// Where further parts go [default: beside the target]
+    #[arg(long = "part", value_name = "FILE")]
+    parts: Vec<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Copied {
+    source: String,
+    target: String,
+    parts: Vec<String>,
+    uuid: String,
+    pool_bytes: u64,
+    written_bytes: u64,
+}
+
+/// Copies the pool; the source is not changed.
+pub fn run(args: &Args, kind: Kind, output: &Output) -> Result<ExitCode> {
+    let pool = Pool::open_read_only(&args.source, &PoolOptions::default())?;
+    let mut options = CopyOptions::default();
+    options.overwrite = args.overwrite;
+    options.parts = args.parts.clone();
+    let report = match kind {
+        Kind::Copy => pool.copy(&args.target, &options)?,
+        Kind::Backup => pool.backup(&args.target, &options)?,
+    };
+    let CopyReport { paths, set_uuid, pool_bytes, written_bytes, .. } = &report;
+    let copied = Copied {
+        source: args.source.display().to_string(),
+        target: args.target.display().to_string(),
+        parts: paths.iter().map(|path| path.display().to_string()).collect(),
+        uuid: set_uuid.to_string(),
+        pool_bytes: *pool_bytes,
+        written_bytes: *written_bytes,
+    };
+    output.result(&copied, |copied| {
+        let what = if kind == Kind::Copy { "copied to a new pool" } else { "backed up to" };
+        format!(
+            "{}: {what} {}, {} ({} written), uuid {}",
+            copied.source,
+            copied.target,
+            size::human(copied.pool_bytes),
+            size::human(copied.written_bytes),
+            copied.uuid
+        )
+    })?;
+    Ok(exit::ok())
+}
