@@ -221,26 +221,28 @@ fn render_block(block: &Block, index: usize) -> String {
 }
 
 fn render_figure(figure: &Figure, index: usize) -> String {
-    let (titles, mut rows) = figure.data_rows();
-    let count = rows.len();
-    rows.truncate(DATA_ROWS_MAX);
-    let left_out = count - rows.len();
-    let mut data = Table::new(titles);
-    for row in rows {
-        data = data.row(row);
-    }
-    if left_out > 0 {
-        data = data.caption(format!("The first {DATA_ROWS_MAX} of {count} points."));
-    }
     let note = match figure.note_text() {
         "" => String::new(),
         note => format!("<figcaption>{}</figcaption>\n", escape(note)),
     };
-    format!(
-        "<figure>\n{}{note}<details>\n<summary>Data of this figure</summary>\n{}</details>\n</figure>\n",
-        figure.to_svg_fragment(&format!("figure-{index}")),
-        data.to_html()
-    )
+    let svg = figure.to_svg_fragment(&format!("figure-{index}"));
+    format!("<figure>\n{svg}{note}{}</figure>\n", render_data(figure))
+}
+
+fn render_data(figure: &Figure) -> String {
+    let (titles, rows) = figure.data_rows();
+    let count = rows.len();
+    if count == 0 {
+        return String::new();
+    }
+    let mut data = Table::new(titles);
+    for row in rows.into_iter().take(DATA_ROWS_MAX) {
+        data = data.row(row);
+    }
+    if count > DATA_ROWS_MAX {
+        data = data.caption(format!("The first {DATA_ROWS_MAX} of {count} points."));
+    }
+    format!("<details>\n<summary>Data of this figure</summary>\n{}</details>\n", data.to_html())
 }
 
 fn render_provenance(provenance: &Provenance) -> String {

@@ -36,6 +36,9 @@ const DASHES: [&str; 4] = ["", "7 4", "2 4", "9 3 2 3"];
 const MARKERS_MAX: usize = 24;
 /// Bars above which values over them would overlap.
 const BAR_VALUES_MAX: usize = 16;
+const BAR_WIDTH_MAX: f64 = 90.0;
+/// Characters of a category's name; longer ones are cut, the table of data has them whole.
+const CATEGORY_MAX: usize = 26;
 const LEGEND_ROW: f64 = 20.0;
 /// Mean width of a character at the size of legend and ticks.
 const CHARACTER: f64 = 6.8;
@@ -160,7 +163,8 @@ fn draw_legend(out: &mut String, figure: &Figure) -> f64 {
 }
 
 fn dash_of(index: usize) -> String {
-    let dash = DASHES[index % DASHES.len()];
+    // The ninth series has the first one's colour: it gets another dash.
+    let dash = DASHES[(index + index / COLOURS) % DASHES.len()];
     if dash.is_empty() { String::new() } else { format!(" stroke-dasharray=\"{dash}\"") }
 }
 
@@ -265,8 +269,15 @@ fn draw_categories(out: &mut String, figure: &Figure, frame: &Frame) {
         } else {
             format!("x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\"")
         };
-        put(out, format_args!("<text class=\"tick\" {place}>{}</text>\n", escape(name)));
+        put(out, format_args!("<text class=\"tick\" {place}>{}</text>\n", escape(&shortened(name))));
     }
+}
+
+fn shortened(name: &str) -> String {
+    if name.chars().count() <= CATEGORY_MAX {
+        return name.into();
+    }
+    name.chars().take(CATEGORY_MAX - 2).chain("..".chars()).collect()
 }
 
 fn draw_data(out: &mut String, figure: &Figure, frame: &Frame) {
@@ -321,12 +332,13 @@ fn draw_marker(out: &mut String, index: usize, (x, y): (f64, f64)) {
 fn draw_bars(out: &mut String, index: usize, series: &Series, figure: &Figure, frame: &Frame) {
     let categories = figure.categories.len();
     let slot = (frame.right - frame.left) / categories as f64;
-    let width = slot * 0.78 / figure.series.len() as f64;
+    let width = (slot * 0.78 / figure.series.len() as f64).min(BAR_WIDTH_MAX);
+    let group = width * figure.series.len() as f64;
     let base = frame.up(frame.y.base());
     let show_values = categories * figure.series.len() <= BAR_VALUES_MAX;
     for (category, (_, value)) in series.points.iter().enumerate().take(categories) {
         let Some(along) = frame.y.position(*value) else { continue };
-        let x = frame.left + slot * (category as f64 + 0.11) + width * index as f64;
+        let x = frame.left + slot * (category as f64 + 0.5) - group / 2.0 + width * index as f64;
         let y = frame.up(along);
         put(
             out,
