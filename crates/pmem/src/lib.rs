@@ -37,5 +37,8 @@ pub use cpu::{FlushInstruction, StreamInstruction};
 pub use domain::{Domain, DomainChoice};
 pub use error::{Error, Result};
 pub use memory::{Memory, STREAM_BYTES_MIN};
-pub use pool::{CopyOptions, CopyReport, PartInfo, PartKind, Pool, PoolInfo, PoolOptions, RootInfo, Uuid};
+pub use pool::{
+    CheckFinding, CheckReport, CopyOptions, CopyReport, PartInfo, PartKind, Pool, PoolInfo, PoolOptions, RepairReport,
+    RootInfo, Severity, Uuid,
+};
 pub use tracer::{Site, TracedMemory, Tracer};

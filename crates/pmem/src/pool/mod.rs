@@ -11,6 +11,7 @@
 //! made with ordinary tools is the same pool twice (same uuids): each opens on its own. `Pool::copy` makes a new pool with
 //! identities of its own.
 
+mod check;
 mod copy;
 mod create;
 mod grow;
@@ -22,6 +23,8 @@ mod mirror;
 mod open;
 mod part;
 mod platform;
+mod repair;
+mod report;
 mod roots;
 mod set;
 mod state;
@@ -42,6 +45,7 @@ pub use info::{PartInfo, PoolInfo, RootInfo};
 use layout::{PAGE_BYTES, PartHeader, STATE_CLEAN, StateSlot};
 use part::PartFile;
 pub use part::PartKind;
+pub use report::{CheckFinding, CheckReport, RepairReport, Severity};
 pub use uuid::Uuid;
 
 /// How to create or open a pool.
@@ -201,6 +205,24 @@ impl Pool {
     /// As [`open`](Self::open).
     pub fn open_on(memory: Memory, options: &PoolOptions) -> Result<Self> {
         open::open_on(memory, options)
+    }
+
+    /// Checks the pool at `path`, which no writer may have open: headers, states, roots, journal, lengths, reserved space,
+    /// and that every byte can be read. Changes nothing. What the heap holds is the heap's to check.
+    ///
+    /// # Errors
+    /// When the file cannot be opened or is in use. Damage is no error but a finding in the report.
+    pub fn check(path: impl AsRef<Path>, options: &PoolOptions) -> Result<CheckReport> {
+        check::check(path.as_ref(), options)
+    }
+
+    /// Repairs what is there a second time: headers, states, roots, reserved space. With `accept_journal_loss` a damaged
+    /// journal is emptied as well, and acknowledged writes in it are lost.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check), and when writing fails. What cannot be repaired is a finding in the report.
+    pub fn repair(path: impl AsRef<Path>, options: &PoolOptions, accept_journal_loss: bool) -> Result<RepairReport> {
+        repair::repair(path.as_ref(), options, accept_journal_loss)
     }
 
     /// The pool's memory and its primitives.

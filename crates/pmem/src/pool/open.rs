@@ -125,7 +125,7 @@ impl Opened {
 }
 
 /// The files of a pool as the block domain sees them; `None` for devices, which never have a journal in use.
-fn block_files(parts: &[PartFile], main: &PartHeader) -> Result<Option<BlockFiles>> {
+pub(crate) fn block_files(parts: &[PartFile], main: &PartHeader) -> Result<Option<BlockFiles>> {
     if main.journal_bytes == 0 || parts.iter().any(PartFile::is_device) {
         return Ok(None);
     }
@@ -140,7 +140,7 @@ fn block_files(parts: &[PartFile], main: &PartHeader) -> Result<Option<BlockFile
 }
 
 /// Brings a private view up to date with the journal, in memory only.
-fn replay_in_memory(files: &BlockFiles, memory: &Memory) -> Result<()> {
+pub(crate) fn replay_in_memory(files: &BlockFiles, memory: &Memory) -> Result<()> {
     let mut outside = None;
     read_journal(files, |line, bytes| {
         if !memory.contains(line.start(), LINE_BYTES) {

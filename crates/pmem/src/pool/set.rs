@@ -120,6 +120,19 @@ pub(crate) fn open_others(
     Ok((parts, headers))
 }
 
+/// The file that part `index` should be in.
+pub(crate) fn find_part(path: &Path, main: &PartHeader, options: &PoolOptions, index: usize) -> Result<PathBuf> {
+    let wanted = Uuid(main.part_uuids[index]);
+    let candidates = candidates(path, main, options, index);
+    if let Some(found) = candidates.iter().find(|candidate| candidate.exists()) {
+        return Ok(found.clone());
+    }
+    let tried: Vec<String> = candidates.iter().map(|tried| tried.display().to_string()).collect();
+    let finding = format!("part {index} of the pool, with uuid {wanted}, is missing; looked at {}", tried.join(", "));
+    let hint = "if it was moved, move it back or name all parts with --part; else restore a backup";
+    Err(Finding::new(184, finding, "all parts of the pool", hint).into_error(path))
+}
+
 fn open_one(
     path: &Path,
     main: &PartHeader,
@@ -127,17 +140,16 @@ fn open_one(
     hold: Hold,
     index: usize,
 ) -> Result<(PartFile, PartHeader)> {
-    let wanted = Uuid(main.part_uuids[index]);
-    let candidates = candidates(path, main, options, index);
-    let Some(found) = candidates.iter().find(|candidate| candidate.exists()) else {
-        let tried: Vec<String> = candidates.iter().map(|tried| tried.display().to_string()).collect();
-        let finding =
-            format!("part {index} of the pool, with uuid {wanted}, is missing; looked at {}", tried.join(", "));
-        let hint = "if it was moved, move it back or name all parts with --part; else restore a backup";
-        return Err(Finding::new(184, finding, "all parts of the pool", hint).into_error(path));
-    };
-    let part = PartFile::open(found, hold, &options.sysfs_root)?;
+    let found = find_part(path, main, options, index)?;
+    let part = PartFile::open(&found, hold, &options.sysfs_root)?;
     let header = part.verified_header(hold != Hold::Write)?;
+    verify_identity(&found, main, &header, index)?;
+    Ok((part, header))
+}
+
+/// Refuses a part that is not part `index` of the pool whose part 0 has the header `main`.
+pub(crate) fn verify_identity(found: &Path, main: &PartHeader, header: &PartHeader, index: usize) -> Result<()> {
+    let wanted = Uuid(main.part_uuids[index]);
     let is_there = |offset, finding: String| {
         let expected = format!("part {index} ({wanted}) of the pool {}", Uuid(main.set_uuid));
         let hint = "parts of different pools or in the wrong order: name the right files, in order, with --part";
@@ -149,7 +161,7 @@ fn open_one(
     if usize::from(header.part_index) != index || header.part_uuid != main.part_uuids[index] {
         return is_there(56, format!("part {} ({})", header.part_index, Uuid(header.part_uuid)));
     }
-    Ok((part, header))
+    Ok(())
 }
 
 /// Refuses parts whose states come from different lives. An open that died half-way leaves further parts one ahead.

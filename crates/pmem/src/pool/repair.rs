@@ -1,0 +1,181 @@
+//! Repair: what is there a second time is put in order again; nothing is invented.
+//!
+//! 1. Damaged headers at the front are written from their copies: straight to the file and synced, because everything
+//!    else is found through them.
+//! 2. The journal is replayed into the files. A damaged journal stops the repair, unless the caller accepts the loss: then
+//!    the records before the damage are applied and the rest is dropped.
+//! 3. In a shared mapping: states and roots from their mirrors, header copies from the headers, zeroes into reserved space.
+//!    A state of which both copies are gone is made anew from the length of the file, with the time in seconds as boot
+//!    number: larger than any count of opens, so that no boot number repeats.
+//! 4. The files are synced and checked again.
+//!
+//! Each step can be repeated: a crash in the middle is cured by another repair.
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use zerocopy::IntoBytes;
+
+use crate::addr::PmAddr;
+use crate::block::{BlockFiles, replay};
+use crate::domain::Domain;
+use crate::error::{Error, Result};
+use crate::mapping::Backing;
+use crate::memory::{Memory, Setup};
+use crate::pool::layout::{FIXED_END, PAGE_BYTES, PartHeader, ROOTS_OFFSET, STATE_OFFSETS, StateSlot};
+use crate::pool::lock::Hold;
+use crate::pool::mirror::{self, Mirror};
+use crate::pool::part::{self, PartFile};
+use crate::pool::report::RepairReport;
+use crate::pool::{PoolOptions, check, create, header, open, roots, state};
+
+/// Repairs the pool at `path`, which nobody may have open.
+pub(crate) fn repair(path: &Path, options: &PoolOptions, accept_journal_loss: bool) -> Result<RepairReport> {
+    let before = check::check(path, options)?;
+    let mut done = Vec::new();
+    if !before.is_clean() {
+        let examined = check::examine(path, options, Hold::Write)?;
+        if examined.complete {
+            for (part, header) in examined.parts.iter().zip(&examined.headers) {
+                restore_front(part, header, &mut done)?;
+            }
+            if let Some(files) = open::block_files(&examined.parts, &examined.headers[0])? {
+                replay_or_drop(&files, accept_journal_loss, &mut done)?;
+            }
+            let lengths_fit =
+                examined.parts.iter().zip(&examined.headers).all(|(part, header)| part.len >= header.part_bytes);
+            if lengths_fit {
+                repair_mapped(&examined.parts, &examined.headers, &mut done)?;
+            }
+        }
+    }
+    let after = check::check(path, options)?;
+    Ok(RepairReport { before, done, after })
+}
+
+/// Step 1.
+fn restore_front(part: &PartFile, header: &PartHeader, done: &mut Vec<String>) -> Result<()> {
+    if part.headers()?.0 == *header {
+        return Ok(());
+    }
+    if part.is_device() {
+        let mappings = vec![part.map(Backing::Shared, 0)?];
+        let memory = Memory::new(Setup { parts: mappings, domain: Domain::Dax, read_only: false, tracer: None });
+        memory.put(part::front(0), header);
+        // Everything that follows is found through the header.
+        memory.persist(PmAddr::NULL, PAGE_BYTES);
+    } else {
+        let failed = |e| Error::io(&part.path, "writing the header", "check the device and try again", e);
+        part.file.write_all_at(header.as_bytes(), 0).and_then(|()| part.file.sync_all()).map_err(failed)?;
+    }
+    done.push(format!("{}: the header, from its copy at the end", part.path.display()));
+    Ok(())
+}
+
+/// Step 2.
+fn replay_or_drop(files: &BlockFiles, accept_loss: bool, done: &mut Vec<String>) -> Result<()> {
+    match replay(files) {
+        Ok(report) if report.groups == 0 => Ok(()),
+        Ok(report) => {
+            done.push(format!("{}: {} commit groups replayed from the journal", files.path.display(), report.groups));
+            Ok(())
+        }
+        Err(Error::Format { finding, .. }) if accept_loss => {
+            let failed = |e| Error::io(&files.path, "emptying the journal", "check the device and try again", e);
+            for part in &files.parts {
+                // What stood before the damage was applied; it must be durable before the journal goes.
+                part.sync().map_err(failed)?;
+            }
+            let zeroes = vec![0; 1 << 20];
+            let end = files.journal_offset + files.journal_bytes;
+            for offset in (files.journal_offset..end).step_by(zeroes.len()) {
+                let step = (end - offset).min(zeroes.len() as u64) as usize;
+                crate::storage::write_all(files.parts[0].as_ref(), &zeroes[..step], offset, false).map_err(failed)?;
+            }
+            files.parts[0].sync().map_err(failed)?;
+            done.push(format!(
+                "{}: the journal was emptied, its damaged rest is LOST ({finding})",
+                files.path.display()
+            ));
+            Ok(())
+        }
+        // The check that follows tells what is damaged.
+        Err(Error::Format { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Steps 3 and 4.
+fn repair_mapped(parts: &[PartFile], headers: &[PartHeader], done: &mut Vec<String>) -> Result<()> {
+    let devices = parts.iter().any(PartFile::is_device);
+    let mappings = parts.iter().map(|part| part.map(Backing::Shared, 0)).collect::<Result<Vec<_>>>()?;
+    // Files are synced as a whole below; a device needs its lines flushed.
+    let domain = if devices { Domain::Dax } else { Domain::Process };
+    let memory = Memory::new(Setup { parts: mappings, domain, read_only: false, tracer: None });
+    for (index, (part, header)) in parts.iter().zip(headers).enumerate() {
+        repair_part(&memory, index as u16, part, header, done);
+    }
+    let healed = roots::heal(&memory);
+    if healed > 0 {
+        done.push(format!("{}: {healed} roots, from their other copies", parts[0].path.display()));
+    }
+    drop(memory);
+    for part in parts.iter().filter(|part| !part.is_device()) {
+        part.file.sync_all().map_err(|e| Error::io(&part.path, "syncing", "check the device and try again", e))?;
+    }
+    create::sync_folder(&parts[0].path)
+}
+
+fn repair_part(memory: &Memory, number: u16, part: &PartFile, header: &PartHeader, done: &mut Vec<String>) {
+    let path = part.path.display();
+    let mirror = Mirror::read(memory, state::places(number));
+    let state = match mirror.newest() {
+        Some((state, _)) => {
+            if !mirror.is_at_rest() {
+                mirror::write(memory, state::places(number), state);
+                done.push(format!("{path}: the state, from its other copy"));
+            }
+            state
+        }
+        None => {
+            let boot = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1 << 31, |now| now.as_secs());
+            let part_bytes = part.len / PAGE_BYTES * PAGE_BYTES;
+            done.push(format!("{path}: a new state, with boot number {boot} and a length of {part_bytes} bytes"));
+            state::write(memory, number, StateSlot { boot, part_bytes, ..StateSlot::default() })
+        }
+    };
+    if state.part_bytes > part.len || state.part_bytes < header.part_bytes {
+        return;
+    }
+    let place = part::copy(number, state.part_bytes);
+    if memory.get(place) != *header {
+        memory.put(place, header);
+        // Nothing may go on as if the copy were there before it is.
+        memory.persist(place.addr(), PAGE_BYTES);
+        done.push(format!("{path}: the copy of the header at {:#x}", header::copy_offset(state.part_bytes)));
+    }
+    clear_reserved(memory, number, part, header, done);
+}
+
+fn clear_reserved(memory: &Memory, number: u16, part: &PartFile, header: &PartHeader, done: &mut Vec<String>) {
+    let journal_end = (header.journal_offset + header.journal_bytes).next_multiple_of(8);
+    let is_state = |word: u64| STATE_OFFSETS.iter().any(|slot| (*slot..*slot + 64).contains(&word));
+    let roots = if number == 0 { FIXED_END } else { ROOTS_OFFSET };
+    let mut cleared = 0;
+    for (start, end) in [(PAGE_BYTES, ROOTS_OFFSET), (roots, FIXED_END), (journal_end, header.heap_offset)] {
+        for word in (start..end).step_by(8).filter(|word| !is_state(*word)) {
+            let at = PmAddr::new(number, word);
+            if memory.load(at) != 0 {
+                memory.store(at, 0);
+                memory.flush(at, 8);
+                cleared += 1;
+            }
+        }
+    }
+    if cleared > 0 {
+        // The report says that it is done.
+        memory.fence();
+        done.push(format!("{}: {cleared} words of reserved space zeroed", part.path.display()));
+    }
+}

@@ -1,0 +1,210 @@
+//! Check and repair: each flipped byte of the metadata is found, what is there twice is restored, and nothing else is
+//! touched.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use lodestone_pmem::{DomainChoice, PmAddr, Pool, PoolOptions, Severity};
+
+type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+const POOL_BYTES: usize = 256 << 10;
+const ROOTS: usize = 8192;
+
+fn options() -> PoolOptions {
+    PoolOptions {
+        domain: DomainChoice::Process,
+        size_bytes: POOL_BYTES as u64,
+        journal_bytes: 128 << 10,
+        reserve_bytes: 1 << 30,
+        ..PoolOptions::default()
+    }
+}
+
+/// A pool with two roots and a word in its heap, closed in order; its path and its bytes.
+fn sample(folder: &Path) -> (PathBuf, Vec<u8>) {
+    let path = folder.join("x.pool");
+    let pool = Pool::create(&path, &options()).expect("a fresh pool");
+    let start = pool.heap_area(0).0;
+    pool.memory().store(start, 99);
+    pool.set_root("first", 1, start).expect("a root");
+    pool.set_root("second", 2, start.plus(64)).expect("a root");
+    drop(pool);
+    let image = fs::read(&path).expect("reading");
+    (path, image)
+}
+
+/// Opens the repaired pool: everything of the sample is there.
+fn verify_sample(path: &Path) {
+    let pool = Pool::open(path, &options()).expect("the repaired pool opens");
+    let start = pool.heap_area(0).0;
+    assert!(pool.boot() >= 2);
+    assert_eq!(pool.memory().load(start), 99);
+    assert_eq!(pool.root("first").expect("roots"), Some((1, start)));
+    assert_eq!(pool.root("second").expect("roots"), Some((2, start.plus(64))));
+}
+
+#[test]
+fn a_healthy_pool_has_no_findings_and_checking_changes_no_byte() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let (path, image) = sample(folder.path());
+    let report = Pool::check(&path, &options())?;
+    assert!(report.findings.is_empty(), "{report}");
+    assert_eq!(report.probed_bytes, POOL_BYTES as u64);
+    let report = Pool::repair(&path, &options(), false)?;
+    assert!(report.done.is_empty() && report.after.findings.is_empty(), "{report}");
+    assert!(fs::read(&path)? == image, "a byte changed");
+    Ok(())
+}
+
+#[test]
+fn each_flipped_byte_of_header_state_roots_and_copy_is_found_and_repaired() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let (path, image) = sample(folder.path());
+    let file = fs::OpenOptions::new().write(true).open(&path)?;
+    for byte in (0..12288).chain(POOL_BYTES - 4096..POOL_BYTES) {
+        file.write_all_at(&[image[byte] ^ 0x08], byte as u64)?;
+        let report = Pool::check(&path, &options())?;
+        assert!(!report.is_clean(), "byte {byte} was not found: {report}");
+        assert!(report.is_repairable(), "byte {byte}: {report}");
+        let near = |offset: u64| offset / 4096 == byte as u64 / 4096;
+        assert!(report.findings.iter().any(|finding| near(finding.offset)), "byte {byte}: {report}");
+        if byte % 41 == 0 {
+            let report = Pool::repair(&path, &options(), false)?;
+            assert!(!report.done.is_empty() && report.after.is_clean(), "byte {byte}: {report}");
+            verify_sample(&path);
+            file.write_all_at(&image, 0)?;
+        }
+        file.write_all_at(&image[byte..=byte], byte as u64)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn an_open_heals_one_damaged_line_of_state_or_root() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let (path, image) = sample(folder.path());
+    for byte in [4096 + 8, 4096 + 256 + 8, ROOTS + 8, ROOTS + 64 + 8, ROOTS + 2048 + 8, ROOTS + 2048 + 64 + 8] {
+        let mut image = image.clone();
+        image[byte] ^= 0x08;
+        fs::write(&path, &image)?;
+        verify_sample(&path);
+        assert!(Pool::check(&path, &options())?.findings.is_empty(), "byte {byte}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_root_that_is_lost_is_never_mistaken_for_one_that_was_never_set() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let (path, mut image) = sample(folder.path());
+    image[ROOTS + 8] ^= 1;
+    image[ROOTS + 2048 + 8] ^= 1;
+    fs::write(&path, &image)?;
+    let report = Pool::repair(&path, &options(), false)?;
+    assert!(!report.after.is_repairable(), "{report}");
+    let pool = Pool::open(&path, &options())?;
+    assert_eq!(pool.root("second")?.map(|root| root.0), Some(2));
+    for name in ["first", "never set"] {
+        let text = pool.root(name).expect_err("may be the damaged one").to_string();
+        assert!(text.contains("both copies of root number 0"), "{text}");
+        assert!(pool.set_root(name, 1, PmAddr::NULL).is_err());
+    }
+    pool.set_root("second", 3, PmAddr::NULL)?;
+    Ok(())
+}
+
+#[test]
+fn a_lost_state_is_made_anew_without_repeating_a_boot_number() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let (path, mut image) = sample(folder.path());
+    for slot in [4096, 4096 + 256] {
+        image[slot + 3] ^= 0x80;
+    }
+    fs::write(&path, &image)?;
+    let text = Pool::open(&path, &options()).expect_err("no state").to_string();
+    assert!(text.contains("both copies of the state are damaged") && text.contains("--repair"), "{text}");
+    let report = Pool::repair(&path, &options(), false)?;
+    assert!(report.after.is_clean() && report.to_string().contains("boot number"), "{report}");
+    let pool = Pool::open(&path, &options())?;
+    assert!(pool.boot() > 1_000_000_000 && !pool.was_clean());
+    drop(pool);
+    verify_sample(&path);
+    Ok(())
+}
+
+#[test]
+fn header_and_everything_else_may_be_damaged_at_once() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let (path, mut image) = sample(folder.path());
+    image[..4096].fill(0xEE);
+    image[4096 + 100] = 1;
+    image[4096 + 8] ^= 1;
+    image[ROOTS + 70] ^= 1;
+    fs::write(&path, &image)?;
+    let report = Pool::check(&path, &options())?;
+    let count = |severity| report.findings.iter().filter(|finding| finding.severity == severity).count();
+    assert_eq!((count(Severity::Repairable), count(Severity::Lost)), (4, 0), "{report}");
+    let report = Pool::repair(&path, &options(), false)?;
+    assert!(report.done.len() >= 4 && report.after.is_clean(), "{report}");
+    verify_sample(&path);
+    image[POOL_BYTES - 4096..].fill(0);
+    fs::write(&path, &image)?;
+    let report = Pool::repair(&path, &options(), false)?;
+    assert!(report.done.is_empty() && !report.after.is_repairable(), "header and copy are gone: {report}");
+    assert!(fs::read(&path)? == image, "what cannot be repaired is not touched");
+    Ok(())
+}
+
+#[test]
+fn every_part_of_a_set_is_checked_and_repaired() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let (path, second) = (folder.path().join("a"), folder.path().join("a.1"));
+    drop(Pool::create(&path, &PoolOptions { parts: vec![second.clone()], ..options() })?);
+    let image = fs::read(&second)?;
+    for byte in (0..12288).step_by(61).chain(POOL_BYTES - 4096..POOL_BYTES - 4000) {
+        let mut image = image.clone();
+        image[byte] ^= 0x10;
+        fs::write(&second, &image)?;
+        let report = Pool::check(&path, &options())?;
+        assert!(!report.is_clean() && report.findings[0].path == second, "byte {byte}: {report}");
+        let report = Pool::repair(&path, &options(), false)?;
+        assert!(report.after.is_clean(), "byte {byte}: {report}");
+    }
+    assert_eq!(Pool::open(&path, &options())?.boot(), 2);
+    fs::remove_file(&second)?;
+    let report = Pool::check(&path, &options())?;
+    assert!(!report.is_repairable() && report.to_string().contains("missing"), "{report}");
+    Ok(())
+}
+
+#[test]
+fn a_damaged_journal_is_dropped_only_by_name() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let (path, dead) = (folder.path().join("x"), folder.path().join("dead"));
+    let block = PoolOptions { domain: DomainChoice::Block, size_bytes: 1 << 20, ..options() };
+    let pool = Pool::create(&path, &block)?;
+    let start = pool.heap_area(0).0;
+    pool.memory().store(start, 1);
+    pool.memory().persist(start, 8);
+    pool.memory().durable()?;
+    fs::copy(&path, &dead)?;
+    drop(pool);
+    let mut image = fs::read(&dead)?;
+    // Both header pages of the journal.
+    for page in [12288, 12288 + 4096] {
+        image[page..page + 64].fill(0x55);
+    }
+    fs::write(&dead, &image)?;
+    let text = Pool::open(&dead, &block).expect_err("a damaged journal").to_string();
+    assert!(text.contains("journal"), "{text}");
+    let report = Pool::check(&dead, &block)?;
+    assert!(!report.is_repairable() && report.to_string().contains("--accept-loss"), "{report}");
+    let report = Pool::repair(&dead, &block, false)?;
+    assert!(!report.after.is_clean(), "{report}");
+    let report = Pool::repair(&dead, &block, true)?;
+    assert!(report.after.is_clean() && report.to_string().contains("LOST"), "{report}");
+    assert_eq!(Pool::open(&dead, &block)?.memory().load(start), 0);
+    Ok(())
+}
