@@ -12,7 +12,7 @@ pub fn targets() -> Vec<Box<dyn Target>> {
 #[derive(Debug, clap::Args)]
 pub struct TargetArgs {
     /// Names of targets, or beginnings of names (see `lodestone crash list`)
-    #[arg(value_name = "TARGET", required_unless_present = "all")]
+    #[arg(value_name = "TARGET")]
     names: Vec<String>,
 
     /// All targets
@@ -26,6 +26,9 @@ impl TargetArgs {
         let mut left = targets();
         if self.all {
             return Ok(left);
+        }
+        if self.names.is_empty() {
+            bail!("which target? Name one (`lodestone crash list` shows them), or say --all");
         }
         let mut chosen: Vec<Box<dyn Target>> = Vec::new();
         for name in &self.names {

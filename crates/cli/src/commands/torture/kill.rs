@@ -173,7 +173,7 @@ fn one_life(args: &Args, path: &Path, kill: u64, random: &mut Random) -> Result<
     let mut heard = Vec::new();
     // One kill in eight hits a writer that is still opening, which means recovering, the pool.
     let result = if random.below(8) == 0 {
-        let span = Duration::from_micros(random.below(4_000));
+        let span = Duration::from_micros(random.below(2_500));
         collect(&lines, Instant::now() + span, &mut heard)
     } else {
         let span = Duration::from_micros(random.below(args.load_ms_max.max(1) * 1000));

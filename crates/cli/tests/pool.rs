@@ -1,0 +1,153 @@
+//! The `pool` commands, and what every bad input is answered with: the file, the finding, the next step, no panic.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use common::Place;
+
+/// Commands that open an existing pool.
+const OPENERS: [&[&str]; 6] = [
+    &["pool", "info", "x.pool"],
+    &["pool", "info", "x.pool", "--read-only"],
+    &["pool", "grow", "x.pool", "--add", "1MiB"],
+    &["pool", "copy", "x.pool", "y.pool"],
+    &["kv", "get", "x.pool", "k"],
+    &["kv", "put", "x.pool", "k", "v"],
+];
+
+/// Every opener fails on `x.pool`, names it, and says each of `parts`.
+#[track_caller]
+fn refused(place: &Place, parts: &[&str]) {
+    for args in OPENERS {
+        let message = place.run(args).fails_with(&["x.pool"]);
+        for part in parts {
+            assert!(message.contains(part), "{args:?}: `{part}` is missing in: {message}");
+        }
+        assert!(!place.path("y.pool").exists(), "{args:?} left a target behind");
+    }
+}
+
+#[test]
+fn a_pool_is_made_shown_grown_and_copied() {
+    let place = Place::new();
+    let made = place.json(["pool", "create", "a.pool", "--size", "8MiB", "--journal", "1MiB", "--layout", "shop"]);
+    assert_eq!((&made[0]["size_bytes"], &made[0]["domain"]), (&(8 << 20).into(), &"block".into()));
+    let info = place.json(["pool", "info", "a.pool"]);
+    assert_eq!((&info[0]["layout"], &info[0]["journal_bytes"]), (&"shop".into(), &(1 << 20).into()));
+    place.run(["kv", "put", "a.pool", "k", "v"]).ok();
+    place.run(["pool", "grow", "a.pool", "--size", "12MiB"]).ok();
+    assert_eq!(place.json(["pool", "info", "a.pool", "--usage"])[0]["pool_bytes"], 12 << 20);
+    place.run(["pool", "copy", "a.pool", "copy.pool"]).ok();
+    place.run(["pool", "backup", "a.pool", "backup.pool"]).ok();
+    let uuid = |name| place.json(["pool", "info", name, "--read-only"])[0]["uuid"].clone();
+    assert_eq!(uuid("a.pool"), uuid("backup.pool"));
+    assert_ne!(uuid("a.pool"), uuid("copy.pool"));
+    for name in ["copy.pool", "backup.pool"] {
+        assert_eq!(place.run(["kv", "get", name, "k"]).ok(), "v\n");
+    }
+    fs::rename(place.path("a.pool"), place.path("moved.pool")).expect("rename");
+    assert_eq!(place.run(["kv", "get", "moved.pool", "k"]).ok(), "v\n");
+}
+
+#[test]
+fn nothing_is_overwritten_unless_asked() {
+    let place = Place::with_pool("8MiB");
+    place.run(["kv", "put", "a.pool", "k", "v"]).ok();
+    place.run(["pool", "create", "a.pool"]).fails_with(&["a.pool", "is there already", "--overwrite"]);
+    place.run(["pool", "copy", "a.pool", "a.pool"]).fails_with(&["a.pool"]);
+    assert_eq!(place.run(["kv", "get", "a.pool", "k"]).ok(), "v\n");
+    place.run(["pool", "create", "a.pool", "--overwrite", "--size", "8MiB", "--journal", "1MiB"]).ok();
+    place.run(["kv", "get", "a.pool", "k"]).fails_with(&["a.pool", "no map"]);
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused() {
+    let place = Place::with_pool("8MiB");
+    place.run(["pool", "create", "b.pool", "--size", "64XB"]).fails_with(&["64XB", "MiB"]);
+    place.run(["pool", "create", "b.pool", "--size", "4KiB"]).fails_with(&["4096", ";"]);
+    place.run(["pool", "create", "no/such/folder.pool"]).fails_with(&["no/such/folder.pool", "folder"]);
+    place.run(["pool", "create", "b.pool", "--domain", "tape"]).fails_with(&["tape", "block"]);
+    place.run(["pool", "grow", "a.pool", "--size", "4MiB"]).fails_with(&["only grows"]);
+    place.run(["pool", "info", "a.pool", "--domain", "dax"]).fails_with(&["a.pool", "dax", "block domain"]);
+    assert!(!place.path("b.pool").exists());
+}
+
+#[test]
+fn files_that_are_no_pools_are_named_as_what_they_are() {
+    let place = Place::new();
+    refused(&place, &["No such file"]);
+    place.write("x.pool", "");
+    refused(&place, &["empty"]);
+    place.write("x.pool", "L");
+    refused(&place, &["1 byte"]);
+    place.write("x.pool", "Dear diary, today I wrote a text file.\n".repeat(500));
+    refused(&place, &["offset 0x0"]);
+    fs::remove_file(place.path("x.pool")).expect("remove");
+    fs::create_dir(place.path("x.pool")).expect("folder");
+    refused(&place, &[]);
+}
+
+#[test]
+fn a_truncated_pool_is_told_from_a_foreign_one() {
+    let place = Place::with_pool("8MiB");
+    let whole = fs::read(place.path("a.pool")).expect("read");
+    for tenth in 1..10 {
+        place.write("x.pool", &whole[..whole.len() / 10 * tenth]);
+        refused(&place, &[]);
+    }
+    place.write("x.pool", &whole[..whole.len() - 1]);
+    refused(&place, &[]);
+}
+
+#[test]
+fn a_pool_of_a_newer_version_is_told_so() {
+    let place = Place::with_pool("8MiB");
+    let mut bytes = fs::read(place.path("a.pool")).expect("read");
+    let end = bytes.len() - 4096;
+    for header in [0, end] {
+        bytes[header + 8] = 9;
+        let crc = crc32c::crc32c(&bytes[header..header + 4092]);
+        bytes[header + 4092..header + 4096].copy_from_slice(&crc.to_le_bytes());
+    }
+    place.write("x.pool", &bytes);
+    refused(&place, &["version", "9"]);
+}
+
+#[test]
+fn a_pool_that_is_open_elsewhere_names_the_holder() {
+    let place = Place::new();
+    let mut writer = place
+        .command(["torture", "writer", "x.pool"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("run a writer");
+    let mut first = [0; 16];
+    std::io::Read::read_exact(writer.stdout.as_mut().expect("pipe"), &mut first).expect("the writer has the pool open");
+    for args in OPENERS.iter().filter(|args| !args.contains(&"--read-only")) {
+        place.run(*args).fails_with(&["x.pool", "open in process", &writer.id().to_string(), "close it"]);
+    }
+    writer.kill().expect("kill");
+    writer.wait().expect("wait");
+    place.run(["pool", "info", "x.pool"]).ok();
+}
+
+#[test]
+fn a_read_only_file_can_be_read_and_not_written() {
+    let place = Place::with_pool("8MiB");
+    place.run(["kv", "put", "a.pool", "k", "v"]).ok();
+    fs::set_permissions(place.path("a.pool"), fs::Permissions::from_mode(0o444)).expect("permissions");
+    assert_eq!(place.run(["kv", "get", "a.pool", "k"]).ok(), "v\n");
+    // The superuser may write whatever the mode says.
+    if fs::OpenOptions::new().write(true).open(place.path("a.pool")).is_err() {
+        place.run(["kv", "put", "a.pool", "k", "w"]).fails_with(&["a.pool", "denied", "--read-only"]);
+    }
+}
+
+#[test]
+fn a_disk_that_is_full_is_told_before_anything_is_made() {
+    let place = Place::new();
+    place.run(["pool", "create", "a.pool", "--size", "4000TiB"]).fails_with(&["a.pool", "space"]);
+    assert_eq!(fs::read_dir(place.path("")).expect("folder").count(), 0, "nothing is left behind");
+}
