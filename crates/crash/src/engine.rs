@@ -8,10 +8,13 @@
 //! 4. Crash the recovery the same way, to the configured depth, with the same history: recovery may crash inside itself.
 //!
 //! Images that were judged before under the same history at the same or a lesser depth are skipped, and so are visits with
-//! the same open choices. Invariant: `states` counts recoveries that really ran and were judged.
+//! the same open choices; the reading-driven mode also knows what was read the same way before ([`crate::memo`]).
+//!
+//! Invariant: `states` counts recoveries that really ran and were judged.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use lodestone_pmem::LineAddr;
@@ -21,6 +24,7 @@ use crate::config::{Config, Mode, Profile};
 use crate::event::{CallKind, Content, Event, EventKind, SiteKey};
 use crate::history::History;
 use crate::medium::Medium;
+use crate::memo::{Known, Memo};
 use crate::mutation::Mutation;
 use crate::persist::{Baseline, Persist};
 use crate::quiet::catch;
@@ -31,13 +35,8 @@ use crate::token::{Crash, Kept};
 /// Possible contents of lines; one content means decided.
 pub(crate) type Contents = BTreeMap<LineAddr, Vec<Content>>;
 
-/// Up to so many combinations the reading-driven mode enumerates them all: equal images are then recognised before they
-/// run, which saves more than what nobody reads would cost.
-const FEW_COMBINATIONS: u64 = 16;
-
-fn combinations(options: &Contents) -> u64 {
-    options.values().fold(1, |product: u64, all| product.saturating_mul(all.len() as u64))
-}
+/// So many states that need no run count as one against the bound.
+const SAME_PER_STATE: u64 = 32;
 
 /// A violation before shrinking.
 #[derive(Clone, Debug)]
@@ -49,10 +48,19 @@ pub(crate) struct Found {
 
 /// One recovery that ran.
 pub(crate) struct Recovery {
-    pub(crate) trace: Vec<Event>,
+    pub(crate) trace: Rc<Vec<Event>>,
     pub(crate) decisions: Vec<Decision>,
     pub(crate) decided_in_recovery: usize,
+    pub(crate) read_in_recovery: usize,
     pub(crate) verdict: Outcome,
+}
+
+/// Where states are chosen: before which event, and what is known there.
+struct Visit<'a> {
+    at: usize,
+    history: &'a History,
+    path: &'a [Crash],
+    part_bytes: &'a [u64],
 }
 
 /// What one exploration found and covered.
@@ -60,6 +68,7 @@ pub(crate) struct Recovery {
 pub(crate) struct Covered {
     pub(crate) states: u64,
     pub(crate) states_nested: u64,
+    pub(crate) states_same: u64,
     pub(crate) points: u64,
     pub(crate) events: usize,
     pub(crate) recovery_accesses: u64,
@@ -74,6 +83,7 @@ pub(crate) struct Engine<'a> {
     medium: Medium,
     baseline: Arc<Baseline>,
     seen: HashMap<u128, u32>,
+    memo: Memo,
     covered: Covered,
     ops: Vec<usize>,
     stopped: bool,
@@ -93,13 +103,14 @@ impl<'a> Engine<'a> {
         let baseline = Arc::new(medium.baseline());
         let covered = Covered { exhausted: true, ..Covered::default() };
         let (seen, ops) = (HashMap::new(), Vec::new());
-        Ok(Self { target, config, medium, baseline, seen, covered, ops, stopped: false, progress })
+        let memo = Memo::default();
+        Ok(Self { target, config, medium, baseline, seen, memo, covered, ops, stopped: false, progress })
     }
 
     /// Runs the operations without a crash and gives the trace; a failure is a violation of its own.
     pub(crate) fn record(&mut self, ops: &[usize]) -> (Vec<Event>, Outcome) {
         self.ops = ops.to_vec();
-        self.medium.recorder().start(HashMap::new(), &[], u64::MAX);
+        self.medium.recorder().start(&self.baseline.part_bytes(), HashMap::new(), &[], u64::MAX);
         let outcome = catch(|| self.target.run(&self.medium, ops));
         let trace = self.medium.recorder().stop();
         self.covered.events = trace.len();
@@ -115,7 +126,11 @@ impl<'a> Engine<'a> {
                 self.covered.found.push(Found { ops: ops.to_vec(), crashes: Vec::new(), message });
                 self.covered.exhausted = false;
             }
-            Ok(()) => self.explore_trace(Persist::new(self.baseline.clone()), &trace, History::default(), &[]),
+            Ok(()) => {
+                self.memo.note_stores(&trace);
+                self.medium.recorder().watch(self.memo.varying());
+                self.explore_trace(Persist::new(self.baseline.clone()), &trace, History::default(), &[]);
+            }
         }
         self.covered.sites = self.medium.recorder().sites();
         self.covered
@@ -133,13 +148,13 @@ impl<'a> Engine<'a> {
                 return;
             }
             if self.is_boundary(&persist, event) {
-                self.visit(&mut persist, at, &history, path);
+                self.visit_at(&mut persist, at, &history, path);
             }
             persist.apply(event);
             history.apply(event);
         }
         if !self.stopped {
-            self.visit(&mut persist, trace.len(), &history, path);
+            self.visit_at(&mut persist, trace.len(), &history, path);
         }
         self.covered.exhausted &= !persist.cut;
     }
@@ -154,17 +169,19 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn visit(&mut self, persist: &mut Persist, at: usize, history: &History, path: &[Crash]) {
+    fn visit_at(&mut self, persist: &mut Persist, at: usize, history: &History, path: &[Crash]) {
+        let part_bytes = persist.part_bytes.clone();
+        let visit = &Visit { at, history, path, part_bytes: &part_bytes };
         self.covered.points += 1;
         match self.config.profile {
-            Profile::Adr => self.visit_adr(persist, at, history, path),
+            Profile::Adr => self.visit_adr(persist, visit),
             Profile::Eadr => {
-                self.judge(persist.everything(), history, path, Crash { at, kept: Kept::Everything });
+                self.judge(persist.everything(), visit, Crash { at: visit.at, kept: Kept::Everything });
             }
             Profile::Block => {
                 for count in persist.flushed_durable..=persist.flushed.len() {
-                    let crash = Crash { at, kept: Kept::Flushes(count) };
-                    self.judge(persist.after_flushes(count), history, path, crash);
+                    let crash = Crash { at: visit.at, kept: Kept::Flushes(count) };
+                    self.judge(persist.after_flushes(count), visit, crash);
                     if self.stopped {
                         return;
                     }
@@ -173,19 +190,18 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn visit_adr(&mut self, persist: &mut Persist, at: usize, history: &History, path: &[Crash]) {
+    fn visit_adr(&mut self, persist: &mut Persist, visit: &Visit<'_>) {
         let options = persist.options();
-        if self.seen_before(&options, history, path.len() as u32, true) {
+        if self.seen_before(&options, visit, true) {
             return;
         }
         match self.config.mode {
-            Mode::Exhaustive => self.exhaust(&options, at, history, path),
-            Mode::Reading if combinations(&options) <= FEW_COMBINATIONS => self.exhaust(&options, at, history, path),
-            Mode::Reading => self.read_driven(&options, at, history, path),
+            Mode::Exhaustive => self.exhaust(&options, visit),
+            Mode::Reading => self.read_driven(&options, visit),
             Mode::Representative => {
-                let seed = self.config.seed ^ (at as u64) << 8 ^ path.len() as u64;
+                let seed = self.config.seed ^ (visit.at as u64) << 8 ^ visit.path.len() as u64;
                 for choice in choose::representative(&options, seed) {
-                    self.judge_choice(&options, &choice, at, history, path);
+                    self.judge_choice(&options, &choice, visit);
                     if self.stopped {
                         return;
                     }
@@ -195,13 +211,13 @@ impl<'a> Engine<'a> {
     }
 
     /// Every combination of options, as an odometer over the undecided lines.
-    fn exhaust(&mut self, options: &Contents, at: usize, history: &History, path: &[Crash]) {
+    fn exhaust(&mut self, options: &Contents, visit: &Visit<'_>) {
         let open: Vec<(LineAddr, usize)> =
             options.iter().filter(|(_, all)| all.len() > 1).map(|(&line, all)| (line, all.len())).collect();
         let mut wheel = vec![0; open.len()];
         loop {
             let choice = open.iter().zip(&wheel).map(|((line, _), &taken)| (*line, taken)).collect();
-            self.judge_choice(options, &choice, at, history, path);
+            self.judge_choice(options, &choice, visit);
             if self.stopped {
                 return;
             }
@@ -211,42 +227,32 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn judge_choice(
-        &mut self,
-        options: &Contents,
-        choice: &BTreeMap<LineAddr, usize>,
-        at: usize,
-        history: &History,
-        path: &[Crash],
-    ) {
+    fn judge_choice(&mut self, options: &Contents, choice: &BTreeMap<LineAddr, usize>, visit: &Visit<'_>) {
         let contents = choose::decide(options, choice);
-        self.judge(contents, history, path, Crash { at, kept: choose::kept(options, choice) });
+        self.judge(contents, visit, Crash { at: visit.at, kept: choose::kept(options, choice) });
     }
 
     /// Judges a state whose lines are all decided, then crashes its recovery.
-    fn judge(&mut self, contents: Contents, history: &History, path: &[Crash], crash: Crash) {
-        if self.seen_before(&contents, history, path.len() as u32, false) || !self.take_state(path) {
+    fn judge(&mut self, contents: Contents, visit: &Visit<'_>, crash: Crash) {
+        if self.seen_before(&contents, visit, false) || !self.take_state(visit.path) {
             return;
         }
-        let recovery = self.recover(&contents, &[], history);
-        self.after(&recovery, contents, history, path, crash);
+        let recovery = self.recover(&contents, visit.part_bytes, &[], visit.history);
+        self.after(&recovery, contents, visit, crash);
     }
 
-    /// Runs recovery over and over, each time along the next path of decisions about the lines that it reads.
-    fn read_driven(&mut self, options: &Contents, at: usize, history: &History, path: &[Crash]) {
+    /// Runs recovery over and over, each time along the next path of decisions about the lines that it reads; paths that
+    /// an earlier run read the same way are walked without running.
+    fn read_driven(&mut self, options: &Contents, visit: &Visit<'_>) {
         let mut plan: Vec<usize> = Vec::new();
         loop {
-            if !self.take_state(path) {
+            if !self.take_state(visit.path) {
                 return;
             }
-            let recovery = self.recover(options, &plan, history);
-            let mut contents = options.clone();
-            for decision in &recovery.decisions[..recovery.decided_in_recovery] {
-                contents.insert(decision.line, vec![options[&decision.line][decision.taken]]);
-            }
+            let recovery = self.recover_unless_known(options, &plan, visit);
+            let contents = Memo::decide(options, &recovery.decisions[..recovery.decided_in_recovery]);
             let choice = recovery.decisions.iter().map(|decision| (decision.line, decision.taken)).collect();
-            let crash = Crash { at, kept: choose::kept(options, &choice) };
-            self.after(&recovery, contents, history, path, crash);
+            self.after(&recovery, contents, visit, Crash { at: visit.at, kept: choose::kept(options, &choice) });
             let mut decisions = recovery.decisions;
             while decisions.last().is_some_and(|last| last.taken + 1 == last.options) {
                 decisions.pop();
@@ -260,8 +266,28 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn after(&mut self, recovery: &Recovery, contents: Contents, history: &History, path: &[Crash], crash: Crash) {
-        let mut crashes = path.to_vec();
+    fn recover_unless_known(&mut self, options: &Contents, plan: &[usize], visit: &Visit<'_>) -> Recovery {
+        let mut hasher = DefaultHasher::new();
+        (visit.history, visit.part_bytes).hash(&mut hasher);
+        let root = hasher.finish();
+        if let Some(Known { trace, decisions, decided_in_recovery }) =
+            self.memo.find(root, options, &self.baseline, plan)
+        {
+            self.forget_state(visit.path);
+            return Recovery { trace, decisions, decided_in_recovery, read_in_recovery: 0, verdict: Ok(()) };
+        }
+        let recovery = self.recover(options, visit.part_bytes, plan, visit.history);
+        if self.memo.note_stores(&recovery.trace) {
+            self.medium.recorder().watch(self.memo.varying());
+        } else if recovery.verdict.is_ok() {
+            let reads = self.medium.recorder().take_reads();
+            self.memo.add(root, &reads, recovery.trace.clone(), recovery.read_in_recovery);
+        }
+        recovery
+    }
+
+    fn after(&mut self, recovery: &Recovery, contents: Contents, visit: &Visit<'_>, crash: Crash) {
+        let mut crashes = visit.path.to_vec();
         crashes.push(crash);
         if let Err(why) = &recovery.verdict {
             self.covered.found.push(Found { ops: self.ops.clone(), crashes, message: why.to_string() });
@@ -269,23 +295,30 @@ impl<'a> Engine<'a> {
                 self.stopped = true;
                 self.covered.exhausted = false;
             }
-        } else if (path.len() as u32) < self.config.nested_depth {
-            let persist = Persist::crashed(self.baseline.clone(), contents);
-            self.explore_trace(persist, &recovery.trace, history.clone(), &crashes);
+        } else if (visit.path.len() as u32) < self.config.nested_depth {
+            let persist = Persist::crashed(self.baseline.clone(), contents, visit.part_bytes.to_vec());
+            self.explore_trace(persist, &recovery.trace, visit.history.clone(), &crashes);
         }
     }
 
     /// Lays out a state, recovers and judges it.
-    pub(crate) fn recover(&mut self, contents: &Contents, plan: &[usize], history: &History) -> Recovery {
-        self.medium.lay_out(&self.baseline, contents);
+    pub(crate) fn recover(
+        &mut self,
+        contents: &Contents,
+        part_bytes: &[u64],
+        plan: &[usize],
+        history: &History,
+    ) -> Recovery {
+        let laid_out = self.medium.lay_out(&self.baseline, contents, part_bytes);
         let open = contents.iter().filter(|(_, options)| options.len() > 1);
         let undecided = open.map(|(&line, options)| (line, options.clone())).collect();
         let recorder = self.medium.recorder();
-        recorder.start(undecided, plan, self.target.recovery_accesses_max());
-        let recovered = catch(|| self.target.recover(&self.medium));
+        recorder.start(part_bytes, undecided, plan, self.target.recovery_accesses_max());
+        let recovered = laid_out.and_then(|()| catch(|| self.target.recover(&self.medium)));
         self.covered.recovery_accesses = self.covered.recovery_accesses.max(recorder.accesses());
-        let trace = recorder.stop();
+        let trace = Rc::new(recorder.stop());
         let decided_in_recovery = recorder.decided();
+        let read_in_recovery = recorder.reads();
         let (verdict, recovered) = match recovered {
             Err(why) => (Err(why), None),
             Ok(mut recovered) => (catch(|| recovered.judge(history)), Some(recovered)),
@@ -296,15 +329,23 @@ impl<'a> Engine<'a> {
             drop(recovered);
             Ok(())
         });
-        Recovery { trace, decisions, decided_in_recovery, verdict: verdict.and(closed) }
+        Recovery { trace, decisions, decided_in_recovery, read_in_recovery, verdict: verdict.and(closed) }
     }
 
     pub(crate) fn baseline(&self) -> &Arc<Baseline> {
         &self.baseline
     }
 
+    /// Takes back a state that needed no run.
+    fn forget_state(&mut self, path: &[Crash]) {
+        self.covered.states -= 1;
+        self.covered.states_nested -= u64::from(!path.is_empty());
+        self.covered.states_same += 1;
+    }
+
     fn take_state(&mut self, path: &[Crash]) -> bool {
-        if self.covered.states >= self.config.states_max {
+        // A state that needs no run costs little, but not nothing.
+        if self.covered.states + self.covered.states_same / SAME_PER_STATE >= self.config.states_max {
             self.stopped = true;
             self.covered.exhausted = false;
             return false;
@@ -318,10 +359,11 @@ impl<'a> Engine<'a> {
     }
 
     /// Whether these contents were explored under this history at this depth or a lesser one; remembers them.
-    fn seen_before(&mut self, contents: &Contents, history: &History, depth: u32, open: bool) -> bool {
+    fn seen_before(&mut self, contents: &Contents, visit: &Visit<'_>, open: bool) -> bool {
+        let depth = visit.path.len() as u32;
         let hash = |salt: u64| {
             let mut hasher = DefaultHasher::new();
-            (salt, open, history).hash(&mut hasher);
+            (salt, open, visit.history, visit.part_bytes).hash(&mut hasher);
             for (line, options) in contents {
                 if options.len() > 1 || options[0] != self.baseline.line(*line) {
                     (line, options).hash(&mut hasher);

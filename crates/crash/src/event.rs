@@ -39,6 +39,13 @@ pub enum EventKind {
     Fence,
     /// A wait for durability.
     Durable,
+    /// A part was found longer than before: the file was extended, and that is durable (`grow` syncs the length first).
+    Grow {
+        /// The part.
+        part: u16,
+        /// Its bytes.
+        bytes: u64,
+    },
     /// The application began operation number `op` of the run.
     Begin {
         /// Index in the run.

@@ -35,7 +35,8 @@ pub(crate) fn follow(
 ) -> Outcome<Followed> {
     let mut ignore = |_| {};
     let mut engine = Engine::new(target, config, mutation, &mut ignore)?;
-    let (mut trace, outcome) = engine.record(ops);
+    let (trace, outcome) = engine.record(ops);
+    let mut trace = std::rc::Rc::new(trace);
     let mut account = String::new();
     if crashes.is_empty() {
         return Ok(Followed { verdict: outcome, account: "the run itself fails, without a crash\n".into() });
@@ -56,12 +57,13 @@ pub(crate) fn follow(
             history.apply(event);
         }
         let contents = contents_after(&mut persist, crash);
+        let part_bytes = persist.part_bytes.clone();
         describe_crash(&mut account, level, crash, &trace, target);
         describe_lines(&mut account, &persist, &contents, &crash.kept);
-        let recovery = engine.recover(&contents, &[], &history);
+        let recovery = engine.recover(&contents, &part_bytes, &[], &history);
         verdict = recovery.verdict;
         trace = recovery.trace;
-        persist = Persist::crashed(engine.baseline().clone(), contents);
+        persist = Persist::crashed(engine.baseline().clone(), contents, part_bytes);
     }
     let said = verdict.as_ref().err().map_or_else(|| "nothing is wrong".into(), ToString::to_string);
     let _ = writeln!(account, "recovery, then the oracle: {said}");
@@ -98,6 +100,7 @@ fn event_text(event: &Event, target: &dyn Target) -> String {
         EventKind::Flush { line } => format!("flush of {line:?}"),
         EventKind::Fence => "fence".into(),
         EventKind::Durable => "wait for durability".into(),
+        EventKind::Grow { part, bytes } => format!("part {part} is extended to {bytes} bytes"),
         EventKind::Begin { op } => return format!("{} begins", target.op_text(op)),
         EventKind::Ack { op } => return format!("{} is acknowledged", target.op_text(op)),
     };

@@ -92,8 +92,17 @@ impl Medium {
     }
 
     /// Makes the memory hold `lines` over `baseline` (the first content of each).
-    pub(crate) fn lay_out(&self, baseline: &Baseline, lines: &BTreeMap<LineAddr, Vec<Content>>) {
+    ///
+    /// # Errors
+    /// When address space runs out.
+    pub(crate) fn lay_out(
+        &self,
+        baseline: &Baseline,
+        lines: &BTreeMap<LineAddr, Vec<Content>>,
+        part_bytes: &[u64],
+    ) -> Result<(), Failure> {
         let mut dirty = self.recorder.take_dirty();
+        self.set_lengths(baseline, part_bytes)?;
         let memory = self.memory();
         let traced = memory.as_traced().expect("the medium is traced memory");
         dirty.sort_unstable();
@@ -106,5 +115,22 @@ impl Medium {
             traced.poke(line, contents[0]);
         }
         self.recorder.note_dirty(lines.keys().copied());
+        Ok(())
+    }
+
+    /// Makes the memory anew when its parts do not have these lengths: it cannot shrink.
+    fn set_lengths(&self, baseline: &Baseline, part_bytes: &[u64]) -> Result<(), Failure> {
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        if (0..memory.part_count()).map(|part| memory.part_len(part)).eq(part_bytes.iter().copied()) {
+            return Ok(());
+        }
+        let image = |(lines, &bytes): (&Vec<Content>, &u64)| {
+            let mut image: Vec<u8> = lines.iter().flatten().flat_map(|word| word.to_le_bytes()).collect();
+            image.resize(bytes as usize, 0);
+            image
+        };
+        let images: Vec<_> = baseline.parts.iter().zip(part_bytes).map(image).collect();
+        *memory = Memory::traced(&images, self.options.reserve_bytes.min(1 << 32), self.recorder.clone())?;
+        Ok(())
     }
 }

@@ -62,6 +62,8 @@ pub struct Persist {
     pub flushed: Vec<(LineAddr, Content)>,
     /// How many of them are certain.
     pub flushed_durable: usize,
+    /// Bytes of each part.
+    pub part_bytes: Vec<u64>,
     marked: HashMap<(ThreadId, LineAddr), u64>,
     streamed_lines: HashMap<ThreadId, Vec<LineAddr>>,
     origin: BTreeMap<LineAddr, Vec<Content>>,
@@ -77,6 +79,12 @@ pub struct Baseline {
 }
 
 impl Baseline {
+    /// Bytes of each part.
+    #[must_use]
+    pub fn part_bytes(&self) -> Vec<u64> {
+        self.parts.iter().map(|lines| lines.len() as u64 * 64).collect()
+    }
+
     /// Content of `line`; zeroes behind the end of the part.
     #[must_use]
     pub fn line(&self, line: LineAddr) -> Content {
@@ -91,6 +99,7 @@ impl Persist {
     #[must_use]
     pub fn new(baseline: Arc<Baseline>) -> Self {
         Self {
+            part_bytes: baseline.part_bytes(),
             baseline,
             lines: BTreeMap::new(),
             flushed: Vec::new(),
@@ -104,8 +113,9 @@ impl Persist {
 
     /// The medium after a crash: lines with one content are as given, lines with several are undecided.
     #[must_use]
-    pub fn crashed(baseline: Arc<Baseline>, contents: BTreeMap<LineAddr, Vec<Content>>) -> Self {
+    pub fn crashed(baseline: Arc<Baseline>, contents: BTreeMap<LineAddr, Vec<Content>>, part_bytes: Vec<u64>) -> Self {
         let mut medium = Self::new(baseline);
+        medium.part_bytes = part_bytes;
         medium.origin.clone_from(&contents);
         for (line, bases) in contents {
             let live = bases[0];
@@ -147,6 +157,7 @@ impl Persist {
             }
             EventKind::Fence => self.fence(event.thread),
             EventKind::Durable => self.flushed_durable = self.flushed.len(),
+            EventKind::Grow { part, bytes } => self.part_bytes[usize::from(part)] = bytes,
             EventKind::Begin { .. } | EventKind::Ack { .. } => {}
         }
     }

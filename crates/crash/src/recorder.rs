@@ -10,10 +10,10 @@
 //! Invariants: one thread runs at a time (the contract of traced memory), so the lock is never contended; no lock is held
 //! while a panic leaves this file; a limit on accesses ends endless recoveries with a panic that names the limit.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use lodestone_pmem::{LineAddr, PmAddr, Site, TracedMemory, Tracer};
+use lodestone_pmem::{LineAddr, Memory, PmAddr, Site, TracedMemory, Tracer};
 
 use crate::event::{CallKind, Content, Event, EventKind, SiteKey, ThreadId};
 use crate::mutation::{Change, Mutation};
@@ -43,8 +43,13 @@ struct State {
     late_flushes: Vec<(ThreadId, LineAddr, Site)>,
     late_fences: Vec<(ThreadId, Site)>,
     sites: BTreeSet<(CallKind, SiteKey)>,
-    sites_known: std::collections::HashSet<(CallKind, usize)>,
+    sites_known: HashSet<(CallKind, usize)>,
     threads: Vec<u64>,
+    part_bytes: Vec<u64>,
+    varying: HashMap<LineAddr, u64>,
+    run: u64,
+    noting: bool,
+    reads: Vec<(LineAddr, Content)>,
 }
 
 /// Records what happens to traced memory. See the module text.
@@ -64,8 +69,15 @@ impl Recorder {
     }
 
     /// Starts recording with an empty trace, and with lines that are decided at first touch along `plan`.
-    pub fn start(&self, undecided: HashMap<LineAddr, Vec<Content>>, plan: &[usize], accesses_max: u64) {
+    pub fn start(
+        &self,
+        part_bytes: &[u64],
+        undecided: HashMap<LineAddr, Vec<Content>>,
+        plan: &[usize],
+        accesses_max: u64,
+    ) {
         let mut state = self.lock();
+        state.part_bytes = part_bytes.to_vec();
         state.recording = true;
         state.events.clear();
         state.late_flushes.clear();
@@ -76,6 +88,19 @@ impl Recorder {
         state.decisions.clear();
         state.accesses = 0;
         state.accesses_max = accesses_max;
+        state.reads.clear();
+        state.run += 1;
+        state.noting = true;
+    }
+
+    /// Makes first touches of these lines be noted, from the next start on.
+    pub fn watch(&self, lines: &HashSet<LineAddr>) {
+        self.lock().varying = lines.iter().map(|line| (*line, 0)).collect();
+    }
+
+    /// The watched lines that were touched since the start, in order of first touch, with what they held.
+    pub fn take_reads(&self) -> Vec<(LineAddr, Content)> {
+        std::mem::take(&mut self.lock().reads)
     }
 
     /// Stops recording and gives the trace. Undecided lines go on being decided at first touch.
@@ -95,12 +120,19 @@ impl Recorder {
         state.recording = false;
         state.accesses_max = u64::MAX;
         state.undecided.clear();
+        // Closing the structure is not part of the run.
+        state.noting = false;
         std::mem::take(&mut state.decisions)
     }
 
     /// Number of decisions taken so far.
     pub fn decided(&self) -> usize {
         self.lock().decisions.len()
+    }
+
+    /// Number of watched lines touched so far.
+    pub fn reads(&self) -> usize {
+        self.lock().reads.len()
     }
 
     /// Accesses (loads, stores, flushes, fences) since the start.
@@ -172,6 +204,25 @@ impl State {
         self.events.push(Event { kind, thread, site });
     }
 
+    fn note_read(&mut self, memory: &TracedMemory<'_>, line: LineAddr) {
+        let run = self.run;
+        if let Some(seen) = self.varying.get_mut(&line)
+            && *seen != run
+        {
+            *seen = run;
+            self.reads.push((line, memory.peek(line)));
+        }
+    }
+
+    fn note_length(&mut self, part: u16, memory: &Memory) {
+        let bytes = memory.part_len(part);
+        if self.part_bytes.get(usize::from(part)).is_some_and(|known| *known != bytes) {
+            self.part_bytes[usize::from(part)] = bytes;
+            let thread = self.thread();
+            self.push(EventKind::Grow { part, bytes }, thread, None);
+        }
+    }
+
     fn know_site(&mut self, call: CallKind, site: Site) {
         // The address of a location is stable, the key costs an allocation: build it once per location.
         if self.sites_known.insert((call, std::ptr::from_ref(site) as usize)) {
@@ -223,14 +274,19 @@ impl State {
 impl Tracer for Recorder {
     fn touch(&self, memory: &TracedMemory<'_>, line: LineAddr) {
         let mut state = self.access();
-        if state.undecided.is_empty() {
-            return;
+        if state.recording {
+            state.note_length(line.start().part(), memory.memory());
         }
-        if let Some(options) = state.undecided.remove(&line) {
+        if !state.undecided.is_empty()
+            && let Some(options) = state.undecided.remove(&line)
+        {
             let taken = state.plan.get(state.decisions.len()).copied().unwrap_or(0).min(options.len() - 1);
             state.decisions.push(Decision { line, taken, options: options.len() });
             state.dirty.push(line);
             memory.poke(line, options[taken]);
+        }
+        if state.noting {
+            state.note_read(memory, line);
         }
     }
 

@@ -56,6 +56,8 @@ pub struct Report {
     pub states: u64,
     /// Those of crashed recoveries.
     pub states_nested: u64,
+    /// States beyond those that needed no run: everything that would be read is as in a state that was judged.
+    pub states_same: u64,
     /// Visits: ends of segments at which states were chosen.
     pub points: u64,
     /// Events in the trace of the run.
@@ -146,7 +148,7 @@ impl fmt::Display for Report {
         write!(
             f,
             "{}: {verdict}; profile {}, mode {}, {} operations, {} events, {} states ({} in crashed recoveries, depth {}), \
-             {} accesses per recovery at most, seed {}, {:.2} s",
+             {} more read the same, {} accesses per recovery at most, seed {}, {:.2} s",
             self.target,
             self.profile,
             self.mode,
@@ -155,6 +157,7 @@ impl fmt::Display for Report {
             self.states,
             self.states_nested,
             self.nested_depth,
+            self.states_same,
             self.recovery_accesses_max,
             self.seed,
             self.seconds

@@ -28,6 +28,7 @@ pub fn run_target(target: &dyn Target, config: &Config, progress: &mut dyn FnMut
         bound: config.states_max,
         states: covered.states,
         states_nested: covered.states_nested,
+        states_same: covered.states_same,
         points: covered.points,
         events: covered.events,
         operations: ops.len(),

@@ -20,6 +20,14 @@ fn stamp_addr(pool: &Pool) -> PmAddr {
     pool.heap_area(0).0
 }
 
+/// The clean mark says that the life before ended in order: then its stamp is there.
+fn verify_clean_mark(pool: &Pool) -> Outcome {
+    let stamp = pool.memory().load(stamp_addr(pool));
+    Failure::unless(!pool.was_clean() || stamp + 1 == pool.boot(), || {
+        format!("life {} is called closed in order, but the newest stamp is of life {stamp}", pool.boot() - 1)
+    })
+}
+
 fn live(medium: &Medium) -> Outcome {
     let pool = medium.open_pool()?;
     let stamp = PmU64::new(pool.memory(), stamp_addr(&pool));
@@ -27,6 +35,7 @@ fn live(medium: &Medium) -> Outcome {
     Failure::unless(boot > used, || {
         format!("boot number {boot} was used before: a stamp of life {used} is on the medium")
     })?;
+    verify_clean_mark(&pool)?;
     stamp.store(boot);
     // What was stamped may be told to the outside: on the medium before the operation is acknowledged.
     stamp.persist();
@@ -51,7 +60,8 @@ impl Target for PoolBoot {
     }
 
     fn prepare(&self, medium: &Medium) -> Outcome {
-        medium.create_pool()?;
+        let pool = medium.create_pool()?;
+        pool.memory().store(stamp_addr(&pool), pool.boot());
         Ok(())
     }
 
@@ -79,7 +89,9 @@ impl Recovered for Life {
         Failure::unless(boot > used, || {
             format!("boot number {boot} was used before: a stamp of life {used} is on the medium")
         })?;
-        let lives = history.acked().len() as u64;
+        verify_clean_mark(&self.pool)?;
+        // The life that prepared the pool left a stamp too.
+        let lives = history.acked().len() as u64 + 1;
         Failure::unless(used >= lives, || format!("{lives} lives were acknowledged, the newest stamp is {used}"))
     }
 }

@@ -1,0 +1,149 @@
+//! What was judged already, by what was read: the decision tree behind the reading-driven mode.
+//!
+//! Recovery and judgement are deterministic functions of the lines they read, in the order of first touch. So each run is a
+//! path in a tree: a node is the line that is touched next, an edge its content. Before a state is run, the tree is walked
+//! with the state's contents; arriving at a leaf means that a run that read exactly this has been judged, whatever the
+//! lines hold that nobody read.
+//!
+//! Only lines that vary are in the tree: those that the run or some recovery stored to. All others hold the same in every
+//! state. When a recovery stores to a line for the first time, the tree is forgotten, because its paths lack that line.
+//!
+//! Invariant: a leaf is a run whose verdict was good under the same history and the same lengths of parts; its trace is
+//! kept, because what it left half-done is crashed again for every image that leads to it.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::rc::Rc;
+
+use lodestone_pmem::LineAddr;
+
+use crate::engine::Contents;
+use crate::event::{Content, Event, EventKind};
+use crate::persist::Baseline;
+use crate::recorder::Decision;
+
+/// Number of a node.
+type NodeId = u32;
+
+enum Node {
+    Line { line: LineAddr, edges: Vec<(Content, NodeId)> },
+    Leaf { trace: Rc<Vec<Event>>, read_in_recovery: usize },
+}
+
+/// A run that needs no repetition.
+pub(crate) struct Known {
+    pub(crate) trace: Rc<Vec<Event>>,
+    pub(crate) decisions: Vec<Decision>,
+    pub(crate) decided_in_recovery: usize,
+}
+
+/// The tree, one for each history. See the module text.
+#[derive(Default)]
+pub(crate) struct Memo {
+    varying: HashSet<LineAddr>,
+    nodes: Vec<Node>,
+    roots: HashMap<u64, NodeId>,
+}
+
+impl Memo {
+    /// The lines that vary, for the recorder.
+    pub(crate) fn varying(&self) -> &HashSet<LineAddr> {
+        &self.varying
+    }
+
+    /// Notes the lines that `trace` stored to; forgets everything when one is new. Tells whether one was.
+    pub(crate) fn note_stores(&mut self, trace: &[Event]) -> bool {
+        let mut is_new = false;
+        for event in trace {
+            if let EventKind::Store { at, .. } | EventKind::Stream { at, .. } = event.kind {
+                is_new |= self.varying.insert(at.line());
+            }
+        }
+        if is_new {
+            self.nodes.clear();
+            self.roots.clear();
+        }
+        is_new
+    }
+
+    /// Walks the tree with `contents`, deciding along `plan`; `None` when the walk ends before a leaf.
+    pub(crate) fn find(&self, root: u64, contents: &Contents, baseline: &Baseline, plan: &[usize]) -> Option<Known> {
+        let mut node = *self.roots.get(&root)?;
+        let (mut decisions, mut decided_at) = (Vec::new(), Vec::new());
+        for depth in 0.. {
+            match &self.nodes[node as usize] {
+                Node::Leaf { trace, read_in_recovery } => {
+                    // How many of the first touches were decisions differs from image to image.
+                    let decided_in_recovery = decided_at.iter().filter(|depth| *depth < read_in_recovery).count();
+                    return Some(Known { trace: trace.clone(), decisions, decided_in_recovery });
+                }
+                Node::Line { line, edges } => {
+                    let content = match contents.get(line) {
+                        None => baseline.line(*line),
+                        Some(options) if options.len() == 1 => options[0],
+                        Some(options) => {
+                            let taken = plan.get(decisions.len()).copied().unwrap_or(0).min(options.len() - 1);
+                            decided_at.push(depth);
+                            decisions.push(Decision { line: *line, taken, options: options.len() });
+                            options[taken]
+                        }
+                    };
+                    node = edges.iter().find(|(known, _)| *known == content)?.1;
+                }
+            }
+        }
+        None
+    }
+
+    /// Adds the run that touched `reads` in this order.
+    pub(crate) fn add(
+        &mut self,
+        root: u64,
+        reads: &[(LineAddr, Content)],
+        trace: Rc<Vec<Event>>,
+        read_in_recovery: usize,
+    ) {
+        let leaf = Node::Leaf { trace, read_in_recovery };
+        let Some(((first, _), _)) = reads.split_first() else {
+            self.nodes.push(leaf);
+            self.roots.insert(root, (self.nodes.len() - 1) as NodeId);
+            return;
+        };
+        let mut node = match self.roots.get(&root) {
+            Some(node) => *node,
+            None => {
+                self.nodes.push(Node::Line { line: *first, edges: Vec::new() });
+                let node = (self.nodes.len() - 1) as NodeId;
+                self.roots.insert(root, node);
+                node
+            }
+        };
+        for (index, (line, content)) in reads.iter().enumerate() {
+            let next = self.nodes.len() as NodeId;
+            let Node::Line { line: expected, edges } = &mut self.nodes[node as usize] else { return };
+            // A run that reads other lines after reading the same is not deterministic: it is judged, not remembered.
+            if expected != line {
+                return;
+            }
+            node = match edges.iter().find(|(known, _)| known == content) {
+                Some((_, known)) => *known,
+                None => {
+                    edges.push((*content, next));
+                    self.nodes.push(match reads.get(index + 1) {
+                        Some((line, _)) => Node::Line { line: *line, edges: Vec::new() },
+                        None => return self.nodes.push(leaf),
+                    });
+                    next
+                }
+            };
+        }
+    }
+
+    /// Decided contents of the lines that recovery read, for the crash of that recovery.
+    pub(crate) fn decide(contents: &Contents, decisions: &[Decision]) -> Contents {
+        let mut decided: BTreeMap<_, _> = contents.clone();
+        for decision in decisions {
+            decided.insert(decision.line, vec![contents[&decision.line][decision.taken]]);
+        }
+        decided
+    }
+}
