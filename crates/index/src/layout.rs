@@ -12,9 +12,9 @@ pub(crate) const HEADER_MAGIC: u64 = u64::from_le_bytes(*b"LDSTOMAP");
 /// Version of the map format that this code writes and reads.
 pub(crate) const MAP_VERSION: u32 = 1;
 /// Kind of the pool root while the header block it names is not yet published.
-pub(crate) const KIND_PENDING: u32 = u32::from_le_bytes(*b"OMP0");
+pub const KIND_PENDING: u32 = u32::from_le_bytes(*b"OMP0");
 /// Kind of the pool root of a map in use.
-pub(crate) const KIND_LIVE: u32 = u32::from_le_bytes(*b"OMAP");
+pub const KIND_LIVE: u32 = u32::from_le_bytes(*b"OMAP");
 
 /// Bytes of a map header: one line.
 pub(crate) const HEADER_BYTES: u64 = 64;

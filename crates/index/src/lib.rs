@@ -34,7 +34,7 @@ mod structure;
 
 pub use check::{CheckReport, Finding, MapStats};
 pub use error::{Error, Result};
-pub use layout::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+pub use layout::{KEY_BYTES_MAX, KIND_LIVE, KIND_PENDING, VALUE_BYTES_MAX};
 pub use map::{Durability, OrderedMap};
 pub use open::MapOptions;
 pub use ordered_index::{OrderedIndex, Visit};
