@@ -20,6 +20,7 @@ case $MODE in
       test_process_kills "$place"
       test_programs "$place"
     done
+    test_parts
     ;;
   round)
     [ "$ROUND" -eq 1 ] || for place in ext4 xfs devdax; do verify_after_power_cut "$place"; done

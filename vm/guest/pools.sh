@@ -10,21 +10,6 @@ lodestone=/share/bin/lodestone
 # pool_path PLACE NAME: where the place keeps its pool; a device is one pool.
 pool_path() { if [ "$1" = devdax ]; then echo "$devdax_path"; else echo "/mnt/$1/$2.pool"; fi; }
 
-# A device keeps its contents when nobody wipes it, and only a block device can be wiped: change its mode, write
-# zeros over both ends, where pools have their headers, and change it back.
-wipe_devdax() {
-  local name=devdax namespace block megabytes
-  namespace=$(namespace_field region1 $name dev)
-  ndctl create-namespace -f -e "$namespace" -n $name -m fsdax -M mem >/dev/null 2>&1 || return 1
-  block=/dev/$(namespace_field region1 $name blockdev)
-  megabytes=$(($(blockdev --getsize64 "$block") >> 20))
-  dd if=/dev/zero of="$block" bs=1M count=96 oflag=direct status=none
-  dd if=/dev/zero of="$block" bs=1M count=32 seek=$((megabytes - 32)) oflag=direct status=none
-  ndctl create-namespace -f -e "$namespace" -n $name -m devdax -M mem >/dev/null 2>&1 || return 1
-  devdax_path=/dev/$(namespace_field region1 $name chardev)
-  [ -c "$devdax_path" ]
-}
-
 # new_pool PLACE NAME: replaces what is there by a new pool; prints what the command says.
 new_pool() {
   timeout 300 $lodestone pool create "$(pool_path "$1" "$2")" --size 64MiB --domain auto --overwrite 2>&1
@@ -58,6 +43,23 @@ test_pool() {
     check kv-put-get "$place" pass "$domain" $((SECONDS - started)) "$output"
   else
     check kv-put-get "$place" fail "$domain" $((SECONDS - started)) "$output"
+  fi
+}
+
+# One pool over both NUMA nodes: a part on each module, both in the platform's domain, each on its node.
+test_parts() {
+  local started=$SECONDS output info domain nodes
+  output=$(timeout 300 $lodestone pool create /mnt/ext4/two.pool --part /mnt/xfs/two.pool.1 --size 16MiB --overwrite 2>&1) || {
+    check pool-parts nodes fail - $((SECONDS - started)) "$output"
+    return
+  }
+  info=$(timeout 60 $lodestone pool info /mnt/ext4/two.pool --json 2>&1)
+  domain=$(pool_domain /mnt/ext4/two.pool)
+  nodes=$(grep -o '"numa_node":[0-9a-z]*' <<<"$info" | sed 's/.*://' | xargs)
+  if [ "$domain" = "$EXPECTED" ] && [ "$nodes" = "0 1" ]; then
+    check pool-parts nodes pass "$domain" $((SECONDS - started)) "two parts on the nodes $nodes"
+  else
+    check pool-parts nodes fail "${domain:-none}" $((SECONDS - started)) "expected the nodes 0 1; $info"
   fi
 }
 
