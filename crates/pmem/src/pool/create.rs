@@ -22,6 +22,7 @@ use crate::domain::Domain;
 use crate::error::{Error, Result};
 use crate::mapping::Backing;
 use crate::memory::{Memory, Setup};
+use crate::planted;
 use crate::pool::header;
 use crate::pool::layout::{FIXED_END, MAGIC, PAGE_BYTES, PART_PATH_BYTES, PartHeader, STATE_CLEAN, StateSlot};
 use crate::pool::lock::{self, Hold};
@@ -122,7 +123,8 @@ pub(crate) fn format(memory: &Memory, part: u16, header: &PartHeader) {
     let copy = part::copy(part, header.part_bytes);
     memory.put(copy, header);
     let front = part::front(part);
-    memory.put(front, &PartHeader { magic: [0; 8], ..*header });
+    let magic = if planted::active("pool-magic-with-header") { MAGIC } else { [0; 8] };
+    memory.put(front, &PartHeader { magic, ..*header });
     memory.flush(front.addr(), PAGE_BYTES);
     // The magic at the front makes it a pool: state, copy and the rest of the header must be persistent before it.
     memory.persist(copy.addr(), PAGE_BYTES);

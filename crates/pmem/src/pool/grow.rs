@@ -18,6 +18,7 @@ use std::sync::atomic::Ordering;
 
 use crate::addr::PmAddr;
 use crate::error::{Error, Result};
+use crate::planted;
 use crate::pool::layout::{PAGE_BYTES, StateSlot};
 use crate::pool::part::{self, PartFile};
 use crate::pool::{Pool, create, open, state};
@@ -47,8 +48,10 @@ impl Pool {
         let header = self.shared.headers[index];
         let copy = part::copy(part, wanted);
         self.memory.put(copy, &header);
-        // The state that makes this the end of the part must not overtake the copy that repair looks for at the end.
-        self.memory.persist(copy.addr(), PAGE_BYTES);
+        if !planted::active("pool-grow-copy-not-flushed") {
+            // The state that makes this the end of the part must not overtake the copy that repair looks for at the end.
+            self.memory.persist(copy.addr(), PAGE_BYTES);
+        }
         let grown = StateSlot { part_bytes: wanted, grown_from: old.part_bytes, ..old };
         states[index] = state::write(&self.memory, part, grown);
         open::clear_former_copy(&self.memory, part, old.part_bytes);

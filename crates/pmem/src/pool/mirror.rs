@@ -14,6 +14,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::addr::PmPtr;
 use crate::memory::Memory;
+use crate::planted;
 use crate::pool::layout::{RootLine, StateSlot, crc_of};
 
 /// A record of one line with sequence number and checksum.
@@ -119,9 +120,17 @@ pub(crate) fn write<L: Line>(memory: &Memory, at: [PmPtr<L>; 2], mut line: L) ->
     // At rest the other line holds the old record too, so any order would do; else spare the newest intact one.
     let first = 1 - newest;
     memory.put(at[first], &line);
-    // The store to the other line destroys the old record: it must not overtake the new one.
-    memory.persist(at[first].addr(), 64);
+    if planted::active("pool-mirror-both-at-once") {
+        memory.flush(at[first].addr(), 64);
+    } else {
+        // The store to the other line destroys the old record: it must not overtake the new one.
+        memory.persist(at[first].addr(), 64);
+    }
     memory.put(at[1 - first], &line);
+    if planted::active("pool-mirror-wrong-line-flushed") {
+        memory.persist(at[first].addr(), 64);
+        return line;
+    }
     // The next write of this record starts with a line that it believes spare: this copy must be persistent before. And
     // the caller's next stores rely on the record.
     memory.persist(at[1 - first].addr(), 64);

@@ -17,6 +17,7 @@ use crate::block::{BlockDomain, BlockFiles, BlockOptions, read_journal, replay};
 use crate::domain::Domain;
 use crate::error::{Error, Result};
 use crate::memory::{Memory, Setup};
+use crate::planted;
 use crate::pool::header::{self, Finding};
 use crate::pool::layout::{PAGE_BYTES, PART_PATH_BYTES, PARTS_MAX, PartHeader, STATE_CLEAN, STATE_OFFSETS, StateSlot};
 use crate::pool::lock::Hold;
@@ -222,10 +223,16 @@ fn begin_life(memory: &Memory, mut states: Vec<StateSlot>) -> Result<Vec<StateSl
     for index in (1..states.len()).chain([0]) {
         let part = index as u16;
         let old = states[index];
-        if old.grown_from != 0 {
+        if old.grown_from != 0 && !planted::active("pool-growth-not-finished") {
             clear_former_copy(memory, part, old.grown_from);
         }
-        let next = StateSlot { boot, flags: 0, grown_from: 0, ..old };
+        // Planted: a life that crashes is taken for one that ended in order.
+        let flags = if planted::active("pool-clean-mark-kept") { old.flags } else { 0 };
+        let next = StateSlot { boot, flags, grown_from: 0, ..old };
+        if planted::active("pool-boot-in-memory-only") {
+            states[index] = next;
+            continue;
+        }
         states[index] = state::write(memory, part, next);
     }
     memory.durable()?;

@@ -11,6 +11,7 @@ use zerocopy::FromZeros;
 use crate::addr::{PmAddr, PmPtr};
 use crate::error::{Error, Result};
 use crate::memory::Memory;
+use crate::planted;
 use crate::pool::layout::{ROOTS_MAX, ROOTS_MIRROR_BYTES, ROOTS_OFFSET, RootLine};
 use crate::pool::mirror::{self, Mirror};
 
@@ -77,6 +78,16 @@ pub(crate) fn set(path: &Path, memory: &Memory, name: &str, kind: u32, addr: PmA
             wanted_bytes: 128,
         })?,
     };
+    if planted::active("pool-root-in-place") {
+        next.sequence = all[root].newest().map_or(1, |(old, _)| old.sequence + 1);
+        next.crc = crate::pool::layout::crc_of(&next);
+        for place in places(root as u64) {
+            memory.put(place, &next);
+            memory.flush(place.addr(), 64);
+        }
+        memory.fence();
+        return Ok(());
+    }
     mirror::write(memory, places(root as u64), next);
     Ok(())
 }

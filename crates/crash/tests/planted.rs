@@ -1,0 +1,73 @@
+//! Bugs planted in the pool layer: each is found, with a shrunk reproducer that replays; the clean tree passes.
+
+use lodestone_crash::planted::Bug;
+use lodestone_crash::{PoolBoot, PoolCreate, PoolGrow, PoolRoots};
+
+fn found(bug: Bug) {
+    let violation = bug.must_be_found();
+    println!("{} ({}):\n{violation}\n", bug.name, bug.harm);
+    assert!(violation.ops.len() <= 2, "not shrunk: {violation}");
+    assert!(violation.token.contains(bug.name), "the reproducer must plant the bug again: {}", violation.token);
+}
+
+/// Bug: the magic is stored together with the rest of the header. Harm: a creation that crashed leaves a part that is
+/// taken for a damaged pool. Fix: the magic last, behind a fence.
+#[test]
+fn magic_with_the_header() {
+    let bug = Bug::new("pool-magic-with-header", "half-made pools look damaged", || Box::new(PoolCreate::default()));
+    found(bug);
+}
+
+/// Bug: both lines of a record are overwritten without a fence between. Harm: a crash tears both, the record is lost.
+/// Fix: persist the first before touching the second.
+#[test]
+fn both_mirrored_lines_at_once() {
+    let harm = "both copies of the state are torn, the pool cannot be opened";
+    found(Bug::new("pool-mirror-both-at-once", harm, || Box::new(PoolBoot)));
+}
+
+/// Bug: the second copy's flush names the first copy's line. Harm: the next write starts with the line that is the only
+/// persistent one. Fix: flush what was stored.
+#[test]
+fn wrong_line_flushed() {
+    let harm = "an acknowledged root is lost by the next crash";
+    found(Bug::new("pool-mirror-wrong-line-flushed", harm, || Box::new(PoolRoots)));
+}
+
+/// Bug: a root is overwritten in both places at once. Harm: a crash loses old and new. Fix: one place after the other.
+#[test]
+fn root_replaced_in_place() {
+    let harm = "replacing a root loses both the old and the new one";
+    found(Bug::new("pool-root-in-place", harm, || Box::new(PoolRoots)));
+}
+
+/// Bug: the boot number counts up in memory only. Harm: two lives use the same number; what must not repeat, repeats.
+/// Fix: persist it before the pool is handed out.
+#[test]
+fn boot_number_not_persisted() {
+    let harm = "timestamps of two lives collide";
+    found(Bug::new("pool-boot-in-memory-only", harm, || Box::new(PoolBoot)));
+}
+
+/// Bug: opening keeps the clean mark. Harm: a crash is taken for an orderly close and recovery is skipped. Fix: the state
+/// of a new life has no clean mark.
+#[test]
+fn clean_mark_kept() {
+    found(Bug::new("pool-clean-mark-kept", "recovery is skipped after a crash", || Box::new(PoolBoot)));
+}
+
+/// Bug: the header copy at the new end is stored but not flushed. Harm: a grown pool has no second copy to repair from.
+/// Fix: persist it before the state tells the new length.
+#[test]
+fn copy_at_the_new_end_not_flushed() {
+    let harm = "a grown pool cannot be repaired";
+    found(Bug::new("pool-grow-copy-not-flushed", harm, || Box::new(PoolGrow)));
+}
+
+/// Bug: opening after a crash in growth does not clear the former header copy. Harm: it stays in the heap area as garbage.
+/// Fix: opening finishes what the state says is under way.
+#[test]
+fn growth_not_finished_by_recovery() {
+    let harm = "old metadata shows up in the heap area";
+    found(Bug::new("pool-growth-not-finished", harm, || Box::new(PoolGrow)));
+}
