@@ -84,6 +84,19 @@ struct Basis {
     bytes: u64,
 }
 
+/// What a put does with a key that is not in the map.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Absent {
+    Inserts,
+    IsLeft,
+}
+
+/// What a put did.
+enum Put {
+    Done { replaced: bool },
+    Absent(Basis),
+}
+
 thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
@@ -209,6 +222,34 @@ impl OrderedMap {
     /// # Errors
     /// As [`insert`](Self::insert).
     pub fn insert_relaxed(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        match self.put(key, value, Absent::Inserts)? {
+            Put::Done { replaced } => Ok(replaced),
+            Put::Absent(_) => Ok(false),
+        }
+    }
+
+    /// Sets `key` to `value` if it is in the map. Durable on return; whether it was there. Changes nothing if not.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        match self.put(key, value, Absent::IsLeft)? {
+            Put::Done { .. } => self.sync().map(|()| true),
+            // "It was not there" rests on a removal that may be in flight.
+            Put::Absent(basis) => self.settle(Durability::Sync, basis).map(|()| false),
+        }
+    }
+
+    /// As [`update`](Self::update), ordered but not yet durable: call [`sync`](Self::sync) on this thread before telling
+    /// anyone.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    pub fn update_relaxed(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        Ok(matches!(self.put(key, value, Absent::IsLeft)?, Put::Done { .. }))
+    }
+
+    fn put(&self, key: &[u8], value: &[u8], absent: Absent) -> Result<Put> {
         limit("key", key.len(), KEY_BYTES_MAX)?;
         limit("value", value.len(), VALUE_BYTES_MAX)?;
         let medium = self.medium();
@@ -223,6 +264,10 @@ impl OrderedMap {
                 continue;
             }
             let found = state.find(leaf.at, medium, key, tag)?;
+            if found.is_none() && absent == Absent::IsLeft {
+                // The action is dropped: the reserved record goes back.
+                return Ok(Put::Absent(basis_of(&leaf, None)));
+            }
             let Some(slot) = found.map(|found| found.slot).or_else(|| state.free_slot()) else {
                 self.split(&leaf, &mut state, key)?;
                 continue;
@@ -245,7 +290,7 @@ impl OrderedMap {
             if found.is_none() {
                 self.records.fetch_add(1, Ordering::Relaxed);
             }
-            return Ok(found.is_some());
+            return Ok(Put::Done { replaced: found.is_some() });
         }
     }
 
