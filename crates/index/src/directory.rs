@@ -15,6 +15,8 @@ const CHUNK_LEAVES: usize = if cfg!(test) { 4 } else { 256 };
 
 /// Leaves in ascending order of their lower bounds.
 pub(crate) struct Directory {
+    /// Of each chunk the first prefix, so that a search touches one chunk only.
+    heads: Vec<u64>,
     chunks: Vec<Chunk>,
 }
 
@@ -45,26 +47,22 @@ impl Chunk {
         self.prefixes.push(prefix_of(&leaf.low));
         self.leaves.push(leaf);
     }
-
-    /// Number of leaves whose lower bound is at most `key`, or below it when `strict`.
-    #[inline]
-    fn rank(&self, key: &[u8], prefix: u64, strict: bool) -> usize {
-        let (mut low, mut high) = (0, self.prefixes.len());
-        while low < high {
-            let middle = low.midpoint(high);
-            if is_left(self.prefixes[middle], &self.leaves[middle], key, prefix, strict) {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        low
-    }
 }
 
+/// Number of leading positions for which `is_left` holds; `prefixes` stands for them where it differs from `prefix`.
 #[inline]
-fn is_left(found: u64, leaf: &Leaf, key: &[u8], prefix: u64, strict: bool) -> bool {
-    if found == prefix { if strict { leaf.low[..] < *key } else { leaf.low[..] <= *key } } else { found < prefix }
+fn rank(prefixes: &[u64], prefix: u64, is_left: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, prefixes.len());
+    while low < high {
+        let middle = low.midpoint(high);
+        let found = prefixes[middle];
+        if found < prefix || (found == prefix && is_left(middle)) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low
 }
 
 impl Directory {
@@ -82,18 +80,19 @@ impl Directory {
                 }
             }
         }
+        let heads = chunks.iter().map(|chunk| chunk.prefixes[0]).collect();
         assert!(chunks.first().is_some_and(|c| c.leaves[0].low.is_empty()), "the first leaf covers the empty key");
-        Self { chunks }
+        Self { heads, chunks }
     }
 
     /// Position of the last leaf that is at most `key` (below it when `strict`).
     #[inline]
     fn position(&self, key: &[u8], strict: bool) -> Option<(usize, usize)> {
         let prefix = prefix_of(key);
-        let is_left = |chunk: &Chunk| is_left(chunk.prefixes[0], &chunk.leaves[0], key, prefix, strict);
-        let chunk = self.chunks.partition_point(is_left).checked_sub(1)?;
-        let rank = self.chunks[chunk].rank(key, prefix, strict);
-        Some((chunk, rank - 1))
+        let is_left = |leaf: &Leaf| if strict { leaf.low[..] < *key } else { leaf.low[..] <= *key };
+        let position = rank(&self.heads, prefix, |at| is_left(&self.chunks[at].leaves[0])).checked_sub(1)?;
+        let chunk = &self.chunks[position];
+        Some((position, rank(&chunk.prefixes, prefix, |at| is_left(&chunk.leaves[at])) - 1))
     }
 
     /// The leaf that covers `key`.
@@ -125,6 +124,7 @@ impl Directory {
             let mut right = Chunk::new();
             right.prefixes.extend(chunk.prefixes.drain(CHUNK_LEAVES / 2..));
             right.leaves.extend(chunk.leaves.drain(CHUNK_LEAVES / 2..));
+            self.heads.insert(position + 1, right.prefixes[0]);
             self.chunks.insert(position + 1, right);
         }
     }
@@ -136,7 +136,10 @@ impl Directory {
         assert!(chunk.leaves[index].low[..] == *low && !low.is_empty(), "an unlinked leaf stands in the directory");
         chunk.prefixes.remove(index);
         chunk.leaves.remove(index);
-        if chunk.leaves.is_empty() {
+        if let Some(&head) = chunk.prefixes.first() {
+            self.heads[position] = head;
+        } else {
+            self.heads.remove(position);
             self.chunks.remove(position);
         }
     }

@@ -221,13 +221,16 @@ impl LeafState {
     /// Used and intact slots whose tag is `tag`.
     #[inline]
     fn candidates(&self, tag: u16) -> u64 {
+        // Written so that the compiler compares eight and more tags at once: first bytes of 0 or 1, then eight of them
+        // to eight bits by a multiplication that shifts byte i to bit 56 + i.
+        const GATHER: u64 = 0x0102_0408_1020_4080;
+        let mut equal = [0_u8; SLOTS_LIMIT];
+        for (equal, &found) in equal.iter_mut().zip(&self.tags) {
+            *equal = u8::from(found == tag);
+        }
         let mut mask = 0;
-        for (group, tags) in self.tags.chunks_exact(8).enumerate() {
-            let mut byte = 0_u64;
-            for (index, &found) in tags.iter().enumerate() {
-                byte |= u64::from(found == tag) << index;
-            }
-            mask |= byte << (8 * group);
+        for (group, bytes) in equal.as_chunks::<8>().0.iter().enumerate() {
+            mask |= (u64::from_le_bytes(*bytes).wrapping_mul(GATHER) >> 56) << (8 * group);
         }
         mask & self.used & !self.damaged
     }
@@ -290,5 +293,28 @@ impl LeafState {
     pub(crate) fn in_order(&self) -> impl DoubleEndedIterator<Item = PmAddr> + ExactSizeIterator + '_ {
         assert!(self.ordered, "a scan sorts the leaf before it goes through it");
         self.order[..self.count()].iter().map(|&slot| self.addrs[usize::from(slot)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_are_found_in_every_slot_and_only_where_used() {
+        let mut leaf = Leaf::unloaded(LeafAt(PmAddr::new(0, 64)), 64, Box::default(), PmAddr::NULL, None);
+        let state = leaf.state.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        for slot in 0..64 {
+            state.put(slot, (slot % 5) as u16 * 257, PmAddr::new(0, 4096));
+        }
+        for slot in [0, 7, 31, 63] {
+            state.clear(slot);
+        }
+        for tag in 0..6_u16 {
+            let expected: Vec<usize> =
+                (0..64).filter(|slot| *slot % 5 == usize::from(tag) && ![0, 7, 31, 63].contains(slot)).collect();
+            assert_eq!(bits(state.candidates(tag * 257)).collect::<Vec<_>>(), expected);
+        }
+        assert_eq!(state.free_slots().collect::<Vec<_>>(), [0, 7, 31, 63]);
     }
 }
