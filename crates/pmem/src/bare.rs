@@ -21,14 +21,14 @@ pub struct BareLines<'m> {
 }
 
 impl<'m> BareLines<'m> {
-    /// The `lines` lines at `at`; `None` when they do not lie inside a part, `at` does not start a line, or the memory
+    /// The `lines` lines at `at`; `None` when they do not lie inside a part, are no power of two, `at` does not start a line, or the memory
     /// is not of the `dax` domain (elsewhere the primitives do other things than these instructions).
     #[must_use]
     pub fn new(memory: &'m Memory, at: PmAddr, lines: u64) -> Option<Self> {
         let usable = memory.domain() == Domain::Dax
             && !memory.is_read_only()
             && at.line().start() == at
-            && lines > 0
+            && lines.is_power_of_two()
             && memory.contains(at, lines * LINE_BYTES);
         let (flush, stream) = memory.instructions();
         usable.then(|| {
@@ -43,7 +43,7 @@ impl<'m> BareLines<'m> {
         // SAFETY: the line is taken modulo the range, which was checked at construction and stays mapped while the
         // memory is borrowed; words are written as atomics, so racing readers see whole words.
         unsafe {
-            let target = self.base.add((line % self.lines * LINE_BYTES) as usize);
+            let target = self.base.add(((line & (self.lines - 1)) * LINE_BYTES) as usize);
             for (index, word) in words.iter().enumerate() {
                 let word_pointer = target.cast::<u64>().add(index);
                 std::sync::atomic::AtomicU64::from_ptr(word_pointer).store(*word, std::sync::atomic::Ordering::Release);
@@ -62,7 +62,7 @@ impl<'m> BareLines<'m> {
     pub fn stream(&self, line: u64, source: &[u8]) {
         let count = source.len() as u64 / LINE_BYTES;
         assert!(source.len() as u64 == count * LINE_BYTES && count <= self.lines, "whole lines that fit");
-        let line = line % (self.lines - count + 1);
+        let line = if line <= self.lines - count { line } else { 0 };
         // SAFETY: `line + count <= lines`, so the target lies in the checked range; the source is a live slice; the
         // instruction was checked when the memory chose it.
         unsafe {

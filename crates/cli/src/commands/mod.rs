@@ -1,5 +1,6 @@
 //! The command tree: one file per command, each with its arguments and a `run` that gives the exit code.
 
+mod bench;
 mod completions;
 mod crash;
 mod kv;
@@ -71,6 +72,8 @@ pub enum Command {
     /// Kill writers and judge what they leave
     #[command(hide = true)]
     Torture(torture::Args),
+    /// Measure throughput, latency and cost, with the figures' origin
+    Bench(bench::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
 }
@@ -83,6 +86,7 @@ impl Command {
             Self::Kv(args) => kv::run(args, output),
             Self::Torture(args) => torture::run(args, output),
             Self::Crash(args) => crash::run(args, output),
+            Self::Bench(args) => bench::run(args, output),
             Self::Completions(args) => completions::run(&args),
         }
     }

@@ -1,0 +1,46 @@
+//! `lodestone bench`: what this machine and this code do, in figures that say where they come from.
+
+mod engine;
+mod place;
+mod substrate;
+mod ycsb;
+mod ycsb_report;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+use crate::output::Output;
+
+const AFTER_HELP: &str = "\
+Examples:
+  lodestone bench ycsb --workload a --threads 8
+  lodestone bench ycsb --workload all --records 1000000 --durability sync --json
+  lodestone bench substrate --assert
+
+Every figure comes with its domain, medium, durability, instructions and seed.";
+
+/// Arguments of `lodestone bench`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    #[command(subcommand)]
+    command: BenchCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum BenchCommand {
+    /// Run the workloads A to F of YCSB on a map in a pool of its own
+    Ycsb(ycsb::Args),
+    /// Compare persist, stream and durable with the bare instructions and system calls
+    Substrate(substrate::Args),
+}
+
+/// Runs the command.
+pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
+    match args.command {
+        BenchCommand::Ycsb(args) => ycsb::run(&args, output),
+        BenchCommand::Substrate(args) => substrate::run(&args, output),
+    }
+}

@@ -1,0 +1,186 @@
+//! `lodestone bench substrate`: what the primitives cost beside the bare instructions and system calls.
+//!
+//! 1. `persist(64 B)` is a store, a flush and a fence through [`Memory`](lodestone_pmem::Memory); bare, the same three
+//!    as unchecked instructions. `stream(4 KiB)` likewise. Same memory, same lines, same process.
+//! 2. `durable()` in the block domain beside a bare durable write of 4 KiB and beside a bare write with `fdatasync`.
+//! 3. Both sides of a comparison take turns in short rounds; the order changes from round to round. A ratio is the median
+//!    over the rounds, so that whatever else the machine does hits both sides alike.
+
+mod compare;
+mod device;
+mod instructions;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Result;
+use lodestone_pmem::{DomainChoice, Memory, Pool, PoolOptions};
+use lodestone_workload::result::human_ns;
+use serde::Serialize;
+
+use crate::output::{Output, exit, table};
+
+use compare::Comparison;
+
+const AFTER_HELP: &str = "\
+Examples:
+  lodestone bench substrate
+  lodestone bench substrate --path /dev/shm/scratch.pool --json
+  lodestone bench substrate --assert --no-device
+
+The exit code is 0 whatever the figures say; with --assert it is 1 when a primitive costs over 10 % more than its bare
+instructions.";
+
+/// A primitive may cost this many times its bare instructions.
+const RATIO_MAX: f64 = 1.10;
+
+/// Bytes of the memory that is written to: more than the caches keep.
+const SCRATCH_BYTES: u64 = 256 << 20;
+
+/// Arguments of `lodestone bench substrate`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    /// A pool file to write to, which must not exist and is removed; on persistent memory, or anywhere with the dax
+    /// instructions [default: memory of this process]
+    #[arg(long, value_name = "FILE")]
+    path: Option<PathBuf>,
+
+    /// Folder on the device whose syncs are measured
+    #[arg(long, value_name = "FOLDER", default_value = ".")]
+    folder: PathBuf,
+
+    /// Leave the device out
+    #[arg(long)]
+    no_device: bool,
+
+    /// Rounds of each comparison
+    #[arg(long, value_name = "COUNT", default_value_t = 201)]
+    rounds: usize,
+
+    /// Seed of the random lines
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// End with exit code 1 when a primitive costs over 10 % more than its bare instructions
+    #[arg(long)]
+    assert: bool,
+}
+
+/// One comparison as `--json` prints it.
+#[derive(Serialize)]
+struct Line<'a> {
+    bench: &'static str,
+    #[serde(flatten)]
+    comparison: &'a Comparison,
+    domain: &'a str,
+    media: &'a str,
+    instructions: &'a str,
+    seed: u64,
+    ratio_max: Option<f64>,
+    holds: Option<bool>,
+}
+
+/// Memory to write to, and what it is.
+struct Scratch {
+    memory: Memory,
+    domain: String,
+    media: String,
+    /// Keeps the file open.
+    _pool: Option<Pool>,
+}
+
+/// Measures and judges.
+pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+    let scratch = scratch(args.path.as_deref())?;
+    let (flush, stream) = scratch.memory.instructions();
+    let instructions = format!("{flush:?} {stream:?}").to_lowercase();
+    output.note("measuring the instructions ...");
+    let bare = instructions::measure(&scratch.memory, args.rounds.max(3), args.seed)?;
+    let holds = bare.iter().all(|comparison| comparison.ratio <= RATIO_MAX);
+    let mut device = Vec::new();
+    let mut device_media = String::new();
+    if !args.no_device {
+        output.note("measuring the device ...");
+        (device, device_media) = device::measure(&args.folder, args.rounds.max(3))?;
+    }
+    if output.is_json() {
+        let (domain, media) = (scratch.domain.as_str(), scratch.media.as_str());
+        for comparison in &bare {
+            let (ratio_max, holds) = (Some(RATIO_MAX), Some(comparison.ratio <= RATIO_MAX));
+            let instructions = instructions.as_str();
+            let bench = "substrate";
+            output.json(&Line { bench, comparison, domain, media, instructions, seed: args.seed, ratio_max, holds })?;
+        }
+        for comparison in &device {
+            output.json(&Line {
+                bench: "substrate",
+                comparison,
+                domain: "block",
+                media: &device_media,
+                instructions: "",
+                seed: args.seed,
+                ratio_max: None,
+                holds: None,
+            })?;
+        }
+    } else {
+        output.line(&text(&scratch, &instructions, &bare, args.rounds, holds))?;
+        if !device.is_empty() {
+            output.line(&format!(
+                "\ndurable() on {device_media} ({}), block domain, one thread",
+                args.folder.display()
+            ))?;
+            output.line(&rows(&device))?;
+        }
+    }
+    Ok(exit::holds(holds || !args.assert))
+}
+
+fn text(scratch: &Scratch, instructions: &str, bare: &[Comparison], rounds: usize, holds: bool) -> String {
+    let verdict =
+        if holds { "within 10 % of the bare instructions" } else { "MORE than 10 % over the bare instructions" };
+    format!(
+        "primitives beside bare instructions: domain {}, medium {}, {instructions}, median of {rounds} rounds\n{}\n{verdict}",
+        scratch.domain,
+        scratch.media,
+        rows(bare),
+    )
+}
+
+fn rows(comparisons: &[Comparison]) -> String {
+    let mut table = table(&["operation", "where", "lodestone", "bare", "bare is", "ratio"]);
+    for one in comparisons {
+        table.add_row([
+            one.operation.to_owned(),
+            one.pattern.to_owned(),
+            nanoseconds(one.latency_ns),
+            nanoseconds(one.bare_latency_ns),
+            one.bare.to_owned(),
+            format!("{:.3}", one.ratio),
+        ]);
+    }
+    table.to_string()
+}
+
+fn nanoseconds(value: f64) -> String {
+    if value < 1000.0 { format!("{value:.1} ns") } else { human_ns(value as u64) }
+}
+
+fn scratch(path: Option<&Path>) -> Result<Scratch> {
+    let Some(path) = path else {
+        return Ok(Scratch {
+            memory: Memory::anonymous(SCRATCH_BYTES)?,
+            domain: "dax-emulated".into(),
+            media: "DRAM of this process".into(),
+            _pool: None,
+        });
+    };
+    let options = |domain| PoolOptions { size_bytes: SCRATCH_BYTES, domain, ..PoolOptions::default() };
+    let pool = Pool::create(path, &options(DomainChoice::Dax))
+        .or_else(|_| Pool::create(path, &options(DomainChoice::DaxEmulated)))?;
+    std::fs::remove_file(path)?;
+    let info = pool.info();
+    let media = info.parts.first().map_or_else(String::new, |part| part.file_system.clone());
+    Ok(Scratch { memory: pool.memory().clone(), domain: info.domain_label(), media, _pool: Some(pool) })
+}
