@@ -21,7 +21,7 @@ use crate::output::{Output, ProgressUnit, exit, table};
 use crate::size;
 
 use super::engine::MapEngine;
-use super::place::{Durability, Place};
+use super::place::Place;
 use super::ycsb_report;
 
 const AFTER_HELP: &str = "\
