@@ -28,6 +28,7 @@ mod gate;
 mod mapping;
 mod memory;
 mod pool;
+mod topology;
 mod tracer;
 
 pub use addr::{LINE_BYTES, LineAddr, MEDIA_BLOCK_BYTES, PmAddr, PmPtr, WORD_BYTES, lines_of};
@@ -41,4 +42,5 @@ pub use pool::{
     CheckFinding, CheckReport, CopyOptions, CopyReport, PartInfo, PartKind, Pool, PoolInfo, PoolOptions, RepairReport,
     RootInfo, Severity, Uuid,
 };
+pub use topology::{DISTANCE_LOCAL, Node, Topology};
 pub use tracer::{Site, TracedMemory, Tracer};

@@ -27,6 +27,8 @@ pub(crate) enum Backing {
     SharedSync,
     /// A shared mapping that cannot be written: a device that was opened read-only.
     SharedReadOnly,
+    /// As `SharedSync`, without write permission: asks whether the kernel would grant it.
+    SyncProbe,
 }
 
 /// A mapped part.
@@ -91,10 +93,10 @@ impl Mapping {
             | match self.backing {
                 Backing::Anonymous | Backing::Private => MapFlags::PRIVATE,
                 Backing::Shared | Backing::SharedReadOnly => MapFlags::SHARED,
-                Backing::SharedSync => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
+                Backing::SharedSync | Backing::SyncProbe => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
             };
         let protection = match self.backing {
-            Backing::SharedReadOnly => ProtFlags::READ,
+            Backing::SharedReadOnly | Backing::SyncProbe => ProtFlags::READ,
             _ => ProtFlags::READ | ProtFlags::WRITE,
         };
         // SAFETY: the target range lies in our reservation and behind `len`, where nothing is mapped or handed out.

@@ -198,6 +198,20 @@ fn a_damaged_journal_is_dropped_only_by_name() -> Outcome {
     }
     fs::write(&dead, &image)?;
     let text = Pool::open(&dead, &block).expect_err("a damaged journal").to_string();
+    let whole = fs::read(&path)?;
+    for page in [12288, 12288 + 4096] {
+        // One damaged page of the two is found, and costs nothing.
+        let mut image = whole.clone();
+        image[page + 40] ^= 0x55;
+        fs::write(folder.path().join("half"), &image)?;
+        let report = Pool::check(folder.path().join("half"), &block)?;
+        assert!(!report.is_clean(), "{report}");
+        if report.is_repairable() {
+            let report = Pool::repair(folder.path().join("half"), &block, false)?;
+            assert!(report.after.is_clean(), "{report}");
+            assert_eq!(Pool::open(folder.path().join("half"), &block)?.memory().load(start), 1);
+        }
+    }
     assert!(text.contains("journal"), "{text}");
     let report = Pool::check(&dead, &block)?;
     assert!(!report.is_repairable() && report.to_string().contains("--accept-loss"), "{report}");

@@ -188,27 +188,35 @@ fn is_in_journal(examined: &Examined, offset: u64) -> bool {
 /// The pool as a reader would see it, after the journal was looked at.
 fn view(examined: &mut Examined) -> Result<Memory> {
     let Examined { parts, headers, report, .. } = examined;
+    let path = &parts[0].path;
     for (part, header) in parts.iter().zip(headers.iter()) {
         part.verify_length(header.part_bytes, "when it was created")?;
     }
     let files = open::block_files(parts, &headers[0])?;
-    if let Some(files) = &files {
-        let next = "acknowledged writes may be lost: restore a backup, or drop what is damaged with `lodestone pool check \
-                    --repair --accept-loss`";
-        let found = check_journal(files)?;
-        report
-            .findings
-            .extend(found.into_iter().map(|(offset, what)| CheckFinding::lost(&files.path, offset, what, next)));
-    }
     let devices = parts.iter().any(PartFile::is_device);
     let backing = if devices { Backing::SharedReadOnly } else { Backing::Private };
     let mappings = parts.iter().map(|part| part.map(backing, 0)).collect::<Result<Vec<_>>>()?;
     let domain = crate::domain::Domain::Process;
     let memory = Memory::new(Setup { parts: mappings, domain, read_only: true, tracer: None });
     if let Some(files) = &files {
-        open::replay_in_memory(files, &memory)?;
+        let found = check_journal(files)?;
+        let replayed = open::replay_in_memory(files, &memory);
+        report
+            .findings
+            .extend(found.into_iter().map(|(offset, what)| journal_finding(path, offset, what, replayed.is_ok())));
+        replayed?;
     }
     Ok(memory)
+}
+
+/// Damage of the journal: harmless when it could be replayed all the same (one of its two header pages is enough).
+fn journal_finding(path: &Path, offset: u64, what: String, could_be_replayed: bool) -> CheckFinding {
+    if could_be_replayed {
+        return CheckFinding::repairable(path, offset, what);
+    }
+    let next = "acknowledged writes may be lost: restore a backup, or drop what is damaged with `lodestone pool check \
+                --repair --accept-loss`";
+    CheckFinding::lost(path, offset, what, next)
 }
 
 fn check_view(memory: &Memory, examined: &mut Examined) {

@@ -38,7 +38,6 @@ pub(crate) fn choose(
     read_only: bool,
     sysfs: &Path,
 ) -> Result<Chosen> {
-    let path = parts.first().map_or_else(PathBuf::new, |part| part.path.clone());
     let all_devices = parts.iter().all(PartFile::is_device);
     if parts.iter().any(PartFile::is_device) && !all_devices {
         return Err(Error::Invalid {
@@ -47,21 +46,36 @@ pub(crate) fn choose(
             hint: "make all parts of one kind: they share one persistence domain",
         });
     }
-    if read_only {
-        return Ok(read_only_view(all_devices));
-    }
-    let chosen = |domain, backing, reason: String| Ok(Chosen { domain, backing, reason });
+    let chosen = choose_for_writer(parts, choice, journal_bytes, all_devices, sysfs);
+    if read_only { Ok(read_only_view(chosen, all_devices)) } else { chosen }
+}
+
+/// A reader never changes a file, so no domain can be refused to it; it tells the one that a writer would get.
+fn read_only_view(for_writer: Result<Chosen>, devices: bool) -> Chosen {
+    let (domain, reason) = match for_writer {
+        Ok(Chosen { domain, reason, .. }) => (domain, format!("a writer would get it: {reason}")),
+        Err(error) => (Domain::Process, format!("a writer would be refused: {error}")),
+    };
+    let backing = if devices { Backing::SharedReadOnly } else { Backing::Private };
+    Chosen { domain, backing, reason }
+}
+
+fn choose_for_writer(
+    parts: &[PartFile],
+    choice: DomainChoice,
+    journal_bytes: u64,
+    all_devices: bool,
+    sysfs: &Path,
+) -> Result<Chosen> {
+    let path = parts.first().map_or_else(PathBuf::new, |part| part.path.clone());
+    let shared = |domain, reason: &str| Ok(Chosen { domain, backing: Backing::Shared, reason: reason.into() });
     match choice {
-        DomainChoice::Process => chosen(
-            Domain::Process,
-            Backing::Shared,
-            "the process domain was asked for by name: NOT safe against power loss".into(),
-        ),
-        DomainChoice::DaxEmulated => chosen(
+        DomainChoice::Process => {
+            shared(Domain::Process, "the process domain was asked for by name: NOT safe against power loss")
+        }
+        DomainChoice::DaxEmulated => shared(
             Domain::Dax,
-            Backing::Shared,
-            "dax-emulated was asked for by name: the instructions of dax on any file, NOT durable, for measurements"
-                .into(),
+            "dax-emulated was asked for by name: the instructions of dax on any file, NOT durable, for measurements",
         ),
         DomainChoice::Block if all_devices => Err(Error::Unavailable {
             path,
@@ -73,16 +87,6 @@ pub(crate) fn choose(
         DomainChoice::Auto | DomainChoice::Dax | DomainChoice::Eadr => {
             on_persistent_memory(parts, choice, journal_bytes, all_devices, sysfs)
         }
-    }
-}
-
-fn read_only_view(devices: bool) -> Chosen {
-    if devices {
-        let reason = "opened read-only: the device is mapped without write permission".into();
-        Chosen { domain: Domain::Dax, backing: Backing::SharedReadOnly, reason }
-    } else {
-        let reason = "opened read-only: a private view, nothing reaches the file".into();
-        Chosen { domain: Domain::Block, backing: Backing::Private, reason }
     }
 }
 
@@ -141,7 +145,7 @@ fn on_persistent_memory(
 
 /// Why the kernel refuses a synchronous mapping of `file`; `None` when it grants one.
 fn sync_mapping_refusal(file: &File) -> Option<rustix::io::Errno> {
-    let probe = Mapping::reserve(PAGE_BYTES, Backing::SharedSync).ok()?;
+    let probe = Mapping::reserve(PAGE_BYTES, Backing::SyncProbe).ok()?;
     probe.extend(Some(file.as_fd()), PAGE_BYTES).err()
 }
 

@@ -18,7 +18,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use zerocopy::IntoBytes;
 
 use crate::addr::PmAddr;
-use crate::block::{BlockFiles, replay};
+use crate::block::{BlockDomain, BlockFiles, BlockOptions, check_journal, replay};
 use crate::domain::Domain;
 use crate::error::{Error, Result};
 use crate::mapping::Backing;
@@ -42,6 +42,7 @@ pub(crate) fn repair(path: &Path, options: &PoolOptions, accept_journal_loss: bo
             }
             if let Some(files) = open::block_files(&examined.parts, &examined.headers[0])? {
                 replay_or_drop(&files, accept_journal_loss, &mut done)?;
+                restore_journal_header(&files, &mut done)?;
             }
             let lengths_fit =
                 examined.parts.iter().zip(&examined.headers).all(|(part, header)| part.len >= header.part_bytes);
@@ -104,6 +105,17 @@ fn replay_or_drop(files: &BlockFiles, accept_loss: bool, done: &mut Vec<String>)
         Err(Error::Format { .. }) => Ok(()),
         Err(error) => Err(error),
     }
+}
+
+/// Starts and stops the block domain when a header page of the journal is damaged: that writes the one that is not the
+/// newest anew.
+fn restore_journal_header(files: &BlockFiles, done: &mut Vec<String>) -> Result<()> {
+    if check_journal(files)?.is_empty() || replay(files).is_err() {
+        return Ok(());
+    }
+    drop(BlockDomain::start(files.clone(), BlockOptions { background: false, ..BlockOptions::default() })?);
+    done.push(format!("{}: the damaged header page of the journal", files.path.display()));
+    Ok(())
 }
 
 /// Steps 3 and 4.
