@@ -10,6 +10,7 @@
 
 mod bytes;
 mod commands;
+mod examine;
 mod export;
 mod import;
 mod object;

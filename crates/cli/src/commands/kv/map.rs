@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use lodestone_heap::{Heap, HeapOptions};
-use lodestone_index::{KEY_BYTES_MAX, OrderedMap, VALUE_BYTES_MAX};
+use lodestone_index::{KEY_BYTES_MAX, KIND_PENDING, OrderedMap, VALUE_BYTES_MAX};
 use lodestone_pmem::Pool;
 
 use crate::commands::pool::OpenArgs;
@@ -50,8 +50,14 @@ impl MapArgs {
     pub fn open_to_read(&self) -> Result<Opened> {
         let pool = self.open.open_read_only()?;
         let path = pool.path().display().to_string();
-        if pool.root(&self.map)?.is_none() {
-            bail!("{path}: there is no map `{}` in this pool; `lodestone pool info` lists its roots", self.map);
+        match pool.root(&self.map)? {
+            None => bail!("{path}: there is no map `{}` in this pool; `lodestone pool info` lists its roots", self.map),
+            // A crash came while the map was made; the next open goes on with that, which takes a writer.
+            Some((KIND_PENDING, _)) => {
+                drop(pool);
+                return self.open();
+            }
+            Some(_) => {}
         }
         match Heap::open(&pool, &HeapOptions::default()) {
             Ok(heap) => self.open_on(pool, heap),

@@ -1,5 +1,6 @@
 //! `lodestone pool`: create, inspect, check and maintain pools.
 
+mod check;
 mod copy;
 mod create;
 mod grow;
@@ -21,6 +22,22 @@ Examples:
   lodestone pool info orders.pool
   lodestone pool check orders.pool
   lodestone pool grow orders.pool --size 1GiB";
+
+const CHECK_HELP: &str = "\
+Examples:
+  lodestone pool check orders.pool
+  lodestone pool check orders.pool --json
+  lodestone pool check orders.pool --repair
+
+Looks at headers, state, roots, journal, every word of heap metadata, every record of every map, and at who owns each
+block. Changes nothing without --repair. Exit code 1 when something is damaged.";
+
+const REPAIR_HELP: &str = "\
+Examples:
+  lodestone pool repair orders.pool
+  lodestone pool repair orders.pool --accept-journal-loss
+
+Make a copy of the damaged file first. Exit code 1 when damage is left.";
 
 const COPY_HELP: &str = "\
 Examples:
@@ -48,6 +65,12 @@ enum PoolCommand {
     Create(create::Args),
     /// Show what a pool is, and what its memory survives
     Info(info::Args),
+    /// Check a pool through all layers, and say exactly what is damaged
+    #[command(after_help = CHECK_HELP)]
+    Check(check::Args),
+    /// Repair what is there a second time, and say what is left
+    #[command(after_help = REPAIR_HELP)]
+    Repair(check::RepairArgs),
     /// Make a pool larger; nothing in it moves
     Grow(grow::Args),
     /// Copy a pool; the copy is a new pool with an identity of its own
@@ -63,6 +86,8 @@ pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
     match args.command {
         PoolCommand::Create(args) => create::run(&args, output),
         PoolCommand::Info(args) => info::run(&args, output),
+        PoolCommand::Check(args) => check::run(&args, output),
+        PoolCommand::Repair(args) => check::run_repair(&args, output),
         PoolCommand::Grow(args) => grow::run(&args, output),
         PoolCommand::Copy(args) => copy::run(&args, copy::Kind::Copy, output),
         PoolCommand::Backup(args) => copy::run(&args, copy::Kind::Backup, output),

@@ -1,0 +1,104 @@
+//! `lodestone pool check` and `lodestone pool repair`.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use lodestone_pmem::Pool;
+use serde::Serialize;
+
+use crate::examine::{self, Examination};
+use crate::output::{Output, exit};
+use crate::size;
+
+use super::OpenArgs;
+
+/// Arguments of `lodestone pool check`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    open: OpenArgs,
+
+    /// Repair what can be repaired
+    #[arg(long)]
+    repair: bool,
+
+    #[command(flatten)]
+    repair_args: RepairOptions,
+}
+
+/// How far a repair may go.
+#[derive(Debug, clap::Args)]
+struct RepairOptions {
+    /// Empty a journal that is damaged: acknowledged writes in it are lost
+    #[arg(long)]
+    accept_journal_loss: bool,
+}
+
+/// Arguments of `lodestone pool repair`.
+#[derive(Debug, clap::Args)]
+pub struct RepairArgs {
+    #[command(flatten)]
+    open: OpenArgs,
+
+    #[command(flatten)]
+    options: RepairOptions,
+}
+
+#[derive(Serialize)]
+struct Repaired {
+    path: String,
+    repaired: Vec<String>,
+}
+
+/// Checks the pool, and repairs it when asked.
+pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+    if args.repair {
+        mend(&args.open, args.repair_args.accept_journal_loss, output)?;
+    }
+    let found = examine::examine(&args.open.path, &args.open.options())?;
+    output.result(&found, text)?;
+    Ok(exit::holds(found.clean))
+}
+
+/// Repairs the pool and checks what is left.
+pub fn run_repair(args: &RepairArgs, output: &Output) -> Result<ExitCode> {
+    mend(&args.open, args.options.accept_journal_loss, output)?;
+    let found = examine::examine(&args.open.path, &args.open.options())?;
+    output.result(&found, text)?;
+    Ok(exit::holds(found.clean))
+}
+
+fn mend(open: &OpenArgs, accept_journal_loss: bool, output: &Output) -> Result<()> {
+    let report = Pool::repair(&open.path, &open.options(), accept_journal_loss)?;
+    let mut repaired = report.done;
+    // A pool that still cannot be opened is described by the check that follows.
+    if report.after.is_clean() {
+        let pool = open.open()?;
+        let heap = examine::repair_heap(&pool)
+            .with_context(|| format!("{}: repairing the heap failed", open.path.display()))?;
+        repaired.extend(heap.done);
+    }
+    let repaired = Repaired { path: open.path.display().to_string(), repaired };
+    output.result(&repaired, |repaired| match repaired.repaired.as_slice() {
+        [] => format!("{}: there was nothing to repair", repaired.path),
+        done => done.iter().map(|done| format!("{}: repaired: {done}", repaired.path)).collect::<Vec<_>>().join("\n"),
+    })
+}
+
+fn text(found: &Examination) -> String {
+    let mut lines: Vec<_> = found.findings.iter().map(|finding| finding.text()).collect();
+    let damaged = found.findings.iter().filter(|finding| finding.severity != "note").count();
+    let verdict = if found.clean { "no damage".to_owned() } else { format!("{damaged} DAMAGED") };
+    let ownership = if found.ownership_checked { "every block has one owner" } else { "ownership not checked" };
+    lines.push(format!(
+        "{}: {verdict}; {} read, {} words of heap metadata, {} blocks ({}), {} records in {} maps",
+        found.path,
+        size::human(found.read_bytes),
+        found.heap_words,
+        found.heap_blocks,
+        if found.clean { ownership } else { "see above" },
+        found.records,
+        found.maps
+    ));
+    lines.join("\n")
+}
