@@ -2,22 +2,29 @@
 //!
 //! 1. `alloc` reserves a block in DRAM, `free` claims one, `set` notes a word: nothing is stored on the medium yet. The
 //!    caller writes the contents of new blocks and flushes them.
-//! 2. `commit` makes the contents of new blocks persistent (**fence 0**, only when the action allocates): a record counts
-//!    as soon as its lines are persistent, so it may not overtake what it will publish.
-//!    It takes a lane, writes the record of all words into it and flushes; **fence 1** makes the record persistent before
-//!    the first store in place.
-//! 3. It stores the words in place and flushes them; **fence 2** makes them persistent before the record ends.
-//! 4. It clears the record and flushes; **fence 3** makes that persistent before anyone may change one of the words again:
+//! 2. `commit` of an action that allocates fences: **fence 1** makes the contents persistent before a record that
+//!    publishes them counts. Without an allocation there is no fence 1: whoever publishes other contents fences them first.
+//! 3. It takes a lane, writes the record of all words into it and flushes; **fence 2** decides: from here on the action
+//!    survives. No word in place may overtake it.
+//! 4. It stores the words in place and flushes them; **fence 3** makes them persistent before the record ends.
+//! 5. It clears the record and flushes; **fence 4** makes that persistent before anyone may change one of the words again:
 //!    replay of a record that is still there would roll such a change back.
-//! 5. Freed blocks become available again: only now, so that no new owner writes a block that a crash gives back.
+//! 6. Freed blocks become available again: only now, so that no new owner writes a block that a crash gives back.
 //!
-//! An action that changes one word needs no record: the store itself is atomic. It keeps fence 1 (contents before the
-//! word) and fence 2 (the word before whatever follows).
+//! So whatever anyone sees of an action in place is decided and survives. An action that changes one word needs no record:
+//! the store itself is atomic. It keeps fence 1 (contents before the word) and one fence behind the word; others may see
+//! the word before that fence.
 //!
-//! Why not two fences: leaving the record in place until the lane's next use would need a commit order over all lanes (a
-//! shared counter on every action), and it would forbid to store to such a word outside an action for as long as the
-//! record may be replayed. Leaving out fence 3 and letting the next action of the same thread fence it lets another
-//! thread change the word in between, and a crash then rolls that change back.
+//! Why not fewer fences:
+//! - Without fence 1 the record may be persistent while contents are not: replay then publishes garbage (the explorer
+//!   finds it at once). A checksum over the contents in the record would not help: another thread may change the published
+//!   block before the record ends, and a crash then takes the record for torn, half applied.
+//! - Recording old and new values and letting one of the words in place decide would merge fences 1 and 2, but then
+//!   readers see words that a crash takes back.
+//! - Leaving the record in place until the lane's next use would need a commit order over all lanes (a shared counter on
+//!   every action), and it would forbid to store to such a word outside an action for as long as the record may be
+//!   replayed. Leaving fence 4 to the next action of the same thread lets another thread change the word in between, and a
+//!   crash then rolls that change back.
 
 use lodestone_pmem::{Memory, PmAddr, checked, planted};
 
@@ -41,15 +48,11 @@ use std::sync::atomic::Ordering;
 /// let pool = Pool::create(&path, &options)?;
 /// let heap = Heap::open(&pool, &HeapOptions::default())?;
 ///
-/// // A root block, then a block whose address is stored in it: together or not at all.
-/// let mut action = heap.action();
-/// let root = action.alloc_zeroed(64)?;
-/// action.commit()?;
-///
+/// // A block and the root word that points to it: together or not at all.
 /// let mut action = heap.action();
 /// let at = action.alloc(108)?;
 /// heap.memory().write_back(at, b"written before the commit, no fence needed");
-/// action.set(root, at.to_raw());
+/// action.set(heap.root_word(0), at.to_raw());
 /// action.commit()?;
 /// heap.memory().durable()?;
 /// assert_eq!(heap.block_bytes(at), Some(128));
@@ -84,7 +87,6 @@ impl<'h> Action<'h> {
     ///
     /// # Errors
     /// [`Error::NoSpace`] when the part is full, [`Error::TooLarge`] when no block can have that size.
-    #[track_caller]
     pub fn alloc(&mut self, bytes: u64) -> Result<PmAddr> {
         self.alloc_in(0, bytes)
     }
@@ -93,7 +95,6 @@ impl<'h> Action<'h> {
     ///
     /// # Errors
     /// As [`alloc`](Self::alloc), and [`Error::Invalid`] when there is no such part.
-    #[track_caller]
     pub fn alloc_in(&mut self, part: u16, bytes: u64) -> Result<PmAddr> {
         if usize::from(part) >= self.core.bases.len() {
             return Err(Error::Invalid {
@@ -112,7 +113,6 @@ impl<'h> Action<'h> {
         }
     }
 
-    #[track_caller]
     fn alloc_extent(&mut self, part: u16, bytes: u64) -> Result<PmAddr> {
         let core = self.core;
         let limit_bytes = core.geometry.extent_bytes_max();
@@ -137,7 +137,6 @@ impl<'h> Action<'h> {
     ///
     /// # Errors
     /// As [`alloc`](Self::alloc).
-    #[track_caller]
     pub fn alloc_zeroed(&mut self, bytes: u64) -> Result<PmAddr> {
         const ZEROES: [u8; 4096] = [0; 4096];
         let at = self.alloc(bytes)?;
@@ -156,7 +155,6 @@ impl<'h> Action<'h> {
     ///
     /// # Errors
     /// As [`alloc`](Self::alloc) and [`free`](Self::free).
-    #[track_caller]
     pub fn realloc(&mut self, at: PmAddr, bytes: u64) -> Result<PmAddr> {
         let old_bytes = match self.core.block(at) {
             Block::None(finding) => return Err(Error::NotAllocated { at, finding }),
@@ -189,7 +187,6 @@ impl<'h> Action<'h> {
     ///
     /// # Errors
     /// [`Error::NotAllocated`] when `at` is not the start of an allocated block, or another action frees it.
-    #[track_caller]
     pub fn free(&mut self, at: PmAddr) -> Result<()> {
         match self.core.block(at) {
             Block::Small { id, class_index, word, mask } => {
@@ -252,7 +249,6 @@ impl<'h> Action<'h> {
     /// [`Error::ActionTooLarge`] and [`Error::BadWord`]: nothing happened. [`Error::Damaged`] when metadata that the action
     /// changes is damaged: the rest of the action is persistent, and the report of [`Heap::check`](crate::Heap::check)
     /// names the place.
-    #[track_caller]
     pub fn commit(self) -> Result<()> {
         self.commit_keeping().map(drop)
     }
@@ -261,7 +257,6 @@ impl<'h> Action<'h> {
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
-    #[track_caller]
     pub fn commit_keeping(mut self) -> Result<Freed<'h>> {
         let core = self.core;
         if let Some(at) = self.bad_word {
@@ -275,7 +270,7 @@ impl<'h> Action<'h> {
         let damage = match count {
             0 => None,
             1 => {
-                // The word makes the contents reachable: it may not overtake them.
+                // The word may make contents reachable: it may not overtake them.
                 core.memory.fence();
                 let damage = apply(core, self.entries.as_slice());
                 // The caller goes on as if the word were persistent: nothing it stores later may overtake it.
@@ -294,14 +289,31 @@ impl<'h> Action<'h> {
         }
     }
 
-    #[track_caller]
+    /// Commits as a process does that is killed in the middle: the record is persistent, `applied` words are stored in
+    /// place and none is flushed. The heap must be opened anew afterwards.
+    #[cfg(feature = "explore")]
+    pub(crate) fn commit_interrupted(mut self, applied: usize) -> Result<()> {
+        let core = self.core;
+        let entries = std::mem::take(&mut self.entries);
+        let (number, _guard) = core.take_lane()?;
+        let lane = core.geometry.lane(core.bases[0].0, number as u32);
+        // As fences 1 and 2 of a commit.
+        core.memory.fence();
+        record::write(&core.memory, lane, core.pool.boot(), entries.as_slice());
+        core.memory.fence();
+        for entry in entries.as_slice().iter().take(applied) {
+            apply_one(&core.memory, entry);
+        }
+        Ok(())
+    }
+
     fn commit_recorded(&self) -> Result<Option<PmAddr>> {
         let core = self.core;
         let memory = &core.memory;
         let entries = self.entries.as_slice();
         let allocates = entries.iter().any(|entry| matches!(entry.kind(), Some(Kind::BitsSet | Kind::Extent)));
         if allocates && !planted::active("heap-record-before-contents") {
-            // Fence 0: the record counts once its lines are persistent, at any moment from here on: it may not overtake
+            // Fence 1: the record counts once its lines are persistent, at any moment from here on: it may not overtake
             // the contents of the blocks that it will publish.
             memory.fence();
         }
@@ -309,15 +321,15 @@ impl<'h> Action<'h> {
         let lane = core.geometry.lane(core.bases[0].0, number as u32);
         record::write(memory, lane, core.pool.boot(), entries);
         if !planted::active("heap-apply-before-fence") {
-            // Fence 1: stores in place may not overtake the record that repeats them.
+            // Fence 2: stores in place may not overtake the record that repeats them.
             memory.fence();
         }
         let damage = apply(core, entries);
-        // Fence 2: the end of the record may not overtake the words it would repeat.
+        // Fence 3: the end of the record may not overtake the words it would repeat.
         memory.fence();
         record::clear(memory, lane);
         if !planted::active("heap-record-end-not-fenced") {
-            // Fence 3: later changes of the same words may not overtake the end of the record, or replay rolls them back.
+            // Fence 4: later changes of the same words may not overtake the end of the record, or replay rolls them back.
             memory.fence();
         }
         Ok(damage)
@@ -325,7 +337,6 @@ impl<'h> Action<'h> {
 }
 
 /// Stores the words of all entries in place and flushes each line once; the caller fences. Gives the first damaged word.
-#[track_caller]
 pub(crate) fn apply(core: &Core, entries: &[Entry]) -> Option<PmAddr> {
     let memory = &core.memory;
     let mut damage = None;
@@ -345,7 +356,6 @@ pub(crate) fn apply(core: &Core, entries: &[Entry]) -> Option<PmAddr> {
 }
 
 /// Stores the word of one entry in place; gives `false` when the checked word there is damaged.
-#[track_caller]
 fn apply_one(memory: &Memory, entry: &Entry) -> bool {
     let at = entry.at();
     match entry.kind() {
@@ -360,7 +370,6 @@ fn apply_one(memory: &Memory, entry: &Entry) -> bool {
 }
 
 /// Changes a checked word that other actions change at the same time: their bits are others.
-#[track_caller]
 fn change_bits(memory: &Memory, at: PmAddr, change: impl Fn(u64) -> u64) -> bool {
     let mut found = memory.load(at);
     loop {

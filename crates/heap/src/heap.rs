@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crossbeam_utils::CachePadded;
 use lodestone_pmem::sync::Mutex;
 use lodestone_pmem::{Memory, PmAddr, Pool, checked};
-use zerocopy::FromZeros;
+use zerocopy::{FromZeros, IntoBytes};
 
 use crate::action::{Action, apply};
 use crate::arena::Arena;
@@ -22,7 +22,9 @@ use crate::chunks::{Chunks, usable_chunks};
 use crate::class::{Class, Classes};
 use crate::core::{Block, Core, Lane, lock};
 use crate::error::{Error, Result};
-use crate::layout::{ChunkId, ChunkWord, Geometry, HEAP_MAGIC, HEAP_VERSION, HeapHeader};
+use crate::layout::{
+    ChunkId, ChunkWord, Geometry, HEAP_MAGIC, HEAP_VERSION, HeapHeader, ROOT_WORDS, ROOT_WORDS_OFFSET,
+};
 use crate::record::{self, Found};
 use crate::table::{PartTable, State};
 
@@ -118,6 +120,18 @@ impl Heap {
         }
     }
 
+    /// Address of root word `index` of [`ROOT_WORDS`]: a word of the heap's user, zero in a fresh heap, from which
+    /// everything that is allocated can be reached. Setting it in the action that allocates is what keeps a first block
+    /// from leaking.
+    ///
+    /// # Panics
+    /// When `index` is [`ROOT_WORDS`] or more.
+    #[must_use]
+    pub fn root_word(&self, index: u64) -> PmAddr {
+        assert!(index < ROOT_WORDS, "a heap has {ROOT_WORDS} root words");
+        self.core.bases[0].0.plus(ROOT_WORDS_OFFSET + index * 8)
+    }
+
     /// Largest block that this heap can give, in bytes, however much is free.
     #[must_use]
     pub fn block_bytes_max(&self) -> u64 {
@@ -188,9 +202,26 @@ fn read_header(pool: &Pool) -> Result<Option<Geometry>> {
         )));
     }
     match Geometry::from_header(header) {
-        Some(geometry) if geometry.lanes > 0 => Ok(Some(geometry)),
+        Some(geometry) if geometry.lanes > 0 => {
+            finish_header(memory, start, &copies);
+            Ok(Some(geometry))
+        }
         _ => Err(damaged("the heap header names impossible sizes")),
     }
+}
+
+/// Writes the front header that a crash cut short while the heap was formatted: it is a beginning of its copy and zeroes
+/// behind. Anything else is damage, which is left for the check to tell.
+fn finish_header(memory: &Memory, start: PmAddr, copies: &[HeapHeader; 2]) {
+    let [front, copy] = copies.each_ref().map(HeapHeader::as_bytes);
+    let same = front.chunks(8).zip(copy.chunks(8)).take_while(|(front, copy)| front == copy).count() * 8;
+    if memory.is_read_only() || same == front.len() || front[same..].iter().any(|&byte| byte != 0) {
+        return;
+    }
+    let place = HeapHeader::places(start)[0];
+    memory.put(place, &copies[1]);
+    // Nothing in the heap may overtake the header that makes it one.
+    memory.persist(place.addr(), 64);
 }
 
 /// Formats all parts, part 0 last.
@@ -228,7 +259,10 @@ fn format(pool: &Pool, options: &HeapOptions) -> Result<Geometry> {
         for lane in 0..if part == 0 { geometry.lanes } else { 0 } {
             record::clear(memory, geometry.lane(start, lane));
         }
-        // The header says that the lanes are there: it may not overtake them.
+        let roots = start.plus(ROOT_WORDS_OFFSET);
+        memory.zero(roots, ROOT_WORDS * 8);
+        memory.flush(roots, ROOT_WORDS * 8);
+        // The header says that lanes and root words are there: it may not overtake them.
         memory.fence();
         let [front, copy] = HeapHeader::places(start);
         memory.put(copy, &header);

@@ -24,6 +24,10 @@ pub const HEAP_VERSION: u32 = 1;
 pub const HEADER_BYTES: u64 = 4096;
 /// Offset of the second copy of the header line inside the header page: another media block.
 pub const HEADER_COPY_OFFSET: u64 = 2048;
+/// Offset of the root words inside the header page.
+pub const ROOT_WORDS_OFFSET: u64 = 1024;
+/// Number of root words: plain words of the heap's user, zero in a fresh heap.
+pub const ROOT_WORDS: u64 = 64;
 /// Blocks per bitmap word: what a checked word holds.
 pub const BLOCKS_PER_WORD: u64 = 48;
 /// Offset of the chunk table inside a zone: the zone word has the line before it.

@@ -8,7 +8,8 @@
 //! persistent. The `action` module states the protocol and the reason for each fence.
 //!
 //! Cost of an action (lines flushed, fences), besides the contents that the caller flushes: one word, 1 and 2; up to
-//! three words, 2 lines for the record and one line per word, and 3 fences, or 4 when it allocates.
+//! three words, 2 lines for the record and one line per word, and 3 fences, or 4 when it
+//! allocates.
 
 mod action;
 mod arena;
@@ -17,6 +18,8 @@ mod chunks;
 mod class;
 mod core;
 mod error;
+#[cfg(feature = "explore")]
+pub mod explore;
 mod heap;
 mod layout;
 mod record;
@@ -28,5 +31,6 @@ pub use action::{Action, Freed};
 pub use check::{CheckReport, Finding, FindingKind};
 pub use error::{Error, Result};
 pub use heap::{Heap, HeapOptions};
+pub use layout::ROOT_WORDS;
 pub use repair::RepairReport;
 pub use usage::{ClassUsage, Usage};

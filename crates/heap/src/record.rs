@@ -163,7 +163,6 @@ fn checksum(boot: u64, entries: &[Entry]) -> u32 {
 }
 
 /// Writes the record of `entries` into the idle lane at `lane` and flushes it; the caller fences.
-#[track_caller]
 pub fn write(memory: &Memory, lane: PmAddr, boot: u64, entries: &[Entry]) {
     let crc = if lodestone_pmem::planted::active("heap-record-without-checksum") { 0 } else { checksum(boot, entries) };
     memory.store(lane.plus(8), boot);
@@ -180,7 +179,6 @@ pub fn write(memory: &Memory, lane: PmAddr, boot: u64, entries: &[Entry]) {
 }
 
 /// Makes the lane idle and flushes it; the caller fences before anyone may change the record's words again.
-#[track_caller]
 pub fn clear(memory: &Memory, lane: PmAddr) {
     memory.store(lane, checked::encode(lane, 0));
     // One line; the fence that follows keeps replay from rolling later changes of the same words back.

@@ -1,0 +1,83 @@
+//! The scripts of the heap's targets; the table in the module above says what each drives.
+
+use lodestone_crash::{Redundant, Target};
+
+use crate::HeapOptions;
+use crate::explore::slots::{Op, Slots};
+
+fn slots(name: &'static str, script: Vec<Op>) -> Slots {
+    Slots {
+        name,
+        script,
+        more: vec![Op::Del(0), Op::Put(0, 64), Op::PutMany(2, 40), Op::Abort(1, 64)],
+        threads: Vec::new(),
+        heap: HeapOptions::small(),
+        pool_bytes: 32 << 10,
+        formatted: true,
+        redundant: redundant(),
+    }
+}
+
+/// Mutations that survive in every target, each for a reason.
+fn redundant() -> Vec<Redundant> {
+    Vec::new()
+}
+
+fn tiny_chunks() -> HeapOptions {
+    let mut options = HeapOptions::small();
+    (options.chunk_bytes, options.zone_chunks) = (512, 4);
+    options
+}
+
+fn turning_lanes() -> HeapOptions {
+    let mut options = HeapOptions::small();
+    options.lane_rotation = true;
+    options
+}
+
+/// The targets of the heap.
+#[must_use]
+pub fn heap_targets() -> Vec<Box<dyn Target>> {
+    use Op::{Abort, Bare, Del, DelAll, Killed, Put, PutMany, Resize, Stamp};
+    let format = Slots { formatted: false, ..slots("heap-format", vec![Put(0, 64), Put(1, 1500)]) };
+    let alloc =
+        slots("heap-alloc", vec![Put(0, 64), Put(1, 100), Put(2, 16), Put(0, 200), Del(1), Resize(2, 90), Put(2, 16)]);
+    let order = slots(
+        "heap-order",
+        vec![Put(0, 64), Put(1, 64), Put(2, 64), Del(2), Put(3, 64), Del(0), Del(3), Put(0, 64), Del(1)],
+    );
+    let extent =
+        slots("heap-extent", vec![Put(0, 1500), Put(1, 1000), Del(0), Put(2, 2500), Put(1, 700), Resize(2, 1100)]);
+    let growth = Slots {
+        heap: tiny_chunks(),
+        pool_bytes: 28 << 10,
+        more: vec![Del(0), Del(1), Put(0, 64), Put(1, 40)],
+        ..slots(
+            "heap-growth",
+            vec![Put(0, 16), Put(1, 1000), Put(2, 400), Put(3, 900), Del(0), Put(4, 300), Del(1), Put(3, 130)],
+        )
+    };
+    let abort = slots(
+        "heap-abort",
+        vec![Put(0, 64), Abort(0, 100), Put(1, 64), Abort(1, 1500), Del(0), Abort(1, 64), Put(2, 1500)],
+    );
+    let record = slots("heap-record", vec![PutMany(5, 64), PutMany(6, 40), DelAll, PutMany(3, 100)]);
+    let lanes = Slots {
+        heap: turning_lanes(),
+        ..slots(
+            "heap-lanes",
+            vec![Stamp(1), Bare(2), Stamp(3), Stamp(4), Bare(5), Bare(6), Put(0, 64), Put(0, 64), Put(0, 64), Del(0)],
+        )
+    };
+    let recover = Slots {
+        heap: turning_lanes(),
+        ..slots(
+            "heap-recover",
+            vec![Put(0, 64), Killed(0, 100, 1), Bare(7), Killed(1, 64, 0), Put(0, 16), Killed(0, 64, 3), Del(1)],
+        )
+    };
+    [format, alloc, order, extent, growth, abort, record, lanes, recover]
+        .into_iter()
+        .map(|target| Box::new(target) as Box<dyn Target>)
+        .collect()
+}
