@@ -192,7 +192,8 @@ impl<'h> Action<'h> {
             Block::Small { id, class_index, word, mask } => {
                 let live = &self.core.slab(id, class_index).bits[word as usize].live;
                 if live.fetch_and(!mask, Ordering::AcqRel) & mask != 0 {
-                    self.entries.push_bits(Kind::BitsClear, self.core.bitmap_word(id, word), mask);
+                    let word_at = self.core.bitmap_word(id, word);
+                    self.entries.push_bits(Kind::BitsClear, word_at, mask);
                     return Ok(());
                 }
             }
@@ -297,9 +298,9 @@ impl<'h> Action<'h> {
         let entries = std::mem::take(&mut self.entries);
         let (number, _guard) = core.take_lane()?;
         let lane = core.geometry.lane(core.bases[0].0, number as u32);
-        // As fences 1 and 2 of a commit.
+        record::write(&core.memory, lane, core.pool.boot(), entries.as_slice(), true);
+        // As fence 2 of a commit.
         core.memory.fence();
-        record::write(&core.memory, lane, core.pool.boot(), entries.as_slice());
         core.memory.fence();
         for entry in entries.as_slice().iter().take(applied) {
             apply_one(&core.memory, entry);
@@ -312,14 +313,18 @@ impl<'h> Action<'h> {
         let memory = &core.memory;
         let entries = self.entries.as_slice();
         let allocates = entries.iter().any(|entry| matches!(entry.kind(), Some(Kind::BitsSet | Kind::Extent)));
-        if allocates && !planted::active("heap-record-before-contents") {
-            // Fence 1: the record counts once its lines are persistent, at any moment from here on: it may not overtake
-            // the contents of the blocks that it will publish.
-            memory.fence();
-        }
         let (number, _guard) = core.take_lane()?;
         let lane = core.geometry.lane(core.bases[0].0, number as u32);
-        record::write(memory, lane, core.pool.boot(), entries);
+        if planted::active("heap-bitmap-before-record") {
+            apply_early(core, entries, Kind::BitsSet);
+        }
+        if planted::active("heap-free-before-unlink") {
+            apply_early(core, entries, Kind::BitsClear);
+        }
+        if planted::active("heap-lane-lock-persisted") {
+            lock_on_medium(core, lane)?;
+        }
+        record::write(memory, lane, core.pool.boot(), entries, allocates);
         if !planted::active("heap-apply-before-fence") {
             // Fence 2: stores in place may not overtake the record that repeats them.
             memory.fence();
@@ -332,8 +337,31 @@ impl<'h> Action<'h> {
             // Fence 4: later changes of the same words may not overtake the end of the record, or replay rolls them back.
             memory.fence();
         }
+        if planted::active("heap-lane-lock-persisted") {
+            memory.store(lane.plus(u64::from(core.geometry.lane_bytes) - 8), 0);
+            memory.persist(lane, u64::from(core.geometry.lane_bytes));
+        }
         Ok(damage)
     }
+}
+
+/// A planted bug: bits that are persistent before the record that publishes the rest.
+fn apply_early(core: &Core, entries: &[Entry], kind: Kind) {
+    for entry in entries.iter().filter(|entry| entry.kind() == Some(kind)) {
+        apply(core, std::slice::from_ref(entry));
+        core.memory.fence();
+    }
+}
+
+/// A planted bug: the lane's lock on the medium, where it outlives its holder.
+fn lock_on_medium(core: &Core, lane: PmAddr) -> Result<()> {
+    let at = lane.plus(u64::from(core.geometry.lane_bytes) - 8);
+    if core.memory.load(at) == 1 {
+        return Err(core.damaged(at, "the lane is locked"));
+    }
+    core.memory.store(at, 1);
+    core.memory.persist(at, 8);
+    Ok(())
 }
 
 /// Stores the words of all entries in place and flushes each line once; the caller fences. Gives the first damaged word.

@@ -1,6 +1,6 @@
 //! Verification of everything the heap keeps on the medium, and of who owns which block.
 //!
-//! 1. *Metadata*: both header copies, the commit word of every lane, the zone word and the chunk words of every zone, the
+//! 1. *Metadata*: both header copies, the commit word of every lane, the zones word, the zone word and the chunk words of every zone, the
 //!    bitmap words of every slab. Each verifies itself, so every flipped byte is found.
 //! 2. *Structure*: extents cover only free chunk words inside their zone, bitmaps name only blocks that exist, and the
 //!    medium says the same as DRAM.
@@ -31,7 +31,7 @@ pub enum FindingKind {
     Header,
     /// A lane is damaged, or holds a record although nobody commits.
     Lane,
-    /// The word that makes a zone one is damaged.
+    /// The word that counts zones, or the one that stands at the start of a zone, is damaged.
     Zone,
     /// The word that describes a chunk is damaged or contradicts another.
     Chunk,
@@ -147,12 +147,9 @@ impl Heap {
         check.headers();
         check.lanes();
         for part in 0..core.bases.len() as u16 {
-            for zone in 0.. {
-                if core.tables[part as usize].zone(zone).is_none() {
-                    break;
-                }
-                check.zone(part, zone);
-            }
+            let zones = (0..).take_while(|&zone| core.tables[part as usize].zone(zone).is_some()).count() as u32;
+            check.zones_word(part, zones);
+            (0..zones).for_each(|zone| check.zone(part, zone));
         }
         check.owners(self, reachable);
         check.report
@@ -168,6 +165,7 @@ impl Heap {
         }
         ranges.extend((0..core.geometry.lanes).map(|lane| (core.geometry.lane(core.bases[0].0, lane), WORD_BYTES)));
         for part in 0..core.bases.len() as u16 {
+            ranges.push((core.zones_word(part), WORD_BYTES));
             for zone in (0..).take_while(|&zone| core.tables[part as usize].zone(zone).is_some()) {
                 let start = core.zone_addr(part, zone);
                 ranges.push((start, WORD_BYTES));
@@ -223,6 +221,21 @@ impl Check<'_> {
             };
             let hint = "repair clears the lane; if a crash had cut an action short there, compare with a backup";
             self.add(FindingKind::Lane, lane, finding, hint, Fix::Lane(number));
+        }
+    }
+
+    fn zones_word(&mut self, part: u16, zones: u32) {
+        let at = self.core.zones_word(part);
+        self.report.words += 1;
+        let expected = checked::encode(at, u64::from(zones));
+        if self.core.memory.load(at) != expected {
+            let finding = format!("the word that counts zones is damaged; there are at most {zones}");
+            let intact = (0..zones).all(|zone| {
+                let start = self.core.zone_addr(part, zone);
+                self.core.memory.load(start) == encode_zone(start, zone)
+            });
+            let (hint, fix) = if intact { (REWRITE, Fix::Word(expected)) } else { (BACKUP, Fix::None) };
+            self.add(FindingKind::Zone, at, finding, hint, fix);
         }
     }
 

@@ -3,14 +3,14 @@
 //! 1. A free chunk or run of chunks is looked for in the zones in order: slabs from the low end, extents from the high
 //!    end, so that single chunks do not cut up the room for long runs.
 //! 2. When there is none, the last zone is extended to what the pool's heap area holds now, then the next zone is
-//!    formatted: its table is made persistent before the zone word that makes it count.
+//!    formatted: its table is made persistent before the zones word that makes it count.
 //!
 //! Invariants:
 //! - a run lies inside one zone;
 //! - a chunk is taken here before anything is stored in it, and comes back only when nothing on the medium refers to it;
 //! - behind a damaged chunk word, everything up to the next chunk that is known stays taken: it may be inside an extent.
 
-use lodestone_pmem::PmAddr;
+use lodestone_pmem::{PmAddr, checked};
 
 use crate::core::Core;
 use crate::layout::{ChunkId, ChunkWord, TABLE_OFFSET, encode_zone};
@@ -170,7 +170,7 @@ pub fn usable_chunks(core: &Core, part: u16, zone: u32) -> u32 {
     u32::try_from(chunks).unwrap_or(u32::MAX).min(core.geometry.zone_chunks())
 }
 
-/// Writes the table of zone `zone`, then the zone word.
+/// Writes the table of zone `zone` and its zone word, then counts it.
 fn format_zone(core: &Core, part: u16, zone: u32) {
     let memory = &core.memory;
     let start = core.zone_addr(part, zone);
@@ -180,12 +180,13 @@ fn format_zone(core: &Core, part: u16, zone: u32) {
         let word = if slot < core.geometry.table_chunks() { ChunkWord::Table } else { ChunkWord::Free };
         memory.store(at, word.encode(at));
     }
-    memory.flush(start.plus(TABLE_OFFSET), u64::from(core.geometry.zone_chunks()) * 8);
-    // The zone word says that the table is formatted: it may not overtake the table.
-    memory.fence();
     memory.store(start, encode_zone(start, zone));
-    // Nothing that is stored into the zone later may overtake the word that makes it one: recovery would not see it.
-    memory.persist(start, 8);
+    // The zones word says that the table is formatted: it may not overtake the table.
+    memory.persist(start, TABLE_OFFSET + u64::from(core.geometry.zone_chunks()) * 8);
+    let count = core.zones_word(part);
+    memory.store(count, checked::encode(count, u64::from(zone) + 1));
+    // Nothing that any thread publishes in the zone may overtake the word that makes it one: recovery would not see it.
+    memory.persist(count, 8);
 }
 
 /// Makes `id` a slab of blocks of `block_bytes` with `words` empty bitmap words.
@@ -202,7 +203,7 @@ pub fn format_slab(core: &Core, id: ChunkId, block_bytes: u32, words: u32) {
     }
     for word in 0..words {
         let at: PmAddr = core.bitmap_word(id, word);
-        memory.store(at, lodestone_pmem::checked::encode(at, 0));
+        memory.store(at, checked::encode(at, 0));
     }
     // The chunk word makes the bitmap count: it may not overtake it.
     memory.persist(core.chunk_addr(id), u64::from(words) * 8);

@@ -16,7 +16,7 @@ use crate::arena::Arena;
 use crate::chunks::Chunks;
 use crate::class::Classes;
 use crate::error::Error;
-use crate::layout::{ChunkId, Geometry, TABLE_OFFSET};
+use crate::layout::{ChunkId, Geometry, TABLE_OFFSET, ZONES_WORD_OFFSET};
 use crate::table::{Chunk, PartTable, State};
 
 /// A lane in DRAM: its lock is held while its record may count.
@@ -91,6 +91,11 @@ impl Core {
     /// Address of zone `zone`, where its zone word stands.
     pub fn zone_addr(&self, part: u16, zone: u32) -> PmAddr {
         self.chunk_addr(ChunkId { part, index: zone << self.geometry.zone_shift })
+    }
+
+    /// Address of the word that counts the formatted zones of `part`.
+    pub fn zones_word(&self, part: u16) -> PmAddr {
+        self.bases[part as usize].0.plus(ZONES_WORD_OFFSET)
     }
 
     /// Address of the word that describes a chunk.

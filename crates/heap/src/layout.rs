@@ -28,6 +28,8 @@ pub const HEADER_COPY_OFFSET: u64 = 2048;
 pub const ROOT_WORDS_OFFSET: u64 = 1024;
 /// Number of root words: plain words of the heap's user, zero in a fresh heap.
 pub const ROOT_WORDS: u64 = 64;
+/// Offset of the zones word inside the header page: a checked word, the number of formatted zones.
+pub const ZONES_WORD_OFFSET: u64 = ROOT_WORDS_OFFSET + ROOT_WORDS * WORD_BYTES;
 /// Blocks per bitmap word: what a checked word holds.
 pub const BLOCKS_PER_WORD: u64 = 48;
 /// Offset of the chunk table inside a zone: the zone word has the line before it.
@@ -124,7 +126,7 @@ impl ChunkWord {
     }
 }
 
-/// The word that makes zone `zone` a formatted one.
+/// The word that stands at the start of zone `zone`: says again what the zones word says.
 pub fn encode_zone(at: PmAddr, zone: u32) -> u64 {
     checked::encode(at, ZONE_TAG | u64::from(zone))
 }

@@ -20,9 +20,11 @@ mod core;
 mod error;
 #[cfg(feature = "explore")]
 pub mod explore;
+mod format;
 mod heap;
 mod layout;
 mod record;
+mod recover;
 mod repair;
 mod table;
 mod usage;

@@ -162,8 +162,14 @@ fn checksum(boot: u64, entries: &[Entry]) -> u32 {
     crc
 }
 
-/// Writes the record of `entries` into the idle lane at `lane` and flushes it; the caller fences.
-pub fn write(memory: &Memory, lane: PmAddr, boot: u64, entries: &[Entry]) {
+/// Writes the record of `entries` into the idle lane at `lane` and flushes it; the caller fences. With `contents`, the
+/// record publishes blocks whose contents this thread has flushed.
+pub fn write(memory: &Memory, lane: PmAddr, boot: u64, entries: &[Entry], contents: bool) {
+    if contents && !lodestone_pmem::planted::active("heap-record-before-contents") {
+        // Fence 1: the record counts once its lines are persistent, at any moment from here on: it may not overtake the
+        // contents of the blocks that it will publish.
+        memory.fence();
+    }
     let crc = if lodestone_pmem::planted::active("heap-record-without-checksum") { 0 } else { checksum(boot, entries) };
     memory.store(lane.plus(8), boot);
     let mut at = lane.plus(16);
@@ -238,7 +244,7 @@ mod tests {
         let lane = PmAddr::new(0, 1024);
         assert!(matches!(read(&memory, lane, 60), Found::Damaged(_)), "zeroes are no lane");
         for count in 1..=60 {
-            write(&memory, lane, 5, &entries(count));
+            write(&memory, lane, 5, &entries(count), true);
             assert_eq!(read(&memory, lane, 60), Found::Record(entries(count)));
             clear(&memory, lane);
             assert_eq!(read(&memory, lane, 60), Found::Idle);
@@ -251,7 +257,7 @@ mod tests {
         let memory = Memory::anonymous(8192)?;
         let lane = PmAddr::new(0, 1024);
         for count in [1, 3, 4, 9] {
-            write(&memory, lane, 5, &entries(count));
+            write(&memory, lane, 5, &entries(count), true);
             for byte in 0..16 + 16 * count {
                 let at = PmAddr::new(0, 1024 + byte / 8 * 8);
                 let good = memory.load(at);

@@ -46,7 +46,11 @@ fn an_action_costs_exactly_its_record_its_words_and_three_fences_or_four() {
         action.set(root, first.to_raw());
         action.commit().expect("commit");
     });
-    assert_eq!(publish, (4, 4), "record, bitmap, root, end of record; contents before record before words before its end");
+    assert_eq!(
+        publish,
+        (4, 4),
+        "record, bitmap, root, end of record; contents before record before words before its end"
+    );
     let replace = cost(|| {
         let mut action = heap.action();
         let second = action.alloc(108).expect("room");

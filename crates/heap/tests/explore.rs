@@ -33,9 +33,13 @@ fn every_prefix_of_flushes_is_right() {
 
 #[test]
 fn every_mutant_is_killed_or_excused() {
+    let (mut mutants, mut clean) = (0, true);
     for target in heap_targets() {
         let report = audit_target(target.as_ref(), &Config::default(), &mut |_, _| {}).expect("clean");
         println!("{report}");
-        assert!(report.is_clean(), "{report}");
+        mutants += report.mutants;
+        clean &= report.is_clean();
     }
+    assert!(clean, "see above");
+    assert!(mutants > 60, "only {mutants} mutants: some target does not answer for its files any more");
 }

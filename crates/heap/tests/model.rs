@@ -137,7 +137,7 @@ impl Model {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_heap_is_a_map_of_disjoint_blocks(steps in prop::collection::vec(step(6000), 1..120), lane_rotation: bool) {

@@ -15,12 +15,16 @@ fn found(bug: &Bug) {
 
 #[test]
 fn record_before_contents() {
-    found(&Bug::new("heap-record-before-contents", "replay publishes a block without its contents", || target("heap-alloc")));
+    found(&Bug::new("heap-record-before-contents", "replay publishes a block without its contents", || {
+        target("heap-alloc")
+    }));
 }
 
 #[test]
 fn apply_before_the_record_is_fenced() {
-    found(&Bug::new("heap-apply-before-fence", "half an action survives, nothing repeats the rest", || target("heap-alloc")));
+    found(&Bug::new("heap-apply-before-fence", "half an action survives, nothing repeats the rest", || {
+        target("heap-alloc")
+    }));
 }
 
 #[test]
@@ -34,13 +38,17 @@ fn record_without_checksum() {
 }
 
 #[test]
-fn bitmap_before_contents() {
-    found(&Bug::new("heap-bits-at-alloc", "a block is allocated that nothing points to: a leak", || target("heap-alloc")));
+fn bitmap_before_record() {
+    found(&Bug::new("heap-bitmap-before-record", "a block is allocated that nothing points to: a leak", || {
+        target("heap-alloc")
+    }));
 }
 
 #[test]
 fn free_published_before_unlink() {
-    found(&Bug::new("heap-free-at-once", "a block that is still linked is given out again", || target("heap-order")));
+    found(&Bug::new("heap-free-before-unlink", "a block that is still linked is given out again", || {
+        target("heap-order")
+    }));
 }
 
 #[test]
@@ -50,7 +58,9 @@ fn slab_published_before_its_bitmap() {
 
 #[test]
 fn lane_lock_on_the_medium() {
-    found(&Bug::new("heap-lane-lock-persisted", "recovery meets a lock of the dead: no lane is usable", || target("heap-alloc")));
+    found(&Bug::new("heap-lane-lock-persisted", "recovery meets a lock of the dead: no lane is usable", || {
+        target("heap-alloc")
+    }));
 }
 
 #[test]
@@ -60,5 +70,7 @@ fn recovery_ends_records_early() {
 
 #[test]
 fn header_before_lanes() {
-    found(&Bug::new("heap-header-first", "a crash while formatting leaves a heap without lanes", || target("heap-format")));
+    found(&Bug::new("heap-header-first", "a crash while formatting leaves a heap without lanes", || {
+        target("heap-format")
+    }));
 }

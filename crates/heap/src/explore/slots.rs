@@ -19,8 +19,11 @@ use crate::{Action, Heap, HeapOptions};
 /// Slots in use.
 const SLOTS: u64 = 12;
 
+/// What a heap area holds that was something else before.
+const GARBAGE: u64 = 0xDEAD_BEEF_0BAD_F00D;
+
 /// One operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Puts a new block of so many bytes into the slot; the old one is freed in the same action.
     Put(u64, u64),
@@ -34,12 +37,16 @@ pub enum Op {
     Resize(u64, u64),
     /// Allocates so many bytes, frees the slot's block, and drops the action.
     Abort(u64, u64),
+    /// Allocates so many bytes and drops the action; nothing is written.
+    Reserve(u64),
     /// Sets two stamps in an action.
     Stamp(u64),
     /// Sets two stamps of one line by plain stores.
     Bare(u64),
     /// As `Put`, but the process dies after it stored so many words in place, and the heap is opened anew.
     Killed(u64, u64, usize),
+    /// The operation on another thread, which has ended before the next begins: its fences order nothing of ours.
+    Elsewhere(Box<Op>),
 }
 
 /// What a reader sees: bytes of each slot's block, and the stamps 17 and 24.
@@ -61,6 +68,8 @@ pub struct Slots {
     pub pool_bytes: u64,
     /// Whether the heap is formatted before the run, so that formatting is not explored.
     pub formatted: bool,
+    /// Files of the heap whose flushes and fences the target's mutation audit answers for.
+    pub audited: &'static [&'static str],
     /// Mutations that survive for a reason.
     pub redundant: Vec<Redundant>,
 }
@@ -121,11 +130,16 @@ fn put(heap: &Heap, action: &mut Action<'_>, slot: u64, bytes: u64) -> Outcome {
     Ok(())
 }
 
-fn apply(handle: &Handle, op: Op, options: &HeapOptions) -> Outcome {
+fn apply(handle: &Handle, op: &Op, options: &HeapOptions) -> Outcome {
+    if let Op::Elsewhere(op) = op {
+        let other = std::thread::scope(|scope| scope.spawn(|| apply(handle, op, options)).join());
+        return other.unwrap_or_else(|_| Err(Failure::new("the other thread panicked")));
+    }
     let heap = handle.heap();
     let memory = heap.memory();
     let mut action = heap.action();
-    match op {
+    match *op {
+        Op::Elsewhere(_) => return Err(Failure::new("handled above")),
         Op::Put(slot, bytes) => put(&heap, &mut action, slot, bytes)?,
         Op::Del(slot) => del(&heap, &mut action, slot)?,
         Op::PutMany(slots, bytes) => (0..slots).try_for_each(|slot| put(&heap, &mut action, slot, bytes))?,
@@ -145,6 +159,11 @@ fn apply(handle: &Handle, op: Op, options: &HeapOptions) -> Outcome {
             if let Some((old, _)) = block(&heap, slot)? {
                 action.free(old)?;
             }
+            drop(action);
+            return Ok(());
+        }
+        Op::Reserve(bytes) => {
+            action.alloc(bytes)?;
             drop(action);
             return Ok(());
         }
@@ -178,8 +197,10 @@ fn del(heap: &Heap, action: &mut Action<'_>, slot: u64) -> Outcome {
 }
 
 /// What `op` does to the view.
-fn follow((slots, bare, stamped): &mut View, op: Op) {
-    match op {
+fn follow(view: &mut View, op: &Op) {
+    let (slots, bare, stamped) = view;
+    match *op {
+        Op::Elsewhere(ref op) => follow(view, op),
         Op::Put(slot, bytes) | Op::Killed(slot, bytes, _) => {
             slots.insert(slot, bytes);
         }
@@ -192,7 +213,7 @@ fn follow((slots, bare, stamped): &mut View, op: Op) {
             // A resize that keeps the block keeps its content.
             slots.entry(slot).and_modify(|old| *old = bytes);
         }
-        Op::Abort(..) => {}
+        Op::Abort(..) | Op::Reserve(_) => {}
         Op::Stamp(value) => *stamped = value,
         Op::Bare(value) => *bare = value,
     }
@@ -222,7 +243,15 @@ impl Structure for Slots {
     fn setup(&self, pool: &Pool) -> Outcome {
         if self.formatted {
             Heap::open(pool, &self.heap)?;
+            return Ok(());
         }
+        // What stood there before the pool was made is not zero, except where pool creation zeroes: the heap's first line.
+        // One word per line, and few lines of the header page, keep the number of states small.
+        let (start, end) = pool.heap_area(0);
+        for offset in (4096..end.offset() - start.offset()).step_by(64).chain([1024 + 24 * 8, 1024 + 64 * 8]) {
+            pool.memory().store(start.plus(offset), GARBAGE ^ offset);
+        }
+        pool.memory().persist(start, end.offset() - start.offset());
         Ok(())
     }
 
@@ -231,7 +260,7 @@ impl Structure for Slots {
     }
 
     fn apply(&self, handle: &Handle, op: &Op) -> Outcome {
-        apply(handle, *op, &self.heap)
+        apply(handle, op, &self.heap)
     }
 
     fn view(&self, handle: &Handle) -> Outcome<View> {
@@ -251,7 +280,7 @@ impl Structure for Slots {
 
     fn model(&self, ops: &[Op]) -> View {
         let mut view = View::default();
-        ops.iter().for_each(|op| follow(&mut view, *op));
+        ops.iter().for_each(|op| follow(&mut view, op));
         view
     }
 
@@ -273,7 +302,7 @@ impl Structure for Slots {
     }
 
     fn audits(&self, site: &SiteKey) -> bool {
-        in_heap_layer(site)
+        in_heap_layer(site) && self.audited.iter().any(|file| site.file.ends_with(file))
     }
 
     fn redundant(&self) -> Vec<Redundant> {
