@@ -180,13 +180,14 @@ fn clear_reserved(memory: &Memory, number: u16, part: &PartFile, header: &PartHe
             let at = PmAddr::new(number, word);
             if memory.load(at) != 0 {
                 memory.store(at, 0);
+                // For the fence below; zeroes need no order among each other.
                 memory.flush(at, 8);
                 cleared += 1;
             }
         }
     }
     if cleared > 0 {
-        // The report says that it is done.
+        // The report says that it is done: nobody may be told before the zeroes are persistent.
         memory.fence();
         done.push(format!("{}: {cleared} words of reserved space zeroed", part.path.display()));
     }

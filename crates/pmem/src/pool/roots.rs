@@ -83,8 +83,10 @@ pub(crate) fn set(path: &Path, memory: &Memory, name: &str, kind: u32, addr: PmA
         next.crc = crate::pool::layout::crc_of(&next);
         for place in places(root as u64) {
             memory.put(place, &next);
+            // Wrong on purpose: the second line may overtake the first.
             memory.flush(place.addr(), 64);
         }
+        // The caller's next stores must not overtake the root.
         memory.fence();
         return Ok(());
     }
@@ -104,10 +106,9 @@ pub(crate) fn heal(memory: &Memory) -> u64 {
             None if mirror.is_torn_first_write() => {
                 for place in places(root) {
                     memory.zero(place.addr(), 64);
-                    memory.flush(place.addr(), 64);
+                    // The next first write of this root relies on empty lines: its stores may not overtake the zeroes.
+                    memory.persist(place.addr(), 64);
                 }
-                // The next first write relies on empty lines.
-                memory.fence();
                 healed += 1;
             }
             _ => {}
