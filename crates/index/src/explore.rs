@@ -110,11 +110,18 @@ impl Structure for MapTarget {
 
     fn setup(&self, pool: &Pool) -> Outcome {
         let heap = Heap::open(pool, &Self::heap_options())?;
-        if let Some(before) = &self.before {
-            let map = OrderedMap::open_with(&heap, "map", &MapOptions { slots_per_leaf: self.slots_per_leaf })?;
-            before.iter().try_for_each(|op| Self::change(&map, op))?;
-        }
-        Ok(())
+        let options = MapOptions { slots_per_leaf: self.slots_per_leaf };
+        let Some(before) = &self.before else {
+            // Free blocks that still look like a finished map: where the map will be created, if the heap gives them again.
+            let old = OrderedMap::open_with(&heap, "old", &options)?;
+            Self::change(&old, &insert(77, 7))?;
+            let mut action = heap.action();
+            old.check().blocks.into_iter().try_for_each(|at| action.free(at))?;
+            action.commit()?;
+            return Ok(());
+        };
+        let map = OrderedMap::open_with(&heap, "map", &options)?;
+        before.iter().try_for_each(|op| Self::change(&map, op))
     }
 
     fn open(&self, pool: &Pool) -> Outcome<MapHandle> {

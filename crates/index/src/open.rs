@@ -1,9 +1,9 @@
 //! Creating and opening a map.
 //!
 //! *Create.* The header block must be allocated and named by a root, and no crash may leave it allocated and unnamed:
-//! 1. header and first leaf are reserved in the heap and written, the header's `live` word as 0, and fenced;
+//! 1. header and first leaf are reserved in the heap; the header is written, its `live` word as 0, and fenced;
 //! 2. the root is set, kind *pending*, to the reserved header;
-//! 3. one heap action allocates both blocks and sets `live` to 1;
+//! 3. the leaf is written, and one heap action allocates both blocks and sets `live` to 1;
 //! 4. the root's kind is set to *live*.
 //!
 //! A later open that finds a pending root finishes step 4 when `live` is 1 (the action is persistent), else starts
@@ -125,12 +125,13 @@ fn create(heap: &Heap, name: &str, slots: usize) -> Result<PmAddr> {
     words[4] = checked::encode(header.crc(), header_crc(HEADER_MAGIC, shape));
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     memory.write_back(at, &bytes);
-    memory.write_back(leaf.0, &encode_leaf(leaf, slots, b"", PmAddr::NULL, &[]));
     // The pending root may not overtake the header's `live` word of 0: an old 1 there would pass for a finished map.
     memory.fence();
     if !planted::active("index-create-unnamed") {
         heap.pool().set_root(name, KIND_PENDING, at)?;
     }
+    // The action that publishes the leaf may not overtake its content: its first fence comes between.
+    memory.write_back(leaf.0, &encode_leaf(leaf, slots, b"", PmAddr::NULL, &[]));
     action.set(header.live(), checked::encode(header.live(), 1));
     action.commit()?;
     heap.pool().set_root(name, KIND_LIVE, at)?;
