@@ -97,20 +97,21 @@ fn every_way_of_writing_is_there_after_reopening() -> Outcome {
     let Some(place) = Place::for_test("writing") else { return Ok(()) };
     let pool = place.create()?;
     let (start, _) = pool.heap_area(0);
-    // Lengths and offsets around words, lines, media blocks and pages; each range has room of its own.
-    let ranges: Vec<(PmAddr, Vec<u8>)> = [1, 8, 63, 64, 65, 255, 256, 1000, 4096, 10_000, 70_000]
+    // Lengths and offsets around words, lines, media blocks and pages; each range has 128 KiB of its own.
+    let lengths = [1, 8, 63, 64, 65, 255, 256, 1000, 4096, 10_000, 70_000];
+    let ranges: Vec<(PmAddr, Vec<u8>)> = lengths
         .into_iter()
+        .flat_map(|len| [0, 8, 56].map(|shift| (len, shift)))
         .enumerate()
-        .flat_map(|(row, len)| [0, 8, 56].map(|shift| (row as u64, len, shift)))
-        .enumerate()
-        .map(|(range, (row, len, shift))| {
+        .map(|(range, (len, shift))| {
             let bytes = (0..len).map(|byte| (byte as u8).wrapping_mul(31) ^ (range as u8)).collect();
-            (start.plus(row * 393_216 + shift * 2048 + shift), bytes)
+            (start.plus(((range as u64) << 17) + shift), bytes)
         })
         .collect();
     let memory = pool.memory();
     for (range, (at, bytes)) in ranges.iter().enumerate() {
-        match range % 3 {
+        // Every way meets every offset.
+        match (range + range / 3) % 3 {
             0 => memory.stream(*at, bytes),
             1 => memory.write_back(*at, bytes),
             _ => {
