@@ -15,7 +15,7 @@
 //! - no lock is held while waiting for a device;
 //! - locks are taken left to right, leaves before the directory, and no leaf is locked under the directory's lock.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::PoisonError;
@@ -98,7 +98,7 @@ enum Put {
 }
 
 thread_local! {
-    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// Largest buffer that a thread keeps for its next record.
@@ -106,18 +106,18 @@ const SCRATCH_BYTES_MAX: usize = 64 << 10;
 
 /// Writes the record at the reserved place `at` and starts its write-back; the commit that publishes it fences.
 fn write_record(memory: &Memory, at: PmAddr, key: &[u8], value: &[u8]) {
-    SCRATCH.with_borrow_mut(|scratch| {
-        encode_record(at, key, value, scratch);
-        if planted::active("index-record-not-flushed") {
-            memory.write(at, scratch);
-        } else {
-            // The slot word that names this record may not overtake it: the action's first fence comes between.
-            memory.write_back(at, scratch);
-        }
-        if scratch.capacity() > SCRATCH_BYTES_MAX {
-            *scratch = Vec::new();
-        }
-    });
+    // Taken out, not borrowed: a deterministic scheduler may run another thread in between on the same stack of locals.
+    let mut scratch = SCRATCH.take();
+    encode_record(at, key, value, &mut scratch);
+    if planted::active("index-record-not-flushed") {
+        memory.write(at, &scratch);
+    } else {
+        // The slot word that names this record may not overtake it: the action's first fence comes between.
+        memory.write_back(at, &scratch);
+    }
+    if scratch.capacity() <= SCRATCH_BYTES_MAX {
+        SCRATCH.set(scratch);
+    }
 }
 
 impl OrderedMap {
