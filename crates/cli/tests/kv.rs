@@ -51,7 +51,7 @@ fn reading_changes_no_byte() {
     place.run(["kv", "get", "a.pool", "k"]).ok();
     place.run(["kv", "scan", "a.pool"]).ok();
     place.run(["kv", "export", "a.pool"]).ok();
-    place.run(["pool", "info", "a.pool", "--read-only"]).ok();
+    place.run(["pool", "info", "a.pool"]).ok();
     assert!(std::fs::read(place.path("a.pool")).expect("read") == before);
 }
 

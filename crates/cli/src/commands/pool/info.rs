@@ -16,10 +16,10 @@ const AFTER_HELP: &str = "\
 Examples:
   lodestone pool info orders.pool
   lodestone pool info orders.pool --usage
-  lodestone pool info orders.pool --read-only --json
+  lodestone pool info orders.pool --json
 
-The pool is opened as a writer would open it, so that the domain shown is the one that a writer gets. With --read-only
-no byte is changed, and a writer may have the pool open meanwhile.";
+Changes no byte, and works while a writer has the pool open (what it shows may then be a moment old). The domain shown is
+the one that a writer would get.";
 
 /// Arguments of `lodestone pool info`.
 #[derive(Debug, clap::Args)]
@@ -28,8 +28,8 @@ pub struct Args {
     #[command(flatten)]
     open: OpenArgs,
 
-    /// Change no byte, not even the boot number
-    #[arg(long)]
+    /// Change no byte: always so, accepted for symmetry
+    #[arg(long, hide = true)]
     read_only: bool,
 
     /// Show how full the heap is
@@ -41,9 +41,8 @@ pub struct Args {
 struct InfoLine {
     path: String,
     domain: String,
-    promise: String,
+    promise: &'static str,
     domain_reason: String,
-    read_only: bool,
     uuid: String,
     format_version: u32,
     features: [u64; 3],
@@ -101,9 +100,8 @@ impl InfoLine {
         Self {
             path: parts.first().map(|part| part.path.clone()).unwrap_or_default(),
             domain: info.domain_label(),
-            promise: info.promise.clone(),
+            promise: info.domain.promise(),
             domain_reason: info.domain_reason.clone(),
-            read_only: info.read_only,
             uuid: info.set_uuid.to_string(),
             format_version: info.format_version,
             features: info.features,
@@ -125,12 +123,8 @@ impl InfoLine {
 
 /// Prints what the pool is.
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
-    let pool = if args.read_only {
-        let options = PoolOptions { allow_concurrent_writer: true, ..args.open.options() };
-        Pool::open_read_only(&args.open.path, &options)?
-    } else {
-        args.open.open()?
-    };
+    let options = PoolOptions { allow_concurrent_writer: true, ..args.open.options() };
+    let pool = Pool::open_read_only(&args.open.path, &options)?;
     let usage = if args.usage { Some(Heap::open(&pool, &HeapOptions::default())?.usage()) } else { None };
     let info = pool.info();
     if output.is_json() {
@@ -138,6 +132,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         return Ok(exit::ok());
     }
     output.line(info.to_string().trim_end())?;
+    output.line(&format!("promise        {}", info.domain.promise()))?;
     if let Some(usage) = usage {
         output.line(&usage_text(&usage))?;
     }
