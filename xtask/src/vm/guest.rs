@@ -7,7 +7,7 @@
 //! 3. [`Guest::cut_power`] sends SIGKILL: processes, kernel and page cache of the guest are gone at once; what stays is
 //!    what its processors had stored into the NVDIMMs' backing files.
 //!
-//! Invariants: no guest outlives its `Guest` value (dropping kills it), and no wait is unbounded.
+//! Invariants: no guest outlives its `Guest` value (dropping kills it) or this process, and no wait is unbounded.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -21,6 +21,7 @@ use anyhow::{Context, Result, bail};
 
 use super::protocol::Message;
 
+const QEMU: &str = "qemu-system-x86_64";
 /// Space for namespaces on each NVDIMM; a multiple of the namespaces' alignment (16 MiB).
 const MODULE_MIB: u64 = 1024;
 /// Label area behind it: names the namespaces, so that they survive a reboot. It keeps the module a multiple of 2 MiB.
@@ -72,7 +73,12 @@ impl Guest {
     pub(super) fn boot(cache: &Path, platform: Platform) -> Result<Self> {
         let version = fs::read_to_string(cache.join("kernel/version"))
             .context("no kernel in vm/.cache; run: cargo xtask vm setup")?;
-        let mut command = Command::new("qemu-system-x86_64");
+        if !is_installed(QEMU) {
+            bail!("{QEMU} is not installed; run: cargo xtask vm setup");
+        }
+        // Should this process die without dropping its guest, the kernel kills the guest.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--", QEMU]);
         command.args(machine_arguments(cache, platform));
         command.arg("-kernel").arg(cache.join(format!("kernel/boot/vmlinuz-{}", version.trim())));
         command.arg("-initrd").arg(cache.join("initramfs.gz"));
@@ -83,7 +89,7 @@ impl Guest {
             .stdout(Stdio::piped())
             .stderr(errors)
             .spawn()
-            .context("could not start qemu-system-x86_64; run: cargo xtask vm setup")?;
+            .context("could not start setpriv (of util-linux); run: cargo xtask vm setup")?;
         let Some(output) = child.stdout.take() else { bail!("QEMU's output is not a pipe") };
         let messages = read_messages(output);
         Ok(Self { child, messages })
@@ -112,6 +118,11 @@ impl Drop for Guest {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+fn is_installed(program: &str) -> bool {
+    std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).is_file()))
 }
 
 /// Creates the NVDIMMs' backing files afresh: sparse, all zero.

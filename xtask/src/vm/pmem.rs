@@ -202,7 +202,7 @@ impl Run<'_> {
         match ending {
             Ending::Finished(code) if code == "0" => self.record(platform, name, Outcome::Pass, started, "job ended"),
             other => {
-                let detail = format!("{other:?}; the guest's console is in {}", console.display());
+                let detail = format!("{other:?}; its messages are in {}", console.display());
                 self.record(platform, name, Outcome::Fail, started, &detail);
             }
         }
