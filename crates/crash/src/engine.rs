@@ -80,7 +80,7 @@ pub(crate) struct Covered {
 pub(crate) struct Engine<'a> {
     target: &'a dyn Target,
     config: &'a Config,
-    medium: Medium,
+    medium: Arc<Medium>,
     baseline: Arc<Baseline>,
     seen: HashMap<u128, u32>,
     memo: Memo,
@@ -98,7 +98,7 @@ impl<'a> Engine<'a> {
         mutation: Option<&Mutation>,
         progress: &'a mut dyn FnMut(u64),
     ) -> Outcome<Self> {
-        let medium = Medium::new(target.options(), mutation.cloned())?;
+        let medium = Arc::new(Medium::new(target.options(), mutation.cloned())?);
         catch(|| target.prepare(&medium))?;
         let baseline = Arc::new(medium.baseline());
         let covered = Covered { exhausted: true, ..Covered::default() };
@@ -110,8 +110,14 @@ impl<'a> Engine<'a> {
     /// Runs the operations without a crash and gives the trace; a failure is a violation of its own.
     pub(crate) fn record(&mut self, ops: &[usize]) -> (Vec<Event>, Outcome) {
         self.ops = ops.to_vec();
+        let target = self.target;
+        self.record_run(|medium| target.run(medium, ops))
+    }
+
+    /// Records what `run` does on the medium.
+    pub(crate) fn record_run(&mut self, run: impl FnOnce(&Arc<Medium>) -> Outcome) -> (Vec<Event>, Outcome) {
         self.medium.recorder().start(&self.baseline.part_bytes(), HashMap::new(), &[], u64::MAX);
-        let outcome = catch(|| self.target.run(&self.medium, ops));
+        let outcome = catch(|| run(&self.medium));
         let trace = self.medium.recorder().stop();
         self.covered.events = trace.len();
         (trace, outcome)
@@ -120,23 +126,31 @@ impl<'a> Engine<'a> {
     /// Explores the run of `ops`.
     pub(crate) fn explore(mut self, ops: &[usize]) -> Covered {
         let (trace, outcome) = self.record(ops);
-        match outcome {
-            Err(why) => {
-                let message = why.to_string();
-                self.covered.found.push(Found { ops: ops.to_vec(), crashes: Vec::new(), message });
-                self.covered.exhausted = false;
-            }
-            Ok(()) => {
-                self.memo.note_stores(&trace);
-                self.medium.recorder().watch(self.memo.varying());
-                self.explore_trace(Persist::new(self.baseline.clone()), &trace, History::default(), &[]);
-            }
-        }
-        self.covered.sites = self.medium.recorder().sites();
+        self.explore_run(&trace, outcome);
         self.covered
     }
 
-    /// Explores a trace that others recorded on this engine's medium (schedules).
+    /// Explores the run that gave `trace` and `outcome`.
+    pub(crate) fn explore_run(&mut self, trace: &[Event], outcome: Outcome) {
+        match outcome {
+            Err(why) => {
+                let message = why.to_string();
+                self.covered.found.push(Found { ops: self.ops.clone(), crashes: Vec::new(), message });
+                self.covered.exhausted = false;
+            }
+            Ok(()) => {
+                self.memo.note_stores(trace);
+                self.medium.recorder().watch(self.memo.varying());
+                self.explore_trace(Persist::new(self.baseline.clone()), trace, History::default(), &[]);
+            }
+        }
+        self.covered.sites = self.medium.recorder().sites();
+    }
+
+    pub(crate) fn covered(&self) -> &Covered {
+        &self.covered
+    }
+
     fn explore_trace(&mut self, mut persist: Persist, trace: &[Event], mut history: History, path: &[Crash]) {
         if !path.is_empty()
             && !trace.iter().any(|event| matches!(event.kind, EventKind::Store { .. } | EventKind::Stream { .. }))

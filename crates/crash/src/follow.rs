@@ -4,13 +4,15 @@
 
 use std::fmt::Write as _;
 
+use lodestone_pmem::LineAddr;
+
 use crate::choose;
 use crate::config::Config;
 use crate::engine::{Contents, Engine};
-use crate::event::{Event, EventKind};
+use crate::event::{Content, Event, EventKind};
 use crate::history::History;
 use crate::mutation::Mutation;
-use crate::persist::{Pending, Persist};
+use crate::persist::{LineState, Pending, Persist};
 use crate::target::{Failure, Outcome, Target};
 use crate::token::{Crash, Kept};
 
@@ -36,6 +38,20 @@ pub(crate) fn follow(
     let mut ignore = |_| {};
     let mut engine = Engine::new(target, config, mutation, &mut ignore)?;
     let (trace, outcome) = engine.record(ops);
+    follow_trace(&mut engine, target, trace, outcome, crashes)
+}
+
+/// Crashes the run that gave `trace` along `crashes` and judges the last recovery.
+///
+/// # Errors
+/// When the path does not fit the trace.
+pub(crate) fn follow_trace(
+    engine: &mut Engine<'_>,
+    target: &dyn Target,
+    trace: Vec<Event>,
+    outcome: Outcome,
+    crashes: &[Crash],
+) -> Outcome<Followed> {
     let mut trace = std::rc::Rc::new(trace);
     let mut account = String::new();
     if crashes.is_empty() {
@@ -110,8 +126,8 @@ fn event_text(event: &Event, target: &dyn Target) -> String {
     }
 }
 
-/// Stores shown per line at most; the rest is summed up.
-const STORES_SHOWN: usize = 16;
+/// Lines shown at most; the rest is summed up.
+const LINES_SHOWN: usize = 12;
 
 fn describe_lines(account: &mut String, persist: &Persist, contents: &Contents, kept: &Kept) {
     match kept {
@@ -126,24 +142,41 @@ fn describe_lines(account: &mut String, persist: &Persist, contents: &Contents, 
         }
         Kept::Lines(_) => {}
     }
-    for (line, state) in &persist.lines {
-        let content = contents.get(line).map_or_else(|| persist.baseline.line(*line), |all| all[0]);
-        if content == state.live {
-            continue;
-        }
-        let _ = writeln!(account, "{line:?} survives in part:");
-        let (lost, same): (Vec<&Pending>, Vec<_>) =
-            state.pending.iter().partition(|store| content[store.word] != store.value);
-        for (label, stores) in [("kept", same), ("LOST", lost)] {
-            for store in stores.iter().take(STORES_SHOWN) {
-                let site = store.site.map_or_else(String::new, |site| format!(" at {}:{}", site.file(), site.line()));
-                let how = if store.streamed { "stream" } else { "store" };
-                let at = line.start().plus(store.word as u64 * 8);
-                let _ = writeln!(account, "  {label}: {how} {:#x} to {at}{site}, thread {}", store.value, store.thread);
-            }
-            if stores.len() > STORES_SHOWN {
-                let _ = writeln!(account, "  {label}: {} more", stores.len() - STORES_SHOWN);
+    let content = |line: &LineAddr| contents.get(line).map_or_else(|| persist.baseline.line(*line), |all| all[0]);
+    let hurt = |(line, state): &(&LineAddr, &LineState)| content(line) != state.live;
+    let (hurt, whole): (Vec<_>, Vec<_>) = persist.lines.iter().partition(hurt);
+    for (line, state) in hurt.iter().take(LINES_SHOWN) {
+        match kept {
+            Kept::Lines(_) => describe_line(account, **line, state, &content(line)),
+            _ => {
+                let _ = writeln!(account, "{line:?} is not as it was stored last");
             }
         }
+    }
+    if hurt.len() > LINES_SHOWN {
+        let _ = writeln!(account, "... and {} more lines that lost something", hurt.len() - LINES_SHOWN);
+    }
+    let open = whole.iter().filter(|(_, state)| !state.pending.is_empty()).count();
+    if open > 0 && matches!(kept, Kept::Lines(_)) {
+        let _ = writeln!(account, "{open} more lines could have lost something and kept everything");
+    }
+}
+
+/// Says which stores of a line were kept and which were lost; stores of one call that fared the same share a line.
+fn describe_line(account: &mut String, line: LineAddr, state: &LineState, content: &Content) {
+    let kept = state.kept(content);
+    let lost = kept.iter().filter(|kept| !**kept).count();
+    let _ = writeln!(account, "{line:?} lost {lost} of its {} open stores:", kept.len());
+    let fates: Vec<(&Pending, bool)> = state.pending.iter().zip(kept).collect();
+    for group in fates.chunk_by(|(a, a_kept), (b, b_kept)| a_kept == b_kept && a.site == b.site) {
+        let (first, kept) = group[0];
+        let fate = if kept { "kept" } else { "LOST" };
+        let how = if first.streamed { "streamed" } else { "stored" };
+        let site = first.site.map_or_else(String::new, |site| format!(" at {}:{}", site.file(), site.line()));
+        let value = |(store, _): &(&Pending, bool)| {
+            format!("{} = {:#x}", line.start().plus(store.word as u64 * 8), store.value)
+        };
+        let values: Vec<String> = group.iter().map(value).collect();
+        let _ = writeln!(account, "  {fate}: {how}{site} by thread {}: {}", first.thread, values.join(", "));
     }
 }

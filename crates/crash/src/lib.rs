@@ -34,6 +34,8 @@ mod quiet;
 mod recorder;
 mod report;
 mod run;
+#[cfg(feature = "shuttle")]
+pub mod schedules;
 mod structure;
 mod target;
 mod token;

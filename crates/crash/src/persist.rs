@@ -257,6 +257,28 @@ impl LineState {
         found
     }
 
+    /// Which pending stores a content has kept: the first combination, as the contents are enumerated, that gives it.
+    #[must_use]
+    pub fn kept(&self, content: &Content) -> Vec<bool> {
+        let streamed = self.pending.iter().filter(|store| store.streamed).count();
+        let (ordinary, free) = (self.pending.len() - streamed, streamed.min(STREAMED_SUBSET_MAX));
+        let mut all = (0..=ordinary).flat_map(|prefix| (0..1_u64 << free).map(move |mask| (prefix, mask)));
+        let by_mask = |mask: u64, rank: usize| rank >= free || mask >> rank & 1 == 1;
+        let found = all.find(|(prefix, mask)| self.content(*prefix, |rank| by_mask(*mask, rank)) == *content);
+        let (prefix, mask) = found.unwrap_or((0, 0));
+        let (mut ordinary, mut streamed) = (0, 0);
+        let keep = |store: &Pending| {
+            if store.streamed {
+                streamed += 1;
+                by_mask(mask, streamed - 1)
+            } else {
+                ordinary += 1;
+                ordinary <= prefix
+            }
+        };
+        self.pending.iter().map(keep).collect()
+    }
+
     /// The base with the first `prefix` ordinary stores and those streamed words whose rank `kept` accepts.
     fn content(&self, prefix: usize, kept: impl Fn(usize) -> bool) -> Content {
         let mut content = self.bases[0];

@@ -93,8 +93,13 @@ pub(crate) fn explore_ops(
 pub(crate) fn describe(target: &dyn Target, config: &Config, mutation: Option<&Mutation>, found: &Found) -> Violation {
     let mut found = found.clone();
     if config.shrink {
+        found = fewer_crashes(target, config, mutation, found);
         found = fewer_ops(target, config, mutation, found);
-        found.crashes = fewer_lost(target, config, mutation, &found);
+        let fails = |crashes: &[Crash]| {
+            let followed = follow(target, config, mutation, &found.ops, crashes);
+            followed.is_ok_and(|followed| followed.verdict.is_err())
+        };
+        found.crashes = fewer_lost(found.crashes.clone(), fails);
     }
     let token = Token {
         target: target.name(),
@@ -115,9 +120,27 @@ pub(crate) fn describe(target: &dyn Target, config: &Config, mutation: Option<&M
     Violation { message, ops, token: token.to_string(), account }
 }
 
+/// Looks for a violation with fewer crashes in recovery: the search meets a deep one first.
+fn fewer_crashes(target: &dyn Target, config: &Config, mutation: Option<&Mutation>, found: Found) -> Found {
+    for nested_depth in 0..found.crashes.len().saturating_sub(1) {
+        let states_max = config.states_max.min(SHRINK_STATES_MAX);
+        let config = Config { nested_depth: nested_depth as u32, violations_max: 1, states_max, ..config.clone() };
+        let covered = explore_ops(target, &config, mutation, &found.ops, &mut |_| {});
+        if let Some(shallower) = covered.found.into_iter().next() {
+            return shallower;
+        }
+    }
+    found
+}
+
 /// Leaves out one operation after the other as long as something is still found.
 fn fewer_ops(target: &dyn Target, config: &Config, mutation: Option<&Mutation>, mut found: Found) -> Found {
-    let config = Config { violations_max: 1, states_max: config.states_max.min(SHRINK_STATES_MAX), ..config.clone() };
+    let config = Config {
+        violations_max: 1,
+        states_max: config.states_max.min(SHRINK_STATES_MAX),
+        nested_depth: found.crashes.len().saturating_sub(1) as u32,
+        ..config.clone()
+    };
     let runs_without_crash = found.crashes.is_empty();
     let mut index = found.ops.len();
     while index > 0 {
@@ -134,8 +157,7 @@ fn fewer_ops(target: &dyn Target, config: &Config, mutation: Option<&Mutation>, 
 }
 
 /// Gives back one lost line after the other as long as it still fails.
-fn fewer_lost(target: &dyn Target, config: &Config, mutation: Option<&Mutation>, found: &Found) -> Vec<Crash> {
-    let mut crashes = found.crashes.clone();
+pub(crate) fn fewer_lost(mut crashes: Vec<Crash>, mut fails: impl FnMut(&[Crash]) -> bool) -> Vec<Crash> {
     for level in (0..crashes.len()).rev() {
         let Kept::Lines(lines) = crashes[level].kept.clone() else { continue };
         for line in lines.keys() {
@@ -143,8 +165,7 @@ fn fewer_lost(target: &dyn Target, config: &Config, mutation: Option<&Mutation>,
             if let Kept::Lines(lines) = &mut attempt[level].kept {
                 lines.remove(line);
             }
-            let followed = follow(target, config, mutation, &found.ops, &attempt);
-            if followed.is_ok_and(|followed| followed.verdict.is_err()) {
+            if fails(&attempt) {
                 crashes = attempt;
             }
         }

@@ -29,8 +29,9 @@ pub mod atomic {
 /// A point at which the explorer may switch threads: before every access to traced memory.
 #[inline]
 pub fn interleave() {
+    // A plain switch point. `yield_now` would tell the scheduler to prefer others, after every single access.
     #[cfg(feature = "shuttle")]
-    shuttle::thread::yield_now();
+    shuttle::thread::sleep(std::time::Duration::ZERO);
 }
 
 /// Locks `mutex`; a panic of another holder does not matter where the data is valid between any two statements.
