@@ -5,7 +5,10 @@ use lodestone_crash::{Config, Failure, Mode, Profile, Target, pool_targets};
 
 /// Every target of this build, from the ground up.
 pub fn targets() -> Vec<Box<dyn Target>> {
-    pool_targets()
+    let mut all = pool_targets();
+    all.extend(lodestone_heap::explore::heap_targets());
+    all.extend(lodestone_index::explore::targets());
+    all
 }
 
 /// Targets by name.
