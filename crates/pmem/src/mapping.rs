@@ -91,7 +91,10 @@ impl Mapping {
         }
         let flags = MapFlags::FIXED
             | match self.backing {
-                Backing::Anonymous | Backing::Private => MapFlags::PRIVATE,
+                Backing::Anonymous => MapFlags::PRIVATE,
+                // Most pages of a pool are never stored to in one life: without this flag the kernel would refuse every
+                // pool that is larger than memory.
+                Backing::Private => MapFlags::PRIVATE | MapFlags::NORESERVE,
                 Backing::Shared | Backing::SharedReadOnly => MapFlags::SHARED,
                 Backing::SharedSync | Backing::SyncProbe => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
             };

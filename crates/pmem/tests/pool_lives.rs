@@ -242,3 +242,37 @@ fn the_info_tells_domain_reason_and_warnings() -> Outcome {
     assert!(text.contains("dax-emulated: NOT durable"), "{text}");
     Ok(())
 }
+
+#[test]
+fn the_journal_of_part_0_covers_all_parts() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let at = |name: &str| folder.path().join(name);
+    let block = PoolOptions { domain: DomainChoice::Block, journal_bytes: 256 << 10, ..options() };
+    let pool = Pool::create(at("a"), &PoolOptions { parts: vec![at("a.1"), at("a.2")], ..block.clone() })?;
+    let places: Vec<PmAddr> = (0..3).map(|part| pool.heap_area(part).0).collect();
+    for place in &places {
+        pool.memory().store(*place, 70 + u64::from(place.part()));
+        pool.memory().persist(*place, 8);
+    }
+    pool.memory().durable()?;
+    pool.grow(2, 2 << 20)?;
+    let last = PmAddr::new(2, pool.heap_area(2).1.offset() - 8);
+    pool.memory().store(last, 99);
+    pool.memory().persist(last, 8);
+    pool.memory().durable()?;
+    for name in ["a", "a.1", "a.2"] {
+        fs::copy(at(name), at(&name.replace('a', "dead")))?;
+    }
+    drop(pool);
+    assert!(Pool::check(at("dead"), &block)?.is_clean());
+    let reader = Pool::open_read_only(at("dead"), &block)?;
+    assert_eq!(reader.memory().load(last), 99);
+    drop(reader);
+    let pool = Pool::open(at("dead"), &block)?;
+    assert!(!pool.was_clean());
+    for place in &places {
+        assert_eq!(pool.memory().load(*place), 70 + u64::from(place.part()));
+    }
+    assert_eq!(pool.memory().load(last), 99);
+    Ok(())
+}

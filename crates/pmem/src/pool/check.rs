@@ -292,15 +292,14 @@ fn check_state(
     }
     check_mirror(&part.path, "the state", &mirror.slots, STATE_OFFSETS, report);
     let (state, _) = mirror.newest()?;
-    if state.part_bytes < header.part_bytes || !state.part_bytes.is_multiple_of(PAGE_BYTES) {
-        let finding =
-            format!("a length of {} bytes; the part was created with {}", state.part_bytes, header.part_bytes);
-        report.findings.push(CheckFinding::lost(&part.path, STATE_OFFSETS[0] + 16, finding, RESTORE));
-        return None;
-    }
     if state.part_bytes > part.len {
         let finding = format!("the file is truncated: it has {} bytes, {} are in use", part.len, state.part_bytes);
         report.findings.push(CheckFinding::lost(&part.path, part.len, finding, RESTORE));
+        return None;
+    }
+    if let Some((offset, finding, expected)) = state::nonsense(&state, header, part.len) {
+        let finding = format!("{finding}; expected {expected}");
+        report.findings.push(CheckFinding::lost(&part.path, STATE_OFFSETS[0] + offset, finding, RESTORE));
         return None;
     }
     if state.part_bytes < part.len && !part.is_device() {

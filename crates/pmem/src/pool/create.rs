@@ -5,13 +5,16 @@
 //!    SIGBUS later) and write the journal area with zeroes (so that later overwrites change no metadata);
 //! 2. format it: state, copy of the header, header; sync the file;
 //! 3. rename it into place (never over an existing file, unless that is empty or overwriting was asked for) and sync the
-//!    folder. Further parts come first, part 0 last: what has a part 0 is complete.
+//!    folder. Further parts come first, part 0 last: what has a part 0 is complete. A killed creation leaves a temporary
+//!    file that nobody has locked; the next creation of the same name removes it.
 //!
 //! A device is formatted in place: first the header is wiped, then everything is zeroed and formatted, the magic last and
 //! behind a fence. A crash leaves a device without a header, or a whole pool.
 
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -171,9 +174,9 @@ impl NewFile {
     /// Makes a temporary file in the folder of `target`, after checking that `target` may be written.
     pub(crate) fn beside(target: &Path, overwrite: bool) -> Result<Self> {
         let replaces = verify_target(target, overwrite)?;
-        let mut name = std::ffi::OsString::from(".");
-        name.push(set::file_name(target));
-        name.push(format!(".{}.creating", &Uuid::random(target)?.to_string()[..8]));
+        remove_abandoned(target);
+        let mut name = temporary_prefix(target);
+        name.push(format!("{}{TEMPORARY_SUFFIX}", &Uuid::random(target)?.to_string()[..8]));
         let path = target.with_file_name(name);
         let file = OpenOptions::new()
             .read(true)
@@ -207,6 +210,41 @@ impl Drop for NewFile {
         if !self.published {
             // Left behind it would only cost space; its name says what it is.
             let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// End of the names of files in the making.
+const TEMPORARY_SUFFIX: &str = ".creating";
+
+/// Start of the names of files in the making for `target`.
+fn temporary_prefix(target: &Path) -> OsString {
+    let mut prefix = OsString::from(".");
+    prefix.push(set::file_name(target));
+    prefix.push(".");
+    prefix
+}
+
+/// The folder that `path` is in.
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// Removes what creations of `target` left that were killed: files in the making that nobody holds locked. What cannot be
+/// looked at or removed stays; it only costs space.
+fn remove_abandoned(target: &Path) {
+    let prefix = temporary_prefix(target);
+    let Ok(entries) = fs::read_dir(folder_of(target)) else { return };
+    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+        let name = set::file_name(&path).as_bytes();
+        let is_ours = name.starts_with(prefix.as_bytes()) && name.ends_with(TEMPORARY_SUFFIX.as_bytes());
+        // Eight digits between them: a pool whose own name looks alike is not touched.
+        let fits = name.len() == prefix.len() + 8 + TEMPORARY_SUFFIX.len();
+        if is_ours && fits && File::open(&path).is_ok_and(|file| lock::acquire(&path, &file, Hold::Write).is_ok()) {
+            let _ = fs::remove_file(&path);
         }
     }
 }
@@ -258,10 +296,7 @@ fn rename_to_new(source: &Path, target: &Path) -> Result<()> {
 
 /// Makes the directory entry of `path` durable.
 pub(crate) fn sync_folder(path: &Path) -> Result<()> {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
+    let folder = folder_of(path);
     File::open(folder)
         .and_then(|folder| folder.sync_all())
         .map_err(|e| Error::io(folder, "syncing the folder", "check the file system", e))

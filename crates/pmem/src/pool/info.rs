@@ -124,6 +124,13 @@ impl Pool {
         }
     }
 
+    /// The NUMA node of the device under `part`, where the platform tells; the kernel's number, see
+    /// [`Topology::index_of`](crate::Topology::index_of).
+    #[must_use]
+    pub fn numa_node(&self, part: u16) -> Option<u32> {
+        platform::numa_node(self.shared.parts.get(usize::from(part))?, &self.shared.sysfs_root)
+    }
+
     fn part_info(&self, index: usize) -> PartInfo {
         let header: &PartHeader = &self.shared.headers[index];
         let part = self.shared.parts.get(index);
@@ -135,7 +142,7 @@ impl Pool {
             part_bytes,
             heap_bytes: part_bytes - PAGE_BYTES - header.heap_offset,
             file_system: part.map_or_else(|| "memory".into(), platform::file_system),
-            numa_node: part.and_then(|part| platform::numa_node(part, &self.shared.sysfs_root)),
+            numa_node: self.numa_node(index as u16),
         }
     }
 

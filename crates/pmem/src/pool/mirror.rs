@@ -19,6 +19,8 @@ use crate::pool::layout::{RootLine, StateSlot, crc_of};
 
 /// A record of one line with sequence number and checksum.
 pub(crate) trait Line: FromBytes + IntoBytes + Immutable + Copy + PartialEq {
+    /// No writer comes to this number: who has it was not written by one.
+    const SEQUENCE_MAX: u64;
     fn sequence(&self) -> u64;
     fn crc(&self) -> u32;
     /// Sets the sequence number, then the checksum.
@@ -26,6 +28,7 @@ pub(crate) trait Line: FromBytes + IntoBytes + Immutable + Copy + PartialEq {
 }
 
 impl Line for StateSlot {
+    const SEQUENCE_MAX: u64 = u64::MAX;
     fn sequence(&self) -> u64 {
         self.sequence
     }
@@ -39,6 +42,7 @@ impl Line for StateSlot {
 }
 
 impl Line for RootLine {
+    const SEQUENCE_MAX: u64 = u32::MAX as u64;
     fn sequence(&self) -> u64 {
         u64::from(self.sequence)
     }
@@ -105,7 +109,7 @@ impl<L: Line> Mirror<L> {
 fn slot_of<L: Line>(line: L) -> Slot<L> {
     if line.as_bytes().iter().all(|byte| *byte == 0) {
         Slot::Empty
-    } else if line.sequence() > 0 && line.crc() == crc_of(&line) {
+    } else if (1..L::SEQUENCE_MAX).contains(&line.sequence()) && line.crc() == crc_of(&line) {
         Slot::Intact(line)
     } else {
         Slot::Damaged

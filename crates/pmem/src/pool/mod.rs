@@ -93,6 +93,12 @@ impl Default for PoolOptions {
 
 /// An open pool. Cheap to clone; the last clone closes it.
 ///
+/// **Bad media.** Header, state, roots and journal are read with read(2) at open, so a bad sector there is an
+/// [`Error`](crate::Error). The heap is memory: a sector or page that goes bad under it, and a file that somebody else
+/// truncates while it is open, are a SIGBUS to the thread that touches it, as for every mapped file.
+/// [`check`](Self::check) reads every byte with read(2) and lists what cannot be read; [`verify_files`](Self::verify_files)
+/// notices truncation.
+///
 /// ```
 /// use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
 /// let folder = tempfile::tempdir()?;

@@ -202,13 +202,9 @@ fn verified_states(opened: &Opened) -> Result<Vec<StateSlot>> {
         if let Some(part) = opened.parts.get(index) {
             part.verify_length(state.part_bytes, "when it was last grown")?;
         }
-        if state.part_bytes < header.part_bytes
-            || state.part_bytes > mapped
-            || !state.part_bytes.is_multiple_of(PAGE_BYTES)
-        {
-            let finding = format!("a length of {} bytes", state.part_bytes);
-            let expected = format!("whole pages, {} to {mapped} bytes", header.part_bytes);
-            return Err(Finding::new(STATE_OFFSETS[0] + 16, finding, expected, "restore a backup").into_error(path));
+        if let Some((offset, finding, expected)) = state::nonsense(&state, header, mapped) {
+            let offset = STATE_OFFSETS[0] + offset;
+            return Err(Finding::new(offset, finding, expected, "restore a backup").into_error(path));
         }
         states.push(state);
     }

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::mapping::{Backing, Mapping};
 use crate::memory::{Memory, Setup};
 use crate::pool::header::{self, Finding};
-use crate::pool::layout::{PAGE_BYTES, PartHeader};
+use crate::pool::layout::{FIXED_END, PAGE_BYTES, PartHeader};
 use crate::pool::lock::{self, Hold};
 
 /// What a part lies on.
@@ -139,7 +139,17 @@ impl PartFile {
         let (front, copy) = self.headers()?;
         header::verify_with_copy(&front, copy.as_ref(), read_only).map_err(|finding| finding.into_error(&self.path))?;
         self.verify_length(front.part_bytes, "when it was created")?;
+        self.probe_fixed_areas()?;
         Ok(front)
+    }
+
+    /// Reads what every open needs with read(2): where the medium is bad there, the open gets an error and not a signal.
+    pub(crate) fn probe_fixed_areas(&self) -> Result<()> {
+        let mut page = [0; PAGE_BYTES as usize];
+        for offset in (PAGE_BYTES..FIXED_END).step_by(PAGE_BYTES as usize).filter(|_| !self.is_device()) {
+            self.read_at(offset, &mut page)?;
+        }
+        Ok(())
     }
 
     /// An error when the file is shorter than `part_bytes`.

@@ -157,7 +157,7 @@ fn repair_part(memory: &Memory, number: u16, part: &PartFile, header: &PartHeade
             state::write(memory, number, StateSlot { boot, part_bytes, ..StateSlot::default() })
         }
     };
-    if state.part_bytes > part.len || state.part_bytes < header.part_bytes {
+    if state::nonsense(&state, header, part.len).is_some() {
         return;
     }
     let place = part::copy(number, state.part_bytes);
