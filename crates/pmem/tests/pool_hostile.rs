@@ -3,7 +3,7 @@
 
 use std::env;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -146,7 +146,7 @@ fn a_creation_that_is_killed_leaves_nothing_or_a_whole_pool() -> Outcome {
             .env("LODESTONE_TEST_CHILD", &path)
             .stdout(Stdio::piped())
             .spawn()?;
-        let marks = creator.stdout.take().ok_or("no output")?.bytes();
+        let marks = BufReader::new(creator.stdout.take().ok_or("no output")?).bytes();
         // One to three creations begin; then some more turns, so that the kill comes at another moment of the last.
         let mut begun = marks.map_while(Result::ok).filter(|byte| *byte == 1);
         for _ in 0..=round % 3 {

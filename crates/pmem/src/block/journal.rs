@@ -302,7 +302,7 @@ impl JournalArea<'_> {
             let rest_blank = page[size_of::<JournalHeader>()..].iter().all(|byte| *byte == 0);
             let intact = JournalHeader::read_from_prefix(&page)
                 .is_ok_and(|(header, _)| header.magic == HEADER_MAGIC && header.crc == header_crc(&header));
-            if !blank && !(intact && rest_blank) {
+            if !(blank || intact && rest_blank) {
                 findings
                     .push((offset, format!("journal header page {slot} is damaged, or was being written at a crash")));
             }

@@ -158,7 +158,7 @@ struct Engine {
     ring: Mutex<Ring>,
     /// Room in the ring, or work for the checkpointer.
     ring_moved: Condvar,
-    /// Held during a checkpoint, and by `hold`.
+    /// Held during a checkpoint.
     checkpoint: Mutex<()>,
 }
 
@@ -186,6 +186,7 @@ struct Ring {
 
 crate::sync::thread_local! {
     /// Engine and group of this thread's latest flush.
+    #[allow(clippy::missing_const_for_thread_local, reason = "the deterministic scheduler's macro knows no const")]
     static LAST_FLUSH: Cell<(u64, u64)> = Cell::new((0, 0));
 }
 
@@ -290,11 +291,6 @@ impl BlockDomain {
         self.engine.wait_for(newest)
     }
 
-    /// Applies everything committed to the files and empties the journal.
-    pub(crate) fn checkpoint(&self) -> Result<()> {
-        self.engine.checkpoint()
-    }
-
     /// Commits the open group, checkpoints and stops; the memory must not be flushed afterwards.
     pub(crate) fn close(&self) -> Result<()> {
         let committed = self.engine.wait_for(self.engine.groups.open_group());
@@ -305,20 +301,6 @@ impl BlockDomain {
         }
         committed.and_then(|()| self.engine.checkpoint())
     }
-
-    /// Keeps files and journal as they are until the guard is dropped: no commit, no checkpoint. A copy of the files
-    /// made meanwhile replays to the last durable group. Writers that wait for durability wait on.
-    pub(crate) fn hold(&self) -> Result<HeldGuard<'_>> {
-        self.engine.check_poison()?;
-        let mut state = lock(&self.engine.commit);
-        while state.committing {
-            state = wait(&self.engine.waiters[0], state);
-        }
-        state.committing = true;
-        drop(state);
-        // Last, because a committer that waits for room in the ring needs a checkpoint to finish.
-        Ok(HeldGuard { engine: &self.engine, _checkpoint: lock(&self.engine.checkpoint) })
-    }
 }
 
 impl Drop for BlockDomain {
@@ -328,22 +310,6 @@ impl Drop for BlockDomain {
         if let Some(thread) = lock(&self.checkpointer).take() {
             let _ = thread.join();
         }
-    }
-}
-
-/// Commits and checkpoints stand still while this lives.
-#[derive(Debug)]
-pub(crate) struct HeldGuard<'e> {
-    engine: &'e Engine,
-    _checkpoint: MutexGuard<'e, ()>,
-}
-
-impl Drop for HeldGuard<'_> {
-    fn drop(&mut self) {
-        let mut state = lock(&self.engine.commit);
-        state.committing = false;
-        drop(state);
-        self.engine.wake_all();
     }
 }
 

@@ -265,41 +265,6 @@ fn a_full_ring_blocks_writers_and_never_fails_them() -> Result<()> {
 }
 
 #[test]
-fn held_files_are_a_consistent_copy() -> Result<()> {
-    let disk = Arc::new(SimulatedDisk::new(vec![0; DISK as usize]));
-    let memory = open(disk.clone(), &[], BlockOptions { background: true, ..MANUAL })?;
-    let stop = std::sync::atomic::AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut number = 0;
-            while !stop.load(StdOrdering::Relaxed) {
-                number += 1;
-                // The second line never runs ahead of the first.
-                for line in [0, 500] {
-                    memory.store(PmAddr::new(0, DATA + line * 64), number);
-                    memory.persist(PmAddr::new(0, DATA + line * 64), 8);
-                }
-                memory.durable().expect("the disk works");
-            }
-        });
-        let mut last = 0;
-        for _ in 0..50 {
-            let held = memory.block().expect("attached").hold().expect("not poisoned");
-            let copy = Arc::new(SimulatedDisk::new(disk.content()));
-            drop(held);
-            replay(&files(copy.clone())).expect("a consistent journal");
-            let content = copy.content();
-            let (first, second) = (word(&content, DATA), word(&content, DATA + 500 * 64));
-            assert!(first == second || first == second + 1, "{first} {second}");
-            assert!(first >= last);
-            last = first;
-        }
-        stop.store(true, StdOrdering::Relaxed);
-    });
-    Ok(())
-}
-
-#[test]
 fn what_nobody_waits_for_is_committed_after_the_interval() -> Result<()> {
     let disk = Arc::new(SimulatedDisk::new(vec![0; DISK as usize]));
     let interval = BlockOptions { background: true, commit_interval: Duration::from_millis(1), ..MANUAL };
