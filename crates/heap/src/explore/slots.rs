@@ -39,6 +39,8 @@ pub enum Op {
     Abort(u64, u64),
     /// Allocates so many bytes and drops the action; nothing is written.
     Reserve(u64),
+    /// Grows the pool to so many bytes.
+    Grow(u64),
     /// Sets two stamps in an action.
     Stamp(u64),
     /// Sets two stamps of one line by plain stores.
@@ -167,6 +169,12 @@ fn apply(handle: &Handle, op: &Op, options: &HeapOptions) -> Outcome {
             drop(action);
             return Ok(());
         }
+        Op::Grow(bytes) => {
+            if heap.memory().part_len(0) < bytes {
+                handle.pool.grow(0, bytes)?;
+            }
+            return Ok(());
+        }
         Op::Stamp(value) => {
             action.set(heap.root_word(16), value);
             action.set(heap.root_word(24), value);
@@ -213,7 +221,7 @@ fn follow(view: &mut View, op: &Op) {
             // A resize that keeps the block keeps its content.
             slots.entry(slot).and_modify(|old| *old = bytes);
         }
-        Op::Abort(..) | Op::Reserve(_) => {}
+        Op::Abort(..) | Op::Reserve(_) | Op::Grow(_) => {}
         Op::Stamp(value) => *stamped = value,
         Op::Bare(value) => *bare = value,
     }

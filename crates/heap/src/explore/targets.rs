@@ -38,7 +38,7 @@ fn turning_lanes() -> HeapOptions {
 /// The targets of the heap.
 #[must_use]
 pub fn heap_targets() -> Vec<Box<dyn Target>> {
-    use Op::{Abort, Bare, Del, DelAll, Killed, Put, PutMany, Reserve, Resize, Stamp};
+    use Op::{Abort, Bare, Del, DelAll, Grow, Killed, Put, PutMany, Reserve, Resize, Stamp};
     let format = Slots {
         formatted: false,
         audited: &["format.rs"],
@@ -72,6 +72,13 @@ pub fn heap_targets() -> Vec<Box<dyn Target>> {
                 Put(3, 130),
             ],
         )
+    };
+    // The pool has room for one zone and two chunks of the next; the rest comes with the growth.
+    let pool = Slots {
+        heap: tiny_chunks(),
+        pool_bytes: 28 << 10,
+        more: vec![Del(0), Put(0, 64)],
+        ..slots("heap-grow-pool", vec![Put(0, 1500), Put(1, 1500), Grow(32 << 10), Put(2, 900), Put(3, 16), Del(1)])
     };
     let abort = slots(
         "heap-abort",
@@ -118,7 +125,7 @@ pub fn heap_targets() -> Vec<Box<dyn Target>> {
             ],
         )
     };
-    [format, alloc, order, extent, growth, abort, record, lanes, recover]
+    [format, alloc, order, extent, growth, pool, abort, record, lanes, recover]
         .into_iter()
         .map(|target| Box::new(target) as Box<dyn Target>)
         .collect()

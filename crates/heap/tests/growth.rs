@@ -1,0 +1,89 @@
+//! The heap follows the pool when it grows, and serves the parts of a pool of several.
+
+use lodestone_heap::{Error, Heap, HeapOptions};
+use lodestone_pmem::{DomainChoice, PmAddr, Pool, PoolOptions};
+
+fn options(domain: DomainChoice) -> PoolOptions {
+    let journal_bytes = if domain == DomainChoice::Block { 1 << 20 } else { 0 };
+    PoolOptions {
+        domain,
+        size_bytes: journal_bytes + (96 << 10),
+        journal_bytes,
+        reserve_bytes: 1 << 30,
+        ..PoolOptions::default()
+    }
+}
+
+/// Allocates blocks until there is no room and gives their addresses.
+fn fill(heap: &Heap, part: u16, bytes: u64) -> Vec<PmAddr> {
+    let mut blocks = Vec::new();
+    loop {
+        let mut action = heap.action();
+        match action.alloc_in(part, bytes) {
+            Ok(at) => blocks.push(at),
+            Err(Error::NoSpace { .. }) => return blocks,
+            Err(error) => panic!("{error}"),
+        }
+        action.commit().expect("commit");
+    }
+}
+
+#[test]
+fn a_full_heap_goes_on_when_the_pool_grows() {
+    for domain in [DomainChoice::Process, DomainChoice::Block] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("heap.pool");
+        let pool = Pool::create(&path, &options(domain)).expect("a fresh pool");
+        let heap = Heap::open(&pool, &HeapOptions::small()).expect("a fresh heap");
+        let mut blocks = fill(&heap, 0, 2000);
+        let before = blocks.len();
+        for step in 1..=3_u64 {
+            pool.grow(0, options(domain).size_bytes + step * (36 << 10)).expect("room on the disk");
+            let fresh = fill(&heap, 0, 2000);
+            assert!(fresh.len() >= 12, "{} blocks of 2 KiB in 36 KiB more", fresh.len());
+            blocks.extend(fresh);
+        }
+        assert!(blocks.len() > before + 36);
+        drop(heap);
+        drop(pool);
+        let pool = Pool::open(&path, &options(domain)).expect("reopen");
+        let heap = Heap::open(&pool, &HeapOptions::small()).expect("reopen");
+        let report = heap.check(Some(&mut blocks.iter().copied()));
+        assert!(report.is_clean(), "{report}");
+        assert!(fill(&heap, 0, 2000).is_empty(), "it is still full");
+    }
+}
+
+#[test]
+fn blocks_lie_in_the_part_that_was_asked() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (first, second) = (folder.path().join("heap.pool"), folder.path().join("heap.part1"));
+    let options = PoolOptions { parts: vec![second], ..options(DomainChoice::Process) };
+    let pool = Pool::create(&first, &options).expect("a fresh pool");
+    let heap = Heap::open(&pool, &HeapOptions::small()).expect("a fresh heap");
+    let mut blocks = Vec::new();
+    for part in [1, 0] {
+        for bytes in [64, 300, 3000] {
+            let mut action = heap.action();
+            let at = action.alloc_in(part, bytes).expect("room");
+            assert_eq!(at.part(), part);
+            action.commit().expect("commit");
+            blocks.push(at);
+        }
+    }
+    let more = fill(&heap, 1, 500);
+    assert!(!more.is_empty() && more.iter().all(|at| at.part() == 1));
+    blocks.extend(more);
+    let mut action = heap.action();
+    assert!(action.alloc_in(0, 500).is_ok(), "a full part leaves the others alone");
+    drop(action);
+    drop(heap);
+    drop(pool);
+    let pool = Pool::open(&first, &PoolOptions { parts: Vec::new(), ..options }).expect("reopen");
+    let heap = Heap::open(&pool, &HeapOptions::small()).expect("reopen");
+    let report = heap.check(Some(&mut blocks.iter().copied()));
+    assert!(report.is_clean(), "{report}");
+    let usage = heap.usage();
+    assert!(usage.fragmentation >= 0.0 && usage.to_string().contains("bytes in allocated blocks"), "{usage}");
+    assert_eq!(usage.classes.iter().map(|class| class.blocks_used).sum::<u64>() + usage.extents, blocks.len() as u64);
+}
