@@ -3,6 +3,7 @@
 mod bench;
 mod completions;
 mod crash;
+mod demo;
 mod kv;
 mod pool;
 mod torture;
@@ -74,6 +75,8 @@ pub enum Command {
     Torture(torture::Args),
     /// Measure throughput, latency and cost, with the figures' origin
     Bench(bench::Args),
+    /// A guided first run: a pool, real data, kills, power failures, figures, one page
+    Demo(demo::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
 }
@@ -87,6 +90,7 @@ impl Command {
             Self::Torture(args) => torture::run(args, output),
             Self::Crash(args) => crash::run(args, output),
             Self::Bench(args) => bench::run(args, output),
+            Self::Demo(args) => demo::run(&args, output),
             Self::Completions(args) => completions::run(&args),
         }
     }

@@ -3,8 +3,8 @@
 mod engine;
 mod place;
 mod substrate;
-mod ycsb;
-mod ycsb_report;
+pub mod ycsb;
+pub mod ycsb_report;
 
 use std::process::ExitCode;
 

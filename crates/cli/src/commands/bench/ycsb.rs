@@ -5,7 +5,7 @@
 //! 2. in the block domain the cost of one bare device sync is measured beside the pool;
 //! 3. the operations run; each is timed; events are counted by the primitives themselves.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -236,11 +236,11 @@ pub fn text(all: &[Measured]) -> String {
     let mut counts = table(&[
         "workload",
         "threads",
-        "fences/op",
-        "flushes/op",
-        "PM bytes/op",
-        "media blocks/op",
-        "syncs/op",
+        "fences",
+        "flushes",
+        "PM bytes",
+        "media blocks",
+        "syncs",
         "PM bytes/record",
         "DRAM bytes/record",
     ]);
@@ -273,7 +273,7 @@ pub fn text(all: &[Measured]) -> String {
         ]);
     }
     let origin = all.first().map(origin).unwrap_or_default();
-    format!("{origin}\n{speed}\n{counts}")
+    format!("{origin}\n{speed}\nevents for each operation, and space\n{counts}")
 }
 
 /// What the figures of a run depend on, in one line.
@@ -299,4 +299,13 @@ pub fn origin(measured: &Measured) -> String {
         extra("instructions"),
         result.extra.get("journal_bytes").and_then(serde_json::Value::as_u64).map_or_else(String::new, size::human),
     )
+}
+
+impl Request {
+    /// Workload A in `folder` as the guided run shows it: durable writes in the domain that is chosen by itself, every
+    /// value checked.
+    pub fn guided(folder: &Path, threads: usize, time_limit: Duration, seed: u64) -> Self {
+        let spec = Spec { records: 100_000, operations: 5_000_000, threads, seed, ..Spec::new(Workload::A) };
+        Self { spec, place: Place::in_folder(folder), time_limit: Some(time_limit), verify_reads: true }
+    }
 }

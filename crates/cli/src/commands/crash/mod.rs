@@ -13,6 +13,8 @@ use clap::Subcommand;
 
 use crate::output::Output;
 
+pub use select::targets;
+
 const AFTER_HELP: &str = "\
 Examples:
   lodestone crash list

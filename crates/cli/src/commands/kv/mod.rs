@@ -19,7 +19,7 @@ use clap::Subcommand;
 
 use crate::output::Output;
 
-pub use map::MapArgs;
+pub use map::{MapArgs, MapStore};
 
 const AFTER_HELP: &str = "\
 Examples:

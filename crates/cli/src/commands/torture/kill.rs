@@ -14,8 +14,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
-use lodestone_workload::kv::History;
+use lodestone_pmem::{Pool, PoolOptions};
+use lodestone_workload::kv::{History, Verdict};
 use lodestone_workload::random::Random;
 use serde::Serialize;
 
@@ -41,78 +41,73 @@ Exit code 0 only when no kill lost or tore anything.";
 pub struct Args {
     /// Number of kills
     #[arg(long, default_value_t = 100)]
-    kills: u64,
+    pub kills: u64,
 
     /// Persistence domain
     #[arg(long, default_value = "block", value_parser = ["block", "process", "auto", "dax", "eadr"])]
-    domain: String,
+    pub domain: String,
 
     /// Seed of the moments and of the load
     #[arg(long, default_value_t = 1)]
-    seed: u64,
+    pub seed: u64,
 
     /// Writing threads
     #[arg(long, default_value_t = 2)]
-    threads: u64,
+    pub threads: u64,
 
     /// Longest stretch of load before a kill, in milliseconds
     #[arg(long, default_value_t = 40, value_name = "MS")]
-    load_ms_max: u64,
+    pub load_ms_max: u64,
 
     /// The pool, which must not exist; a temporary one when not given
     #[arg(long)]
-    pool: Option<PathBuf>,
+    pub pool: Option<PathBuf>,
 }
 
 /// What the loop found.
 #[derive(Serialize)]
-struct Killed {
-    kills: u64,
-    kills_during_open: u64,
-    acked: u64,
+pub struct Killed {
+    pub kills: u64,
+    pub kills_during_open: u64,
+    pub acked: u64,
     #[serde(flatten)]
-    tally: Tally,
-    uncertain_applied: u64,
-    domain: String,
-    threads: u64,
-    seed: u64,
-    seconds: f64,
+    pub tally: Tally,
+    pub uncertain_applied: u64,
+    pub domain: String,
+    pub threads: u64,
+    pub seed: u64,
+    pub seconds: f64,
+}
+
+/// What one kill left.
+#[derive(Clone, Debug, Serialize)]
+pub struct Round {
+    /// Number of the kill, from 1.
+    pub kill: u64,
+    /// Writes that this life acknowledged.
+    pub acked: u64,
+    /// Records in the map afterwards.
+    pub records: u64,
+    #[serde(flatten)]
+    pub tally: Tally,
+    /// Writes that were not acknowledged and are there all the same.
+    pub uncertain_applied: u64,
+    /// From the start of the writer to its death.
+    pub life_ms: f64,
+    /// Opening the pool (which recovers it) and reading every record.
+    pub reopen_ms: f64,
 }
 
 /// Kills and judges.
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
-    let started = Instant::now();
     let folder = tempfile::tempdir().context("making a temporary folder failed")?;
     let path = args.pool.clone().unwrap_or_else(|| folder.path().join("torture.pool"));
-    ensure!(!path.exists(), "{}: exists; the kill test needs a pool of its own", path.display());
-    let choice = domain(&args.domain).map_err(anyhow::Error::msg)?;
-    let mut history = History::new(report::codec()?);
-    let mut random = Random::for_stream(args.seed, u64::MAX);
-    let mut killed = Killed {
-        kills: 0,
-        kills_during_open: 0,
-        acked: 0,
-        tally: Tally::default(),
-        uncertain_applied: 0,
-        domain: args.domain.clone(),
-        threads: args.threads,
-        seed: args.seed,
-        seconds: 0.0,
-    };
     let bar = output.progress(Some(args.kills), ProgressUnit::Steps).with_prefix("kill");
-    for kill in 0..args.kills {
-        let lines = one_life(args, &path, kill, &mut random)?;
-        killed.kills += 1;
-        killed.kills_during_open += u64::from(lines.is_empty());
-        lines.into_iter().for_each(|line| line.tell(&mut history));
-        if !judge(&path, choice, kill, &mut history, &mut killed, output)? {
-            break;
-        }
+    let killed = rounds(args, &path, output, &mut |_| {
         bar.inc(1);
-    }
+        Ok(())
+    })?;
     bar.finish_and_clear();
-    killed.acked = history.acknowledgements();
-    killed.seconds = started.elapsed().as_secs_f64();
     output.result(&killed, |killed| {
         let tally = killed.tally;
         format!(
@@ -128,33 +123,86 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
             killed.seconds
         )
     })?;
-    Ok(exit::holds(killed.tally.lost + killed.tally.torn + killed.tally.other == 0))
+    Ok(exit::holds(killed.tally.is_clean()))
 }
 
-/// Opens the pool and judges it; `false` when something is wrong.
+/// Kills and judges on the pool at `path`, which must not exist; `each` hears of every kill. Ends early when a kill left
+/// something wrong.
+pub fn rounds(args: &Args, path: &Path, output: &Output, each: &mut dyn FnMut(&Round) -> Result<()>) -> Result<Killed> {
+    let started = Instant::now();
+    ensure!(!path.exists(), "{}: exists; the kill test needs a pool of its own", path.display());
+    let mut history = History::new(report::codec()?);
+    let mut random = Random::for_stream(args.seed, u64::MAX);
+    let mut killed = Killed {
+        kills: 0,
+        kills_during_open: 0,
+        acked: 0,
+        tally: Tally::default(),
+        uncertain_applied: 0,
+        domain: args.domain.clone(),
+        threads: args.threads,
+        seed: args.seed,
+        seconds: 0.0,
+    };
+    for kill in 0..args.kills {
+        let (acked_before, born) = (history.acknowledgements(), Instant::now());
+        let lines = one_life(args, path, kill, &mut random)?;
+        let life_ms = milliseconds(born);
+        killed.kills += 1;
+        killed.kills_during_open += u64::from(lines.is_empty());
+        lines.into_iter().for_each(|line| line.tell(&mut history));
+        let acked = history.acknowledgements() - acked_before;
+        let died = Instant::now();
+        let verdict = judge(args, path, kill, &mut history, &mut killed.domain, output)?;
+        let mut tally = Tally::default();
+        tally.add(&verdict.violations);
+        killed.tally.add(&verdict.violations);
+        killed.uncertain_applied += verdict.uncertain_applied;
+        each(&Round {
+            kill: kill + 1,
+            acked,
+            records: verdict.present,
+            tally,
+            uncertain_applied: verdict.uncertain_applied,
+            life_ms,
+            reopen_ms: milliseconds(died),
+        })?;
+        if !verdict.holds() {
+            break;
+        }
+    }
+    killed.acked = history.acknowledgements();
+    killed.seconds = started.elapsed().as_secs_f64();
+    Ok(killed)
+}
+
+fn milliseconds(since: Instant) -> f64 {
+    (since.elapsed().as_secs_f64() * 1e6).round() / 1e3
+}
+
+/// Opens the pool and judges it.
 fn judge(
+    args: &Args,
     path: &Path,
-    choice: DomainChoice,
     kill: u64,
     history: &mut History,
-    killed: &mut Killed,
+    domain_found: &mut String,
     output: &Output,
-) -> Result<bool> {
+) -> Result<Verdict> {
     if !path.exists() {
         // Killed before the pool was created: nothing was promised.
-        return Ok(true);
+        return Ok(Verdict::default());
     }
-    let context = || format!("after kill {kill} of seed {}", killed.seed);
+    let context = || format!("after kill {kill} of seed {}", args.seed);
+    let choice = domain(&args.domain).map_err(anyhow::Error::msg)?;
     let pool = Pool::open(path, &PoolOptions { domain: choice, ..PoolOptions::default() }).with_context(context)?;
-    killed.domain = pool.memory().domain().to_string();
+    *domain_found = pool.memory().domain().to_string();
     let verdict = verdict::judge(&pool, history).with_context(context)?;
-    killed.tally.add(&verdict.violations);
-    killed.uncertain_applied += verdict.uncertain_applied;
     for violation in &verdict.violations {
         output.note(&format!("{}: {violation}", context()));
     }
     history.adopt(&verdict);
-    Ok(verdict.holds())
+    Ok(verdict)
 }
 
 /// One writer from its start to its kill: everything it reported.

@@ -4,7 +4,7 @@
 //! - `verify` judges a pool against such a report.
 //! - `kill` does both in a loop, with SIGKILL between them, and judges over all lives of the pool.
 
-mod kill;
+pub mod kill;
 mod report;
 mod verdict;
 mod verify;

@@ -23,6 +23,11 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// Whether nothing was wrong.
+    pub fn is_clean(&self) -> bool {
+        self.lost + self.torn + self.other == 0
+    }
+
     /// Adds the violations of one judgement.
     pub fn add(&mut self, violations: &[Violation]) {
         for violation in violations {
