@@ -7,7 +7,7 @@
 # "N passed, N failed": the sum over cargo's result lines; a failed step without a failed test counts as one failure.
 set -uo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
-export CARGO_TERM_COLOR=never CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
+export CARGO_TERM_COLOR=never
 step_seconds_max=${LODESTONE_STEP_SECONDS_MAX:-1200}
 only=${1:-all}
 log=$(mktemp) || exit 1
