@@ -80,7 +80,7 @@ fn judge_mutant(target: &dyn Target, config: &Config, mutation: &Mutation, ops: 
             let violation = describe(target, &config, Some(mutation), found);
             MutantFate::Killed { message: violation.message, token: violation.token }
         }
-        None => MutantFate::Survived { exhausted: covered.exhausted },
+        None => MutantFate::Survived { exhausted: covered.exhausted && covered.unsteady == 0 },
     };
     Mutant { mutation: mutation.to_string(), fate }
 }

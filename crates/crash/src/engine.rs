@@ -69,6 +69,7 @@ pub(crate) struct Covered {
     pub(crate) states: u64,
     pub(crate) states_nested: u64,
     pub(crate) states_same: u64,
+    pub(crate) unsteady: u64,
     pub(crate) points: u64,
     pub(crate) events: usize,
     pub(crate) recovery_accesses: u64,
@@ -147,6 +148,7 @@ impl<'a> Engine<'a> {
         self.covered.sites = self.medium.recorder().sites();
     }
 
+    #[cfg(feature = "shuttle")]
     pub(crate) fn covered(&self) -> &Covered {
         &self.covered
     }
@@ -295,7 +297,8 @@ impl<'a> Engine<'a> {
             self.medium.recorder().watch(self.memo.varying());
         } else if recovery.verdict.is_ok() {
             let reads = self.medium.recorder().take_reads();
-            self.memo.add(root, &reads, recovery.trace.clone(), recovery.read_in_recovery);
+            let known = self.memo.add(root, &reads, recovery.trace.clone(), recovery.read_in_recovery);
+            self.covered.unsteady += u64::from(!known);
         }
         recovery
     }

@@ -12,8 +12,43 @@
 //! Not modelled: media errors, torn 8-byte words, reordering of one thread's stores as other threads see them (memory
 //! order is for loom and shuttle), more than one failure domain.
 //!
-//! **What is explored** is always in the report: profile, mode, bound, number of states, whether they were exhausted, how
-//! deep recovery was crashed again, seed. See [`Structure`] for the three lines that test a structure of your own.
+//! **How it works.** The `traced` domain of [`lodestone_pmem`] reports each store, flush, fence and wait to the explorer.
+//! One run of a target's operations gives a trace; at the end of each segment between fences and marks the explorer lays
+//! out what the medium may hold, recovers, and asks the target's oracles:
+//!
+//! 1. recovery succeeds, does not panic, and makes no more accesses than its bound;
+//! 2. the recovered view is that of a sequence of operations that contains every acknowledged one, whole or not at all;
+//! 3. the structure is sound inside (nothing leaked, nothing owned twice);
+//! 4. it keeps working: further operations do what they should;
+//! 5. and recovery itself is crashed again, [`Config::nested_depth`] times.
+//!
+//! **Modes** ([`Mode`]): *exhaustive* enumerates every combination of every line's contents; *reading* decides a line only
+//! when recovery or an oracle touches it, and walks past runs that would read what an earlier one read, so it sees all that
+//! the exhaustive mode sees (a test compares them on random programs); *representative* is a sample.
+//!
+//! **What was explored** is in each [`Report`]: profile, mode, bound, number of states, whether they were exhausted, how
+//! deep recovery was crashed again, seed. A violation is shrunk (fewer crashes, fewer operations, fewer lost lines) and
+//! comes with an account of the stores that were lost and one command that shows it again.
+//!
+//! **Three lines for a structure of your own**: implement [`Structure`] (operations, handle, view, model), then
+//!
+//! ```text
+//! #[test]
+//! fn survives_power_loss() {
+//!     lodestone_crash::explore(MyStructure).expect_exhausted();
+//! }
+//! ```
+//!
+//! or use closures: [`Explore`]. `examples/append_log.rs` and `examples/counter_pair.rs` show a wrong and a right version of
+//! each. All persistent memory must be accessed through [`lodestone_pmem`], and recovery must depend on nothing but the
+//! medium: time, random numbers and the order of hash tables make runs that cannot be repeated (the report says so).
+//!
+//! **The mutation audit** ([`audit_target`]) asks the reverse: is every flush and fence needed, and would the oracles
+//! notice its absence? It removes or moves each one, and whatever survives is a performance finding, a weak oracle, or
+//! excused with a reason ([`Redundant`]).
+//!
+//! **Threads**: with the feature `shuttle`, `schedules::explore_schedules` runs the operations of several threads under a
+//! deterministic scheduler and judges the crash states of each interleaving by durable linearizability.
 
 pub mod planted;
 

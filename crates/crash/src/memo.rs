@@ -94,19 +94,19 @@ impl Memo {
         None
     }
 
-    /// Adds the run that touched `reads` in this order.
+    /// Adds the run that touched `reads` in this order. `false` when a run that read the same went on to read other
+    /// lines: then recovery or judgement is not a function of what it reads.
     pub(crate) fn add(
         &mut self,
         root: u64,
         reads: &[(LineAddr, Content)],
         trace: Rc<Vec<Event>>,
         read_in_recovery: usize,
-    ) {
+    ) -> bool {
         let leaf = Node::Leaf { trace, read_in_recovery };
         let Some(((first, _), _)) = reads.split_first() else {
             self.nodes.push(leaf);
-            self.roots.insert(root, (self.nodes.len() - 1) as NodeId);
-            return;
+            return self.roots.insert(root, (self.nodes.len() - 1) as NodeId).is_none();
         };
         let mut node = match self.roots.get(&root) {
             Some(node) => *node,
@@ -119,10 +119,11 @@ impl Memo {
         };
         for (index, (line, content)) in reads.iter().enumerate() {
             let next = self.nodes.len() as NodeId;
-            let Node::Line { line: expected, edges } = &mut self.nodes[node as usize] else { return };
-            // A run that reads other lines after reading the same is not deterministic: it is judged, not remembered.
+            let Node::Line { line: expected, edges } = &mut self.nodes[node as usize] else {
+                return false;
+            };
             if expected != line {
-                return;
+                return false;
             }
             node = match edges.iter().find(|(known, _)| known == content) {
                 Some((_, known)) => *known,
@@ -130,12 +131,17 @@ impl Memo {
                     edges.push((*content, next));
                     self.nodes.push(match reads.get(index + 1) {
                         Some((line, _)) => Node::Line { line: *line, edges: Vec::new() },
-                        None => return self.nodes.push(leaf),
+                        None => {
+                            self.nodes.push(leaf);
+                            return true;
+                        }
                     });
                     next
                 }
             };
         }
+        // All edges were known, yet the walk before the run had not found a leaf.
+        false
     }
 
     /// Decided contents of the lines that recovery read, for the crash of that recovery.

@@ -58,6 +58,9 @@ pub struct Report {
     pub states_nested: u64,
     /// States beyond those that needed no run: everything that would be read is as in a state that was judged.
     pub states_same: u64,
+    /// Runs that read the same and then went another way: recovery depends on something else than the medium (time, random
+    /// numbers, the order of a hash table), so the reading-driven mode is not complete and `exhausted` is false.
+    pub runs_unsteady: u64,
     /// Visits: ends of segments at which states were chosen.
     pub points: u64,
     /// Events in the trace of the run.
@@ -141,6 +144,9 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verdict = match (self.violations, self.exhausted) {
             (0, true) => "clean, exhausted".to_owned(),
+            (0, false) if self.runs_unsteady > 0 => {
+                format!("clean, NOT exhausted: {} runs were not determined by what they read", self.runs_unsteady)
+            }
             (0, false) if self.mode == Mode::Representative => "clean, a sample".to_owned(),
             (0, false) => format!("clean, NOT exhausted (bound {})", self.bound),
             (count, _) => format!("{count} VIOLATION{}", if count == 1 { "" } else { "S" }),

@@ -65,6 +65,42 @@ fn only_a_crash_in_recovery_shows_recoveries_that_are_not_idempotent() {
 }
 
 #[test]
+fn recovery_may_crash_in_the_recovery_from_a_crash_in_recovery() {
+    for mode in [Mode::Exhaustive, Mode::Reading] {
+        let config = Config { mode, nested_depth: 3, ..Config::default() };
+        let report = explore(Mistake::None, &config).expect_exhausted();
+        let shallow = explore(Mistake::None, &Config { nested_depth: 1, ..config });
+        println!("{report}");
+        assert!(report.states_nested > shallow.states_nested, "{report}");
+    }
+}
+
+/// Recovery that depends on something else than the medium is told apart: the reading-driven mode does not claim to be
+/// complete then.
+#[test]
+fn recovery_that_depends_on_other_things_than_the_medium_is_noticed() {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    let calls = std::sync::Arc::new(AtomicU64::new(0));
+    let line = |pool: &lodestone_pmem::Pool, index: u64| pool.heap_area(0).0.plus(index * 64);
+    let explore = lodestone_crash::Explore::new("moody")
+        .op("store", move |pool| {
+            for index in 0..4 {
+                pool.memory().store(line(pool, index), 1);
+            }
+            Ok(())
+        })
+        .recover(move |pool| {
+            let mood = calls.fetch_add(1, Ordering::Relaxed);
+            for index in 0..4 {
+                let _ = pool.memory().load(line(pool, (index + mood) % 4));
+            }
+            Ok(())
+        });
+    let report = explore.run();
+    assert!(report.is_clean() && !report.exhausted && report.runs_unsteady > 0, "{report}");
+}
+
+#[test]
 fn persistent_caches_forgive_what_only_concerns_flushes() {
     let eadr = Config { profile: Profile::Eadr, ..Config::default() };
     for mistake in [Mistake::LogNotFlushed, Mistake::NoFenceAfterLog, Mistake::OneLineNotFlushed] {
