@@ -250,8 +250,13 @@ impl<'h> Action<'h> {
     /// [`Error::ActionTooLarge`] and [`Error::BadWord`]: nothing happened. [`Error::Damaged`] when metadata that the action
     /// changes is damaged: the rest of the action is persistent, and the report of [`Heap::check`](crate::Heap::check)
     /// names the place.
-    pub fn commit(self) -> Result<()> {
-        self.commit_keeping().map(drop)
+    pub fn commit(mut self) -> Result<()> {
+        let outcome = self.persist();
+        if outcome.is_ok() {
+            make_freed_available(self.core, self.entries.as_slice());
+            self.entries.clear();
+        }
+        outcome
     }
 
     /// As [`commit`](Self::commit), but keeps freed blocks from being given out again until the returned value is dropped.
@@ -259,6 +264,13 @@ impl<'h> Action<'h> {
     /// # Errors
     /// As [`commit`](Self::commit).
     pub fn commit_keeping(mut self) -> Result<Freed<'h>> {
+        self.persist()?;
+        Ok(Freed { core: self.core, entries: std::mem::take(&mut self.entries) })
+    }
+
+    /// The commit up to the point where the action is persistent and its allocations are live. On an error that leaves
+    /// the action undone, the entries stay for the drop to roll back.
+    fn persist(&mut self) -> Result<()> {
         let core = self.core;
         if let Some(at) = self.bad_word {
             return Err(Error::BadWord { at });
@@ -280,14 +292,11 @@ impl<'h> Action<'h> {
             }
             _ => self.commit_recorded()?,
         };
-        let entries = std::mem::take(&mut self.entries);
-        drop(self);
-        complete_allocs(core, entries.as_slice());
-        let freed = Freed { core, entries };
-        match damage {
-            None => Ok(freed),
-            Some(at) => Err(core.damaged(at, "a word of metadata that the action changed fails its checksum")),
-        }
+        complete_allocs(core, self.entries.as_slice());
+        let Some(at) = damage else { return Ok(()) };
+        make_freed_available(core, self.entries.as_slice());
+        self.entries.clear();
+        Err(core.damaged(at, "a word of metadata that the action changed fails its checksum"))
     }
 
     /// Commits as a process does that is killed in the middle: the record is persistent, `applied` words are stored in
@@ -455,14 +464,17 @@ fn make_available(core: &Core, entry: &Entry) {
     });
 }
 
-impl Drop for Freed<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        for entry in self.entries.as_slice() {
-            if matches!(entry.kind(), Some(Kind::BitsClear | Kind::Release)) {
-                make_available(self.core, entry);
-            }
+fn make_freed_available(core: &Core, entries: &[Entry]) {
+    for entry in entries {
+        if matches!(entry.kind(), Some(Kind::BitsClear | Kind::Release)) {
+            make_available(core, entry);
         }
+    }
+}
+
+impl Drop for Freed<'_> {
+    fn drop(&mut self) {
+        make_freed_available(self.core, self.entries.as_slice());
     }
 }
 

@@ -69,7 +69,7 @@ impl Entry {
     }
 }
 
-const INLINE: usize = 8;
+const INLINE: usize = 6;
 
 /// The entries of an action: the first few without an allocation.
 #[derive(Clone, Debug, Default)]
@@ -86,6 +86,13 @@ impl Entries {
     #[inline]
     pub fn as_slice(&self) -> &[Entry] {
         if self.spill.is_empty() { &self.inline[..self.len] } else { &self.spill }
+    }
+
+    /// Forgets all entries.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.len = 0;
+        self.spill.clear();
     }
 
     #[inline]
