@@ -214,7 +214,7 @@ fn a_damaged_journal_is_dropped_only_by_name() -> Outcome {
     }
     assert!(text.contains("journal"), "{text}");
     let report = Pool::check(&dead, &block)?;
-    assert!(!report.is_repairable() && report.to_string().contains("--accept-loss"), "{report}");
+    assert!(!report.is_repairable() && report.to_string().contains("--accept-journal-loss"), "{report}");
     let report = Pool::repair(&dead, &block, false)?;
     assert!(!report.after.is_clean(), "{report}");
     let report = Pool::repair(&dead, &block, true)?;

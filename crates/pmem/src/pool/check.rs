@@ -215,7 +215,7 @@ fn journal_finding(path: &Path, offset: u64, what: String, could_be_replayed: bo
         return CheckFinding::repairable(path, offset, what);
     }
     let next = "acknowledged writes may be lost: restore a backup, or drop what is damaged with `lodestone pool check \
-                --repair --accept-loss`";
+                --repair --accept-journal-loss`";
     CheckFinding::lost(path, offset, what, next)
 }
 

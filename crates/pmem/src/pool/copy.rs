@@ -1,10 +1,12 @@
 //! Copies of a pool, online and consistent: a *backup* is the same pool at another moment, a *copy* is a new pool.
 //!
 //! 1. Temporary files are made beside the targets, with all their space: a full disk stops nobody.
-//! 2. The pool's states are locked (no growth, no change of a root meanwhile) and the gate in `fence` is closed: writers
-//!    stop at their next fence, readers go on (see `gate` for why that gives a state that the contract allows).
-//! 3. Every line is read until two readings agree, so each is a prefix of its stores, and written to the target. Zeroes
-//!    are skipped. The journal area stays empty: what it would add is in the memory already.
+//! 2. The pool's states are locked (no growth, no change of a root meanwhile) and a first pass writes everything that is
+//!    not zero to the targets, while writers go on: it need not be right, it saves time later.
+//! 3. The gate in `fence` is closed: writers stop at their next fence, readers go on (see `gate` for why that gives a state
+//!    that the contract allows). The second pass reads every line until two readings agree, so each is a prefix of its
+//!    stores, and rewrites what differs in the target. The journal area stays empty: what it would add is in the memory
+//!    already.
 //! 4. The gate opens; the targets are synced and renamed into place, part 0 last.
 //!
 //! It is the same in every domain, because the memory of an open pool is the newest state in every domain. What was
@@ -29,7 +31,7 @@ use crate::pool::uuid::Uuid;
 use crate::pool::{Pool, PoolOptions, header, info, set};
 
 /// Bytes that are copied at a time.
-const CHUNK_BYTES: u64 = 256 << 10;
+const CHUNK_BYTES: u64 = 64 << 10;
 /// Readings of a line before the copy gives up on a thread that stores to it all the time without a fence.
 const READINGS_MAX: u32 = 1 << 20;
 
@@ -52,8 +54,10 @@ pub struct CopyReport {
     pub set_uuid: Uuid,
     /// Length of all parts in bytes.
     pub pool_bytes: u64,
-    /// Bytes that were not zero and were written.
+    /// Bytes that were not zero and were written in the first pass.
     pub written_bytes: u64,
+    /// Bytes that were written again in the second pass, because they had changed meanwhile.
+    pub rewritten_bytes: u64,
     /// How long writers were stopped at their fences.
     pub writers_stopped_ns: u64,
 }
@@ -63,11 +67,12 @@ impl fmt::Display for CopyReport {
         let paths: Vec<String> = self.paths.iter().map(|path| path.display().to_string()).collect();
         write!(
             f,
-            "{}: pool {}, {} ({} not zero); writers were stopped for {:.1} ms",
+            "{}: pool {}, {} ({} not zero, {} changed meanwhile); writers were stopped for {:.1} ms",
             paths.join(", "),
             self.set_uuid,
             info::bytes(self.pool_bytes),
             info::bytes(self.written_bytes),
+            info::bytes(self.rewritten_bytes),
             self.writers_stopped_ns as f64 / 1e6
         )
     }
@@ -107,12 +112,16 @@ impl Pool {
             create::allocate(&file.path, &file.file, 0, *bytes)?;
             files.push(file);
         }
+        let mut written_bytes = 0;
+        for (part, header) in headers.iter().enumerate() {
+            written_bytes += self.copy_running(part as u16, lengths[part], header, &files[part])?;
+        }
         let hint = "the kernel does not allow membarrier(2): close the pool and copy it then";
         let gate = self.memory.gate().close().map_err(|e| Error::io(target, "stopping the writers", hint, e))?;
         let started = Instant::now();
-        let mut written_bytes = 0;
+        let mut rewritten_bytes = 0;
         for (part, header) in headers.iter().enumerate() {
-            written_bytes += self.copy_part(part as u16, lengths[part], header, &files[part])?;
+            rewritten_bytes += self.copy_stopped(part as u16, lengths[part], header, &files[part])?;
         }
         drop(gate);
         let writers_stopped_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -122,7 +131,14 @@ impl Pool {
             file.publish(path)?;
         }
         let set_uuid = Uuid(headers[0].set_uuid);
-        Ok(CopyReport { paths, set_uuid, pool_bytes: lengths.iter().sum(), written_bytes, writers_stopped_ns })
+        Ok(CopyReport {
+            paths,
+            set_uuid,
+            pool_bytes: lengths.iter().sum(),
+            written_bytes,
+            rewritten_bytes,
+            writers_stopped_ns,
+        })
     }
 
     fn target_paths(&self, target: &Path, options: &CopyOptions) -> Result<Vec<PathBuf>> {
@@ -160,33 +176,55 @@ impl Pool {
         Ok(headers)
     }
 
-    /// Copies one part with another header; gives the number of bytes written.
-    fn copy_part(&self, part: u16, bytes: u64, header: &PartHeader, target: &NewFile) -> Result<u64> {
-        let write = |data: &[u8], offset| {
-            let hint = "free space on the file system; the pool itself is untouched";
-            target.file.write_all_at(data, offset).map_err(|e| Error::io(&target.path, "writing the copy", hint, e))
-        };
+    /// The first pass over one part, with its new header; gives the number of bytes written.
+    fn copy_running(&self, part: u16, bytes: u64, header: &PartHeader, target: &NewFile) -> Result<u64> {
+        write(target, header.as_bytes(), header::copy_offset(bytes))?;
+        write(target, header.as_bytes(), 0)?;
         let mut written = 2 * PAGE_BYTES;
-        let end = header::copy_offset(bytes);
         let mut chunk = vec![0; CHUNK_BYTES as usize];
-        for (from, to) in [(PAGE_BYTES, header.journal_offset), (header.heap_offset, end)] {
-            let mut offset = from;
-            while offset < to {
-                let step = (to - offset).min(CHUNK_BYTES);
-                let data = &mut chunk[..step as usize];
-                read_stable(&self.memory, PmAddr::new(part, offset), data)
-                    .map_err(|line| unstable(self.path(), line))?;
-                if data.iter().any(|byte| *byte != 0) {
-                    write(data, offset)?;
-                    written += step;
-                }
-                offset += step;
+        for (offset, step) in chunks(bytes, header) {
+            let data = &mut chunk[..step];
+            self.memory.read(PmAddr::new(part, offset), data);
+            if data.iter().any(|byte| *byte != 0) {
+                write(target, data, offset)?;
+                written += step as u64;
             }
         }
-        write(header.as_bytes(), end)?;
-        write(header.as_bytes(), 0)?;
         Ok(written)
     }
+
+    /// The second pass over one part, behind a closed gate; gives the number of bytes written again.
+    fn copy_stopped(&self, part: u16, bytes: u64, header: &PartHeader, target: &NewFile) -> Result<u64> {
+        let mut rewritten = 0;
+        let (mut chunk, mut copied) = (vec![0; CHUNK_BYTES as usize], vec![0; CHUNK_BYTES as usize]);
+        for (offset, step) in chunks(bytes, header) {
+            let (data, copied) = (&mut chunk[..step], &mut copied[..step]);
+            let unstable = |line| unstable(self.path(), line);
+            read_stable(&self.memory, PmAddr::new(part, offset), data).map_err(unstable)?;
+            target.file.read_exact_at(copied, offset).map_err(|e| {
+                Error::io(&target.path, "reading the copy", "check the file system; the pool itself is untouched", e)
+            })?;
+            if data != copied {
+                write(target, data, offset)?;
+                rewritten += step as u64;
+            }
+        }
+        Ok(rewritten)
+    }
+}
+
+fn write(target: &NewFile, data: &[u8], offset: u64) -> Result<()> {
+    let hint = "free space on the file system; the pool itself is untouched";
+    target.file.write_all_at(data, offset).map_err(|e| Error::io(&target.path, "writing the copy", hint, e))
+}
+
+/// Offsets and lengths of what is copied of a part of `bytes`: everything but headers and journal.
+fn chunks(bytes: u64, header: &PartHeader) -> impl Iterator<Item = (u64, usize)> {
+    let areas = [(PAGE_BYTES, header.journal_offset), (header.heap_offset, header::copy_offset(bytes))];
+    areas.into_iter().flat_map(|(start, end)| {
+        let starts = (start..end).step_by(CHUNK_BYTES as usize);
+        starts.map(move |offset| (offset, (end - offset).min(CHUNK_BYTES) as usize))
+    })
 }
 
 fn unstable(path: &Path, line: LineAddr) -> Error {

@@ -129,7 +129,7 @@ pub(crate) fn find_part(path: &Path, main: &PartHeader, options: &PoolOptions, i
     }
     let tried: Vec<String> = candidates.iter().map(|tried| tried.display().to_string()).collect();
     let finding = format!("part {index} of the pool, with uuid {wanted}, is missing; looked at {}", tried.join(", "));
-    let hint = "if it was moved, move it back or name all parts with --part; else restore a backup";
+    let hint = "if it was moved, move it back, or beside part 0 under the last of these names; else restore a backup";
     Err(Finding::new(184, finding, "all parts of the pool", hint).into_error(path))
 }
 
@@ -152,7 +152,8 @@ pub(crate) fn verify_identity(found: &Path, main: &PartHeader, header: &PartHead
     let wanted = Uuid(main.part_uuids[index]);
     let is_there = |offset, finding: String| {
         let expected = format!("part {index} ({wanted}) of the pool {}", Uuid(main.set_uuid));
-        let hint = "parts of different pools or in the wrong order: name the right files, in order, with --part";
+        let hint =
+            "parts of different pools or in the wrong order: put the right file there, or name all parts in order";
         Err(Finding::new(offset, finding, expected, hint).into_error(found))
     };
     if header.set_uuid != main.set_uuid {
