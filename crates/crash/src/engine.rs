@@ -286,8 +286,9 @@ impl<'a> Engine<'a> {
         let mut hasher = DefaultHasher::new();
         (visit.history, visit.part_bytes).hash(&mut hasher);
         let root = hasher.finish();
+        let wants_trace = (visit.path.len() as u32) < self.config.nested_depth;
         if let Some(Known { trace, decisions, decided_in_recovery }) =
-            self.memo.find(root, options, &self.baseline, plan)
+            self.memo.find(root, options, &self.baseline, plan, wants_trace)
         {
             self.forget_state(visit.path);
             return Recovery { trace, decisions, decided_in_recovery, read_in_recovery: 0, verdict: Ok(()) };
@@ -297,7 +298,8 @@ impl<'a> Engine<'a> {
             self.medium.recorder().watch(self.memo.varying());
         } else if recovery.verdict.is_ok() {
             let reads = self.medium.recorder().take_reads();
-            let known = self.memo.add(root, &reads, recovery.trace.clone(), recovery.read_in_recovery);
+            let known =
+                self.memo.add(root, &reads, wants_trace.then(|| recovery.trace.clone()), recovery.read_in_recovery);
             self.covered.unsteady += u64::from(!known);
         }
         recovery

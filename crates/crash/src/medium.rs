@@ -88,7 +88,7 @@ impl Medium {
             (0..memory.part_len(part) / 64).map(|line| traced.peek(PmAddr::new(part, line * 64).line())).collect()
         };
         self.recorder.take_dirty();
-        Baseline { parts: (0..memory.part_count()).map(lines).collect() }
+        Baseline::new((0..memory.part_count()).map(lines).collect())
     }
 
     /// Makes the memory hold `lines` over `baseline` (the first content of each).
@@ -124,12 +124,12 @@ impl Medium {
         if (0..memory.part_count()).map(|part| memory.part_len(part)).eq(part_bytes.iter().copied()) {
             return Ok(());
         }
-        let image = |(lines, &bytes): (&Vec<Content>, &u64)| {
-            let mut image: Vec<u8> = lines.iter().flatten().flat_map(|word| word.to_le_bytes()).collect();
+        let image = |(image, &bytes): (&Vec<u8>, &u64)| {
+            let mut image = image.clone();
             image.resize(bytes as usize, 0);
             image
         };
-        let images: Vec<_> = baseline.parts.iter().zip(part_bytes).map(image).collect();
+        let images: Vec<_> = baseline.images().iter().zip(part_bytes).map(image).collect();
         *memory = Memory::traced(&images, self.options.reserve_bytes.min(1 << 32), self.recorder.clone())?;
         Ok(())
     }

@@ -9,7 +9,7 @@
 //! state. When a recovery stores to a line for the first time, the tree is forgotten, because its paths lack that line.
 //!
 //! Invariant: a leaf is a run whose verdict was good under the same history and the same lengths of parts; its trace is
-//! kept, because what it left half-done is crashed again for every image that leads to it.
+//! kept when it is to be crashed again, for every image that leads to it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
@@ -21,12 +21,15 @@ use crate::event::{Content, Event, EventKind};
 use crate::persist::Baseline;
 use crate::recorder::Decision;
 
+/// Nodes kept before everything is forgotten: a quarter of a gibibyte or so.
+const NODES_MAX: usize = 2_000_000;
+
 /// Number of a node.
 type NodeId = u32;
 
 enum Node {
     Line { line: LineAddr, edges: Vec<(Content, NodeId)> },
-    Leaf { trace: Rc<Vec<Event>>, read_in_recovery: usize },
+    Leaf { trace: Option<Rc<Vec<Event>>>, read_in_recovery: usize },
 }
 
 /// A run that needs no repetition.
@@ -65,16 +68,29 @@ impl Memo {
         is_new
     }
 
-    /// Walks the tree with `contents`, deciding along `plan`; `None` when the walk ends before a leaf.
-    pub(crate) fn find(&self, root: u64, contents: &Contents, baseline: &Baseline, plan: &[usize]) -> Option<Known> {
+    /// Walks the tree with `contents`, deciding along `plan`; `None` when the walk ends before a leaf, or at one without
+    /// the trace that is wanted.
+    pub(crate) fn find(
+        &self,
+        root: u64,
+        contents: &Contents,
+        baseline: &Baseline,
+        plan: &[usize],
+        wants_trace: bool,
+    ) -> Option<Known> {
         let mut node = *self.roots.get(&root)?;
         let (mut decisions, mut decided_at) = (Vec::new(), Vec::new());
         for depth in 0.. {
             match &self.nodes[node as usize] {
                 Node::Leaf { trace, read_in_recovery } => {
+                    let trace = match trace {
+                        Some(trace) => trace.clone(),
+                        None if wants_trace => return None,
+                        None => Rc::default(),
+                    };
                     // How many of the first touches were decisions differs from image to image.
                     let decided_in_recovery = decided_at.iter().filter(|depth| *depth < read_in_recovery).count();
-                    return Some(Known { trace: trace.clone(), decisions, decided_in_recovery });
+                    return Some(Known { trace, decisions, decided_in_recovery });
                 }
                 Node::Line { line, edges } => {
                     let content = match contents.get(line) {
@@ -100,13 +116,18 @@ impl Memo {
         &mut self,
         root: u64,
         reads: &[(LineAddr, Content)],
-        trace: Rc<Vec<Event>>,
+        trace: Option<Rc<Vec<Event>>>,
         read_in_recovery: usize,
     ) -> bool {
+        if self.nodes.len() > NODES_MAX {
+            self.nodes.clear();
+            self.roots.clear();
+        }
         let leaf = Node::Leaf { trace, read_in_recovery };
         let Some(((first, _), _)) = reads.split_first() else {
             self.nodes.push(leaf);
-            return self.roots.insert(root, (self.nodes.len() - 1) as NodeId).is_none();
+            let former = self.roots.insert(root, (self.nodes.len() - 1) as NodeId);
+            return former.is_none_or(|former| matches!(self.nodes[former as usize], Node::Leaf { .. }));
         };
         let mut node = match self.roots.get(&root) {
             Some(node) => *node,
@@ -140,8 +161,12 @@ impl Memo {
                 }
             };
         }
-        // All edges were known, yet the walk before the run had not found a leaf.
-        false
+        // All edges were known: the leaf lacked the trace that was wanted, or the run ended before where it did before.
+        let lacked_trace = matches!(self.nodes[node as usize], Node::Leaf { trace: None, .. });
+        if lacked_trace {
+            self.nodes[node as usize] = leaf;
+        }
+        lacked_trace
     }
 
     /// Decided contents of the lines that recovery read, for the crash of that recovery.

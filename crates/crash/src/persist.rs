@@ -12,7 +12,7 @@
 //! Invariant: a line that is not in the map holds what it held at the baseline.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use lodestone_pmem::{LineAddr, Site};
 
@@ -76,9 +76,23 @@ pub struct Persist {
 pub struct Baseline {
     /// Lines of each part.
     pub parts: Vec<Vec<Content>>,
+    images: OnceLock<Vec<Vec<u8>>>,
 }
 
 impl Baseline {
+    /// Contents of all lines of each part.
+    #[must_use]
+    pub fn new(parts: Vec<Vec<Content>>) -> Self {
+        Self { parts, images: OnceLock::new() }
+    }
+
+    /// The bytes of each part.
+    #[must_use]
+    pub fn images(&self) -> &[Vec<u8>] {
+        let bytes = |lines: &Vec<Content>| lines.iter().flatten().flat_map(|word| word.to_le_bytes()).collect();
+        self.images.get_or_init(|| self.parts.iter().map(bytes).collect())
+    }
+
     /// Bytes of each part.
     #[must_use]
     pub fn part_bytes(&self) -> Vec<u64> {

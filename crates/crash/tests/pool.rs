@@ -1,22 +1,30 @@
 //! The pool layer under the explorer: every target, every profile, in full.
 
-use lodestone_crash::{Config, Mode, PoolCreate, Profile, Report, Target, audit_target, pool_targets, run_target};
-
-fn explore_all(profile: Profile, mode: Mode) -> Vec<Report> {
-    let config = Config { profile, mode, ..Config::default() };
-    pool_targets().iter().map(|target| run_target(target.as_ref(), &config, &mut |_| {})).collect()
-}
+use lodestone_crash::{Config, Mode, PoolCreate, Profile, Target, audit_target, pool_targets, run_target};
 
 #[test]
 fn every_crash_state_of_the_pool_is_right() {
-    for &profile in Profile::ALL {
-        for &mode in Mode::ALL {
-            for report in explore_all(profile, mode) {
+    for target in pool_targets() {
+        for &profile in Profile::ALL {
+            for mode in [Mode::Reading, Mode::Representative] {
+                let config = Config { profile, mode, ..Config::default() };
+                let report = run_target(target.as_ref(), &config, &mut |_| {}).expect_clean();
                 println!("{report}");
-                let report = report.expect_clean();
-                assert!(report.exhausted || mode == Mode::Representative, "{report}");
+                assert_eq!(report.exhausted, mode == Mode::Reading, "{report}");
             }
         }
+    }
+}
+
+/// Every combination of what every line may hold, read or not. Of creation only the first so many: its header has a
+/// hundred thousand half-made states, all of which lack the magic.
+#[test]
+fn every_combination_of_every_line_is_right() {
+    for target in pool_targets() {
+        let config = Config { mode: Mode::Exhaustive, states_max: 12_000, ..Config::default() };
+        let report = run_target(target.as_ref(), &config, &mut |_| {}).expect_clean();
+        println!("{report}");
+        assert_eq!(report.exhausted, report.target != "pool-create", "{report}");
     }
 }
 
