@@ -7,6 +7,8 @@
 //! Invariant: no `println!` anywhere in this crate: it would panic on a closed pipe.
 
 use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use comfy_table::Table;
 use comfy_table::presets::UTF8_BORDERS_ONLY;
@@ -141,6 +143,16 @@ impl Output {
 fn complain(text: &str) {
     // Standard error may be closed; there is no third stream to complain on.
     let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// Refuses to write to `target` where that is one of the files in `kept`, by whatever name.
+pub fn spare(target: &Path, kept: &[&Path]) -> anyhow::Result<()> {
+    let identity = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
+    let Some(found) = identity(target) else { return Ok(()) };
+    if let Some(same) = kept.iter().find(|path| identity(path) == Some(found)) {
+        anyhow::bail!("{}: writing there would destroy {}; choose another file", target.display(), same.display());
+    }
+    Ok(())
 }
 
 /// What a progress bar counts.

@@ -23,6 +23,26 @@ fn a_run_prints_the_agreed_keys() {
     assert_eq!(objects[1]["profile"], "eadr");
 }
 
+/// The whole ground floor, each target to its bound, with crashes inside recovery.
+#[test]
+fn everything_is_explored_and_holds() {
+    let place = Place::new();
+    let listed = place.json(["crash", "list"]);
+    let done = place.run(["crash", "run", "--all", "--profile", "eadr,block,adr", "--json"]).ok();
+    let reports: Vec<serde_json::Value> =
+        done.lines().map(|line| serde_json::from_str(line).expect("one object per line")).collect();
+    assert_eq!(reports.len(), listed.len() * 3);
+    for report in &reports {
+        assert_eq!((&report["violations"], &report["exhausted"]), (&0.into(), &true.into()), "{report}");
+        assert_eq!(report["nested_depth"], 1);
+    }
+    for layer in ["pool-", "heap-", "map-"] {
+        let explored =
+            |report: &serde_json::Value| report["target"].as_str().is_some_and(|name| name.starts_with(layer));
+        assert!(reports.iter().any(explored), "{layer}");
+    }
+}
+
 #[test]
 fn a_bound_that_is_too_small_is_told() {
     let place = Place::new();

@@ -83,7 +83,13 @@ fn wrong_options_change_nothing_and_say_what_is_right() {
     place.run(["kv", "import", "a.pool", "none.csv"]).fails_with(&["none.csv", "check the path"]);
     place.run(["kv", "import", "a.pool", "rows.txt"]).fails_with(&["rows.txt", "--format"]);
     place.run(["kv", "import", "a.pool", "rows.csv", "--delimiter", "ab"]).fails_with(&["`ab`", "one byte"]);
+    for kept in ["a.pool", "rows.csv"] {
+        let rejects = ["kv", "import", "a.pool", "rows.csv", "--rejects", kept];
+        place.run(rejects).fails_with(&[kept, "destroy", "another file"]);
+    }
+    place.run(["kv", "export", "a.pool", "--output", "./a.pool"]).fails_with(&["a.pool", "destroy"]);
     assert!(std::fs::read(place.path("a.pool")).expect("read") == before, "the pool was not touched");
+    assert_eq!(place.read("rows.csv"), rows(5));
     place.run(["kv", "import", "a.pool", "rows.csv", "--key", "zip"]).fails_with(&["rows.csv", "`zip`", "id, name"]);
     place.run(["kv", "import", "a.pool", "empty.csv"]).fails_with(&["empty.csv", "empty"]);
     place.run(["kv", "import", "none.pool", "rows.csv"]).fails_with(&["none.pool"]);
@@ -93,7 +99,8 @@ fn wrong_options_change_nothing_and_say_what_is_right() {
 fn tabulators_and_system_files_are_read() {
     let place = Place::with_pool("8MiB");
     place.write("a.tsv", "k\tv\n1\tone, two\n");
-    place.run(["kv", "import", "a.pool", "a.tsv", "--value", "v"]).ok();
+    place.run(["kv", "import", "a.pool", "a.tsv", "--value", "v", "--rejects", "none"]).ok();
+    assert!(!place.path("none").exists(), "no row, no file");
     assert_eq!(place.run(["kv", "get", "a.pool", "1"]).ok(), "one, two\n");
     let passwd = ["kv", "import", "a.pool", "/etc/passwd", "--format", "csv", "--delimiter", ":", "--no-header"];
     place.run(passwd).ok();

@@ -129,6 +129,9 @@ pub fn import(store: &dyn Store, request: &Request, output: &Output) -> Result<S
         store.clear_mark(&source)?;
         store.sync()?;
     }
+    if mark.rejected == 0 {
+        rejects.remove()?;
+    }
     bar.finish_and_clear();
     let seconds = started.elapsed().as_secs_f64();
     Ok(Summary {

@@ -82,6 +82,15 @@ impl Rejects {
         Ok(())
     }
 
+    /// Removes the file of an import that rejected nothing.
+    pub fn remove(self) -> Result<()> {
+        if let Some((path, _)) = &self.file {
+            std::fs::remove_file(path)
+                .with_context(|| format!("{}: removing the empty file of rejected rows failed", path.display()))?;
+        }
+        Ok(())
+    }
+
     /// Makes the file as durable as the mark that will count on its length.
     pub fn sync(&mut self) -> Result<()> {
         if let Some((path, file)) = &self.file

@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::export::{CsvExport, Export, FlatCsvExport, FlatJsonExport, JsonExport};
-use crate::output::{Output, ProgressUnit, exit, stdout_error};
+use crate::output::{Output, ProgressUnit, exit, spare, stdout_error};
 
 use super::MapArgs;
 use super::range::RangeArgs;
@@ -82,6 +82,9 @@ impl Args {
 
 /// Writes the records.
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+    if let Some(path) = &args.output {
+        spare(path, &[&args.map.open.path])?;
+    }
     let opened = args.map.open_to_read()?;
     let target: Box<dyn Write> = match &args.output {
         Some(path) => Box::new(

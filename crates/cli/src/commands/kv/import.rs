@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use clap::ValueEnum;
 
 use crate::import::{self, CsvFormat, Format, Request, Selection};
-use crate::output::{Output, exit};
+use crate::output::{Output, exit, spare};
 use crate::size;
 
 use super::MapArgs;
@@ -68,8 +68,8 @@ pub struct Args {
     #[arg(long)]
     no_header: bool,
 
-    /// Rows per wait for durability
-    #[arg(long, value_name = "ROWS", default_value_t = 1000)]
+    /// Rows per wait for durability (fewer when they are long: 1 MiB at most)
+    #[arg(long, value_name = "ROWS", default_value_t = 5000)]
     batch: u64,
 
     /// Keep skipped rows in this file
@@ -128,6 +128,10 @@ pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
     if let Some(path) = &request.path {
         // Before the pool is opened for writing: a wrong name changes nothing.
         import::verify_source(path)?;
+    }
+    if let Some(rejects) = &request.rejects {
+        let source = request.path.as_deref().unwrap_or(Path::new("-"));
+        spare(rejects, &[&map.open.path, source])?;
     }
     let opened = map.open()?;
     let domain = opened.pool.memory().domain();

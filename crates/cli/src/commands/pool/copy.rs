@@ -51,9 +51,7 @@ struct Copied {
 /// Copies the pool; the source is not changed.
 pub fn run(args: &Args, kind: Kind, output: &Output) -> Result<ExitCode> {
     let pool = Pool::open_read_only(&args.source, &PoolOptions::default())?;
-    let mut options = CopyOptions::default();
-    options.overwrite = args.overwrite;
-    options.parts = args.parts.clone();
+    let options = CopyOptions { overwrite: args.overwrite, parts: args.parts.clone() };
     let report = match kind {
         Kind::Copy => pool.copy(&args.target, &options)?,
         Kind::Backup => pool.backup(&args.target, &options)?,
