@@ -96,26 +96,31 @@ pub fn explore(
     let started = Instant::now();
     let mut explored: Vec<Explored> = Vec::new();
     let bar = story.output().progress(None, ProgressUnit::Steps).with_prefix("explore");
-    // Every target a little before any of them at length: each round allows more states to those that need more.
+    // Every target a little before any of them at length: each round allows more states to those that need more, the
+    // quick ones first.
+    let mut runs: Vec<(Profile, &dyn Target, f64)> = Vec::new();
+    for profile in [Profile::Adr, Profile::Block] {
+        runs.extend(targets.iter().map(|target| (profile, target.as_ref(), 0.0)));
+    }
     'rounds: for states_max in STATES_MAX {
-        for profile in [Profile::Adr, Profile::Block] {
-            for target in targets {
-                let place = explored.iter().position(|one| one.target == target.name() && one.profile == profile);
-                if place.is_some_and(|place| explored[place].exhausted || explored[place].violations > 0) {
-                    continue;
-                }
-                if started.elapsed() >= limit {
-                    break 'rounds;
-                }
-                bar.set_message(format!("{} ({profile})", target.name()));
-                let config = Config { profile, seed, states_max, ..Config::default() };
-                let found = summary(&run_target(target.as_ref(), &config, &mut |_| {}));
-                match place {
-                    Some(place) => explored[place] = found,
-                    None => explored.push(found),
-                }
-                bar.inc(1);
+        runs.sort_by(|left, right| left.2.total_cmp(&right.2));
+        for (profile, target, seconds) in &mut runs {
+            let place = explored.iter().position(|one| one.target == target.name() && one.profile == *profile);
+            if place.is_some_and(|place| explored[place].exhausted || explored[place].violations > 0) {
+                continue;
             }
+            if started.elapsed() >= limit {
+                break 'rounds;
+            }
+            bar.set_message(format!("{} ({profile})", target.name()));
+            let config = Config { profile: *profile, seed, states_max, ..Config::default() };
+            let found = summary(&run_target(*target, &config, &mut |_| {}));
+            *seconds = found.seconds;
+            match place {
+                Some(place) => explored[place] = found,
+                None => explored.push(found),
+            }
+            bar.inc(1);
         }
     }
     let left_out = 2 * targets.len() - explored.len();

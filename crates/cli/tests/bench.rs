@@ -1,0 +1,84 @@
+//! Benchmarks and the guided run: what is printed, and with which code they end. No figure is judged.
+
+mod common;
+
+use common::Place;
+
+/// The keys that every benchmark's line has.
+const KEYS: [&str; 23] = [
+    "bench",
+    "engine",
+    "workload",
+    "records",
+    "operations",
+    "threads",
+    "seed",
+    "domain",
+    "media",
+    "durability",
+    "ops_per_s",
+    "latency_ns_p50",
+    "latency_ns_p99",
+    "latency_ns_p99_9",
+    "latency_ns_max",
+    "fences_per_op",
+    "flushes_per_op",
+    "pm_bytes_per_op",
+    "media_blocks_per_op",
+    "syncs_per_op",
+    "aborts_per_commit",
+    "pm_bytes_per_record",
+    "dram_bytes_per_record",
+];
+
+#[test]
+fn every_workload_and_durability_prints_the_agreed_keys() {
+    let place = Place::new();
+    for durability in ["sync", "relaxed", "process"] {
+        let small = ["--records", "500", "--operations", "100", "--threads", "2", "--verify"];
+        let mut words = vec!["bench", "ycsb", "--workload", "all", "--durability", durability];
+        words.extend(small);
+        let lines = place.json(words);
+        assert_eq!(lines.len(), 6, "one line for each of the workloads A to F");
+        for line in &lines {
+            for key in KEYS {
+                assert!(line.get(key).is_some(), "`{key}` is missing in {line}");
+            }
+            assert_eq!(line["durability"], durability);
+            assert_eq!(line["operations"], 100);
+            assert_eq!(line["missing"], 0);
+            let syncs = line["syncs_per_op"].as_f64().expect("syncs are counted");
+            assert!(durability != "process" || syncs == 0.0, "the process domain syncs nothing: {line}");
+        }
+    }
+    let left = std::fs::read_dir(place.path("")).expect("folder").count();
+    assert_eq!(left, 0, "a benchmark leaves nothing behind");
+}
+
+#[test]
+fn contradictions_and_nonsense_are_refused() {
+    let place = Place::new();
+    place.run(["bench", "ycsb", "--durability", "process", "--domain", "block"]).fails_with(&["--durability process"]);
+    place.run(["bench", "ycsb", "--domain", "process"]).fails_with(&["--durability process"]);
+    place.run(["bench", "ycsb", "--workload", "z"]).fails_with(&["`z`"]);
+    place.run(["bench", "ycsb", "--theta", "1.5"]).fails_with(&["theta"]);
+    place.run(["bench", "ycsb", "--records", "0"]).fails_with(&["records"]);
+}
+
+#[test]
+fn the_guided_run_holds_and_writes_its_page() {
+    let place = Place::new();
+    let lines = place.json(["demo", "--seconds", "1", "--kills", "3", "--report", "page.html"]);
+    let events = |name: &str| lines.iter().filter(|line| line["event"] == name).count();
+    assert_eq!((events("step"), events("kill"), events("end")), (7, 3, 1));
+    let end = lines.last().expect("an end");
+    assert_eq!((&end["event"], &end["failed"]), (&"end".into(), &0.into()), "{end}");
+    let imported = lines.iter().find(|line| line["event"] == "summary").expect("an import");
+    assert!(imported["rows"].as_u64() >= Some(50_000), "{imported}");
+    let page = std::fs::read_to_string(place.path("page.html")).expect("page");
+    assert!(page.contains("A writer that is killed") && page.contains("</html>"));
+    assert!(
+        !page.contains("src=") && !page.contains("href=\"http") && !page.contains("<script"),
+        "the page is self-contained"
+    );
+}
