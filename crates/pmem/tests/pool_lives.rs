@@ -276,3 +276,23 @@ fn the_journal_of_part_0_covers_all_parts() -> Outcome {
     assert_eq!(pool.memory().load(last), 99);
     Ok(())
 }
+
+#[test]
+fn an_open_that_dies_between_the_parts_is_no_damage() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let at = |name: &str| folder.path().join(name);
+    drop(Pool::create(at("a"), &PoolOptions { parts: vec![at("a.1")], ..options() })?);
+    // Part 1 has announced life 2, part 0 has not begun it.
+    let mut part = fs::read(at("a.1"))?;
+    for place in [4096, 4352] {
+        part[place + 8..place + 16].copy_from_slice(&2_u64.to_le_bytes());
+        part[place + 24..place + 32].copy_from_slice(&2_u64.to_le_bytes());
+        let crc = crc32c::crc32c(&part[place..place + 60]);
+        part[place + 60..place + 64].copy_from_slice(&crc.to_le_bytes());
+    }
+    fs::write(at("a.1"), part)?;
+    assert!(Pool::check(at("a"), &options())?.is_clean());
+    assert_eq!(Pool::open(at("a"), &options())?.boot(), 2);
+    assert_eq!(Pool::open(at("a"), &options())?.boot(), 3);
+    Ok(())
+}

@@ -190,6 +190,9 @@ fn what_stands_at_the_path_is_never_overwritten_untold() -> Outcome {
     assert!(text.contains("a Lodestone pool of"), "{text}");
     fs::write(folder.path().join("empty"), "")?;
     drop(Pool::create(folder.path().join("empty"), &options())?);
+    let no_journal = PoolOptions { journal_bytes: 0, domain: DomainChoice::Block, ..options() };
+    let made = Pool::create(folder.path().join("new"), &no_journal);
+    assert!(matches!(made, Err(Error::Unavailable { .. })), "{made:?}");
     let wrong = [
         PoolOptions { size_bytes: 8192, ..options() },
         PoolOptions { layout_name: "x".repeat(65), ..options() },
@@ -217,6 +220,7 @@ fn parts_that_are_missing_swapped_foreign_or_old_are_named() -> Outcome {
     let uuid = Pool::open_read_only(at("a"), &options())?.info().parts[2].uuid;
     fs::copy(at("a.1"), at("old.1"))?;
     drop(Pool::open(at("a"), &options())?);
+    fs::copy(at("a"), at("old"))?;
     drop(Pool::open(at("a"), &options())?);
     drop(Pool::create(at("b"), &three("b"))?);
     let refused_with = |parts: Vec<PathBuf>| {
@@ -230,6 +234,11 @@ fn parts_that_are_missing_swapped_foreign_or_old_are_named() -> Outcome {
     assert!(text.contains("a part of another pool"), "{text}");
     let text = refused_with(vec![at("old.1"), at("a.2")]);
     assert!(text.contains("old.1") && text.contains("life 1") && text.contains("older copy"), "{text}");
+    // Part 0 is one life behind, as an open that died half-way leaves it; but the other parts have lived that life.
+    let text = Pool::open(at("old"), &PoolOptions { parts: vec![at("a.1"), at("a.2")], ..options() })
+        .expect_err("an older part 0")
+        .to_string();
+    assert!(text.contains("last open in life 3 of the pool, part 0 in life 2"), "{text}");
     let text = refused_with(vec![at("a.1")]);
     assert!(text.contains("2 paths for a pool of 3 parts"), "{text}");
     let text = Pool::open(at("a.1"), &options()).expect_err("not part 0").to_string();

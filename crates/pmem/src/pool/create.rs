@@ -31,7 +31,7 @@ use crate::pool::layout::{FIXED_END, MAGIC, PAGE_BYTES, PART_PATH_BYTES, PartHea
 use crate::pool::lock::{self, Hold};
 use crate::pool::part::{self, PartFile};
 use crate::pool::uuid::Uuid;
-use crate::pool::{PoolOptions, set, state};
+use crate::pool::{PoolOptions, platform, set, state};
 
 /// Hint for every failure to get room.
 const SPACE_HINT: &str = "free space on the file system (or raise the limit of file sizes), or ask for a smaller pool";
@@ -70,12 +70,19 @@ fn create_part(
     let handle =
         temporary.file.try_clone().map_err(|e| Error::io(path, "duplicating the descriptor", "close files", e))?;
     let measured = PartFile::measure(&temporary.path, handle, &options.sysfs_root)?;
+    verify_domain(&measured, options)?;
     let parts = vec![measured.map(Backing::Shared, 0)?];
     let memory = Memory::new(Setup { parts, domain: Domain::Process, read_only: false, tracer: None });
     format(&memory, 0, &header);
     drop(memory);
     let file = temporary.publish(path)?;
     Ok((PartFile { path: path.to_owned(), file, ..measured }, header))
+}
+
+/// Refuses a domain that is not to be had on `part` before anything has a name or is overwritten.
+fn verify_domain(part: &PartFile, options: &PoolOptions) -> Result<()> {
+    let part = std::slice::from_ref(part);
+    platform::choose(part, options.domain, options.journal_bytes, false, &options.sysfs_root).map(drop)
 }
 
 /// Whether `path` is a character device.
@@ -98,6 +105,7 @@ fn create_on_device(
     if front.magic == MAGIC && !options.overwrite {
         return Err(Error::Exists { path: path.to_owned(), finding: "a Lodestone pool".into() });
     }
+    verify_domain(&device, options)?;
     // The pool takes the whole device, so that the copy of the header is found without knowing any length.
     let mut header = header::build(options, index, device.len)?;
     identify(&mut header);

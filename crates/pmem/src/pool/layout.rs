@@ -99,7 +99,7 @@ pub struct StateSlot {
     pub boot: u64,
     /// Present length of the part in bytes.
     pub part_bytes: u64,
-    /// Bit 0: closed in order, nothing to recover.
+    /// [`STATE_CLEAN`], [`STATE_BEGINNING`].
     pub flags: u64,
     /// Length before the last `grow` while the page of the former header copy is not yet zeroed; else 0.
     pub grown_from: u64,
@@ -115,6 +115,8 @@ const _: () = assert!(size_of::<StateSlot>() == 64, "a state slot fills one line
 
 /// Flag of [`StateSlot::flags`]: closed in order.
 pub const STATE_CLEAN: u64 = 1;
+/// Flag of [`StateSlot::flags`] in parts other than part 0: the life of this boot number may not have begun.
+pub const STATE_BEGINNING: u64 = 2;
 
 /// One of the two mirrored lines of a root: equal at rest, the newer intact one counts after a crash.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, PartialEq, Eq)]

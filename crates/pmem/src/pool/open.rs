@@ -19,7 +19,9 @@ use crate::error::{Error, Result};
 use crate::memory::{Memory, Setup};
 use crate::planted;
 use crate::pool::header::{self, Finding};
-use crate::pool::layout::{PAGE_BYTES, PART_PATH_BYTES, PARTS_MAX, PartHeader, STATE_CLEAN, STATE_OFFSETS, StateSlot};
+use crate::pool::layout::{
+    PAGE_BYTES, PART_PATH_BYTES, PARTS_MAX, PartHeader, STATE_BEGINNING, STATE_CLEAN, STATE_OFFSETS, StateSlot,
+};
 use crate::pool::lock::Hold;
 use crate::pool::part::{self, PartFile};
 use crate::pool::uuid::Uuid;
@@ -216,14 +218,19 @@ fn verified_states(opened: &Opened) -> Result<Vec<StateSlot>> {
 fn begin_life(memory: &Memory, mut states: Vec<StateSlot>) -> Result<Vec<StateSlot>> {
     roots::heal(memory);
     let boot = states[0].boot + 1;
-    for index in (1..states.len()).chain([0]) {
+    let count = states.len();
+    // Part 0 decides whether the life has begun: the others announce it before and confirm it after, so that a part of
+    // another life is never taken for one that an open left one ahead.
+    let announce = (1..count).map(|index| (index, STATE_BEGINNING));
+    let confirm = (1..count).map(|index| (index, 0));
+    for (index, flags) in announce.chain([(0, 0)]).chain(confirm) {
         let part = index as u16;
         let old = states[index];
         if old.grown_from != 0 && !planted::active("pool-growth-not-finished") {
             clear_former_copy(memory, part, old.grown_from);
         }
         // Planted: a life that crashes is taken for one that ended in order.
-        let flags = if planted::active("pool-clean-mark-kept") { old.flags } else { 0 };
+        let flags = if planted::active("pool-clean-mark-kept") { old.flags } else { flags };
         let next = StateSlot { boot, flags, grown_from: 0, ..old };
         if planted::active("pool-boot-in-memory-only") {
             states[index] = next;

@@ -5,7 +5,7 @@
 //!   `name.pool` is `name.pool.N`. Paths that follow the convention are not stored, so a set that is moved or copied as a
 //!   whole (all names changed alike) finds its own parts and not those of the original.
 //! - A part is accepted only if set uuid, number and part uuid agree with part 0's table, and if it took part in the same
-//!   life of the pool: every open writes its boot number to all parts, part 0 last. So a file of another pool, a swapped
+//!   life of the pool: every open writes its boot number to all parts. So a file of another pool, a swapped
 //!   order and a part restored from an older copy are each refused by name.
 
 use std::ffi::{OsStr, OsString};
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result};
 use crate::pool::PoolOptions;
 use crate::pool::header::{self, Finding};
-use crate::pool::layout::{PART_PATH_BYTES, PARTS_MAX, PartHeader, StateSlot};
+use crate::pool::layout::{PART_PATH_BYTES, PARTS_MAX, PartHeader, STATE_BEGINNING, StateSlot};
 use crate::pool::lock::Hold;
 use crate::pool::part::PartFile;
 use crate::pool::uuid::Uuid;
@@ -165,11 +165,13 @@ pub(crate) fn verify_identity(found: &Path, main: &PartHeader, header: &PartHead
     Ok(())
 }
 
-/// Refuses parts whose states come from different lives. An open that died half-way leaves further parts one ahead.
+/// Refuses parts whose states come from different lives. An open that died half-way leaves further parts one ahead, and
+/// marked so.
 pub(crate) fn verify_lives(parts: &[PartFile], states: &[StateSlot]) -> Result<()> {
     let Some(main) = states.first() else { return Ok(()) };
     for (part, state) in parts.iter().zip(states).skip(1) {
-        if state.boot != main.boot && state.boot != main.boot + 1 {
+        let is_announced = state.flags & STATE_BEGINNING != 0 && state.boot == main.boot + 1;
+        if state.boot != main.boot && !is_announced {
             let finding =
                 format!("this part was last open in life {} of the pool, part 0 in life {}", state.boot, main.boot);
             let hint = "one of them is an older copy: restore all parts of one backup together";
