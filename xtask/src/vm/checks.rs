@@ -77,7 +77,7 @@ fn text_line(check: &Check<'_>) -> String {
     let Check { platform, name, place, outcome, domain, seconds, detail } = check;
     let outcome = outcome.name();
     let domain = domain.unwrap_or("-");
-    format!("{outcome:4} {platform:4} {place:6} {name:16} domain={domain:5} {seconds:4} s  {detail}")
+    format!("{outcome:4} {platform:4} {place:6} {name:20} domain={domain:5} {seconds:4} s  {detail}")
 }
 
 fn json_line(check: &Check<'_>) -> String {
