@@ -6,7 +6,7 @@ use lodestone_pmem::LineAddr;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::engine::Contents;
+use crate::options::{Contents, Options};
 use crate::token::Kept;
 
 /// Most lines for which all pairs are tried.
@@ -16,9 +16,8 @@ const RANDOM_STATES: usize = 16;
 
 /// The contents where each line takes its chosen option, and the last one (everything kept) where none is chosen.
 pub(crate) fn decide(options: &Contents, choice: &BTreeMap<LineAddr, usize>) -> Contents {
-    let pick = |(line, all): (&LineAddr, &Vec<_>)| {
-        let taken = choice.get(line).copied().unwrap_or(all.len() - 1).min(all.len() - 1);
-        (*line, vec![all[taken]])
+    let pick = |(line, all): (&LineAddr, &Options)| {
+        (*line, Options::One(all.at(choice.get(line).copied().unwrap_or(usize::MAX))))
     };
     options.iter().map(pick).collect()
 }
@@ -26,14 +25,14 @@ pub(crate) fn decide(options: &Contents, choice: &BTreeMap<LineAddr, usize>) -> 
 /// The choice in the form of the token: only lines that lost something.
 pub(crate) fn kept(options: &Contents, choice: &BTreeMap<LineAddr, usize>) -> Kept {
     Kept::Lines(
-        choice.iter().filter(|(line, taken)| **taken + 1 < options[line].len()).map(|(l, t)| (*l, *t)).collect(),
+        choice.iter().filter(|(line, taken)| **taken + 1 < options[line].count()).map(|(l, t)| (*l, *t)).collect(),
     )
 }
 
 /// A sample of states: none, all, each line alone, each missing, prefix cuts, pairs, seeded random.
 pub(crate) fn representative(options: &Contents, seed: u64) -> Vec<BTreeMap<LineAddr, usize>> {
     let open: Vec<(LineAddr, usize)> =
-        options.iter().filter(|(_, all)| all.len() > 1).map(|(&line, all)| (line, all.len() - 1)).collect();
+        options.iter().filter(|(_, all)| all.is_open()).map(|(&line, all)| (line, all.count() - 1)).collect();
     let none = || open.iter().map(|(line, _)| (*line, 0)).collect::<BTreeMap<_, _>>();
     let all = || open.iter().copied().collect::<BTreeMap<_, _>>();
     let mut states = vec![none(), all()];

@@ -21,19 +21,18 @@ use lodestone_pmem::LineAddr;
 
 use crate::choose;
 use crate::config::{Config, Mode, Profile};
-use crate::event::{CallKind, Content, Event, EventKind, SiteKey};
+use crate::event::{CallKind, Event, EventKind, SiteKey};
 use crate::history::History;
 use crate::medium::Medium;
 use crate::memo::{Known, Memo};
+use crate::mixer::Mixer;
 use crate::mutation::Mutation;
+use crate::options::{Contents, Options};
 use crate::persist::{Baseline, Persist};
 use crate::quiet::catch;
 use crate::recorder::Decision;
 use crate::target::{Outcome, Target};
 use crate::token::{Crash, Kept};
-
-/// Possible contents of lines; one content means decided.
-pub(crate) type Contents = BTreeMap<LineAddr, Vec<Content>>;
 
 /// So many states that need no run count as one against the bound.
 const SAME_PER_STATE: u64 = 32;
@@ -229,7 +228,7 @@ impl<'a> Engine<'a> {
     /// Every combination of options, as an odometer over the undecided lines.
     fn exhaust(&mut self, options: &Contents, visit: &Visit<'_>) {
         let open: Vec<(LineAddr, usize)> =
-            options.iter().filter(|(_, all)| all.len() > 1).map(|(&line, all)| (line, all.len())).collect();
+            options.iter().filter(|(_, all)| all.is_open()).map(|(&line, all)| (line, all.count())).collect();
         let mut wheel = vec![0; open.len()];
         loop {
             let choice = open.iter().zip(&wheel).map(|((line, _), &taken)| (*line, taken)).collect();
@@ -329,7 +328,7 @@ impl<'a> Engine<'a> {
         history: &History,
     ) -> Recovery {
         let laid_out = self.medium.lay_out(&self.baseline, contents, part_bytes);
-        let open = contents.iter().filter(|(_, options)| options.len() > 1);
+        let open = contents.iter().filter(|(_, options)| options.is_open());
         let undecided = open.map(|(&line, options)| (line, options.clone())).collect();
         let recorder = self.medium.recorder();
         recorder.start(part_bytes, undecided, plan, self.target.recovery_accesses_max());
@@ -380,17 +379,15 @@ impl<'a> Engine<'a> {
     /// Whether these contents were explored under this history at this depth or a lesser one; remembers them.
     fn seen_before(&mut self, contents: &Contents, visit: &Visit<'_>, open: bool) -> bool {
         let depth = visit.path.len() as u32;
-        let hash = |salt: u64| {
-            let mut hasher = DefaultHasher::new();
-            (salt, open, visit.history, visit.part_bytes).hash(&mut hasher);
-            for (line, options) in contents {
-                if options.len() > 1 || options[0] != self.baseline.line(*line) {
-                    (line, options).hash(&mut hasher);
-                }
-            }
-            hasher.finish()
-        };
-        let key = u128::from(hash(1)) << 64 | u128::from(hash(2));
+        let mut hasher = Mixer::new();
+        (open, visit.history, visit.part_bytes).hash(&mut hasher);
+        // Lines that hold what the baseline says are the same state as if they were not named.
+        let differ =
+            |(line, options): &(&LineAddr, &Options)| options.is_open() || options.at(0) != self.baseline.line(**line);
+        for (line, options) in contents.iter().filter(differ) {
+            (line, options).hash(&mut hasher);
+        }
+        let key = hasher.wide();
         match self.seen.entry(key) {
             std::collections::hash_map::Entry::Occupied(mut entry) => {
                 let seen = *entry.get() <= depth;

@@ -8,10 +8,11 @@ use lodestone_pmem::LineAddr;
 
 use crate::choose;
 use crate::config::Config;
-use crate::engine::{Contents, Engine};
+use crate::engine::Engine;
 use crate::event::{Content, Event, EventKind};
 use crate::history::History;
 use crate::mutation::Mutation;
+use crate::options::Contents;
 use crate::persist::{LineState, Pending, Persist};
 use crate::target::{Failure, Outcome, Target};
 use crate::token::{Crash, Kept};
@@ -142,7 +143,7 @@ fn describe_lines(account: &mut String, persist: &Persist, contents: &Contents, 
         }
         Kept::Lines(_) => {}
     }
-    let content = |line: &LineAddr| contents.get(line).map_or_else(|| persist.baseline.line(*line), |all| all[0]);
+    let content = |line: &LineAddr| contents.get(line).map_or_else(|| persist.baseline.line(*line), |all| all.at(0));
     let hurt = |(line, state): &(&LineAddr, &LineState)| content(line) != state.live;
     let (hurt, whole): (Vec<_>, Vec<_>) = persist.lines.iter().partition(hurt);
     for (line, state) in hurt.iter().take(LINES_SHOWN) {

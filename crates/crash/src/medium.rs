@@ -3,13 +3,13 @@
 //! Laying out writes only lines that differ: those the last run dirtied go back to the baseline, those of the new state
 //! are written over it. A mapping is made anew only when a run has grown the memory.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lodestone_pmem::{LineAddr, Memory, PmAddr, Pool, PoolOptions};
 
-use crate::event::{Content, EventKind};
+use crate::event::EventKind;
 use crate::mutation::Mutation;
+use crate::options::Contents;
 use crate::persist::Baseline;
 use crate::recorder::Recorder;
 use crate::target::Failure;
@@ -95,12 +95,7 @@ impl Medium {
     ///
     /// # Errors
     /// When address space runs out.
-    pub(crate) fn lay_out(
-        &self,
-        baseline: &Baseline,
-        lines: &BTreeMap<LineAddr, Vec<Content>>,
-        part_bytes: &[u64],
-    ) -> Result<(), Failure> {
+    pub(crate) fn lay_out(&self, baseline: &Baseline, lines: &Contents, part_bytes: &[u64]) -> Result<(), Failure> {
         let mut dirty = self.recorder.take_dirty();
         self.set_lengths(baseline, part_bytes)?;
         let memory = self.memory();
@@ -112,7 +107,7 @@ impl Medium {
             traced.poke(line, baseline.line(line));
         }
         for (&line, contents) in lines.iter().filter(|(line, _)| inside(line)) {
-            traced.poke(line, contents[0]);
+            traced.poke(line, contents.at(0));
         }
         self.recorder.note_dirty(lines.keys().copied());
         Ok(())

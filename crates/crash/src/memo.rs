@@ -16,8 +16,8 @@ use std::rc::Rc;
 
 use lodestone_pmem::LineAddr;
 
-use crate::engine::Contents;
 use crate::event::{Content, Event, EventKind};
+use crate::options::{Contents, Options};
 use crate::persist::Baseline;
 use crate::recorder::Decision;
 
@@ -95,12 +95,12 @@ impl Memo {
                 Node::Line { line, edges } => {
                     let content = match contents.get(line) {
                         None => baseline.line(*line),
-                        Some(options) if options.len() == 1 => options[0],
+                        Some(Options::One(content)) => *content,
                         Some(options) => {
-                            let taken = plan.get(decisions.len()).copied().unwrap_or(0).min(options.len() - 1);
+                            let taken = plan.get(decisions.len()).copied().unwrap_or(0).min(options.count() - 1);
                             decided_at.push(depth);
-                            decisions.push(Decision { line: *line, taken, options: options.len() });
-                            options[taken]
+                            decisions.push(Decision { line: *line, taken, options: options.count() });
+                            options.at(taken)
                         }
                     };
                     node = edges.iter().find(|(known, _)| *known == content)?.1;
@@ -173,7 +173,7 @@ impl Memo {
     pub(crate) fn decide(contents: &Contents, decisions: &[Decision]) -> Contents {
         let mut decided: BTreeMap<_, _> = contents.clone();
         for decision in decisions {
-            decided.insert(decision.line, vec![contents[&decision.line][decision.taken]]);
+            decided.insert(decision.line, Options::One(contents[&decision.line].at(decision.taken)));
         }
         decided
     }

@@ -17,6 +17,7 @@ use std::sync::{Arc, OnceLock};
 use lodestone_pmem::{LineAddr, Site};
 
 use crate::event::{Content, Event, EventKind, ThreadId};
+use crate::options::{Contents, Options};
 
 /// Streamed words of one line that are enumerated as subsets; more are cut into prefixes and reported as not exhausted.
 pub const STREAMED_SUBSET_MAX: usize = 8;
@@ -41,9 +42,9 @@ pub struct Pending {
 /// One line.
 #[derive(Clone, Debug)]
 pub struct LineState {
-    /// What the line may hold without any pending store; more than one only for a line that an earlier crash left
+    /// What the line may hold without any pending store; open only for a line that an earlier crash left
     /// undecided and that nobody has touched since.
-    pub bases: Vec<Content>,
+    pub base: Options,
     /// Stores that may be lost.
     pub pending: Vec<Pending>,
     /// What running code sees.
@@ -66,7 +67,7 @@ pub struct Persist {
     pub part_bytes: Vec<u64>,
     marked: HashMap<(ThreadId, LineAddr), u64>,
     streamed_lines: HashMap<ThreadId, Vec<LineAddr>>,
-    origin: BTreeMap<LineAddr, Vec<Content>>,
+    origin: Contents,
     /// Whether some line had more streamed words than are enumerated.
     pub cut: bool,
 }
@@ -127,13 +128,13 @@ impl Persist {
 
     /// The medium after a crash: lines with one content are as given, lines with several are undecided.
     #[must_use]
-    pub fn crashed(baseline: Arc<Baseline>, contents: BTreeMap<LineAddr, Vec<Content>>, part_bytes: Vec<u64>) -> Self {
+    pub fn crashed(baseline: Arc<Baseline>, contents: Contents, part_bytes: Vec<u64>) -> Self {
         let mut medium = Self::new(baseline);
         medium.part_bytes = part_bytes;
         medium.origin.clone_from(&contents);
-        for (line, bases) in contents {
-            let live = bases[0];
-            medium.lines.insert(line, LineState { bases, pending: Vec::new(), live, stores: 0 });
+        for (line, base) in contents {
+            let live = base.at(0);
+            medium.lines.insert(line, LineState { base, pending: Vec::new(), live, stores: 0 });
         }
         medium
     }
@@ -142,7 +143,7 @@ impl Persist {
         let baseline = &self.baseline;
         self.lines.entry(line).or_insert_with(|| {
             let content = baseline.line(line);
-            LineState { bases: vec![content], pending: Vec::new(), live: content, stores: 0 }
+            LineState { base: Options::One(content), pending: Vec::new(), live: content, stores: 0 }
         })
     }
 
@@ -180,7 +181,7 @@ impl Persist {
         let word = (at.offset() % 64 / 8) as usize;
         let line = at.line();
         let state = self.line_mut(line);
-        assert!(state.bases.len() == 1, "a line is decided before it is stored to");
+        assert!(!state.base.is_open(), "a line is decided before it is stored to");
         state.live[word] = value;
         state.stores += 1;
         let number = state.stores;
@@ -207,10 +208,14 @@ impl Persist {
     fn settle(&mut self, line: LineAddr, certain: impl Fn(&Pending) -> bool) {
         let Some(state) = self.lines.get_mut(&line) else { return };
         // Ordinary stores settle as a prefix: what precedes a certain ordinary store in the line is certain too.
+        let mut base = state.base.at(0);
         let mut settled_word = [0_u64; 8];
         for store in state.pending.iter().filter(|store| certain(store)) {
-            state.bases[0][store.word] = store.value;
+            base[store.word] = store.value;
             settled_word[store.word] = store.number;
+        }
+        if !state.base.is_open() {
+            state.base = Options::One(base);
         }
         // An older store to a word cannot overwrite a newer one that is there already.
         state.pending.retain(|store| !certain(store) && store.number > settled_word[store.word]);
@@ -223,33 +228,39 @@ impl Persist {
     }
 
     /// Lines with their possible contents (ADR): the first option has lost everything, the last one nothing.
-    pub fn options(&mut self) -> BTreeMap<LineAddr, Vec<Content>> {
+    pub fn options(&mut self) -> Contents {
         let mut cut = false;
-        let all = self.lines.iter().map(|(&line, state)| (line, state.contents(&mut cut))).collect();
+        let all = self.lines.iter().map(|(&line, state)| (line, state.contents(&mut cut)));
+        let all = self.without_baseline(all);
         self.cut |= cut;
         all
     }
 
     /// The first `count` flushed lines are there, nothing else that was stored (block).
     #[must_use]
-    pub fn after_flushes(&self, count: usize) -> BTreeMap<LineAddr, Vec<Content>> {
+    pub fn after_flushes(&self, count: usize) -> Contents {
         let mut contents = self.origin.clone();
-        contents.extend(self.flushed[..count].iter().map(|(line, content)| (*line, vec![*content])));
-        contents
+        contents.extend(self.flushed[..count].iter().map(|(line, content)| (*line, Options::One(*content))));
+        self.without_baseline(contents.into_iter())
     }
 
     /// Everything stored is there (eADR).
     #[must_use]
-    pub fn everything(&self) -> BTreeMap<LineAddr, Vec<Content>> {
-        self.lines.iter().map(|(&line, state)| (line, vec![state.live])).collect()
+    pub fn everything(&self) -> Contents {
+        self.without_baseline(self.lines.iter().map(|(&line, state)| (line, Options::One(state.live))))
+    }
+
+    /// Leaves out the lines that hold for certain what the baseline says.
+    fn without_baseline(&self, contents: impl Iterator<Item = (LineAddr, Options)>) -> Contents {
+        contents.filter(|(line, options)| options.is_open() || options.at(0) != self.baseline.line(*line)).collect()
     }
 }
 
 impl LineState {
     /// The distinct contents that this line may have, nothing kept first, everything kept last.
-    fn contents(&self, cut: &mut bool) -> Vec<Content> {
+    fn contents(&self, cut: &mut bool) -> Options {
         if self.pending.is_empty() {
-            return self.bases.clone();
+            return self.base.clone();
         }
         let streamed: Vec<usize> = (0..self.pending.len()).filter(|&index| self.pending[index].streamed).collect();
         let ordinary = self.pending.len() - streamed.len();
@@ -268,7 +279,7 @@ impl LineState {
             found.remove(place);
         }
         found.push(self.live);
-        found
+        Options::from_list(&found)
     }
 
     /// Which pending stores a content has kept: the first combination, as the contents are enumerated, that gives it.
@@ -295,7 +306,7 @@ impl LineState {
 
     /// The base with the first `prefix` ordinary stores and those streamed words whose rank `kept` accepts.
     fn content(&self, prefix: usize, kept: impl Fn(usize) -> bool) -> Content {
-        let mut content = self.bases[0];
+        let mut content = self.base.at(0);
         let (mut ordinary, mut streamed) = (0, 0);
         for store in &self.pending {
             let keep = if store.streamed {

@@ -17,6 +17,7 @@ use lodestone_pmem::{LineAddr, Memory, PmAddr, Site, TracedMemory, Tracer};
 
 use crate::event::{CallKind, Content, Event, EventKind, SiteKey, ThreadId};
 use crate::mutation::{Change, Mutation};
+use crate::options::Options;
 
 /// A decision about an undecided line: which of its options it took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +34,7 @@ pub struct Decision {
 struct State {
     recording: bool,
     events: Vec<Event>,
-    undecided: HashMap<LineAddr, Vec<Content>>,
+    undecided: HashMap<LineAddr, Options>,
     plan: Vec<usize>,
     decisions: Vec<Decision>,
     dirty: Vec<LineAddr>,
@@ -69,13 +70,7 @@ impl Recorder {
     }
 
     /// Starts recording with an empty trace, and with lines that are decided at first touch along `plan`.
-    pub fn start(
-        &self,
-        part_bytes: &[u64],
-        undecided: HashMap<LineAddr, Vec<Content>>,
-        plan: &[usize],
-        accesses_max: u64,
-    ) {
+    pub fn start(&self, part_bytes: &[u64], undecided: HashMap<LineAddr, Options>, plan: &[usize], accesses_max: u64) {
         let mut state = self.lock();
         state.part_bytes = part_bytes.to_vec();
         state.recording = true;
@@ -280,10 +275,10 @@ impl Tracer for Recorder {
         if !state.undecided.is_empty()
             && let Some(options) = state.undecided.remove(&line)
         {
-            let taken = state.plan.get(state.decisions.len()).copied().unwrap_or(0).min(options.len() - 1);
-            state.decisions.push(Decision { line, taken, options: options.len() });
+            let taken = state.plan.get(state.decisions.len()).copied().unwrap_or(0).min(options.count() - 1);
+            state.decisions.push(Decision { line, taken, options: options.count() });
             state.dirty.push(line);
-            memory.poke(line, options[taken]);
+            memory.poke(line, options.at(taken));
         }
         if state.noting {
             state.note_read(memory, line);
