@@ -49,6 +49,29 @@ pub enum Error {
         /// What it holds.
         finding: String,
     },
+    /// The pool is open read-only, and the call would change it.
+    #[error("{}: the pool is open read-only, and {what} would change it; open it for writing", path.display())]
+    ReadOnly {
+        /// First part of the pool.
+        path: PathBuf,
+        /// What was asked for.
+        what: &'static str,
+    },
+    /// The map is open in this process: a second one would not see its changes.
+    #[error("{}: the map `{name}` is open already; share that one by reference or Arc", path.display())]
+    AlreadyOpen {
+        /// First part of the pool.
+        path: PathBuf,
+        /// Name of the map's root.
+        name: String,
+    },
+}
+
+/// Whether an action of the heap took effect, and what to report: an action that met damaged metadata of the heap is
+/// persistent all the same, so what stands in DRAM must follow it.
+pub(crate) fn committed(outcome: lodestone_heap::Result<()>) -> (bool, Result<()>) {
+    let took_effect = matches!(outcome, Ok(()) | Err(lodestone_heap::Error::Damaged { .. }));
+    (took_effect, outcome.map_err(Error::from))
 }
 
 impl Error {

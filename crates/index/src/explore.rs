@@ -245,6 +245,35 @@ pub fn targets() -> Vec<Box<dyn Target>> {
     ]
 }
 
+/// Maps that threads change under a deterministic scheduler while the trace records: for `explore_schedules`.
+#[must_use]
+pub fn threaded() -> Vec<MapTarget> {
+    let with = |name, slots, before: &[MapOp], threads: &[&[MapOp]]| MapTarget {
+        threads: threads.iter().map(|ops| ops.to_vec()).collect(),
+        ..MapTarget::new(name, slots, before, &[])
+    };
+    vec![
+        with(
+            "map-threads-update",
+            3,
+            &[insert(10, 1), insert(20, 1)],
+            &[&[insert(10, 2), insert(20, 2)], &[insert(20, 3), remove(10)], &[insert(10, 4)]],
+        ),
+        with(
+            "map-threads-split",
+            2,
+            &[insert(10, 1), insert(20, 1)],
+            &[&[insert(15, 1), insert(12, 1)], &[insert(17, 1), insert(20, 2)]],
+        ),
+        with(
+            "map-threads-merge",
+            2,
+            &[insert(10, 1), insert(20, 1), insert(30, 1), insert(40, 1)],
+            &[&[remove(40), remove(20)], &[remove(30), insert(35, 1)]],
+        ),
+    ]
+}
+
 fn target(name: &str) -> Box<dyn Target> {
     let found = targets().into_iter().find(|target| target.name() == name);
     found.expect("a bug names a target that is there")

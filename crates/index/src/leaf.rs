@@ -12,8 +12,8 @@
 //!   alive leaves cover every key exactly once;
 //! - a dead leaf stays dead: whoever finds one looks in the directory again.
 
-use lodestone_pmem::PmAddr;
 use lodestone_pmem::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use lodestone_pmem::{PmAddr, planted};
 
 use crate::error::Result;
 use crate::layout::{LeafAt, RecordHead, SLOTS_LIMIT};
@@ -150,7 +150,8 @@ impl LeafState {
     /// Whether `key`, which is not below the leaf's lower bound, belongs here.
     #[inline]
     pub(crate) fn covers(&self, key: &[u8]) -> bool {
-        self.alive && self.upper.as_ref().is_none_or(|upper| key < &upper[..])
+        let stale_is_fine = planted::active("index-stale-leaf");
+        stale_is_fine || (self.alive && self.upper.as_ref().is_none_or(|upper| key < &upper[..]))
     }
 
     /// Number of slots.

@@ -26,10 +26,11 @@ use lodestone_pmem::sync::RwLock;
 use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, WORD_BYTES, checked, planted};
 
 use crate::directory::Directory;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, committed};
 use crate::layout::{KEY_BYTES_MAX, VALUE_BYTES_MAX, encode_record, record_bytes};
 use crate::leaf::{Found, Leaf, LeafState, tag_of};
 use crate::medium::Medium;
+use crate::open::Only;
 
 /// A durable ordered map from byte strings to byte strings. Share it by reference or [`Arc`]; every method takes `&self`.
 ///
@@ -54,6 +55,7 @@ pub struct OrderedMap {
     pub(crate) slots_per_leaf: usize,
     pub(crate) directory: RwLock<Directory>,
     pub(crate) records: AtomicU64,
+    pub(crate) _only: Only,
 }
 
 impl std::fmt::Debug for OrderedMap {
@@ -127,6 +129,13 @@ impl OrderedMap {
 
     pub(crate) fn path(&self) -> &Path {
         self.heap.pool().path()
+    }
+
+    fn writable(&self, what: &'static str) -> Result<()> {
+        if self.heap.memory().is_read_only() {
+            return Err(Error::ReadOnly { path: self.path().to_owned(), what });
+        }
+        Ok(())
     }
 
     /// The leaf that covers `key` at this moment; lock it and ask [`LeafState::covers`].
@@ -252,6 +261,7 @@ impl OrderedMap {
     fn put(&self, key: &[u8], value: &[u8], absent: Absent) -> Result<Put> {
         limit("key", key.len(), KEY_BYTES_MAX)?;
         limit("value", value.len(), VALUE_BYTES_MAX)?;
+        self.writable("an insert or update")?;
         let medium = self.medium();
         let tag = tag_of(key);
         let mut action = self.heap.action();
@@ -285,12 +295,12 @@ impl OrderedMap {
                     action.free(old.at)?;
                 }
             }
-            action.commit()?;
-            state.put(slot, tag, record);
-            if found.is_none() {
-                self.records.fetch_add(1, Ordering::Relaxed);
+            let (took_effect, outcome) = committed(action.commit());
+            if took_effect {
+                state.put(slot, tag, record);
+                self.records.fetch_add(u64::from(found.is_none()), Ordering::Relaxed);
             }
-            return Ok(Put::Done { replaced: found.is_some() });
+            return outcome.map(|()| Put::Done { replaced: found.is_some() });
         }
     }
 
@@ -312,6 +322,7 @@ impl OrderedMap {
     }
 
     fn remove_with(&self, key: &[u8], durability: Durability) -> Result<bool> {
+        self.writable("a removal")?;
         let medium = self.medium();
         let tag = tag_of(key);
         loop {
@@ -334,9 +345,12 @@ impl OrderedMap {
                 action.set(word, checked::encode_addr(word, PmAddr::NULL));
             }
             action.free(found.at)?;
-            action.commit()?;
-            state.clear(found.slot);
-            self.records.fetch_sub(1, Ordering::Relaxed);
+            let (took_effect, outcome) = committed(action.commit());
+            if took_effect {
+                state.clear(found.slot);
+                self.records.fetch_sub(1, Ordering::Relaxed);
+            }
+            outcome?;
             let is_small = state.is_worth_merging();
             drop(state);
             if is_small {

@@ -13,8 +13,9 @@
 //! records; stores nothing. Bound: one visit per leaf, enforced by the ascending lower bounds, so a damaged link cannot
 //! make it run for ever.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use lodestone_heap::Heap;
 use lodestone_pmem::sync::RwLock;
@@ -43,11 +44,40 @@ impl Default for MapOptions {
     }
 }
 
+/// The claim of an open map on its header: two maps in DRAM over the same leaves would destroy them.
+#[derive(Debug)]
+pub(crate) struct Only {
+    claim: (usize, PmAddr),
+}
+
+/// Headers of the maps that are open in this process, each with the identity of its open pool. Never held while anything
+/// else is waited for, so it need not be a lock of the scheduler.
+static OPEN: Mutex<BTreeSet<(usize, PmAddr)>> = Mutex::new(BTreeSet::new());
+
+impl Only {
+    /// Claims `header`, or `None` when an open map has it.
+    fn claim(heap: &Heap, header: PmAddr) -> Option<Self> {
+        // The path's bytes stand at one place as long as the pool is open, and the map keeps it open.
+        let identity = heap.pool().path().as_os_str().as_encoded_bytes().as_ptr() as usize;
+        let claim = (identity, header);
+        let is_free = OPEN.lock().unwrap_or_else(PoisonError::into_inner).insert(claim);
+        // Only a claim that was made may be given back: a value that is dropped here would give back another map's.
+        is_free.then(|| Self { claim })
+    }
+}
+
+impl Drop for Only {
+    fn drop(&mut self) {
+        OPEN.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.claim);
+    }
+}
+
 impl OrderedMap {
     /// Opens the map under the root `name`, or creates it there. Durable on return.
     ///
     /// # Errors
-    /// [`Error::WrongKind`] when the root holds something else; [`Error::Damaged`] when header, links or bounds do not
+    /// [`Error::AlreadyOpen`] when this process has the map open; [`Error::ReadOnly`] when the pool is and there is no such
+    /// map; [`Error::WrongKind`] when the root holds something else; [`Error::Damaged`] when header, links or bounds do not
     /// verify (damaged records do not prevent an open); [`Error::Heap`] when a new map finds no space; [`Error::Pool`]
     /// when the name is not 1 to 40 bytes or all roots are taken.
     pub fn open(heap: &Heap, name: &str) -> Result<Self> {
@@ -68,8 +98,13 @@ impl OrderedMap {
         let header = match pool.root(name)? {
             Some((KIND_LIVE, header)) => header,
             Some((KIND_PENDING, header)) if is_published(medium, header) => {
-                pool.set_root(name, KIND_LIVE, header)?;
+                if !heap.memory().is_read_only() {
+                    pool.set_root(name, KIND_LIVE, header)?;
+                }
                 header
+            }
+            Some((KIND_PENDING, _)) | None if heap.memory().is_read_only() => {
+                return Err(Error::ReadOnly { path: pool.path().to_owned(), what: "the creation of a map" });
             }
             Some((KIND_PENDING, _)) | None => create(heap, name, options.slots_per_leaf)?,
             Some((kind, at)) => {
@@ -77,7 +112,9 @@ impl OrderedMap {
                 return Err(Error::WrongKind { path: pool.path().to_owned(), name: name.to_owned(), finding });
             }
         };
-        let map = attach(heap, medium, header)?;
+        let only = Only::claim(heap, header)
+            .ok_or_else(|| Error::AlreadyOpen { path: pool.path().to_owned(), name: name.to_owned() })?;
+        let map = attach(heap, medium, header, only)?;
         heap.memory().durable()?;
         Ok(map)
     }
@@ -138,7 +175,7 @@ fn create(heap: &Heap, name: &str, slots: usize) -> Result<PmAddr> {
     Ok(at)
 }
 
-fn attach(heap: &Heap, medium: Medium<'_>, header: PmAddr) -> Result<OrderedMap> {
+fn attach(heap: &Heap, medium: Medium<'_>, header: PmAddr, only: Only) -> Result<OrderedMap> {
     if !medium.memory.contains(header, HEADER_BYTES) {
         return Err(medium.damaged(header, "root of a map", "lies outside the pool"));
     }
@@ -175,5 +212,6 @@ fn attach(heap: &Heap, medium: Medium<'_>, header: PmAddr) -> Result<OrderedMap>
         slots_per_leaf,
         directory: RwLock::new(Directory::new(leaves)),
         records: AtomicU64::new(records),
+        _only: only,
     })
 }

@@ -16,7 +16,7 @@ use std::sync::{Arc, PoisonError};
 
 use lodestone_pmem::{PmAddr, checked, planted};
 
-use crate::error::Result;
+use crate::error::{Result, committed};
 use crate::layout::{LeafAt, encode_leaf};
 use crate::leaf::{Leaf, LeafState, tag_of};
 use crate::map::OrderedMap;
@@ -59,8 +59,10 @@ impl OrderedMap {
             let word = leaf.at.slot(slot);
             action.set(word, checked::encode_addr(word, PmAddr::NULL));
         }
-        action.commit()?;
-
+        let (took_effect, outcome) = committed(action.commit());
+        if !took_effect {
+            return outcome;
+        }
         for &(_, slot) in &keys[cut..] {
             state.clear(slot);
         }
@@ -68,7 +70,7 @@ impl OrderedMap {
         let fresh = Leaf::fresh(right, self.slots_per_leaf, low.into(), state.next, upper, &moved);
         state.next = right.0;
         self.directory.write().unwrap_or_else(PoisonError::into_inner).insert(Arc::new(fresh));
-        Ok(())
+        outcome
     }
 
     /// Lets the small `leaf` join its left neighbour if that has room. A failure changes nothing and is not reported:
@@ -105,8 +107,10 @@ impl OrderedMap {
         }
         action.set(left_leaf.at.next(), checked::encode_addr(left_leaf.at.next(), right.next));
         action.free(leaf.at.0)?;
-        action.commit()?;
-
+        let (took_effect, outcome) = committed(action.commit());
+        if !took_effect {
+            return outcome;
+        }
         for (slot, tag, at) in moved {
             left.put(slot, tag, at);
         }
@@ -114,7 +118,7 @@ impl OrderedMap {
         left.upper = right.upper.take();
         right.alive = false;
         self.directory.write().unwrap_or_else(PoisonError::into_inner).remove(&leaf.low);
-        Ok(())
+        outcome
     }
 }
 

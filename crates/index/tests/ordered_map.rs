@@ -224,6 +224,44 @@ fn two_maps_share_a_heap_and_other_roots_are_refused() -> Result<()> {
 }
 
 #[test]
+fn a_map_is_open_once_in_a_process() -> Result<()> {
+    let mut fixture = MapFixture::new(4, POOL_BYTES);
+    let map = fixture.open();
+    let error = OrderedMap::open(fixture.heap(), "map").expect_err("open already");
+    assert!(matches!(error, Error::AlreadyOpen { .. }), "{error}");
+    map.insert(b"key", b"value")?;
+    drop(map);
+    let map = OrderedMap::open(fixture.heap(), "map")?;
+    assert_eq!(map.get(b"key")?, Some(b"value".to_vec()));
+    Ok(())
+}
+
+#[test]
+fn a_read_only_pool_is_read_and_refuses_changes() -> Result<()> {
+    let mut fixture = MapFixture::new(4, POOL_BYTES);
+    let map = fixture.open();
+    for number in 0..20_u8 {
+        map.insert(&[number], &[number; 9])?;
+    }
+    drop(map);
+    fixture.heap = None;
+    let before = std::fs::read(&fixture.path).expect("the pool file");
+    let pool = Pool::open_read_only(&fixture.path, &fixture.options)?;
+    let heap = Heap::open(&pool, &HeapOptions::default())?;
+    let map = OrderedMap::open(&heap, "map")?;
+    assert_eq!(contents(&map)?.len(), 20);
+    assert!(map.check().is_intact());
+    for refused in [map.insert(b"key", b""), map.update(&[3], b""), map.remove(&[3])] {
+        assert!(matches!(refused, Err(Error::ReadOnly { .. })), "{refused:?}");
+    }
+    let absent = OrderedMap::open(&heap, "absent").expect_err("cannot be created");
+    assert!(matches!(absent, Error::ReadOnly { .. }), "{absent}");
+    drop((map, heap, pool));
+    assert_eq!(std::fs::read(&fixture.path).expect("the pool file"), before, "not a byte changed");
+    Ok(())
+}
+
+#[test]
 fn every_flipped_byte_is_found_and_never_returned() -> Result<()> {
     let mut fixture = MapFixture::new(4, POOL_BYTES);
     let map = fixture.open();

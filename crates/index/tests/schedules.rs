@@ -11,7 +11,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use lodestone_crash::{ScheduleConfig, Scheduler, explore_schedules};
 use lodestone_heap::{Heap, HeapOptions};
+use lodestone_index::explore::threaded;
 use lodestone_index::{Durability, MapOptions, OrderedMap};
 use lodestone_pmem::{LineAddr, PmAddr, Pool, PoolOptions, Site, TracedMemory, Tracer};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
@@ -206,6 +208,35 @@ fn schedules_with_few_changes_of_priority_are_linearizable() {
         let scenario = scenario(1000 + seed);
         Runner::new(PctScheduler::new_from_seed(seed, 3, 25), config()).run(move || run_scenario(&scenario));
     }
+}
+
+#[test]
+fn every_schedule_survives_its_crashes() {
+    for map in threaded() {
+        let config = ScheduleConfig { schedules: 40, ..ScheduleConfig::default() };
+        let report = explore_schedules(map, &config);
+        println!("{report}");
+        report.expect_clean();
+    }
+    for map in threaded() {
+        let config = ScheduleConfig { scheduler: Scheduler::Pct, schedules: 20, ..ScheduleConfig::default() };
+        explore_schedules(map, &config).expect_clean();
+    }
+}
+
+/// A bug that only interleavings show: a thread goes on with a leaf that was split or merged before it had its lock.
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_lookup_that_ignores_structure_changes_is_found() {
+    let mut found = None;
+    for map in threaded() {
+        let mut config = ScheduleConfig { schedules: 200, ..ScheduleConfig::default() };
+        config.crash.planted = Some("index-stale-leaf".into());
+        let report = explore_schedules(map, &config);
+        println!("{report}");
+        found = found.or(report.found);
+    }
+    assert!(found.is_some(), "no schedule shows the bug");
 }
 
 #[test]
