@@ -263,7 +263,7 @@ pub fn threaded() -> Vec<MapTarget> {
             "map-threads-split",
             2,
             &[insert(10, 1), insert(20, 1)],
-            &[&[insert(15, 1), insert(12, 1)], &[insert(17, 1), insert(20, 2)]],
+            &[&[insert(15, 1), insert(12, 1)], &[insert(20, 2), insert(17, 1)]],
         ),
         with(
             "map-threads-merge",
