@@ -96,6 +96,7 @@ impl<'h> Action<'h> {
     /// # Errors
     /// As [`alloc`](Self::alloc), and [`Error::Invalid`] when there is no such part.
     pub fn alloc_in(&mut self, part: u16, bytes: u64) -> Result<PmAddr> {
+        self.core.writable()?;
         if usize::from(part) >= self.core.bases.len() {
             return Err(Error::Invalid {
                 what: "part",
@@ -188,6 +189,7 @@ impl<'h> Action<'h> {
     /// # Errors
     /// [`Error::NotAllocated`] when `at` is not the start of an allocated block, or another action frees it.
     pub fn free(&mut self, at: PmAddr) -> Result<()> {
+        self.core.writable()?;
         match self.core.block(at) {
             Block::Small { id, class_index, word, mask } => {
                 let live = &self.core.slab(id, class_index).bits[word as usize].live;
@@ -247,7 +249,7 @@ impl<'h> Action<'h> {
     /// [`Memory::durable`] before telling anyone. Freed blocks are available again on return.
     ///
     /// # Errors
-    /// [`Error::ActionTooLarge`] and [`Error::BadWord`]: nothing happened. [`Error::Damaged`] when metadata that the action
+    /// [`Error::ActionTooLarge`], [`Error::BadWord`] and [`Error::ReadOnly`]: nothing happened. [`Error::Damaged`] when metadata that the action
     /// changes is damaged: the rest of the action is persistent, and the report of [`Heap::check`](crate::Heap::check)
     /// names the place.
     pub fn commit(mut self) -> Result<()> {
@@ -277,6 +279,9 @@ impl<'h> Action<'h> {
         }
         let limit = core.geometry.lane_entries();
         let count = self.entries.as_slice().len();
+        if count > 0 {
+            core.writable()?;
+        }
         if count > limit {
             return Err(Error::ActionTooLarge { entries: count, limit });
         }
@@ -500,6 +505,12 @@ impl Drop for Action<'_> {
 }
 
 impl Core {
+    /// Whether anything may be changed.
+    #[inline]
+    pub(crate) fn writable(&self) -> Result<()> {
+        if self.memory.is_read_only() { Err(Error::ReadOnly { path: self.path().to_owned() }) } else { Ok(()) }
+    }
+
     /// Locks an idle lane: the thread's own, else the next free one, else waits for its own.
     fn take_lane(&self) -> Result<(usize, MutexGuard<'_, Lane>)> {
         let count = self.lanes.len();

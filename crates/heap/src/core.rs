@@ -3,10 +3,13 @@
 //! Locks, in the order in which they may be held together (never two of one kind):
 //! a lane, an arena, the chunk lists.
 
+#[cfg(not(feature = "shuttle"))]
 use std::cell::Cell;
 use std::path::Path;
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
+#[cfg(not(feature = "shuttle"))]
+use std::sync::atomic::Ordering;
 
 use crossbeam_utils::CachePadded;
 use lodestone_pmem::sync::{Mutex, MutexGuard};
@@ -47,23 +50,26 @@ pub struct Core {
     pub chunks: Mutex<Chunks>,
 }
 
-static THREAD_NEXT: AtomicUsize = AtomicUsize::new(0);
-
-thread_local! {
-    static THREAD_INDEX: Cell<usize> = const { Cell::new(usize::MAX) };
-}
-
 /// A small number of the calling thread: picks its arena and its lane.
+#[cfg(not(feature = "shuttle"))]
 #[inline]
 pub fn thread_index() -> usize {
-    match THREAD_INDEX.get() {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! { static INDEX: Cell<usize> = const { Cell::new(usize::MAX) }; }
+    match INDEX.get() {
         usize::MAX => {
-            let index = THREAD_NEXT.fetch_add(1, Ordering::Relaxed);
-            THREAD_INDEX.set(index);
+            let index = NEXT.fetch_add(1, Ordering::Relaxed);
+            INDEX.set(index);
             index
         }
         index => index,
     }
+}
+
+/// A small number of the calling thread of the deterministic scheduler, whose threads share one thread of the system.
+#[cfg(feature = "shuttle")]
+pub fn thread_index() -> usize {
+    lodestone_pmem::sync::thread::current().id().into()
 }
 
 /// Locks, whether or not another thread panicked while it held the lock: every state in between is consistent.

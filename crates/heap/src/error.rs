@@ -63,6 +63,12 @@ pub enum Error {
         /// The address.
         at: PmAddr,
     },
+    /// The pool is open read-only.
+    #[error("{}: the pool is open read-only; open it for writing to change it", path.display())]
+    ReadOnly {
+        /// The pool.
+        path: PathBuf,
+    },
     /// An option makes no sense.
     #[error("{what}: {finding}; {hint}")]
     Invalid {

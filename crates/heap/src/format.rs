@@ -123,6 +123,7 @@ pub fn format(pool: &Pool, options: &HeapOptions) -> Result<Geometry> {
     Ok(geometry)
 }
 
+/// The error of a read-only open that would have to write.
 pub fn needs_writing() -> Error {
     Error::Invalid {
         what: "heap",

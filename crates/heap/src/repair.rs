@@ -38,8 +38,9 @@ impl Heap {
     /// then must still be.
     ///
     /// # Errors
-    /// When a leaked block cannot be freed any more: the heap was not at rest.
+    /// When the pool is open read-only, or a leaked block cannot be freed any more: the heap was not at rest.
     pub fn repair(&self, report: &CheckReport) -> Result<RepairReport> {
+        self.core.writable()?;
         let mut done = RepairReport::default();
         for finding in &report.findings {
             let list = if self.repair_one(finding)? { &mut done.repaired } else { &mut done.left };

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use lodestone_heap::{FindingKind, Heap, HeapOptions};
+use lodestone_heap::{Error, FindingKind, Heap, HeapOptions};
 use lodestone_pmem::{DomainChoice, PmAddr, Pool, PoolOptions};
 
 fn options() -> PoolOptions {
@@ -117,4 +117,23 @@ fn a_pool_whose_heap_is_overwritten_never_panics() {
             }
         }
     }
+}
+
+#[test]
+fn a_read_only_heap_can_be_read_and_checked_and_refuses_changes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, blocks, _) = filled(folder.path());
+    let before = std::fs::read(&path).expect("the pool file");
+    let pool = Pool::open_read_only(&path, &options()).expect("read-only");
+    let heap = Heap::open(&pool, &HeapOptions::small()).expect("nothing to recover");
+    assert!(heap.check(Some(&mut blocks.iter().copied())).is_clean());
+    let mut action = heap.action();
+    assert!(matches!(action.alloc(64), Err(Error::ReadOnly { .. })));
+    assert!(matches!(action.free(blocks[0]), Err(Error::ReadOnly { .. })));
+    action.set(heap.root_word(0), 1);
+    assert!(matches!(action.commit(), Err(Error::ReadOnly { .. })));
+    assert!(matches!(heap.repair(&heap.check(None)), Err(Error::ReadOnly { .. })));
+    drop(heap);
+    drop(pool);
+    assert_eq!(before, std::fs::read(&path).expect("the pool file"), "a read-only open changed the file");
 }

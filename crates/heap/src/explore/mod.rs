@@ -17,12 +17,14 @@
 //! | `heap-record` | records longer than a line |
 //! | `heap-lanes` | lanes in turn, words that change again in the next action and by plain stores |
 //! | `heap-recover` | a process killed in the middle of a commit, then power failure in and after its recovery |
+//!
+//! `heap-threads` is not among them: two threads, for schedules.
 
 mod slots;
 mod targets;
 
 pub use slots::{Op, Slots, View};
-pub use targets::heap_targets;
+pub use targets::{heap_targets, heap_threads};
 
 use lodestone_crash::SiteKey;
 

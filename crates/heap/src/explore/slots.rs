@@ -10,9 +10,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use lodestone_crash::{Failure, Outcome, Redundant, SiteKey, Structure, tiny_pool};
-use lodestone_pmem::sync::RwLock;
+use lodestone_pmem::sync::{Mutex, RwLock};
 use lodestone_pmem::{PmAddr, Pool, PoolOptions};
 
+use crate::core::lock;
 use crate::explore::in_heap_layer;
 use crate::{Action, Heap, HeapOptions};
 
@@ -80,6 +81,8 @@ pub struct Slots {
 pub struct Handle {
     pool: Pool,
     heap: RwLock<Heap>,
+    /// Held by an operation on one slot, as a user of the heap does who shares words between threads.
+    locks: Vec<Mutex<()>>,
 }
 
 impl Handle {
@@ -139,6 +142,12 @@ fn apply(handle: &Handle, op: &Op, options: &HeapOptions) -> Outcome {
     }
     let heap = handle.heap();
     let memory = heap.memory();
+    let _guard = match *op {
+        Op::Put(slot, _) | Op::Del(slot) | Op::Resize(slot, _) | Op::Abort(slot, _) => {
+            Some(lock(&handle.locks[slot as usize]))
+        }
+        _ => None,
+    };
     let mut action = heap.action();
     match *op {
         Op::Elsewhere(_) => return Err(Failure::new("handled above")),
@@ -264,7 +273,8 @@ impl Structure for Slots {
     }
 
     fn open(&self, pool: &Pool) -> Outcome<Handle> {
-        Ok(Handle { pool: pool.clone(), heap: RwLock::new(Heap::open(pool, &self.heap)?) })
+        let locks = (0..SLOTS).map(|_| Mutex::new(())).collect();
+        Ok(Handle { pool: pool.clone(), heap: RwLock::new(Heap::open(pool, &self.heap)?), locks })
     }
 
     fn apply(&self, handle: &Handle, op: &Op) -> Outcome {

@@ -35,6 +35,24 @@ fn turning_lanes() -> HeapOptions {
     options
 }
 
+/// Two threads that allocate and free side by side: for schedules, not among the targets. With one arena they take blocks of
+/// one slab, so they change the same bitmap words and meet in every lock; slot 0 goes back and forth between them.
+#[must_use]
+pub fn heap_threads(arenas: usize) -> Slots {
+    use Op::{Abort, Del, Put};
+    let mut options = HeapOptions::small();
+    options.arenas = arenas;
+    options.lane_rotation = true;
+    let first = vec![Put(0, 64), Put(1, 64), Del(1), Put(0, 64)];
+    let second = vec![Put(2, 64), Put(0, 64), Abort(2, 64), Put(3, 1500), Del(2)];
+    Slots {
+        threads: vec![first, second],
+        heap: options,
+        more: vec![Op::Del(0), Op::Put(0, 64)],
+        ..slots("heap-threads", Vec::new())
+    }
+}
+
 /// The targets of the heap.
 #[must_use]
 pub fn heap_targets() -> Vec<Box<dyn Target>> {
