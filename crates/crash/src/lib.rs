@@ -5,9 +5,12 @@
 //! - `adr` (only what was written back is safe): each 64-byte line holds a prefix of its ordinary stores, in 8-byte words
 //!   and program order, at least everything stored to it before a flush that a fence of the flushing thread completed;
 //!   streamed words are kept in any subset until a fence of their thread. Lines are independent of each other.
-//! - `eadr` (caches survive): everything stored up to the crash, in order.
+//! - `eadr` (caches survive): everything stored up to the crash, in order. The `eadr` domain never streams around the
+//!   cache, so streamed words count as stored.
 //! - `block` (ordinary files): the lines as they were when flushed, for some prefix of all flushes, at least up to the
 //!   last wait for durability. A commit group may end at any flush.
+//!
+//! A part that was extended has its new length for certain, because growth syncs the length of the file first.
 //!
 //! Not modelled: media errors, torn 8-byte words, reordering of one thread's stores as other threads see them (memory
 //! order is for loom and shuttle), more than one failure domain.

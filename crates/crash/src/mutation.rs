@@ -15,7 +15,7 @@ pub enum Change {
     /// A flush comes behind the next fence of its thread; a fence behind the thread's next store (and whatever is
     /// acknowledged before it).
     Late,
-    /// A fence comes before the flush that precedes it.
+    /// A fence comes before the flush, or the last streamed word, that precedes it.
     Early,
 }
 

@@ -253,6 +253,14 @@ impl State {
         }
     }
 
+    /// Place of the thread's last flush or streamed word since its last fence: what that fence would come before.
+    fn last_write_back(&self, thread: ThreadId) -> Option<usize> {
+        let back = self.events.iter().enumerate().rev().filter(|(_, event)| event.thread == thread);
+        let mut back = back.take_while(|(_, event)| event.kind != EventKind::Fence);
+        back.find(|(_, event)| matches!(event.kind, EventKind::Flush { .. } | EventKind::Stream { .. }))
+            .map(|(place, _)| place)
+    }
+
     fn push_fence(&mut self, thread: ThreadId, site: Site) {
         self.push(EventKind::Fence, thread, Some(site));
         let late = std::mem::take(&mut self.late_flushes);
@@ -317,15 +325,12 @@ impl Tracer for Recorder {
         match state.change_at(CallKind::Fence, site) {
             Some(Change::Drop) => {}
             Some(Change::Late) => state.late_fences.push((thread, site)),
-            Some(Change::Early) => {
-                let flush = |event: &Event| event.thread == thread && matches!(event.kind, EventKind::Flush { .. });
-                match state.events.iter().rposition(flush) {
-                    Some(place) => {
-                        state.events.insert(place, Event { kind: EventKind::Fence, thread, site: Some(site) });
-                    }
-                    None => state.push_fence(thread, site),
+            Some(Change::Early) => match state.last_write_back(thread) {
+                Some(place) => {
+                    state.events.insert(place, Event { kind: EventKind::Fence, thread, site: Some(site) });
                 }
-            }
+                None => state.push_fence(thread, site),
+            },
             None => state.push_fence(thread, site),
         }
     }
