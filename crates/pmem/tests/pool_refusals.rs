@@ -359,7 +359,8 @@ fn without_room(folder: &Path) -> Outcome {
     let small = PoolOptions { size_bytes: 256 << 10, ..options() };
     let large = PoolOptions { size_bytes: 64 << 20, ..options() };
     let text = Pool::create(&path, &large).expect_err("no room").to_string();
-    assert!(text.contains("allocating space failed") && text.contains("free space"), "{text}");
+    let start = format!("{}: allocating space failed", path.display());
+    assert!(text.starts_with(&start) && text.contains("free space"), "{text}");
     assert!(!path.exists());
     let pool = Pool::create(&path, &small)?;
     let text = pool.grow(0, 64 << 20).expect_err("no room").to_string();

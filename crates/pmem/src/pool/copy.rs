@@ -109,7 +109,7 @@ impl Pool {
         let mut files = Vec::with_capacity(paths.len());
         for (path, bytes) in paths.iter().zip(&lengths) {
             let file = NewFile::beside(path, options.overwrite)?;
-            create::allocate(&file.path, &file.file, 0, *bytes)?;
+            create::allocate(path, &file.file, 0, *bytes)?;
             files.push(file);
         }
         let mut written_bytes = 0;
@@ -127,8 +127,8 @@ impl Pool {
         let writers_stopped_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         drop(states);
         // Part 0 last: what has a part 0 is complete.
-        for (file, path) in files.into_iter().zip(&paths).rev() {
-            file.publish(path)?;
+        for file in files.into_iter().rev() {
+            file.publish()?;
         }
         let set_uuid = Uuid(headers[0].set_uuid);
         Ok(CopyReport {
@@ -202,7 +202,7 @@ impl Pool {
             let unstable = |line| unstable(self.path(), line);
             read_stable(&self.memory, PmAddr::new(part, offset), data).map_err(unstable)?;
             target.file.read_exact_at(copied, offset).map_err(|e| {
-                Error::io(&target.path, "reading the copy", "check the file system; the pool itself is untouched", e)
+                Error::io(&target.target, "reading the copy", "check the file system; the pool itself is untouched", e)
             })?;
             if data != copied {
                 write(target, data, offset)?;
@@ -215,7 +215,7 @@ impl Pool {
 
 fn write(target: &NewFile, data: &[u8], offset: u64) -> Result<()> {
     let hint = "free space on the file system; the pool itself is untouched";
-    target.file.write_all_at(data, offset).map_err(|e| Error::io(&target.path, "writing the copy", hint, e))
+    target.file.write_all_at(data, offset).map_err(|e| Error::io(&target.target, "writing the copy", hint, e))
 }
 
 /// Offsets and lengths of what is copied of a part of `bytes`: everything but headers and journal.

@@ -65,18 +65,18 @@ fn create_part(
     let mut header = header::build(options, index, part_bytes)?;
     identify(&mut header);
     let temporary = NewFile::beside(path, options.overwrite)?;
-    allocate(&temporary.path, &temporary.file, 0, part_bytes)?;
-    write_zeroes(&temporary.path, &temporary.file, header.journal_offset, header.journal_bytes)?;
+    allocate(path, &temporary.file, 0, part_bytes)?;
+    write_zeroes(path, &temporary.file, header.journal_offset, header.journal_bytes)?;
     let handle =
         temporary.file.try_clone().map_err(|e| Error::io(path, "duplicating the descriptor", "close files", e))?;
-    let measured = PartFile::measure(&temporary.path, handle, &options.sysfs_root)?;
+    let measured = PartFile::measure(path, handle, &options.sysfs_root)?;
     verify_domain(&measured, options)?;
     let parts = vec![measured.map(Backing::Shared, 0)?];
     let memory = Memory::new(Setup { parts, domain: Domain::Process, read_only: false, tracer: None });
     format(&memory, 0, &header);
     drop(memory);
-    let file = temporary.publish(path)?;
-    Ok((PartFile { path: path.to_owned(), file, ..measured }, header))
+    let file = temporary.publish()?;
+    Ok((PartFile { file, ..measured }, header))
 }
 
 /// Refuses a domain that is not to be had on `part` before anything has a name or is overwritten.
@@ -171,7 +171,9 @@ fn write_zeroes(path: &Path, file: &File, offset: u64, len: u64) -> Result<()> {
 /// A file in the making: removed when it is dropped before [`publish`](Self::publish).
 #[derive(Debug)]
 pub(crate) struct NewFile {
-    pub(crate) path: PathBuf,
+    /// The name that it will have, for messages.
+    pub(crate) target: PathBuf,
+    path: PathBuf,
     pub(crate) file: File,
     /// Whether something may stand at the target: an empty file, or one that may be overwritten. Held locked.
     replaces: Option<File>,
@@ -192,14 +194,16 @@ impl NewFile {
             .create_new(true)
             .open(&path)
             .map_err(|e| Error::io(target, "creating", "check that the folder exists and may be written", e))?;
-        let new = Self { path, file, replaces, published: false };
+        let new = Self { target: target.to_owned(), path, file, replaces, published: false };
         // Locked before it has its name: nobody opens the pool between creation and the creator's open.
         lock::acquire(target, &new.file, Hold::Write)?;
         Ok(new)
     }
 
     /// Syncs the file, gives it its name and syncs the folder.
-    pub(crate) fn publish(mut self, target: &Path) -> Result<File> {
+    pub(crate) fn publish(mut self) -> Result<File> {
+        let target = self.target.clone();
+        let target = target.as_path();
         let io = |action, source: io::Error| Error::io(target, action, SPACE_HINT, source);
         self.file.sync_all().map_err(|e| io("syncing", e))?;
         if self.replaces.is_some() {

@@ -50,7 +50,7 @@ pub struct RootInfo {
 pub struct PoolInfo {
     /// The parts, by number.
     pub parts: Vec<PartInfo>,
-    /// Persistence domain.
+    /// Persistence domain; of a read-only pool the one that a writer would get.
     pub domain: Domain,
     /// Whether the domain's instructions run on a medium that does not keep its promise (`dax-emulated`).
     pub domain_emulated: bool,
@@ -106,7 +106,7 @@ impl Pool {
             domain,
             domain_emulated: emulated,
             domain_reason: shared.reason.clone(),
-            promise: promise(domain, emulated, self.memory.is_read_only()),
+            promise: promise(domain, emulated),
             read_only: self.memory.is_read_only(),
             set_uuid: Uuid(main.set_uuid),
             format_version: main.format_version,
@@ -160,10 +160,8 @@ impl Pool {
     }
 }
 
-fn promise(domain: Domain, emulated: bool, read_only: bool) -> String {
-    if read_only {
-        "read-only: nothing is written".into()
-    } else if emulated {
+fn promise(domain: Domain, emulated: bool) -> String {
+    if emulated {
         "NOT durable: the instructions of dax on a medium that keeps nothing".into()
     } else {
         domain.promise().into()
@@ -196,6 +194,9 @@ impl fmt::Display for PoolInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.parts.first().map(|part| part.path.display().to_string()).unwrap_or_default();
         writeln!(f, "pool           {path}")?;
+        if self.read_only {
+            writeln!(f, "access         read-only: nothing is written; the domain is what a writer gets")?;
+        }
         writeln!(f, "domain         {}: {}", self.domain_label(), self.promise)?;
         writeln!(f, "               because {}", self.domain_reason)?;
         writeln!(f, "uuid           {}", self.set_uuid)?;

@@ -53,7 +53,7 @@ pub(crate) fn choose(
 /// A reader never changes a file, so no domain can be refused to it; it tells the one that a writer would get.
 fn read_only_view(for_writer: Result<Chosen>, devices: bool) -> Chosen {
     let (domain, reason) = match for_writer {
-        Ok(Chosen { domain, reason, .. }) => (domain, format!("a writer would get it: {reason}")),
+        Ok(Chosen { domain, reason, .. }) => (domain, reason),
         Err(error) => (Domain::Process, format!("a writer would be refused: {error}")),
     };
     let backing = if devices { Backing::SharedReadOnly } else { Backing::Private };
