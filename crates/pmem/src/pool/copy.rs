@@ -24,6 +24,7 @@ use zerocopy::IntoBytes;
 
 use crate::addr::{LINE_BYTES, LineAddr, PmAddr};
 use crate::error::{Error, Result};
+use crate::gate::ClosedGate;
 use crate::memory::Memory;
 use crate::pool::create::{self, NewFile};
 use crate::pool::layout::{PAGE_BYTES, PART_PATH_BYTES, PartHeader};
@@ -116,8 +117,7 @@ impl Pool {
         for (part, header) in headers.iter().enumerate() {
             written_bytes += self.copy_running(part as u16, lengths[part], header, &files[part])?;
         }
-        let hint = "the kernel does not allow membarrier(2): close the pool and copy it then";
-        let gate = self.memory.gate().close().map_err(|e| Error::io(target, "stopping the writers", hint, e))?;
+        let gate = self.stop_writers(target)?;
         let started = Instant::now();
         let mut rewritten_bytes = 0;
         for (part, header) in headers.iter().enumerate() {
@@ -139,6 +139,16 @@ impl Pool {
             rewritten_bytes,
             writers_stopped_ns,
         })
+    }
+
+    /// Closes the gate; a read-only pool has no writers to stop.
+    fn stop_writers(&self, target: &Path) -> Result<Option<ClosedGate<'_>>> {
+        if self.memory.is_read_only() {
+            return Ok(None);
+        }
+        let hint = "the kernel does not allow membarrier(2): close the pool, open it read-only and copy it then";
+        let closed = self.memory.gate().close();
+        closed.map(Some).map_err(|e| Error::io(target, "stopping the writers", hint, e))
     }
 
     fn target_paths(&self, target: &Path, options: &CopyOptions) -> Result<Vec<PathBuf>> {
