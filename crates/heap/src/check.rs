@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use lodestone_pmem::{PmAddr, WORD_BYTES, checked};
 use serde::{Serialize, Serializer};
 
-use crate::core::{Block, Core};
+use crate::core::{Block, Core, lock};
 use crate::heap::{Heap, for_each_chunk};
 use crate::layout::{ChunkId, ChunkWord, HeapHeader, TABLE_OFFSET, encode_zone};
 use crate::record::{self, Found};
@@ -59,6 +59,8 @@ pub(crate) enum Fix {
     Word(u64),
     /// Make these blocks of the bitmap word the allocated ones.
     Bits(u64),
+    /// Make this damaged chunk word free, and give out that many chunks from there again.
+    Chunks(ChunkId, u32),
     /// Free the block.
     Free,
 }
@@ -143,7 +145,7 @@ impl Heap {
     #[must_use]
     pub fn check(&self, reachable: Option<&mut dyn Iterator<Item = PmAddr>>) -> CheckReport {
         let core = &*self.core;
-        let mut check = Check { core, report: CheckReport::default(), lost: HashMap::new() };
+        let mut check = Check { core, report: CheckReport::default(), lost: HashMap::new(), set_aside: Vec::new() };
         check.headers();
         check.lanes();
         for part in 0..core.bases.len() as u16 {
@@ -187,6 +189,8 @@ struct Check<'c> {
     report: CheckReport,
     /// Damaged bitmap words: index of the finding.
     lost: HashMap<PmAddr, usize>,
+    /// Damaged chunk words: index of the finding, the chunks that are set aside for it, whether anything there is reached.
+    set_aside: Vec<(usize, ChunkId, u32, bool)>,
 }
 
 impl Check<'_> {
@@ -273,9 +277,22 @@ impl Check<'_> {
         }
         let state = core.locate(core.chunk_addr(id)).map_or(State::None, |(_, chunk, _)| chunk.state());
         match (found, state) {
-            (None, _) => {
+            (None, State::Damaged) => {
                 let finding = format!("the word of chunk {} fails its checksum; its blocks are set aside", id.index);
-                self.add(FindingKind::Chunk, at, finding, BACKUP, Fix::None);
+                self.set_aside.push((self.report.findings.len(), id, self.doubtful_chunks(id, slot), false));
+                let hint = "repair frees the chunk when the check was told what is reachable and nothing there is; else restore a backup";
+                self.add(FindingKind::Chunk, at, finding, hint, Fix::None);
+            }
+            (None, state) => {
+                // It was intact when the heap was opened: what stands in DRAM is right.
+                let word = match state {
+                    State::Slab(class_index) => ChunkWord::Slab(core.classes.get(class_index).block_bytes),
+                    State::Extent(chunks) => ChunkWord::Extent(chunks),
+                    _ => ChunkWord::Free,
+                };
+                let finding = format!("the word of chunk {} fails its checksum", id.index);
+                self.add(FindingKind::Chunk, at, finding, REWRITE, Fix::Word(word.encode(at)));
+                return if let State::Extent(chunks) = state { Some(chunks) } else { None };
             }
             (Some(ChunkWord::Slab(block_bytes)), State::Slab(class_index))
                 if core.classes.get(class_index).block_bytes == block_bytes =>
@@ -292,18 +309,36 @@ impl Check<'_> {
         None
     }
 
+    /// Chunks from a damaged word on that were set aside for it: up to the next whose word is not free.
+    fn doubtful_chunks(&self, id: ChunkId, slot: u32) -> u32 {
+        let core = self.core;
+        let usable = lock(&core.chunks).usable(id.part, id.index >> core.geometry.zone_shift);
+        let free = |&behind: &u32| {
+            let at = core.chunk_word(ChunkId { index: id.index + behind, ..id });
+            ChunkWord::decode(at, core.memory.load(at)) == Some(ChunkWord::Free)
+        };
+        let room = usable.saturating_sub(slot);
+        (1..room).take_while(free).count() as u32 + room.min(1)
+    }
+
     fn bitmap(&mut self, id: ChunkId, class_index: usize) {
         let core = self.core;
         let class = core.classes.get(class_index);
         for word in 0..class.words {
             let at = core.bitmap_word(id, word);
-            let live = core.slab(id, class_index).bits[word as usize].live.load(Ordering::Acquire);
+            let bits = &core.slab(id, class_index).bits[word as usize];
+            let (live, taken) = (bits.live.load(Ordering::Acquire), bits.taken.load(Ordering::Acquire));
             self.report.words += 1;
             match checked::decode(at, core.memory.load(at)) {
                 Some(bits) if bits == live => {}
                 Some(bits) if bits & !class.mask(word) == 0 => {
                     let finding = format!("the bitmap says {bits:#x} are allocated, the running heap has {live:#x}");
                     self.add(FindingKind::Disagreement, at, finding, BACKUP, Fix::None);
+                }
+                // Set aside at open: all taken, none live. Anything else was intact then, and what stands in DRAM is right.
+                _ if live != 0 || taken & class.mask(word) != class.mask(word) => {
+                    let finding = "a bitmap word is damaged";
+                    self.add(FindingKind::Bitmap, at, finding, REWRITE, Fix::Word(checked::encode(at, live)));
                 }
                 _ => {
                     let finding = "a bitmap word is damaged; its blocks are set aside";
@@ -328,6 +363,7 @@ impl Check<'_> {
         let mut reached = 0;
         for at in reachable {
             reached += 1;
+            self.note_set_aside(at);
             if let Some(owners) = blocks.get_mut(&at) {
                 *owners += 1;
                 if *owners == 2 {
@@ -340,6 +376,11 @@ impl Check<'_> {
             }
         }
         self.report.reached = Some(reached);
+        for &(index, id, chunks, hit) in &self.set_aside {
+            if !hit && chunks > 0 {
+                self.report.findings[index].fix = Fix::Chunks(id, chunks);
+            }
+        }
         let mut leaked: Vec<PmAddr> = blocks.into_iter().filter(|&(_, owners)| owners == 0).map(|(at, _)| at).collect();
         leaked.sort_unstable();
         for at in leaked {
@@ -350,6 +391,14 @@ impl Check<'_> {
                 "repair frees it",
                 Fix::Free,
             );
+        }
+    }
+
+    /// Notes that something in chunks that are set aside is reached: they are not free.
+    fn note_set_aside(&mut self, at: PmAddr) {
+        let Some((id, _, _)) = self.core.locate(at) else { return };
+        for (_, first, chunks, hit) in &mut self.set_aside {
+            *hit |= id.part == first.part && (first.index..first.index + *chunks).contains(&id.index);
         }
     }
 

@@ -156,6 +156,11 @@ impl Chunks {
         (free, zones.iter().map(ZoneFree::longest_run).max().unwrap_or(0))
     }
 
+    /// Chunks of a formatted zone that are in use or may be.
+    pub fn usable(&self, part: u16, zone: u32) -> u32 {
+        self.parts[part as usize].get(zone as usize).map_or(0, |zone| zone.usable)
+    }
+
     /// Zones in `part` that are formatted.
     pub fn zones(&self, part: u16) -> u32 {
         self.parts[part as usize].len() as u32

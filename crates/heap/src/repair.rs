@@ -5,7 +5,9 @@
 //! 2. A damaged or dead lane becomes idle. If it held the record of an action that a crash cut short, that action may be
 //!    half done: the finding says so.
 //! 3. A damaged bitmap word gets the bits of the blocks that the check was told are reachable.
-//! 4. Leaked blocks are freed, one action each.
+//! 4. A damaged chunk word becomes free when nothing in the chunks that were set aside for it is reachable; one that was
+//!    intact when the heap was opened is written anew from DRAM.
+//! 5. Leaked blocks are freed, one action each.
 //!
 //! Each step is persistent by itself; a crash in between leaves the rest to the next repair. What cannot be repaired is
 //! given back unchanged.
@@ -19,7 +21,7 @@ use crate::check::{CheckReport, Finding, Fix};
 use crate::core::lock;
 use crate::error::Result;
 use crate::heap::Heap;
-use crate::layout::HeapHeader;
+use crate::layout::{ChunkWord, HeapHeader};
 use crate::record;
 use crate::table::State;
 
@@ -76,6 +78,15 @@ impl Heap {
                 memory.store(at, word);
                 // Later changes of the word rely on it being whole.
                 memory.persist(at, 8);
+            }
+            Fix::Chunks(id, chunks) => {
+                memory.store(at, ChunkWord::Free.encode(at));
+                // The chunks are given out again: what is stored there may not overtake the word that says they are free.
+                memory.persist(at, 8);
+                if let Some((_, chunk, _)) = core.locate(core.chunk_addr(id)) {
+                    chunk.set_state(State::None);
+                }
+                lock(&core.chunks).give(core, id, chunks);
             }
             Fix::Bits(bits) => self.repair_bitmap(finding, bits),
             Fix::Free => {
