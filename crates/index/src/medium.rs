@@ -71,13 +71,22 @@ impl Medium<'_> {
 
     /// Reads and verifies the key of the record at `at`; it replaces the content of `key`.
     pub(crate) fn key(self, at: PmAddr, key: &mut Vec<u8>) -> Result<RecordHead> {
+        key.clear();
+        self.append_key(at, key)
+    }
+
+    /// Reads and verifies the key of the record at `at`; it is appended to `out`, or nothing is on an error.
+    #[inline]
+    pub(crate) fn append_key(self, at: PmAddr, out: &mut Vec<u8>) -> Result<RecordHead> {
         let head = self.head(at)?;
-        key.resize(head.key_bytes as usize, 0);
-        self.memory.read(RecordHead::key_at(at), key);
-        if head.key_crc != RecordHead::key_crc(at, key, head.value_bytes) {
-            return Err(self.damaged(at, "key of a record", "checksum mismatch"));
+        let start = out.len();
+        out.resize(start + head.key_bytes as usize, 0);
+        self.memory.read(RecordHead::key_at(at), &mut out[start..]);
+        if head.key_crc == RecordHead::key_crc(at, &out[start..], head.value_bytes) {
+            return Ok(head);
         }
-        Ok(head)
+        out.truncate(start);
+        Err(self.damaged(at, "key of a record", "checksum mismatch"))
     }
 
     #[inline]

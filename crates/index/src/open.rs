@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use lodestone_heap::Heap;
 use lodestone_pmem::sync::RwLock;
-use lodestone_pmem::{PmAddr, checked, planted};
+use lodestone_pmem::{PmAddr, WORD_BYTES, checked, planted};
 
 use crate::directory::Directory;
 use crate::error::{Error, Result};
@@ -123,6 +123,7 @@ impl OrderedMap {
 /// Whether the action that allocated the header at `header` is persistent.
 fn is_published(medium: Medium<'_>, header: PmAddr) -> bool {
     medium.memory.contains(header, HEADER_BYTES)
+        && header.offset().is_multiple_of(WORD_BYTES)
         && verify_header(medium, HeaderAt(header)).is_ok()
         && medium.word(HeaderAt(header).live(), "live mark of a map").is_ok_and(|live| live == 1)
 }
@@ -176,8 +177,8 @@ fn create(heap: &Heap, name: &str, slots: usize) -> Result<PmAddr> {
 }
 
 fn attach(heap: &Heap, medium: Medium<'_>, header: PmAddr, only: Only) -> Result<OrderedMap> {
-    if !medium.memory.contains(header, HEADER_BYTES) {
-        return Err(medium.damaged(header, "root of a map", "lies outside the pool"));
+    if !medium.memory.contains(header, HEADER_BYTES) || !header.offset().is_multiple_of(WORD_BYTES) {
+        return Err(medium.damaged(header, "root of a map", "is no place in the pool where a map can be"));
     }
     let slots_per_leaf = verify_header(medium, HeaderAt(header))?;
     let mut next = medium.link(HeaderAt(header).head(), "link to the first leaf", LeafAt::bytes(1, 0))?;

@@ -166,13 +166,13 @@ impl Cursor {
 
     /// Copies the record at `at` into `batch`; `false` when its key lies outside the range.
     fn take(&self, medium: Medium<'_>, at: lodestone_pmem::PmAddr, batch: &mut Batch) -> Result<bool> {
-        let mut key = Vec::new();
-        let head = medium.key(at, &mut key)?;
-        if is_before_start(&key, edge_ref(&self.start)) || is_behind_end(&key, edge_ref(&self.end)) {
+        let begin = batch.bytes.len();
+        let head = medium.append_key(at, &mut batch.bytes)?;
+        let key = &batch.bytes[begin..];
+        if is_before_start(key, edge_ref(&self.start)) || is_behind_end(key, edge_ref(&self.end)) {
+            batch.bytes.truncate(begin);
             return Ok(false);
         }
-        let begin = batch.bytes.len();
-        batch.bytes.extend_from_slice(&key);
         let middle = batch.bytes.len();
         medium.append_value(at, head, &mut batch.bytes)?;
         batch.pairs.push((begin..middle, middle..batch.bytes.len()));

@@ -112,6 +112,46 @@ fn scans_show_what_is_stable_while_neighbours_change() -> Result<()> {
 }
 
 #[test]
+fn the_block_domain_keeps_batches_and_single_writes() -> Result<()> {
+    let mut fixture = MapFixture::new(60, POOL_BYTES);
+    fixture.options.domain = DomainChoice::Block;
+    let map = fixture.open();
+    for number in 0..500_u64 {
+        map.insert_relaxed(&number.to_be_bytes(), b"in a batch")?;
+    }
+    for number in 0..50_u64 {
+        assert!(map.remove_relaxed(&number.to_be_bytes())?);
+    }
+    map.sync()?;
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..4_u64)
+            .map(|thread| {
+                let map = &map;
+                scope.spawn(move || -> Result<()> {
+                    for number in 0..10 {
+                        let key = (1000 + thread * 10 + number).to_be_bytes();
+                        assert!(!map.insert(&key, b"waited for")?);
+                        assert!(map.update(&key, b"replaced")?);
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        writers.into_iter().try_for_each(|writer| writer.join().expect("a writer panicked"))
+    })?;
+    drop(map);
+    let map = fixture.open();
+    let all = contents(&map)?;
+    assert_eq!(all.len(), 450 + 40);
+    assert!(all.iter().all(|(key, value)| {
+        let batch = u64::from_be_bytes(key[..8].try_into().expect("eight bytes")) < 1000;
+        value == if batch { &b"in a batch"[..] } else { b"replaced" }
+    }));
+    assert_intact(&fixture, &map);
+    Ok(())
+}
+
+#[test]
 fn descending_ranges_mirror_ascending_ones() -> Result<()> {
     let mut fixture = MapFixture::new(4, POOL_BYTES);
     let map = fixture.open();
