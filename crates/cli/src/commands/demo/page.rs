@@ -26,10 +26,9 @@ pub fn page(found: &Findings) -> HtmlReport {
         .tiles([
             ("records imported", human_figure(found.import.rows as f64)),
             ("kills", found.killed.kills.to_string()),
-            ("acknowledged writes", human_figure(found.killed.acked as f64)),
-            ("lost or torn", (found.killed.tally.lost + found.killed.tally.torn).to_string()),
+            ("acknowledged writes lost or torn", lost_of_acked(found)),
             ("crash states judged", human_figure(states as f64)),
-            ("durable operations/s", human_figure(best)),
+            ("YCSB A operations/s", human_figure(best)),
         ]);
     for one in &found.expectations {
         page = page.verdict(if one.holds { Outcome::Pass } else { Outcome::Fail }, &one.text);
@@ -38,6 +37,11 @@ pub fn page(found: &Findings) -> HtmlReport {
     page = kills(page, found);
     page = explorer(page, found);
     benchmark(page, found).provenance(provenance(found))
+}
+
+fn lost_of_acked(found: &Findings) -> String {
+    let tally = found.killed.tally;
+    format!("{} of {}", tally.lost + tally.torn, human_figure(found.killed.acked as f64))
 }
 
 fn media(found: &Findings) -> String {
