@@ -48,9 +48,11 @@ step workspace cargo test --workspace --no-fail-fast
 # Bugs planted on request: the explorer must find each, and none where none is planted.
 step planted cargo test --no-fail-fast -p lodestone-crash -p lodestone-heap -p lodestone-index --test planted \
   --features lodestone-crash/planted-bugs,lodestone-heap/explore,lodestone-heap/planted-bugs,lodestone-index/planted-bugs
-# Locks and threads of the deterministic scheduler.
-step schedules-block cargo test --no-fail-fast -p lodestone-pmem --features shuttle --lib schedules
-step schedules-crash cargo test --no-fail-fast -p lodestone-crash --features shuttle --test schedules
+# Locks and threads of the deterministic scheduler; the planted race must be found.
+step schedules-block cargo test --no-fail-fast -p lodestone-pmem --features shuttle,planted-bugs --lib schedules
+schedules=lodestone-crash/shuttle,lodestone-heap/explore,lodestone-heap/shuttle,lodestone-index/shuttle
+step schedules cargo test --no-fail-fast -p lodestone-crash -p lodestone-heap -p lodestone-index \
+  --features "$schedules,lodestone-index/planted-bugs" --test schedules --test planted_schedules
 # Every structure, every crash state within the bound, with crashes of the recovery; then every flush and fence.
 step crash-run cargo run --quiet --package lodestone-cli -- crash run --all
 step crash-mutants cargo run --quiet --package lodestone-cli -- crash mutants --all
