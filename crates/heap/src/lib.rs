@@ -5,7 +5,7 @@
 //!
 //! Nothing leaks and nothing is owned twice after any crash: what an action allocates is reserved in DRAM until the
 //! commit publishes it together with the word that points to it, and what it frees is available only after the commit is
-//! persistent. The `action` module states the protocol and the reason for each fence.
+//! persistent. The `commit` module states the protocol and the reason for each fence.
 //!
 //! Cost of an action (lines flushed, fences), besides the contents that the caller flushes: one word, 1 and 2; up to
 //! three words, 2 lines for the record and one line per word, and 3 fences, or 4 when it
@@ -16,6 +16,7 @@ mod arena;
 mod check;
 mod chunks;
 mod class;
+mod commit;
 mod core;
 mod error;
 #[cfg(feature = "explore")]

@@ -13,8 +13,8 @@ use std::sync::atomic::Ordering;
 
 use lodestone_pmem::{PmAddr, checked, planted};
 
-use crate::action::apply;
 use crate::chunks::usable_chunks;
+use crate::commit::apply;
 use crate::core::{Core, lock};
 use crate::error::Result;
 use crate::format::needs_writing;
