@@ -56,6 +56,22 @@ fn every_workload_and_durability_prints_the_agreed_keys() {
 }
 
 #[test]
+fn the_substrate_is_compared_on_a_file_and_in_memory() {
+    let place = Place::new();
+    let few = ["bench", "substrate", "--rounds", "3"];
+    let in_memory = place.json(few.into_iter().chain(["--no-device"]));
+    assert_eq!(in_memory.len(), 4, "persist and stream, on hot and on random lines");
+    assert!(in_memory.iter().all(|line| line["bench"] == "substrate" && line["ratio"].as_f64() > Some(0.0)));
+    let on_file = place.json(few.into_iter().chain(["--path", "scratch.pool"]));
+    assert_eq!(on_file.len(), 6, "and durable() beside two bare ways");
+    assert_eq!((&on_file[0]["domain"], &on_file[4]["domain"]), (&"dax-emulated".into(), &"block".into()));
+    assert_eq!(std::fs::read_dir(place.path("")).expect("folder").count(), 0, "nothing is left behind");
+    place.write("mine", "precious");
+    place.run(["bench", "substrate", "--path", "mine"]).fails_with(&["mine", "of its own"]);
+    assert_eq!(place.read("mine"), "precious");
+}
+
+#[test]
 fn contradictions_and_nonsense_are_refused() {
     let place = Place::new();
     place.run(["bench", "ycsb", "--durability", "process", "--domain", "block"]).fails_with(&["--durability process"]);

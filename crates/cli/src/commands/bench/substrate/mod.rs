@@ -13,7 +13,7 @@ mod instructions;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use lodestone_pmem::{DomainChoice, Memory, Pool, PoolOptions};
 use lodestone_workload::result::human_ns;
 use serde::Serialize;
@@ -177,9 +177,13 @@ fn scratch(path: Option<&Path>) -> Result<Scratch> {
         });
     };
     let options = |domain| PoolOptions { size_bytes: SCRATCH_BYTES, domain, ..PoolOptions::default() };
-    let pool = Pool::create(path, &options(DomainChoice::Dax))
-        .or_else(|_| Pool::create(path, &options(DomainChoice::DaxEmulated)))?;
-    std::fs::remove_file(path)?;
+    ensure!(!path.exists(), "{}: exists; a benchmark needs a pool file of its own", path.display());
+    let pool = Pool::create(path, &options(DomainChoice::Dax)).or_else(|_| {
+        // Not on persistent memory; what was formatted before that came out goes away. It may not even be there.
+        let _ = std::fs::remove_file(path);
+        Pool::create(path, &options(DomainChoice::DaxEmulated))
+    })?;
+    std::fs::remove_file(path).with_context(|| format!("{}: removing the name failed", path.display()))?;
     let info = pool.info();
     let media = info.parts.first().map_or_else(String::new, |part| part.file_system.clone());
     Ok(Scratch { memory: pool.memory().clone(), domain: info.domain_label(), media, _pool: Some(pool) })
