@@ -6,6 +6,7 @@
 //! 3. A mutant that nobody catches is redundant when the target says why, else it survived: a flush to remove, or an
 //!    oracle to strengthen. An excuse that excuses nobody, because all it names were caught, is stale: an error.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use crate::config::{Config, Mode};
@@ -35,12 +36,10 @@ pub fn audit_target(
         let violation = describe(target, config, None, found);
         return Err(crate::Failure::new(format!("{} is not clean without a mutation: {violation}", target.name())));
     }
-    let mutations: Vec<Mutation> = clean
-        .sites
-        .iter()
-        .filter(|(_, site)| target.audits(site))
-        .flat_map(|(call, site)| Mutation::all_of(*call, site))
-        .collect();
+    let (calls_audited, calls_left): (BTreeSet<_>, BTreeSet<_>) =
+        clean.sites.into_iter().partition(|(_, site)| target.audits(site));
+    let mutations: Vec<Mutation> =
+        calls_audited.iter().flat_map(|(call, site)| Mutation::all_of(*call, site)).collect();
     let mut list = Vec::new();
     let mut states = clean.states;
     for (done, mutation) in mutations.iter().enumerate() {
@@ -61,6 +60,8 @@ pub fn audit_target(
         states,
         seconds: started.elapsed().as_secs_f64(),
         list,
+        calls_audited,
+        calls_left,
     })
 }
 

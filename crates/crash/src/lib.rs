@@ -88,7 +88,7 @@ pub use history::{History, OpRecord};
 pub use medium::Medium;
 pub use mutation::{Change, Mutation};
 pub use pool::{PoolBoot, PoolCreate, PoolGrow, PoolRoots, pool_targets};
-pub use report::{AuditReport, Mutant, MutantFate, ReplayReport, Report, Violation};
+pub use report::{AuditReport, Mutant, MutantFate, ReplayReport, Report, Violation, calls_nobody_audits};
 pub use run::{explore, replay, run_target};
 pub use structure::Structure;
 pub use target::{Failure, Outcome, Recovered, Redundant, Target, in_pool_layer, tiny_pool};

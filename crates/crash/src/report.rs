@@ -3,11 +3,13 @@
 //! A report says what was explored and what was not: profile, mode, bound, number of states, whether the space was
 //! exhausted, how deep recoveries were crashed again, and the seed.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::Serialize;
 
 use crate::config::{Mode, Profile};
+use crate::event::{CallKind, SiteKey};
 
 /// A violation: what is wrong, after which operations, and how to see it again.
 #[derive(Clone, Debug, Serialize)]
@@ -232,6 +234,24 @@ pub struct AuditReport {
     pub seconds: f64,
     /// Each mutant.
     pub list: Vec<Mutant>,
+    /// Calls that ran and were mutated.
+    #[serde(skip)]
+    pub calls_audited: BTreeSet<(CallKind, SiteKey)>,
+    /// Calls that ran and that this target leaves to others (see [`Target::audits`](crate::Target::audits)).
+    #[serde(skip)]
+    pub calls_left: BTreeSet<(CallKind, SiteKey)>,
+}
+
+/// The calls that ran under some of these audits and that none of them answers for: holes in the audit as a whole. Code of
+/// targets and tests (files in folders `explore`, `tests` and `examples`) does not count.
+#[must_use]
+pub fn calls_nobody_audits(reports: &[AuditReport]) -> Vec<String> {
+    let audited: BTreeSet<_> = reports.iter().flat_map(|report| &report.calls_audited).collect();
+    let left: BTreeSet<_> = reports.iter().flat_map(|report| &report.calls_left).collect();
+    let is_product =
+        |site: &SiteKey| !["/explore", "/tests/", "/examples/"].iter().any(|part| site.file.contains(part));
+    let left = left.difference(&audited).filter(|(_, site)| is_product(site));
+    left.map(|(call, site)| format!("{call} at {site}")).collect()
 }
 
 impl AuditReport {

@@ -1,6 +1,8 @@
 //! The pool layer under the explorer: every target, every profile, in full.
 
-use lodestone_crash::{Config, Mode, PoolCreate, Profile, Target, audit_target, pool_targets, run_target};
+use lodestone_crash::{
+    Config, Mode, PoolCreate, Profile, Target, audit_target, calls_nobody_audits, pool_targets, run_target,
+};
 
 #[test]
 fn every_crash_state_of_the_pool_is_right() {
@@ -46,6 +48,7 @@ fn every_mutant_of_the_pool_is_killed_or_excused() {
         println!("{report}");
         reports.push(report);
     }
+    assert_eq!(calls_nobody_audits(&reports), Vec::<String>::new());
     for report in reports {
         report.expect_clean();
     }

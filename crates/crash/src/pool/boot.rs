@@ -48,7 +48,8 @@ impl Target for PoolBoot {
     }
 
     fn audits(&self, site: &SiteKey) -> bool {
-        site.file.ends_with("pool/mirror.rs") || site.file.ends_with("pool/open.rs")
+        ["pool/boot.rs", "pool/mirror.rs"].iter().any(|file| site.file.ends_with(file))
+            || site.file.ends_with("pool/open.rs")
     }
 
     fn script_len(&self) -> usize {

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use lodestone_crash::{AuditReport, MutantFate, audit_target};
+use lodestone_crash::{AuditReport, MutantFate, audit_target, calls_nobody_audits};
 use serde::Serialize;
 
 use crate::output::{Output, ProgressUnit, exit};
@@ -55,6 +55,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     let configs = args.config.configs()?;
     let mut clean = true;
     let (mut mutants, mut killed, mut redundant) = (0, 0, 0);
+    let mut reports = Vec::new();
     for (target, config) in targets.iter().flat_map(|target| configs.iter().map(move |config| (target, config))) {
         let bar = output.progress(Some(0), ProgressUnit::Steps).with_prefix(target.name());
         let audited = audit_target(target.as_ref(), config, &mut |done, of| {
@@ -69,11 +70,18 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
                 killed += report.killed;
                 redundant += report.redundant;
                 print(&report, output)?;
+                reports.push(report);
             }
             Err(why) => {
                 clean = false;
                 output.error(&anyhow::anyhow!("{}: the audit failed: {why}", target.name()));
             }
+        }
+    }
+    // Targets leave the calls of lower layers to those that answer for them; say what all of them left.
+    if args.targets.is_all() && !output.is_json() {
+        for call in calls_nobody_audits(&reports) {
+            output.line(&format!("not audited, because no target answers for it: {call}"))?;
         }
     }
     if !output.is_json() {

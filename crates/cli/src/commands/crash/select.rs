@@ -24,6 +24,11 @@ pub struct TargetArgs {
 }
 
 impl TargetArgs {
+    /// Whether all targets are meant.
+    pub fn is_all(&self) -> bool {
+        self.all
+    }
+
     /// The targets that are meant.
     pub fn select(&self) -> Result<Vec<Box<dyn Target>>> {
         let mut left = targets();
