@@ -15,6 +15,9 @@ use crate::token::{Crash, Kept, Token};
 const SHRINK_STATES_MAX: u64 = 50_000;
 
 /// Explores `target` and reports. `progress` hears the number of states now and then.
+///
+/// # Panics
+/// When [`Config::planted`] names a bug and the build lacks the feature `planted-bugs`.
 pub fn run_target(target: &dyn Target, config: &Config, progress: &mut dyn FnMut(u64)) -> Report {
     let _planted = planted::scope(config.planted.as_deref());
     let started = Instant::now();
@@ -59,6 +62,11 @@ pub fn replay(token: &str, targets: &[Box<dyn Target>]) -> Outcome<ReplayReport>
     })?;
     if let Some(op) = token.ops.iter().find(|op| **op >= target.script_len()) {
         return Err(Failure::new(format!("the script of `{}` has no operation {op}", token.target)));
+    }
+    if let (Some(bug), false) = (&token.planted, cfg!(feature = "planted-bugs")) {
+        return Err(Failure::new(format!(
+            "the token plants the bug `{bug}`, which this build does not contain; build with --features planted-bugs"
+        )));
     }
     let _planted = planted::scope(token.planted.as_deref());
     let config = Config { profile: token.profile, planted: token.planted.clone(), ..Config::default() };

@@ -55,6 +55,21 @@ fn exhaustive_and_reading_modes_find_every_mistake_with_a_reproducer() {
 }
 
 #[test]
+fn damaged_and_foreign_tokens_are_refused_with_a_reason() {
+    for (token, reason) in [
+        ("nonsense", "six fields"),
+        ("other~adr~0~-~-~k3", "no target is called `other`"),
+        ("pair-None~adr~9~-~-~k3", "no operation 9"),
+        ("pair-None~adr~0~-~-~k99999", "another version of the code"),
+        #[cfg(not(feature = "planted-bugs"))]
+        ("pair-None~adr~0~-~some-bug~k3", "--features planted-bugs"),
+    ] {
+        let refused = replay(token, &[Box::new(Pair(Mistake::None))]).expect_err(token).to_string();
+        assert!(refused.contains(reason), "{token}: {refused}");
+    }
+}
+
+#[test]
 fn only_a_crash_in_recovery_shows_recoveries_that_are_not_idempotent() {
     for (mistake, shown_by) in [(Mistake::RecoveryDropsEarly, 1), (Mistake::LogNotFlushed, 0)] {
         for nested_depth in 0..=1 {
