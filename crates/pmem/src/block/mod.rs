@@ -26,12 +26,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use crossbeam_utils::CachePadded;
+
 use crate::addr::LineAddr;
 use crate::counters;
 use crate::error::{Error, Result};
 use crate::memory::Memory;
 use crate::storage::Storage;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::thread;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 use group::{Groups, Joined};
 use journal::{JOURNAL_BYTES_MIN, JournalArea, Record, apply, record_bytes};
@@ -122,13 +125,20 @@ pub(crate) struct BlockOptions {
     pub(crate) background: bool,
     /// Longest time a committer waits for others to join before it closes a group.
     pub(crate) gather: Duration,
+    /// Longest time a waiter spins (giving the processor away) before it sleeps; at most two syncs.
+    pub(crate) spin: Duration,
     /// Flushed lines that nobody waits for are committed at the latest after about this time.
     pub(crate) commit_interval: Duration,
 }
 
 impl Default for BlockOptions {
     fn default() -> Self {
-        Self { background: true, gather: Duration::from_micros(100), commit_interval: Duration::from_millis(200) }
+        Self {
+            background: true,
+            gather: Duration::from_micros(100),
+            spin: Duration::from_micros(300),
+            commit_interval: Duration::from_millis(200),
+        }
     }
 }
 
@@ -155,6 +165,10 @@ struct Engine {
     commit: Mutex<CommitState>,
     /// Waiters of even and of odd groups.
     waiters: [Condvar; 2],
+    /// Threads that wait for even and for odd groups, the committer among them.
+    arrived: [CachePadded<AtomicU64>; 2],
+    /// `CommitState::committing` for those who spin.
+    busy: AtomicBool,
     ring: Mutex<Ring>,
     /// Room in the ring, or work for the checkpointer.
     ring_moved: Condvar,
@@ -165,10 +179,10 @@ struct Engine {
 #[derive(Debug, Default)]
 struct CommitState {
     committing: bool,
-    /// Threads waiting for even and for odd groups.
-    waiting: [usize; 2],
+    /// Threads that gave up spinning and sleep until an even or an odd group is done.
+    parked: [usize; 2],
     /// Threads that the last commit woke: they are likely to write again soon.
-    served: usize,
+    served: u64,
 }
 
 #[derive(Debug)]
@@ -237,6 +251,8 @@ impl BlockDomain {
             poison_cause: OnceLock::new(),
             commit: Mutex::default(),
             waiters: [Condvar::new(), Condvar::new()],
+            arrived: [CachePadded::new(AtomicU64::new(0)), CachePadded::new(AtomicU64::new(0))],
+            busy: AtomicBool::new(false),
             ring: Mutex::new(Ring { head: tail, tail, unapplied: Vec::new(), first_group: group, closing: false }),
             ring_moved: Condvar::new(),
             checkpoint: Mutex::new(()),
@@ -342,62 +358,95 @@ impl Engine {
         self.waiters[1].notify_all();
     }
 
+    /// Whether waiting for `group` is over, for better or worse.
+    fn is_settled(&self, group: u64) -> bool {
+        self.durable.load(Ordering::Acquire) >= group || self.poisoned.load(Ordering::Acquire)
+    }
+
     /// Waits until `group` is on disk, committing it if nobody else does.
     fn wait_for(&self, group: u64) -> Result<()> {
-        if self.durable.load(Ordering::Acquire) >= group {
-            return self.check_poison();
+        if !self.is_settled(group) {
+            let side = (group % 2) as usize;
+            self.arrived[side].fetch_add(1, Ordering::AcqRel);
+            let waited = self.commit_or_wait(group, side);
+            self.arrived[side].fetch_sub(1, Ordering::AcqRel);
+            waited?;
         }
-        let side = (group % 2) as usize;
-        let mut state = lock(&self.commit);
-        loop {
-            self.check_poison()?;
-            if self.durable.load(Ordering::Acquire) >= group {
-                return Ok(());
-            }
-            if state.committing {
-                state.waiting[side] += 1;
-                state = wait(&self.waiters[side], state);
-                state.waiting[side] -= 1;
+        self.check_poison()
+    }
+
+    /// Waits for the commit under way by spinning, then asleep; commits as soon as nobody else does.
+    ///
+    /// Spinning threads give the processor away in every turn. They find their group durable without being woken, which
+    /// matters: waking a sleeping thread on an idle processor takes about as long as a fast device takes to sync.
+    fn commit_or_wait(&self, group: u64, side: usize) -> Result<()> {
+        let spin = self.options.spin.min(Duration::from_nanos(self.sync_ns.load(Ordering::Relaxed) * 2));
+        let start = Instant::now();
+        while !self.is_settled(group) {
+            let patient = !spin.is_zero() && start.elapsed() < spin;
+            if patient && self.busy.load(Ordering::Acquire) {
+                thread::yield_now();
                 continue;
             }
-            state.committing = true;
-            let expected = state.served;
-            drop(state);
-            self.gather(side, expected);
-            let result = self.commit_group();
-            state = lock(&self.commit);
-            state.committing = false;
-            match result {
-                Ok(done) => self.hand_over(&mut state, done),
-                Err(error) => {
-                    drop(state);
-                    return Err(self.poison(&error.to_string()));
+            let mut state = lock(&self.commit);
+            if !state.committing {
+                if !self.is_settled(group) {
+                    self.lead(state, side)?;
                 }
+            } else if !patient && !self.is_settled(group) {
+                state.parked[side] += 1;
+                state = wait(&self.waiters[side], state);
+                state.parked[side] -= 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Commits the open group as the only committer.
+    fn lead(&self, mut state: MutexGuard<'_, CommitState>, side: usize) -> Result<()> {
+        state.committing = true;
+        self.busy.store(true, Ordering::Release);
+        let expected = state.served;
+        drop(state);
+        self.gather(side, expected);
+        let result = self.commit_group();
+        let mut state = lock(&self.commit);
+        state.committing = false;
+        self.busy.store(false, Ordering::Release);
+        match result {
+            Ok(done) => {
+                self.hand_over(&mut state, done);
+                Ok(())
+            }
+            Err(error) => {
+                drop(state);
+                Err(self.poison(&error.to_string()))
             }
         }
     }
 
-    /// Wakes the waiters of `done` and one waiter of the group after it, which commits next.
+    /// Wakes the sleepers of `done` and one sleeper of the group after it, which commits next.
     fn hand_over(&self, state: &mut CommitState, done: u64) {
         let side = (done % 2) as usize;
-        state.served = state.waiting[side] + 1;
+        state.served = self.arrived[side].load(Ordering::Acquire);
         self.durable.store(done, Ordering::Release);
-        self.waiters[side].notify_all();
-        self.waiters[1 - side].notify_one();
+        if state.parked[side] > 0 {
+            self.waiters[side].notify_all();
+        }
+        if state.parked[1 - side] > 0 {
+            self.waiters[1 - side].notify_one();
+        }
     }
 
     /// Gives threads that the last commit served a moment to join: a sync for eight costs what a sync for one costs.
-    fn gather(&self, side: usize, expected: usize) {
+    fn gather(&self, side: usize, expected: u64) {
         if expected <= 1 || self.options.gather.is_zero() {
             return;
         }
         let limit = self.options.gather.min(Duration::from_nanos(self.sync_ns.load(Ordering::Relaxed) / 2));
         let start = Instant::now();
-        while start.elapsed() < limit {
-            if lock(&self.commit).waiting[side] + 1 >= expected {
-                break;
-            }
-            crate::sync::thread::yield_now();
+        while self.arrived[side].load(Ordering::Acquire) < expected && start.elapsed() < limit {
+            thread::yield_now();
         }
     }
 

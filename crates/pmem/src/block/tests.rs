@@ -44,8 +44,12 @@ fn open(storage: Arc<dyn Storage>, content: &[u8], options: BlockOptions) -> Res
     Ok(memory)
 }
 
-const MANUAL: BlockOptions =
-    BlockOptions { background: false, gather: Duration::ZERO, commit_interval: Duration::from_secs(3600) };
+const MANUAL: BlockOptions = BlockOptions {
+    background: false,
+    gather: Duration::ZERO,
+    spin: Duration::ZERO,
+    commit_interval: Duration::from_secs(3600),
+};
 
 fn word(content: &[u8], offset: u64) -> u64 {
     u64::from_le_bytes(content[offset as usize..][..8].try_into().expect("eight bytes"))
