@@ -34,7 +34,7 @@ pub enum Op {
     PutMany(u64, u64),
     /// Frees the blocks of all slots in one action, highest slot first.
     DelAll,
-    /// Reallocates the slot's block.
+    /// Reallocates the slot's block; what still fits stays.
     Resize(u64, u64),
     /// Allocates so many bytes, frees the slot's block, and drops the action.
     Abort(u64, u64),
@@ -156,10 +156,12 @@ fn apply(handle: &Handle, op: &Op, options: &HeapOptions) -> Outcome {
         Op::PutMany(slots, bytes) => (0..slots).try_for_each(|slot| put(&heap, &mut action, slot, bytes))?,
         Op::DelAll => (0..SLOTS).rev().try_for_each(|slot| del(&heap, &mut action, slot))?,
         Op::Resize(slot, bytes) => {
-            if let Some((old, _)) = block(&heap, slot)? {
+            if let Some((old, old_bytes)) = block(&heap, slot)? {
                 let fresh = action.realloc(old, bytes)?;
                 if fresh != old {
-                    write(&heap, fresh, slot, bytes);
+                    if bytes < old_bytes {
+                        write(&heap, fresh, slot, bytes);
+                    }
                     action.set(heap.root_word(slot), fresh.to_raw());
                 }
             }
@@ -227,8 +229,8 @@ fn follow(view: &mut View, op: &Op) {
         Op::PutMany(count, bytes) => slots.extend((0..count).map(|slot| (slot, bytes))),
         Op::DelAll => slots.clear(),
         Op::Resize(slot, bytes) => {
-            // A resize that keeps the block keeps its content.
-            slots.entry(slot).and_modify(|old| *old = bytes);
+            // A larger block keeps its content: the copy that the heap made must be whole.
+            slots.entry(slot).and_modify(|old| *old = bytes.min(*old));
         }
         Op::Abort(..) | Op::Reserve(_) | Op::Grow(_) => {}
         Op::Stamp(value) => *stamped = value,

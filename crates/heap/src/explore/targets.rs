@@ -68,14 +68,21 @@ fn block_targets() -> Vec<Slots> {
         audited: &["format.rs"],
         ..slots("heap-format", vec![elsewhere(Put(0, 64)), Put(1, 1500)])
     };
-    let alloc =
-        slots("heap-alloc", vec![Put(0, 64), Put(1, 100), Put(2, 16), Put(0, 200), Del(1), Resize(2, 90), Put(2, 16)]);
+    let alloc = Slots {
+        audited: &["action.rs"],
+        ..slots("heap-alloc", vec![Put(0, 64), Put(1, 100), Put(2, 16), Put(0, 200), Del(1), Resize(2, 90), Put(2, 16)])
+    };
     let order = slots(
         "heap-order",
         vec![Put(0, 64), Put(1, 64), Put(2, 64), Del(2), Put(3, 64), Del(0), Del(3), Put(0, 64), Del(1)],
     );
-    let extent =
-        slots("heap-extent", vec![Put(0, 1500), Put(1, 1000), Del(0), Put(2, 2500), Put(1, 700), Resize(2, 1100)]);
+    let extent = Slots {
+        audited: &["action.rs"],
+        ..slots(
+            "heap-extent",
+            vec![Put(0, 1500), Put(1, 1000), Del(0), Put(2, 2500), Put(1, 700), Resize(2, 1100), Resize(1, 1500)],
+        )
+    };
     let abort = slots(
         "heap-abort",
         vec![Put(0, 64), Abort(0, 100), Put(1, 64), Abort(1, 1500), Del(0), Abort(1, 64), Put(2, 1500)],
