@@ -7,7 +7,7 @@ use std::ops::Bound;
 use std::path::PathBuf;
 
 use lodestone_heap::{Heap, HeapOptions};
-use lodestone_index::{Error, KEY_BYTES_MAX, MapOptions, OrderedMap, Result};
+use lodestone_index::{Durability, Error, KEY_BYTES_MAX, MapOptions, OrderedMap, Result};
 use lodestone_pmem::{CounterScope, DomainChoice, Pool, PoolOptions};
 use proptest::prelude::*;
 use suite::{Fixture, assert_intact, contents};
@@ -382,5 +382,43 @@ fn every_flipped_byte_is_found_and_never_returned() -> Result<()> {
         }
     }
     assert!(found_by_operations > 500, "{found_by_operations} flips mattered");
+    Ok(())
+}
+
+/// Syncs that an answer of `ask` costs, right after another thread made a change and did not wait for it. The pool
+/// commits by itself five times a second, so the largest of some rounds counts.
+fn syncs_of_an_answer(map: &OrderedMap, change: impl Fn(u8) + Sync, ask: impl Fn()) -> u64 {
+    let rounds = (0..10_u8).map(|round| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| change(round));
+        });
+        let scope = CounterScope::start();
+        ask();
+        let syncs = scope.delta().syncs;
+        map.sync().expect("the pool works");
+        syncs
+    });
+    rounds.max().unwrap_or(0)
+}
+
+#[test]
+fn nobody_is_told_what_could_still_be_lost() -> Result<()> {
+    let mut fixture = MapFixture::new(60, 16 << 20);
+    fixture.options.domain = DomainChoice::Block;
+    let map = fixture.open();
+    map.insert(b"key", b"old")?;
+    let change = |round: u8| drop(map.insert_relaxed(b"key", &[round]).expect("room"));
+    let vanish = |round: u8| drop(map.remove_relaxed(&[round]).expect("the pool works"));
+    for key in 0..10_u8 {
+        map.insert(&[key], b"here")?;
+    }
+    let get = || drop(map.get(b"key").expect("whole"));
+    assert!(syncs_of_an_answer(&map, change, get) >= 1, "a value is told before it is durable");
+    let absent = || assert!(map.contains_key(b"absent").is_ok_and(|found| !found));
+    assert!(syncs_of_an_answer(&map, vanish, absent) >= 1, "an absence is told before it is durable");
+    let mut out = Vec::new();
+    let relaxed = std::cell::RefCell::new(&mut out);
+    let get = || drop(map.get_with(b"key", &mut relaxed.borrow_mut(), Durability::Relaxed).expect("whole"));
+    assert_eq!(syncs_of_an_answer(&map, change, get), 0, "a relaxed read waits for nothing");
     Ok(())
 }

@@ -168,6 +168,10 @@ fn cut_and_judge(operations: &[(u8, bool)], survivors: u64, background: bool) ->
         newest >= acknowledged || prefixes[position] == shadow[acknowledged as usize],
         "acknowledged {acknowledged}, found {newest}"
     );
+    // Power fails again right after the replay: what it moved out of the journal is in the file for good.
+    let again = Arc::new(SimulatedDisk::new(reborn.power_cut(|_| false)));
+    replay(&files(again.clone()))?;
+    assert_eq!(&again.content()[DATA as usize..], &content[DATA as usize..], "a second power cut undid the replay");
     // And a second replay finds nothing to do and changes nothing.
     assert_eq!(replay(&files(reborn.clone()))?, ReplayReport::default());
     assert_eq!(reborn.content(), content);
@@ -286,4 +290,65 @@ fn what_nobody_waits_for_is_committed_after_the_interval() -> Result<()> {
         assert!(clock.elapsed() < Duration::from_secs(60), "the background thread never committed");
         std::thread::yield_now();
     }
+}
+
+#[test]
+fn a_replay_that_is_cut_short_is_done_again() -> Result<()> {
+    let disk = Arc::new(SimulatedDisk::new(vec![0; DISK as usize]));
+    let memory = open(disk.clone(), &[], MANUAL)?;
+    for number in 1..=40_u64 {
+        for line in 0..3 {
+            let at = PmAddr::new(0, DATA + (number % 8 * 3 + line) * 64);
+            memory.store(at, number);
+            memory.persist(at, 8);
+        }
+        memory.durable()?;
+    }
+    let cut = disk.power_cut(|_| false);
+    let whole = Arc::new(SimulatedDisk::new(cut.clone()));
+    let report = replay(&files(whole.clone()))?;
+    assert_eq!((report.groups, report.lines), (40, 120));
+    for failing in 1..=report.lines {
+        let broken = Arc::new(SimulatedDisk::new(cut.clone()));
+        let plan = FaultPlan { fail_write: Some(failing), ..FaultPlan::default() };
+        assert!(
+            replay(&files(Arc::new(FaultyStorage::new(broken.clone(), plan)))).is_err(),
+            "write {failing} was to fail"
+        );
+        let mut choice = failing.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let reborn = Arc::new(SimulatedDisk::new(broken.power_cut(|_| {
+            choice = choice.rotate_left(1);
+            choice & 1 != 0
+        })));
+        replay(&files(reborn.clone()))?;
+        assert_eq!(
+            &reborn.content()[DATA as usize..],
+            &whole.content()[DATA as usize..],
+            "after failed write {failing}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn a_reader_that_waits_for_what_it_saw_tells_nothing_that_a_power_cut_takes() -> Result<()> {
+    let disk = Arc::new(SimulatedDisk::new(vec![0; DISK as usize]));
+    let memory = open(disk.clone(), &[], MANUAL)?;
+    let at = PmAddr::new(0, DATA);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            memory.store(at, 7);
+            memory.persist(at, 8);
+        });
+    });
+    // The writer never waited; the reader is another thread.
+    assert_eq!(memory.load(at), 7);
+    memory.durable_range(at, 8)?;
+    let reborn = Arc::new(SimulatedDisk::new(disk.power_cut(|_| false)));
+    replay(&files(reborn.clone()))?;
+    assert_eq!(word(&reborn.content(), DATA), 7);
+    let scope = CounterScope::start();
+    memory.durable_range(at, 8)?;
+    assert_eq!(scope.delta().syncs, 0, "what is durable costs a reader nothing");
+    Ok(())
 }
