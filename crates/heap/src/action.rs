@@ -17,6 +17,7 @@ use crate::arena::Reserved;
 use crate::commit::{for_entry, make_available, make_freed_available};
 use crate::core::{Block, Core, lock};
 use crate::error::{Error, Result};
+use crate::heap::no_such_part;
 use crate::record::{Entries, Entry, Kind};
 use crate::table::State;
 
@@ -64,14 +65,41 @@ impl<'h> Action<'h> {
         Self { core, entries: Entries::default(), bad_word: None }
     }
 
-    /// Reserves a block of at least `bytes` bytes in the part of this thread's node. Blocks of 64 bytes or more start a
-    /// line, smaller ones are aligned to 16. The content is whatever stood there; write it with
+    /// Reserves a block of at least `bytes` bytes in the part that the heap's [`Placement`](crate::Placement) names: by
+    /// default the nearest to the calling thread's node; in another part when that is full. Blocks of 64 bytes or more start
+    /// a line, smaller ones are aligned to 16. The content is whatever stood there; write it with
     /// [`Memory::write_back`] before the commit, no fence is needed.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] when the part is full, [`Error::TooLarge`] when no block can have that size.
+    /// [`Error::NoSpace`] when all parts are full (it names the first that was tried), [`Error::TooLarge`] when no block can
+    /// have that size.
+    #[inline]
     pub fn alloc(&mut self, bytes: u64) -> Result<PmAddr> {
-        self.alloc_in(0, bytes)
+        if self.core.bases.len() == 1 {
+            return self.alloc_in(0, bytes);
+        }
+        let core = self.core;
+        self.alloc_in_order(core.placer.order(bytes), bytes)
+    }
+
+    /// In the first of `parts` that has room.
+    fn alloc_in_order(&mut self, parts: &[u16], bytes: u64) -> Result<PmAddr> {
+        let Some((&first, others)) = parts.split_first() else { return self.alloc_in(0, bytes) };
+        let full = match self.alloc_in(first, bytes) {
+            Err(full @ Error::NoSpace { .. }) => full,
+            other => return other,
+        };
+        for &part in others {
+            match self.alloc_in(part, bytes) {
+                Err(Error::NoSpace { .. }) => {}
+                Ok(at) => {
+                    self.core.placer.count_fallback(bytes);
+                    return Ok(at);
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        Err(full)
     }
 
     /// As [`alloc`](Self::alloc), in the given part of the pool.
@@ -81,11 +109,7 @@ impl<'h> Action<'h> {
     pub fn alloc_in(&mut self, part: u16, bytes: u64) -> Result<PmAddr> {
         self.core.writable()?;
         if usize::from(part) >= self.core.bases.len() {
-            return Err(Error::Invalid {
-                what: "part",
-                finding: format!("the pool has no part {part}"),
-                hint: "use a part below Memory::part_count",
-            });
+            return Err(no_such_part(part));
         }
         match self.core.classes.index_for(bytes) {
             Some(class_index) => {
@@ -148,7 +172,9 @@ impl<'h> Action<'h> {
         if bytes <= old_bytes && bytes >= old_bytes / 2 {
             return Ok(at);
         }
-        let new = self.alloc_in(at.part(), bytes)?;
+        let core = self.core;
+        // Whoever placed the block there had a reason.
+        let new = self.alloc_in_order(core.placer.from(at.part()), bytes)?;
         let freed = self.free(at);
         if let Err(error) = freed {
             self.cancel(new);

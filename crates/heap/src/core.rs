@@ -20,6 +20,7 @@ use crate::chunks::Chunks;
 use crate::class::Classes;
 use crate::error::Error;
 use crate::layout::{ChunkId, Geometry, TABLE_OFFSET, ZONES_WORD_OFFSET};
+use crate::placement::Placer;
 use crate::table::{Chunk, PartTable, State};
 
 /// A lane in DRAM: its lock is held while its record may count.
@@ -48,6 +49,7 @@ pub struct Core {
     pub arenas: Box<[CachePadded<Mutex<Arena>>]>,
     pub arenas_per_part: usize,
     pub chunks: Mutex<Chunks>,
+    pub placer: Placer,
 }
 
 /// A small number of the calling thread: picks its arena and its lane.

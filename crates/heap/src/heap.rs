@@ -15,9 +15,10 @@ use crate::arena::Arena;
 use crate::chunks::Chunks;
 use crate::class::{Class, Classes};
 use crate::core::{Block, Core, Lane};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::{format, read_header};
 use crate::layout::{ChunkId, Geometry, ROOT_WORDS, ROOT_WORDS_OFFSET};
+use crate::placement::{Placement, Placer};
 use crate::recover::{rebuild, recover};
 use crate::table::{PartTable, State};
 
@@ -37,11 +38,21 @@ pub struct HeapOptions {
     pub arenas: usize,
     /// Take the lanes in turn instead of by thread: one thread then leaves records as many threads would. For tests.
     pub lane_rotation: bool,
+    /// In which part blocks are made.
+    pub placement: Placement,
 }
 
 impl Default for HeapOptions {
     fn default() -> Self {
-        Self { chunk_bytes: 64 << 10, zone_chunks: 4096, lanes: 64, lane_bytes: 4096, arenas: 0, lane_rotation: false }
+        Self {
+            chunk_bytes: 64 << 10,
+            zone_chunks: 4096,
+            lanes: 64,
+            lane_bytes: 4096,
+            arenas: 0,
+            lane_rotation: false,
+            placement: Placement::Local,
+        }
     }
 }
 
@@ -49,7 +60,7 @@ impl HeapOptions {
     /// Chunks, zones, lanes and arenas so small that tests reach every limit.
     #[must_use]
     pub fn small() -> Self {
-        Self { chunk_bytes: 1024, zone_chunks: 8, lanes: 2, lane_bytes: 256, arenas: 1, lane_rotation: false }
+        Self { chunk_bytes: 1024, zone_chunks: 8, lanes: 2, lane_bytes: 256, arenas: 1, ..Self::default() }
     }
 }
 
@@ -69,6 +80,11 @@ impl Heap {
     /// When both copies of the header are damaged, the format is newer, the options make no sense, the heap area is too
     /// small, or the pool is read-only and the heap needs recovery or formatting.
     pub fn open(pool: &Pool, options: &HeapOptions) -> Result<Self> {
+        if let Placement::Part(part) = options.placement
+            && part >= pool.memory().part_count()
+        {
+            return Err(no_such_part(part));
+        }
         let geometry = match read_header(pool)? {
             Some(geometry) => geometry,
             None => format(pool, options)?,
@@ -159,6 +175,15 @@ impl Heap {
     }
 }
 
+/// The error for a part that the pool does not have.
+pub(crate) fn no_such_part(part: u16) -> Error {
+    Error::Invalid {
+        what: "part",
+        finding: format!("the pool has no part {part}"),
+        hint: "use a part below Memory::part_count",
+    }
+}
+
 /// Calls `visit` for every chunk of every formatted zone with its state in DRAM.
 pub(crate) fn for_each_chunk(core: &Core, mut visit: impl FnMut(ChunkId, State)) {
     for part in 0..core.bases.len() as u16 {
@@ -190,6 +215,7 @@ fn build_core(pool: &Pool, options: &HeapOptions, geometry: Geometry) -> Core {
             .collect(),
         arenas_per_part,
         chunks: Mutex::new(Chunks::new(parts)),
+        placer: Placer::new(pool, options.placement.clone()),
         words_max: Class::cut(geometry.chunk_bytes(), 16).map_or(1, |class| class.words),
         classes,
         geometry,

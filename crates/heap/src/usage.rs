@@ -12,9 +12,9 @@ use std::sync::atomic::Ordering;
 use serde::Serialize;
 
 use crate::chunks::usable_chunks;
-use crate::core::lock;
+use crate::core::{Core, lock};
 use crate::heap::{Heap, for_each_chunk};
-use crate::table::State;
+use crate::table::{Bits, State};
 
 /// Use of one size class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -27,6 +27,19 @@ pub struct ClassUsage {
     pub blocks: u64,
     /// Blocks that are allocated.
     pub blocks_used: u64,
+}
+
+/// Use of one part of the pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PartUsage {
+    /// Number of the part.
+    pub part: u16,
+    /// NUMA node of the part by the kernel's number, where it is known.
+    pub node: Option<u32>,
+    /// Chunks that nothing uses.
+    pub chunks_free: u64,
+    /// Usable bytes of allocated blocks.
+    pub bytes_used: u64,
 }
 
 /// Use of the whole heap.
@@ -53,6 +66,14 @@ pub struct Usage {
     pub classes: Vec<ClassUsage>,
     /// Usable bytes of all allocated blocks.
     pub bytes_used: u64,
+    /// The parts, by number.
+    pub parts: Vec<PartUsage>,
+    /// In which part blocks are made.
+    pub placement: String,
+    /// Blocks made since the heap was opened in another part than the placement names, because that was full.
+    pub fallbacks: u64,
+    /// Bytes asked for in those blocks.
+    pub fallback_bytes: u64,
     /// Share of the slabs' room that is in free blocks: 0 to 1.
     pub slab_free_share: f64,
     /// Share of the free chunks in formatted zones outside the longest free run: 0 to 1.
@@ -64,7 +85,15 @@ impl Heap {
     #[must_use]
     pub fn usage(&self) -> Usage {
         let core = &*self.core;
-        let mut usage = Usage { chunk_bytes: core.geometry.chunk_bytes(), ..Usage::default() };
+        let (fallbacks, fallback_bytes) = core.placer.fallbacks();
+        let mut usage = Usage {
+            chunk_bytes: core.geometry.chunk_bytes(),
+            parts: parts_of(core),
+            placement: core.placer.placement.to_string(),
+            fallbacks,
+            fallback_bytes,
+            ..Usage::default()
+        };
         let mut classes: Vec<ClassUsage> = core
             .classes
             .iter()
@@ -77,10 +106,13 @@ impl Heap {
                 let line = &mut classes[class_index];
                 line.chunks += 1;
                 line.blocks += u64::from(class.blocks);
-                line.blocks_used +=
-                    bits.iter().map(|bits| u64::from(bits.live.load(Ordering::Relaxed).count_ones())).sum::<u64>();
+                let live = |bits: &Bits| u64::from(bits.live.load(Ordering::Relaxed).count_ones());
+                let used = bits.iter().map(live).sum::<u64>();
+                line.blocks_used += used;
+                usage.parts[usize::from(id.part)].bytes_used += used * line.block_bytes;
             }
             State::Extent(chunks) => {
+                usage.parts[usize::from(id.part)].bytes_used += u64::from(chunks) * usage.chunk_bytes;
                 usage.extents += 1;
                 usage.extent_chunks += u64::from(chunks);
             }
@@ -102,8 +134,11 @@ impl Heap {
                 }
                 usage.chunks += u64::from(chunks);
                 usage.chunks_table += u64::from(core.geometry.table_chunks());
-                usage.chunks_free += if zone < zones { 0 } else { u64::from(chunks - core.geometry.table_chunks()) };
+                let unformatted = if zone < zones { 0 } else { u64::from(chunks - core.geometry.table_chunks()) };
+                usage.chunks_free += unformatted;
+                usage.parts[usize::from(part)].chunks_free += unformatted;
             }
+            usage.parts[usize::from(part)].chunks_free += free;
         }
         usage.chunks_free += formatted_free;
         let used = |line: &ClassUsage| line.blocks_used * line.block_bytes;
@@ -114,6 +149,11 @@ impl Heap {
         usage.classes = classes.into_iter().filter(|line| line.chunks > 0).collect();
         usage
     }
+}
+
+fn parts_of(core: &Core) -> Vec<PartUsage> {
+    let nodes = core.pool.part_nodes().iter().enumerate();
+    nodes.map(|(part, node)| PartUsage { part: part as u16, node: node.id, ..PartUsage::default() }).collect()
 }
 
 fn share(part: u64, whole: u64) -> f64 {
@@ -135,6 +175,14 @@ impl fmt::Display for Usage {
         writeln!(f, "{:>12} {:>10} {:>12} {:>12}", "block bytes", "chunks", "blocks", "used")?;
         for line in &self.classes {
             writeln!(f, "{:>12} {:>10} {:>12} {:>12}", line.block_bytes, line.chunks, line.blocks, line.blocks_used)?;
+        }
+        if self.parts.len() > 1 {
+            for part in &self.parts {
+                let node = part.node.map_or_else(|| "unknown".into(), |node| node.to_string());
+                let (number, used, free) = (part.part, part.bytes_used, part.chunks_free);
+                writeln!(f, "part {number} (node {node}): {used} bytes in blocks, {free} chunks free")?;
+            }
+            writeln!(f, "placement {}: {} blocks made elsewhere, their part was full", self.placement, self.fallbacks)?;
         }
         write!(f, "{} bytes in allocated blocks", self.bytes_used)
     }

@@ -39,8 +39,8 @@ pub use domain::{Domain, DomainChoice};
 pub use error::{Error, Result};
 pub use memory::{Memory, STREAM_BYTES_MIN};
 pub use pool::{
-    CheckFinding, CheckReport, CopyOptions, CopyReport, PartInfo, PartKind, Pool, PoolInfo, PoolOptions, RepairReport,
-    RootInfo, Severity, Uuid,
+    CheckFinding, CheckReport, CopyOptions, CopyReport, NodeOrigin, PartInfo, PartKind, PartNode, Pool, PoolInfo,
+    PoolOptions, RepairReport, RootInfo, Severity, Uuid,
 };
 pub use topology::{DISTANCE_LOCAL, Node, Topology};
 pub use tracer::{Site, TracedMemory, Tracer};

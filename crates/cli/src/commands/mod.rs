@@ -6,6 +6,7 @@ mod crash;
 mod demo;
 mod kv;
 mod pool;
+mod topology;
 mod torture;
 
 use std::process::ExitCode;
@@ -77,6 +78,8 @@ pub enum Command {
     Bench(bench::Args),
     /// A guided first run: a pool, real data, kills, power failures, figures, one page
     Demo(demo::Args),
+    /// Show the NUMA nodes of this machine, or virtual ones, and what it costs a thread to know its node
+    Topology(topology::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
 }
@@ -91,6 +94,7 @@ impl Command {
             Self::Crash(args) => crash::run(args, output),
             Self::Bench(args) => bench::run(args, output),
             Self::Demo(args) => demo::run(&args, output),
+            Self::Topology(args) => topology::run(&args, output),
             Self::Completions(args) => completions::run(&args),
         }
     }

@@ -31,7 +31,8 @@ use crate::pool::layout::{FIXED_END, MAGIC, PAGE_BYTES, PART_PATH_BYTES, PartHea
 use crate::pool::lock::{self, Hold};
 use crate::pool::part::{self, PartFile};
 use crate::pool::uuid::Uuid;
-use crate::pool::{PoolOptions, platform, set, state};
+use crate::pool::{PoolOptions, nodes, platform, set, state};
+use crate::topology::Topology;
 
 /// Hint for every failure to get room.
 const SPACE_HINT: &str = "free space on the file system (or raise the limit of file sizes), or ask for a smaller pool";
@@ -39,13 +40,17 @@ const SPACE_HINT: &str = "free space on the file system (or raise the limit of f
 /// Makes all parts of the pool at `path`; they are locked and in place when this returns.
 pub(crate) fn create(path: &Path, options: &PoolOptions) -> Result<(Vec<PartFile>, Vec<PartHeader>)> {
     let paths = set::paths_of_new(path, options)?;
+    nodes::verify_given(options, &Topology::for_pool(&options.sysfs_root, options.virtual_nodes)?, paths.len())?;
     let set_uuid = Uuid::random(path)?;
     let uuids = paths.iter().map(|path| Uuid::random(path)).collect::<Result<Vec<_>>>()?;
     let stored: Vec<[u8; PART_PATH_BYTES]> =
         paths.iter().enumerate().map(|(index, part)| set::stored_path(path, part, index)).collect::<Result<_>>()?;
     let mut made: Vec<Option<(PartFile, PartHeader)>> = paths.iter().map(|_| None).collect();
     for index in (1..paths.len()).chain([0]) {
-        let identify = |header: &mut PartHeader| set::identify(header, set_uuid, &uuids, &stored);
+        let identify = |header: &mut PartHeader| {
+            header.part_nodes = nodes::record(options);
+            set::identify(header, set_uuid, &uuids, &stored);
+        };
         made[index] = Some(create_part(&paths[index], index as u16, options, &identify)?);
     }
     Ok(made.into_iter().flatten().unzip())

@@ -10,7 +10,8 @@ use crate::domain::{Domain, DomainChoice};
 use crate::pool::layout::{PAGE_BYTES, PartHeader};
 use crate::pool::part::PartKind;
 use crate::pool::uuid::Uuid;
-use crate::pool::{Pool, header, platform, roots};
+use crate::pool::{NodeOrigin, PartNode, Pool, header, nodes, platform, roots};
+use crate::topology::Topology;
 
 /// One part of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub struct PartInfo {
     pub file_system: String,
     /// NUMA node of the device under it, where the platform tells.
     pub numa_node: Option<u32>,
+    /// NUMA node that counts for placement, and how it is known.
+    pub node: PartNode,
 }
 
 /// One named root.
@@ -101,7 +104,7 @@ impl Pool {
         let parts: Vec<PartInfo> = (0..shared.headers.len()).map(|index| self.part_info(index)).collect();
         let (flush_instruction, stream_instruction) = self.memory.instructions();
         PoolInfo {
-            warnings: warnings(&parts, domain, emulated, self.memory.is_read_only()),
+            warnings: self.warnings(&parts, domain, emulated),
             parts,
             domain,
             domain_emulated: emulated,
@@ -128,7 +131,24 @@ impl Pool {
     /// [`Topology::index_of`](crate::Topology::index_of).
     #[must_use]
     pub fn numa_node(&self, part: u16) -> Option<u32> {
-        platform::numa_node(self.shared.parts.get(usize::from(part))?, &self.shared.sysfs_root)
+        nodes::detect(self.shared.parts.get(usize::from(part))?, &self.shared.sysfs_root)
+    }
+
+    fn warnings(&self, parts: &[PartInfo], domain: Domain, emulated: bool) -> Vec<String> {
+        let mut found = Vec::new();
+        let read_only = self.memory.is_read_only();
+        if !read_only && emulated {
+            found.push("dax-emulated: acknowledged writes are lost with the power; for measurements only".into());
+        }
+        if !read_only && domain == Domain::Process {
+            found
+                .push("process domain: acknowledged writes survive the death of the process, not of the system".into());
+        }
+        let mut file_systems: Vec<&str> = parts.iter().map(|part| part.file_system.as_str()).collect();
+        file_systems.dedup();
+        found.extend(file_systems.into_iter().filter_map(platform::file_system_warning));
+        found.extend(node_warnings(parts, self.topology()));
+        found
     }
 
     fn part_info(&self, index: usize) -> PartInfo {
@@ -143,6 +163,7 @@ impl Pool {
             heap_bytes: part_bytes - PAGE_BYTES - header.heap_offset,
             file_system: part.map_or_else(|| "memory".into(), platform::file_system),
             numa_node: self.numa_node(index as u16),
+            node: self.shared.part_nodes[index],
         }
     }
 
@@ -168,17 +189,26 @@ fn promise(domain: Domain, emulated: bool) -> String {
     }
 }
 
-fn warnings(parts: &[PartInfo], domain: Domain, emulated: bool, read_only: bool) -> Vec<String> {
+/// What the nodes of the parts mean for those who use the pool.
+fn node_warnings(parts: &[PartInfo], topology: &Topology) -> Vec<String> {
     let mut found = Vec::new();
-    if !read_only && emulated {
-        found.push("dax-emulated: acknowledged writes are lost with the power; for measurements only".into());
+    let bare: Vec<String> = (0..topology.nodes().len())
+        .filter(|index| parts.iter().all(|part| part.node.index != Some(*index)))
+        .map(|index| topology.nodes()[index].id.to_string())
+        .collect();
+    let known = parts.iter().filter(|part| part.node.index.is_some()).count();
+    if parts.len() > 1 && known > 0 && !bare.is_empty() {
+        found.push(format!("no part on node {}: its threads use the parts of the nearest node", bare.join(", ")));
     }
-    if !read_only && domain == Domain::Process {
-        found.push("process domain: acknowledged writes survive the death of the process, not of the system".into());
+    for (number, part) in parts.iter().enumerate() {
+        match (part.node.id, part.node.index) {
+            (Some(id), None) => found.push(format!("part {number} is on node {id}, which this machine does not have")),
+            (None, _) if parts.len() > 1 && topology.nodes().len() > 1 => {
+                found.push(format!("the node of part {number} is unknown; say it with --node"));
+            }
+            _ => {}
+        }
     }
-    let mut file_systems: Vec<&str> = parts.iter().map(|part| part.file_system.as_str()).collect();
-    file_systems.dedup();
-    found.extend(file_systems.into_iter().filter_map(platform::file_system_warning));
     found
 }
 
@@ -215,7 +245,11 @@ impl fmt::Display for PoolInfo {
         writeln!(f, "journal        {} at {:#x}", bytes(self.journal_bytes), self.journal_offset)?;
         writeln!(f, "instructions   flush {:?}, stream {:?}", self.flush_instruction, self.stream_instruction)?;
         for (index, part) in self.parts.iter().enumerate() {
-            let node = part.numa_node.map_or_else(|| "node unknown".into(), |node| format!("node {node}"));
+            let node = match (part.node.id, part.node.origin) {
+                (Some(id), NodeOrigin::Virtual) => format!("virtual node {id}"),
+                (Some(id), origin) => format!("node {id}, {origin}"),
+                (None, _) => "node unknown".into(),
+            };
             writeln!(
                 f,
                 "part {index:<9} {}, heap {}, {} ({node}), {}, uuid {}",

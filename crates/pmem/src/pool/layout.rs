@@ -79,8 +79,10 @@ pub struct PartHeader {
     /// Where each further part was created, by number, filled up with zeroes: absolute, or relative to the folder of
     /// part 0; all zero when the part follows the convention (path of part 0, a dot, the number).
     pub part_paths: [[u8; PART_PATH_BYTES]; PARTS_MAX],
+    /// NUMA node on which each part was said to be at creation, plus one, by number; 0: nothing was said.
+    pub part_nodes: [u16; PARTS_MAX],
     /// Zeroes.
-    pub reserved: [u8; 576],
+    pub reserved: [u8; 544],
     /// Zero.
     pub padding: u32,
     /// CRC-32C of all bytes before it.

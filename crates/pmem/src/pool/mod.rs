@@ -20,6 +20,7 @@ mod info;
 mod layout;
 mod lock;
 mod mirror;
+mod nodes;
 mod open;
 mod part;
 mod platform;
@@ -39,10 +40,12 @@ use crate::domain::DomainChoice;
 use crate::error::Result;
 use crate::memory::Memory;
 use crate::sync::Mutex;
+use crate::topology::Topology;
 use crate::tracer::Tracer;
 pub use copy::{CopyOptions, CopyReport};
 pub use info::{PartInfo, PoolInfo, RootInfo};
 use layout::{PAGE_BYTES, PartHeader, STATE_CLEAN, StateSlot};
+pub use nodes::{NodeOrigin, PartNode};
 use part::PartFile;
 pub use part::PartKind;
 pub use report::{CheckFinding, CheckReport, RepairReport, Severity};
@@ -66,6 +69,12 @@ pub struct PoolOptions {
     /// Further parts, one per NUMA node as a rule; empty at open: they are found by the part table and by name
     /// (`name.pool.1`, `name.pool.2`, ...).
     pub parts: Vec<PathBuf>,
+    /// NUMA node of each part, part 0 first, by the kernel's number; empty: the devices tell, or nobody does. At creation it is
+    /// written into the header, at open it counts more than anything else.
+    pub part_nodes: Vec<u32>,
+    /// Split the machine's processors into this many virtual nodes, over which the parts are spread; 0: the machine's own
+    /// nodes.
+    pub virtual_nodes: usize,
     /// Whether `create` may replace an existing file or the pool on a device. Never one that is open.
     pub overwrite: bool,
     /// Whether a read-only open may run beside a writer. What it reads may then mix moments; for inspection only.
@@ -84,6 +93,8 @@ impl Default for PoolOptions {
             domain: DomainChoice::Auto,
             reserve_bytes: 1 << 40,
             parts: Vec::new(),
+            part_nodes: Vec::new(),
+            virtual_nodes: 0,
             overwrite: false,
             allow_concurrent_writer: false,
             sysfs_root: PathBuf::from("/sys"),
@@ -138,6 +149,8 @@ struct Shared {
     choice: DomainChoice,
     reason: String,
     sysfs_root: PathBuf,
+    topology: Topology,
+    part_nodes: Vec<PartNode>,
 }
 
 impl Pool {
@@ -265,6 +278,18 @@ impl Pool {
         let index = usize::from(part);
         let end = self.shared.part_bytes[index].load(Ordering::Acquire) - PAGE_BYTES;
         (PmAddr::new(part, self.shared.headers[index].heap_offset), PmAddr::new(part, end))
+    }
+
+    /// The nodes of the machine that this pool was opened on, or the virtual ones that were asked for.
+    #[must_use]
+    pub fn topology(&self) -> &Topology {
+        &self.shared.topology
+    }
+
+    /// The NUMA node of each part, by number.
+    #[must_use]
+    pub fn part_nodes(&self) -> &[PartNode] {
+        &self.shared.part_nodes
     }
 
     /// Sets the root `name` to the object at `addr` of the given kind: atomic, and persistent on return (call

@@ -25,9 +25,10 @@ use crate::pool::layout::{
 use crate::pool::lock::Hold;
 use crate::pool::part::{self, PartFile};
 use crate::pool::uuid::Uuid;
-use crate::pool::{Pool, PoolOptions, Shared, create, platform, roots, set, state};
+use crate::pool::{Pool, PoolOptions, Shared, create, nodes, platform, roots, set, state};
 use crate::storage::{FileStorage, Storage};
 use crate::sync::Mutex;
+use crate::topology::Topology;
 
 /// Largest reservation of traced memory: explorers hold many at a time.
 const TRACED_RESERVE_MAX: u64 = 1 << 32;
@@ -169,6 +170,9 @@ pub(crate) fn replay_in_memory(files: &BlockFiles, memory: &Memory) -> Result<()
 /// From a mapped, replayed pool to an open one.
 fn attach(opened: Opened, options: &PoolOptions) -> Result<Pool> {
     let states = verified_states(&opened)?;
+    let topology = Topology::for_pool(&options.sysfs_root, options.virtual_nodes)?;
+    nodes::verify_given(options, &topology, opened.headers.len())?;
+    let part_nodes = nodes::assign(&opened.parts, &opened.headers, options, &topology, opened.memory.domain());
     let Opened { path, parts, headers, memory, reason } = opened;
     let was_clean = states[0].flags & STATE_CLEAN != 0;
     let states = if memory.is_read_only() { states } else { begin_life(&memory, states)? };
@@ -184,6 +188,8 @@ fn attach(opened: Opened, options: &PoolOptions) -> Result<Pool> {
         choice: options.domain,
         reason,
         sysfs_root: options.sysfs_root.clone(),
+        topology,
+        part_nodes,
     };
     Ok(Pool { memory, shared: Arc::new(shared) })
 }

@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use lodestone_pmem::{DomainChoice, Pool, PoolInfo, PoolOptions};
+use lodestone_pmem::{Pool, PoolInfo, PoolOptions};
 
 use crate::commands::bench::ycsb::{self, Measured};
 use crate::commands::crash;
@@ -113,10 +113,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
 }
 
 fn work(args: &Args, story: &mut Story<'_>, folder: &Path, pool: PoolInfo) -> Result<Findings> {
-    let map = MapArgs {
-        open: OpenArgs { path: folder.join("demo.pool"), domain: DomainChoice::Auto },
-        map: "characters".into(),
-    };
+    let map = MapArgs { open: OpenArgs::of(folder.join("demo.pool")), map: "characters".into() };
     let import = serve::import(story, folder, &map)?;
     let reads = serve::read(story, &map, args.seed)?;
     let (rounds, killed) = prove::kill(story, folder, args.kills, args.seed)?;

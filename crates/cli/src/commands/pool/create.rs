@@ -1,10 +1,10 @@
 //! `lodestone pool create`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use lodestone_pmem::{Pool, PoolOptions};
+use lodestone_pmem::{Pool, PoolOptions, Topology};
 use serde::Serialize;
 
 use crate::output::{Output, exit};
@@ -16,7 +16,9 @@ const AFTER_HELP: &str = "\
 Examples:
   lodestone pool create orders.pool
   lodestone pool create orders.pool --size 1GiB --journal 64MiB
-  lodestone pool create /mnt/pmem/orders.pool --domain dax --layout orders";
+  lodestone pool create /mnt/pmem/orders.pool --domain dax --layout orders
+  lodestone pool create /mnt/pmem0/orders.pool --part /mnt/pmem1/orders.pool
+  lodestone pool create orders.pool --parts-per-node --virtual-nodes 2";
 
 /// Arguments of `lodestone pool create`.
 #[derive(Debug, clap::Args)]
@@ -41,9 +43,9 @@ pub struct Args {
     #[arg(long)]
     overwrite: bool,
 
-    /// Further parts, one per NUMA node as a rule
-    #[arg(long = "part", value_name = "FILE")]
-    parts: Vec<PathBuf>,
+    /// Make one part for each NUMA node (or virtual node), beside part 0 and named after it: POOL.1, POOL.2, ...
+    #[arg(long, conflicts_with_all = ["parts", "part_nodes"])]
+    parts_per_node: bool,
 }
 
 #[derive(Serialize)]
@@ -52,8 +54,18 @@ struct Created {
     domain: String,
     promise: &'static str,
     size_bytes: u64,
+    parts: u16,
     journal_bytes: u64,
     layout: String,
+}
+
+/// `options` with a part for each node of the machine, by the names that part 0 finds them under.
+fn one_part_per_node(path: &Path, options: PoolOptions) -> Result<PoolOptions> {
+    let topology = Topology::for_pool(&options.sysfs_root, options.virtual_nodes)?;
+    let nodes = topology.nodes();
+    let named = |number: usize| PathBuf::from(format!("{}.{number}", path.display()));
+    let parts = (1..nodes.len()).map(named).collect();
+    Ok(PoolOptions { parts, part_nodes: nodes.iter().map(|node| node.id).collect(), ..options })
 }
 
 /// Creates the pool.
@@ -63,9 +75,9 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         journal_bytes: args.journal,
         layout_name: args.layout.clone(),
         overwrite: args.overwrite,
-        parts: args.parts.clone(),
         ..args.open.options()
     };
+    let options = if args.parts_per_node { one_part_per_node(&args.open.path, options)? } else { options };
     let pool = Pool::create(&args.open.path, &options)?;
     let domain = pool.memory().domain();
     let created = Created {
@@ -73,12 +85,14 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         domain: domain.to_string(),
         promise: domain.promise(),
         size_bytes: pool.memory().part_len(0),
+        parts: pool.memory().part_count(),
         journal_bytes: args.journal,
         layout: args.layout.clone(),
     };
     output.result(&created, |created| {
+        let parts = if created.parts > 1 { format!("{} parts of ", created.parts) } else { String::new() };
         format!(
-            "{}: created, {} in the {} domain: {}",
+            "{}: created, {parts}{} in the {} domain: {}",
             created.path,
             size::human(created.size_bytes),
             created.domain,

@@ -14,7 +14,7 @@ const AFTER_HELP: &str = "\
 Examples:
   lodestone pool grow orders.pool --size 1GiB
   lodestone pool grow orders.pool --add 256MiB
-  lodestone pool grow wide.pool --part 1 --add 1GiB";
+  lodestone pool grow wide.pool --grow-part 1 --add 1GiB";
 
 /// Arguments of `lodestone pool grow`.
 #[derive(Debug, clap::Args)]
@@ -27,7 +27,7 @@ pub struct Args {
     by: By,
 
     /// Part of the pool
-    #[arg(long, default_value_t = 0)]
+    #[arg(long = "grow-part", default_value_t = 0)]
     part: u16,
 }
 

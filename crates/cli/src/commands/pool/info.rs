@@ -69,6 +69,8 @@ struct PartLine {
     heap_bytes: u64,
     file_system: String,
     numa_node: Option<u32>,
+    node: Option<u32>,
+    node_origin: String,
 }
 
 #[derive(Serialize)]
@@ -90,6 +92,8 @@ impl InfoLine {
                 heap_bytes: part.heap_bytes,
                 file_system: part.file_system.clone(),
                 numa_node: part.numa_node,
+                node: part.node.id,
+                node_origin: part.node.origin.to_string(),
             })
             .collect();
         let root = |root: &lodestone_pmem::RootInfo| RootLine {
@@ -149,4 +153,13 @@ fn usage_text(usage: &Usage) -> String {
         ("damaged", chunks(usage.chunks_damaged)),
         ("extents", format!("{} ({})", usage.extents, chunks(usage.extent_chunks))),
     ])
+    .lines()
+    .map(str::to_owned)
+    .chain(usage.parts.iter().filter(|_| usage.parts.len() > 1).map(|part| {
+        let node = part.node.map_or_else(|| "unknown".into(), |node| node.to_string());
+        let (used, free) = (size::human(part.bytes_used), chunks(part.chunks_free));
+        format!("part {:<8}  {used} used, {free} free, node {node}", part.part)
+    }))
+    .collect::<Vec<_>>()
+    .join("\n")
 }
