@@ -26,6 +26,7 @@ mod domain;
 mod error;
 mod gate;
 mod mapping;
+mod medium;
 mod memory;
 mod pool;
 mod topology;
@@ -37,6 +38,7 @@ pub use counters::{CounterScope, Counters, count_shared_rmws, process_counters, 
 pub use cpu::{FlushInstruction, StreamInstruction};
 pub use domain::{Domain, DomainChoice};
 pub use error::{Error, Result};
+pub use medium::Medium;
 pub use memory::{Memory, STREAM_BYTES_MIN};
 pub use pool::{
     CheckFinding, CheckReport, CopyOptions, CopyReport, NodeOrigin, PartInfo, PartKind, PartNode, Pool, PoolInfo,

@@ -12,8 +12,9 @@
 //! Invariants:
 //! - every store, flush, fence and stream to a pool goes through this file, so one trace sees all of them;
 //! - an access outside the mapped parts panics; addresses read from the medium are checked with `contains` first;
-//! - the hot path of an ordinary domain has one predictable branch (`hooked`) for tracing, read-only pools and, later,
-//!   media models.
+//! - the hot path of an ordinary domain has one predictable branch per primitive (`hooked`) for tracing, read-only pools
+//!   and media models. Built with `--cfg lodestone_unhooked` the branch is left out, for one purpose: to measure its cost
+//!   (`cargo xtask hook-cost`); such a build cannot trace.
 #![expect(unsafe_code, reason = "words of a mapping as atomics, cache-line write-back, streaming stores")]
 
 use std::panic::Location;
@@ -30,6 +31,7 @@ use crate::domain::Domain;
 use crate::error::{Error, Result};
 use crate::gate::Gate;
 use crate::mapping::{Backing, Mapping};
+use crate::medium::Medium;
 use crate::tracer::{Site, TracedMemory, Tracer};
 
 /// From this size on a write that is not read soon goes around the cache: a 4 KiB stream costs a quarter of write plus
@@ -62,6 +64,7 @@ pub(crate) struct Inner {
     flush_instruction: FlushInstruction,
     stream_instruction: StreamInstruction,
     tracer: Option<Arc<dyn Tracer>>,
+    medium: Option<Arc<dyn Medium>>,
     block: OnceLock<BlockDomain>,
     gate: Gate,
 }
@@ -82,7 +85,12 @@ pub(crate) struct Setup {
     pub(crate) domain: Domain,
     pub(crate) read_only: bool,
     pub(crate) tracer: Option<Arc<dyn Tracer>>,
+    /// Ignored in the traced domain.
+    pub(crate) medium: Option<Arc<dyn Medium>>,
 }
+
+/// Whether the hooks are compiled in.
+const HOOKS: bool = !cfg!(lodestone_unhooked);
 
 impl Memory {
     pub(crate) fn new(setup: Setup) -> Self {
@@ -91,16 +99,18 @@ impl Memory {
 
     /// As [`new`](Self::new), with instructions of the caller's choice; unsupported ones fall back to detection.
     pub(crate) fn with_instructions(setup: Setup, flush: FlushInstruction, stream: StreamInstruction) -> Self {
-        let Setup { parts, domain, read_only, tracer } = setup;
+        let Setup { parts, domain, read_only, tracer, medium } = setup;
+        let medium = medium.filter(|_| domain != Domain::Traced);
         Self {
             inner: Arc::new(Inner {
                 parts: parts.into_boxed_slice(),
                 domain,
                 read_only,
-                hooked: tracer.is_some() || read_only,
+                hooked: tracer.is_some() || read_only || medium.is_some(),
                 flush_instruction: if flush.is_supported() { flush } else { FlushInstruction::detect() },
                 stream_instruction: if stream.is_supported() { stream } else { StreamInstruction::detect() },
                 tracer,
+                medium,
                 block: OnceLock::new(),
                 gate: Gate::default(),
             }),
@@ -112,8 +122,23 @@ impl Memory {
     /// # Errors
     /// When address space runs out.
     pub fn anonymous(len: u64) -> Result<Self> {
-        let mapping = anonymous_mapping(len, len)?;
-        Ok(Self::new(Setup { parts: vec![mapping], domain: Domain::Dax, read_only: false, tracer: None }))
+        Self::anonymous_with(&[len], Domain::Dax, None)
+    }
+
+    /// Zeroed memory of this process with parts of the given lengths, in a domain without files, reported to `medium`.
+    ///
+    /// # Errors
+    /// When address space runs out, and for the `block` and `traced` domains, which need a pool or a tracer.
+    pub fn anonymous_with(parts: &[u64], domain: Domain, medium: Option<Arc<dyn Medium>>) -> Result<Self> {
+        if matches!(domain, Domain::Block | Domain::Traced) {
+            return Err(Error::Invalid {
+                what: "domain",
+                finding: format!("`{domain}` for memory without a file"),
+                hint: "use dax, eadr or process, or open a pool",
+            });
+        }
+        let parts = parts.iter().map(|len| anonymous_mapping(*len, *len)).collect::<Result<Vec<_>>>()?;
+        Ok(Self::new(Setup { parts, domain, read_only: false, tracer: None, medium }))
     }
 
     /// Traced memory whose parts start with the given images and can grow to `reserve` bytes each.
@@ -125,7 +150,8 @@ impl Memory {
         for image in images {
             parts.push(anonymous_mapping(image.len() as u64, reserve)?);
         }
-        let memory = Self::new(Setup { parts, domain: Domain::Traced, read_only: false, tracer: Some(tracer) });
+        let (domain, tracer) = (Domain::Traced, Some(tracer));
+        let memory = Self::new(Setup { parts, domain, read_only: false, tracer, medium: None });
         for (part, image) in images.iter().enumerate() {
             for (index, chunk) in image.chunks(8).enumerate() {
                 let mut word = [0; 8];
@@ -179,6 +205,12 @@ impl Memory {
     #[must_use]
     pub fn instructions(&self) -> (FlushInstruction, StreamInstruction) {
         (self.inner.flush_instruction, self.inner.stream_instruction)
+    }
+
+    /// The medium that accesses are reported to.
+    #[must_use]
+    pub fn medium(&self) -> Option<&Arc<dyn Medium>> {
+        self.inner.medium.as_ref()
     }
 
     pub(crate) fn mapping(&self, part: u16) -> Option<&Mapping> {
@@ -247,6 +279,9 @@ impl Memory {
     #[cold]
     #[inline(never)]
     fn before_load(&self, at: PmAddr, len: u64) {
+        if let Some(medium) = &self.inner.medium {
+            medium.read(at, len);
+        }
         if let Some(tracer) = &self.inner.tracer {
             crate::sync::interleave();
             for line in lines_of(at, len) {
@@ -269,6 +304,9 @@ impl Memory {
     #[inline(never)]
     fn before_store_at_once(&self, at: PmAddr, words: &[u64], streamed: bool, site: Site) {
         assert!(!self.inner.read_only, "store to a pool that was opened read-only, at {site}");
+        if let Some(medium) = &self.inner.medium {
+            medium.write(at, words.len() as u64 * WORD_BYTES);
+        }
         if let Some(tracer) = &self.inner.tracer {
             for line in lines_of(at, words.len() as u64 * WORD_BYTES) {
                 tracer.touch(&TracedMemory { memory: self }, line);
@@ -281,6 +319,42 @@ impl Memory {
         }
     }
 
+    /// Before `bytes` are written at `at`: as [`before_store`](Self::before_store); words are made for a tracer only.
+    #[cold]
+    #[inline(never)]
+    fn before_write(&self, at: PmAddr, bytes: &[u8], site: Site) {
+        match &self.inner.medium {
+            Some(medium) if !self.inner.read_only => medium.write(at, bytes.len() as u64),
+            _ => self.before_store(at, &to_words(bytes), false, site),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn before_flush(&self, line: LineAddr) {
+        // Elsewhere a flush sends nothing to the mapped memory (see `medium`).
+        if let (Some(medium), Domain::Dax) = (&self.inner.medium, self.inner.domain) {
+            medium.flush(line);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn before_stream(&self, at: PmAddr, len: u64) {
+        if let Some(medium) = &self.inner.medium {
+            medium.stream(at, len);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn before_fence(&self) {
+        if let Some(medium) = &self.inner.medium {
+            // No order of its own: the fence that follows is the caller's, this only takes the medium's time for it.
+            medium.fence();
+        }
+    }
+
     /// Loads the word at `at` (acquire).
     ///
     /// # Panics
@@ -289,7 +363,7 @@ impl Memory {
     #[must_use]
     #[track_caller]
     pub fn load(&self, at: PmAddr) -> u64 {
-        if self.inner.hooked {
+        if HOOKS && self.inner.hooked {
             self.before_load(at, WORD_BYTES);
         }
         self.raw_load(at)
@@ -302,7 +376,7 @@ impl Memory {
     #[inline]
     #[track_caller]
     pub fn store(&self, at: PmAddr, value: u64) {
-        if self.inner.hooked {
+        if HOOKS && self.inner.hooked {
             self.before_store(at, &[value], false, Location::caller());
         }
         self.raw_store(at, value);
@@ -318,7 +392,7 @@ impl Memory {
     #[inline]
     #[track_caller]
     pub fn compare_exchange(&self, at: PmAddr, current: u64, new: u64) -> std::result::Result<u64, u64> {
-        if self.inner.hooked {
+        if HOOKS && self.inner.hooked {
             self.before_load(at, WORD_BYTES);
             // One thread runs at a time here, and no other gets its turn between look and exchange.
             let found = self.raw_load(at);
@@ -338,7 +412,7 @@ impl Memory {
     #[track_caller]
     pub fn read(&self, at: PmAddr, out: &mut [u8]) {
         let words = out.len().div_ceil(8) as u64;
-        if self.inner.hooked {
+        if HOOKS && self.inner.hooked {
             self.before_load(at, words * WORD_BYTES);
         }
         let base = self.words(at, words);
@@ -361,8 +435,8 @@ impl Memory {
     #[inline]
     #[track_caller]
     pub fn write(&self, at: PmAddr, bytes: &[u8]) {
-        if self.inner.hooked {
-            self.before_store(at, &to_words(bytes), false, Location::caller());
+        if HOOKS && self.inner.hooked {
+            self.before_write(at, bytes, Location::caller());
         }
         let target = self.words(at, bytes.len().div_ceil(8) as u64);
         let chunks = bytes.chunks_exact(8);
@@ -443,6 +517,9 @@ impl Memory {
     #[inline]
     #[track_caller]
     fn flush_line(&self, line: LineAddr, site: Site) {
+        if HOOKS && self.inner.hooked {
+            self.before_flush(line);
+        }
         let start = line.start();
         counters::local().count_line(start.to_raw() / MEDIA_BLOCK_BYTES);
         match self.inner.domain {
@@ -472,6 +549,9 @@ impl Memory {
     #[inline]
     #[track_caller]
     pub fn fence(&self) {
+        if HOOKS && self.inner.hooked {
+            self.before_fence();
+        }
         counters::local().count_fence();
         if self.inner.domain != Domain::Traced {
             self.inner.gate.pass();
@@ -540,6 +620,9 @@ impl Memory {
         }
         if lines > 0 {
             let target = self.pointer(at.plus(head as u64), body as u64);
+            if HOOKS && self.inner.hooked {
+                self.before_stream(at.plus(head as u64), body as u64);
+            }
             let local = counters::local();
             counters::bump(&local.streamed_bytes, body as u64);
             counters::bump(&local.media_blocks, (body as u64).div_ceil(MEDIA_BLOCK_BYTES));

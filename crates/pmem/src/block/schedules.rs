@@ -90,7 +90,13 @@ fn open() -> (Memory, Arc<Witness>, Arc<std::sync::Mutex<[u64; 4]>>) {
     });
     let mapping = Mapping::reserve(DISK, Backing::Anonymous).expect("address space");
     mapping.extend(None, DISK).expect("memory");
-    let memory = Memory::new(Setup { parts: vec![mapping], domain: Domain::Block, read_only: false, tracer: None });
+    let memory = Memory::new(Setup {
+        parts: vec![mapping],
+        domain: Domain::Block,
+        read_only: false,
+        tracer: None,
+        medium: None,
+    });
     let options =
         BlockOptions { background: false, gather: Duration::ZERO, spin: Duration::ZERO, ..BlockOptions::default() };
     memory.attach_block(BlockDomain::start(files(disk.clone()), options).expect("a working disk"));

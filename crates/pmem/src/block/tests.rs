@@ -33,7 +33,13 @@ fn open(storage: Arc<dyn Storage>, content: &[u8], options: BlockOptions) -> Res
     let files = files(storage);
     let mapping = Mapping::reserve(DISK, Backing::Anonymous).expect("address space");
     mapping.extend(None, DISK).expect("memory");
-    let memory = Memory::new(Setup { parts: vec![mapping], domain: Domain::Block, read_only: false, tracer: None });
+    let memory = Memory::new(Setup {
+        parts: vec![mapping],
+        domain: Domain::Block,
+        read_only: false,
+        tracer: None,
+        medium: None,
+    });
     for (index, chunk) in content.chunks_exact(8).enumerate() {
         let word = u64::from_le_bytes(chunk.try_into().expect("eight bytes"));
         if word != 0 {

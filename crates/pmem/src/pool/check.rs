@@ -197,7 +197,7 @@ fn view(examined: &mut Examined) -> Result<Memory> {
     let backing = if devices { Backing::SharedReadOnly } else { Backing::Private };
     let mappings = parts.iter().map(|part| part.map(backing, 0)).collect::<Result<Vec<_>>>()?;
     let domain = crate::domain::Domain::Process;
-    let memory = Memory::new(Setup { parts: mappings, domain, read_only: true, tracer: None });
+    let memory = Memory::new(Setup { parts: mappings, domain, read_only: true, tracer: None, medium: None });
     if let Some(files) = &files {
         let found = check_journal(files)?;
         let replayed = open::replay_in_memory(files, &memory);

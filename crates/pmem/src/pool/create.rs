@@ -77,7 +77,7 @@ fn create_part(
     let measured = PartFile::measure(path, handle, &options.sysfs_root)?;
     verify_domain(&measured, options)?;
     let parts = vec![measured.map(Backing::Shared, 0)?];
-    let memory = Memory::new(Setup { parts, domain: Domain::Process, read_only: false, tracer: None });
+    let memory = Memory::new(Setup { parts, domain: Domain::Process, read_only: false, tracer: None, medium: None });
     format(&memory, 0, &header);
     drop(memory);
     let file = temporary.publish()?;
@@ -115,7 +115,7 @@ fn create_on_device(
     let mut header = header::build(options, index, device.len)?;
     identify(&mut header);
     let parts = vec![device.map(Backing::Shared, 0)?];
-    let memory = Memory::new(Setup { parts, domain: Domain::Dax, read_only: false, tracer: None });
+    let memory = Memory::new(Setup { parts, domain: Domain::Dax, read_only: false, tracer: None, medium: None });
     memory.zero(PmAddr::NULL, PAGE_BYTES);
     // No store below may overtake the end of the old pool: half of it must not look whole.
     memory.persist(PmAddr::NULL, PAGE_BYTES);

@@ -89,6 +89,8 @@ pub struct PoolInfo {
     pub flush_instruction: FlushInstruction,
     /// How bulk data goes around the cache.
     pub stream_instruction: StreamInstruction,
+    /// The model that accesses are reported to, as it calls itself: figures of this pool are emulated.
+    pub medium: Option<String>,
     /// What the user should know, most important first.
     pub warnings: Vec<String>,
 }
@@ -124,6 +126,7 @@ impl Pool {
             roots: self.root_infos(),
             flush_instruction,
             stream_instruction,
+            medium: self.memory.medium().map(|medium| medium.label()),
         }
     }
 
@@ -244,6 +247,9 @@ impl fmt::Display for PoolInfo {
         writeln!(f, "boot           {} ({open}); {ended}", self.boot)?;
         writeln!(f, "journal        {} at {:#x}", bytes(self.journal_bytes), self.journal_offset)?;
         writeln!(f, "instructions   flush {:?}, stream {:?}", self.flush_instruction, self.stream_instruction)?;
+        if let Some(medium) = &self.medium {
+            writeln!(f, "medium         emulated: {medium}; times and block counts of this pool are the model's")?;
+        }
         for (index, part) in self.parts.iter().enumerate() {
             let node = match (part.node.id, part.node.origin) {
                 (Some(id), NodeOrigin::Virtual) => format!("virtual node {id}"),

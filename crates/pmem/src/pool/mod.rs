@@ -38,6 +38,7 @@ use std::sync::{Arc, PoisonError};
 use crate::addr::PmAddr;
 use crate::domain::DomainChoice;
 use crate::error::Result;
+use crate::medium::Medium;
 use crate::memory::Memory;
 use crate::sync::Mutex;
 use crate::topology::Topology;
@@ -81,6 +82,8 @@ pub struct PoolOptions {
     pub allow_concurrent_writer: bool,
     /// Where the kernel describes devices; another folder in tests.
     pub sysfs_root: PathBuf,
+    /// The model of a medium that accesses are reported to (see [`Medium`]); figures of such a pool are emulated.
+    pub medium: Option<Arc<dyn Medium>>,
 }
 
 impl Default for PoolOptions {
@@ -98,6 +101,7 @@ impl Default for PoolOptions {
             overwrite: false,
             allow_concurrent_writer: false,
             sysfs_root: PathBuf::from("/sys"),
+            medium: None,
         }
     }
 }

@@ -64,7 +64,8 @@ pub(crate) fn open_parts(
     }
     let mappings =
         parts.iter().map(|part| part.map(chosen.backing, options.reserve_bytes)).collect::<Result<Vec<_>>>()?;
-    let memory = Memory::new(Setup { parts: mappings, domain: chosen.domain, read_only, tracer: None });
+    let medium = options.medium.clone();
+    let memory = Memory::new(Setup { parts: mappings, domain: chosen.domain, read_only, tracer: None, medium });
     match files {
         Some(files) if read_only => replay_in_memory(&files, &memory)?,
         Some(files) if chosen.domain == Domain::Block => {

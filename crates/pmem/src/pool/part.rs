@@ -107,7 +107,8 @@ impl PartFile {
         if self.is_device() {
             // Device memory has no read(2).
             let parts = vec![self.map(Backing::SharedReadOnly, 0)?];
-            let memory = Memory::new(Setup { parts, domain: Domain::Process, read_only: true, tracer: None });
+            let memory =
+                Memory::new(Setup { parts, domain: Domain::Process, read_only: true, tracer: None, medium: None });
             memory.read(PmAddr::new(0, offset), out);
             return Ok(());
         }

@@ -62,7 +62,8 @@ fn restore_front(part: &PartFile, header: &PartHeader, done: &mut Vec<String>) -
     }
     if part.is_device() {
         let mappings = vec![part.map(Backing::Shared, 0)?];
-        let memory = Memory::new(Setup { parts: mappings, domain: Domain::Dax, read_only: false, tracer: None });
+        let memory =
+            Memory::new(Setup { parts: mappings, domain: Domain::Dax, read_only: false, tracer: None, medium: None });
         memory.put(part::front(0), header);
         // Everything that follows is found through the header.
         memory.persist(PmAddr::NULL, PAGE_BYTES);
@@ -124,7 +125,7 @@ fn repair_mapped(parts: &[PartFile], headers: &[PartHeader], done: &mut Vec<Stri
     let mappings = parts.iter().map(|part| part.map(Backing::Shared, 0)).collect::<Result<Vec<_>>>()?;
     // Files are synced as a whole below; a device needs its lines flushed.
     let domain = if devices { Domain::Dax } else { Domain::Process };
-    let memory = Memory::new(Setup { parts: mappings, domain, read_only: false, tracer: None });
+    let memory = Memory::new(Setup { parts: mappings, domain, read_only: false, tracer: None, medium: None });
     for (index, (part, header)) in parts.iter().zip(headers).enumerate() {
         repair_part(&memory, index as u16, part, header, done);
     }

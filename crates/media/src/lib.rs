@@ -1,0 +1,25 @@
+//! Media: what a memory costs.
+//!
+//! - [`MediaProfile`]: the parameters of a medium in a TOML file; `dram`, `optane` and `cxl` are built in ([`profile`]).
+//! - [`Model`]: a profile at work. It is a [`Medium`](lodestone_pmem::Medium), so that a pool opened with it pays the
+//!   medium's time for what its code does, by spinning or on a virtual clock, and counts media blocks ([`model`]).
+//!
+//! ```
+//! use lodestone_media::{MediaProfile, Model, TimeMode};
+//! use lodestone_pmem::{Domain, Memory, PmAddr, Topology};
+//! let profile = MediaProfile::builtin("optane").expect("it is built in");
+//! let model = Model::new(profile, TimeMode::Virtual, &Topology::of_machine(), &[0]);
+//! let memory = Memory::anonymous_with(&[1 << 20], Domain::Dax, Some(model.clone()))?;
+//! let _ = memory.load(PmAddr::new(0, 4096));
+//! assert_eq!(model.thread_ns(), 200, "a random read of 8 bytes");
+//! let _ = memory.load(PmAddr::new(0, 4096));
+//! assert_eq!(model.thread_ns(), 200, "the line is in the processor's cache now");
+//! assert_eq!(model.counts().blocks_read, 1);
+//! # Ok::<(), lodestone_pmem::Error>(())
+//! ```
+
+pub mod model;
+pub mod profile;
+
+pub use model::{MediaCounts, Model, SimulatedThread, TimeMode};
+pub use profile::{MediaProfile, ProfileError};
