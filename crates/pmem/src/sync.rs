@@ -21,9 +21,9 @@ pub(crate) use std::thread_local;
 /// Atomics that the scheduler can interleave.
 pub mod atomic {
     #[cfg(feature = "shuttle")]
-    pub use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+    pub use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
     #[cfg(not(feature = "shuttle"))]
-    pub use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+    pub use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 }
 
 /// A point at which the explorer may switch threads: before every access to traced memory.
@@ -32,6 +32,15 @@ pub fn interleave() {
     // A plain switch point. `yield_now` would tell the scheduler to prefer others, after every single access.
     #[cfg(feature = "shuttle")]
     shuttle::thread::sleep(std::time::Duration::ZERO);
+}
+
+/// One turn of a loop that waits for another thread. The explorer's scheduler is told to prefer others.
+#[inline]
+pub fn spin() {
+    #[cfg(not(feature = "shuttle"))]
+    std::hint::spin_loop();
+    #[cfg(feature = "shuttle")]
+    thread::yield_now();
 }
 
 /// Locks `mutex`; a panic of another holder does not matter where the data is valid between any two statements.

@@ -1,0 +1,114 @@
+//! What accesses cost by size, and hence whether a remote one is better left to the agent.
+//!
+//! A [`Curve`] is a few measured or modelled points, with straight lines between them. [`Costs`] has one for each way; the unit
+//! is the curves' own (nanoseconds from a medium's profile, the paper's relative units from [`Costs::paper`]).
+
+use serde::Serialize;
+
+use crate::paper::PAPER;
+
+/// Cost by number of bytes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Curve {
+    points: Vec<(u64, f64)>,
+}
+
+impl Curve {
+    /// The curve through `points` (bytes, cost), sorted by bytes here.
+    #[must_use]
+    pub fn new(mut points: Vec<(u64, f64)>) -> Self {
+        points.sort_by_key(|(bytes, _)| *bytes);
+        points.dedup_by_key(|(bytes, _)| *bytes);
+        Self { points }
+    }
+
+    /// Cost of `bytes`: on the line between the nearest points; beyond the last in proportion to it; before the first as much
+    /// as the first, because a medium moves whole blocks.
+    #[must_use]
+    pub fn at(&self, bytes: u64) -> f64 {
+        let above = self.points.partition_point(|(point, _)| *point < bytes);
+        match (above.checked_sub(1).and_then(|below| self.points.get(below)), self.points.get(above)) {
+            (Some((low, low_cost)), Some((high, high_cost))) => {
+                let share = (bytes - low) as f64 / (high - low) as f64;
+                low_cost + share * (high_cost - low_cost)
+            }
+            (None, Some((_, cost))) => *cost,
+            (Some((last, cost)), None) if *last > 0 => cost * bytes as f64 / *last as f64,
+            (_, None) => self.points.last().map_or(0.0, |(_, cost)| *cost),
+        }
+    }
+}
+
+/// Costs of every way to persistent memory.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Costs {
+    /// Reading the node's own memory.
+    pub local_read: Curve,
+    /// Reading another node's.
+    pub remote_read: Curve,
+    /// Writing to the node's own memory until it is persistent.
+    pub local_write: Curve,
+    /// The same to another node's.
+    pub remote_write: Curve,
+    /// A message with a payload of this size, to or from an agent, without the access itself.
+    pub message: Curve,
+}
+
+impl Costs {
+    /// The estimates of paper 4: in proportion to whole units of 256 bytes.
+    #[must_use]
+    pub fn paper() -> Self {
+        let line = |cost: f64| Curve::new(vec![(256, cost), (1 << 20, cost * 4096.0)]);
+        Self {
+            local_read: line(PAPER.local_read),
+            remote_read: line(PAPER.remote_read),
+            local_write: line(PAPER.local_write),
+            remote_write: line(PAPER.remote_write),
+            message: line(PAPER.message),
+        }
+    }
+
+    /// Whether reading `bytes` of another node's memory costs less through its agent.
+    #[must_use]
+    pub fn read_by_agent(&self, bytes: u64) -> bool {
+        self.message.at(bytes) + self.local_read.at(bytes) < self.remote_read.at(bytes)
+    }
+
+    /// Whether writing `bytes` to another node's memory costs less through its agent.
+    #[must_use]
+    pub fn write_by_agent(&self, bytes: u64) -> bool {
+        self.message.at(bytes) + self.local_write.at(bytes) < self.remote_write.at(bytes)
+    }
+}
+
+impl Default for Costs {
+    fn default() -> Self {
+        Self::paper()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn curves_go_through_their_points_and_straight_between_them() {
+        let curve = Curve::new(vec![(1024, 40.0), (64, 10.0), (256, 20.0)]);
+        assert_eq!(
+            [8, 64, 160, 256, 640, 1024, 2048].map(|bytes| curve.at(bytes)),
+            [10.0, 10.0, 15.0, 20.0, 30.0, 40.0, 80.0]
+        );
+        assert_eq!(Curve::new(vec![]).at(5), 0.0);
+    }
+
+    #[test]
+    fn the_papers_costs_send_everything_to_the_agent_and_dear_messages_nothing() {
+        let paper = Costs::paper();
+        for bytes in [8, 64, 256, 4096, 8192] {
+            assert!(paper.read_by_agent(bytes) && paper.write_by_agent(bytes), "{bytes} bytes");
+        }
+        // A message that takes 1200 for whatever size: no small access is worth it, a large read is.
+        let dear = Costs { message: Curve::new(vec![(0, 1200.0), (1 << 20, 1200.0)]), ..paper };
+        assert!(!dear.read_by_agent(256) && !dear.write_by_agent(64) && dear.read_by_agent(4096));
+    }
+}

@@ -1,0 +1,70 @@
+//! What can go wrong between a client and an agent, and what its user does next.
+
+use lodestone_pmem::PmAddr;
+
+/// Result of the operations of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why an operation failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The memory or the kernel refused.
+    #[error(transparent)]
+    Pmem(#[from] lodestone_pmem::Error),
+    /// The node has no agent.
+    #[error("no agent on node {node}: {reason}; use Access::Direct or Access::Auto, which go there without one")]
+    NoAgent {
+        /// Index of the node.
+        node: usize,
+        /// Why there is none.
+        reason: String,
+    },
+    /// The agents were stopped before the request was carried out.
+    #[error("the agent of node {node} was stopped and did not carry out the request; start agents again to repeat it")]
+    Stopped {
+        /// Index of the node.
+        node: usize,
+    },
+    /// The agent's thread died.
+    #[error(
+        "the agent of node {node} died ({cause}); the request may or may not have been carried out: look before repeating it, and start agents again"
+    )]
+    AgentDied {
+        /// Index of the node.
+        node: usize,
+        /// What it died of.
+        cause: String,
+    },
+    /// The range does not lie in the memory, or does not start at a word.
+    #[error("{len} bytes at {at}: {finding}; check where the address came from")]
+    BadRange {
+        /// The address.
+        at: PmAddr,
+        /// Bytes asked for.
+        len: u64,
+        /// What is wrong.
+        finding: &'static str,
+    },
+    /// The memory is open read-only.
+    #[error("the memory is open read-only; open the pool for writing")]
+    ReadOnly,
+    /// Making a write durable failed on the agent.
+    #[error(
+        "node {node}: making the write durable failed and the pool is poisoned; fix the device, close and reopen the pool"
+    )]
+    Poisoned {
+        /// Index of the node.
+        node: usize,
+    },
+    /// A parameter makes no sense.
+    #[error("{what}: {finding}; {hint}")]
+    Invalid {
+        /// The parameter.
+        what: &'static str,
+        /// What is wrong with it.
+        finding: String,
+        /// What to do next.
+        hint: &'static str,
+    },
+}
