@@ -2,6 +2,7 @@
 
 mod engine;
 mod place;
+pub mod stm;
 mod substrate;
 pub mod ycsb;
 pub mod ycsb_report;
@@ -17,6 +18,7 @@ const AFTER_HELP: &str = "\
 Examples:
   lodestone bench ycsb --workload a --threads 8
   lodestone bench ycsb --workload all --records 1000000 --durability sync --json
+  lodestone bench stm --structure hash,tree --updates 2,20,80 --threads 1,2 --path /dev/shm --domain dax-emulated
   lodestone bench substrate --assert
 
 Every figure comes with its domain, medium, durability, instructions and seed.";
@@ -33,6 +35,8 @@ pub struct Args {
 enum BenchCommand {
     /// Run the workloads A to F of YCSB on a map in a pool of its own
     Ycsb(ycsb::Args),
+    /// Run one structure on several transactional memories: Lodestone's, log-based ones, plain DRAM
+    Stm(stm::Args),
     /// Compare persist, stream and durable with the bare instructions and system calls
     Substrate(substrate::Args),
 }
@@ -41,6 +45,7 @@ enum BenchCommand {
 pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
     match args.command {
         BenchCommand::Ycsb(args) => ycsb::run(&args, output),
+        BenchCommand::Stm(args) => stm::run(&args, output),
         BenchCommand::Substrate(args) => substrate::run(&args, output),
     }
 }

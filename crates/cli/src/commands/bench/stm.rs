@@ -1,0 +1,272 @@
+//! `lodestone bench stm`: the same structure, the same operations, on several transactional memories.
+//!
+//! Each combination of structure, share of updates, threads and engine runs on a fresh memory: it is loaded, warmed up,
+//! measured, and checked. A run whose structure is wrong afterwards has no figures; the command fails.
+
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use lodestone_heap::HeapOptions;
+use lodestone_stm_bench::dram::{Dram, DramLock};
+use lodestone_stm_bench::runner::{self, Length, Outcome, Spec};
+use lodestone_stm_bench::structures::{BTree, HashTable, Map, SearchTree, SortedList};
+use lodestone_stm_bench::tl2::{ClockKind, LogKind, Tl2, Tl2Options};
+use lodestone_stm_bench::tm::TransactionalMemory;
+use lodestone_workload::result::{BenchResult, human_figure};
+
+use crate::output::{Output, exit, table};
+
+use super::place::Place;
+
+const AFTER_HELP: &str = "\
+Examples:
+  lodestone bench stm --structure hash --updates 2,20,80 --threads 1,2 --path /dev/shm --domain dax-emulated
+  lodestone bench stm --engine tl2-redo --clock mutex,add,cas --structure hash --updates 80 --json
+  lodestone bench stm --engine dram,dram-lock --structure hash,tree,list,btree --seconds 2
+
+Keys are drawn from a range of twice the loaded keys, and updates are inserts and removes, half and half: so the
+structure keeps its size, and half of the updates find nothing to change.
+
+Engines: `dram` is the plain structure alone on one thread, `dram-lock` the same behind a reader-writer lock; `tl2-undo`
+and `tl2-redo` are durable with a global clock and a log.";
+
+/// Bytes of a benchmark's pool beside the objects.
+const POOL_BYTES: u64 = 192 << 20;
+const JOURNAL_BYTES: u64 = 16 << 20;
+const DRAM_BYTES: usize = 256 << 20;
+const KEYS_LIST: u64 = 256;
+const KEYS_OTHER: u64 = 10_000;
+
+/// Arguments of `lodestone bench stm`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    /// Structures: hash, tree, list, btree
+    #[arg(long, value_name = "NAMES", default_value = "hash", value_delimiter = ',')]
+    structure: Vec<Structure>,
+
+    /// Engines: dram, dram-lock, tl2-undo, tl2-redo
+    #[arg(long, value_name = "NAMES", default_value = "dram,tl2-undo,tl2-redo", value_delimiter = ',')]
+    engine: Vec<EngineKind>,
+
+    /// Clocks of the engines that have a choice: mutex, add, cas
+    #[arg(long, value_name = "NAMES", default_value = "add", value_delimiter = ',')]
+    clock: Vec<ClockKind>,
+
+    /// Updates in a hundred operations
+    #[arg(long, value_name = "PERCENTS", default_value = "20", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(0..=100))]
+    updates: Vec<u64>,
+
+    /// Threads; several numbers run one after the other
+    #[arg(long, value_name = "COUNTS", default_value = "1", value_delimiter = ',')]
+    threads: Vec<usize>,
+
+    /// Keys that are loaded [default: 256 for the list, 10,000 for the others]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
+    keys: Option<u64>,
+
+    /// Buckets of the hash table
+    #[arg(long, value_name = "COUNT", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
+    buckets: u32,
+
+    /// Measured time of each run
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    seconds: f64,
+
+    /// Time before it that is not measured
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.2)]
+    warm_up: f64,
+
+    /// Measure so many operations of each thread instead of a time: counts are then the same in every run
+    #[arg(long, value_name = "COUNT")]
+    operations: Option<u64>,
+
+    /// Seed of all random choices
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    #[command(flatten)]
+    place: Place,
+}
+
+/// A structure of the benchmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Structure {
+    Hash,
+    Tree,
+    List,
+    BTree,
+}
+
+impl FromStr for Structure {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(match text {
+            "hash" => Self::Hash,
+            "tree" => Self::Tree,
+            "list" => Self::List,
+            "btree" => Self::BTree,
+            _ => return Err(format!("unknown structure '{text}'; use hash, tree, list or btree")),
+        })
+    }
+}
+
+/// An engine of the benchmark; what its clock and mode are is said apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EngineKind {
+    Dram,
+    DramLock,
+    Tl2(LogKind),
+}
+
+impl FromStr for EngineKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(match text {
+            "dram" => Self::Dram,
+            "dram-lock" => Self::DramLock,
+            "tl2-undo" => Self::Tl2(LogKind::Undo),
+            "tl2-redo" => Self::Tl2(LogKind::Redo),
+            _ => return Err(format!("unknown engine '{text}'; use dram, dram-lock, tl2-undo or tl2-redo")),
+        })
+    }
+}
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub structure: Structure,
+    pub buckets: usize,
+    pub engine: EngineKind,
+    pub clock: ClockKind,
+    pub spec: Spec,
+}
+
+/// Runs the command.
+pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+    let mut results = Vec::new();
+    for request in args.requests()? {
+        let result = measure(&request, &args.place)?;
+        if output.is_json() {
+            output.json(&result)?;
+        }
+        results.push(result);
+    }
+    if !output.is_json() {
+        output.line(&text(&results))?;
+    }
+    Ok(exit::ok())
+}
+
+impl Args {
+    fn requests(&self) -> Result<Vec<Request>> {
+        let duration = |seconds: f64, name: &str| {
+            Duration::try_from_secs_f64(seconds).with_context(|| format!("{name} needs a number of seconds"))
+        };
+        let length = match self.operations {
+            Some(count) => Length::Operations(count),
+            None => Length::Time {
+                run: duration(self.seconds, "--seconds")?,
+                warm_up: duration(self.warm_up, "--warm-up")?,
+            },
+        };
+        let mut all = Vec::new();
+        for &structure in &self.structure {
+            for &updates_percent in &self.updates {
+                for &threads in &self.threads {
+                    let keys = self.keys.unwrap_or(if structure == Structure::List { KEYS_LIST } else { KEYS_OTHER });
+                    let spec = Spec { keys, updates_percent, threads, seed: self.seed, length };
+                    self.add_engines(structure, &spec, &mut all);
+                }
+            }
+        }
+        if all.is_empty() {
+            bail!("nothing to run: `dram` has no lock and runs on one thread; use dram-lock");
+        }
+        Ok(all)
+    }
+
+    fn add_engines(&self, structure: Structure, spec: &Spec, all: &mut Vec<Request>) {
+        let buckets = self.buckets as usize;
+        for &engine in &self.engine {
+            let clocks = match engine {
+                EngineKind::Dram if spec.threads > 1 => &[],
+                EngineKind::Dram | EngineKind::DramLock => &[ClockKind::Add][..],
+                EngineKind::Tl2(_) => &self.clock[..],
+            };
+            let requests =
+                clocks.iter().map(|&clock| Request { structure, buckets, engine, clock, spec: spec.clone() });
+            all.extend(requests);
+        }
+    }
+}
+
+/// Runs one combination on a fresh memory.
+pub fn measure(request: &Request, place: &Place) -> Result<BenchResult> {
+    match request.engine {
+        EngineKind::Dram => on(&Dram::new(DRAM_BYTES, DramLock::None), request),
+        EngineKind::DramLock => on(&Dram::new(DRAM_BYTES, DramLock::ReaderWriter), request),
+        EngineKind::Tl2(log) => {
+            let pool = place.create(POOL_BYTES, JOURNAL_BYTES)?;
+            let options = Tl2Options { object_bytes: 128 << 20, ..Tl2Options::new(log, request.clock) };
+            on(&Tl2::open(&pool, &HeapOptions::default(), &options)?, request)
+        }
+    }
+}
+
+fn on<M: TransactionalMemory>(memory: &M, request: &Request) -> Result<BenchResult> {
+    match request.structure {
+        Structure::Hash => measured(memory, HashTable { buckets: request.buckets }, request),
+        Structure::Tree => measured(memory, SearchTree, request),
+        Structure::List => measured(memory, SortedList, request),
+        Structure::BTree => measured(memory, BTree, request),
+    }
+}
+
+fn measured<M: TransactionalMemory, S: Map>(memory: &M, map: S, request: &Request) -> Result<BenchResult> {
+    let handle = runner::load(memory, &map, &request.spec)?;
+    let outcome: Outcome = runner::run::<M, S>(memory, &handle, &request.spec)?;
+    Ok(outcome.result(memory, &map, &request.spec))
+}
+
+/// A table for people, and where the figures come from.
+fn text(results: &[BenchResult]) -> String {
+    let mut shown = table(&[
+        "structure",
+        "updates",
+        "threads",
+        "engine",
+        "ops/s",
+        "cpu ns/op",
+        "aborts/commit",
+        "fences/change",
+        "lines/change",
+        "shared RMWs/change",
+        "domain",
+    ]);
+    for result in results {
+        let figure = |value: Option<f64>| value.map_or_else(|| "-".into(), human_figure);
+        let extra = |key: &str| figure(result.extra.get(key).and_then(serde_json::Value::as_f64));
+        shown.add_row([
+            result.workload.clone(),
+            format!("{} %", extra("updates_percent")),
+            result.threads.to_string(),
+            result.engine.clone(),
+            figure(result.ops_per_s),
+            extra("cpu_ns_per_op"),
+            figure(result.aborts_per_commit),
+            extra("fences_per_change"),
+            extra("flushes_per_change"),
+            extra("shared_rmws_per_change"),
+            result.domain.clone().unwrap_or_else(|| "-".into()),
+        ]);
+    }
+    let seed = results.first().map_or(0, |result| result.seed);
+    format!(
+        "{shown}\na change is an update that found something to do; seed {seed}; every structure was checked afterwards"
+    )
+}

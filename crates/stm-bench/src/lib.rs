@@ -1,0 +1,17 @@
+//! One workload over many transactional memories: Lodestone's, log-based baselines, and plain DRAM.
+//!
+//! | module | what it owns |
+//! | --- | --- |
+//! | [`tm`] | what a transactional memory offers to the workload |
+//! | [`structures`] | hash table, search tree, sorted list, B+-tree over it |
+//! | [`mix`] | which operations a thread does |
+//! | [`runner`] | threads, time, counters, the check behind a run |
+//! | [`dram`] | the floor: the same structures in DRAM, with a lock or alone |
+//! | [`tl2`] | baselines with a global clock and an undo or redo log on persistent memory |
+
+pub mod dram;
+pub mod mix;
+pub mod runner;
+pub mod structures;
+pub mod tl2;
+pub mod tm;

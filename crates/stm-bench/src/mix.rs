@@ -1,0 +1,136 @@
+//! What the threads of a run do: the mix of operations over a range of keys, as benchmarks of transactional memory have it.
+//!
+//! 1. The map is loaded with `keys` keys drawn at random from a range of twice as many.
+//! 2. An operation is an update with a probability of `updates_percent` in a hundred; updates are inserts and removes, half
+//!    and half; keys are drawn uniformly from the range.
+//! 3. So the map keeps about its size, and about half of the updates find nothing to change.
+//!
+//! The stream of a seed and a thread is fixed for all time: peers in other languages repeat it bit by bit.
+
+use lodestone_workload::random::{Random, mix64};
+
+/// The stream that the load draws from; threads use the streams from 0 on.
+pub const LOAD_STREAM: u64 = 1 << 32;
+
+/// One operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// Look a key up.
+    Get(u64),
+    /// Add a key; a no-op when it is there.
+    Insert(u64),
+    /// Remove a key; a no-op when it is not there.
+    Remove(u64),
+}
+
+/// The value that belongs to a key.
+#[inline]
+#[must_use]
+pub fn value_of(key: u64) -> u64 {
+    mix64(key)
+}
+
+/// Draws the operations of one thread.
+#[derive(Debug, Clone)]
+pub struct Mix {
+    random: Random,
+    updates_percent: u64,
+    range: u64,
+}
+
+impl Mix {
+    /// The operations of thread `thread` on a map of `keys` keys.
+    #[must_use]
+    pub fn new(seed: u64, thread: u64, updates_percent: u64, keys: u64) -> Self {
+        Self { random: Random::for_stream(seed, thread), updates_percent, range: range_of(keys) }
+    }
+
+    /// The next operation: one draw for the kind, one for the key.
+    #[inline]
+    pub fn next_operation(&mut self) -> Operation {
+        let kind = self.random.next_u64();
+        let key = 1 + self.random.below(self.range);
+        if ((kind >> 32) * 100) >> 32 >= self.updates_percent {
+            Operation::Get(key)
+        } else if kind & 1 == 0 {
+            Operation::Insert(key)
+        } else {
+            Operation::Remove(key)
+        }
+    }
+}
+
+/// Keys are drawn from 1 to this.
+#[must_use]
+pub fn range_of(keys: u64) -> u64 {
+    keys.max(1) * 2
+}
+
+/// The keys that the load inserts, in their order.
+#[must_use]
+pub fn load_keys(seed: u64, keys: u64) -> Vec<u64> {
+    let mut random = Random::for_stream(seed, LOAD_STREAM);
+    let range = range_of(keys);
+    let mut taken = vec![false; usize::try_from(range).unwrap_or(usize::MAX - 1) + 1];
+    let mut chosen = Vec::new();
+    while (chosen.len() as u64) < keys {
+        let key = 1 + random.below(range);
+        let seen = &mut taken[usize::try_from(key).unwrap_or(0)];
+        if !*seen {
+            *seen = true;
+            chosen.push(key);
+        }
+    }
+    chosen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mix_has_its_shares_and_repeats() {
+        let draw = || {
+            let mut mix = Mix::new(7, 1, 20, 500);
+            (0..100_000).map(|_| mix.next_operation()).collect::<Vec<_>>()
+        };
+        let drawn = draw();
+        assert_eq!(drawn, draw());
+        let count = |wanted: fn(&Operation) -> bool| drawn.iter().filter(|operation| wanted(operation)).count();
+        let inserts = count(|operation| matches!(operation, Operation::Insert(_)));
+        let removes = count(|operation| matches!(operation, Operation::Remove(_)));
+        assert!((9_500..10_500).contains(&inserts) && (9_500..10_500).contains(&removes), "{inserts} {removes}");
+        for operation in drawn {
+            let (Operation::Get(key) | Operation::Insert(key) | Operation::Remove(key)) = operation;
+            assert!((1..=1_000).contains(&key));
+        }
+    }
+
+    /// The peers in C print these; a change here would make the streams differ.
+    #[test]
+    fn the_stream_of_a_seed_is_fixed_for_all_time() {
+        let mut mix = Mix::new(1, 0, 80, 10_000);
+        let drawn: Vec<Operation> = (0..6).map(|_| mix.next_operation()).collect();
+        assert_eq!(load_keys(1, 10_000)[..3], EXPECTED_LOAD);
+        assert_eq!(drawn, EXPECTED_MIX);
+    }
+    const EXPECTED_LOAD: [u64; 3] = [14_729, 17_646, 12_475];
+    const EXPECTED_MIX: [Operation; 6] = [
+        Operation::Get(14_943),
+        Operation::Insert(14_925),
+        Operation::Insert(11_810),
+        Operation::Get(10_469),
+        Operation::Insert(2_686),
+        Operation::Get(6_871),
+    ];
+
+    #[test]
+    fn the_load_draws_distinct_keys() {
+        let mut keys = load_keys(3, 1_000);
+        assert_eq!(keys.len(), 1_000);
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), 1_000);
+        assert!(keys[0] >= 1 && keys[999] <= 2_000);
+    }
+}

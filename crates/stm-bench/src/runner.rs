@@ -1,0 +1,324 @@
+//! Runs a structure on a transactional memory from many threads and checks what is left.
+//!
+//! 1. The load inserts its keys from one thread, in the order of the seed.
+//! 2. Each thread makes its worker, runs its mix until the warm-up ends, notes its counters at the first operation behind
+//!    it, and goes on until the time or its share of the operations is used up.
+//! 3. Threads time themselves; the throughput is the sum of each thread's operations over its own time, so that a thread
+//!    that starts late is not counted as idle.
+//! 4. Afterwards one transaction reads the whole structure: its order, the values, and its size against the inserts and
+//!    removes that reported success. A run whose check fails has no figures.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lodestone_pmem::{Counters, thread_counters};
+use lodestone_workload::engine::EngineError;
+use lodestone_workload::result::BenchResult;
+
+use crate::mix::{Mix, Operation, load_keys, value_of};
+use crate::structures::{Get, Insert, Map, ReadAll, Remove};
+use crate::tm::{Statistics, TransactionalMemory, Worker};
+
+/// What to run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spec {
+    /// Keys of the loaded map; they are drawn from twice as many.
+    pub keys: u64,
+    /// Updates in a hundred operations.
+    pub updates_percent: u64,
+    /// Threads.
+    pub threads: usize,
+    /// Seed of all draws.
+    pub seed: u64,
+    /// How long, or how much.
+    pub length: Length,
+}
+
+/// When a run ends.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Length {
+    /// After this time, behind a warm-up of that.
+    Time {
+        /// Measured time.
+        run: Duration,
+        /// Time before it that is not measured.
+        warm_up: Duration,
+    },
+    /// After so many operations of each thread.
+    Operations(u64),
+}
+
+/// What a run found.
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    /// Measured operations of all threads.
+    pub operations: u64,
+    /// Operations per second, all threads together.
+    pub ops_per_s: f64,
+    /// Measured time of the slowest thread, in seconds.
+    pub seconds: f64,
+    /// Updates that changed something.
+    pub changes: u64,
+    /// Commits and aborts.
+    pub statistics: Statistics,
+    /// Persistence events.
+    pub counters: Counters,
+    /// Processor time of all threads in the measured phase, in nanoseconds, where the system tells it.
+    pub cpu_ns: Option<u64>,
+}
+
+/// Loads `map` and gives its handle.
+///
+/// # Errors
+/// The engine's.
+pub fn load<M: TransactionalMemory, S: Map>(memory: &M, map: &S, spec: &Spec) -> Result<S::Handle, EngineError> {
+    let handle = map.create(memory, 0)?;
+    let mut worker = memory.worker()?;
+    for key in load_keys(spec.seed, spec.keys) {
+        worker.update(&mut Insert::<S> { map: &handle, key, value: value_of(key) })?;
+    }
+    drop(worker);
+    Ok(handle)
+}
+
+/// Runs the mix on a loaded map and checks the map.
+///
+/// # Errors
+/// The engine's; also when the structure that is left is not what the operations made.
+pub fn run<M: TransactionalMemory, S: Map>(
+    memory: &M,
+    handle: &S::Handle,
+    spec: &Spec,
+) -> Result<Outcome, EngineError> {
+    if spec.threads == 0 || spec.threads > memory.workers_max() {
+        let most = memory.workers_max();
+        return Err(EngineError::new(format!(
+            "{} runs on 1 to {most} threads, not on {}",
+            memory.name(),
+            spec.threads
+        )));
+    }
+    let before = size::<M, S>(memory, handle)?;
+    let (ready, measuring, stop) = (Barrier::new(spec.threads + 1), AtomicBool::new(false), AtomicBool::new(false));
+    let phases = Phases { ready: &ready, measuring: &measuring, stop: &stop };
+    let reports = thread::scope(|scope| {
+        let threads: Vec<_> = (0..spec.threads as u64)
+            .map(|thread| scope.spawn(move || work::<M, S>(memory, handle, spec, thread, &phases)))
+            .collect();
+        ready.wait();
+        if let Length::Time { run, warm_up } = spec.length {
+            thread::sleep(warm_up);
+            measuring.store(true, Ordering::Relaxed);
+            thread::sleep(run);
+            stop.store(true, Ordering::Relaxed);
+        }
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect::<Vec<_>>()
+    });
+    let mut outcome = Outcome::default();
+    let mut growth = 0_i64;
+    for report in reports {
+        let report = report?;
+        growth += report.growth;
+        outcome.add(&report.measured);
+    }
+    check::<M, S>(memory, handle, before, growth)?;
+    Ok(outcome)
+}
+
+fn size<M: TransactionalMemory, S: Map>(memory: &M, handle: &S::Handle) -> Result<u64, EngineError> {
+    let all = memory.worker()?.read(&mut ReadAll::<S> { map: handle })?;
+    Ok(all.pairs.len() as u64)
+}
+
+/// Demands that the map is sound and has grown by `growth` entries.
+fn check<M: TransactionalMemory, S: Map>(
+    memory: &M,
+    handle: &S::Handle,
+    before: u64,
+    growth: i64,
+) -> Result<(), EngineError> {
+    let all = memory.worker()?.read(&mut ReadAll::<S> { map: handle })?;
+    let found = all.pairs.len() as u64;
+    let finding = if let Some(fault) = all.fault {
+        fault
+    } else if let Some((key, value)) = all.pairs.iter().find(|(key, value)| *value != value_of(*key)) {
+        format!("key {key} holds {value:#x}, which was never its value")
+    } else if before.checked_add_signed(growth) != Some(found) {
+        format!("{before} entries and a growth of {growth} should give another number than {found}")
+    } else {
+        return Ok(());
+    };
+    Err(EngineError::new(format!("{}: the structure is wrong after the run: {finding}", memory.name())))
+}
+
+#[derive(Clone, Copy)]
+struct Phases<'a> {
+    ready: &'a Barrier,
+    measuring: &'a AtomicBool,
+    stop: &'a AtomicBool,
+}
+
+struct Report {
+    growth: i64,
+    measured: Outcome,
+}
+
+/// What a thread counts while it works.
+#[derive(Clone, Copy)]
+struct Mark {
+    at: Instant,
+    operations: u64,
+    changes: u64,
+    statistics: Statistics,
+    counters: Counters,
+    cpu_ns: Option<u64>,
+}
+
+fn work<M: TransactionalMemory, S: Map>(
+    memory: &M,
+    handle: &S::Handle,
+    spec: &Spec,
+    thread: u64,
+    phases: &Phases<'_>,
+) -> Result<Report, EngineError> {
+    let worker = memory.worker();
+    // Every thread passes the barrier, also one that has no worker, or the others would wait for ever.
+    phases.ready.wait();
+    let mut worker = worker?;
+    let mut mix = Mix::new(spec.seed, thread, spec.updates_percent, spec.keys);
+    let (mut operations, mut inserted, mut removed) = (0_u64, 0_u64, 0_u64);
+    let limit = match spec.length {
+        Length::Operations(count) => count,
+        Length::Time { .. } => u64::MAX,
+    };
+    let mark = |worker: &M::Worker<'_>, operations, changes| Mark {
+        at: Instant::now(),
+        operations,
+        changes,
+        statistics: worker.statistics(),
+        counters: thread_counters(),
+        cpu_ns: thread_cpu_ns(),
+    };
+    let mut start = mark(&worker, 0, 0);
+    let mut measuring = limit != u64::MAX;
+    while operations < limit && !phases.stop.load(Ordering::Relaxed) {
+        if !measuring && phases.measuring.load(Ordering::Relaxed) {
+            measuring = true;
+            start = mark(&worker, operations, inserted + removed);
+        }
+        match mix.next_operation() {
+            Operation::Get(key) => {
+                std::hint::black_box(worker.read(&mut Get::<S> { map: handle, key })?);
+            }
+            Operation::Insert(key) => {
+                inserted += u64::from(worker.update(&mut Insert::<S> { map: handle, key, value: value_of(key) })?);
+            }
+            Operation::Remove(key) => removed += u64::from(worker.update(&mut Remove::<S> { map: handle, key })?),
+        }
+        operations += 1;
+    }
+    let end = mark(&worker, operations, inserted + removed);
+    let seconds = (end.at - start.at).as_secs_f64();
+    let done = end.operations - start.operations;
+    let measured = Outcome {
+        operations: done,
+        ops_per_s: if seconds > 0.0 { done as f64 / seconds } else { 0.0 },
+        seconds,
+        changes: end.changes - start.changes,
+        statistics: end.statistics.since(&start.statistics),
+        counters: end.counters - start.counters,
+        cpu_ns: end.cpu_ns.zip(start.cpu_ns).map(|(end, start)| end.saturating_sub(start)),
+    };
+    let growth = i64::try_from(inserted).unwrap_or(i64::MAX) - i64::try_from(removed).unwrap_or(i64::MAX);
+    Ok(Report { growth, measured })
+}
+
+/// Processor time of the calling thread; steadier than wall time where others use the machine.
+fn thread_cpu_ns() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    text.split(' ').next()?.parse().ok()
+}
+
+impl Outcome {
+    fn add(&mut self, thread: &Self) {
+        self.operations += thread.operations;
+        self.ops_per_s += thread.ops_per_s;
+        self.seconds = self.seconds.max(thread.seconds);
+        self.changes += thread.changes;
+        self.statistics.add(&thread.statistics);
+        self.counters = add_counters(&self.counters, &thread.counters);
+        self.cpu_ns = match (self.operations == thread.operations, self.cpu_ns, thread.cpu_ns) {
+            (true, _, first) => first,
+            (false, Some(sum), Some(next)) => Some(sum + next),
+            _ => None,
+        };
+    }
+
+    /// The record to print.
+    #[must_use]
+    pub fn result<M: TransactionalMemory, S: Map>(&self, memory: &M, map: &S, spec: &Spec) -> BenchResult {
+        let environment = memory.environment();
+        let per_op = |count: u64| (self.operations > 0).then(|| round(count as f64 / self.operations as f64));
+        let durable = environment.domain.is_some();
+        let counted = |count: u64| if durable { per_op(count) } else { None };
+        let mut result = BenchResult {
+            bench: "stm".into(),
+            engine: memory.name(),
+            workload: map.name().into(),
+            records: spec.keys,
+            operations: self.operations,
+            threads: spec.threads as u64,
+            seed: spec.seed,
+            domain: environment.domain,
+            media: environment.media,
+            durability: environment.durability,
+            ops_per_s: Some(self.ops_per_s.round()),
+            fences_per_op: counted(self.counters.fences),
+            flushes_per_op: counted(self.counters.flushes),
+            pm_bytes_per_op: counted(self.counters.pm_bytes()),
+            media_blocks_per_op: counted(self.counters.media_blocks),
+            syncs_per_op: counted(self.counters.syncs),
+            ..BenchResult::default()
+        };
+        let commits = self.statistics.commits.max(1);
+        result.aborts_per_commit = Some(round(self.statistics.aborts() as f64 / commits as f64));
+        result.set_extra("updates_percent", spec.updates_percent);
+        result.set_extra("changes_per_op", per_op(self.changes));
+        result.set_extra("shared_rmws_per_op", per_op(self.counters.shared_rmws));
+        let per_change = |count: u64| (durable && self.changes > 0).then(|| round(count as f64 / self.changes as f64));
+        result.set_extra("fences_per_change", per_change(self.counters.fences));
+        result.set_extra("flushes_per_change", per_change(self.counters.flushes));
+        result.set_extra("pm_bytes_per_change", per_change(self.counters.pm_bytes()));
+        result.set_extra("shared_rmws_per_change", per_change(self.counters.shared_rmws));
+        result.set_extra("aborts_locked", self.statistics.aborts_locked);
+        result.set_extra("aborts_newer", self.statistics.aborts_newer);
+        result.set_extra("aborts_validation", self.statistics.aborts_validation);
+        result.set_extra("aborts_other", self.statistics.aborts_other);
+        result.set_extra("seconds", round(self.seconds));
+        result.set_extra("cpu_ns_per_op", self.cpu_ns.and_then(per_op));
+        result
+    }
+}
+
+fn round(figure: f64) -> f64 {
+    (figure * 1e4).round() / 1e4
+}
+
+/// The sum; [`Counters`] knows differences only, so that nothing else can be mistaken for a snapshot.
+fn add_counters(sum: &Counters, next: &Counters) -> Counters {
+    let mut added = *sum;
+    added.flushes += next.flushes;
+    added.fences += next.fences;
+    added.streamed_bytes += next.streamed_bytes;
+    added.media_blocks += next.media_blocks;
+    added.journal_bytes += next.journal_bytes;
+    added.syncs += next.syncs;
+    added.durables += next.durables;
+    added.shared_rmws += next.shared_rmws;
+    added
+}
