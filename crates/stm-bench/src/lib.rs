@@ -4,12 +4,14 @@
 //! | --- | --- |
 //! | [`tm`] | what a transactional memory offers to the workload |
 //! | [`structures`] | hash table, search tree, sorted list, B+-tree over it |
+//! | [`driver`] | what the runner drives: a structure on a memory, or a peer |
 //! | [`mix`] | which operations a thread does |
 //! | [`runner`] | threads, time, counters, the check behind a run |
 //! | [`dram`] | the floor: the same structures in DRAM, with a lock or alone |
 //! | [`tl2`] | baselines with a global clock and an undo or redo log on persistent memory |
 
 pub mod dram;
+pub mod driver;
 pub mod mix;
 pub mod runner;
 pub mod structures;

@@ -1,4 +1,4 @@
-//! Runs a structure on a transactional memory from many threads and checks what is left.
+//! Runs a map from many threads and checks what is left.
 //!
 //! 1. The load inserts its keys from one thread, in the order of the seed.
 //! 2. Each thread makes its worker, runs its mix until the warm-up ends, notes its counters at the first operation behind
@@ -17,9 +17,9 @@ use lodestone_pmem::{Counters, thread_counters};
 use lodestone_workload::engine::EngineError;
 use lodestone_workload::result::BenchResult;
 
+use crate::driver::{Driver, Session};
 use crate::mix::{Mix, Operation, load_keys, value_of};
-use crate::structures::{Get, Insert, Map, ReadAll, Remove};
-use crate::tm::{Statistics, TransactionalMemory, Worker};
+use crate::tm::Statistics;
 
 /// What to run.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,44 +69,34 @@ pub struct Outcome {
     pub cpu_ns: Option<u64>,
 }
 
-/// Loads `map` and gives its handle.
+/// Inserts the keys that belong to `spec`.
 ///
 /// # Errors
 /// The engine's.
-pub fn load<M: TransactionalMemory, S: Map>(memory: &M, map: &S, spec: &Spec) -> Result<S::Handle, EngineError> {
-    let handle = map.create(memory, 0)?;
-    let mut worker = memory.worker()?;
+pub fn load<D: Driver>(driver: &D, spec: &Spec) -> Result<(), EngineError> {
+    let mut session = driver.session()?;
     for key in load_keys(spec.seed, spec.keys) {
-        worker.update(&mut Insert::<S> { map: &handle, key, value: value_of(key) })?;
+        session.insert(key, value_of(key))?;
     }
-    drop(worker);
-    Ok(handle)
+    Ok(())
 }
 
 /// Runs the mix on a loaded map and checks the map.
 ///
 /// # Errors
 /// The engine's; also when the structure that is left is not what the operations made.
-pub fn run<M: TransactionalMemory, S: Map>(
-    memory: &M,
-    handle: &S::Handle,
-    spec: &Spec,
-) -> Result<Outcome, EngineError> {
-    if spec.threads == 0 || spec.threads > memory.workers_max() {
-        let most = memory.workers_max();
-        return Err(EngineError::new(format!(
-            "{} runs on 1 to {most} threads, not on {}",
-            memory.name(),
-            spec.threads
-        )));
+pub fn run<D: Driver>(driver: &D, spec: &Spec) -> Result<Outcome, EngineError> {
+    let most = driver.threads_max();
+    if spec.threads == 0 || spec.threads > most {
+        let name = driver.engine();
+        return Err(EngineError::new(format!("{name} runs on 1 to {most} threads, not on {}", spec.threads)));
     }
-    let before = size::<M, S>(memory, handle)?;
+    let before = driver.entries()?.pairs.len() as u64;
     let (ready, measuring, stop) = (Barrier::new(spec.threads + 1), AtomicBool::new(false), AtomicBool::new(false));
     let phases = Phases { ready: &ready, measuring: &measuring, stop: &stop };
     let reports = thread::scope(|scope| {
-        let threads: Vec<_> = (0..spec.threads as u64)
-            .map(|thread| scope.spawn(move || work::<M, S>(memory, handle, spec, thread, &phases)))
-            .collect();
+        let threads: Vec<_> =
+            (0..spec.threads as u64).map(|thread| scope.spawn(move || work(driver, spec, thread, &phases))).collect();
         ready.wait();
         if let Length::Time { run, warm_up } = spec.length {
             thread::sleep(warm_up);
@@ -126,23 +116,13 @@ pub fn run<M: TransactionalMemory, S: Map>(
         growth += report.growth;
         outcome.add(&report.measured);
     }
-    check::<M, S>(memory, handle, before, growth)?;
+    check(driver, before, growth)?;
     Ok(outcome)
 }
 
-fn size<M: TransactionalMemory, S: Map>(memory: &M, handle: &S::Handle) -> Result<u64, EngineError> {
-    let all = memory.worker()?.read(&mut ReadAll::<S> { map: handle })?;
-    Ok(all.pairs.len() as u64)
-}
-
 /// Demands that the map is sound and has grown by `growth` entries.
-fn check<M: TransactionalMemory, S: Map>(
-    memory: &M,
-    handle: &S::Handle,
-    before: u64,
-    growth: i64,
-) -> Result<(), EngineError> {
-    let all = memory.worker()?.read(&mut ReadAll::<S> { map: handle })?;
+fn check<D: Driver>(driver: &D, before: u64, growth: i64) -> Result<(), EngineError> {
+    let all = driver.entries()?;
     let found = all.pairs.len() as u64;
     let finding = if let Some(fault) = all.fault {
         fault
@@ -153,7 +133,7 @@ fn check<M: TransactionalMemory, S: Map>(
     } else {
         return Ok(());
     };
-    Err(EngineError::new(format!("{}: the structure is wrong after the run: {finding}", memory.name())))
+    Err(EngineError::new(format!("{}: the structure is wrong after the run: {finding}", driver.engine())))
 }
 
 #[derive(Clone, Copy)]
@@ -179,50 +159,42 @@ struct Mark {
     cpu_ns: Option<u64>,
 }
 
-fn work<M: TransactionalMemory, S: Map>(
-    memory: &M,
-    handle: &S::Handle,
-    spec: &Spec,
-    thread: u64,
-    phases: &Phases<'_>,
-) -> Result<Report, EngineError> {
-    let worker = memory.worker();
-    // Every thread passes the barrier, also one that has no worker, or the others would wait for ever.
+fn work<D: Driver>(driver: &D, spec: &Spec, thread: u64, phases: &Phases<'_>) -> Result<Report, EngineError> {
+    let session = driver.session();
+    // Every thread passes the barrier, also one that has no session, or the others would wait for ever.
     phases.ready.wait();
-    let mut worker = worker?;
+    let mut session = session?;
     let mut mix = Mix::new(spec.seed, thread, spec.updates_percent, spec.keys);
     let (mut operations, mut inserted, mut removed) = (0_u64, 0_u64, 0_u64);
     let limit = match spec.length {
         Length::Operations(count) => count,
         Length::Time { .. } => u64::MAX,
     };
-    let mark = |worker: &M::Worker<'_>, operations, changes| Mark {
+    let mark = |session: &D::Session<'_>, operations, changes| Mark {
         at: Instant::now(),
         operations,
         changes,
-        statistics: worker.statistics(),
+        statistics: session.statistics(),
         counters: thread_counters(),
         cpu_ns: thread_cpu_ns(),
     };
-    let mut start = mark(&worker, 0, 0);
+    let mut start = mark(&session, 0, 0);
     let mut measuring = limit != u64::MAX;
     while operations < limit && !phases.stop.load(Ordering::Relaxed) {
         if !measuring && phases.measuring.load(Ordering::Relaxed) {
             measuring = true;
-            start = mark(&worker, operations, inserted + removed);
+            start = mark(&session, operations, inserted + removed);
         }
         match mix.next_operation() {
             Operation::Get(key) => {
-                std::hint::black_box(worker.read(&mut Get::<S> { map: handle, key })?);
+                std::hint::black_box(session.get(key)?);
             }
-            Operation::Insert(key) => {
-                inserted += u64::from(worker.update(&mut Insert::<S> { map: handle, key, value: value_of(key) })?);
-            }
-            Operation::Remove(key) => removed += u64::from(worker.update(&mut Remove::<S> { map: handle, key })?),
+            Operation::Insert(key) => inserted += u64::from(session.insert(key, value_of(key))?),
+            Operation::Remove(key) => removed += u64::from(session.remove(key)?),
         }
         operations += 1;
     }
-    let end = mark(&worker, operations, inserted + removed);
+    let end = mark(&session, operations, inserted + removed);
     let seconds = (end.at - start.at).as_secs_f64();
     let done = end.operations - start.operations;
     let measured = Outcome {
@@ -261,15 +233,15 @@ impl Outcome {
 
     /// The record to print.
     #[must_use]
-    pub fn result<M: TransactionalMemory, S: Map>(&self, memory: &M, map: &S, spec: &Spec) -> BenchResult {
-        let environment = memory.environment();
+    pub fn result<D: Driver>(&self, driver: &D, spec: &Spec) -> BenchResult {
+        let environment = driver.environment();
         let per_op = |count: u64| (self.operations > 0).then(|| round(count as f64 / self.operations as f64));
-        let durable = environment.domain.is_some();
+        let durable = driver.is_counted();
         let counted = |count: u64| if durable { per_op(count) } else { None };
         let mut result = BenchResult {
             bench: "stm".into(),
-            engine: memory.name(),
-            workload: map.name().into(),
+            engine: driver.engine(),
+            workload: driver.structure().into(),
             records: spec.keys,
             operations: self.operations,
             threads: spec.threads as u64,

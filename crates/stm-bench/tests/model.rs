@@ -6,6 +6,7 @@ use std::path::Path;
 use lodestone_heap::HeapOptions;
 use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
 use lodestone_stm_bench::dram::{Dram, DramLock};
+use lodestone_stm_bench::driver::MapOn;
 use lodestone_stm_bench::mix::value_of;
 use lodestone_stm_bench::runner::{Length, Spec, load, run};
 use lodestone_stm_bench::structures::{BTree, Get, HashTable, Insert, Map, ReadAll, Remove, SearchTree, SortedList};
@@ -58,8 +59,9 @@ fn every_structure_follows_the_model<M: TransactionalMemory>(memory: &M) {
 /// Two threads with many updates on few keys; the runner checks order, values and size afterwards.
 fn threads_leave_a_sound_map<M: TransactionalMemory, S: Map>(memory: &M, map: S) {
     let spec = Spec { keys: 32, updates_percent: 80, threads: 2, seed: 5, length: Length::Operations(4_000) };
-    let handle = load(memory, &map, &spec).expect("load");
-    let outcome = run::<M, S>(memory, &handle, &spec).expect("a sound map");
+    let driver = MapOn::create(memory, map).expect("room for the map");
+    load(&driver, &spec).expect("load");
+    let outcome = run(&driver, &spec).expect("a sound map");
     assert_eq!(outcome.operations, 8_000);
     assert!(outcome.statistics.commits >= 8_000 && outcome.changes > 2_000, "{outcome:?}");
 }

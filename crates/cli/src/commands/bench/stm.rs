@@ -10,7 +10,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use lodestone_heap::HeapOptions;
 use lodestone_stm_bench::dram::{Dram, DramLock};
-use lodestone_stm_bench::runner::{self, Length, Outcome, Spec};
+use lodestone_stm_bench::driver::MapOn;
+use lodestone_stm_bench::runner::{self, Length, Spec};
 use lodestone_stm_bench::structures::{BTree, HashTable, Map, SearchTree, SortedList};
 use lodestone_stm_bench::tl2::{ClockKind, LogKind, Tl2, Tl2Options};
 use lodestone_stm_bench::tm::TransactionalMemory;
@@ -228,9 +229,9 @@ fn on<M: TransactionalMemory>(memory: &M, request: &Request) -> Result<BenchResu
 }
 
 fn measured<M: TransactionalMemory, S: Map>(memory: &M, map: S, request: &Request) -> Result<BenchResult> {
-    let handle = runner::load(memory, &map, &request.spec)?;
-    let outcome: Outcome = runner::run::<M, S>(memory, &handle, &request.spec)?;
-    Ok(outcome.result(memory, &map, &request.spec))
+    let driver = MapOn::create(memory, map)?;
+    runner::load(&driver, &request.spec)?;
+    Ok(runner::run(&driver, &request.spec)?.result(&driver, &request.spec))
 }
 
 /// A table for people, and where the figures come from.
