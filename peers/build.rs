@@ -1,10 +1,16 @@
-//! Links the system's RocksDB (Debian: librocksdb-dev); nothing is compiled from its sources.
+//! Links the system's RocksDB and libpmemobj (Debian: librocksdb-dev, libpmemobj-dev; `setup.sh` installs them), and compiles the
+//! structures on libpmemobj, which are written in C; nothing is compiled from the sources of either library.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=pmemobj/maps.c");
+    println!("cargo::rerun-if-changed=pmemobj/maps.h");
     println!("cargo::rerun-if-env-changed=ROCKSDB_LIB_DIR");
     if let Ok(folder) = std::env::var("ROCKSDB_LIB_DIR") {
         println!("cargo::rustc-link-search=native={folder}");
     }
+    // What longjmp may have clobbered is not used behind an aborted transaction.
+    cc::Build::new().file("pmemobj/maps.c").opt_level(2).flag("-Wno-clobbered").compile("lodestone_peer_maps");
     println!("cargo::rustc-link-lib=dylib=rocksdb");
+    println!("cargo::rustc-link-lib=dylib=pmemobj");
 }

@@ -5,7 +5,10 @@
 //! 3. Print one [`lodestone_workload::result::BenchResult`] for each run and remove the folder.
 
 mod lmdb;
+mod pmemobj;
+mod redb;
 mod rocksdb;
+mod stm;
 
 use std::fs;
 use std::hint::black_box;
@@ -28,6 +31,8 @@ const SYNC_TIME: Duration = Duration::from_secs(2);
 enum EngineName {
     Rocksdb,
     Lmdb,
+    Redb,
+    Pmemobj,
 }
 
 /// What an acknowledged write survives.
@@ -42,12 +47,16 @@ enum Durability {
 /// Runs YCSB on another engine and prints the same result lines as `lodestone bench ycsb`.
 #[derive(Debug, Parser)]
 #[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
     after_help = "Example:\n  lodestone-peers --engine rocksdb --workload a --threads 8 --durability sync --records 1000000 --json"
 )]
 struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// The engine.
-    #[arg(long, value_enum)]
-    engine: EngineName,
+    #[arg(long, value_enum, required = true)]
+    engine: Option<EngineName>,
     /// Workload: a to f, or load.
     #[arg(long, default_value = "a")]
     workload: Workload,
@@ -95,8 +104,22 @@ struct Arguments {
     json: bool,
 }
 
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Run the structures of `lodestone bench stm` on libpmemobj
+    Stm(stm::Arguments),
+}
+
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
+    if let Some(Command::Stm(arguments)) = &arguments.command {
+        return stm::run(arguments);
+    }
+    let engine = arguments.engine.context("which engine? say --engine NAME")?;
+    if engine == EngineName::Pmemobj {
+        anyhow::ensure!(arguments.durability == Durability::Sync, "pmemobj knows --durability sync only");
+        pmemobj::force_flushes()?;
+    }
     let own = Spec::new(arguments.workload);
     let spec = Spec {
         records: arguments.records,
@@ -114,7 +137,7 @@ fn main() -> Result<()> {
         .tempdir_in(&arguments.folder)
         .with_context(|| format!("cannot make a folder in {}", arguments.folder.display()))?;
     let sync_latency = SyncLatency::measure(folder.path(), SYNC_SAMPLES, SYNC_TIME)?;
-    match arguments.engine {
+    match engine {
         EngineName::Rocksdb => {
             let tuning = rocksdb::Tuning { pipelined: arguments.pipelined, statistics: arguments.statistics };
             let engine = rocksdb::RocksDb::create(folder.path(), arguments.durability, arguments.threads, tuning)?;
@@ -122,6 +145,13 @@ fn main() -> Result<()> {
         }
         EngineName::Lmdb => {
             let engine = lmdb::Lmdb::create(folder.path(), arguments.durability, map_bytes(&spec))?;
+            bench(&engine, &spec, &arguments, &sync_latency)
+        }
+        EngineName::Redb => {
+            bench(&redb::Redb::create(folder.path(), arguments.durability)?, &spec, &arguments, &sync_latency)
+        }
+        EngineName::Pmemobj => {
+            let engine = pmemobj::PmemObj::create(folder.path(), map_bytes(&spec) as u64, 1)?;
             bench(&engine, &spec, &arguments, &sync_latency)
         }
     }
@@ -221,6 +251,22 @@ mod tests {
             let engine = lmdb::Lmdb::create(folder.path(), durability, 1 << 28).unwrap();
             check(&engine, 1, 600, Licence { blind_updates: true, blind_removals: false }).unwrap();
         }
+    }
+
+    #[test]
+    fn redb_keeps_to_the_contract() {
+        for durability in [Durability::Sync, Durability::Process] {
+            let folder = tempfile::tempdir().unwrap();
+            let engine = redb::Redb::create(folder.path(), durability).unwrap();
+            check(&engine, 1, 300, Licence { blind_updates: true, blind_removals: false }).unwrap();
+        }
+    }
+
+    #[test]
+    fn pmemobj_keeps_to_the_contract() {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = pmemobj::PmemObj::create(folder.path(), 64 << 20, 1).unwrap();
+        check(&engine, 1, 600, Licence { blind_updates: true, blind_removals: false }).unwrap();
     }
 
     #[test]
