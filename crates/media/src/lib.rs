@@ -20,6 +20,7 @@
 
 pub mod model;
 pub mod profile;
+pub mod verify;
 
 pub use model::{MediaCounts, Model, SimulatedThread, TimeMode};
 pub use profile::{MediaProfile, ProfileError};

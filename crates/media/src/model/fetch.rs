@@ -69,11 +69,13 @@ impl Model {
         let mut part = lock(&self.parts[index]);
         let looked = part.look(run.first, run.lines);
         let crowd = part.crowd(thread.slot, start_ps);
-        let factor = self.reads.latency_factor(crowd.readers, crowd.writers, is_remote);
         let end_ps = if looked.blocks_new == 0 {
+            // A block at hand does not queue for the medium: other readers are not in its way.
+            let factor = self.reads.latency_factor(0, crowd.writers, is_remote);
             start_ps + picoseconds(self.profile.read.buffered_latency_ns * looked.blocks_buffered as f64 * factor)
         } else {
             let latency = if sequential { &self.reads.sequential } else { &self.reads.random };
+            let factor = self.reads.latency_factor(crowd.readers, crowd.writers, is_remote);
             let fraction = self.profile.read.bandwidth_fraction.at(bytes);
             let occupancy_ps = self.reads.occupancy_ps(crowd.readers, crowd.writers, is_remote, fraction);
             part.read_blocks(looked.blocks_new, start_ps, picoseconds(latency.ns(bytes) * factor), occupancy_ps)

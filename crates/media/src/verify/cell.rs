@@ -1,0 +1,78 @@
+//! One compared figure.
+
+use serde::Serialize;
+
+/// What the paper says.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Expected {
+    /// A figure, which the model may miss by a fraction of it.
+    Value {
+        /// As printed.
+        value: f64,
+        /// Largest fraction of it.
+        tolerance: f64,
+    },
+    /// A sentence, as the range that fulfils it.
+    Between {
+        /// Smallest value.
+        min: f64,
+        /// Largest value.
+        max: f64,
+    },
+}
+
+/// One figure of a paper beside the model's.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Cell {
+    /// Table, figure or section.
+    pub group: String,
+    /// What was measured.
+    pub name: String,
+    /// Unit of all values.
+    pub unit: &'static str,
+    /// What the paper says.
+    pub expected: Expected,
+    /// What the model says.
+    pub model: f64,
+    /// What the measuring program adds; compared is the sum.
+    pub instrument: f64,
+    /// Whether it counts; else it is shown for the reader.
+    pub judged: bool,
+}
+
+impl Cell {
+    /// Model and instrument.
+    #[must_use]
+    pub fn total(&self) -> f64 {
+        self.model + self.instrument
+    }
+
+    /// Relative error against the paper's figure, or against the nearer end of a range that is missed; 0 inside it.
+    #[must_use]
+    pub fn error(&self) -> f64 {
+        let total = self.total();
+        let nearest = match self.expected {
+            Expected::Value { value, .. } => value,
+            Expected::Between { min, max } => total.max(min).min(max),
+        };
+        if nearest == 0.0 { total } else { total / nearest - 1.0 }
+    }
+
+    /// Whether the model says what the paper says.
+    #[must_use]
+    pub fn agrees(&self) -> bool {
+        match self.expected {
+            Expected::Value { tolerance, .. } => self.error().abs() <= tolerance,
+            Expected::Between { min, max } => (min..=max).contains(&self.total()),
+        }
+    }
+
+    /// Whether it agrees or is not judged.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        !self.judged || self.agrees()
+    }
+}
