@@ -10,6 +10,7 @@
 
 mod bytes;
 mod commands;
+mod emulation;
 mod examine;
 mod export;
 mod import;
@@ -28,7 +29,7 @@ use crate::output::{Output, StdoutClosed, exit};
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let output = Output::new(cli.json, cli.quiet);
-    match cli.command.run(&output) {
+    match cli.command.run(&output).and_then(|code| emulation::report(&output).map(|()| code)) {
         Ok(code) => code,
         Err(error) if error.is::<StdoutClosed>() => exit::ok(),
         Err(error) => {

@@ -5,6 +5,7 @@ mod completions;
 mod crash;
 mod demo;
 mod kv;
+mod media;
 mod pool;
 mod topology;
 mod torture;
@@ -76,6 +77,8 @@ pub enum Command {
     Torture(torture::Args),
     /// Measure throughput, latency and cost, with the figures' origin
     Bench(bench::Args),
+    /// Know what memories cost: profiles, models, and how they compare with the papers
+    Media(media::Args),
     /// A guided first run: a pool, real data, kills, power failures, figures, one page
     Demo(demo::Args),
     /// Show the NUMA nodes of this machine, or virtual ones, and what it costs a thread to know its node
@@ -92,6 +95,7 @@ impl Command {
             Self::Kv(args) => kv::run(args, output),
             Self::Torture(args) => torture::run(args, output),
             Self::Crash(args) => crash::run(args, output),
+            Self::Media(args) => media::run(args, output),
             Self::Bench(args) => bench::run(args, output),
             Self::Demo(args) => demo::run(&args, output),
             Self::Topology(args) => topology::run(&args, output),

@@ -20,18 +20,22 @@ struct Window {
     used_ps: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Bandwidth {
+    /// Empty until the first use: most parts of a model are never touched.
     windows: Box<[Window]>,
 }
 
 impl Bandwidth {
     pub(super) fn new() -> Self {
-        Self { windows: (0..WINDOWS).map(|_| Window::default()).collect() }
+        Self::default()
     }
 
     /// Takes `occupancy_ps` from `arrival_ps` on; gives the time at which it was granted whole.
     pub(super) fn take(&mut self, arrival_ps: u64, occupancy_ps: u64) -> u64 {
+        if self.windows.is_empty() {
+            self.windows = (0..WINDOWS).map(|_| Window::default()).collect();
+        }
         let (mut number, mut left_ps) = (arrival_ps / WINDOW_PS, occupancy_ps);
         let first = number;
         loop {

@@ -39,7 +39,7 @@ mod simulate;
 mod thread;
 mod threads;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lodestone_pmem::{LineAddr, Medium, PmAddr, Topology};
@@ -71,6 +71,9 @@ impl std::fmt::Display for TimeMode {
     }
 }
 
+/// Most parts that a pool has.
+const PARTS_MAX: usize = 16;
+
 /// A medium that charges what a profile says. See the [module](self) for what is and is not modelled.
 #[derive(Debug)]
 pub struct Model {
@@ -79,7 +82,8 @@ pub struct Model {
     profile: MediaProfile,
     mode: TimeMode,
     topology: Topology,
-    part_nodes: Box<[usize]>,
+    /// Node of each part; as many as a pool may have.
+    part_nodes: [AtomicUsize; PARTS_MAX],
     reads: Direction,
     writes: Direction,
     parts: Box<[Mutex<Part>]>,
@@ -92,27 +96,36 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Model {
-    /// A model of `profile` for memory whose part `i` lies on node `part_nodes[i]` of `topology`; parts behind the last are
-    /// taken for the last. Without any it has one part on node 0.
+    /// A model of `profile` for memory whose part `i` lies on node `part_nodes[i]` of `topology`; parts behind the last lie
+    /// where it lies, all on node 0 without any.
     #[must_use]
     pub fn new(profile: MediaProfile, mode: TimeMode, topology: &Topology, part_nodes: &[usize]) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let part_nodes: Box<[usize]> = if part_nodes.is_empty() { [0].into() } else { part_nodes.into() };
         if mode == TimeMode::Spinning {
             // Calibrate now, not in the first access.
             clock::wall_ps();
         }
-        Arc::new(Self {
+        let model = Self {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             mode,
             topology: topology.clone(),
             reads: Direction::of_reads(&profile),
             writes: Direction::of_writes(&profile),
-            parts: part_nodes.iter().map(|_| Mutex::new(Part::new(&profile))).collect(),
-            part_nodes,
+            parts: (0..PARTS_MAX).map(|_| Mutex::new(Part::new(&profile))).collect(),
+            part_nodes: Default::default(),
             profile,
             threads: Mutex::default(),
-        })
+        };
+        model.place_parts(part_nodes);
+        Arc::new(model)
+    }
+
+    /// Says on which node each part lies, as in [`new`](Self::new): what a pool knows once it is open.
+    pub fn place_parts(&self, nodes: &[usize]) {
+        for (index, place) in self.part_nodes.iter().enumerate() {
+            let node = nodes.get(index).or(nodes.last()).copied().unwrap_or(0);
+            place.store(node, Ordering::Relaxed);
+        }
     }
 
     /// The profile.
@@ -223,7 +236,7 @@ impl Model {
     }
 
     fn is_remote(&self, thread: &ThreadState, part: usize) -> bool {
-        self.part_nodes[part] != thread.node
+        self.part_nodes[part].load(Ordering::Relaxed) != thread.node
     }
 }
 

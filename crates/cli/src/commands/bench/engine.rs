@@ -15,6 +15,7 @@ use lodestone_pmem::{Domain, LINE_BYTES, Pool, process_counters};
 use lodestone_workload::engine::{self, Engine, EngineCounters, EngineError, Environment, Footprint, Session};
 
 use super::place::Durability;
+use crate::emulation;
 
 /// Name of the map that benchmarks work on.
 const MAP: &str = "bench";
@@ -77,10 +78,9 @@ impl Engine for MapEngine {
 
     fn environment(&self) -> Environment {
         let info = self.pool.info();
-        let file_system = info.parts.first().map_or_else(String::new, |part| part.file_system.clone());
         Environment {
             domain: Some(info.domain_label()),
-            media: Some(file_system),
+            media: Some(emulation::media_label(&info)),
             durability: Some(self.durability.to_string()),
         }
     }

@@ -8,8 +8,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
+use lodestone_media::TimeMode;
 use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
 use lodestone_workload::syncprobe::SyncLatency;
+
+use crate::emulation;
 
 /// What an acknowledged write survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -54,12 +57,22 @@ pub struct Place {
     /// What an acknowledged write survives
     #[arg(long, value_enum, default_value = "sync")]
     pub durability: Durability,
+
+    /// Emulate a medium by spinning: dram, optane, cxl, or a TOML file (see `lodestone media`)
+    #[arg(long, value_name = "NAME|FILE", value_parser = emulation::profile)]
+    pub profile: Option<emulation::Profile>,
 }
 
 impl Place {
     /// A temporary file in `folder`, in the domain that is chosen by itself.
     pub fn in_folder(folder: &Path) -> Self {
-        Self { path: Some(folder.to_owned()), keep: false, domain: DomainChoice::Auto, durability: Durability::Sync }
+        Self {
+            path: Some(folder.to_owned()),
+            keep: false,
+            domain: DomainChoice::Auto,
+            durability: Durability::Sync,
+            profile: None,
+        }
     }
 
     /// The domain that goes with the durability.
@@ -100,9 +113,12 @@ impl Place {
         };
         let options =
             PoolOptions { size_bytes, journal_bytes, domain: self.domain_choice()?, ..PoolOptions::default() };
+        // A benchmark reads the wall clock, so there is no virtual time here.
+        let options = emulation::apply(self.profile.as_ref(), TimeMode::Spinning, options)?;
         let pool = Pool::create(&path, &options).with_context(|| {
             format!("{}: creating the benchmark's pool failed; give a writable place with --path", path.display())
         })?;
+        emulation::place(&pool);
         if !self.keep {
             std::fs::remove_file(&path).with_context(|| format!("{}: removing the name failed", path.display()))?;
         }
@@ -131,7 +147,7 @@ mod tests {
 
     #[test]
     fn durability_and_domain_must_agree() {
-        let place = |durability, domain| Place { path: None, keep: false, domain, durability };
+        let place = |durability, domain| Place { path: None, keep: false, domain, durability, profile: None };
         assert_eq!(place(Durability::Process, DomainChoice::Auto).domain_choice().ok(), Some(DomainChoice::Process));
         assert!(place(Durability::Process, DomainChoice::Block).domain_choice().is_err());
         assert!(place(Durability::Sync, DomainChoice::Process).domain_choice().is_err());

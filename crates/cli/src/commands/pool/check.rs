@@ -55,7 +55,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     if args.repair {
         mend(&args.open, args.repair_args.accept_journal_loss, output)?;
     }
-    let found = examine::examine(&args.open.path, &args.open.options())?;
+    let found = examine::examine(&args.open.path, &args.open.options()?)?;
     output.result(&found, text)?;
     Ok(exit::holds(found.clean))
 }
@@ -63,13 +63,13 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
 /// Repairs the pool and checks what is left.
 pub fn run_repair(args: &RepairArgs, output: &Output) -> Result<ExitCode> {
     mend(&args.open, args.options.accept_journal_loss, output)?;
-    let found = examine::examine(&args.open.path, &args.open.options())?;
+    let found = examine::examine(&args.open.path, &args.open.options()?)?;
     output.result(&found, text)?;
     Ok(exit::holds(found.clean))
 }
 
 fn mend(open: &OpenArgs, accept_journal_loss: bool, output: &Output) -> Result<()> {
-    let report = Pool::repair(&open.path, &open.options(), accept_journal_loss)?;
+    let report = Pool::repair(&open.path, &open.options()?, accept_journal_loss)?;
     let mut repaired = report.done;
     // A pool that still cannot be opened is described by the check that follows.
     if report.after.is_clean() {

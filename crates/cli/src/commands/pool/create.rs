@@ -75,7 +75,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         journal_bytes: args.journal,
         layout_name: args.layout.clone(),
         overwrite: args.overwrite,
-        ..args.open.options()
+        ..args.open.options()?
     };
     let options = if args.parts_per_node { one_part_per_node(&args.open.path, options)? } else { options };
     let pool = Pool::create(&args.open.path, &options)?;

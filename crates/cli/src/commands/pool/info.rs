@@ -42,6 +42,7 @@ struct InfoLine {
     path: String,
     domain: String,
     promise: &'static str,
+    medium: Option<String>,
     domain_reason: String,
     uuid: String,
     format_version: u32,
@@ -105,6 +106,7 @@ impl InfoLine {
             path: parts.first().map(|part| part.path.clone()).unwrap_or_default(),
             domain: info.domain_label(),
             promise: info.domain.promise(),
+            medium: info.medium.clone(),
             domain_reason: info.domain_reason.clone(),
             uuid: info.set_uuid.to_string(),
             format_version: info.format_version,
@@ -127,7 +129,7 @@ impl InfoLine {
 
 /// Prints what the pool is.
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
-    let options = PoolOptions { allow_concurrent_writer: true, ..args.open.options() };
+    let options = PoolOptions { allow_concurrent_writer: true, ..args.open.options()? };
     let pool = Pool::open_read_only(&args.open.path, &options)?;
     let usage = if args.usage { Some(Heap::open(&pool, &HeapOptions::default())?.usage()) } else { None };
     let info = pool.info();

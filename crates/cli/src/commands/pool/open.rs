@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
 
+use crate::emulation::{self, EmulationArgs};
+
 /// Parses `--domain`.
 pub fn domain(text: &str) -> Result<DomainChoice, String> {
     text.parse().map_err(|error: lodestone_pmem::Error| error.to_string())
@@ -32,33 +34,47 @@ pub struct OpenArgs {
     /// Split the processors into this many virtual nodes, over which the parts are spread
     #[arg(long, value_name = "COUNT", default_value_t = 0, hide_default_value = true)]
     pub virtual_nodes: usize,
+
+    #[command(flatten)]
+    pub emulation: EmulationArgs,
 }
 
 impl OpenArgs {
     /// The pool at `path`, in the domain that is chosen by itself.
     pub fn of(path: PathBuf) -> Self {
         let domain = DomainChoice::Auto;
-        Self { path, domain, parts: Vec::new(), part_nodes: Vec::new(), virtual_nodes: 0 }
+        Self {
+            path,
+            domain,
+            parts: Vec::new(),
+            part_nodes: Vec::new(),
+            virtual_nodes: 0,
+            emulation: EmulationArgs::default(),
+        }
     }
 
     /// The options to open the pool with.
-    pub fn options(&self) -> PoolOptions {
-        PoolOptions {
+    pub fn options(&self) -> Result<PoolOptions> {
+        self.emulation.apply(PoolOptions {
             domain: self.domain,
             parts: self.parts.clone(),
             part_nodes: self.part_nodes.clone(),
             virtual_nodes: self.virtual_nodes,
             ..PoolOptions::default()
-        }
+        })
     }
 
     /// Opens the pool as its one writer.
     pub fn open(&self) -> Result<Pool> {
-        Ok(Pool::open(&self.path, &self.options())?)
+        let pool = Pool::open(&self.path, &self.options()?)?;
+        emulation::place(&pool);
+        Ok(pool)
     }
 
     /// Opens the pool without changing a byte of it.
     pub fn open_read_only(&self) -> Result<Pool> {
-        Ok(Pool::open_read_only(&self.path, &self.options())?)
+        let pool = Pool::open_read_only(&self.path, &self.options()?)?;
+        emulation::place(&pool);
+        Ok(pool)
     }
 }

@@ -69,7 +69,7 @@ pub struct Args {
 
 /// Writes until it is done, or killed.
 pub fn run(args: &Args, _output: &Output) -> Result<ExitCode> {
-    let options = PoolOptions { size_bytes: POOL_BYTES, journal_bytes: JOURNAL_BYTES, ..args.open.options() };
+    let options = PoolOptions { size_bytes: POOL_BYTES, journal_bytes: JOURNAL_BYTES, ..args.open.options()? };
     let pool = Pool::open_or_create(&args.open.path, &options)?;
     let heap = Heap::open(&pool, &HeapOptions::default())?;
     let map = OrderedMap::open(&heap, MAP)?;

@@ -18,6 +18,7 @@ use lodestone_pmem::{DomainChoice, Memory, Pool, PoolOptions};
 use lodestone_workload::result::human_ns;
 use serde::Serialize;
 
+use crate::emulation::media_label;
 use crate::output::{Output, exit, table};
 
 use compare::Comparison;
@@ -185,6 +186,6 @@ fn scratch(path: Option<&Path>) -> Result<Scratch> {
     })?;
     std::fs::remove_file(path).with_context(|| format!("{}: removing the name failed", path.display()))?;
     let info = pool.info();
-    let media = info.parts.first().map_or_else(String::new, |part| part.file_system.clone());
+    let media = media_label(&info);
     Ok(Scratch { memory: pool.memory().clone(), domain: info.domain_label(), media, _pool: Some(pool) })
 }

@@ -1,0 +1,46 @@
+//! `lodestone media`: what memories cost.
+
+mod profiles;
+mod show;
+mod verify;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+use crate::output::Output;
+
+const AFTER_HELP: &str = "\
+Examples:
+  lodestone media profiles
+  lodestone media show optane > my.toml
+  lodestone media verify --profile optane
+  lodestone kv put a.pool key value --domain dax-emulated --profile my.toml --virtual-time";
+
+/// Arguments of `lodestone media`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    #[command(subcommand)]
+    command: MediaCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum MediaCommand {
+    /// List the built-in profiles
+    Profiles(profiles::Args),
+    /// Print a profile as TOML, to edit and use
+    Show(show::Args),
+    /// Compare a profile with the papers' figures, cell by cell
+    Verify(verify::Args),
+}
+
+/// Runs the command.
+pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
+    match args.command {
+        MediaCommand::Profiles(args) => profiles::run(&args, output),
+        MediaCommand::Show(args) => show::run(&args, output),
+        MediaCommand::Verify(args) => verify::run(&args, output),
+    }
+}

@@ -1,0 +1,122 @@
+//! `--profile`: a pool whose memory behaves like another medium.
+//!
+//! 1. The profile is read when the arguments are parsed, so that a wrong name or file is a usage error.
+//! 2. The first pool that is opened makes the model; there is one in a process, for all its pools.
+//! 3. At the end of the command the model is named with what it charged and counted: a note for people, one more JSON
+//!    object with `--json`. Emulated figures are never printed without that name.
+
+use std::sync::{Arc, OnceLock};
+
+use anyhow::Result;
+use lodestone_media::{MediaCounts, MediaProfile, Model, TimeMode};
+use lodestone_pmem::{Medium, Pool, PoolInfo, PoolOptions, Topology};
+use serde::Serialize;
+
+use crate::output::Output;
+
+static MODEL: OnceLock<Arc<Model>> = OnceLock::new();
+
+/// A profile from the command line.
+#[derive(Clone, Debug)]
+pub struct Profile(Arc<MediaProfile>);
+
+/// Parses `--profile`.
+pub fn profile(text: &str) -> Result<Profile, String> {
+    MediaProfile::resolve(text).map(|profile| Profile(Arc::new(profile))).map_err(|error| error.to_string())
+}
+
+/// Arguments of commands that can emulate a medium and need no wall clock.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct EmulationArgs {
+    /// Emulate a medium: dram, optane, cxl, or a TOML file (see `lodestone media`)
+    #[arg(long, value_name = "NAME|FILE", value_parser = profile)]
+    pub profile: Option<Profile>,
+
+    /// Add the medium's time up instead of spinning for it
+    #[arg(long, requires = "profile")]
+    pub virtual_time: bool,
+}
+
+impl EmulationArgs {
+    /// `options` with the medium that was asked for, if any.
+    pub fn apply(&self, options: PoolOptions) -> Result<PoolOptions> {
+        let mode = if self.virtual_time { TimeMode::Virtual } else { TimeMode::Spinning };
+        apply(self.profile.as_ref(), mode, options)
+    }
+}
+
+/// `options` with a model of `profile`, if there is one.
+pub fn apply(profile: Option<&Profile>, mode: TimeMode, options: PoolOptions) -> Result<PoolOptions> {
+    let Some(Profile(profile)) = profile else { return Ok(options) };
+    let topology = Topology::for_pool(&options.sysfs_root, options.virtual_nodes)?;
+    let model =
+        MODEL.get_or_init(|| Model::new(MediaProfile::clone(profile), mode, &topology, &guess(&options, &topology)));
+    let medium: Arc<dyn Medium> = Arc::clone(model) as Arc<dyn Medium>;
+    Ok(PoolOptions { medium: Some(medium), ..options })
+}
+
+/// Nodes of the parts as far as the options tell, before the pool is open.
+fn guess(options: &PoolOptions, topology: &Topology) -> Vec<usize> {
+    if options.part_nodes.is_empty() {
+        // Virtual nodes take the parts in turn; without them there is one guess.
+        (0..options.virtual_nodes.max(1)).collect()
+    } else {
+        options.part_nodes.iter().map(|id| topology.index_of(*id).unwrap_or(0)).collect()
+    }
+}
+
+/// Tells the model where the parts of `pool` are, now that it is open.
+pub fn place(pool: &Pool) {
+    if let Some(model) = MODEL.get() {
+        let nodes: Vec<usize> = pool.part_nodes().iter().map(|node| node.index.unwrap_or(0)).collect();
+        model.place_parts(&nodes);
+    }
+}
+
+/// What the memory of a pool lies on, as provenance names it: the file system, or the emulated medium over it.
+pub fn media_label(info: &PoolInfo) -> String {
+    let file_system = info.parts.first().map_or("", |part| part.file_system.as_str());
+    match &info.medium {
+        Some(medium) => format!("emulated: {medium} (on {file_system})"),
+        None => file_system.to_owned(),
+    }
+}
+
+#[derive(Serialize)]
+struct Charged {
+    medium: String,
+    emulated: bool,
+    charged_ns: u64,
+    read_amplification: f64,
+    write_amplification: f64,
+    counts: MediaCounts,
+}
+
+/// Names the model and what it charged; nothing when there was none.
+pub fn report(output: &Output) -> Result<()> {
+    let Some(model) = MODEL.get() else { return Ok(()) };
+    // The command is over: what waits in the medium's buffer is counted as written.
+    model.drain();
+    let (counts, block_bytes) = (model.counts(), model.profile().device.block_bytes);
+    let charged = Charged {
+        medium: model.label(),
+        emulated: true,
+        charged_ns: counts.charged_ns,
+        read_amplification: counts.read_amplification(block_bytes),
+        write_amplification: counts.write_amplification(block_bytes),
+        counts,
+    };
+    if output.is_json() {
+        return output.json(&charged);
+    }
+    output.note(&format!(
+        "emulated medium: {}; {:.3} ms charged; {} blocks of {block_bytes} B read (amplification {:.2}), {} written ({:.2})",
+        charged.medium,
+        charged.charged_ns as f64 / 1e6,
+        counts.blocks_read,
+        charged.read_amplification,
+        counts.blocks_written,
+        charged.write_amplification,
+    ));
+    Ok(())
+}
