@@ -13,10 +13,12 @@
 //! Other threads at work on the part stretch latencies and shrink ceilings (`[read]`, `[write]`, `[mixed]`), another node
 //! multiplies both (`[remote]`). A thread is not in its own way.
 //!
-//! **Time.** *Virtual*: each thread has a clock that only charges advance. *Spinning*: the charge ends at a moment of the
-//! wall clock, counted from the entry into the hook; so the model's own computation is part of the charge, and what the
-//! thread really does between a flush and its fence overlaps with the write-back, as on the medium. What the real access
-//! takes afterwards is not subtracted: emulated figures are upper bounds by about the cost of the memory in use.
+//! **Time.** *Virtual*: each thread has a clock that only charges advance. *Spinning*: a charge ends at a moment of the wall
+//! clock; what the thread really does between a flush and its fence overlaps with the write-back, as on the medium. The
+//! model's own computation is time that the medium does not take: each hook's time beyond its charge is kept as a credit
+//! (at most [`CREDIT_PS_MAX`]), and the next charges are shorter by it. So a thread's wall time is its own work plus the larger of
+//! charges and hooks. What the real access takes afterwards is not subtracted, because nobody knows whether it missed the
+//! real cache: emulated figures are upper bounds by at most the cost of the memory in use.
 //!
 //! **Threads.** [`Model::as_thread`] and [`Model::simulate`] run many simulated threads on one: the one with the smallest
 //! clock takes the next step, so the result is exact and repeatable. With real threads in virtual time, each thread's own
@@ -70,6 +72,10 @@ impl std::fmt::Display for TimeMode {
         })
     }
 }
+
+/// Time of hooks that later charges may make up for: some tens of accesses. A longer debt (the thread was descheduled in a
+/// hook) is no cost of the model.
+const CREDIT_PS_MAX: u64 = 5_000_000;
 
 /// Most parts that a pool has.
 const PARTS_MAX: usize = 16;
@@ -226,8 +232,28 @@ impl Model {
         thread.charged_ps += charge_ps;
         match self.mode {
             TimeMode::Virtual => thread.clock_ps = until_ps,
-            TimeMode::Spinning => clock::spin_until(until_ps),
+            TimeMode::Spinning => {
+                let paid_ps = thread.credit_ps.min(charge_ps);
+                thread.credit_ps -= paid_ps;
+                thread.hook_paid_ps += charge_ps - paid_ps;
+                clock::spin_until(until_ps - paid_ps);
+            }
         }
+    }
+
+    /// Runs `action` for an access of the calling thread; keeps what it took beyond its charge as a credit.
+    fn hook(&self, action: impl FnOnce(&mut ThreadState)) {
+        self.with_thread(|thread| {
+            if self.mode == TimeMode::Virtual {
+                return action(thread);
+            }
+            let entry_ps = clock::wall_ps();
+            thread.hook_paid_ps = 0;
+            action(thread);
+            let spent_ps = clock::wall_ps().saturating_sub(entry_ps);
+            let beyond_ps = spent_ps.saturating_sub(thread.hook_paid_ps);
+            thread.credit_ps = (thread.credit_ps + beyond_ps).min(CREDIT_PS_MAX);
+        });
     }
 
     /// Index of the part that `at` lies in.
@@ -246,23 +272,23 @@ impl Medium for Model {
     }
 
     fn read(&self, at: PmAddr, len: u64) {
-        self.with_thread(|thread| self.load(thread, at, len));
+        self.hook(|thread| self.load(thread, at, len));
     }
 
     fn write(&self, at: PmAddr, len: u64) {
-        self.with_thread(|thread| self.store(thread, at, len));
+        self.hook(|thread| self.store(thread, at, len));
     }
 
     fn flush(&self, line: LineAddr) {
-        self.with_thread(|thread| self.flush_line(thread, line));
+        self.hook(|thread| self.flush_line(thread, line));
     }
 
     fn stream(&self, at: PmAddr, len: u64) {
-        self.with_thread(|thread| self.stream_bytes(thread, at, len));
+        self.hook(|thread| self.stream_bytes(thread, at, len));
     }
 
     fn fence(&self) {
-        self.with_thread(|thread| self.wait_for_writes(thread));
+        self.hook(|thread| self.wait_for_writes(thread));
     }
 }
 

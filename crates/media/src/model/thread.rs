@@ -38,6 +38,9 @@ pub(super) struct ThreadState {
     pub(super) clock_ps: u64,
     /// Sum of what was charged.
     pub(super) charged_ps: u64,
+    /// Spinning: time that hooks took beyond their charges, and what this hook spun.
+    pub(super) credit_ps: u64,
+    pub(super) hook_paid_ps: u64,
     pub(super) cache: CpuCache,
     /// Address behind the last line fetched for a load, and for a store.
     pub(super) next_load: u64,
@@ -58,6 +61,8 @@ impl ThreadState {
             node,
             clock_ps,
             charged_ps: 0,
+            credit_ps: 0,
+            hook_paid_ps: 0,
             cache: CpuCache::new(cache),
             // No line ends at an odd address.
             next_load: 1,
