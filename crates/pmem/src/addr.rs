@@ -11,6 +11,8 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
 /// Bytes in a cache line: the unit of flushing and of persist ordering.
 pub const LINE_BYTES: u64 = 64;
 /// Bytes in a word: the unit that never tears.
@@ -29,7 +31,8 @@ pub const OFFSET_LIMIT: u64 = 1 << 48;
 /// assert_eq!(PmAddr::from_raw(at.to_raw()), at);
 /// assert!(PmAddr::NULL.is_null());
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(transparent)]
 pub struct PmAddr(u64);
 
 impl PmAddr {
@@ -146,7 +149,9 @@ pub fn lines_of(at: PmAddr, len: u64) -> impl Iterator<Item = LineAddr> {
     (0..count).map(move |index| LineAddr(first + index * LINE_BYTES))
 }
 
-/// A typed address: where a `T` lives in a pool.
+/// A typed address: where a `T` lives in a pool. A plain eight-byte value that may itself stand on the medium.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(transparent)]
 pub struct PmPtr<T> {
     addr: PmAddr,
     kind: PhantomData<fn() -> T>,

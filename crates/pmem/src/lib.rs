@@ -39,7 +39,7 @@ pub use cpu::{FlushInstruction, StreamInstruction};
 pub use domain::{Domain, DomainChoice};
 pub use error::{Error, Result};
 pub use medium::Medium;
-pub use memory::{Memory, STREAM_BYTES_MIN};
+pub use memory::{Memory, STREAM_BYTES_MIN, Window};
 pub use pool::{
     CheckFinding, CheckReport, CopyOptions, CopyReport, NodeOrigin, PartInfo, PartKind, PartNode, Pool, PoolInfo,
     PoolOptions, RepairReport, RootInfo, Severity, Uuid,

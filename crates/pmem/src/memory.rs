@@ -461,6 +461,18 @@ impl Memory {
         unsafe { std::slice::from_raw_parts(pointer, count as usize) }
     }
 
+    /// The `words` words at `at`, bounds and alignment checked once for all loads that follow; `None` when they do not
+    /// lie inside one part or `at` is no multiple of 8. For readers that look at several words of one place.
+    #[inline]
+    #[must_use]
+    pub fn window(&self, at: PmAddr, words: u64) -> Option<Window<'_>> {
+        let part = self.inner.parts.get(at.part() as usize)?;
+        if !at.offset().is_multiple_of(WORD_BYTES) || at.offset() + words * WORD_BYTES > part.len() {
+            return None;
+        }
+        Some(Window { memory: self, at, words: self.words(at, words) })
+    }
+
     /// Writes zeroes over `len` bytes (rounded up to words) at `at`.
     ///
     /// # Panics
@@ -693,6 +705,58 @@ impl Memory {
         match (self.inner.domain, self.inner.block.get()) {
             (Domain::Block, Some(block)) => block.durable_lines(lines_of(at, len)),
             _ => Ok(()),
+        }
+    }
+}
+
+/// Words of a [`Memory`] whose bounds were checked when the window was made; see [`Memory::window`].
+#[derive(Clone, Copy, Debug)]
+pub struct Window<'m> {
+    memory: &'m Memory,
+    at: PmAddr,
+    words: &'m [AtomicU64],
+}
+
+impl Window<'_> {
+    /// Address of the first word.
+    #[inline]
+    #[must_use]
+    pub fn addr(&self) -> PmAddr {
+        self.at
+    }
+
+    /// Loads word `index` of the window (acquire).
+    ///
+    /// # Panics
+    /// When the window is shorter.
+    #[inline]
+    #[must_use]
+    pub fn load(&self, index: usize) -> u64 {
+        if self.memory.inner.hooked {
+            self.memory.before_load(self.at.plus(index as u64 * WORD_BYTES), WORD_BYTES);
+        }
+        self.words[index].load(Ordering::Acquire)
+    }
+
+    /// Copies words from `first` on into `out`, one by one in ascending order (acquire); a last incomplete word is cut.
+    ///
+    /// # Panics
+    /// When the window is shorter.
+    #[inline]
+    pub fn read(&self, first: usize, out: &mut [u8]) {
+        if self.memory.inner.hooked {
+            return self.memory.read(self.at.plus(first as u64 * WORD_BYTES), out);
+        }
+        let source = &self.words[first..first + out.len().div_ceil(8)];
+        let mut chunks = out.chunks_exact_mut(8);
+        let mut words = source.iter();
+        for (chunk, word) in (&mut chunks).zip(&mut words) {
+            chunk.copy_from_slice(&word.load(Ordering::Acquire).to_le_bytes());
+        }
+        if let Some(word) = words.next() {
+            let rest = chunks.into_remainder();
+            let bytes = word.load(Ordering::Acquire).to_le_bytes();
+            rest.copy_from_slice(&bytes[..rest.len()]);
         }
     }
 }

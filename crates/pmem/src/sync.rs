@@ -1,6 +1,6 @@
 //! The one place where locks and threads come from.
 //!
-//! Crates above take `Mutex`, `RwLock`, `Condvar` and `thread` from here. With the feature `shuttle` they are the
+//! Crates above take `Mutex`, `RwLock`, `Condvar`, `thread` and `thread_local` from here. With the feature `shuttle` they are the
 //! explorer's: a deterministic scheduler then decides every interleaving. Without it they are the standard library's.
 
 #[cfg(not(feature = "shuttle"))]
@@ -14,9 +14,9 @@ pub use shuttle::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwL
 pub use shuttle::thread;
 
 #[cfg(feature = "shuttle")]
-pub(crate) use shuttle::thread_local;
+pub use shuttle::thread_local;
 #[cfg(not(feature = "shuttle"))]
-pub(crate) use std::thread_local;
+pub use std::thread_local;
 
 /// Atomics that the scheduler can interleave.
 pub mod atomic {

@@ -1,0 +1,132 @@
+//! Byte strings: objects of any length up to a limit, written once.
+//!
+//! A byte string has one slot, since it never changes: whoever wants other bytes allocates another and frees this one, in
+//! the transaction that changes the pointer. [`PmBytes`] is the pointer: it holds the length, so it stands in a field.
+
+use lodestone_pmem::PmAddr;
+use lodestone_txn::SLOT_HEADER_WORDS;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::commit::not_allocated;
+use crate::context::Change;
+use crate::error::{Error, TxResult};
+use crate::object::PmField;
+use crate::shape::{PAYLOAD_BYTES_MAX, Shape};
+use crate::tx::Tx;
+
+/// Where a byte string stands, and how long it is. A field of a persistent object. The default is the empty string, which
+/// takes no room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct PmBytes {
+    at: PmAddr,
+    bytes: u64,
+}
+
+impl PmBytes {
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether it is the empty string.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Address of its cell, null when it is empty.
+    #[must_use]
+    pub fn addr(&self) -> PmAddr {
+        self.at
+    }
+
+    fn shape(&self) -> TxResult<Shape> {
+        let bad = Error::BadPointer { at: self.at, finding: "a byte string of an impossible length" };
+        if self.bytes > PAYLOAD_BYTES_MAX { Err(bad.into()) } else { Ok(Shape::single(self.bytes as u32)) }
+    }
+}
+
+impl PmField for PmBytes {
+    fn layout() -> String {
+        "bytes".into()
+    }
+}
+
+impl Tx<'_> {
+    /// A new byte string.
+    ///
+    /// # Errors
+    /// As [`alloc`](Self::alloc); [`Error::TooLarge`] above 4 MiB.
+    pub fn alloc_bytes(&mut self, bytes: &[u8]) -> TxResult<PmBytes> {
+        self.changeable("an allocation")?;
+        if bytes.is_empty() {
+            return Ok(PmBytes::default());
+        }
+        if bytes.len() as u64 > PAYLOAD_BYTES_MAX {
+            return Err(Error::TooLarge { bytes: bytes.len() as u64, limit_bytes: PAYLOAD_BYTES_MAX }.into());
+        }
+        let shape = Shape::single(bytes.len() as u32);
+        let number = self.alloc_cell(shape, (bytes.len() as u32).div_ceil(8))?;
+        self.context.payload(number).as_mut_bytes()[..bytes.len()].copy_from_slice(bytes);
+        Ok(PmBytes { at: self.context.writes[number].at, bytes: bytes.len() as u64 })
+    }
+
+    /// The bytes of a byte string, in a new vector.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_bytes(&mut self, string: PmBytes) -> TxResult<Vec<u8>> {
+        let mut out = Vec::new();
+        self.read_bytes_into(string, &mut out)?;
+        Ok(out)
+    }
+
+    /// As [`read_bytes`](Self::read_bytes), into a buffer whose content is replaced.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_bytes_into(&mut self, string: PmBytes, out: &mut Vec<u8>) -> TxResult<()> {
+        out.clear();
+        if string.is_empty() {
+            return Ok(());
+        }
+        let shape = string.shape()?;
+        let bytes = string.bytes as usize;
+        if !self.context.writes.is_empty()
+            && let Some(number) = self.context.find_write(string.at)
+        {
+            let entry = self.context.writes[number];
+            if entry.change != Change::Alloc || entry.words != (string.bytes as u32).div_ceil(8) {
+                return Err(not_allocated(string.at).into());
+            }
+            out.extend_from_slice(&self.context.payload(number).as_bytes()[..bytes]);
+            return Ok(());
+        }
+        out.resize(bytes, 0);
+        let read = self.read_raw(string.at, shape, out);
+        if read.is_err() {
+            out.clear();
+        }
+        read
+    }
+
+    /// Ends a byte string.
+    ///
+    /// # Errors
+    /// As [`free`](Self::free).
+    pub fn free_bytes(&mut self, string: PmBytes) -> TxResult<()> {
+        if string.is_empty() {
+            return self.changeable("a free").map_err(Into::into);
+        }
+        let shape = string.shape()?;
+        self.free_cell(string.at, shape)
+    }
+
+    /// Reads the payload at `at` into `out`.
+    fn read_raw(&mut self, at: PmAddr, shape: Shape, out: &mut [u8]) -> TxResult<()> {
+        const _: () = assert!(SLOT_HEADER_WORDS == 2, "the header is skipped by read_slow");
+        self.read_slow(at, shape, out).map(|_| ())
+    }
+}

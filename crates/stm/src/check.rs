@@ -1,0 +1,121 @@
+//! What a memory holds and whether it is sound: every object is visited and verified.
+
+use lodestone_pmem::PmAddr;
+use lodestone_txn::record::{self, Found};
+use lodestone_txn::{Which, Writer};
+
+use crate::format::SYSTEM_SHAPE;
+use crate::shape::Kind;
+use crate::stm::Stm;
+use crate::versions::{Version, judge, read_slot};
+
+/// Something that is wrong with a memory, or that a crash left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Where.
+    pub at: PmAddr,
+    /// What.
+    pub what: String,
+    /// Whether data is lost or may be: not what a crash leaves.
+    pub is_damage: bool,
+}
+
+impl std::fmt::Display for Finding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.at, self.what)
+    }
+}
+
+/// Result of a check.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CheckReport {
+    /// Damage and remains of crashes.
+    pub findings: Vec<Finding>,
+    /// Objects, byte strings included.
+    pub objects: u64,
+    /// Their bytes, of one version each.
+    pub object_bytes: u64,
+    /// Cells without an object.
+    pub free_cells: u64,
+    /// Slabs.
+    pub slabs: u64,
+    /// Blocks of the heap that the memory owns.
+    pub blocks: Vec<PmAddr>,
+}
+
+impl CheckReport {
+    /// Whether nothing is damaged.
+    #[must_use]
+    pub fn is_intact(&self) -> bool {
+        !self.findings.iter().any(|finding| finding.is_damage)
+    }
+}
+
+impl Stm {
+    /// Verifies every slot of every object, the records and the clock. Call it while nothing is being committed.
+    #[must_use]
+    pub fn check_all(&self) -> CheckReport {
+        let core = &*self.core;
+        let mut report = CheckReport::default();
+        for finding in core.lives.findings(&core.memory) {
+            report.findings.push(Finding { at: finding.at, what: finding.finding, is_damage: false });
+        }
+        report.blocks.extend(core.places.blocks());
+        report.blocks.extend(core.slabs.directory_blocks(&core.heap, &core.places));
+        self.check_records(&mut report);
+        self.check_cell(core.places.system(), SYSTEM_SHAPE, &mut report);
+        report.objects = 0;
+        for slab in core.slabs.all() {
+            report.slabs += 1;
+            report.blocks.push(slab.at);
+            if slab.shape.kind != Kind::Spill {
+                slab.cells().for_each(|at| self.check_cell(at, slab.shape, &mut report));
+            }
+        }
+        report
+    }
+
+    /// Objects in this memory, counted one by one.
+    #[must_use]
+    pub fn objects(&self) -> u64 {
+        self.check_all().objects
+    }
+
+    fn check_cell(&self, at: PmAddr, shape: crate::shape::Shape, report: &mut CheckReport) {
+        let core = &*self.core;
+        let mut scratch = Vec::new();
+        let judged = judge(&core.memory, &core.lives, shape, at, &mut scratch);
+        for which in [Which::First, Which::Second] {
+            let is_damage = judged.damaged == Some(which);
+            let what = match read_slot(&core.memory, &core.lives, shape, at, which, &mut scratch) {
+                Version::Broken(_) if is_damage => {
+                    "a version of an object fails its checksum, and no crash explains that"
+                }
+                Version::Broken(_) => "a crash tore this version; the one before it counts",
+                _ => continue,
+            };
+            report.findings.push(Finding { at: shape.slot_at(at, which), what: what.into(), is_damage });
+        }
+        match judged.newest {
+            Some((_, header)) if !header.flags.deleted => {
+                report.objects += 1;
+                report.object_bytes += u64::from(header.words) * 8;
+            }
+            _ => report.free_cells += 1,
+        }
+    }
+
+    fn check_records(&self, report: &mut CheckReport) {
+        let core = &*self.core;
+        for writer in (0..core.places.threads_max()).filter_map(Writer::new) {
+            let buffers = core.places.buffers(writer);
+            for index in 0..2 {
+                if record::read(&core.memory, &buffers, index, core.places.slab_bytes()) == Found::Torn {
+                    let what = format!("record {index} of thread id {} is not whole", writer.number());
+                    report.findings.push(Finding { at: buffers.buffer(index), what, is_damage: false });
+                }
+            }
+        }
+    }
+}

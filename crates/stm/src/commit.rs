@@ -1,0 +1,252 @@
+//! The commit of a transaction with changes.
+//!
+//! 1. *Lock*: each object's word, as it was when the transaction first used the object, is replaced by the same word in the
+//!    state "committing". A word that has changed is a conflict. Nothing was stored to the pool before, so an attempt that
+//!    fails here undoes only its locks; nobody waits for anybody, so there is no deadlock.
+//! 2. Read the snapshot epoch. Every object is marked: a snapshot that begins later sees a later epoch.
+//! 3. *Validate*: each word that was read must be unchanged, or changed only by our own lock. A word that another
+//!    transaction is committing is a conflict.
+//! 4. Take the tick: above everything that was read or overwritten.
+//! 5. Write the slots that are not the newest, and (two objects or more) the intent record, and flush them, in any order.
+//! 6. **The fence.** Behind it the transaction survives.
+//! 7. *Publish*: store each object's new word, which also unlocks it.
+//!
+//! Why locks at commit and not at the first write, as the paper has it: the word that is locked is compared with the one
+//! that was read, so an upgrade from reading to writing cannot miss a change (paper 1's algorithm does); one locked
+//! instruction per object suffices, because every lock is taken before anything is validated; readers never wait for a
+//! closure. The cost: two transactions that write the same object find out later.
+//!
+//! The modes `AddressLog` and `Scan` (paper 1, section 4.3) write a record first, **fence**, then the slots, **fence**, then
+//! the end of the record, **fence**; only then is the transaction published.
+
+use std::sync::atomic::Ordering;
+
+use lodestone_pmem::{PmAddr, planted};
+use lodestone_txn::record::{self, Head, Kind as RecordKind, Member, Spill};
+use lodestone_txn::{SLOT_HEADER_WORDS, SlotFlags, SlotHeader, State, Tick, VersionWord, seal};
+use zerocopy::IntoBytes;
+
+use crate::context::{Change, Context};
+use crate::core::Core;
+use crate::error::{Conflict, Error, Result, TxResult};
+use crate::options::Mode;
+use crate::shape::{Kind, Shape};
+
+/// Words of a record before its members.
+const RECORD_HEADER_WORDS: usize = 3;
+
+/// The shape of spill blocks.
+pub fn spill_shape(core: &Core) -> Shape {
+    Shape { kind: Kind::Spill, cell_bytes: u32::try_from(core.places.slab_bytes()).unwrap_or(u32::MAX) }
+}
+
+/// Locks of a commit; those that are held are given up when it fails or panics.
+struct Locks<'c> {
+    core: &'c Core,
+    context: &'c mut Context,
+    held: usize,
+}
+
+impl Locks<'_> {
+    fn take_all(&mut self) -> Result<(), Conflict> {
+        for entry in &self.context.writes {
+            if entry.change == Change::Nothing {
+                self.held += 1;
+                continue;
+            }
+            let locked = entry.seen.locked().to_raw();
+            if entry.change == Change::Alloc {
+                // The cell is in no list but ours: nobody else changes its word.
+                self.core.memory.store(entry.at, locked);
+            } else if self.core.memory.compare_exchange(entry.at, entry.seen.to_raw(), locked).is_err() {
+                return Err(Conflict::WriteChanged);
+            }
+            self.held += 1;
+        }
+        // Locks before validation, also on processors whose locked instructions do not order everything.
+        #[cfg(not(target_arch = "x86_64"))]
+        std::sync::atomic::fence(Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Whether everything that was read is unchanged; gives the largest tick of what was read or is overwritten.
+    fn validate(&self) -> Result<Tick, Conflict> {
+        let (core, context) = (self.core, &*self.context);
+        let mut latest = context.tick;
+        for entry in &context.reads {
+            let now = VersionWord::from_raw(core.memory.load(entry.at));
+            if now != entry.word && !(now.same_version(entry.word) && context.find_write(entry.at).is_some()) {
+                return Err(Conflict::ReadChanged);
+            }
+            latest = latest.max(entry.word.tick(core.base));
+        }
+        for entry in &context.writes {
+            latest = latest.max(entry.seen.tick(core.base));
+        }
+        Ok(latest)
+    }
+}
+
+impl Drop for Locks<'_> {
+    fn drop(&mut self) {
+        for entry in &self.context.writes[..self.held] {
+            if entry.change != Change::Nothing {
+                self.core.memory.store(entry.at, entry.seen.to_raw());
+            }
+        }
+    }
+}
+
+/// Commits the changes in `context`; on an error nothing has happened, and the context is for the caller to reset.
+pub fn commit(core: &Core, context: &mut Context) -> TxResult<()> {
+    if core.poisoned.load(Ordering::Relaxed) {
+        return Err(core
+            .damaged("transactional memory", core.places.header, "a commit failed in the middle; open the pool anew")
+            .into());
+    }
+    let changes = context.writes.iter().filter(|entry| entry.change != Change::Nothing).count();
+    if changes == 0 {
+        return Ok(());
+    }
+    // A lock may stand in the pool only when this life has begun: the next one must know that it means nothing.
+    core.reserve(context.tick.next())?;
+    prepare_spill(core, context, changes)?;
+    let mut locks = Locks { core, context, held: 0 };
+    locks.take_all()?;
+    let epoch = core.epochs.present();
+    let latest = locks.validate()?;
+    let tick = core.clock.next(latest);
+    core.reserve(tick)?;
+    core.epochs.note(locks.context.writer, epoch, tick);
+    match core.mode {
+        Mode::OneFence => write_one_fence(core, locks.context, tick, changes),
+        Mode::AddressLog => write_logged(core, locks.context, tick, RecordKind::AddressLog),
+        Mode::Scan => write_logged(core, locks.context, tick, RecordKind::Scan),
+    }
+    // From here on nothing fails: the locks become the new versions.
+    locks.held = 0;
+    publish(core, locks.context, tick);
+    Ok(())
+}
+
+/// Takes the blocks that a record longer than a buffer needs.
+fn prepare_spill(core: &Core, context: &mut Context, changes: usize) -> Result<()> {
+    let buffers = core.places.buffers(context.writer);
+    let has_record = changes > 1 && core.mode == Mode::OneFence || core.mode == Mode::AddressLog;
+    if !has_record || changes <= buffers.members_inline() {
+        return Ok(());
+    }
+    let shape = spill_shape(core);
+    let needed = changes.div_ceil(record::members_in_spill(u64::from(shape.cell_bytes)));
+    let blocks = &mut context.kept.spill[(context.kept.next & 1) as usize];
+    while blocks.len() < needed {
+        blocks.extend(core.slabs.take(&core.heap, shape, needed - blocks.len(), |_| true)?);
+    }
+    Ok(())
+}
+
+/// Writes the slots of all members and flushes them; the caller fences.
+fn write_slots(core: &Core, context: &mut Context, tick: Tick, certifies_itself: bool) {
+    let writer = context.writer;
+    for entry in &context.writes {
+        let (flags, words) = match entry.change {
+            Change::Nothing => continue,
+            Change::Free => (SlotFlags { certifies_itself, deleted: true }, 0),
+            Change::Update | Change::Alloc => (SlotFlags { certifies_itself, deleted: false }, entry.words),
+        };
+        let at = entry.shape.slot_at(entry.at, entry.seen.slot().other());
+        let slot = &mut context.arena[entry.arena..entry.arena + SLOT_HEADER_WORDS + words as usize];
+        seal(at, &SlotHeader { tick, writer, flags, words }, slot);
+        // Before the fence of the commit. Not around the cache, whatever its size: it is read soon.
+        core.memory.write(at, slot.as_bytes());
+        core.memory.flush(at, slot.len() as u64 * 8);
+    }
+}
+
+/// Writes the record of all members and flushes it; the caller fences.
+fn write_record(core: &Core, context: &mut Context, tick: Tick, kind: RecordKind) {
+    let buffers = core.places.buffers(context.writer);
+    let index = context.kept.next;
+    context.record.clear();
+    context.record.resize(RECORD_HEADER_WORDS, 0);
+    if kind != RecordKind::Scan {
+        let members = context.writes.iter().filter(|entry| entry.change != Change::Nothing);
+        context.record.extend(members.map(|entry| Member::new(entry.at, entry.seen.slot().other()).to_raw()));
+    }
+    let head = Head { kind, tick, previous: context.kept.previous };
+    let blocks = &context.kept.spill[(index & 1) as usize];
+    let spill = Spill { blocks, bytes: core.places.slab_bytes() };
+    record::write(&core.memory, &buffers, index, &head, &mut context.record, spill);
+}
+
+fn write_one_fence(core: &Core, context: &mut Context, tick: Tick, changes: usize) {
+    let alone = changes == 1;
+    if !alone {
+        write_record(core, context, tick, RecordKind::OneFence);
+        context.kept.next += 1;
+    }
+    write_slots(core, context, tick, alone);
+    if !planted::active("stm-publish-before-fence") {
+        // The one fence. Nobody may see a version, and nobody may overwrite the version before it, that a crash could take
+        // back: no store of `publish`, and none of whoever locks next, may overtake the slots and the record.
+        core.memory.fence();
+    }
+}
+
+fn write_logged(core: &Core, context: &mut Context, tick: Tick, kind: RecordKind) {
+    let memory = &core.memory;
+    let buffers = core.places.buffers(context.writer);
+    write_record(core, context, tick, kind);
+    if !planted::active("stm-log-not-fenced") {
+        // Fence 1: no slot may overtake the record that tells recovery to make it invalid.
+        memory.fence();
+    }
+    write_slots(core, context, tick, true);
+    if !planted::active("stm-truncate-not-ordered") {
+        // Fence 2: the end of the record makes the slots count; it may not overtake them.
+        memory.fence();
+    }
+    record::clear(memory, &buffers, context.kept.next);
+    if !planted::active("stm-truncate-not-fenced") {
+        // Fence 3: as the one fence above. While the record may still be found, the transaction may be taken back.
+        memory.fence();
+    }
+}
+
+/// Makes the new versions visible, one store each, and gives freed cells back.
+fn publish(core: &Core, context: &mut Context, tick: Tick) {
+    let writer = context.writer;
+    for number in 0..context.writes.len() {
+        let entry = context.writes[number];
+        let state = match entry.change {
+            Change::Nothing => continue,
+            Change::Free => State::Free,
+            Change::Update | Change::Alloc => State::Live,
+        };
+        let word = VersionWord::new(tick, writer, entry.seen.slot().other(), state);
+        // Release: whoever sees the word sees the slot. Not flushed: the word means nothing in the next life.
+        core.memory.store(entry.at, word.to_raw());
+    }
+    context.kept.previous = tick;
+    context.set_tick(core, tick);
+    for number in 0..context.writes.len() {
+        let entry = context.writes[number];
+        if matches!(entry.change, Change::Free | Change::Nothing) {
+            context.give_cell(core, entry.shape, entry.at);
+        }
+    }
+    core.wake();
+}
+
+/// An address that makes the newest commit of `context` durable when it is: the last line that it flushed.
+pub fn durable_at(core: &Core, context: &Context) -> Option<(PmAddr, u64)> {
+    let last = context.writes.iter().rev().find(|entry| entry.change != Change::Nothing)?;
+    let at = last.shape.slot_at(last.at, last.seen.slot().other());
+    let _ = core;
+    Some((at, (SLOT_HEADER_WORDS as u64 + u64::from(last.words)) * 8))
+}
+
+/// Names an error that a user made of a freed object.
+pub fn not_allocated(at: PmAddr) -> Error {
+    Error::BadPointer { at, finding: "the object there was freed, or never committed" }
+}

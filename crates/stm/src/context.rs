@@ -1,0 +1,290 @@
+//! What a thread keeps between transactions: its id, its clocks, its free cells, and the buffers of read and write set.
+//!
+//! The buffers are cleared, not freed, so a transaction allocates nothing once they have grown.
+//!
+//! Invariant: a context is in use by at most one transaction; a thread takes it out of its place while one runs.
+
+use std::cell::{Cell, RefCell};
+use std::sync::{Arc, Weak};
+
+use lodestone_pmem::sync::{lock, thread_local};
+use lodestone_pmem::{PmAddr, planted};
+use lodestone_txn::{Lease, SLOT_HEADER_WORDS, StartClocks, Tick, VersionWord};
+
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::shape::Shape;
+use crate::write_index::WriteIndex;
+
+/// Free cells of a shape that a thread takes at a time.
+const BATCH: usize = 32;
+/// A thread that holds more free cells of a shape than this gives half of them back.
+const HOARD_MAX: usize = 4 * BATCH;
+
+/// An object that was read: what validation compares.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadEntry {
+    pub at: PmAddr,
+    pub word: VersionWord,
+}
+
+/// What happens to an object of the write set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A new version.
+    Update,
+    /// The first version of a new object.
+    Alloc,
+    /// The object ends.
+    Free,
+    /// An object that was allocated and freed in the same transaction: nothing.
+    Nothing,
+}
+
+/// An object of the write set.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteEntry {
+    pub at: PmAddr,
+    /// The word when the object was first used: the commit succeeds only if it is still the same.
+    pub seen: VersionWord,
+    pub shape: Shape,
+    pub change: Change,
+    /// Payload words.
+    pub words: u32,
+    /// Where slot header and payload stand in the arena.
+    pub arena: usize,
+}
+
+/// What is handed on with a thread id besides its clock: its two newest records must stay whole.
+#[derive(Debug, Default)]
+pub struct Kept {
+    /// Which of the two buffers comes next.
+    pub next: u64,
+    /// Spill blocks of the record in each buffer: not to be overwritten while it stands there.
+    pub spill: [Vec<PmAddr>; 2],
+    /// Tick of the thread's last transaction with changes.
+    pub previous: Tick,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Context {
+    core: Weak<Core>,
+    core_id: u64,
+    lease: Option<Lease>,
+    pub writer: lodestone_txn::Writer,
+    /// The thread's clock.
+    pub tick: Tick,
+    pub known: StartClocks,
+    pub reads: Vec<ReadEntry>,
+    pub writes: Vec<WriteEntry>,
+    pub index: WriteIndex,
+    /// Working copies: each a slot header and a payload.
+    pub arena: Vec<u64>,
+    /// The intent record under construction.
+    pub record: Vec<u64>,
+    /// What goes on with the id.
+    pub kept: Kept,
+    free: Vec<(Shape, Vec<PmAddr>)>,
+    /// State of the generator for back-off.
+    pub random: u64,
+}
+
+impl Context {
+    pub fn new(core: &Arc<Core>) -> Result<Self> {
+        let lease = core.registry.lease()?;
+        let tick = core.registry.clock(&lease);
+        let mut known = StartClocks::new(core.clock.kind(), core.base);
+        known.know(lease.writer().index(), tick);
+        let kept = std::mem::take(&mut *lock(&core.kept[lease.writer().index()]));
+        Ok(Self {
+            core: Arc::downgrade(core),
+            core_id: core.id,
+            writer: lease.writer(),
+            random: 0x9E37_79B9_7F4A_7C15 ^ u64::from(lease.writer().number()),
+            lease: Some(lease),
+            tick: if planted::active("stm-s12") { Tick(0) } else { tick },
+            known,
+            reads: Vec::new(),
+            writes: Vec::new(),
+            index: WriteIndex::default(),
+            arena: Vec::new(),
+            record: Vec::new(),
+            kept,
+            free: Vec::new(),
+        })
+    }
+
+    /// Sets the thread's clock, here and where it is handed on.
+    #[inline]
+    pub fn set_tick(&mut self, core: &Core, tick: Tick) {
+        self.tick = tick;
+        self.known.know(self.writer.index(), tick);
+        if let Some(lease) = &self.lease {
+            core.registry.set_clock(lease, tick);
+        }
+    }
+
+    /// Adds an entry to the write set with room for `words` payload words; gives its number.
+    pub fn add_write(&mut self, at: PmAddr, seen: VersionWord, shape: Shape, change: Change, words: u32) -> usize {
+        let arena = self.arena.len();
+        self.arena.resize(arena + SLOT_HEADER_WORDS + words as usize, 0);
+        self.add_entry(WriteEntry { at, seen, shape, change, words, arena })
+    }
+
+    /// Adds an entry whose place in the arena is there already; gives its number.
+    #[inline]
+    pub fn add_entry(&mut self, entry: WriteEntry) -> usize {
+        let number = self.writes.len();
+        self.writes.push(entry);
+        self.index.insert(entry.at, number, &self.writes);
+        number
+    }
+
+    /// Number of the write entry for `at`.
+    #[inline]
+    pub fn find_write(&self, at: PmAddr) -> Option<usize> {
+        self.index.find(at, &self.writes)
+    }
+
+    /// Payload of write entry `number`.
+    #[inline]
+    pub fn payload(&mut self, number: usize) -> &mut [u64] {
+        let entry = &self.writes[number];
+        let start = entry.arena + SLOT_HEADER_WORDS;
+        &mut self.arena[start..start + entry.words as usize]
+    }
+
+    /// A free cell of `shape`.
+    pub fn take_cell(&mut self, core: &Core, shape: Shape) -> Result<PmAddr> {
+        let position = self.free.iter().position(|(found, _)| *found == shape);
+        let position = position.unwrap_or_else(|| {
+            self.free.push((shape, Vec::new()));
+            self.free.len() - 1
+        });
+        let cells = &mut self.free[position].1;
+        if let Some(cell) = cells.pop() {
+            return Ok(cell);
+        }
+        let batch = if shape.cell_bytes <= 4096 { BATCH } else { 1 };
+        *cells = core.slabs.take(&core.heap, shape, batch, |at| core.is_free(at, shape))?;
+        cells.pop().ok_or(Error::BadPointer { at: PmAddr::NULL, finding: "no free cell" })
+    }
+
+    /// Keeps a free cell for later.
+    pub fn give_cell(&mut self, core: &Core, shape: Shape, cell: PmAddr) {
+        let position = self.free.iter().position(|(found, _)| *found == shape);
+        let position = position.unwrap_or_else(|| {
+            self.free.push((shape, Vec::new()));
+            self.free.len() - 1
+        });
+        let cells = &mut self.free[position].1;
+        cells.push(cell);
+        if cells.len() > HOARD_MAX {
+            core.slabs.give(shape, cells.drain(..HOARD_MAX / 2));
+        }
+    }
+
+    /// Forgets the transaction: cells that it took are free again.
+    pub fn reset(&mut self, core: &Core) {
+        self.reads.clear();
+        if !self.writes.is_empty() {
+            for number in 0..self.writes.len() {
+                let entry = self.writes[number];
+                if matches!(entry.change, Change::Alloc | Change::Nothing) {
+                    self.give_cell(core, entry.shape, entry.at);
+                }
+            }
+            self.clear_writes();
+        }
+    }
+
+    /// Empties the write set.
+    #[inline]
+    pub fn clear_writes(&mut self) {
+        self.writes.clear();
+        self.index.clear();
+        self.arena.clear();
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        let Some(core) = self.core.upgrade() else { return };
+        self.reset(&core);
+        for (shape, cells) in self.free.drain(..) {
+            core.slabs.give(shape, cells);
+        }
+        if let Some(lease) = self.lease.take() {
+            *lock(&core.kept[lease.writer().index()]) = std::mem::take(&mut self.kept);
+            core.registry.release(lease);
+        }
+    }
+}
+
+thread_local! {
+    /// The context that this thread used last.
+    static LAST: Cell<Option<Box<Context>>> = const { Cell::new(None) };
+    /// Contexts of other memories.
+    static OTHERS: RefCell<Vec<Box<Context>>> = const { RefCell::new(Vec::new()) };
+    /// The memory whose transaction runs on this thread, 0 when none does.
+    static RUNNING: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A context in use; puts everything back when dropped, also by a panic of the closure.
+pub struct Running<'c> {
+    core: &'c Core,
+    context: Option<Box<Context>>,
+    before: u64,
+}
+
+impl<'c> Running<'c> {
+    /// Takes the thread's context for `core`, or makes one.
+    #[inline]
+    pub fn start(core: &'c Arc<Core>) -> Result<Self> {
+        let before = RUNNING.with(|running| running.replace(core.id));
+        if before == core.id {
+            return Err(Error::Nested);
+        }
+        match LAST.with(Cell::take) {
+            Some(context) if context.core_id == core.id => Ok(Self { core, context: Some(context), before }),
+            other => Self::start_slow(core, other, before),
+        }
+    }
+
+    #[cold]
+    fn start_slow(core: &'c Arc<Core>, last: Option<Box<Context>>, before: u64) -> Result<Self> {
+        let found = OTHERS.with(|others| {
+            let mut others = others.borrow_mut();
+            others.extend(last);
+            // Contexts of memories that were closed.
+            others.retain(|context| context.core.strong_count() > 0);
+            let position = others.iter().position(|context| context.core_id == core.id);
+            position.map(|position| others.swap_remove(position))
+        });
+        let made = found.map_or_else(|| Context::new(core).map(Box::new), Ok);
+        if made.is_err() {
+            RUNNING.with(|running| running.set(before));
+        }
+        Ok(Self { core, context: Some(made?), before })
+    }
+
+    /// The context.
+    #[inline]
+    pub fn context(&mut self) -> &mut Context {
+        self.context.as_mut().expect("a running transaction has its context until it is dropped")
+    }
+}
+
+impl Drop for Running<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        RUNNING.with(|running| running.set(self.before));
+        if let Some(mut context) = self.context.take() {
+            context.reset(self.core);
+            if let Some(other) = LAST.with(|last| last.replace(Some(context))) {
+                OTHERS.with(|others| others.borrow_mut().push(other));
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! What all clones and threads of a memory share.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64 as PlainU64};
+use std::sync::{Arc, Weak};
+
+use crossbeam_utils::CachePadded;
+use lodestone_heap::Heap;
+use lodestone_pmem::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use lodestone_pmem::sync::{Condvar, Mutex, lock};
+use lodestone_pmem::{Domain, Memory, PmAddr, planted};
+use lodestone_txn::{Clock, Epochs, Lives, Registry, SlotHeader, State, Tick, VersionWord};
+
+use crate::context::Kept;
+use crate::error::{Error, Result};
+use crate::format::{Places, SYSTEM_SHAPE};
+use crate::options::{Mode, StmOptions};
+use crate::shape::Shape;
+use crate::slabs::Slabs;
+use crate::stats::Stats;
+use crate::versions::{is_of_this_life, judge};
+
+/// The shared state.
+#[derive(Debug)]
+pub struct Core {
+    /// Itself.
+    pub this: Weak<Core>,
+    /// Names of types that were compared with the pool.
+    pub checked: Mutex<BTreeSet<&'static str>>,
+    /// A number that no other memory of this process has.
+    pub id: u64,
+    pub memory: Memory,
+    pub heap: Heap,
+    pub places: Places,
+    pub mode: Mode,
+    pub slabs: Slabs,
+    /// Lives as they were when this one began: which versions count.
+    pub lives: Lives,
+    /// Where this life began.
+    pub base: Tick,
+    pub clock: Clock,
+    pub registry: Registry,
+    pub epochs: Epochs,
+    pub stats: Stats,
+    /// Whether an answer must wait until what it saw is durable.
+    pub waits: bool,
+    /// What is handed on with each thread id.
+    pub kept: Box<[Mutex<Kept>]>,
+    /// Ticks up to this one may be used.
+    limit: CachePadded<AtomicU64>,
+    /// The persistent clock; locked when more ticks are reserved.
+    reserved: Mutex<Lives>,
+    /// Transactions that wait for a change, and how they are woken.
+    pub waiting: CachePadded<AtomicUsize>,
+    pub changed: (Mutex<()>, Condvar),
+    /// A commit failed in the middle: nothing may be committed any more.
+    pub poisoned: AtomicBool,
+}
+
+static NEXT_ID: PlainU64 = PlainU64::new(1);
+
+impl Core {
+    pub fn new(heap: Heap, places: Places, options: &StmOptions, lives: Lives, slabs: Slabs) -> Arc<Self> {
+        let base = lives.base();
+        Arc::new_cyclic(|this| Self {
+            this: this.clone(),
+            checked: Mutex::new(BTreeSet::new()),
+            id: NEXT_ID.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
+            memory: heap.memory().clone(),
+            waits: heap.memory().domain() == Domain::Block,
+            heap,
+            mode: options.mode,
+            clock: Clock::new(options.clock, base),
+            registry: Registry::new(places.threads_max(), base),
+            epochs: Epochs::new(places.threads_max()),
+            stats: Stats::new(places.threads_max()),
+            kept: (0..places.threads_max()).map(|_| Mutex::default()).collect(),
+            limit: CachePadded::new(AtomicU64::new(lives.limit().0)),
+            reserved: Mutex::new(lives.clone()),
+            waiting: CachePadded::new(AtomicUsize::new(0)),
+            changed: (Mutex::new(()), Condvar::new()),
+            poisoned: AtomicBool::new(false),
+            places,
+            slabs,
+            lives,
+            base,
+        })
+    }
+
+    /// Whether the version with this header counts as far as earlier lives go.
+    pub fn lives_count(&self, header: &SlotHeader) -> bool {
+        header.flags.certifies_itself || self.lives.counts(header.writer, header.tick)
+    }
+
+    pub fn damaged(&self, what: &'static str, at: PmAddr, finding: impl Into<String>) -> Error {
+        Error::Damaged { path: self.heap.pool().path().to_owned(), what, at, finding: finding.into() }
+    }
+
+    /// Makes sure that `tick` may be used: one comparison, and a persisted line each time a range is used up.
+    #[inline]
+    pub fn reserve(&self, tick: Tick) -> Result<()> {
+        if tick.0 <= self.limit.load(Ordering::Acquire) { Ok(()) } else { self.reserve_more(tick) }
+    }
+
+    #[cold]
+    fn reserve_more(&self, tick: Tick) -> Result<()> {
+        let mut lives = lock(&self.reserved);
+        lives.reserve(&self.memory, tick)?;
+        self.limit.store(lives.limit().0, Ordering::Release);
+        Ok(())
+    }
+
+    /// The shape of the cell at `at`.
+    pub fn shape_at(&self, at: PmAddr) -> Option<Shape> {
+        if at == self.places.system() { Some(SYSTEM_SHAPE) } else { self.slabs.shape_at(at) }
+    }
+
+    /// The version word of the cell at `at`, made anew from the slots when it is of an earlier life.
+    ///
+    /// # Errors
+    /// [`Error::BadPointer`] when no cell of `shape` starts at `at`, [`Error::Damaged`] when its newest version is damaged.
+    pub fn word(&self, at: PmAddr, shape: Shape) -> Result<VersionWord> {
+        let bad = |finding| Error::BadPointer { at, finding };
+        if at.is_null() {
+            return Err(bad("it is the null pointer"));
+        }
+        if !at.offset().is_multiple_of(64) || !self.memory.contains(at, 64) {
+            return Err(bad("it is no address of a cell in this pool"));
+        }
+        let mut scratch = Vec::new();
+        loop {
+            let found = VersionWord::from_raw(self.memory.load(at));
+            if is_of_this_life(found, self.base) {
+                return Ok(found);
+            }
+            match self.shape_at(at) {
+                Some(there) if there == shape => {}
+                Some(_) => return Err(bad("the object there is of another size")),
+                None => return Err(bad("no cell starts there")),
+            }
+            let judged = judge(&self.memory, &self.lives, shape, at, &mut scratch);
+            if let Some(which) = judged.damaged {
+                let finding = "its checksum fails, and no crash explains that";
+                return Err(self.damaged("version of an object", shape.slot_at(at, which), finding));
+            }
+            let word = judged.word(self.base);
+            // Not flushed: a crash loses it and the next life makes it anew.
+            if self.memory.is_read_only() || self.memory.compare_exchange(at, found.to_raw(), word.to_raw()).is_ok() {
+                return Ok(word);
+            }
+        }
+    }
+
+    /// Whether the cell at `at` of `shape` is free. A damaged one is not.
+    pub fn is_free(&self, at: PmAddr, shape: Shape) -> bool {
+        self.word(at, shape).is_ok_and(|word| word.state() == State::Free)
+    }
+
+    /// Wakes transactions that wait for a change.
+    #[inline]
+    pub fn wake(&self) {
+        if self.waiting.load(Ordering::Acquire) > 0 {
+            let _guard = lock(&self.changed.0);
+            self.changed.1.notify_all();
+        }
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        if self.memory.is_read_only()
+            || self.poisoned.load(std::sync::atomic::Ordering::Relaxed)
+            || planted::active("stm-never-closed")
+        {
+            return;
+        }
+        let last = self.clock.now().unwrap_or_else(|| self.registry.latest());
+        lock(&self.reserved).close(&self.memory, last);
+    }
+}

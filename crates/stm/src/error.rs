@@ -1,0 +1,167 @@
+//! What can go wrong, and why a transaction is not committed.
+
+use std::borrow::Cow;
+use std::path::PathBuf;
+
+use lodestone_pmem::PmAddr;
+
+/// An error of the transactional memory.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The transaction said [`Tx::cancel`](crate::Tx::cancel); nothing of it happened.
+    #[error("transaction cancelled: {reason}")]
+    Cancelled {
+        /// What it gave as the reason.
+        reason: Cow<'static, str>,
+    },
+    /// A transaction of the same memory is running on this thread.
+    #[error("a transaction of this memory is running on this thread; hand its `Tx` on, or use `Tx::nested`")]
+    Nested,
+    /// A change inside a read-only transaction or on a read-only pool.
+    #[error("{what} in a read-only transaction or pool; use `Stm::update` on a pool that is open for writing")]
+    ReadOnly {
+        /// What was tried.
+        what: &'static str,
+    },
+    /// A pointer that does not point to an object.
+    #[error("no object at {at}: {finding}; check where the pointer comes from")]
+    BadPointer {
+        /// The address.
+        at: PmAddr,
+        /// What is there.
+        finding: &'static str,
+    },
+    /// The newest version of an object, or metadata, is damaged.
+    #[error("{}: {what} at {at}: {finding}; run `lodestone pool check`, restore the object from a copy", path.display())]
+    Damaged {
+        /// The pool.
+        path: PathBuf,
+        /// What is damaged.
+        what: &'static str,
+        /// Where.
+        at: PmAddr,
+        /// What was found.
+        finding: String,
+    },
+    /// The type is not what stands in the pool.
+    #[error(
+        "type `{name}`: the pool holds version {found_version} with layout [{found}], the program has version \
+         {expected_version} with layout [{expected}]; give the new layout a new type name and move the objects over \
+         in a transaction, or run the program that wrote the pool"
+    )]
+    LayoutChanged {
+        /// Name of the type.
+        name: String,
+        /// Version in the pool.
+        found_version: u32,
+        /// Layout in the pool.
+        found: String,
+        /// Version in the program.
+        expected_version: u32,
+        /// Layout in the program.
+        expected: String,
+    },
+    /// A root holds another type.
+    #[error("root `{root}` is a `{found}`, not a `{expected}`; open it with its own type or choose another name")]
+    RootType {
+        /// Name of the root.
+        root: String,
+        /// Type of the object.
+        found: String,
+        /// Type that was asked for.
+        expected: String,
+    },
+    /// The object is larger than any that can be stored.
+    #[error("an object of {bytes} bytes; the limit is {limit_bytes} bytes, use several objects")]
+    TooLarge {
+        /// What was asked for.
+        bytes: u64,
+        /// What is possible.
+        limit_bytes: u64,
+    },
+    /// Options that make no sense, or not for this pool.
+    #[error("invalid {what}: {finding}; {hint}")]
+    Invalid {
+        /// Which option.
+        what: &'static str,
+        /// What is wrong.
+        finding: String,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// From the commit engine's parts.
+    #[error(transparent)]
+    Engine(#[from] lodestone_txn::Error),
+    /// From the heap; a full pool among them.
+    #[error(transparent)]
+    Heap(#[from] lodestone_heap::Error),
+    /// From the pool.
+    #[error(transparent)]
+    Pool(#[from] lodestone_pmem::Error),
+}
+
+/// Result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an attempt of a transaction ended without a commit. Hand it on with `?`: the transaction starts again by itself
+/// where that helps.
+#[derive(Debug)]
+#[must_use]
+pub struct Abort(pub(crate) Why);
+
+/// Inside an [`Abort`].
+#[derive(Debug)]
+pub(crate) enum Why {
+    /// Another transaction was in the way.
+    Conflict(Conflict),
+    /// The transaction waits for a change of what it read.
+    Retry,
+    /// It cannot be done.
+    Failed(Box<Error>),
+}
+
+/// What stood in the way of a transaction; the counts are in [`Stats`](crate::Stats).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Conflict {
+    /// An object was being committed by another transaction for too long.
+    Committing,
+    /// An object that was read has changed.
+    ReadChanged,
+    /// An object that was to be written has changed or is being committed.
+    WriteChanged,
+    /// An object's two versions are both newer than the snapshot.
+    SnapshotTooOld,
+    /// The attempt kept no list of what it read and needed one.
+    Unrecorded,
+}
+
+/// What closures of transactions return.
+pub type TxResult<T> = std::result::Result<T, Abort>;
+
+impl From<Error> for Abort {
+    #[cold]
+    fn from(error: Error) -> Self {
+        Self(Why::Failed(Box::new(error)))
+    }
+}
+
+impl From<Conflict> for Abort {
+    #[inline]
+    fn from(conflict: Conflict) -> Self {
+        Self(Why::Conflict(conflict))
+    }
+}
+
+macro_rules! abort_from {
+    ($($kind:ty),+) => {
+        $(impl From<$kind> for Abort {
+            #[cold]
+            fn from(error: $kind) -> Self {
+                Error::from(error).into()
+            }
+        })+
+    };
+}
+abort_from!(lodestone_txn::Error, lodestone_heap::Error, lodestone_pmem::Error);

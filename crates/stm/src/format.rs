@@ -1,0 +1,189 @@
+//! What stands in the pool besides slabs: header, clock, records, directory. `docs/format.md` draws the same map.
+//!
+//! ```text
+//! heap root word 0 -> header block:
+//!   0     header line
+//!   256   clock: two state lines (lodestone-txn)
+//!   768   cell of the system object (first type, first root)
+//!   1024  table of lives
+//! records: two buffers for each thread id
+//! directory: chain of blocks { next, 0, entries { address, kind and sizes } }, checked words
+//! ```
+//!
+//! One heap action makes all of it: it is there whole or not at all.
+
+use lodestone_heap::Heap;
+use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, PmPtr, checked};
+use lodestone_txn::record::Buffers;
+use lodestone_txn::{
+    Lives, LivesLayout, SLOT_HEADER_WORDS, STATE_PAIR_BYTES, SlotFlags, SlotHeader, Tick, Which, Writer, seal,
+};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use crate::error::{Error, Result};
+use crate::options::StmOptions;
+use crate::shape::Shape;
+
+/// First eight bytes of the header line.
+pub const MAGIC: [u8; 8] = *b"LDSTSTM\0";
+/// Version of the format that this code writes, and the newest it reads.
+pub const VERSION: u32 = 1;
+/// The heap's root word that points to the header block.
+pub const ROOT_WORD: u64 = 0;
+
+const CLOCK_OFFSET: u64 = 256;
+const SYSTEM_OFFSET: u64 = CLOCK_OFFSET + STATE_PAIR_BYTES;
+const TABLE_OFFSET: u64 = 1024;
+/// Shape of the system object: two pointers.
+pub const SYSTEM_SHAPE: Shape = Shape::pair(16);
+const _: () =
+    assert!(SYSTEM_OFFSET + SYSTEM_SHAPE.cell_bytes as u64 <= TABLE_OFFSET, "the system cell has its own lines");
+
+/// The header line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct HeaderLine {
+    magic: [u8; 8],
+    version: u32,
+    threads_max: u32,
+    record_bytes: u32,
+    table_bytes: u32,
+    slab_bytes: u32,
+    directory_bytes: u32,
+    records: u64,
+    directory: u64,
+    zero: [u8; 12],
+    crc: u32,
+}
+
+const _: () = assert!(size_of::<HeaderLine>() as u64 == LINE_BYTES, "the header fills one line");
+
+impl HeaderLine {
+    fn checksum(&self) -> u32 {
+        let bytes = self.as_bytes();
+        crc32c::crc32c(&bytes[..bytes.len() - 4])
+    }
+}
+
+/// Where everything stands, from an intact header.
+#[derive(Clone, Copy, Debug)]
+pub struct Places {
+    pub header: PmAddr,
+    line: HeaderLine,
+}
+
+impl Places {
+    pub fn threads_max(&self) -> u16 {
+        self.line.threads_max as u16
+    }
+
+    pub fn slab_bytes(&self) -> u64 {
+        u64::from(self.line.slab_bytes)
+    }
+
+    pub fn lives(&self) -> LivesLayout {
+        LivesLayout {
+            state: self.header.plus(CLOCK_OFFSET),
+            table: self.header.plus(TABLE_OFFSET),
+            table_bytes: u64::from(self.line.table_bytes),
+        }
+    }
+
+    pub fn system(&self) -> PmAddr {
+        self.header.plus(SYSTEM_OFFSET)
+    }
+
+    pub fn buffers(&self, writer: Writer) -> Buffers {
+        let bytes = u64::from(self.line.record_bytes);
+        Buffers { at: PmAddr::from_raw(self.line.records).plus(u64::from(writer.number()) * 2 * bytes), bytes }
+    }
+
+    pub fn directory(&self) -> PmAddr {
+        PmAddr::from_raw(self.line.directory)
+    }
+
+    pub fn directory_bytes(&self) -> u64 {
+        u64::from(self.line.directory_bytes)
+    }
+
+    /// Blocks of the heap that belong to none of the slabs, with their bytes; directory blocks behind the first excepted.
+    pub fn blocks(&self) -> [PmAddr; 3] {
+        [self.header, PmAddr::from_raw(self.line.records), self.directory()]
+    }
+}
+
+/// Reads the header; `None` when there is none yet.
+pub fn read(heap: &Heap) -> Result<Option<Places>> {
+    let memory = heap.memory();
+    let header = PmAddr::from_raw(memory.load(heap.root_word(ROOT_WORD)));
+    if header.is_null() {
+        return Ok(None);
+    }
+    let damaged = |finding: String| Error::Damaged {
+        path: heap.pool().path().to_owned(),
+        what: "header of the transactional memory",
+        at: header,
+        finding,
+    };
+    if !header.offset().is_multiple_of(LINE_BYTES) || !memory.contains(header, TABLE_OFFSET) {
+        return Err(damaged("the heap's root word points nowhere".into()));
+    }
+    let line: HeaderLine = memory.get(PmPtr::new(header));
+    if line.magic != MAGIC || line.crc != line.checksum() {
+        return Err(damaged("wrong magic or checksum".into()));
+    }
+    if line.version > VERSION {
+        return Err(damaged(format!("format version {}, this lodestone reads up to {VERSION}", line.version)));
+    }
+    let places = Places { header, line };
+    let inside = memory.contains(header, TABLE_OFFSET + u64::from(line.table_bytes))
+        && memory
+            .contains(PmAddr::from_raw(line.records), u64::from(line.threads_max) * 2 * u64::from(line.record_bytes))
+        && memory.contains(places.directory(), places.directory_bytes());
+    if inside { Ok(Some(places)) } else { Err(damaged("it names places outside the pool".into())) }
+}
+
+/// Makes header, clock, records and directory in one heap action.
+pub fn create(heap: &Heap, options: &StmOptions) -> Result<Places> {
+    let memory = heap.memory();
+    options.check()?;
+    let mut action = heap.action();
+    let header = action.alloc_zeroed(TABLE_OFFSET + u64::from(options.table_bytes))?;
+    let records = action.alloc_zeroed(u64::from(options.threads_max) * 2 * u64::from(options.record_bytes))?;
+    let directory = action.alloc_zeroed(u64::from(options.directory_bytes))?;
+    let mut line = HeaderLine::new_zeroed();
+    (line.magic, line.version) = (MAGIC, VERSION);
+    (line.threads_max, line.record_bytes) = (u32::from(options.threads_max), options.record_bytes);
+    (line.table_bytes, line.slab_bytes) = (options.table_bytes, options.slab_bytes);
+    line.directory_bytes = options.directory_bytes;
+    (line.records, line.directory) = (records.to_raw(), directory.to_raw());
+    line.crc = line.checksum();
+    let places = Places { header, line };
+    memory.put(PmPtr::new(header), &line);
+    // Before the fence of the action that makes the header reachable.
+    memory.flush(header, LINE_BYTES);
+    Lives::format(memory, &places.lives());
+    write_system(memory, places.system());
+    write_block_head(memory, directory);
+    action.set(heap.root_word(ROOT_WORD), header.to_raw());
+    action.commit()?;
+    Ok(places)
+}
+
+/// Writes the link of an empty directory block and flushes it; whoever makes the block reachable fences.
+pub fn write_block_head(memory: &Memory, block: PmAddr) {
+    memory.store(block, checked::encode_addr(block, PmAddr::NULL));
+    // Before the fence of the action that links the block.
+    memory.flush(block, 8);
+}
+
+/// Writes the first version of the system object, two null pointers, and flushes it; whoever makes it reachable fences.
+fn write_system(memory: &Memory, cell: PmAddr) {
+    let at = SYSTEM_SHAPE.slot_at(cell, Which::First);
+    let flags = SlotFlags { certifies_itself: true, deleted: false };
+    let mut slot = [0; SLOT_HEADER_WORDS + 2];
+    seal(at, &SlotHeader { tick: Tick(1), writer: Writer::default(), flags, words: 2 }, &mut slot);
+    memory.write(at, slot.as_bytes());
+    // Before the fence of the action that makes the header reachable.
+    memory.flush(at, slot.len() as u64 * 8);
+}

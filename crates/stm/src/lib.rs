@@ -1,0 +1,62 @@
+//! Durable software transactional memory: typed objects in a pool, changed by transactions that are atomic, isolated and
+//! survive power loss.
+//!
+//! - [`Stm`] opens the memory in a pool and runs transactions: [`Stm::update`], [`Stm::read`], [`Stm::snapshot`].
+//! - [`Tx`] reads objects by value, hands out working copies, allocates and frees.
+//! - [`PmObject`] is derived for the types of objects; [`PmBytes`] is a byte string in a field.
+//!
+//! The design follows paper 1 (thread clocks, two versions side by side) with its holes closed, and goes beyond it in one
+//! point: a transaction costs **one fence**, whatever it changes, allocations and frees included. The intent record and the
+//! new versions verify themselves and are written without an order between them; see [`lodestone_txn::record`].
+//!
+//! Cost of a transaction (mode one-fence): 0 fences when it changes nothing; else 1 fence, the lines of the written slots,
+//! and for two objects or more the lines of the record (five objects in the first).
+//!
+//! | file | idea |
+//! | --- | --- |
+//! | `tx` | reads by version word, working copies, start clocks |
+//! | `commit` | lock, validate, write, fence, publish; the three modes |
+//! | `versions` | which slot counts; first touch in a life |
+//! | `slabs`, `shape` | cells whose own slots say whether they are free |
+//! | `recover` | what an open does after a crash |
+//! | `snapshot` | long readers |
+//! | `object`, `roots` | types, layouts, named roots |
+//! | `format` | header, directory |
+
+extern crate self as lodestone_stm;
+
+mod bytes;
+mod check;
+mod commit;
+mod context;
+mod core;
+mod error;
+mod format;
+mod object;
+mod options;
+mod recover;
+mod roots;
+mod shape;
+mod slabs;
+mod snapshot;
+mod stats;
+mod stm;
+mod ticket;
+mod tx;
+mod versions;
+mod write_index;
+
+pub use bytes::PmBytes;
+pub use check::{CheckReport, Finding};
+pub use error::{Abort, Conflict, Error, Result, TxResult};
+pub use lodestone_pmem::{PmAddr, PmPtr};
+pub use lodestone_stm_derive::PmObject;
+pub use lodestone_txn::ClockKind;
+pub use object::{CheckedBy, Layout, PmField, PmObject, TypeInfo, TypeVisitor};
+pub use options::{Mode, StmOptions};
+pub use recover::RecoveryReport;
+pub use stats::StmStats;
+pub use stm::Stm;
+pub use ticket::Ticket;
+pub use tx::Tx;
+pub use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};

@@ -1,0 +1,194 @@
+//! Types of persistent objects: what they are made of, and how a pool tells that a program means the same.
+//!
+//! A type has a name, a version and a layout: its size and its fields with offsets and types, down to numbers and pointers.
+//! All three are written into the pool when the type is first used and compared whenever it is used again; a difference
+//! is an error that names both. *Migration*: give the changed struct a new name (`#[pm(name = "AccountV2")]`), keep the old
+//! struct beside it, and move the objects over in transactions (`examples/migrate.rs`).
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use lodestone_pmem::{PmAddr, PmPtr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::shape::Shape;
+
+/// A type of persistent objects; use `#[derive(PmObject)]`.
+///
+/// ```
+/// use lodestone_stm::{FromBytes, Immutable, IntoBytes, KnownLayout, PmObject, PmPtr};
+///
+/// #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
+/// #[repr(C)]
+/// struct Node {
+///     key: u64,
+///     value: u64,
+///     next: PmPtr<Node>,
+/// }
+/// assert_eq!(lodestone_stm::Layout::of::<Node>().to_string(), "24 bytes: key u64 @0, value u64 @8, next *Node @16");
+/// ```
+#[diagnostic::on_unimplemented(
+    note = "derive it: `#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)] #[repr(C)]`"
+)]
+pub trait PmObject: FromBytes + IntoBytes + Immutable + KnownLayout + Sized + 'static {
+    /// Name in the pool, 1 to 64 bytes, unique in the program.
+    const NAME: &'static str;
+    /// Version of the layout.
+    const VERSION: u32;
+
+    /// Adds the fields.
+    fn describe(layout: &mut Layout);
+
+    /// Visits the types that fields point to.
+    fn visit_field_types(visitor: &mut TypeVisitor<'_>);
+
+    /// Where it is noted which memory has checked the type last.
+    #[doc(hidden)]
+    fn checked_by() -> &'static CheckedBy;
+}
+
+/// The shape of the cells of `T`, with the limits on `T` checked when the program is compiled.
+pub(crate) trait Shaped: PmObject {
+    const SHAPE: Shape = {
+        assert!(align_of::<Self>() <= 8, "a persistent object is aligned to at most 8 bytes");
+        assert!(size_of::<Self>() as u64 <= crate::shape::PAYLOAD_BYTES_MAX, "a persistent object has at most 4 MiB");
+        Shape::pair(size_of::<Self>() as u32)
+    };
+    const WORDS: u32 = (size_of::<Self>() as u32).div_ceil(8);
+}
+
+impl<T: PmObject> Shaped for T {}
+
+/// Which memory checked a type last: a number per open memory.
+#[doc(hidden)]
+#[derive(Debug, Default)]
+pub struct CheckedBy(AtomicU64);
+
+impl CheckedBy {
+    /// None.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    #[inline]
+    pub(crate) fn is(&self, memory_id: u64) -> bool {
+        self.0.load(Ordering::Acquire) == memory_id
+    }
+
+    pub(crate) fn set(&self, memory_id: u64) {
+        self.0.store(memory_id, Ordering::Release);
+    }
+}
+
+/// The layout of a type as text: what is compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    text: String,
+    fields: usize,
+}
+
+impl Layout {
+    /// The layout of `T`.
+    #[must_use]
+    pub fn of<T: PmObject>() -> Self {
+        let mut layout = Self { text: format!("{} bytes", size_of::<T>()), fields: 0 };
+        T::describe(&mut layout);
+        layout
+    }
+
+    /// Adds a field.
+    pub fn field<F: PmField>(&mut self, name: &str, offset: usize) {
+        let before = if self.fields == 0 { ": " } else { ", " };
+        self.fields += 1;
+        // Writing to a string cannot fail.
+        let _ = write!(self.text, "{before}{name} {} @{offset}", F::layout());
+    }
+}
+
+impl std::fmt::Display for Layout {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// A type that fields of persistent objects may have.
+#[diagnostic::on_unimplemented(
+    note = "fields are numbers, arrays, `PmPtr`, `PmAddr` and `PmBytes`; keep other structs in objects of their own"
+)]
+pub trait PmField {
+    /// The type as it stands in a layout.
+    fn layout() -> String;
+
+    /// Visits the object types that it points to.
+    fn visit_types(visitor: &mut TypeVisitor<'_>) {
+        let _ = visitor;
+    }
+}
+
+macro_rules! plain_fields {
+    ($($kind:ty),+) => { $(impl PmField for $kind { fn layout() -> String { stringify!($kind).into() } })+ };
+}
+plain_fields!(u8, u16, u32, u64, u128, i8, i16, i32, i64, i128, f32, f64);
+
+impl PmField for PmAddr {
+    fn layout() -> String {
+        "*".into()
+    }
+}
+
+impl<T: PmObject> PmField for PmPtr<T> {
+    fn layout() -> String {
+        format!("*{}", T::NAME)
+    }
+
+    fn visit_types(visitor: &mut TypeVisitor<'_>) {
+        visitor.visit::<T>();
+    }
+}
+
+impl<F: PmField, const N: usize> PmField for [F; N] {
+    fn layout() -> String {
+        format!("[{}; {N}]", F::layout())
+    }
+
+    fn visit_types(visitor: &mut TypeVisitor<'_>) {
+        F::visit_types(visitor);
+    }
+}
+
+/// A type as it is written into the pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TypeInfo {
+    /// Its name.
+    pub name: &'static str,
+    /// Its version.
+    pub version: u32,
+    /// Its layout.
+    pub layout: Layout,
+}
+
+/// Walks over a type and all types that its fields point to.
+#[derive(Debug)]
+pub struct TypeVisitor<'v> {
+    found: &'v mut BTreeMap<&'static str, TypeInfo>,
+}
+
+impl TypeVisitor<'_> {
+    /// Visits `T` unless that was done.
+    pub fn visit<T: PmObject>(&mut self) {
+        if self.found.contains_key(T::NAME) {
+            return;
+        }
+        self.found.insert(T::NAME, TypeInfo { name: T::NAME, version: T::VERSION, layout: Layout::of::<T>() });
+        T::visit_field_types(self);
+    }
+}
+
+/// `T` and every type that can be reached from it.
+pub(crate) fn types_of<T: PmObject>() -> BTreeMap<&'static str, TypeInfo> {
+    let mut found = BTreeMap::new();
+    TypeVisitor { found: &mut found }.visit::<T>();
+    found
+}

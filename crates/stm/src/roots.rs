@@ -1,0 +1,233 @@
+//! What every memory holds: the system object, from which types and named roots hang in two lists.
+//!
+//! Types are written when they are first used and never changed; roots are added in one transaction with their object.
+
+use std::sync::Arc;
+
+use lodestone_pmem::sync::lock;
+use lodestone_pmem::{PmAddr, PmPtr};
+
+use crate::bytes::PmBytes;
+use crate::context::Context;
+use crate::core::Core;
+use crate::error::{Error, Result, TxResult};
+use crate::object::{CheckedBy, Layout, PmObject, TypeInfo, TypeVisitor, types_of};
+use crate::stm::Stm;
+use crate::tx::Tx;
+
+/// Longest list of types or roots that is followed: a longer one is a circle.
+const LIST_MAX: usize = 1 << 16;
+
+macro_rules! system_object {
+    ($(#[$doc:meta])* $name:ident, $text:literal { $($(#[$field_doc:meta])* $field:ident: $kind:ty),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)]
+        #[repr(C)]
+        pub struct $name { $($(#[$field_doc])* pub $field: $kind),+ }
+
+        impl PmObject for $name {
+            const NAME: &'static str = $text;
+            const VERSION: u32 = 1;
+            fn describe(layout: &mut Layout) {
+                $(layout.field::<$kind>(stringify!($field), std::mem::offset_of!(Self, $field));)+
+            }
+            fn visit_field_types(_: &mut TypeVisitor<'_>) {}
+            fn checked_by() -> &'static CheckedBy {
+                static CHECKED_BY: CheckedBy = CheckedBy::new();
+                &CHECKED_BY
+            }
+        }
+    };
+}
+
+system_object!(
+    /// The system object.
+    System, "lodestone.System" {
+        /// First of the list of types.
+        types: PmPtr<TypeEntry>,
+        /// First of the list of roots.
+        roots: PmPtr<RootEntry>,
+    }
+);
+system_object!(
+    /// A type that objects of this pool have.
+    TypeEntry, "lodestone.Type" {
+        /// The next, or null.
+        next: PmPtr<TypeEntry>,
+        /// Its name.
+        name: PmBytes,
+        /// Its layout.
+        layout: PmBytes,
+        /// Its version.
+        version: u64,
+    }
+);
+system_object!(
+    /// A named root.
+    RootEntry, "lodestone.Root" {
+        /// The next, or null.
+        next: PmPtr<RootEntry>,
+        /// Its name.
+        name: PmBytes,
+        /// Name of its object's type.
+        kind: PmBytes,
+        /// Its object.
+        object: PmAddr,
+    }
+);
+
+impl Core {
+    /// Makes sure that the pool means the same by `T` as the program.
+    #[inline]
+    pub fn check_type<T: PmObject>(&self, context: &Context) -> Result<()> {
+        if T::checked_by().is(self.id) { Ok(()) } else { self.check_type_slow::<T>(context) }
+    }
+
+    #[cold]
+    fn check_type_slow<T: PmObject>(&self, _: &Context) -> Result<()> {
+        if T::NAME.starts_with("lodestone.") {
+            return Ok(());
+        }
+        let Some(core) = self.this.upgrade() else { return Ok(()) };
+        let known = lock(&self.checked).contains(T::NAME);
+        if !known {
+            check_types::<T>(&core)?;
+        }
+        T::checked_by().set(self.id);
+        Ok(())
+    }
+}
+
+/// Compares `T` and all types that it reaches with the pool, and writes those that are new.
+fn check_types<T: PmObject>(core: &Arc<Core>) -> Result<()> {
+    let mut wanted = types_of::<T>();
+    let mut context = Context::new(core)?;
+    let read_only = core.memory.is_read_only();
+    Stm::run(core, &mut context, read_only, |tx| {
+        let system = tx.system();
+        let mut missing: Vec<&TypeInfo> = wanted.values().collect();
+        let mut next = tx.read(system)?.types;
+        for _ in 0..LIST_MAX {
+            if next.is_null() {
+                break;
+            }
+            let entry = tx.read(next)?;
+            let name = tx.read_bytes(entry.name)?;
+            if let Some(position) = missing.iter().position(|info| info.name.as_bytes() == name) {
+                let info = missing.swap_remove(position);
+                let layout = tx.read_bytes(entry.layout)?;
+                compare(info, entry.version, &layout)?;
+            }
+            next = entry.next;
+        }
+        if !read_only {
+            for info in missing {
+                let name = tx.alloc_bytes(info.name.as_bytes())?;
+                let layout = tx.alloc_bytes(info.layout.to_string().as_bytes())?;
+                let next = tx.read(system)?.types;
+                let entry = tx.alloc(TypeEntry { next, name, layout, version: u64::from(info.version) })?;
+                tx.write(system)?.types = entry;
+            }
+        }
+        Ok(())
+    })?;
+    lock(&core.checked).extend(std::mem::take(&mut wanted).into_keys());
+    Ok(())
+}
+
+fn compare(info: &TypeInfo, version: u64, layout: &[u8]) -> Result<()> {
+    if version == u64::from(info.version) && layout == info.layout.to_string().as_bytes() {
+        return Ok(());
+    }
+    Err(Error::LayoutChanged {
+        name: info.name.into(),
+        found_version: u32::try_from(version).unwrap_or(u32::MAX),
+        found: String::from_utf8_lossy(layout).into_owned(),
+        expected_version: info.version,
+        expected: info.layout.to_string(),
+    })
+}
+
+impl Tx<'_> {
+    fn system(&self) -> PmPtr<System> {
+        PmPtr::new(self.core.places.system())
+    }
+
+    /// The root entry with this name.
+    fn find_root(&mut self, name: &str) -> TxResult<Option<RootEntry>> {
+        let mut next = self.read(self.system())?.roots;
+        for _ in 0..LIST_MAX {
+            if next.is_null() {
+                break;
+            }
+            let entry = self.read(next)?;
+            if self.read_bytes(entry.name)? == name.as_bytes() {
+                return Ok(Some(entry));
+            }
+            next = entry.next;
+        }
+        Ok(None)
+    }
+
+    /// The object of the root `name`, made of zeroes with the root when there is none.
+    fn root_or_zeroed<T: PmObject>(&mut self, name: &str) -> TxResult<PmPtr<T>> {
+        if let Some(entry) = self.find_root(name)? {
+            let found = self.read_bytes(entry.kind)?;
+            if found != T::NAME.as_bytes() {
+                let found = String::from_utf8_lossy(&found).into_owned();
+                return Err(Error::RootType { root: name.into(), found, expected: T::NAME.into() }.into());
+            }
+            return Ok(PmPtr::new(entry.object));
+        }
+        let object = self.alloc(T::new_zeroed())?;
+        let (name, kind) = (self.alloc_bytes(name.as_bytes())?, self.alloc_bytes(T::NAME.as_bytes())?);
+        let system = self.system();
+        let next = self.read(system)?.roots;
+        let entry = self.alloc(RootEntry { next, name, kind, object: object.addr() })?;
+        self.write(system)?.roots = entry;
+        Ok(object)
+    }
+}
+
+impl Stm {
+    /// The root object, from which everything else is reached; made of zeroes when there is none.
+    ///
+    /// # Errors
+    /// [`Error::RootType`] when it has another type, [`Error::LayoutChanged`] when `T` or a type that it reaches has another
+    /// layout than in the pool, and as [`update`](Self::update).
+    pub fn root<T: PmObject>(&self) -> Result<PmPtr<T>> {
+        self.root_named("root")
+    }
+
+    /// As [`root`](Self::root), for one of several roots.
+    ///
+    /// # Errors
+    /// As [`root`](Self::root).
+    pub fn root_named<T: PmObject>(&self, name: &str) -> Result<PmPtr<T>> {
+        let found = self.read(|tx| {
+            let Some(entry) = tx.find_root(name)? else { return Ok(None) };
+            Ok(Some((entry.object, tx.read_bytes(entry.kind)?)))
+        })?;
+        if let Some((object, kind)) = found {
+            if kind != T::NAME.as_bytes() {
+                let found = String::from_utf8_lossy(&kind).into_owned();
+                return Err(Error::RootType { root: name.into(), found, expected: T::NAME.into() });
+            }
+            self.check::<T>()?;
+            return Ok(PmPtr::new(object));
+        }
+        self.check::<T>()?;
+        self.update(|tx| tx.root_or_zeroed::<T>(name))
+    }
+
+    /// Compares `T` and every type that it reaches with the pool, and writes those that the pool does not know.
+    ///
+    /// # Errors
+    /// [`Error::LayoutChanged`].
+    pub fn check<T: PmObject>(&self) -> Result<()> {
+        if !lock(&self.core.checked).contains(T::NAME) {
+            check_types::<T>(&self.core)?;
+        }
+        Ok(())
+    }
+}

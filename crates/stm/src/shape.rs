@@ -1,0 +1,120 @@
+//! Cells: the places of objects, and where inside a cell the version word and the two slots stand.
+//!
+//! ```text
+//! pair:   | version word | slot 0 | ... line ... | slot 1 |      every cell starts a line
+//! single: | version word | slot 1: header only | slot 0 |
+//! ```
+//!
+//! Version word and slot 0 begin in one line, slot 1 begins a line: up to 40 bytes of payload a slot is one line, up to 104
+//! bytes two lines and the cell one media block of 256 bytes (paper 1, section 4.1: both versions side by side in one
+//! block). With up to 8 bytes of payload the whole cell is one line.
+//!
+//! A single cell is for what is written once: its second slot can only say "deleted".
+//!
+//! Invariant: where slots stand follows from kind and size of the cell alone, so recovery needs no types.
+
+use lodestone_pmem::{LINE_BYTES, PmAddr};
+use lodestone_txn::{SLOT_HEADER_BYTES, SLOT_WORDS_MAX, Which};
+
+/// What the cells of a slab are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// Two whole slots.
+    Pair,
+    /// One whole slot, and one for the word "deleted".
+    Single,
+    /// No objects: the slab is one block for long intent records.
+    Spill,
+}
+
+/// Size and kind of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Shape {
+    pub kind: Kind,
+    pub cell_bytes: u32,
+}
+
+const WORD: u32 = 8;
+const LINE: u32 = LINE_BYTES as u32;
+const HEADER: u32 = SLOT_HEADER_BYTES as u32;
+/// Sizes above this grow by a quarter of the power of two below them.
+const EXACT_MAX: u32 = 1024;
+/// Most bytes of payload.
+pub const PAYLOAD_BYTES_MAX: u64 = SLOT_WORDS_MAX as u64 * 8;
+
+const fn round_line(bytes: u32) -> u32 {
+    bytes.div_ceil(LINE) * LINE
+}
+
+const fn round_class(bytes: u32) -> u32 {
+    if bytes <= EXACT_MAX {
+        return bytes;
+    }
+    let step = (1 << (31 - (bytes - 1).leading_zeros())) / 4;
+    bytes.div_ceil(step) * step
+}
+
+impl Shape {
+    /// The cell for objects of `payload_bytes` bytes that are updated.
+    pub const fn pair(payload_bytes: u32) -> Self {
+        let slot = HEADER + payload_bytes.div_ceil(WORD) * WORD;
+        let cell = if WORD + 2 * slot <= LINE { LINE } else { round_line(round_line(WORD + slot) + slot) };
+        Self { kind: Kind::Pair, cell_bytes: round_class(cell) }
+    }
+
+    /// The cell for `payload_bytes` bytes that are written once.
+    pub const fn single(payload_bytes: u32) -> Self {
+        let cell = round_line(WORD + 2 * HEADER + payload_bytes.div_ceil(WORD) * WORD);
+        Self { kind: Kind::Single, cell_bytes: round_class(cell) }
+    }
+
+    /// Offset of a slot in the cell.
+    #[inline(always)]
+    pub const fn slot_offset(self, which: Which) -> u32 {
+        match (self.kind, which) {
+            (Kind::Single, Which::Second) => WORD,
+            (Kind::Single, Which::First) => WORD + HEADER,
+            (_, Which::First) => WORD,
+            (_, Which::Second) if self.cell_bytes == LINE => LINE / 2,
+            (_, Which::Second) => self.cell_bytes.div_ceil(2 * LINE) * LINE,
+        }
+    }
+
+    /// Address of a slot of the cell at `cell`.
+    #[inline(always)]
+    pub const fn slot_at(self, cell: PmAddr, which: Which) -> PmAddr {
+        cell.plus(self.slot_offset(which) as u64)
+    }
+
+    /// Payload words that a slot has room for.
+    pub const fn slot_words(self, which: Which) -> u32 {
+        let end = match (self.kind, which) {
+            (Kind::Single, Which::Second) => return 0,
+            (Kind::Pair, Which::First) => self.slot_offset(Which::Second),
+            _ => self.cell_bytes,
+        };
+        (end - self.slot_offset(which) - HEADER) / WORD
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_fit_their_cells_and_touch_no_more_lines_than_they_must() {
+        for payload in (0..3000).chain([8 << 10, 100_000, PAYLOAD_BYTES_MAX as u32]) {
+            let words = payload.div_ceil(8);
+            let pair = Shape::pair(payload);
+            assert!(pair.cell_bytes.is_multiple_of(64), "{payload}");
+            for which in [Which::First, Which::Second] {
+                assert!(pair.slot_words(which) >= words, "{payload} bytes in {pair:?}");
+            }
+            assert!(pair.slot_offset(Which::First) + HEADER + words * 8 <= pair.slot_offset(Which::Second));
+            let single = Shape::single(payload);
+            assert!(single.slot_words(Which::First) >= words, "{payload} bytes in {single:?}");
+        }
+        let cells = |payload| Shape::pair(payload).cell_bytes;
+        assert_eq!([0, 8, 9, 40, 48, 104, 105].map(cells), [64, 64, 128, 128, 192, 256, 320]);
+    }
+}

@@ -1,0 +1,106 @@
+//! Counts of what transactions did, per thread id and summed on demand.
+
+use crossbeam_utils::CachePadded;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::Conflict;
+
+/// What the transactions of a memory did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StmStats {
+    /// Transactions that committed changes.
+    pub commits: u64,
+    /// Transactions that changed nothing.
+    pub reads: u64,
+    /// Attempts that met an object that was being committed for too long.
+    pub conflicts_committing: u64,
+    /// Attempts whose reads changed under them.
+    pub conflicts_read: u64,
+    /// Attempts that lost a race for an object they were to write.
+    pub conflicts_write: u64,
+    /// Attempts of snapshots that needed a version that is gone.
+    pub conflicts_snapshot: u64,
+    /// Read-only attempts that were run again with a list of what they read.
+    pub unrecorded: u64,
+    /// Times a start clock was extended.
+    pub extensions: u64,
+    /// Times a transaction waited for a change.
+    pub waits: u64,
+    /// Transactions that were cancelled or failed.
+    pub cancelled: u64,
+}
+
+impl StmStats {
+    /// Attempts that did not commit because of other transactions.
+    #[must_use]
+    pub fn conflicts(&self) -> u64 {
+        self.conflicts_committing + self.conflicts_read + self.conflicts_write + self.conflicts_snapshot
+    }
+}
+
+macro_rules! stats {
+    ($($name:ident),+) => {
+        /// Counts of one thread id; its holder alone writes them.
+        #[derive(Debug, Default)]
+        pub struct Block { $($name: AtomicU64),+ }
+
+        impl Stats {
+            /// The sum over all threads.
+            pub fn sum(&self) -> StmStats {
+                let mut sum = StmStats::default();
+                for block in &self.blocks {
+                    $(sum.$name += block.$name.load(Ordering::Relaxed);)+
+                }
+                sum
+            }
+        }
+
+        impl Block {
+            $(#[inline] pub fn $name(&self) {
+                self.$name.store(self.$name.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            })+
+        }
+    };
+}
+stats!(
+    commits,
+    reads,
+    conflicts_committing,
+    conflicts_read,
+    conflicts_write,
+    conflicts_snapshot,
+    unrecorded,
+    extensions,
+    waits,
+    cancelled
+);
+
+/// The counts of all thread ids.
+#[derive(Debug)]
+pub struct Stats {
+    blocks: Box<[CachePadded<Block>]>,
+}
+
+impl Stats {
+    pub fn new(threads: u16) -> Self {
+        Self { blocks: (0..threads).map(|_| CachePadded::default()).collect() }
+    }
+
+    #[inline]
+    pub fn of(&self, writer: usize) -> &Block {
+        &self.blocks[writer]
+    }
+}
+
+impl Block {
+    pub fn conflict(&self, conflict: Conflict) {
+        match conflict {
+            Conflict::Committing => self.conflicts_committing(),
+            Conflict::ReadChanged => self.conflicts_read(),
+            Conflict::WriteChanged => self.conflicts_write(),
+            Conflict::SnapshotTooOld => self.conflicts_snapshot(),
+            Conflict::Unrecorded => self.unrecorded(),
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! The transactional memory: opening, and the loops that run transactions until they commit.
+
+use std::sync::Arc;
+
+use lodestone_heap::{Heap, HeapOptions};
+use lodestone_pmem::sync::atomic::Ordering;
+use lodestone_pmem::sync::{lock, thread};
+use lodestone_pmem::{PmAddr, Pool, planted};
+use lodestone_txn::Lives;
+
+use crate::commit::{commit, durable_at};
+use crate::context::{Context, Running};
+use crate::core::Core;
+use crate::error::{Abort, Conflict, Error, Result, TxResult, Why};
+use crate::format;
+use crate::options::StmOptions;
+use crate::recover::{RecoveryReport, recover};
+use crate::slabs::Slabs;
+use crate::stats::StmStats;
+use crate::ticket::Ticket;
+use crate::tx::{Access, Tx};
+
+/// A durable software transactional memory in a pool. Cheap to clone; used from any number of threads.
+///
+/// ```
+/// use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// use lodestone_stm::{FromBytes, Immutable, IntoBytes, KnownLayout, PmObject, Stm};
+///
+/// #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
+/// #[repr(C)]
+/// struct Account {
+///     cents: u64,
+/// }
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("bank.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// let stm = Stm::open(&Pool::create(&path, &options)?)?;
+/// let account = stm.root::<Account>()?;
+/// stm.update(|tx| {
+///     tx.write(account)?.cents += 100;
+///     Ok(())
+/// })?; // acknowledged: it survives power loss
+/// drop(stm);
+///
+/// let stm = Stm::open(&Pool::open(&path, &options)?)?;
+/// let account = stm.root::<Account>()?;
+/// assert_eq!(stm.read(|tx| Ok(tx.read(account)?.cents))?, 100);
+/// # Ok::<(), lodestone_stm::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Stm {
+    pub(crate) core: Arc<Core>,
+    report: Arc<RecoveryReport>,
+}
+
+impl Stm {
+    /// Opens the memory in `pool` with default options, on a heap of its own; formats both on first use.
+    ///
+    /// # Errors
+    /// When the pool has no room, or holds something damaged or newer.
+    pub fn open(pool: &Pool) -> Result<Self> {
+        Self::open_with(pool, &StmOptions::default())
+    }
+
+    /// As [`open`](Self::open), with options.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and when the options make no sense.
+    pub fn open_with(pool: &Pool, options: &StmOptions) -> Result<Self> {
+        Self::open_in(&Heap::open(pool, &HeapOptions::default())?, options)
+    }
+
+    /// Opens the memory in a heap that is open already. One memory per heap at a time.
+    ///
+    /// # Errors
+    /// As [`open_with`](Self::open_with).
+    pub fn open_in(heap: &Heap, options: &StmOptions) -> Result<Self> {
+        let memory = heap.memory();
+        let places = match format::read(heap)? {
+            Some(places) => places,
+            None if memory.is_read_only() => {
+                return Err(Error::ReadOnly { what: "formatting a transactional memory" });
+            }
+            None => format::create(heap, options)?,
+        };
+        let mut lives = Lives::open(memory, places.lives())?;
+        if options.reservation_ticks > 0 {
+            lives.set_reservation(options.reservation_ticks);
+        }
+        let slabs = Slabs::open(heap, &places)?;
+        let report = recover(heap, &places, &slabs, &mut lives)?;
+        let core = Core::new(heap.clone(), places, options, lives, slabs);
+        Ok(Self { core, report: Arc::new(report) })
+    }
+
+    /// What recovery found when this memory was opened.
+    #[must_use]
+    pub fn recovery(&self) -> &RecoveryReport {
+        &self.report
+    }
+
+    /// The heap below.
+    #[must_use]
+    pub fn heap(&self) -> &Heap {
+        &self.core.heap
+    }
+
+    /// The pool below.
+    #[must_use]
+    pub fn pool(&self) -> &Pool {
+        self.core.heap.pool()
+    }
+
+    /// What transactions did since the memory was opened.
+    #[must_use]
+    pub fn stats(&self) -> StmStats {
+        self.core.stats.sum()
+    }
+
+    /// Runs `body` as a transaction until it commits: all its changes are durable on return, or none happened. `body` may
+    /// run several times; it always sees a state that was committed as a whole. It must not keep what it read of an
+    /// attempt that failed.
+    ///
+    /// # Errors
+    /// [`Error::Cancelled`] and whatever else `body` returned; [`Error::Nested`] inside another transaction of this
+    /// memory; [`Error::Pool`] when the medium failed: the outcome is then unknown.
+    ///
+    /// # Panics
+    /// When `body` panics: the transaction has not happened.
+    pub fn update<R>(&self, body: impl FnMut(&mut Tx<'_>) -> TxResult<R>) -> Result<R> {
+        let mut running = Running::start(&self.core)?;
+        let (value, _) = self.run_update(&mut running, body)?;
+        // Nobody is told what could still be lost.
+        self.core.memory.durable()?;
+        Ok(value)
+    }
+
+    /// As [`update`](Self::update), but returns when the transaction is committed and ordered: others see it, and whatever
+    /// depends on it will not survive without it. The ticket waits until it is durable.
+    ///
+    /// # Errors
+    /// As [`update`](Self::update).
+    pub fn update_async<R>(&self, body: impl FnMut(&mut Tx<'_>) -> TxResult<R>) -> Result<Ticket<R>> {
+        let mut running = Running::start(&self.core)?;
+        let (value, at) = self.run_update(&mut running, body)?;
+        Ok(Ticket::new(self.core.memory.clone(), at, value))
+    }
+
+    /// Runs attempts until one commits; gives what makes it durable.
+    #[inline]
+    fn run_update<R>(
+        &self,
+        running: &mut Running<'_>,
+        mut body: impl FnMut(&mut Tx<'_>) -> TxResult<R>,
+    ) -> Result<(R, Option<(PmAddr, u64)>)> {
+        Self::attempts(&self.core, running.context(), Access::Update, &mut body)
+    }
+
+    /// Runs a transaction of the memory's own in a context of its own, beside whatever runs on this thread.
+    pub(crate) fn run<R>(
+        core: &Arc<Core>,
+        context: &mut Context,
+        read_only: bool,
+        mut body: impl FnMut(&mut Tx<'_>) -> TxResult<R>,
+    ) -> Result<R> {
+        let access = if read_only { Access::Read { noted: true } } else { Access::Update };
+        Ok(Self::attempts(core, context, access, &mut body)?.0)
+    }
+
+    #[inline]
+    fn attempts<R>(
+        core: &Core,
+        context: &mut Context,
+        access: Access,
+        body: &mut impl FnMut(&mut Tx<'_>) -> TxResult<R>,
+    ) -> Result<(R, Option<(PmAddr, u64)>)> {
+        let mut attempts = 0;
+        loop {
+            let outcome = body(&mut Tx::new(core, context, access));
+            let outcome = outcome.and_then(|value| commit(core, context).map(|()| value));
+            match outcome {
+                Ok(value) => {
+                    let at = if core.waits { durable_at(core, context) } else { None };
+                    let stats = core.stats.of(context.writer.index());
+                    if context.writes.is_empty() {
+                        stats.reads()
+                    } else {
+                        stats.commits()
+                    }
+                    wait_for_reads(core, context)?;
+                    context.reads.clear();
+                    context.clear_writes();
+                    return Ok((value, at));
+                }
+                Err(abort) => after_abort(core, context, abort, &mut attempts)?,
+            }
+        }
+    }
+
+    /// Runs `body` as a transaction that only reads: it sees one committed state, as new as the call.
+    ///
+    /// # Errors
+    /// As [`update`](Self::update); [`Error::ReadOnly`] when `body` changes something.
+    ///
+    /// # Panics
+    /// When `body` panics.
+    pub fn read<R>(&self, mut body: impl FnMut(&mut Tx<'_>) -> TxResult<R>) -> Result<R> {
+        let mut running = Running::start(&self.core)?;
+        let core = &*self.core;
+        let mut attempts = 0;
+        let mut noted = core.waits;
+        loop {
+            let context = running.context();
+            match body(&mut Tx::new(core, context, Access::Read { noted })) {
+                Ok(value) => {
+                    core.stats.of(context.writer.index()).reads();
+                    wait_for_reads(core, context)?;
+                    context.reads.clear();
+                    return Ok(value);
+                }
+                Err(abort) => {
+                    noted = true;
+                    after_abort(core, context, abort, &mut attempts)?;
+                }
+            }
+        }
+    }
+
+    /// Runs `body` on a snapshot: the state as of some moment after the call, however long it takes and whatever others
+    /// commit meanwhile. For long scans; short reads are cheaper with [`read`](Self::read).
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    ///
+    /// # Panics
+    /// When `body` panics.
+    pub fn snapshot<R>(&self, mut body: impl FnMut(&mut Tx<'_>) -> TxResult<R>) -> Result<R> {
+        let mut running = Running::start(&self.core)?;
+        let core = &*self.core;
+        let mut attempts = 0;
+        loop {
+            let guard = core.epochs.begin();
+            let context = running.context();
+            match body(&mut Tx::new(core, context, Access::Snapshot { epoch: guard.epoch() })) {
+                Ok(value) => {
+                    core.stats.of(context.writer.index()).reads();
+                    if core.waits {
+                        core.memory.durable()?;
+                    }
+                    return Ok(value);
+                }
+                Err(abort) => after_abort(core, context, abort, &mut attempts)?,
+            }
+        }
+    }
+}
+
+/// Waits until what was read is durable, where that takes waiting.
+#[inline]
+fn wait_for_reads(core: &Core, context: &Context) -> Result<()> {
+    if core.waits {
+        for entry in &context.reads {
+            // The newest content of the object's first line is durable only behind the record and slots of whoever
+            // committed it: groups land in order.
+            let shape = core.shape_at(entry.at);
+            core.memory.durable_range(entry.at, shape.map_or(64, |shape| u64::from(shape.cell_bytes)))?;
+        }
+    }
+    Ok(())
+}
+
+/// What happens between two attempts; gives the error that ends the transaction.
+#[cold]
+fn after_abort(core: &Core, context: &mut Context, abort: Abort, attempts: &mut u32) -> Result<()> {
+    let stats = core.stats.of(context.writer.index());
+    match abort.0 {
+        Why::Failed(error) => {
+            stats.cancelled();
+            context.reset(core);
+            return Err(*error);
+        }
+        Why::Conflict(conflict) => {
+            stats.conflict(conflict);
+            context.reset(core);
+            if conflict != Conflict::Unrecorded {
+                *attempts += 1;
+                back_off(context, *attempts);
+            }
+        }
+        Why::Retry => {
+            stats.waits();
+            wait_for_change(core, context);
+            context.reset(core);
+        }
+    }
+    Ok(())
+}
+
+/// Waits until something that was read has changed. A commit wakes at once; a wake that is missed costs a millisecond.
+fn wait_for_change(core: &Core, context: &Context) {
+    core.waiting.fetch_add(1, Ordering::AcqRel);
+    let unchanged = || {
+        let same = |at, word: lodestone_txn::VersionWord| core.memory.load(at) == word.to_raw();
+        context.reads.iter().all(|entry| same(entry.at, entry.word))
+            && context.writes.iter().all(|entry| same(entry.at, entry.seen))
+    };
+    let mut guard = lock(&core.changed.0);
+    while unchanged() {
+        #[cfg(feature = "shuttle")]
+        {
+            drop(guard);
+            thread::yield_now();
+            guard = lock(&core.changed.0);
+        }
+        #[cfg(not(feature = "shuttle"))]
+        {
+            let timeout = std::time::Duration::from_millis(1);
+            let woken = core.changed.1.wait_timeout(guard, timeout);
+            guard = woken.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+    }
+    drop(guard);
+    core.waiting.fetch_sub(1, Ordering::AcqRel);
+}
+
+/// Waits a random while that doubles with every attempt, so that transactions in each other's way come apart.
+fn back_off(context: &mut Context, attempts: u32) {
+    if cfg!(feature = "shuttle") || planted::active("stm-stepping") {
+        return thread::yield_now();
+    }
+    context.random ^= context.random << 13;
+    context.random ^= context.random >> 7;
+    context.random ^= context.random << 17;
+    let pauses = context.random & ((1 << (attempts + 3).min(12)) - 1);
+    for _ in 0..pauses {
+        std::hint::spin_loop();
+    }
+    if attempts > 4 {
+        thread::yield_now();
+    }
+}

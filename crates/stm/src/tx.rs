@@ -1,0 +1,328 @@
+//! A transaction in progress: reads by value, working copies, allocation.
+//!
+//! 1. *Read*: the version word says which slot is newest. It is copied, and the word looked at again (see
+//!    [`lodestone_txn::VersionWord`]). A version that the thread's start clocks cover is consistent with everything read
+//!    before; a newer one makes the transaction validate its reads and extend the start clock, or begin again. So a closure
+//!    never sees a state that never was (opacity).
+//! 2. *Write*: the first write to an object copies it into the thread's arena. Nothing is stored to the pool before the
+//!    commit.
+//! 3. Reads that may need validation are noted: address and word, nothing else. Read-only transactions note nothing at
+//!    first; only when they meet a version that is not covered, and read something before, they begin again with a list.
+
+use std::borrow::Cow;
+
+use lodestone_pmem::{PmAddr, PmPtr, planted};
+use lodestone_txn::{SLOT_HEADER_WORDS, State, VersionWord};
+
+use crate::commit::not_allocated;
+use crate::context::{Change, Context, ReadEntry, WriteEntry};
+use crate::core::Core;
+use crate::error::{Abort, Conflict, Error, Result, TxResult, Why};
+use crate::object::{PmObject, Shaped};
+use crate::shape::Shape;
+
+/// What a transaction may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Reads and changes; reads are noted.
+    Update,
+    /// Reads only; noted or not.
+    Read { noted: bool },
+    /// Reads of the epoch's versions only.
+    Snapshot { epoch: u64 },
+}
+
+/// A transaction in progress; see [`Stm::update`](crate::Stm::update).
+#[derive(Debug)]
+pub struct Tx<'t> {
+    pub(crate) core: &'t Core,
+    pub(crate) context: &'t mut Context,
+    pub(crate) access: Access,
+    /// Whether reads are noted.
+    pub(crate) notes: bool,
+    /// Number of reads that were not noted.
+    pub(crate) unnoted: u64,
+}
+
+/// Times that a reader looks at an object under commit before it gives way.
+const PATIENCE: u32 = 200;
+
+impl<'t> Tx<'t> {
+    pub(crate) fn new(core: &'t Core, context: &'t mut Context, access: Access) -> Self {
+        if let Some(now) = core.clock.now() {
+            // A global clock: everything up to now is known (paper 1: `get_time`).
+            context.known.know(0, now);
+        }
+        let notes = access == Access::Update || access == (Access::Read { noted: true });
+        Self { core, context, access, notes, unnoted: 0 }
+    }
+
+    /// The object at `ptr`, by value.
+    ///
+    /// # Errors
+    /// Hand them on with `?`: a conflict begins the transaction again. [`Error::BadPointer`] when no object is there.
+    #[inline]
+    pub fn read<T: PmObject>(&mut self, ptr: PmPtr<T>) -> TxResult<T> {
+        let at = ptr.addr();
+        if !self.context.writes.is_empty()
+            && let Some(number) = self.context.find_write(at)
+        {
+            return self.own_copy(number);
+        }
+        let shape = T::SHAPE;
+        if let Some(window) = self.core.memory.window(at, u64::from(shape.cell_bytes) / 8) {
+            let raw = window.load(0);
+            let word = VersionWord::from_raw(raw);
+            if word.is_live() && self.context.known.covers(word) && at.offset().is_multiple_of(64) && self.is_current()
+            {
+                let mut value = T::new_zeroed();
+                let first = shape.slot_offset(word.slot()) as usize / 8 + SLOT_HEADER_WORDS;
+                window.read(first, value.as_mut_bytes());
+                if window.load(0) == raw {
+                    self.note(at, word);
+                    return Ok(value);
+                }
+            }
+        }
+        let mut value = T::new_zeroed();
+        self.read_slow(at, shape, value.as_mut_bytes())?;
+        Ok(value)
+    }
+
+    #[inline]
+    fn is_current(&self) -> bool {
+        !matches!(self.access, Access::Snapshot { .. })
+    }
+
+    #[inline]
+    fn note(&mut self, at: PmAddr, word: VersionWord) {
+        if self.notes {
+            self.context.reads.push(ReadEntry { at, word });
+        } else {
+            self.unnoted += 1;
+        }
+    }
+
+    fn own_copy<T: PmObject>(&mut self, number: usize) -> TxResult<T> {
+        use zerocopy::IntoBytes;
+        let entry = self.context.writes[number];
+        if !matches!(entry.change, Change::Update | Change::Alloc) || entry.words != T::WORDS {
+            return Err(not_allocated(entry.at).into());
+        }
+        let bytes = self.context.payload(number).as_bytes();
+        match T::read_from_prefix(bytes) {
+            Ok((value, _)) => Ok(value),
+            Err(_) => Err(not_allocated(entry.at).into()),
+        }
+    }
+
+    /// Reads the payload of the object at `at` into `out`, when the first look was not enough. Gives the word.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn read_slow(&mut self, at: PmAddr, shape: Shape, out: &mut [u8]) -> TxResult<VersionWord> {
+        if let Access::Snapshot { epoch } = self.access {
+            return crate::snapshot::read(self, epoch, at, shape, out);
+        }
+        let mut looks = 0;
+        loop {
+            let word = self.core.word(at, shape)?;
+            if word.state() == State::Committing && !planted::active("stm-s6") {
+                looks += 1;
+                if looks > PATIENCE {
+                    return Err(Conflict::Committing.into());
+                }
+                give_way(looks);
+                continue;
+            }
+            if !self.context.known.covers(word) {
+                self.extend(word)?;
+            }
+            if word.state() == State::Free {
+                return Err(not_allocated(at).into());
+            }
+            let source = shape.slot_at(at, word.slot()).plus(SLOT_HEADER_WORDS as u64 * 8);
+            self.core.memory.read(source, out);
+            let again = VersionWord::from_raw(self.core.memory.load(at));
+            if again == word || self.core.memory.is_read_only() {
+                self.note(at, word);
+                return Ok(word);
+            }
+        }
+    }
+
+    /// Learns the version of `word`, if everything that was read is still valid.
+    pub(crate) fn extend(&mut self, word: VersionWord) -> TxResult<()> {
+        if self.unnoted > 0 {
+            self.context.known.raise(word);
+            return Err(Conflict::Unrecorded.into());
+        }
+        self.core.stats.of(self.context.writer.index()).extensions();
+        // A global clock is asked before the validation: what is committed up to then is known afterwards.
+        let now = self.core.clock.now();
+        let context = &mut *self.context;
+        let unchanged = |at: PmAddr, seen: VersionWord| self.core.memory.load(at) == seen.to_raw();
+        let valid = context.reads.iter().all(|entry| unchanged(entry.at, entry.word))
+            && context.writes.iter().all(|entry| entry.change == Change::Nothing || unchanged(entry.at, entry.seen));
+        // Also when it is not valid: the next attempt begins later.
+        match now {
+            Some(now) => context.known.know(0, now),
+            None => context.known.raise(word),
+        }
+        if valid { Ok(()) } else { Err(Conflict::ReadChanged.into()) }
+    }
+
+    /// A working copy of the object at `ptr`: what it is when the transaction commits.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); [`Error::ReadOnly`] in a transaction that only reads.
+    #[inline]
+    pub fn write<T: PmObject>(&mut self, ptr: PmPtr<T>) -> TxResult<&mut T> {
+        let number = self.writable(ptr)?;
+        let bytes = zerocopy::IntoBytes::as_mut_bytes(self.context.payload(number));
+        match T::mut_from_prefix(bytes) {
+            Ok((value, _)) => Ok(value),
+            Err(_) => Err(not_allocated(ptr.addr()).into()),
+        }
+    }
+
+    /// Number of the write entry of the object at `ptr`, made when there is none.
+    fn writable<T: PmObject>(&mut self, ptr: PmPtr<T>) -> TxResult<usize> {
+        self.changeable("a write")?;
+        let at = ptr.addr();
+        if let Some(number) = self.context.find_write(at) {
+            let entry = self.context.writes[number];
+            let usable = matches!(entry.change, Change::Update | Change::Alloc) && entry.words == T::WORDS;
+            return if usable { Ok(number) } else { Err(not_allocated(at).into()) };
+        }
+        // Copied to the end of the arena first; the entry follows when the version is known.
+        let mut arena = std::mem::take(&mut self.context.arena);
+        let start = arena.len() + SLOT_HEADER_WORDS;
+        arena.resize(start + T::WORDS as usize, 0);
+        let target = zerocopy::IntoBytes::as_mut_bytes(&mut arena[start..]);
+        let seen = self.current(at, T::SHAPE, target);
+        self.context.arena = arena;
+        match seen {
+            Ok(seen) => {
+                let arena = start - SLOT_HEADER_WORDS;
+                Ok(self.context.add_entry(WriteEntry {
+                    at,
+                    seen,
+                    shape: T::SHAPE,
+                    change: Change::Update,
+                    words: T::WORDS,
+                    arena,
+                }))
+            }
+            Err(abort) => {
+                self.context.arena.truncate(start - SLOT_HEADER_WORDS);
+                Err(abort)
+            }
+        }
+    }
+
+    /// Reads the newest version of an object that is to be written, without a read entry: the lock will compare the word.
+    fn current(&mut self, at: PmAddr, shape: Shape, out: &mut [u8]) -> TxResult<VersionWord> {
+        let word = self.core.word(at, shape)?;
+        if word.is_live() && self.context.known.covers(word) {
+            let source = shape.slot_at(at, word.slot()).plus(SLOT_HEADER_WORDS as u64 * 8);
+            self.core.memory.read(source, out);
+            if self.core.memory.load(at) == word.to_raw() {
+                return Ok(word);
+            }
+        }
+        let noted = self.context.reads.len();
+        let word = self.read_slow(at, shape, out)?;
+        self.context.reads.truncate(noted);
+        Ok(word)
+    }
+
+    pub(crate) fn changeable(&self, what: &'static str) -> Result<()> {
+        let allowed = self.access == Access::Update && !self.core.memory.is_read_only();
+        if allowed { Ok(()) } else { Err(Error::ReadOnly { what }) }
+    }
+
+    /// A new object with the content `value`. It is there when the transaction commits, else nothing was taken.
+    ///
+    /// # Errors
+    /// A full pool ([`lodestone_heap::Error::NoSpace`] in [`Error::Heap`]), [`Error::LayoutChanged`], [`Error::ReadOnly`].
+    pub fn alloc<T: PmObject>(&mut self, value: T) -> TxResult<PmPtr<T>> {
+        self.changeable("an allocation")?;
+        self.core.check_type::<T>(self.context)?;
+        let number = self.alloc_cell(T::SHAPE, T::WORDS)?;
+        let payload = zerocopy::IntoBytes::as_mut_bytes(self.context.payload(number));
+        payload[..size_of::<T>()].copy_from_slice(value.as_bytes());
+        Ok(PmPtr::new(self.context.writes[number].at))
+    }
+
+    /// Takes a cell and adds it to the write set; gives the entry's number.
+    pub(crate) fn alloc_cell(&mut self, shape: Shape, words: u32) -> Result<usize> {
+        let at = self.context.take_cell(self.core, shape)?;
+        match self.core.word(at, shape) {
+            Ok(seen) if seen.state() == State::Free => {
+                Ok(self.context.add_write(at, seen, shape, Change::Alloc, words))
+            }
+            Ok(_) => Err(self.core.damaged("cell", at, "a free cell holds an object")),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Ends the object at `ptr`. Its place is used again when the transaction is durable.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn free<T: PmObject>(&mut self, ptr: PmPtr<T>) -> TxResult<()> {
+        self.free_cell(ptr.addr(), T::SHAPE)
+    }
+
+    pub(crate) fn free_cell(&mut self, at: PmAddr, shape: Shape) -> TxResult<()> {
+        self.changeable("a free")?;
+        if let Some(number) = self.context.find_write(at) {
+            let entry = &mut self.context.writes[number];
+            entry.change = match entry.change {
+                Change::Update => Change::Free,
+                Change::Alloc => Change::Nothing,
+                Change::Free | Change::Nothing => return Err(not_allocated(at).into()),
+            };
+            self.core.slabs.ensure_scanned(at, |cell| self.core.is_free(cell, shape));
+            return Ok(());
+        }
+        let seen = self.current(at, shape, &mut [])?;
+        self.core.slabs.ensure_scanned(at, |cell| self.core.is_free(cell, shape));
+        self.context.add_write(at, seen, shape, Change::Free, 0);
+        Ok(())
+    }
+
+    /// Ends the transaction without a change: [`Stm::update`](crate::Stm::update) gives [`Error::Cancelled`].
+    ///
+    /// # Errors
+    /// Always: return it.
+    pub fn cancel<R>(&self, reason: impl Into<Cow<'static, str>>) -> TxResult<R> {
+        Err(Error::Cancelled { reason: reason.into() }.into())
+    }
+
+    /// When `condition` holds, ends this attempt and waits until something that it read has changed; then the transaction
+    /// begins again.
+    ///
+    /// # Errors
+    /// Hand it on with `?`.
+    pub fn retry_when(&self, condition: bool) -> TxResult<()> {
+        if condition { Err(Abort(Why::Retry)) } else { Ok(()) }
+    }
+
+    /// Runs `body` as part of this transaction: nested transactions flatten. A failure ends the whole.
+    ///
+    /// # Errors
+    /// What `body` gives.
+    pub fn nested<R>(&mut self, body: impl FnOnce(&mut Tx<'_>) -> TxResult<R>) -> TxResult<R> {
+        body(self)
+    }
+}
+
+/// Lets others go on: at first a pause of the processor, then of the thread.
+pub(crate) fn give_way(looks: u32) {
+    if cfg!(feature = "shuttle") || looks.is_multiple_of(32) {
+        lodestone_pmem::sync::thread::yield_now();
+    } else {
+        std::hint::spin_loop();
+    }
+}

@@ -1,0 +1,124 @@
+//! The versions of an object as they stand in its slots: which one counts.
+//!
+//! 1. *First touch* in a life: the version word is of an earlier life (a lock of a crashed process among them) and means
+//!    nothing. Both slots are read and verified; the intact one with the largest tick that is no loser of a crash is the
+//!    newest. The word is replaced by "newest as of the beginning of this life", with one compare-and-exchange. Losers are
+//!    never undone: they lose their place with the next write. So opening takes time for no object.
+//! 2. A slot whose checksum fails is *torn* when a crash explains it (a life crashed after the other version was written,
+//!    and its header does not belong to a transaction that counts), else it is *damage*, and the object is an error.
+//!
+//! Invariant: the newest version is never overwritten, so one intact version that counts always stands in a cell that
+//! holds an object.
+
+use lodestone_pmem::{Memory, PmAddr, planted};
+use lodestone_txn::{
+    LIFE_TICKS_MAX, Lives, SLOT_HEADER_WORDS, SlotHeader, State, Tick, VersionWord, Which, Writer, verify,
+};
+
+use crate::shape::Shape;
+
+/// What a slot holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// Nothing was written there.
+    Absent,
+    /// A version that counts.
+    Counts(SlotHeader),
+    /// A whole version of a transaction that a crash cut short.
+    Lost(SlotHeader),
+    /// The checksum fails.
+    Broken(SlotHeader),
+}
+
+/// Reads and judges a slot. `scratch` is overwritten.
+pub fn read_slot(
+    memory: &Memory,
+    lives: &Lives,
+    shape: Shape,
+    cell: PmAddr,
+    which: Which,
+    scratch: &mut Vec<u64>,
+) -> Version {
+    let at = shape.slot_at(cell, which);
+    let (tick, meta) = (memory.load(at), memory.load(at.plus(8)));
+    if tick == 0 {
+        return Version::Absent;
+    }
+    let header = SlotHeader::decode(tick, meta);
+    if planted::active("stm-slot-crc-ignored") {
+        return Version::Counts(header);
+    }
+    if header.words > shape.slot_words(which) {
+        return Version::Broken(header);
+    }
+    scratch.clear();
+    scratch.extend([tick, meta]);
+    let payload = at.plus(SLOT_HEADER_WORDS as u64 * 8);
+    scratch.extend((0..u64::from(header.words)).map(|word| memory.load(payload.plus(word * 8))));
+    if !verify(at, scratch) {
+        Version::Broken(header)
+    } else if header.flags.certifies_itself
+        || lives.counts(header.writer, header.tick)
+        || planted::active("stm-final-ignored")
+    {
+        Version::Counts(header)
+    } else {
+        Version::Lost(header)
+    }
+}
+
+/// The newest version that counts, and damage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Judged {
+    /// Slot and header of the newest version that counts.
+    pub newest: Option<(Which, SlotHeader)>,
+    /// A slot whose checksum fails and that no crash explains.
+    pub damaged: Option<Which>,
+}
+
+/// Judges both slots of a cell.
+pub fn judge(memory: &Memory, lives: &Lives, shape: Shape, cell: PmAddr, scratch: &mut Vec<u64>) -> Judged {
+    let versions =
+        [Which::First, Which::Second].map(|which| (which, read_slot(memory, lives, shape, cell, which, scratch)));
+    let counting = versions.iter().filter_map(|(which, version)| match version {
+        Version::Counts(header) => Some((*which, *header)),
+        _ => None,
+    });
+    let newest = counting.max_by_key(|(_, header)| header.tick);
+    let other = newest.map_or(Tick::NEVER, |(_, header)| header.tick);
+    let damaged = versions.iter().find_map(|(which, version)| match version {
+        Version::Broken(header) if !is_torn(lives, header, other) => Some(*which),
+        _ => None,
+    });
+    Judged { newest, damaged }
+}
+
+/// Whether a crash explains a slot with the header `broken` beside a version of tick `other`.
+fn is_torn(lives: &Lives, broken: &SlotHeader, other: Tick) -> bool {
+    let crashed_since = lives.crashed().last().is_some_and(|life| life.limit > other);
+    let counted = broken.tick > other
+        && !broken.flags.certifies_itself
+        && lives.crashed_life_of(broken.tick).is_some()
+        && lives.counts(broken.writer, broken.tick);
+    crashed_since && !counted
+}
+
+impl Judged {
+    /// The word of the object at the beginning of the life that starts at `base`.
+    pub fn word(&self, base: Tick) -> VersionWord {
+        match self.newest {
+            // The first version goes to slot 0.
+            None => VersionWord::new(base, Writer::default(), Which::Second, State::Free),
+            Some((which, header)) => {
+                let state = if header.flags.deleted { State::Free } else { State::Live };
+                VersionWord::new(base, Writer::default(), which, state)
+            }
+        }
+    }
+}
+
+/// Whether `word` is of the life that began at `base`.
+#[inline]
+pub fn is_of_this_life(word: VersionWord, base: Tick) -> bool {
+    word.ticks_since(base) <= LIFE_TICKS_MAX || planted::active("stm-lock-survives")
+}

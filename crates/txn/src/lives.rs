@@ -1,0 +1,379 @@
+//! Lives: which ticks each life of the pool may have used, and which transactions of a crashed life count.
+//!
+//! ```text
+//! state (two lines, written in turn): sequence, base, limit, flags, bytes of the table, renewed at, zero, CRC-32C
+//! table: entries { base, limit, count | CRC-32C << 32, count words: thread's last tick - base (54 bits) | writer }
+//! ```
+//!
+//! 1. *Begin*: the first transaction that writes persists the state "open" with a limit above every tick it may use soon;
+//!    whoever passes the limit reserves more first ([`Lives::reserve`]). An open that only reads writes nothing.
+//! 2. *End*: a clean close persists "closed" with the last tick; the next life begins behind it and needs no table entry.
+//! 3. *Crash*: "open" is found. For each thread the caller decides up to which tick its versions count
+//!    ([`record::decide`](crate::record::decide)); [`Lives::close_crashed`] appends them to the table, fence, and then sets the
+//!    state to "closed" at the old limit, fence. Repeated after a crash in between, it writes the same again.
+//! 4. A version that does not certify itself counts ([`Lives::counts`]) iff its tick lies in no crashed life, or at or
+//!    below its writer's last tick of that life. Losers need no undo: they simply never count.
+//! 5. When the table is full, or version words grow old, the owner of the slots makes every loser invalid and calls
+//!    [`Lives::renew`], which empties the table.
+//!
+//! Invariant: ranges of lives do not overlap and ascend, so a tick names its life.
+
+use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, PmPtr, planted};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use crate::error::{Error, Result};
+use crate::tick::{LIFE_TICKS_MAX, Tick, WRITER_BITS, Writer};
+
+/// Ticks that a life reserves at a time: one more persisted line each 268 million commits.
+pub const RESERVATION_TICKS: u64 = 1 << 28;
+/// Bytes of the two state lines: each in a media block of its own.
+pub const STATE_PAIR_BYTES: u64 = 512;
+const OPEN: u64 = 1;
+const ENTRY_HEADER_WORDS: u64 = 3;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct StateLine {
+    sequence: u64,
+    base: u64,
+    limit: u64,
+    flags: u64,
+    table_bytes: u64,
+    renewed_at: u64,
+    zero: [u8; 12],
+    crc: u32,
+}
+
+const _: () = assert!(size_of::<StateLine>() as u64 == LINE_BYTES, "the state fills one line: it persists in order");
+
+impl StateLine {
+    fn checksum(&self) -> u32 {
+        let bytes = self.as_bytes();
+        crc32c::crc32c(&bytes[..bytes.len() - 4])
+    }
+}
+
+/// A life that crashed, and up to which tick each of its threads counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Life {
+    /// The life used ticks above this one,
+    pub base: Tick,
+    /// up to this one.
+    pub limit: Tick,
+    /// Last tick of each thread that had a record, by ascending writer. Of others nothing counts that needs a record.
+    pub last: Vec<(Writer, Tick)>,
+}
+
+/// Where the persistent parts stand.
+#[derive(Clone, Copy, Debug)]
+pub struct LivesLayout {
+    /// [`STATE_PAIR_BYTES`] for the state lines, at the start of a media block.
+    pub state: PmAddr,
+    /// The table.
+    pub table: PmAddr,
+    /// Its bytes.
+    pub table_bytes: u64,
+}
+
+impl LivesLayout {
+    fn line(&self, sequence: u64) -> PmPtr<StateLine> {
+        PmPtr::new(self.state.plus((sequence & 1) * (STATE_PAIR_BYTES / 2)))
+    }
+}
+
+/// Something wrong in the persistent parts that a mirror or a crash explains away, or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LivesFinding {
+    /// Where.
+    pub at: PmAddr,
+    /// What.
+    pub finding: String,
+}
+
+/// The persistent clock of a pool. Changed by one thread at a time; the caller locks.
+#[derive(Clone, Debug)]
+pub struct Lives {
+    layout: LivesLayout,
+    state: StateLine,
+    crashed: Vec<Life>,
+    reservation_ticks: u64,
+}
+
+impl Lives {
+    /// Writes the state of an unused clock at `layout` and flushes it; the caller fences before it counts.
+    pub fn format(memory: &Memory, layout: &LivesLayout) {
+        for sequence in 0..2 {
+            let mut state = StateLine::new_zeroed();
+            (state.sequence, state.base, state.limit) = (sequence, 1, 1);
+            state.crc = state.checksum();
+            memory.put(layout.line(sequence), &state);
+            // Before the fence of whoever makes the clock reachable.
+            memory.flush(layout.line(sequence).addr(), LINE_BYTES);
+        }
+    }
+
+    /// Reads state and table.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] when both state lines or an entry of the table fail their checksums.
+    pub fn open(memory: &Memory, layout: LivesLayout) -> Result<Self> {
+        let lines = [0, 1].map(|line| memory.get(layout.line(line)));
+        let intact = lines.iter().filter(|line| line.crc == line.checksum());
+        let Some(&state) = intact.max_by_key(|line| line.sequence) else {
+            let finding = "both copies fail their checksum".into();
+            return Err(Error::Damaged { what: "state of the transaction clock", at: layout.state, finding });
+        };
+        let crashed = read_table(memory, &layout, state.table_bytes)?;
+        Ok(Self { layout, state, crashed, reservation_ticks: RESERVATION_TICKS })
+    }
+
+    /// State lines that fail their checksum: harmless while the other is intact, which `open` made sure of.
+    #[must_use]
+    pub fn findings(&self, memory: &Memory) -> Vec<LivesFinding> {
+        let damaged = |sequence: &u64| {
+            let line = memory.get(self.layout.line(*sequence));
+            line.crc != line.checksum()
+        };
+        let name = |sequence| LivesFinding {
+            at: self.layout.line(sequence).addr(),
+            finding: "a copy of the transaction clock's state fails its checksum; the other copy is used".into(),
+        };
+        [0, 1].into_iter().filter(damaged).map(name).collect()
+    }
+
+    /// Reserves `ticks` at a time instead of [`RESERVATION_TICKS`]: so few that tests reach the limit.
+    pub fn set_reservation(&mut self, ticks: u64) {
+        self.reservation_ticks = ticks.max(1);
+    }
+
+    /// Whether the last life did not end with [`close`](Self::close).
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.state.flags & OPEN != 0
+    }
+
+    /// Where this life begins (or, when the last one crashed, where that began): its ticks are larger.
+    #[must_use]
+    pub fn base(&self) -> Tick {
+        Tick(self.state.base)
+    }
+
+    /// The largest tick that may be used without a reservation.
+    #[must_use]
+    pub fn limit(&self) -> Tick {
+        if self.is_open() { Tick(self.state.limit) } else { Tick(self.state.base) }
+    }
+
+    /// Lives that crashed and whose losers may still stand in slots, oldest first.
+    #[must_use]
+    pub fn crashed(&self) -> &[Life] {
+        &self.crashed
+    }
+
+    /// Writes the state with the next sequence number and makes it persistent.
+    fn write(&mut self, memory: &Memory, mut state: StateLine) {
+        state.sequence = self.state.sequence + 1;
+        state.crc = state.checksum();
+        let place = self.layout.line(state.sequence);
+        memory.put(place, &state);
+        // No slot or record with a tick of the new range, and no other decision, may overtake the state that covers it.
+        memory.persist(place.addr(), LINE_BYTES);
+        self.state = state;
+    }
+
+    /// Makes sure that `tick` is reserved: persists "open" and a new limit when it is not.
+    ///
+    /// # Errors
+    /// [`Error::ClockExhausted`] when the life has used up what a version word can tell apart.
+    pub fn reserve(&mut self, memory: &Memory, tick: Tick) -> Result<()> {
+        if tick <= self.limit() {
+            return Ok(());
+        }
+        let limit = tick.0 + self.reservation_ticks;
+        if limit - self.state.base > LIFE_TICKS_MAX {
+            return Err(Error::ClockExhausted);
+        }
+        self.write(memory, StateLine { limit, flags: OPEN, ..self.state });
+        Ok(())
+    }
+
+    /// Ends the life in order; `last` is the largest tick it used. Writes nothing when nothing was reserved.
+    pub fn close(&mut self, memory: &Memory, last: Tick) {
+        if self.is_open() {
+            // One above the last: words of versions of this life are stale in the next.
+            let base = last.0.max(self.state.base) + 1;
+            self.write(memory, StateLine { base, limit: base, flags: 0, ..self.state });
+        }
+    }
+
+    /// Ends a life that crashed: appends `last` to the table, then closes at the old limit. What comes later may rely on it.
+    ///
+    /// # Errors
+    /// [`Error::TableFull`]: make all losers invalid and call [`renew`](Self::renew) first.
+    pub fn close_crashed(&mut self, memory: &Memory, last: Vec<(Writer, Tick)>) -> Result<()> {
+        let life = Life { base: Tick(self.state.base), limit: Tick(self.state.limit), last };
+        let bytes = (ENTRY_HEADER_WORDS + life.last.len() as u64) * 8;
+        if self.state.table_bytes + bytes > self.layout.table_bytes {
+            return Err(Error::TableFull);
+        }
+        let at = self.layout.table.plus(self.state.table_bytes);
+        memory.write(at, encode_entry(at, &life).as_bytes());
+        memory.flush(at, bytes);
+        if !planted::active("txn-life-state-first") {
+            // The state makes the entry count: it may not overtake it.
+            memory.fence();
+        }
+        let base = life.limit.0 + 1;
+        let table_bytes = self.state.table_bytes + bytes;
+        self.write(memory, StateLine { base, limit: base, flags: 0, table_bytes, ..self.state });
+        self.crashed.push(life);
+        Ok(())
+    }
+
+    /// As [`close_crashed`](Self::close_crashed), in DRAM alone: for a pool that is open read-only.
+    pub fn close_crashed_in_memory(&mut self, last: Vec<(Writer, Tick)>) {
+        let life = Life { base: Tick(self.state.base), limit: Tick(self.state.limit), last };
+        let base = life.limit.0 + 1;
+        (self.state.base, self.state.limit, self.state.flags) = (base, base, 0);
+        self.crashed.push(life);
+    }
+
+    /// Whether a version that does not certify itself counts.
+    #[must_use]
+    pub fn counts(&self, writer: Writer, tick: Tick) -> bool {
+        let Some(life) = self.crashed_life_of(tick) else { return true };
+        let last = life.last.binary_search_by_key(&writer, |(writer, _)| *writer);
+        last.is_ok_and(|index| tick <= life.last[index].1)
+    }
+
+    /// The crashed life that `tick` belongs to.
+    #[must_use]
+    pub fn crashed_life_of(&self, tick: Tick) -> Option<&Life> {
+        let index = self.crashed.partition_point(|life| life.limit < tick);
+        self.crashed.get(index).filter(|life| life.base < tick)
+    }
+
+    /// Whether all version words and losers should be renewed at this open: the table is nearly full, or words have grown
+    /// old enough to be taken for new ones soon.
+    #[must_use]
+    pub fn scrub_is_due(&self) -> bool {
+        self.state.table_bytes + 2 * (ENTRY_HEADER_WORDS + 64) * 8 > self.layout.table_bytes && !self.crashed.is_empty()
+            || self.state.base - self.state.renewed_at > LIFE_TICKS_MAX
+    }
+
+    /// Empties the table: no loser and no old version word stands anywhere any more, and that is persistent.
+    pub fn renew(&mut self, memory: &Memory) {
+        let renewed_at = self.state.base;
+        self.write(memory, StateLine { table_bytes: 0, renewed_at, ..self.state });
+        self.crashed.clear();
+    }
+}
+
+fn encode_entry(at: PmAddr, life: &Life) -> Vec<u64> {
+    let mut words = vec![life.base.0, life.limit.0, life.last.len() as u64];
+    words.extend(
+        life.last.iter().map(|(writer, last)| ((last.0 - life.base.0) << WRITER_BITS) | u64::from(writer.number())),
+    );
+    words[2] |= u64::from(entry_checksum(at, &words)) << 32;
+    words
+}
+
+fn entry_checksum(at: PmAddr, words: &[u64]) -> u32 {
+    let count = words[2] & u64::from(u32::MAX);
+    let seed = crc32c::crc32c_append(at.to_raw() as u32, [words[0], words[1], count].as_bytes());
+    crc32c::crc32c_append(seed, words[3..].as_bytes())
+}
+
+fn read_table(memory: &Memory, layout: &LivesLayout, table_bytes: u64) -> Result<Vec<Life>> {
+    let mut lives = Vec::new();
+    let mut done = 0;
+    while done < table_bytes {
+        let at = layout.table.plus(done);
+        let damaged = |finding: &str| Error::Damaged { what: "table of lives", at, finding: finding.into() };
+        let room = (layout.table_bytes - done.min(layout.table_bytes)) / 8;
+        if room < ENTRY_HEADER_WORDS {
+            return Err(damaged("an entry runs over the end"));
+        }
+        let count = memory.load(at.plus(16)) & u64::from(u32::MAX);
+        if count > room - ENTRY_HEADER_WORDS {
+            return Err(damaged("an entry runs over the end"));
+        }
+        let words: Vec<u64> = (0..ENTRY_HEADER_WORDS + count).map(|word| memory.load(at.plus(word * 8))).collect();
+        if (words[2] >> 32) as u32 != entry_checksum(at, &words) {
+            return Err(damaged("an entry fails its checksum"));
+        }
+        let base = Tick(words[0]);
+        let last = words[3..].iter().map(|&word| (Writer::from_bits(word), Tick(base.0 + (word >> WRITER_BITS))));
+        lives.push(Life { base, limit: Tick(words[1]), last: last.collect() });
+        done += (ENTRY_HEADER_WORDS + count) * 8;
+    }
+    Ok(lives)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LAYOUT: LivesLayout =
+        LivesLayout { state: PmAddr::new(0, 4096), table: PmAddr::new(0, 8192), table_bytes: 96 };
+
+    fn writer(number: u16) -> Writer {
+        Writer::new(number).expect("small")
+    }
+
+    #[test]
+    fn ticks_are_never_used_twice_whatever_ends_a_life() {
+        let memory = Memory::anonymous(16384).expect("memory");
+        Lives::format(&memory, &LAYOUT);
+        let mut lives = Lives::open(&memory, LAYOUT).expect("formatted");
+        assert!(!lives.is_open());
+        let first = lives.base().next();
+        lives.reserve(&memory, first).expect("room");
+        assert!(lives.limit() > first && lives.is_open());
+        lives.close(&memory, Tick(first.0 + 10));
+        let mut lives = Lives::open(&memory, LAYOUT).expect("closed");
+        assert!(!lives.is_open() && lives.base() > Tick(first.0 + 10) && lives.crashed().is_empty());
+        let second = lives.base().next();
+        lives.set_reservation(100);
+        lives.reserve(&memory, second).expect("room");
+        let used = lives.limit();
+        let mut lives = Lives::open(&memory, LAYOUT).expect("crashed");
+        assert!(lives.is_open());
+        lives.close_crashed(&memory, vec![(writer(1), second)]).expect("room in the table");
+        let lives = Lives::open(&memory, LAYOUT).expect("recovered");
+        assert!(!lives.is_open() && lives.base() > used);
+        assert!(lives.counts(writer(1), second) && !lives.counts(writer(1), second.next()));
+        assert!(!lives.counts(writer(2), second), "a thread without a record");
+        assert!(lives.counts(writer(2), first) && lives.counts(writer(2), used.next()), "lives that did not crash");
+    }
+
+    #[test]
+    fn a_full_table_says_so_and_a_renewed_one_is_empty() {
+        let memory = Memory::anonymous(16384).expect("memory");
+        Lives::format(&memory, &LAYOUT);
+        let mut crashes = 0;
+        loop {
+            let mut lives = Lives::open(&memory, LAYOUT).expect("intact");
+            if lives.is_open() && lives.close_crashed(&memory, vec![(writer(0), lives.base())]).is_err() {
+                lives.renew(&memory);
+                assert!(lives.crashed().is_empty());
+                break;
+            }
+            let next = lives.base().next();
+            lives.reserve(&memory, next).expect("room");
+            crashes += 1;
+        }
+        assert_eq!(crashes, 4, "three entries of four words fit");
+    }
+
+    #[test]
+    fn damage_is_an_error_and_one_damaged_copy_is_none() {
+        let memory = Memory::anonymous(16384).expect("memory");
+        Lives::format(&memory, &LAYOUT);
+        memory.store(LAYOUT.state.plus(8), 77);
+        let lives = Lives::open(&memory, LAYOUT).expect("the other copy");
+        assert_eq!(lives.findings(&memory).len(), 1);
+        memory.store(LAYOUT.state.plus(256 + 8), 77);
+        assert!(matches!(Lives::open(&memory, LAYOUT), Err(Error::Damaged { .. })));
+    }
+}

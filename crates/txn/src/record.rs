@@ -1,0 +1,356 @@
+//! Intent records: which slots a transaction of several objects writes.
+//!
+//! ```text
+//! word 0: tick of the transaction, 0 = no record
+//! word 1: bits 0..4 kind, 4 chained, 5..32 members, 32..64 CRC-32C
+//! word 2: tick of the thread's transaction before this one
+//! word 3..: members, or (chained) the address of the first spill block
+//! member: address of the object (a multiple of 64) | slot (bit 0)
+//! spill block: word 0 address of the next block or 0, words 1..: members
+//! ```
+//!
+//! 1. A thread has two buffers and writes them in turn, so the record before the newest is whole while the newest is being
+//!    written: a torn newest record is found by its checksum, and the one before tells where the thread stood.
+//! 2. Up to five members share one line with the header. What does not fit the buffer goes into a chain of spill blocks.
+//! 3. *One fence*: record and slots are flushed without an order between them, then one fence. [`decide`] says after a
+//!    crash whether the transaction counts: iff each member slot is intact and has its tick and writer, or the member's
+//!    object has an intact version with a larger tick. Such a version was begun only after this transaction had released
+//!    the object, hence after its fence.
+//! 4. *Address log* and *scan* (paper 1, section 4.3): the record is fenced before the slots are written, and ended
+//!    ([`clear`]) after they are. A record that is found after a crash is that of a loser.
+
+use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, WORD_BYTES};
+
+use crate::tick::{Tick, Writer};
+use crate::word::Which;
+
+const HEADER_WORDS: usize = 3;
+const CHAINED_BIT: u64 = 1 << 4;
+const MEMBERS_SHIFT: u32 = 5;
+const MEMBERS_MAX: u64 = (1 << 27) - 1;
+const CRC_SHIFT: u32 = 32;
+
+/// How a transaction is decided after a crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// By what stands in the member slots.
+    OneFence,
+    /// It lost; the members tell which slots to make invalid.
+    AddressLog,
+    /// It lost; its tick and writer tell which slots to make invalid.
+    Scan,
+}
+
+impl Kind {
+    const fn code(self) -> u64 {
+        match self {
+            Self::OneFence => 1,
+            Self::AddressLog => 2,
+            Self::Scan => 3,
+        }
+    }
+
+    const fn from_code(code: u64) -> Option<Self> {
+        match code {
+            1 => Some(Self::OneFence),
+            2 => Some(Self::AddressLog),
+            3 => Some(Self::Scan),
+            _ => None,
+        }
+    }
+}
+
+/// A slot that a transaction writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Member {
+    raw: u64,
+}
+
+impl Member {
+    /// Slot `slot` of the object at `object`, whose address is a multiple of 64.
+    #[must_use]
+    #[inline]
+    pub const fn new(object: PmAddr, slot: Which) -> Self {
+        Self { raw: object.to_raw() | slot.index() }
+    }
+
+    /// The object.
+    #[must_use]
+    #[inline]
+    pub const fn object(self) -> PmAddr {
+        PmAddr::from_raw(self.raw & !(LINE_BYTES - 1))
+    }
+
+    /// The slot.
+    #[must_use]
+    #[inline]
+    pub const fn slot(self) -> Which {
+        Which::from_bit(self.raw)
+    }
+
+    /// As it stands in the record.
+    #[must_use]
+    #[inline]
+    pub const fn to_raw(self) -> u64 {
+        self.raw
+    }
+}
+
+/// The two buffers of a thread id.
+#[derive(Clone, Copy, Debug)]
+pub struct Buffers {
+    /// Address of the first buffer, at the start of a line; the second follows.
+    pub at: PmAddr,
+    /// Bytes of one buffer, a multiple of 64.
+    pub bytes: u64,
+}
+
+impl Buffers {
+    /// Address of buffer 0 or 1.
+    #[must_use]
+    #[inline]
+    pub fn buffer(&self, index: u64) -> PmAddr {
+        self.at.plus((index & 1) * self.bytes)
+    }
+
+    /// Members that a buffer holds without a chain.
+    #[must_use]
+    #[inline]
+    pub const fn members_inline(&self) -> usize {
+        (self.bytes / WORD_BYTES) as usize - HEADER_WORDS
+    }
+}
+
+/// Members that a spill block of `bytes` bytes holds.
+#[must_use]
+pub const fn members_in_spill(bytes: u64) -> usize {
+    (bytes / WORD_BYTES) as usize - 1
+}
+
+/// What a record says besides its members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// How the transaction is decided.
+    pub kind: Kind,
+    /// Its tick.
+    pub tick: Tick,
+    /// The tick of the thread's transaction before it.
+    pub previous: Tick,
+}
+
+fn checksum(at: PmAddr, header: &[u64; HEADER_WORDS], rest: &[u64]) -> u32 {
+    use zerocopy::IntoBytes;
+    let place = at.to_raw();
+    let header = [header[0], header[1] & !(u64::MAX << CRC_SHIFT), header[2]];
+    let seed = crc32c::crc32c_append((place ^ (place >> 32)) as u32, header.as_bytes());
+    crc32c::crc32c_append(seed, rest.as_bytes())
+}
+
+/// Writes a record into the buffer at `at` and flushes it; the caller fences. `words` is `HEADER_WORDS` words that are
+/// overwritten, then the members. When they do not fit the buffer, `spill` names enough blocks of `spill_bytes`.
+///
+/// # Panics
+/// When there are more members than the format can count (2^27) or too few spill blocks.
+pub fn write(memory: &Memory, buffers: &Buffers, index: u64, head: &Head, words: &mut [u64], spill: Spill<'_>) {
+    use zerocopy::IntoBytes;
+    let at = buffers.buffer(index);
+    let members = words.len() - HEADER_WORDS;
+    assert!(members as u64 <= MEMBERS_MAX, "the format counts 2^27 members");
+    let chained = members > buffers.members_inline();
+    let mut header = [head.tick.0, head.kind.code() | ((members as u64) << MEMBERS_SHIFT), head.previous.0];
+    if chained {
+        header[1] |= CHAINED_BIT;
+    }
+    header[1] |= u64::from(checksum(at, &header, &words[HEADER_WORDS..])) << CRC_SHIFT;
+    words[..HEADER_WORDS].copy_from_slice(&header);
+    let bytes = if chained {
+        let first = write_spill(memory, &words[HEADER_WORDS..], spill);
+        memory.write(at, [header[0], header[1], header[2], first.to_raw()].as_bytes());
+        (HEADER_WORDS as u64 + 1) * WORD_BYTES
+    } else {
+        memory.write(at, words.as_bytes());
+        words.len() as u64 * WORD_BYTES
+    };
+    // Before the fence of the commit: in the one-fence protocol together with the slots, else alone.
+    memory.flush(at, bytes);
+}
+
+/// Blocks for the members that do not fit a buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct Spill<'a> {
+    /// Addresses of the blocks.
+    pub blocks: &'a [PmAddr],
+    /// Bytes of each.
+    pub bytes: u64,
+}
+
+impl Spill<'_> {
+    /// No blocks.
+    pub const NONE: Self = Spill { blocks: &[], bytes: 64 };
+}
+
+fn write_spill(memory: &Memory, members: &[u64], spill: Spill<'_>) -> PmAddr {
+    use zerocopy::IntoBytes;
+    let per_block = members_in_spill(spill.bytes);
+    assert!(spill.blocks.len() * per_block >= members.len(), "enough spill blocks");
+    for (index, chunk) in members.chunks(per_block).enumerate() {
+        let at = spill.blocks[index];
+        let more = (index + 1) * per_block < members.len();
+        memory.store(at, if more { spill.blocks[index + 1].to_raw() } else { 0 });
+        memory.write(at.plus(WORD_BYTES), chunk.as_bytes());
+        // Before the fence of the commit, as the record.
+        memory.flush(at, WORD_BYTES + chunk.len() as u64 * WORD_BYTES);
+    }
+    spill.blocks[0]
+}
+
+/// Ends the record in the buffer: one atomic store, flushed; the caller fences.
+pub fn clear(memory: &Memory, buffers: &Buffers, index: u64) {
+    let at = buffers.buffer(index);
+    memory.store(at, 0);
+    // Before the fence behind which the transaction counts.
+    memory.flush(at, WORD_BYTES);
+}
+
+/// What stands in a buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// No record.
+    Empty,
+    /// A record that was not written whole, or is damaged.
+    Torn,
+    /// A record.
+    Record(Head, Vec<Member>),
+}
+
+/// Reads the buffer. `spill_bytes` are those of a spill block.
+#[must_use]
+pub fn read(memory: &Memory, buffers: &Buffers, index: u64, spill_bytes: u64) -> Found {
+    let at = buffers.buffer(index);
+    let header = [memory.load(at), memory.load(at.plus(8)), memory.load(at.plus(16))];
+    if header[0] == 0 {
+        return Found::Empty;
+    }
+    let members = ((header[1] >> MEMBERS_SHIFT) & MEMBERS_MAX) as usize;
+    let chained = header[1] & CHAINED_BIT != 0;
+    let (Some(kind), true) = (Kind::from_code(header[1] & 0xF), chained == (members > buffers.members_inline())) else {
+        return Found::Torn;
+    };
+    let list = if chained {
+        read_spill(memory, PmAddr::from_raw(memory.load(at.plus(24))), members, spill_bytes)
+    } else {
+        Some((0..members as u64).map(|member| memory.load(at.plus((HEADER_WORDS as u64 + member) * 8))).collect())
+    };
+    match list {
+        Some(list) if (header[1] >> CRC_SHIFT) as u32 == checksum(at, &header, &list) => {
+            let head = Head { kind, tick: Tick(header[0]), previous: Tick(header[2]) };
+            Found::Record(head, list.into_iter().map(|raw| Member { raw }).collect())
+        }
+        _ => Found::Torn,
+    }
+}
+
+/// The members in the chain from `at` on, `None` when it is broken. Reads no more blocks than `members` fill.
+fn read_spill(memory: &Memory, mut at: PmAddr, members: usize, spill_bytes: u64) -> Option<Vec<u64>> {
+    let mut list = Vec::new();
+    while list.len() < members {
+        if at.is_null() || !at.offset().is_multiple_of(LINE_BYTES) || !memory.contains(at, spill_bytes) {
+            return None;
+        }
+        let count = (members - list.len()).min(members_in_spill(spill_bytes)) as u64;
+        list.extend((1..=count).map(|word| memory.load(at.plus(word * 8))));
+        at = PmAddr::from_raw(memory.load(at));
+    }
+    Some(list)
+}
+
+/// What a thread's records say after a crash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Up to which tick versions of this thread that do not certify themselves count.
+    pub last: Tick,
+    /// The newest transaction with a record, and whether it counts.
+    pub newest: Option<(Head, Vec<Member>, bool)>,
+    /// Records that were not whole.
+    pub torn: u32,
+}
+
+/// Decides about the newest transaction of `writer` in the life that began at `base`. `holds(member, tick, writer)`:
+/// whether the member's slot is intact and of that transaction, or its object has an intact version with a larger tick.
+pub fn decide(
+    found: [Found; 2],
+    base: Tick,
+    writer: Writer,
+    mut holds: impl FnMut(Member, Tick, Writer) -> bool,
+) -> Verdict {
+    let torn = found.iter().filter(|found| **found == Found::Torn).count() as u32;
+    let of_this_life = found.into_iter().filter_map(|found| match found {
+        Found::Record(head, members) if head.tick > base => Some((head, members)),
+        _ => None,
+    });
+    let Some((head, members)) = of_this_life.max_by_key(|(head, _)| head.tick) else {
+        return Verdict { last: base, newest: None, torn };
+    };
+    let committed = head.kind == Kind::OneFence && members.iter().all(|&member| holds(member, head.tick, writer));
+    let last = if committed { head.tick } else { head.previous.max(base) };
+    Verdict { last, newest: Some((head, members, committed)), torn }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUFFERS: Buffers = Buffers { at: PmAddr::new(0, 4096), bytes: 128 };
+
+    fn record(memory: &Memory, index: u64, tick: u64, count: u64) -> Vec<Member> {
+        let members: Vec<_> =
+            (0..count).map(|n| Member::new(PmAddr::new(0, (n + 1) * 64), Which::from_bit(n))).collect();
+        let mut words = vec![0; HEADER_WORDS];
+        words.extend(members.iter().map(|member| member.to_raw()));
+        let head = Head { kind: Kind::OneFence, tick: Tick(tick), previous: Tick(tick - 1) };
+        let blocks = [PmAddr::new(0, 8192), PmAddr::new(0, 8192 + 64), PmAddr::new(0, 8192 + 128)];
+        write(memory, &BUFFERS, index, &head, &mut words, Spill { blocks: &blocks, bytes: 64 });
+        members
+    }
+
+    #[test]
+    fn records_of_every_length_come_back_and_any_broken_word_is_found() -> lodestone_pmem::Result<()> {
+        let memory = Memory::anonymous(16384)?;
+        for count in 0..=20 {
+            let members = record(&memory, count, 70 + count, count);
+            let Found::Record(head, found) = read(&memory, &BUFFERS, count, 64) else { panic!("{count} members") };
+            assert_eq!((head.tick, head.previous, found), (Tick(70 + count), Tick(69 + count), members));
+            let at = BUFFERS.buffer(count);
+            for word in 1..3 {
+                let old = memory.load(at.plus(word * 8));
+                memory.store(at.plus(word * 8), old ^ (1 << 40));
+                assert_eq!(read(&memory, &BUFFERS, count, 64), Found::Torn, "{count} members, word {word}");
+                memory.store(at.plus(word * 8), old);
+            }
+            if count > 13 {
+                memory.store(PmAddr::new(0, 8192 + 16), 0);
+                assert_eq!(read(&memory, &BUFFERS, count, 64), Found::Torn, "a broken spill block");
+            }
+        }
+        clear(&memory, &BUFFERS, 0);
+        assert_eq!(read(&memory, &BUFFERS, 0, 64), Found::Empty);
+        Ok(())
+    }
+
+    #[test]
+    fn the_newest_record_decides_and_the_one_before_it_when_it_is_torn() -> lodestone_pmem::Result<()> {
+        let memory = Memory::anonymous(16384)?;
+        record(&memory, 0, 70, 2);
+        record(&memory, 1, 80, 2);
+        let both = || [read(&memory, &BUFFERS, 0, 64), read(&memory, &BUFFERS, 1, 64)];
+        let writer = Writer::default();
+        assert_eq!(decide(both(), Tick(5), writer, |_, _, _| true).last, Tick(80));
+        assert_eq!(decide(both(), Tick(5), writer, |_, _, _| false).last, Tick(79), "the tick before");
+        assert_eq!(decide(both(), Tick(75), writer, |_, tick, _| tick == Tick(80)).last, Tick(80));
+        assert_eq!(decide(both(), Tick(90), writer, |_, _, _| true).last, Tick(90), "records of an earlier life");
+        memory.store(BUFFERS.buffer(1).plus(16), 1);
+        let verdict = decide(both(), Tick(5), writer, |_, _, _| true);
+        assert_eq!((verdict.last, verdict.torn), (Tick(70), 1));
+        Ok(())
+    }
+}

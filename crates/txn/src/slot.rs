@@ -1,0 +1,135 @@
+//! A slot: one version of an object, which verifies itself.
+//!
+//! ```text
+//! word 0: tick, 0 = never written or made invalid
+//! word 1: bits 0..10 writer, 10 SELF, 11 DELETED, 12 zero, 13..32 payload words, 32..64 CRC-32C
+//! word 2..: payload
+//! ```
+//!
+//! The checksum covers both header words (without itself), the payload and the slot's own address. A slot whose checksum
+//! fails was torn by a crash or damaged on the medium; a slot that is intact may still be the loser of a crash: whether it
+//! counts is decided by [`Lives`](crate::Lives).
+//!
+//! Invariant: a slot is written only while its object's version word says "committing", and never the newest one.
+
+use lodestone_pmem::PmAddr;
+
+use crate::tick::{Tick, WRITER_BITS, Writer};
+
+/// Words of a slot's header.
+pub const SLOT_HEADER_WORDS: usize = 2;
+/// Bytes of a slot's header.
+pub const SLOT_HEADER_BYTES: u64 = 16;
+/// Most payload words of a slot: 4 MiB less one word.
+pub const SLOT_WORDS_MAX: u32 = (1 << 19) - 1;
+
+const SELF_BIT: u64 = 1 << WRITER_BITS;
+const DELETED_BIT: u64 = 1 << (WRITER_BITS + 1);
+const WORDS_SHIFT: u32 = 13;
+const CRC_SHIFT: u32 = 32;
+
+/// What a version is, besides its payload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlotFlags {
+    /// The version counts by itself, without an intent record: its transaction wrote nothing else, or was recorded and
+    /// ended by other means.
+    pub certifies_itself: bool,
+    /// The object ends with this version; there is no payload.
+    pub deleted: bool,
+}
+
+/// The decoded header of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotHeader {
+    /// When it was committed.
+    pub tick: Tick,
+    /// By whom.
+    pub writer: Writer,
+    /// What it is.
+    pub flags: SlotFlags,
+    /// Payload words.
+    pub words: u32,
+}
+
+impl SlotHeader {
+    /// Decodes the two header words; says nothing about the checksum.
+    #[must_use]
+    #[inline]
+    pub const fn decode(tick: u64, meta: u64) -> Self {
+        Self {
+            tick: Tick(tick),
+            writer: Writer::from_bits(meta),
+            flags: SlotFlags { certifies_itself: meta & SELF_BIT != 0, deleted: meta & DELETED_BIT != 0 },
+            words: ((meta >> WORDS_SHIFT) as u32) & SLOT_WORDS_MAX,
+        }
+    }
+
+    #[inline]
+    const fn meta(&self) -> u64 {
+        let mut meta = self.writer.number() as u64 | ((self.words as u64) << WORDS_SHIFT);
+        if self.flags.certifies_itself {
+            meta |= SELF_BIT;
+        }
+        if self.flags.deleted {
+            meta |= DELETED_BIT;
+        }
+        meta
+    }
+}
+
+/// Checksum of a slot at `at` whose words are `words`, with the checksum's own bits taken as zero.
+#[inline]
+fn checksum(at: PmAddr, words: &[u64]) -> u32 {
+    use zerocopy::IntoBytes;
+    let place = at.to_raw();
+    let seed = crc32c::crc32c_append(
+        (place ^ (place >> 32)) as u32,
+        [words[0], words[1] & !(u64::MAX << CRC_SHIFT)].as_bytes(),
+    );
+    crc32c::crc32c_append(seed, words[SLOT_HEADER_WORDS..].as_bytes())
+}
+
+/// Writes the header into the first two words of `words` (header and payload), for the slot at `at`.
+///
+/// # Panics
+/// When `words` does not hold the header and `header.words` words.
+#[inline]
+pub fn seal(at: PmAddr, header: &SlotHeader, words: &mut [u64]) {
+    assert_eq!(words.len(), SLOT_HEADER_WORDS + header.words as usize, "a slot is sealed whole");
+    words[0] = header.tick.0;
+    words[1] = header.meta();
+    words[1] |= u64::from(checksum(at, words)) << CRC_SHIFT;
+}
+
+/// Whether `words` (header and payload) is what [`seal`] made for the slot at `at`.
+#[must_use]
+#[inline]
+pub fn verify(at: PmAddr, words: &[u64]) -> bool {
+    words.len() >= SLOT_HEADER_WORDS
+        && words.len() == SLOT_HEADER_WORDS + SlotHeader::decode(words[0], words[1]).words as usize
+        && (words[1] >> CRC_SHIFT) as u32 == checksum(at, words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flipped_bit_and_every_other_place_is_found() {
+        let at = PmAddr::new(1, 4096 + 8);
+        let flags = SlotFlags { certifies_itself: true, deleted: false };
+        let header = SlotHeader { tick: Tick(99), writer: Writer::new(7).expect("small"), flags, words: 3 };
+        let mut words = [0, 0, 11, 22, 33];
+        seal(at, &header, &mut words);
+        assert!(verify(at, &words));
+        assert_eq!(SlotHeader::decode(words[0], words[1]), header);
+        assert!(!verify(at.plus(64), &words), "another place");
+        for word in 0..words.len() {
+            for bit in 0..64 {
+                let mut broken = words;
+                broken[word] ^= 1 << bit;
+                assert!(!verify(at, &broken), "word {word} bit {bit}");
+            }
+        }
+    }
+}
