@@ -732,7 +732,7 @@ impl Window<'_> {
     #[inline]
     #[must_use]
     pub fn load(&self, index: usize) -> u64 {
-        if self.memory.inner.hooked {
+        if HOOKS && self.memory.inner.hooked {
             self.memory.before_load(self.at.plus(index as u64 * WORD_BYTES), WORD_BYTES);
         }
         self.words[index].load(Ordering::Acquire)
@@ -744,7 +744,7 @@ impl Window<'_> {
     /// When the window is shorter.
     #[inline]
     pub fn read(&self, first: usize, out: &mut [u8]) {
-        if self.memory.inner.hooked {
+        if HOOKS && self.memory.inner.hooked {
             return self.memory.read(self.at.plus(first as u64 * WORD_BYTES), out);
         }
         let source = &self.words[first..first + out.len().div_ceil(8)];

@@ -226,7 +226,7 @@ thread_local! {
     /// The context that this thread used last.
     static LAST: Cell<Option<Box<Context>>> = const { Cell::new(None) };
     /// Contexts of other memories.
-    static OTHERS: RefCell<Vec<Box<Context>>> = const { RefCell::new(Vec::new()) };
+    static OTHERS: RefCell<Vec<Context>> = const { RefCell::new(Vec::new()) };
     /// The memory whose transaction runs on this thread, 0 when none does.
     static RUNNING: Cell<u64> = const { Cell::new(0) };
 }
@@ -256,11 +256,11 @@ impl<'c> Running<'c> {
     fn start_slow(core: &'c Arc<Core>, last: Option<Box<Context>>, before: u64) -> Result<Self> {
         let found = OTHERS.with(|others| {
             let mut others = others.borrow_mut();
-            others.extend(last);
+            others.extend(last.map(|context| *context));
             // Contexts of memories that were closed.
             others.retain(|context| context.core.strong_count() > 0);
             let position = others.iter().position(|context| context.core_id == core.id);
-            position.map(|position| others.swap_remove(position))
+            position.map(|position| Box::new(others.swap_remove(position)))
         });
         let made = found.map_or_else(|| Context::new(core).map(Box::new), Ok);
         if made.is_err() {
@@ -283,7 +283,7 @@ impl Drop for Running<'_> {
         if let Some(mut context) = self.context.take() {
             context.reset(self.core);
             if let Some(other) = LAST.with(|last| last.replace(Some(context))) {
-                OTHERS.with(|others| others.borrow_mut().push(other));
+                OTHERS.with(|others| others.borrow_mut().push(*other));
             }
         }
     }

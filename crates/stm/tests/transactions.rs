@@ -71,6 +71,13 @@ fn values(tx: &mut Tx<'_>, list: PmPtr<List>) -> TxResult<Vec<u64>> {
     Ok(found)
 }
 
+fn increment(stm: &Stm, pair: PmPtr<Pair>) -> Result<()> {
+    stm.update(|tx| {
+        tx.write(pair)?.left += 1;
+        Ok(())
+    })
+}
+
 #[test]
 fn what_committed_is_there_after_every_open() -> Result<()> {
     let place = Place::new(16 << 20);
@@ -253,19 +260,19 @@ fn more_threads_than_ids_is_an_error_until_one_ends() -> Result<()> {
     std::thread::scope(|scope| {
         let (stm, started, end) = (&stm, &started, &end);
         let second = scope.spawn(move || {
-            stm.update(|tx| Ok(tx.write(pair)?.left += 1)).expect("the second id");
+            increment(stm, pair).expect("the second id");
             started.wait();
             end.wait();
         });
         started.wait();
-        let third = scope.spawn(move || stm.update(|tx| Ok(tx.write(pair)?.left += 1)));
+        let third = scope.spawn(move || increment(stm, pair));
         let third = third.join().expect("no panic");
         assert!(matches!(third, Err(Error::Engine(lodestone_txn::Error::TooManyThreads { threads_max: 2 }))));
         end.wait();
         // The join waits for the end of the thread, with which its id is given back.
         second.join().expect("no panic");
     });
-    let fourth = std::thread::scope(|scope| scope.spawn(|| stm.update(|tx| Ok(tx.write(pair)?.left += 1))).join());
+    let fourth = std::thread::scope(|scope| scope.spawn(|| increment(&stm, pair)).join());
     fourth.expect("no panic")?;
     assert_eq!(stm.read(|tx| Ok(tx.read(pair)?.left))?, 2);
     Ok(())
@@ -285,7 +292,10 @@ fn a_waiting_transaction_goes_on_when_what_it_read_changes() -> Result<()> {
                 Ok(found)
             })
         });
-        stm.update(|tx| Ok(tx.write(pair)?.left = 42))?;
+        stm.update(|tx| {
+            tx.write(pair)?.left = 42;
+            Ok(())
+        })?;
         assert_eq!(taker.join().expect("no panic")?, 42);
         Ok(())
     })
