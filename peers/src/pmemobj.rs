@@ -279,8 +279,9 @@ impl Session for PmemObjSession<'_> {
         self.put(key, value).map(|_| ())
     }
 
+    /// A blind write, as the other peers do it.
     fn update(&mut self, key: &[u8], value: &[u8]) -> engine::Result<bool> {
-        self.put(key, value)
+        self.put(key, value).map(|_| true)
     }
 
     fn scan(&mut self, start: &[u8], count: usize) -> engine::Result<usize> {

@@ -126,8 +126,9 @@ impl Session for RedbSession<'_> {
         Ok(())
     }
 
+    /// A blind write, as the other peers do it.
     fn update(&mut self, key: &[u8], value: &[u8]) -> engine::Result<bool> {
-        self.put(&[(key.to_vec(), value.to_vec())])
+        self.put(&[(key.to_vec(), value.to_vec())]).map(|_| true)
     }
 
     fn scan(&mut self, start: &[u8], count: usize) -> engine::Result<usize> {
