@@ -8,12 +8,14 @@
 //! | [`mix`] | which operations a thread does |
 //! | [`runner`] | threads, time, counters, the check behind a run |
 //! | [`dram`] | the floor: the same structures in DRAM, with a lock or alone |
+//! | [`sim`] | a model of many processors, fed with recorded transactions |
 //! | [`tl2`] | baselines with a global clock and an undo or redo log on persistent memory |
 
 pub mod dram;
 pub mod driver;
 pub mod mix;
 pub mod runner;
+pub mod sim;
 pub mod structures;
 pub mod tl2;
 pub mod tm;

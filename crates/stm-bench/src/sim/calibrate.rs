@@ -1,0 +1,133 @@
+//! What software, flushes, fences and transfers of lines cost on the machine at hand.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use crossbeam_utils::CachePadded;
+use lodestone_pmem::{Memory, PmAddr};
+
+use super::machine::Machine;
+use super::model::SoftwareCosts;
+use super::trace::Trace;
+use crate::runner::Outcome;
+
+/// What flushes and fences cost here.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Persistence {
+    /// Storing to a line and starting its write-back.
+    pub flush_ns: f64,
+    /// The fence behind it.
+    pub fence_ns: f64,
+}
+
+/// Lines of the scratch range that the probe writes.
+const PROBE_LINES: u64 = 1 << 14;
+const PROBE_ROUNDS: u64 = 20_000;
+
+impl Persistence {
+    /// Measures on scratch lines at `at`, [`Persistence::BYTES`] of them, in the memory that the engine runs on.
+    #[must_use]
+    pub fn measure(memory: &Memory, at: PmAddr) -> Self {
+        let write = |lines_per_fence: u64| {
+            let start = Instant::now();
+            for round in 0..PROBE_ROUNDS {
+                for line in 0..lines_per_fence {
+                    // Spread out, so that neighbours do not share a media block.
+                    let number = (round * lines_per_fence + line).wrapping_mul(0x9E37) % PROBE_LINES;
+                    let target = at.plus(number * 64);
+                    memory.store(target, round);
+                    memory.flush(target, 8);
+                }
+                // Nothing follows: the fence is what is measured.
+                memory.fence();
+            }
+            start.elapsed().as_nanos() as f64 / PROBE_ROUNDS as f64
+        };
+        write(1);
+        let (one, eight) = (write(1), write(8));
+        let flush_ns = ((eight - one) / 7.0).max(1.0);
+        Self { flush_ns, fence_ns: (one - flush_ns).max(1.0) }
+    }
+
+    /// Bytes of the scratch range.
+    pub const BYTES: u64 = PROBE_LINES * 64;
+}
+
+/// What an atomic operation costs here on a line that is present, and on one that the other thread has just changed.
+#[must_use]
+pub fn measure_transfer() -> (f64, f64) {
+    const ROUNDS: u64 = 100_000;
+    let line = CachePadded::new(AtomicU64::new(0));
+    let start = Instant::now();
+    for _ in 0..ROUNDS {
+        line.fetch_add(1, Ordering::AcqRel);
+    }
+    let atomic_ns = start.elapsed().as_nanos() as f64 / ROUNDS as f64;
+    line.store(0, Ordering::SeqCst);
+    let turns = |mine: u64| {
+        for round in 0..ROUNDS / 4 {
+            let mut looks = 0_u32;
+            while line.load(Ordering::Acquire) != 2 * round + mine {
+                looks += 1;
+                // Both may share one processor: give it away rather than spin through a time slice.
+                if looks.is_multiple_of(4096) {
+                    std::thread::yield_now();
+                }
+                std::hint::spin_loop();
+            }
+            line.store(2 * round + mine + 1, Ordering::Release);
+        }
+    };
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| turns(1));
+        turns(0);
+    });
+    let transfer_ns = start.elapsed().as_nanos() as f64 / (ROUNDS / 2) as f64;
+    (atomic_ns, transfer_ns.max(atomic_ns))
+}
+
+/// The software's share of what was measured on one thread: without updates, and with many.
+///
+/// `reads_only` and `many_updates` are runs on one thread; `trace` is of the second kind of run.
+#[must_use]
+pub fn software(
+    reads_only: &Outcome,
+    many_updates: &Outcome,
+    trace: &Trace,
+    persistence: Persistence,
+) -> SoftwareCosts {
+    let per_operation = |outcome: &Outcome| 1e9 / outcome.ops_per_s.max(1.0);
+    let operation_ns = per_operation(reads_only);
+    let changes = many_updates.changes as f64 / many_updates.operations.max(1) as f64;
+    let whole = (per_operation(many_updates) - operation_ns).max(0.0) / changes.max(1e-9);
+    let changed = trace.transactions.iter().filter(|transaction| !transaction.writes.is_empty());
+    let (count, flushes, fences) = changed.fold((0_u64, 0.0, 0.0), |(count, flushes, fences), transaction| {
+        (count + 1, flushes + f64::from(transaction.flushes), fences + f64::from(transaction.fences))
+    });
+    let count = count.max(1) as f64;
+    let persisted = flushes / count * persistence.flush_ns + fences / count * persistence.fence_ns;
+    SoftwareCosts { operation_ns, change_ns: (whole - persisted).max(0.0) }
+}
+
+/// This machine, as far as the model knows it.
+#[must_use]
+pub fn here(persistence: Persistence, atomic_ns: f64, transfer_ns: f64) -> Machine {
+    let processors = std::thread::available_parallelism().map_or(2, usize::from);
+    Machine {
+        name: format!("this machine, {processors} processors"),
+        nodes: 1,
+        cores_per_node: processors,
+        threads_per_core: 1,
+        sibling_slowdown: 1.0,
+        software_factor: 1.0,
+        atomic_ns,
+        transfer_local_ns: transfer_ns,
+        transfer_remote_ns: transfer_ns,
+        flush_ns: persistence.flush_ns,
+        fence_ns: persistence.fence_ns,
+        fence_remote_ns: 0.0,
+        // The file is in DRAM: far from its bandwidth.
+        line_write_ns: 1.0,
+    }
+}
