@@ -102,3 +102,156 @@ fn simulated_threads_share_the_ceiling_and_repeat_bit_for_bit() {
     assert!((6.3..=7.0 * 1.1).contains(&bytes_per_ns), "{bytes_per_ns} GB/s");
     assert_eq!(run(), (runs, counts));
 }
+
+/// Blocks in an order that never takes neighbours in sequence and repeats none.
+fn scattered(index: u64) -> u64 {
+    (index * 40_503) % (16 * MIB / 256) * 256
+}
+
+#[test]
+fn amplification_at_256_bytes_is_four_at_random_and_one_in_sequence() {
+    let write = |place: fn(u64) -> u64| {
+        let (model, memory) = optane(&[0]);
+        for index in 0..4096 {
+            memory.stream(PmAddr::new(0, place(index)), &[1; 64]);
+            memory.fence();
+        }
+        model.drain();
+        let counts = model.counts();
+        (counts.write_amplification(256), counts.blocks_modified, counts.write_buffer_hits)
+    };
+    assert_eq!(write(scattered), (4.0, 4096, 0));
+    assert_eq!(write(|index| index * 64), (1.0, 0, 3 * 1024));
+    let read = |place: fn(u64) -> u64| {
+        let (model, memory) = optane(&[0]);
+        for index in 0..4096 {
+            memory.read(PmAddr::new(0, place(index)), &mut [0; 64]);
+        }
+        (model.counts().read_amplification(256), model.counts().read_buffer_hits)
+    };
+    assert_eq!(read(scattered), (4.0, 0));
+    assert_eq!(read(|index| index * 64), (1.0, 3 * 1024));
+}
+
+#[test]
+fn where_a_flush_does_nothing_dirty_lines_reach_the_medium_when_they_are_evicted() {
+    for domain in [Domain::Eadr, Domain::Process] {
+        let profile = MediaProfile::builtin("optane").expect("built in");
+        let lines = profile.cpu_cache.bytes / 64;
+        let model = Model::new(profile, TimeMode::Virtual, &Topology::of_machine(), &[0]);
+        let memory = Memory::anonymous_with(&[16 * MIB], domain, Some(model.clone())).expect("memory");
+        for line in 0..lines {
+            memory.store(PmAddr::new(0, line * 64), 1);
+            memory.persist(PmAddr::new(0, line * 64), 8);
+        }
+        assert_eq!((model.counts().sent_lines, model.counts().evicted_lines), (0, 0), "{domain}: all fit");
+        for line in lines..2 * lines {
+            memory.store(PmAddr::new(0, line * 64), 1);
+        }
+        assert_eq!(model.counts().evicted_lines, lines, "{domain}");
+    }
+}
+
+#[test]
+fn a_stream_evicts_its_lines_and_a_flush_keeps_them() {
+    let (model, memory) = optane(&[0]);
+    let at = PmAddr::new(0, MIB);
+    memory.store(at, 1);
+    memory.persist(at, 8);
+    assert_eq!(cost(&model, || assert_eq!(memory.load(at), 1)), 0);
+    memory.stream(at, &[2; 64]);
+    memory.fence();
+    let reload = cost(&model, || assert_eq!(memory.load(at), 0x0202_0202_0202_0202));
+    assert_eq!(reload, 66, "its block waits in the medium's write buffer");
+}
+
+#[test]
+fn writes_between_two_fences_are_paid_together() {
+    let (model, memory) = optane(&[0]);
+    let epoch = |lines: u64| {
+        cost(&model, || {
+            for line in 0..lines {
+                memory.stream(PmAddr::new(0, 4 * MIB + lines * 8192 + line * 128), &[1; 64]);
+            }
+            memory.fence();
+        })
+    };
+    // 1, 2 and 4 lines: 64, 128 and 256 bytes of Table 5.
+    assert_eq!([1, 2, 4].map(epoch), [190, 203, 218]);
+    assert_eq!(cost(&model, || memory.fence()), 0, "nothing is under way");
+}
+
+#[test]
+fn eight_streamed_bytes_cost_more_than_a_line() {
+    let (model, memory) = optane(&[0]);
+    let small = |offset: u64, count: u64| {
+        cost(&model, || {
+            for index in 0..count {
+                model.stream(PmAddr::new(0, offset + index * 4096), 8);
+            }
+            memory.fence();
+        })
+    };
+    assert_eq!((small(MIB, 1), small(2 * MIB, 3)), (658, 3 * 658));
+}
+
+#[test]
+fn a_lone_thread_is_not_in_its_own_way_and_others_are() {
+    let (model, memory) = optane(&[0]);
+    let read = |block: u64| memory.read(PmAddr::new(0, scattered(block)), &mut [0; 256]);
+    let write = |block: u64| {
+        memory.stream(PmAddr::new(0, scattered(block)), &[1; 256]);
+        memory.fence();
+    };
+    write(1);
+    assert_eq!(cost(&model, || read(2)), 241, "its own write does not count as another's");
+    // One other writer leaves min + (1 - min) / 2 = 0.75 of a reader's speed; one other reader adds 7 %.
+    let now = model.thread_ns();
+    model.as_thread(SimulatedThread(1), 0, || {
+        model.wait_until_ns(now);
+        write(3);
+    });
+    assert_eq!(cost(&model, || read(4)), 321, "241 / 0.75");
+    let now = model.thread_ns();
+    model.as_thread(SimulatedThread(2), 0, || {
+        model.wait_until_ns(now + 5000);
+        read(5);
+    });
+    model.wait_until_ns(now + 5000);
+    assert_eq!(cost(&model, || read(6)), 257, "241 x 1.07; the writer is done for long");
+}
+
+#[test]
+fn real_threads_in_virtual_time_count_exactly_and_never_pay_less_than_alone() {
+    let (model, memory) = optane(&[0]);
+    let clocks: Vec<u64> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4_u64)
+            .map(|thread| {
+                let (model, memory) = (&model, &memory);
+                scope.spawn(move || {
+                    cost(model, || {
+                        for index in 0..500 {
+                            memory.read(PmAddr::new(0, scattered(index * 4 + thread)), &mut [0; 256]);
+                        }
+                    })
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("it only reads")).collect()
+    });
+    assert_eq!(model.counts().blocks_read, 2000);
+    assert_eq!(model.counts().charged_ns, clocks.iter().sum::<u64>());
+    assert!(clocks.iter().all(|clock| *clock >= 500 * 241), "{clocks:?}");
+    // Their threads are gone; a new thread takes a slot of theirs and the sum stays.
+    let after = model.counts();
+    std::thread::scope(|scope| scope.spawn(|| model.thread_ns()).join().expect("it only looks"));
+    assert_eq!(model.counts(), after);
+}
+
+#[test]
+fn labels_and_media_counts_are_json() {
+    let (model, _memory) = optane(&[0]);
+    assert_eq!(model.label(), "optane, virtual time");
+    let text = serde_json::to_string(&model.counts()).expect("plain data");
+    assert!(text.contains("\"blocks_read\":0") && text.contains("\"charged_ns\":0"), "{text}");
+}
