@@ -183,7 +183,7 @@ impl Agent<'_> {
                 break;
             } else if idle < self.spins_max {
                 idle += 1;
-                spin();
+                spin(idle);
             } else {
                 state.counts.parks += 1;
                 self.shared.parker.park_until(|| self.has_work(&state));

@@ -31,8 +31,8 @@ pub struct AgentOptions {
     pub ring_slots: usize,
     /// Requests of one client that an agent carries out before it looks at the next client.
     pub batch_max: usize,
-    /// Fruitless turns before a thread, agent or client, goes to sleep; `None`: many where every agent and its clients can have a
-    /// processor each, few otherwise.
+    /// Fruitless turns before a thread, agent or client, goes to sleep; `None`: many where every agent can have a processor of
+    /// its own, few otherwise.
     pub spins_max: Option<u32>,
     /// Pin each agent to its node.
     pub pin: bool,
@@ -59,8 +59,8 @@ impl std::fmt::Debug for AgentOptions {
     }
 }
 
-/// Turns before sleep where everybody has a processor: some tens of microseconds, what waking a thread takes.
-const SPINS_MANY: u32 = 20_000;
+/// Turns before sleep where every agent has a processor: some tens of microseconds, what waking a thread takes.
+const SPINS_MANY: u32 = 5_000;
 /// Turns before sleep where threads share processors: whoever spins keeps the other from answering.
 const SPINS_FEW: u32 = 20;
 
@@ -163,7 +163,7 @@ impl Agents {
         let node_count = topology.nodes().len();
         let found: Vec<_> = (0..node_count).map(|node| agent_of(topology, part_nodes, node, options.pin)).collect();
         let agents = found.iter().filter(|agent| agent.is_ok()).count();
-        let crowded = topology.usable_cpu_count() <= agents;
+        let crowded = topology.usable_cpu_count() < agents.max(2);
         let spins_max = options.spins_max.unwrap_or(if crowded { SPINS_FEW } else { SPINS_MANY });
         let inner = Arc::new(Inner {
             memory: memory.clone(),

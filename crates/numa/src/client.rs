@@ -354,7 +354,7 @@ impl Client {
         while !link.ring.is_done(number) {
             if spins < self.inner.spins_max {
                 spins += 1;
-                spin();
+                spin(spins);
                 if spins % 64 == 0 && ended(link) {
                     break;
                 }

@@ -24,8 +24,10 @@ mod client;
 mod cost;
 mod counts;
 mod error;
+pub mod experiment;
 pub mod paper;
 mod parker;
+pub mod profile;
 mod ring;
 
 pub use agent::Request;

@@ -34,14 +34,27 @@ pub fn interleave() {
     shuttle::thread::sleep(std::time::Duration::ZERO);
 }
 
-/// One turn of a loop that waits for another thread. The explorer's scheduler is told to prefer others.
+/// Turn number `turn` of a loop that waits for another thread: now and then the processor is offered to somebody else, who may
+/// be the one that is waited for.
 #[inline]
-pub fn spin() {
+pub fn spin(turn: u32) {
     #[cfg(not(feature = "shuttle"))]
-    std::hint::spin_loop();
+    if turn.is_multiple_of(SPINS_PER_YIELD) {
+        thread::yield_now();
+    } else {
+        std::hint::spin_loop();
+    }
+    // The explorer's scheduler is told to prefer others.
     #[cfg(feature = "shuttle")]
-    thread::yield_now();
+    {
+        let _ = turn;
+        thread::yield_now();
+    }
 }
+
+/// Turns of [`spin`] between two offers of the processor: about a microsecond apart.
+#[cfg(not(feature = "shuttle"))]
+const SPINS_PER_YIELD: u32 = 32;
 
 /// Locks `mutex`; a panic of another holder does not matter where the data is valid between any two statements.
 #[inline]

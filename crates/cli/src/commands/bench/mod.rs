@@ -1,5 +1,6 @@
 //! `lodestone bench`: what this machine and this code do, in figures that say where they come from.
 
+mod agents;
 mod engine;
 mod place;
 pub mod stm;
@@ -20,6 +21,7 @@ Examples:
   lodestone bench ycsb --workload all --records 1000000 --durability sync --json
   lodestone bench stm --structure hash,tree --updates 2,20,80 --threads 1,2 --path /dev/shm --domain dax-emulated
   lodestone bench substrate --assert
+  lodestone bench agents --profile optane
 
 Every figure comes with its domain, medium, durability, instructions and seed.";
 
@@ -37,6 +39,8 @@ enum BenchCommand {
     Ycsb(ycsb::Args),
     /// Run one structure on several transactional memories: Lodestone's, log-based ones, plain DRAM
     Stm(stm::Args),
+    /// Compare remote access with I/O agents: the paper's estimate, the profile's, and measured
+    Agents(agents::Args),
     /// Compare persist, stream and durable with the bare instructions and system calls
     Substrate(substrate::Args),
 }
@@ -46,6 +50,7 @@ pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
     match args.command {
         BenchCommand::Ycsb(args) => ycsb::run(&args, output),
         BenchCommand::Stm(args) => stm::run(&args, output),
+        BenchCommand::Agents(args) => agents::run(&args, output),
         BenchCommand::Substrate(args) => substrate::run(&args, output),
     }
 }

@@ -1,0 +1,120 @@
+//! Paper 4's estimate of section 2.1.3, put to the test: remote reads and writes with and without agents, and its transactions
+//! over two tables on two nodes.
+//!
+//! - [`virtual_time`]: a deterministic simulation. Accesses go through the model of the medium, clock by clock; messages are
+//!   charged as transfers between nodes; the agent has a clock of its own, so that requests queue when it is behind.
+//! - [`real_time`]: real agents, real rings and real threads on this machine, over memory whose model spins. The message costs what
+//!   it costs here; two virtual nodes share one cache, so it is cheaper than between sockets.
+//!
+//! Both write whole lines around the cache, fence every write, and touch random places of a table larger than the cache.
+
+pub mod real_time;
+pub mod virtual_time;
+
+use lodestone_media::MediaProfile;
+use lodestone_pmem::PmAddr;
+use serde::Serialize;
+
+/// What is measured on.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The persistent memory.
+    pub medium: MediaProfile,
+    /// The DRAM in which messages travel.
+    pub dram: MediaProfile,
+    /// Nodes, at least 2, each with a table of its own.
+    pub nodes: usize,
+    /// Operations per figure.
+    pub operations: u64,
+    /// Seed of the random places.
+    pub seed: u64,
+}
+
+/// What an operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Reads.
+    Read,
+    /// Writes and fences.
+    Write,
+}
+
+/// How it gets to another node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    /// The thread goes itself.
+    Direct,
+    /// The agent goes, the thread waits for each answer: the paper's way.
+    Agent,
+    /// The agent goes, and the thread does its own node's share meanwhile; one fence per node.
+    Overlapped,
+}
+
+/// The paper's transactions: the same share for table 1 (own node) and table 2 (another node).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Workload {
+    /// Writes data and log of both tables.
+    PureWrite,
+    /// Reads both tables.
+    PureRead,
+    /// Every second transaction reads, every other writes.
+    Mixed,
+}
+
+impl Workload {
+    /// What transaction number `index` does.
+    #[must_use]
+    pub fn kind(self, index: u64) -> Kind {
+        match self {
+            Self::PureRead => Kind::Read,
+            Self::PureWrite => Kind::Write,
+            Self::Mixed if index.is_multiple_of(2) => Kind::Read,
+            Self::Mixed => Kind::Write,
+        }
+    }
+
+    /// It as the cost model counts: one unit each of data and log where it writes.
+    #[must_use]
+    pub fn transaction(self) -> crate::paper::Transaction {
+        let (reads, writes) = match self {
+            Self::PureRead => (1.0, 0.0),
+            Self::PureWrite => (0.0, 1.0),
+            Self::Mixed => (0.5, 0.5),
+        };
+        crate::paper::Transaction { reads: [reads; 2], data: [writes; 2], log: [writes; 2] }
+    }
+}
+
+/// Bytes of each node's table: many times what a processor's cache holds.
+pub(crate) const TABLE_BYTES: u64 = 64 << 20;
+
+/// Random places for accesses of one size, the same for the same seed.
+#[derive(Clone, Debug)]
+pub(crate) struct Places {
+    state: u64,
+    slots: u64,
+    stride: u64,
+}
+
+impl Places {
+    pub(crate) fn new(seed: u64, bytes: u64) -> Self {
+        let stride = bytes.next_multiple_of(256).max(256);
+        Self { state: seed, slots: TABLE_BYTES / stride, stride }
+    }
+
+    /// The next place in `part` (SplitMix64).
+    pub(crate) fn next(&mut self, part: u16) -> PmAddr {
+        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mixed = (self.state ^ (self.state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        PmAddr::new(part, (mixed ^ (mixed >> 31)) % self.slots * self.stride)
+    }
+}
+
+/// The other nodes in turn, as seen from node 0.
+pub(crate) fn remote_part(index: u64, nodes: usize) -> u16 {
+    (1 + index % (nodes as u64 - 1)) as u16
+}

@@ -1,0 +1,222 @@
+//! The experiment as a deterministic simulation: clients on node 0, one agent on each other node, every one with a clock.
+//!
+//! A request by message:
+//!
+//! 1. The client publishes it at its time `t`: stores to its own DRAM, which take nothing here.
+//! 2. The agent goes on at `t`, or when it has finished what came before: requests queue. It fetches request and payload from
+//!    the client's node, accesses its own memory, and fences when it wrote.
+//! 3. The client goes on when the agent has answered, and fetches the answer (with what it read) from the agent's line.
+//!
+//! Not simulated: sleeping and waking, batches of several clients under one fence, a second agent on a node.
+
+use std::sync::Arc;
+
+use lodestone_media::{Model, SimulatedThread, TimeMode};
+use lodestone_pmem::{Domain, Memory, PmAddr, Result, Topology};
+use serde::Serialize;
+
+use super::{Kind, Places, Setup, TABLE_BYTES, Way, Workload, remote_part};
+use crate::agent::put;
+use crate::profile::transfer_ns;
+use crate::ring::Persist;
+
+/// Bytes of a request or answer without payload.
+const LINE: u64 = 64;
+/// Simulated agents are numbered from here, by node.
+const FIRST_AGENT: u32 = 1 << 16;
+
+/// The simulated machine.
+#[derive(Debug)]
+struct Machine {
+    setup: Setup,
+    model: Arc<Model>,
+    memory: Memory,
+}
+
+impl Machine {
+    fn new(setup: &Setup) -> Result<Self> {
+        let topology = Topology::of_machine().with_virtual_nodes(setup.nodes)?;
+        let nodes: Vec<usize> = (0..setup.nodes).collect();
+        let model = Model::new(setup.medium.clone(), TimeMode::Virtual, &topology, &nodes);
+        let memory = Memory::anonymous_with(&vec![TABLE_BYTES; setup.nodes], Domain::Dax, Some(model.clone()))?;
+        Ok(Self { setup: setup.clone(), model, memory })
+    }
+
+    fn transfer(&self, bytes: u64) {
+        self.model.charge_ns(transfer_ns(&self.setup.dram, bytes) as u64);
+    }
+
+    /// The access itself, by the thread whose turn it is.
+    fn access(&self, kind: Kind, at: PmAddr, buffer: &mut [u8]) {
+        match kind {
+            Kind::Read => self.memory.read(at, buffer),
+            Kind::Write => put(&self.memory, at, buffer, Persist::Fenced),
+        }
+    }
+
+    fn fence_if(&self, kind: Kind) {
+        if kind == Kind::Write {
+            // Every write is waited for: that is what the experiment measures.
+            self.memory.fence();
+        }
+    }
+
+    /// Sends accesses to the agent of their part, one request with one fence at the end; gives when the answer is there.
+    fn send(&self, kind: Kind, places: &[PmAddr], buffer: &mut [u8]) -> u64 {
+        let node = usize::from(places[0].part());
+        let sent_ns = self.model.thread_ns();
+        let payload = if kind == Kind::Write { (places.len() * buffer.len()) as u64 } else { 0 };
+        self.model.as_thread(SimulatedThread(FIRST_AGENT + node as u32), node, || {
+            self.model.wait_until_ns(sent_ns);
+            self.transfer(LINE + payload);
+            places.iter().for_each(|at| self.access(kind, *at, buffer));
+            self.fence_if(kind);
+            self.model.thread_ns()
+        })
+    }
+
+    /// Waits for an answer that is there at `done_ns`, and fetches it.
+    fn receive(&self, kind: Kind, done_ns: u64, bytes: usize) {
+        self.model.wait_until_ns(done_ns);
+        self.transfer(LINE + if kind == Kind::Read { bytes as u64 } else { 0 });
+    }
+
+    /// One remote operation by the simulated client whose turn it is.
+    fn operation(&self, kind: Kind, way: Way, at: PmAddr, buffer: &mut [u8]) {
+        if way == Way::Direct {
+            self.access(kind, at, buffer);
+            self.fence_if(kind);
+        } else {
+            let done_ns = self.send(kind, &[at], buffer);
+            self.receive(kind, done_ns, buffer.len());
+        }
+    }
+
+    /// One transaction: the own table's share and the other's.
+    fn transaction(&self, kind: Kind, way: Way, own: &[PmAddr], other: &[PmAddr], buffer: &mut [u8]) {
+        if way != Way::Overlapped {
+            own.iter().for_each(|at| self.operation(kind, Way::Direct, *at, buffer));
+            other.iter().for_each(|at| self.operation(kind, way, *at, buffer));
+            return;
+        }
+        let done_ns = self.send(kind, other, buffer);
+        own.iter().for_each(|at| self.access(kind, *at, buffer));
+        self.fence_if(kind);
+        self.receive(kind, done_ns, other.len() * buffer.len());
+    }
+}
+
+/// Mean nanoseconds of one remote operation by a client that is alone.
+///
+/// # Errors
+/// When memory runs out, or there are not 2 to 16 nodes.
+pub fn operation_ns(setup: &Setup, kind: Kind, way: Way, bytes: u64) -> Result<f64> {
+    let machine = Machine::new(setup)?;
+    let mut places = Places::new(setup.seed, bytes);
+    let mut buffer = vec![0x5A; bytes as usize];
+    let elapsed_ns = machine.model.as_thread(SimulatedThread(0), 0, || {
+        for index in 0..setup.operations {
+            let at = places.next(remote_part(index, setup.nodes));
+            machine.operation(kind, way, at, &mut buffer);
+        }
+        machine.model.thread_ns()
+    });
+    Ok(elapsed_ns as f64 / setup.operations as f64)
+}
+
+/// Mean nanoseconds of one transaction by a client that is alone; `bytes` is the size of each access.
+///
+/// # Errors
+/// As [`operation_ns`].
+pub fn transaction_ns(setup: &Setup, workload: Workload, way: Way, bytes: u64) -> Result<f64> {
+    let machine = Machine::new(setup)?;
+    let mut places = Places::new(setup.seed, bytes);
+    let mut buffer = vec![0x5A; bytes as usize];
+    let elapsed_ns = machine.model.as_thread(SimulatedThread(0), 0, || {
+        for index in 0..setup.operations {
+            let kind = workload.kind(index);
+            // A write goes to data and log, a read to data.
+            let count = if kind == Kind::Write { 2 } else { 1 };
+            let other = remote_part(index / 2, setup.nodes);
+            let mut of = |part: u16| -> Vec<PmAddr> { (0..count).map(|_| places.next(part)).collect() };
+            let (own, others) = (of(0), of(other));
+            machine.transaction(kind, way, &own, &others, &mut buffer);
+        }
+        machine.model.thread_ns()
+    });
+    Ok(elapsed_ns as f64 / setup.operations as f64)
+}
+
+/// What several clients get out of the remote memory together.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Load {
+    /// Clients, all on node 0.
+    pub clients: usize,
+    /// Operations per second of all of them.
+    pub operations_per_second: f64,
+}
+
+/// Throughput of `clients` clients on node 0 that keep the other nodes' memory busy.
+///
+/// # Errors
+/// As [`operation_ns`].
+pub fn load(setup: &Setup, kind: Kind, way: Way, bytes: u64, clients: usize) -> Result<Load> {
+    let machine = Machine::new(setup)?;
+    let mut places = Places::new(setup.seed, bytes);
+    let mut buffer = vec![0x5A; bytes as usize];
+    // Long enough for the slowest way to do the operations asked for.
+    let duration_ns = setup.operations * 1000;
+    let mut index = 0;
+    let runs = machine.model.simulate(&vec![0; clients], duration_ns, |_| {
+        let at = places.next(remote_part(index, setup.nodes));
+        index += 1;
+        machine.operation(kind, way, at, &mut buffer);
+    });
+    let per_second = runs.iter().map(|run| run.steps as f64 / (run.elapsed_ns.max(1) as f64 / 1e9)).sum();
+    Ok(Load { clients, operations_per_second: per_second })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lodestone_media::MediaProfile;
+
+    fn setup(nodes: usize) -> Setup {
+        let [medium, dram] = ["optane", "dram"].map(|name| MediaProfile::builtin(name).expect("built in"));
+        Setup { medium, dram, nodes, operations: 500, seed: 7 }
+    }
+
+    #[test]
+    fn a_simulation_gives_the_same_in_every_run() -> Result<()> {
+        let setup = setup(2);
+        for way in [Way::Direct, Way::Agent, Way::Overlapped] {
+            let run = || transaction_ns(&setup, Workload::Mixed, way, 256);
+            assert_eq!(run()?, run()?, "{way:?}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn agents_save_most_of_a_remote_read_and_overlapping_saves_more() -> Result<()> {
+        for nodes in [2, 4] {
+            let setup = setup(nodes);
+            let read = |way| transaction_ns(&setup, Workload::PureRead, way, 256);
+            let (direct, agent, overlapped) = (read(Way::Direct)?, read(Way::Agent)?, read(Way::Overlapped)?);
+            // 1 - (241 + 241 + message) / (241 + 2410): the paper's order of magnitude.
+            assert!(agent < 0.45 * direct, "{nodes} nodes: {direct} ns direct, {agent} ns with agents");
+            assert!(overlapped < agent, "{overlapped} ns overlapped, {agent} ns in turn");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn an_agent_that_is_alone_is_a_bottleneck_where_many_clients_are_not() -> Result<()> {
+        let setup = setup(2);
+        let of = |way, clients| {
+            Ok::<_, lodestone_pmem::Error>(load(&setup, Kind::Write, way, 256, clients)?.operations_per_second)
+        };
+        let agent_gain = of(Way::Agent, 8)? / of(Way::Agent, 1)?;
+        assert!(agent_gain > 1.1 && agent_gain < 4.0, "eight clients get {agent_gain} times what one gets");
+        Ok(())
+    }
+}
