@@ -39,6 +39,25 @@ pub enum Error {
         /// The limit.
         bytes_max: u64,
     },
+    /// A bulk load was asked of an index that holds something.
+    #[error("a bulk load fills an empty index, and this one holds keys; insert one by one, or load into a new index")]
+    NotEmpty,
+    /// The input of a bulk load does not ascend.
+    #[error(
+        "pair {position} of the sorted input (counted from 0) does not ascend; the pairs before it are in the index: sort the input and drop duplicates"
+    )]
+    NotSorted {
+        /// Which pair.
+        position: u64,
+    },
+    /// A value of a map of byte strings is not eight bytes, so it is no value of an index.
+    #[error("{}: the value has {bytes} bytes, an index has values of 8; use the map's own operations for byte strings", path.display())]
+    NotAWord {
+        /// First part of the pool.
+        path: PathBuf,
+        /// Length of the value.
+        bytes: u64,
+    },
     /// The root of that name holds something else.
     #[error("{}: root `{name}` holds {finding}, not an ordered map; open it with what made it, or choose another name", path.display())]
     WrongKind {
@@ -75,6 +94,12 @@ pub(crate) fn committed(outcome: lodestone_heap::Result<()>) -> (bool, Result<()
 }
 
 impl Error {
+    /// Whether the pool had no room. Nothing changed; the index stays readable, and removals make room again.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Heap(lodestone_heap::Error::NoSpace { .. }))
+    }
+
     pub(crate) fn damaged(path: &Path, at: PmAddr, what: &'static str, finding: impl Into<String>) -> Self {
         Self::Damaged { path: path.to_owned(), at, what, finding: finding.into() }
     }

@@ -1,4 +1,7 @@
-//! Durable ordered maps on persistent memory.
+//! Durable maps and indexes on persistent memory.
+//!
+//! Two families. [`OrderedMap`] maps byte strings to byte strings. *Indexes* map keys (`u64` or byte strings) to words, behind the
+//! traits [`PointIndex`] and [`OrderedIndex`], which wrappers compose and one conformance suite tests.
 //!
 //! [`OrderedMap`] maps byte strings to byte strings, in order of the keys. Leaves and records stand in the pool; the inner
 //! directory, locks and tags of keys stand in DRAM and are rebuilt on open, so no volatile thing is persistent and a
@@ -19,6 +22,7 @@
 #[cfg(feature = "explore")]
 pub mod explore;
 
+mod change;
 mod check;
 mod directory;
 mod error;
@@ -28,14 +32,16 @@ mod map;
 mod medium;
 mod mistakes;
 mod open;
-mod ordered_index;
+mod record_map;
 mod scan;
 mod structure;
+mod traits;
 
 pub use check::{CheckReport, Finding, MapStats};
 pub use error::{Error, Result};
 pub use layout::{KEY_BYTES_MAX, KIND_LIVE, KIND_PENDING, VALUE_BYTES_MAX};
 pub use map::{Durability, OrderedMap};
 pub use open::MapOptions;
-pub use ordered_index::{OrderedIndex, Visit};
+pub use record_map::{RecordMap, Visit};
 pub use scan::{Direction, Records};
+pub use traits::{IndexKey, OpenIndex, OrderedIndex, PointIndex, Range, Swap};

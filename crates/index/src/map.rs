@@ -55,6 +55,8 @@ pub struct OrderedMap {
     pub(crate) slots_per_leaf: usize,
     pub(crate) directory: RwLock<Directory>,
     pub(crate) records: AtomicU64,
+    /// What the operations of the index traits wait for.
+    pub(crate) index_durability: Durability,
     pub(crate) _only: Only,
 }
 
@@ -81,7 +83,7 @@ pub enum Durability {
 
 /// A stretch of the medium whose newest content an answer rests on.
 #[derive(Clone, Copy)]
-struct Basis {
+pub(crate) struct Basis {
     at: PmAddr,
     bytes: u64,
 }
@@ -107,7 +109,7 @@ thread_local! {
 const SCRATCH_BYTES_MAX: usize = 64 << 10;
 
 /// Writes the record at the reserved place `at` and starts its write-back; the commit that publishes it fences.
-fn write_record(memory: &Memory, at: PmAddr, key: &[u8], value: &[u8]) {
+pub(crate) fn write_record(memory: &Memory, at: PmAddr, key: &[u8], value: &[u8]) {
     // Taken out, not borrowed: a deterministic scheduler may run another thread in between on the same stack of locals.
     let mut scratch = SCRATCH.take();
     encode_record(at, key, value, &mut scratch);
@@ -131,7 +133,7 @@ impl OrderedMap {
         self.heap.pool().path()
     }
 
-    fn writable(&self, what: &'static str) -> Result<()> {
+    pub(crate) fn writable(&self, what: &'static str) -> Result<()> {
         if self.heap.memory().is_read_only() {
             return Err(Error::ReadOnly { path: self.path().to_owned(), what });
         }
@@ -207,7 +209,7 @@ impl OrderedMap {
     }
 
     /// Waits until what an answer rests on would survive power loss.
-    fn settle(&self, durability: Durability, basis: Basis) -> Result<()> {
+    pub(crate) fn settle(&self, durability: Durability, basis: Basis) -> Result<()> {
         if durability == Durability::Sync {
             self.heap.memory().durable_range(basis.at, basis.bytes)?;
         }
@@ -363,6 +365,17 @@ impl OrderedMap {
         }
     }
 
+    /// Follows in DRAM a persistent change of `slot`, which `was_used`, to `record` (null: removed).
+    pub(crate) fn note_change(&self, state: &mut LeafState, slot: usize, tag: u16, record: PmAddr, was_used: bool) {
+        if record.is_null() {
+            state.clear(slot);
+            self.records.fetch_sub(1, Ordering::Relaxed);
+        } else {
+            state.put(slot, tag, record);
+            self.records.fetch_add(u64::from(!was_used), Ordering::Relaxed);
+        }
+    }
+
     /// Waits until every change that this thread made would survive power loss.
     ///
     /// # Errors
@@ -392,14 +405,14 @@ impl OrderedMap {
 ///
 /// A slot's line becomes durable after the action that set it (the commit record goes first). A leaf that a split made
 /// holds only what was durable-ordered before the split, in the left leaf's slots; groups land in order.
-fn basis_of(leaf: &Leaf, found: Option<Found>) -> Basis {
+pub(crate) fn basis_of(leaf: &Leaf, found: Option<Found>) -> Basis {
     match found {
         Some(found) => Basis { at: leaf.at.slot(found.slot).line().start(), bytes: LINE_BYTES },
         None => Basis { at: leaf.at.0, bytes: leaf.bytes().next_multiple_of(WORD_BYTES) },
     }
 }
 
-fn limit(what: &'static str, bytes: usize, bytes_max: usize) -> Result<()> {
+pub(crate) fn limit(what: &'static str, bytes: usize, bytes_max: usize) -> Result<()> {
     if bytes <= bytes_max {
         Ok(())
     } else {
@@ -416,7 +429,7 @@ const _: fn() = || {
 impl LeafState {
     /// Whether a removal left the leaf so small that it should try to join its neighbour: at a quarter of its slots
     /// and at each halving from there, so that a neighbour too full to take it is not asked at every removal.
-    fn is_worth_merging(&self) -> bool {
+    pub(crate) fn is_worth_merging(&self) -> bool {
         let count = self.count();
         count <= self.capacity() / 4 && (count == 0 || count.is_power_of_two() || count == self.capacity() / 4)
     }

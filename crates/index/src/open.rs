@@ -28,7 +28,7 @@ use crate::layout::{
     encode_leaf,
 };
 use crate::leaf::Leaf;
-use crate::map::OrderedMap;
+use crate::map::{Durability, OrderedMap};
 use crate::medium::Medium;
 
 /// How to create a map. An existing map keeps what it was created with.
@@ -56,7 +56,7 @@ static OPEN: Mutex<BTreeSet<(usize, PmAddr)>> = Mutex::new(BTreeSet::new());
 
 impl Only {
     /// Claims `header`, or `None` when an open map has it.
-    fn claim(heap: &Heap, header: PmAddr) -> Option<Self> {
+    pub(crate) fn claim(heap: &Heap, header: PmAddr) -> Option<Self> {
         // The path's bytes stand at one place as long as the pool is open, and the map keeps it open.
         let identity = heap.pool().path().as_os_str().as_encoded_bytes().as_ptr() as usize;
         let claim = (identity, header);
@@ -213,6 +213,7 @@ fn attach(heap: &Heap, medium: Medium<'_>, header: PmAddr, only: Only) -> Result
         slots_per_leaf,
         directory: RwLock::new(Directory::new(leaves)),
         records: AtomicU64::new(records),
+        index_durability: Durability::Sync,
         _only: only,
     })
 }

@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::leaf::{Leaf, LeafState};
 use crate::map::{Durability, OrderedMap};
 use crate::medium::Medium;
-use crate::ordered_index::Visit;
+use crate::record_map::Visit;
 
 /// A batch ends behind the record that makes it larger than this.
 const BATCH_BYTES_MAX: usize = 256 << 10;

@@ -39,5 +39,5 @@ pub use lodestone_index as index;
 pub use lodestone_pmem as pmem;
 
 pub use lodestone_heap::{Heap, HeapOptions};
-pub use lodestone_index::{Durability, OrderedIndex, OrderedMap};
+pub use lodestone_index::{Durability, IndexKey, OpenIndex, OrderedIndex, OrderedMap, PointIndex, RecordMap, Swap};
 pub use lodestone_pmem::{Domain, DomainChoice, Memory, PmAddr, PmPtr, Pool, PoolOptions};

@@ -1,4 +1,4 @@
-//! The suite that every ordered map passes: written against [`OrderedIndex`], run on each implementation by a fixture.
+//! The suite that every ordered map passes: written against [`RecordMap`], run on each implementation by a fixture.
 
 #![allow(dead_code, reason = "each test file uses its part of the suite")]
 
@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use lodestone_index::{OrderedIndex, Result};
+use lodestone_index::{RecordMap, Result};
 use proptest::prelude::*;
 
 /// Makes maps and opens them again, as after an orderly end of the process.
 pub trait Fixture {
     /// The map under test.
-    type Index: OrderedIndex;
+    type Index: RecordMap;
 
     /// The map, empty the first time and with what it held ever after.
     fn open(&mut self) -> Self::Index;
@@ -60,7 +60,7 @@ pub fn steps(count: usize) -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// All records of `index`, in the order in which a scan shows them.
-pub fn contents(index: &impl OrderedIndex) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+pub fn contents(index: &impl RecordMap) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut all = Vec::new();
     index.scan(Bound::Unbounded, Bound::Unbounded, &mut |key, value| {
         all.push((key.to_vec(), value.to_vec()));

@@ -1,4 +1,5 @@
-//! The interface that ordered maps share, and with it their tests.
+//! The interface of maps from byte strings to byte strings, and with it their tests. Indexes have values of eight bytes:
+//! see `traits`.
 
 use std::ops::{Bound, ControlFlow};
 
@@ -10,7 +11,7 @@ use crate::map::OrderedMap;
 pub type Visit<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
 
 /// An ordered map from byte strings to byte strings that many threads use at once. What it tells is durable.
-pub trait OrderedIndex: Send + Sync {
+pub trait RecordMap: Send + Sync {
     /// The value of `key`.
     ///
     /// # Errors
@@ -53,7 +54,7 @@ pub trait OrderedIndex: Send + Sync {
     fn check(&self) -> CheckReport;
 }
 
-impl OrderedIndex for OrderedMap {
+impl RecordMap for OrderedMap {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         OrderedMap::get(self, key)
     }

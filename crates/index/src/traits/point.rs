@@ -1,0 +1,134 @@
+//! Operations on one key, and how an index comes to be.
+
+use lodestone_heap::Heap;
+
+use crate::check::CheckReport;
+use crate::error::Result;
+use crate::map::Durability;
+use crate::traits::IndexKey;
+
+/// What a compare-and-swap found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Swap {
+    /// The value was the expected one and is the new one now.
+    Done,
+    /// The key has this other value; nothing changed.
+    Differs(u64),
+    /// The key is not in the index; nothing changed.
+    Absent,
+}
+
+/// An index from keys to words, shared by any number of threads.
+///
+/// Each operation takes effect at one moment between its call and its return, in an order that all threads agree on
+/// (linearizability), and a crash keeps a prefix of that order that holds everything that was told durable (durable
+/// linearizability). After an error nothing has changed, unless the error's text says so.
+///
+/// ```
+/// use lodestone_heap::{Heap, HeapOptions};
+/// use lodestone_index::{Durability, OpenIndex, OrderedMap, PointIndex, Swap};
+/// use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+///
+/// fn count<I: PointIndex<Key = [u8]>>(index: &I, word: &[u8]) -> lodestone_index::Result<u64> {
+///     let mut seen = index.get(word)?.unwrap_or(0);
+///     index.insert(word, 0)?;
+///     loop {
+///         match index.compare_and_swap(word, seen, seen + 1)? {
+///             Swap::Done => return Ok(seen + 1),
+///             Swap::Differs(found) => seen = found,
+///             Swap::Absent => index.insert(word, seen).map(|_| ())?,
+///         }
+///     }
+/// }
+///
+/// let folder = tempfile::tempdir()?;
+/// let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// let pool = Pool::create(folder.path().join("counts.pool"), &options)?;
+/// let heap = Heap::open(&pool, &HeapOptions::default())?;
+/// let index = OrderedMap::open_index(&heap, "counts", &Default::default(), Durability::Sync)?;
+/// assert_eq!((count(&index, b"the")?, count(&index, b"the")?), (1, 2));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait PointIndex: Send + Sync {
+    /// What the index is asked by.
+    type Key: IndexKey + ?Sized;
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`](crate::Error::Damaged) when the medium is damaged where the answer lies (never a wrong answer instead),
+    /// [`Error::Pool`](crate::Error::Pool) when the pool is poisoned.
+    fn get(&self, key: &Self::Key) -> Result<Option<u64>>;
+
+    /// Gives `key` a value if it has none; whether it did. A key that is there keeps its value.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get); [`Error::TooLong`](crate::Error::TooLong) for a key beyond [`key_bytes_max`](Self::key_bytes_max); an error for
+    /// which [`Error::is_full`](crate::Error::is_full) holds when the pool has no room; [`Error::ReadOnly`](crate::Error::ReadOnly).
+    fn insert(&self, key: &Self::Key, value: u64) -> Result<bool>;
+
+    /// Changes the value of `key` if it is there; the former one.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    fn update(&self, key: &Self::Key, value: u64) -> Result<Option<u64>>;
+
+    /// Gives `key` this value, whether or not it is there; the former one.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    fn upsert(&self, key: &Self::Key, value: u64) -> Result<Option<u64>>;
+
+    /// Removes `key`; its value. What the index needed for it goes back to the heap when no reader can be there any more.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    fn remove(&self, key: &Self::Key) -> Result<Option<u64>>;
+
+    /// Changes the value of `key` from `current` to `new`, if it is `current`.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    fn compare_and_swap(&self, key: &Self::Key, current: u64, new: u64) -> Result<Swap>;
+
+    /// Number of keys. May have to visit the whole index; changes under way count or do not.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    fn len(&self) -> Result<u64>;
+
+    /// Whether there is no key.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Bytes of the longest key; at least 1,024 where keys are strings.
+    fn key_bytes_max(&self) -> usize;
+
+    /// Waits until every change that this thread made would survive power loss. Needed with
+    /// [`Durability::Relaxed`] only.
+    ///
+    /// # Errors
+    /// [`Error::Pool`](crate::Error::Pool) when the pool is poisoned: changes since the last success may be lost.
+    fn sync(&self) -> Result<()>;
+
+    /// Verifies everything on the medium and lists the blocks that the index owns. Call it while nobody changes the index. Blocks that wait
+    /// for readers to leave are given back first.
+    fn check(&self) -> CheckReport;
+}
+
+/// An index that stands under a name in a heap.
+pub trait OpenIndex: PointIndex + Sized {
+    /// What can be chosen when an index is made.
+    type Options: Clone + Default + Send + Sync;
+
+    /// Opens the index under the root `name`, or creates it there. Durable on return; a crash during the creation leaks nothing.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyOpen`](crate::Error::AlreadyOpen), [`Error::WrongKind`](crate::Error::WrongKind), [`Error::ReadOnly`](crate::Error::ReadOnly) when there is
+    /// nothing to open and the pool is read-only, [`Error::Damaged`](crate::Error::Damaged), and what the heap and the pool refuse.
+    fn open_index(heap: &Heap, name: &str, options: &Self::Options, durability: Durability) -> Result<Self>;
+}
