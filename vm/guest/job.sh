@@ -3,6 +3,7 @@
 #
 #   MODE=test    pools, process kills and test programs in every place
 #   MODE=round   verify what was acknowledged before the guest was killed, then write until it is killed again
+#   MODE=numa    nodes, parts, placement, agents and the probe on NODES nodes
 #   EXPECTED     the domain that every pool must get (dax or eadr)
 #   ROUND, LAST  number of this round; LAST=1 verifies and ends
 #   KILLS        how often MODE=test kills a writing process in each place
@@ -11,7 +12,12 @@
 . /share/places.sh
 . /share/pools.sh
 . /share/programs.sh
+. /share/numa.sh
 
+if [ "$MODE" = numa ]; then
+  run_numa
+  exit
+fi
 prepare_places || exit 1
 case $MODE in
   test)

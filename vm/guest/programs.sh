@@ -7,7 +7,8 @@ in_place() {
   [ "$place" != ext4 ] || node=0
   (
     export LODESTONE_EXPECT_DOMAIN=$EXPECTED LODESTONE_EXPECT_NODE=$node
-    if [ "$place" = devdax ]; then export LODESTONE_PM_DEVICE=$devdax_path; else export LODESTONE_PM_DIR=/mnt/$place; fi
+    # The place "nodes" has its variable already: a folder for each node.
+    if [ "$place" = nodes ]; then :; elif [ "$place" = devdax ]; then export LODESTONE_PM_DEVICE=$devdax_path; else export LODESTONE_PM_DIR=/mnt/$place; fi
     cd /tmp && exec timeout "${PROGRAM_SECONDS_MAX:-600}" "$@"
   )
 }

@@ -1,4 +1,4 @@
-//! One running guest: QEMU without acceleration (TCG), two NUMA nodes, two NVDIMMs over files of the host.
+//! One running guest: QEMU without acceleration (TCG), several NUMA nodes, an NVDIMM on each over a file of the host.
 //!
 //! Algorithm:
 //!
@@ -22,8 +22,11 @@ use anyhow::{Context, Result, bail};
 use super::protocol::Message;
 
 const QEMU: &str = "qemu-system-x86_64";
-/// Space for namespaces on each NVDIMM; a multiple of the namespaces' alignment (16 MiB).
-const MODULE_MIB: u64 = 1024;
+/// Space for namespaces on all NVDIMMs together; each one's share is a multiple of the namespaces' alignment (16 MiB).
+const MODULES_MIB: u64 = 2048;
+/// Memory and processors of all nodes together.
+const MEMORY_MIB: u64 = 2048;
+const CPUS: usize = 4;
 /// Label area behind it: names the namespaces, so that they survive a reboot. It keeps the module a multiple of 2 MiB.
 const LABELS_MIB: u64 = 2;
 
@@ -53,6 +56,34 @@ impl Platform {
     }
 }
 
+/// The guest's NUMA nodes: processors, memory and persistent memory in equal shares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Machine {
+    nodes: usize,
+}
+
+impl Machine {
+    /// A machine of `nodes` nodes, at most as many as there are processors.
+    pub(super) const fn with_nodes(nodes: usize) -> Self {
+        assert!(nodes >= 1 && nodes <= CPUS, "every node has a processor");
+        Self { nodes }
+    }
+
+    const fn module_mib(self) -> u64 {
+        MODULES_MIB / self.nodes as u64 / 16 * 16
+    }
+
+    /// As between sockets; with more than two nodes, neighbours are nearer than the others.
+    fn distance(self, here: usize, there: usize) -> u32 {
+        if self.nodes > 2 && here ^ there == 1 { 16 } else { 21 }
+    }
+
+    /// First and last processor of a node.
+    fn cpus(self, node: usize) -> (usize, usize) {
+        (node * CPUS / self.nodes, (node + 1) * CPUS / self.nodes - 1)
+    }
+}
+
 /// What [`Guest::next`] saw.
 pub(super) enum Heard {
     Message(Message),
@@ -70,7 +101,7 @@ pub(super) struct Guest {
 
 impl Guest {
     /// Boots a guest on `cache` (`vm/.cache`): kernel, initramfs, modules in `pm/`, shared folder `share/`.
-    pub(super) fn boot(cache: &Path, platform: Platform) -> Result<Self> {
+    pub(super) fn boot(cache: &Path, platform: Platform, machine: Machine) -> Result<Self> {
         let version = fs::read_to_string(cache.join("kernel/version"))
             .context("no kernel in vm/.cache; run: cargo xtask vm setup")?;
         if !is_installed(QEMU) {
@@ -79,7 +110,7 @@ impl Guest {
         // Should this process die without dropping its guest, the kernel kills the guest.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--", QEMU]);
-        command.args(machine_arguments(cache, platform));
+        command.args(machine_arguments(cache, platform, machine));
         command.arg("-kernel").arg(cache.join(format!("kernel/boot/vmlinuz-{}", version.trim())));
         command.arg("-initrd").arg(cache.join("initramfs.gz"));
         command.args(["-append", "console=ttyS0 quiet loglevel=4 panic=-1"]);
@@ -126,13 +157,13 @@ fn is_installed(program: &str) -> bool {
 }
 
 /// Creates the NVDIMMs' backing files afresh: sparse, all zero.
-pub(super) fn create_modules(cache: &Path) -> Result<()> {
+pub(super) fn create_modules(cache: &Path, machine: Machine) -> Result<()> {
     let folder = cache.join("pm");
     fs::create_dir_all(&folder).context("could not create vm/.cache/pm")?;
-    for node in 0..2 {
+    for node in 0..machine.nodes {
         let path = module_path(cache, node);
         let file = fs::File::create(&path).with_context(|| format!("could not create {path}"))?;
-        file.set_len((MODULE_MIB + LABELS_MIB) << 20).with_context(|| format!("could not size {path}"))?;
+        file.set_len((machine.module_mib() + LABELS_MIB) << 20).with_context(|| format!("could not size {path}"))?;
     }
     Ok(())
 }
@@ -141,7 +172,7 @@ fn module_path(cache: &Path, node: usize) -> String {
     cache.join(format!("pm/module{node}")).display().to_string()
 }
 
-fn machine_arguments(cache: &Path, platform: Platform) -> Vec<String> {
+fn machine_arguments(cache: &Path, platform: Platform, machine: Machine) -> Vec<String> {
     let mut arguments: Vec<String> = Vec::new();
     let mut add = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
     add("-display", "none".into());
@@ -151,16 +182,19 @@ fn machine_arguments(cache: &Path, platform: Platform) -> Vec<String> {
     add("-machine", format!("q35,nvdimm=on,nvdimm-persistence={}", platform.qemu_persistence()));
     add("-accel", "tcg,thread=multi".into());
     add("-cpu", "max".into());
-    add("-smp", "4,sockets=2,cores=2,threads=1".into());
-    add("-m", "2G,slots=4,maxmem=8G".into());
-    for node in 0..2 {
-        let (first, last) = (2 * node, 2 * node + 1);
-        add("-object", format!("memory-backend-ram,id=ram{node},size=1G"));
+    let nodes = machine.nodes;
+    add("-smp", format!("{CPUS},sockets={nodes},cores={},threads=1", CPUS / nodes));
+    add("-m", format!("{MEMORY_MIB}M,slots=8,maxmem=8G"));
+    for node in 0..nodes {
+        let (first, last) = machine.cpus(node);
+        add("-object", format!("memory-backend-ram,id=ram{node},size={}M", MEMORY_MIB / nodes as u64));
         add("-numa", format!("node,nodeid={node},cpus={first}-{last},memdev=ram{node}"));
     }
-    add("-numa", "dist,src=0,dst=1,val=21".into());
-    for node in 0..2 {
-        let (path, size) = (module_path(cache, node), MODULE_MIB + LABELS_MIB);
+    for (here, there) in (0..nodes).flat_map(|here| (here + 1..nodes).map(move |there| (here, there))) {
+        add("-numa", format!("dist,src={here},dst={there},val={}", machine.distance(here, there)));
+    }
+    for node in 0..nodes {
+        let (path, size) = (module_path(cache, node), machine.module_mib() + LABELS_MIB);
         add("-object", format!("memory-backend-file,id=pm{node},share=on,mem-path={path},size={size}M"));
         add("-device", format!("nvdimm,id=nvdimm{node},memdev=pm{node},node={node},label-size={LABELS_MIB}M"));
     }

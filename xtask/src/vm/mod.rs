@@ -1,17 +1,21 @@
-//! Guests with emulated persistent memory: QEMU with two NUMA nodes and two NVDIMMs, booted on a stock kernel.
+//! Guests with emulated persistent memory: QEMU with NUMA nodes and an NVDIMM on each, booted on a stock kernel.
 //!
 //! - [`guest`]: one running QEMU, bounded in time, killed without mercy when dropped.
 //! - [`protocol`]: the lines that the guest sends over its second serial port.
 //! - [`share`]: the folder that host and guest share: scripts, host-built programs, acknowledgements.
 //! - [`pmem`]: the sequence of boots that `cargo xtask vm pmem` runs, and what it asks of each.
+//! - [`numa`]: the same for `cargo xtask vm numa`.
+//! - [`session`]: what both do with a boot.
 //! - [`checks`]: the outcomes and how they are printed.
 //!
 //! The guest's own scripts are in `vm/guest`; `vm/README.md` says what the guest can and cannot show.
 
 mod checks;
 mod guest;
+mod numa;
 mod pmem;
 mod protocol;
+mod session;
 mod share;
 
 use std::path::Path;
@@ -27,12 +31,15 @@ pub(crate) enum Command {
     Setup,
     /// Boot guests with persistent memory (`dax`, then `eadr`), run the tests there, cut the power, verify.
     Pmem(pmem::Options),
+    /// Boot guests with two and with four NUMA nodes and run what depends on nodes there.
+    Numa(numa::Options),
 }
 
 pub(crate) fn run(root: &Path, command: &Command) -> Result<bool> {
     match command {
         Command::Setup => setup(root).map(|()| true),
         Command::Pmem(options) => pmem::run(root, options),
+        Command::Numa(options) => numa::run(root, options),
     }
 }
 

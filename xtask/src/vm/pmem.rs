@@ -16,13 +16,19 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Args;
 
-use super::checks::{Check, Checks};
-use super::guest::{Guest, Heard, Platform, create_modules};
-use super::protocol::{Message, Outcome};
-use super::share::Share;
+use super::checks::Checks;
+use super::guest::{Guest, Machine, Platform, create_modules};
+use super::protocol::Outcome;
+use super::session::{Ending, Session, verify_set_up};
+use super::share::{Share, TestPrograms};
+
+const MACHINE: Machine = Machine::with_nodes(2);
+/// Test programs that ask for a place on persistent memory.
+const PROGRAMS: TestPrograms =
+    TestPrograms { packages: &["lodestone-pmem", "lodestone-heap", "lodestone-index"], variable: b"LODESTONE_PM_D" };
 
 /// Where pools are: names used by the guest's scripts and for the files of acknowledgements.
 const PLACES: [&str; 3] = ["ext4", "xfs", "devdax"];
@@ -59,57 +65,39 @@ pub(crate) struct Options {
 
 pub(super) fn run(root: &Path, options: &Options) -> Result<bool> {
     let cache = root.join("vm/.cache");
-    if !cache.join("kernel/version").exists() || !cache.join("initramfs.gz").exists() {
-        bail!("the guest is not set up; run: cargo xtask vm setup");
-    }
+    verify_set_up(&cache)?;
     let share = match (&options.binary, options.planted) {
         (_, true) => Share::fill_planted(root, &cache)?,
         (Some(binary), false) => Share::fill(root, &cache, binary)?,
-        (None, false) => Share::fill_built(root, &cache)?,
+        (None, false) => Share::fill_built(root, &cache, &PROGRAMS)?,
     };
-    let mut run =
-        Run { cache: &cache, share: &share, options, checks: Checks::new(options.json), random: options.seed };
+    let boot_max = Duration::from_secs(options.boot_seconds_max);
+    let session = Session { cache: &cache, checks: Checks::new(options.json), boot_max };
+    let mut run = Run { session, share: &share, options, random: options.seed };
     if options.planted {
         run.power_cuts(Platform::Dax, 1)?;
-        return Ok(run.checks.finish_planted("power-cut", PLACES.len()));
+        return Ok(run.session.checks.finish_planted("power-cut", PLACES.len()));
     }
     for (platform, rounds) in [(Platform::Dax, options.rounds), (Platform::Eadr, options.rounds.min(1))] {
         run.test_boot(platform)?;
         run.power_cuts(platform, rounds)?;
     }
-    Ok(run.checks.finish())
+    Ok(run.session.checks.finish())
 }
 
 struct Run<'a> {
-    cache: &'a Path,
+    session: Session<'a>,
     share: &'a Share,
     options: &'a Options,
-    checks: Checks,
     random: u64,
-}
-
-/// How a boot went on.
-#[derive(Debug, PartialEq, Eq)]
-enum Ending {
-    /// The job ended with this exit code and the guest powered itself off.
-    Finished(String),
-    /// The guest says that its writers are at work.
-    Loading,
-    /// It died before it said how its job ended.
-    Died,
-    Late,
 }
 
 impl Run<'_> {
     fn test_boot(&mut self, platform: Platform) -> Result<()> {
-        self.checks.note(&format!("-- {}: pools, killed processes and test programs", platform.domain()));
-        create_modules(self.cache)?;
+        self.session.checks.note(&format!("-- {}: pools, killed processes and test programs", platform.domain()));
+        create_modules(self.session.cache, MACHINE)?;
         self.write_job(platform, "test", 1, true)?;
-        let started = Instant::now();
-        let guest = Guest::boot(self.cache, platform)?;
-        let ending = self.listen(&guest, platform);
-        self.expect_finished(platform, "test-boot", started, &ending);
-        Ok(())
+        self.session.run_job(platform, MACHINE, "test-boot")
     }
 
     /// `rounds` times: load, cut, boot again and verify. One boot verifies the last round and loads the next one.
@@ -117,16 +105,16 @@ impl Run<'_> {
         if rounds == 0 {
             return Ok(());
         }
-        self.checks.note(&format!("-- {}: {rounds} power cuts under load", platform.domain()));
-        create_modules(self.cache)?;
+        self.session.checks.note(&format!("-- {}: {rounds} power cuts under load", platform.domain()));
+        create_modules(self.session.cache, MACHINE)?;
         for round in 1..=rounds + 1 {
             let last = round > rounds;
             self.write_job(platform, "round", round, last)?;
             let started = Instant::now();
-            let guest = Guest::boot(self.cache, platform)?;
-            let ending = self.listen(&guest, platform);
+            let guest = Guest::boot(self.session.cache, platform, MACHINE)?;
+            let ending = self.session.listen(&guest, platform);
             if last {
-                self.expect_finished(platform, "last-boot", started, &ending);
+                self.session.expect_finished(platform, "last-boot", started, &ending);
             } else if !self.cut_under_load(platform, round, guest, started, &ending)? {
                 break;
             }
@@ -144,16 +132,16 @@ impl Run<'_> {
         ending: &Ending,
     ) -> Result<bool> {
         let name = "cut";
-        let deadline = started + Duration::from_secs(self.options.boot_seconds_max);
+        let deadline = started + self.session.boot_max;
         if *ending != Ending::Loading {
-            self.record(platform, name, Outcome::Fail, started, &format!("round {round}: no load; {ending:?}"));
+            self.session.record(platform, name, Outcome::Fail, started, &format!("round {round}: no load; {ending:?}"));
             return Ok(false);
         }
         while PLACES.iter().any(|place| self.share.acknowledgements(place) < ACKNOWLEDGEMENTS_MIN) {
             if Instant::now() > deadline {
                 let counts = PLACES.map(|place| format!("{place} {}", self.share.acknowledgements(place))).join(", ");
                 let detail = format!("round {round}: too few acknowledgements in time: {counts}");
-                self.record(platform, name, Outcome::Fail, started, &detail);
+                self.session.record(platform, name, Outcome::Fail, started, &detail);
                 return Ok(false);
             }
             thread::sleep(Duration::from_millis(20));
@@ -166,59 +154,8 @@ impl Run<'_> {
         }
         let counts = PLACES.map(|place| format!("{place} {}", self.share.acknowledgements(place))).join(", ");
         let detail = format!("round {round}: QEMU killed after acknowledgements: {counts}");
-        self.record(platform, name, Outcome::Pass, started, &detail);
+        self.session.record(platform, name, Outcome::Pass, started, &detail);
         Ok(true)
-    }
-
-    /// Records the guest's checks until something decides how the boot goes on.
-    fn listen(&mut self, guest: &Guest, platform: Platform) -> Ending {
-        let deadline = Instant::now() + Duration::from_secs(self.options.boot_seconds_max);
-        loop {
-            match guest.next(deadline) {
-                Heard::Late => return Ending::Late,
-                Heard::Ended => return Ending::Died,
-                Heard::Message(Message::Event { name, detail }) => match name.as_str() {
-                    "finished" => return Ending::Finished(detail),
-                    "loading" => return Ending::Loading,
-                    _ => {}
-                },
-                Heard::Message(Message::Check { name, place, outcome, domain, seconds, detail }) => {
-                    self.checks.add(&Check {
-                        platform: platform.domain(),
-                        name: &name,
-                        place: &place,
-                        outcome,
-                        domain: domain.as_deref(),
-                        seconds,
-                        detail: &detail,
-                    });
-                }
-            }
-        }
-    }
-
-    fn expect_finished(&mut self, platform: Platform, name: &str, started: Instant, ending: &Ending) {
-        let console = self.cache.join("console.log");
-        match ending {
-            Ending::Finished(code) if code == "0" => self.record(platform, name, Outcome::Pass, started, "job ended"),
-            other => {
-                let detail = format!("{other:?}; its messages are in {}", console.display());
-                self.record(platform, name, Outcome::Fail, started, &detail);
-            }
-        }
-    }
-
-    fn record(&mut self, platform: Platform, name: &str, outcome: Outcome, started: Instant, detail: &str) {
-        let seconds = started.elapsed().as_secs();
-        self.checks.add(&Check {
-            platform: platform.domain(),
-            name,
-            place: "guest",
-            outcome,
-            domain: None,
-            seconds,
-            detail,
-        });
     }
 
     fn write_job(&self, platform: Platform, mode: &str, round: u32, last: bool) -> Result<()> {

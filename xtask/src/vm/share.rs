@@ -12,10 +12,13 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// Packages whose test programs run in the guest, if they ask for persistent memory.
-const TEST_PACKAGES: [&str; 3] = ["lodestone-pmem", "lodestone-heap", "lodestone-index"];
-/// A test program that mentions this variable has tests for persistent memory.
-const PLACE_VARIABLE: &[u8] = b"LODESTONE_PM_D";
+/// Which test programs run in the guest.
+pub(super) struct TestPrograms {
+    /// Packages that they come from.
+    pub(super) packages: &'static [&'static str],
+    /// A test program that mentions this environment variable has tests for the guest.
+    pub(super) variable: &'static [u8],
+}
 
 /// The example of this package that acknowledges too early.
 const PLANTED: &str = "planted_liar";
@@ -27,9 +30,9 @@ pub(super) struct Share {
 
 impl Share {
     /// Builds `lodestone` and the test programs, and fills the folder with them.
-    pub(super) fn fill_built(root: &Path, cache: &Path) -> Result<Self> {
+    pub(super) fn fill_built(root: &Path, cache: &Path, programs: &TestPrograms) -> Result<Self> {
         let share = Self::fill(root, cache, &build_lodestone(root)?)?;
-        share.copy_test_programs(root)?;
+        share.copy_test_programs(root, programs)?;
         Ok(share)
     }
 
@@ -58,11 +61,11 @@ impl Share {
         Ok(Self { folder })
     }
 
-    fn copy_test_programs(&self, root: &Path) -> Result<()> {
+    fn copy_test_programs(&self, root: &Path, wanted: &TestPrograms) -> Result<()> {
         let mut list = String::new();
-        for (package, program) in build_test_programs(root)? {
+        for (package, program) in build_test_programs(root, wanted.packages)? {
             let bytes = fs::read(&program).with_context(|| format!("could not read {}", program.display()))?;
-            if !bytes.windows(PLACE_VARIABLE.len()).any(|window| window == PLACE_VARIABLE) {
+            if !bytes.windows(wanted.variable.len()).any(|window| window == wanted.variable) {
                 continue;
             }
             let name = copy_into(&program, &self.folder.join("tests"))?;
@@ -119,13 +122,12 @@ fn build_program(root: &Path, arguments: &[&str], name: &str) -> Result<PathBuf>
 }
 
 /// Package and path of every test program.
-fn build_test_programs(root: &Path) -> Result<Vec<(String, PathBuf)>> {
+fn build_test_programs(root: &Path, packages: &[&str]) -> Result<Vec<(String, PathBuf)>> {
     let mut all = Vec::new();
-    for package in TEST_PACKAGES {
+    for package in packages {
         let programs = build(root, &["test", "--no-run", "--package", package])?;
-        all.extend(
-            programs.into_iter().filter(|program| program.is_test).map(|program| (package.to_owned(), program.path)),
-        );
+        let tests = programs.into_iter().filter(|program| program.is_test);
+        all.extend(tests.map(|program| ((*package).to_owned(), program.path)));
     }
     Ok(all)
 }
