@@ -60,6 +60,21 @@ pub struct Freed<'h> {
     entries: Entries,
 }
 
+/// As [`Freed`], without a borrow of the heap, for structures that own one. Give it to [`Heap::give_out_again`](crate::Heap::give_out_again); dropped
+/// instead, the blocks stay unused until the heap is opened anew.
+#[derive(Debug)]
+#[must_use = "the freed blocks are available again only after Heap::give_out_again"]
+pub struct FreedBlocks {
+    pub(crate) entries: Entries,
+}
+
+impl Freed<'_> {
+    /// Lets go of the heap.
+    pub fn detach(mut self) -> FreedBlocks {
+        FreedBlocks { entries: std::mem::take(&mut self.entries) }
+    }
+}
+
 impl<'h> Action<'h> {
     pub(crate) fn new(core: &'h Core) -> Self {
         Self { core, entries: Entries::default(), bad_word: None }

@@ -10,10 +10,11 @@ use crossbeam_utils::CachePadded;
 use lodestone_pmem::sync::Mutex;
 use lodestone_pmem::{Memory, PmAddr, Pool};
 
-use crate::action::Action;
+use crate::action::{Action, FreedBlocks};
 use crate::arena::Arena;
 use crate::chunks::Chunks;
 use crate::class::{Class, Classes};
+use crate::commit::make_freed_available;
 use crate::core::{Block, Core, Lane};
 use crate::error::{Error, Result};
 use crate::format::{format, read_header};
@@ -113,6 +114,11 @@ impl Heap {
     #[inline]
     pub fn action(&self) -> Action<'_> {
         Action::new(&self.core)
+    }
+
+    /// Makes blocks available that an action of this heap freed and kept: nobody can be reading them any more.
+    pub fn give_out_again(&self, blocks: FreedBlocks) {
+        make_freed_available(&self.core, blocks.entries.as_slice());
     }
 
     /// Usable bytes of the block at `at`, or `None` when no allocated block starts there. A block counts from the commit

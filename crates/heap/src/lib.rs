@@ -31,7 +31,7 @@ mod repair;
 mod table;
 mod usage;
 
-pub use action::{Action, Freed};
+pub use action::{Action, Freed, FreedBlocks};
 pub use check::{CheckReport, Finding, FindingKind};
 pub use error::{Error, Result};
 pub use heap::{Heap, HeapOptions};

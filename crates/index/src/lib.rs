@@ -22,6 +22,8 @@
 #[cfg(feature = "explore")]
 pub mod explore;
 
+#[allow(dead_code, reason = "its users are the structures that stand on it")]
+mod anchor;
 mod change;
 mod check;
 mod directory;
@@ -32,6 +34,8 @@ mod map;
 mod medium;
 mod mistakes;
 mod open;
+#[allow(dead_code, reason = "its users are the structures that stand on it")]
+mod reclaim;
 mod record_map;
 mod scan;
 mod structure;
