@@ -128,6 +128,19 @@ mod tests {
         assert_eq!(half.agent, (read.agent + write.agent) / 2.0);
     }
 
+    /// `docs/DEVIATIONS.md`: two sentences of the paper give two costs of a message.
+    #[test]
+    fn the_papers_two_ratios_of_local_to_remote_dram_change_little() {
+        // Section 2.1.3: local DRAM writes have 5.8 times the bandwidth of local reads of persistent memory, and remote ones
+        // half of that. Section 2.1.1: a local access has three times the bandwidth of a remote one.
+        let (by_half, by_third): (f64, f64) = (100.0 / (5.8 / 2.0), 100.0 / (5.8 / 3.0));
+        assert_eq!((by_half.ceil(), by_third.ceil()), (PAPER.message, 52.0));
+        let other = UnitCosts { message: by_third, ..PAPER };
+        let percent = |costs: UnitCosts, transaction| (100.0 * predict(&costs, &transaction).change()).round();
+        assert_eq!([PAPER, other].map(|costs| percent(costs, Transaction::pure_write())), [-32.0, -32.0]);
+        assert_eq!([PAPER, other].map(|costs| percent(costs, Transaction::pure_read())), [-79.0, -77.0]);
+    }
+
     #[test]
     fn an_agent_that_costs_as_much_as_it_saves_changes_nothing() {
         let costs = UnitCosts { message: 900.0, ..PAPER };
