@@ -5,6 +5,7 @@
 //! | [`tm`] | what a transactional memory offers to the workload |
 //! | [`structures`] | hash table, search tree, sorted list, B+-tree over it |
 //! | [`driver`] | what the runner drives: a structure on a memory, or a peer |
+//! | [`lodestone`] | Lodestone's own transactional memory as an engine |
 //! | [`mix`] | which operations a thread does |
 //! | [`runner`] | threads, time, counters, the check behind a run |
 //! | [`dram`] | the floor: the same structures in DRAM, with a lock or alone |
@@ -13,6 +14,7 @@
 
 pub mod dram;
 pub mod driver;
+pub mod lodestone;
 pub mod mix;
 pub mod runner;
 pub mod sim;

@@ -13,11 +13,12 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 
+use lodestone_stm::PmObject;
 use lodestone_workload::engine::{EngineError, Environment};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// A plain value that a transactional memory stores: whole words, no padding, any bit pattern valid.
-pub trait Object: Copy + FromBytes + IntoBytes + Immutable + KnownLayout + Send + Sync + 'static {
+pub trait Object: PmObject + Copy + Send + Sync {
     /// Words of the value; fails to compile for a layout that is not made of words.
     const WORDS: usize = {
         assert!(size_of::<Self>().is_multiple_of(8) && align_of::<Self>() <= 8, "objects are made of whole words");
@@ -139,7 +140,8 @@ pub trait UpdateBody {
 
 /// Eight words from which everything else in a transactional memory can be reached.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
+#[pm(name = "bench.Root")]
 pub struct Root {
     /// The words; zero in a fresh memory.
     pub words: [u64; 8],

@@ -5,8 +5,10 @@ use std::path::Path;
 
 use lodestone_heap::HeapOptions;
 use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+use lodestone_stm::Mode;
 use lodestone_stm_bench::dram::{Dram, DramLock};
 use lodestone_stm_bench::driver::MapOn;
+use lodestone_stm_bench::lodestone::Lodestone;
 use lodestone_stm_bench::mix::value_of;
 use lodestone_stm_bench::runner::{Length, Spec, load, run};
 use lodestone_stm_bench::structures::{BTree, Get, HashTable, Insert, Map, ReadAll, Remove, SearchTree, SortedList};
@@ -91,6 +93,40 @@ fn structures_follow_the_model_on_tl2() {
     let folder = tempfile::tempdir().expect("a folder");
     for log in [LogKind::Undo, LogKind::Redo] {
         every_structure_follows_the_model(&tl2(folder.path(), &format!("{log:?}"), log, ClockKind::Add));
+    }
+}
+
+const MODES: [Mode; 3] = [Mode::OneFence, Mode::AddressLog, Mode::Scan];
+const CLOCKS: [lodestone_stm::ClockKind; 4] = [
+    lodestone_stm::ClockKind::Thread,
+    lodestone_stm::ClockKind::GlobalMutex,
+    lodestone_stm::ClockKind::GlobalFetchAdd,
+    lodestone_stm::ClockKind::GlobalCompareExchange,
+];
+
+fn lodestone(folder: &Path, mode: Mode, clock: lodestone_stm::ClockKind) -> Lodestone {
+    let options = PoolOptions { size_bytes: 32 << 20, domain: DomainChoice::Process, ..PoolOptions::default() };
+    let pool = Pool::create(folder.join("pool"), &options).expect("a pool");
+    Lodestone::open(&pool, mode, clock).expect("a memory")
+}
+
+#[test]
+fn structures_follow_the_model_on_lodestone() {
+    for mode in MODES {
+        for clock in CLOCKS {
+            let folder = tempfile::tempdir().expect("a folder");
+            every_structure_follows_the_model(&lodestone(folder.path(), mode, clock));
+        }
+    }
+}
+
+#[test]
+fn structures_stand_two_threads_on_lodestone() {
+    for (mode, clock) in MODES.into_iter().flat_map(|mode| CLOCKS.map(|clock| (mode, clock))) {
+        every_structure_stands_two_threads(|| {
+            let folder = tempfile::tempdir().expect("a folder");
+            lodestone(folder.path(), mode, clock)
+        });
     }
 }
 

@@ -6,6 +6,7 @@
 //!
 //! Invariant: every key of a subtree is at least the separator before it and below the one behind it.
 
+use lodestone_stm::PmObject;
 use lodestone_workload::engine::EngineError;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -24,7 +25,8 @@ const LEAF: u64 = 1 << 32;
 
 /// A leaf or an inner node.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
+#[pm(name = "bench.BTreePage")]
 struct Page {
     /// Number of entries, and [`LEAF`].
     meta: u64,

@@ -3,6 +3,7 @@
 //! The heads are objects of their own, so that transactions on different buckets never meet. Pages of references to them
 //! are chained from the root and read once, at open, into a table in DRAM: finding a bucket is not transactional.
 
+use lodestone_stm::PmObject;
 use lodestone_workload::engine::EngineError;
 use lodestone_workload::random::mix64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -22,7 +23,8 @@ const PAGE_HEADS: usize = 30;
 
 /// A page of the directory.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
+#[pm(name = "bench.BucketPage")]
 struct Page {
     next: u64,
     count: u64,

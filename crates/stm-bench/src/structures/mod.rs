@@ -19,6 +19,7 @@ pub use hash::HashTable;
 pub use list::SortedList;
 pub use tree::SearchTree;
 
+use lodestone_stm::PmObject;
 use lodestone_workload::engine::EngineError;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -153,7 +154,8 @@ impl<M: Map> ReadBody for ReadAll<'_, M> {
 
 /// A chained node: one entry.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
+#[pm(name = "bench.Node")]
 pub(crate) struct Node {
     pub(crate) key: u64,
     pub(crate) value: u64,
@@ -165,7 +167,8 @@ impl Object for Node {}
 
 /// A word that refers to the first node of something.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
+#[pm(name = "bench.Head")]
 pub struct Head {
     /// [`Ref`] of the first node, 0 when there is none.
     pub first: u64,

@@ -2,6 +2,7 @@
 //!
 //! A node with two children is removed by moving its successor's entry into it and unlinking the successor.
 
+use lodestone_stm::PmObject;
 use lodestone_workload::engine::EngineError;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -14,7 +15,8 @@ pub struct SearchTree;
 
 /// A node: one entry and two subtrees.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
+#[pm(name = "bench.Branch")]
 struct Branch {
     key: u64,
     value: u64,

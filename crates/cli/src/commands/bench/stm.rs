@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use lodestone_heap::HeapOptions;
+use lodestone_stm::Mode;
 use lodestone_stm_bench::dram::{Dram, DramLock};
 use lodestone_stm_bench::driver::MapOn;
+use lodestone_stm_bench::lodestone::{Lodestone, mode_name};
 use lodestone_stm_bench::runner::{self, Length, Spec};
 use lodestone_stm_bench::structures::{BTree, HashTable, Map, SearchTree, SortedList};
 use lodestone_stm_bench::tl2::{ClockKind, LogKind, Tl2, Tl2Options};
@@ -30,8 +32,9 @@ Examples:
 Keys are drawn from a range of twice the loaded keys, and updates are inserts and removes, half and half: so the
 structure keeps its size, and half of the updates find nothing to change.
 
-Engines: `dram` is the plain structure alone on one thread, `dram-lock` the same behind a reader-writer lock; `tl2-undo`
-and `tl2-redo` are durable with a global clock and a log.";
+Engines: `stm` is Lodestone's own, in its modes and with its clocks; `dram` is the plain structure alone on one thread, `dram-lock` the same behind a reader-writer lock; `tl2-undo`
+and `tl2-redo` are durable with a global clock and a log. The clock `thread` is for `stm` alone; an engine that has none of
+the clocks that were asked for runs with its own (`stm`: thread, TL2: add).";
 
 /// Bytes of a benchmark's pool beside the objects.
 const POOL_BYTES: u64 = 192 << 20;
@@ -48,13 +51,17 @@ pub struct Args {
     #[arg(long, value_name = "NAMES", default_value = "hash", value_delimiter = ',')]
     structure: Vec<Structure>,
 
-    /// Engines: dram, dram-lock, tl2-undo, tl2-redo
-    #[arg(long, value_name = "NAMES", default_value = "dram,tl2-undo,tl2-redo", value_delimiter = ',')]
+    /// Engines: stm, dram, dram-lock, tl2-undo, tl2-redo
+    #[arg(long, value_name = "NAMES", default_value = "stm,dram,tl2-undo,tl2-redo", value_delimiter = ',')]
     engine: Vec<EngineKind>,
 
-    /// Clocks of the engines that have a choice: mutex, add, cas
-    #[arg(long, value_name = "NAMES", default_value = "add", value_delimiter = ',')]
-    clock: Vec<ClockKind>,
+    /// Modes of stm: one-fence, address-log, scan
+    #[arg(long, value_name = "NAMES", default_value = "one-fence", value_delimiter = ',', value_parser = mode)]
+    mode: Vec<Mode>,
+
+    /// Clocks of the engines that have a choice: thread, mutex, add, cas
+    #[arg(long, value_name = "NAMES", default_value = "thread", value_delimiter = ',')]
+    clock: Vec<Clock>,
 
     /// Updates in a hundred operations
     #[arg(long, value_name = "PERCENTS", default_value = "20", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(0..=100))]
@@ -92,6 +99,39 @@ pub struct Args {
     place: Place,
 }
 
+fn mode(text: &str) -> Result<Mode, String> {
+    let known = [Mode::OneFence, Mode::AddressLog, Mode::Scan];
+    let found = known.into_iter().find(|mode| mode_name(*mode) == text);
+    found.ok_or_else(|| format!("unknown mode '{text}'; use one-fence, address-log or scan"))
+}
+
+/// A clock as it is asked for; which engine has it is another question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    Thread,
+    Global(ClockKind),
+}
+
+impl FromStr for Clock {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "thread" { Ok(Self::Thread) } else { text.parse().map(Self::Global) }
+    }
+}
+
+impl Clock {
+    /// The clock of `lodestone-stm`.
+    pub fn of_stm(self) -> lodestone_stm::ClockKind {
+        match self {
+            Self::Thread => lodestone_stm::ClockKind::Thread,
+            Self::Global(ClockKind::Mutex) => lodestone_stm::ClockKind::GlobalMutex,
+            Self::Global(ClockKind::Add) => lodestone_stm::ClockKind::GlobalFetchAdd,
+            Self::Global(ClockKind::Cas) => lodestone_stm::ClockKind::GlobalCompareExchange,
+        }
+    }
+}
+
 /// A structure of the benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Structure {
@@ -118,6 +158,7 @@ impl FromStr for Structure {
 /// An engine of the benchmark; what its clock and mode are is said apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EngineKind {
+    Stm,
     Dram,
     DramLock,
     Tl2(LogKind),
@@ -128,11 +169,12 @@ impl FromStr for EngineKind {
 
     fn from_str(text: &str) -> Result<Self, String> {
         Ok(match text {
+            "stm" => Self::Stm,
             "dram" => Self::Dram,
             "dram-lock" => Self::DramLock,
             "tl2-undo" => Self::Tl2(LogKind::Undo),
             "tl2-redo" => Self::Tl2(LogKind::Redo),
-            _ => return Err(format!("unknown engine '{text}'; use dram, dram-lock, tl2-undo or tl2-redo")),
+            _ => return Err(format!("unknown engine '{text}'; use stm, dram, dram-lock, tl2-undo or tl2-redo")),
         })
     }
 }
@@ -143,7 +185,8 @@ pub struct Request {
     pub structure: Structure,
     pub buckets: usize,
     pub engine: EngineKind,
-    pub clock: ClockKind,
+    pub mode: Mode,
+    pub clock: Clock,
     pub spec: Spec,
 }
 
@@ -194,14 +237,20 @@ impl Args {
     fn add_engines(&self, structure: Structure, spec: &Spec, all: &mut Vec<Request>) {
         let buckets = self.buckets as usize;
         for &engine in &self.engine {
-            let clocks = match engine {
-                EngineKind::Dram if spec.threads > 1 => &[],
-                EngineKind::Dram | EngineKind::DramLock => &[ClockKind::Add][..],
-                EngineKind::Tl2(_) => &self.clock[..],
+            let global = self.clock.iter().copied().filter(|clock| *clock != Clock::Thread);
+            let (modes, mut clocks) = match engine {
+                EngineKind::Dram if spec.threads > 1 => continue,
+                EngineKind::Dram | EngineKind::DramLock => (&[Mode::OneFence][..], Vec::new()),
+                EngineKind::Stm => (&self.mode[..], self.clock.clone()),
+                EngineKind::Tl2(_) => (&[Mode::OneFence][..], global.collect()),
             };
-            let requests =
-                clocks.iter().map(|&clock| Request { structure, buckets, engine, clock, spec: spec.clone() });
-            all.extend(requests);
+            if clocks.is_empty() {
+                clocks.push(Clock::Global(ClockKind::Add));
+            }
+            for &mode in modes {
+                let request = |&clock| Request { structure, buckets, engine, mode, clock, spec: spec.clone() };
+                all.extend(clocks.iter().map(request));
+            }
         }
     }
 }
@@ -209,11 +258,16 @@ impl Args {
 /// Runs one combination on a fresh memory.
 pub fn measure(request: &Request, place: &Place) -> Result<BenchResult> {
     match request.engine {
+        EngineKind::Stm => {
+            let pool = place.create(POOL_BYTES, JOURNAL_BYTES)?;
+            on(&Lodestone::open(&pool, request.mode, request.clock.of_stm())?, request)
+        }
         EngineKind::Dram => on(&Dram::new(DRAM_BYTES, DramLock::None), request),
         EngineKind::DramLock => on(&Dram::new(DRAM_BYTES, DramLock::ReaderWriter), request),
         EngineKind::Tl2(log) => {
             let pool = place.create(POOL_BYTES, JOURNAL_BYTES)?;
-            let options = Tl2Options { object_bytes: 128 << 20, ..Tl2Options::new(log, request.clock) };
+            let Clock::Global(clock) = request.clock else { bail!("TL2 has global clocks only") };
+            let options = Tl2Options { object_bytes: 128 << 20, ..Tl2Options::new(log, clock) };
             on(&Tl2::open(&pool, &HeapOptions::default(), &options)?, request)
         }
     }
