@@ -7,6 +7,7 @@ mod demo;
 mod kv;
 mod media;
 mod pool;
+mod sim;
 mod topology;
 mod torture;
 
@@ -79,6 +80,8 @@ pub enum Command {
     Bench(bench::Args),
     /// Know what memories cost: profiles, models, and how they compare with the papers
     Media(media::Args),
+    /// Model machines that are not here, with every assumption stated
+    Sim(sim::Args),
     /// A guided first run: a pool, real data, kills, power failures, figures, one page
     Demo(demo::Args),
     /// Show the NUMA nodes of this machine, or virtual ones, and what it costs a thread to know its node
@@ -97,6 +100,7 @@ impl Command {
             Self::Crash(args) => crash::run(args, output),
             Self::Media(args) => media::run(args, output),
             Self::Bench(args) => bench::run(args, output),
+            Self::Sim(args) => sim::run(args, output),
             Self::Demo(args) => demo::run(&args, output),
             Self::Topology(args) => topology::run(&args, output),
             Self::Completions(args) => completions::run(&args),

@@ -2,7 +2,7 @@
 
 mod agents;
 mod engine;
-mod place;
+pub mod place;
 pub mod stm;
 mod substrate;
 pub mod ycsb;

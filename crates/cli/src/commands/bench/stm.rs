@@ -99,7 +99,8 @@ pub struct Args {
     place: Place,
 }
 
-fn mode(text: &str) -> Result<Mode, String> {
+/// A mode of stm by its name.
+pub fn mode(text: &str) -> Result<Mode, String> {
     let known = [Mode::OneFence, Mode::AddressLog, Mode::Scan];
     let found = known.into_iter().find(|mode| mode_name(*mode) == text);
     found.ok_or_else(|| format!("unknown mode '{text}'; use one-fence, address-log or scan"))
