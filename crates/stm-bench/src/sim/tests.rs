@@ -1,3 +1,5 @@
+//! What the model must say of transactions whose outcome is known by thought, and what a trace of a real engine names.
+
 use super::machine::Machine;
 use super::model::{SimulatedClock, SoftwareCosts, simulate};
 use super::trace::{Trace, Transaction};
