@@ -59,11 +59,11 @@ impl CheckReport {
         self.findings.is_empty()
     }
 
-    fn find(&mut self, at: PmAddr, text: impl Into<String>) {
+    pub(crate) fn find(&mut self, at: PmAddr, text: impl Into<String>) {
         self.findings.push(Finding { at, text: text.into() });
     }
 
-    fn find_error(&mut self, fallback: PmAddr, error: Error) {
+    pub(crate) fn find_error(&mut self, fallback: PmAddr, error: Error) {
         match error {
             Error::Damaged { at, what, finding, .. } => self.find(at, format!("{what}: {finding}")),
             other => self.find(fallback, other.to_string()),

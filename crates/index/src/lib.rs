@@ -22,19 +22,18 @@
 #[cfg(feature = "explore")]
 pub mod explore;
 
-#[allow(dead_code, reason = "its users are the structures that stand on it")]
 mod anchor;
 mod change;
 mod check;
 mod directory;
 mod error;
+mod fastfair;
 mod layout;
 mod leaf;
 mod map;
 mod medium;
 mod mistakes;
 mod open;
-#[allow(dead_code, reason = "its users are the structures that stand on it")]
 mod reclaim;
 mod record_map;
 mod scan;
@@ -43,6 +42,7 @@ mod traits;
 
 pub use check::{CheckReport, Finding, MapStats};
 pub use error::{Error, Result};
+pub use fastfair::{FastFair, FastFairOptions};
 pub use layout::{KEY_BYTES_MAX, KIND_LIVE, KIND_PENDING, VALUE_BYTES_MAX};
 pub use map::{Durability, OrderedMap};
 pub use open::MapOptions;

@@ -22,7 +22,7 @@ use crate::leaf::{Leaf, LeafState, tag_of};
 use crate::map::OrderedMap;
 
 /// The shortest key that is above `left` and at most `right`, where `left` is below `right`.
-fn separator<'k>(left: &[u8], right: &'k [u8]) -> &'k [u8] {
+pub(crate) fn separator<'k>(left: &[u8], right: &'k [u8]) -> &'k [u8] {
     let common = left.iter().zip(right).take_while(|(l, r)| l == r).count();
     &right[..=common]
 }

@@ -1,0 +1,159 @@
+//! How keys stand on the medium: a `u64` in its entry, a string in a block of its own, with eight bytes in the entry.
+//!
+//! A string's entry holds its first eight bytes as a number that orders as strings do, so a search compares numbers and
+//! follows the pointer only where they are equal: one or two blocks per lookup for strings that differ early, one per
+//! probe when all share a prefix. In inner nodes the entry's pointer is the child, whose header names the block of its lower
+//! bound; that is followed on equal prefixes only.
+//!
+//! ```text
+//! key block:  0 value head: checked, which value counts | CRC-32C of it << 8    8 value 0    16 value 1
+//!            24 key: length | CRC-32C of length, place and key << 32            32 the key's bytes, filled up with zeroes
+//! ```
+//!
+//! The value's three words share a line: the new value is written where the old one is not, then the head turns over,
+//! and the order of stores within a line makes that atomic, with one flush and one fence.
+
+use std::cmp::Ordering;
+
+use lodestone_pmem::{LINE_BYTES, PmAddr, checked};
+
+use crate::error::Result;
+use crate::fastfair::node::{Entry, Header};
+use crate::layout::KEY_BYTES_MAX;
+use crate::medium::Medium;
+use crate::traits::IndexKey;
+
+/// Offset of the key in its block.
+const KEY_OFFSET: u64 = 32;
+
+/// Bytes of the block of a key; at least a line, so that the block starts one.
+pub(crate) fn block_bytes(key_bytes: usize) -> u64 {
+    (KEY_OFFSET + key_bytes as u64).max(LINE_BYTES)
+}
+
+fn key_crc(at: PmAddr, key: &[u8]) -> u32 {
+    let head = crc32c::crc32c_append(crc32c::crc32c(&at.to_raw().to_le_bytes()), &(key.len() as u64).to_le_bytes());
+    crc32c::crc32c_append(head, key)
+}
+
+fn value_head(at: PmAddr, which: u64, value: u64) -> u64 {
+    checked::encode(at, which | u64::from(crc32c::crc32c(&value.to_le_bytes())) << 8)
+}
+
+/// Writes a key's block at the reserved place `at` and starts its write-back; the action that publishes it fences first.
+pub(crate) fn write_block(medium: Medium<'_>, at: PmAddr, key: &[u8], value: u64) {
+    let mut bytes = Vec::with_capacity(KEY_OFFSET as usize + key.len());
+    bytes.extend_from_slice(&value_head(at, 0, value).to_le_bytes());
+    bytes.extend_from_slice(&value.to_le_bytes());
+    bytes.extend_from_slice(&[0; 8]);
+    bytes.extend_from_slice(&(key.len() as u64 | u64::from(key_crc(at, key)) << 32).to_le_bytes());
+    bytes.extend_from_slice(key);
+    medium.memory.write_back(at, &bytes);
+}
+
+/// Changes the value in a key's block: one line, one fence.
+pub(crate) fn set_block_value(medium: Medium<'_>, at: PmAddr, value: u64) -> Result<()> {
+    let which = 1 - (medium.word(at, "value head of a key block")? & 1);
+    medium.memory.store(at.plus(8 + 8 * which), value);
+    // In the same line, behind the value: no fence between them.
+    medium.memory.store(at, value_head(at, which, value));
+    // Nothing the caller does next may overtake the value.
+    medium.memory.persist(at, 8);
+    Ok(())
+}
+
+fn block_value(medium: Medium<'_>, at: PmAddr) -> Result<u64> {
+    check_block(medium, at)?;
+    let head = medium.word(at, "value head of a key block")?;
+    let value = medium.memory.load(at.plus(8 + 8 * (head & 1)));
+    if head >> 8 == u64::from(crc32c::crc32c(&value.to_le_bytes())) {
+        return Ok(value);
+    }
+    Err(medium.damaged(at, "value of a key", "checksum mismatch"))
+}
+
+fn check_block(medium: Medium<'_>, at: PmAddr) -> Result<()> {
+    if medium.memory.contains(at, LINE_BYTES) && at.line().start() == at {
+        return Ok(());
+    }
+    Err(medium.damaged(at, "address of a key block", "is no place of the pool where one can be"))
+}
+
+/// Reads and verifies the key in the block at `at`, appended to `out`.
+pub(crate) fn block_key(medium: Medium<'_>, at: PmAddr, out: &mut Vec<u8>) -> Result<()> {
+    check_block(medium, at)?;
+    let word = medium.memory.load(at.plus(24));
+    let bytes = (word & u64::from(u32::MAX)) as usize;
+    if bytes <= KEY_BYTES_MAX && medium.memory.contains(at, block_bytes(bytes)) {
+        let start = out.len();
+        out.resize(start + bytes, 0);
+        medium.memory.read(at.plus(KEY_OFFSET), &mut out[start..]);
+        if u64::from(key_crc(at, &out[start..])) == word >> 32 {
+            return Ok(());
+        }
+        out.truncate(start);
+    }
+    Err(medium.damaged(at, "key of a block", "checksum mismatch"))
+}
+
+fn compare_block<K: IndexKey + ?Sized>(medium: Medium<'_>, key: &K, at: PmAddr) -> Result<Ordering> {
+    let mut found = Vec::new();
+    block_key(medium, at, &mut found)?;
+    Ok(key.with_bytes(|key| key.cmp(&found[..])))
+}
+
+/// How `key` compares with a bound word; a null block is the smallest key.
+#[inline]
+pub(crate) fn compare_bound<K: IndexKey + ?Sized>(medium: Medium<'_>, key: &K, bound: u64) -> Result<Ordering> {
+    if K::IS_WORD {
+        return Ok(key.order_word().cmp(&bound));
+    }
+    if bound == 0 {
+        return Ok(if key.key_bytes() == 0 { Ordering::Equal } else { Ordering::Greater });
+    }
+    compare_block(medium, key, PmAddr::from_raw(bound))
+}
+
+/// How `key` compares with the key of an entry at `level`.
+#[inline]
+pub(crate) fn compare<K: IndexKey + ?Sized>(medium: Medium<'_>, key: &K, level: u8, entry: Entry) -> Result<Ordering> {
+    let order = key.order_word().cmp(&entry.0);
+    if K::IS_WORD || order != Ordering::Equal {
+        return Ok(order);
+    }
+    if level == 0 {
+        return compare_block(medium, key, PmAddr::from_raw(entry.1));
+    }
+    // A lower bound never changes while its node lives, nor goes while a reader is there.
+    let child = Header::load(medium, PmAddr::from_raw(entry.1))?;
+    compare_bound(medium, key, child.low)
+}
+
+/// The key of a leaf's entry.
+#[inline]
+pub(crate) fn key_of<K: IndexKey + ?Sized>(medium: Medium<'_>, entry: Entry) -> Result<K::Owned> {
+    if K::IS_WORD { word_key::<K>(medium, entry.0) } else { bound_key::<K>(medium, entry.1) }
+}
+
+/// The value of a leaf's entry.
+#[inline]
+pub(crate) fn value_of<K: IndexKey + ?Sized>(medium: Medium<'_>, entry: Entry) -> Result<u64> {
+    if K::IS_WORD { Ok(entry.1) } else { block_value(medium, PmAddr::from_raw(entry.1)) }
+}
+
+/// The key that a bound word stands for.
+pub(crate) fn bound_key<K: IndexKey + ?Sized>(medium: Medium<'_>, bound: u64) -> Result<K::Owned> {
+    if K::IS_WORD {
+        return word_key::<K>(medium, bound);
+    }
+    let mut bytes = Vec::new();
+    if bound != 0 {
+        block_key(medium, PmAddr::from_raw(bound), &mut bytes)?;
+    }
+    K::from_bytes(&bytes).ok_or_else(|| medium.damaged(PmAddr::from_raw(bound), "key of a block", "is no key"))
+}
+
+#[inline]
+fn word_key<K: IndexKey + ?Sized>(medium: Medium<'_>, word: u64) -> Result<K::Owned> {
+    K::from_bytes(&word.to_be_bytes()).ok_or_else(|| medium.damaged(PmAddr::NULL, "key", "is no key"))
+}

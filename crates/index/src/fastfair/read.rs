@@ -1,0 +1,260 @@
+//! Finding: from the root to a leaf, and within a node.
+//!
+//! 1. At each node, between two looks at its version: read the header; if the key is not below the high bound, go right; else take
+//!    the last child whose lower bound is not above the key.
+//! 2. In the leaf the same, down to the line, and in the line the entry. What the answer rests on is verified: the leaf's
+//!    bounds and the entry's line; for "absent" the line behind it as well, because only both prove that nothing is between.
+//! 3. A node that was merged away, or whose lower bound is above the key, sends the search back to the root. That can happen
+//!    while the structure changes; when it goes on for ever, an inner node is damaged, and the search says so.
+
+use std::cmp::Ordering;
+
+use lodestone_pmem::{LINE_BYTES, PmAddr, WORD_BYTES};
+
+use crate::error::Result;
+use crate::fastfair::FastFair;
+use crate::fastfair::keys;
+use crate::fastfair::node::{DEAD, Header, Line, NodeAt};
+use crate::medium::Medium;
+use crate::traits::IndexKey;
+
+/// Nodes that a search visits before it takes the tree for damaged: far more than any depth, and than the number of
+/// structure changes that can come in its way.
+const VISITS_MAX: usize = 100_000;
+/// Times that a search starts again before it takes the tree for damaged.
+const RESTARTS_MAX: usize = 2_000;
+
+/// What a search looks for.
+#[derive(Debug)]
+pub(super) enum Target<'k, K: ?Sized> {
+    /// The leaf that covers the key.
+    At(&'k K),
+    /// The leaf that covers what comes before the key.
+    Below(&'k K),
+    First,
+    Last,
+}
+
+impl<K: ?Sized> Clone for Target<'_, K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K: ?Sized> Copy for Target<'_, K> {}
+
+/// Where a search goes from a node.
+#[derive(Debug)]
+pub(super) enum Step<T> {
+    Go(PmAddr),
+    Restart,
+    Here(T),
+}
+
+/// An entry of a leaf, or where it would be.
+pub(super) struct Place {
+    /// The last position whose first key is not above the key, with its line; `None` when all are above it.
+    pub(super) line: Option<(usize, Line)>,
+    /// Entries of the line that are below the key.
+    pub(super) rank: usize,
+    /// Whether the next entry is the key's.
+    pub(super) found: bool,
+}
+
+/// The last position that `is_left` says yes to for its first entry, with its line. `guess` is probed first.
+#[inline]
+fn last_line(
+    medium: Medium<'_>,
+    header: &Header,
+    guess: usize,
+    mut is_left: impl FnMut((u64, u64)) -> Result<bool>,
+) -> Result<Option<(usize, Line)>> {
+    let (mut low, mut high) = (0, header.order.count());
+    let mut best = None;
+    let (mut middle, mut probes) = (guess, 0);
+    while low < high {
+        // The guess, then its neighbour, then halves.
+        middle = if probes < 2 { middle.clamp(low, high - 1) } else { low.midpoint(high) };
+        probes += 1;
+        let mut position = middle;
+        let mut line = header.load_line(medium, position);
+        // Removals leave empty lines: they say nothing, their left neighbours do.
+        while line.count() == 0 && position > low {
+            position -= 1;
+            line = header.load_line(medium, position);
+        }
+        if line.count() == 0 {
+            low = middle + 1;
+            middle += 1;
+        } else if is_left(line.entry(0))? {
+            best = Some((position, line));
+            low = middle + 1;
+            middle += 1;
+        } else {
+            high = position;
+            middle = position.saturating_sub(1);
+        }
+    }
+    Ok(best)
+}
+
+impl<K: IndexKey + ?Sized> FastFair<K> {
+    /// The position where `key` would be if the keys of the node were spread evenly.
+    #[inline]
+    fn guess(header: &Header, key: &K) -> usize {
+        let count = header.order.count();
+        if K::IS_WORD && !header.next.is_null() && header.high > header.low {
+            let (width, inside) = (header.high - header.low, key.order_word().saturating_sub(header.low));
+            // Sixteen bits are plenty for a guess, and cannot overflow.
+            let part = if width < 1 << 48 { (inside << 16) / width } else { inside / (width >> 16) };
+            return (part as usize).saturating_mul(count) >> 16;
+        }
+        count / 2
+    }
+
+    /// Whether the node covers the target, or where to go instead.
+    #[inline]
+    pub(super) fn covers(&self, header: &Header, target: Target<'_, K>) -> Result<Step<()>> {
+        let medium = self.medium();
+        if header.stamp == DEAD {
+            return Ok(Step::Restart);
+        }
+        let has_next = !header.next.is_null();
+        let (right, left) = match target {
+            Target::At(key) => {
+                let right = has_next && keys::compare_bound(medium, key, header.high)? != Ordering::Less;
+                (right, !right && keys::compare_bound(medium, key, header.low)? == Ordering::Less)
+            }
+            Target::Below(key) => {
+                let right = has_next && keys::compare_bound(medium, key, header.high)? == Ordering::Greater;
+                let left =
+                    !right && header.low != 0 && keys::compare_bound(medium, key, header.low)? != Ordering::Greater;
+                (right, left)
+            }
+            Target::First => (false, header.low != 0),
+            Target::Last => (has_next, false),
+        };
+        Ok(match (right, left) {
+            (true, _) => Step::Go(header.next),
+            (_, true) => Step::Restart,
+            _ => Step::Here(()),
+        })
+    }
+
+    /// The child of an inner node that leads to the target.
+    pub(super) fn child(&self, header: &Header, target: Target<'_, K>) -> Result<Option<PmAddr>> {
+        let medium = self.medium();
+        let is_left = |entry| match target {
+            Target::At(key) => Ok(keys::compare(medium, key, header.level, entry)? != Ordering::Less),
+            Target::Below(key) => Ok(keys::compare(medium, key, header.level, entry)? == Ordering::Greater),
+            Target::First => Ok(false),
+            Target::Last => Ok(true),
+        };
+        let guess = match target {
+            Target::At(key) | Target::Below(key) => Self::guess(header, key),
+            Target::First => 0,
+            Target::Last => header.order.count(),
+        };
+        if let Some((_, line)) = last_line(medium, header, guess, is_left)? {
+            let mut child = line.entry(0).1;
+            for index in 1..line.count() {
+                if !is_left(line.entry(index))? {
+                    break;
+                }
+                child = line.entry(index).1;
+            }
+            return Ok(Some(PmAddr::from_raw(child)));
+        }
+        // Nothing is left of the target: the first child, which begins where the node does.
+        for position in 0..header.order.count() {
+            let line = header.load_line(medium, position);
+            if line.count() > 0 {
+                return Ok(Some(PmAddr::from_raw(line.entry(0).1)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Goes from the root to the leaf that covers the target and gives what `at_leaf` finds there, read at one moment.
+    #[inline]
+    pub(super) fn at_leaf<T>(&self, target: Target<'_, K>, mut at_leaf: impl FnMut(&Header) -> Result<T>) -> Result<T> {
+        let medium = self.medium();
+        let (mut at, mut restarts) = (self.root(), 0);
+        for _ in 0..VISITS_MAX {
+            let step = self.stripes.read(at, || {
+                let header = Header::load(medium, at)?;
+                match self.covers(&header, target)? {
+                    Step::Go(next) => return Ok(Step::Go(next)),
+                    Step::Restart => return Ok(Step::Restart),
+                    Step::Here(()) => {}
+                }
+                if header.level == 0 {
+                    header.verify_bounds(medium)?;
+                    return at_leaf(&header).map(Step::Here);
+                }
+                Ok(self.child(&header, target)?.map_or(Step::Restart, Step::Go))
+            })?;
+            match step {
+                Step::Go(next) => at = next,
+                Step::Here(found) => return Ok(found),
+                Step::Restart if restarts < RESTARTS_MAX => {
+                    restarts += 1;
+                    super::locks::pause(&mut (restarts as u32));
+                    at = self.root();
+                }
+                Step::Restart => break,
+            }
+        }
+        Err(medium.damaged(self.root(), "inner node of a tree", "leads to leaves that do not cover the key"))
+    }
+
+    /// Where `key` is in the leaf, every line that says so verified.
+    #[inline]
+    pub(super) fn locate(&self, header: &Header, key: &K) -> Result<Place> {
+        let medium = self.medium();
+        let is_left = |entry| Ok(keys::compare(medium, key, 0, entry)? != Ordering::Less);
+        let line = last_line(medium, header, Self::guess(header, key), is_left)?;
+        let (mut rank, mut found) = (0, false);
+        if let Some((_, line)) = &line {
+            line.verify(medium)?;
+            for entry in line.entries() {
+                match keys::compare(medium, key, 0, entry)? {
+                    Ordering::Greater => rank += 1,
+                    Ordering::Equal => found = true,
+                    Ordering::Less => {}
+                }
+            }
+        }
+        if !found {
+            // The next key must be above this one: only lines that verify say so.
+            let from = line.as_ref().map_or(0, |(position, _)| position + 1);
+            for position in from..header.order.count() {
+                if header.verified_line(medium, position)?.count() > 0 {
+                    break;
+                }
+            }
+        }
+        Ok(Place { line, rank, found })
+    }
+
+    /// The value of `key`.
+    pub(super) fn lookup(&self, key: &K) -> Result<Option<u64>> {
+        let medium = self.medium();
+        let _pin = self.readers.pin();
+        let (value, at, bytes, block) = self.at_leaf(Target::At(key), |header| {
+            let place = self.locate(header, key)?;
+            Ok(match &place.line {
+                Some((_, line)) if place.found => {
+                    let entry = line.entry(place.rank);
+                    (Some(keys::value_of::<K>(medium, entry)?), line.at, LINE_BYTES, entry.1)
+                }
+                _ => (None, header.at.0, NodeAt::bytes(header.lines), 0),
+            })
+        })?;
+        self.settle(at, bytes)?;
+        if !K::IS_WORD && block != 0 {
+            self.settle(PmAddr::from_raw(block), 3 * WORD_BYTES)?;
+        }
+        Ok(value)
+    }
+}

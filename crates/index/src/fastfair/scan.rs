@@ -1,0 +1,128 @@
+//! Reading in order: leaf by leaf.
+//!
+//! 1. The leaf that covers the next key is read at one moment: its entries within the range, copied, and its bounds.
+//! 2. If the tree was opened so, the copies wait until they would survive power loss.
+//! 3. The visitor sees them; no lock is held. 4. The search goes on at the leaf's high bound (low bound, descending), so what
+//!    happens to leaves meanwhile does not matter.
+//!
+//! Keys come in strictly ascending (descending) order because a leaf's entries lie within its bounds, and the next leaf is
+//! the one at that bound.
+
+use std::borrow::Borrow;
+use std::ops::{Bound, ControlFlow};
+
+use lodestone_pmem::{PmAddr, WORD_BYTES};
+
+use crate::error::Result;
+use crate::fastfair::FastFair;
+use crate::fastfair::keys;
+use crate::fastfair::node::{Header, NodeAt};
+use crate::fastfair::read::Target;
+use crate::scan::Direction;
+use crate::traits::IndexKey;
+
+/// Copies of one leaf's entries.
+struct Batch<K: IndexKey + ?Sized> {
+    pairs: Vec<(K::Owned, u64)>,
+    /// Blocks of keys that the copies rest on.
+    blocks: Vec<u64>,
+    leaf: PmAddr,
+    bytes: u64,
+    low: Option<K::Owned>,
+    high: Option<K::Owned>,
+}
+
+fn is_before<K: Ord + ?Sized>(key: &K, start: Bound<&K>) -> bool {
+    match start {
+        Bound::Unbounded => false,
+        Bound::Included(bound) => key < bound,
+        Bound::Excluded(bound) => key <= bound,
+    }
+}
+
+fn is_behind<K: Ord + ?Sized>(key: &K, end: Bound<&K>) -> bool {
+    match end {
+        Bound::Unbounded => false,
+        Bound::Included(bound) => key > bound,
+        Bound::Excluded(bound) => key >= bound,
+    }
+}
+
+impl<K: IndexKey + ?Sized> FastFair<K> {
+    pub(super) fn scan_range(
+        &self,
+        start: Bound<&K>,
+        end: Bound<&K>,
+        direction: Direction,
+        mut visit: impl FnMut(&K, u64) -> ControlFlow<()>,
+    ) -> Result<u64> {
+        let mut batch =
+            Batch { pairs: Vec::new(), blocks: Vec::new(), leaf: PmAddr::NULL, bytes: 0, low: None, high: None };
+        let mut seen = 0;
+        let mut from: Option<K::Owned> = None;
+        loop {
+            let target = match (direction, &from) {
+                (Direction::Ascending, Some(key)) => Target::At(key.borrow()),
+                (Direction::Descending, Some(key)) => Target::Below(key.borrow()),
+                (Direction::Ascending, None) => match start {
+                    Bound::Included(key) | Bound::Excluded(key) => Target::At(key),
+                    Bound::Unbounded => Target::First,
+                },
+                (Direction::Descending, None) => match end {
+                    Bound::Included(key) => Target::At(key),
+                    Bound::Excluded(key) => Target::Below(key),
+                    Bound::Unbounded => Target::Last,
+                },
+            };
+            self.fill(&mut batch, target, start, end)?;
+            for turn in 0..batch.pairs.len() {
+                let turn = if direction == Direction::Ascending { turn } else { batch.pairs.len() - 1 - turn };
+                let (key, value) = &batch.pairs[turn];
+                seen += 1;
+                if visit(key.borrow(), *value).is_break() {
+                    return Ok(seen);
+                }
+            }
+            from = match direction {
+                Direction::Ascending => batch.high.take().filter(|high| !is_behind(high.borrow(), end)),
+                Direction::Descending => batch.low.take().filter(|low| !is_before(low.borrow(), start)),
+            };
+            if from.is_none() {
+                return Ok(seen);
+            }
+        }
+    }
+
+    fn fill(&self, batch: &mut Batch<K>, target: Target<'_, K>, start: Bound<&K>, end: Bound<&K>) -> Result<()> {
+        {
+            let _pin = self.readers.pin();
+            self.at_leaf(target, |header| self.copy(batch, header, start, end))?;
+        }
+        self.settle(batch.leaf, batch.bytes)?;
+        batch.blocks.iter().try_for_each(|block| self.settle(PmAddr::from_raw(*block), 3 * WORD_BYTES))
+    }
+
+    fn copy(&self, batch: &mut Batch<K>, header: &Header, start: Bound<&K>, end: Bound<&K>) -> Result<()> {
+        let medium = self.medium();
+        batch.pairs.clear();
+        batch.blocks.clear();
+        (batch.leaf, batch.bytes) = (header.at.0, NodeAt::bytes(header.lines));
+        batch.high = if header.next.is_null() { None } else { Some(keys::bound_key::<K>(medium, header.high)?) };
+        batch.low = if header.low == 0 { None } else { Some(keys::bound_key::<K>(medium, header.low)?) };
+        for position in 0..header.order.count() {
+            let line = header.verified_line(medium, position)?;
+            for entry in line.entries() {
+                let key = keys::key_of::<K>(medium, entry)?;
+                // Behind a crash in the split of a line the same entry may stand in the next line as well.
+                let ascends = batch.pairs.last().is_none_or(|(last, _)| *last < key);
+                if ascends && !is_before(key.borrow(), start) && !is_behind(key.borrow(), end) {
+                    batch.pairs.push((key, keys::value_of::<K>(medium, entry)?));
+                    if !K::IS_WORD {
+                        batch.blocks.push(entry.1);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

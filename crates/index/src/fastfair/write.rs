@@ -1,0 +1,378 @@
+//! Changing one leaf: insert, update, remove, the split of a line, and the repair of what a crash left.
+//!
+//! All of it happens under the leaf's lock and is persistent before the lock goes. The intermediate states on the medium:
+//!
+//! - *Insert*: the words of a slot that does not count, then the meta word, in one line. Before or after.
+//! - *Update* of a word: the meta word with the slot marked pending (its value not covered by the checksum), the value, the meta
+//!   word without the mark, in one line. Old or new, and a leftover mark is harmless.
+//! - *Remove*: the meta word.
+//! - *Split of a line*: the free line, fence, the order word, fence, the old line without what it gave away (and with the new entry, if
+//!   it belongs there). In between the moved entries stand twice, equal.
+
+use lodestone_heap::Action;
+use lodestone_pmem::{Domain, LINE_BYTES, PmAddr, checked, planted};
+
+use crate::change::Change;
+use crate::error::{Error, Result, committed};
+use crate::fastfair::FastFair;
+use crate::fastfair::keys;
+use crate::fastfair::node::{Entry, Header, Line, SLOTS, order_payload};
+use crate::fastfair::read::{Place, Step, Target};
+use crate::layout::KEY_BYTES_MAX;
+use crate::map::{Durability, limit};
+use crate::traits::IndexKey;
+
+/// What became of a change.
+enum Outcome {
+    Done {
+        before: Option<u64>,
+        changed: bool,
+        is_small: bool,
+    },
+    /// The leaf does not cover the key any more.
+    Moved,
+    /// There is no room in the leaf.
+    Full,
+    /// The line made room: try again.
+    Again,
+}
+
+impl<K: IndexKey + ?Sized> FastFair<K> {
+    /// Does with `key` what `decide` says, given its value; `new` is what it is put to. The value before.
+    pub(super) fn change(&self, key: &K, new: u64, decide: impl Fn(Option<u64>) -> Change) -> Result<Option<u64>> {
+        limit("key", key.key_bytes(), KEY_BYTES_MAX)?;
+        if self.heap.memory().is_read_only() {
+            return Err(Error::ReadOnly { path: self.heap.pool().path().to_owned(), what: "a change" });
+        }
+        let mut collected = false;
+        loop {
+            let outcome = self.change_once(key, new, &decide);
+            let outcome = match outcome {
+                // What waits for readers may be all that is missing.
+                Err(error) if error.is_full() && !collected => {
+                    collected = true;
+                    self.readers.collect();
+                    continue;
+                }
+                other => other?,
+            };
+            match outcome {
+                Outcome::Done { before, changed, is_small } => {
+                    if is_small {
+                        self.merge_at(key);
+                    }
+                    if changed && self.durability == Durability::Sync {
+                        self.heap.memory().durable()?;
+                    } else if !changed && self.heap.memory().domain() == Domain::Block {
+                        // The answer rests on what another thread wrote.
+                        self.lookup(key)?;
+                    }
+                    return Ok(before);
+                }
+                Outcome::Full => {
+                    let split = self.split_at(key);
+                    match split {
+                        Err(error) if error.is_full() && !collected => {
+                            collected = true;
+                            self.readers.collect();
+                        }
+                        other => other?,
+                    }
+                }
+                Outcome::Moved | Outcome::Again => {}
+            }
+        }
+    }
+
+    fn change_once(&self, key: &K, new: u64, decide: &impl Fn(Option<u64>) -> Change) -> Result<Outcome> {
+        let medium = self.medium();
+        let _pin = self.readers.pin();
+        let leaf = self.at_leaf(Target::At(key), |header| Ok(header.at.0))?;
+        let _locked = self.stripes.lock(&[leaf]);
+        let header = Header::load(medium, leaf)?;
+        header.verify_bounds(medium)?;
+        if !matches!(self.covers(&header, Target::At(key))?, Step::Here(())) {
+            return Ok(Outcome::Moved);
+        }
+        self.repair(&header)?;
+        let place = self.locate(&header, key)?;
+        match &place.line {
+            Some((_, line)) if place.found => self.change_found(&header, line, place.rank, new, decide),
+            _ => {
+                if decide(None) == Change::Put {
+                    return self.insert_entry(&header, &place, key, new);
+                }
+                Ok(Outcome::Done { before: None, changed: false, is_small: false })
+            }
+        }
+    }
+
+    fn change_found(
+        &self,
+        header: &Header,
+        line: &Line,
+        index: usize,
+        new: u64,
+        decide: &impl Fn(Option<u64>) -> Change,
+    ) -> Result<Outcome> {
+        let medium = self.medium();
+        let entry = line.entry(index);
+        let before = Some(keys::value_of::<K>(medium, entry)?);
+        let mut is_small = false;
+        match decide(before) {
+            Change::Keep => return Ok(Outcome::Done { before, changed: false, is_small }),
+            Change::Put if K::IS_WORD => self.set_word(line, line.slot(index), new),
+            Change::Put => keys::set_block_value(medium, PmAddr::from_raw(entry.1), new)?,
+            Change::Remove => {
+                self.remove_entry(header, line, index, entry)?;
+                is_small = line.count() == 1 && self.is_small(header);
+            }
+        }
+        Ok(Outcome::Done { before, changed: true, is_small })
+    }
+
+    /// Whether a leaf in which a line has become empty should try to join a sibling: when at most a quarter of its lines hold entries.
+    fn is_small(&self, header: &Header) -> bool {
+        let lines = (0..header.order.count()).filter(|at| header.load_line(self.medium(), *at).count() > 0).count();
+        lines <= header.lines / 4
+    }
+
+    fn set_word(&self, line: &Line, slot: usize, value: u64) {
+        let memory = self.heap.memory();
+        let mut line = *line;
+        let order = line.slot_order();
+        if !planted::active("fastfair-update-not-pending") {
+            memory.store(line.at, line.meta(order, Some(slot)));
+        }
+        // In one line, in this order: no fence between them.
+        memory.store(line.slot_at(slot).plus(8), value);
+        line.words[2 + 2 * slot] = value;
+        memory.store(line.at, line.meta(order, None));
+        // The leaf's version may not tell readers of the value before it is persistent.
+        memory.persist(line.at, LINE_BYTES);
+    }
+
+    fn remove_entry(&self, header: &Header, line: &Line, index: usize, entry: Entry) -> Result<()> {
+        let memory = self.heap.memory();
+        let meta = line.meta(line.order_without(index), None);
+        if K::IS_WORD {
+            memory.store(line.at, meta);
+            let flushed = if planted::active("fastfair-remove-flushes-wrong-line") { header.at.0 } else { line.at };
+            // As for an update.
+            memory.persist(flushed, LINE_BYTES);
+            return Ok(());
+        }
+        let mut action = self.heap.action();
+        action.set(line.at, meta);
+        action.free(PmAddr::from_raw(entry.1))?;
+        self.readers.retire(action.commit_keeping()?);
+        Ok(())
+    }
+
+    /// Puts a key that is not there into the leaf.
+    fn insert_entry(&self, header: &Header, place: &Place, key: &K, value: u64) -> Result<Outcome> {
+        let done = Ok(Outcome::Done { before: None, changed: true, is_small: false });
+        // Into the line that covers the key, or, when it is behind all of that line's, into the next one.
+        let (position, line, rank) = match &place.line {
+            Some((position, line)) => (*position, Some(*line), place.rank),
+            None if header.order.count() > 0 => (0, Some(header.verified_line(self.medium(), 0)?), 0),
+            None => (0, None, 0),
+        };
+        if let Some(line) = line {
+            if let Some(slot) = line.free_slot() {
+                self.fill_slot(&line, rank, slot, key, value)?;
+                return done;
+            }
+            if rank == SLOTS && position + 1 < header.order.count() {
+                let next = header.verified_line(self.medium(), position + 1)?;
+                if let Some(slot) = next.free_slot() {
+                    self.fill_slot(&next, 0, slot, key, value)?;
+                    return done;
+                }
+            }
+        }
+        let Some((header, position, free)) = self.free_line(header, position) else { return Ok(Outcome::Full) };
+        let entry = (key.order_word(), value);
+        let Some(line) = line else {
+            return self
+                .add_line(&header, 0, free, &[], key, entry)
+                .map(|word| if word { done } else { Ok(Outcome::Again) })?;
+        };
+        if rank == SLOTS {
+            // Behind all of a full line: a line of its own, so that ascending keys fill their lines.
+            let word = self.add_line(&header, position + 1, free, &[], key, entry)?;
+            return if word { done } else { Ok(Outcome::Again) };
+        }
+        self.split_line(&header, position, &line, free, rank, entry);
+        if K::IS_WORD { done } else { Ok(Outcome::Again) }
+    }
+
+    /// A line of the leaf that stands nowhere in its order, or that is empty and is taken out of it (on the medium with the next order word):
+    /// the header with the order without it, `position` as it is in that order, and the line.
+    fn free_line(&self, header: &Header, position: usize) -> Option<(Header, usize, usize)> {
+        if let Some(free) = header.order.free_line(header.lines) {
+            return Some((*header, position, free));
+        }
+        let medium = self.medium();
+        let empty =
+            (0..header.order.count()).find(|at| *at != position && header.load_line(medium, *at).count() == 0)?;
+        let mut without = *header;
+        without.order = header.order.without(empty);
+        Some((without, position - usize::from(empty < position), header.order.line(empty)))
+    }
+
+    /// Writes an entry into a slot that does not count, and publishes it as entry `rank` of its line.
+    fn fill_slot(&self, line: &Line, rank: usize, slot: usize, key: &K, value: u64) -> Result<()> {
+        let memory = self.heap.memory();
+        let mut line = *line;
+        let order = line.order_with(rank, slot);
+        let at = line.slot_at(slot);
+        let mut action = self.heap.action();
+        let word = if K::IS_WORD { value } else { self.new_block(&mut action, key, value)?.to_raw() };
+        (line.words[1 + 2 * slot], line.words[2 + 2 * slot]) = (key.order_word(), word);
+        let meta = line.meta(order, None);
+        if planted::active("fastfair-meta-before-entry") {
+            memory.store(line.at, meta);
+        }
+        memory.store(at, key.order_word());
+        memory.store(at.plus(8), word);
+        if K::IS_WORD {
+            // In the same line, behind the entry: no fence between them.
+            memory.store(line.at, meta);
+            // The leaf's version may not tell readers of the entry before it is persistent.
+            memory.persist(line.at, LINE_BYTES);
+            return Ok(());
+        }
+        // The meta word may not overtake the entry and its block: the action's first fence comes between.
+        memory.flush(line.at, LINE_BYTES);
+        action.set(line.at, meta);
+        committed(action.commit()).1
+    }
+
+    /// Reserves and writes the block of a key.
+    pub(super) fn new_block(&self, action: &mut Action<'_>, key: &K, value: u64) -> Result<PmAddr> {
+        let at = action.alloc(keys::block_bytes(key.key_bytes()))?;
+        key.with_bytes(|key| keys::write_block(self.medium(), at, key, value));
+        Ok(at)
+    }
+
+    /// Makes `entries` and, for keys that are words, `entry` behind them a line of their own at `position`. Whether `entry` is in it.
+    fn add_line(
+        &self,
+        header: &Header,
+        position: usize,
+        free: usize,
+        entries: &[Entry],
+        key: &K,
+        entry: Entry,
+    ) -> Result<bool> {
+        let memory = self.heap.memory();
+        let order = header.order.with(position, free);
+        let order_word = checked::encode(header.at.order(), order_payload(order));
+        let at = header.at.line(free);
+        if K::IS_WORD {
+            let all: Vec<Entry> = entries.iter().copied().chain([entry]).collect();
+            self.write_line(&Line::new(at, &all));
+            memory.store(header.at.order(), order_word);
+            // As for an insert into a line.
+            memory.persist(header.at.order(), 8);
+            return Ok(true);
+        }
+        let mut action = self.heap.action();
+        let block = self.new_block(&mut action, key, entry.1)?;
+        let all: Vec<Entry> = entries.iter().copied().chain([(entry.0, block.to_raw())]).collect();
+        // The order word may not overtake the line: the action's first fence comes between.
+        memory.write_back(at, &Line::new(at, &all).to_bytes());
+        action.set(header.at.order(), order_word);
+        committed(action.commit()).1.map(|()| true)
+    }
+
+    fn write_line(&self, line: &Line) {
+        let memory = self.heap.memory();
+        memory.write(line.at, &line.to_bytes());
+        if !planted::active("fastfair-line-not-flushed") {
+            memory.flush(line.at, LINE_BYTES);
+        }
+        // The order word may not overtake the line that it links.
+        memory.fence();
+    }
+
+    /// Moves the upper entries of a full line into a free one. For keys that are words the new entry goes along, as entry `rank`.
+    fn split_line(&self, header: &Header, position: usize, line: &Line, free: usize, rank: usize, entry: Entry) {
+        let memory = self.heap.memory();
+        let goes_right = rank >= 2;
+        let kept = if goes_right { 2 } else { 1 };
+        let mut moved: Vec<Entry> = line.entries().skip(kept).collect();
+        if K::IS_WORD && goes_right {
+            moved.insert(rank - kept, entry);
+        }
+        let right = Line::new(header.at.line(free), &moved);
+        let mut left = *line;
+        left.words[0] = left.meta(left.order_truncated(kept), None);
+        if planted::active("fastfair-line-shrinks-first") {
+            memory.store(left.at, left.words[0]);
+            memory.persist(left.at, LINE_BYTES);
+        }
+        self.write_line(&right);
+        let order = header.order.with(position + 1, free);
+        memory.store(header.at.order(), checked::encode(header.at.order(), order_payload(order)));
+        memory.flush(header.at.order(), 8);
+        // The old line may not let its entries go before the new one is linked.
+        memory.fence();
+        memory.store(left.at, left.words[0]);
+        if K::IS_WORD && !goes_right {
+            let slot = left.free_slot().unwrap_or(0);
+            let order = left.order_with(rank, slot);
+            let at = left.slot_at(slot);
+            // The slot does not count by now; in one line, in this order.
+            memory.store(at, entry.0);
+            memory.store(at.plus(8), entry.1);
+            (left.words[1 + 2 * slot], left.words[2 + 2 * slot]) = entry;
+            memory.store(left.at, left.meta(order, None));
+        }
+        // Changes of the moved entries in their new line may not overtake the end of the old copies.
+        memory.persist(left.at, LINE_BYTES);
+    }
+
+    /// Before the first change of a leaf in this life: drops the copies that a crash inside the split of a line left.
+    pub(super) fn repair(&self, header: &Header) -> Result<()> {
+        let boot = self.heap.pool().boot();
+        if header.stamp == boot || planted::active("fastfair-no-repair") {
+            return Ok(());
+        }
+        let (medium, memory) = (self.medium(), self.heap.memory());
+        let mut repaired = false;
+        let mut behind: Option<Entry> = None;
+        for position in (0..header.order.count()).rev() {
+            let line = header.verified_line(medium, position)?;
+            let is_copy = |entry: &Entry| match behind {
+                Some(first) if K::IS_WORD => entry.0 >= first.0,
+                // A string's copies name the same block.
+                Some(_) => self.stands_behind(header, position, *entry),
+                None => false,
+            };
+            let kept = line.entries().take_while(|entry| !is_copy(entry)).count();
+            if kept < line.count() {
+                memory.store(line.at, line.meta(line.order_truncated(kept), None));
+                memory.flush(line.at, LINE_BYTES);
+                repaired = true;
+            }
+            if kept > 0 {
+                behind = Some(line.entry(0));
+            }
+        }
+        if repaired {
+            // Changes of the other copies may not overtake the end of these.
+            memory.fence();
+        }
+        // Not flushed: when it is lost, the next life looks again, as it would anyway.
+        memory.store(header.at.stamp(), boot);
+        Ok(())
+    }
+
+    /// Whether a line behind `position` holds the same block.
+    fn stands_behind(&self, header: &Header, position: usize, entry: Entry) -> bool {
+        let behind = position + 1..header.order.count();
+        behind.into_iter().any(|at| header.load_line(self.medium(), at).entries().any(|other| other.1 == entry.1))
+    }
+}
