@@ -61,8 +61,27 @@ struct Link {
     open: Vec<Option<(u64, Header)>>,
     /// Answers that had to leave their slot.
     aside: HashMap<u64, Result<Vec<u8>>>,
-    /// Something was written that a later fence of this agent covers.
-    unfenced: bool,
+    /// The last write that may be without a fence, and the last that may not be durable.
+    unfenced: Option<u64>,
+    undurable: Option<u64>,
+}
+
+impl Link {
+    /// Whether the agent has written something for which `persist` may not hold yet.
+    fn owes(&self, persist: Persist) -> bool {
+        match persist {
+            Persist::Stored | Persist::Flushed => false,
+            Persist::Fenced => self.unfenced.is_some(),
+            Persist::Durable => self.undurable.is_some() || self.unfenced.is_some(),
+        }
+    }
+
+    /// Request `number` is done: what the agent did before it has the same fence, and the same durability.
+    fn settle(&mut self, number: u64, persist: Persist) {
+        let settled = |last: Option<u64>, level| last.filter(|last| persist < level || *last > number);
+        self.unfenced = settled(self.unfenced, Persist::Fenced);
+        self.undurable = settled(self.undurable, Persist::Durable);
+    }
 }
 
 /// One thread's access to the memory through agents. Made by [`Agents::client`](crate::Agents::client).
@@ -183,7 +202,7 @@ impl Client {
     pub fn fence(&mut self, persist: Persist) -> Result<()> {
         let mut tickets = Vec::new();
         for node in 0..self.links.len() {
-            if self.links[node].as_ref().is_some_and(|link| link.unfenced) {
+            if self.links[node].as_ref().is_some_and(|link| link.owes(persist)) {
                 tickets.push(self.submit_to(Some(node), PmAddr::NULL, &[], 0, Operation::Fence(persist))?);
             }
         }
@@ -287,11 +306,11 @@ impl Client {
         let slot = (number % link.ring.capacity()) as usize;
         let header = Header { operation, at, len };
         link.open[slot] = Some((number, header));
-        link.unfenced = match operation {
-            Operation::Write(Persist::Stored | Persist::Flushed) => true,
-            Operation::Write(_) | Operation::Fence(Persist::Fenced | Persist::Durable) => false,
-            _ => link.unfenced,
-        };
+        if let Operation::Write(wanted) = operation {
+            // Until the answer says otherwise: a write that asks for a fence may be refused.
+            link.unfenced = Some(number).filter(|_| wanted < Persist::Fenced).or(link.unfenced);
+            link.undurable = Some(number).filter(|_| wanted < Persist::Durable).or(link.undurable);
+        }
         link.ring.publish(number, header, bytes);
         fence(Ordering::SeqCst);
         self.counts.wakes += u64::from(link.agent.parker.wake_after_barrier());
@@ -311,7 +330,8 @@ impl Client {
         let ring = Arc::new(Ring::new(self.inner.ring_slots, self.parker.clone()));
         agent.add(ring.clone());
         let open = vec![None; self.inner.ring_slots];
-        self.links[node] = Some(Link { agent, ring, next: 0, open, aside: HashMap::new(), unfenced: false });
+        self.links[node] =
+            Some(Link { agent, ring, next: 0, open, aside: HashMap::new(), unfenced: None, undurable: None });
         Ok(())
     }
 
@@ -371,7 +391,10 @@ impl Client {
         link.open[slot] = None;
         let mut bytes = vec![0; if operation == Operation::Read { len } else { 0 }];
         match link.ring.answer(number, &mut bytes) {
-            Answer::Done => Ok(bytes),
+            Answer::Done => {
+                link.settle(number, operation.wants());
+                Ok(bytes)
+            }
             Answer::Outside => Err(Error::BadRange { at, len: len as u64, finding: OUTSIDE }),
             Answer::Unaligned => Err(Error::BadRange { at, len: len as u64, finding: UNALIGNED }),
             Answer::ReadOnly => Err(Error::ReadOnly),

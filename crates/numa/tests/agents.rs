@@ -159,6 +159,30 @@ fn vectors_cost_one_fence_per_node() -> Outcome {
 }
 
 #[test]
+fn a_fence_reaches_every_agent_that_owes_one_and_no_other() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let pool = pool(folder.path(), 2);
+    let agents = Agents::for_pool(&pool, AgentOptions::default())?;
+    let mut client = by_agent(&agents, 0);
+    let fenced = |client: &mut Client, persist| -> Result<u64, Error> {
+        let before = client.counts().messages;
+        client.fence(persist)?;
+        Ok(client.counts().messages - before)
+    };
+    assert_eq!(fenced(&mut client, Persist::Durable)?, 0, "nothing was written");
+    client.write(at(&pool, 1, 0), &[1; 64], Persist::Flushed)?;
+    // A write that asks for a fence and is refused brings none.
+    assert!(client.write(PmAddr::new(1, u64::from(u32::MAX)), &[1; 64], Persist::Durable).is_err());
+    assert_eq!(fenced(&mut client, Persist::Fenced)?, 1);
+    assert_eq!(fenced(&mut client, Persist::Fenced)?, 0, "it is fenced");
+    assert_eq!(fenced(&mut client, Persist::Durable)?, 1, "but it was not durable");
+    client.write(at(&pool, 1, 0), &[2; 64], Persist::Flushed)?;
+    client.write(at(&pool, 1, 64), &[2; 64], Persist::Durable)?;
+    assert_eq!(fenced(&mut client, Persist::Durable)?, 0, "the second write covers the first");
+    Ok(())
+}
+
+#[test]
 fn requests_of_one_client_are_carried_out_in_order_by_each_agent() -> Outcome {
     let folder = tempfile::tempdir()?;
     let pool = pool(folder.path(), 3);

@@ -36,7 +36,7 @@ pub(crate) struct Options {
     /// Longest time for the probe of the media, in seconds.
     #[arg(long, default_value_t = 240)]
     probe_seconds_max: u64,
-    /// Use this program instead of building `lodestone`; no test programs run then.
+    /// Use this program instead of building `lodestone`; the test programs are built all the same.
     #[arg(long, value_name = "PATH")]
     binary: Option<PathBuf>,
 }
@@ -45,7 +45,11 @@ pub(super) fn run(root: &Path, options: &Options) -> Result<bool> {
     let cache = root.join("vm/.cache");
     verify_set_up(&cache)?;
     let share = match &options.binary {
-        Some(binary) => Share::fill(root, &cache, binary)?,
+        Some(binary) => {
+            let share = Share::fill(root, &cache, binary)?;
+            share.copy_test_programs(root, &PROGRAMS)?;
+            share
+        }
         None => Share::fill_built(root, &cache, &PROGRAMS)?,
     };
     let boot_max = Duration::from_secs(options.boot_seconds_max);

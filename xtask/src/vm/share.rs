@@ -61,7 +61,8 @@ impl Share {
         Ok(Self { folder })
     }
 
-    fn copy_test_programs(&self, root: &Path, wanted: &TestPrograms) -> Result<()> {
+    /// Builds the test programs that are wanted and adds them.
+    pub(super) fn copy_test_programs(&self, root: &Path, wanted: &TestPrograms) -> Result<()> {
         let mut list = String::new();
         for (package, program) in build_test_programs(root, wanted.packages)? {
             let bytes = fs::read(&program).with_context(|| format!("could not read {}", program.display()))?;
