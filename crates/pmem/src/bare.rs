@@ -4,6 +4,10 @@
 //! stores go to a scratch range that the caller gives away.
 #![expect(unsafe_code, reason = "the comparison is with unchecked instructions")]
 
+mod range;
+
+pub use range::{BareRange, STREAM_SOURCE_BYTES};
+
 use crate::addr::{LINE_BYTES, PmAddr};
 use crate::cpu::{self, FlushInstruction, StreamInstruction};
 use crate::domain::Domain;

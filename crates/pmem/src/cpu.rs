@@ -137,6 +137,71 @@ pub(crate) unsafe fn stream_lines(instruction: StreamInstruction, target: *mut u
     }
 }
 
+/// Reads `lines` whole lines and gives back a word of the last; `wide` with 64-byte loads. For measuring a medium.
+///
+/// # Safety
+/// The `lines * 64` bytes at `source` are live, 8-byte aligned, written by whole words only, `lines > 0`, and this
+/// processor has AVX-512 when `wide`.
+#[inline(always)]
+pub(crate) unsafe fn load_lines(wide: bool, source: *const u8, lines: usize) -> u64 {
+    // SAFETY: the obligations are the caller's; the helpers read exactly these lines.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        if wide { x86::load_avx512(source, lines) } else { x86::load_sse2(source, lines) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _ = wide;
+        let mut last = 0;
+        for word in 0..lines * 8 {
+            // SAFETY: as above, word by word.
+            let word = unsafe { &*source.cast::<std::sync::atomic::AtomicU64>().add(word) };
+            last = std::hint::black_box(word.load(std::sync::atomic::Ordering::Relaxed));
+        }
+        last
+    }
+}
+
+/// Stores `value` eight times into the line at `target`; `wide` as one 64-byte store. For measuring a medium.
+///
+/// # Safety
+/// `target` starts a live line, all other access to it is atomic by word, and this processor has AVX-512 when `wide`.
+#[inline(always)]
+pub(crate) unsafe fn store_line(wide: bool, target: *mut u8, value: u64) {
+    // SAFETY: the obligations are the caller's; the helpers write exactly this line.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        if wide { x86::store_avx512(target, value) } else { x86::store_sse2(target, value) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    for word in 0..8 {
+        let _ = wide;
+        // SAFETY: as above, word by word.
+        let word = unsafe { &*target.cast::<std::sync::atomic::AtomicU64>().add(word) };
+        word.store(value, std::sync::atomic::Ordering::Release);
+    }
+}
+
+/// Stores one word around the cache; where there is no such instruction, stores and flushes it with `flush`.
+///
+/// # Safety
+/// `target` is an aligned live word, all other access to it is atomic, and this processor supports `flush`.
+#[inline(always)]
+pub(crate) unsafe fn stream_word(flush: FlushInstruction, target: *mut u64, value: u64) {
+    // SAFETY: the obligations are the caller's; movnti belongs to SSE2, which every x86-64 processor has.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        let _ = flush;
+        std::arch::asm!("movnti [{}], {}", in(reg) target, in(reg) value, options(nostack, preserves_flags));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    // SAFETY: as above.
+    unsafe {
+        (*target.cast::<std::sync::atomic::AtomicU64>()).store(value, std::sync::atomic::Ordering::Release);
+        flush_line(flush, target.cast());
+    }
+}
+
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::asm;
@@ -156,6 +221,58 @@ mod x86 {
 
     pub(super) fn has_avx512f() -> bool {
         std::arch::is_x86_feature_detected!("avx512f")
+    }
+
+    pub(super) unsafe fn load_avx512(source: *const u8, lines: usize) -> u64 {
+        let last: u64;
+        // SAFETY: the caller of `load_lines` guarantees the range and the instruction; nothing is written.
+        unsafe {
+            asm!(
+                "2:", "vmovdqu64 zmm0, [{s}]", "add {s}, 64", "dec {n}", "jnz 2b",
+                "vmovq {last}, xmm0", "vzeroupper",
+                n = inout(reg) lines => _, s = inout(reg) source => _, last = lateout(reg) last, out("xmm0") _,
+                options(nostack)
+            );
+        }
+        last
+    }
+
+    pub(super) unsafe fn load_sse2(source: *const u8, lines: usize) -> u64 {
+        let last: u64;
+        // SAFETY: as above, 16 bytes at a time.
+        unsafe {
+            asm!(
+                "2:", "movdqu {a}, [{s}]", "movdqu {b}, [{s} + 16]", "movdqu {c}, [{s} + 32]", "movdqu {d}, [{s} + 48]",
+                "add {s}, 64", "dec {n}", "jnz 2b", "movq {last}, {d}",
+                n = inout(reg) lines => _, s = inout(reg) source => _, last = lateout(reg) last,
+                a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, d = out(xmm_reg) _,
+                options(nostack)
+            );
+        }
+        last
+    }
+
+    #[inline(always)]
+    pub(super) unsafe fn store_avx512(target: *mut u8, value: u64) {
+        // SAFETY: the caller of `store_line` guarantees the line and the instruction; aligned words are written whole.
+        unsafe {
+            asm!(
+                "vpbroadcastq zmm0, {v}", "vmovdqu64 [{t}], zmm0",
+                v = in(reg) value, t = in(reg) target, out("xmm0") _, options(nostack, preserves_flags)
+            );
+        }
+    }
+
+    #[inline(always)]
+    pub(super) unsafe fn store_sse2(target: *mut u8, value: u64) {
+        // SAFETY: as above, 16 bytes at a time.
+        unsafe {
+            asm!(
+                "movq {x}, {v}", "punpcklqdq {x}, {x}",
+                "movdqu [{t}], {x}", "movdqu [{t} + 16], {x}", "movdqu [{t} + 32], {x}", "movdqu [{t} + 48], {x}",
+                v = in(reg) value, t = in(reg) target, x = out(xmm_reg) _, options(nostack, preserves_flags)
+            );
+        }
     }
 
     pub(super) unsafe fn stream_avx512(target: *mut u8, source: *const u8, lines: usize) {
@@ -219,6 +336,25 @@ mod tests {
 
     #[repr(align(64))]
     struct Lines([u8; 256]);
+
+    #[test]
+    fn lines_are_stored_and_loaded_narrow_and_wide() {
+        for wide in [false, true] {
+            if wide && !StreamInstruction::Avx512.is_supported() {
+                continue;
+            }
+            let mut target = Lines([0; 256]);
+            // SAFETY: `Lines` is four aligned lines, and support was checked.
+            unsafe {
+                store_line(wide, target.0.as_mut_ptr().add(128), 0x0101_0101_0101_0101);
+                assert_eq!(load_lines(wide, target.0.as_ptr(), 3), 0x0101_0101_0101_0101);
+                assert_eq!(load_lines(wide, target.0.as_ptr(), 4), 0);
+                stream_word(FlushInstruction::None, target.0.as_mut_ptr().cast(), 5);
+            }
+            store_fence();
+            assert_eq!((target.0[0], target.0[127], target.0[128], target.0[191], target.0[192]), (5, 0, 1, 1, 0));
+        }
+    }
 
     #[test]
     fn every_supported_instruction_copies_and_flushes() {

@@ -42,7 +42,7 @@ pub use medium::Medium;
 pub use memory::{Memory, STREAM_BYTES_MIN, Window};
 pub use pool::{
     CheckFinding, CheckReport, CopyOptions, CopyReport, NodeOrigin, PartInfo, PartKind, PartNode, Pool, PoolInfo,
-    PoolOptions, RepairReport, RootInfo, Severity, Uuid,
+    PoolOptions, RepairReport, RootInfo, ScratchFile, ScratchMemory, Severity, Uuid,
 };
 pub use topology::{DISTANCE_LOCAL, Node, Topology};
 pub use tracer::{Site, TracedMemory, Tracer};

@@ -132,7 +132,7 @@ pub(crate) fn verify_with_copy(
 }
 
 /// Says what a first page without the magic looks like.
-fn describe_foreign(page: &[u8]) -> (String, &'static str) {
+pub(crate) fn describe_foreign(page: &[u8]) -> (String, &'static str) {
     let known: [(&[u8], &str); 7] = [
         (b"SQLite format 3\0", "an SQLite database"),
         (b"PMEMOBJ", "a libpmemobj pool"),

@@ -27,6 +27,7 @@ mod platform;
 mod repair;
 mod report;
 mod roots;
+mod scratch;
 mod set;
 mod state;
 mod uuid;
@@ -50,6 +51,7 @@ pub use nodes::{NodeOrigin, PartNode};
 use part::PartFile;
 pub use part::PartKind;
 pub use report::{CheckFinding, CheckReport, RepairReport, Severity};
+pub use scratch::{ScratchFile, ScratchMemory};
 pub use uuid::Uuid;
 
 /// How to create or open a pool.

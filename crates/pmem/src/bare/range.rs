@@ -1,0 +1,240 @@
+//! The kernels that measure a medium: reads, stores with write-back and streams of any size, as bare instructions.
+//!
+//! 1. [`BareRange::new`] checks once that a range lies inside a part; every access is a bounds check and the instructions.
+//! 2. Reads of 64 bytes and more go line by line with the widest loads of the processor and give back what the last one
+//!    read, so that a caller can make the next address depend on it (a dependent chain).
+//! 3. Writes either store and flush each line in turn, or stream around the cache. Both end with a fence, and may have one
+//!    every so many bytes on the way (paper 2, Figure 5).
+//!
+//! Invariant: nothing here looks at what it reads, and nothing it writes means anything. It is for measuring alone.
+#![expect(unsafe_code, reason = "the medium is measured by bare instructions")]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::addr::{LINE_BYTES, PmAddr, WORD_BYTES};
+use crate::cpu::{self, FlushInstruction, StreamInstruction};
+use crate::domain::Domain;
+use crate::memory::Memory;
+
+/// Bytes of the source that [`BareRange::stream`] copies from: enough for every chunk, and always in the nearest cache.
+pub const STREAM_SOURCE_BYTES: usize = 4096;
+
+/// A range of a memory whose content may be read and, where the memory is writable, overwritten with anything.
+#[derive(Debug)]
+pub struct BareRange<'m> {
+    /// Keeps the mapping alive.
+    _memory: &'m Memory,
+    base: *mut u8,
+    bytes: u64,
+    writable: bool,
+    flush: FlushInstruction,
+    stream: StreamInstruction,
+    wide: bool,
+}
+
+impl<'m> BareRange<'m> {
+    /// The `bytes` bytes at `at`; `None` when they do not lie inside a part, `at` does not start a line, or the memory is
+    /// traced (its explorer must see every access). It is writable in the `dax` and `eadr` domains unless the memory is
+    /// read-only; in the `eadr` domain lines are not flushed.
+    #[must_use]
+    pub fn new(memory: &'m Memory, at: PmAddr, bytes: u64) -> Option<Self> {
+        let usable =
+            memory.domain() != Domain::Traced && at.line().start() == at && bytes > 0 && memory.contains(at, bytes);
+        let writable = matches!(memory.domain(), Domain::Dax | Domain::Eadr) && !memory.is_read_only();
+        let (flush, stream) = memory.instructions();
+        let flush = if memory.domain() == Domain::Eadr { FlushInstruction::None } else { flush };
+        let wide = StreamInstruction::Avx512.is_supported();
+        usable.then(|| {
+            let base = memory.raw_pointer(at, bytes);
+            Self { _memory: memory, base, bytes, writable, flush, stream, wide }
+        })
+    }
+
+    /// Bytes of the range.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    #[inline(always)]
+    fn pointer(&self, offset: u64, bytes: u64) -> *mut u8 {
+        let inside = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
+        assert!(inside && (offset | bytes).is_multiple_of(WORD_BYTES), "whole words inside the range");
+        assert!(bytes < LINE_BYTES || (offset | bytes).is_multiple_of(LINE_BYTES), "whole lines from a line's start");
+        // SAFETY: the range was checked at construction and stays mapped; the offset lies in it.
+        unsafe { self.base.add(offset as usize) }
+    }
+
+    /// Reads `bytes` bytes at `offset` and gives the word that was read last, mixed with the others.
+    ///
+    /// # Panics
+    /// When the bytes are not inside the range, no whole words, or, from 64 on, no whole lines.
+    #[inline(always)]
+    #[must_use]
+    pub fn read(&self, offset: u64, bytes: u64) -> u64 {
+        let source = self.pointer(offset, bytes);
+        if bytes >= LINE_BYTES {
+            // SAFETY: `pointer` checked that these lines lie in the range; `wide` was found by CPUID.
+            return unsafe { cpu::load_lines(self.wide, source, (bytes / LINE_BYTES) as usize) };
+        }
+        let mut mixed = 0;
+        for word in 0..bytes / WORD_BYTES {
+            // SAFETY: as above, for an aligned word; words are atomics to everyone.
+            let word = unsafe { AtomicU64::from_ptr(source.cast::<u64>().add(word as usize)) };
+            mixed ^= word.load(Ordering::Relaxed);
+        }
+        mixed
+    }
+
+    /// Stores `value` all over the `bytes` bytes at `offset`, flushes each line behind its stores, and fences at the end
+    /// and, unless `fence_bytes` is 0, after every `fence_bytes` bytes.
+    ///
+    /// # Panics
+    /// As [`read`](Self::read), and when the range is not writable.
+    #[inline(always)]
+    pub fn store_and_flush(&self, offset: u64, bytes: u64, fence_bytes: u64, value: u64) {
+        assert!(self.writable, "the memory is read-only");
+        let target = self.pointer(offset, bytes);
+        if bytes < LINE_BYTES {
+            self.store_words(target, bytes, value);
+            // SAFETY: the line is inside the mapping, and the instruction was found by CPUID.
+            unsafe { cpu::flush_line(self.flush, target) };
+        } else {
+            let lines_per_fence = if fence_bytes == 0 { u64::MAX } else { (fence_bytes / LINE_BYTES).max(1) };
+            let lines = bytes / LINE_BYTES;
+            for line in 1..=lines {
+                // SAFETY: `pointer` checked all these lines; the instructions were found by CPUID.
+                unsafe {
+                    let place = target.add(((line - 1) * LINE_BYTES) as usize);
+                    cpu::store_line(self.wide, place, value);
+                    cpu::flush_line(self.flush, place);
+                }
+                if line % lines_per_fence == 0 && line < lines {
+                    // What is measured: lines may not overtake those of the chunk before them.
+                    cpu::store_fence();
+                }
+            }
+        }
+        // The write counts as done when all of its lines are on their way in order: no later access may be timed before.
+        cpu::store_fence();
+    }
+
+    #[inline(always)]
+    fn store_words(&self, target: *mut u8, bytes: u64, value: u64) {
+        for word in 0..bytes / WORD_BYTES {
+            // SAFETY: the caller checked the range; words are atomics to everyone.
+            let word = unsafe { AtomicU64::from_ptr(target.cast::<u64>().add(word as usize)) };
+            word.store(value, Ordering::Release);
+        }
+    }
+
+    /// Streams `bytes` bytes to `offset` around the cache and fences at the end and, unless `fence_bytes` is 0, after every
+    /// `fence_bytes` bytes. Below 64 bytes each word is a non-temporal store of its own.
+    ///
+    /// # Panics
+    /// As [`read`](Self::read), when the range is not writable, and when `fence_bytes` is above
+    /// [`STREAM_SOURCE_BYTES`] or no whole lines.
+    #[inline(always)]
+    pub fn stream(&self, offset: u64, bytes: u64, fence_bytes: u64, source: &[u8; STREAM_SOURCE_BYTES]) {
+        assert!(self.writable, "the memory is read-only");
+        let chunk = if fence_bytes == 0 { STREAM_SOURCE_BYTES as u64 } else { fence_bytes };
+        assert!(chunk <= STREAM_SOURCE_BYTES as u64 && chunk.is_multiple_of(LINE_BYTES), "chunks of whole lines");
+        let target = self.pointer(offset, bytes);
+        if bytes < LINE_BYTES {
+            for word in 0..bytes / WORD_BYTES {
+                // SAFETY: `pointer` checked the range; the place is an aligned word.
+                unsafe { cpu::stream_word(self.flush, target.cast::<u64>().add(word as usize), u64::from(source[0])) };
+            }
+        } else {
+            let mut done = 0;
+            while done < bytes {
+                let step = chunk.min(bytes - done);
+                self.stream_lines(target.wrapping_add(done as usize), (step / LINE_BYTES) as usize, source);
+                done += step;
+                if fence_bytes != 0 && done < bytes {
+                    // What is measured: lines may not overtake those of the chunk before them.
+                    cpu::store_fence();
+                }
+            }
+        }
+        // As at the end of `store_and_flush`.
+        cpu::store_fence();
+    }
+
+    #[inline(always)]
+    fn stream_lines(&self, target: *mut u8, lines: usize, source: &[u8; STREAM_SOURCE_BYTES]) {
+        // SAFETY: the caller checked the target's lines; the source holds at least as many bytes, and the instructions
+        // were found by CPUID.
+        unsafe {
+            cpu::stream_lines(self.stream, target, source.as_ptr(), lines);
+            if self.stream == StreamInstruction::Plain {
+                for line in 0..lines {
+                    cpu::flush_line(self.flush, target.add(line * LINE_BYTES as usize));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Result;
+
+    #[test]
+    fn every_kernel_touches_exactly_its_bytes() -> Result<()> {
+        let memory = Memory::anonymous(64 << 10)?;
+        let range = BareRange::new(&memory, PmAddr::new(0, 4096), 32 << 10).expect("inside");
+        let source = [0xAB; STREAM_SOURCE_BYTES];
+        let word = |offset: u64| memory.load(PmAddr::new(0, 4096 + offset));
+        for bytes in [8, 16, 32, 64, 256, 4096, 8192] {
+            for fence_bytes in [0, 256] {
+                for streamed in [false, true] {
+                    memory.zero(PmAddr::new(0, 4096), 32 << 10);
+                    if streamed {
+                        range.stream(8192, bytes, fence_bytes, &source);
+                    } else {
+                        range.store_and_flush(8192, bytes, fence_bytes, u64::MAX);
+                    }
+                    let last = word(8192 + bytes - 8);
+                    assert!(last != 0 && word(8192) != 0, "{bytes} {fence_bytes} {streamed}");
+                    assert_eq!((word(8192 - 8), word(8192 + bytes)), (0, 0), "{bytes} {fence_bytes} {streamed}");
+                }
+                let _ = range.read(8192, bytes);
+            }
+        }
+        assert_eq!(range.bytes(), 32 << 10);
+        Ok(())
+    }
+
+    #[test]
+    fn a_read_gives_what_it_read() -> Result<()> {
+        let memory = Memory::anonymous(8192)?;
+        let range = BareRange::new(&memory, PmAddr::new(0, 0), 8192).expect("inside");
+        memory.store(PmAddr::new(0, 128), 7);
+        assert_eq!(range.read(128, 8), 7);
+        for word in 0..8 {
+            memory.store(PmAddr::new(0, 192 + word * 8), 9);
+        }
+        assert_eq!(range.read(192, 64), 9, "the last line read");
+        assert_eq!(range.read(128, 128), 9);
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_no_measurable_range_is_refused() -> Result<()> {
+        let memory = Memory::anonymous(8192)?;
+        assert!(BareRange::new(&memory, PmAddr::new(0, 8), 64).is_none(), "not at a line");
+        assert!(BareRange::new(&memory, PmAddr::new(0, 64), 8192).is_none(), "behind the end");
+        assert!(BareRange::new(&memory, PmAddr::new(0, 64), 0).is_none(), "nothing");
+        Ok(())
+    }
+
+    #[test]
+    #[should_panic(expected = "inside the range")]
+    fn an_access_behind_the_range_panics() {
+        let memory = Memory::anonymous(8192).expect("memory");
+        let range = BareRange::new(&memory, PmAddr::new(0, 0), 4096).expect("inside");
+        let _ = range.read(4096, 64);
+    }
+}
