@@ -22,6 +22,8 @@ pub enum Unit {
     Nanoseconds,
     /// Bytes: `256 B`, `4 KiB`; ticks at powers of two on a logarithmic axis.
     Bytes,
+    /// Bytes per second, in decimal units: `2 GB/s`, `870 MB/s`.
+    BytesPerSecond,
     /// A fraction from 0 to 1: `50 %`.
     Fraction,
 }

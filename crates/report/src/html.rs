@@ -44,6 +44,7 @@ enum Block {
     Paragraph(String),
     Tiles(Vec<(String, String)>),
     Verdict(Outcome, String),
+    Advice { outcome: Outcome, word: String, sentence: String, evidence: String },
     Table(Table),
     Figure(Box<Figure>),
     Listing(String),
@@ -112,6 +113,19 @@ impl HtmlReport {
     #[must_use]
     pub fn verdict(self, outcome: Outcome, text: impl Into<String>) -> Self {
         self.with(Block::Verdict(outcome, text.into()))
+    }
+
+    /// A sentence of advice under a word of the caller's, with the figures that it rests on.
+    #[must_use]
+    pub fn advice(
+        self,
+        outcome: Outcome,
+        word: impl Into<String>,
+        sentence: impl Into<String>,
+        evidence: impl Into<String>,
+    ) -> Self {
+        let (word, sentence, evidence) = (word.into(), sentence.into(), evidence.into());
+        self.with(Block::Advice { outcome, word, sentence, evidence })
     }
 
     /// A table.
@@ -196,6 +210,14 @@ impl HtmlReport {
     }
 }
 
+fn class_of(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Pass => "pass",
+        Outcome::Fail => "fail",
+        Outcome::Info => "info",
+    }
+}
+
 fn render_block(block: &Block, index: usize) -> String {
     match block {
         Block::Heading(text) => format!("<h2 id=\"part-{index}\">{}</h2>\n", escape(text)),
@@ -207,13 +229,20 @@ fn render_block(block: &Block, index: usize) -> String {
             format!("<div class=\"tiles\">\n{}</div>\n", tiles.iter().map(tile).collect::<String>())
         }
         Block::Verdict(outcome, text) => {
-            let (class, word) = match outcome {
-                Outcome::Pass => ("pass", "Holds"),
-                Outcome::Fail => ("fail", "Violated"),
-                Outcome::Info => ("info", "Note"),
+            let word = match outcome {
+                Outcome::Pass => "Holds",
+                Outcome::Fail => "Violated",
+                Outcome::Info => "Note",
             };
-            format!("<p class=\"verdict {class}\"><b>{word}</b>{}</p>\n", escape(text))
+            format!("<p class=\"verdict {}\"><b>{word}</b>{}</p>\n", class_of(*outcome), escape(text))
         }
+        Block::Advice { outcome, word, sentence, evidence } => format!(
+            "<p class=\"verdict {}\"><b>{}</b>{}<small>{}</small></p>\n",
+            class_of(*outcome),
+            escape(word),
+            escape(sentence),
+            escape(evidence)
+        ),
         Block::Table(table) => table.to_html(),
         Block::Figure(figure) => render_figure(figure, index),
         Block::Listing(text) => format!("<pre>{}</pre>\n", escape(text)),

@@ -119,6 +119,7 @@ pub(super) fn text(value: f64, unit: Unit) -> String {
         Unit::Bytes => {
             stepped(value, &[(1_073_741_824.0, " GiB"), (1_048_576.0, " MiB"), (1_024.0, " KiB"), (1.0, " B")])
         }
+        Unit::BytesPerSecond => stepped(value, &[(1e9, " GB/s"), (1e6, " MB/s"), (1e3, " kB/s"), (1.0, " B/s")]),
         Unit::Count => stepped(value, &[(1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, "")]),
     }
 }
@@ -207,6 +208,7 @@ mod tests {
         assert_eq!(counts, ["0", "0.05", "0.5", "12", "5k", "1.23M", "-3k"]);
         assert_eq!(text(1_500.0, Unit::Nanoseconds), "1.5 us");
         assert_eq!(text(4_096.0, Unit::Bytes), "4 KiB");
+        assert_eq!([2e9, 870e6].map(|value| text(value, Unit::BytesPerSecond)), ["2 GB/s", "870 MB/s"]);
         assert_eq!(text(0.999, Unit::Fraction), "99.9 %");
     }
 }
