@@ -7,6 +7,9 @@ use super::part::{Part, WriteCost};
 use super::thread::ThreadState;
 use super::{Model, lock, picoseconds};
 
+/// Bytes that are under way at least before a thread waits without a fence.
+const AHEAD_BYTES_MIN: u64 = 4096;
+
 impl Model {
     /// The write-back of `line` begins.
     pub(super) fn flush_line(&self, thread: &mut ThreadState, line: LineAddr) {
@@ -58,6 +61,15 @@ impl Model {
         part.mark_write(thread.slot, now_ps, end_ps);
         drop(part);
         thread.counts.remote_write_lines += if is_remote { lines } else { 0 };
+        // The processor's and the medium's buffers hold little: a thread that is far ahead waits for its oldest lines.
+        let until_ps = thread.unfenced[index].queue_ps.saturating_sub(self.ahead_ps());
+        self.charge_until(thread, now_ps, until_ps);
+    }
+
+    /// How far a thread may be ahead of what the medium has written: one write buffer's worth, at least a page's.
+    fn ahead_ps(&self) -> u64 {
+        let bytes = self.profile.device.write_buffer_bytes.max(AHEAD_BYTES_MIN);
+        picoseconds(bytes as f64 * 1e9 / self.profile.write.bandwidth_bytes_per_second)
     }
 
     /// Before a write to a part: starts a new latency when the former writes have long passed.
