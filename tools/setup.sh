@@ -1,13 +1,13 @@
 #!/bin/bash
 # Makes sure that this machine can build Lodestone; silent and quick when nothing is missing.
 #
-# usage: tools/setup.sh build|test     ("test" also needs rustfmt and clippy)
+# usage: tools/setup.sh build|test     ("test" also needs rustfmt, clippy and a browser)
 #
 # 1. A C linker (cc). Missing: apt-get installs gcc and libc6-dev when we are root, else the command is printed.
 # 2. cargo, at least rust-version of Cargo.toml. Missing or too old: installed from the distribution when it has a
 #    package that is new enough (rustup), else the two commands of the Rust project are printed.
 #    LODESTONE_INSTALL_RUST=1 runs those commands instead of printing them.
-# 3. rustfmt and clippy for "test".
+# 3. rustfmt and clippy for "test", and a headless browser (chromium), in which a test opens a report.
 #
 # Nothing is installed without a line that starts with "setup:" and names it.
 set -euo pipefail
@@ -81,4 +81,5 @@ ensure_rust
 if [ "$purpose" = test ]; then
   ensure_component fmt rustfmt rustfmt
   ensure_component clippy clippy rust-clippy
+  have chromium || have chromium-browser || have google-chrome || apt_install chromium
 fi

@@ -1,5 +1,6 @@
 //! `lodestone media`: what memories cost.
 
+mod probe;
 mod profiles;
 mod show;
 mod verify;
@@ -13,6 +14,7 @@ use crate::output::Output;
 
 const AFTER_HELP: &str = "\
 Examples:
+  lodestone media probe . --quick
   lodestone media profiles
   lodestone media show optane > my.toml
   lodestone media verify --profile optane
@@ -28,6 +30,8 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum MediaCommand {
+    /// Measure a pool, a device, a file, DRAM or a profile, and say how to use it
+    Probe(probe::Args),
     /// List the built-in profiles
     Profiles(profiles::Args),
     /// Print a profile as TOML, to edit and use
@@ -39,6 +43,7 @@ enum MediaCommand {
 /// Runs the command.
 pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
     match args.command {
+        MediaCommand::Probe(args) => probe::run(&args, output),
         MediaCommand::Profiles(args) => profiles::run(&args, output),
         MediaCommand::Show(args) => show::run(&args, output),
         MediaCommand::Verify(args) => verify::run(&args, output),
