@@ -7,6 +7,7 @@
 //! | [`driver`] | what the runner drives: a structure on a memory, or a peer |
 //! | [`lodestone`] | Lodestone's own transactional memory as an engine |
 //! | [`mix`] | which operations a thread does |
+//! | [`records`] | records for YCSB in a B+-tree over transactions |
 //! | [`runner`] | threads, time, counters, the check behind a run |
 //! | [`dram`] | the floor: the same structures in DRAM, with a lock or alone |
 //! | [`sim`] | a model of many processors, fed with recorded transactions |
@@ -16,6 +17,7 @@ pub mod dram;
 pub mod driver;
 pub mod lodestone;
 pub mod mix;
+pub mod records;
 pub mod runner;
 pub mod sim;
 pub mod structures;

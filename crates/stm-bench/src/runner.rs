@@ -231,6 +231,16 @@ impl Outcome {
         };
     }
 
+    /// Operations per second if each thread had a processor of its own all the time: by processor time, where the system
+    /// tells it. On a busy machine this is what the code costs; wall time is what the neighbours cost.
+    #[must_use]
+    pub fn ops_per_cpu_s(&self, threads: usize) -> f64 {
+        match self.cpu_ns {
+            Some(cpu_ns) if cpu_ns > 0 => threads as f64 * self.operations as f64 * 1e9 / cpu_ns as f64,
+            _ => self.ops_per_s,
+        }
+    }
+
     /// The record to print.
     #[must_use]
     pub fn result<D: Driver>(&self, driver: &D, spec: &Spec) -> BenchResult {

@@ -97,7 +97,8 @@ pub fn software(
     trace: &Trace,
     persistence: Persistence,
 ) -> SoftwareCosts {
-    let per_operation = |outcome: &Outcome| 1e9 / outcome.ops_per_s.max(1.0);
+    // Processor time: what others do on the machine is not the software's cost.
+    let per_operation = |outcome: &Outcome| 1e9 / outcome.ops_per_cpu_s(1).max(1.0);
     let operation_ns = per_operation(reads_only);
     let changes = many_updates.changes as f64 / many_updates.operations.max(1) as f64;
     let whole = (per_operation(many_updates) - operation_ns).max(0.0) / changes.max(1e-9);

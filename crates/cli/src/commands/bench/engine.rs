@@ -39,11 +39,6 @@ impl MapEngine {
         Ok(Self { map, pool, durability })
     }
 
-    /// The pool below.
-    pub fn pool(&self) -> &Pool {
-        &self.pool
-    }
-
     fn map_durability(&self) -> lodestone_index::Durability {
         match self.durability {
             Durability::Sync | Durability::Process => lodestone_index::Durability::Sync,

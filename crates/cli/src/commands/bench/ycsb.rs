@@ -10,7 +10,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use lodestone_pmem::Domain;
+use lodestone_heap::HeapOptions;
+use lodestone_pmem::{Domain, Pool};
+use lodestone_stm::Mode;
+use lodestone_stm_bench::lodestone::Lodestone;
+use lodestone_stm_bench::records::Records;
+use lodestone_stm_bench::tl2::{ClockKind, LogKind, Tl2, Tl2Options};
+use lodestone_workload::engine::Engine;
 use lodestone_workload::keys::Distribution;
 use lodestone_workload::result::{human_figure, human_ns};
 use lodestone_workload::runner::{Outcome, Progress, Runner};
@@ -21,7 +27,7 @@ use crate::output::{Output, ProgressUnit, exit, table};
 use crate::size;
 
 use super::engine::MapEngine;
-use super::place::Place;
+use super::place::{Durability, Place};
 use super::ycsb_report;
 
 const AFTER_HELP: &str = "\
@@ -30,6 +36,7 @@ Examples:
   lodestone bench ycsb --workload all --records 1000000 --operations 1000000 --threads 8
   lodestone bench ycsb --durability process --html ycsb.html
   lodestone bench ycsb --workload e --distribution uniform --json
+  lodestone bench ycsb --engine stm --workload a,b,c,d --path /dev/shm --domain dax-emulated
 
 Durability: `sync` waits for every write, and a read waits until what it saw is durable; `relaxed` orders writes and
 does not wait; `process` survives the death of the process only.";
@@ -46,6 +53,10 @@ pub struct Args {
     /// Workloads, a to f, load, or all
     #[arg(long, value_name = "NAMES", default_value = "a", value_delimiter = ',', value_parser = workloads)]
     workload: Vec<Workloads>,
+
+    /// What holds the records: the ordered map, or a B+-tree over a transactional memory
+    #[arg(long, value_enum, default_value = "map")]
+    engine: YcsbEngine,
 
     /// Records loaded before the run
     #[arg(long, value_name = "COUNT", default_value_t = 100_000)]
@@ -91,6 +102,19 @@ pub struct Args {
     place: Place,
 }
 
+/// What holds the records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum YcsbEngine {
+    /// The durable ordered map
+    Map,
+    /// A B+-tree over Lodestone's transactional memory (mode one-fence, thread clocks)
+    Stm,
+    /// A B+-tree over TL2 with an undo log and a global clock
+    Tl2Undo,
+    /// A B+-tree over TL2 with a redo log and a global clock
+    Tl2Redo,
+}
+
 /// One word of `--workload`.
 #[derive(Clone, Debug)]
 struct Workloads(Vec<Workload>);
@@ -106,6 +130,7 @@ fn workloads(text: &str) -> Result<Workloads, String> {
 
 /// What to run, however it was asked for.
 pub struct Request {
+    pub engine: YcsbEngine,
     pub spec: Spec,
     pub place: Place,
     pub time_limit: Option<Duration>,
@@ -166,7 +191,7 @@ impl Args {
             None => None,
             Some(seconds) => Some(Duration::try_from_secs_f64(seconds).context("--seconds needs a positive number")?),
         };
-        Ok(Request { spec, place: self.place.clone(), time_limit, verify_reads: self.verify })
+        Ok(Request { engine: self.engine, spec, place: self.place.clone(), time_limit, verify_reads: self.verify })
     }
 }
 
@@ -182,18 +207,51 @@ pub fn pool_bytes(spec: &Spec) -> (u64, u64) {
 /// Loads and runs.
 pub fn measure(request: &Request, output: &Output) -> Result<Measured> {
     let Request { spec, place, .. } = request;
-    let (pool_bytes, journal_bytes) = pool_bytes(spec);
-    let engine = MapEngine::open(place.create(pool_bytes, journal_bytes)?, place.durability)?;
+    let (map_bytes, journal_bytes) = pool_bytes(spec);
+    // Two versions of each record, or blocks of whole lines and a log, beside the tree.
+    let pool_bytes = if request.engine == YcsbEngine::Map { map_bytes } else { 3 * map_bytes };
+    if request.engine != YcsbEngine::Map && place.durability == Durability::Relaxed {
+        bail!("--durability relaxed is for --engine map; the others acknowledge what is durable");
+    }
+    let pool = place.create(pool_bytes, journal_bytes)?;
+    let opened = Opened { pool: pool.clone(), pool_bytes, journal_bytes };
+    let tl2 = |log| {
+        let options = Tl2Options { object_bytes: pool_bytes / 2, ..Tl2Options::new(log, ClockKind::Add) };
+        // The area is one block of the heap: zones as large as the pool.
+        let mut heap_options = HeapOptions::default();
+        heap_options.zone_chunks = u32::try_from(pool_bytes >> 16)?.next_power_of_two();
+        anyhow::Ok(Records::create(Tl2::open(&pool, &heap_options, &options)?)?)
+    };
+    match request.engine {
+        YcsbEngine::Map => measure_on(&MapEngine::open(pool.clone(), place.durability)?, &opened, request, output),
+        YcsbEngine::Stm => {
+            let memory = Lodestone::open(&pool, Mode::OneFence, lodestone_stm::ClockKind::Thread)?;
+            measure_on(&Records::create(memory)?, &opened, request, output)
+        }
+        YcsbEngine::Tl2Undo => measure_on(&tl2(LogKind::Undo)?, &opened, request, output),
+        YcsbEngine::Tl2Redo => measure_on(&tl2(LogKind::Redo)?, &opened, request, output),
+    }
+}
+
+/// The pool of a run.
+struct Opened {
+    pool: Pool,
+    pool_bytes: u64,
+    journal_bytes: u64,
+}
+
+fn measure_on<E: Engine>(engine: &E, opened: &Opened, request: &Request, output: &Output) -> Result<Measured> {
+    let Request { spec, place, .. } = request;
     let name = format!("ycsb {} x{}", spec.workload, spec.threads);
     let load =
-        with_progress(output, &format!("{name} load"), |hook| Runner::new(&engine, spec).on_progress(hook).load())?;
-    let domain = engine.pool().memory().domain();
+        with_progress(output, &format!("{name} load"), |hook| Runner::new(engine, spec).on_progress(hook).load())?;
+    let domain = opened.pool.memory().domain();
     let sync_latency = match domain {
         Domain::Block => Some(place.sync_latency()?),
         _ => None,
     };
     let mut outcome = with_progress(output, &name, |hook| {
-        let runner = Runner::new(&engine, spec).on_progress(hook).verify_reads(request.verify_reads);
+        let runner = Runner::new(engine, spec).on_progress(hook).verify_reads(request.verify_reads);
         match request.time_limit {
             Some(limit) => runner.time_limit(limit).run(),
             None => runner.run(),
@@ -202,11 +260,11 @@ pub fn measure(request: &Request, output: &Output) -> Result<Measured> {
     if outcome.missing > 0 {
         bail!("{} reads or updates found no record; the map lost records that were loaded", outcome.missing);
     }
-    let (flush, stream) = engine.pool().memory().instructions();
+    let (flush, stream) = opened.pool.memory().instructions();
     let result = &mut outcome.result;
     result.set_extra("instructions", format!("{flush:?} {stream:?}").to_lowercase());
-    result.set_extra("pool_bytes", pool_bytes);
-    result.set_extra("journal_bytes", journal_bytes);
+    result.set_extra("pool_bytes", opened.pool_bytes);
+    result.set_extra("journal_bytes", opened.journal_bytes);
     result.set_extra("load_ops_per_s", load.result.ops_per_s);
     if let Some(latency) = &sync_latency {
         latency.add_to(&mut result.extra);
@@ -306,6 +364,12 @@ impl Request {
     /// value checked.
     pub fn guided(folder: &Path, threads: usize, time_limit: Duration, seed: u64) -> Self {
         let spec = Spec { records: 100_000, operations: 5_000_000, threads, seed, ..Spec::new(Workload::A) };
-        Self { spec, place: Place::in_folder(folder), time_limit: Some(time_limit), verify_reads: true }
+        Self {
+            engine: YcsbEngine::Map,
+            spec,
+            place: Place::in_folder(folder),
+            time_limit: Some(time_limit),
+            verify_reads: true,
+        }
     }
 }

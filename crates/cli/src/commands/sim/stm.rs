@@ -3,7 +3,8 @@
 //!
 //! 1. On one thread: a run without updates and one with the asked-for updates give the software's share; some thousand
 //!    transactions are recorded; flushes, fences and transfers of lines are timed.
-//! 2. The model with this machine's costs predicts runs on one and two threads, which are then measured: the error.
+//! 2. The model with this machine's costs predicts runs on one and two threads, which are then measured (by processor
+//!    time, so that a busy machine does not count): the error.
 //! 3. The model with the other machine's costs predicts every clock on every number of threads.
 
 use std::process::ExitCode;
@@ -106,7 +107,7 @@ enum Line<'a> {
     /// Where a cost comes from.
     Assumption { cost: &'a str, source: &'a str },
     /// The model's error on this machine.
-    Validation { threads: usize, updates_percent: u64, measured_ops_per_s: f64, model_ops_per_s: f64, error: f64 },
+    Validation { threads: usize, updates_percent: u64, measured_ops_per_cpu_s: f64, model_ops_per_s: f64, error: f64 },
     /// A simulated run.
     Result {
         clock: &'a str,
@@ -190,7 +191,7 @@ fn study<M: TransactionalMemory, S: Map>(
     let other = (args.updates / 4).max(1);
     let other_trace = recorded(other)?;
     for (threads, updates, trace) in [(1, other, &other_trace), (2, other, &other_trace), (2, args.updates, &trace)] {
-        let found = measured(updates, threads)?.ops_per_s;
+        let found = measured(updates, threads)?.ops_per_cpu_s(threads);
         validation.push((threads, updates, found, simulate(trace, &local, native, costs, threads).ops_per_s));
     }
     let mut results = Vec::new();
@@ -228,7 +229,7 @@ fn print(args: &Args, machine: &Machine, found: &Found, output: &Output) -> Resu
         found.software.operation_ns,
         found.software.change_ns,
     ))?;
-    let mut checked = table(&["threads here", "updates", "measured ops/s", "model ops/s", "error"]);
+    let mut checked = table(&["threads here", "updates", "measured ops per processor second", "model", "error"]);
     for &(threads, updates, measured, model) in &found.validation {
         let error = format!("{:+.0} %", 100.0 * (model / measured - 1.0));
         checked.add_row([
@@ -268,9 +269,9 @@ fn print_json(args: &Args, machine: &Machine, found: &Found, output: &Output) ->
     for (cost, source) in Machine::OPTANE_SOURCES {
         output.json(&Line::Assumption { cost, source })?;
     }
-    for &(threads, updates_percent, measured_ops_per_s, model_ops_per_s) in &found.validation {
-        let error = model_ops_per_s / measured_ops_per_s - 1.0;
-        output.json(&Line::Validation { threads, updates_percent, measured_ops_per_s, model_ops_per_s, error })?;
+    for &(threads, updates_percent, measured_ops_per_cpu_s, model_ops_per_s) in &found.validation {
+        let error = model_ops_per_s / measured_ops_per_cpu_s - 1.0;
+        output.json(&Line::Validation { threads, updates_percent, measured_ops_per_cpu_s, model_ops_per_s, error })?;
     }
     for (clock, simulated) in &found.results {
         output.json(&Line::Result { clock: clock.name(), simulated: simulated.clone() })?;
