@@ -1,12 +1,14 @@
 //! `cargo xtask`: the chores of this repository that are programs, not shell lines.
 //!
 //! - `tidy`: the style rules that a machine can check ([`tidy`]).
+//! - `figures`: runs the benchmarks behind the papers' figures and draws them again ([`figures`]).
 //! - `hook-cost`: what the hooks of the memory primitives cost when nothing hangs on them ([`hook_cost`]).
 //! - `vm`: guests with emulated persistent memory, and the tests that need it ([`vm`]).
 //!
 //! Exit code 0 means that what was asked holds; 1 means findings or failed checks; 2 means that the chore itself
 //! could not be done (wrong arguments, a missing program).
 
+mod figures;
 mod hook_cost;
 mod tidy;
 mod vm;
@@ -28,6 +30,9 @@ struct Arguments {
 enum Chore {
     /// Check the style rules that a machine can check; prints file:line for each finding.
     Tidy,
+    /// Run the benchmarks behind a paper's figures, ours and the peers', and draw them again.
+    #[command(subcommand)]
+    Figures(figures::Command),
     /// Compare a persist with and without the hooks for tracing and media models; builds two release programs.
     HookCost(hook_cost::Options),
     /// Boot guests with emulated persistent memory and run the tests that need it.
@@ -39,6 +44,7 @@ fn main() -> ExitCode {
     let root = repository_root();
     let outcome = match Arguments::parse().chore {
         Chore::Tidy => tidy::run(&root),
+        Chore::Figures(command) => figures::run(&root, &command),
         Chore::HookCost(options) => hook_cost::run(&root, &options),
         Chore::Vm(command) => vm::run(&root, &command),
     };

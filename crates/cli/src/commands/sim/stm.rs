@@ -21,7 +21,7 @@ use lodestone_stm_bench::runner::{self, Length, Outcome, Spec};
 use lodestone_stm_bench::sim::calibrate::{Persistence, here, measure_transfer, software};
 use lodestone_stm_bench::sim::machine::Machine;
 use lodestone_stm_bench::sim::model::{Simulated, SimulatedClock, SoftwareCosts, simulate};
-use lodestone_stm_bench::sim::trace::{Trace, record};
+use lodestone_stm_bench::sim::trace::{Trace, Transaction, record};
 use lodestone_stm_bench::structures::{BTree, HashTable, Map, SearchTree, SortedList};
 use lodestone_stm_bench::tl2::{ClockKind, LogKind, Tl2, Tl2Options};
 use lodestone_stm_bench::tm::TransactionalMemory;
@@ -108,6 +108,8 @@ enum Line<'a> {
     Assumption { cost: &'a str, source: &'a str },
     /// The model's error on this machine.
     Validation { threads: usize, updates_percent: u64, measured_ops_per_cpu_s: f64, model_ops_per_s: f64, error: f64 },
+    /// A simulated run of the clock alone: transactions of no software, no lines, no fences.
+    ClockAlone { clock: &'a str, threads: usize, ticks_per_s: f64 },
     /// A simulated run.
     Result {
         clock: &'a str,
@@ -201,6 +203,22 @@ fn study<M: TransactionalMemory, S: Map>(
     Ok(Found { engine: make()?.name(), structure: map.name(), software: costs, validation, results, trace })
 }
 
+/// What the global clocks alone would give: every thread does nothing but ticks.
+fn clock_alone(args: &Args, machine: &Machine) -> Vec<(&'static str, usize, f64)> {
+    let ticks = |thread: u32| Transaction { writes: vec![thread], ..Transaction::default() };
+    let none = SoftwareCosts { operation_ns: 0.0, change_ns: 0.0 };
+    let mut all = Vec::new();
+    for clock in [SimulatedClock::GlobalMutex, SimulatedClock::GlobalAdd, SimulatedClock::GlobalCas] {
+        for &threads in &args.threads {
+            // An object for each thread: they meet at the clock alone.
+            let objects = u32::try_from(threads).unwrap_or(u32::MAX);
+            let trace = Trace { transactions: (0..objects).map(ticks).collect(), objects };
+            all.push((clock.name(), threads, simulate(&trace, machine, clock, none, threads).ops_per_s));
+        }
+    }
+    all
+}
+
 /// Flush and fence on a scratch pool of the same place.
 fn probe(args: &Args) -> Result<Persistence> {
     let pool = args.place.create(64 << 20, JOURNAL_BYTES)?;
@@ -272,6 +290,9 @@ fn print_json(args: &Args, machine: &Machine, found: &Found, output: &Output) ->
     for &(threads, updates_percent, measured_ops_per_cpu_s, model_ops_per_s) in &found.validation {
         let error = model_ops_per_s / measured_ops_per_cpu_s - 1.0;
         output.json(&Line::Validation { threads, updates_percent, measured_ops_per_cpu_s, model_ops_per_s, error })?;
+    }
+    for (clock, threads, ticks_per_s) in clock_alone(args, machine) {
+        output.json(&Line::ClockAlone { clock, threads, ticks_per_s })?;
     }
     for (clock, simulated) in &found.results {
         output.json(&Line::Result { clock: clock.name(), simulated: simulated.clone() })?;

@@ -1,0 +1,53 @@
+//! `cargo xtask figures stm`: the figures of paper 1 (transactional memory) from our own runs.
+//!
+//! 1. Build the command in release mode, and the peers where their libraries are installed (`peers/setup.sh`).
+//! 2. Run benchmarks and models; keep every line of their output under the folder ([`collect`]).
+//! 3. Draw one figure for each of the paper's and a table of ratios against each peer ([`draw`]).
+//!
+//! Measured points end at the processors of this machine; what goes beyond is the model's and says so.
+
+mod collect;
+mod draw;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand};
+
+/// Which paper's figures.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Paper 1: global clocks, logs, structures under three mixes, YCSB.
+    Stm(Options),
+}
+
+/// What to run.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Short runs and few records: shows that everything works, not what it reaches.
+    #[arg(long)]
+    pub quick: bool,
+    /// Folder for the figures and the raw lines.
+    #[arg(long, default_value = "target/figures/stm")]
+    pub out: PathBuf,
+    /// Folder for the pools; a file system in memory, so that flushes and fences are what is measured.
+    #[arg(long, default_value = "/dev/shm")]
+    pub place: PathBuf,
+    /// Leave the peers out.
+    #[arg(long)]
+    pub no_peers: bool,
+    /// Use the programs that are built already.
+    #[arg(long)]
+    pub no_build: bool,
+}
+
+/// Runs the chore.
+pub fn run(root: &Path, command: &Command) -> Result<bool> {
+    let Command::Stm(options) = command;
+    let out = root.join(&options.out);
+    std::fs::create_dir_all(&out).with_context(|| format!("{} cannot be made", out.display()))?;
+    let lines = collect::all(root, &out, options)?;
+    let page = draw::draw(&out, &lines, options.quick)?;
+    println!("the page is {}", page.display());
+    Ok(true)
+}
