@@ -19,6 +19,7 @@
 //! # Ok::<(), lodestone_pmem::Error>(())
 //! ```
 
+pub mod fit;
 pub mod model;
 pub mod probe;
 pub mod profile;

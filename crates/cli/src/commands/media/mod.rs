@@ -1,5 +1,6 @@
 //! `lodestone media`: what memories cost.
 
+mod fit;
 mod probe;
 mod profiles;
 mod show;
@@ -15,6 +16,7 @@ use crate::output::Output;
 const AFTER_HELP: &str = "\
 Examples:
   lodestone media probe . --quick
+  lodestone media fit probe.json -o mine.toml
   lodestone media profiles
   lodestone media show optane > my.toml
   lodestone media verify --profile optane
@@ -32,6 +34,8 @@ pub struct Args {
 enum MediaCommand {
     /// Measure a pool, a device, a file, DRAM or a profile, and say how to use it
     Probe(probe::Args),
+    /// Make a profile of what a probe measured
+    Fit(fit::Args),
     /// List the built-in profiles
     Profiles(profiles::Args),
     /// Print a profile as TOML, to edit and use
@@ -44,6 +48,7 @@ enum MediaCommand {
 pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
     match args.command {
         MediaCommand::Probe(args) => probe::run(&args, output),
+        MediaCommand::Fit(args) => fit::run(&args, output),
         MediaCommand::Profiles(args) => profiles::run(&args, output),
         MediaCommand::Show(args) => show::run(&args, output),
         MediaCommand::Verify(args) => verify::run(&args, output),
