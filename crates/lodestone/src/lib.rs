@@ -30,14 +30,44 @@
 //! # }
 //! ```
 //!
+//! Several things that change together are a transaction on [`Stm`], a memory of typed objects, with the collections of
+//! [`collections`]: maps, lists, queues.
+//!
+//! ```
+//! use lodestone::collections::{Bytes, PmHashMap, PmQueue};
+//! use lodestone::{Pool, PoolOptions, Stm};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("shop.pool");
+//! let stm = Stm::open(&Pool::open_or_create(&path, &PoolOptions::default())?)?;
+//! let stock = PmHashMap::<Bytes, u64>::open(&stm, "stock")?;
+//! let parcels = PmQueue::<Bytes>::open(&stm, "parcels")?;
+//! stm.update(|tx| stock.insert(tx, b"lamp", &3))?;
+//! stm.update(|tx| {
+//!     let lamps = stock.get(tx, b"lamp")?.unwrap_or(0);
+//!     if lamps == 0 {
+//!         return tx.cancel("sold out");
+//!     }
+//!     stock.insert(tx, b"lamp", &(lamps - 1))?;
+//!     parcels.push(tx, b"one lamp")
+//! })?; // both or neither, durable when this returns
+//! assert_eq!(stm.read(|tx| parcels.len(tx))?, 1);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! The crates below, whole: [`pmem`] (pools, flush, fence), [`heap`] (allocation, failure-atomic actions), [`index`]
-//! (maps), [`crash`] (the explorer that crashes a structure, ours or yours, at every point).
+//! (maps), [`stm`] (transactions), [`collections`] (maps, lists, queues inside them), [`crash`] (the explorer that crashes a structure, ours or yours, at every point).
 
+pub use lodestone_collections as collections;
 pub use lodestone_crash as crash;
 pub use lodestone_heap as heap;
 pub use lodestone_index as index;
 pub use lodestone_pmem as pmem;
+pub use lodestone_stm as stm;
 
 pub use lodestone_heap::{Heap, HeapOptions};
 pub use lodestone_index::{Durability, IndexKey, OpenIndex, OrderedIndex, OrderedMap, PointIndex, RecordMap, Swap};
 pub use lodestone_pmem::{Domain, DomainChoice, Memory, PmAddr, PmPtr, Pool, PoolOptions};
+pub use lodestone_stm::{Stm, StmOptions};

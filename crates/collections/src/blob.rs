@@ -1,0 +1,105 @@
+//! Byte strings of any length.
+//!
+//! Up to [`CHUNK_BYTES`] a blob is one byte string of the memory below. Longer ones are cut into chunks, and a table of the
+//! chunks is the byte string that the blob points to. A blob is written once; replace it to change it.
+//!
+//! Cost: one object written for each chunk, and one for the table; the transaction still makes one fence.
+
+use lodestone_stm::{FromBytes, Immutable, IntoBytes, KnownLayout, PmBytes, PmField, Tx, TxResult};
+use zerocopy::FromZeros;
+
+/// Bytes of a chunk: its cell, slot headers included, takes exactly 64 KiB.
+pub const CHUNK_BYTES: usize = (64 << 10) - 64;
+
+/// A byte string of any length, as a field of a persistent object. The default is the empty one, which takes no room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct PmBlob {
+    /// The bytes, or the table of chunks.
+    content: PmBytes,
+    /// Length of the blob.
+    bytes: u64,
+}
+
+impl PmField for PmBlob {
+    fn layout() -> String {
+        "blob".into()
+    }
+}
+
+impl PmBlob {
+    /// A new blob.
+    ///
+    /// # Errors
+    /// As [`Tx::alloc_bytes`]; too large above 16 GiB.
+    pub fn store(tx: &mut Tx<'_>, bytes: &[u8]) -> TxResult<Self> {
+        if bytes.len() <= CHUNK_BYTES {
+            return Ok(Self { content: tx.alloc_bytes(bytes)?, bytes: bytes.len() as u64 });
+        }
+        let table: Vec<PmBytes> =
+            bytes.chunks(CHUNK_BYTES).map(|chunk| tx.alloc_bytes(chunk)).collect::<TxResult<_>>()?;
+        Ok(Self { content: tx.alloc_bytes(table.as_bytes())?, bytes: bytes.len() as u64 })
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether it is the empty blob.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Where its first object stands; length and address together make the blob again.
+    pub(crate) fn content_addr(&self) -> lodestone_stm::PmAddr {
+        self.content.addr()
+    }
+
+    /// Number of its objects.
+    pub(crate) fn objects(&self) -> u64 {
+        if self.is_cut() { 1 + self.bytes.div_ceil(CHUNK_BYTES as u64) } else { u64::from(!self.is_empty()) }
+    }
+
+    fn is_cut(&self) -> bool {
+        self.bytes > CHUNK_BYTES as u64
+    }
+
+    fn chunks(&self, tx: &mut Tx<'_>) -> TxResult<Vec<PmBytes>> {
+        let bytes = tx.read_bytes(self.content)?;
+        let mut table = vec![PmBytes::new_zeroed(); bytes.len() / size_of::<PmBytes>()];
+        table.as_mut_slice().as_mut_bytes().copy_from_slice(&bytes[..bytes.len() / 16 * 16]);
+        Ok(table)
+    }
+
+    /// All its bytes.
+    ///
+    /// # Errors
+    /// As [`Tx::read_bytes`].
+    pub fn load(&self, tx: &mut Tx<'_>) -> TxResult<Vec<u8>> {
+        if !self.is_cut() {
+            return tx.read_bytes(self.content);
+        }
+        let (mut all, mut chunk) = (Vec::new(), Vec::new());
+        for part in self.chunks(tx)? {
+            tx.read_bytes_into(part, &mut chunk)?;
+            all.extend_from_slice(&chunk);
+        }
+        Ok(all)
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// As [`Tx::free_bytes`].
+    pub fn free(self, tx: &mut Tx<'_>) -> TxResult<()> {
+        if self.is_cut() {
+            for part in self.chunks(tx)? {
+                tx.free_bytes(part)?;
+            }
+        }
+        tx.free_bytes(self.content)
+    }
+}

@@ -1,0 +1,584 @@
+//! [`PmHashMap`]: extendible hashing whose directory is a tree, so that it grows by small steps.
+//!
+//! 1. *Pages* hold entries in no order. *Directories* hold 64 addresses of pages or further directories; a directory at level `l`
+//!    is indexed by bits `6l .. 6l+6` of the key's hash. A lookup reads the header, one directory per level, one page.
+//! 2. A page in a directory is shared by `2^(6-b)` of its places: those whose low `b` bits agree. A full page is split by the
+//!    next bit: its entries are divided, and half of the places lead to the new page. That writes two pages and one
+//!    directory.
+//! 3. A full page that has its place for itself gets a directory of its own, one level down, and is split there.
+//! 4. Keys whose hashes agree in 60 bits stand in overflow pages behind the page.
+//!
+//! No step touches more than a few objects, and none touches an object that every transaction reads, but for the first
+//! directories: a growing map is in nobody's way. There is no count of entries, for the same reason: counting visits the
+//! pages.
+//!
+//! Invariants: every entry stands in the page that its hash leads to; a page's places in its directory are exactly those that
+//! agree with it in its low bits; pages stay when they empty, until the map is cleared.
+
+use std::borrow::Borrow;
+use std::marker::PhantomData;
+use std::ops::ControlFlow;
+
+use lodestone_pmem::planted;
+use lodestone_stm::{
+    FromBytes, Immutable, IntoBytes, KnownLayout, PmAddr, PmBytes, PmObject, PmPtr, Result, Stm, Tx, TxResult,
+};
+
+use crate::damaged;
+use crate::item::{PmKey, PmValue};
+use crate::node;
+use crate::root::{self, Header};
+use crate::words::Words;
+
+/// Words of a page: a slot of four lines.
+const PAGE_WORDS: usize = 29;
+/// The last word of a page leads to its overflow page.
+const NEXT: usize = PAGE_WORDS - 1;
+const LEVEL_BITS: u32 = 6;
+const PLACES: usize = 1 << LEVEL_BITS;
+/// Levels of directories: behind them the hash has no bits left.
+const LEVELS_MAX: u32 = 10;
+/// Lowest bit of an address: it leads to a directory.
+const DIRECTORY: u64 = 1;
+/// Where the head word of a page says how many bits its entries share.
+const BITS_SHIFT: u32 = 16;
+const BITS_MASK: u64 = 0xFF << BITS_SHIFT;
+/// Most words of one entry, so that a page holds at least two.
+const ENTRY_WORDS_MAX: usize = (NEXT - node::HEAD_WORDS) / 2;
+
+type Page = Words<PAGE_WORDS>;
+type Directory = Words<PLACES>;
+
+/// The header object of a [`PmHashMap`]: keep a pointer to it in an object of your own to have a map inside it.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
+#[repr(C)]
+#[pm(name = "lodestone.HashMap")]
+pub struct HashHeader {
+    /// Page or directory, or null.
+    root: u64,
+    /// Most entries of a page; 0: as many as fit.
+    entries_max: u64,
+    signature: PmBytes,
+}
+
+impl Header for HashHeader {
+    fn signature(&self) -> PmBytes {
+        self.signature
+    }
+
+    fn signature_mut(&mut self) -> &mut PmBytes {
+        &mut self.signature
+    }
+}
+
+/// An unordered map in a transactional memory.
+///
+/// Cost of an operation on `n` entries, in objects: a lookup reads the header, `log64(n / 10)` directories, one page, and for a byte
+/// string's value its box. An insert or removal also writes the page (4 lines) and the box; an update of a byte string that fits its
+/// box writes the box alone. A split writes two pages and a directory. Fences: one per transaction.
+///
+/// ```
+/// # use lodestone_collections::{Bytes, PmHashMap};
+/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # use lodestone_stm::Stm;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let stm = Stm::open(&Pool::create(folder.path().join("a.pool"), &options)?)?;
+/// let accounts = PmHashMap::<u64, i64>::open(&stm, "accounts")?;
+/// stm.update(|tx| {
+///     accounts.insert(tx, &1, &100)?;
+///     accounts.insert(tx, &2, &50)
+/// })?;
+/// assert_eq!(stm.read(|tx| accounts.get(tx, &1))?, Some(100));
+/// # Ok::<(), lodestone_stm::Error>(())
+/// ```
+pub struct PmHashMap<K, V> {
+    header: PmPtr<HashHeader>,
+    kind: PhantomData<fn() -> (K, V)>,
+}
+
+impl<K, V> Clone for PmHashMap<K, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K, V> Copy for PmHashMap<K, V> {}
+
+impl<K, V> std::fmt::Debug for PmHashMap<K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("PmHashMap").field(&self.header.addr()).finish()
+    }
+}
+
+/// The page that a hash leads to.
+struct Reached {
+    /// The directory that holds it, and its level; none: the header does.
+    directory: Option<(PmPtr<Directory>, u32)>,
+    at: PmPtr<Page>,
+}
+
+/// An entry that was found.
+struct Found {
+    at: PmPtr<Page>,
+    page: Page,
+    index: usize,
+}
+
+fn place_of(hash: u64, level: u32) -> usize {
+    (hash >> (level * LEVEL_BITS)) as usize & (PLACES - 1)
+}
+
+fn bits(page: &Page) -> u32 {
+    ((page.0[0] & BITS_MASK) >> BITS_SHIFT) as u32
+}
+
+fn set_bits(page: &mut Page, bits: u32) {
+    page.0[0] = page.0[0] & !BITS_MASK | u64::from(bits) << BITS_SHIFT;
+}
+
+impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
+    const ENTRY: usize = {
+        assert!(
+            K::WORDS + V::WORDS <= ENTRY_WORDS_MAX,
+            "an entry is too large for a page; keep the value in an object"
+        );
+        K::WORDS + V::WORDS
+    };
+
+    fn signature() -> String {
+        format!("hash map of {} to {}", K::signature(), V::signature())
+    }
+
+    /// The map with the root `name`, made when there is none.
+    ///
+    /// # Errors
+    /// [`Error::RootType`](lodestone_stm::Error::RootType) when the root is something else, or a map of other types; and as
+    /// [`Stm::update`].
+    pub fn open(stm: &Stm, name: &str) -> Result<Self> {
+        Ok(Self::new(root::open(stm, name, &Self::signature())?))
+    }
+
+    /// A new map that hangs from nothing: keep [`header`](Self::header) in an object.
+    ///
+    /// # Errors
+    /// As [`Tx::alloc`].
+    pub fn create(tx: &mut Tx<'_>) -> TxResult<Self> {
+        Self::create_with(tx, 0)
+    }
+
+    /// As [`create`](Self::create), with pages of at most `entries_max` entries (0: as many as fit). For tests that want splits
+    /// soon.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn create_with(tx: &mut Tx<'_>, entries_max: u64) -> TxResult<Self> {
+        let header = HashHeader { root: 0, entries_max, signature: PmBytes::default() };
+        Ok(Self::new(root::create(tx, header, &Self::signature())?))
+    }
+
+    /// The map with this header.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn at(tx: &mut Tx<'_>, header: PmPtr<HashHeader>) -> TxResult<Self> {
+        root::check(tx, header, &Self::signature())?;
+        Ok(Self::new(header))
+    }
+
+    fn new(header: PmPtr<HashHeader>) -> Self {
+        Self { header, kind: PhantomData }
+    }
+
+    /// Its header.
+    #[must_use]
+    pub fn header(&self) -> PmPtr<HashHeader> {
+        self.header
+    }
+
+    /// Frees all entries, all pages and the header. Not for a map that was opened by name: its root would point to nothing.
+    ///
+    /// # Errors
+    /// As [`Tx::free`].
+    pub fn destroy(self, tx: &mut Tx<'_>) -> TxResult<()> {
+        self.clear(tx)?;
+        root::destroy(tx, self.header)
+    }
+
+    fn room(header: &HashHeader) -> usize {
+        let room = node::room(NEXT, Self::ENTRY);
+        if header.entries_max == 0 { room } else { room.min(header.entries_max as usize) }
+    }
+
+    fn reach(tx: &mut Tx<'_>, header: &HashHeader, hash: u64) -> TxResult<Option<Reached>> {
+        let (mut word, mut directory, mut level) = (header.root, None, 0);
+        while word & DIRECTORY != 0 {
+            let at = PmPtr::<Directory>::new(PmAddr::from_raw(word & !DIRECTORY));
+            if level == LEVELS_MAX {
+                return Err(damaged(at.addr(), "a directory below the last level"));
+            }
+            directory = Some((at, level));
+            word = tx.read(at)?.0[place_of(hash, level)];
+            level += 1;
+        }
+        let at = PmPtr::new(PmAddr::from_raw(word));
+        Ok((word != 0).then_some(Reached { directory, at }))
+    }
+
+    fn read_page(tx: &mut Tx<'_>, at: PmPtr<Page>) -> TxResult<Page> {
+        let page = tx.read(at)?;
+        node::checked_count(&page.0[..NEXT], Self::ENTRY, at.addr())?;
+        Ok(page)
+    }
+
+    fn next(page: &Page) -> Option<PmPtr<Page>> {
+        (page.0[NEXT] != 0).then(|| PmPtr::new(PmAddr::from_raw(page.0[NEXT])))
+    }
+
+    /// Looks for `key` in the page at `at` and those behind it.
+    fn find(tx: &mut Tx<'_>, at: PmPtr<Page>, key: &K::View) -> TxResult<Option<Found>> {
+        let mut next = Some(at);
+        while let Some(at) = next {
+            let page = Self::read_page(tx, at)?;
+            for index in 0..node::count(&page.0) {
+                if K::is_equal(tx, &node::entry(&page.0, Self::ENTRY, index)[..K::WORDS], key)? {
+                    return Ok(Some(Found { at, page, index }));
+                }
+            }
+            next = Self::next(&page);
+        }
+        Ok(None)
+    }
+
+    fn look_up(&self, tx: &mut Tx<'_>, key: &K::View) -> TxResult<Option<Found>> {
+        let header = tx.read(self.header)?;
+        match Self::reach(tx, &header, K::hash(key))? {
+            Some(reached) => Self::find(tx, reached.at, key),
+            None => Ok(None),
+        }
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// Hand them on with `?`, as those of [`Tx::read`].
+    pub fn get(&self, tx: &mut Tx<'_>, key: &K::View) -> TxResult<Option<V::Owned>> {
+        let Some(found) = self.look_up(tx, key)? else { return Ok(None) };
+        V::load(tx, &node::entry(&found.page.0, Self::ENTRY, found.index)[K::WORDS..]).map(Some)
+    }
+
+    /// Whether `key` is there.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn contains(&self, tx: &mut Tx<'_>, key: &K::View) -> TxResult<bool> {
+        Ok(self.look_up(tx, key)?.is_some())
+    }
+
+    /// Sets `key` to `value`; gives whether it was there.
+    ///
+    /// # Errors
+    /// As [`Tx::write`] and [`Tx::alloc`]: a full pool among them.
+    pub fn insert(&self, tx: &mut Tx<'_>, key: &K::View, value: &V::View) -> TxResult<bool> {
+        let header = tx.read(self.header)?;
+        let hash = K::hash(key);
+        let Some(reached) = Self::reach(tx, &header, hash)? else {
+            let mut page = Words([0; PAGE_WORDS]);
+            Self::add(tx, &mut page, key, value)?;
+            tx.write(self.header)?.root = tx.alloc(page)?.addr().to_raw();
+            return Ok(false);
+        };
+        if let Some(Found { at, page, index }) = Self::find(tx, reached.at, key)? {
+            let mut stored = [0; ENTRY_WORDS_MAX];
+            let stored = &mut stored[..V::WORDS];
+            stored.copy_from_slice(&node::entry(&page.0, Self::ENTRY, index)[K::WORDS..]);
+            if V::replace(tx, value, stored)? {
+                let page = tx.write(at)?;
+                node::entry_mut(&mut page.0, Self::ENTRY, index)[K::WORDS..].copy_from_slice(stored);
+            }
+            return Ok(true);
+        }
+        let at = self.make_room(tx, &header, reached, hash)?;
+        let mut page = tx.read(at)?;
+        Self::add(tx, &mut page, key, value)?;
+        *tx.write(at)? = page;
+        Ok(false)
+    }
+
+    fn add(tx: &mut Tx<'_>, page: &mut Page, key: &K::View, value: &V::View) -> TxResult<()> {
+        let mut entry = [0; ENTRY_WORDS_MAX];
+        K::store(tx, key, &mut entry[..K::WORDS])?;
+        V::store(tx, value, &mut entry[K::WORDS..Self::ENTRY])?;
+        let count = node::count(&page.0);
+        node::insert(&mut page.0[..NEXT], count, &entry[..Self::ENTRY]);
+        Ok(())
+    }
+
+    /// A page with room that `hash` leads to: splits until there is one.
+    fn make_room(
+        &self,
+        tx: &mut Tx<'_>,
+        header: &HashHeader,
+        mut reached: Reached,
+        hash: u64,
+    ) -> TxResult<PmPtr<Page>> {
+        loop {
+            let page = Self::read_page(tx, reached.at)?;
+            if node::count(&page.0) < Self::room(header) {
+                return Ok(reached.at);
+            }
+            match reached.directory {
+                Some((directory, level)) if bits(&page) < LEVEL_BITS => {
+                    let at = Self::split(tx, reached.at, page, directory, level, hash)?;
+                    reached = Reached { directory: reached.directory, at };
+                }
+                Some((_, level)) if level + 1 == LEVELS_MAX => {
+                    return Self::overflow(tx, header, reached.at, page);
+                }
+                _ => reached = self.add_directory(tx, reached, page, hash)?,
+            }
+        }
+    }
+
+    /// Divides a page by its next bit; gives the half that `hash` leads to.
+    fn split(
+        tx: &mut Tx<'_>,
+        at: PmPtr<Page>,
+        mut page: Page,
+        directory: PmPtr<Directory>,
+        level: u32,
+        hash: u64,
+    ) -> TxResult<PmPtr<Page>> {
+        let bit = bits(&page);
+        let goes = |hash: u64| place_of(hash, level) >> bit & 1 == 1;
+        let mut other: Page = Words([0; PAGE_WORDS]);
+        set_bits(&mut page, bit + 1);
+        set_bits(&mut other, bit + 1);
+        for index in (0..node::count(&page.0)).rev() {
+            let mut moved = [0; ENTRY_WORDS_MAX];
+            let moved = &mut moved[..Self::ENTRY];
+            moved.copy_from_slice(node::entry(&page.0, Self::ENTRY, index));
+            if goes(K::hash_stored(tx, &moved[..K::WORDS])?) {
+                node::remove(&mut page.0[..NEXT], Self::ENTRY, index);
+                node::insert(&mut other.0[..NEXT], 0, moved);
+            }
+        }
+        *tx.write(at)? = page;
+        let other = tx.alloc(other)?;
+        if !planted::active("collections-directory-forgets") {
+            let same = (1_usize << bit) - 1;
+            for (place, word) in tx.write(directory)?.0.iter_mut().enumerate() {
+                if place & same == place_of(hash, level) & same && place >> bit & 1 == 1 {
+                    *word = other.addr().to_raw();
+                }
+            }
+        }
+        Ok(if goes(hash) { other } else { at })
+    }
+
+    /// Puts a directory, all of whose places lead to the page, in the page's place.
+    fn add_directory(&self, tx: &mut Tx<'_>, reached: Reached, mut page: Page, hash: u64) -> TxResult<Reached> {
+        let directory = tx.alloc(Words([reached.at.addr().to_raw(); PLACES]))?;
+        let word = directory.addr().to_raw() | DIRECTORY;
+        let level = match reached.directory {
+            None => {
+                tx.write(self.header)?.root = word;
+                0
+            }
+            Some((above, level)) => {
+                tx.write(above)?.0[place_of(hash, level)] = word;
+                level + 1
+            }
+        };
+        set_bits(&mut page, 0);
+        *tx.write(reached.at)? = page;
+        Ok(Reached { directory: Some((directory, level)), at: reached.at })
+    }
+
+    /// A page with room behind `at`, whose hashes nothing can tell apart.
+    fn overflow(tx: &mut Tx<'_>, header: &HashHeader, at: PmPtr<Page>, page: Page) -> TxResult<PmPtr<Page>> {
+        let (mut last, mut next) = (at, Self::next(&page));
+        while let Some(at) = next {
+            let page = Self::read_page(tx, at)?;
+            if node::count(&page.0) < Self::room(header) {
+                return Ok(at);
+            }
+            (last, next) = (at, Self::next(&page));
+        }
+        let added = tx.alloc(Words([0; PAGE_WORDS]))?;
+        tx.write(last)?.0[NEXT] = added.addr().to_raw();
+        Ok(added)
+    }
+
+    /// Removes `key`; gives whether it was there.
+    ///
+    /// # Errors
+    /// As [`Tx::write`] and [`Tx::free`].
+    pub fn remove(&self, tx: &mut Tx<'_>, key: &K::View) -> TxResult<bool> {
+        let Some(found) = self.look_up(tx, key)? else { return Ok(false) };
+        let (key, value) = node::entry(&found.page.0, Self::ENTRY, found.index).split_at(K::WORDS);
+        K::free(tx, key)?;
+        V::free(tx, value)?;
+        node::remove(&mut tx.write(found.at)?.0[..NEXT], Self::ENTRY, found.index);
+        Ok(true)
+    }
+
+    /// Removes `key` and gives its value.
+    ///
+    /// # Errors
+    /// As [`remove`](Self::remove).
+    pub fn take(&self, tx: &mut Tx<'_>, key: &K::View) -> TxResult<Option<V::Owned>> {
+        let value = self.get(tx, key)?;
+        if value.is_some() {
+            self.remove(tx, key)?;
+        }
+        Ok(value)
+    }
+
+    /// Visits every page and then every directory below `word`.
+    fn visit(tx: &mut Tx<'_>, word: u64, level: u32, visit: &mut Visit<'_>) -> TxResult<ControlFlow<()>> {
+        if word & DIRECTORY == 0 {
+            let mut next = (word != 0).then(|| PmPtr::<Page>::new(PmAddr::from_raw(word)));
+            while let Some(at) = next {
+                let page = Self::read_page(tx, at)?;
+                next = Self::next(&page);
+                if visit(tx, at.addr(), Node::Page(&page))?.is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+            return Ok(ControlFlow::Continue(()));
+        }
+        let at = PmPtr::<Directory>::new(PmAddr::from_raw(word & !DIRECTORY));
+        if level == LEVELS_MAX {
+            return Err(damaged(at.addr(), "a directory below the last level"));
+        }
+        let directory = tx.read(at)?;
+        for (place, &word) in directory.0.iter().enumerate() {
+            // A page is visited at the first of its places only.
+            if directory.0[..place].contains(&word) {
+                continue;
+            }
+            if Self::visit(tx, word, level + 1, visit)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        visit(tx, at.addr(), Node::Directory)
+    }
+
+    /// Shows every entry to `visit`, in no order, until it breaks.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get), and what `visit` gives.
+    pub fn for_each(
+        &self,
+        tx: &mut Tx<'_>,
+        mut visit: impl FnMut(K::Owned, V::Owned) -> TxResult<ControlFlow<()>>,
+    ) -> TxResult<()> {
+        let root = tx.read(self.header)?.root;
+        let _ = Self::visit(tx, root, 0, &mut |tx, _, node| {
+            let Node::Page(page) = node else { return Ok(ControlFlow::Continue(())) };
+            for index in 0..node::count(&page.0) {
+                let (key, value) = node::entry(&page.0, Self::ENTRY, index).split_at(K::WORDS);
+                let (key, value) = (K::load(tx, key)?, V::load(tx, value)?);
+                if visit(key, value)?.is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(())
+    }
+
+    /// Number of entries; visits every page.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn len(&self, tx: &mut Tx<'_>) -> TxResult<u64> {
+        let root = tx.read(self.header)?.root;
+        let mut entries = 0;
+        let _ = Self::visit(tx, root, 0, &mut |_, _, node| {
+            if let Node::Page(page) = node {
+                entries += node::count(&page.0) as u64;
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(entries)
+    }
+
+    /// Whether there is no entry.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn is_empty(&self, tx: &mut Tx<'_>) -> TxResult<bool> {
+        let mut is_empty = true;
+        self.for_each(tx, |_, _| {
+            is_empty = false;
+            Ok(ControlFlow::Break(()))
+        })?;
+        Ok(is_empty)
+    }
+
+    /// Removes all entries and frees all pages; in one transaction, whose record needs room of its own: in a full pool
+    /// remove entries one by one first.
+    ///
+    /// # Errors
+    /// As [`Tx::free`].
+    pub fn clear(&self, tx: &mut Tx<'_>) -> TxResult<()> {
+        let root = tx.read(self.header)?.root;
+        let _ = Self::visit(tx, root, 0, &mut |tx, at, node| {
+            match node {
+                Node::Directory => tx.free(PmPtr::<Directory>::new(at))?,
+                Node::Page(page) => {
+                    for index in 0..node::count(&page.0) {
+                        let (key, value) = node::entry(&page.0, Self::ENTRY, index).split_at(K::WORDS);
+                        K::free(tx, key)?;
+                        V::free(tx, value)?;
+                    }
+                    tx.free(PmPtr::<Page>::new(at))?;
+                }
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        tx.write(self.header)?.root = 0;
+        Ok(())
+    }
+
+    /// Checks that every entry stands where its hash leads, once; gives the number of objects that the map owns, header and
+    /// signature included. Visits everything.
+    ///
+    /// # Errors
+    /// What is wrong, as [`Error::BadPointer`](lodestone_stm::Error::BadPointer).
+    pub fn check(&self, tx: &mut Tx<'_>) -> TxResult<u64>
+    where
+        K::Owned: Borrow<K::View>,
+    {
+        let root = tx.read(self.header)?.root;
+        let (mut objects, mut entries) = (2, Vec::new());
+        let _ = Self::visit(tx, root, 0, &mut |tx, at, node| {
+            objects += 1;
+            if let Node::Page(page) = node {
+                for index in 0..node::count(&page.0) {
+                    let (key, value) = node::entry(&page.0, Self::ENTRY, index).split_at(K::WORDS);
+                    objects += K::objects(tx, key)? + V::objects(tx, value)?;
+                    entries.push((at, index, K::load(tx, key)?));
+                }
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        for (at, index, key) in entries {
+            let found = self.look_up(tx, key.borrow())?;
+            if !found.is_some_and(|found| found.at.addr() == at && found.index == index) {
+                return Err(damaged(at, "an entry stands where its hash does not lead, or twice"));
+            }
+        }
+        Ok(objects)
+    }
+}
+
+/// A node that is visited.
+enum Node<'n> {
+    Page(&'n Page),
+    Directory,
+}
+
+type Visit<'v> = dyn FnMut(&mut Tx<'_>, PmAddr, Node<'_>) -> TxResult<ControlFlow<()>> + 'v;

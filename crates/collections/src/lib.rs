@@ -1,0 +1,73 @@
+//! Collections that change inside durable transactions: several of them, and objects of your own, all or nothing.
+//!
+//! - [`PmHashMap`] and [`PmBTreeMap`] map keys to values, [`PmList`] is a sequence, [`PmQueue`] hands items from producers to
+//!   consumers, [`PmBlob`] is a byte string of any length as a field.
+//! - Keys are integers, byte arrays or byte strings ([`Bytes`]); values these, floating-point numbers, and persistent object types
+//!   by value ([`Plain`]).
+//! - Every operation takes the transaction. Reading ones run in [`Stm::read`](lodestone_stm::Stm::read) and
+//!   [`Stm::snapshot`](lodestone_stm::Stm::snapshot) too: a long scan in a snapshot is in nobody's way.
+//!
+//! ```
+//! use lodestone_collections::{Bytes, PmBTreeMap, PmHashMap};
+//! use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+//! use lodestone_stm::Stm;
+//!
+//! # let folder = tempfile::tempdir().unwrap();
+//! # let path = folder.path().join("words.pool");
+//! # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+//! let stm = Stm::open(&Pool::open_or_create(&path, &options)?)?;
+//! let counts = PmHashMap::<Bytes, u64>::open(&stm, "counts")?;
+//! let ranking = PmBTreeMap::<u64, Bytes>::open(&stm, "ranking")?;
+//! stm.update(|tx| {
+//!     let count = counts.get(tx, b"stone")?.unwrap_or(0) + 1;
+//!     counts.insert(tx, b"stone", &count)?;
+//!     ranking.remove(tx, &(count - 1))?;
+//!     ranking.insert(tx, &count, b"stone")?;
+//!     Ok(())
+//! })?; // both changed and durable, for one fence
+//! # Ok::<(), lodestone_stm::Error>(())
+//! ```
+//!
+//! **Cost.** A transaction makes one fence, whatever it touches, and flushes the lines of the slots that it wrote and of its
+//! record. Each collection says how many objects an operation reads and writes; tests count them.
+//!
+//! **Ownership.** A collection is `Copy`: it is the address of a header. Opened by name it hangs from a root of its own; made by
+//! `create` it hangs from wherever you keep its pointer, and `destroy` frees everything.
+//!
+//! | file | idea |
+//! | --- | --- |
+//! | `item` | keys and values as words |
+//! | `bytes`, `blob` | byte strings |
+//! | `hash_map` | extendible hashing, directory nodes of 64 |
+//! | `btree` | B+-tree with copies of separators, empty and sparse nodes are merged |
+//! | `list`, `queue` | linked nodes; head and tail in objects of their own |
+//! | `root` | names, types of items compared at open |
+//! | `words`, `node` | objects of words, entries in nodes |
+
+mod blob;
+mod btree;
+mod bytes;
+mod hash;
+mod hash_map;
+mod item;
+mod list;
+mod node;
+mod queue;
+mod root;
+mod words;
+
+pub use blob::PmBlob;
+pub use btree::{PmBTreeMap, Range, TreeHeader};
+pub use bytes::Bytes;
+pub use hash_map::{HashHeader, PmHashMap};
+pub use item::{Plain, PmKey, PmValue};
+pub use list::{ListHeader, ListPosition, PmList};
+pub use queue::{PmQueue, QueueEnd, QueueHeader};
+
+use lodestone_stm::{Abort, Error, PmAddr};
+
+/// An error for what cannot stand in a sound pool.
+#[cold]
+pub(crate) fn damaged(at: PmAddr, finding: &'static str) -> Abort {
+    Error::BadPointer { at, finding }.into()
+}

@@ -1,0 +1,365 @@
+//! [`PmList`]: a sequence as a doubly linked list.
+//!
+//! A node holds the addresses of its neighbours and the item's words. Insertions and removals write the two neighbours and the
+//! header, which counts the items: transactions that change one list wait for each other. For a hand-over between threads
+//! use [`PmQueue`](crate::PmQueue).
+
+use std::marker::PhantomData;
+
+use lodestone_stm::{
+    FromBytes, Immutable, IntoBytes, KnownLayout, PmAddr, PmBytes, PmObject, PmPtr, Result, Stm, Tx, TxResult,
+};
+
+use crate::damaged;
+use crate::item::PmValue;
+use crate::root::{self, Header};
+use crate::words::{self, WORDS_MAX};
+
+const PREVIOUS: usize = 0;
+const NEXT: usize = 1;
+const ITEM: usize = 2;
+
+/// The header object of a [`PmList`].
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
+#[repr(C)]
+#[pm(name = "lodestone.List")]
+pub struct ListHeader {
+    first: PmAddr,
+    last: PmAddr,
+    len: u64,
+    signature: PmBytes,
+}
+
+impl Header for ListHeader {
+    fn signature(&self) -> PmBytes {
+        self.signature
+    }
+
+    fn signature_mut(&mut self) -> &mut PmBytes {
+        &mut self.signature
+    }
+}
+
+/// A sequence in a transactional memory.
+///
+/// Cost in objects: an insertion reads and writes the header, the new node and its neighbours (2 at most), and what the item needs; a
+/// removal the same. Reading in order reads a node per item. Fences: one per transaction.
+///
+/// ```
+/// # use lodestone_collections::PmList;
+/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # use lodestone_stm::Stm;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let stm = Stm::open(&Pool::create(folder.path().join("a.pool"), &options)?)?;
+/// let list = PmList::<u64>::open(&stm, "steps")?;
+/// stm.update(|tx| {
+///     let two = list.push_back(tx, &2)?;
+///     list.push_front(tx, &1)?;
+///     list.insert_after(tx, two, &3)
+/// })?;
+/// assert_eq!(stm.read(|tx| list.to_vec(tx))?, [1, 2, 3]);
+/// # Ok::<(), lodestone_stm::Error>(())
+/// ```
+pub struct PmList<T> {
+    header: PmPtr<ListHeader>,
+    kind: PhantomData<fn() -> T>,
+}
+
+impl<T> Clone for PmList<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for PmList<T> {}
+
+impl<T> std::fmt::Debug for PmList<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("PmList").field(&self.header.addr()).finish()
+    }
+}
+
+/// Where an item stands: valid until the item is removed. Using it for another list, or later, is an error or finds another item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListPosition(PmAddr);
+
+impl<T: PmValue> PmList<T> {
+    const NODE: usize = {
+        assert!(ITEM + T::WORDS <= WORDS_MAX, "an item is too large for a node; keep it in an object");
+        ITEM + T::WORDS
+    };
+
+    fn signature() -> String {
+        format!("list of {}", T::signature())
+    }
+
+    /// The list with the root `name`, made when there is none.
+    ///
+    /// # Errors
+    /// [`Error::RootType`](lodestone_stm::Error::RootType) when the root is something else, or a list of other items; and as
+    /// [`Stm::update`].
+    pub fn open(stm: &Stm, name: &str) -> Result<Self> {
+        Ok(Self::new(root::open(stm, name, &Self::signature())?))
+    }
+
+    /// A new list that hangs from nothing: keep [`header`](Self::header) in an object.
+    ///
+    /// # Errors
+    /// As [`Tx::alloc`].
+    pub fn create(tx: &mut Tx<'_>) -> TxResult<Self> {
+        let (first, last) = (PmAddr::NULL, PmAddr::NULL);
+        let header = ListHeader { first, last, len: 0, signature: PmBytes::default() };
+        Ok(Self::new(root::create(tx, header, &Self::signature())?))
+    }
+
+    /// The list with this header.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn at(tx: &mut Tx<'_>, header: PmPtr<ListHeader>) -> TxResult<Self> {
+        root::check(tx, header, &Self::signature())?;
+        Ok(Self::new(header))
+    }
+
+    fn new(header: PmPtr<ListHeader>) -> Self {
+        Self { header, kind: PhantomData }
+    }
+
+    /// Its header.
+    #[must_use]
+    pub fn header(&self) -> PmPtr<ListHeader> {
+        self.header
+    }
+
+    /// Frees all items and the header. Not for a list that was opened by name.
+    ///
+    /// # Errors
+    /// As [`Tx::free`].
+    pub fn destroy(self, tx: &mut Tx<'_>) -> TxResult<()> {
+        self.clear(tx)?;
+        root::destroy(tx, self.header)
+    }
+
+    /// Number of items.
+    ///
+    /// # Errors
+    /// As [`Tx::read`].
+    pub fn len(&self, tx: &mut Tx<'_>) -> TxResult<u64> {
+        Ok(tx.read(self.header)?.len)
+    }
+
+    /// Whether there is no item.
+    ///
+    /// # Errors
+    /// As [`Tx::read`].
+    pub fn is_empty(&self, tx: &mut Tx<'_>) -> TxResult<bool> {
+        Ok(self.len(tx)? == 0)
+    }
+
+    /// Inserts between two neighbours, either of which may be null.
+    fn link(&self, tx: &mut Tx<'_>, previous: PmAddr, next: PmAddr, item: &T::View) -> TxResult<ListPosition> {
+        let mut node = [0; WORDS_MAX];
+        let node = &mut node[..Self::NODE];
+        (node[PREVIOUS], node[NEXT]) = (previous.to_raw(), next.to_raw());
+        T::store(tx, item, &mut node[ITEM..])?;
+        let at = words::alloc(tx, node)?;
+        self.join(tx, previous, at)?;
+        self.join(tx, at, next)?;
+        tx.write(self.header)?.len += 1;
+        Ok(ListPosition(at))
+    }
+
+    /// Makes two nodes neighbours; null stands for the header.
+    fn join(&self, tx: &mut Tx<'_>, previous: PmAddr, next: PmAddr) -> TxResult<()> {
+        if previous.is_null() {
+            tx.write(self.header)?.first = next;
+        } else {
+            words::write(tx, previous, Self::NODE)?[NEXT] = next.to_raw();
+        }
+        if next.is_null() {
+            tx.write(self.header)?.last = previous;
+        } else {
+            words::write(tx, next, Self::NODE)?[PREVIOUS] = previous.to_raw();
+        }
+        Ok(())
+    }
+
+    fn read_node(tx: &mut Tx<'_>, at: PmAddr) -> TxResult<[u64; WORDS_MAX]> {
+        let mut node = [0; WORDS_MAX];
+        words::read(tx, at, &mut node[..Self::NODE])?;
+        Ok(node)
+    }
+
+    /// Appends an item.
+    ///
+    /// # Errors
+    /// As [`Tx::write`] and [`Tx::alloc`].
+    pub fn push_back(&self, tx: &mut Tx<'_>, item: &T::View) -> TxResult<ListPosition> {
+        let last = tx.read(self.header)?.last;
+        self.link(tx, last, PmAddr::NULL, item)
+    }
+
+    /// Inserts an item at the beginning.
+    ///
+    /// # Errors
+    /// As [`push_back`](Self::push_back).
+    pub fn push_front(&self, tx: &mut Tx<'_>, item: &T::View) -> TxResult<ListPosition> {
+        let first = tx.read(self.header)?.first;
+        self.link(tx, PmAddr::NULL, first, item)
+    }
+
+    /// Inserts an item behind the one at `position`.
+    ///
+    /// # Errors
+    /// As [`push_back`](Self::push_back).
+    pub fn insert_after(&self, tx: &mut Tx<'_>, position: ListPosition, item: &T::View) -> TxResult<ListPosition> {
+        let next = PmAddr::from_raw(Self::read_node(tx, position.0)?[NEXT]);
+        self.link(tx, position.0, next, item)
+    }
+
+    /// Removes the item at `position` and gives it.
+    ///
+    /// # Errors
+    /// As [`Tx::write`] and [`Tx::free`].
+    pub fn remove(&self, tx: &mut Tx<'_>, position: ListPosition) -> TxResult<T::Owned> {
+        let node = Self::read_node(tx, position.0)?;
+        let stored = &node[ITEM..Self::NODE];
+        let item = T::load(tx, stored)?;
+        T::free(tx, stored)?;
+        self.join(tx, PmAddr::from_raw(node[PREVIOUS]), PmAddr::from_raw(node[NEXT]))?;
+        words::free(tx, position.0, Self::NODE)?;
+        let header = tx.write(self.header)?;
+        header.len = header.len.saturating_sub(1);
+        Ok(item)
+    }
+
+    /// Removes the first item and gives it.
+    ///
+    /// # Errors
+    /// As [`remove`](Self::remove).
+    pub fn pop_front(&self, tx: &mut Tx<'_>) -> TxResult<Option<T::Owned>> {
+        let first = tx.read(self.header)?.first;
+        if first.is_null() { Ok(None) } else { self.remove(tx, ListPosition(first)).map(Some) }
+    }
+
+    /// Removes the last item and gives it.
+    ///
+    /// # Errors
+    /// As [`remove`](Self::remove).
+    pub fn pop_back(&self, tx: &mut Tx<'_>) -> TxResult<Option<T::Owned>> {
+        let last = tx.read(self.header)?.last;
+        if last.is_null() { Ok(None) } else { self.remove(tx, ListPosition(last)).map(Some) }
+    }
+
+    /// The item at `position`.
+    ///
+    /// # Errors
+    /// As [`Tx::read`].
+    pub fn get(&self, tx: &mut Tx<'_>, position: ListPosition) -> TxResult<T::Owned> {
+        let node = Self::read_node(tx, position.0)?;
+        T::load(tx, &node[ITEM..Self::NODE])
+    }
+
+    /// Position of the first item.
+    ///
+    /// # Errors
+    /// As [`Tx::read`].
+    pub fn first(&self, tx: &mut Tx<'_>) -> TxResult<Option<ListPosition>> {
+        Ok(position(tx.read(self.header)?.first))
+    }
+
+    /// Position of the last item.
+    ///
+    /// # Errors
+    /// As [`Tx::read`].
+    pub fn last(&self, tx: &mut Tx<'_>) -> TxResult<Option<ListPosition>> {
+        Ok(position(tx.read(self.header)?.last))
+    }
+
+    /// Position of the item behind the one at `at`.
+    ///
+    /// # Errors
+    /// As [`Tx::read`].
+    pub fn next(&self, tx: &mut Tx<'_>, at: ListPosition) -> TxResult<Option<ListPosition>> {
+        Ok(position(PmAddr::from_raw(Self::read_node(tx, at.0)?[NEXT])))
+    }
+
+    /// Position of the item before the one at `at`.
+    ///
+    /// # Errors
+    /// As [`Tx::read`].
+    pub fn previous(&self, tx: &mut Tx<'_>, at: ListPosition) -> TxResult<Option<ListPosition>> {
+        Ok(position(PmAddr::from_raw(Self::read_node(tx, at.0)?[PREVIOUS])))
+    }
+
+    /// All items in order.
+    ///
+    /// # Errors
+    /// As [`Tx::read`].
+    pub fn to_vec(&self, tx: &mut Tx<'_>) -> TxResult<Vec<T::Owned>> {
+        let mut items = Vec::new();
+        self.walk(tx, |tx, _, stored| {
+            items.push(T::load(tx, stored)?);
+            Ok(())
+        })?;
+        Ok(items)
+    }
+
+    /// Shows each node's address and item, in order.
+    fn walk(
+        &self,
+        tx: &mut Tx<'_>,
+        mut visit: impl FnMut(&mut Tx<'_>, PmAddr, &[u64]) -> TxResult<()>,
+    ) -> TxResult<()> {
+        let header = tx.read(self.header)?;
+        let (mut at, mut previous) = (header.first, PmAddr::NULL);
+        for _ in 0..header.len {
+            if at.is_null() {
+                break;
+            }
+            let node = Self::read_node(tx, at)?;
+            if node[PREVIOUS] != previous.to_raw() {
+                return Err(damaged(at, "a node of a list that does not lead back"));
+            }
+            visit(tx, at, &node[ITEM..Self::NODE])?;
+            (previous, at) = (at, PmAddr::from_raw(node[NEXT]));
+        }
+        if !at.is_null() || previous != header.last {
+            return Err(damaged(self.header.addr(), "a list whose length or end is wrong"));
+        }
+        Ok(())
+    }
+
+    /// Removes all items; in one transaction, whose record needs room of its own: in a full pool
+    /// remove entries one by one first.
+    ///
+    /// # Errors
+    /// As [`Tx::free`].
+    pub fn clear(&self, tx: &mut Tx<'_>) -> TxResult<()> {
+        self.walk(tx, |tx, at, stored| {
+            T::free(tx, stored)?;
+            words::free(tx, at, Self::NODE)
+        })?;
+        let header = tx.write(self.header)?;
+        (header.first, header.last, header.len) = (PmAddr::NULL, PmAddr::NULL, 0);
+        Ok(())
+    }
+
+    /// Checks links both ways and the length; gives the number of objects that the list owns, header and signature included.
+    ///
+    /// # Errors
+    /// What is wrong, as [`Error::BadPointer`](lodestone_stm::Error::BadPointer).
+    pub fn check(&self, tx: &mut Tx<'_>) -> TxResult<u64> {
+        let mut objects = 2;
+        self.walk(tx, |tx, _, stored| {
+            objects += 1 + T::objects(tx, stored)?;
+            Ok(())
+        })?;
+        Ok(objects)
+    }
+}
+
+fn position(at: PmAddr) -> Option<ListPosition> {
+    (!at.is_null()).then_some(ListPosition(at))
+}

@@ -1,0 +1,84 @@
+//! Entries of equal size behind a head word in a node: what leaves, inner nodes and pages have in common.
+//!
+//! ```text
+//! word 0      low 16 bits: number of entries; the rest belongs to the collection
+//! word 1 ..   entries, without gaps
+//! ```
+
+use lodestone_stm::{PmAddr, TxResult};
+
+use crate::damaged;
+
+/// Words before the first entry.
+pub const HEAD_WORDS: usize = 1;
+const COUNT_MASK: u64 = 0xFFFF;
+
+/// Entries that a node of `words` words has room for.
+pub const fn room(words: usize, entry_words: usize) -> usize {
+    (words - HEAD_WORDS) / entry_words
+}
+
+/// Number of entries.
+pub fn count(node: &[u64]) -> usize {
+    (node[0] & COUNT_MASK) as usize
+}
+
+/// Number of entries, compared with the room that there is.
+pub fn checked_count(node: &[u64], entry_words: usize, at: PmAddr) -> TxResult<usize> {
+    let count = count(node);
+    if count <= room(node.len(), entry_words) {
+        Ok(count)
+    } else {
+        Err(damaged(at, "a node with more entries than it has room for"))
+    }
+}
+
+fn set_count(node: &mut [u64], count: usize) {
+    node[0] = node[0] & !COUNT_MASK | count as u64;
+}
+
+/// Entry `index`.
+#[inline]
+pub fn entry(node: &[u64], words: usize, index: usize) -> &[u64] {
+    &node[HEAD_WORDS + index * words..][..words]
+}
+
+/// Entry `index`, to be changed.
+pub fn entry_mut(node: &mut [u64], words: usize, index: usize) -> &mut [u64] {
+    &mut node[HEAD_WORDS + index * words..][..words]
+}
+
+/// Inserts `new` as entry `index`.
+pub fn insert(node: &mut [u64], index: usize, new: &[u64]) {
+    let (words, count) = (new.len(), count(node));
+    let at = HEAD_WORDS + index * words;
+    node.copy_within(at..HEAD_WORDS + count * words, at + words);
+    node[at..at + words].copy_from_slice(new);
+    set_count(node, count + 1);
+}
+
+/// Removes entry `index`.
+pub fn remove(node: &mut [u64], words: usize, index: usize) {
+    let count = count(node);
+    let (at, end) = (HEAD_WORDS + index * words, HEAD_WORDS + count * words);
+    node.copy_within(at + words..end, at);
+    node[end - words..end].fill(0);
+    set_count(node, count - 1);
+}
+
+/// Moves the entries from `index` on to the empty node `target`.
+pub fn split_off(node: &mut [u64], words: usize, index: usize, target: &mut [u64]) {
+    let count = count(node);
+    let (at, end) = (HEAD_WORDS + index * words, HEAD_WORDS + count * words);
+    target[HEAD_WORDS..][..end - at].copy_from_slice(&node[at..end]);
+    node[at..end].fill(0);
+    set_count(target, count - index);
+    set_count(node, index);
+}
+
+/// Appends all entries of `source`.
+pub fn append(node: &mut [u64], words: usize, source: &[u64]) {
+    let (own, more) = (count(node), count(source));
+    node[HEAD_WORDS + own * words..][..more * words].copy_from_slice(&source[HEAD_WORDS..][..more * words]);
+    set_count(node, own + more);
+}

@@ -1,0 +1,319 @@
+//! [`PmQueue`]: first in, first out, between threads and between runs of a program.
+//!
+//! 1. The items are a linked list with an empty node at its end. Head and tail are objects of their own.
+//! 2. *Push* fills the empty node, links a new empty one behind it and moves the tail. *Pop* reads the node at the head, moves the
+//!    head and frees it. So a producer writes the tail, a consumer the head: they meet only in the node of a queue that is empty.
+//! 3. *Waiting*: [`pop_wait`](PmQueue::pop_wait) on an empty queue ends the attempt until something that it read changes: the empty
+//!    node, which a push fills.
+//!
+//! Invariant: from head to tail there are `pushed - popped` filled nodes, and the tail leads to the empty one.
+
+use std::marker::PhantomData;
+
+use lodestone_pmem::planted;
+use lodestone_stm::{
+    FromBytes, Immutable, IntoBytes, KnownLayout, PmAddr, PmBytes, PmObject, PmPtr, Result, Stm, Tx, TxResult,
+};
+
+use crate::damaged;
+use crate::item::PmValue;
+use crate::root::{self, Header};
+use crate::words::{self, WORDS_MAX};
+
+const NEXT: usize = 0;
+const ITEM: usize = 1;
+
+/// One end of a [`PmQueue`].
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
+#[repr(C)]
+#[pm(name = "lodestone.QueueEnd")]
+pub struct QueueEnd {
+    node: PmAddr,
+    /// Items that passed this end, ever.
+    passed: u64,
+}
+
+/// The header object of a [`PmQueue`]; never changes once it is made.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
+#[repr(C)]
+#[pm(name = "lodestone.Queue")]
+pub struct QueueHeader {
+    head: PmPtr<QueueEnd>,
+    tail: PmPtr<QueueEnd>,
+    signature: PmBytes,
+}
+
+impl Header for QueueHeader {
+    fn signature(&self) -> PmBytes {
+        self.signature
+    }
+
+    fn signature_mut(&mut self) -> &mut PmBytes {
+        &mut self.signature
+    }
+}
+
+/// A queue in a transactional memory.
+///
+/// Cost in objects: a push writes the tail, the node at the end and a new one; a pop reads and frees a node and writes the head; both
+/// what the item needs. Fences: one per transaction.
+///
+/// ```
+/// # use lodestone_collections::{Bytes, PmQueue};
+/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # use lodestone_stm::Stm;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let stm = Stm::open(&Pool::create(folder.path().join("a.pool"), &options)?)?;
+/// let jobs = PmQueue::<Bytes>::open(&stm, "jobs")?;
+/// std::thread::scope(|scope| {
+///     let consumer = scope.spawn(|| stm.update(|tx| jobs.pop_wait(tx)));
+///     stm.update(|tx| jobs.push(tx, b"print"))?;
+///     assert_eq!(consumer.join().expect("no panic")?, b"print");
+///     Ok(())
+/// })
+/// # .map_err(|error: lodestone_stm::Error| error)?;
+/// # Ok::<(), lodestone_stm::Error>(())
+/// ```
+pub struct PmQueue<T> {
+    header: PmPtr<QueueHeader>,
+    head: PmPtr<QueueEnd>,
+    tail: PmPtr<QueueEnd>,
+    kind: PhantomData<fn() -> T>,
+}
+
+impl<T> Clone for PmQueue<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for PmQueue<T> {}
+
+impl<T> std::fmt::Debug for PmQueue<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("PmQueue").field(&self.header.addr()).finish()
+    }
+}
+
+impl<T: PmValue> PmQueue<T> {
+    const NODE: usize = {
+        assert!(ITEM + T::WORDS <= WORDS_MAX, "an item is too large for a node; keep it in an object");
+        ITEM + T::WORDS
+    };
+
+    fn signature() -> String {
+        format!("queue of {}", T::signature())
+    }
+
+    /// The queue with the root `name`, made when there is none.
+    ///
+    /// # Errors
+    /// [`Error::RootType`](lodestone_stm::Error::RootType) when the root is something else, or a queue of other items; and as
+    /// [`Stm::update`].
+    pub fn open(stm: &Stm, name: &str) -> Result<Self> {
+        let header: PmPtr<QueueHeader> = root::open(stm, name, &Self::signature())?;
+        if stm.read(|tx| tx.read(header))?.head.is_null() {
+            stm.update(|tx| Self::furnish(tx, header))?;
+        }
+        let found = stm.read(|tx| tx.read(header))?;
+        Ok(Self::new(header, &found))
+    }
+
+    /// Makes the two ends and the empty node, unless they are there.
+    fn furnish(tx: &mut Tx<'_>, header: PmPtr<QueueHeader>) -> TxResult<()> {
+        if !tx.read(header)?.head.is_null() {
+            return Ok(());
+        }
+        let node = words::alloc(tx, &[0; WORDS_MAX][..Self::NODE])?;
+        let head = tx.alloc(QueueEnd { node, passed: 0 })?;
+        let tail = tx.alloc(QueueEnd { node, passed: 0 })?;
+        let header = tx.write(header)?;
+        (header.head, header.tail) = (head, tail);
+        Ok(())
+    }
+
+    /// A new queue that hangs from nothing: keep [`header`](Self::header) in an object.
+    ///
+    /// # Errors
+    /// As [`Tx::alloc`].
+    pub fn create(tx: &mut Tx<'_>) -> TxResult<Self> {
+        let header = QueueHeader { head: PmPtr::NULL, tail: PmPtr::NULL, signature: PmBytes::default() };
+        let header = root::create(tx, header, &Self::signature())?;
+        Self::furnish(tx, header)?;
+        let found = tx.read(header)?;
+        Ok(Self::new(header, &found))
+    }
+
+    /// The queue with this header.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn at(tx: &mut Tx<'_>, header: PmPtr<QueueHeader>) -> TxResult<Self> {
+        root::check(tx, header, &Self::signature())?;
+        let found = tx.read(header)?;
+        Ok(Self::new(header, &found))
+    }
+
+    fn new(header: PmPtr<QueueHeader>, found: &QueueHeader) -> Self {
+        Self { header, head: found.head, tail: found.tail, kind: PhantomData }
+    }
+
+    /// Its header.
+    #[must_use]
+    pub fn header(&self) -> PmPtr<QueueHeader> {
+        self.header
+    }
+
+    /// Appends an item.
+    ///
+    /// # Errors
+    /// As [`Tx::write`] and [`Tx::alloc`].
+    pub fn push(&self, tx: &mut Tx<'_>, item: &T::View) -> TxResult<()> {
+        let empty = words::alloc(tx, &[0; WORDS_MAX][..Self::NODE])?;
+        let filled = tx.read(self.tail)?.node;
+        let mut stored = [0; WORDS_MAX];
+        let stored = &mut stored[..T::WORDS];
+        T::store(tx, item, stored)?;
+        let node = words::write(tx, filled, Self::NODE)?;
+        node[NEXT] = empty.to_raw();
+        node[ITEM..].copy_from_slice(stored);
+        let tail = tx.write(self.tail)?;
+        (tail.node, tail.passed) = (empty, tail.passed + 1);
+        Ok(())
+    }
+
+    /// The node at the head, when it is filled.
+    fn front(&self, tx: &mut Tx<'_>) -> TxResult<Option<(PmAddr, [u64; WORDS_MAX])>> {
+        let at = tx.read(self.head)?.node;
+        let mut node = [0; WORDS_MAX];
+        words::read(tx, at, &mut node[..Self::NODE])?;
+        Ok((node[NEXT] != 0).then_some((at, node)))
+    }
+
+    /// Removes the oldest item and gives it.
+    ///
+    /// # Errors
+    /// As [`Tx::write`] and [`Tx::free`].
+    pub fn pop(&self, tx: &mut Tx<'_>) -> TxResult<Option<T::Owned>> {
+        let Some((at, node)) = self.front(tx)? else { return Ok(None) };
+        let stored = &node[ITEM..Self::NODE];
+        let item = T::load(tx, stored)?;
+        T::free(tx, stored)?;
+        if !planted::active("collections-pop-leaks") {
+            words::free(tx, at, Self::NODE)?;
+        }
+        let head = tx.write(self.head)?;
+        (head.node, head.passed) = (PmAddr::from_raw(node[NEXT]), head.passed + 1);
+        Ok(Some(item))
+    }
+
+    /// As [`pop`](Self::pop); on an empty queue the transaction waits until there is an item.
+    ///
+    /// # Errors
+    /// As [`pop`](Self::pop).
+    pub fn pop_wait(&self, tx: &mut Tx<'_>) -> TxResult<T::Owned> {
+        let item = self.pop(tx)?;
+        tx.retry_when(item.is_none())?;
+        item.ok_or_else(|| damaged(self.header.addr(), "an empty queue"))
+    }
+
+    /// The oldest item.
+    ///
+    /// # Errors
+    /// As [`Tx::read`].
+    pub fn peek(&self, tx: &mut Tx<'_>) -> TxResult<Option<T::Owned>> {
+        match self.front(tx)? {
+            Some((_, node)) => T::load(tx, &node[ITEM..Self::NODE]).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether there is no item. Reads the head alone.
+    ///
+    /// # Errors
+    /// As [`Tx::read`].
+    pub fn is_empty(&self, tx: &mut Tx<'_>) -> TxResult<bool> {
+        Ok(self.front(tx)?.is_none())
+    }
+
+    /// Number of items. Reads both ends, so producers and consumers are in the way of such a transaction.
+    ///
+    /// # Errors
+    /// As [`Tx::read`].
+    pub fn len(&self, tx: &mut Tx<'_>) -> TxResult<u64> {
+        Ok(tx.read(self.tail)?.passed.wrapping_sub(tx.read(self.head)?.passed))
+    }
+
+    /// Shows each filled node's address and item from the oldest on.
+    fn walk(
+        &self,
+        tx: &mut Tx<'_>,
+        mut visit: impl FnMut(&mut Tx<'_>, PmAddr, &[u64]) -> TxResult<()>,
+    ) -> TxResult<()> {
+        let (items, end) = (self.len(tx)?, tx.read(self.tail)?.node);
+        let mut at = tx.read(self.head)?.node;
+        for _ in 0..items {
+            let mut node = [0; WORDS_MAX];
+            words::read(tx, at, &mut node[..Self::NODE])?;
+            visit(tx, at, &node[ITEM..Self::NODE])?;
+            at = PmAddr::from_raw(node[NEXT]);
+        }
+        if at == end { Ok(()) } else { Err(damaged(self.header.addr(), "a queue whose length or end is wrong")) }
+    }
+
+    /// All items, from the oldest on.
+    ///
+    /// # Errors
+    /// As [`Tx::read`].
+    pub fn to_vec(&self, tx: &mut Tx<'_>) -> TxResult<Vec<T::Owned>> {
+        let mut items = Vec::new();
+        self.walk(tx, |tx, _, stored| {
+            items.push(T::load(tx, stored)?);
+            Ok(())
+        })?;
+        Ok(items)
+    }
+
+    /// Removes all items; in one transaction, whose record needs room of its own: in a full pool
+    /// remove entries one by one first.
+    ///
+    /// # Errors
+    /// As [`Tx::free`].
+    pub fn clear(&self, tx: &mut Tx<'_>) -> TxResult<()> {
+        self.walk(tx, |tx, at, stored| {
+            T::free(tx, stored)?;
+            words::free(tx, at, Self::NODE)
+        })?;
+        let tail = tx.read(self.tail)?;
+        *tx.write(self.head)? = tail;
+        Ok(())
+    }
+
+    /// Frees all items, both ends and the header. Not for a queue that was opened by name.
+    ///
+    /// # Errors
+    /// As [`Tx::free`].
+    pub fn destroy(self, tx: &mut Tx<'_>) -> TxResult<()> {
+        self.clear(tx)?;
+        let empty = tx.read(self.tail)?.node;
+        words::free(tx, empty, Self::NODE)?;
+        tx.free(self.head)?;
+        tx.free(self.tail)?;
+        root::destroy(tx, self.header)
+    }
+
+    /// Checks links and lengths; gives the number of objects that the queue owns, header and signature included.
+    ///
+    /// # Errors
+    /// What is wrong, as [`Error::BadPointer`](lodestone_stm::Error::BadPointer).
+    pub fn check(&self, tx: &mut Tx<'_>) -> TxResult<u64> {
+        // Header, signature, two ends, the empty node.
+        let mut objects = 5;
+        self.walk(tx, |tx, _, stored| {
+            objects += 1 + T::objects(tx, stored)?;
+            Ok(())
+        })?;
+        Ok(objects)
+    }
+}

@@ -1,0 +1,66 @@
+//! How a collection is opened: a root of its name, or a pointer that the user keeps, and the types of its items compared.
+//!
+//! The kind of collection is the type of the header object, which the root compares. The types of keys and values are a text
+//! in the header (the *signature*), written when the collection is first opened or made.
+
+use lodestone_stm::{Error, PmBytes, PmObject, PmPtr, Result, Stm, Tx, TxResult};
+
+/// A header object of a collection: all zero is an empty collection without a signature.
+pub trait Header: PmObject {
+    fn signature(&self) -> PmBytes;
+    fn signature_mut(&mut self) -> &mut PmBytes;
+}
+
+/// Opens the header named `name`, made when there is none; `signature` is what the program means.
+pub fn open<H: Header>(stm: &Stm, name: &str, signature: &str) -> Result<PmPtr<H>> {
+    let header = stm.root_named::<H>(name)?;
+    let found = stm.read(|tx| {
+        let found = tx.read(header)?.signature();
+        tx.read_bytes(found)
+    })?;
+    if found.is_empty() {
+        stm.update(|tx| sign(tx, header, signature))?;
+        return Ok(header);
+    }
+    compare(name, &found, signature)?;
+    Ok(header)
+}
+
+/// Writes the signature unless somebody did.
+fn sign<H: Header>(tx: &mut Tx<'_>, header: PmPtr<H>, signature: &str) -> TxResult<()> {
+    let found = tx.read(header)?.signature();
+    if !found.is_empty() {
+        return Ok(compare("", &tx.read_bytes(found)?, signature)?);
+    }
+    let text = tx.alloc_bytes(signature.as_bytes())?;
+    *tx.write(header)?.signature_mut() = text;
+    Ok(())
+}
+
+/// Makes a header that hangs from nothing yet.
+pub fn create<H: Header>(tx: &mut Tx<'_>, mut header: H, signature: &str) -> TxResult<PmPtr<H>> {
+    *header.signature_mut() = tx.alloc_bytes(signature.as_bytes())?;
+    tx.alloc(header)
+}
+
+/// Compares the signature of the header at `header`.
+pub fn check<H: Header>(tx: &mut Tx<'_>, header: PmPtr<H>, signature: &str) -> TxResult<()> {
+    let found = tx.read(header)?.signature();
+    let found = tx.read_bytes(found)?;
+    Ok(compare("", &found, signature)?)
+}
+
+/// Frees signature and header.
+pub fn destroy<H: Header>(tx: &mut Tx<'_>, header: PmPtr<H>) -> TxResult<()> {
+    let signature = tx.read(header)?.signature();
+    tx.free_bytes(signature)?;
+    tx.free(header)
+}
+
+fn compare(name: &str, found: &[u8], signature: &str) -> Result<()> {
+    if found == signature.as_bytes() {
+        return Ok(());
+    }
+    let found = String::from_utf8_lossy(found).into_owned();
+    Err(Error::RootType { root: name.into(), found, expected: signature.into() })
+}

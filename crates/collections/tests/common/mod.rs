@@ -1,0 +1,26 @@
+//! A pool of its own for a test.
+
+use std::path::PathBuf;
+
+use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+use lodestone_stm::Stm;
+use tempfile::TempDir;
+
+pub struct Place {
+    _folder: TempDir,
+    pub path: PathBuf,
+    pub options: PoolOptions,
+}
+
+impl Place {
+    pub fn new(size_bytes: u64) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("test.pool");
+        let options = PoolOptions { domain: DomainChoice::Process, size_bytes, ..PoolOptions::default() };
+        Self { _folder: folder, path, options }
+    }
+
+    pub fn open(&self) -> Stm {
+        Stm::open(&Pool::open_or_create(&self.path, &self.options).expect("a pool")).expect("a memory")
+    }
+}
