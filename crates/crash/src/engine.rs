@@ -363,7 +363,8 @@ impl<'a> Engine<'a> {
 
     fn take_state(&mut self, path: &[Crash]) -> bool {
         // A state that needs no run costs little, but not nothing.
-        if self.covered.states + self.covered.states_same / SAME_PER_STATE >= self.config.states_max {
+        let states_max = self.config.states_max.min(self.target.states_max());
+        if self.covered.states + self.covered.states_same / SAME_PER_STATE >= states_max {
             self.stopped = true;
             self.covered.exhausted = false;
             return false;

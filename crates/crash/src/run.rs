@@ -28,7 +28,7 @@ pub fn run_target(target: &dyn Target, config: &Config, progress: &mut dyn FnMut
         target: target.name(),
         profile: config.profile,
         mode: config.mode,
-        bound: config.states_max,
+        bound: config.states_max.min(target.states_max()),
         states: covered.states,
         states_nested: covered.states_nested,
         states_same: covered.states_same,

@@ -375,4 +375,8 @@ impl<S: Structure> Structure for Threads<S> {
     fn recovery_accesses_max(&self) -> u64 {
         self.inner.recovery_accesses_max()
     }
+
+    fn states_max(&self) -> u64 {
+        self.inner.states_max()
+    }
 }

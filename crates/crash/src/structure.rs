@@ -141,6 +141,11 @@ pub trait Structure: Send + Sync {
         Vec::new()
     }
 
+    /// Most crash states that are explored; see [`Target::states_max`].
+    fn states_max(&self) -> u64 {
+        u64::MAX
+    }
+
     /// Most accesses to the medium that opening may make.
     fn recovery_accesses_max(&self) -> u64 {
         100_000
@@ -243,5 +248,9 @@ impl<S: Structure + ?Sized> Target for S {
 
     fn recovery_accesses_max(&self) -> u64 {
         Structure::recovery_accesses_max(self)
+    }
+
+    fn states_max(&self) -> u64 {
+        Structure::states_max(self)
     }
 }

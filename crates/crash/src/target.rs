@@ -120,6 +120,11 @@ pub trait Target: Send + Sync {
     fn recovery_accesses_max(&self) -> u64 {
         100_000
     }
+
+    /// Most crash states that are explored, however large the bound of the run: for targets that are too large to exhaust.
+    fn states_max(&self) -> u64 {
+        u64::MAX
+    }
 }
 
 /// A recovered structure, to be judged.

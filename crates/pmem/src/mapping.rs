@@ -139,6 +139,16 @@ impl Mapping {
     }
 }
 
+impl Mapping {
+    /// As [`at`](Self::at), `None` when the range is not mapped.
+    #[inline(always)]
+    pub(crate) fn checked_at(&self, offset: u64, len: u64) -> Option<*mut u8> {
+        let end = offset.checked_add(len)?;
+        // SAFETY: as in `at`.
+        (end <= self.len.load(Ordering::Acquire)).then(|| unsafe { self.base.add(offset as usize) })
+    }
+}
+
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the range is exactly what this value reserved, and no handle outlives the owning `Memory`. Failure

@@ -463,14 +463,17 @@ impl Memory {
 
     /// The `words` words at `at`, bounds and alignment checked once for all loads that follow; `None` when they do not
     /// lie inside one part or `at` is no multiple of 8. For readers that look at several words of one place.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn window(&self, at: PmAddr, words: u64) -> Option<Window<'_>> {
-        let part = self.inner.parts.get(at.part() as usize)?;
-        if !at.offset().is_multiple_of(WORD_BYTES) || at.offset() + words * WORD_BYTES > part.len() {
+        if !at.offset().is_multiple_of(WORD_BYTES) {
             return None;
         }
-        Some(Window { memory: self, at, words: self.words(at, words) })
+        let pointer = self.inner.parts.get(at.part() as usize)?.checked_at(at.offset(), words * WORD_BYTES)?;
+        // SAFETY: bounds and alignment were checked for the whole range; the mapping lives as long as `self` and is never
+        // accessed other than by word atomics, which may be shared.
+        let words = unsafe { std::slice::from_raw_parts(pointer.cast::<AtomicU64>(), words as usize) };
+        Some(Window { memory: self, at, words })
     }
 
     /// Writes zeroes over `len` bytes (rounded up to words) at `at`.
@@ -729,7 +732,7 @@ impl Window<'_> {
     ///
     /// # Panics
     /// When the window is shorter.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn load(&self, index: usize) -> u64 {
         if HOOKS && self.memory.inner.hooked {
@@ -738,26 +741,33 @@ impl Window<'_> {
         self.words[index].load(Ordering::Acquire)
     }
 
-    /// Copies words from `first` on into `out`, one by one in ascending order (acquire); a last incomplete word is cut.
+    /// Reads a value from word `first` on, word by word in ascending order (acquire). A concurrent writer may leave a mixture
+    /// of words, which the caller must notice.
     ///
     /// # Panics
     /// When the window is shorter.
-    #[inline]
-    pub fn read(&self, first: usize, out: &mut [u8]) {
+    #[inline(always)]
+    #[must_use]
+    pub fn get<T: FromBytes + IntoBytes>(&self, first: usize) -> T {
+        let mut value = T::new_zeroed();
         if HOOKS && self.memory.inner.hooked {
-            return self.memory.read(self.at.plus(first as u64 * WORD_BYTES), out);
+            self.memory.read(self.at.plus(first as u64 * WORD_BYTES), value.as_mut_bytes());
+            return value;
         }
-        let source = &self.words[first..first + out.len().div_ceil(8)];
-        let mut chunks = out.chunks_exact_mut(8);
+        let source = &self.words[first..first + size_of::<T>().div_ceil(8)];
+        let mut chunks = value.as_mut_bytes().chunks_exact_mut(8);
         let mut words = source.iter();
         for (chunk, word) in (&mut chunks).zip(&mut words) {
             chunk.copy_from_slice(&word.load(Ordering::Acquire).to_le_bytes());
         }
-        if let Some(word) = words.next() {
+        if !size_of::<T>().is_multiple_of(8)
+            && let Some(word) = words.next()
+        {
             let rest = chunks.into_remainder();
             let bytes = word.load(Ordering::Acquire).to_le_bytes();
             rest.copy_from_slice(&bytes[..rest.len()]);
         }
+        value
     }
 }
 

@@ -7,8 +7,8 @@
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Weak};
 
+use lodestone_pmem::PmAddr;
 use lodestone_pmem::sync::{lock, thread_local};
-use lodestone_pmem::{PmAddr, planted};
 use lodestone_txn::{Lease, SLOT_HEADER_WORDS, StartClocks, Tick, VersionWord};
 
 use crate::core::Core;
@@ -103,7 +103,7 @@ impl Context {
             writer: lease.writer(),
             random: 0x9E37_79B9_7F4A_7C15 ^ u64::from(lease.writer().number()),
             lease: Some(lease),
-            tick: if planted::active("stm-s12") { Tick(0) } else { tick },
+            tick,
             known,
             reads: Vec::new(),
             writes: Vec::new(),

@@ -33,6 +33,7 @@ pub struct Core {
     pub heap: Heap,
     pub places: Places,
     pub mode: Mode,
+    persistent_words: bool,
     pub slabs: Slabs,
     /// Lives as they were when this one began: which versions count.
     pub lives: Lives,
@@ -61,7 +62,8 @@ static NEXT_ID: PlainU64 = PlainU64::new(1);
 
 impl Core {
     pub fn new(heap: Heap, places: Places, options: &StmOptions, lives: Lives, slabs: Slabs) -> Arc<Self> {
-        let base = lives.base();
+        // S12: the paper's clocks begin at 0 in every life.
+        let base = if planted::active("stm-s12") { Tick(1) } else { lives.base() };
         Arc::new_cyclic(|this| Self {
             this: this.clone(),
             checked: Mutex::new(BTreeSet::new()),
@@ -70,6 +72,7 @@ impl Core {
             waits: heap.memory().domain() == Domain::Block,
             heap,
             mode: options.mode,
+            persistent_words: options.persistent_words,
             clock: Clock::new(options.clock, base),
             registry: Registry::new(places.threads_max(), base),
             epochs: Epochs::new(places.threads_max()),
@@ -144,10 +147,23 @@ impl Core {
                 return Err(self.damaged("version of an object", shape.slot_at(at, which), finding));
             }
             let word = judged.word(self.base);
-            // Not flushed: a crash loses it and the next life makes it anew.
-            if self.memory.is_read_only() || self.memory.compare_exchange(at, found.to_raw(), word.to_raw()).is_ok() {
+            if self.memory.is_read_only() {
                 return Ok(word);
             }
+            // Not flushed: a crash loses it and the next life makes it anew.
+            if self.memory.compare_exchange(at, found.to_raw(), word.to_raw()).is_ok() {
+                self.persist_word(at);
+                return Ok(word);
+            }
+        }
+    }
+
+    /// Makes a version word persistent where an option asks for it.
+    #[inline]
+    pub fn persist_word(&self, at: PmAddr) {
+        if self.persistent_words {
+            // Orders nothing that anybody relies on.
+            self.memory.persist(at, 8);
         }
     }
 

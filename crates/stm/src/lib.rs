@@ -25,6 +25,9 @@
 
 extern crate self as lodestone_stm;
 
+#[cfg(feature = "explore")]
+pub mod explore;
+
 mod bytes;
 mod check;
 mod commit;
@@ -34,6 +37,7 @@ mod error;
 mod format;
 mod object;
 mod options;
+mod published;
 mod recover;
 mod roots;
 mod shape;

@@ -14,6 +14,7 @@ use crate::core::Core;
 use crate::error::{Abort, Conflict, Error, Result, TxResult, Why};
 use crate::format;
 use crate::options::StmOptions;
+use crate::published;
 use crate::recover::{RecoveryReport, recover};
 use crate::slabs::Slabs;
 use crate::stats::StmStats;
@@ -208,7 +209,7 @@ impl Stm {
         let mut running = Running::start(&self.core)?;
         let core = &*self.core;
         let mut attempts = 0;
-        let mut noted = core.waits;
+        let mut noted = core.waits || published::notes();
         loop {
             let context = running.context();
             match body(&mut Tx::new(core, context, Access::Read { noted })) {

@@ -11,7 +11,7 @@
 
 use std::borrow::Cow;
 
-use lodestone_pmem::{PmAddr, PmPtr, planted};
+use lodestone_pmem::{PmAddr, PmPtr};
 use lodestone_txn::{SLOT_HEADER_WORDS, State, VersionWord};
 
 use crate::commit::not_allocated;
@@ -19,6 +19,7 @@ use crate::context::{Change, Context, ReadEntry, WriteEntry};
 use crate::core::Core;
 use crate::error::{Abort, Conflict, Error, Result, TxResult, Why};
 use crate::object::{PmObject, Shaped};
+use crate::published;
 use crate::shape::Shape;
 
 /// What a transaction may do.
@@ -42,6 +43,8 @@ pub struct Tx<'t> {
     pub(crate) notes: bool,
     /// Number of reads that were not noted.
     pub(crate) unnoted: u64,
+    /// The object whose first write is under way.
+    opening: PmAddr,
 }
 
 /// Times that a reader looks at an object under commit before it gives way.
@@ -54,7 +57,7 @@ impl<'t> Tx<'t> {
             context.known.know(0, now);
         }
         let notes = access == Access::Update || access == (Access::Read { noted: true });
-        Self { core, context, access, notes, unnoted: 0 }
+        Self { core, context, access, notes, unnoted: 0, opening: PmAddr::NULL }
     }
 
     /// The object at `ptr`, by value.
@@ -73,19 +76,29 @@ impl<'t> Tx<'t> {
         if let Some(window) = self.core.memory.window(at, u64::from(shape.cell_bytes) / 8) {
             let raw = window.load(0);
             let word = VersionWord::from_raw(raw);
-            if word.is_live() && self.context.known.covers(word) && at.offset().is_multiple_of(64) && self.is_current()
+            if word.is_live()
+                && self.context.known.covers(word)
+                && at.offset().is_multiple_of(64)
+                && self.is_current()
+                && !published::reads()
             {
-                let mut value = T::new_zeroed();
                 let first = shape.slot_offset(word.slot()) as usize / 8 + SLOT_HEADER_WORDS;
-                window.read(first, value.as_mut_bytes());
-                if window.load(0) == raw {
+                let value = window.get(first);
+                if published::same(VersionWord::from_raw(window.load(0)), word) {
                     self.note(at, word);
                     return Ok(value);
                 }
             }
         }
+        self.read_new(at)
+    }
+
+    /// As [`read`](Self::read), when the first look was not enough.
+    #[cold]
+    #[inline(never)]
+    fn read_new<T: PmObject>(&mut self, at: PmAddr) -> TxResult<T> {
         let mut value = T::new_zeroed();
-        self.read_slow(at, shape, value.as_mut_bytes())?;
+        self.read_slow(at, T::SHAPE, value.as_mut_bytes())?;
         Ok(value)
     }
 
@@ -126,16 +139,26 @@ impl<'t> Tx<'t> {
         let mut looks = 0;
         loop {
             let word = self.core.word(at, shape)?;
-            if word.state() == State::Committing && !planted::active("stm-s6") {
+            if !published::may_read(word) {
                 looks += 1;
+                if self.access != Access::Update && published::falls_off(word) {
+                    return Ok(word);
+                }
                 if looks > PATIENCE {
                     return Err(Conflict::Committing.into());
                 }
                 give_way(looks);
                 continue;
             }
-            if !self.context.known.covers(word) {
-                self.extend(word)?;
+            if !self.context.known.covers(word)
+                && let Err(abort) = self.extend(word)
+            {
+                if self.access != Access::Update && published::falls_back(self.core, self.context, word, at, shape, out)
+                {
+                    self.note(at, word);
+                    return Ok(word);
+                }
+                return Err(abort);
             }
             if word.state() == State::Free {
                 return Err(not_allocated(at).into());
@@ -143,7 +166,7 @@ impl<'t> Tx<'t> {
             let source = shape.slot_at(at, word.slot()).plus(SLOT_HEADER_WORDS as u64 * 8);
             self.core.memory.read(source, out);
             let again = VersionWord::from_raw(self.core.memory.load(at));
-            if again == word || self.core.memory.is_read_only() {
+            if published::same(again, word) || self.core.memory.is_read_only() {
                 self.note(at, word);
                 return Ok(word);
             }
@@ -159,8 +182,15 @@ impl<'t> Tx<'t> {
         self.core.stats.of(self.context.writer.index()).extensions();
         // A global clock is asked before the validation: what is committed up to then is known afterwards.
         let now = self.core.clock.now();
+        let opening = self.opening;
         let context = &mut *self.context;
-        let unchanged = |at: PmAddr, seen: VersionWord| self.core.memory.load(at) == seen.to_raw();
+        if published::on("stm-s5") || published::on("stm-s8") {
+            context.known.raise(word);
+        }
+        let unchanged = |at: PmAddr, seen: VersionWord| {
+            let now = VersionWord::from_raw(self.core.memory.load(at));
+            published::valid(now, seen, opening == at, &context.known)
+        };
         let valid = context.reads.iter().all(|entry| unchanged(entry.at, entry.word))
             && context.writes.iter().all(|entry| entry.change == Change::Nothing || unchanged(entry.at, entry.seen));
         // Also when it is not valid: the next attempt begins later.
@@ -231,9 +261,11 @@ impl<'t> Tx<'t> {
             }
         }
         let noted = self.context.reads.len();
-        let word = self.read_slow(at, shape, out)?;
+        self.opening = at;
+        let word = self.read_slow(at, shape, out);
+        self.opening = PmAddr::NULL;
         self.context.reads.truncate(noted);
-        Ok(word)
+        word
     }
 
     pub(crate) fn changeable(&self, what: &'static str) -> Result<()> {

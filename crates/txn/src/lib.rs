@@ -22,6 +22,7 @@
 pub mod record;
 
 mod clock;
+mod crc;
 mod epochs;
 mod error;
 mod lives;

@@ -253,12 +253,11 @@ impl Lives {
         self.crashed.get(index).filter(|life| life.base < tick)
     }
 
-    /// Whether all version words and losers should be renewed at this open: the table is nearly full, or words have grown
+    /// Whether all version words and losers should be renewed at this open: the table is half full, or words have grown
     /// old enough to be taken for new ones soon.
     #[must_use]
     pub fn scrub_is_due(&self) -> bool {
-        self.state.table_bytes + 2 * (ENTRY_HEADER_WORDS + 64) * 8 > self.layout.table_bytes && !self.crashed.is_empty()
-            || self.state.base - self.state.renewed_at > LIFE_TICKS_MAX
+        2 * self.state.table_bytes > self.layout.table_bytes || self.state.base - self.state.renewed_at > LIFE_TICKS_MAX
     }
 
     /// Empties the table: no loser and no old version word stands anywhere any more, and that is persistent.

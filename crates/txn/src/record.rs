@@ -21,6 +21,7 @@
 
 use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, WORD_BYTES};
 
+use crate::crc;
 use crate::tick::{Tick, Writer};
 use crate::word::Which;
 
@@ -139,11 +140,9 @@ pub struct Head {
 }
 
 fn checksum(at: PmAddr, header: &[u64; HEADER_WORDS], rest: &[u64]) -> u32 {
-    use zerocopy::IntoBytes;
     let place = at.to_raw();
     let header = [header[0], header[1] & !(u64::MAX << CRC_SHIFT), header[2]];
-    let seed = crc32c::crc32c_append((place ^ (place >> 32)) as u32, header.as_bytes());
-    crc32c::crc32c_append(seed, rest.as_bytes())
+    crc::append(crc::append((place ^ (place >> 32)) as u32, &header), rest)
 }
 
 /// Writes a record into the buffer at `at` and flushes it; the caller fences. `words` is `HEADER_WORDS` words that are

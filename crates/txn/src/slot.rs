@@ -14,6 +14,7 @@
 
 use lodestone_pmem::PmAddr;
 
+use crate::crc;
 use crate::tick::{Tick, WRITER_BITS, Writer};
 
 /// Words of a slot's header.
@@ -80,13 +81,9 @@ impl SlotHeader {
 /// Checksum of a slot at `at` whose words are `words`, with the checksum's own bits taken as zero.
 #[inline]
 fn checksum(at: PmAddr, words: &[u64]) -> u32 {
-    use zerocopy::IntoBytes;
     let place = at.to_raw();
-    let seed = crc32c::crc32c_append(
-        (place ^ (place >> 32)) as u32,
-        [words[0], words[1] & !(u64::MAX << CRC_SHIFT)].as_bytes(),
-    );
-    crc32c::crc32c_append(seed, words[SLOT_HEADER_WORDS..].as_bytes())
+    let header = crc::append((place ^ (place >> 32)) as u32, &[words[0], words[1] & !(u64::MAX << CRC_SHIFT)]);
+    crc::append(header, &words[SLOT_HEADER_WORDS..])
 }
 
 /// Writes the header into the first two words of `words` (header and payload), for the slot at `at`.

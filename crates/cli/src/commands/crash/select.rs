@@ -8,6 +8,7 @@ pub fn targets() -> Vec<Box<dyn Target>> {
     let mut all = pool_targets();
     all.extend(lodestone_heap::explore::heap_targets());
     all.extend(lodestone_index::explore::targets());
+    all.extend(lodestone_stm::explore::targets());
     all.extend(lodestone_stm_bench::tl2::explore::targets());
     all
 }
