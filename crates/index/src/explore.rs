@@ -205,9 +205,21 @@ impl Structure for MapTarget {
     }
 }
 
-/// The targets of the ordered map.
+/// The targets of every structure of this crate.
 #[must_use]
 pub fn targets() -> Vec<Box<dyn Target>> {
+    let mut all = map_targets();
+    all.extend(crate::fastfair::explore::targets());
+    all.extend(crate::skiplist::explore::targets());
+    all
+}
+
+pub use crate::fastfair::explore::threaded as fastfair_threaded;
+pub use crate::skiplist::explore::threaded as skiplist_threaded;
+
+/// The targets of the ordered map.
+#[must_use]
+pub fn map_targets() -> Vec<Box<dyn Target>> {
     let full = [insert(10, 1), insert(20, 1), insert(30, 1)];
     // The slots of the sixth and seventh record lie in the leaf's second line.
     let two_lines: Vec<MapOp> = (1..=7).map(|number| insert(number * 10, 1)).collect();
@@ -279,10 +291,19 @@ fn target(name: &str) -> Box<dyn Target> {
     found.expect("a bug names a target that is there")
 }
 
+/// Bugs that can be planted in the structures of this crate, each with the target that must find it.
+#[must_use]
+pub fn bugs() -> Vec<Bug> {
+    let mut all = map_bugs();
+    all.extend(crate::fastfair::explore::bugs());
+    all.extend(crate::skiplist::explore::bugs());
+    all
+}
+
 /// Bugs that can be planted in the map (and one in the heap below it that the map shows), each with the target that
 /// must find it.
 #[must_use]
-pub fn bugs() -> Vec<Bug> {
+pub fn map_bugs() -> Vec<Bug> {
     let lost = "an acknowledged or begun insert reads as damage after a crash";
     vec![
         Bug::new("index-record-not-flushed", lost, || target("map-insert")),

@@ -21,6 +21,8 @@
 
 #[cfg(feature = "explore")]
 pub mod explore;
+#[cfg(feature = "explore")]
+pub mod index_target;
 
 mod anchor;
 mod change;
@@ -37,6 +39,7 @@ mod open;
 mod reclaim;
 mod record_map;
 mod scan;
+mod skiplist;
 mod structure;
 mod traits;
 
@@ -48,4 +51,5 @@ pub use map::{Durability, OrderedMap};
 pub use open::MapOptions;
 pub use record_map::{RecordMap, Visit};
 pub use scan::{Direction, Records};
+pub use skiplist::{SkipList, SkipListOptions};
 pub use traits::{IndexKey, OpenIndex, OrderedIndex, PointIndex, Range, Swap};

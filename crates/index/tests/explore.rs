@@ -18,7 +18,9 @@ fn every_target_is_clean_under_every_profile() {
 #[test]
 fn every_combination_of_every_line_up_to_a_bound() {
     for target in targets() {
-        let config = Config { mode: Mode::Exhaustive, nested_depth: 0, states_max: 30_000, ..Config::default() };
+        // The reading mode above is as complete; here the map shows it, the other structures sample it.
+        let states_max = if target.name().starts_with("map") { 30_000 } else { 2000 };
+        let config = Config { mode: Mode::Exhaustive, nested_depth: 0, states_max, ..Config::default() };
         let report = run_target(target.as_ref(), &config, &mut |_| {});
         println!("{report}");
         report.expect_clean();

@@ -62,7 +62,7 @@ pub(crate) fn set_block_value(medium: Medium<'_>, at: PmAddr, value: u64) -> Res
     Ok(())
 }
 
-fn block_value(medium: Medium<'_>, at: PmAddr) -> Result<u64> {
+pub(crate) fn block_value(medium: Medium<'_>, at: PmAddr) -> Result<u64> {
     check_block(medium, at)?;
     let head = medium.word(at, "value head of a key block")?;
     let value = medium.memory.load(at.plus(8 + 8 * (head & 1)));
@@ -73,33 +73,43 @@ fn block_value(medium: Medium<'_>, at: PmAddr) -> Result<u64> {
 }
 
 fn check_block(medium: Medium<'_>, at: PmAddr) -> Result<()> {
-    if medium.memory.contains(at, LINE_BYTES) && at.line().start() == at {
+    if medium.memory.contains(at, KEY_OFFSET) && at.offset().is_multiple_of(16) {
         return Ok(());
     }
     Err(medium.damaged(at, "address of a key block", "is no place of the pool where one can be"))
 }
 
-/// Reads and verifies the key in the block at `at`, appended to `out`.
-pub(crate) fn block_key(medium: Medium<'_>, at: PmAddr, out: &mut Vec<u8>) -> Result<()> {
+/// Calls `use_key` with the key in the block at `at`, verified.
+#[inline]
+pub(crate) fn with_block_key<T>(medium: Medium<'_>, at: PmAddr, use_key: impl FnOnce(&[u8]) -> T) -> Result<T> {
+    const SHORT: usize = 64;
     check_block(medium, at)?;
     let word = medium.memory.load(at.plus(24));
     let bytes = (word & u64::from(u32::MAX)) as usize;
-    if bytes <= KEY_BYTES_MAX && medium.memory.contains(at, block_bytes(bytes)) {
-        let start = out.len();
-        out.resize(start + bytes, 0);
-        medium.memory.read(at.plus(KEY_OFFSET), &mut out[start..]);
-        if u64::from(key_crc(at, &out[start..])) == word >> 32 {
-            return Ok(());
+    if bytes <= KEY_BYTES_MAX && medium.memory.contains(at, KEY_OFFSET + (bytes as u64).next_multiple_of(8)) {
+        let (mut short, mut long) = ([0; SHORT], Vec::new());
+        let key = if bytes <= SHORT {
+            &mut short[..bytes]
+        } else {
+            long.resize(bytes, 0);
+            &mut long[..]
+        };
+        medium.memory.read(at.plus(KEY_OFFSET), key);
+        if u64::from(key_crc(at, key)) == word >> 32 {
+            return Ok(use_key(key));
         }
-        out.truncate(start);
     }
     Err(medium.damaged(at, "key of a block", "checksum mismatch"))
 }
 
-fn compare_block<K: IndexKey + ?Sized>(medium: Medium<'_>, key: &K, at: PmAddr) -> Result<Ordering> {
-    let mut found = Vec::new();
-    block_key(medium, at, &mut found)?;
-    Ok(key.with_bytes(|key| key.cmp(&found[..])))
+/// Reads and verifies the key in the block at `at`, appended to `out`.
+pub(crate) fn block_key(medium: Medium<'_>, at: PmAddr, out: &mut Vec<u8>) -> Result<()> {
+    with_block_key(medium, at, |key| out.extend_from_slice(key))
+}
+
+#[inline]
+pub(crate) fn compare_block<K: IndexKey + ?Sized>(medium: Medium<'_>, key: &K, at: PmAddr) -> Result<Ordering> {
+    with_block_key(medium, at, |found| key.with_bytes(|key| key.cmp(found)))
 }
 
 /// How `key` compares with a bound word; a null block is the smallest key.

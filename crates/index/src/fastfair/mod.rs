@@ -39,8 +39,10 @@
 //! inner node says is verified by the bounds of the leaf it leads to.
 
 mod check;
-mod keys;
-mod locks;
+#[cfg(feature = "explore")]
+pub(crate) mod explore;
+pub(crate) mod keys;
+pub(crate) mod locks;
 mod node;
 mod point;
 mod read;

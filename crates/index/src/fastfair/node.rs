@@ -52,7 +52,7 @@ impl Order {
     /// The line at a position.
     #[inline]
     pub(crate) fn line(self, position: usize) -> usize {
-        ((self.0 >> (4 * position)) & 15) as usize - 1
+        (((self.0 >> (4 * position)) & 15) as usize).saturating_sub(1)
     }
 
     /// With `line` at `position`, what stood there and behind moved one on.
@@ -169,6 +169,31 @@ impl Header {
         let next = next.ok_or_else(|| medium.damaged(node.next(), "link of a tree node", "checksum mismatch"))?;
         let (low, high, bounds, stamp) = (words[3], words[4], words[5], words[6]);
         Ok(Self { at: node, level, lines, order, next, low, high, stamp, bounds })
+    }
+
+    /// As [`load`](Self::load), without looking at checksums: for nodes on the way to a leaf, whose bounds tell whether the way was
+    /// right. What stands there can be anything; every address in it is checked before it is followed.
+    #[inline]
+    pub(crate) fn peek(medium: Medium<'_>, at: PmAddr) -> Result<Self> {
+        if !medium.memory.contains(at, NodeAt::bytes(15)) || at.line().start() != at {
+            return Self::load(medium, at);
+        }
+        let words: [u64; 8] = medium.memory.get(PmPtr::new(at));
+        let (level, lines) = ((words[0] & 0xFF) as u8, ((words[0] >> 8) & 0xFF) as usize);
+        let order = Order(words[1] & (checked::PAYLOAD_LIMIT - 1));
+        let raw = words[2] & (checked::PAYLOAD_LIMIT - 1);
+        let next = PmAddr::new((raw >> 40) as u16, (raw & ((1 << 40) - 1)) << 3);
+        let (low, high, bounds, stamp) = (words[3], words[4], words[5], words[6]);
+        Ok(Self { at: NodeAt(at), level, lines, order, next, low, high, stamp, bounds })
+    }
+
+    /// The first entry of the line at a position: its order word and, if `both`, the other word. `None` when the line has no entry.
+    #[inline]
+    pub(crate) fn first_entry(&self, medium: Medium<'_>, position: usize, both: bool) -> Option<Entry> {
+        let line = self.at.line(self.order.line(position));
+        let slot = (medium.memory.load(line) & 3).checked_sub(1)?;
+        let at = line.plus(8 + 16 * slot);
+        Some((medium.memory.load(at), if both { medium.memory.load(at.plus(8)) } else { 0 }))
     }
 
     /// Whether the bounds are those that were written.

@@ -61,14 +61,15 @@ pub(super) struct Place {
     pub(super) found: bool,
 }
 
-/// The last position that `is_left` says yes to for its first entry, with its line. `guess` is probed first.
+/// The last position that `is_left` says yes to for its first entry. `guess` is probed first; `both`: it wants both words.
 #[inline]
-fn last_line(
+fn last_position(
     medium: Medium<'_>,
     header: &Header,
     guess: usize,
+    both: bool,
     mut is_left: impl FnMut((u64, u64)) -> Result<bool>,
-) -> Result<Option<(usize, Line)>> {
+) -> Result<Option<usize>> {
     let (mut low, mut high) = (0, header.order.count());
     let mut best = None;
     let (mut middle, mut probes) = (guess, 0);
@@ -77,17 +78,18 @@ fn last_line(
         middle = if probes < 2 { middle.clamp(low, high - 1) } else { low.midpoint(high) };
         probes += 1;
         let mut position = middle;
-        let mut line = header.load_line(medium, position);
+        let mut first = header.first_entry(medium, position, both);
         // Removals leave empty lines: they say nothing, their left neighbours do.
-        while line.count() == 0 && position > low {
+        while first.is_none() && position > low {
             position -= 1;
-            line = header.load_line(medium, position);
+            first = header.first_entry(medium, position, both);
         }
-        if line.count() == 0 {
-            low = middle + 1;
-            middle += 1;
-        } else if is_left(line.entry(0))? {
-            best = Some((position, line));
+        let is_left = match first {
+            Some(entry) => is_left(entry)?,
+            None => true,
+        };
+        if is_left {
+            best = first.map(|_| position).or(best);
             low = middle + 1;
             middle += 1;
         } else {
@@ -155,7 +157,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
             Target::First => 0,
             Target::Last => header.order.count(),
         };
-        if let Some((_, line)) = last_line(medium, header, guess, is_left)? {
+        if let Some(position) = last_position(medium, header, guess, !K::IS_WORD, is_left)? {
+            let line = header.load_line(medium, position);
             let mut child = line.entry(0).1;
             for index in 1..line.count() {
                 if !is_left(line.entry(index))? {
@@ -182,14 +185,17 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         let (mut at, mut restarts) = (self.root(), 0);
         for _ in 0..VISITS_MAX {
             let step = self.stripes.read(at, || {
-                let header = Header::load(medium, at)?;
+                let mut header = Header::peek(medium, at)?;
+                if header.level == 0 {
+                    header = Header::load(medium, at)?;
+                    header.verify_bounds(medium)?;
+                }
                 match self.covers(&header, target)? {
                     Step::Go(next) => return Ok(Step::Go(next)),
                     Step::Restart => return Ok(Step::Restart),
                     Step::Here(()) => {}
                 }
                 if header.level == 0 {
-                    header.verify_bounds(medium)?;
                     return at_leaf(&header).map(Step::Here);
                 }
                 Ok(self.child(&header, target)?.map_or(Step::Restart, Step::Go))
@@ -213,7 +219,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
     pub(super) fn locate(&self, header: &Header, key: &K) -> Result<Place> {
         let medium = self.medium();
         let is_left = |entry| Ok(keys::compare(medium, key, 0, entry)? != Ordering::Less);
-        let line = last_line(medium, header, Self::guess(header, key), is_left)?;
+        let position = last_position(medium, header, Self::guess(header, key), !K::IS_WORD, is_left)?;
+        let line = position.map(|position| (position, header.load_line(medium, position)));
         let (mut rank, mut found) = (0, false);
         if let Some((_, line)) = &line {
             line.verify(medium)?;

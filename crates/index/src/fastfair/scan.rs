@@ -5,8 +5,8 @@
 //! 3. The visitor sees them; no lock is held. 4. The search goes on at the leaf's high bound (low bound, descending), so what
 //!    happens to leaves meanwhile does not matter.
 //!
-//! Keys come in strictly ascending (descending) order because a leaf's entries lie within its bounds, and the next leaf is
-//! the one at that bound.
+//! Keys come in strictly ascending (descending) order because only what lies beyond that bound is copied next: the leaf there may have
+//! merged with the one before it meanwhile.
 
 use std::borrow::Borrow;
 use std::ops::{Bound, ControlFlow};
@@ -16,13 +16,14 @@ use lodestone_pmem::{PmAddr, WORD_BYTES};
 use crate::error::Result;
 use crate::fastfair::FastFair;
 use crate::fastfair::keys;
-use crate::fastfair::node::{Header, NodeAt};
+use crate::fastfair::node::{Entry, Header, NodeAt};
 use crate::fastfair::read::Target;
 use crate::scan::Direction;
 use crate::traits::IndexKey;
 
 /// Copies of one leaf's entries.
 struct Batch<K: IndexKey + ?Sized> {
+    entries: Vec<Entry>,
     pairs: Vec<(K::Owned, u64)>,
     /// Blocks of keys that the copies rest on.
     blocks: Vec<u64>,
@@ -30,6 +31,13 @@ struct Batch<K: IndexKey + ?Sized> {
     bytes: u64,
     low: Option<K::Owned>,
     high: Option<K::Owned>,
+}
+
+impl<K: IndexKey + ?Sized> Batch<K> {
+    fn new() -> Self {
+        let (entries, pairs, blocks) = (Vec::new(), Vec::new(), Vec::new());
+        Self { entries, pairs, blocks, leaf: PmAddr::NULL, bytes: 0, low: None, high: None }
+    }
 }
 
 fn is_before<K: Ord + ?Sized>(key: &K, start: Bound<&K>) -> bool {
@@ -56,8 +64,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         direction: Direction,
         mut visit: impl FnMut(&K, u64) -> ControlFlow<()>,
     ) -> Result<u64> {
-        let mut batch =
-            Batch { pairs: Vec::new(), blocks: Vec::new(), leaf: PmAddr::NULL, bytes: 0, low: None, high: None };
+        let mut batch = Batch::new();
         let mut seen = 0;
         let mut from: Option<K::Owned> = None;
         loop {
@@ -74,7 +81,13 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
                     Bound::Unbounded => Target::Last,
                 },
             };
-            self.fill(&mut batch, target, start, end)?;
+            // The leaf at the bound may have swallowed what was shown already: only what lies beyond the bound comes.
+            let (from_start, to_end) = match (direction, &from) {
+                (Direction::Ascending, Some(key)) => (Bound::Included(key.borrow()), end),
+                (Direction::Descending, Some(key)) => (start, Bound::Excluded(key.borrow())),
+                (_, None) => (start, end),
+            };
+            self.fill(&mut batch, target, from_start, to_end)?;
             for turn in 0..batch.pairs.len() {
                 let turn = if direction == Direction::Ascending { turn } else { batch.pairs.len() - 1 - turn };
                 let (key, value) = &batch.pairs[turn];
@@ -109,19 +122,35 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         (batch.leaf, batch.bytes) = (header.at.0, NodeAt::bytes(header.lines));
         batch.high = if header.next.is_null() { None } else { Some(keys::bound_key::<K>(medium, header.high)?) };
         batch.low = if header.low == 0 { None } else { Some(keys::bound_key::<K>(medium, header.low)?) };
-        for position in 0..header.order.count() {
-            let line = header.verified_line(medium, position)?;
-            for entry in line.entries() {
-                let key = keys::key_of::<K>(medium, entry)?;
-                // Behind a crash in the split of a line the same entry may stand in the next line as well.
-                let ascends = batch.pairs.last().is_none_or(|(last, _)| *last < key);
-                if ascends && !is_before(key.borrow(), start) && !is_behind(key.borrow(), end) {
-                    batch.pairs.push((key, keys::value_of::<K>(medium, entry)?));
-                    if !K::IS_WORD {
-                        batch.blocks.push(entry.1);
-                    }
+        self.live_entries(header, &mut batch.entries)?;
+        for entry in &batch.entries {
+            let key = keys::key_of::<K>(medium, *entry)?;
+            if !is_before(key.borrow(), start) && !is_behind(key.borrow(), end) {
+                batch.pairs.push((key, keys::value_of::<K>(medium, *entry)?));
+                if !K::IS_WORD {
+                    batch.blocks.push(entry.1);
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// The entries of a leaf in order, every line verified, without the copies that a crash in the split of a line left: what
+    /// is not below the line behind it.
+    pub(super) fn live_entries(&self, header: &Header, live: &mut Vec<Entry>) -> Result<()> {
+        live.clear();
+        for position in 0..header.order.count() {
+            let line = header.verified_line(self.medium(), position)?;
+            if line.count() == 0 {
+                continue;
+            }
+            let first = line.entry(0);
+            // A string's copies name the same block.
+            let is_copy = |last: &mut Entry| {
+                if K::IS_WORD { last.0 >= first.0 } else { line.entries().any(|entry| entry.1 == last.1) }
+            };
+            while live.pop_if(is_copy).is_some() {}
+            live.extend(line.entries());
         }
         Ok(())
     }

@@ -311,6 +311,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         left.words[0] = left.meta(left.order_truncated(kept), None);
         if planted::active("fastfair-line-shrinks-first") {
             memory.store(left.at, left.words[0]);
+            // Planted: the entries are gone before their copies are linked.
             memory.persist(left.at, LINE_BYTES);
         }
         self.write_line(&right);

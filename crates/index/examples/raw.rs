@@ -1,0 +1,87 @@
+//! Raw speed of an index with `u64` keys on one thread, beside a B-tree in DRAM in the same run:
+//! `cargo run --release -p lodestone-index --example raw -- POOL_FILE KEYS [fastfair]`. The pool is created with the flush
+//! instructions of persistent memory (`dax-emulated`: not durable on an ordinary file) and removed at the end.
+//!
+//! Prints thousands of operations a second for random inserts, lookups, updates and scans of 100, and lines and fences
+//! per insert.
+
+use std::collections::BTreeMap;
+use std::ops::{Bound, ControlFlow};
+use std::time::Instant;
+
+use lodestone_heap::{Heap, HeapOptions};
+use lodestone_index::{Direction, Durability, FastFair, OpenIndex, OrderedIndex};
+use lodestone_pmem::{CounterScope, DomainChoice, Pool, PoolOptions};
+
+/// Scrambles numbers into keys, one to one.
+fn key(number: u64) -> u64 {
+    let mixed = (number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed ^ (mixed >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93)
+}
+
+fn timed(name: &str, what: &str, count: u64, mut operation: impl FnMut(u64)) {
+    let scope = CounterScope::start();
+    let begun = Instant::now();
+    (0..count).for_each(&mut operation);
+    let thousands = count as f64 / begun.elapsed().as_secs_f64() / 1e3;
+    let delta = scope.delta();
+    let per = |value: u64| value as f64 / count as f64;
+    println!(
+        "{name:<9} {what:<8} {thousands:>8.0} k/s, {:.2} lines and {:.2} fences each",
+        per(delta.flushes),
+        per(delta.fences)
+    );
+}
+
+fn shuffled(count: u64, number: u64) -> u64 {
+    key(number ^ 0x5555) % count
+}
+
+fn run<I: OpenIndex + OrderedIndex<Key = u64>>(name: &str, heap: &Heap, count: u64) {
+    let index = I::open_index(heap, name, &I::Options::default(), Durability::Sync).expect("an index");
+    timed(name, "insert", count, |number| assert!(index.insert(&key(number), number).expect("insert")));
+    timed(name, "search", count, |number| {
+        assert!(index.get(&key(shuffled(count, number))).expect("get").is_some());
+    });
+    timed(name, "update", count / 4, |number| {
+        assert!(index.update(&key(shuffled(count, number)), number).expect("update").is_some());
+    });
+    timed(name, "scan 100", count / 20, |number| {
+        let (start, mut seen) = (key(shuffled(count, number)), 0);
+        let shown = index.scan(Bound::Included(&start), Bound::Unbounded, Direction::Ascending, |_, value| {
+            seen += 1 + value % 1;
+            if seen == 100 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        shown.expect("scan");
+    });
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = std::env::args().collect();
+    let [_, path, count, rest @ ..] = &arguments[..] else { return Err("usage: raw POOL_FILE KEYS [INDEX]".into()) };
+    let count: u64 = count.parse()?;
+    let options = PoolOptions {
+        domain: DomainChoice::DaxEmulated,
+        size_bytes: (64 << 20) + count * 96,
+        ..PoolOptions::default()
+    };
+    let pool = Pool::create(path, &options)?;
+    let heap = Heap::open(&pool, &HeapOptions::default())?;
+    let wanted = |name: &str| rest.is_empty() || rest.iter().any(|index| index == name);
+    if wanted("fastfair") {
+        run::<FastFair<u64>>("fastfair", &heap, count);
+    }
+    if wanted("btreemap") {
+        let mut map = BTreeMap::new();
+        timed("btreemap", "insert", count, |number| assert!(map.insert(key(number), number).is_none()));
+        timed("btreemap", "search", count, |number| assert!(map.contains_key(&key(shuffled(count, number)))));
+        timed("btreemap", "scan 100", count / 20, |number| {
+            let sum: u64 = map.range(key(shuffled(count, number))..).take(100).map(|(_, value)| value % 3).sum();
+            assert!(sum < 1000);
+        });
+    }
+    drop(heap);
+    drop(pool);
+    std::fs::remove_file(path)?;
+    Ok(())
+}

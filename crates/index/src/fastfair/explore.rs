@@ -1,0 +1,129 @@
+//! The crash explorer's targets for the tree: every kind of change, with nodes of two lines of three entries.
+
+use lodestone_crash::planted::Bug;
+use lodestone_crash::{Redundant, Target};
+
+use crate::fastfair::{FastFair, FastFairOptions};
+use crate::index_target::{IndexOp, IndexTarget, inserts, removes};
+use crate::traits::IndexKey;
+
+fn options() -> FastFairOptions {
+    FastFairOptions::with_lines(2)
+}
+
+fn ascending(count: u8) -> Vec<IndexOp> {
+    inserts((1..=count).map(|number| number * 4))
+}
+
+fn target<K: IndexKey + ?Sized>(
+    family: &str,
+    name: &str,
+    before: Option<Vec<IndexOp>>,
+    script: Vec<IndexOp>,
+) -> Box<dyn Target> {
+    let target = IndexTarget::<FastFair<K>>::new(&format!("{family}-{name}"), options(), before, script);
+    Box::new(IndexTarget { redundant: redundant_of(family, name), ..target })
+}
+
+/// What a target can do without, and why it is there.
+fn redundant_of(family: &str, name: &str) -> fn() -> Vec<Redundant> {
+    match (family, name) {
+        (_, "create") => || {
+            let reason = "a creation fences the anchor before it fences and publishes the root: either fence will do";
+            vec![Redundant::new("late flush at crates/index/src/fastfair/node.rs", 1, reason)]
+        },
+        ("fastfair", "line-high") => || {
+            let reason = "the entry that moved here is the last one: the line behind covers its copy until one more removal, \
+                          whose fence comes first (line-low needs this one)";
+            vec![Redundant::new("at crates/index/src/fastfair/write.rs", 4, reason)]
+        },
+        ("fastfair", "shrink") => || {
+            let reason = "the removal empties the leaf, and the action that merges it writes the same line again";
+            vec![Redundant::new("at crates/index/src/fastfair/write.rs", 5, reason)]
+        },
+        ("fastfair-text", "change" | "line-low" | "line-high" | "parent" | "root") => || {
+            let reason = "the string that made the line split goes into the old line next, and its action flushes that line; \
+                          another thread's change may come between";
+            vec![Redundant::new("at crates/index/src/fastfair/write.rs", 5, reason)]
+        },
+        _ => Vec::new,
+    }
+}
+
+fn family<K: IndexKey + ?Sized>(family: &str) -> Vec<Box<dyn Target>> {
+    let target = |name, before, script| target::<K>(family, name, before, script);
+    let changes = [inserts([20, 30, 10]), vec![IndexOp::Update(20, 7), IndexOp::Update(10, 8)], removes([20])].concat();
+    // Leaves 4..24, 28..48, ...: of a node that ascending keys filled.
+    vec![
+        target("create", None, inserts([10])),
+        target("change", Some(inserts([40])), changes),
+        target("line-low", Some(inserts([10, 20, 30])), [inserts([5]), removes([20, 30])].concat()),
+        target("line-high", Some(inserts([10, 20, 30])), [inserts([25]), removes([25, 30])].concat()),
+        target("append", Some(ascending(6)), inserts([28])),
+        target("split", Some(ascending(6)), inserts([13])),
+        target("parent", Some(ascending(20)), inserts([6])),
+        target("root", Some(ascending(37)), inserts([6])),
+        target("merge", Some(ascending(18)), removes([40, 28, 36, 48, 32, 44])),
+        target("shrink", Some(ascending(7)), removes([28])),
+    ]
+}
+
+/// The targets of trees.
+#[must_use]
+pub fn targets() -> Vec<Box<dyn Target>> {
+    let mut all = family::<u64>("fastfair");
+    all.extend(family::<[u8]>("fastfair-text"));
+    all
+}
+
+/// Trees that threads change under a deterministic scheduler while the trace records.
+#[must_use]
+pub fn threaded() -> Vec<IndexTarget<FastFair<u64>>> {
+    let with = |name: &str, before, threads| IndexTarget {
+        threads,
+        ..IndexTarget::new(&format!("fastfair-threads-{name}"), options(), Some(before), Vec::new())
+    };
+    vec![
+        with("line", inserts([10, 20, 30]), vec![inserts([15, 25]), vec![IndexOp::Remove(20), IndexOp::Update(10, 3)]]),
+        with("split", ascending(6), vec![inserts([13]), inserts([14]), removes([12])]),
+        with("merge", ascending(7), vec![removes([28]), inserts([30]), removes([24])]),
+    ]
+}
+
+fn named(name: &str) -> Box<dyn Target> {
+    let found = targets().into_iter().find(|target| target.name() == name);
+    found.expect("a bug names a target that is there")
+}
+
+/// Bugs that can be planted in the tree, each with the target that must find it.
+#[must_use]
+pub fn bugs() -> Vec<Bug> {
+    vec![
+        Bug::new("index-anchor-unnamed", "a crashed creation leaks the first blocks", || named("fastfair-create")),
+        Bug::new("fastfair-meta-before-entry", "a crashed insert publishes what stood in the slot before", || {
+            named("fastfair-change")
+        }),
+        Bug::new("fastfair-update-not-pending", "a crashed update reads as damage", || named("fastfair-change")),
+        Bug::new("fastfair-remove-flushes-wrong-line", "an acknowledged removal comes back", || {
+            named("fastfair-change")
+        }),
+        Bug::new("fastfair-line-not-flushed", "a linked line has lost its entries", || named("fastfair-line-high")),
+        Bug::new("fastfair-line-shrinks-first", "entries that move between lines are lost", || {
+            named("fastfair-line-low")
+        }),
+        Bug::new("fastfair-no-repair", "a copy that a crash left cannot be removed: the key comes back", || {
+            named("fastfair-line-low")
+        }),
+        Bug::new(
+            "fastfair-node-not-flushed",
+            "the header of a new node is lost (the published constructor's bug)",
+            || named("fastfair-split"),
+        ),
+        Bug::new("fastfair-split-not-atomic", "half of a split root is not reachable from the new one", || {
+            named("fastfair-split")
+        }),
+        Bug::new("fastfair-merge-unlinks-first", "the keys of a merged leaf are lost, its block leaks", || {
+            named("fastfair-merge")
+        }),
+    ]
+}

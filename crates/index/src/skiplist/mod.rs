@@ -1,0 +1,207 @@
+//! A persistent skip list: the bottom list of all keys stands in the pool, the upper levels in DRAM (paper 2, section 3.2,
+//! evaluates one as the third index behind its cache).
+//!
+//! **Why the upper levels are not persistent.** They hold nothing that the bottom list does not say, and every level that is
+//! persistent costs an insert another line and another order to keep. They are rebuilt by one walk over the list when it is opened: recovery
+//! takes as long as reading the keys once. Because they are volatile they need not be towers either: one sorted map
+//! holds every eighth key (chosen by its hash, so that each life chooses the same), and a search walks eight nodes on the average.
+//!
+//! 1. *Search*: the upper level names the last node of its own before the key; from there along the list.
+//! 2. *Insert*: a node is reserved and written with the link to its successor; under the lock of its predecessor, which must still be linked and
+//!    point to that successor, one heap action allocates it and sets the predecessor's link. Then it joins the upper level, still under the lock.
+//! 3. *Remove*: under the locks of predecessor and node: it leaves the upper level; one action sets the predecessor's link past it and
+//!    frees it; it is marked for those who stand on it; the block goes back to the heap when no reader can be there.
+//! 4. *Update*: the value's words in the node (see `fastfair::keys`): one line, one fence.
+//!
+//! Cost of an insert: the node's line, the heap's record (2), the allocation, the link and the end of the record: 6 lines and 4
+//! fences; of a removal 5 and 3. A tree does better (see `fastfair`): a list node is a block of the heap, a tree's entry is not.
+//!
+//! **Readers** lock nothing. A link is changed only by a heap action, and what anyone sees of an action survives; a value is read between two
+//! looks at its node's version. A reader on a node that was removed goes on along that node's link: whoever was in the list all the time is
+//! still ahead of it, because nothing stood between the node and its successor when it was removed; what came later came while the reader was on its way.
+//!
+//! ```text
+//! node:  0 next: checked address    8 mark: volatile, all ones once the node was removed    16 key block (as in `fastfair::keys`)
+//! ```
+
+#[cfg(feature = "explore")]
+pub(crate) mod explore;
+mod ops;
+mod scan;
+
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::sync::PoisonError;
+
+use lodestone_heap::Heap;
+use lodestone_pmem::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use lodestone_pmem::{LINE_BYTES, PmAddr, checked};
+
+use crate::anchor::{self, Anchor, AnchorAt, AnchorKind};
+use crate::error::Result;
+use crate::fastfair::keys;
+use crate::fastfair::locks::Stripes;
+use crate::map::Durability;
+use crate::medium::Medium;
+use crate::reclaim::Readers;
+use crate::traits::IndexKey;
+
+pub(crate) const KIND_WORDS: AnchorKind = AnchorKind {
+    magic: u64::from_le_bytes(*b"LDSTSKLW"),
+    version: 1,
+    pending: u32::from_le_bytes(*b"SKW0"),
+    live: u32::from_le_bytes(*b"SKLW"),
+};
+pub(crate) const KIND_STRINGS: AnchorKind = AnchorKind {
+    magic: u64::from_le_bytes(*b"LDSTSKLS"),
+    version: 1,
+    pending: u32::from_le_bytes(*b"SKS0"),
+    live: u32::from_le_bytes(*b"SKLS"),
+};
+
+/// One of how many keys stands in the upper level.
+const UPPER_ONE_OF: u32 = 8;
+/// Mark of a removed node.
+const REMOVED: u64 = u64::MAX;
+
+/// How to create a skip list. Nothing can be chosen yet.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct SkipListOptions {}
+
+/// A durable skip list from keys (`u64` or `[u8]`) to words. See the module for the design, [`PointIndex`](crate::PointIndex) and
+/// [`OrderedIndex`](crate::OrderedIndex) for the operations.
+pub struct SkipList<K: IndexKey + ?Sized> {
+    heap: Heap,
+    anchor: Anchor,
+    durability: Durability,
+    upper: RwLock<BTreeMap<K::Owned, PmAddr>>,
+    stripes: Stripes,
+    readers: Readers,
+    key: PhantomData<fn(&K)>,
+}
+
+impl<K: IndexKey + ?Sized> std::fmt::Debug for SkipList<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SkipList").field("anchor", &self.anchor).finish_non_exhaustive()
+    }
+}
+
+/// A place in the list that has a link: a node, or the anchor before the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Spot {
+    /// What is locked.
+    pub(super) at: PmAddr,
+    /// The word with the link.
+    pub(super) link: PmAddr,
+}
+
+/// The words of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NodeAt(pub(super) PmAddr);
+
+impl NodeAt {
+    pub(super) fn spot(self) -> Spot {
+        Spot { at: self.0, link: self.0 }
+    }
+    pub(super) fn mark(self) -> PmAddr {
+        self.0.plus(8)
+    }
+    /// Where key and value stand.
+    pub(super) fn block(self) -> PmAddr {
+        self.0.plus(16)
+    }
+    /// Bytes of a node; at least a line, so that it starts one.
+    pub(super) fn bytes(key_bytes: usize) -> u64 {
+        (48 + key_bytes as u64).max(LINE_BYTES)
+    }
+}
+
+/// Whether a key stands in the upper level.
+fn is_upper<K: IndexKey + ?Sized>(key: &K) -> bool {
+    key.with_bytes(|bytes| (crc32c::crc32c(bytes) >> 7).is_multiple_of(UPPER_ONE_OF))
+}
+
+impl<K: IndexKey + ?Sized> SkipList<K> {
+    /// Opens the list under the root `name`, or creates it there, and builds the upper level by a walk over all keys.
+    ///
+    /// # Errors
+    /// As [`OpenIndex::open_index`](crate::OpenIndex::open_index).
+    pub fn open(heap: &Heap, name: &str, durability: Durability) -> Result<Self> {
+        let kind = if K::IS_WORD { &KIND_WORDS } else { &KIND_STRINGS };
+        let anchor = anchor::open(heap, name, kind, 0, |_| Ok((PmAddr::NULL, 0)))?;
+        let list = Self {
+            heap: heap.clone(),
+            anchor,
+            durability,
+            upper: RwLock::new(BTreeMap::new()),
+            stripes: Stripes::new(),
+            readers: Readers::new(heap),
+            key: PhantomData,
+        };
+        list.build_upper()?;
+        heap.memory().durable()?;
+        Ok(list)
+    }
+
+    fn build_upper(&self) -> Result<()> {
+        let (mut spot, mut last) = (self.head(), None);
+        while let Some(node) = self.next(spot)? {
+            let key = self.key_of(node)?;
+            // Ascending keys keep a damaged link from making this run for ever.
+            if last.as_ref().is_some_and(|last| *last >= key) {
+                return Err(self.medium().damaged(node.0, "node of a list", "its key does not ascend"));
+            }
+            if is_upper::<K>(std::borrow::Borrow::borrow(&key)) {
+                self.upper_mut().insert(key.clone(), node.0);
+            }
+            last = Some(key);
+            spot = node.spot();
+        }
+        Ok(())
+    }
+
+    fn medium(&self) -> Medium<'_> {
+        Medium { memory: self.heap.memory(), path: self.heap.pool().path() }
+    }
+
+    fn upper(&self) -> RwLockReadGuard<'_, BTreeMap<K::Owned, PmAddr>> {
+        self.upper.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn upper_mut(&self) -> RwLockWriteGuard<'_, BTreeMap<K::Owned, PmAddr>> {
+        self.upper.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn head(&self) -> Spot {
+        Spot { at: self.anchor.at, link: AnchorAt(self.anchor.at).head() }
+    }
+
+    /// The node that a link leads to.
+    #[inline]
+    fn next(&self, spot: Spot) -> Result<Option<NodeAt>> {
+        let next = self.medium().link(spot.link, "link of a list", NodeAt::bytes(0))?;
+        Ok((!next.is_null()).then_some(NodeAt(next)))
+    }
+
+    fn key_of(&self, node: NodeAt) -> Result<K::Owned> {
+        let key = keys::with_block_key(self.medium(), node.block(), K::from_bytes)?;
+        key.ok_or_else(|| self.medium().damaged(node.0, "key of a list", "is no key of this kind"))
+    }
+
+    /// The value of a node at one moment.
+    fn value_of(&self, node: NodeAt) -> Result<u64> {
+        self.stripes.read(node.0, || keys::block_value(self.medium(), node.block()))
+    }
+
+    fn encoded(spot: Spot, target: PmAddr) -> u64 {
+        checked::encode_addr(spot.link, target)
+    }
+
+    fn settle(&self, at: PmAddr) -> Result<()> {
+        if self.durability == Durability::Sync {
+            self.heap.memory().durable_range(at.line().start(), LINE_BYTES)?;
+        }
+        Ok(())
+    }
+}

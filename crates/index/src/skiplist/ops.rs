@@ -1,0 +1,199 @@
+//! Search, insert, update, remove.
+
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::ops::Bound;
+
+use lodestone_pmem::{Domain, PmAddr, checked, planted};
+
+use crate::change::Change;
+use crate::error::{Error, Result, committed};
+use crate::fastfair::keys;
+use crate::layout::KEY_BYTES_MAX;
+use crate::map::{Durability, limit};
+use crate::skiplist::{NodeAt, REMOVED, SkipList, Spot, is_upper};
+use crate::traits::IndexKey;
+
+/// Where a key is, or would be.
+pub(super) struct Place {
+    /// The last spot before the key.
+    pub(super) before: Spot,
+    /// What its link leads to.
+    pub(super) next: Option<NodeAt>,
+    /// Whether that is the key's node.
+    pub(super) found: bool,
+}
+
+impl<K: IndexKey + ?Sized> SkipList<K> {
+    /// Walks to the key. Only while pinned.
+    pub(super) fn find(&self, key: &K) -> Result<Place> {
+        let upper = self.upper();
+        let below = upper.range::<K, _>((Bound::Unbounded, Bound::Excluded(key))).next_back();
+        let mut before = below.map_or(self.head(), |(_, node)| NodeAt(*node).spot());
+        drop(upper);
+        loop {
+            let next = self.next(before)?;
+            let order = match next {
+                Some(node) => keys::compare_block(self.medium(), key, node.block())?,
+                None => Ordering::Less,
+            };
+            match (order, next) {
+                (Ordering::Greater, Some(node)) => before = node.spot(),
+                _ => return Ok(Place { before, next, found: order == Ordering::Equal }),
+            }
+        }
+    }
+
+    pub(super) fn lookup(&self, key: &K) -> Result<Option<u64>> {
+        let _pin = self.readers.pin();
+        let place = self.find(key)?;
+        let value = match place.next {
+            Some(node) if place.found => Some(self.value_of(node)?),
+            _ => None,
+        };
+        self.settle(place.before.link)?;
+        if let (Some(node), true) = (place.next, place.found) {
+            self.settle(node.0)?;
+        }
+        Ok(value)
+    }
+
+    /// Does with `key` what `decide` says, given its value; `new` is what it is put to. The value before.
+    pub(super) fn change(&self, key: &K, new: u64, decide: impl Fn(Option<u64>) -> Change) -> Result<Option<u64>> {
+        limit("key", key.key_bytes(), KEY_BYTES_MAX)?;
+        if self.heap.memory().is_read_only() {
+            return Err(Error::ReadOnly { path: self.heap.pool().path().to_owned(), what: "a change" });
+        }
+        let mut collected = false;
+        let (before, changed) = loop {
+            match self.change_once(key, new, &decide) {
+                Ok(Some(done)) => break done,
+                Ok(None) => {}
+                // What waits for readers may be all that is missing.
+                Err(error) if error.is_full() && !collected => {
+                    collected = true;
+                    self.readers.collect();
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        if changed && self.durability == Durability::Sync {
+            self.heap.memory().durable()?;
+        } else if !changed && self.heap.memory().domain() == Domain::Block {
+            // The answer rests on what another thread wrote.
+            self.lookup(key)?;
+        }
+        Ok(before)
+    }
+
+    /// `None`: somebody changed the place meanwhile. Else the value before, and whether anything changed.
+    fn change_once(
+        &self,
+        key: &K,
+        new: u64,
+        decide: &impl Fn(Option<u64>) -> Change,
+    ) -> Result<Option<(Option<u64>, bool)>> {
+        let _pin = self.readers.pin();
+        let place = self.find(key)?;
+        let node = place.next.filter(|_| place.found);
+        let _locked = match node {
+            Some(node) => self.stripes.lock(&[place.before.at, node.0]),
+            None => self.stripes.lock(&[place.before.at]),
+        };
+        if !self.is_linked(place.before) || self.next(place.before)? != place.next {
+            return Ok(None);
+        }
+        let before = match node {
+            Some(node) => Some(keys::block_value(self.medium(), node.block())?),
+            None => None,
+        };
+        match (decide(before), node) {
+            (Change::Keep, _) | (Change::Remove, None) => return Ok(Some((before, false))),
+            (Change::Put, Some(node)) => keys::set_block_value(self.medium(), node.block(), new)?,
+            (Change::Put, None) => self.link(place.before, place.next, key, new)?,
+            (Change::Remove, Some(node)) => self.unlink(place.before, node, key)?,
+        }
+        Ok(Some((before, true)))
+    }
+
+    fn is_linked(&self, spot: Spot) -> bool {
+        spot == self.head() || self.heap.memory().load(NodeAt(spot.at).mark()) != REMOVED
+    }
+
+    fn link(&self, before: Spot, next: Option<NodeAt>, key: &K, value: u64) -> Result<()> {
+        let memory = self.heap.memory();
+        let mut action = self.heap.action();
+        let node = NodeAt(action.alloc(NodeAt::bytes(key.key_bytes()))?);
+        let next = next.map_or(PmAddr::NULL, |next| next.0);
+        let mut words = [0; 16];
+        words[..8].copy_from_slice(&checked::encode_addr(node.0, next).to_le_bytes());
+        memory.write(node.0, &words);
+        // Writes back the node's first line with the block; the link to it may not overtake them: the action's first
+        // fence comes between.
+        key.with_bytes(|key| keys::write_block(self.medium(), node.block(), key, value));
+        action.set(before.link, Self::encoded(before, node.0));
+        if planted::active("skiplist-link-before-node") {
+            memory.store(before.link, Self::encoded(before, node.0));
+            // Planted: the link is persistent before the node is allocated.
+            memory.persist(before.link, 8);
+        }
+        let (took_effect, outcome) = committed(action.commit());
+        if took_effect && is_upper(key) {
+            // Under the lock of `before`: nobody can remove the node yet.
+            self.upper_mut().insert(key.to_key(), node.0);
+        }
+        outcome
+    }
+
+    fn unlink(&self, before: Spot, node: NodeAt, key: &K) -> Result<()> {
+        let after = self.next(node.spot())?.map_or(PmAddr::NULL, |next| next.0);
+        let mut action = self.heap.action();
+        if planted::active("skiplist-frees-first") {
+            action.free(node.0)?;
+            committed(action.commit()).1?;
+            action = self.heap.action();
+            action.set(before.link, Self::encoded(before, after));
+            return committed(action.commit()).1;
+        }
+        action.set(before.link, Self::encoded(before, after));
+        action.free(node.0)?;
+        // Nobody may start from the node once it is unlinked.
+        let upper = self.upper_mut().remove(key);
+        match action.commit_keeping() {
+            Ok(freed) => {
+                // For writers that found it as their predecessor. The block is nobody's: what it holds does not matter to a crash.
+                self.heap.memory().store(node.mark(), REMOVED);
+                self.readers.retire(freed);
+                Ok(())
+            }
+            Err(error) => {
+                if let Some(at) = upper {
+                    self.upper_mut().insert(key.to_key(), at);
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    /// The last node of the upper level before `end`, with its key.
+    pub(super) fn upper_before(&self, end: Bound<&K>) -> Option<(K::Owned, NodeAt)> {
+        let upper = self.upper();
+        let found = upper.range::<K, _>((Bound::Unbounded, end)).next_back();
+        found.map(|(key, node)| (key.clone(), NodeAt(*node)))
+    }
+
+    /// The first node that is not before `start`. Only while pinned.
+    pub(super) fn first_from(&self, start: Bound<&K>) -> Result<Option<NodeAt>> {
+        match start {
+            Bound::Unbounded => self.next(self.head()),
+            Bound::Included(key) => Ok(self.find(key)?.next),
+            Bound::Excluded(key) => {
+                let place = self.find(key.borrow())?;
+                match place.next {
+                    Some(node) if place.found => self.next(node.spot()),
+                    other => Ok(other),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Interleavings of the indexes: threads change few keys under a deterministic scheduler while the trace records, and the
+//! crash states of each schedule are judged by durable linearizability.
+//!
+//! Run with `cargo test -p lodestone-index --features shuttle --test index_schedules`.
+
+use lodestone_crash::Structure;
+use lodestone_crash::schedules::{ScheduleConfig, Scheduler, explore_schedules};
+use lodestone_index::explore::{fastfair_threaded, skiplist_threaded};
+
+fn every<S: Structure + 'static>(targets: impl Fn() -> Vec<S>) {
+    for (scheduler, schedules) in [(Scheduler::Random, 20), (Scheduler::Pct, 12)] {
+        for target in targets() {
+            let mut config = ScheduleConfig { scheduler, schedules, ..ScheduleConfig::default() };
+            config.crash.states_max = 400;
+            let report = explore_schedules(target, &config);
+            println!("{report}");
+            report.expect_clean();
+        }
+    }
+}
+
+#[test]
+fn every_schedule_of_the_tree_survives_its_crashes() {
+    every(fastfair_threaded);
+}
+
+#[test]
+fn every_schedule_of_the_list_survives_its_crashes() {
+    every(skiplist_threaded);
+}
