@@ -52,7 +52,7 @@ step planted cargo test --no-fail-fast -p lodestone-crash -p lodestone-heap -p l
 step schedules-block cargo test --no-fail-fast -p lodestone-pmem --features shuttle,planted-bugs --lib schedules
 schedules=lodestone-crash/shuttle,lodestone-heap/explore,lodestone-heap/shuttle,lodestone-index/shuttle
 step schedules cargo test --no-fail-fast -p lodestone-crash -p lodestone-heap -p lodestone-index \
-  --features "$schedules,lodestone-index/planted-bugs" --test schedules --test planted_schedules
+  --features "$schedules,lodestone-index/planted-bugs" --test schedules --test planted_schedules --test index_schedules
 step schedules-numa cargo test --no-fail-fast -p lodestone-numa --features shuttle,planted-bugs --test schedules --test planted_schedules
 # Every structure, every crash state within the bound, with crashes of the recovery; then every flush and fence.
 step crash-run cargo run --quiet --package lodestone-cli -- crash run --all
