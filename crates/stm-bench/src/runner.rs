@@ -109,7 +109,7 @@ pub fn run<D: Driver>(driver: &D, spec: &Spec) -> Result<Outcome, EngineError> {
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect::<Vec<_>>()
     });
-    let mut outcome = Outcome::default();
+    let mut outcome = Outcome { cpu_ns: Some(0), ..Outcome::default() };
     let mut growth = 0_i64;
     for report in reports {
         let report = report?;
@@ -224,11 +224,7 @@ impl Outcome {
         self.changes += thread.changes;
         self.statistics.add(&thread.statistics);
         self.counters = add_counters(&self.counters, &thread.counters);
-        self.cpu_ns = match (self.operations == thread.operations, self.cpu_ns, thread.cpu_ns) {
-            (true, _, first) => first,
-            (false, Some(sum), Some(next)) => Some(sum + next),
-            _ => None,
-        };
+        self.cpu_ns = self.cpu_ns.zip(thread.cpu_ns).map(|(sum, next)| sum + next);
     }
 
     /// Operations per second if each thread had a processor of its own all the time: by processor time, where the system

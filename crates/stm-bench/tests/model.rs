@@ -175,3 +175,31 @@ fn a_transaction_that_outgrows_its_log_fails_and_changes_nothing() {
         assert!(worker.update(&mut Insert::<SortedList> { map: &list, key: 1, value: 2 }).expect("insert"));
     }
 }
+
+#[test]
+fn a_body_that_panics_leaves_no_lock_behind() {
+    use lodestone_stm_bench::tm::{Ref, Root, UpdateBody, Writing};
+
+    struct Panicking(Ref<Root>);
+    impl UpdateBody for Panicking {
+        type Out = ();
+
+        fn run<X: Writing>(&mut self, tx: &mut X) -> Result<(), X::Abort> {
+            tx.write(self.0, |root| root.words[7] = 1)?;
+            panic!("on purpose");
+        }
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    for log in [LogKind::Undo, LogKind::Redo] {
+        let tm = tl2(folder.path(), &format!("panic {log:?}"), log, ClockKind::Add);
+        let attempt = std::panic::AssertUnwindSafe(|| {
+            let mut worker = tm.worker().expect("a worker");
+            worker.update(&mut Panicking(tm.root()))
+        });
+        assert!(std::panic::catch_unwind(attempt).is_err());
+        // The root is written again, and by another worker.
+        let list = SortedList.create(&tm, 0).expect("the root is not locked");
+        let mut worker = tm.worker().expect("a worker");
+        assert!(worker.update(&mut Insert::<SortedList> { map: &list, key: 1, value: 2 }).expect("insert"));
+    }
+}

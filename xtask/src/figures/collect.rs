@@ -25,11 +25,17 @@ struct Runner<'a> {
     lodestone: PathBuf,
     peers: Option<PathBuf>,
     place: String,
+    /// Take the lines that an earlier run left instead of running anything.
+    redraw: bool,
 }
 
 impl Runner<'_> {
     /// Runs `program` and keeps its lines in the file `name`.
     fn run(&self, program: &Path, name: &str, arguments: &[&str]) -> Result<Vec<Value>> {
+        let path = self.out.join(format!("{name}.jsonl"));
+        if self.redraw {
+            return parse(&std::fs::read_to_string(&path).unwrap_or_default());
+        }
         println!("running {} {}", program.display(), arguments.join(" "));
         let output = Command::new(program).args(arguments).output();
         let output = output.with_context(|| format!("{} cannot be run", program.display()))?;
@@ -38,10 +44,8 @@ impl Runner<'_> {
             bail!("{} {}: {}\n{text}", program.display(), arguments.join(" "), output.status);
         }
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let path = self.out.join(format!("{name}.jsonl"));
         std::fs::write(&path, &text).with_context(|| format!("{} cannot be written", path.display()))?;
-        let objects = text.lines().filter(|line| line.starts_with('{'));
-        objects.map(|line| serde_json::from_str(line).with_context(|| format!("no JSON: {line}"))).collect()
+        parse(&text)
     }
 
     fn ours(&self, name: &str, arguments: &[&str]) -> Result<Vec<Value>> {
@@ -49,6 +53,12 @@ impl Runner<'_> {
         all.extend(["--path", &self.place, "--domain", "dax-emulated", "--json"]);
         self.run(&self.lodestone, name, &all)
     }
+}
+
+/// The objects among the lines of a program's output.
+fn parse(text: &str) -> Result<Vec<Value>> {
+    let objects = text.lines().filter(|line| line.starts_with('{'));
+    objects.map(|line| serde_json::from_str(line).with_context(|| format!("no JSON: {line}"))).collect()
 }
 
 fn build(folder: &Path, arguments: &[&str]) -> Result<()> {
@@ -63,7 +73,7 @@ pub fn all(root: &Path, out: &Path, options: &Options) -> Result<Lines> {
     if !with_peers {
         println!("without the peers: {}", if options.no_peers { "as asked" } else { "run peers/setup.sh first" });
     }
-    if !options.no_build {
+    if !options.no_build && !options.redraw {
         build(root, &["build", "--release", "--package", "lodestone-cli"])?;
         if with_peers {
             build(&peers_folder, &["build", "--release"])?;
@@ -74,6 +84,7 @@ pub fn all(root: &Path, out: &Path, options: &Options) -> Result<Lines> {
         lodestone: root.join("target/release/lodestone"),
         peers: with_peers.then(|| peers_folder.join("target/release/lodestone-peers")),
         place: options.place.display().to_string(),
+        redraw: options.redraw,
     };
     let mut lines = Lines::default();
     structures(&runner, options.quick, &mut lines)?;

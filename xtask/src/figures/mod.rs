@@ -36,6 +36,9 @@ pub struct Options {
     /// Leave the peers out.
     #[arg(long)]
     pub no_peers: bool,
+    /// Run nothing: draw from the lines of an earlier run; what it had not got to is left out.
+    #[arg(long)]
+    pub redraw: bool,
     /// Use the programs that are built already.
     #[arg(long)]
     pub no_build: bool,

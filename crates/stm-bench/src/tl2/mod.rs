@@ -86,8 +86,8 @@ impl Tl2Options {
     #[must_use]
     pub fn small(log: LogKind) -> Self {
         Self {
-            object_bytes: 2048,
-            page_bytes: 512,
+            object_bytes: 1920,
+            page_bytes: 192,
             workers: 2,
             log_bytes: 512,
             version_words: 16,

@@ -187,6 +187,8 @@ impl Worker for Tl2Worker<'_> {
 
 impl Drop for Tl2Worker<'_> {
     fn drop(&mut self) {
+        // Only a body that panicked leaves anything behind: its locks, its log.
+        self.transaction.roll_back();
         let Tl2Transaction { tm, log_number, free, .. } = &mut self.transaction;
         for (class, cache) in free.iter_mut().enumerate() {
             tm.blocks.give_back(class, cache);
@@ -455,6 +457,8 @@ impl<'m> Tl2Transaction<'m> {
                 self.cache_free(entry.class as usize, entry.raw);
             }
         }
+        // Committed, whatever the medium says next: there is nothing left to roll back.
+        self.writes.clear();
         self.tm.memory.durable().map_err(|error| Abort::Fatal(EngineError::new(error)))
     }
 
