@@ -68,6 +68,8 @@ pub use lodestone_pmem as pmem;
 pub use lodestone_stm as stm;
 
 pub use lodestone_heap::{Heap, HeapOptions};
-pub use lodestone_index::{Durability, IndexKey, OpenIndex, OrderedIndex, OrderedMap, PointIndex, RecordMap, Swap};
+pub use lodestone_index::{
+    Durability, FastFair, IndexKey, OpenIndex, OrderedIndex, OrderedMap, PointIndex, RecordMap, SkipList, Swap,
+};
 pub use lodestone_pmem::{Domain, DomainChoice, Memory, PmAddr, PmPtr, Pool, PoolOptions};
 pub use lodestone_stm::{Stm, StmOptions};

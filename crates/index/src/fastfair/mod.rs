@@ -110,6 +110,8 @@ pub struct FastFair<K: IndexKey + ?Sized> {
     pub(crate) anchor: Anchor,
     pub(crate) lines: usize,
     pub(crate) durability: Durability,
+    /// Number of this life.
+    boot: u64,
     /// The root, as in the anchor: readers need not go there.
     root: AtomicU64,
     stripes: Stripes,
@@ -157,6 +159,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
             anchor,
             lines,
             durability,
+            boot: stamp,
             root: AtomicU64::new(root.to_raw()),
             stripes: Stripes::new(),
             readers: Readers::new(heap),

@@ -196,6 +196,17 @@ impl Header {
         Some((medium.memory.load(at), if both { medium.memory.load(at.plus(8)) } else { 0 }))
     }
 
+    /// The last entry of the line at a position that has one; as [`first_entry`](Self::first_entry).
+    #[inline]
+    pub(crate) fn last_entry(&self, medium: Medium<'_>, position: usize, both: bool) -> Entry {
+        let line = self.at.line(self.order.line(position));
+        let order = medium.memory.load(line) & SLOT_ORDER;
+        let slot =
+            [order >> 4, order >> 2, order].into_iter().map(|slot| slot & 3).find(|slot| *slot != 0).unwrap_or(1);
+        let at = line.plus(8 + 16 * (slot - 1));
+        (medium.memory.load(at), if both { medium.memory.load(at.plus(8)) } else { 0 })
+    }
+
     /// Whether the bounds are those that were written.
     #[inline]
     pub(crate) fn verify_bounds(&self, medium: Medium<'_>) -> Result<()> {

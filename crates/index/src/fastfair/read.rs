@@ -61,13 +61,15 @@ pub(super) struct Place {
     pub(super) found: bool,
 }
 
-/// The last position that `is_left` says yes to for its first entry. `guess` is probed first; `both`: it wants both words.
+/// The last position that `is_left` says yes to for its first entry, or one whose last entry it says no to (then the answer is in that line). `guess` is probed first; `both`: it wants both words.
+/// `copies`: a line may hold copies of the next one's entries, so the last of them says nothing.
 #[inline]
 fn last_position(
     medium: Medium<'_>,
     header: &Header,
     guess: usize,
     both: bool,
+    copies: bool,
     mut is_left: impl FnMut((u64, u64)) -> Result<bool>,
 ) -> Result<Option<usize>> {
     let (mut low, mut high) = (0, header.order.count());
@@ -84,11 +86,15 @@ fn last_position(
             position -= 1;
             first = header.first_entry(medium, position, both);
         }
-        let is_left = match first {
+        let goes_right = match first {
             Some(entry) => is_left(entry)?,
             None => true,
         };
-        if is_left {
+        if goes_right {
+            // Between the first and the last entry of one line: no look at the next one, which would be another cache miss.
+            if first.is_some() && !copies && !is_left(header.last_entry(medium, position, both))? {
+                return Ok(Some(position));
+            }
             best = first.map(|_| position).or(best);
             low = middle + 1;
             middle += 1;
@@ -157,7 +163,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
             Target::First => 0,
             Target::Last => header.order.count(),
         };
-        if let Some(position) = last_position(medium, header, guess, !K::IS_WORD, is_left)? {
+        if let Some(position) = last_position(medium, header, guess, !K::IS_WORD, false, is_left)? {
             let line = header.load_line(medium, position);
             let mut child = line.entry(0).1;
             for index in 1..line.count() {
@@ -219,7 +225,9 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
     pub(super) fn locate(&self, header: &Header, key: &K) -> Result<Place> {
         let medium = self.medium();
         let is_left = |entry| Ok(keys::compare(medium, key, 0, entry)? != Ordering::Less);
-        let position = last_position(medium, header, Self::guess(header, key), !K::IS_WORD, is_left)?;
+        // Only a leaf that was not written in this life can hold what a crash left.
+        let copies = header.stamp != self.boot;
+        let position = last_position(medium, header, Self::guess(header, key), !K::IS_WORD, copies, is_left)?;
         let line = position.map(|position| (position, header.load_line(medium, position)));
         let (mut rank, mut found) = (0, false);
         if let Some((_, line)) = &line {
@@ -232,8 +240,9 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
                 }
             }
         }
-        if !found {
-            // The next key must be above this one: only lines that verify say so.
+        let is_within = line.as_ref().is_some_and(|(_, line)| rank < line.count());
+        if !found && !is_within {
+            // Behind all of its line: the next key must be above this one: only lines that verify say so.
             let from = line.as_ref().map_or(0, |(position, _)| position + 1);
             for position in from..header.order.count() {
                 if header.verified_line(medium, position)?.count() > 0 {

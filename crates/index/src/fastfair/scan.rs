@@ -2,8 +2,9 @@
 //!
 //! 1. The leaf that covers the next key is read at one moment: its entries within the range, copied, and its bounds.
 //! 2. If the tree was opened so, the copies wait until they would survive power loss.
-//! 3. The visitor sees them; no lock is held. 4. The search goes on at the leaf's high bound (low bound, descending), so what
-//!    happens to leaves meanwhile does not matter.
+//! 3. The visitor sees them; no lock is held.
+//! 4. The scan goes on at the leaf's high bound (low bound, descending): by the leaf's link if the leaf there still begins at that
+//!    bound, else by a search, so what happens to leaves meanwhile does not matter.
 //!
 //! Keys come in strictly ascending (descending) order because only what lies beyond that bound is copied next: the leaf there may have
 //! merged with the one before it meanwhile.
@@ -16,7 +17,7 @@ use lodestone_pmem::{PmAddr, WORD_BYTES};
 use crate::error::Result;
 use crate::fastfair::FastFair;
 use crate::fastfair::keys;
-use crate::fastfair::node::{Entry, Header, NodeAt};
+use crate::fastfair::node::{DEAD, Entry, Header, NodeAt};
 use crate::fastfair::read::Target;
 use crate::scan::Direction;
 use crate::traits::IndexKey;
@@ -31,12 +32,14 @@ struct Batch<K: IndexKey + ?Sized> {
     bytes: u64,
     low: Option<K::Owned>,
     high: Option<K::Owned>,
+    /// The right sibling and the word of its low bound.
+    next: (PmAddr, u64),
 }
 
 impl<K: IndexKey + ?Sized> Batch<K> {
     fn new() -> Self {
         let (entries, pairs, blocks) = (Vec::new(), Vec::new(), Vec::new());
-        Self { entries, pairs, blocks, leaf: PmAddr::NULL, bytes: 0, low: None, high: None }
+        Self { entries, pairs, blocks, leaf: PmAddr::NULL, bytes: 0, low: None, high: None, next: (PmAddr::NULL, 0) }
     }
 }
 
@@ -65,6 +68,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         mut visit: impl FnMut(&K, u64) -> ControlFlow<()>,
     ) -> Result<u64> {
         let mut batch = Batch::new();
+        // Pinned to the end: the way to the next leaf is the link of this one, if it still is the next.
+        let _pin = self.readers.pin();
         let mut seen = 0;
         let mut from: Option<K::Owned> = None;
         loop {
@@ -87,7 +92,14 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
                 (Direction::Descending, Some(key)) => (start, Bound::Excluded(key.borrow())),
                 (_, None) => (start, end),
             };
-            self.fill(&mut batch, target, from_start, to_end)?;
+            if !(direction == Direction::Ascending
+                && from.is_some()
+                && self.fill_next(&mut batch, from_start, to_end)?)
+            {
+                self.at_leaf(target, |header| self.copy(&mut batch, header, from_start, to_end))?;
+            }
+            self.settle(batch.leaf, batch.bytes)?;
+            batch.blocks.iter().try_for_each(|block| self.settle(PmAddr::from_raw(*block), 3 * WORD_BYTES))?;
             for turn in 0..batch.pairs.len() {
                 let turn = if direction == Direction::Ascending { turn } else { batch.pairs.len() - 1 - turn };
                 let (key, value) = &batch.pairs[turn];
@@ -106,13 +118,17 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         }
     }
 
-    fn fill(&self, batch: &mut Batch<K>, target: Target<'_, K>, start: Bound<&K>, end: Bound<&K>) -> Result<()> {
-        {
-            let _pin = self.readers.pin();
-            self.at_leaf(target, |header| self.copy(batch, header, start, end))?;
-        }
-        self.settle(batch.leaf, batch.bytes)?;
-        batch.blocks.iter().try_for_each(|block| self.settle(PmAddr::from_raw(*block), 3 * WORD_BYTES))
+    /// Copies the right sibling of the leaf that was copied last, if it still begins where that one ended.
+    fn fill_next(&self, batch: &mut Batch<K>, start: Bound<&K>, end: Bound<&K>) -> Result<bool> {
+        let (medium, (next, low)) = (self.medium(), batch.next);
+        self.stripes.read(next, || {
+            let header = Header::load(medium, next)?;
+            if header.stamp == DEAD || header.level != 0 || header.low != low {
+                return Ok(false);
+            }
+            header.verify_bounds(medium)?;
+            self.copy(batch, &header, start, end).map(|()| true)
+        })
     }
 
     fn copy(&self, batch: &mut Batch<K>, header: &Header, start: Bound<&K>, end: Bound<&K>) -> Result<()> {
@@ -120,6 +136,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         batch.pairs.clear();
         batch.blocks.clear();
         (batch.leaf, batch.bytes) = (header.at.0, NodeAt::bytes(header.lines));
+        batch.next = (header.next, header.high);
         batch.high = if header.next.is_null() { None } else { Some(keys::bound_key::<K>(medium, header.high)?) };
         batch.low = if header.low == 0 { None } else { Some(keys::bound_key::<K>(medium, header.low)?) };
         self.live_entries(header, &mut batch.entries)?;

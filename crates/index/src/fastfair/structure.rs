@@ -104,7 +104,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
     }
 
     fn repair_leaf(&self, header: &Header) -> Result<()> {
-        if header.level == 0 { self.repair(header) } else { Ok(()) }
+        if header.level == 0 { self.repair(&mut { *header }) } else { Ok(()) }
     }
 
     /// Takes lines without entries out of the order of a node. Whether there were any.

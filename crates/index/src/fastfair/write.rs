@@ -89,12 +89,12 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         let _pin = self.readers.pin();
         let leaf = self.at_leaf(Target::At(key), |header| Ok(header.at.0))?;
         let _locked = self.stripes.lock(&[leaf]);
-        let header = Header::load(medium, leaf)?;
+        let mut header = Header::load(medium, leaf)?;
         header.verify_bounds(medium)?;
         if !matches!(self.covers(&header, Target::At(key))?, Step::Here(())) {
             return Ok(Outcome::Moved);
         }
-        self.repair(&header)?;
+        self.repair(&mut header)?;
         let place = self.locate(&header, key)?;
         match &place.line {
             Some((_, line)) if place.found => self.change_found(&header, line, place.rank, new, decide),
@@ -336,9 +336,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
     }
 
     /// Before the first change of a leaf in this life: drops the copies that a crash inside the split of a line left.
-    pub(super) fn repair(&self, header: &Header) -> Result<()> {
-        let boot = self.heap.pool().boot();
-        if header.stamp == boot || planted::active("fastfair-no-repair") {
+    pub(super) fn repair(&self, header: &mut Header) -> Result<()> {
+        if header.stamp == self.boot || planted::active("fastfair-no-repair") {
             return Ok(());
         }
         let (medium, memory) = (self.medium(), self.heap.memory());
@@ -367,7 +366,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
             memory.fence();
         }
         // Not flushed: when it is lost, the next life looks again, as it would anyway.
-        memory.store(header.at.stamp(), boot);
+        memory.store(header.at.stamp(), self.boot);
+        header.stamp = self.boot;
         Ok(())
     }
 
