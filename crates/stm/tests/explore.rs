@@ -21,7 +21,7 @@ fn every_target_is_clean_under_every_profile() {
 #[test]
 fn every_flush_and_fence_is_needed_or_excused() {
     for target in targets() {
-        let config = Config { nested_depth: 0, states_max: 20_000, ..Config::default() };
+        let config = Config { nested_depth: 0, states_max: 40_000, ..Config::default() };
         let report = audit_target(target.as_ref(), &config, &mut |_, _| {}).expect("clean without a mutation");
         println!("{report}");
         report.expect_clean();

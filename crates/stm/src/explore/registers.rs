@@ -75,6 +75,8 @@ pub struct Registers {
     pub wide: bool,
     /// Whether the memory is there before the run.
     pub formatted: bool,
+    /// Most crash states that are explored.
+    pub states_max: u64,
     /// Files whose flushes and fences the mutation audit answers for.
     pub audited: &'static [&'static str],
     /// Mutations that survive for a reason.
@@ -326,8 +328,7 @@ impl Structure for Registers {
     }
 
     fn states_max(&self) -> u64 {
-        // Enough to exhaust most of the targets without a crash in recovery, in a few seconds.
-        5000
+        self.states_max
     }
 
     fn redundant(&self) -> Vec<Redundant> {

@@ -18,6 +18,8 @@ fn registers(name: &'static str, script: Vec<Op>) -> Registers {
         stm: options(),
         wide: false,
         formatted: true,
+        // Enough to exhaust most of the targets without a crash in recovery, in a few seconds.
+        states_max: 5000,
         audited: &[],
         redundant: Vec::new(),
     }
@@ -95,6 +97,7 @@ fn published_targets() -> Vec<Registers> {
         stm: StmOptions { mode, ..options() },
         audited: &["stm/src/commit.rs", "txn/src/record.rs", "stm/src/recover.rs"],
         redundant: vec![late_fence()],
+        states_max: 20_000,
         ..registers(name, script)
     };
     let mixed = || vec![Op::Set(0b011, 1), elsewhere(Op::Sum(0b110, 2)), Op::Put(0, 3), Op::Set(0b001, 4)];

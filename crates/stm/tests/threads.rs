@@ -1,0 +1,214 @@
+//! Real threads: every state that any closure sees is one that was committed, and every history has a serial order.
+//!
+//! Registers hold version numbers that only their writers give out, so the order of versions per object is known. From what
+//! each transaction read and wrote the dependency graph follows; a circle in it, real time included, is a violation. What
+//! attempts that did not commit saw is judged as well (opacity).
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+use lodestone_stm::{
+    ClockKind, FromBytes, Immutable, IntoBytes, KnownLayout, Mode, PmObject, PmPtr, Result, Stm, StmOptions,
+};
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
+#[repr(C)]
+struct Register {
+    /// Number of the transaction that wrote it.
+    writer: u64,
+    /// How many were before it.
+    version: u64,
+    copies: [u64; 8],
+}
+
+/// A transaction, or an attempt that did not commit.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    begun: u64,
+    ended: u64,
+    /// Object and version.
+    reads: Vec<(usize, u64)>,
+    writes: Vec<(usize, u64)>,
+}
+
+/// Whether the committed transactions, and each of the attempts beside them, have a serial order.
+fn judge(committed: &[Seen], attempts: &[Seen]) -> Result<(), String> {
+    let mut writers: BTreeMap<(usize, u64), usize> = BTreeMap::new();
+    for (number, seen) in committed.iter().enumerate() {
+        for write in &seen.writes {
+            if writers.insert(*write, number).is_some() {
+                return Err(format!("two transactions wrote version {} of object {}", write.1, write.0));
+            }
+        }
+    }
+    let all: Vec<&Seen> = committed.iter().collect();
+    circle(&all, &writers)?;
+    for attempt in attempts {
+        let mut with: Vec<&Seen> = committed.iter().collect();
+        with.push(attempt);
+        circle(&with, &writers)?;
+    }
+    Ok(())
+}
+
+/// Looks for a circle of write-read, write-write, read-write and real-time edges.
+fn circle(all: &[&Seen], writers: &BTreeMap<(usize, u64), usize>) -> Result<(), String> {
+    let mut next: Vec<Vec<usize>> = vec![Vec::new(); all.len()];
+    for (number, seen) in all.iter().enumerate() {
+        for &(object, version) in &seen.reads {
+            next_edge(&mut next, writers.get(&(object, version)).copied(), Some(number));
+            next_edge(&mut next, Some(number), writers.get(&(object, version + 1)).copied());
+        }
+        for &(object, version) in &seen.writes {
+            next_edge(&mut next, Some(number), writers.get(&(object, version + 1)).copied());
+        }
+        for (other, before) in all.iter().enumerate() {
+            if before.ended < seen.begun {
+                next[other].push(number);
+            }
+        }
+    }
+    // Remove what nothing points to until nothing is left, or only circles.
+    let mut pointed = vec![0; all.len()];
+    next.iter().flatten().for_each(|&to| pointed[to] += 1);
+    let mut free: Vec<usize> = (0..all.len()).filter(|&number| pointed[number] == 0).collect();
+    let mut removed = 0;
+    while let Some(number) = free.pop() {
+        removed += 1;
+        for &to in &next[number] {
+            pointed[to] -= 1;
+            if pointed[to] == 0 {
+                free.push(to);
+            }
+        }
+    }
+    if removed == all.len() { Ok(()) } else { Err(format!("no serial order: {} in circles", all.len() - removed)) }
+}
+
+fn next_edge(next: &mut [Vec<usize>], from: Option<usize>, to: Option<usize>) {
+    if let (Some(from), Some(to)) = (from, to)
+        && from != to
+    {
+        next[from].push(to);
+    }
+}
+
+const OBJECTS: usize = 4;
+
+struct World {
+    stm: Stm,
+    registers: Vec<PmPtr<Register>>,
+    time: AtomicU64,
+    committed: Mutex<Vec<Seen>>,
+    attempts: Mutex<Vec<Seen>>,
+}
+
+impl World {
+    fn new(folder: &tempfile::TempDir, options: &StmOptions) -> Result<Self> {
+        let pool = PoolOptions { domain: DomainChoice::Process, size_bytes: 16 << 20, ..PoolOptions::default() };
+        let stm = Stm::open_with(&Pool::create(folder.path().join("threads.pool"), &pool)?, options)?;
+        let make = |_| stm.update(|tx| tx.alloc(Register { writer: 0, version: 0, copies: [0; 8] }));
+        let registers = (0..OBJECTS).map(make).collect::<Result<_>>()?;
+        let (committed, attempts) = (Mutex::default(), Mutex::default());
+        Ok(Self { stm, registers, time: AtomicU64::new(1), committed, attempts })
+    }
+
+    fn now(&self) -> u64 {
+        self.time.fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// One transaction of thread `thread`: reads some registers, writes some.
+    fn step(&self, kind: u64, random: u64) {
+        let begun = self.now();
+        let mut seen = Seen::default();
+        let mut body = |tx: &mut lodestone_stm::Tx<'_>| {
+            if !seen.reads.is_empty() {
+                let attempt = Seen { begun, ended: u64::MAX, writes: Vec::new(), ..std::mem::take(&mut seen) };
+                self.attempts.lock().expect("no panic under it").push(attempt);
+            }
+            seen = Seen::default();
+            for object in 0..OBJECTS {
+                let choice = (random >> (4 * object)) & 15;
+                let register = self.registers[object];
+                if choice < 9 {
+                    let found = tx.read(register)?;
+                    assert_eq!(found.copies, [found.version; 8], "a torn version");
+                    seen.reads.push((object, found.version));
+                }
+                if kind == 0 && (7..12).contains(&choice) {
+                    let working = tx.write(register)?;
+                    let version = working.version;
+                    (working.version, working.copies) = (version + 1, [version + 1; 8]);
+                    seen.reads.push((object, version));
+                    seen.writes.push((object, version + 1));
+                }
+            }
+            Ok(())
+        };
+        let done = match kind {
+            0 => self.stm.update(&mut body),
+            1 => self.stm.read(&mut body),
+            _ => self.stm.snapshot(&mut body),
+        };
+        done.expect("a commit");
+        (seen.begun, seen.ended) = (begun, self.now());
+        self.committed.lock().expect("no panic under it").push(seen);
+    }
+}
+
+fn run(mode: Mode, clock: ClockKind) -> Result<()> {
+    for seed in 1..6_u64 {
+        let folder = tempfile::tempdir().expect("a folder");
+        let world = World::new(&folder, &StmOptions { mode, clock, ..StmOptions::default() })?;
+        std::thread::scope(|scope| {
+            for thread in 0..4_u64 {
+                let world = &world;
+                scope.spawn(move || {
+                    let mut state = (seed * 31 + thread).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+                    for _ in 0..60 {
+                        state ^= state << 13;
+                        state ^= state >> 7;
+                        state ^= state << 17;
+                        world.step([0, 0, 1, 2][(state % 4) as usize], state >> 8);
+                    }
+                });
+            }
+        });
+        let committed = world.committed.lock().expect("no panic under it");
+        let attempts = world.attempts.lock().expect("no panic under it");
+        assert_eq!(judge(&committed, &attempts[..attempts.len().min(50)]), Ok(()), "{mode:?} {clock:?} seed {seed}");
+        assert!(world.stm.check_all().is_intact());
+    }
+    Ok(())
+}
+
+#[test]
+fn histories_of_threads_have_a_serial_order() -> Result<()> {
+    run(Mode::OneFence, ClockKind::Thread)
+}
+
+#[test]
+fn so_have_those_of_the_published_modes_and_clocks() -> Result<()> {
+    run(Mode::AddressLog, ClockKind::GlobalFetchAdd)?;
+    run(Mode::Scan, ClockKind::GlobalMutex)?;
+    run(Mode::OneFence, ClockKind::GlobalCompareExchange)
+}
+
+#[test]
+fn the_judge_can_fail() {
+    let seen = |begun, ended, reads: &[(usize, u64)], writes: &[(usize, u64)]| Seen {
+        begun,
+        ended,
+        reads: reads.to_vec(),
+        writes: writes.to_vec(),
+    };
+    let skew = [seen(1, 4, &[(0, 0), (1, 0)], &[(0, 1)]), seen(2, 3, &[(0, 0), (1, 0)], &[(1, 1)])];
+    assert!(judge(&skew, &[]).is_err(), "write skew");
+    let stale = [seen(1, 2, &[(0, 0)], &[(0, 1)]), seen(3, 4, &[(0, 0)], &[])];
+    assert!(judge(&stale, &[]).is_err(), "a stale read after the writer had returned");
+    let writer = [seen(1, 4, &[(0, 0), (1, 0)], &[(0, 1), (1, 1)])];
+    assert!(judge(&writer, &[seen(2, u64::MAX, &[(0, 1), (1, 0)], &[])]).is_err(), "half a transaction");
+    assert!(judge(&writer, &[seen(2, u64::MAX, &[(0, 1), (1, 1)], &[])]).is_ok());
+}
