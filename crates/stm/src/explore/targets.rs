@@ -69,8 +69,11 @@ fn commit_targets() -> Vec<Registers> {
         audited: &["stm/src/format.rs", "stm/src/slabs.rs"],
         ..registers("stm-create", vec![Op::Put(0, 1)])
     };
-    let commit =
-        Registers { audited: &["stm/src/commit.rs", "txn/src/record.rs"], ..registers("stm-commit", commits()) };
+    let commit = Registers {
+        audited: &["stm/src/commit.rs", "txn/src/record.rs"],
+        redundant: vec![late_fence()],
+        ..registers("stm-commit", commits())
+    };
     let wide = Registers { wide: true, ..registers("stm-wide", commits()) };
     let alloc = Registers { audited: &["stm/src/slabs.rs"], ..registers("stm-alloc", allocations()) };
     let chain = Registers {
@@ -97,7 +100,6 @@ fn published_targets() -> Vec<Registers> {
         stm: StmOptions { mode, ..options() },
         audited: &["stm/src/commit.rs", "txn/src/record.rs", "stm/src/recover.rs"],
         redundant: vec![late_fence()],
-        states_max: 20_000,
         ..registers(name, script)
     };
     let mixed = || vec![Op::Set(0b011, 1), elsewhere(Op::Sum(0b110, 2)), Op::Put(0, 3), Op::Set(0b001, 4)];
