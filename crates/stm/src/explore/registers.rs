@@ -10,6 +10,10 @@ use lodestone_pmem::{Pool, PoolOptions};
 
 use crate::{FromBytes, Immutable, IntoBytes, KnownLayout, PmObject, PmPtr, Stm, StmOptions, Tx, TxResult};
 
+/// Attempts after which a transaction is stuck on a lock that nobody holds. Threads of schedules need a few.
+const ATTEMPTS_MAX: u32 = 200;
+const ON_PURPOSE: &str = "on purpose";
+
 /// Registers, and places for nodes.
 pub const REGISTERS: usize = 3;
 
@@ -151,7 +155,7 @@ fn change(tx: &mut Tx<'_>, table: PmPtr<Table>, wide: bool, op: &Op) -> TxResult
                 put(tx, table, place, value)?;
                 set(tx, table, wide, place, value)?;
             }
-            if matches!(op, Op::Cancelled(_)) { tx.cancel("on purpose") } else { Ok(()) }
+            if matches!(op, Op::Cancelled(_)) { tx.cancel(ON_PURPOSE) } else { Ok(()) }
         }
         Op::Kill | Op::Reopen | Op::Elsewhere(_) => Ok(()),
     }
@@ -226,9 +230,13 @@ impl Registers {
             }
             op => {
                 let (stm, table) = handle.stm()?;
-                let outcome = stm.update(|tx| change(tx, table, self.wide, op));
+                let mut attempts = 0;
+                let outcome = stm.update(|tx| {
+                    attempts += 1;
+                    if attempts > ATTEMPTS_MAX { tx.cancel("stuck") } else { change(tx, table, self.wide, op) }
+                });
                 match (op, outcome) {
-                    (Op::Cancelled(_), Err(crate::Error::Cancelled { .. })) => Ok(()),
+                    (Op::Cancelled(_), Err(crate::Error::Cancelled { reason })) if reason == ON_PURPOSE => Ok(()),
                     (_, outcome) => Ok(outcome?),
                 }
             }
@@ -271,7 +279,12 @@ impl Structure for Registers {
 
     fn view(&self, handle: &Handle) -> Outcome<View> {
         let (stm, at) = handle.stm()?;
+        let mut attempts = 0;
         let read = stm.read(|tx| {
+            attempts += 1;
+            if attempts > ATTEMPTS_MAX {
+                return tx.cancel("stuck");
+            }
             let mut view = (BTreeMap::new(), BTreeMap::new());
             let mut torn = false;
             for place in 0..REGISTERS {
@@ -325,6 +338,11 @@ impl Structure for Registers {
 
     fn audits(&self, site: &SiteKey) -> bool {
         self.audited.iter().any(|file| site.file.ends_with(file) && !site.file.contains("explore"))
+    }
+
+    fn recovery_accesses_max(&self) -> u64 {
+        // Five times what is needed; a lock of the dead makes transactions begin again for ever.
+        6000
     }
 
     fn states_max(&self) -> u64 {

@@ -84,10 +84,10 @@ fn commit_targets() -> Vec<Registers> {
 }
 
 fn life_targets() -> Vec<Registers> {
-    let lives = Registers { audited: &["txn/src/lives.rs", "stm/src/recover.rs"], ..registers("stm-lives", lives()) };
+    let lives = Registers { audited: &["txn/src/lives.rs"], ..registers("stm-lives", lives()) };
     let renew = Registers {
         stm: StmOptions { table_bytes: 64, ..options() },
-        audited: &["txn/src/lives.rs", "stm/src/recover.rs"],
+        audited: &["txn/src/lives.rs"],
         ..registers("stm-renew", vec![Op::Set(0b011, 1), Op::Kill, Op::Set(0b110, 2), Op::Kill, Op::Set(0b011, 3)])
     };
     let reserve =
@@ -98,7 +98,7 @@ fn life_targets() -> Vec<Registers> {
 fn published_targets() -> Vec<Registers> {
     let mode = |name, mode, script: Vec<Op>| Registers {
         stm: StmOptions { mode, ..options() },
-        audited: &["stm/src/commit.rs", "txn/src/record.rs", "stm/src/recover.rs"],
+        audited: &["stm/src/commit.rs"],
         redundant: vec![late_fence()],
         ..registers(name, script)
     };
