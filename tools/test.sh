@@ -50,8 +50,8 @@ step planted cargo test --no-fail-fast -p lodestone-crash -p lodestone-heap -p l
   --features lodestone-crash/planted-bugs,lodestone-heap/explore,lodestone-heap/planted-bugs,lodestone-index/planted-bugs,lodestone-stm/planted-bugs
 # Locks and threads of the deterministic scheduler; the planted race must be found.
 step schedules-block cargo test --no-fail-fast -p lodestone-pmem --features shuttle,planted-bugs --lib schedules
-schedules=lodestone-crash/shuttle,lodestone-heap/explore,lodestone-heap/shuttle,lodestone-index/shuttle
-step schedules cargo test --no-fail-fast -p lodestone-crash -p lodestone-heap -p lodestone-index \
+schedules=lodestone-crash/shuttle,lodestone-heap/explore,lodestone-heap/shuttle,lodestone-index/shuttle,lodestone-stm/shuttle
+step schedules cargo test --no-fail-fast -p lodestone-crash -p lodestone-heap -p lodestone-index -p lodestone-stm \
   --features "$schedules,lodestone-index/planted-bugs" --test schedules --test planted_schedules --test index_schedules
 step schedules-numa cargo test --no-fail-fast -p lodestone-numa --features shuttle,planted-bugs --test schedules --test planted_schedules
 # Every structure, every crash state within the bound, with crashes of the recovery; then every flush and fence.

@@ -215,6 +215,8 @@ impl Registers {
 
     fn run_op(&self, handle: &Handle, op: &Op) -> Outcome {
         match op {
+            // Threads of schedules are the scheduler's.
+            Op::Elsewhere(op) if cfg!(feature = "shuttle") => self.run_op(handle, op),
             Op::Elsewhere(op) => {
                 let other = std::thread::scope(|scope| scope.spawn(|| self.run_op(handle, op)).join());
                 other.unwrap_or_else(|_| Err(Failure::new("the other thread panicked")))
