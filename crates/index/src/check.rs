@@ -14,6 +14,7 @@ use std::fmt;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
+use lodestone_heap::Heap;
 use lodestone_pmem::PmAddr;
 
 use crate::error::{Error, Result};
@@ -71,6 +72,38 @@ impl CheckReport {
     }
 }
 
+/// The blocks that the structure under check owns.
+pub(crate) struct Owned<'h> {
+    heap: &'h Heap,
+    blocks: HashSet<PmAddr>,
+}
+
+impl<'h> Owned<'h> {
+    /// None yet.
+    pub(crate) fn new(heap: &'h Heap) -> Self {
+        Self { heap, blocks: HashSet::new() }
+    }
+
+    /// Notes a block of at least `bytes` bytes; `false` when another part of the structure owns it already.
+    pub(crate) fn own(&mut self, report: &mut CheckReport, at: PmAddr, bytes: u64, what: &'static str) -> bool {
+        if !self.blocks.insert(at) {
+            report.find(at, format!("{what}: is reachable twice"));
+            return false;
+        }
+        match self.heap.block_bytes(at) {
+            Some(found) if found >= bytes => {}
+            Some(found) => report.find(at, format!("{what}: {bytes} bytes in a block of {found}")),
+            None => report.find(at, format!("{what}: is not an allocated block")),
+        }
+        true
+    }
+
+    /// All of them, in no order.
+    pub(crate) fn into_blocks(self) -> Vec<PmAddr> {
+        self.blocks.into_iter().collect()
+    }
+}
+
 /// What a map takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -98,8 +131,8 @@ impl OrderedMap {
     #[must_use]
     pub fn check(&self) -> CheckReport {
         let mut report = CheckReport::default();
-        let mut owned = HashSet::new();
-        self.own(&mut report, &mut owned, self.header, HEADER_BYTES, "map header");
+        let mut owned = Owned::new(&self.heap);
+        owned.own(&mut report, self.header, HEADER_BYTES, "map header");
         if let Err(error) = verify_header(self.medium(), HeaderAt(self.header)) {
             report.find_error(self.header, error);
         }
@@ -112,33 +145,12 @@ impl OrderedMap {
         if report.is_intact() && counted != report.records {
             report.find(self.header, format!("{} records on the medium, {counted} counted", report.records));
         }
-        report.blocks = owned.into_iter().collect();
+        report.blocks = owned.into_blocks();
         report
     }
 
-    /// Notes a block of the map; `false` when another part of the map owns it already.
-    fn own(
-        &self,
-        report: &mut CheckReport,
-        owned: &mut HashSet<PmAddr>,
-        at: PmAddr,
-        bytes: u64,
-        what: &'static str,
-    ) -> bool {
-        if !owned.insert(at) {
-            report.find(at, format!("{what}: is reachable twice"));
-            return false;
-        }
-        match self.heap.block_bytes(at) {
-            Some(found) if found >= bytes => {}
-            Some(found) => report.find(at, format!("{what}: {bytes} bytes in a block of {found}")),
-            None => report.find(at, format!("{what}: is not an allocated block")),
-        }
-        true
-    }
-
     /// The leaves in order, as far as links and bounds verify.
-    fn check_chain(&self, report: &mut CheckReport, owned: &mut HashSet<PmAddr>) -> Vec<Checked> {
+    fn check_chain(&self, report: &mut CheckReport, owned: &mut Owned<'_>) -> Vec<Checked> {
         let medium = self.medium();
         let mut leaves: Vec<Checked> = Vec::new();
         let mut link = HeaderAt(self.header).head();
@@ -158,7 +170,7 @@ impl OrderedMap {
                     break;
                 }
             };
-            let fresh = self.own(report, owned, next.0, LeafAt::bytes(frame.slots, frame.low.len()), "leaf");
+            let fresh = owned.own(report, next.0, LeafAt::bytes(frame.slots, frame.low.len()), "leaf");
             let ascends = leaves.last().map_or(frame.low.is_empty(), |last| last.frame.low < frame.low);
             if !fresh || !ascends {
                 report.find(next.0, "leaf: its lower bound does not ascend");
@@ -173,7 +185,7 @@ impl OrderedMap {
         leaves
     }
 
-    fn check_leaf(&self, report: &mut CheckReport, owned: &mut HashSet<PmAddr>, checked: &Checked) {
+    fn check_leaf(&self, report: &mut CheckReport, owned: &mut Owned<'_>, checked: &Checked) {
         let mut keys = HashSet::new();
         for slot in 0..checked.frame.slots {
             match self.medium().slot(checked.leaf, slot) {
@@ -198,12 +210,12 @@ impl OrderedMap {
     }
 
     /// The key of the record at `at`, when all of it verifies.
-    fn check_record(&self, report: &mut CheckReport, owned: &mut HashSet<PmAddr>, at: PmAddr) -> Result<Vec<u8>> {
+    fn check_record(&self, report: &mut CheckReport, owned: &mut Owned<'_>, at: PmAddr) -> Result<Vec<u8>> {
         let medium = self.medium();
         let (mut key, mut value) = (Vec::new(), Vec::new());
         let head: Result<RecordHead> = medium.key(at, &mut key);
         let bytes = head.as_ref().map_or(RecordHead::BYTES, |head| head.record_bytes());
-        self.own(report, owned, at, bytes, "record");
+        owned.own(report, at, bytes, "record");
         medium.append_value(at, head?, &mut value)?;
         Ok(key)
     }

@@ -13,16 +13,28 @@ use crate::leaf::Leaf;
 /// Most leaves in a chunk.
 const CHUNK_LEAVES: usize = if cfg!(test) { 4 } else { 256 };
 
-/// Leaves in ascending order of their lower bounds.
-pub(crate) struct Directory {
-    /// Of each chunk the first prefix, so that a search touches one chunk only.
-    heads: Vec<u64>,
-    chunks: Vec<Chunk>,
+/// A leaf as the directory sees it.
+pub(crate) trait Bounded {
+    /// Its lower bound, which never changes.
+    fn low(&self) -> &[u8];
 }
 
-struct Chunk {
+impl Bounded for Leaf {
+    fn low(&self) -> &[u8] {
+        &self.low
+    }
+}
+
+/// Leaves in ascending order of their lower bounds.
+pub(crate) struct Directory<L = Leaf> {
+    /// Of each chunk the first prefix, so that a search touches one chunk only.
+    heads: Vec<u64>,
+    chunks: Vec<Chunk<L>>,
+}
+
+struct Chunk<L> {
     prefixes: Vec<u64>,
-    leaves: Vec<Arc<Leaf>>,
+    leaves: Vec<Arc<L>>,
 }
 
 /// The first eight bytes of `key` as a number that orders as they do, filled up with zeroes.
@@ -38,13 +50,13 @@ fn prefix_of(key: &[u8]) -> u64 {
     }
 }
 
-impl Chunk {
+impl<L: Bounded> Chunk<L> {
     fn new() -> Self {
         Self { prefixes: Vec::with_capacity(CHUNK_LEAVES), leaves: Vec::with_capacity(CHUNK_LEAVES) }
     }
 
-    fn push(&mut self, leaf: Arc<Leaf>) {
-        self.prefixes.push(prefix_of(&leaf.low));
+    fn push(&mut self, leaf: Arc<L>) {
+        self.prefixes.push(prefix_of(leaf.low()));
         self.leaves.push(leaf);
     }
 }
@@ -65,10 +77,10 @@ fn rank(prefixes: &[u64], prefix: u64, is_left: impl Fn(usize) -> bool) -> usize
     low
 }
 
-impl Directory {
+impl<L: Bounded> Directory<L> {
     /// A directory of `leaves`, which ascend strictly and start with the empty bound.
-    pub(crate) fn new(leaves: impl IntoIterator<Item = Arc<Leaf>>) -> Self {
-        let mut chunks: Vec<Chunk> = Vec::new();
+    pub(crate) fn new(leaves: impl IntoIterator<Item = Arc<L>>) -> Self {
+        let mut chunks: Vec<Chunk<L>> = Vec::new();
         for leaf in leaves {
             match chunks.last_mut() {
                 // Three quarters full: room for the first structure changes.
@@ -81,7 +93,7 @@ impl Directory {
             }
         }
         let heads = chunks.iter().map(|chunk| chunk.prefixes[0]).collect();
-        assert!(chunks.first().is_some_and(|c| c.leaves[0].low.is_empty()), "the first leaf covers the empty key");
+        assert!(chunks.first().is_some_and(|c| c.leaves[0].low().is_empty()), "the first leaf covers the empty key");
         Self { heads, chunks }
     }
 
@@ -89,7 +101,7 @@ impl Directory {
     #[inline]
     fn position(&self, key: &[u8], strict: bool) -> Option<(usize, usize)> {
         let prefix = prefix_of(key);
-        let is_left = |leaf: &Leaf| if strict { leaf.low[..] < *key } else { leaf.low[..] <= *key };
+        let is_left = |leaf: &L| if strict { *leaf.low() < *key } else { *leaf.low() <= *key };
         let position = rank(&self.heads, prefix, |at| is_left(&self.chunks[at].leaves[0])).checked_sub(1)?;
         let chunk = &self.chunks[position];
         Some((position, rank(&chunk.prefixes, prefix, |at| is_left(&chunk.leaves[at])) - 1))
@@ -97,28 +109,28 @@ impl Directory {
 
     /// The leaf that covers `key`.
     #[inline]
-    pub(crate) fn find(&self, key: &[u8]) -> &Arc<Leaf> {
+    pub(crate) fn find(&self, key: &[u8]) -> &Arc<L> {
         // The first bound is the empty key, so there always is one.
         let (chunk, index) = self.position(key, false).unwrap_or((0, 0));
         &self.chunks[chunk].leaves[index]
     }
 
     /// The last leaf whose lower bound is below `key`: the neighbour before the leaf that starts at `key`.
-    pub(crate) fn find_before(&self, key: &[u8]) -> Option<&Arc<Leaf>> {
+    pub(crate) fn find_before(&self, key: &[u8]) -> Option<&Arc<L>> {
         self.position(key, true).map(|(chunk, index)| &self.chunks[chunk].leaves[index])
     }
 
     /// The last leaf.
-    pub(crate) fn last(&self) -> &Arc<Leaf> {
+    pub(crate) fn last(&self) -> &Arc<L> {
         let chunk = &self.chunks[self.chunks.len() - 1];
         &chunk.leaves[chunk.leaves.len() - 1]
     }
 
     /// Adds `leaf`, whose bound is new and not empty.
-    pub(crate) fn insert(&mut self, leaf: Arc<Leaf>) {
-        let (position, index) = self.position(&leaf.low, false).unwrap_or((0, 0));
+    pub(crate) fn insert(&mut self, leaf: Arc<L>) {
+        let (position, index) = self.position(leaf.low(), false).unwrap_or((0, 0));
         let chunk = &mut self.chunks[position];
-        chunk.prefixes.insert(index + 1, prefix_of(&leaf.low));
+        chunk.prefixes.insert(index + 1, prefix_of(leaf.low()));
         chunk.leaves.insert(index + 1, leaf);
         if chunk.leaves.len() >= CHUNK_LEAVES {
             let mut right = Chunk::new();
@@ -129,11 +141,19 @@ impl Directory {
         }
     }
 
+    /// Lets `leaf` take the place of the one with the same bound.
+    pub(crate) fn replace(&mut self, leaf: Arc<L>) {
+        let (position, index) = self.position(leaf.low(), false).unwrap_or((0, 0));
+        let place = &mut self.chunks[position].leaves[index];
+        assert!(place.low() == leaf.low(), "a leaf that changes stands in the directory");
+        *place = leaf;
+    }
+
     /// Removes the leaf whose bound is `low`, which is not empty.
     pub(crate) fn remove(&mut self, low: &[u8]) {
         let Some((position, index)) = self.position(low, false) else { return };
         let chunk = &mut self.chunks[position];
-        assert!(chunk.leaves[index].low[..] == *low && !low.is_empty(), "an unlinked leaf stands in the directory");
+        assert!(*chunk.leaves[index].low() == *low && !low.is_empty(), "an unlinked leaf stands in the directory");
         chunk.prefixes.remove(index);
         chunk.leaves.remove(index);
         if let Some(&head) = chunk.prefixes.first() {
@@ -145,7 +165,7 @@ impl Directory {
     }
 
     /// All leaves, ascending.
-    pub(crate) fn leaves(&self) -> impl Iterator<Item = &Arc<Leaf>> {
+    pub(crate) fn leaves(&self) -> impl Iterator<Item = &Arc<L>> {
         self.chunks.iter().flat_map(|chunk| &chunk.leaves)
     }
 
@@ -157,10 +177,10 @@ impl Directory {
 
     /// Bytes of DRAM that the directory and its leaves take.
     pub(crate) fn dram_bytes(&self) -> u64 {
-        let of_chunk = |chunk: &Chunk| {
-            let bounds: usize = chunk.leaves.iter().map(|leaf| leaf.low.len()).sum();
+        let of_chunk = |chunk: &Chunk<L>| {
+            let bounds: usize = chunk.leaves.iter().map(|leaf| leaf.low().len()).sum();
             // Each bound stands twice: as a leaf's lower one and as its neighbour's upper one. Each leaf has two counts.
-            size_of::<Chunk>() + CHUNK_LEAVES * 16 + chunk.leaves.len() * (size_of::<Leaf>() + 16) + 2 * bounds
+            size_of::<Chunk<L>>() + CHUNK_LEAVES * 16 + chunk.leaves.len() * (size_of::<L>() + 16) + 2 * bounds
         };
         self.chunks.iter().map(of_chunk).sum::<usize>() as u64
     }

@@ -58,6 +58,12 @@ pub enum Error {
         /// Length of the value.
         bytes: u64,
     },
+    /// Too many keys of a hash index have hashes that agree in all bits that choose a segment.
+    #[error("{}: so many keys share a hash that no segment holds them; load the keys into a new index: it draws another hash", path.display())]
+    Crowded {
+        /// First part of the pool.
+        path: PathBuf,
+    },
     /// The root of that name holds something else.
     #[error("{}: root `{name}` holds {finding}, not an ordered map; open it with what made it, or choose another name", path.display())]
     WrongKind {

@@ -13,6 +13,9 @@ use lodestone_crash::{Failure, Outcome, Redundant, SiteKey, Structure, Target};
 use lodestone_heap::{Heap, HeapOptions};
 use lodestone_pmem::{PmAddr, Pool, PoolOptions};
 
+pub use crate::cells::explore::{CellOp, CellTarget};
+pub use crate::fptree::explore::fptree_threaded;
+pub use crate::hash::explore::hash_threaded;
 use crate::map::OrderedMap;
 use crate::open::MapOptions;
 
@@ -211,6 +214,8 @@ pub fn targets() -> Vec<Box<dyn Target>> {
     let mut all = map_targets();
     all.extend(crate::fastfair::explore::targets());
     all.extend(crate::skiplist::explore::targets());
+    all.extend(crate::hash::explore::targets());
+    all.extend(crate::fptree::explore::targets());
     all
 }
 
@@ -297,6 +302,8 @@ pub fn bugs() -> Vec<Bug> {
     let mut all = map_bugs();
     all.extend(crate::fastfair::explore::bugs());
     all.extend(crate::skiplist::explore::bugs());
+    all.extend(crate::hash::explore::bugs());
+    all.extend(crate::fptree::explore::bugs());
     all
 }
 

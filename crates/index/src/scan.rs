@@ -56,7 +56,7 @@ struct Cursor {
     done: bool,
 }
 
-fn is_before_start(key: &[u8], start: Bound<&[u8]>) -> bool {
+pub(crate) fn is_before_start(key: &[u8], start: Bound<&[u8]>) -> bool {
     match start {
         Bound::Unbounded => false,
         Bound::Included(bound) => key < bound,
@@ -64,7 +64,7 @@ fn is_before_start(key: &[u8], start: Bound<&[u8]>) -> bool {
     }
 }
 
-fn is_behind_end(key: &[u8], end: Bound<&[u8]>) -> bool {
+pub(crate) fn is_behind_end(key: &[u8], end: Bound<&[u8]>) -> bool {
     match end {
         Bound::Unbounded => false,
         Bound::Included(bound) => key > bound,

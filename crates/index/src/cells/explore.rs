@@ -1,0 +1,220 @@
+//! Scripts on an index for the crash explorer, for every index that stands on cell lines.
+//!
+//! What each judges after a crash, recovery (and a crash inside recovery): the index opens within its bound; going through
+//! all pairs, point reads and the count agree and show exactly the acknowledged operations and each begun one whole or
+//! not at all; the check is clean; the blocks that the index owns are exactly those that the heap holds; it keeps working.
+
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use lodestone_crash::{Failure, Outcome, Redundant, SiteKey, Structure};
+use lodestone_heap::{Heap, HeapOptions};
+use lodestone_pmem::{PmAddr, Pool, PoolOptions, checked};
+
+use crate::error::Result;
+use crate::map::Durability;
+use crate::traits::{IndexKey, OpenIndex};
+
+/// An operation: keys and values are small numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CellOp {
+    /// Inserts or replaces.
+    Put(u8, u8),
+    /// Removes.
+    Remove(u8),
+}
+
+/// Keys of scripts, by number.
+pub trait ScriptKey: IndexKey {
+    /// Key `number`.
+    fn numbered(number: u8) -> Self::Owned;
+}
+
+impl ScriptKey for u64 {
+    fn numbered(number: u8) -> u64 {
+        u64::from(number)
+    }
+}
+
+impl ScriptKey for [u8] {
+    fn numbered(number: u8) -> Vec<u8> {
+        vec![b'k', number]
+    }
+}
+
+/// Everything that an index shows, in its own way: keys as bytes in order.
+pub(crate) type Contents<I> = fn(&I) -> Result<Vec<(Vec<u8>, u64)>>;
+
+/// A script on an index that holds what `before` left.
+pub struct CellTarget<I: OpenIndex> {
+    pub(crate) name: &'static str,
+    pub(crate) options: I::Options,
+    pub(crate) contents: Contents<I>,
+    /// `None`: not even the index is there; the run creates it.
+    pub(crate) before: Option<Vec<CellOp>>,
+    pub(crate) script: Vec<CellOp>,
+    pub(crate) threads: Vec<Vec<CellOp>>,
+    pub(crate) redundant: Vec<Redundant>,
+}
+
+/// An opened index with its heap.
+pub struct CellHandle<I> {
+    heap: Heap,
+    index: I,
+}
+
+/// The write-backs of a new structure's first blocks, in the file `mutation` names, may come as late as the second fence.
+pub(crate) fn early_write_backs(mutation: &'static str, at_most: usize) -> Vec<Redundant> {
+    let reason = "creation fences twice before anything names the first blocks; each write-back still comes before one";
+    vec![Redundant::new(mutation, at_most, reason)]
+}
+
+/// Puts of version 1 for `keys`.
+pub(crate) fn puts(keys: impl IntoIterator<Item = u8>) -> Vec<CellOp> {
+    keys.into_iter().map(|key| CellOp::Put(key, 1)).collect()
+}
+
+fn bytes_of<K: ScriptKey + ?Sized>(key: u8) -> Vec<u8> {
+    let owned = K::numbered(key);
+    Borrow::<K>::borrow(&owned).with_bytes(<[u8]>::to_vec)
+}
+
+fn value_of(key: u8, version: u8) -> u64 {
+    u64::from(key) << 32 | u64::from(version)
+}
+
+impl<I: OpenIndex + 'static> CellTarget<I>
+where
+    I::Key: ScriptKey,
+{
+    fn change(index: &I, op: &CellOp) -> Outcome {
+        match *op {
+            CellOp::Put(key, version) => {
+                index.upsert(<I::Key as ScriptKey>::numbered(key).borrow(), value_of(key, version))?;
+            }
+            CellOp::Remove(key) => {
+                index.remove(<I::Key as ScriptKey>::numbered(key).borrow())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn open_in(&self, heap: &Heap, name: &str) -> Outcome<I> {
+        Ok(I::open_index(heap, name, &self.options, Durability::Relaxed)?)
+    }
+}
+
+impl<I: OpenIndex + 'static> Structure for CellTarget<I>
+where
+    I::Key: ScriptKey,
+{
+    type Op = CellOp;
+    type Handle = CellHandle<I>;
+    type View = BTreeMap<Vec<u8>, u64>;
+
+    fn name(&self) -> String {
+        self.name.into()
+    }
+
+    fn options(&self) -> PoolOptions {
+        PoolOptions { size_bytes: 64 << 10, journal_bytes: 0, reserve_bytes: 4 << 20, ..PoolOptions::default() }
+    }
+
+    fn script(&self) -> Vec<CellOp> {
+        self.script.clone()
+    }
+
+    fn setup(&self, pool: &Pool) -> Outcome {
+        let heap = Heap::open(pool, &HeapOptions::small())?;
+        let Some(before) = &self.before else {
+            // Free blocks that still look like a finished index: where it will be created, if the heap gives them again.
+            let old = self.open_in(&heap, "old")?;
+            Self::change(&old, &CellOp::Put(77, 7))?;
+            let mut action = heap.action();
+            let memory = heap.memory();
+            for at in old.check().blocks {
+                // Only the anchor keeps its look: equal bytes elsewhere would hide a missing write-back.
+                if checked::decode(at.plus(24), memory.load(at.plus(24))) != Some(1) {
+                    let bytes = heap.block_bytes(at).unwrap_or(0);
+                    memory.zero(at, bytes);
+                    memory.persist(at, bytes);
+                }
+                action.free(at)?;
+            }
+            action.commit()?;
+            return Ok(());
+        };
+        let index = self.open_in(&heap, "index")?;
+        before.iter().try_for_each(|op| Self::change(&index, op))
+    }
+
+    fn open(&self, pool: &Pool) -> Outcome<CellHandle<I>> {
+        let heap = Heap::open(pool, &HeapOptions::small())?;
+        let index = self.open_in(&heap, "index")?;
+        Ok(CellHandle { heap, index })
+    }
+
+    fn apply(&self, handle: &CellHandle<I>, op: &CellOp) -> Outcome {
+        Self::change(&handle.index, op)
+    }
+
+    fn view(&self, handle: &CellHandle<I>) -> Outcome<Self::View> {
+        let all = (self.contents)(&handle.index)?;
+        let view: BTreeMap<_, _> = all.iter().cloned().collect();
+        Failure::unless(view.len() == all.len(), || format!("a key comes twice in {all:?}"))?;
+        let len = handle.index.len()?;
+        Failure::unless(len == all.len() as u64, || format!("{} pairs are shown of {len}", all.len()))?;
+        for op in self.before.iter().flatten().chain(&self.script).chain(self.threads.iter().flatten()) {
+            let (CellOp::Put(key, _) | CellOp::Remove(key)) = *op;
+            let found = handle.index.get(<I::Key as ScriptKey>::numbered(key).borrow())?;
+            Failure::unless(found.as_ref() == view.get(&bytes_of::<I::Key>(key)), || {
+                format!("key {key}: a point read and all pairs disagree")
+            })?;
+        }
+        Ok(view)
+    }
+
+    fn model(&self, ops: &[CellOp]) -> Self::View {
+        let mut view = BTreeMap::new();
+        for op in self.before.iter().flatten().chain(ops) {
+            match *op {
+                CellOp::Put(key, version) => view.insert(bytes_of::<I::Key>(key), value_of(key, version)),
+                CellOp::Remove(key) => view.remove(&bytes_of::<I::Key>(key)),
+            };
+        }
+        view
+    }
+
+    fn audit(&self, handle: &CellHandle<I>) -> Outcome {
+        let report = handle.index.check();
+        Failure::unless(report.is_intact(), || {
+            report.findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+        })?;
+        let owned: BTreeSet<PmAddr> = report.blocks.into_iter().collect();
+        let mut held = BTreeSet::new();
+        handle.heap.for_each_block(|at, _| {
+            held.insert(at);
+        });
+        Failure::unless(owned == held, || {
+            let leaked: Vec<_> = held.difference(&owned).collect();
+            let dangling: Vec<_> = owned.difference(&held).collect();
+            format!("leaked {leaked:?}, owned but not allocated {dangling:?}")
+        })
+    }
+
+    fn more(&self) -> Vec<CellOp> {
+        vec![CellOp::Put(200, 9), CellOp::Put(201, 9), CellOp::Remove(200)]
+    }
+
+    fn threads(&self) -> Vec<Vec<CellOp>> {
+        self.threads.clone()
+    }
+
+    fn audits(&self, site: &SiteKey) -> bool {
+        site.file.contains("index/src/")
+    }
+
+    fn redundant(&self) -> Vec<Redundant> {
+        self.redundant.clone()
+    }
+}

@@ -1,0 +1,74 @@
+//! Verifying a tree on its medium, and counting what it takes.
+//!
+//! 1. The anchor verifies.
+//! 2. From the first leaf on: each leaf is an allocated block, its frame verifies, its lower bound ascends.
+//! 3. Every line and pair verifies, each key lies within its leaf's bounds, stands once, and where its home line's level
+//!    leads.
+//! 4. Each byte-string key stands in an allocated record of its own.
+
+use std::collections::HashSet;
+use std::sync::PoisonError;
+
+use crate::anchor::{self, ANCHOR_BYTES, AnchorAt};
+use crate::cells::check_table;
+use crate::check::{CheckReport, MapStats, Owned};
+use crate::directory::Directory;
+use crate::fptree::layout::{HOME_SEED, TREE_ANCHOR, TreeLeafAt};
+use crate::fptree::open::walk;
+use crate::fptree::tree::{FpTree, TreeLeaf};
+use crate::traits::IndexKey;
+
+impl<K: IndexKey + ?Sized> FpTree<K> {
+    /// Verifies everything on the medium: structure, order, checks, allocation. Call it while nobody changes the tree:
+    /// changes under way may be reported as findings.
+    #[must_use]
+    pub fn check(&self) -> CheckReport {
+        let (mut report, medium) = (CheckReport::default(), self.medium());
+        let mut owned = Owned::new(&self.heap);
+        owned.own(&mut report, self.anchor.at, ANCHOR_BYTES, "anchor of a tree");
+        if let Err(error) = anchor::verify(medium, &TREE_ANCHOR, self.anchor.at) {
+            report.find_error(self.anchor.at, error);
+        }
+        let head = AnchorAt(self.anchor.at).head();
+        let mut leaves: Vec<(TreeLeafAt, u32, Box<[u8]>)> = Vec::new();
+        let walked = walk(medium, head, |leaf, frame| {
+            leaves.push((leaf, frame.lines, frame.low));
+            Ok(())
+        });
+        if let Err(error) = walked {
+            report.find_error(head, error);
+        }
+        report.leaves = leaves.len() as u64;
+        for (number, (leaf, lines, low)) in leaves.iter().enumerate() {
+            owned.own(&mut report, leaf.0, TreeLeafAt::bytes(*lines, low.len()), "tree leaf");
+            let upper = leaves.get(number + 1).map(|(_, _, low)| low);
+            let mut keys = HashSet::new();
+            let table = leaf.table(*lines, low.len());
+            check_table(&mut report, &mut owned, table, medium, (self.kind, HOME_SEED), |_, key| {
+                if key[..] < low[..] || upper.is_some_and(|upper| key[..] >= upper[..]) {
+                    Some("its key lies outside its leaf's bounds")
+                } else if !keys.insert(key) {
+                    Some("its key stands twice")
+                } else {
+                    None
+                }
+            });
+        }
+        report.blocks = owned.into_blocks();
+        report
+    }
+
+    /// What the tree takes. As long as a [`check`](Self::check).
+    #[must_use]
+    pub fn stats(&self) -> MapStats {
+        let report = self.check();
+        MapStats {
+            records: report.records,
+            leaves: report.leaves,
+            pm_bytes: report.blocks.iter().filter_map(|&at| self.heap.block_bytes(at)).sum(),
+            dram_bytes: Directory::<TreeLeaf>::dram_bytes(
+                &self.directory.read().unwrap_or_else(PoisonError::into_inner),
+            ),
+        }
+    }
+}

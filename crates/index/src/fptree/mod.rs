@@ -1,0 +1,28 @@
+//! FpTree: leaves in persistent memory, everything above them in DRAM.
+//!
+//! It follows FPTree (Oukid et al., SIGMOD 2016), which paper 2 puts behind its cache: unsorted leaves with fingerprints and
+//! a bitmap on the medium, inner nodes in DRAM and rebuilt on open, locks in DRAM only. Two things are different, and
+//! `docs/DEVIATIONS.md` argues them. *Fingerprints and bitmap stand in the line of the pairs they speak of* (see `cells`), so
+//! that an insert flushes one line and fences once, where FPTree's leaf takes three of each; a key's hash names its home
+//! line inside the leaf, so a lookup reads one line of the leaf in most cases. *There is no split log*: a split and
+//! a merge are one action of the heap each.
+//!
+//! What it shares with [`OrderedMap`](crate::OrderedMap): the directory in DRAM, the chain of leaves with fixed lower
+//! bounds, the heap's actions. Why both: the map holds values of any length in records of their own, so each change is an
+//! action; here a `u64` key with its value is changed in place of one line, a quarter of the fences.
+//!
+//! *Recovery.* The heap's, bounded by its lanes; then one visit per leaf, which reads its frame (one line of about 24).
+//!
+//! Files: `layout` (bytes), `tree` (operations), `structure` (split, merge), `scan`, `open` (create, rebuild), `check`.
+
+mod check;
+#[cfg(feature = "explore")]
+pub(crate) mod explore;
+mod layout;
+mod open;
+mod scan;
+mod structure;
+mod tree;
+
+pub use open::TreeOptions;
+pub use tree::FpTree;

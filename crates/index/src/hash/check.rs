@@ -1,0 +1,131 @@
+//! Verifying a hash index on its medium, and counting what it takes.
+//!
+//! 1. The anchor verifies.
+//! 2. Each directory node is an allocated block, each of its entries verifies, each segment has exactly the entries that
+//!    its prefix says.
+//! 3. Each segment is an allocated block, its header and every line verify.
+//! 4. Each pair belongs to its segment and stands where its home line's level leads; no key stands twice.
+//! 5. Each byte-string key stands in an allocated record of its own.
+//!
+//! The report lists every block that the index owns: what the heap holds and no owner lists has leaked.
+
+use std::collections::HashSet;
+
+use lodestone_pmem::{PmAddr, WORD_BYTES};
+
+use crate::anchor::{self, ANCHOR_BYTES};
+use crate::cells::check_table;
+use crate::check::{CheckReport, Owned};
+use crate::hash::layout::{Cover, Entry, HASH_ANCHOR, read_cover};
+use crate::hash::map::HashIndex;
+use crate::traits::IndexKey;
+
+/// What a hash index takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HashStats {
+    /// Pairs.
+    pub pairs: u64,
+    /// Segments.
+    pub segments: u64,
+    /// Pairs that all segments have room for.
+    pub slots: u64,
+    /// Bytes of the heap's blocks that the index owns.
+    pub pm_bytes: u64,
+    /// Bytes of DRAM for the directory and the locks.
+    pub dram_bytes: u64,
+}
+
+impl<K: IndexKey + ?Sized> HashIndex<K> {
+    /// Verifies everything on the medium: structure, checks, allocation. Call it while nobody changes the index: changes
+    /// under way may be reported as findings.
+    #[must_use]
+    pub fn check(&self) -> CheckReport {
+        let mut report = CheckReport::default();
+        let mut owned = Owned::new(&self.heap);
+        owned.own(&mut report, self.anchor.at, ANCHOR_BYTES, "anchor of a hash index");
+        if let Err(error) = anchor::verify(self.medium(), &HASH_ANCHOR, self.anchor.at) {
+            report.find_error(self.anchor.at, error);
+        }
+        self.check_node(&mut report, &mut owned, self.root, Cover::of(0, 0));
+        report.blocks = owned.into_blocks();
+        report
+    }
+
+    fn check_node(&self, report: &mut CheckReport, owned: &mut Owned<'_>, node: PmAddr, cover: Cover) {
+        if !owned.own(report, node, self.shape.node_bytes(), "node of a hash directory") {
+            return;
+        }
+        let bits = self.shape.node_bits;
+        let count = 1_u64 << bits;
+        let mut number = 0;
+        while number < count {
+            let word = node.plus(number * WORD_BYTES);
+            let prefix = cover.prefix | number << (64 - bits - cover.depth);
+            number += match Entry::read(self.medium(), word, self.shape) {
+                Ok(Entry::Node(child)) => {
+                    self.check_node(report, owned, child, Cover::of(prefix, cover.depth + bits));
+                    1
+                }
+                Ok(Entry::Segment(segment)) => {
+                    let found = self.check_segment(report, owned, segment, prefix);
+                    let entries = found.filter(|found| (cover.depth..=cover.depth + bits).contains(&found.depth));
+                    let entries = entries.map_or(1, |found| 1 << (cover.depth + bits - found.depth));
+                    for other in number..(number + entries).min(count) {
+                        let word = node.plus(other * WORD_BYTES);
+                        if !matches!(Entry::read(self.medium(), word, self.shape), Ok(Entry::Segment(at)) if at == segment)
+                        {
+                            report.find(word, "entry of a hash directory: names another segment than its neighbour");
+                        }
+                    }
+                    entries
+                }
+                Err(error) => {
+                    report.find_error(word, error);
+                    1
+                }
+            };
+        }
+    }
+
+    /// Checks the segment at `at`, whose first hash must be `prefix`; what it covers, when that verifies.
+    fn check_segment(&self, report: &mut CheckReport, owned: &mut Owned<'_>, at: PmAddr, prefix: u64) -> Option<Cover> {
+        owned.own(report, at, self.shape.segment_bytes(), "hash segment");
+        report.leaves += 1;
+        let cover = match read_cover(self.medium(), at) {
+            Ok(cover) => cover,
+            Err(error) => {
+                report.find_error(at, error);
+                return None;
+            }
+        };
+        if cover.prefix != prefix {
+            report.find(at, "hash segment: is named by entries of other hashes");
+        }
+        let mut keys = HashSet::new();
+        let seed = self.seed;
+        check_table(report, owned, self.shape.table_at(at), self.medium(), (self.shape.kind, seed), |hash, key| {
+            if !cover.covers(hash) {
+                Some("its key belongs to another segment")
+            } else if !keys.insert(key) {
+                Some("its key stands twice")
+            } else {
+                None
+            }
+        });
+        Some(cover)
+    }
+
+    /// What the index takes. As long as a [`check`](Self::check).
+    #[must_use]
+    pub fn stats(&self) -> HashStats {
+        let report = self.check();
+        HashStats {
+            pairs: report.records,
+            segments: report.leaves,
+            slots: report.leaves * self.shape.table.pairs_max() as u64,
+            pm_bytes: report.blocks.iter().filter_map(|&at| self.heap.block_bytes(at)).sum(),
+            dram_bytes: self.directory.dram_bytes(),
+        }
+    }
+}

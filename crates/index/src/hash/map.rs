@@ -1,0 +1,215 @@
+//! The hash index: point operations.
+//!
+//! *Lookup.* 1. The directory names the segment, the hash the bucket; the bucket's lock gives a stamp. 2. The segment is
+//! asked whether it covers the hash, the lines are read. 3. If the stamp is still true, the answer is. A lookup writes
+//! nothing that another thread reads.
+//!
+//! *Change.* The same under the bucket's lock, and with the stash's lock when the key's home says that keys went there. A
+//! bucket and a stash without room: the segment splits, and the change starts again.
+//!
+//! Order of locks: a segment's structure lock, buckets ascending, the stash, the directory's; of two segments the one with
+//! the smaller hashes first.
+
+use std::marker::PhantomData;
+
+use lodestone_heap::Heap;
+use lodestone_pmem::sync::lock;
+use lodestone_pmem::{PmAddr, planted};
+
+use crate::anchor::Anchor;
+use crate::cells::{self, Attempt, KeyRef, Level, Site, TableAt, Turn, Wish, with_key};
+use crate::check::CheckReport;
+use crate::error::Result;
+use crate::hash::directory::{Directory, Segment};
+use crate::hash::layout::HashShape;
+use crate::hash::open::HashOptions;
+use crate::layout::KEY_BYTES_MAX;
+use crate::map::Durability;
+use crate::medium::Medium;
+use crate::traits::{IndexKey, OpenIndex, PointIndex, Swap};
+
+/// A durable hash index from `u64` or byte-string keys to `u64` values: constant-time operations, instant recovery.
+///
+/// ```
+/// use lodestone_heap::{Heap, HeapOptions};
+/// use lodestone_index::{HashIndex, PointIndex};
+/// use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+///
+/// let folder = tempfile::tempdir()?;
+/// let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// let pool = Pool::create(folder.path().join("example.pool"), &options)?;
+/// let heap = Heap::open(&pool, &HeapOptions::default())?;
+/// let index: HashIndex<u64> = HashIndex::open(&heap, "orders")?;
+/// assert_eq!(index.upsert(&7, 700)?, None);
+/// assert_eq!(index.get(&7)?, Some(700));
+/// assert_eq!(index.remove(&7)?, Some(700));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct HashIndex<K: IndexKey + ?Sized> {
+    pub(crate) heap: Heap,
+    pub(crate) anchor: Anchor,
+    pub(crate) root: PmAddr,
+    /// Start value of the hash.
+    pub(crate) seed: u64,
+    pub(crate) shape: HashShape,
+    pub(crate) directory: Directory,
+    pub(crate) durability: Durability,
+    pub(crate) _keys: PhantomData<fn(&K)>,
+}
+
+impl<K: IndexKey + ?Sized> std::fmt::Debug for HashIndex<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HashIndex").field("anchor", &self.anchor).field("shape", &self.shape).finish_non_exhaustive()
+    }
+}
+
+impl<K: IndexKey + ?Sized> HashIndex<K> {
+    pub(crate) fn medium(&self) -> Medium<'_> {
+        Medium { memory: self.heap.memory(), path: self.heap.pool().path() }
+    }
+
+    fn find(&self, key: KeyRef<'_>) -> Result<Option<u64>> {
+        let medium = self.medium();
+        let hash = key.hash(self.seed);
+        let bucket = self.shape.table.home(hash).bucket as usize;
+        let mut turn = Turn::default();
+        loop {
+            let (_, segment) = self.directory.find(medium, hash)?;
+            let lock = &segment.locks[bucket];
+            if let Some(stamp) = lock.stamp()
+                && segment.cover().covers(hash)
+            {
+                let table = self.shape.table_at(segment.at());
+                let answer = cells::find(table, medium, key, hash);
+                // An answer, an error too, means something only if no writer came between.
+                if lock.is_still(stamp) || planted::active("hash-stale-segment") {
+                    let found = answer?;
+                    if self.durability == Durability::Sync {
+                        cells::settle(table, medium.memory, hash, found.map(|found| found.line))?;
+                    }
+                    return Ok(found.map(|found| found.value));
+                }
+            }
+            turn.wait();
+        }
+    }
+
+    fn change(&self, key: KeyRef<'_>, wish: Wish) -> Result<Option<u64>> {
+        let medium = self.medium();
+        cells::changeable(medium, key)?;
+        let hash = key.hash(self.seed);
+        let bucket = self.shape.table.home(hash).bucket as usize;
+        let mut turn = Turn::default();
+        loop {
+            let (index, segment) = self.directory.find(medium, hash)?;
+            if let Some(held) = segment.locks[bucket].lock()
+                && segment.cover().covers(hash)
+            {
+                let table = self.shape.table_at(segment.at());
+                let attempt = self.attempt(segment, table, key, hash, wish)?;
+                drop(held);
+                let Attempt::Done { before, emptied } = attempt else {
+                    self.split(index)?;
+                    continue;
+                };
+                if emptied {
+                    self.after_removal(index, hash);
+                }
+                if self.durability == Durability::Sync {
+                    // What was found, also if nothing was changed, may be another thread's and in flight.
+                    cells::settle(table, medium.memory, hash, None)?;
+                    medium.memory.durable()?;
+                }
+                return Ok(before);
+            }
+            turn.wait();
+        }
+    }
+
+    /// One attempt at a change, under the lock of the key's bucket.
+    fn attempt(&self, segment: &Segment, table: TableAt, key: KeyRef<'_>, hash: u64, wish: Wish) -> Result<Attempt> {
+        let site = Site { heap: &self.heap, medium: self.medium(), kind: self.shape.kind, table };
+        if planted::active("hash-lock-persisted") {
+            cells::lock_on_medium(site.medium, segment.at().plus(56), true)?;
+        }
+        // Under the bucket's lock nobody else raises its level, so only a bucket with keys in the stash needs the lock.
+        let in_stash = cells::home_level(table, site.medium, hash)? == Level::STASH;
+        let stash = in_stash.then(|| lock(&segment.stash));
+        let attempt = match (cells::find(table, site.medium, key, hash)?, wish.value) {
+            (Some(found), _) => cells::change_pair(site, &found, wish)?,
+            (None, Some(value)) if wish.inserts => {
+                let near = cells::insert_pair(site, key, hash, value, Level::BUCKET)?;
+                let stash = if near { stash } else { stash.or_else(|| Some(lock(&segment.stash))) };
+                let there = near || cells::insert_pair(site, key, hash, value, Level::STASH)?;
+                drop(stash);
+                if there { Attempt::Done { before: None, emptied: false } } else { Attempt::Full }
+            }
+            (None, _) => Attempt::Done { before: None, emptied: false },
+        };
+        if planted::active("hash-lock-persisted") {
+            cells::lock_on_medium(site.medium, segment.at().plus(56), false)?;
+        }
+        Ok(attempt)
+    }
+}
+
+impl<K: IndexKey + ?Sized> PointIndex for HashIndex<K> {
+    type Key = K;
+
+    #[inline]
+    fn get(&self, key: &K) -> Result<Option<u64>> {
+        with_key(key, |key| self.find(key))
+    }
+
+    #[inline]
+    fn insert(&self, key: &K, value: u64) -> Result<bool> {
+        Ok(with_key(key, |key| self.change(key, Wish::insert(value)))?.is_none())
+    }
+
+    #[inline]
+    fn update(&self, key: &K, value: u64) -> Result<Option<u64>> {
+        with_key(key, |key| self.change(key, Wish::update(value)))
+    }
+
+    #[inline]
+    fn upsert(&self, key: &K, value: u64) -> Result<Option<u64>> {
+        with_key(key, |key| self.change(key, Wish::upsert(value)))
+    }
+
+    #[inline]
+    fn remove(&self, key: &K) -> Result<Option<u64>> {
+        with_key(key, |key| self.change(key, Wish::remove()))
+    }
+
+    fn compare_and_swap(&self, key: &K, current: u64, new: u64) -> Result<Swap> {
+        let found = with_key(key, |key| self.change(key, Wish::exchange(current, new)))?;
+        Ok(cells::swap_of(found, current))
+    }
+
+    /// Visits every segment: exact while nobody changes the index.
+    fn len(&self) -> Result<u64> {
+        self.count()
+    }
+
+    fn key_bytes_max(&self) -> usize {
+        if K::IS_WORD { size_of::<u64>() } else { KEY_BYTES_MAX }
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(self.heap.memory().durable()?)
+    }
+
+    fn check(&self) -> CheckReport {
+        HashIndex::check(self)
+    }
+}
+
+impl<K: IndexKey + ?Sized> OpenIndex for HashIndex<K> {
+    type Options = HashOptions;
+
+    fn open_index(heap: &Heap, name: &str, options: &HashOptions, durability: Durability) -> Result<Self> {
+        let mut index = Self::open_with(heap, name, options)?;
+        index.durability = durability;
+        Ok(index)
+    }
+}

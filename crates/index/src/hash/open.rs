@@ -1,0 +1,129 @@
+//! Creating and opening a hash index: one header is read, whatever the size.
+
+use std::hash::{BuildHasher, RandomState};
+use std::marker::PhantomData;
+
+use lodestone_heap::{Action, Heap};
+use lodestone_pmem::{PmAddr, WORD_BYTES, checked};
+
+use crate::anchor::{self, AnchorAt};
+use crate::cells::{Image, KeyKind, Shape};
+use crate::error::Result;
+use crate::hash::directory::Directory;
+use crate::hash::layout::{Cover, Entry, HASH_ANCHOR, HashShape, encode_segment_header, node_bits_max};
+use crate::hash::map::HashIndex;
+use crate::map::Durability;
+use crate::medium::Medium;
+use crate::traits::IndexKey;
+
+const WHAT: &str = "anchor of a hash index";
+
+/// How to create a hash index. An existing one keeps what it was created with.
+#[derive(Clone, Debug)]
+pub struct HashOptions {
+    /// Buckets of a segment. With the other defaults a segment fills a block of 16,320 bytes, four to a heap chunk.
+    pub buckets: u16,
+    /// Lines of a bucket, each with room for three pairs.
+    pub lines_per_bucket: u8,
+    /// Lines of a segment for keys whose bucket is full.
+    pub stash_lines: u16,
+    /// Segments to begin with, as a power of two: more let more threads write at once while the index is small.
+    pub initial_depth: u32,
+    /// Start value of the hash, its low 48 bits; `None`: a random one, so that nobody can choose keys that crowd one segment.
+    pub seed: Option<u64>,
+}
+
+impl Default for HashOptions {
+    fn default() -> Self {
+        Self { buckets: 30, lines_per_bucket: 8, stash_lines: 11, initial_depth: 3, seed: None }
+    }
+}
+
+impl HashOptions {
+    /// Segments so small that a few keys split them. For tests.
+    #[must_use]
+    pub fn small() -> Self {
+        Self { buckets: 1, lines_per_bucket: 2, stash_lines: 1, initial_depth: 0, seed: Some(1) }
+    }
+}
+
+impl<K: IndexKey + ?Sized> HashIndex<K> {
+    /// Opens the index under the root `name`, or creates it there. Durable on return; reads one header of an existing
+    /// index, stores nothing.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyOpen`](crate::Error::AlreadyOpen) when this process has it open; [`Error::ReadOnly`](crate::Error::ReadOnly)
+    /// when the pool is and there is no such index; [`Error::WrongKind`](crate::Error::WrongKind) when the root holds something
+    /// else; [`Error::Damaged`](crate::Error::Damaged) when the header does not verify or belongs to other keys;
+    /// [`Error::Heap`](crate::Error::Heap) when a new index finds no space; [`Error::Pool`](crate::Error::Pool) when the name is
+    /// not 1 to 40 bytes or all roots are taken.
+    pub fn open(heap: &Heap, name: &str) -> Result<Self> {
+        Self::open_with(heap, name, &HashOptions::default())
+    }
+
+    /// As [`open`](Self::open), with options for an index that does not exist yet.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    ///
+    /// # Panics
+    /// When the options ask for no bucket, no line or no stash, or for more segments than one directory node names.
+    pub fn open_with(heap: &Heap, name: &str, options: &HashOptions) -> Result<Self> {
+        let table = Shape {
+            buckets: u32::from(options.buckets),
+            lines: u32::from(options.lines_per_bucket),
+            stash: u32::from(options.stash_lines),
+        };
+        assert!(table.home_lines() > 0 && table.stash > 0, "a segment has buckets, lines and a stash");
+        let shape = HashShape { kind: KeyKind::of::<K>(), node_bits: node_bits_max(heap), table };
+        assert!(options.initial_depth <= shape.node_bits, "the first segments fit one directory node");
+        let seed = options.seed.unwrap_or_else(|| RandomState::new().hash_one(name)) % checked::PAYLOAD_LIMIT;
+        let build = |action: &mut Action<'_>| Ok((build(heap, action, shape, options.initial_depth)?, seed));
+        let anchor = anchor::open(heap, name, &HASH_ANCHOR, shape.encode(), build)?;
+        let medium = Medium { memory: heap.memory(), path: heap.pool().path() };
+        let shape = HashShape::decode(anchor.options).filter(|found| found.kind == shape.kind).ok_or_else(|| {
+            let finding = format!("{:#x} are no options of a hash index with these keys", anchor.options);
+            medium.damaged(anchor.at, WHAT, finding)
+        })?;
+        let words = AnchorAt(anchor.at);
+        let (root, seed) = (medium.link(words.head(), WHAT, shape.node_bytes())?, medium.word(words.second(), WHAT)?);
+        if root.is_null() {
+            return Err(medium.damaged(words.head(), WHAT, "names no directory node"));
+        }
+        heap.memory().durable()?;
+        let (heap, directory, durability) = (heap.clone(), Directory::new(shape, root), Durability::Sync);
+        Ok(Self { heap, anchor, root, seed, shape, directory, durability, _keys: PhantomData })
+    }
+}
+
+/// Reserves and writes the first node and the first segments.
+fn build(heap: &Heap, action: &mut Action<'_>, shape: HashShape, depth: u32) -> Result<PmAddr> {
+    let memory = heap.memory();
+    let root = action.alloc(shape.node_bytes())?;
+    let mut bytes = Vec::new();
+    let entries_each = 1_u64 << (shape.node_bits - depth);
+    for number in 0..1_u64 << depth {
+        let cover = Cover::of(if depth == 0 { 0 } else { number << (64 - depth) }, depth);
+        let segment = action.alloc(shape.segment_bytes())?;
+        write_segment(heap, shape, segment, cover, &Image::empty(shape.table_at(segment)));
+        for slot in number * entries_each..(number + 1) * entries_each {
+            bytes.extend_from_slice(&Entry::Segment(segment).encode(root.plus(slot * WORD_BYTES)).to_le_bytes());
+        }
+    }
+    // The action that publishes the node may not overtake its content: its first fence comes between.
+    memory.write_back(root, &bytes);
+    Ok(root)
+}
+
+/// Writes a segment and starts its write-back; the action that publishes it fences.
+pub(crate) fn write_segment(heap: &Heap, shape: HashShape, at: PmAddr, cover: Cover, image: &Image) {
+    let mut bytes = Vec::new();
+    image.append_bytes(&mut bytes);
+    // The entries that name the segment may not overtake its content: the action's first fence comes between.
+    heap.memory().write_back(at, &encode_segment_header(at, cover));
+    if lodestone_pmem::planted::active("hash-segment-not-flushed") {
+        heap.memory().write(shape.table_at(at).first, &bytes);
+    } else {
+        heap.memory().write_back(shape.table_at(at).first, &bytes);
+    }
+}

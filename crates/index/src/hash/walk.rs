@@ -1,0 +1,82 @@
+//! Going through all segments, by ascending hashes: for counting, and for building something else from the index.
+
+use std::borrow::Borrow;
+
+use crate::cells::{Stamp, Turn, pairs_of};
+use crate::error::Result;
+use crate::hash::directory::Segment;
+use crate::hash::map::HashIndex;
+use crate::traits::IndexKey;
+
+impl<K: IndexKey + ?Sized> HashIndex<K> {
+    /// Calls `visit` for each segment; when it says `false`, the segment died meanwhile and what took its place comes.
+    /// Other segments that split or merge meanwhile are visited before or after, the hashes of each once.
+    fn for_each_segment(&self, mut visit: impl FnMut(&Segment) -> Result<bool>) -> Result<()> {
+        let mut hash = 0_u64;
+        let mut turn = Turn::default();
+        loop {
+            let (_, segment) = self.directory.find(self.medium(), hash)?;
+            let cover = segment.cover();
+            if !cover.covers(hash) || !visit(segment)? {
+                turn.wait();
+                continue;
+            }
+            let step = 1_u64.checked_shl(64 - cover.depth).unwrap_or(0);
+            match cover.prefix.checked_add(step) {
+                Some(next) if step > 0 => hash = next,
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Number of pairs.
+    pub(crate) fn count(&self) -> Result<u64> {
+        let mut count = 0;
+        self.for_each_segment(|segment| {
+            count += self.count_in(segment) as u64;
+            Ok(true)
+        })?;
+        Ok(count)
+    }
+
+    /// Number of pairs of `segment`, from its headers.
+    pub(crate) fn count_in(&self, segment: &Segment) -> usize {
+        let memory = self.heap.memory();
+        let lines = self.shape.table_at(segment.at()).lines();
+        // A damaged header counts as empty until an operation needs it and reports it.
+        lines.filter_map(|line| line.load(memory)).map(|meta| meta.count()).sum()
+    }
+
+    /// Calls `visit` with key and value of every pair, in no order. A pair that is there from the call to its end comes
+    /// once; one that is inserted, changed or removed meanwhile comes as it was or as it is. No lock is held meanwhile.
+    ///
+    /// # Errors
+    /// [`crate::Error::Damaged`] at the first segment with a line that does not verify.
+    pub fn for_each(&self, mut visit: impl FnMut(&K, u64)) -> Result<()> {
+        self.for_each_segment(|segment| {
+            let Some(pairs) = self.snapshot(segment)? else { return Ok(false) };
+            for (key, value) in pairs {
+                visit(key.borrow(), value);
+            }
+            Ok(true)
+        })
+    }
+
+    /// The pairs of `segment` at one moment, or `None` when there was none: a writer came, or the segment died.
+    #[expect(clippy::type_complexity, reason = "owned keys with their values")]
+    fn snapshot(&self, segment: &Segment) -> Result<Option<Vec<(K::Owned, u64)>>> {
+        let medium = self.medium();
+        let Some(stamps) = segment.locks.iter().map(|lock| lock.stamp()).collect::<Option<Vec<Stamp>>>() else {
+            return Ok(None);
+        };
+        let table = self.shape.table_at(segment.at());
+        let pairs = pairs_of(table, medium, self.shape.kind, self.seed).and_then(|pairs| {
+            let pairs = pairs.iter().map(|pair| Ok((self.shape.kind.bytes(medium, pair.key)?, pair.value)));
+            pairs.collect::<Result<Vec<_>>>()
+        });
+        if !segment.locks.iter().zip(stamps).all(|(lock, stamp)| lock.is_still(stamp)) {
+            return Ok(None);
+        }
+        Ok(Some(pairs?.into_iter().filter_map(|(key, value)| Some((K::from_bytes(&key)?, value))).collect()))
+    }
+}

@@ -1,0 +1,130 @@
+//! [`FpTree`] passes the conformance suite of indexes; its costs, its rebuild, ranges back and forth.
+
+mod conformance;
+
+use std::ops::Bound;
+
+use conformance::{Place, concurrent, linear, trouble};
+use lodestone_index::{FpTree, OrderedIndex, PointIndex, Result, TreeOptions};
+use lodestone_pmem::CounterScope;
+use proptest::prelude::*;
+
+const POOL_BYTES: u64 = 16 << 20;
+
+fn numbers(lines_per_leaf: u32) -> Place<FpTree<u64>> {
+    Place::new(POOL_BYTES, TreeOptions { lines_per_leaf })
+}
+
+fn strings(lines_per_leaf: u32) -> Place<FpTree<[u8]>> {
+    Place::new(POOL_BYTES, TreeOptions { lines_per_leaf })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    #[test]
+    fn agrees_with_a_model(steps in conformance::steps(80, 300)) {
+        conformance::run_model(&mut numbers(2), &steps)?;
+        conformance::run_model(&mut strings(1), &steps)?;
+    }
+}
+
+#[test]
+fn agrees_with_a_model_for_long() -> Result<()> {
+    conformance::long_run(&mut numbers(3), 600, 6000, 1)?;
+    conformance::long_run(&mut numbers(20), 1000, 6000, 2)?;
+    conformance::long_run(&mut strings(4), 300, 3000, 3)
+}
+
+#[test]
+fn loads_sorted_input_and_strings() -> Result<()> {
+    conformance::bulk_load(&mut numbers(20), 1000)?;
+    conformance::bulk_load(&mut strings(2), 300)?;
+    conformance::string_keys(&mut strings(3))
+}
+
+#[test]
+fn histories_are_linearizable() -> Result<()> {
+    linear::self_test();
+    concurrent::histories(&mut numbers(1), 3, 12, 300, 1)?;
+    concurrent::scans_under_change(&mut numbers(2), 60, 12)
+}
+
+#[test]
+fn trouble_is_told() -> Result<()> {
+    trouble::full_pool(&mut Place::<FpTree<u64>>::new(3 << 20, TreeOptions { lines_per_leaf: 4 }))?;
+    trouble::refusals(&mut strings(2))?;
+    trouble::damage_is_never_an_answer(&mut numbers(2), 40, 7)?;
+    trouble::damage_is_never_an_answer(&mut strings(2), 40, 7)
+}
+
+/// Lines flushed and fences of `work`.
+fn cost<T>(work: impl FnOnce() -> Result<T>) -> Result<(u64, u64)> {
+    let scope = CounterScope::start();
+    work()?;
+    Ok((scope.delta().flushes, scope.delta().fences))
+}
+
+#[test]
+fn every_change_of_a_number_is_one_line_and_one_fence() -> Result<()> {
+    let mut place = numbers(20);
+    let tree = place.open();
+    let (mut raised, mut split) = (0, 0);
+    let key = |number: u64| number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    for number in 0..20_000 {
+        match cost(|| tree.insert(&key(number), number))? {
+            (1, 1) => {}
+            (2, 2) => raised += 1,
+            (lines, fences) => {
+                assert!(lines < 70 && fences <= 9, "a split: {lines} lines, {fences} fences");
+                split += 1;
+            }
+        }
+    }
+    assert!(raised < 20_000 / 2 && split < 900, "{raised} raised, {split} split");
+    for number in 0..20_000 {
+        assert_eq!(cost(|| tree.update(&key(number), 1))?, (1, 1));
+        assert_eq!(cost(|| tree.get(&key(number)))?, (0, 0));
+    }
+    assert_eq!(cost(|| tree.remove(&key(9)))?, (1, 1));
+    assert_eq!(cost(|| tree.remove(&key(9)))?, (0, 0));
+    println!("{raised} of 20000 inserts raised a level, {split} split a leaf");
+    Ok(())
+}
+
+#[test]
+fn leaves_merge_and_the_heap_gets_them_back() -> Result<()> {
+    let mut place = numbers(20);
+    let tree = place.open();
+    for number in 0..30_000_u64 {
+        tree.insert(&number.reverse_bits(), number)?;
+    }
+    let full = tree.stats();
+    for number in 0..29_900_u64 {
+        assert_eq!(tree.remove(&number.reverse_bits())?, Some(number));
+    }
+    let thin = tree.stats();
+    assert!(thin.leaves * 10 < full.leaves, "{} of {} leaves are left", thin.leaves, full.leaves);
+    assert!(thin.pm_bytes * 10 < full.pm_bytes);
+    place.assert_intact(&tree);
+    Ok(())
+}
+
+#[test]
+fn a_rebuild_visits_every_leaf_once_and_tells_how_far_it_is() -> Result<()> {
+    let mut place = numbers(1);
+    let tree = place.open();
+    for number in 0..9000_u64 {
+        tree.insert(&number, number)?;
+    }
+    let leaves = tree.stats().leaves;
+    drop(tree);
+    let mut told = Vec::new();
+    let tree =
+        FpTree::<u64>::open_reporting(place.heap(), "index", &TreeOptions::default(), &mut |count| told.push(count))?;
+    assert_eq!(told.last(), Some(&leaves));
+    assert!(told.len() as u64 >= leaves / 1000 && told.is_sorted());
+    let back: Result<Vec<_>> = tree.range(Bound::Unbounded, Bound::Excluded(&5)).rev().collect();
+    assert_eq!(back?, [(4, 4), (3, 3), (2, 2), (1, 1), (0, 0)]);
+    Ok(())
+}
