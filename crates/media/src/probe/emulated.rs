@@ -52,6 +52,7 @@ fn report_from(medium: &dyn Medium, key: &CellKey, offset: u64, done: u64) -> u6
         medium.stream(at, step);
     }
     if end == bytes || end == until_fence {
+        // The next stretch's stores may not overtake this one's: its price is what is asked for.
         medium.fence();
     }
     end

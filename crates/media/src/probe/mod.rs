@@ -20,6 +20,7 @@ mod memory_bench;
 mod plan;
 mod result;
 mod run;
+mod settle;
 mod spread;
 mod units;
 mod uring;

@@ -7,10 +7,12 @@
 //! 4. *Fences*: what one every 256 bytes does to large writes.
 //! 5. *Avoid*: what costs half of the bandwidth or more, or a tenth where the alternative costs nothing.
 //!
-//! Every sentence carries the figures that it rests on. A rule whose cells were not measured says nothing.
+//! Every sentence carries the figures that it rests on. A rule whose cells were not measured says nothing, nor does one that
+//! compares two cells of which one scatters; in rows of cells, neighbours stand in for those (see [`settle`](super::settle)).
 
 use serde::Serialize;
 
+use super::settle::{self, UNSURE, is_sure, settled};
 use super::units::{bytes_text, rate_text, time_text, times_text};
 use super::{
     Access, Cell, CellKey, FENCE_BYTES, MIXED_BYTES, Operation, Pattern, Place, ProbeResult, Section, Subject,
@@ -161,6 +163,31 @@ struct Point {
     access_bytes: u64,
     threads: u32,
     bytes_per_s: f64,
+    sure: bool,
+}
+
+impl Point {
+    fn of(cell: &Cell) -> Self {
+        Self {
+            access_bytes: cell.key.access_bytes,
+            threads: cell.key.threads,
+            bytes_per_s: cell.bandwidth_bytes_per_s.median,
+            sure: is_sure(cell),
+        }
+    }
+
+    /// What makes it the better one: sure figures before others.
+    fn rank(&self) -> (bool, f64) {
+        (self.sure, self.bytes_per_s)
+    }
+}
+
+/// `points`, a row, with stand-ins for those that scatter.
+fn settle_points(mut points: Vec<Point>) -> Vec<Point> {
+    let row: Vec<settle::Figure> =
+        points.iter().map(|point| settle::Figure { value: point.bytes_per_s, sure: point.sure }).collect();
+    points.iter_mut().zip(settled(&row)).for_each(|(point, value)| point.bytes_per_s = value);
+    points
 }
 
 struct Figures<'r> {
@@ -197,20 +224,16 @@ impl Figures<'_> {
     fn points(&self, operation: Operation, pattern: Pattern) -> Vec<Point> {
         let mut points: Vec<Point> = Vec::new();
         for cell in self.result.cells.iter().filter(|cell| is_plain(cell, operation, pattern)) {
-            let point = Point {
-                access_bytes: cell.key.access_bytes,
-                threads: cell.key.threads,
-                bytes_per_s: cell.bandwidth_bytes_per_s.median,
-            };
+            let point = Point::of(cell);
             match points.iter_mut().find(|known| known.access_bytes == point.access_bytes) {
-                Some(known) if known.bytes_per_s < point.bytes_per_s => *known = point,
+                Some(known) if known.rank() < point.rank() => *known = point,
                 Some(_) => {}
                 None => points.push(point),
             }
         }
         points.retain(|point| point.access_bytes >= LINE_BYTES);
         points.sort_by_key(|point| point.access_bytes);
-        points
+        settle_points(points)
     }
 
     fn best_point(&self, operation: Operation, pattern: Pattern) -> Option<(Point, Point)> {
@@ -251,14 +274,10 @@ impl Figures<'_> {
             .cells
             .iter()
             .filter(|cell| is_plain(cell, operation, Pattern::Random) && cell.key.access_bytes == best.access_bytes)
-            .map(|cell| Point {
-                access_bytes: best.access_bytes,
-                threads: cell.key.threads,
-                bytes_per_s: cell.bandwidth_bytes_per_s.median,
-            })
+            .map(Point::of)
             .collect();
         points.sort_by_key(|point| point.threads);
-        (points.len() > 1).then_some((best.access_bytes, points))
+        (points.len() > 1).then(|| (best.access_bytes, settle_points(points)))
     }
 
     fn best_threads(&self, operation: Operation) -> Option<Finding> {
@@ -288,30 +307,35 @@ impl Figures<'_> {
         finding(Advice::Prefer, topic, Some(f64::from(best.threads)), sentence, evidence)
     }
 
-    /// Latencies of both ways to write, by size.
-    fn ways(&self) -> Vec<(u64, f64, f64)> {
+    /// Latencies of both ways to write, by size, and whether both are sure.
+    fn ways(&self) -> Vec<(u64, f64, f64, bool)> {
         let latency = |access, size| {
             let matches = |key: &CellKey| {
                 (key.subject, key.operation, key.pattern, key.access, key.access_bytes, key.threads, key.fence_bytes)
                     == (Subject::Target, Operation::Write, Pattern::Random, access, size, 1, 0)
             };
             let cell = self.result.cells.iter().find(|cell| cell.section == Section::Instruction && matches(&cell.key));
-            cell.map(|cell| cell.latency_ns.median)
+            cell.map(|cell| (cell.latency_ns.median, is_sure(cell)))
         };
-        let both = |size| Some((size, latency(Access::StoreFlush, size)?, latency(Access::Stream, size)?));
+        let both = |size| {
+            let (flush, stream) = (latency(Access::StoreFlush, size)?, latency(Access::Stream, size)?);
+            Some((size, flush.0, stream.0, flush.1 && stream.1))
+        };
         super::SIZES.into_iter().filter_map(both).collect()
     }
 
     fn stream_or_flush(&self) -> Option<Finding> {
         let ways = self.ways();
-        let slower = ways.iter().rposition(|(_, flush, stream)| *stream > flush * LEVEL);
+        let ratio = |&(_, flush, stream, sure): &(u64, f64, f64, bool)| settle::Figure { value: stream / flush, sure };
+        let ratios = settled(&ways.iter().map(ratio).collect::<Vec<_>>());
+        let slower = ratios.iter().rposition(|ratio| *ratio > LEVEL);
         let first = slower.map_or(0, |last| last + 1);
-        let at = |(size, flush, stream): &(u64, f64, f64)| {
+        let at = |(size, flush, stream, _): &(u64, f64, f64, bool)| {
             format!("{}: {} flushed, {} streamed", bytes_text(*size), time_text(*flush), time_text(*stream))
         };
         let examples: Vec<String> = [64, 256, 4096, 1 << 20]
             .iter()
-            .filter_map(|size| ways.iter().find(|(known, _, _)| known == size))
+            .filter_map(|size| ways.iter().find(|(known, ..)| known == size))
             .map(at)
             .collect();
         let (Some(border), evidence) = (ways.get(first), examples.join("; ")) else {
@@ -328,7 +352,7 @@ impl Figures<'_> {
         finding(Advice::Prefer, Topic::StreamFromBytes, Some(border.0 as f64), sentence, evidence)
     }
 
-    /// Size, threads, bandwidth without and with a fence every 256 bytes.
+    /// Size, threads, bandwidth without and with a fence every 256 bytes, where both are sure.
     fn fence_pairs(&self) -> Vec<(CellKey, f64, f64)> {
         let of_section = |fence_bytes| {
             self.result
@@ -340,6 +364,9 @@ impl Figures<'_> {
             .filter_map(|fenced| {
                 let plain_key = CellKey { fence_bytes: 0, ..fenced.key };
                 let plain = of_section(0).find(|cell| cell.key == plain_key)?;
+                if !is_sure(plain) || !is_sure(fenced) {
+                    return None;
+                }
                 let rate = |cell: &Cell| cell.bandwidth_bytes_per_s.median;
                 Some((plain_key, rate(plain), rate(fenced)))
             })
@@ -386,7 +413,10 @@ impl Figures<'_> {
     }
 
     fn small_streams(&self) -> Option<Finding> {
-        let of = |bytes| Some(self.single(Operation::Write, Pattern::Random, bytes)?.latency_ns.median);
+        let of = |bytes| {
+            let cell = self.single(Operation::Write, Pattern::Random, bytes)?;
+            is_sure(cell).then_some(cell.latency_ns.median)
+        };
         let (word, line) = (of(8)?, of(LINE_BYTES)?);
         if word <= line * (1.0 + NOTICED) {
             return None;
@@ -464,6 +494,9 @@ impl Figures<'_> {
             cells.max_by_key(|cell| cell.key.threads)
         };
         let (near, far) = (of_place(Place::Near)?, of_place(Place::Far)?);
+        if !is_sure(near) || !is_sure(far) {
+            return None;
+        }
         let rates = [near, far].map(|cell| cell.bandwidth_bytes_per_s.median);
         let ratio = rates[0] / rates[1];
         let evidence = format!(
@@ -497,6 +530,9 @@ impl Figures<'_> {
         let most = counts.filter(|cell| of(cell.key.threads, 0).is_some() && of(cell.key.threads, 1).is_some());
         let threads = most.map(|cell| cell.key.threads).max()?;
         let (alone, one) = (of(threads, 0)?, of(threads, 1)?);
+        if !is_sure(alone) || !is_sure(one) {
+            return None;
+        }
         let rates = [alone, one].map(|cell| cell.bandwidth_bytes_per_s.median);
         let loss = 1.0 - rates[1] / rates[0];
         let (topic, other) = match operation {
@@ -600,7 +636,12 @@ impl Figures<'_> {
         } else {
             "The repetitions agree well enough.".to_owned()
         };
-        let evidence = format!("{noisy} of {all} figures scatter by more than 5 % (coefficient of variation)");
+        let unsure = self.result.cells.iter().filter(|cell| !is_sure(cell)).count();
+        let evidence = format!(
+            "{noisy} of {all} figures scatter by more than 5 % (coefficient of variation); {unsure} by more than {} %, which \
+             decide nothing",
+            UNSURE * 100.0
+        );
         finding(Advice::Know, Topic::Noise, Some(share), sentence, evidence)
     }
 }

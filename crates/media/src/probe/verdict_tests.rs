@@ -137,7 +137,81 @@ fn an_unquiet_machine_is_told() {
     found.method.repetitions = 5;
     let sentence = Verdict::of(&found).about(Topic::Noise).map(|one| one.sentence.clone()).expect("a finding");
     assert!(sentence.contains("not quiet"), "{sentence}");
+    let evidence = Verdict::of(&found).about(Topic::Noise).map(|one| one.evidence.clone()).expect("a finding");
+    assert!(evidence.contains("1 by more than 20 %"), "{evidence}");
     assert!(Verdict::of(&ProbeResult::new()).findings.is_empty(), "nothing measured, nothing said");
+}
+
+fn noisy(mut cell: Cell) -> Cell {
+    cell.latency_ns.variation = 0.6;
+    cell.bandwidth_bytes_per_s.variation = 0.6;
+    cell
+}
+
+/// `Store and flush at every size` needs more than one largest size that was disturbed.
+#[test]
+fn a_noisy_size_does_not_decide_between_streaming_and_flushing() {
+    let with = |last_is_noisy: bool| {
+        let way = |size, access, nanoseconds| {
+            let mut cell = cell(Section::Instruction, Operation::Write, size, 1, 1e9);
+            cell.key.access = access;
+            cell.latency_ns = spread(nanoseconds);
+            if last_is_noisy && size == 16 << 20 { noisy(cell) } else { cell }
+        };
+        let sizes = [(64, 100.0, 200.0), (256, 120.0, 100.0), (4096, 900.0, 300.0), (16 << 20, 1e6, 2e6)];
+        let both = |(size, flush, stream)| [way(size, Access::StoreFlush, flush), way(size, Access::Stream, stream)];
+        result(sizes.into_iter().flat_map(both).collect())
+    };
+    assert_eq!(value(&with(true), Topic::StreamFromBytes), Some(256.0));
+    assert_eq!(value(&with(false), Topic::StreamFromBytes), None, "a sure one counts");
+}
+
+#[test]
+fn a_noisy_peak_makes_neither_a_best_size_nor_a_fall() {
+    let rates = [(64, 1e9), (256, 3.9e9), (512, 4e9), (4096, 4e9), (65536, 4e9)];
+    let mut cells = rates.map(|(bytes, rate)| cell(Section::Latency, Operation::Read, bytes, 1, rate)).to_vec();
+    cells.push(noisy(cell(Section::Latency, Operation::Read, 1024, 1, 9e9)));
+    assert_eq!(value(&result(cells.clone()), Topic::RandomReadBytes), Some(256.0), "9 GB/s at 1 KiB are a mistake");
+    assert_eq!(value(&result(cells.clone()), Topic::LargeAccesses), None);
+    cells.push(noisy(cell(Section::Latency, Operation::Read, 1 << 24, 1, 1e8)));
+    assert_eq!(value(&result(cells.clone()), Topic::LargeAccesses), None, "so is a fall at the end");
+    // More threads, but noisy: the sure single one stands.
+    cells.push(noisy(cell(Section::Threads, Operation::Read, 64, 8, 9e9)));
+    assert_eq!(value(&result(cells), Topic::RandomReadBytes), Some(256.0));
+}
+
+#[test]
+fn a_noisy_number_of_threads_is_not_the_best() {
+    let by_threads = |loud: bool| {
+        let rates = [(1, 1e9), (2, 2e9), (4, 2.1e9), (8, 8e9)];
+        let one = |(threads, rate)| {
+            let cell = cell(Section::Threads, Operation::Write, 256, threads, rate);
+            if loud && threads == 8 { noisy(cell) } else { cell }
+        };
+        result(rates.into_iter().map(one).collect())
+    };
+    assert_eq!(value(&by_threads(true), Topic::WriteThreads), Some(2.0));
+    assert_eq!(value(&by_threads(false), Topic::WriteThreads), Some(8.0));
+}
+
+#[test]
+fn rules_that_compare_two_cells_are_silent_when_one_of_them_is_noisy() {
+    let plain = cell(Section::Fence, Operation::Write, 65536, 4, 1e9);
+    let mut fenced = cell(Section::Fence, Operation::Write, 65536, 4, 3e9);
+    fenced.key.fence_bytes = FENCE_BYTES;
+    let near = cell(Section::Nodes, Operation::Read, 256, 8, 9e9);
+    let mut far = cell(Section::Nodes, Operation::Read, 256, 8, 1e9);
+    far.key.place = Place::Far;
+    let alone = cell(Section::Mixed, Operation::Read, 256, 4, 4e9);
+    let mut beside = cell(Section::Mixed, Operation::Read, 256, 4, 1e9);
+    beside.key.beside_threads = 1;
+    for (one, other, topic) in
+        [(plain, fenced, Topic::Fence), (near, far, Topic::FarReads), (alone, beside, Topic::ReadsBesideWrites)]
+    {
+        let verdict = |cells| Verdict::of(&result(cells)).about(topic).is_some();
+        assert!(verdict(vec![one.clone(), other.clone()]), "{topic:?}");
+        assert!(!verdict(vec![noisy(one.clone()), other.clone()]) && !verdict(vec![one, noisy(other)]), "{topic:?}");
+    }
 }
 
 /// Paper 2, section 2.2.2: random accesses reach the bandwidth at 256 B, sequential ones at 64 B.
