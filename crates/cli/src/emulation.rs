@@ -9,20 +9,24 @@ use std::sync::{Arc, OnceLock};
 
 use anyhow::Result;
 use lodestone_media::{MediaCounts, MediaProfile, Model, TimeMode};
-use lodestone_pmem::{Medium, Pool, PoolInfo, PoolOptions, Topology};
+use lodestone_pmem::{Medium, Pool, PoolOptions, Topology};
 use serde::Serialize;
 
 use crate::output::Output;
 
 static MODEL: OnceLock<Arc<Model>> = OnceLock::new();
 
-/// A profile from the command line.
+/// A profile from the command line, and how it was asked for.
 #[derive(Clone, Debug)]
-pub struct Profile(Arc<MediaProfile>);
+pub struct Profile {
+    profile: Arc<MediaProfile>,
+    text: String,
+}
 
 /// Parses `--profile`.
 pub fn profile(text: &str) -> Result<Profile, String> {
-    MediaProfile::resolve(text).map(|profile| Profile(Arc::new(profile))).map_err(|error| error.to_string())
+    let found = MediaProfile::resolve(text).map_err(|error| error.to_string())?;
+    Ok(Profile { profile: Arc::new(found), text: text.to_owned() })
 }
 
 /// Arguments of commands that can emulate a medium and need no wall clock.
@@ -38,6 +42,14 @@ pub struct EmulationArgs {
 }
 
 impl EmulationArgs {
+    /// The arguments that ask a process that this one starts for the same.
+    pub fn to_args(&self) -> Vec<String> {
+        let Some(profile) = &self.profile else { return Vec::new() };
+        let mut args = vec!["--profile".to_owned(), profile.text.clone()];
+        args.extend(self.virtual_time.then(|| "--virtual-time".to_owned()));
+        args
+    }
+
     /// `options` with the medium that was asked for, if any.
     pub fn apply(&self, options: PoolOptions) -> Result<PoolOptions> {
         let mode = if self.virtual_time { TimeMode::Virtual } else { TimeMode::Spinning };
@@ -47,7 +59,7 @@ impl EmulationArgs {
 
 /// `options` with a model of `profile`, if there is one.
 pub fn apply(profile: Option<&Profile>, mode: TimeMode, options: PoolOptions) -> Result<PoolOptions> {
-    let Some(Profile(profile)) = profile else { return Ok(options) };
+    let Some(Profile { profile, .. }) = profile else { return Ok(options) };
     let topology = Topology::for_pool(&options.sysfs_root, options.virtual_nodes)?;
     let model =
         MODEL.get_or_init(|| Model::new(MediaProfile::clone(profile), mode, &topology, &guess(&options, &topology)));
@@ -70,15 +82,6 @@ pub fn place(pool: &Pool) {
     if let Some(model) = MODEL.get() {
         let nodes: Vec<usize> = pool.part_nodes().iter().map(|node| node.index.unwrap_or(0)).collect();
         model.place_parts(&nodes);
-    }
-}
-
-/// What the memory of a pool lies on, as provenance names it: the file system, or the emulated medium over it.
-pub fn media_label(info: &PoolInfo) -> String {
-    let file_system = info.parts.first().map_or("", |part| part.file_system.as_str());
-    match &info.medium {
-        Some(medium) => format!("emulated: {medium} (on {file_system})"),
-        None => file_system.to_owned(),
     }
 }
 

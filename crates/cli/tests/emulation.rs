@@ -126,6 +126,46 @@ fn fixture(domain: DomainChoice) -> Fixture {
     Fixture { ledger, map, pool, _folder: folder }
 }
 
+/// The heap alone: what allocating and freeing costs is what its fences wait for, and cold metadata is fetched.
+#[test]
+fn a_heap_without_a_structure_in_it_costs_its_fences() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let ledger = Ledger::new();
+    let medium: Arc<dyn Medium> = ledger.clone();
+    let pool = Pool::create(folder.path().join("a.pool"), &options(DomainChoice::DaxEmulated, Some(medium)));
+    let heap = Heap::open(&pool.expect("pool"), &HeapOptions::default()).expect("heap");
+    let model = &ledger.model;
+    let turn = || {
+        let mut action = heap.action();
+        let block = action.alloc(256).expect("block");
+        action.commit().expect("committed");
+        let mut action = heap.action();
+        action.free(block).expect("freed");
+        action.commit().expect("committed");
+    };
+    turn();
+    let mut agreed = 0;
+    for _ in 0..20 {
+        ledger.take();
+        let before = model.thread_ns();
+        turn();
+        let (books, charged_ns) = (ledger.take(), model.thread_ns() - before);
+        assert!(books.fences > 0 && books.flushes > 0, "{books:?}");
+        if books.missed_lines == 0 {
+            assert!(charged_ns.abs_diff(books.fence_ns.round() as u64) <= books.fences, "{charged_ns}: {books:?}");
+            agreed += 1;
+        }
+    }
+    assert!(agreed >= 10, "only {agreed} of 20 turns found all lines in the cache");
+    model.drain();
+    model.cool();
+    ledger.take();
+    let before = (model.thread_ns(), model.counts());
+    turn();
+    let (cold_ns, did) = (model.thread_ns() - before.0, model.counts() - before.1);
+    assert!(did.blocks_read > 0 && cold_ns as f64 > ledger.take().fence_ns, "{cold_ns} ns, {did:?}");
+}
+
 #[test]
 fn an_update_in_the_cache_costs_its_fences_and_nothing_else() {
     let fixture = fixture(DomainChoice::DaxEmulated);

@@ -53,6 +53,84 @@ fn a_benchmark_names_the_profile_as_its_medium() {
     place.run(small.iter().chain(&["--profile", "optane", "--virtual-time"])).fails_with(&["--virtual-time"]);
 }
 
+/// The instructions of `dax` on a medium that keeps nothing: no output calls that `dax`, or promises anything.
+#[test]
+fn the_emulated_domain_is_named_everywhere_and_promises_nothing() {
+    let place = Place::new();
+    let emulated = ["--domain", "dax-emulated"];
+    let create = ["pool", "create", "a.pool", "--size", "16MiB"];
+    let text = place.run(create.iter().chain(&emulated)).ok();
+    assert!(text.contains("dax-emulated domain: NOT durable") && !text.contains("survives"), "{text}");
+    let created = place.json(["pool", "create", "a.pool", "--size", "16MiB", "--overwrite"].iter().chain(&emulated));
+    assert_eq!(created[0]["domain"], "dax-emulated");
+    assert!(created[0]["promise"].as_str().is_some_and(|text| text.starts_with("NOT durable")), "{created:?}");
+    let put = place.json(["kv", "put", "a.pool", "key", "value"].iter().chain(&emulated));
+    assert_eq!(put[0]["domain"], "dax-emulated");
+    let info = place.json(["pool", "info", "a.pool"].iter().chain(&emulated));
+    assert_eq!(info[0]["domain"], "dax-emulated");
+    assert!(info[0]["promise"].as_str().is_some_and(|text| text.starts_with("NOT durable")), "{info:?}");
+    let text = place.run(["pool", "info", "a.pool"].iter().chain(&emulated)).ok();
+    assert!(text.contains("dax-emulated: NOT durable") && !text.contains("survives"), "{text}");
+    place.write("rows.csv", "id,name\n1,one\n");
+    let import = place.run(["kv", "import", "a.pool", "rows.csv", "--key", "id"].iter().chain(&emulated)).ok();
+    assert!(import.contains("dax-emulated domain"), "{import}");
+    let report = place.run(["torture", "writer", "t.pool", "--ops", "20"].iter().chain(&emulated)).ok();
+    place.write("report", report);
+    let verify = ["torture", "verify", "t.pool", "report"];
+    assert_eq!(place.json(verify.iter().chain(&emulated))[0]["domain"], "dax-emulated");
+    let model = place.json(["media", "probe", "--profile", "dram", "--quick", "--size", "1MiB", "--sections", "fence"]);
+    assert_eq!(model[0]["target"]["domain"], "dax-emulated");
+}
+
+#[test]
+fn kills_and_benchmarks_take_a_profile_and_name_it() {
+    let place = Place::new();
+    let emulated = ["--profile", "dram"];
+    let kill = ["torture", "kill", "--kills", "3", "--domain", "dax-emulated", "--virtual-time"];
+    let killed = place.json(kill.iter().chain(&emulated));
+    assert_eq!((&killed[0]["domain"], &killed[0]["medium"]), (&"dax-emulated".into(), &"dram, virtual time".into()));
+    assert!(killed[0]["promise"].as_str().is_some_and(|text| text.starts_with("NOT durable")), "{killed:?}");
+    let stm = ["bench", "stm", "--operations", "50", "--keys", "50", "--buckets", "64", "--engine", "stm,tl2-redo"];
+    for line in place.json(stm.iter().chain(&emulated)).iter().filter(|line| line.get("bench").is_some()) {
+        assert!(
+            line["media"].as_str().is_some_and(|media| media.starts_with("emulated: dram, spinning (on ")),
+            "{line}"
+        );
+    }
+    assert!(place.run(stm.iter().chain(&emulated)).ok().contains("medium emulated: dram, spinning"));
+    let substrate = ["bench", "substrate", "--rounds", "3", "--no-device"];
+    let lines = place.json(substrate.iter().chain(&emulated));
+    let measured: Vec<_> = lines.iter().filter(|line| line["bench"] == "substrate").collect();
+    assert_eq!((measured.len(), &lines.last().expect("a line")["emulated"]), (4, &true.into()));
+    for line in measured {
+        assert_eq!(line["media"], "emulated: dram, spinning (on DRAM of this process)");
+        assert!(line["holds"].is_null() && line["ratio_max"].is_null(), "nothing is judged: {line}");
+    }
+    place.run(substrate.iter().chain(&emulated).chain(&["--assert"])).fails_with(&["--assert", "--profile"]);
+    assert_eq!(std::fs::read_dir(place.path("")).expect("folder").count(), 0, "nothing is left behind");
+}
+
+#[test]
+fn every_command_that_takes_a_profile_refuses_an_unknown_one() {
+    let place = Place::new();
+    for words in [
+        &["demo"][..],
+        &["torture", "kill"],
+        &["torture", "writer", "a.pool"],
+        &["bench", "substrate"],
+        &["bench", "stm"],
+        &["bench", "ycsb"],
+        &["bench", "agents"],
+        &["media", "probe"],
+        &["media", "verify"],
+        &["pool", "create", "a.pool"],
+        &["kv", "get", "a.pool", "key"],
+    ] {
+        place.run(words.iter().chain(&["--profile", "optain"])).fails_with(&["`optain`", "dram, optane, cxl"]);
+    }
+    assert_eq!(std::fs::read_dir(place.path("")).expect("folder").count(), 0, "and leaves nothing behind");
+}
+
 #[test]
 fn wrong_profiles_are_refused_with_the_names_or_the_key() {
     let place = Place::with_pool("16MiB");

@@ -4,6 +4,7 @@
 mod common;
 
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 
 use common::Place;
 use serde_json::Value;
@@ -67,8 +68,52 @@ fn data_that_may_go_goes_and_an_empty_file_stays_empty() {
     let left = std::fs::read(place.path("old")).expect("file");
     assert!(left.len() == 4 << 20 && left.iter().any(|byte| *byte != 7), "same length, other content");
     place.write("empty", "");
-    one(&place, &["empty", "--sections", "latency"]);
+    let result = one(&place, &["empty", "--sections", "latency"]);
+    assert!(result["notes"].to_string().contains("empty and stays so"), "{}", result["notes"]);
     assert_eq!(std::fs::metadata(place.path("empty")).expect("file").len(), 0);
+}
+
+/// Files that the process `pid` has open and that have no name any more.
+fn unnamed_files(pid: u32) -> usize {
+    let Ok(open) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return 0 };
+    let links = open.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    links.filter(|link| link.to_string_lossy().ends_with(" (deleted)")).count()
+}
+
+#[test]
+fn a_probe_that_is_ended_by_a_signal_leaves_nothing_behind() {
+    for (target, left) in [(".", 0), ("empty", 1)] {
+        let place = Place::new();
+        if target == "empty" {
+            place.write("empty", "");
+        }
+        // Repetitions of a minute: it is still at work when the signal comes.
+        let words = ["media", "probe", target, "--quick", "--repetition-ms", "60000", "--size", "4MiB", "--quiet"];
+        let mut child = place.command(words).spawn().expect("probe");
+        while unnamed_files(child.id()) == 0 {
+            assert!(child.try_wait().expect("child").is_none(), "it ended before it began");
+            std::thread::yield_now();
+        }
+        let sent = std::process::Command::new("sh").arg("-c").arg(format!("kill -TERM {}", child.id())).status();
+        assert!(sent.is_ok_and(|status| status.success()));
+        assert_eq!(child.wait().expect("child").signal(), Some(15));
+        let files: Vec<_> = std::fs::read_dir(place.path("")).expect("folder").flatten().collect();
+        assert_eq!(files.len(), left, "{target}: {files:?}");
+        assert!(files.iter().all(|file| file.metadata().is_ok_and(|found| found.len() == 0)), "{target}");
+    }
+}
+
+#[test]
+fn virtual_nodes_give_a_spinning_model_a_far_node() {
+    let place = Place::new();
+    let nodes = ["--profile", "optane", "--spinning", "--sections", "nodes", "--virtual-nodes"];
+    if std::thread::available_parallelism().is_ok_and(|count| count.get() > 1) {
+        let result = one(&place, &[&nodes[..], &["2"]].concat());
+        assert_eq!((&result["machine"]["nodes"], &result["machine"]["nodes_virtual"]), (&2.into(), &true.into()));
+        assert!(!cells(&result, |cell| cell["place"] == "far").is_empty(), "{}", result["notes"]);
+    }
+    place.run(probe(&[&nodes[..], &["4096"]].concat())).fails_with(&["4096"]);
+    place.run(probe(&[".", "--virtual-nodes", "2"])).fails_with(&["--profile"]);
 }
 
 #[test]

@@ -47,6 +47,7 @@ struct Axis {
     label: String,
     unit: Unit,
     logarithmic: bool,
+    from_zero: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -144,6 +145,13 @@ impl Figure {
     #[must_use]
     pub fn log_y(mut self) -> Self {
         self.y.logarithmic = true;
+        self
+    }
+
+    /// Lets a linear y axis of a line begin at zero, so that heights compare as the values do. A logarithmic one has no zero.
+    #[must_use]
+    pub fn zero_y(mut self) -> Self {
+        self.y.from_zero = true;
         self
     }
 

@@ -88,7 +88,7 @@ impl TransactionalMemory for Lodestone {
         let info = self.stm.pool().info();
         Environment {
             domain: Some(info.domain_label()),
-            media: info.parts.first().map(|part| part.file_system.clone()),
+            media: Some(info.media_label()),
             durability: Some("sync".into()),
         }
     }

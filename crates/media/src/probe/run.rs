@@ -60,6 +60,9 @@ pub struct ProbeOptions {
     pub quick: bool,
     /// How long each cell is measured.
     pub budget: Budget,
+    /// Split the processors into so many virtual nodes, with the model's memory on the first; for profiles only. 0: none when
+    /// spinning, two in virtual time.
+    pub virtual_nodes: usize,
     /// Folder of a file that is compared where the target itself is none.
     pub file_folder: Option<PathBuf>,
     /// Seconds since 1970 now, by the caller's clock.
@@ -78,6 +81,7 @@ impl Default for ProbeOptions {
             overwrite_data: false,
             quick: false,
             budget: Budget::FULL,
+            virtual_nodes: 0,
             file_folder: None,
             began_unix_s: None,
             machine: [String::new(), String::new()],
@@ -111,7 +115,12 @@ pub struct Probe {
 
 #[derive(Debug)]
 enum Opened {
-    File { file: ScratchFile, was_empty: bool },
+    /// `beside`: a file without a name, in the folder of the empty one that was named.
+    File {
+        file: ScratchFile,
+        was_empty: bool,
+        beside: bool,
+    },
     Dram,
     Profile(Box<MediaProfile>, TimeMode),
 }
@@ -126,13 +135,14 @@ impl Probe {
         let mut target = describe(&choice);
         let opened = open_target(choice, &options)?;
         let mut notes = Vec::new();
-        let topology = topology_for(&opened);
+        let topology = topology_for(&opened, options.virtual_nodes)?;
         let (near, cpus) = places(&opened, &topology);
         let range_bytes = range(&opened, &options)?;
         if let Opened::File { file, .. } = &opened {
             target.kind = if file.is_temporary() { "temporary file".into() } else { file.kind().into() };
             target.medium = file.file_system();
         }
+        notes.extend(note_of_empty(&opened));
         target.range_bytes = range_bytes;
         target.read_only = options.read_only;
         verify_room(&opened, &options, range_bytes)?;
@@ -204,7 +214,7 @@ impl Probe {
     pub fn run(mut self, progress: &mut dyn FnMut(Progress<'_>)) -> Result<ProbeResult> {
         let began = Instant::now();
         let outcome = self.measure(progress);
-        if let Opened::File { file, was_empty: true } = &mut self.opened {
+        if let Opened::File { file, was_empty: true, .. } = &mut self.opened {
             // Also after a failure: what was empty must not stay filled.
             let emptied = if self.options.read_only { Ok(()) } else { file.empty() };
             if outcome.is_ok() {
@@ -222,7 +232,7 @@ impl Probe {
         let jobs: Vec<Job> = self.plan.jobs.clone();
         if let Opened::Profile(profile, TimeMode::Virtual) = &self.opened {
             let bench = self.virtual_bench(profile)?;
-            result.target.domain = "dax".into();
+            result.target.domain = "dax-emulated".into();
             result.target.domain_reason = "modelled: lines are flushed or streamed, and fenced".into();
             return self.measure_jobs(result, &jobs, progress, &mut |job, budget| bench.run(job, budget));
         }
@@ -396,6 +406,9 @@ fn verify_options(choice: &TargetChoice, options: &ProbeOptions) -> Result<()> {
     if options.read_only && options.overwrite_data {
         return invalid("options", "--read-only and --overwrite-data exclude each other".into(), "give one of them");
     }
+    if options.virtual_nodes > 0 && !matches!(choice, TargetChoice::Profile(..)) {
+        return invalid("options", "virtual nodes are for a model".into(), "give one with --profile");
+    }
     if options.read_only && !matches!(choice, TargetChoice::Path(_)) {
         return invalid("options", "--read-only is for a target with data in it".into(), "leave it out here");
     }
@@ -403,6 +416,18 @@ fn verify_options(choice: &TargetChoice, options: &ProbeOptions) -> Result<()> {
         return invalid("options", "--overwrite-data is for a file or a device".into(), "leave it out here");
     }
     Ok(())
+}
+
+fn note_of_empty(opened: &Opened) -> Option<String> {
+    match opened {
+        Opened::File { beside: true, .. } => {
+            Some("the file is empty and stays so: a file without a name in the same folder is measured".into())
+        }
+        Opened::File { was_empty: true, .. } => {
+            Some("the file is filled and emptied again; killed meanwhile, it stays filled".into())
+        }
+        _ => None,
+    }
 }
 
 fn describe(choice: &TargetChoice) -> Target {
@@ -435,7 +460,7 @@ fn open_target(choice: TargetChoice, options: &ProbeOptions) -> Result<Opened> {
                 finding: format!("{} is a folder: there is nothing to read", path.display()),
                 hint: "name a file or a device with --read-only, or leave it out".into(),
             }),
-            false => Ok(Opened::File { file: ScratchFile::temporary(&path)?, was_empty: false }),
+            false => Ok(Opened::File { file: ScratchFile::temporary(&path)?, was_empty: false, beside: false }),
         };
     }
     let file = ScratchFile::open(&path, !options.read_only)?;
@@ -444,7 +469,18 @@ fn open_target(choice: TargetChoice, options: &ProbeOptions) -> Result<Opened> {
     match content {
         Some(finding) if !options.read_only && !options.overwrite_data => Err(ProbeError::HoldsData { path, finding }),
         None if options.read_only && was_empty => too_small(&path, 0),
-        _ => Ok(Opened::File { file, was_empty }),
+        _ if was_empty && file.kind() == "file" => Ok(beside_empty(file, &path)),
+        _ => Ok(Opened::File { file, was_empty, beside: false }),
+    }
+}
+
+/// What is measured for an empty file: a file without a name beside it, which is gone however this process ends; where none
+/// can be made, the file itself.
+fn beside_empty(file: ScratchFile, path: &Path) -> Opened {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match ScratchFile::temporary(folder) {
+        Ok(beside) => Opened::File { file: beside, was_empty: false, beside: true },
+        Err(_) => Opened::File { file, was_empty: true, beside: false },
     }
 }
 
@@ -460,7 +496,7 @@ fn range(opened: &Opened, options: &ProbeOptions) -> Result<u64> {
         _ => RANGE_BYTES_DEFAULT,
     };
     let wanted = options.range_bytes.unwrap_or(suits) / PAGE_BYTES * PAGE_BYTES;
-    let Opened::File { file, was_empty } = opened else { return Ok(wanted) };
+    let Opened::File { file, was_empty, .. } = opened else { return Ok(wanted) };
     if file.is_temporary() || *was_empty {
         return Ok(wanted);
     }
@@ -508,13 +544,15 @@ fn available_bytes(text: &str) -> Option<u64> {
     line.split_whitespace().nth(1)?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-fn topology_for(opened: &Opened) -> Topology {
+/// The nodes of the run: those by which threads are pinned, and by which a model tells near from far.
+fn topology_for(opened: &Opened, virtual_nodes: usize) -> Result<Topology> {
     let machine = Topology::of_machine();
-    match opened {
+    Ok(match (opened, virtual_nodes) {
         // Two nodes are what the papers compare.
-        Opened::Profile(_, TimeMode::Virtual) => machine.with_virtual_nodes(2).unwrap_or(machine),
-        _ => machine,
-    }
+        (Opened::Profile(_, TimeMode::Virtual), 0) => machine.with_virtual_nodes(2).unwrap_or(machine),
+        (_, 0) => machine,
+        (_, count) => machine.with_virtual_nodes(count)?,
+    })
 }
 
 /// The node near to the target, and the processors that this process may use there and on the farthest node.

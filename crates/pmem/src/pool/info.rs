@@ -102,7 +102,8 @@ impl Pool {
         let shared = &self.shared;
         let main = &shared.headers[0];
         let domain = self.memory.domain();
-        let emulated = shared.choice == DomainChoice::DaxEmulated && !self.memory.is_read_only();
+        // A reader is told the domain that a writer gets, by the same name.
+        let emulated = shared.choice == DomainChoice::DaxEmulated;
         let parts: Vec<PartInfo> = (0..shared.headers.len()).map(|index| self.part_info(index)).collect();
         let (flush_instruction, stream_instruction) = self.memory.instructions();
         PoolInfo {
@@ -220,6 +221,16 @@ impl PoolInfo {
     #[must_use]
     pub fn domain_label(&self) -> String {
         if self.domain_emulated { "dax-emulated".into() } else { self.domain.to_string() }
+    }
+
+    /// What the memory lies on, as figures name it: the file system of part 0, or the emulated medium over it.
+    #[must_use]
+    pub fn media_label(&self) -> String {
+        let file_system = self.parts.first().map_or("unknown", |part| part.file_system.as_str());
+        match &self.medium {
+            Some(medium) => format!("emulated: {medium} (on {file_system})"),
+            None => file_system.to_owned(),
+        }
     }
 }
 

@@ -171,7 +171,7 @@ fn dash_of(index: usize) -> String {
 fn frame_of(figure: &Figure, top: f64) -> Option<Frame> {
     let xs = || figure.series.iter().flat_map(|series| series.points.iter().map(|point| point.0));
     let ys = || figure.series.iter().flat_map(|series| series.points.iter().map(|point| point.1));
-    let from_zero = figure.kind != FigureKind::Line;
+    let from_zero = figure.kind != FigureKind::Line || figure.y.from_zero;
     let y = match figure.kind {
         FigureKind::Distribution => {
             Scale::over(ys(), false, true, figure.y.unit)?;

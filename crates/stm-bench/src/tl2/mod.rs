@@ -191,7 +191,7 @@ impl TransactionalMemory for Tl2 {
         let info = self.pool.info();
         Environment {
             domain: Some(info.domain_label()),
-            media: info.parts.first().map(|part| part.file_system.clone()),
+            media: Some(info.media_label()),
             durability: Some("sync".into()),
         }
     }

@@ -15,7 +15,6 @@ use lodestone_pmem::{Domain, LINE_BYTES, Pool, process_counters};
 use lodestone_workload::engine::{self, Engine, EngineCounters, EngineError, Environment, Footprint, Session};
 
 use super::place::Durability;
-use crate::emulation;
 
 /// Name of the map that benchmarks work on.
 const MAP: &str = "bench";
@@ -75,7 +74,7 @@ impl Engine for MapEngine {
         let info = self.pool.info();
         Environment {
             domain: Some(info.domain_label()),
-            media: Some(emulation::media_label(&info)),
+            media: Some(info.media_label()),
             durability: Some(self.durability.to_string()),
         }
     }

@@ -3,6 +3,7 @@
 //! Each combination of structure, share of updates, threads and engine runs on a fresh memory: it is loaded, warmed up,
 //! measured, and checked. A run whose structure is wrong afterwards has no figures; the command fails.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
@@ -322,7 +323,9 @@ fn text(results: &[BenchResult]) -> String {
         ]);
     }
     let seed = results.first().map_or(0, |result| result.seed);
+    let media: BTreeSet<&str> = results.iter().filter_map(|result| result.media.as_deref()).collect();
+    let media = if media.is_empty() { "none".into() } else { Vec::from_iter(media).join("; ") };
     format!(
-        "{shown}\na change is an update that found something to do; seed {seed}; every structure was checked afterwards"
+        "{shown}\nmedium {media}\na change is an update that found something to do; seed {seed}; every structure was checked afterwards"
     )
 }

@@ -30,6 +30,7 @@ use crate::commands::crash;
 use crate::commands::kv::MapArgs;
 use crate::commands::pool::OpenArgs;
 use crate::commands::torture::kill::{Killed, Round};
+use crate::emulation::{self, EmulationArgs, Profile};
 use crate::import::Summary;
 use crate::output::{Output, exit};
 use crate::size;
@@ -44,6 +45,7 @@ Examples:
   lodestone demo
   lodestone demo --report report.html --keep
   lodestone demo --seconds 20 --kills 20 --json
+  lodestone demo --profile optane
 
 Needs neither network nor privileges; everything happens in a temporary folder (TMPDIR says where).
 Exit code 1 when anything that was promised did not hold.";
@@ -74,6 +76,17 @@ pub struct Args {
     /// Seed of all random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
+
+    /// Emulate a medium by spinning, in every pool of the run: dram, optane, cxl, or a TOML file (see `lodestone media`)
+    #[arg(long, value_name = "NAME|FILE", value_parser = emulation::profile)]
+    profile: Option<Profile>,
+}
+
+impl Args {
+    /// The benchmark reads the wall clock, so that the medium's time is spun for.
+    fn emulation(&self) -> EmulationArgs {
+        EmulationArgs { profile: self.profile.clone(), virtual_time: false }
+    }
 }
 
 /// Everything that the run found; the page is made of it.
@@ -99,7 +112,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         output.line("Lodestone: durable data at memory speed, on persistent memory and on ordinary files.")?;
         output.line(&format!("A guided first run in {STEPS} steps. Nothing outside a temporary folder is touched."))?;
     }
-    let (folder, pool) = create_pool(&mut story)?;
+    let (folder, pool) = create_pool(&mut story, &args.emulation())?;
     let mut findings = work(args, &mut story, folder.path(), pool)?;
     story.step("Write a page with everything", "One file without scripts or links; open it in any browser.")?;
     findings.expectations = story.expectations().to_vec();
@@ -113,14 +126,15 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
 }
 
 fn work(args: &Args, story: &mut Story<'_>, folder: &Path, pool: PoolInfo) -> Result<Findings> {
-    let map = MapArgs { open: OpenArgs::of(folder.join("demo.pool")), map: "characters".into() };
+    let open = OpenArgs { emulation: args.emulation(), ..OpenArgs::of(folder.join("demo.pool")) };
+    let map = MapArgs { open, map: "characters".into() };
     let import = serve::import(story, folder, &map)?;
     let reads = serve::read(story, &map, args.seed)?;
-    let (rounds, killed) = prove::kill(story, folder, args.kills, args.seed)?;
+    let (rounds, killed) = prove::kill(story, folder, args)?;
     let limit = Duration::from_secs(args.seconds);
     let explored = prove::explore(story, &crash::targets(), limit, args.seed)?;
     let caught = broken::catch(story)?;
-    let measured = measure(story, folder, limit, args.seed)?;
+    let measured = measure(story, folder, limit, args)?;
     Ok(Findings {
         pool,
         import,
@@ -137,7 +151,7 @@ fn work(args: &Args, story: &mut Story<'_>, folder: &Path, pool: PoolInfo) -> Re
 }
 
 /// A pool in a temporary folder; on a disk rather than in a file system that is memory, where there is a choice.
-fn create_pool(story: &mut Story<'_>) -> Result<(tempfile::TempDir, PoolInfo)> {
+fn create_pool(story: &mut Story<'_>, emulation: &EmulationArgs) -> Result<(tempfile::TempDir, PoolInfo)> {
     story.step(
         "Create a pool",
         "A pool is one file that holds durable memory. Programs work on it with loads and stores; the persistence domain \
@@ -148,7 +162,8 @@ fn create_pool(story: &mut Story<'_>) -> Result<(tempfile::TempDir, PoolInfo)> {
     let make = |folder: tempfile::TempDir| -> Result<(tempfile::TempDir, PoolInfo)> {
         let path = folder.path().join("demo.pool");
         let options = PoolOptions { size_bytes: POOL_BYTES, journal_bytes: JOURNAL_BYTES, ..PoolOptions::default() };
-        let pool = Pool::create(&path, &options)?;
+        let pool = Pool::create(&path, &emulation.apply(options)?)?;
+        emulation::place(&pool);
         let info = pool.info();
         Ok((folder, info))
     };
@@ -166,27 +181,30 @@ fn create_pool(story: &mut Story<'_>) -> Result<(tempfile::TempDir, PoolInfo)> {
     story.command(&format!(
         "lodestone pool create {} --size {}",
         path.display(),
-        size::human(POOL_BYTES).replace(' ', "")
+        [&[size::human(POOL_BYTES).replace(' ', "")], &emulation.to_args()[..]].concat().join(" ")
     ))?;
     story.show(&info.to_string())?;
     story.data(&serde_json::json!({
         "event": "pool", "path": path.display().to_string(), "domain": info.domain_label(),
-        "promise": info.promise, "size_bytes": POOL_BYTES, "journal_bytes": JOURNAL_BYTES,
+        "promise": info.promise, "medium": info.medium, "size_bytes": POOL_BYTES, "journal_bytes": JOURNAL_BYTES,
     }))?;
     Ok((folder, info))
 }
 
-fn measure(story: &mut Story<'_>, folder: &Path, limit: Duration, seed: u64) -> Result<Vec<Measured>> {
+fn measure(story: &mut Story<'_>, folder: &Path, limit: Duration, args: &Args) -> Result<Vec<Measured>> {
     story.step(
         "Measure a little",
         "Workload A of the Yahoo! Cloud Serving Benchmark: half reads, half updates, some records hot. Every update waits \
          until it would survive a power failure, and every read until what it saw would. With more threads more writes \
          share one sync of the device; the last column of the first table is what one sync costs here without us.",
     )?;
-    story.command("lodestone bench ycsb --workload a --threads 1,8")?;
+    let emulation = args.emulation().to_args();
+    let command = [&["lodestone bench ycsb --workload a --threads 1,8".to_owned()], &emulation[..]].concat();
+    story.command(&command.join(" "))?;
     let mut all = Vec::new();
     for threads in [1, 8] {
-        let request = ycsb::Request::guided(folder, threads, limit / 2, seed);
+        let mut request = ycsb::Request::guided(folder, threads, limit / 2, args.seed);
+        request.place.profile.clone_from(&args.profile);
         all.push(ycsb::measure(&request, story.output())?);
     }
     story.show(&ycsb::text(&all))?;

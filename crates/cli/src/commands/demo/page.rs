@@ -45,7 +45,7 @@ fn lost_of_acked(found: &Findings) -> String {
 }
 
 fn media(found: &Findings) -> String {
-    found.pool.parts.first().map_or_else(|| "unknown".into(), |part| part.file_system.clone())
+    found.pool.media_label()
 }
 
 fn provenance(found: &Findings) -> Provenance {

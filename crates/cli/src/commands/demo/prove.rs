@@ -17,16 +17,18 @@ const LOAD_MS_MAX: u64 = 400;
 const WRITERS: u64 = 4;
 
 /// Kills a writer `kills` times and judges what it leaves.
-pub fn kill(story: &mut Story<'_>, folder: &Path, kills: u64, seed: u64) -> Result<(Vec<Round>, Killed)> {
+pub fn kill(story: &mut Story<'_>, folder: &Path, asked: &super::Args) -> Result<(Vec<Round>, Killed)> {
     story.step(
         "Kill a writer, again and again",
         "A second process writes to a pool and says over a pipe what it starts and what the pool called durable. It gets \
          SIGKILL at random moments, also while it recovers from the kill before. Each time the pool is opened again and \
          every record in it is held against everything that any life of it was ever told.",
     )?;
-    story.command(&format!("lodestone torture kill --kills {kills} --threads {WRITERS} --seed {seed}"))?;
-    let args =
-        kill::Args { kills, domain: "auto".into(), seed, threads: WRITERS, load_ms_max: LOAD_MS_MAX, pool: None };
+    let (kills, seed, emulation) = (asked.kills, asked.seed, asked.emulation());
+    let command = format!("lodestone torture kill --kills {kills} --threads {WRITERS} --seed {seed}");
+    story.command(&[&[command], &emulation.to_args()[..]].concat().join(" "))?;
+    let (domain, threads, load_ms_max) = ("auto".into(), WRITERS, LOAD_MS_MAX);
+    let args = kill::Args { kills, domain, seed, threads, load_ms_max, pool: None, emulation };
     let bar = story.output().progress(Some(kills), ProgressUnit::Steps).with_prefix("kill");
     let mut rounds = Vec::new();
     let killed = kill::rounds(&args, &folder.join("killed.pool"), story.output(), &mut |round| {

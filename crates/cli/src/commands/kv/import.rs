@@ -134,7 +134,7 @@ pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
         spare(rejects, &[&map.open.path, source])?;
     }
     let opened = map.open()?;
-    let domain = opened.pool.memory().domain();
+    let domain = opened.pool.info().domain_label();
     let store = MapStore::new(opened, &map.map)?;
     let summary = import::import(&store, &request, output)?;
     output.result(&summary, |summary| {

@@ -50,7 +50,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     let opened = args.map.open()?;
     let replaced = opened.map.insert(&key, &value)?;
     if output.is_json() {
-        let domain = opened.pool.memory().domain().to_string();
+        let domain = opened.pool.info().domain_label();
         output.json(&Put { replaced, value_bytes: value.len(), domain })?;
     }
     Ok(exit::ok())

@@ -52,7 +52,7 @@ pub struct Args {
 struct Created {
     path: String,
     domain: String,
-    promise: &'static str,
+    promise: String,
     size_bytes: u64,
     parts: u16,
     journal_bytes: u64,
@@ -79,11 +79,11 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     };
     let options = if args.parts_per_node { one_part_per_node(&args.open.path, options)? } else { options };
     let pool = Pool::create(&args.open.path, &options)?;
-    let domain = pool.memory().domain();
+    let info = pool.info();
     let created = Created {
         path: args.open.path.display().to_string(),
-        domain: domain.to_string(),
-        promise: domain.promise(),
+        domain: info.domain_label(),
+        promise: info.promise,
         size_bytes: pool.memory().part_len(0),
         parts: pool.memory().part_count(),
         journal_bytes: args.journal,

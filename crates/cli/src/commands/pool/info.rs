@@ -41,7 +41,7 @@ pub struct Args {
 struct InfoLine {
     path: String,
     domain: String,
-    promise: &'static str,
+    promise: String,
     medium: Option<String>,
     domain_reason: String,
     uuid: String,
@@ -105,7 +105,7 @@ impl InfoLine {
         Self {
             path: parts.first().map(|part| part.path.clone()).unwrap_or_default(),
             domain: info.domain_label(),
-            promise: info.domain.promise(),
+            promise: info.promise.clone(),
             medium: info.medium.clone(),
             domain_reason: info.domain_reason.clone(),
             uuid: info.set_uuid.to_string(),
@@ -138,7 +138,6 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         return Ok(exit::ok());
     }
     output.line(info.to_string().trim_end())?;
-    output.line(&format!("promise        {}", info.domain.promise()))?;
     if let Some(usage) = usage {
         output.line(&usage_text(&usage))?;
     }

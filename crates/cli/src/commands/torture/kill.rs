@@ -20,6 +20,7 @@ use lodestone_workload::random::Random;
 use serde::Serialize;
 
 use crate::commands::pool::domain;
+use crate::emulation::{self, EmulationArgs};
 use crate::output::{Output, ProgressUnit, exit};
 
 use super::report::{self, Event, Line};
@@ -32,8 +33,10 @@ const AFTER_HELP: &str = "\
 Examples:
   lodestone torture kill --kills 1000 --domain block
   lodestone torture kill --kills 1000 --domain process --json
+  lodestone torture kill --kills 100 --domain dax-emulated --profile optane
 
-Exit code 0 only when no kill lost or tore anything.";
+Exit code 0 only when no kill lost or tore anything. With --profile, writers and judge work on the emulated medium; what the
+last line counts is the judge's own reading, since a killed writer tells nothing.";
 
 /// Arguments of `lodestone torture kill`.
 #[derive(Debug, clap::Args)]
@@ -44,7 +47,7 @@ pub struct Args {
     pub kills: u64,
 
     /// Persistence domain
-    #[arg(long, default_value = "block", value_parser = ["block", "process", "auto", "dax", "eadr"])]
+    #[arg(long, default_value = "block", value_parser = ["block", "process", "auto", "dax", "eadr", "dax-emulated"])]
     pub domain: String,
 
     /// Seed of the moments and of the load
@@ -62,6 +65,9 @@ pub struct Args {
     /// The pool, which must not exist; a temporary one when not given
     #[arg(long)]
     pub pool: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub emulation: EmulationArgs,
 }
 
 /// What the loop found.
@@ -74,6 +80,9 @@ pub struct Killed {
     pub tally: Tally,
     pub uncertain_applied: u64,
     pub domain: String,
+    pub promise: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub medium: Option<String>,
     pub threads: u64,
     pub seed: u64,
     pub seconds: f64,
@@ -111,7 +120,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     output.result(&killed, |killed| {
         let tally = killed.tally;
         format!(
-            "{} kills ({} during open), {} acknowledged writes: {} lost, {} torn, {} otherwise wrong; {} domain, seed {}, {:.1} s",
+            "{} kills ({} during open), {} acknowledged writes: {} lost, {} torn, {} otherwise wrong; {} domain ({}){}, seed {}, {:.1} s",
             killed.kills,
             killed.kills_during_open,
             killed.acked,
@@ -119,6 +128,8 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
             tally.torn,
             tally.other,
             killed.domain,
+            killed.promise,
+            killed.medium.as_ref().map_or_else(String::new, |medium| format!(", emulated medium {medium}")),
             killed.seed,
             killed.seconds
         )
@@ -140,6 +151,8 @@ pub fn rounds(args: &Args, path: &Path, output: &Output, each: &mut dyn FnMut(&R
         tally: Tally::default(),
         uncertain_applied: 0,
         domain: args.domain.clone(),
+        promise: String::new(),
+        medium: None,
         threads: args.threads,
         seed: args.seed,
         seconds: 0.0,
@@ -153,7 +166,7 @@ pub fn rounds(args: &Args, path: &Path, output: &Output, each: &mut dyn FnMut(&R
         lines.into_iter().for_each(|line| line.tell(&mut history));
         let acked = history.acknowledgements() - acked_before;
         let died = Instant::now();
-        let verdict = judge(args, path, kill, &mut history, &mut killed.domain, output)?;
+        let verdict = judge(args, path, kill, &mut history, &mut killed, output)?;
         let mut tally = Tally::default();
         tally.add(&verdict.violations);
         killed.tally.add(&verdict.violations);
@@ -186,7 +199,7 @@ fn judge(
     path: &Path,
     kill: u64,
     history: &mut History,
-    domain_found: &mut String,
+    killed: &mut Killed,
     output: &Output,
 ) -> Result<Verdict> {
     if !path.exists() {
@@ -195,8 +208,11 @@ fn judge(
     }
     let context = || format!("after kill {kill} of seed {}", args.seed);
     let choice = domain(&args.domain).map_err(anyhow::Error::msg)?;
-    let pool = Pool::open(path, &PoolOptions { domain: choice, ..PoolOptions::default() }).with_context(context)?;
-    *domain_found = pool.memory().domain().to_string();
+    let options = args.emulation.apply(PoolOptions { domain: choice, ..PoolOptions::default() })?;
+    let pool = Pool::open(path, &options).with_context(context)?;
+    emulation::place(&pool);
+    let info = pool.info();
+    (killed.domain, killed.promise, killed.medium) = (info.domain_label(), info.promise, info.medium);
     let verdict = verdict::judge(&pool, history).with_context(context)?;
     for violation in &verdict.violations {
         output.note(&format!("{}: {violation}", context()));
@@ -209,6 +225,7 @@ fn judge(
 fn one_life(args: &Args, path: &Path, kill: u64, random: &mut Random) -> Result<Vec<Line>> {
     let mut child = Command::new(std::env::current_exe().context("finding the lodestone binary failed")?)
         .args(["torture", "writer", "--known", "--domain", &args.domain])
+        .args(args.emulation.to_args())
         .args(["--seed", &(args.seed.wrapping_add(kill)).to_string(), "--threads", &args.threads.to_string()])
         .arg(path)
         .stdin(Stdio::null())

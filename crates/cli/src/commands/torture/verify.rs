@@ -66,7 +66,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         uncertain: verdict.uncertain,
         uncertain_applied: verdict.uncertain_applied,
         tally,
-        domain: pool.memory().domain().to_string(),
+        domain: pool.info().domain_label(),
     };
     output.result(&verified, |verified| {
         format!(

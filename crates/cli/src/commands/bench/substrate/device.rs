@@ -9,6 +9,7 @@ use lodestone_pmem::storage::{FileStorage, Storage};
 use lodestone_pmem::{DomainChoice, LINE_BYTES};
 
 use crate::commands::bench::place::Place;
+use crate::emulation::Profile;
 
 use super::compare::{Comparison, compare};
 
@@ -21,11 +22,12 @@ const POOL_BYTES: u64 = 64 << 20;
 const JOURNAL_BYTES: u64 = 16 << 20;
 
 /// Both comparisons, and the name of the file system.
-pub fn measure(folder: &Path, rounds: usize) -> Result<(Vec<Comparison>, String)> {
+pub fn measure(folder: &Path, rounds: usize, profile: Option<&Profile>) -> Result<(Vec<Comparison>, String)> {
     let mut place = Place::in_folder(folder);
     place.domain = DomainChoice::Block;
+    place.profile = profile.cloned();
     let pool = place.create(POOL_BYTES, JOURNAL_BYTES)?;
-    let media = pool.info().parts.first().map_or_else(String::new, |part| part.file_system.clone());
+    let media = pool.info().media_label();
     let file = bare_file(folder).with_context(|| format!("{}: writing a scratch file failed", folder.display()))?;
     let storage = FileStorage::new(file.try_clone()?);
     let memory = pool.memory();

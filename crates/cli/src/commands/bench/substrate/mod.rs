@@ -14,11 +14,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
-use lodestone_pmem::{DomainChoice, Memory, Pool, PoolOptions};
+use lodestone_media::TimeMode;
+use lodestone_pmem::{Domain, DomainChoice, Memory, Pool, PoolOptions};
 use lodestone_workload::result::human_ns;
 use serde::Serialize;
 
-use crate::emulation::media_label;
+use crate::emulation::{self, Profile};
 use crate::output::{Output, exit, table};
 
 use compare::Comparison;
@@ -28,9 +29,10 @@ Examples:
   lodestone bench substrate
   lodestone bench substrate --path /dev/shm/scratch.pool --json
   lodestone bench substrate --assert --no-device
+  lodestone bench substrate --profile optane --no-device
 
 The exit code is 0 whatever the figures say; with --assert it is 1 when a primitive costs over 10 % more than its bare
-instructions.";
+instructions. With --profile, Lodestone's side has the medium's time in it and the bare instructions have not: nothing is judged.";
 
 /// A primitive may cost this many times its bare instructions.
 const RATIO_MAX: f64 = 1.10;
@@ -64,8 +66,12 @@ pub struct Args {
     seed: u64,
 
     /// End with exit code 1 when a primitive costs over 10 % more than its bare instructions
-    #[arg(long)]
+    #[arg(long, conflicts_with = "profile")]
     assert: bool,
+
+    /// Emulate a medium by spinning: dram, optane, cxl, or a TOML file (see `lodestone media`)
+    #[arg(long, value_name = "NAME|FILE", value_parser = emulation::profile)]
+    profile: Option<Profile>,
 }
 
 /// One comparison as `--json` prints it.
@@ -93,22 +99,23 @@ struct Scratch {
 
 /// Measures and judges.
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
-    let scratch = scratch(args.path.as_deref())?;
+    let scratch = scratch(args.path.as_deref(), args.profile.as_ref())?;
     let (flush, stream) = scratch.memory.instructions();
     let instructions = format!("{flush:?} {stream:?}").to_lowercase();
     output.note("measuring the instructions ...");
     let bare = instructions::measure(&scratch.memory, args.rounds.max(3), args.seed)?;
-    let holds = bare.iter().all(|comparison| comparison.ratio <= RATIO_MAX);
+    let ratio_max = args.profile.is_none().then_some(RATIO_MAX);
+    let holds = ratio_max.map(|ratio_max| bare.iter().all(|comparison| comparison.ratio <= ratio_max));
     let mut device = Vec::new();
     let mut device_media = String::new();
     if !args.no_device {
         output.note("measuring the device ...");
-        (device, device_media) = device::measure(&args.folder, args.rounds.max(3))?;
+        (device, device_media) = device::measure(&args.folder, args.rounds.max(3), args.profile.as_ref())?;
     }
     if output.is_json() {
         let (domain, media) = (scratch.domain.as_str(), scratch.media.as_str());
         for comparison in &bare {
-            let (ratio_max, holds) = (Some(RATIO_MAX), Some(comparison.ratio <= RATIO_MAX));
+            let holds = ratio_max.map(|ratio_max| comparison.ratio <= ratio_max);
             let instructions = instructions.as_str();
             let bench = "substrate";
             output.json(&Line { bench, comparison, domain, media, instructions, seed: args.seed, ratio_max, holds })?;
@@ -135,12 +142,15 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
             output.line(&rows(&device))?;
         }
     }
-    Ok(exit::holds(holds || !args.assert))
+    Ok(exit::holds(holds != Some(false) || !args.assert))
 }
 
-fn text(scratch: &Scratch, instructions: &str, bare: &[Comparison], rounds: usize, holds: bool) -> String {
-    let verdict =
-        if holds { "within 10 % of the bare instructions" } else { "MORE than 10 % over the bare instructions" };
+fn text(scratch: &Scratch, instructions: &str, bare: &[Comparison], rounds: usize, holds: Option<bool>) -> String {
+    let verdict = match holds {
+        Some(true) => "within 10 % of the bare instructions",
+        Some(false) => "MORE than 10 % over the bare instructions",
+        None => "not judged: only Lodestone's side has the emulated medium's time in it",
+    };
     format!(
         "primitives beside bare instructions: domain {}, medium {}, {instructions}, median of {rounds} rounds\n{}\n{verdict}",
         scratch.domain,
@@ -168,16 +178,23 @@ fn nanoseconds(value: f64) -> String {
     if value < 1000.0 { format!("{value:.1} ns") } else { human_ns(value as u64) }
 }
 
-fn scratch(path: Option<&Path>) -> Result<Scratch> {
+fn scratch(path: Option<&Path>, profile: Option<&Profile>) -> Result<Scratch> {
+    let options = PoolOptions { size_bytes: SCRATCH_BYTES, ..PoolOptions::default() };
+    // The wall clock is read, so the medium's time is spun for.
+    let options = emulation::apply(profile, TimeMode::Spinning, options)?;
     let Some(path) = path else {
+        let media = match &options.medium {
+            Some(medium) => format!("emulated: {} (on DRAM of this process)", medium.label()),
+            None => "DRAM of this process".into(),
+        };
         return Ok(Scratch {
-            memory: Memory::anonymous(SCRATCH_BYTES)?,
+            memory: Memory::anonymous_with(&[SCRATCH_BYTES], Domain::Dax, options.medium)?,
             domain: "dax-emulated".into(),
-            media: "DRAM of this process".into(),
+            media,
             _pool: None,
         });
     };
-    let options = |domain| PoolOptions { size_bytes: SCRATCH_BYTES, domain, ..PoolOptions::default() };
+    let options = |domain| PoolOptions { domain, ..options.clone() };
     ensure!(!path.exists(), "{}: exists; a benchmark needs a pool file of its own", path.display());
     let pool = Pool::create(path, &options(DomainChoice::Dax)).or_else(|_| {
         // Not on persistent memory; what was formatted before that came out goes away. It may not even be there.
@@ -186,6 +203,11 @@ fn scratch(path: Option<&Path>) -> Result<Scratch> {
     })?;
     std::fs::remove_file(path).with_context(|| format!("{}: removing the name failed", path.display()))?;
     let info = pool.info();
-    let media = media_label(&info);
-    Ok(Scratch { memory: pool.memory().clone(), domain: info.domain_label(), media, _pool: Some(pool) })
+    emulation::place(&pool);
+    Ok(Scratch {
+        memory: pool.memory().clone(),
+        domain: info.domain_label(),
+        media: info.media_label(),
+        _pool: Some(pool),
+    })
 }

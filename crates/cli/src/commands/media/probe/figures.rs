@@ -1,6 +1,7 @@
 //! The figures of a probe: the paper's Figures 1 to 14 for this machine, and those that its questions ask for beside them.
 //!
-//! Invariant: a figure is drawn only when it has points; which are missing follows from the notes of the result.
+//! Invariants: a figure is drawn only when it has points; which are missing follows from the notes of the result. A y axis
+//! begins at zero, or its label says that it is logarithmic.
 
 use lodestone_media::probe::{
     Access, Cell, CellKey, FENCE_BYTES, Operation, Pattern, Place, ProbeResult, Section, Subject, bytes_text,
@@ -29,8 +30,15 @@ impl Measure {
 
     fn axis(self, figure: Figure) -> Figure {
         match self {
-            Self::Latency => figure.y_axis("latency", Unit::Nanoseconds),
-            Self::Bandwidth => figure.y_axis("bandwidth", Unit::BytesPerSecond),
+            Self::Latency => figure.y_axis("latency", Unit::Nanoseconds).zero_y(),
+            Self::Bandwidth => figure.y_axis("bandwidth", Unit::BytesPerSecond).zero_y(),
+        }
+    }
+
+    fn logarithmic_axis(self, figure: Figure) -> Figure {
+        match self {
+            Self::Latency => figure.y_axis("latency (logarithmic)", Unit::Nanoseconds).log_y(),
+            Self::Bandwidth => figure.y_axis("bandwidth (logarithmic)", Unit::BytesPerSecond).log_y(),
         }
     }
 }
@@ -106,9 +114,9 @@ fn small_or_large(result: &ProbeResult, small: bool) -> Option<Figure> {
     let (title, number) = if small { ("small", 8) } else { ("large", 9) };
     let figure = Figure::line(format!("Latency of {title} accesses, one thread (as paper 2, Figure {number})"))
         .x_axis("access size", Unit::Bytes)
-        .log_x()
-        .y_axis("latency", Unit::Nanoseconds);
-    let mut drawing = Drawing::new(if small { figure } else { figure.log_y() });
+        .log_x();
+    let latency = Measure::Latency;
+    let mut drawing = Drawing::new(if small { latency.axis(figure) } else { latency.logarithmic_axis(figure) });
     for (operation, pattern, name) in [
         (Operation::Read, Pattern::Random, "random read"),
         (Operation::Read, Pattern::Sequential, "sequential read"),
@@ -129,6 +137,7 @@ fn working_sets(result: &ProbeResult) -> Option<Figure> {
         .x_axis("range", Unit::Bytes)
         .log_x()
         .y_axis("latency", Unit::Nanoseconds)
+        .zero_y()
         .note(
             "64 bytes each; the address of a read depends on what the read before it found. Steps are the processor's \
              caches; the right end is the medium (with the misses of address translation).",
@@ -168,8 +177,8 @@ fn swept(
     let figure = Figure::line(format!("{title} by size and threads (as paper 2, Figure {number})"))
         .x_axis("access size", Unit::Bytes)
         .log_x();
-    let figure = measure.axis(figure);
-    let mut drawing = Drawing::new(if measure == Measure::Latency { figure.log_y() } else { figure });
+    let is_latency = measure == Measure::Latency;
+    let mut drawing = Drawing::new(if is_latency { measure.logarithmic_axis(figure) } else { measure.axis(figure) });
     for threads in &result.method.thread_counts {
         let wanted = |cell: &Cell| is_swept(cell, operation, pattern) && cell.key.threads == *threads;
         drawing = drawing.line(threads_text(*threads), points(result, wanted, by_size, measure));
@@ -181,7 +190,7 @@ fn by_threads(result: &ProbeResult, operation: Operation) -> Option<Figure> {
     let name = if operation == Operation::Read { "reads" } else { "writes (streamed)" };
     let figure = Figure::line(format!("Latency of random {name} by threads (as paper 2, Figure 10)"))
         .x_axis("threads", Unit::Count)
-        .y_axis("latency", Unit::Nanoseconds)
+        .y_axis("latency (logarithmic)", Unit::Nanoseconds)
         .log_y();
     let mut drawing = Drawing::new(figure);
     for size in BY_THREADS_SIZES {
@@ -197,7 +206,8 @@ fn fence(result: &ProbeResult) -> Option<Figure> {
     let figure = Figure::line("Bandwidth of random writes with a fence every 256 B (as paper 2, Figure 5)")
         .x_axis("access size", Unit::Bytes)
         .log_x()
-        .y_axis("bandwidth", Unit::BytesPerSecond);
+        .y_axis("bandwidth", Unit::BytesPerSecond)
+        .zero_y();
     let mut drawing = Drawing::new(figure);
     let counts = &result.method.thread_counts;
     let mut shown: Vec<u32> = counts.first().into_iter().chain(counts.get(counts.len() / 2)).copied().collect();
@@ -220,7 +230,7 @@ fn instruction(result: &ProbeResult, pattern: Pattern) -> Option<Figure> {
     let figure = Figure::line(format!("Store and flush against streaming stores, {order}, one thread"))
         .x_axis("access size", Unit::Bytes)
         .log_x()
-        .y_axis("latency", Unit::Nanoseconds)
+        .y_axis("latency (logarithmic)", Unit::Nanoseconds)
         .log_y();
     let mut drawing = Drawing::new(figure);
     for (access, name) in [(Access::StoreFlush, "store and flush"), (Access::Stream, "stream")] {
@@ -273,7 +283,8 @@ fn nodes(result: &ProbeResult, operation: Operation) -> Option<Figure> {
     let figure = Figure::line(format!("Random {name} from the near and from the far node (as paper 4, Figure 2)"))
         .x_axis("access size", Unit::Bytes)
         .log_x()
-        .y_axis("bandwidth", Unit::BytesPerSecond);
+        .y_axis("bandwidth", Unit::BytesPerSecond)
+        .zero_y();
     let mut drawing = Drawing::new(figure);
     for threads in &result.method.thread_counts {
         for (place, word) in [(Place::Near, "near"), (Place::Far, "far")] {
@@ -293,7 +304,7 @@ fn against_dram(result: &ProbeResult, operation: Operation) -> Option<Figure> {
     let figure = Figure::line(format!("Latency of random {name} beside DRAM, one thread (paper 2, Table {number})"))
         .x_axis("access size", Unit::Bytes)
         .log_x()
-        .y_axis("latency", Unit::Nanoseconds)
+        .y_axis("latency (logarithmic)", Unit::Nanoseconds)
         .log_y();
     let of_dram =
         |cell: &Cell| (cell.key.subject, cell.key.operation, cell.key.threads) == (Subject::Dram, operation, 1);
@@ -312,7 +323,7 @@ fn files(result: &ProbeResult) -> Option<Figure> {
     let figure = Figure::line("Bandwidth of a file through the kernel, at random, one thread")
         .x_axis("access size", Unit::Bytes)
         .log_x()
-        .y_axis("bandwidth", Unit::BytesPerSecond)
+        .y_axis("bandwidth (logarithmic)", Unit::BytesPerSecond)
         .log_y()
         .note("io_uring has up to 32 accesses in flight, everything else one.");
     let mut drawing = Drawing::new(figure);

@@ -70,6 +70,10 @@ pub struct Args {
     #[arg(long, requires = "profile")]
     spinning: bool,
 
+    /// Split the processors into so many virtual nodes, with the model's memory on the first [default: 2 in virtual time]
+    #[arg(long, value_name = "COUNT", requires = "profile", default_value_t = 0, hide_default_value = true)]
+    virtual_nodes: usize,
+
     /// Short repetitions and a smaller range: a first impression in less than a minute
     #[arg(long)]
     quick: bool,
@@ -168,6 +172,7 @@ fn options(args: &Args) -> ProbeOptions {
         overwrite_data: args.overwrite_data,
         quick: args.quick,
         budget,
+        virtual_nodes: args.virtual_nodes,
         file_folder: args.file_folder.clone(),
         began_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs()),
         machine: [fact("machine"), fact("kernel")],
