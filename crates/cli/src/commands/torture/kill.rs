@@ -9,11 +9,10 @@
 
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::process::{ChildStdout, ExitCode};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use lodestone_pmem::{Pool, PoolOptions};
 use lodestone_workload::kv::{History, Verdict};
 use lodestone_workload::random::Random;
@@ -23,11 +22,9 @@ use crate::commands::pool::domain;
 use crate::emulation::{self, EmulationArgs};
 use crate::output::{Output, ProgressUnit, exit};
 
+use super::life::{self, Moment, ReportLine};
 use super::report::{self, Event, Line};
 use super::verdict::{self, Tally};
-
-/// Longest time a writer may take to its first report.
-const STARTUP_MAX: Duration = Duration::from_secs(30);
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -189,7 +186,7 @@ pub fn rounds(args: &Args, path: &Path, output: &Output, each: &mut dyn FnMut(&R
     Ok(killed)
 }
 
-fn milliseconds(since: Instant) -> f64 {
+pub fn milliseconds(since: Instant) -> f64 {
     (since.elapsed().as_secs_f64() * 1e6).round() / 1e3
 }
 
@@ -223,87 +220,31 @@ fn judge(
 
 /// One writer from its start to its kill: everything it reported.
 fn one_life(args: &Args, path: &Path, kill: u64, random: &mut Random) -> Result<Vec<Line>> {
-    let mut child = Command::new(std::env::current_exe().context("finding the lodestone binary failed")?)
+    let mut command = life::own_binary()?;
+    command
         .args(["torture", "writer", "--known", "--domain", &args.domain])
         .args(args.emulation.to_args())
         .args(["--seed", &(args.seed.wrapping_add(kill)).to_string(), "--threads", &args.threads.to_string()])
-        .arg(path)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .context("starting the writer failed")?;
-    let Some(stdout) = child.stdout.take() else { bail!("the writer has no pipe") };
-    let lines = listen(stdout);
-    let mut heard = Vec::new();
-    // One kill in eight hits a writer that is still opening, which means recovering, the pool.
-    let result = if random.below(8) == 0 {
-        let span = Duration::from_micros(random.below(2_500));
-        collect(&lines, Instant::now() + span, &mut heard)
+        .arg(path);
+    life::one_life(&mut command, moment(random, args.load_ms_max))
+        .with_context(|| format!("kill {kill} of seed {}", args.seed))
+}
+
+/// One kill in eight hits a writer that is still opening, which means recovering, the pool.
+pub fn moment(random: &mut Random, load_ms_max: u64) -> Moment {
+    if random.below(8) == 0 {
+        Moment::Opening(Duration::from_micros(random.below(2_500)))
     } else {
-        let span = Duration::from_micros(random.below(args.load_ms_max.max(1) * 1000));
-        wait_for_first(&lines, &mut heard).and_then(|()| collect(&lines, Instant::now() + span, &mut heard))
-    };
-    let ended = result.and_then(|()| {
-        child.kill().context("killing the writer failed")?;
-        // Everything that was written before the kill is still in the pipe.
-        heard.extend(lines.iter());
-        Ok(())
-    });
-    let status = finish(&mut child)?;
-    if let Err(error) = ended {
-        let mut text = String::new();
-        if let Some(mut stderr) = child.stderr.take() {
-            // A message is better than none, and none is no reason to fail differently.
-            let _ = std::io::Read::read_to_string(&mut stderr, &mut text);
-        }
-        bail!("kill {kill} of seed {}: {error:#}; the writer ended with {status}: {}", args.seed, text.trim());
-    }
-    Ok(heard)
-}
-
-fn finish(child: &mut Child) -> Result<std::process::ExitStatus> {
-    // It may have ended already; then there is nothing to kill.
-    let _ = child.kill();
-    child.wait().context("waiting for the writer failed")
-}
-
-/// Reads the pipe on a thread of its own, so that the writer never waits for us.
-fn listen(stdout: ChildStdout) -> Receiver<Line> {
-    let (sender, lines) = mpsc::channel();
-    std::thread::spawn(move || {
-        // A damaged report ends the channel early, which the collector reports as a writer that ended by itself.
-        let _ = report::read(BufReader::new(stdout), |line| Ok(sender.send(line)?));
-    });
-    lines
-}
-
-fn wait_for_first(lines: &Receiver<Line>, heard: &mut Vec<Line>) -> Result<()> {
-    let deadline = Instant::now() + STARTUP_MAX;
-    loop {
-        match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            Ok(line) => {
-                heard.push(line);
-                if matches!(line.event, Event::Ack(_)) {
-                    return Ok(());
-                }
-            }
-            Err(RecvTimeoutError::Timeout) => bail!("the writer acknowledged nothing within {STARTUP_MAX:?}"),
-            Err(RecvTimeoutError::Disconnected) => bail!("the writer ended by itself"),
-        }
+        Moment::Load(Duration::from_micros(random.below(load_ms_max.max(1) * 1000)))
     }
 }
 
-/// Listens until `deadline`.
-fn collect(lines: &Receiver<Line>, deadline: Instant, heard: &mut Vec<Line>) -> Result<()> {
-    loop {
-        match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            Ok(line) => heard.push(line),
-            Err(RecvTimeoutError::Timeout) => return Ok(()),
-            Err(RecvTimeoutError::Disconnected) => bail!("the writer ended by itself"),
-        }
-        if Instant::now() >= deadline {
-            return Ok(());
-        }
+impl ReportLine for Line {
+    fn read(source: BufReader<ChildStdout>, each: &mut dyn FnMut(Self) -> Result<()>) -> Result<()> {
+        report::read(source, each)
+    }
+
+    fn is_ack(&self) -> bool {
+        matches!(self.event, Event::Ack(_))
     }
 }
