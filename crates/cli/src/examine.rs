@@ -14,6 +14,7 @@ use anyhow::Result;
 use lodestone_heap::{Heap, HeapOptions};
 use lodestone_index::{KIND_LIVE, KIND_PENDING, OrderedMap};
 use lodestone_pmem::{PmAddr, Pool, PoolOptions, Severity};
+use lodestone_stm::{Stm, StmOptions};
 use serde::Serialize;
 
 /// How the map's check words the one finding behind which nothing is missing: the heap's metadata is damaged, not the map.
@@ -22,7 +23,7 @@ const UNALLOCATED: &str = "is not an allocated block";
 /// One thing that was found.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// `pool`, `heap` or `map`.
+    /// `pool`, `heap`, `memory` or `map`.
     pub layer: &'static str,
     /// File, or map.
     pub place: String,
@@ -182,10 +183,31 @@ fn look_inside(pool: &Pool, found: &mut Examination) {
     }
 }
 
-/// Checks every map; every block that the roots own, when that is known completely.
+/// Checks the transactional memory, if the heap's root word leads to one: its blocks, `None` when they are not known.
+fn look_at_memory(heap: &Heap, found: &mut Examination) -> Option<Vec<PmAddr>> {
+    if heap.memory().load(heap.root_word(0)) == 0 {
+        return Some(Vec::new());
+    }
+    match Stm::open_in(heap, &StmOptions::default()) {
+        Ok(stm) => {
+            let report = stm.check_all();
+            for finding in report.findings.iter().filter(|finding| finding.is_damage) {
+                found.lost("memory", &found.path.clone(), &finding.to_string());
+            }
+            Some(report.blocks)
+        }
+        Err(error) => {
+            found.lost("memory", &found.path.clone(), &error.to_string());
+            None
+        }
+    }
+}
+
+/// Checks every map and the transactional memory; every block that they own, when that is known completely.
 fn look_at_maps(heap: &Heap, found: &mut Examination) -> Option<Vec<PmAddr>> {
-    let mut blocks = Vec::new();
-    let mut complete = true;
+    let memory = look_at_memory(heap, found);
+    let mut complete = memory.is_some();
+    let mut blocks = memory.unwrap_or_default();
     for root in heap.pool().info().roots {
         match root.kind {
             KIND_LIVE => {}

@@ -47,6 +47,8 @@
 mod blob;
 mod btree;
 mod bytes;
+#[cfg(feature = "explore")]
+pub mod explore;
 mod hash;
 mod hash_map;
 mod item;

@@ -185,6 +185,15 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         Self { header, kind: PhantomData }
     }
 
+    /// From now on nodes take at most `entries_max` entries (0: as many as fit). For tests that want splits soon.
+    ///
+    /// # Errors
+    /// As [`Tx::write`].
+    pub fn limit_entries(&self, tx: &mut Tx<'_>, entries_max: u64) -> TxResult<()> {
+        tx.write(self.header)?.entries_max = entries_max;
+        Ok(())
+    }
+
     /// Its header.
     #[must_use]
     pub fn header(&self) -> PmPtr<TreeHeader> {

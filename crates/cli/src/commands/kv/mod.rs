@@ -11,6 +11,7 @@ mod put;
 mod range;
 mod record;
 mod scan;
+mod txn;
 
 use std::process::ExitCode;
 
@@ -27,6 +28,7 @@ Examples:
   lodestone kv get orders.pool 4711
   lodestone kv scan orders.pool --prefix 47 --limit 10
   lodestone kv import orders.pool orders.csv --key id --rejects bad.csv
+  printf 'expect alice 100\nadd alice -30\nadd bob 30\n' | lodestone kv txn bank.pool
   lodestone kv export orders.pool --format jsonl --output orders.jsonl";
 
 /// Arguments of `lodestone kv`.
@@ -53,6 +55,8 @@ enum KvCommand {
     Export(export::Args),
     /// Count the records
     Count(count::Args),
+    /// Run a script of changes to a transactional map, all or nothing
+    Txn(txn::Args),
     /// Verify the map: its structure, every record, and that nothing leaks
     Check(check::Args),
 }
@@ -67,6 +71,7 @@ pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
         KvCommand::Import(args) => import::run(args, output),
         KvCommand::Export(args) => export::run(&args, output),
         KvCommand::Count(args) => count::run(&args, output),
+        KvCommand::Txn(args) => txn::run(&args, output),
         KvCommand::Check(args) => check::run(&args, output),
     }
 }
