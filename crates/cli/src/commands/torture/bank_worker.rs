@@ -31,8 +31,13 @@ const JOURNAL_BYTES: u64 = 4 << 20;
 /// Sums that a reader makes between two reports.
 const SUMS_PER_REPORT: u64 = 16;
 
+const AFTER_HELP: &str = "\
+Example:
+  lodestone torture bank-worker bank.pool --threads 4 --transfers 10000";
+
 /// Arguments of `lodestone torture bank-worker`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
 pub struct Args {
     #[command(flatten)]
     pub open: OpenArgs,

@@ -56,8 +56,10 @@ pub fn one_life<L: ReportLine>(command: &mut Command, moment: Moment) -> Result<
         }
     };
     let ended = result.and_then(|()| {
-        // It may have ended already, by itself, when it was not to be killed.
-        let _ = child.kill();
+        if !matches!(moment, Moment::Never) {
+            child.kill().context("killing the writer failed")?;
+        }
+        // Everything that was written before the kill is still in the pipe.
         heard.extend(lines.iter());
         Ok(())
     });
