@@ -31,7 +31,10 @@ fn everything_is_explored_and_holds() {
     let done = place.run(["crash", "run", "--all", "--profile", "eadr,block,adr", "--json"]).ok();
     let reports: Vec<serde_json::Value> =
         done.lines().map(|line| serde_json::from_str(line).expect("one object per line")).collect();
-    assert_eq!(reports.len(), listed.len() * 3);
+    // Those of the collections are for samples only: `--all` leaves them out, and their own tests draw them.
+    let sampled =
+        listed.iter().filter(|target| target["target"].as_str().is_some_and(|n| n.starts_with("collections-")));
+    assert_eq!(reports.len(), (listed.len() - sampled.count()) * 3);
     for report in &reports {
         assert_eq!((&report["violations"], &report["exhausted"]), (&0.into(), &true.into()), "{report}");
         assert_eq!(report["nested_depth"], 1);
