@@ -50,6 +50,7 @@ fn the_agents_benchmark_prints_prediction_and_measurement_side_by_side() {
     let again = place.json(small.into_iter().chain(["--no-real-time"]));
     assert_eq!(simulated, again, "virtual time is the same in every run");
     assert_eq!(simulated.len(), 8 + 3 + 8);
+    assert!(simulated.iter().all(|line| line["media"] == "emulated: optane"));
     let transaction = |name: &str| simulated.iter().find(|line| line["workload"] == name).expect("a transaction");
     let percent = |line: &serde_json::Value| (100.0 * line["paper"][2].as_f64().expect("a change")).trunc();
     assert_eq!((percent(transaction("pure_write")), percent(transaction("pure_read"))), (-32.0, -78.0));

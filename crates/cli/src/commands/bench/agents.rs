@@ -107,6 +107,20 @@ struct LoadLine {
     change: f64,
 }
 
+/// A line with the medium that it is about: it is a model's, also where threads really run.
+#[derive(Serialize)]
+struct Modelled<'a, T> {
+    #[serde(flatten)]
+    line: &'a T,
+    media: String,
+}
+
+impl<'a, T: Serialize> Modelled<'a, T> {
+    fn of(medium: &MediaProfile, line: &'a T) -> Self {
+        Self { line, media: format!("emulated: {}", medium.name) }
+    }
+}
+
 const BENCH: &str = "agents";
 /// The paper's unit of data.
 const UNIT_BYTES: u64 = 256;
@@ -182,7 +196,7 @@ fn operations(args: &Args, setup: &Setup, mut real: Option<&mut Machine>, output
         }
     }
     if output.is_json() {
-        return lines.iter().try_for_each(|line| output.json(line));
+        return lines.iter().try_for_each(|line| output.json(&Modelled::of(&setup.medium, line)));
     }
     let mut shown =
         table(&["remote", "bytes", "way", "paper units", "latency ns", "bandwidth ns", "virtual ns", "real ns"]);
@@ -241,7 +255,7 @@ fn transactions(setup: &Setup, mut real: Option<&mut Machine>, output: &Output) 
         });
     }
     if output.is_json() {
-        return lines.iter().try_for_each(|line| output.json(line));
+        return lines.iter().try_for_each(|line| output.json(&Modelled::of(&setup.medium, line)));
     }
     let mut shown = table(&["transaction", "costs from", "direct", "agents", "change", "overlapped", "change"]);
     let percent = |change: f64| format!("{:+.1} %", 100.0 * change);
@@ -277,7 +291,7 @@ fn loads(setup: &Setup, output: &Output) -> Result<()> {
             let change = agent_per_s / direct_per_s - 1.0;
             let line = LoadLine { bench: BENCH, kind, clients, direct_per_s, agent_per_s, change };
             if output.is_json() {
-                output.json(&line)?;
+                output.json(&Modelled::of(&setup.medium, &line))?;
             }
             shown.add_row([
                 name(kind),
