@@ -192,7 +192,7 @@ fn a_hundred_thousand_objects_change_in_one_transaction() -> Result<()> {
     let stm = place.open();
     let list = stm.root::<List>()?;
     let sum: u64 = stm.read(|tx| values(tx, list))?.iter().sum();
-    assert_eq!(sum, (1..=100_000).sum());
+    assert_eq!(sum, (1..=100_000_u64).sum::<u64>());
     Ok(())
 }
 
