@@ -2,7 +2,8 @@
 //!
 //! 1. Explore the target as it is: it must be clean; note every source position that executed a flush, fence or stream, in
 //!    operations and in recoveries.
-//! 2. For each position and each change ([`crate::Change`]) explore again until something is caught.
+//! 2. For each position and each change ([`crate::Change`]) explore again until something is caught: a sample of the states
+//!    without and with crashes inside recovery, then all.
 //! 3. A mutant that nobody catches is redundant when the target says why, else it survived: a flush to remove, or an
 //!    oracle to strengthen. An excuse that excuses nobody, because all it names were caught, is stale: an error.
 
@@ -10,6 +11,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use crate::config::{Config, Mode};
+use crate::engine::Covered;
 use crate::mutation::Mutation;
 use crate::planted;
 use crate::report::{AuditReport, Mutant, MutantFate};
@@ -67,14 +69,19 @@ pub fn audit_target(
 
 fn judge_mutant(target: &dyn Target, config: &Config, mutation: &Mutation, ops: &[usize], states: &mut u64) -> Mutant {
     let config = Config { violations_max: 1, shrink: false, ..config.clone() };
-    // Most mutants die in the sample, at once; the others get the mode that was asked for.
+    // Most mutants die in the sample, at once.
     let sample =
         Config { mode: Mode::Representative, states_max: config.states_max.min(SAMPLE_STATES), ..config.clone() };
-    let mut covered = explore_ops(target, &sample, Some(mutation), ops, &mut |_| {});
-    *states += covered.states;
-    if covered.found.is_empty() {
-        covered = explore_ops(target, &config, Some(mutation), ops, &mut |_| {});
+    // First without crashes inside recovery: those could use up the bound before the states that tell are reached.
+    let flat_sample = Config { nested_depth: 0, ..sample.clone() };
+    let stages = if config.nested_depth > 0 { vec![&flat_sample, &sample, &config] } else { vec![&sample, &config] };
+    let mut covered = Covered::default();
+    for stage in stages {
+        covered = explore_ops(target, stage, Some(mutation), ops, &mut |_| {});
         *states += covered.states;
+        if !covered.found.is_empty() {
+            break;
+        }
     }
     let fate = match covered.found.first() {
         Some(found) => {
