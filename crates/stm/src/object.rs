@@ -3,7 +3,7 @@
 //! A type has a name, a version and a layout: its size and its fields with offsets and types, down to numbers and pointers.
 //! All three are written into the pool when the type is first used and compared whenever it is used again; a difference
 //! is an error that names both. *Migration*: give the changed struct a new name (`#[pm(name = "AccountV2")]`), keep the old
-//! struct beside it, and move the objects over in transactions (`examples/migrate.rs`).
+//! struct beside it, and move the objects over in transactions.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
