@@ -3,11 +3,15 @@
 //! The macro implements `lodestone_stm::PmObject` for a struct with named fields, `repr(C)`, and zerocopy's `FromBytes`,
 //! `IntoBytes`, `Immutable` and `KnownLayout`. Name (the struct's own, or `#[pm(name = "..")]`), version
 //! (`#[pm(version = n)]`, 1 otherwise) and the list of fields with their types are what an open compares with the pool.
+//!
+//! `#[pm_object]` says all of that in one line. The generated code names the transactional memory by the way the user's crate
+//! reaches it: `lodestone-stm` or the facade `lodestone`, renamed or not, or what `#[pm(crate = "path")]` says.
 
-use proc_macro2::TokenStream;
-use quote::quote;
+use proc_macro_crate::{FoundCrate, crate_name};
+use proc_macro2::{Span, TokenStream};
+use quote::{format_ident, quote};
 use syn::spanned::Spanned;
-use syn::{Data, DeriveInput, Error, Fields, LitInt, LitStr, Result, parse_macro_input};
+use syn::{Data, DeriveInput, Error, Fields, ItemStruct, LitInt, LitStr, Path, Result, parse_macro_input};
 
 /// See the crate.
 #[proc_macro_derive(PmObject, attributes(pm))]
@@ -16,18 +20,70 @@ pub fn derive_pm_object(input: proc_macro::TokenStream) -> proc_macro::TokenStre
     expand(&input).unwrap_or_else(Error::into_compile_error).into()
 }
 
-/// Name and version from `#[pm(..)]`.
-fn attributes(input: &DeriveInput) -> Result<(String, u32)> {
+/// Makes a struct with named fields a type of persistent objects: `repr(C)`, zerocopy's four traits and `PmObject`, without
+/// zerocopy among the crate's own dependencies. Takes what `#[pm(..)]` takes.
+#[proc_macro_attribute]
+pub fn pm_object(arguments: proc_macro::TokenStream, input: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    let item = parse_macro_input!(input as ItemStruct);
+    declare(&arguments.into(), &item).unwrap_or_else(Error::into_compile_error).into()
+}
+
+fn declare(arguments: &TokenStream, item: &ItemStruct) -> Result<TokenStream> {
+    let pm = (!arguments.is_empty()).then(|| quote! { #[pm(#arguments)] });
+    let described = attributes(&syn::parse2(quote! { #pm #item })?)?;
+    let stm = &described.stm;
+    let zerocopy = quote! { #stm::zerocopy }.to_string().replace(' ', "");
+    Ok(quote! {
+        #[derive(
+            #stm::zerocopy::FromBytes, #stm::zerocopy::IntoBytes, #stm::zerocopy::Immutable, #stm::zerocopy::KnownLayout,
+            #stm::PmObject,
+        )]
+        #[zerocopy(crate = #zerocopy)]
+        #pm
+        #[repr(C)]
+        #item
+    })
+}
+
+/// What `#[pm(..)]` says of a type.
+struct Described {
+    name: String,
+    version: u32,
+    /// Path of the transactional memory.
+    stm: Path,
+}
+
+/// How the crate under compilation reaches the transactional memory.
+fn stm_path() -> Result<Path> {
+    let found = |package: &str, own: &str| match crate_name(package) {
+        // Its own tests and examples see the library under its name; so does the library, by `extern crate self`.
+        Ok(FoundCrate::Itself) => Some(own.to_owned()),
+        Ok(FoundCrate::Name(name)) => Some(name),
+        Err(_) => None,
+    };
+    let ident = |name: String| format_ident!("{name}", span = Span::call_site());
+    if let Some(name) = found("lodestone-stm", "lodestone_stm").map(ident) {
+        return syn::parse2(quote! { ::#name });
+    }
+    let facade = found("lodestone", "lodestone").map(ident);
+    facade.map_or_else(|| syn::parse2(quote! { ::lodestone_stm }), |name| syn::parse2(quote! { ::#name::stm }))
+}
+
+/// Reads `#[pm(..)]`.
+fn attributes(input: &DeriveInput) -> Result<Described> {
     let mut name = input.ident.to_string();
     let mut version = 1;
+    let mut stm = None;
     for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("pm")) {
         attribute.parse_nested_meta(|meta| {
             if meta.path.is_ident("name") {
                 name = meta.value()?.parse::<LitStr>()?.value();
             } else if meta.path.is_ident("version") {
                 version = meta.value()?.parse::<LitInt>()?.base10_parse()?;
+            } else if meta.path.is_ident("crate") {
+                stm = Some(meta.value()?.parse::<LitStr>()?.parse::<Path>()?);
             } else {
-                return Err(meta.error("expected `name = \"..\"` or `version = number`"));
+                return Err(meta.error("expected `name = \"..\"`, `version = number` or `crate = \"path\"`"));
             }
             Ok(())
         })?;
@@ -35,7 +91,8 @@ fn attributes(input: &DeriveInput) -> Result<(String, u32)> {
     if name.is_empty() || name.len() > 64 {
         return Err(Error::new(input.span(), "the name of a persistent type has 1 to 64 bytes"));
     }
-    Ok((name, version))
+    let stm = stm.map_or_else(stm_path, Ok)?;
+    Ok(Described { name, version, stm })
 }
 
 fn expand(input: &DeriveInput) -> Result<TokenStream> {
@@ -45,7 +102,7 @@ fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let Fields::Named(fields) = &data.fields else {
         return Err(Error::new(input.span(), "PmObject is for structs with named fields"));
     };
-    let (name, version) = attributes(input)?;
+    let Described { name, version, stm } = attributes(input)?;
     let ident = &input.ident;
     let (impl_generics, type_generics, where_clause) = input.generics.split_for_impl();
     let lines = fields.named.iter().map(|field| {
@@ -56,23 +113,23 @@ fn expand(input: &DeriveInput) -> Result<TokenStream> {
     });
     let visits = fields.named.iter().map(|field| {
         let kind = &field.ty;
-        quote! { <#kind as ::lodestone_stm::PmField>::visit_types(visitor); }
+        quote! { <#kind as #stm::PmField>::visit_types(visitor); }
     });
     Ok(quote! {
-        impl #impl_generics ::lodestone_stm::PmObject for #ident #type_generics #where_clause {
+        impl #impl_generics #stm::PmObject for #ident #type_generics #where_clause {
             const NAME: &'static str = #name;
             const VERSION: u32 = #version;
 
-            fn describe(layout: &mut ::lodestone_stm::Layout) {
+            fn describe(layout: &mut #stm::Layout) {
                 #(#lines)*
             }
 
-            fn visit_field_types(visitor: &mut ::lodestone_stm::TypeVisitor<'_>) {
+            fn visit_field_types(visitor: &mut #stm::TypeVisitor<'_>) {
                 #(#visits)*
             }
 
-            fn checked_by() -> &'static ::lodestone_stm::CheckedBy {
-                static CHECKED_BY: ::lodestone_stm::CheckedBy = ::lodestone_stm::CheckedBy::new();
+            fn checked_by() -> &'static #stm::CheckedBy {
+                static CHECKED_BY: #stm::CheckedBy = #stm::CheckedBy::new();
                 &CHECKED_BY
             }
         }

@@ -3,7 +3,8 @@
 //! A type has a name, a version and a layout: its size and its fields with offsets and types, down to numbers and pointers.
 //! All three are written into the pool when the type is first used and compared whenever it is used again; a difference
 //! is an error that names both. *Migration*: give the changed struct a new name (`#[pm(name = "AccountV2")]`), keep the old
-//! struct beside it, and move the objects over in transactions.
+//! struct beside it, and move the objects over in transactions; `crates/lodestone/examples/migrate.rs` does it step by step, and may be
+//! killed between any two steps.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -14,13 +15,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::shape::Shape;
 
-/// A type of persistent objects; use `#[derive(PmObject)]`.
+/// A type of persistent objects; use `#[pm_object]`, or `#[derive(PmObject)]` beside zerocopy's traits and `repr(C)`.
 ///
 /// ```
-/// use lodestone_stm::{FromBytes, Immutable, IntoBytes, KnownLayout, PmObject, PmPtr};
+/// use lodestone_stm::{PmPtr, pm_object};
 ///
-/// #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
-/// #[repr(C)]
+/// #[pm_object]
 /// struct Node {
 ///     key: u64,
 ///     value: u64,
@@ -29,7 +29,7 @@ use crate::shape::Shape;
 /// assert_eq!(lodestone_stm::Layout::of::<Node>().to_string(), "24 bytes: key u64 @0, value u64 @8, next *Node @16");
 /// ```
 #[diagnostic::on_unimplemented(
-    note = "derive it: `#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)] #[repr(C)]`"
+    note = "write `#[pm_object]` above the struct, or derive FromBytes, IntoBytes, Immutable, KnownLayout and PmObject with `#[repr(C)]`"
 )]
 pub trait PmObject: FromBytes + IntoBytes + Immutable + KnownLayout + Sized + 'static {
     /// Name in the pool, 1 to 64 bytes, unique in the program.
