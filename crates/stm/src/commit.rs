@@ -121,16 +121,24 @@ pub fn commit(core: &Core, context: &mut Context) -> TxResult<()> {
     core.reserve(context.tick.next())?;
     prepare_spill(core, context, changes)?;
     let mut locks = Locks { core, context, held: 0 };
+    let early = if planted::active("stm-epoch-early") { Some(core.epochs.present()) } else { None };
     locks.take_all()?;
-    let epoch = core.epochs.present();
+    let epoch = early.unwrap_or_else(|| core.epochs.present());
     let latest = locks.validate()?;
     let tick = core.clock.next(latest);
     core.reserve(tick)?;
     core.epochs.note(locks.context.writer, epoch, tick);
+    if core.epochs.any_active() && !planted::active("stm-side-late") {
+        // Before the first store to a slot: what a snapshot still sees there is copied aside.
+        core.side.keep(core, locks.context);
+    }
     match core.mode {
         Mode::OneFence => write_one_fence(core, locks.context, tick, changes),
         Mode::AddressLog => write_logged(core, locks.context, tick, RecordKind::AddressLog),
         Mode::Scan => write_logged(core, locks.context, tick, RecordKind::Scan),
+    }
+    if planted::active("stm-side-late") {
+        core.side.keep(core, locks.context);
     }
     // From here on nothing fails: the locks become the new versions.
     locks.held = 0;

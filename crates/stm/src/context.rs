@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 
 use lodestone_pmem::PmAddr;
 use lodestone_pmem::sync::{lock, thread_local};
-use lodestone_txn::{Lease, SLOT_HEADER_WORDS, StartClocks, Tick, VersionWord};
+use lodestone_txn::{Horizon, Lease, SLOT_HEADER_WORDS, StartClocks, Tick, VersionWord};
 
 use crate::core::Core;
 use crate::error::{Error, Result};
@@ -76,6 +76,8 @@ pub struct Context {
     /// The thread's clock.
     pub tick: Tick,
     pub known: StartClocks,
+    /// What the snapshot sees, or the oldest active one while there are any.
+    pub horizon: Horizon,
     pub reads: Vec<ReadEntry>,
     pub writes: Vec<WriteEntry>,
     pub index: WriteIndex,
@@ -105,6 +107,7 @@ impl Context {
             lease: Some(lease),
             tick,
             known,
+            horizon: Horizon::default(),
             reads: Vec::new(),
             writes: Vec::new(),
             index: WriteIndex::default(),

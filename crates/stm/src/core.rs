@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::format::{Places, SYSTEM_SHAPE};
 use crate::options::{Mode, StmOptions};
 use crate::shape::Shape;
+use crate::side::SideChains;
 use crate::slabs::Slabs;
 use crate::stats::Stats;
 use crate::versions::{is_of_this_life, judge};
@@ -42,6 +43,8 @@ pub struct Core {
     pub clock: Clock,
     pub registry: Registry,
     pub epochs: Epochs,
+    /// Versions that were overwritten and that active snapshots see.
+    pub side: SideChains,
     pub stats: Stats,
     /// Whether an answer must wait until what it saw is durable.
     pub waits: bool,
@@ -76,6 +79,7 @@ impl Core {
             clock: Clock::new(options.clock, base),
             registry: Registry::new(places.threads_max(), base),
             epochs: Epochs::new(places.threads_max()),
+            side: SideChains::new(options.side_bytes_max),
             stats: Stats::new(places.threads_max()),
             kept: (0..places.threads_max()).map(|_| Mutex::default()).collect(),
             limit: CachePadded::new(AtomicU64::new(lives.limit().0)),

@@ -19,7 +19,7 @@
 //! | `versions` | which slot counts; first touch in a life |
 //! | `slabs`, `shape` | cells whose own slots say whether they are free |
 //! | `recover` | what an open does after a crash |
-//! | `snapshot` | long readers |
+//! | `snapshot`, `side` | long readers, and the versions kept for them |
 //! | `object`, `roots` | types, layouts, named roots |
 //! | `format` | header, directory |
 
@@ -41,6 +41,7 @@ mod published;
 mod recover;
 mod roots;
 mod shape;
+mod side;
 mod slabs;
 mod snapshot;
 mod stats;

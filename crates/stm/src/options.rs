@@ -40,6 +40,10 @@ pub struct StmOptions {
     pub persistent_words: bool,
     /// Timestamps that are reserved at a time; 0: so many that it happens once in minutes of full load. For tests.
     pub reservation_ticks: u64,
+    /// Bytes of memory for versions that active snapshots still see when they are overwritten: at most one for each snapshot
+    /// and object. Beyond it such a snapshot begins again ([`StmStats::conflicts_snapshot`](crate::StmStats)). No limit by
+    /// default.
+    pub side_bytes_max: u64,
 }
 
 impl Default for StmOptions {
@@ -54,6 +58,7 @@ impl Default for StmOptions {
             directory_bytes: 4096,
             persistent_words: false,
             reservation_ticks: 0,
+            side_bytes_max: u64::MAX,
         }
     }
 }

@@ -1,49 +1,85 @@
-//! Reads of a snapshot: the newest version, or the one before it, whichever belongs to the snapshot's epoch.
+//! Reads of a snapshot: the newest version, the one before it, or one that was kept aside, whichever belongs to the
+//! snapshot's epoch.
 //!
-//! A snapshot needs no validation: what it sees is the cut that its epoch makes (see [`lodestone_txn::Epochs`]). When both
-//! versions of an object are too new, it begins again with a new epoch.
+//! A snapshot needs no validation: what it sees is the cut that its epoch makes (see [`lodestone_txn::Epochs`]). It does not
+//! begin again either, however long it takes: a version that it still sees is copied aside before it is overwritten (see
+//! the module `side`).
 
 use lodestone_pmem::PmAddr;
-use lodestone_txn::{SLOT_HEADER_WORDS, SlotHeader, State, Tick, VersionWord, Writer};
+use lodestone_txn::{SLOT_HEADER_WORDS, SlotHeader, SnapshotGuard, State, Tick, VersionWord, Writer};
 
 use crate::commit::not_allocated;
+use crate::core::Core;
 use crate::error::{Conflict, TxResult};
 use crate::shape::Shape;
+use crate::side::Found;
 use crate::tx::{Tx, give_way};
 
+/// A snapshot while it is active; what was kept for it alone is dropped with it.
+#[derive(Debug)]
+pub struct Active<'c> {
+    core: &'c Core,
+    guard: Option<SnapshotGuard<'c>>,
+}
+
+impl<'c> Active<'c> {
+    /// Begins a snapshot of everything committed up to now.
+    pub fn begin(core: &'c Core) -> Self {
+        Self { core, guard: Some(core.epochs.begin()) }
+    }
+
+    /// Its epoch.
+    pub fn epoch(&self) -> u64 {
+        self.guard.as_ref().map_or(0, SnapshotGuard::epoch)
+    }
+}
+
+impl Drop for Active<'_> {
+    fn drop(&mut self) {
+        let epoch = self.epoch();
+        // First it leaves the active ones, so that nothing more is kept for it.
+        self.guard = None;
+        self.core.side.release(&self.core.epochs, epoch);
+    }
+}
+
 /// Reads the version of the object at `at` that the snapshot of `epoch` sees into `out`; gives the object's word.
-pub(crate) fn read(tx: &Tx<'_>, epoch: u64, at: PmAddr, shape: Shape, out: &mut [u8]) -> TxResult<VersionWord> {
+pub(crate) fn read(tx: &mut Tx<'_>, epoch: u64, at: PmAddr, shape: Shape, out: &mut [u8]) -> TxResult<VersionWord> {
     let core = tx.core;
-    let visible = |writer: Writer, tick: Tick| {
-        if tick <= core.base { Some(true) } else { core.epochs.is_visible(writer, tick, epoch) }
-    };
+    let horizon = &mut tx.context.horizon;
+    horizon.turn_to(epoch);
+    let mut sees = |writer: Writer, tick: Tick| tick <= core.base || horizon.sees(&core.epochs, writer, tick);
+    // On a read-only pool nothing changes, and words of earlier lives stay as they are.
+    let unchanged = |word: VersionWord| core.memory.load(at) == word.to_raw() || core.memory.is_read_only();
     let mut looks = 0;
     loop {
         let word = core.word(at, shape)?;
         if word.state() == State::Committing {
+            // The version under way may belong to this epoch.
             looks += 1;
             give_way(looks);
             continue;
         }
         let mut which = word.slot();
         let mut deleted = word.state() == State::Free;
-        match visible(word.writer(), word.tick(core.base)) {
-            Some(true) => {}
-            _ => {
-                which = which.other();
-                let slot = shape.slot_at(at, which);
-                let header = SlotHeader::decode(core.memory.load(slot), core.memory.load(slot.plus(8)));
-                let seen = header.tick != Tick::NEVER
-                    && core.lives_count(&header)
-                    && visible(header.writer, header.tick) == Some(true);
-                if core.memory.load(at) != word.to_raw() {
-                    continue;
-                }
-                if !seen {
-                    return Err(Conflict::SnapshotTooOld.into());
-                }
-                deleted = header.flags.deleted;
+        if !sees(word.writer(), word.tick(core.base)) {
+            match core.side.find(at, epoch, out) {
+                Some(Found::Payload) => return Ok(word),
+                Some(Found::Deleted) => return Err(not_allocated(at).into()),
+                None => {}
             }
+            which = which.other();
+            let slot = shape.slot_at(at, which);
+            let header = SlotHeader::decode(core.memory.load(slot), core.memory.load(slot.plus(8)));
+            let seen = header.tick != Tick::NEVER && core.lives_count(&header) && sees(header.writer, header.tick);
+            if !unchanged(word) {
+                continue;
+            }
+            if !seen {
+                // There was no object, or the limit of what is kept aside was reached.
+                return Err(Conflict::SnapshotTooOld.into());
+            }
+            deleted = header.flags.deleted;
         }
         if deleted {
             return Err(not_allocated(at).into());
@@ -51,7 +87,7 @@ pub(crate) fn read(tx: &Tx<'_>, epoch: u64, at: PmAddr, shape: Shape, out: &mut 
         let source = shape.slot_at(at, which).plus(SLOT_HEADER_WORDS as u64 * 8);
         core.memory.read(source, out);
         // The older slot changes only under a word that says "committing", and the word changes with every commit.
-        if core.memory.load(at) == word.to_raw() {
+        if unchanged(word) {
             return Ok(word);
         }
     }

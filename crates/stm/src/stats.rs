@@ -29,6 +29,12 @@ pub struct StmStats {
     pub waits: u64,
     /// Transactions that were cancelled or failed.
     pub cancelled: u64,
+    /// Versions that were copied aside because a snapshot saw them when they were overwritten.
+    pub side_copies: u64,
+    /// Such versions that are kept at present.
+    pub side_versions: u64,
+    /// Bytes of memory that they take, about.
+    pub side_bytes: u64,
 }
 
 impl StmStats {
@@ -73,7 +79,8 @@ stats!(
     unrecorded,
     extensions,
     waits,
-    cancelled
+    cancelled,
+    side_copies
 );
 
 /// The counts of all thread ids.

@@ -17,6 +17,7 @@ use crate::options::StmOptions;
 use crate::published;
 use crate::recover::{RecoveryReport, recover};
 use crate::slabs::Slabs;
+use crate::snapshot::Active;
 use crate::stats::StmStats;
 use crate::ticket::Ticket;
 use crate::tx::{Access, Tx};
@@ -115,7 +116,9 @@ impl Stm {
     /// What transactions did since the memory was opened.
     #[must_use]
     pub fn stats(&self) -> StmStats {
-        self.core.stats.sum()
+        let mut stats = self.core.stats.sum();
+        (stats.side_versions, stats.side_bytes) = self.core.side.size();
+        stats
     }
 
     /// Runs `body` as a transaction until it commits: all its changes are durable on return, or none happened. `body` may
@@ -230,6 +233,10 @@ impl Stm {
     /// Runs `body` on a snapshot: the state as of some moment after the call, however long it takes and whatever others
     /// commit meanwhile. For long scans; short reads are cheaper with [`read`](Self::read).
     ///
+    /// Nobody's commit makes it begin again: versions that it still sees are copied to memory before they are overwritten,
+    /// at most one for each active snapshot and object, and dropped when the snapshot ends
+    /// ([`StmOptions::side_bytes_max`] bounds that).
+    ///
     /// # Errors
     /// As [`read`](Self::read).
     ///
@@ -240,9 +247,9 @@ impl Stm {
         let core = &*self.core;
         let mut attempts = 0;
         loop {
-            let guard = core.epochs.begin();
+            let active = Active::begin(core);
             let context = running.context();
-            match body(&mut Tx::new(core, context, Access::Snapshot { epoch: guard.epoch() })) {
+            match body(&mut Tx::new(core, context, Access::Snapshot { epoch: active.epoch() })) {
                 Ok(value) => {
                     core.stats.of(context.writer.index()).reads();
                     if core.waits {

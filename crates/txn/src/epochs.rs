@@ -3,78 +3,60 @@
 //! 1. A snapshot takes the present epoch and begins the next one. Only snapshots write the epoch word.
 //! 2. A committer reads the epoch after it has marked all its objects "committing" and before it validates; its versions
 //!    belong to that epoch. Epochs change rarely, so a thread only notes at which of its ticks it first saw a new epoch
-//!    ([`Transitions`]): the epoch of a version follows from its writer and tick, and nothing is stored per version.
+//!    (its transitions): the epoch of a version follows from its writer and tick, and nothing is stored per version.
 //! 3. A snapshot of epoch `s` sees exactly the versions of epochs up to `s`. Write-read, write-write and read-write
 //!    dependencies all carry the epoch monotonically (validation comes after reading the epoch, and an overwriter marks
 //!    before it reads the epoch), so this set is closed under dependencies: the snapshot is a serializable cut.
+//! 4. A snapshot is *active* from before its epoch ends until its guard is dropped. A version that it sees and that is not
+//!    the newest was superseded by a version of a later epoch. Whoever overwrites such a version has seen that later one,
+//!    hence the end of the snapshot's epoch, hence the snapshot among the active ones ([`Epochs::any_active`] is one relaxed
+//!    load): it is told which versions to keep ([`Epochs::seen_between`]).
+//!
+//! Invariants:
+//! - per thread, epochs and ticks of the transitions rise;
+//! - the first transition behind the epoch of an active snapshot is never forgotten, so an active snapshot is never left
+//!   without an answer. A thread remembers at most a constant number of transitions more than there are active snapshots.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use crossbeam_utils::CachePadded;
-use lodestone_pmem::count_shared_rmws;
-use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
+use lodestone_pmem::sync::atomic::{AtomicU64, Ordering, fence};
 use lodestone_pmem::sync::{Mutex, lock};
+use lodestone_pmem::{count_shared_rmws, planted};
 
 use crate::tick::{Tick, Writer};
 
-/// Transitions that a thread remembers. More snapshots than this beside one long one make it start again.
-const REMEMBERED: usize = 32;
+/// Transitions that a thread remembers before it forgets those that no active snapshot needs.
+#[cfg(not(feature = "shuttle"))]
+const REMEMBERED: usize = 64;
+#[cfg(feature = "shuttle")]
+const REMEMBERED: usize = 2;
 
-/// At which ticks one thread first saw new epochs: a ring of the last ones. Written by the thread alone.
-#[derive(Debug)]
-pub struct Transitions {
-    /// Number of transitions ever noted.
-    count: AtomicU64,
-    ring: [(AtomicU64, AtomicU64); REMEMBERED],
+/// A thread saw a new epoch with the transaction of this tick.
+#[derive(Clone, Copy, Debug)]
+struct Transition {
+    epoch: u64,
+    first: Tick,
 }
 
-impl Default for Transitions {
-    fn default() -> Self {
-        Self { count: AtomicU64::new(0), ring: std::array::from_fn(|_| (AtomicU64::new(0), AtomicU64::new(0))) }
-    }
+/// At which ticks one thread first saw new epochs. Written by the thread alone.
+#[derive(Debug, Default)]
+struct Transitions {
+    /// The newest epoch noted; stored behind the entry.
+    newest: AtomicU64,
+    entries: Mutex<Vec<Transition>>,
 }
 
 impl Transitions {
-    fn note(&self, epoch: u64, tick: Tick) {
-        let count = self.count.load(Ordering::Relaxed);
-        let (epoch_of, tick_of) = &self.ring[count as usize % REMEMBERED];
-        // A reader that meets a half-written entry finds another count afterwards.
-        epoch_of.store(epoch, Ordering::Release);
-        tick_of.store(tick.0, Ordering::Release);
-        self.count.store(count + 1, Ordering::Release);
-    }
-
-    /// The newest epoch noted.
-    fn newest(&self) -> u64 {
-        let count = self.count.load(Ordering::Relaxed);
-        if count == 0 { 0 } else { self.ring[(count - 1) as usize % REMEMBERED].0.load(Ordering::Relaxed) }
-    }
-
-    /// Whether the version of `tick` belongs to `epoch` or an earlier one; `None` when that is forgotten.
-    fn is_visible(&self, tick: Tick, epoch: u64) -> Option<bool> {
-        loop {
-            let count = self.count.load(Ordering::Acquire);
-            let oldest = count.saturating_sub(REMEMBERED as u64 - 1);
-            // The first tick of an epoch behind the snapshot's.
-            let mut first_later = None;
-            for number in (oldest..count).rev() {
-                let (epoch_of, tick_of) = &self.ring[number as usize % REMEMBERED];
-                if epoch_of.load(Ordering::Acquire) <= epoch {
-                    break;
-                }
-                first_later = Some((number, tick_of.load(Ordering::Acquire)));
-            }
-            if self.count.load(Ordering::Acquire) != count {
-                continue;
-            }
-            return match first_later {
-                None => Some(true),
-                Some((_, first)) if tick.0 >= first => Some(false),
-                // An even earlier transition behind the snapshot's epoch may be forgotten.
-                Some((number, _)) if number == oldest && oldest > 0 => None,
-                Some(_) => Some(true),
-            };
+    /// The tick of the thread's first version that is later than `epoch`; `None` when there is none yet.
+    fn first_after(&self, epoch: u64) -> Option<Tick> {
+        // Whoever saw a version sees the transition that was noted before it was published.
+        if self.newest.load(Ordering::Acquire) <= epoch {
+            return None;
         }
+        let entries = lock(&self.entries);
+        let number = entries.partition_point(|entry| entry.epoch <= epoch);
+        entries.get(number).map(|entry| entry.first)
     }
 }
 
@@ -82,10 +64,10 @@ impl Transitions {
 #[derive(Debug)]
 pub struct Epochs {
     epoch: CachePadded<AtomicU64>,
-    /// Snapshots that are active, by epoch. Locked when one begins or ends.
-    active: Mutex<BTreeMap<u64, usize>>,
-    /// Oldest active epoch, `u64::MAX` when there is none.
-    oldest: CachePadded<AtomicU64>,
+    /// Epochs of the active snapshots. Locked when one begins or ends.
+    active: Mutex<BTreeSet<u64>>,
+    /// Oldest and newest active epoch, `u64::MAX` and 0 when there is none.
+    bounds: CachePadded<(AtomicU64, AtomicU64)>,
     threads: Box<[CachePadded<Transitions>]>,
 }
 
@@ -95,8 +77,8 @@ impl Epochs {
     pub fn new(threads: u16) -> Self {
         Self {
             epoch: CachePadded::new(AtomicU64::new(1)),
-            active: Mutex::new(BTreeMap::new()),
-            oldest: CachePadded::new(AtomicU64::new(u64::MAX)),
+            active: Mutex::new(BTreeSet::new()),
+            bounds: CachePadded::new((AtomicU64::new(u64::MAX), AtomicU64::new(0))),
             threads: (0..threads).map(|_| CachePadded::new(Transitions::default())).collect(),
         }
     }
@@ -112,17 +94,42 @@ impl Epochs {
     /// published; it costs a comparison when the epoch did not change.
     #[inline]
     pub fn note(&self, writer: Writer, epoch: u64, tick: Tick) {
-        let transitions = &self.threads[writer.index()];
-        if transitions.newest() != epoch {
-            transitions.note(epoch, tick);
+        // Relaxed: only the holder of the id writes it.
+        if self.threads[writer.index()].newest.load(Ordering::Relaxed) != epoch {
+            self.note_new(writer, epoch, tick);
         }
     }
 
-    /// Whether the version that `writer` committed at `tick` in this life belongs to `epoch` or an earlier one; `None`
-    /// when too many snapshots began since to tell.
+    #[cold]
+    fn note_new(&self, writer: Writer, epoch: u64, tick: Tick) {
+        let thread = &self.threads[writer.index()];
+        let is_full = lock(&thread.entries).len() >= REMEMBERED;
+        // A snapshot that is not among them yet will have this epoch or a later one, and needs none of the entries.
+        let active = if is_full { self.active() } else { Vec::new() };
+        let mut entries = lock(&thread.entries);
+        if is_full {
+            let mut needed: Vec<usize> =
+                active.iter().map(|&epoch| entries.partition_point(|entry| entry.epoch <= epoch)).collect();
+            needed.dedup();
+            let kept = needed.into_iter().filter_map(|number| entries.get(number).copied()).collect();
+            *entries = kept;
+        }
+        entries.push(Transition { epoch, first: tick });
+        thread.newest.store(epoch, Ordering::Release);
+    }
+
+    /// The tick of the first version of `writer` that is later than `epoch`; `None` when there is none yet. Once there is
+    /// one it stays, for as long as the snapshot of `epoch` is active.
     #[must_use]
-    pub fn is_visible(&self, writer: Writer, tick: Tick, epoch: u64) -> Option<bool> {
-        self.threads.get(writer.index()).map_or(Some(true), |thread| thread.is_visible(tick, epoch))
+    pub fn first_after(&self, writer: Writer, epoch: u64) -> Option<Tick> {
+        self.threads.get(writer.index())?.first_after(epoch)
+    }
+
+    /// Whether the version that `writer` committed at `tick` in this life belongs to `epoch` or an earlier one. `epoch` is
+    /// that of an active snapshot.
+    #[must_use]
+    pub fn is_visible(&self, writer: Writer, tick: Tick, epoch: u64) -> bool {
+        self.first_after(writer, epoch).is_none_or(|first| tick < first)
     }
 
     /// Begins a snapshot: of everything committed up to now.
@@ -130,23 +137,112 @@ impl Epochs {
     pub fn begin(&self) -> SnapshotGuard<'_> {
         count_shared_rmws(1);
         let mut active = lock(&self.active);
-        let epoch = self.epoch.fetch_add(1, Ordering::AcqRel);
-        *active.entry(epoch).or_insert(0) += 1;
-        self.oldest.store(active.keys().next().copied().unwrap_or(u64::MAX), Ordering::Release);
+        // The epoch changes only under this lock.
+        let epoch = self.epoch.load(Ordering::Relaxed);
+        active.insert(epoch);
+        if !planted::active("txn-active-late") {
+            self.publish_bounds(&active);
+        }
+        // Behind the bounds: whoever sees the later epoch sees that this one is active.
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+        // A committer marks, then reads the epoch; a snapshot changes the epoch, then looks for marks. One sees the other.
+        fence(Ordering::SeqCst);
+        if planted::active("txn-active-late") {
+            lodestone_pmem::sync::interleave();
+            self.publish_bounds(&active);
+        }
         SnapshotGuard { epochs: self, epoch }
+    }
+
+    fn publish_bounds(&self, active: &BTreeSet<u64>) {
+        self.bounds.0.store(active.first().copied().unwrap_or(u64::MAX), Ordering::Release);
+        self.bounds.1.store(active.last().copied().unwrap_or(0), Ordering::Release);
+    }
+
+    /// Whether a snapshot is active that may need a version about to be overwritten. Ask when the object is locked.
+    #[must_use]
+    #[inline(always)]
+    pub fn any_active(&self) -> bool {
+        // Relaxed: see step 4 of the module.
+        self.bounds.0.load(Ordering::Relaxed) != u64::MAX
     }
 
     /// Epoch of the oldest active snapshot, `u64::MAX` when there is none.
     #[must_use]
     #[inline]
     pub fn oldest_active(&self) -> u64 {
-        self.oldest.load(Ordering::Acquire)
+        self.bounds.0.load(Ordering::Acquire)
     }
 
-    /// Epochs of all active snapshots.
+    /// Epoch of the newest active snapshot, 0 when there is none.
+    #[must_use]
+    #[inline]
+    pub fn newest_active(&self) -> u64 {
+        self.bounds.1.load(Ordering::Acquire)
+    }
+
+    /// Epochs of all active snapshots, ascending.
     #[must_use]
     pub fn active(&self) -> Vec<u64> {
-        lock(&self.active).keys().copied().collect()
+        lock(&self.active).iter().copied().collect()
+    }
+
+    /// The first active snapshot after `after` and up to `last`.
+    #[must_use]
+    pub fn next_active(&self, after: u64, last: u64) -> Option<u64> {
+        lock(&self.active).range(after + 1..).next().copied().filter(|&epoch| epoch <= last)
+    }
+
+    /// Oldest and newest of the active snapshots that see the version `older` of an object and not `newer`, the one that
+    /// superseded it.
+    #[must_use]
+    pub fn seen_between(&self, older: (Writer, Tick), newer: (Writer, Tick)) -> Option<(u64, u64)> {
+        let active = self.active();
+        let sees =
+            |&&epoch: &&u64| self.is_visible(older.0, older.1, epoch) && !self.is_visible(newer.0, newer.1, epoch);
+        let first = *active.iter().find(sees)?;
+        let last = active.iter().rev().find(sees).copied().unwrap_or(first);
+        Some((first, last))
+    }
+}
+
+/// What one epoch sees, as far as that is decided: the first later tick of each thread, remembered once it is there.
+#[derive(Debug, Default)]
+pub struct Horizon {
+    epoch: u64,
+    /// By thread id; `u64::MAX` while the thread has committed nothing later.
+    firsts: Vec<u64>,
+}
+
+impl Horizon {
+    /// Turns to `epoch`, that of an active snapshot, and forgets the former one.
+    #[inline]
+    pub fn turn_to(&mut self, epoch: u64) {
+        if self.epoch != epoch {
+            self.epoch = epoch;
+            self.firsts.fill(u64::MAX);
+        }
+    }
+
+    /// Whether the epoch sees the version that `writer` committed at `tick` in this life.
+    #[inline]
+    #[must_use]
+    pub fn sees(&mut self, epochs: &Epochs, writer: Writer, tick: Tick) -> bool {
+        match self.firsts.get(writer.index()) {
+            Some(&first) if first != u64::MAX => tick.0 < first,
+            _ => self.sees_new(epochs, writer, tick),
+        }
+    }
+
+    fn sees_new(&mut self, epochs: &Epochs, writer: Writer, tick: Tick) -> bool {
+        let Some(first) = epochs.first_after(writer, self.epoch) else { return true };
+        if self.firsts.is_empty() {
+            self.firsts.resize(epochs.threads.len(), u64::MAX);
+        }
+        if let Some(known) = self.firsts.get_mut(writer.index()) {
+            *known = first.0;
+        }
+        tick < first
     }
 }
 
@@ -168,17 +264,12 @@ impl SnapshotGuard<'_> {
 impl Drop for SnapshotGuard<'_> {
     fn drop(&mut self) {
         let mut active = lock(&self.epochs.active);
-        if let Some(count) = active.get_mut(&self.epoch) {
-            *count -= 1;
-            if *count == 0 {
-                active.remove(&self.epoch);
-            }
-        }
-        self.epochs.oldest.store(active.keys().next().copied().unwrap_or(u64::MAX), Ordering::Release);
+        active.remove(&self.epoch);
+        self.epochs.publish_bounds(&active);
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "shuttle")))]
 mod tests {
     use super::*;
 
@@ -193,26 +284,49 @@ mod tests {
         let second = epochs.begin();
         epochs.note(writer, epochs.present(), Tick(30));
         let seen = |tick, epoch| epochs.is_visible(writer, Tick(tick), epoch);
-        assert_eq!([10, 19, 20, 30].map(|tick| seen(tick, first.epoch())), [true, true, false, false].map(Some));
-        assert_eq!([10, 20, 29, 30].map(|tick| seen(tick, second.epoch())), [true, true, true, false].map(Some));
-        assert_eq!(epochs.oldest_active(), first.epoch());
+        assert_eq!([10, 19, 20, 30].map(|tick| seen(tick, first.epoch())), [true, true, false, false]);
+        assert_eq!([10, 20, 29, 30].map(|tick| seen(tick, second.epoch())), [true, true, true, false]);
+        let mut horizon = Horizon::default();
+        for snapshot in [&first, &second, &first] {
+            horizon.turn_to(snapshot.epoch());
+            for tick in [10, 19, 20, 29, 30] {
+                assert_eq!(horizon.sees(&epochs, writer, Tick(tick)), seen(tick, snapshot.epoch()), "tick {tick}");
+            }
+        }
+        let (one, two) = (first.epoch(), second.epoch());
+        let between = |older, newer| epochs.seen_between((writer, Tick(older)), (writer, Tick(newer)));
+        assert_eq!(between(10, 20), Some((one, one)));
+        assert_eq!(between(10, 30), Some((one, two)));
+        assert_eq!(between(20, 30), Some((two, two)));
+        assert_eq!((between(20, 21), between(30, 31)), (None, None));
+        assert_eq!((epochs.oldest_active(), epochs.newest_active()), (one, two));
+        assert_eq!((epochs.next_active(one, two), epochs.next_active(two, u64::MAX)), (Some(two), None));
         drop(first);
-        assert_eq!(epochs.oldest_active(), second.epoch());
+        assert_eq!((epochs.oldest_active(), epochs.any_active()), (two, true));
         drop(second);
-        assert_eq!(epochs.oldest_active(), u64::MAX);
+        assert_eq!((epochs.oldest_active(), epochs.newest_active(), epochs.any_active()), (u64::MAX, 0, false));
     }
 
     #[test]
-    fn what_is_forgotten_is_not_guessed() {
+    fn what_an_active_snapshot_needs_is_never_forgotten() {
         let epochs = Epochs::new(1);
         let writer = Writer::default();
         epochs.note(writer, epochs.present(), Tick(10));
         let old = epochs.begin();
-        for tick in 20..20 + 2 * REMEMBERED as u64 {
-            drop(epochs.begin());
+        let mut later = None;
+        for tick in 20..20 + 10 * REMEMBERED as u64 {
+            if tick == 40 {
+                later = Some(epochs.begin());
+            } else {
+                drop(epochs.begin());
+            }
             epochs.note(writer, epochs.present(), Tick(tick));
+            let entries = lock(&epochs.threads[0].entries).len();
+            assert!(entries <= REMEMBERED + 2, "{entries} transitions are remembered");
         }
-        assert_eq!(epochs.is_visible(writer, Tick(15), old.epoch()), None);
-        assert_eq!(epochs.is_visible(writer, Tick(1000), old.epoch()), Some(false));
+        let seen = |tick, snapshot: &SnapshotGuard<'_>| epochs.is_visible(writer, Tick(tick), snapshot.epoch());
+        assert_eq!([10, 19, 20, 1000].map(|tick| seen(tick, &old)), [true, true, false, false]);
+        let later = later.expect("begun at tick 40");
+        assert_eq!([10, 39, 40, 1000].map(|tick| seen(tick, &later)), [true, true, false, false]);
     }
 }

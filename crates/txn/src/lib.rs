@@ -32,7 +32,7 @@ mod tick;
 mod word;
 
 pub use clock::{Clock, ClockKind, StartClocks};
-pub use epochs::{Epochs, SnapshotGuard, Transitions};
+pub use epochs::{Epochs, Horizon, SnapshotGuard};
 pub use error::{Error, Result};
 pub use lives::{Life, Lives, LivesFinding, LivesLayout, RESERVATION_TICKS, STATE_PAIR_BYTES};
 pub use registry::{Lease, Registry};

@@ -1,0 +1,223 @@
+//! The side chains: versions that are about to be overwritten and that an active snapshot still sees, copied to DRAM.
+//!
+//! An object has room for two versions; a long snapshot may need one that is older than both. So that it never has to begin
+//! again, whoever overwrites the last copy of such a version keeps it here first. The paper (section 4.2) aborts.
+//!
+//! 1. *Keep* ([`SideChains::keep`], from the commit, behind validation and before the first store to a slot): when a snapshot
+//!    is active, for each object of the write set: if the oldest active snapshot sees the newest version, so do all, and
+//!    nobody needs the other one. Else the other one is copied, with the range of active snapshots that see it and not the
+//!    newest.
+//! 2. *Find* ([`SideChains::find`], from the snapshot): the version whose range holds the snapshot's epoch, before a look at
+//!    the older slot.
+//! 3. *Release* ([`SideChains::release`], when a snapshot has ended): each version is owned by the oldest active snapshot of
+//!    its range; it is handed to the next one of the range, or dropped.
+//!
+//! **Why an active snapshot finds what it sees.** Let snapshot `s` be active, `v` the version of an object that it sees
+//! and `n` the next version.
+//! - While `v` stands in a slot, it is there: the newest slot is read under its word, the older one under a word that is
+//!   looked at again, and nobody writes to a slot before the word says "committing".
+//! - Somebody overwrites `v`. He has locked the object, hence seen the word of `n`. `n` is of an epoch later than `s`, so its
+//!   writer read an epoch that began after `s` was published as active; with the word of `n` this came to whoever locked it.
+//!   So he finds `s` active (one relaxed load: the value is not older than that), finds that `s` sees `v` and not `n`, and
+//!   inserts the copy before he stores to the slot.
+//! - A reader that sees the word of his version sees the copy; one that still sees the word of `n` looks at the word again
+//!   after it read the slot, and it has changed. So a read takes at most two turns beside waiting for commits under way.
+//! - The copy stays while `s` is active: `keep` asks which snapshots are active under the shard's lock, and `release` comes
+//!   to the shard after the snapshot has left the active ones: either `keep` no longer finds it, or `release` finds the copy.
+//!
+//! A freed object is a version that says "deleted", and its cell keeps its shape for ever, so nothing here is special about
+//! frees and cells used again.
+//!
+//! **Bound.** Per object at most one version for each active snapshot: snapshots times objects that were written twice since
+//! the snapshot began, each with its payload and about a hundred bytes. Nothing is kept while no snapshot is active. With
+//! [`StmOptions::side_bytes_max`](crate::StmOptions::side_bytes_max) reached, versions are not kept, and a snapshot that needs
+//! one begins again.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crossbeam_utils::CachePadded;
+use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
+use lodestone_pmem::sync::{Mutex, lock};
+use lodestone_pmem::{PmAddr, planted};
+use lodestone_txn::{Epochs, SLOT_HEADER_WORDS, SlotHeader, Tick, Writer};
+use zerocopy::IntoBytes;
+
+use crate::context::{Change, Context};
+use crate::core::Core;
+
+/// Locks; a power of two.
+const SHARDS: usize = if cfg!(feature = "shuttle") { 2 } else { 64 };
+/// Bytes that a version takes beside its payload, about: entry, allocation, its share of the tables.
+const OVERHEAD_BYTES: u64 = 112;
+
+/// A version that was overwritten.
+#[derive(Debug)]
+struct SideVersion {
+    tick: Tick,
+    is_deleted: bool,
+    /// Oldest and newest snapshot that sees it.
+    range: (u64, u64),
+    /// The oldest of them that was active when somebody last looked.
+    owner: u64,
+    words: Box<[u64]>,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    chains: HashMap<PmAddr, Vec<SideVersion>>,
+    /// Objects with versions that a snapshot owns, by its epoch.
+    owned: BTreeMap<u64, Vec<PmAddr>>,
+}
+
+/// All side chains of a memory.
+#[derive(Debug)]
+pub struct SideChains {
+    shards: Box<[CachePadded<Mutex<Shard>>]>,
+    versions: AtomicU64,
+    bytes: AtomicU64,
+    bytes_max: u64,
+}
+
+/// What a snapshot found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// The payload was copied.
+    Payload,
+    /// For the snapshot the object does not exist.
+    Deleted,
+}
+
+impl SideChains {
+    /// Empty; keeps up to about `bytes_max` bytes.
+    pub fn new(bytes_max: u64) -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| CachePadded::default()).collect(),
+            versions: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            bytes_max,
+        }
+    }
+
+    /// Versions kept at present, and about their bytes.
+    pub fn size(&self) -> (u64, u64) {
+        (self.versions.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
+    }
+
+    fn shard(&self, at: PmAddr) -> &Mutex<Shard> {
+        let mixed = (at.to_raw() / 64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        &self.shards[(mixed >> 32) as usize % SHARDS]
+    }
+
+    /// Keeps what active snapshots still see of the versions that the commit of `context` is about to overwrite. All its
+    /// objects are locked, none of their slots has been stored to.
+    #[cold]
+    pub fn keep(&self, core: &Core, context: &mut Context) {
+        let epochs = &core.epochs;
+        let Context { horizon, writes, .. } = context;
+        let (oldest, newest) = (epochs.oldest_active(), epochs.newest_active());
+        horizon.turn_to(oldest);
+        for entry in writes.iter().filter(|entry| entry.change != Change::Nothing) {
+            let present = (entry.seen.writer(), entry.seen.tick(core.base));
+            if present.1 <= core.base || horizon.sees(epochs, present.0, present.1) {
+                continue;
+            }
+            let which = entry.seen.slot().other();
+            let at = entry.shape.slot_at(entry.at, which);
+            let header = SlotHeader::decode(core.memory.load(at), core.memory.load(at.plus(8)));
+            // What the newest snapshot does not see, no older one does.
+            let mut is_seen = || match oldest == newest {
+                true => horizon.sees(epochs, header.writer, header.tick),
+                false => epochs.is_visible(header.writer, header.tick, newest),
+            };
+            if header.tick == Tick::NEVER || !core.lives_count(&header) || !is_seen() {
+                continue;
+            }
+            let words = header.words.min(entry.shape.slot_words(which)) as usize;
+            let mut payload = vec![0; words].into_boxed_slice();
+            core.memory.read(at.plus(SLOT_HEADER_WORDS as u64 * 8), payload.as_mut_bytes());
+            self.insert(epochs, entry.at, present, &header, payload);
+            core.stats.of(context.writer.index()).side_copies();
+        }
+    }
+
+    fn insert(&self, epochs: &Epochs, at: PmAddr, present: (Writer, Tick), header: &SlotHeader, words: Box<[u64]>) {
+        let bytes = words.len() as u64 * 8 + OVERHEAD_BYTES;
+        let mut shard = lock(self.shard(at));
+        // Before the look at the active snapshots: whoever ends one of them afterwards finds that there is something.
+        let total = self.bytes.fetch_add(bytes, Ordering::AcqRel) + bytes;
+        self.versions.fetch_add(1, Ordering::AcqRel);
+        let range = epochs.seen_between((header.writer, header.tick), present);
+        let range = range.filter(|_| total <= self.bytes_max);
+        let chain = shard.chains.entry(at).or_default();
+        match range {
+            Some((first, last)) if chain.iter().all(|version| version.tick != header.tick) => {
+                let last = if planted::active("stm-side-first-only") { first } else { last };
+                let is_deleted = header.flags.deleted;
+                chain.push(SideVersion { tick: header.tick, is_deleted, range: (first, last), owner: first, words });
+                shard.owned.entry(first).or_default().push(at);
+            }
+            _ => {
+                if chain.is_empty() {
+                    shard.chains.remove(&at);
+                }
+                self.versions.fetch_sub(1, Ordering::AcqRel);
+                self.bytes.fetch_sub(bytes, Ordering::AcqRel);
+            }
+        }
+    }
+
+    /// Copies the version of the object at `at` that the active snapshot of `epoch` sees into `out`, when it was kept.
+    pub fn find(&self, at: PmAddr, epoch: u64, out: &mut [u8]) -> Option<Found> {
+        // What is to be found was counted before the word was published under which it is looked for.
+        if self.versions.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let shard = lock(self.shard(at));
+        let chain = shard.chains.get(&at)?;
+        let version = chain.iter().find(|version| (version.range.0..=version.range.1).contains(&epoch))?;
+        if version.is_deleted {
+            return Some(Found::Deleted);
+        }
+        let bytes = version.words.as_bytes();
+        let shared = bytes.len().min(out.len());
+        out[..shared].copy_from_slice(&bytes[..shared]);
+        out[shared..].fill(0);
+        Some(Found::Payload)
+    }
+
+    /// Drops what only the snapshot of `epoch` needed, which is no longer among the active ones.
+    pub fn release(&self, epochs: &Epochs, epoch: u64) {
+        if self.versions.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            let Some(objects) = shard.owned.remove(&epoch) else { continue };
+            for at in objects {
+                self.hand_on(&mut shard, epochs, at, epoch);
+            }
+            if shard.chains.is_empty() {
+                // Its room as well.
+                *shard = Shard::default();
+            }
+        }
+    }
+
+    /// Hands the version of `at` that `epoch` owned to the next snapshot that needs it, or drops it.
+    fn hand_on(&self, shard: &mut Shard, epochs: &Epochs, at: PmAddr, epoch: u64) {
+        let Some(chain) = shard.chains.get_mut(&at) else { return };
+        let Some(number) = chain.iter().position(|version| version.owner == epoch) else { return };
+        let next = epochs.next_active(epoch, chain[number].range.1);
+        if let Some(next) = next.filter(|_| !planted::active("stm-side-freed-early")) {
+            chain[number].owner = next;
+            shard.owned.entry(next).or_default().push(at);
+            return;
+        }
+        let dropped = chain.swap_remove(number);
+        if chain.is_empty() {
+            shard.chains.remove(&at);
+        }
+        self.versions.fetch_sub(1, Ordering::AcqRel);
+        self.bytes.fetch_sub(dropped.words.len() as u64 * 8 + OVERHEAD_BYTES, Ordering::AcqRel);
+    }
+}
