@@ -1,10 +1,10 @@
 //! Real threads: every state that any closure sees is one that was committed, and every history has a serial order.
 //!
-//! Registers hold version numbers that only their writers give out, so the order of versions per object is known. From what
-//! each transaction read and wrote the dependency graph follows; a circle in it, real time included, is a violation. What
-//! attempts that did not commit saw is judged as well (opacity).
+//! Registers hold version numbers that only their writers give out; the module `judge` says what follows from them.
+//! `tests/histories.rs` lets the same judge look at schedules of a deterministic scheduler.
 
-use std::collections::BTreeMap;
+mod judge;
+
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,6 +12,8 @@ use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
 use lodestone_stm::{
     ClockKind, FromBytes, Immutable, IntoBytes, KnownLayout, Mode, PmObject, PmPtr, Result, Stm, StmOptions,
 };
+
+use judge::{Seen, judge};
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
 #[repr(C)]
@@ -21,78 +23,6 @@ struct Register {
     /// How many were before it.
     version: u64,
     copies: [u64; 8],
-}
-
-/// A transaction, or an attempt that did not commit.
-#[derive(Clone, Debug, Default)]
-struct Seen {
-    begun: u64,
-    ended: u64,
-    /// Object and version.
-    reads: Vec<(usize, u64)>,
-    writes: Vec<(usize, u64)>,
-}
-
-/// Whether the committed transactions, and each of the attempts beside them, have a serial order.
-fn judge(committed: &[Seen], attempts: &[Seen]) -> Result<(), String> {
-    let mut writers: BTreeMap<(usize, u64), usize> = BTreeMap::new();
-    for (number, seen) in committed.iter().enumerate() {
-        for write in &seen.writes {
-            if writers.insert(*write, number).is_some() {
-                return Err(format!("two transactions wrote version {} of object {}", write.1, write.0));
-            }
-        }
-    }
-    let all: Vec<&Seen> = committed.iter().collect();
-    circle(&all, &writers)?;
-    for attempt in attempts {
-        let mut with: Vec<&Seen> = committed.iter().collect();
-        with.push(attempt);
-        circle(&with, &writers)?;
-    }
-    Ok(())
-}
-
-/// Looks for a circle of write-read, write-write, read-write and real-time edges.
-fn circle(all: &[&Seen], writers: &BTreeMap<(usize, u64), usize>) -> Result<(), String> {
-    let mut next: Vec<Vec<usize>> = vec![Vec::new(); all.len()];
-    for (number, seen) in all.iter().enumerate() {
-        for &(object, version) in &seen.reads {
-            next_edge(&mut next, writers.get(&(object, version)).copied(), Some(number));
-            next_edge(&mut next, Some(number), writers.get(&(object, version + 1)).copied());
-        }
-        for &(object, version) in &seen.writes {
-            next_edge(&mut next, Some(number), writers.get(&(object, version + 1)).copied());
-        }
-        for (other, before) in all.iter().enumerate() {
-            if before.ended < seen.begun {
-                next[other].push(number);
-            }
-        }
-    }
-    // Remove what nothing points to until nothing is left, or only circles.
-    let mut pointed = vec![0; all.len()];
-    next.iter().flatten().for_each(|&to| pointed[to] += 1);
-    let mut free: Vec<usize> = (0..all.len()).filter(|&number| pointed[number] == 0).collect();
-    let mut removed = 0;
-    while let Some(number) = free.pop() {
-        removed += 1;
-        for &to in &next[number] {
-            pointed[to] -= 1;
-            if pointed[to] == 0 {
-                free.push(to);
-            }
-        }
-    }
-    if removed == all.len() { Ok(()) } else { Err(format!("no serial order: {} in circles", all.len() - removed)) }
-}
-
-fn next_edge(next: &mut [Vec<usize>], from: Option<usize>, to: Option<usize>) {
-    if let (Some(from), Some(to)) = (from, to)
-        && from != to
-    {
-        next[from].push(to);
-    }
 }
 
 const OBJECTS: usize = 4;
