@@ -44,6 +44,7 @@ pub(crate) mod explore;
 pub(crate) mod keys;
 pub(crate) mod locks;
 mod node;
+mod parts;
 mod point;
 mod read;
 mod scan;

@@ -1,6 +1,7 @@
 //! Going through all segments, by ascending hashes: for counting, and for building something else from the index.
 
 use std::borrow::Borrow;
+use std::ops::RangeInclusive;
 
 use crate::cells::{Stamp, Turn, pairs_of};
 use crate::error::Result;
@@ -9,10 +10,14 @@ use crate::hash::map::HashIndex;
 use crate::traits::IndexKey;
 
 impl<K: IndexKey + ?Sized> HashIndex<K> {
-    /// Calls `visit` for each segment; when it says `false`, the segment died meanwhile and what took its place comes.
+    /// Calls `visit` for each segment that covers some of `hashes`; when it says `false`, the segment died meanwhile and what took its place comes.
     /// Other segments that split or merge meanwhile are visited before or after, the hashes of each once.
-    fn for_each_segment(&self, mut visit: impl FnMut(&Segment) -> Result<bool>) -> Result<()> {
-        let mut hash = 0_u64;
+    fn for_each_segment(
+        &self,
+        hashes: RangeInclusive<u64>,
+        mut visit: impl FnMut(&Segment) -> Result<bool>,
+    ) -> Result<()> {
+        let mut hash = *hashes.start();
         let mut turn = Turn::default();
         loop {
             let (_, segment) = self.directory.find(self.medium(), hash)?;
@@ -23,7 +28,7 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
             }
             let step = 1_u64.checked_shl(64 - cover.depth).unwrap_or(0);
             match cover.prefix.checked_add(step) {
-                Some(next) if step > 0 => hash = next,
+                Some(next) if step > 0 && next <= *hashes.end() => hash = next,
                 _ => return Ok(()),
             }
         }
@@ -32,7 +37,7 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
     /// Number of pairs.
     pub(crate) fn count(&self) -> Result<u64> {
         let mut count = 0;
-        self.for_each_segment(|segment| {
+        self.for_each_segment(0..=u64::MAX, |segment| {
             count += self.count_in(segment) as u64;
             Ok(true)
         })?;
@@ -52,9 +57,14 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
     ///
     /// # Errors
     /// [`crate::Error::Damaged`] at the first segment with a line that does not verify.
-    pub fn for_each(&self, mut visit: impl FnMut(&K, u64)) -> Result<()> {
-        self.for_each_segment(|segment| {
-            let Some(pairs) = self.snapshot(segment)? else { return Ok(false) };
+    pub fn for_each(&self, visit: impl FnMut(&K, u64)) -> Result<()> {
+        self.for_each_between(0..=u64::MAX, visit)
+    }
+
+    /// As [`for_each`](Self::for_each), of the keys whose hashes lie in `hashes`: for several threads, each with its own.
+    pub(crate) fn for_each_between(&self, hashes: RangeInclusive<u64>, mut visit: impl FnMut(&K, u64)) -> Result<()> {
+        self.for_each_segment(hashes.clone(), |segment| {
+            let Some(pairs) = self.snapshot(segment, &hashes)? else { return Ok(false) };
             for (key, value) in pairs {
                 visit(key.borrow(), value);
             }
@@ -62,16 +72,17 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
         })
     }
 
-    /// The pairs of `segment` at one moment, or `None` when there was none: a writer came, or the segment died.
+    /// The pairs of `segment` with these hashes at one moment, or `None` when there was none: a writer came, or the segment died.
     #[expect(clippy::type_complexity, reason = "owned keys with their values")]
-    fn snapshot(&self, segment: &Segment) -> Result<Option<Vec<(K::Owned, u64)>>> {
+    fn snapshot(&self, segment: &Segment, hashes: &RangeInclusive<u64>) -> Result<Option<Vec<(K::Owned, u64)>>> {
         let medium = self.medium();
         let Some(stamps) = segment.locks.iter().map(|lock| lock.stamp()).collect::<Option<Vec<Stamp>>>() else {
             return Ok(None);
         };
         let table = self.shape.table_at(segment.at());
         let pairs = pairs_of(table, medium, self.shape.kind, self.seed).and_then(|pairs| {
-            let pairs = pairs.iter().map(|pair| Ok((self.shape.kind.bytes(medium, pair.key)?, pair.value)));
+            let pairs = pairs.iter().filter(|pair| hashes.contains(&pair.hash));
+            let pairs = pairs.map(|pair| Ok((self.shape.kind.bytes(medium, pair.key)?, pair.value)));
             pairs.collect::<Result<Vec<_>>>()
         });
         if !segment.locks.iter().zip(stamps).all(|(lock, stamp)| lock.is_still(stamp)) {

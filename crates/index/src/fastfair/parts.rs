@@ -1,0 +1,49 @@
+//! Cutting the tree into ranges of keys of about equal size, for whoever goes through all of it in several threads.
+
+use lodestone_pmem::PmAddr;
+
+use crate::error::Result;
+use crate::fastfair::FastFair;
+use crate::fastfair::keys;
+use crate::fastfair::node::{DEAD, Header};
+use crate::fastfair::read::Target;
+use crate::traits::IndexKey;
+
+impl<K: IndexKey + ?Sized> FastFair<K> {
+    /// Keys, ascending, that cut the tree into ranges: the lower bounds of the nodes of the highest level with at least `wanted`
+    /// nodes, else of the leaves; without the first, which is below every key. A hint: the structure may change meanwhile.
+    pub(crate) fn range_starts(&self, wanted: usize) -> Result<Vec<K::Owned>> {
+        let _pin = self.readers.pin();
+        let medium = self.medium();
+        let mut first = self.root();
+        loop {
+            let mut starts: Vec<K::Owned> = Vec::new();
+            let (mut at, mut child) = (first, None);
+            while !at.is_null() {
+                let (next, low) = self.stripes.read(at, || {
+                    let header = Header::load(medium, at)?;
+                    if header.stamp == DEAD {
+                        return Ok((PmAddr::NULL, None));
+                    }
+                    header.verify_bounds(medium)?;
+                    if at == first {
+                        child = if header.level == 0 { None } else { self.child(&header, Target::First)? };
+                    }
+                    let low = if header.low == 0 { None } else { Some(keys::bound_key::<K>(medium, header.low)?) };
+                    Ok((header.next, low))
+                })?;
+                // What does not ascend is a node that moved, or damage: the last range is larger then.
+                let ascends = low.as_ref().is_some_and(|low| starts.last().is_none_or(|last| last < low));
+                if at != first && !ascends {
+                    break;
+                }
+                starts.extend(low);
+                at = next;
+            }
+            match child {
+                Some(child) if starts.len() + 1 < wanted => first = child,
+                _ => return Ok(starts),
+            }
+        }
+    }
+}

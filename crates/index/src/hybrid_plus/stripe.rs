@@ -1,0 +1,395 @@
+//! One stripe of the hash in DRAM: the keys whose hashes agree in their upper bits, one writer at a time, readers without a lock.
+//!
+//! *Version.* One word. Bit 0, *busy*: tree and hash are being changed together, or the hash alone. Bit 1, *complete*: a key that is not
+//! here is not in the tree. The rest counts.
+//!
+//! 1. A writer takes the stripe's mutex, makes the word busy, changes the tree, then the hash, and makes the word free and different.
+//! 2. A reader that sees a free word, searches, and sees the same word again has searched at one moment at which every entry here was
+//!    what the tree held. In every other case it asks the tree.
+//!
+//! Why loads suffice: a writer's stores release and a reader's loads acquire, so a reader that saw any store of a writer also sees
+//! that writer's version.
+//!
+//! *Table.* Lines of four keys and four values, a line of the processor's cache each; a key stands in the first line from its home on
+//! that had room. So a search reads one line in most cases and ends at the first line with a free slot. A removal moves keys back into
+//! the hole; there are no marks of removed keys. Words are hashed one to one, and the hash stands for the key; a string's entry
+//! names a copy of it (`keys`).
+//!
+//! The table doubles in place, while the stripe is busy and readers ask the tree: stripes are many, so each has a small part of the keys.
+
+use lodestone_pmem::planted;
+use lodestone_pmem::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use lodestone_pmem::sync::{Mutex, MutexGuard, lock};
+
+use crate::hybrid_plus::grown::Grown;
+use crate::hybrid_plus::keys::{Blocks, FreeWords};
+use crate::traits::IndexKey;
+
+const BUSY: u64 = 1;
+const COMPLETE: u64 = 2;
+const VERSION_STEP: u64 = 4;
+
+/// Slots of a line.
+const SLOTS: usize = 4;
+/// Lines of the first segment, as a power of two.
+const BASE_BITS: u32 = 2;
+
+/// Four keys, then four values. A key of 0: the slot is free.
+#[derive(Default)]
+#[repr(align(64))]
+struct Line([AtomicU64; 2 * SLOTS]);
+
+/// What a search in DRAM says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    /// The key's value, or that it is in neither structure, at one moment of the search.
+    Yes(Option<u64>),
+    /// Only the tree knows.
+    No,
+}
+
+/// See the module text.
+pub(super) struct Stripe {
+    version: AtomicU64,
+    /// Lines of the table; a power of two, or 0.
+    lines_len: AtomicUsize,
+    /// The word whose hash is 0, which no slot can hold: 1 when it is there, and its value.
+    zero: [AtomicU64; 2],
+    /// Number of pairs that changes of the tree in this stripe completed; fills do not count.
+    changes: AtomicU64,
+    count: AtomicU64,
+    lines: Grown<Line>,
+    /// Copies of strings.
+    blocks: Option<Box<Blocks>>,
+    writer: Mutex<Writer>,
+}
+
+/// What the one who writes needs.
+struct Writer {
+    free: FreeWords,
+    /// Whether every entry is what the tree holds, and may become complete.
+    is_trusted: bool,
+}
+
+/// While it lives, the stripe is busy.
+pub(super) struct Writing<'s> {
+    stripe: &'s Stripe,
+    writer: MutexGuard<'s, Writer>,
+    is_done: bool,
+}
+
+/// Where an entry stands.
+#[derive(Clone, Copy)]
+struct Place {
+    line: usize,
+    slot: usize,
+}
+
+/// What stands in a slot for a key with this hash.
+#[inline]
+fn tag_of<K: IndexKey + ?Sized>(hash: u64) -> u64 {
+    if K::IS_WORD { hash } else { hash.max(1) }
+}
+
+/// Whether this hash has a place of its own.
+#[inline]
+fn is_zero<K: IndexKey + ?Sized>(hash: u64) -> bool {
+    K::IS_WORD && hash == 0
+}
+
+impl Line {
+    #[inline]
+    fn tag(&self, slot: usize) -> u64 {
+        self.0[slot].load(Ordering::Acquire)
+    }
+
+    #[inline]
+    fn word(&self, slot: usize) -> u64 {
+        self.0[SLOTS + slot].load(Ordering::Acquire)
+    }
+
+    fn set(&self, slot: usize, tag: u64, word: u64) {
+        self.0[SLOTS + slot].store(word, Ordering::Release);
+        self.0[slot].store(tag, Ordering::Release);
+    }
+}
+
+impl Stripe {
+    /// An empty stripe; `is_complete`: the tree holds no key of it either.
+    pub(super) fn new<K: IndexKey + ?Sized>(is_complete: bool) -> Self {
+        Self {
+            version: AtomicU64::new(if is_complete { COMPLETE } else { 0 }),
+            lines_len: AtomicUsize::new(0),
+            zero: Default::default(),
+            changes: AtomicU64::new(0),
+            count: AtomicU64::new(0),
+            lines: Grown::new(BASE_BITS),
+            blocks: (!K::IS_WORD).then(|| Box::new(Blocks::new())),
+            writer: Mutex::new(Writer { free: FreeWords::default(), is_trusted: true }),
+        }
+    }
+
+    /// What DRAM knows of `key`.
+    #[inline]
+    pub(super) fn read<K: IndexKey + ?Sized>(&self, hash: u64, key: &K) -> Known {
+        let before = self.version.load(Ordering::Acquire);
+        let ignores_version = planted::active("hybrid-plus-no-parity");
+        if before & BUSY != 0 && !ignores_version {
+            return Known::No;
+        }
+        let found = self.find_value(hash, key);
+        // The words were loaded with acquire order: this load stays behind them.
+        if self.version.load(Ordering::Acquire) != before && !ignores_version {
+            return Known::No;
+        }
+        let misses_count = before & COMPLETE != 0 || planted::active("hybrid-plus-miss-is-absent");
+        if found.is_some() || misses_count { Known::Yes(found) } else { Known::No }
+    }
+
+    /// Whether a key that is not here is not in the tree.
+    pub(super) fn is_complete(&self) -> bool {
+        self.version.load(Ordering::Acquire) & COMPLETE != 0
+    }
+
+    /// Number of keys here.
+    pub(super) fn count(&self) -> u64 {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Number of changes of the tree that were completed here.
+    #[inline]
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// Waits for the writer before, and makes the stripe busy.
+    pub(super) fn write(&self) -> Writing<'_> {
+        let writer = lock(&self.writer);
+        let version = self.version.load(Ordering::Relaxed);
+        // Whoever sees a store of the tree or of the table that follows sees this one too: they release.
+        self.version.store(version | BUSY, Ordering::Release);
+        Writing { stripe: self, writer, is_done: false }
+    }
+
+    /// Bytes of DRAM behind the stripe itself.
+    pub(super) fn dram_bytes(&self) -> u64 {
+        let lines = self.lines_len.load(Ordering::Acquire) * size_of::<Line>();
+        let blocks = self.blocks.as_ref().map_or(0, |_| size_of::<Blocks>());
+        (lines + blocks) as u64 + lock(&self.writer).free.dram_bytes()
+    }
+
+    #[inline]
+    fn value_in<K: IndexKey + ?Sized>(&self, word: u64, key: &K) -> Option<u64> {
+        let Some(blocks) = &self.blocks else { return Some(word) };
+        let at = word as usize;
+        if key.with_bytes(|key| blocks.holds(at, key)) { blocks.value(at) } else { None }
+    }
+
+    #[inline]
+    fn find_value<K: IndexKey + ?Sized>(&self, hash: u64, key: &K) -> Option<u64> {
+        if is_zero::<K>(hash) {
+            return (self.zero[0].load(Ordering::Acquire) == 1).then(|| self.zero[1].load(Ordering::Acquire));
+        }
+        let tag = tag_of::<K>(hash);
+        let len = self.lines_len.load(Ordering::Acquire);
+        for step in 0..len {
+            let line = self.lines.get((tag as usize).wrapping_add(step) & (len - 1))?;
+            let mut is_last = false;
+            for slot in 0..SLOTS {
+                let found = line.tag(slot);
+                if found == tag
+                    && let Some(value) = self.value_in(line.word(slot), key)
+                {
+                    return Some(value);
+                }
+                is_last |= found == 0;
+            }
+            if is_last {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Where `key` stands.
+    fn place<K: IndexKey + ?Sized>(&self, tag: u64, key: &K) -> Option<Place> {
+        let len = self.lines_len.load(Ordering::Relaxed);
+        for step in 0..len {
+            let number = (tag as usize).wrapping_add(step) & (len - 1);
+            let line = self.line(number);
+            let of_key = |slot: &usize| line.tag(*slot) == tag && self.value_in(line.word(*slot), key).is_some();
+            if let Some(slot) = (0..SLOTS).find(of_key) {
+                return Some(Place { line: number, slot });
+            }
+            if (0..SLOTS).any(|slot| line.tag(slot) == 0) {
+                return None;
+            }
+        }
+        None
+    }
+
+    fn line(&self, number: usize) -> &Line {
+        self.lines.get(number).expect("a line below the table's length")
+    }
+}
+
+impl Writing<'_> {
+    /// What stands here for `key`.
+    pub(super) fn get<K: IndexKey + ?Sized>(&self, hash: u64, key: &K) -> Option<u64> {
+        self.stripe.find_value(hash, key)
+    }
+
+    /// Gives `key` a value.
+    pub(super) fn put<K: IndexKey + ?Sized>(&mut self, hash: u64, key: &K, value: u64) {
+        let stripe = self.stripe;
+        if is_zero::<K>(hash) {
+            let was = stripe.zero[0].load(Ordering::Relaxed);
+            stripe.zero[1].store(value, Ordering::Release);
+            stripe.zero[0].store(1, Ordering::Release);
+            return self.add_count(1 - was);
+        }
+        let tag = tag_of::<K>(hash);
+        if let Some(place) = stripe.place(tag, key) {
+            let line = stripe.line(place.line);
+            match &stripe.blocks {
+                Some(blocks) => blocks.set_value(line.word(place.slot) as usize, value),
+                None => line.set(place.slot, tag, value),
+            }
+            return;
+        }
+        let word = match &stripe.blocks {
+            Some(blocks) => key.with_bytes(|key| blocks.add(&mut self.writer.free, key, value)) as u64,
+            None => value,
+        };
+        // Seven of eight slots at most, so that every search ends at a free one.
+        if (stripe.count() as usize + 1) * 8 > stripe.lines_len.load(Ordering::Relaxed) * SLOTS * 7 {
+            self.grow();
+        }
+        self.insert(tag, word);
+        self.add_count(1);
+    }
+
+    /// Removes `key`, if it is here.
+    pub(super) fn remove<K: IndexKey + ?Sized>(&mut self, hash: u64, key: &K) {
+        let stripe = self.stripe;
+        if is_zero::<K>(hash) {
+            let was = stripe.zero[0].swap(0, Ordering::Release);
+            return stripe.count.store(stripe.count() - was, Ordering::Release);
+        }
+        let Some(place) = stripe.place(tag_of::<K>(hash), key) else { return };
+        if let Some(blocks) = &stripe.blocks {
+            blocks.free(&mut self.writer.free, stripe.line(place.line).word(place.slot) as usize);
+        }
+        stripe.line(place.line).set(place.slot, 0, 0);
+        self.close_hole(place);
+        stripe.count.store(stripe.count() - 1, Ordering::Release);
+    }
+
+    /// Ends a pair of changes of tree and hash.
+    pub(super) fn finish(mut self) {
+        // Behind the change of the tree: a fill that saw the count before it may have missed that change.
+        self.stripe.changes.fetch_add(1, Ordering::Release);
+        self.is_done = true;
+    }
+
+    /// Ends a change of the hash alone, which is now what the tree holds.
+    pub(super) fn finish_fill(mut self) {
+        self.is_done = true;
+    }
+
+    /// Says that a key that is not here is not in the tree, unless the stripe lost entries.
+    pub(super) fn complete(mut self) {
+        if self.writer.is_trusted {
+            let version = self.stripe.version.load(Ordering::Relaxed);
+            self.stripe.version.store(version | COMPLETE, Ordering::Release);
+        }
+        self.is_done = true;
+    }
+
+    fn add_count(&self, more: u64) {
+        self.stripe.count.store(self.stripe.count() + more, Ordering::Release);
+    }
+
+    fn insert(&self, tag: u64, word: u64) {
+        let stripe = self.stripe;
+        let len = stripe.lines_len.load(Ordering::Relaxed);
+        for step in 0..len {
+            let line = stripe.line((tag as usize).wrapping_add(step) & (len - 1));
+            if let Some(slot) = (0..SLOTS).find(|slot| line.tag(*slot) == 0) {
+                return line.set(slot, tag, word);
+            }
+        }
+        unreachable!("an eighth of the slots is free");
+    }
+
+    #[cold]
+    fn grow(&self) {
+        let stripe = self.stripe;
+        let len = stripe.lines_len.load(Ordering::Relaxed);
+        let mut all = Vec::with_capacity(stripe.count() as usize);
+        for number in 0..len {
+            let line = stripe.line(number);
+            for slot in 0..SLOTS {
+                if line.tag(slot) != 0 {
+                    all.push((line.tag(slot), line.word(slot)));
+                    line.set(slot, 0, 0);
+                }
+            }
+        }
+        stripe.lines_len.store(stripe.lines.grow(len), Ordering::Release);
+        all.into_iter().for_each(|(tag, word)| self.insert(tag, word));
+    }
+
+    /// Moves keys back that stand behind a line which has room now, so that a search may end there.
+    fn close_hole(&self, mut hole: Place) {
+        let stripe = self.stripe;
+        let mask = stripe.lines_len.load(Ordering::Relaxed) - 1;
+        let had_room =
+            |number: usize, but: usize| (0..SLOTS).any(|slot| slot != but && stripe.line(number).tag(slot) == 0);
+        if had_room(hole.line, hole.slot) {
+            return;
+        }
+        let mut number = hole.line;
+        for _ in 0..mask {
+            number = (number + 1) & mask;
+            let line = stripe.line(number);
+            // A key may stand in the hole when the hole lies on its way from home to here.
+            let fits = |tag: u64| number.wrapping_sub(tag as usize) & mask >= number.wrapping_sub(hole.line) & mask;
+            let ends = had_room(number, SLOTS);
+            if let Some(slot) = (0..SLOTS).find(|slot| line.tag(*slot) != 0 && fits(line.tag(*slot))) {
+                stripe.line(hole.line).set(hole.slot, line.tag(slot), line.word(slot));
+                line.set(slot, 0, 0);
+                hole = Place { line: number, slot };
+            }
+            if ends {
+                return;
+            }
+        }
+    }
+
+    /// Forgets every entry: from here on the tree answers for this stripe.
+    fn distrust(&mut self) {
+        let stripe = self.stripe;
+        for number in 0..stripe.lines_len.load(Ordering::Relaxed) {
+            (0..SLOTS).for_each(|slot| stripe.line(number).set(slot, 0, 0));
+        }
+        stripe.zero[0].store(0, Ordering::Release);
+        stripe.count.store(0, Ordering::Release);
+        self.writer.free.clear();
+        let version = stripe.version.load(Ordering::Relaxed);
+        stripe.version.store(version & !COMPLETE, Ordering::Release);
+        self.writer.is_trusted = false;
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        if !self.is_done {
+            // The tree failed between the two changes, or a panic came: what stands here may be wrong.
+            self.distrust();
+            self.stripe.changes.fetch_add(1, Ordering::Release);
+        }
+        let version = self.stripe.version.load(Ordering::Relaxed);
+        self.stripe.version.store((version & !BUSY) + VERSION_STEP, Ordering::Release);
+    }
+}
