@@ -4,6 +4,8 @@
 //! What each judges after a crash, recovery (and a crash inside recovery): all collections open; they show exactly the
 //! acknowledged transactions and each begun one whole or not at all, *together*; each is sound; the objects that they own are
 //! exactly those that are allocated; and they keep working.
+//!
+//! Each script runs in the three commit modes: `collections-split`, `collections-split-address-log`, `collections-split-scan`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
@@ -12,7 +14,7 @@ use lodestone_crash::planted::Bug;
 use lodestone_crash::{Failure, Outcome, SiteKey, Structure, Target};
 use lodestone_heap::{Heap, HeapOptions};
 use lodestone_pmem::{Pool, PoolOptions};
-use lodestone_stm::{Result, Stm, StmOptions, TxResult};
+use lodestone_stm::{Mode, Result, Stm, StmOptions, TxResult};
 
 use crate::{PmBTreeMap, PmHashMap, PmQueue};
 
@@ -33,7 +35,8 @@ pub enum Step {
 pub type View = (BTreeMap<u64, u64>, BTreeMap<u64, u64>, Vec<u64>);
 
 struct Explored {
-    name: &'static str,
+    name: String,
+    mode: Mode,
     before: Vec<Step>,
     script: Vec<Step>,
 }
@@ -51,9 +54,10 @@ struct Handle {
 const FIXED_OBJECTS: u64 = 3 * 3 + 4 * 3;
 
 impl Handle {
-    fn open(pool: &Pool) -> Result<Self> {
+    fn open(pool: &Pool, mode: Mode) -> Result<Self> {
         let heap = Heap::open(pool, &HeapOptions::small())?;
-        let stm = Stm::open_in(&heap, &StmOptions::small())?;
+        let options = StmOptions { mode, persistent_words: true, ..StmOptions::small() };
+        let stm = Stm::open_in(&heap, &options)?;
         let hash = PmHashMap::open(&stm, "hash")?;
         let tree = PmBTreeMap::open(&stm, "tree")?;
         let queue = PmQueue::open(&stm, "queue")?;
@@ -91,7 +95,7 @@ impl Structure for Explored {
     type View = View;
 
     fn name(&self) -> String {
-        self.name.into()
+        self.name.clone()
     }
 
     fn options(&self) -> PoolOptions {
@@ -103,7 +107,7 @@ impl Structure for Explored {
     }
 
     fn setup(&self, pool: &Pool) -> Outcome {
-        let handle = Handle::open(pool)?;
+        let handle = Handle::open(pool, self.mode)?;
         handle.stm.update(|tx| {
             handle.hash.limit_entries(tx, 1)?;
             handle.tree.limit_entries(tx, 2)
@@ -112,7 +116,7 @@ impl Structure for Explored {
     }
 
     fn open(&self, pool: &Pool) -> Outcome<Handle> {
-        Ok(Handle::open(pool)?)
+        Ok(Handle::open(pool, self.mode)?)
     }
 
     fn apply(&self, handle: &Handle, step: &Step) -> Outcome {
@@ -166,24 +170,39 @@ impl Structure for Explored {
         vec![Step::Insert(90, 1), Step::Remove(90)]
     }
 
+    fn states_max(&self) -> u64 {
+        // What a run of everything has time for; under ADR not even states without crashes of the recovery end below 200,000.
+        3000
+    }
+
     fn audits(&self, site: &SiteKey) -> bool {
         // The collections flush and fence nothing themselves: the targets of the memory answer for its calls.
         site.file.contains("collections/src/")
     }
 }
 
-fn explored(name: &'static str, before: &[Step], script: &[Step]) -> Explored {
-    Explored { name, before: before.to_vec(), script: script.to_vec() }
-}
+/// A script before the run and one that is crashed, under a name.
+type Script = (&'static str, &'static [Step], &'static [Step]);
+
+const SCRIPTS: [Script; 4] = {
+    use Step::{Insert, Pop, Push, Remove};
+    [
+        ("collections-insert", &[Insert(1, 1)], &[Insert(2, 1), Insert(1, 2)]),
+        ("collections-split", &[Insert(1, 1), Insert(2, 1)], &[Insert(3, 1)]),
+        ("collections-merge", &[Insert(1, 1), Insert(2, 1), Insert(3, 1)], &[Remove(3), Remove(1)]),
+        ("collections-queue", &[Insert(1, 1), Push(7)], &[Push(8), Pop, Pop]),
+    ]
+};
 
 fn all() -> Vec<Explored> {
-    use Step::{Insert, Pop, Push, Remove};
-    vec![
-        explored("collections-insert", &[Insert(1, 1)], &[Insert(2, 1), Insert(1, 2)]),
-        explored("collections-split", &[Insert(1, 1), Insert(2, 1)], &[Insert(3, 1)]),
-        explored("collections-merge", &[Insert(1, 1), Insert(2, 1), Insert(3, 1)], &[Remove(3), Remove(1)]),
-        explored("collections-queue", &[Insert(1, 1), Push(7)], &[Push(8), Pop, Pop]),
-    ]
+    let modes = [(Mode::OneFence, ""), (Mode::AddressLog, "-address-log"), (Mode::Scan, "-scan")];
+    let explored = |(mode, suffix): (Mode, &str), (name, before, script): Script| Explored {
+        name: format!("{name}{suffix}"),
+        mode,
+        before: before.to_vec(),
+        script: script.to_vec(),
+    };
+    modes.into_iter().flat_map(|mode| SCRIPTS.map(|script| explored(mode, script))).collect()
 }
 
 /// The targets of the collections.

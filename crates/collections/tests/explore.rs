@@ -1,7 +1,8 @@
-//! The crash explorer on collections that change together.
+//! The crash explorer on collections that change together, in each commit mode.
 //!
-//! Opening a memory after a crash makes version words anew in every line that it looks at. Under the profile `adr` each of them may
-//! have been lost or not, so those states, and crashes of the recovery, are drawn at random; the others are exhausted.
+//! Where caches survive or groups are whole, every state is judged that needs no crash of the recovery. Lines that are lost one by one, and
+//! crashes of the recovery, make more states than a test has time for: `lodestone crash run --target collections` walks through the first
+//! of them, and here a sample is drawn.
 
 use lodestone_collections::explore::targets;
 use lodestone_crash::{Config, Mode, Profile, run_target};
@@ -19,13 +20,11 @@ fn every_state_where_caches_survive_or_groups_are_whole() {
 }
 
 #[test]
-fn states_where_lines_are_lost_and_crashes_of_the_recovery_drawn_at_random() {
+fn lost_lines_and_crashes_of_the_recovery_drawn_at_random() {
     for target in targets() {
-        for (profile, nested_depth, states_max) in
-            [(Profile::Adr, 0, 4_000), (Profile::Adr, 1, 1_500), (Profile::Eadr, 1, 1_000), (Profile::Block, 1, 1_000)]
-        {
-            let mode = Mode::Representative;
-            let config = Config { profile, mode, states_max, nested_depth, ..Config::default() };
+        for (profile, nested_depth) in [(Profile::Adr, 0), (Profile::Adr, 1), (Profile::Eadr, 1), (Profile::Block, 1)] {
+            let config =
+                Config { profile, nested_depth, mode: Mode::Representative, states_max: 500, ..Config::default() };
             let report = run_target(target.as_ref(), &config, &mut |_| {});
             println!("{report}");
             report.expect_clean();

@@ -14,6 +14,7 @@ const AFTER_HELP: &str = "\
 Examples:
   lodestone crash mutants --all
   lodestone crash mutants pool-roots --json
+  lodestone crash mutants --target stm
 
 Each flush and each fence that a target executes is dropped, or moved past its neighbour, and the target explored again.
 A mutant that nobody notices is an unnecessary flush or a weak check: exit code 1, unless the target says why it is

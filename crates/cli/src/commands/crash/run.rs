@@ -16,6 +16,7 @@ Examples:
   lodestone crash run --all
   lodestone crash run --all --profile adr,eadr,block --json
   lodestone crash run pool heap-alloc --depth 2 --bound 1000000
+  lodestone crash run --target stm,collections --json
   lodestone crash run --all --mode representative --seconds 60
 
 Exit code 1 when there is a violation; it comes with the one command that shows it again.";

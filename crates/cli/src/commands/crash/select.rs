@@ -3,32 +3,42 @@
 use anyhow::{Result, bail};
 use lodestone_crash::{Config, Failure, Mode, Profile, Target, pool_targets};
 
-/// Every target of this build, from the ground up.
-pub fn targets() -> Vec<Box<dyn Target>> {
-    let mut all = pool_targets();
-    all.extend(lodestone_heap::explore::heap_targets());
-    all.extend(lodestone_index::explore::targets());
-    all.extend(lodestone_stm::explore::targets());
-    all.extend(lodestone_stm_bench::tl2::explore::targets());
-    all.extend(lodestone_collections::explore::targets());
-    all
+/// The floors of this build with their targets, from the ground up. The name of a floor stands for all its targets.
+fn floors() -> Vec<(&'static str, Vec<Box<dyn Target>>)> {
+    vec![
+        ("pool", pool_targets()),
+        ("heap", lodestone_heap::explore::heap_targets()),
+        ("index", lodestone_index::explore::targets()),
+        ("stm", lodestone_stm::explore::targets()),
+        ("tl2", lodestone_stm_bench::tl2::explore::targets()),
+        ("collections", lodestone_collections::explore::targets()),
+    ]
 }
 
-/// Targets that `--all` leaves out: an open makes version words anew in so many lines that the complete modes never reach the
-/// end of the run. Name them with `--mode representative`, as their own tests do.
-fn is_for_samples_only(target: &dyn Target) -> bool {
-    target.name().starts_with("collections-")
+/// Every target of this build, from the ground up.
+pub fn targets() -> Vec<Box<dyn Target>> {
+    floors().into_iter().flat_map(|(_, targets)| targets).collect()
+}
+
+/// Names of the targets of `floor`; none when there is no such floor.
+fn targets_of_floor(floor: &str) -> Vec<String> {
+    let found = floors().into_iter().find(|(name, _)| *name == floor);
+    found.map_or_else(Vec::new, |(_, targets)| targets.iter().map(|target| target.name()).collect())
 }
 
 /// Targets by name.
 #[derive(Debug, clap::Args)]
 pub struct TargetArgs {
-    /// Names of targets, or beginnings of names (see `lodestone crash list`)
+    /// Names of targets, beginnings of names, or floors: pool, heap, index, stm, tl2, collections (see `lodestone crash list`)
     #[arg(value_name = "TARGET")]
     names: Vec<String>,
 
-    /// All targets whose states can be walked through; the others are for `--mode representative`
-    #[arg(long, conflicts_with = "names")]
+    /// As TARGET; may be given several times, or separated by commas
+    #[arg(long = "target", value_name = "TARGET", value_delimiter = ',')]
+    more_names: Vec<String>,
+
+    /// All targets
+    #[arg(long, conflicts_with_all = ["names", "more_names"])]
     all: bool,
 }
 
@@ -42,17 +52,21 @@ impl TargetArgs {
     pub fn select(&self) -> Result<Vec<Box<dyn Target>>> {
         let mut left = targets();
         if self.all {
-            left.retain(|target| !is_for_samples_only(target.as_ref()));
             return Ok(left);
         }
-        if self.names.is_empty() {
+        let names: Vec<_> = self.names.iter().chain(&self.more_names).collect();
+        if names.is_empty() {
             bail!("which target? Name one (`lodestone crash list` shows them), or say --all");
         }
         let mut chosen: Vec<Box<dyn Target>> = Vec::new();
-        for name in &self.names {
+        for name in names {
+            let floor = targets_of_floor(name);
             let exact = left.iter().any(|target| target.name() == *name);
-            let fits =
-                |target: &dyn Target| if exact { target.name() == *name } else { target.name().starts_with(name) };
+            let fits = |target: &dyn Target| match target.name() {
+                found if !floor.is_empty() => floor.contains(&found),
+                found if exact => found == *name,
+                found => found.starts_with(name.as_str()),
+            };
             let (found, rest): (Vec<_>, Vec<_>) = left.into_iter().partition(|target| fits(target.as_ref()));
             if found.is_empty() && !chosen.iter().any(|target| fits(target.as_ref())) {
                 bail!("no target is called `{name}`; `lodestone crash list` shows them all");
