@@ -85,6 +85,11 @@ pub fn place(pool: &Pool) {
     }
 }
 
+/// What the model counted so far; `None` when there is none.
+pub fn counts() -> Option<MediaCounts> {
+    MODEL.get().map(|model| model.counts())
+}
+
 #[derive(Serialize)]
 struct Charged {
     medium: String,

@@ -8,6 +8,7 @@
 //! Invariants: results go to standard output, everything else to standard error; nothing is left in an unsafe state by
 //! Ctrl-C or SIGKILL, because every change to a pool is failure-atomic.
 
+mod allocator;
 mod bytes;
 mod commands;
 mod emulation;

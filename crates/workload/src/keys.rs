@@ -1,6 +1,6 @@
 //! Which record an operation touches: distributions over record numbers, and the bytes of a record's key.
 //!
-//! 1. A [`Distribution`] names the shape (zipfian, uniform, latest, sequential).
+//! 1. A [`Distribution`] names the shape (zipfian, self-similar, uniform, latest, sequential).
 //! 2. A [`KeyChooser`] draws record numbers below a population that may grow while it draws.
 //! 3. A [`KeyCodec`] turns a record number into key bytes and back.
 //!
@@ -36,11 +36,22 @@ pub enum KeysError {
         /// What was asked for.
         theta: f64,
     },
+    /// The skew is outside of the method's range.
+    #[error(
+        "skew is {skew}, but the self-similar generator needs 0 < skew < 0.5; 0.2 sends 80 % of choices to 20 % of records"
+    )]
+    Skew {
+        /// What was asked for.
+        skew: f64,
+    },
     /// There is nothing to choose from.
     #[error("a distribution needs at least one record; load records first")]
     Empty,
     /// The name of a distribution is unknown.
-    #[error("unknown distribution '{name}'; use zipfian, zipfian:THETA, uniform, latest, latest:THETA or sequential")]
+    #[error(
+        "unknown distribution '{name}'; use zipfian, zipfian:THETA, uniform, latest, latest:THETA, self-similar, \
+         self-similar:SKEW or sequential"
+    )]
     Name {
         /// What was asked for.
         name: String,
@@ -62,6 +73,12 @@ pub enum Distribution {
         /// Exponent, `0 <= theta < 1`.
         theta: f64,
     },
+    /// A share `skew` of the records gets all choices but that share, and so on within that share (Gray et al.); which
+    /// records is scattered over the key space.
+    SelfSimilar {
+        /// Share of the hot records, `0 < skew < 0.5`.
+        skew: f64,
+    },
     /// Each record is as likely as any other.
     Uniform,
     /// Records that were inserted last are hot.
@@ -78,6 +95,8 @@ impl Distribution {
     pub const ZIPFIAN: Self = Self::Zipfian { theta: THETA_DEFAULT };
     /// YCSB's latest distribution.
     pub const LATEST: Self = Self::Latest { theta: THETA_DEFAULT };
+    /// Four choices of five fall on a fifth of the records.
+    pub const SELF_SIMILAR: Self = Self::SelfSimilar { skew: 0.2 };
 }
 
 impl fmt::Display for Distribution {
@@ -85,6 +104,7 @@ impl fmt::Display for Distribution {
         match self {
             Self::Zipfian { theta } => write!(formatter, "zipfian:{theta}"),
             Self::Latest { theta } => write!(formatter, "latest:{theta}"),
+            Self::SelfSimilar { skew } => write!(formatter, "self-similar:{skew}"),
             Self::Uniform => formatter.write_str("uniform"),
             Self::Sequential => formatter.write_str("sequential"),
         }
@@ -100,6 +120,14 @@ impl FromStr for Distribution {
             Some((name, theta)) => (name, Some(theta.parse::<f64>().map_err(|_| unknown())?)),
             None => (text, None),
         };
+        if name == "self-similar" {
+            let skew = theta.unwrap_or(0.2);
+            return if skew > 0.0 && skew < 0.5 {
+                Ok(Self::SelfSimilar { skew })
+            } else {
+                Err(KeysError::Skew { skew })
+            };
+        }
         let exponent = theta.unwrap_or(THETA_DEFAULT);
         let chosen = match name {
             "zipfian" => Self::Zipfian { theta: exponent },
@@ -121,6 +149,7 @@ pub struct KeyChooser {
 #[derive(Debug, Clone)]
 enum Shape {
     Scrambled(Zipfian),
+    SelfSimilar { power: f64 },
     Uniform,
     Latest(Zipfian),
     Sequential { next: u64 },
@@ -138,6 +167,10 @@ impl KeyChooser {
         let shape = match distribution {
             Distribution::Zipfian { theta } => Shape::Scrambled(Zipfian::new(capacity.max(population), theta)?),
             Distribution::Latest { theta } => Shape::Latest(Zipfian::new(population, theta)?),
+            Distribution::SelfSimilar { skew } if skew > 0.0 && skew < 0.5 => {
+                Shape::SelfSimilar { power: skew.ln() / (1.0 - skew).ln() }
+            }
+            Distribution::SelfSimilar { skew } => return Err(KeysError::Skew { skew }),
             Distribution::Uniform => Shape::Uniform,
             Distribution::Sequential => Shape::Sequential { next: 0 },
         };
@@ -156,6 +189,11 @@ impl KeyChooser {
     pub fn choose(&mut self, random: &mut Random, population: u64) -> u64 {
         match &mut self.shape {
             Shape::Scrambled(zipfian) => choose_scrambled(zipfian, random, population),
+            Shape::SelfSimilar { power } => {
+                // The share below which a choice falls is the choice's fraction to a power that maps `1 - skew` to `skew`.
+                let rank = (population as f64 * random.next_fraction().powf(*power)) as u64;
+                scramble(rank.min(population - 1), population)
+            }
             Shape::Uniform => random.below(population),
             Shape::Latest(zipfian) => {
                 zipfian.grow(population);

@@ -109,12 +109,32 @@ fn keys_are_unique_fixed_length_and_decodable() {
 
 #[test]
 fn names_round_trip_and_bad_ones_are_refused() {
-    for text in ["zipfian:0.99", "zipfian:0.5", "latest:0.99", "uniform", "sequential"] {
+    for text in ["zipfian:0.99", "zipfian:0.5", "latest:0.99", "uniform", "sequential", "self-similar:0.1"] {
         assert_eq!(text.parse::<Distribution>().unwrap().to_string(), text);
     }
     assert_eq!("zipfian".parse::<Distribution>().unwrap(), Distribution::ZIPFIAN);
     for text in ["", "zipf", "uniform:0.5", "zipfian:x", "zipfian:"] {
         assert!(matches!(text.parse::<Distribution>(), Err(KeysError::Name { .. })), "{text}");
     }
+    assert_eq!("self-similar".parse::<Distribution>().unwrap(), Distribution::SELF_SIMILAR);
+    for text in ["self-similar:0", "self-similar:0.5", "self-similar:-1"] {
+        assert!(matches!(text.parse::<Distribution>(), Err(KeysError::Skew { .. })), "{text}");
+    }
     assert!(matches!("zipfian:1".parse::<Distribution>(), Err(KeysError::Theta { .. })));
+}
+
+#[test]
+fn self_similar_choices_fall_on_a_fifth_and_on_a_fifth_of_it() {
+    const RECORDS: u64 = 10_000;
+    let mut chooser = KeyChooser::new(Distribution::SELF_SIMILAR, RECORDS, RECORDS).unwrap();
+    let mut random = Random::new(4);
+    let mut counts = vec![0_u64; usize::try_from(RECORDS).unwrap()];
+    for _ in 0..200_000 {
+        counts[usize::try_from(chooser.choose(&mut random, RECORDS)).unwrap()] += 1;
+    }
+    counts.sort_unstable_by(|a, b| b.cmp(a));
+    let share = |records: usize| counts[..records].iter().sum::<u64>() as f64 / 200_000.0;
+    // A few ranks share a record, so the records that are hot are a little fewer than a fifth.
+    assert!((0.78..0.88).contains(&share(2_000)), "{}", share(2_000));
+    assert!((0.62..0.75).contains(&share(400)), "{}", share(400));
 }

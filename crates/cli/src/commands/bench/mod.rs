@@ -2,6 +2,7 @@
 
 mod agents;
 mod engine;
+mod index;
 pub mod place;
 pub mod stm;
 mod substrate;
@@ -20,6 +21,7 @@ Examples:
   lodestone bench ycsb --workload a --threads 8
   lodestone bench ycsb --workload all --records 1000000 --durability sync --json
   lodestone bench stm --structure hash,tree --updates 2,20,80 --threads 1,2 --path /dev/shm --domain dax-emulated
+  lodestone bench index --index fastfair,fptree,hash --mix search,insert --path /dev/shm --domain dax-emulated
   lodestone bench substrate --assert
   lodestone bench agents --profile optane
 
@@ -39,6 +41,8 @@ enum BenchCommand {
     Ycsb(ycsb::Args),
     /// Run one structure on several transactional memories: Lodestone's, log-based ones, plain DRAM
     Stm(stm::Args),
+    /// Run one mix of operations on several indexes: Lodestone's, and plain ones in DRAM
+    Index(index::Args),
     /// Compare remote access with I/O agents: the paper's estimate, the profile's, and measured
     Agents(agents::Args),
     /// Compare persist, stream and durable with the bare instructions and system calls
@@ -50,6 +54,7 @@ pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
     match args.command {
         BenchCommand::Ycsb(args) => ycsb::run(&args, output),
         BenchCommand::Stm(args) => stm::run(&args, output),
+        BenchCommand::Index(args) => index::run(&args, output),
         BenchCommand::Agents(args) => agents::run(&args, output),
         BenchCommand::Substrate(args) => substrate::run(&args, output),
     }

@@ -3,10 +3,13 @@
 //! - `writer` writes self-describing values and reports on standard output what it starts and what is durable.
 //! - `verify` judges a pool against such a report.
 //! - `kill` does both in a loop, with SIGKILL between them, and judges over all lives of the pool.
+//! - `index` does so with any index, its writers and readers.
 //! - `bank` kills a bank: transfers among accounts in transactions, with readers that add all of them up.
 
 mod bank;
 mod bank_worker;
+mod index;
+mod index_worker;
 pub mod kill;
 mod life;
 mod report;
@@ -24,6 +27,7 @@ use crate::output::Output;
 const AFTER_HELP: &str = "\
 Examples:
   lodestone torture kill --kills 1000 --domain block
+  lodestone torture index --index fastfair --kills 50 --domain process
   lodestone torture bank --kills 200 --transfers 1000000 --domain process
   lodestone torture writer a.pool --seed 7 > acks & sleep 1; kill -KILL $!; lodestone torture verify a.pool acks";
 
@@ -43,6 +47,10 @@ enum TortureCommand {
     Verify(verify::Args),
     /// Kill writers in a loop and judge what they leave
     Kill(kill::Args),
+    /// Kill writers and readers of an index in a loop, and judge what they leave
+    Index(index::Args),
+    /// Change an index until killed, and report what is durable
+    IndexWorker(index_worker::Args),
     /// Kill a bank in a loop: the sum stays, and no acknowledged transfer is lost
     Bank(bank::Args),
     /// Transfer money until done or killed, and report what is durable
@@ -55,6 +63,8 @@ pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
         TortureCommand::Writer(args) => writer::run(&args, output),
         TortureCommand::Verify(args) => verify::run(&args, output),
         TortureCommand::Kill(args) => kill::run(&args, output),
+        TortureCommand::Index(args) => index::run(&args, output),
+        TortureCommand::IndexWorker(args) => index_worker::run(&args, output),
         TortureCommand::Bank(args) => bank::run(&args, output),
         TortureCommand::BankWorker(args) => bank_worker::run(&args, output),
     }

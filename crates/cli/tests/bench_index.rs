@@ -1,0 +1,116 @@
+//! `bench index`: exact counts and the shape of the records are judged, times are not.
+
+mod common;
+
+use common::Place;
+use serde_json::Value;
+
+fn figure(line: &Value, key: &str) -> f64 {
+    line[key].as_f64().unwrap_or_else(|| panic!("`{key}` is no number in {line}"))
+}
+
+/// What every line has beside the keys of every benchmark.
+const FIGURES: [&str; 12] = [
+    "latency_ns_p90",
+    "latency_ns_p99_99",
+    "media_blocks_read_per_op",
+    "media_blocks_written_per_op",
+    "missing_per_op",
+    "cpu_ns_per_op",
+    "load_ops_per_s",
+    "keys_at_end",
+    "key",
+    "distribution",
+    "samples_ops_per_s",
+    "machine",
+];
+
+#[test]
+fn every_index_runs_every_mix_and_counts_what_it_does() {
+    let place = Place::new();
+    let mut words = vec!["bench", "index", "--index", "fastfair,fptree,skiplist,hash,btreemap-lock,crossbeam-skiplist"];
+    words.extend(["--mix", "search,insert,d", "--mix", "read=50,update=20,remove=30", "--records", "2000"]);
+    words.extend(["--operations", "2000", "--threads", "1,2", "--durability", "process"]);
+    let lines = place.json(words);
+    assert_eq!(lines.len(), 6 * 4 * 2);
+    for line in &lines {
+        for key in FIGURES {
+            assert!(line.get(key).is_some(), "no `{key}` in {line}");
+        }
+        assert_eq!(figure(line, "operations"), 2000.0, "{line}");
+        let is_in_dram = line["domain"].is_null();
+        assert_eq!(line["fences_per_op"].is_null(), is_in_dram, "{line}");
+        assert_eq!(line["pm_bytes_per_record"].is_null(), is_in_dram, "{line}");
+        if is_in_dram {
+            continue;
+        }
+        let fences = figure(line, "fences_per_op");
+        match line["workload"].as_str() {
+            Some("search") => assert_eq!(fences, 0.0, "{line}"),
+            Some("insert") => {
+                assert!((1.0..6.0).contains(&fences), "{line}");
+                assert_eq!(figure(line, "keys_at_end"), 4000.0, "{line}");
+            }
+            _ => {}
+        }
+        assert!((16.0..200.0).contains(&figure(line, "pm_bytes_per_record")), "{line}");
+    }
+}
+
+#[test]
+fn a_modelled_medium_counts_its_blocks() {
+    let place = Place::new();
+    let mut words = vec!["bench", "index", "--index", "hash", "--mix", "search,update", "--records", "20000"];
+    words.extend(["--operations", "2000", "--domain", "dax-emulated", "--profile", "optane", "--key", "bytes:24"]);
+    let lines = place.json(words);
+    assert_eq!(lines.len(), 3, "two runs and the model");
+    assert!(figure(&lines[0], "media_blocks_read_per_op") > 0.1, "{}", lines[0]);
+    assert!(figure(&lines[1], "media_blocks_written_per_op") > 0.0, "{}", lines[1]);
+    assert!(lines[0]["media"].as_str().is_some_and(|text| text.contains("optane")), "{}", lines[0]);
+}
+
+#[test]
+fn what_cannot_be_run_is_refused_with_its_reason() {
+    let place = Place::new();
+    for (words, reason) in [
+        (vec!["--index", "btree"], "unknown index"),
+        (vec!["--mix", "read=50,insert=20"], "add up to 70"),
+        (vec!["--mix", "reed=100"], "not understood"),
+        (vec!["--index", "map"], "takes strings"),
+        (vec!["--index", "hash", "--mix", "scan"], "cannot scan"),
+        (vec!["--key", "bytes:4"], "no kind of key"),
+        (vec!["--distribution", "self-similar:0.7"], "0 < skew < 0.5"),
+        (vec!["--distribution", "zipfian:1.2"], "theta"),
+        (vec!["--cache", "0%"], "no size of a cache"),
+        (vec!["--records", "0"], "0"),
+        (vec!["--threads", "0"], "0"),
+        (vec!["--operations", "5", "--seconds", "1"], "cannot be used with"),
+    ] {
+        let mut all = vec!["bench", "index", "--durability", "process"];
+        all.extend(words);
+        place.run(all).fails_with(&[reason]);
+    }
+}
+
+#[test]
+fn an_index_survives_kills_with_writers_and_readers_in_it() {
+    for (index, key, domain) in [
+        ("fastfair", "u64", "process"),
+        ("fptree", "u64", "dax-emulated"),
+        ("skiplist", "bytes:12", "process"),
+        ("hash", "u64", "block"),
+        ("map", "bytes:12", "process"),
+    ] {
+        let place = Place::new();
+        let mut words = vec!["torture", "index", "--index", index, "--key", key, "--domain", domain, "--kills", "3"];
+        words.extend(["--records", "300", "--load-ms-max", "20"]);
+        let lines = place.json(words);
+        let [summary] = &lines[..] else { panic!("one summary: {lines:?}") };
+        assert_eq!((figure(summary, "kills"), figure(summary, "lost")), (3.0, 0.0), "{summary}");
+        assert_eq!(summary["wrong"], Value::Array(Vec::new()), "{summary}");
+        assert!(figure(summary, "acked") > 0.0, "{summary}");
+    }
+    let place = Place::new();
+    place.run(["torture", "index", "--index", "map", "--kills", "1"]).fails_with(&["takes strings"]);
+    place.run(["torture", "index", "--index", "none"]).fails_with(&["unknown index"]);
+}

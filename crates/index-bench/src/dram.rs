@@ -1,0 +1,180 @@
+//! Indexes in DRAM: what the same operations cost where nothing is durable.
+//!
+//! - `btreemap-lock`: the standard library's B-tree behind a reader-writer lock;
+//! - `crossbeam-skiplist`: a lock-free skip list. Its insert of a key that is there cannot be told from an update, so updates
+//!   and inserts look before they write; the runner's threads never change the same record at once.
+
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::ops::Bound;
+use std::sync::{PoisonError, RwLock};
+
+use crossbeam_skiplist::SkipMap;
+use lodestone_index::IndexKey;
+use lodestone_workload::engine::Environment;
+
+use crate::target::{Result, Session, Target};
+
+fn in_dram() -> Environment {
+    Environment { domain: None, media: Some("DRAM".into()), durability: Some("none".into()) }
+}
+
+/// `BTreeMap` behind a lock.
+#[derive(Debug)]
+pub struct LockedTree<K: IndexKey + ?Sized> {
+    map: RwLock<BTreeMap<K::Owned, u64>>,
+}
+
+impl<K: IndexKey + ?Sized> Default for LockedTree<K> {
+    fn default() -> Self {
+        Self { map: RwLock::default() }
+    }
+}
+
+impl<K: IndexKey + ?Sized> Target for LockedTree<K> {
+    type Key = K;
+    type Session<'t>
+        = &'t Self
+    where
+        Self: 't;
+
+    fn name(&self) -> String {
+        "btreemap-lock".into()
+    }
+
+    fn session(&self) -> Result<&Self> {
+        Ok(self)
+    }
+
+    fn is_ordered(&self) -> bool {
+        true
+    }
+
+    fn keys_now(&self) -> Result<Option<u64>> {
+        Ok(Some(self.map.read().unwrap_or_else(PoisonError::into_inner).len() as u64))
+    }
+
+    fn environment(&self) -> Environment {
+        in_dram()
+    }
+}
+
+impl<K: IndexKey + ?Sized> Session for &LockedTree<K> {
+    type Key = K;
+
+    #[inline]
+    fn get(&mut self, key: &K) -> Result<Option<u64>> {
+        Ok(self.map.read().unwrap_or_else(PoisonError::into_inner).get(key).copied())
+    }
+
+    fn insert(&mut self, key: &K, value: u64) -> Result<bool> {
+        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        let is_new = !map.contains_key(key);
+        if is_new {
+            map.insert(key.to_key(), value);
+        }
+        Ok(is_new)
+    }
+
+    fn update(&mut self, key: &K, value: u64) -> Result<bool> {
+        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        Ok(map.get_mut(key).map(|found| *found = value).is_some())
+    }
+
+    fn remove(&mut self, key: &K) -> Result<bool> {
+        Ok(self.map.write().unwrap_or_else(PoisonError::into_inner).remove(key).is_some())
+    }
+
+    fn scan(&mut self, start: &K, count: u64) -> Result<u64> {
+        let map = self.map.read().unwrap_or_else(PoisonError::into_inner);
+        let range = map.range::<K, _>((Bound::Included(start), Bound::Unbounded));
+        let mut seen = 0;
+        for (key, value) in range.take(usize::try_from(count).unwrap_or(usize::MAX)) {
+            let key: &K = key.borrow();
+            black_box(key.order_word() ^ value);
+            seen += 1;
+        }
+        Ok(seen)
+    }
+}
+
+/// The skip list of `crossbeam-skiplist`.
+#[derive(Debug)]
+pub struct CrossbeamList<K: IndexKey + ?Sized> {
+    map: SkipMap<K::Owned, u64>,
+}
+
+impl<K: IndexKey + ?Sized> Default for CrossbeamList<K> {
+    fn default() -> Self {
+        Self { map: SkipMap::new() }
+    }
+}
+
+impl<K: IndexKey + ?Sized> Target for CrossbeamList<K> {
+    type Key = K;
+    type Session<'t>
+        = &'t Self
+    where
+        Self: 't;
+
+    fn name(&self) -> String {
+        "crossbeam-skiplist".into()
+    }
+
+    fn session(&self) -> Result<&Self> {
+        Ok(self)
+    }
+
+    fn is_ordered(&self) -> bool {
+        true
+    }
+
+    fn keys_now(&self) -> Result<Option<u64>> {
+        Ok(Some(self.map.len() as u64))
+    }
+
+    fn environment(&self) -> Environment {
+        in_dram()
+    }
+}
+
+impl<K: IndexKey + ?Sized> Session for &CrossbeamList<K> {
+    type Key = K;
+
+    #[inline]
+    fn get(&mut self, key: &K) -> Result<Option<u64>> {
+        Ok(self.map.get(key).map(|entry| *entry.value()))
+    }
+
+    fn insert(&mut self, key: &K, value: u64) -> Result<bool> {
+        let is_new = !self.map.contains_key(key);
+        if is_new {
+            self.map.insert(key.to_key(), value);
+        }
+        Ok(is_new)
+    }
+
+    fn update(&mut self, key: &K, value: u64) -> Result<bool> {
+        let is_there = self.map.contains_key(key);
+        if is_there {
+            self.map.insert(key.to_key(), value);
+        }
+        Ok(is_there)
+    }
+
+    fn remove(&mut self, key: &K) -> Result<bool> {
+        Ok(self.map.remove(key).is_some())
+    }
+
+    fn scan(&mut self, start: &K, count: u64) -> Result<u64> {
+        let range = self.map.range::<K, _>((Bound::Included(start), Bound::Unbounded));
+        let mut seen = 0;
+        for entry in range.take(usize::try_from(count).unwrap_or(usize::MAX)) {
+            let key: &K = entry.key().borrow();
+            black_box(key.order_word() ^ entry.value());
+            seen += 1;
+        }
+        Ok(seen)
+    }
+}

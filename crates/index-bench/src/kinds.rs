@@ -1,0 +1,205 @@
+//! The persistent indexes by name: the one list that benchmarks, kill loops and tools read. A new index is a name in
+//! [`IndexKind`], a line in [`visit`] and an implementation of [`BenchIndex`].
+
+use std::fmt;
+use std::ops::{Bound, ControlFlow};
+use std::str::FromStr;
+
+use lodestone_index::{
+    Direction, FastFair, FpTree, HashIndex, IndexKey, OpenIndex, OrderedIndex, OrderedMap, SkipList,
+};
+use serde_json::{Map, Value};
+
+/// What an index shows to a benchmark beside its operations.
+pub trait BenchIndex: OpenIndex {
+    /// Whether it can be read in order.
+    const IS_ORDERED: bool;
+
+    /// Reads up to `count` keys from `start`; how many. `None` when it keeps no order.
+    ///
+    /// # Errors
+    /// The index's.
+    fn read_range(&self, start: &Self::Key, count: u64) -> lodestone_index::Result<Option<u64>>;
+
+    /// Shows all keys with their values in order to `visit`, until it says `false`; nothing when it keeps no order.
+    ///
+    /// # Errors
+    /// The index's.
+    fn visit_all(&self, visit: &mut dyn FnMut(&Self::Key, u64) -> bool) -> lodestone_index::Result<()>;
+
+    /// Whether everything that is built in the background is there.
+    fn is_warm(&self) -> bool {
+        true
+    }
+
+    /// Figures of its own.
+    fn figures(&self) -> Map<String, Value> {
+        Map::new()
+    }
+}
+
+/// Reads up to `count` keys of an ordered index, the keys and values brought to the caller.
+fn ordered_range<I: OrderedIndex>(index: &I, start: &I::Key, count: u64) -> lodestone_index::Result<Option<u64>> {
+    let (mut seen, mut sum) = (0, 0_u64);
+    if count == 0 {
+        return Ok(Some(0));
+    }
+    index.scan(Bound::Included(start), Bound::Unbounded, Direction::Ascending, |key, value| {
+        sum = sum.wrapping_add(key.order_word() ^ value);
+        seen += 1;
+        if seen < count { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    std::hint::black_box(sum);
+    Ok(Some(seen))
+}
+
+fn ordered_all<I: OrderedIndex>(index: &I, visit: &mut dyn FnMut(&I::Key, u64) -> bool) -> lodestone_index::Result<()> {
+    index
+        .scan(Bound::Unbounded, Bound::Unbounded, Direction::Ascending, |key, value| {
+            if visit(key, value) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })
+        .map(|_| ())
+}
+
+/// An ordered index that has nothing to add.
+macro_rules! ordered {
+    ($($index:ident),+) => {$(
+        impl<K: IndexKey + ?Sized> BenchIndex for $index<K> {
+            const IS_ORDERED: bool = true;
+
+            fn read_range(&self, start: &K, count: u64) -> lodestone_index::Result<Option<u64>> {
+                ordered_range(self, start, count)
+            }
+
+            fn visit_all(&self, visit: &mut dyn FnMut(&K, u64) -> bool) -> lodestone_index::Result<()> {
+                ordered_all(self, visit)
+            }
+        }
+    )+};
+}
+
+ordered!(FastFair, FpTree, SkipList);
+
+impl BenchIndex for OrderedMap {
+    const IS_ORDERED: bool = true;
+
+    fn read_range(&self, start: &[u8], count: u64) -> lodestone_index::Result<Option<u64>> {
+        ordered_range(self, start, count)
+    }
+
+    fn visit_all(&self, visit: &mut dyn FnMut(&[u8], u64) -> bool) -> lodestone_index::Result<()> {
+        ordered_all(self, visit)
+    }
+}
+
+impl<K: IndexKey + ?Sized> BenchIndex for HashIndex<K> {
+    const IS_ORDERED: bool = false;
+
+    fn read_range(&self, _: &K, _: u64) -> lodestone_index::Result<Option<u64>> {
+        Ok(None)
+    }
+
+    fn visit_all(&self, _: &mut dyn FnMut(&K, u64) -> bool) -> lodestone_index::Result<()> {
+        Ok(())
+    }
+}
+
+/// Which index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum IndexKind {
+    /// B+-tree wholly in persistent memory.
+    FastFair,
+    /// Leaves in persistent memory, directory in DRAM.
+    FpTree,
+    /// Skip list, bottom level in persistent memory.
+    SkipList,
+    /// Hash index, points only.
+    Hash,
+    /// The ordered map of byte strings, its values of eight bytes.
+    Map,
+}
+
+impl IndexKind {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::FastFair, Self::FpTree, Self::SkipList, Self::Hash, Self::Map];
+
+    /// Name on the command line and in results.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::FastFair => "fastfair",
+            Self::FpTree => "fptree",
+            Self::SkipList => "skiplist",
+            Self::Hash => "hash",
+            Self::Map => "map",
+        }
+    }
+
+    /// Whether it can be read in order.
+    #[must_use]
+    pub const fn is_ordered(self) -> bool {
+        !matches!(self, Self::Hash)
+    }
+
+    /// Whether it takes numbers as keys, and not strings alone.
+    #[must_use]
+    pub const fn takes_words(self) -> bool {
+        !matches!(self, Self::Map)
+    }
+
+    /// All names, for messages.
+    #[must_use]
+    pub fn names() -> String {
+        Self::ALL.map(Self::name).join(", ")
+    }
+}
+
+impl fmt::Display for IndexKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for IndexKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|kind| kind.name() == text);
+        found.ok_or_else(|| format!("unknown index '{text}'; use {}", Self::names()))
+    }
+}
+
+/// What can be chosen beside the kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Setup {
+    /// Keys that a cache in DRAM may hold.
+    pub cache_keys: usize,
+}
+
+/// What is done with an index whose type is known only by name.
+pub trait Visitor<K: IndexKey + ?Sized> {
+    /// What comes out.
+    type Out;
+
+    /// Does it.
+    fn visit<I: BenchIndex<Key = K>>(self, options: &I::Options) -> Self::Out;
+}
+
+/// Calls `visitor` with the type of `kind`; `None` for a kind that takes strings alone.
+pub fn visit<K: IndexKey + ?Sized, V: Visitor<K>>(kind: IndexKind, _setup: Setup, visitor: V) -> Option<V::Out> {
+    Some(match kind {
+        IndexKind::FastFair => visitor.visit::<FastFair<K>>(&Default::default()),
+        IndexKind::FpTree => visitor.visit::<FpTree<K>>(&Default::default()),
+        IndexKind::SkipList => visitor.visit::<SkipList<K>>(&Default::default()),
+        IndexKind::Hash => visitor.visit::<HashIndex<K>>(&Default::default()),
+        IndexKind::Map => return None,
+    })
+}
+
+/// As [`visit`], for strings: every kind takes them.
+pub fn visit_strings<V: Visitor<[u8]>>(kind: IndexKind, setup: Setup, visitor: V) -> V::Out {
+    match kind {
+        IndexKind::Map => visitor.visit::<OrderedMap>(&Default::default()),
+        _ => visit(kind, setup, visitor).unwrap_or_else(|| unreachable!("every other kind takes all keys")),
+    }
+}

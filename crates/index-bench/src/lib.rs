@@ -1,0 +1,24 @@
+//! One workload over many indexes, in the manner of PIBench: the same keys, the same operations, the same figures.
+//!
+//! | module | what it owns |
+//! | --- | --- |
+//! | [`target`] | what an index offers to the workload |
+//! | [`kinds`] | the persistent indexes by name: the one list that commands read |
+//! | [`lodestone`] | a persistent index as a target |
+//! | [`dram`] | indexes in DRAM, the floor |
+//! | [`engines`] | any key-value engine of `lodestone-workload` as a target |
+//! | [`key`] | keys and values of a record |
+//! | [`mix`] | which operations a thread does, drawn before the clock runs |
+//! | [`runner`] | load, warm-up, measured phase, samples, the check behind a run |
+//! | [`result`] | the record that is printed |
+
+pub mod dram;
+pub mod engines;
+pub mod key;
+pub mod kinds;
+pub mod lodestone;
+pub mod mix;
+pub mod result;
+pub mod runner;
+pub mod target;
+mod worker;

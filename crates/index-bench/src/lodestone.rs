@@ -1,0 +1,139 @@
+//! A persistent index as a target of the runner.
+
+use lodestone_heap::Heap;
+use lodestone_index::{Durability, IndexKey};
+use lodestone_pmem::{Domain, process_counters};
+use lodestone_workload::engine::{EngineCounters, EngineError, Environment};
+use serde_json::{Map, Value};
+
+use crate::kinds::BenchIndex;
+use crate::target::{Result, Session, Target, unordered};
+
+/// Name of the root under which a benchmark's index stands.
+pub const ROOT: &str = "bench";
+
+/// An open index.
+#[derive(Debug)]
+pub struct IndexTarget<I> {
+    index: I,
+    heap: Heap,
+    name: String,
+    durability: String,
+}
+
+impl<I: BenchIndex> IndexTarget<I> {
+    /// Opens the index in `heap`, or creates it. `durability` is what results say of its acknowledgements.
+    ///
+    /// # Errors
+    /// The index's.
+    pub fn open(heap: &Heap, name: &str, options: &I::Options, mode: Durability, durability: &str) -> Result<Self> {
+        let index = I::open_index(heap, ROOT, options, mode).map_err(EngineError::new)?;
+        Ok(Self { index, heap: heap.clone(), name: name.into(), durability: durability.into() })
+    }
+
+    /// The index itself.
+    #[must_use]
+    pub fn index(&self) -> &I {
+        &self.index
+    }
+
+    /// Bytes of all blocks of the heap that are allocated.
+    #[must_use]
+    pub fn pm_bytes(&self) -> u64 {
+        heap_bytes(&self.heap)
+    }
+}
+
+/// Bytes of all blocks of `heap` that are allocated.
+#[must_use]
+pub fn heap_bytes(heap: &Heap) -> u64 {
+    let mut sum = 0;
+    heap.for_each_block(|_, bytes| sum += bytes);
+    sum
+}
+
+impl<I: BenchIndex> Target for IndexTarget<I> {
+    type Key = I::Key;
+    type Session<'t>
+        = &'t I
+    where
+        Self: 't;
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn session(&self) -> Result<&I> {
+        Ok(&self.index)
+    }
+
+    fn finish_load(&self) -> Result<()> {
+        self.index.sync().map_err(EngineError::new)
+    }
+
+    fn is_ordered(&self) -> bool {
+        I::IS_ORDERED
+    }
+
+    fn keys_now(&self) -> Result<Option<u64>> {
+        self.index.len().map(Some).map_err(EngineError::new)
+    }
+
+    fn environment(&self) -> Environment {
+        let info = self.heap.pool().info();
+        Environment {
+            domain: Some(info.domain_label()),
+            media: Some(info.media_label()),
+            durability: Some(self.durability.clone()),
+        }
+    }
+
+    fn counters(&self) -> EngineCounters {
+        let counters = process_counters();
+        EngineCounters {
+            fences: Some(counters.fences),
+            flushes: Some(counters.flushes),
+            pm_bytes: Some(match self.heap.memory().domain() {
+                Domain::Block => counters.journal_bytes,
+                _ => counters.pm_bytes(),
+            }),
+            media_blocks: Some(counters.media_blocks),
+            syncs: Some(counters.syncs),
+            aborts: None,
+            commits: None,
+        }
+    }
+
+    fn figures(&self) -> Map<String, Value> {
+        self.index.figures()
+    }
+}
+
+impl<K: IndexKey + ?Sized, I: BenchIndex<Key = K>> Session for &I {
+    type Key = K;
+
+    #[inline]
+    fn get(&mut self, key: &K) -> Result<Option<u64>> {
+        I::get(self, key).map_err(EngineError::new)
+    }
+
+    #[inline]
+    fn insert(&mut self, key: &K, value: u64) -> Result<bool> {
+        I::insert(self, key, value).map_err(EngineError::new)
+    }
+
+    #[inline]
+    fn update(&mut self, key: &K, value: u64) -> Result<bool> {
+        Ok(I::update(self, key, value).map_err(EngineError::new)?.is_some())
+    }
+
+    #[inline]
+    fn remove(&mut self, key: &K) -> Result<bool> {
+        Ok(I::remove(self, key).map_err(EngineError::new)?.is_some())
+    }
+
+    fn scan(&mut self, start: &K, count: u64) -> Result<u64> {
+        let seen = self.read_range(start, count).map_err(EngineError::new)?;
+        seen.ok_or_else(|| unordered("this index"))
+    }
+}

@@ -1,0 +1,126 @@
+//! The record of a run: the keys of [`BenchResult`], and the figures that PIBench gives beside them.
+
+use hdrhistogram::Histogram;
+use lodestone_workload::result::BenchResult;
+
+use crate::key::KeyShape;
+use crate::runner::{Length, Outcome, Spec};
+use crate::target::Target;
+
+/// Blocks of the medium that were read and written in the measured phase, where a model counts them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MediaBlocks {
+    /// Blocks that the medium read.
+    pub read: u64,
+    /// Blocks that it wrote.
+    pub written: u64,
+}
+
+/// What is known of a loaded index beside the run.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Loaded {
+    /// Keys.
+    pub keys: u64,
+    /// Persistent memory that the index holds.
+    pub pm_bytes: Option<u64>,
+    /// DRAM that it holds.
+    pub dram_bytes: Option<u64>,
+    /// How long the load took, in seconds.
+    pub seconds: f64,
+}
+
+/// The record to print.
+#[must_use]
+pub fn result<T: Target>(
+    target: &T,
+    spec: &Spec,
+    key: KeyShape,
+    loaded: &Loaded,
+    outcome: &Outcome,
+    media: Option<MediaBlocks>,
+) -> BenchResult {
+    let environment = target.environment();
+    let mut result = BenchResult {
+        bench: "index".into(),
+        engine: target.name(),
+        workload: spec.mix.to_string(),
+        records: spec.records,
+        operations: outcome.operations,
+        threads: spec.threads as u64,
+        seed: spec.seed,
+        domain: environment.domain,
+        media: environment.media,
+        durability: environment.durability,
+        ops_per_s: Some(outcome.ops_per_s.round()),
+        ..BenchResult::default()
+    };
+    result.set_counters(&outcome.counters);
+    let per_key = |bytes: Option<u64>| bytes.map(|bytes| round(bytes as f64 / loaded.keys.max(1) as f64));
+    result.pm_bytes_per_record = per_key(loaded.pm_bytes);
+    result.dram_bytes_per_record = per_key(loaded.dram_bytes);
+    if let Some(latency) = &outcome.latency {
+        set_latency(&mut result, latency);
+    }
+    for (kind, histogram) in &outcome.latency_by_kind {
+        for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p99_9", 0.999)] {
+            let key = format!("{}_latency_ns_{name}", kind.name().replace('-', "_"));
+            result.set_extra(&key, histogram.value_at_quantile(quantile));
+        }
+        let key = format!("{}_latency_ns_mean", kind.name().replace('-', "_"));
+        result.set_extra(&key, round(histogram.mean()));
+    }
+    let per_op = |count: u64| (outcome.operations > 0).then(|| round(count as f64 / outcome.operations as f64));
+    result.set_extra("media_blocks_read_per_op", media.and_then(|media| per_op(media.read)));
+    result.set_extra("media_blocks_written_per_op", media.and_then(|media| per_op(media.written)));
+    result.set_extra("missing_per_op", per_op(outcome.missing));
+    result.set_extra("scanned_per_op", per_op(outcome.scanned));
+    result.set_extra("cpu_ns_per_op", outcome.cpu_ns.and_then(per_op));
+    result.set_extra("load_seconds", round(loaded.seconds));
+    result.set_extra("load_ops_per_s", (spec.records as f64 / loaded.seconds.max(1e-9)).round());
+    result.set_extra("keys_at_end", outcome.keys);
+    result.set_extra("key", key.to_string());
+    result.set_extra("distribution", spec.distribution.to_string());
+    result.set_extra("timed_one_of", spec.time_one_of);
+    result.set_extra("seconds", round(outcome.seconds));
+    result.set_extra("warm_up_seconds", round(spec.warm_up.as_secs_f64()));
+    result.set_extra("length", length(spec.length));
+    result.set_extra("samples_ops_per_s", samples(outcome));
+    for (key, value) in target.figures() {
+        result.set_extra(&key, value);
+    }
+    result
+}
+
+fn length(length: Length) -> String {
+    match length {
+        Length::Time(time) => format!("{} s", time.as_secs_f64()),
+        Length::Operations(count) => format!("{count} operations"),
+    }
+}
+
+fn set_latency(result: &mut BenchResult, latency: &Histogram<u64>) {
+    result.latency_ns_p50 = Some(latency.value_at_quantile(0.5));
+    result.latency_ns_p99 = Some(latency.value_at_quantile(0.99));
+    result.latency_ns_p99_9 = Some(latency.value_at_quantile(0.999));
+    result.latency_ns_max = Some(latency.max());
+    result.set_extra("latency_ns_mean", round(latency.mean()));
+    for (name, quantile) in [("p90", 0.9), ("p95", 0.95), ("p99_99", 0.9999)] {
+        result.set_extra(&format!("latency_ns_{name}"), latency.value_at_quantile(quantile));
+    }
+    result.set_extra("timed_operations", latency.len());
+}
+
+/// Throughput between each two samples.
+fn samples(outcome: &Outcome) -> Vec<f64> {
+    let mut last = (0.0, 0);
+    let rate = |&(at, done): &(f64, u64)| {
+        let rate = (done - last.1) as f64 / f64::max(at - last.0, 1e-9);
+        last = (at, done);
+        rate.round()
+    };
+    outcome.samples.iter().map(rate).collect()
+}
+
+fn round(figure: f64) -> f64 {
+    (figure * 1e4).round() / 1e4
+}
