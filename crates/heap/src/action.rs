@@ -277,21 +277,30 @@ impl<'h> Action<'h> {
     /// changes is damaged: the rest of the action is persistent, and the report of [`Heap::check`](crate::Heap::check)
     /// names the place.
     pub fn commit(mut self) -> Result<()> {
-        let outcome = self.persist();
-        if outcome.is_ok() {
-            make_freed_available(self.core, self.entries.as_slice());
-            self.entries.clear();
-        }
-        outcome
+        let damage = self.persist()?;
+        make_freed_available(self.core, self.entries.as_slice());
+        self.entries.clear();
+        outcome_of(self.core, damage)
     }
 
-    /// As [`commit`](Self::commit), but keeps freed blocks from being given out again until the returned value is dropped.
-    ///
-    /// # Errors
-    /// As [`commit`](Self::commit).
-    pub fn commit_keeping(mut self) -> Result<Freed<'h>> {
-        self.persist()?;
-        Ok(Freed { core: self.core, entries: std::mem::take(&mut self.entries) })
+    /// As [`commit`](Self::commit), but keeps freed blocks from being given out again until the first value is dropped. It is there
+    /// whenever the action took effect, also when the outcome is [`Error::Damaged`]; without it nothing happened.
+    #[must_use = "dropping the freed blocks makes them available at once, and the outcome may be an error"]
+    pub fn commit_keeping(mut self) -> (Option<Freed<'h>>, Result<()>) {
+        match self.persist() {
+            Ok(damage) => {
+                let freed = Freed { core: self.core, entries: std::mem::take(&mut self.entries) };
+                (Some(freed), outcome_of(self.core, damage))
+            }
+            Err(error) => (None, Err(error)),
+        }
+    }
+}
+
+fn outcome_of(core: &Core, damage: Option<PmAddr>) -> Result<()> {
+    match damage {
+        None => Ok(()),
+        Some(at) => Err(core.damaged(at, "a word of metadata that the action changed fails its checksum")),
     }
 }
 

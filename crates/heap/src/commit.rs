@@ -36,9 +36,10 @@ use crate::record::{self, Entry, Kind};
 use crate::table::{Chunk, State};
 
 impl Action<'_> {
-    /// The commit up to the point where the action is persistent and its allocations are live. On an error that leaves
-    /// the action undone, the entries stay for the drop to roll back.
-    pub(crate) fn persist(&mut self) -> Result<()> {
+    /// The commit up to the point where the action is persistent and its allocations are live; gives a word of metadata that
+    /// was damaged, if there is one: the rest is persistent all the same. On an error the action is undone, and the entries stay for the drop to
+    /// roll back.
+    pub(crate) fn persist(&mut self) -> Result<Option<PmAddr>> {
         let core = self.core;
         if let Some(at) = self.bad_word {
             return Err(Error::BadWord { at });
@@ -64,10 +65,7 @@ impl Action<'_> {
             _ => self.commit_recorded()?,
         };
         complete_allocs(core, self.entries.as_slice());
-        let Some(at) = damage else { return Ok(()) };
-        make_freed_available(core, self.entries.as_slice());
-        self.entries.clear();
-        Err(core.damaged(at, "a word of metadata that the action changed fails its checksum"))
+        Ok(damage)
     }
 
     /// Commits as a process does that is killed in the middle: the record is persistent, `applied` words are stored in

@@ -91,6 +91,29 @@ fn leaks_double_owners_and_dangling_pointers_are_told_and_leaks_freed() {
 }
 
 #[test]
+fn an_action_that_meets_damage_takes_effect_and_keeps_what_it_freed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, blocks, ranges) = filled(folder.path());
+    let heap = open(&path);
+    for (at, bytes) in ranges {
+        for word in (0..bytes).step_by(8).map(|offset| at.plus(offset)) {
+            heap.memory().store(word, heap.memory().load(word) ^ 0x100);
+        }
+    }
+    let (block, root) = (blocks[2], heap.root_word(0));
+    let mut action = heap.action();
+    action.set(root, 77);
+    action.free(block).expect("it is allocated");
+    let (freed, outcome) = action.commit_keeping();
+    assert!(matches!(outcome, Err(Error::Damaged { .. })), "{outcome:?}");
+    assert_eq!(heap.memory().load(root), 77, "the rest of the action took effect");
+    let takes_it = || (0..8).any(|_| heap.action().alloc(48).is_ok_and(|at| at == block));
+    assert!(freed.is_some() && !takes_it(), "readers may be in the block");
+    drop(freed);
+    assert!(takes_it(), "nobody can be in the block any more");
+}
+
+#[test]
 fn a_pool_whose_heap_is_overwritten_never_panics() {
     let folder = tempfile::tempdir().expect("a folder");
     let (path, blocks, _) = filled(folder.path());

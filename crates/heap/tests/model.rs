@@ -213,7 +213,8 @@ fn freed_blocks_wait_for_readers() {
     action.commit().expect("commit");
     let mut action = heap.action();
     action.free(at).expect("free");
-    let freed = action.commit_keeping().expect("commit");
+    let (freed, outcome) = action.commit_keeping();
+    outcome.expect("commit");
     let mut seen = Vec::new();
     let mut action = heap.action();
     while let Ok(other) = action.alloc(448) {

@@ -91,8 +91,9 @@ impl Readers {
         }
     }
 
-    /// Takes blocks that nobody can find any more, and gives back what nobody can be in any more.
-    pub(crate) fn retire(&self, freed: Freed<'_>) {
+    /// Takes what a commit freed, blocks that nobody can find any more, and gives back what nobody can be in any more.
+    pub(crate) fn retire(&self, freed: Option<Freed<'_>>) {
+        let Some(freed) = freed else { return };
         let mut waiting = lock(&self.waiting);
         let epoch = self.epoch.fetch_add(1, Ordering::SeqCst);
         waiting.push_back((epoch, freed.detach()));
@@ -140,7 +141,9 @@ mod tests {
         let pin = readers.pin();
         let mut action = heap.action();
         action.free(block)?;
-        readers.retire(action.commit_keeping()?);
+        let (freed, outcome) = action.commit_keeping();
+        outcome?;
+        readers.retire(freed);
         let later = readers.pin();
         let given = |heap: &Heap| {
             let mut action = heap.action();

@@ -97,6 +97,18 @@ pub(crate) unsafe fn flush_line(instruction: FlushInstruction, line: *const u8) 
     let _ = (instruction, line);
 }
 
+/// Asks for the line of `address` to be brought into the cache.
+#[inline(always)]
+pub(crate) fn prefetch(address: *const u8) {
+    // SAFETY: a prefetch changes no architectural state and never faults, whatever the address.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::asm!("prefetcht0 [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
 /// Orders everything this thread flushed or streamed before anything it stores after.
 #[inline(always)]
 pub(crate) fn store_fence() {

@@ -476,6 +476,21 @@ impl Memory {
         Some(Window { memory: self, at, words })
     }
 
+    /// Tells the processor that the lines of `len` bytes at `at` will be read soon. A hint without effect on what anyone sees;
+    /// nothing happens for bytes outside the parts, nor where accesses are traced or reported to a medium.
+    #[inline(always)]
+    pub fn prefetch(&self, at: PmAddr, len: u64) {
+        if HOOKS && self.inner.hooked {
+            return;
+        }
+        let part = self.inner.parts.get(at.part() as usize);
+        if let Some(pointer) = part.and_then(|part| part.checked_at(at.offset(), len)) {
+            for line in 0..len.div_ceil(LINE_BYTES) {
+                cpu::prefetch(pointer.wrapping_add((line * LINE_BYTES) as usize));
+            }
+        }
+    }
+
     /// Writes zeroes over `len` bytes (rounded up to words) at `at`.
     ///
     /// # Panics

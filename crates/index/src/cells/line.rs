@@ -9,6 +9,8 @@
 
 use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, WORD_BYTES};
 
+use crate::fold::fold;
+
 /// Pairs in a line.
 pub(crate) const CHECKED_SLOTS: usize = 3;
 /// Value cells in a line: one more than pairs.
@@ -31,13 +33,6 @@ pub(crate) struct LineAt(pub(crate) PmAddr);
 /// What the header word of a line says, without its own check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Meta(u64);
-
-/// Folds the 128-bit product of `left` and `right`, each first mixed with a constant.
-#[inline]
-const fn fold(left: u64, right: u64) -> u64 {
-    let product = ((left ^ 0x9E37_79B9_7F4A_7C15) as u128) * ((right ^ 0xD6E8_FEB8_6659_FD93) as u128);
-    (product as u64) ^ (product >> 64) as u64
-}
 
 impl LineAt {
     /// Number of the line in its pool, spread over all bits.

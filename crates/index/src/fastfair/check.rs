@@ -16,7 +16,7 @@ use crate::anchor::{self, ANCHOR_BYTES};
 use crate::check::CheckReport;
 use crate::error::Result;
 use crate::fastfair::keys;
-use crate::fastfair::node::{Header, NodeAt};
+use crate::fastfair::node::{EntryList, Header, NodeAt};
 use crate::fastfair::{FastFair, KIND_STRINGS, KIND_WORDS};
 use crate::traits::IndexKey;
 
@@ -118,7 +118,6 @@ impl<K: IndexKey + ?Sized> Checking<'_, K> {
         let (mut nodes, mut at, mut low) = (Vec::new(), first, 0);
         loop {
             let header = Header::load(medium, at)?;
-            header.verify_bounds(medium)?;
             if !self.own(at, NodeAt::bytes(header.lines), "node of a tree") {
                 return Ok(nodes);
             }
@@ -144,9 +143,9 @@ impl<K: IndexKey + ?Sized> Checking<'_, K> {
             self.own(low, bytes, "lower bound of a leaf");
         }
         let mut last: Option<K::Owned> = None;
-        let mut live = Vec::new();
+        let mut live = EntryList::new();
         self.tree.live_entries(header, &mut live)?;
-        for entry in live {
+        for &entry in live.iter() {
             let key = keys::key_of::<K>(medium, entry)?;
             keys::value_of::<K>(medium, entry)?;
             let below = keys::compare_bound::<K>(medium, key.borrow(), header.low)?.is_lt();

@@ -49,6 +49,11 @@ impl Stripes {
         Self((0..STRIPES).map(|_| AtomicU64::new(0)).collect())
     }
 
+    /// Bytes of DRAM.
+    pub(crate) fn dram_bytes(&self) -> u64 {
+        size_of_val(&*self.0) as u64
+    }
+
     #[inline]
     fn number(at: PmAddr) -> usize {
         ((at.to_raw() >> 6).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as usize & (STRIPES - 1)
@@ -74,6 +79,27 @@ impl Stripes {
         }
     }
 
+    /// Locks one node.
+    #[inline]
+    pub(crate) fn lock_one(&self, node: PmAddr) -> Locked<'_> {
+        let number = Self::number(node);
+        self.take(number);
+        Locked { stripes: self, held: [number, usize::MAX, usize::MAX], count: 1 }
+    }
+
+    #[inline]
+    fn take(&self, number: usize) {
+        let (word, mut turns) = (&self.0[number], 0);
+        loop {
+            let version = word.load(Ordering::Relaxed);
+            let exchange = || word.compare_exchange(version, version + 1, Ordering::AcqRel, Ordering::Relaxed);
+            if version & 1 == 0 && exchange().is_ok() {
+                return;
+            }
+            pause(&mut turns);
+        }
+    }
+
     /// Locks up to three nodes. Whoever locks more than one holds the lock of structure changes.
     pub(crate) fn lock(&self, nodes: &[PmAddr]) -> Locked<'_> {
         let mut held = [usize::MAX; 3];
@@ -86,24 +112,13 @@ impl Stripes {
             }
         }
         held[..count].sort_unstable();
-        for number in &held[..count] {
-            let mut turns = 0;
-            loop {
-                let version = self.0[*number].load(Ordering::Relaxed);
-                let free = version & 1 == 0;
-                let exchange =
-                    |word: &AtomicU64| word.compare_exchange(version, version + 1, Ordering::AcqRel, Ordering::Relaxed);
-                if free && exchange(&self.0[*number]).is_ok() {
-                    break;
-                }
-                pause(&mut turns);
-            }
-        }
+        held[..count].iter().for_each(|number| self.take(*number));
         Locked { stripes: self, held, count }
     }
 }
 
 impl Drop for Locked<'_> {
+    #[inline]
     fn drop(&mut self) {
         for number in &self.held[..self.count] {
             let word = &self.stripes.0[*number];

@@ -30,13 +30,18 @@
 //! version (`locks`), so they never see a shift half done and never a neighbour's value; a writer makes its change
 //! persistent before it lets the version go, so no answer rests on what a crash could lose (durable linearizability).
 //!
+//! **The guide.** Where keys are words, a guide in DRAM (`guide`) names the leaf for a key, so a search touches the medium in the leaf only: all its
+//! lines are asked for at once, and nothing is believed before the leaf's bounds say that it covers the key. It starts empty and learns from searches, which go
+//! through the inner nodes as long as it knows nothing better: the tree is open at once, and what the guide lacks costs time only. About one
+//! byte of DRAM per key.
+//!
 //! **Strings** as keys: see `keys`. An insert or a removal allocates or frees the key's block, so it is one action of the heap.
 //!
 //! **Structure changes** are made by one thread at a time (one in about 16 inserts); lookups and other writers go on in all
 //! nodes but the two or three that change.
 //!
-//! Damage: lines, bounds, links and blocks carry checksums that include their place. A lookup verifies what its answer rests on; what an
-//! inner node says is verified by the bounds of the leaf it leads to.
+//! Damage: lines, bounds, links and blocks carry checks that include their place, cheap enough (`fold`) to be computed at every read. A lookup
+//! verifies what its answer rests on, and each address before it follows it; whether an inner node led to the right leaf, the leaf's bounds tell.
 
 mod check;
 #[cfg(feature = "explore")]
@@ -62,6 +67,7 @@ use crate::anchor::{self, Anchor, AnchorAt, AnchorKind};
 use crate::error::Result;
 use crate::fastfair::locks::Stripes;
 use crate::fastfair::node::{LINES_MAX, NewNode, NodeAt};
+use crate::guide::Guide;
 use crate::map::Durability;
 use crate::medium::Medium;
 use crate::reclaim::Readers;
@@ -70,14 +76,14 @@ use crate::traits::IndexKey;
 /// Anchors of trees with words as keys.
 pub(crate) const KIND_WORDS: AnchorKind = AnchorKind {
     magic: u64::from_le_bytes(*b"LDSTFFTW"),
-    version: 1,
+    version: 2,
     pending: u32::from_le_bytes(*b"FFW0"),
     live: u32::from_le_bytes(*b"FFTW"),
 };
 /// Anchors of trees with strings as keys.
 pub(crate) const KIND_STRINGS: AnchorKind = AnchorKind {
     magic: u64::from_le_bytes(*b"LDSTFFTS"),
-    version: 1,
+    version: 2,
     pending: u32::from_le_bytes(*b"FFS0"),
     live: u32::from_le_bytes(*b"FFTS"),
 };
@@ -117,6 +123,8 @@ pub struct FastFair<K: IndexKey + ?Sized> {
     root: AtomicU64,
     stripes: Stripes,
     readers: Readers,
+    /// Leaves by their lower bounds, where keys are words.
+    guide: Guide,
     /// Held by whoever changes the structure.
     changing: Mutex<()>,
     key: PhantomData<fn(&K)>,
@@ -164,9 +172,16 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
             root: AtomicU64::new(root.to_raw()),
             stripes: Stripes::new(),
             readers: Readers::new(heap),
+            guide: Guide::new(),
             changing: Mutex::new(()),
             key: PhantomData,
         })
+    }
+
+    /// Bytes of DRAM that the tree takes at present: its guide, and the versions of its nodes.
+    #[must_use]
+    pub fn dram_bytes(&self) -> u64 {
+        self.guide.dram_bytes() + self.stripes.dram_bytes()
     }
 
     pub(crate) fn medium(&self) -> Medium<'_> {

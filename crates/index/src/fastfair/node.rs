@@ -6,8 +6,8 @@
 //! ```text
 //! header:  0 shape: checked, level | lines << 8 | tag << 16    8 order: checked, entry lines by position, 4 bits each
 //!         16 next: checked address   24 low bound   32 high bound (of no meaning when next is null)
-//!         40 bounds: checked, CRC-32C of low, high and whether there is a next   48 stamp   56 zero
-//! line:    0 meta: slots in order, 2 bits each | pending slot << 6 | CRC-32C << 32   8 slot 0   24 slot 1   40 slot 2   56 zero
+//!         40 bounds: check of place, shape, low, high and whether there is a next   48 stamp   56 zero
+//! line:    0 meta: slots in order, 2 bits each | pending slot << 6 | check << 32   8 slot 0   24 slot 1   40 slot 2   56 zero
 //! ```
 //!
 //! Invariants:
@@ -16,9 +16,10 @@
 //! - keys ascend over the positions of the order word, except that a crash inside the split of a line leaves the upper
 //!   entries of one line in the line behind it as well (`FastFair::repair` drops them before anything is written there).
 
-use lodestone_pmem::{LINE_BYTES, PmAddr, PmPtr, checked};
+use lodestone_pmem::{LINE_BYTES, PmAddr, PmPtr, WORD_BYTES, Window, checked};
 
 use crate::error::Result;
+use crate::fold::fold;
 use crate::medium::Medium;
 
 /// Most entry lines of a node: with the header line twelve lines, a size class of the heap, and 44 bits of order.
@@ -28,10 +29,48 @@ pub(crate) const SLOTS: usize = 3;
 /// Stamp of a node that was merged away.
 pub(crate) const DEAD: u64 = u64::MAX;
 
+/// Lines that four bits of an order word can name: what is in reach of a header that nobody verified.
+const LINES_ROOM: usize = 15;
+
 const TAG: u64 = 0xFA57;
 
 /// Two words: what a key is ordered by, and what it leads to.
 pub(crate) type Entry = (u64, u64);
+
+/// Entries of a node, without memory of its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EntryList {
+    all: [Entry; LINES_MAX * SLOTS],
+    count: usize,
+}
+
+impl EntryList {
+    pub(crate) const fn new() -> Self {
+        Self { all: [(0, 0); LINES_MAX * SLOTS], count: 0 }
+    }
+
+    /// Adds an entry; a node has no more lines than fill the list.
+    #[inline]
+    pub(crate) fn push(&mut self, entry: Entry) {
+        self.all[self.count] = entry;
+        self.count += 1;
+    }
+
+    /// Keeps the first `count` entries.
+    #[inline]
+    pub(crate) fn truncate(&mut self, count: usize) {
+        self.count = self.count.min(count);
+    }
+}
+
+impl std::ops::Deref for EntryList {
+    type Target = [Entry];
+
+    #[inline]
+    fn deref(&self) -> &[Entry] {
+        &self.all[..self.count]
+    }
+}
 
 /// Positions of a node: which entry line stands where in the order of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +85,7 @@ impl Order {
     /// Number of positions.
     #[inline]
     pub(crate) fn count(self) -> usize {
-        (64 - self.0.leading_zeros() as usize).div_ceil(4)
+        (64 - self.0.leading_zeros() as usize).div_ceil(4).min(LINES_MAX)
     }
 
     /// The line at a position.
@@ -123,98 +162,146 @@ impl NodeAt {
     }
 }
 
-/// What the bounds word holds.
-pub(crate) fn bounds_payload(low: u64, high: u64, has_next: bool) -> u64 {
-    let mut bytes = [0; 17];
-    bytes[..8].copy_from_slice(&low.to_le_bytes());
-    bytes[8..16].copy_from_slice(&high.to_le_bytes());
-    bytes[16] = u8::from(has_next);
-    u64::from(crc32c::crc32c(&bytes))
+/// Low bound, high bound, and whether there is a next node.
+pub(crate) type Bounds = (u64, u64, bool);
+
+/// What the bounds word holds. Verifying it costs three multiplications: every read of a leaf does it.
+#[inline]
+pub(crate) fn bounds_check(at: NodeAt, shape: u64, (low, high, has_next): Bounds) -> u64 {
+    let place = fold(at.0.to_raw(), shape);
+    // Never zero: zeroed memory is no node.
+    fold(fold(place ^ low, high), u64::from(has_next)) | 1
 }
 
-/// The words of a header, read and verified.
+/// The word of a node's shape.
+fn shape_word(at: PmAddr, level: u8, lines: usize) -> u64 {
+    checked::encode(at, u64::from(level) | (lines as u64) << 8 | TAG << 16)
+}
+
+/// The address in a link word, unverified.
+#[inline]
+fn raw_link(word: u64) -> PmAddr {
+    let raw = word & (checked::PAYLOAD_LIMIT - 1);
+    PmAddr::new((raw >> 40) as u16, (raw & ((1 << 40) - 1)) << 3)
+}
+
+/// The words of a header.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Header {
     pub(crate) at: NodeAt,
     pub(crate) level: u8,
     pub(crate) lines: usize,
     pub(crate) order: Order,
+    /// Verified by [`load`](Self::load), else by [`follow`](Self::follow).
     pub(crate) next: PmAddr,
     pub(crate) low: u64,
     pub(crate) high: u64,
     pub(crate) stamp: u64,
-    bounds: u64,
+    words: [u64; 8],
 }
 
 impl Header {
-    /// Reads the header at `at`; the bounds are verified by [`verify_bounds`](Self::verify_bounds).
+    /// The header in these words; nothing in it is verified.
     #[inline]
+    fn of(at: PmAddr, words: [u64; 8]) -> Self {
+        let [shape, order, next, low, high, _, stamp, _] = words;
+        let (level, lines) = ((shape & 0xFF) as u8, ((shape >> 8) & 0xFF) as usize);
+        let order = Order(order & (checked::PAYLOAD_LIMIT - 1));
+        Self { at: NodeAt(at), level, lines, order, next: raw_link(next), low, high, stamp, words }
+    }
+
+    /// Whether every line that an order can name lies in the pool.
+    #[inline]
+    fn has_room(medium: Medium<'_>, at: PmAddr) -> bool {
+        medium.memory.contains(at, NodeAt::bytes(LINES_ROOM)) && at.line().start() == at
+    }
+
+    /// Reads the header at `at` and verifies all of it.
     pub(crate) fn load(medium: Medium<'_>, at: PmAddr) -> Result<Self> {
         if !medium.memory.contains(at, NodeAt::bytes(1)) || at.line().start() != at {
             return Err(medium.damaged(at, "address of a tree node", "is no place of the pool where a node can be"));
         }
-        let node = NodeAt(at);
-        let words: [u64; 8] = medium.memory.get(PmPtr::new(at));
-        let shape = checked::decode(at, words[0]);
-        let Some(shape) = shape.filter(|shape| shape >> 16 == TAG) else {
+        let header = Self::of(at, medium.memory.get(PmPtr::new(at)));
+        let shape = checked::decode(at, header.words[0]);
+        if shape.is_none_or(|shape| shape >> 16 != TAG) {
             return Err(medium.damaged(at, "shape of a tree node", "checksum mismatch"));
-        };
-        let (level, lines) = ((shape & 0xFF) as u8, ((shape >> 8) & 0xFF) as usize);
-        if lines > LINES_MAX || !medium.memory.contains(at, NodeAt::bytes(lines)) {
+        }
+        if header.lines > LINES_MAX || !medium.memory.contains(at, NodeAt::bytes(header.lines)) {
             return Err(medium.damaged(at, "shape of a tree node", "is no shape that fits the pool"));
         }
-        let order = checked::decode(node.order(), words[1]).and_then(|payload| Order::decode(payload, lines));
-        let order = order.ok_or_else(|| medium.damaged(node.order(), "order of a tree node", "checksum mismatch"))?;
-        let next = checked::decode_addr(node.next(), words[2]);
-        let next = next.ok_or_else(|| medium.damaged(node.next(), "link of a tree node", "checksum mismatch"))?;
-        let (low, high, bounds, stamp) = (words[3], words[4], words[5], words[6]);
-        Ok(Self { at: node, level, lines, order, next, low, high, stamp, bounds })
+        header.verify_order(medium)?;
+        if Order::decode(header.order.0, header.lines).is_none() {
+            return Err(medium.damaged(header.at.order(), "order of a tree node", "is no order of its lines"));
+        }
+        header.follow(medium)?;
+        header.verify_bounds(medium)?;
+        Ok(header)
+    }
+
+    /// As [`load`](Self::load), of the link only the fact that there is one: what a search in a leaf rests on.
+    #[inline]
+    pub(crate) fn load_leaf(medium: Medium<'_>, at: PmAddr) -> Result<Self> {
+        if !Self::has_room(medium, at) {
+            return Self::load(medium, at);
+        }
+        let header = Self::of(at, medium.memory.get(PmPtr::new(at)));
+        // The bounds cover the shape; a shape that was never one has no bounds that verify.
+        header.verify_bounds(medium)?;
+        header.verify_order(medium)?;
+        Ok(header)
     }
 
     /// As [`load`](Self::load), without looking at checksums: for nodes on the way to a leaf, whose bounds tell whether the way was
     /// right. What stands there can be anything; every address in it is checked before it is followed.
     #[inline]
     pub(crate) fn peek(medium: Medium<'_>, at: PmAddr) -> Result<Self> {
-        if !medium.memory.contains(at, NodeAt::bytes(15)) || at.line().start() != at {
+        if !Self::has_room(medium, at) {
             return Self::load(medium, at);
         }
-        let words: [u64; 8] = medium.memory.get(PmPtr::new(at));
-        let (level, lines) = ((words[0] & 0xFF) as u8, ((words[0] >> 8) & 0xFF) as usize);
-        let order = Order(words[1] & (checked::PAYLOAD_LIMIT - 1));
-        let raw = words[2] & (checked::PAYLOAD_LIMIT - 1);
-        let next = PmAddr::new((raw >> 40) as u16, (raw & ((1 << 40) - 1)) << 3);
-        let (low, high, bounds, stamp) = (words[3], words[4], words[5], words[6]);
-        Ok(Self { at: NodeAt(at), level, lines, order, next, low, high, stamp, bounds })
+        Ok(Self::of(at, medium.memory.get(PmPtr::new(at))))
     }
 
-    /// The first entry of the line at a position: its order word and, if `both`, the other word. `None` when the line has no entry.
-    #[inline]
-    pub(crate) fn first_entry(&self, medium: Medium<'_>, position: usize, both: bool) -> Option<Entry> {
-        let line = self.at.line(self.order.line(position));
-        let slot = (medium.memory.load(line) & 3).checked_sub(1)?;
-        let at = line.plus(8 + 16 * slot);
-        Some((medium.memory.load(at), if both { medium.memory.load(at.plus(8)) } else { 0 }))
+    /// The next node, verified.
+    pub(crate) fn follow(&self, medium: Medium<'_>) -> Result<PmAddr> {
+        let next = checked::decode_addr(self.at.next(), self.words[2]);
+        next.ok_or_else(|| medium.damaged(self.at.next(), "link of a tree node", "checksum mismatch"))
     }
 
-    /// The last entry of the line at a position that has one; as [`first_entry`](Self::first_entry).
     #[inline]
-    pub(crate) fn last_entry(&self, medium: Medium<'_>, position: usize, both: bool) -> Entry {
-        let line = self.at.line(self.order.line(position));
-        let order = medium.memory.load(line) & SLOT_ORDER;
-        let slot =
-            [order >> 4, order >> 2, order].into_iter().map(|slot| slot & 3).find(|slot| *slot != 0).unwrap_or(1);
-        let at = line.plus(8 + 16 * (slot - 1));
-        (medium.memory.load(at), if both { medium.memory.load(at.plus(8)) } else { 0 })
+    fn verify_order(&self, medium: Medium<'_>) -> Result<()> {
+        match checked::decode(self.at.order(), self.words[1]) {
+            Some(_) => Ok(()),
+            None => Err(medium.damaged(self.at.order(), "order of a tree node", "checksum mismatch")),
+        }
     }
 
-    /// Whether the bounds are those that were written.
+    /// Whether shape and bounds are those that were written.
     #[inline]
-    pub(crate) fn verify_bounds(&self, medium: Medium<'_>) -> Result<()> {
-        let expected = bounds_payload(self.low, self.high, !self.next.is_null());
-        if checked::decode(self.at.bounds(), self.bounds) == Some(expected) {
+    fn verify_bounds(&self, medium: Medium<'_>) -> Result<()> {
+        if self.words[5] == self.bounds_check((self.low, self.high, !self.next.is_null())) {
             return Ok(());
         }
         Err(medium.damaged(self.at.0, "bounds of a tree node", "checksum mismatch"))
+    }
+
+    /// The bounds word for other bounds of this node.
+    #[inline]
+    pub(crate) fn bounds_check(&self, bounds: Bounds) -> u64 {
+        bounds_check(self.at, self.words[0], bounds)
+    }
+
+    /// The entry lines, for searches that look at words of several of them.
+    #[inline]
+    pub(crate) fn lines<'m>(&self, medium: Medium<'m>) -> Result<Lines<'m>> {
+        let words = |lines: usize| NodeAt::bytes(lines) / WORD_BYTES;
+        let window = medium.memory.window(self.at.0, words(LINES_ROOM));
+        // At the end of the pool, where only a header that was verified whole comes from.
+        match window.or_else(|| medium.memory.window(self.at.0, words(self.lines))) {
+            Some(window) => Ok(Lines { window, order: self.order }),
+            None => {
+                Err(medium.damaged(self.at.0, "address of a tree node", "is no place of the pool where a node can be"))
+            }
+        }
     }
 
     /// The line at a position.
@@ -231,6 +318,57 @@ impl Header {
     }
 }
 
+/// The entry lines of a node on the medium, bounds checked once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lines<'m> {
+    window: Window<'m>,
+    order: Order,
+}
+
+impl Lines<'_> {
+    #[inline]
+    fn base(&self, position: usize) -> usize {
+        8 * (1 + self.order.line(position))
+    }
+
+    #[inline]
+    fn entry(&self, base: usize, slot: usize, both: bool) -> Entry {
+        let key = self.window.load(base + 1 + 2 * slot);
+        (key, if both { self.window.load(base + 2 + 2 * slot) } else { 0 })
+    }
+
+    /// The first entry of the line at a position, unverified: its order word and, if `both`, the other word. `None` when the line has
+    /// none.
+    #[inline]
+    pub(crate) fn first(&self, position: usize, both: bool) -> Option<Entry> {
+        let base = self.base(position);
+        let slot = (self.window.load(base) & 3).checked_sub(1)?;
+        Some(self.entry(base, slot as usize, both))
+    }
+
+    /// The last entry of the line at a position, which has one; as [`first`](Self::first).
+    #[inline]
+    pub(crate) fn last(&self, position: usize, both: bool) -> Entry {
+        let base = self.base(position);
+        let order = self.window.load(base) & SLOT_ORDER;
+        let slot = if order >> 4 != 0 {
+            order >> 4
+        } else if order >> 2 != 0 {
+            order >> 2
+        } else {
+            order
+        };
+        self.entry(base, (slot & 3).saturating_sub(1) as usize, both)
+    }
+
+    /// The line at a position.
+    #[inline]
+    pub(crate) fn line(&self, position: usize) -> Line {
+        let base = self.base(position);
+        Line { at: self.window.addr().plus(base as u64 * WORD_BYTES), words: self.window.get(base) }
+    }
+}
+
 /// The words of an entry line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line {
@@ -239,6 +377,22 @@ pub(crate) struct Line {
 }
 
 const SLOT_ORDER: u64 = 0x3F;
+
+/// Bit by bit, which slot orders name each slot at most once and none behind a gap.
+const IS_ORDER: u64 = {
+    let (mut all, mut order) = (0, 0);
+    while order < 64 {
+        let (a, b, c) = (order & 3, (order >> 2) & 3, (order >> 4) & 3);
+        let is_order = (b == 0 && c == 0)
+            || (a != 0 && b != 0 && a != b && c == 0)
+            || (a != 0 && b != 0 && a != b && a != c && b != c);
+        if is_order {
+            all |= 1 << order;
+        }
+        order += 1;
+    }
+    all
+};
 const PENDING_SHIFT: u32 = 6;
 
 impl Line {
@@ -269,20 +423,18 @@ impl Line {
     }
 
     /// The meta word for these slots in this order; the value of a pending slot is not covered.
+    #[inline]
     pub(crate) fn meta(&self, order: u64, pending: Option<usize>) -> u64 {
         let low = order | pending.map_or(0, |slot| (slot as u64 + 1) << PENDING_SHIFT);
-        let mut bytes = [0; 64];
-        bytes[..8].copy_from_slice(&self.at.to_raw().to_le_bytes());
-        bytes[8..16].copy_from_slice(&low.to_le_bytes());
-        for position in 0..SLOTS {
-            let Some(slot) = (((order >> (2 * position)) & 3) as usize).checked_sub(1) else { break };
-            let at = 16 + 16 * slot;
-            bytes[at..at + 8].copy_from_slice(&self.words[1 + 2 * slot].to_le_bytes());
-            if pending != Some(slot) {
-                bytes[at + 8..at + 16].copy_from_slice(&self.words[2 + 2 * slot].to_le_bytes());
-            }
+        let mut check = fold(self.at.to_raw(), low);
+        let mut rest = order;
+        while rest & 3 != 0 {
+            let slot = (rest & 3) as usize - 1;
+            let value = if pending == Some(slot) { 0 } else { self.words[2 + 2 * slot] };
+            check = fold(check ^ self.words[1 + 2 * slot], value);
+            rest >>= 2;
         }
-        low | u64::from(crc32c::crc32c(&bytes)) << 32
+        low | check >> 32 << 32
     }
 
     /// The slots that count, two bits each.
@@ -299,13 +451,7 @@ impl Line {
     #[inline]
     pub(crate) fn verify(&self, medium: Medium<'_>) -> Result<()> {
         let order = self.slot_order();
-        let slots = [order & 3, (order >> 2) & 3, (order >> 4) & 3];
-        let is_order = match slots {
-            [0, 0, 0] | [_, 0, 0] => true,
-            [a, b, 0] => a != 0 && a != b,
-            [a, b, c] => a != 0 && b != 0 && a != b && a != c && b != c,
-        };
-        if is_order && self.words[0] == self.meta(order, self.pending()) {
+        if IS_ORDER >> order & 1 != 0 && self.words[0] == self.meta(order, self.pending()) {
             return Ok(());
         }
         Err(medium.damaged(self.at, "line of a tree node", "checksum mismatch"))
@@ -314,7 +460,8 @@ impl Line {
     /// Number of entries.
     #[inline]
     pub(crate) fn count(&self) -> usize {
-        (64 - self.slot_order().leading_zeros() as usize).div_ceil(2).min(SLOTS)
+        let order = self.words[0];
+        usize::from(order & 0x3 != 0) + usize::from(order & 0xC != 0) + usize::from(order & 0x30 != 0)
     }
 
     /// The slot of entry `index` in order.
@@ -383,16 +530,16 @@ impl NewNode<'_> {
     pub(crate) fn write(&self, medium: Medium<'_>, at: PmAddr) {
         let node = NodeAt(at);
         let lines = spread(self.entries, self.lines);
-        let bounds = bounds_payload(self.low, self.high, !self.next.is_null());
+        let shape = shape_word(at, self.level, self.lines);
         let header = Line {
             at,
             words: [
-                checked::encode(at, u64::from(self.level) | (self.lines as u64) << 8 | TAG << 16),
+                shape,
                 checked::encode(node.order(), Order::identity(lines.len()).0),
                 checked::encode_addr(node.next(), self.next),
                 self.low,
                 self.high,
-                checked::encode(node.bounds(), bounds),
+                bounds_check(node, shape, (self.low, self.high, !self.next.is_null())),
                 self.stamp,
                 0,
             ],
@@ -403,7 +550,7 @@ impl NewNode<'_> {
         } else {
             medium.memory.write_back(at, &header.to_bytes());
         }
-        for (number, entries) in lines.iter().enumerate() {
+        for (number, entries) in lines.enumerate() {
             let line = Line::new(node.line(number), entries);
             medium.memory.write_back(line.at, &line.to_bytes());
         }
@@ -411,9 +558,9 @@ impl NewNode<'_> {
 }
 
 /// Entries by line: two to a line where there are lines enough, so that each has room for one more.
-pub(crate) fn spread(entries: &[Entry], lines: usize) -> Vec<&[Entry]> {
+pub(crate) fn spread(entries: &[Entry], lines: usize) -> std::slice::Chunks<'_, Entry> {
     let per_line = if entries.len() <= 2 * lines { 2 } else { SLOTS };
-    entries.chunks(per_line).collect()
+    entries.chunks(per_line)
 }
 
 /// The payload of an order word.

@@ -14,8 +14,7 @@ use lodestone_pmem::{LINE_BYTES, PmAddr, WORD_BYTES};
 use crate::error::Result;
 use crate::fastfair::FastFair;
 use crate::fastfair::keys;
-use crate::fastfair::node::{DEAD, Header, Line, NodeAt};
-use crate::medium::Medium;
+use crate::fastfair::node::{DEAD, Entry, Header, Line, Lines, NodeAt};
 use crate::traits::IndexKey;
 
 /// Nodes that a search visits before it takes the tree for damaged: far more than any depth, and than the number of
@@ -61,18 +60,19 @@ pub(super) struct Place {
     pub(super) found: bool,
 }
 
-/// The last position that `is_left` says yes to for its first entry, or one whose last entry it says no to (then the answer is in that line). `guess` is probed first; `both`: it wants both words.
-/// `copies`: a line may hold copies of the next one's entries, so the last of them says nothing.
+/// The last position that `is_left` says yes to for its first entry, or one whose last entry it says no to (then
+/// the answer is in that line). `guess` is probed first; `both`: it wants both words. `copies`: a line may hold copies of the next one's entries, so the last of
+/// them says nothing. Of the lines that were probed only the one that comes out is to be verified: the others could send the
+/// search elsewhere, and then the neighbours that prove an absence would not verify, or not agree.
 #[inline]
 fn last_position(
-    medium: Medium<'_>,
-    header: &Header,
+    lines: Lines<'_>,
+    count: usize,
     guess: usize,
-    both: bool,
-    copies: bool,
-    mut is_left: impl FnMut((u64, u64)) -> Result<bool>,
+    (both, copies): (bool, bool),
+    mut is_left: impl FnMut(Entry) -> Result<bool>,
 ) -> Result<Option<usize>> {
-    let (mut low, mut high) = (0, header.order.count());
+    let (mut low, mut high) = (0, count);
     let mut best = None;
     let (mut middle, mut probes) = (guess, 0);
     while low < high {
@@ -80,22 +80,24 @@ fn last_position(
         middle = if probes < 2 { middle.clamp(low, high - 1) } else { low.midpoint(high) };
         probes += 1;
         let mut position = middle;
-        let mut first = header.first_entry(medium, position, both);
+        let mut first = lines.first(position, both);
         // Removals leave empty lines: they say nothing, their left neighbours do.
         while first.is_none() && position > low {
             position -= 1;
-            first = header.first_entry(medium, position, both);
+            first = lines.first(position, both);
         }
         let goes_right = match first {
             Some(entry) => is_left(entry)?,
             None => true,
         };
         if goes_right {
-            // Between the first and the last entry of one line: no look at the next one, which would be another cache miss.
-            if first.is_some() && !copies && !is_left(header.last_entry(medium, position, both))? {
-                return Ok(Some(position));
+            if first.is_some() {
+                // Between the first and the last entry of one line: no look at the next one, which would be another cache miss.
+                if !copies && !is_left(lines.last(position, both))? {
+                    return Ok(Some(position));
+                }
+                best = Some(position);
             }
-            best = first.map(|_| position).or(best);
             low = middle + 1;
             middle += 1;
         } else {
@@ -143,7 +145,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
             Target::Last => (has_next, false),
         };
         Ok(match (right, left) {
-            (true, _) => Step::Go(header.next),
+            (true, _) => Step::Go(header.follow(medium)?),
             (_, true) => Step::Restart,
             _ => Step::Here(()),
         })
@@ -163,8 +165,11 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
             Target::First => 0,
             Target::Last => header.order.count(),
         };
-        if let Some(position) = last_position(medium, header, guess, !K::IS_WORD, false, is_left)? {
-            let line = header.load_line(medium, position);
+        let lines = header.lines(medium)?;
+        if let Some(position) = last_position(lines, header.order.count(), guess, (!K::IS_WORD, false), is_left)? {
+            let line = lines.line(position);
+            // Where the search went may be wrong, and the leaf's bounds tell; what it follows is an address that was written here.
+            line.verify(medium)?;
             let mut child = line.entry(0).1;
             for index in 1..line.count() {
                 if !is_left(line.entry(index))? {
@@ -176,7 +181,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         }
         // Nothing is left of the target: the first child, which begins where the node does.
         for position in 0..header.order.count() {
-            let line = header.load_line(medium, position);
+            let line = header.verified_line(medium, position)?;
             if line.count() > 0 {
                 return Ok(Some(PmAddr::from_raw(line.entry(0).1)));
             }
@@ -184,17 +189,60 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         Ok(None)
     }
 
-    /// Goes from the root to the leaf that covers the target and gives what `at_leaf` finds there, read at one moment.
+    /// Goes to the leaf that covers the target and gives what `at_leaf` finds there, read at one moment. Only while pinned.
     #[inline]
     pub(super) fn at_leaf<T>(&self, target: Target<'_, K>, mut at_leaf: impl FnMut(&Header) -> Result<T>) -> Result<T> {
+        if let Some(leaf) = self.hint(target) {
+            let found = self.stripes.read(leaf, || {
+                let header = Header::load_leaf(self.medium(), leaf)?;
+                match self.covers(&header, target)? {
+                    Step::Here(()) => at_leaf(&header).map(Some),
+                    Step::Go(_) | Step::Restart => Ok(None),
+                }
+            })?;
+            if let Some(found) = found {
+                return Ok(found);
+            }
+        }
+        self.at_leaf_from_root(target, at_leaf)
+    }
+
+    /// The leaf that the guide names for the target. Only while pinned.
+    #[inline]
+    pub(super) fn hint(&self, target: Target<'_, K>) -> Option<PmAddr> {
+        let word = match target {
+            // Strings that share eight bytes share their leaves' numbers, too.
+            _ if !K::IS_WORD => return None,
+            Target::At(key) => key.order_word(),
+            Target::Below(key) => key.order_word().checked_sub(1)?,
+            Target::First => 0,
+            Target::Last => u64::MAX,
+        };
+        let leaf = PmAddr::from_raw(self.guide.floor(word)?.1);
+        // Which line is wanted stands in the header: all of them together come as fast as it alone.
+        self.heap.memory().prefetch(leaf, NodeAt::bytes(self.lines));
+        Some(leaf)
+    }
+
+    /// Lets the guide name a leaf, unless it died meanwhile. Only while pinned.
+    #[cold]
+    pub(super) fn note_leaf(&self, low: u64, leaf: PmAddr) {
+        if K::IS_WORD {
+            let memory = self.heap.memory();
+            self.guide.insert_if(low, leaf.to_raw(), || memory.load(NodeAt(leaf).stamp()) != DEAD);
+        }
+    }
+
+    /// As [`at_leaf`](Self::at_leaf), by way of the inner nodes; the guide learns of the leaf.
+    #[cold]
+    fn at_leaf_from_root<T>(&self, target: Target<'_, K>, mut at_leaf: impl FnMut(&Header) -> Result<T>) -> Result<T> {
         let medium = self.medium();
         let (mut at, mut restarts) = (self.root(), 0);
         for _ in 0..VISITS_MAX {
             let step = self.stripes.read(at, || {
                 let mut header = Header::peek(medium, at)?;
                 if header.level == 0 {
-                    header = Header::load(medium, at)?;
-                    header.verify_bounds(medium)?;
+                    header = Header::load_leaf(medium, at)?;
                 }
                 match self.covers(&header, target)? {
                     Step::Go(next) => return Ok(Step::Go(next)),
@@ -202,13 +250,16 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
                     Step::Here(()) => {}
                 }
                 if header.level == 0 {
-                    return at_leaf(&header).map(Step::Here);
+                    return at_leaf(&header).map(|found| Step::Here((found, header.low)));
                 }
                 Ok(self.child(&header, target)?.map_or(Step::Restart, Step::Go))
             })?;
             match step {
                 Step::Go(next) => at = next,
-                Step::Here(found) => return Ok(found),
+                Step::Here((found, low)) => {
+                    self.note_leaf(low, at);
+                    return Ok(found);
+                }
                 Step::Restart if restarts < RESTARTS_MAX => {
                     restarts += 1;
                     super::locks::pause(&mut (restarts as u32));
@@ -227,8 +278,10 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         let is_left = |entry| Ok(keys::compare(medium, key, 0, entry)? != Ordering::Less);
         // Only a leaf that was not written in this life can hold what a crash left.
         let copies = header.stamp != self.boot;
-        let position = last_position(medium, header, Self::guess(header, key), !K::IS_WORD, copies, is_left)?;
-        let line = position.map(|position| (position, header.load_line(medium, position)));
+        let lines = header.lines(medium)?;
+        let (count, guess) = (header.order.count(), Self::guess(header, key));
+        let position = last_position(lines, count, guess, (!K::IS_WORD, copies), is_left)?;
+        let line = position.map(|position| (position, lines.line(position)));
         let (mut rank, mut found) = (0, false);
         if let Some((_, line)) = &line {
             line.verify(medium)?;
@@ -236,7 +289,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
                 match keys::compare(medium, key, 0, entry)? {
                     Ordering::Greater => rank += 1,
                     Ordering::Equal => found = true,
-                    Ordering::Less => {}
+                    Ordering::Less => break,
                 }
             }
         }

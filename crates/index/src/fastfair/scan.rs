@@ -17,14 +17,15 @@ use lodestone_pmem::{PmAddr, WORD_BYTES};
 use crate::error::Result;
 use crate::fastfair::FastFair;
 use crate::fastfair::keys;
-use crate::fastfair::node::{DEAD, Entry, Header, NodeAt};
+use crate::fastfair::node::{DEAD, Entry, EntryList, Header, Line, NodeAt};
 use crate::fastfair::read::Target;
 use crate::scan::Direction;
 use crate::traits::IndexKey;
 
 /// Copies of one leaf's entries.
 struct Batch<K: IndexKey + ?Sized> {
-    entries: Vec<Entry>,
+    entries: EntryList,
+    /// Keys and values, where keys are not words.
     pairs: Vec<(K::Owned, u64)>,
     /// Blocks of keys that the copies rest on.
     blocks: Vec<u64>,
@@ -38,7 +39,7 @@ struct Batch<K: IndexKey + ?Sized> {
 
 impl<K: IndexKey + ?Sized> Batch<K> {
     fn new() -> Self {
-        let (entries, pairs, blocks) = (Vec::new(), Vec::new(), Vec::new());
+        let (entries, pairs, blocks) = (EntryList::new(), Vec::new(), Vec::new());
         Self { entries, pairs, blocks, leaf: PmAddr::NULL, bytes: 0, low: None, high: None, next: (PmAddr::NULL, 0) }
     }
 }
@@ -100,13 +101,10 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
             }
             self.settle(batch.leaf, batch.bytes)?;
             batch.blocks.iter().try_for_each(|block| self.settle(PmAddr::from_raw(*block), 3 * WORD_BYTES))?;
-            for turn in 0..batch.pairs.len() {
-                let turn = if direction == Direction::Ascending { turn } else { batch.pairs.len() - 1 - turn };
-                let (key, value) = &batch.pairs[turn];
-                seen += 1;
-                if visit(key.borrow(), *value).is_break() {
-                    return Ok(seen);
-                }
+            let (shown, flow) = self.show(&batch, (from_start, to_end), direction, &mut visit)?;
+            seen += shown;
+            if flow.is_break() {
+                return Ok(seen);
             }
             from = match direction {
                 Direction::Ascending => batch.high.take().filter(|high| !is_behind(high.borrow(), end)),
@@ -118,15 +116,52 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         }
     }
 
+    /// Shows the copies in the range; how many, and what the visitor said.
+    #[inline]
+    fn show(
+        &self,
+        batch: &Batch<K>,
+        (start, end): (Bound<&K>, Bound<&K>),
+        direction: Direction,
+        visit: &mut impl FnMut(&K, u64) -> ControlFlow<()>,
+    ) -> Result<(u64, ControlFlow<()>)> {
+        let ascends = direction == Direction::Ascending;
+        let mut shown = 0;
+        if !K::IS_WORD {
+            for turn in 0..batch.pairs.len() {
+                let (key, value) = &batch.pairs[if ascends { turn } else { batch.pairs.len() - 1 - turn }];
+                shown += 1;
+                if visit(key.borrow(), *value).is_break() {
+                    return Ok((shown, ControlFlow::Break(())));
+                }
+            }
+            return Ok((shown, ControlFlow::Continue(())));
+        }
+        let medium = self.medium();
+        for turn in 0..batch.entries.len() {
+            let entry = batch.entries[if ascends { turn } else { batch.entries.len() - 1 - turn }];
+            let key = keys::key_of::<K>(medium, entry)?;
+            if !is_before(key.borrow(), start) && !is_behind(key.borrow(), end) {
+                shown += 1;
+                if visit(key.borrow(), entry.1).is_break() {
+                    return Ok((shown, ControlFlow::Break(())));
+                }
+            }
+        }
+        Ok((shown, ControlFlow::Continue(())))
+    }
+
     /// Copies the right sibling of the leaf that was copied last, if it still begins where that one ended.
     fn fill_next(&self, batch: &mut Batch<K>, start: Bound<&K>, end: Bound<&K>) -> Result<bool> {
         let (medium, (next, low)) = (self.medium(), batch.next);
+        if next.is_null() {
+            return Ok(false);
+        }
         self.stripes.read(next, || {
-            let header = Header::load(medium, next)?;
+            let header = Header::load_leaf(medium, next)?;
             if header.stamp == DEAD || header.level != 0 || header.low != low {
                 return Ok(false);
             }
-            header.verify_bounds(medium)?;
             self.copy(batch, &header, start, end).map(|()| true)
         })
     }
@@ -136,17 +171,20 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         batch.pairs.clear();
         batch.blocks.clear();
         (batch.leaf, batch.bytes) = (header.at.0, NodeAt::bytes(header.lines));
-        batch.next = (header.next, header.high);
+        batch.next = (header.follow(medium)?, header.high);
+        // While the copies of this leaf are shown, the next one comes.
+        medium.memory.prefetch(batch.next.0, NodeAt::bytes(header.lines));
         batch.high = if header.next.is_null() { None } else { Some(keys::bound_key::<K>(medium, header.high)?) };
         batch.low = if header.low == 0 { None } else { Some(keys::bound_key::<K>(medium, header.low)?) };
         self.live_entries(header, &mut batch.entries)?;
-        for entry in &batch.entries {
+        if K::IS_WORD {
+            return Ok(());
+        }
+        for entry in batch.entries.iter() {
             let key = keys::key_of::<K>(medium, *entry)?;
             if !is_before(key.borrow(), start) && !is_behind(key.borrow(), end) {
                 batch.pairs.push((key, keys::value_of::<K>(medium, *entry)?));
-                if !K::IS_WORD {
-                    batch.blocks.push(entry.1);
-                }
+                batch.blocks.push(entry.1);
             }
         }
         Ok(())
@@ -154,21 +192,34 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
 
     /// The entries of a leaf in order, every line verified, without the copies that a crash in the split of a line left: what
     /// is not below the line behind it.
-    pub(super) fn live_entries(&self, header: &Header, live: &mut Vec<Entry>) -> Result<()> {
-        live.clear();
+    #[inline]
+    pub(super) fn live_entries(&self, header: &Header, live: &mut EntryList) -> Result<()> {
+        live.truncate(0);
+        // Only a leaf that was not written in this life can hold what a crash left.
+        let has_copies = header.stamp != self.boot;
         for position in 0..header.order.count() {
             let line = header.verified_line(self.medium(), position)?;
-            if line.count() == 0 {
-                continue;
+            let count = line.count();
+            if count > 0 && has_copies {
+                Self::drop_copies(&line, live);
             }
-            let first = line.entry(0);
-            // A string's copies name the same block.
-            let is_copy = |last: &mut Entry| {
-                if K::IS_WORD { last.0 >= first.0 } else { line.entries().any(|entry| entry.1 == last.1) }
-            };
-            while live.pop_if(is_copy).is_some() {}
-            live.extend(line.entries());
+            for index in 0..count {
+                live.push(line.entry(index));
+            }
         }
         Ok(())
+    }
+
+    /// Takes what `line` holds, too, off the end of the entries before it.
+    #[cold]
+    fn drop_copies(line: &Line, live: &mut EntryList) {
+        let first = line.entry(0);
+        // A string's copies name the same block.
+        let is_copy = |last: &Entry| {
+            if K::IS_WORD { last.0 >= first.0 } else { line.entries().any(|entry| entry.1 == last.1) }
+        };
+        while live.last().is_some_and(is_copy) {
+            live.truncate(live.len() - 1);
+        }
     }
 }

@@ -25,7 +25,7 @@ use crate::error::{Result, committed};
 use crate::fastfair::FastFair;
 use crate::fastfair::keys;
 use crate::fastfair::node::{
-    DEAD, Entry, Header, Line, NewNode, NodeAt, Order, SLOTS, bounds_payload, order_payload, spread,
+    DEAD, Entry, EntryList, Header, Line, NewNode, NodeAt, Order, SLOTS, order_payload, spread,
 };
 use crate::fastfair::read::{Step, Target};
 use crate::structure::separator;
@@ -43,7 +43,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
     /// The inner nodes from the root to above the node of `level` that covers `key`, and that node. Under the lock of structure changes.
     fn path(&self, key: &K, level: u8) -> Result<(Vec<PmAddr>, PmAddr)> {
         let medium = self.medium();
-        let (mut path, mut at) = (Vec::new(), self.root());
+        let (mut path, mut at) = (Vec::with_capacity(8), self.root());
         for _ in 0..256 {
             let header = Header::load(medium, at)?;
             match self.covers(&header, Target::At(key))? {
@@ -83,11 +83,11 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
                 level += 1;
                 continue;
             }
-            let mut nodes = vec![at];
-            nodes.extend(parent);
-            let _locked = self.stripes.lock(&nodes);
+            let _locked = match parent {
+                Some(parent) => self.stripes.lock(&[at, parent]),
+                None => self.stripes.lock_one(at),
+            };
             let header = Header::load(self.medium(), at)?;
-            header.verify_bounds(self.medium())?;
             // Somebody made room meanwhile.
             let has_room = level == 0 && header.order.free_line(header.lines).is_some();
             if !has_room {
@@ -161,9 +161,9 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
             && last.count() > 0
             && keys::compare(medium, key, 0, last.entry(last.count() - 1))?.is_gt();
         let cut = if appends { count } else { count / 2 };
-        let mut moved = Vec::new();
+        let mut moved = EntryList::new();
         for position in cut..count {
-            moved.extend(header.verified_line(medium, position)?.entries());
+            header.verified_line(medium, position)?.entries().for_each(|entry| moved.push(entry));
         }
         let (word, low) = self.lower_bound(&mut action, header, cut, &moved, key)?;
         let right = action.alloc(NodeAt::bytes(header.lines))?;
@@ -177,10 +177,18 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
             committed(action.commit()).1?;
             action = self.heap.action();
         }
-        let Some(parent) = parent else { return self.grow_root(action, header, (word, right.to_raw())) };
-        let parent = Header::load(medium, parent)?;
-        self.enter(&mut action, &parent, (word, right.to_raw()), key)?;
-        committed(action.commit()).1
+        let (took_effect, outcome) = match parent {
+            None => self.grow_root(action, header, (word, right.to_raw()))?,
+            Some(parent) => {
+                let parent = Header::load(medium, parent)?;
+                self.enter(&mut action, &parent, (word, right.to_raw()), key)?;
+                committed(action.commit())
+            }
+        };
+        if took_effect && level == 0 {
+            self.note_leaf(low, right);
+        }
+        outcome
     }
 
     /// The lower bound of the right half: its order word and the word of the bound.
@@ -219,14 +227,13 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
 
     fn set_bounds(&self, action: &mut Action<'_>, header: &Header, next: PmAddr, high: u64) {
         let node = header.at;
-        let bounds = bounds_payload(header.low, high, !next.is_null());
         action.set(node.next(), checked::encode_addr(node.next(), next));
         action.set(node.high(), high);
-        action.set(node.bounds(), checked::encode(node.bounds(), bounds));
+        action.set(node.bounds(), header.bounds_check((header.low, high, !next.is_null())));
     }
 
-    /// Commits `action` with a new root above the old one and its new sibling.
-    fn grow_root(&self, mut action: Action<'_>, old: &Header, sibling: Entry) -> Result<()> {
+    /// Commits `action` with a new root above the old one and its new sibling. Whether it took effect, and what to report.
+    fn grow_root(&self, mut action: Action<'_>, old: &Header, sibling: Entry) -> Result<(bool, Result<()>)> {
         let medium = self.medium();
         let root = action.alloc(NodeAt::bytes(self.lines))?;
         let content = NewNode {
@@ -245,7 +252,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         if took_effect {
             self.root.store(root.to_raw(), Ordering::Release);
         }
-        outcome
+        Ok((took_effect, outcome))
     }
 
     /// Notes in `action` a new child of `parent`, which was seen to have room for it.
@@ -338,8 +345,6 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         let _locked = self.stripes.lock(&[parent, left, right]);
         let parent = &Header::load(medium, parent)?;
         let (left, right) = (Header::load(medium, left)?, Header::load(medium, right)?);
-        left.verify_bounds(medium)?;
-        right.verify_bounds(medium)?;
         for header in [&left, &right] {
             self.repair_leaf(header)?;
         }
@@ -357,7 +362,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         }
         let all: Vec<Entry> = ours.into_iter().chain(theirs).collect();
         let lines = spread(&all, left.lines);
-        for (number, entries) in lines.iter().enumerate() {
+        for (number, entries) in lines.clone().enumerate() {
             self.set_line(&mut action, &Line::new(left.at.line(number), entries));
         }
         let order = left.at.order();
@@ -368,11 +373,17 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         if !K::IS_WORD && right.level == 0 {
             action.free(PmAddr::from_raw(right.low))?;
         }
-        let freed = action.commit_keeping()?;
-        // For those who come to it yet: the block is nobody's, and no reader leaves before it is.
-        self.heap.memory().store(right.at.stamp(), DEAD);
-        self.readers.retire(freed);
-        Ok(true)
+        let (freed, outcome) = action.commit_keeping();
+        if freed.is_some() {
+            // For those who come to it yet: the block is nobody's, and no reader leaves before it is.
+            self.heap.memory().store(right.at.stamp(), DEAD);
+            if K::IS_WORD && right.level == 0 {
+                // In this order: who enters a leaf there looks at its stamp; and before the block can be given out again.
+                self.guide.remove(right.low, right.at.0.to_raw());
+            }
+            self.readers.retire(freed);
+        }
+        Ok(outcome.map(|()| true)?)
     }
 
     /// Notes in `action` that `child` leaves its parent.
@@ -401,10 +412,12 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         let mut action = self.heap.action();
         action.set(head, checked::encode_addr(head, PmAddr::from_raw(child)));
         action.free(root)?;
-        let freed = action.commit_keeping()?;
-        self.root.store(child, Ordering::Release);
-        self.heap.memory().store(header.at.stamp(), DEAD);
-        self.readers.retire(freed);
-        Ok(true)
+        let (freed, outcome) = action.commit_keeping();
+        if freed.is_some() {
+            self.root.store(child, Ordering::Release);
+            self.heap.memory().store(header.at.stamp(), DEAD);
+            self.readers.retire(freed);
+        }
+        Ok(outcome.map(|()| true)?)
     }
 }

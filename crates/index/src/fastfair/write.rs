@@ -44,9 +44,10 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         if self.heap.memory().is_read_only() {
             return Err(Error::ReadOnly { path: self.heap.pool().path().to_owned(), what: "a change" });
         }
-        let mut collected = false;
+        let (mut collected, mut turn) = (false, 0_u32);
         loop {
-            let outcome = self.change_once(key, new, &decide);
+            let outcome = self.change_once(key, new, &decide, turn == 0);
+            turn = turn.saturating_add(1);
             let outcome = match outcome {
                 // What waits for readers may be all that is missing.
                 Err(error) if error.is_full() && !collected => {
@@ -84,13 +85,23 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         }
     }
 
-    fn change_once(&self, key: &K, new: u64, decide: &impl Fn(Option<u64>) -> Change) -> Result<Outcome> {
+    /// `takes_hint`: the leaf that the guide names is locked without a look at it first.
+    #[inline]
+    fn change_once(
+        &self,
+        key: &K,
+        new: u64,
+        decide: &impl Fn(Option<u64>) -> Change,
+        takes_hint: bool,
+    ) -> Result<Outcome> {
         let medium = self.medium();
         let _pin = self.readers.pin();
-        let leaf = self.at_leaf(Target::At(key), |header| Ok(header.at.0))?;
-        let _locked = self.stripes.lock(&[leaf]);
-        let mut header = Header::load(medium, leaf)?;
-        header.verify_bounds(medium)?;
+        let leaf = match self.hint(Target::At(key)).filter(|_| takes_hint) {
+            Some(leaf) => leaf,
+            None => self.at_leaf(Target::At(key), |header| Ok(header.at.0))?,
+        };
+        let _locked = self.stripes.lock_one(leaf);
+        let mut header = Header::load_leaf(medium, leaf)?;
         if !matches!(self.covers(&header, Target::At(key))?, Step::Here(())) {
             return Ok(Outcome::Moved);
         }
@@ -165,8 +176,9 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         let mut action = self.heap.action();
         action.set(line.at, meta);
         action.free(PmAddr::from_raw(entry.1))?;
-        self.readers.retire(action.commit_keeping()?);
-        Ok(())
+        let (freed, outcome) = action.commit_keeping();
+        self.readers.retire(freed);
+        Ok(outcome?)
     }
 
     /// Puts a key that is not there into the leaf.
@@ -227,8 +239,11 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         let mut line = *line;
         let order = line.order_with(rank, slot);
         let at = line.slot_at(slot);
-        let mut action = self.heap.action();
-        let word = if K::IS_WORD { value } else { self.new_block(&mut action, key, value)?.to_raw() };
+        let mut action = if K::IS_WORD { None } else { Some(self.heap.action()) };
+        let word = match &mut action {
+            None => value,
+            Some(action) => self.new_block(action, key, value)?.to_raw(),
+        };
         (line.words[1 + 2 * slot], line.words[2 + 2 * slot]) = (key.order_word(), word);
         let meta = line.meta(order, None);
         if planted::active("fastfair-meta-before-entry") {
@@ -236,13 +251,13 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         }
         memory.store(at, key.order_word());
         memory.store(at.plus(8), word);
-        if K::IS_WORD {
+        let Some(mut action) = action else {
             // In the same line, behind the entry: no fence between them.
             memory.store(line.at, meta);
             // The leaf's version may not tell readers of the entry before it is persistent.
             memory.persist(line.at, LINE_BYTES);
             return Ok(());
-        }
+        };
         // The meta word may not overtake the entry and its block: the action's first fence comes between.
         memory.flush(line.at, LINE_BYTES);
         action.set(line.at, meta);

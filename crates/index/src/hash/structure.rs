@@ -89,7 +89,7 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
     ) -> Result<bool> {
         let old: Vec<PmAddr> = frozen.segments.iter().map(|(_, segment)| segment.at()).collect();
         let built = pairs.and_then(|pairs| self.publish(&old, covers, stretch, &pairs));
-        let (fresh, child, freed) = match built {
+        let (fresh, child, freed, outcome) = match built {
             Ok(Some(built)) => built,
             other => {
                 frozen.thaw();
@@ -99,18 +99,18 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
         let dead = frozen.kill();
         self.directory.replace(stretch, child, &fresh, &dead);
         drop(freed);
-        Ok(true)
+        outcome.map(|()| true)
     }
 
     /// Steps 2 and 3: the new segments, the new node if there is one, and the blocks that were freed.
-    #[expect(clippy::type_complexity, reason = "three things that one action made, taken apart at once")]
+    #[expect(clippy::type_complexity, reason = "what one action made, taken apart at once")]
     fn publish(
         &self,
         old: &[PmAddr],
         covers: &[Cover],
         stretch: Stretch,
         pairs: &[Pair],
-    ) -> Result<Option<(Vec<Fresh>, Option<PmAddr>, Freed<'_>)>> {
+    ) -> Result<Option<(Vec<Fresh>, Option<PmAddr>, Freed<'_>, Result<()>)>> {
         let mut action = self.heap.action();
         let mut fresh = Vec::with_capacity(covers.len());
         for &cover in covers {
@@ -129,8 +129,11 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
         for &at in old {
             action.free(at)?;
         }
-        let freed = action.commit_keeping()?;
-        Ok(Some((fresh, child, freed)))
+        match action.commit_keeping() {
+            // The directory in DRAM follows what is persistent, also when the heap met damage on the way.
+            (Some(freed), outcome) => Ok(Some((fresh, child, freed, outcome.map_err(Error::from)))),
+            (None, outcome) => outcome.map(|()| None).map_err(Error::from),
+        }
     }
 
     /// Notes in `action` that the entries of `stretch` name `fresh`.

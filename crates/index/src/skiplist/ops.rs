@@ -159,20 +159,15 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
         action.free(node.0)?;
         // Nobody may start from the node once it is unlinked.
         let upper = self.upper_mut().remove(key);
-        match action.commit_keeping() {
-            Ok(freed) => {
-                // For writers that found it as their predecessor. The block is nobody's: what it holds does not matter to a crash.
-                self.heap.memory().store(node.mark(), REMOVED);
-                self.readers.retire(freed);
-                Ok(())
-            }
-            Err(error) => {
-                if let Some(at) = upper {
-                    self.upper_mut().insert(key.to_key(), at);
-                }
-                Err(error.into())
-            }
+        let (freed, outcome) = action.commit_keeping();
+        if freed.is_some() {
+            // For writers that found it as their predecessor. The block is nobody's: what it holds does not matter to a crash.
+            self.heap.memory().store(node.mark(), REMOVED);
+            self.readers.retire(freed);
+        } else if let Some(at) = upper {
+            self.upper_mut().insert(key.to_key(), at);
         }
+        Ok(outcome?)
     }
 
     /// The last node of the upper level before `end`, with its key.

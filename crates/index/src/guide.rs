@@ -1,0 +1,405 @@
+//! A guide in DRAM from numbers to places: where a search starts, so that it need not come from the root.
+//!
+//! It holds hints, never answers. Whoever gets a place from it verifies there that the place covers the key, and goes the long
+//! way if not; so the guide may lack entries (a new life starts with none, and searches fill it as they go), and nothing on
+//! the medium depends on it.
+//!
+//! **The one promise**: a place that [`Guide::floor`] gives was in the guide at a moment of the call. The owner keeps that enough:
+//! 1. Readers pin before they ask.
+//! 2. Who takes a place out of the structure marks it dead there, *then* removes it here, *then* retires its block.
+//! 3. Who enters a place does so by [`Guide::insert_if`] with a test for that mark, which runs under the same lock as the removal.
+//!
+//! So a place that a pinned reader gets is not given out again before the reader leaves.
+//!
+//! It is a B+-tree of nodes of [`FANOUT`] pairs in an arena. Writers hold one lock. Readers lock nothing: a node has a version,
+//! odd while a writer is in it, and what was read counts only if the version stood still. A reader that comes to a node from which the
+//! pairs moved on gets a hint that is less good; one that comes to a node that has another use meanwhile notices its level or finds
+//! a place that is as true as any. Nodes are never freed before the guide is, empty ones are used again.
+
+use std::sync::OnceLock;
+
+use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
+use lodestone_pmem::sync::{Mutex, lock};
+
+/// Pairs of a node.
+const FANOUT: usize = if cfg!(any(test, feature = "shuttle")) { 4 } else { 64 };
+/// Nodes in the first chunk of the arena; each further chunk has twice as many.
+const CHUNK_FIRST: usize = 8;
+/// Chunks of the arena.
+const CHUNKS: usize = 40;
+/// Looks at nodes that change under a reader before it goes without a hint.
+const TRIES_MAX: usize = 16;
+
+/// A node: `head` is the number of pairs and the level (0: the values are places, else numbers of nodes).
+struct Node {
+    version: AtomicU64,
+    head: AtomicU64,
+    pairs: [(AtomicU64, AtomicU64); FANOUT],
+}
+
+/// A pair of key and value.
+type Pair = (u64, u64);
+
+/// What a reader saw of a node for a key.
+struct Seen {
+    /// The last pair whose key is not above; without one, the first pair of an inner node.
+    pair: Option<Pair>,
+    /// The pair before it.
+    before: Option<Pair>,
+}
+
+/// What only writers use.
+#[derive(Default)]
+struct Stock {
+    nodes: usize,
+    unused: Vec<u64>,
+}
+
+/// Numbers with places, in order.
+pub(crate) struct Guide {
+    chunks: [OnceLock<Box<[Node]>>; CHUNKS],
+    /// Number of the root and its level << 48.
+    root: AtomicU64,
+    stock: Mutex<Stock>,
+}
+
+const LEVEL_SHIFT: u32 = 48;
+
+impl Node {
+    fn new() -> Self {
+        let pairs = std::array::from_fn(|_| (AtomicU64::new(0), AtomicU64::new(0)));
+        Self { version: AtomicU64::new(0), head: AtomicU64::new(0), pairs }
+    }
+
+    fn count(&self) -> usize {
+        (self.head.load(Ordering::Acquire) as usize & 0xFFFF).min(FANOUT)
+    }
+
+    fn level(&self) -> u64 {
+        self.head.load(Ordering::Acquire) >> 16
+    }
+
+    #[inline]
+    fn pair(&self, index: usize) -> Pair {
+        let (key, value) = &self.pairs[index];
+        (key.load(Ordering::Acquire), value.load(Ordering::Acquire))
+    }
+
+    /// Number of pairs whose keys are not above `key`.
+    #[inline]
+    fn rank(&self, key: u64, count: usize) -> usize {
+        self.pairs[..count].partition_point(|pair| pair.0.load(Ordering::Acquire) <= key)
+    }
+
+    /// What a reader wants of the node for `key`; `None` when it changes meanwhile or has another use.
+    #[inline]
+    fn look(&self, level: u64, key: u64) -> Option<Seen> {
+        let version = self.version.load(Ordering::Acquire);
+        if version & 1 != 0 || self.level() != level {
+            return None;
+        }
+        let count = self.count();
+        let rank = self.rank(key, count);
+        let index = if rank == 0 && level > 0 && count > 0 { Some(0) } else { rank.checked_sub(1) };
+        let seen = Seen {
+            pair: index.map(|index| self.pair(index)),
+            before: index.and_then(|index| index.checked_sub(1)).map(|index| self.pair(index)),
+        };
+        // The words were loaded with acquire order: this load stays behind them.
+        (self.version.load(Ordering::Acquire) == version).then_some(seen)
+    }
+
+    /// Lets `change` change the pairs, and give the new number of them, while readers look away; under the lock of writers.
+    fn write(&self, level: u64, change: impl FnOnce(usize) -> usize) {
+        let version = self.version.load(Ordering::Relaxed);
+        self.version.store(version + 1, Ordering::Relaxed);
+        let count = change(self.count());
+        self.head.store(count as u64 | level << 16, Ordering::Release);
+        self.version.store(version + 2, Ordering::Release);
+    }
+
+    /// Within [`write`](Self::write).
+    fn set(&self, index: usize, pair: Pair) {
+        // A reader that sees one of these with acquire order sees the odd version, too.
+        self.pairs[index].0.store(pair.0, Ordering::Release);
+        self.pairs[index].1.store(pair.1, Ordering::Release);
+    }
+
+    fn insert(&self, level: u64, index: usize, pair: Pair) {
+        self.write(level, |count| {
+            (index..count).rev().for_each(|from| self.set(from + 1, self.pair(from)));
+            self.set(index, pair);
+            count + 1
+        });
+    }
+
+    fn remove(&self, level: u64, index: usize) {
+        self.write(level, |count| {
+            (index + 1..count).for_each(|from| self.set(from - 1, self.pair(from)));
+            count - 1
+        });
+    }
+}
+
+impl Guide {
+    pub(crate) fn new() -> Self {
+        let guide = Self {
+            chunks: [const { OnceLock::new() }; CHUNKS],
+            root: AtomicU64::new(0),
+            stock: Mutex::new(Stock::default()),
+        };
+        guide.take_node(&mut lock(&guide.stock));
+        guide
+    }
+
+    #[inline]
+    fn node(&self, number: u64) -> &Node {
+        let shifted = number as usize + CHUNK_FIRST;
+        let chunk = (shifted / CHUNK_FIRST).ilog2() as usize;
+        let nodes = self.chunks[chunk].get().map_or(&[][..], |chunk| chunk);
+        &nodes[shifted - (CHUNK_FIRST << chunk)]
+    }
+
+    /// The pair with the largest key that is not above `key`, as far as the guide knows.
+    #[inline]
+    pub(crate) fn floor(&self, key: u64) -> Option<Pair> {
+        for _ in 0..TRIES_MAX {
+            let root = self.root.load(Ordering::Acquire);
+            let (mut number, mut level) = (root & ((1 << LEVEL_SHIFT) - 1), root >> LEVEL_SHIFT);
+            let mut left = None;
+            while let Some(seen) = self.node(number).look(level, key) {
+                if level == 0 {
+                    return seen.pair.or_else(|| left.and_then(|(number, level)| self.last_below(number, level)));
+                }
+                level -= 1;
+                if let Some(before) = seen.before {
+                    left = Some((before.1, level));
+                }
+                number = seen.pair?.1;
+            }
+        }
+        None
+    }
+
+    /// The last pair below a node: for keys before the first pair of the node that is to their right.
+    #[cold]
+    fn last_below(&self, mut number: u64, mut level: u64) -> Option<Pair> {
+        loop {
+            let pair = self.node(number).look(level, u64::MAX)?.pair?;
+            if level == 0 {
+                return Some(pair);
+            }
+            (number, level) = (pair.1, level - 1);
+        }
+    }
+
+    /// Enters a pair, or gives the key another value, if `holds` still says so.
+    pub(crate) fn insert_if(&self, key: u64, value: u64, holds: impl FnOnce() -> bool) {
+        let mut stock = lock(&self.stock);
+        if holds() {
+            self.insert_locked(&mut stock, key, value);
+        }
+    }
+
+    /// Removes the pair of `key` if it has this value.
+    pub(crate) fn remove(&self, key: u64, value: u64) {
+        let mut stock = lock(&self.stock);
+        let mut path = self.path(key);
+        let Some((mut number, _)) = path.pop() else { return };
+        let node = self.node(number);
+        let Some(index) = node.rank(key, node.count()).checked_sub(1) else { return };
+        if node.pair(index) != (key, value) {
+            return;
+        }
+        node.remove(0, index);
+        // Empty nodes leave, but for the root.
+        let mut level = 0;
+        while self.node(number).count() == 0
+            && let Some((parent, index)) = path.pop()
+        {
+            level += 1;
+            self.node(parent).remove(level, index);
+            stock.unused.push(number);
+            number = parent;
+        }
+        if level > 0 && self.node(number).count() == 0 {
+            self.node(number).write(0, |_| 0);
+            self.root.store(number, Ordering::Release);
+        }
+    }
+
+    /// Bytes of DRAM that the guide takes.
+    pub(crate) fn dram_bytes(&self) -> u64 {
+        let chunks = self.chunks.iter().filter_map(OnceLock::get).map(|chunk| size_of_val(&**chunk)).sum::<usize>();
+        (size_of::<Self>() + chunks) as u64
+    }
+
+    /// The nodes from the root to the lowest one for `key`, each with the index of the pair that was followed.
+    fn path(&self, key: u64) -> Vec<(u64, usize)> {
+        let root = self.root.load(Ordering::Acquire);
+        let (mut number, mut level) = (root & ((1 << LEVEL_SHIFT) - 1), root >> LEVEL_SHIFT);
+        let mut path = Vec::with_capacity(8);
+        loop {
+            let node = self.node(number);
+            let index = node.rank(key, node.count()).saturating_sub(1);
+            path.push((number, index));
+            if level == 0 {
+                return path;
+            }
+            (number, level) = (node.pair(index).1, level - 1);
+        }
+    }
+
+    fn insert_locked(&self, stock: &mut Stock, key: u64, value: u64) {
+        let mut path = self.path(key);
+        let (mut pair, mut level) = ((key, value), 0);
+        while let Some((number, _)) = path.pop() {
+            let node = self.node(number);
+            let rank = node.rank(pair.0, node.count());
+            let present = rank.checked_sub(1).map(|index| node.pair(index));
+            if present == Some(pair) {
+                return;
+            }
+            if present.is_some_and(|present| present.0 == pair.0) {
+                return node.write(level, |count| {
+                    node.set(rank - 1, pair);
+                    count
+                });
+            }
+            if node.count() < FANOUT {
+                return node.insert(level, rank, pair);
+            }
+            pair = self.split(stock, node, level, rank, pair);
+            level += 1;
+            // Keys below all others go into the first child: now it is told from another, so its key must be true.
+            let first = node.pair(0).0;
+            if let Some(&(parent, index)) = path.last()
+                && self.node(parent).pair(index).0 > first
+            {
+                let parent = self.node(parent);
+                parent.write(level, |count| {
+                    parent.set(index, (first, number));
+                    count
+                });
+            }
+            if path.is_empty() {
+                let root = self.take_node(stock);
+                self.node(root).write(level, |_| {
+                    self.node(root).set(0, (first, number));
+                    self.node(root).set(1, pair);
+                    2
+                });
+                self.root.store(root | level << LEVEL_SHIFT, Ordering::Release);
+            }
+        }
+    }
+
+    /// Splits a full node that `pair` goes into at `rank`; the pair for the parent.
+    fn split(&self, stock: &mut Stock, node: &Node, level: u64, rank: usize, pair: Pair) -> Pair {
+        // Keys that ascend fill their nodes.
+        let kept = if rank == FANOUT { FANOUT } else { FANOUT / 2 };
+        let number = self.take_node(stock);
+        let right = self.node(number);
+        right.write(level, |_| {
+            (kept..FANOUT).for_each(|index| right.set(index - kept, node.pair(index)));
+            FANOUT - kept
+        });
+        if rank >= kept {
+            right.insert(level, rank - kept, pair);
+        }
+        let first = right.pair(0).0;
+        node.write(level, |_| kept);
+        if rank < kept {
+            node.insert(level, rank, pair);
+        }
+        (first, number)
+    }
+
+    /// A node that nobody uses, and that holds nothing.
+    fn take_node(&self, stock: &mut Stock) -> u64 {
+        let number = stock.unused.pop().unwrap_or_else(|| {
+            stock.nodes += 1;
+            stock.nodes as u64 - 1
+        });
+        let chunk = ((number as usize + CHUNK_FIRST) / CHUNK_FIRST).ilog2() as usize;
+        self.chunks[chunk].get_or_init(|| (0..CHUNK_FIRST << chunk).map(|_| Node::new()).collect());
+        number
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    fn mixed(number: u64) -> u64 {
+        number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40
+    }
+
+    #[test]
+    fn agrees_with_a_map_while_it_grows_and_shrinks() {
+        let (guide, mut model) = (Guide::new(), BTreeMap::new());
+        for number in 0..40_000_u64 {
+            let key = mixed(number) % 700;
+            let growing = (number / 5000).is_multiple_of(2);
+            if number % 3 == 0 || growing {
+                guide.insert_if(key, number, || number % 7 != 0);
+                if number % 7 != 0 {
+                    model.insert(key, number);
+                }
+            } else {
+                let value = model.get(&key).copied().unwrap_or(1);
+                guide.remove(key, value + 1);
+                guide.remove(key, value);
+                model.remove(&key);
+            }
+            let asked = mixed(number + 77) % 720;
+            let expected = model.range(..=asked).next_back().map(|(key, value)| (*key, *value));
+            assert_eq!(guide.floor(asked), expected, "step {number}, key {asked}");
+        }
+        let keys: Vec<_> = model.into_iter().collect();
+        keys.iter().for_each(|(key, value)| guide.remove(*key, *value));
+        assert_eq!(guide.floor(u64::MAX), None);
+        let before = guide.dram_bytes();
+        keys.iter().for_each(|(key, value)| guide.insert_if(*key, *value, || true));
+        assert_eq!(guide.dram_bytes(), before, "nodes are used again");
+    }
+
+    #[test]
+    fn readers_get_pairs_that_are_there() {
+        let (guide, stop) = (Guide::new(), AtomicBool::new(false));
+        // Even keys stay; odd ones come and go. A value is its key and a round.
+        (0..200).for_each(|key| guide.insert_if(2 * key, (2 * key) << 32, || true));
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let mut number = 0;
+                    while !stop.load(Ordering::Relaxed) {
+                        number += 1;
+                        let asked = mixed(number) % 400;
+                        if let Some((key, value)) = guide.floor(asked) {
+                            assert_eq!(value >> 32, key, "the pair of another key");
+                            assert!(key <= asked, "not below");
+                        }
+                    }
+                });
+            }
+            for round in 1..300_u64 {
+                for key in (1..400).step_by(2).filter(|key| mixed(key + round).is_multiple_of(3)) {
+                    guide.insert_if(key, key << 32 | round, || true);
+                }
+                for key in (1..400).step_by(2) {
+                    if let Some((found, value)) = guide.floor(key)
+                        && found == key
+                    {
+                        guide.remove(key, value);
+                    }
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        assert!((0..200).all(|key| guide.floor(2 * key + 1) == Some((2 * key, (2 * key) << 32))));
+    }
+}
