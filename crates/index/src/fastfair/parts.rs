@@ -25,7 +25,6 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
                     if header.stamp == DEAD {
                         return Ok((PmAddr::NULL, None));
                     }
-                    header.verify_bounds(medium)?;
                     if at == first {
                         child = if header.level == 0 { None } else { self.child(&header, Target::First)? };
                     }
