@@ -54,7 +54,7 @@ step schedules-block cargo test --no-fail-fast -p lodestone-pmem --features shut
 schedules=lodestone-crash/shuttle,lodestone-heap/explore,lodestone-heap/shuttle,lodestone-index/shuttle,lodestone-stm/shuttle
 step schedules cargo test --no-fail-fast -p lodestone-crash -p lodestone-heap -p lodestone-index -p lodestone-stm \
   --features "$schedules,lodestone-index/planted-bugs" --test schedules --test planted_schedules --test index_schedules \
-  --test histories --test planted_histories
+  --test histories --test planted_histories --test acs_schedules --test acs_planted_schedules
 step schedules-numa cargo test --no-fail-fast -p lodestone-numa --features shuttle,planted-bugs --test schedules --test planted_schedules
 # Every structure, every crash state within the bound, with crashes of the recovery; then every flush and fence.
 step crash-run cargo run --quiet --package lodestone-cli -- crash run --all

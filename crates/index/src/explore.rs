@@ -216,6 +216,7 @@ pub fn targets() -> Vec<Box<dyn Target>> {
     all.extend(crate::skiplist::explore::targets());
     all.extend(crate::hash::explore::targets());
     all.extend(crate::fptree::explore::targets());
+    all.extend(crate::acs::explore::targets());
     all
 }
 

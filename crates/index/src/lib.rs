@@ -24,6 +24,7 @@ pub mod explore;
 #[cfg(feature = "explore")]
 pub mod index_target;
 
+mod acs;
 mod anchor;
 mod cells;
 mod change;
@@ -50,6 +51,7 @@ mod skiplist;
 mod structure;
 mod traits;
 
+pub use acs::{Acs, AcsOptions, CacheCapacity, CacheMode, CacheOptions, CacheStats};
 pub use check::{CheckReport, Finding, MapStats};
 pub use error::{Error, Result};
 pub use fastfair::{FastFair, FastFairOptions};

@@ -1,0 +1,99 @@
+//! How a cache is made.
+
+use super::key;
+
+/// How reads use the cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CacheMode {
+    /// Every read asks the cache, and the index if the cache does not know.
+    Serial,
+    /// As `Serial` while enough reads hit; else most reads go to the index at once, and one bucket of 64 goes on to tell whether
+    /// that is still right.
+    #[default]
+    Adaptive,
+}
+
+/// How many entries a cache has.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum CacheCapacity {
+    /// At least so many.
+    Entries(usize),
+    /// As many as fit so many bytes of DRAM.
+    Bytes(usize),
+    /// This share of the keys in the index, 0 to 1.
+    Share(f64),
+}
+
+impl Default for CacheCapacity {
+    fn default() -> Self {
+        Self::Share(0.1)
+    }
+}
+
+/// How a cache is made. Nothing of it is persistent: another choice at the next open is fine.
+#[derive(Clone, Debug)]
+pub struct CacheOptions {
+    /// How reads use the cache.
+    pub mode: CacheMode,
+    /// How many entries it has.
+    pub capacity: CacheCapacity,
+    /// Longest byte string that is cached; longer keys go to the index at once. Every entry takes room for it, so choose what most
+    /// keys keep to; at most 127, and rounded up to what fits the bucket. Means nothing for `u64` keys.
+    pub key_bytes: usize,
+    /// `Adaptive`: share of hits below which the cache costs more than it saves.
+    pub bypass_below: f64,
+    /// `Adaptive`: share of hits from which it is used again; larger, so that it does not go to and fro.
+    pub resume_above: f64,
+    /// Seed of the hash; `None`: a random one, so that nobody can choose keys that crowd one bucket.
+    pub seed: Option<u64>,
+}
+
+impl Default for CacheOptions {
+    fn default() -> Self {
+        Self {
+            mode: CacheMode::default(),
+            capacity: CacheCapacity::default(),
+            key_bytes: key::bytes_max(6),
+            bypass_below: 0.15,
+            resume_above: 0.2,
+            seed: None,
+        }
+    }
+}
+
+impl CacheOptions {
+    /// These options with another capacity in entries.
+    #[must_use]
+    pub fn with_entries(self, entries: usize) -> Self {
+        Self { capacity: CacheCapacity::Entries(entries), ..self }
+    }
+
+    /// These options with another mode.
+    #[must_use]
+    pub fn with_mode(self, mode: CacheMode) -> Self {
+        Self { mode, ..self }
+    }
+
+    /// Words of a cached string: so many that they fill the blocks of a bucket.
+    pub(super) fn key_words(&self) -> usize {
+        let wanted = (self.key_bytes + 1).div_ceil(size_of::<u64>());
+        [3, 6, 9, 11, 14].into_iter().find(|words| *words >= wanted).unwrap_or(key::WORDS_MAX)
+    }
+}
+
+/// How to open an index with a cache in front.
+#[derive(Clone, Debug, Default)]
+pub struct AcsOptions<O> {
+    /// How to open the index.
+    pub index: O,
+    /// How to make the cache.
+    pub cache: CacheOptions,
+}
+
+impl<O> AcsOptions<O> {
+    /// These options for index and cache.
+    pub fn new(index: O, cache: CacheOptions) -> Self {
+        Self { index, cache }
+    }
+}

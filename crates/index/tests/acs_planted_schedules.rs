@@ -1,0 +1,35 @@
+//! The published races of the cache, planted one at a time: each is found by a scenario that is clean without it. In a process of
+//! its own, because a planted bug is switched on for all threads.
+
+mod conformance;
+
+#[path = "cached/scenarios.rs"]
+mod scenarios;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use lodestone_pmem::planted::plant;
+
+/// Scenarios that show the bug `name`.
+fn found_by(name: &str) -> Vec<&'static str> {
+    plant(Some(name));
+    let all = scenarios::known().into_iter().chain((0..6).map(scenarios::drawn));
+    let found = all.filter(|scenario| catch_unwind(AssertUnwindSafe(|| scenarios::explore(scenario, 1, 400))).is_err());
+    let found = found.map(|scenario| scenario.name).collect();
+    plant(None);
+    println!("{name}: found by {found:?}");
+    found
+}
+
+#[test]
+fn every_planted_race_is_found() {
+    // A reader brings back what an update or a removal has replaced.
+    let found = found_by("acs-fill-without-version");
+    assert!(found.contains(&"fill and update") && found.contains(&"fill and removal"), "{found:?}");
+    // One reader is told the new value by the index, and the next one the old value by the cache.
+    let found = found_by("acs-hit-while-changing");
+    assert!(found.contains(&"told by the index, then by the cache"), "{found:?}");
+    // Two updates reach the index in one order and the cache in the other.
+    let found = found_by("acs-last-writer-wins");
+    assert!(found.contains(&"two updates"), "{found:?}");
+}
