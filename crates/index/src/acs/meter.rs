@@ -18,7 +18,7 @@ use super::options::{CacheMode, CacheOptions};
 use super::table::Fill;
 
 /// Slots.
-const SLOTS: usize = if cfg!(feature = "shuttle") { 1 } else { 64 };
+const SLOTS: usize = 64;
 /// Probes after which a slot judges.
 const WINDOW: u64 = 1024;
 /// Inserts after which a slot asks whether the cache should grow.
