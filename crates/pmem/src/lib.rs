@@ -28,6 +28,7 @@ mod gate;
 mod mapping;
 mod medium;
 mod memory;
+mod point;
 mod pool;
 mod topology;
 mod tracer;
@@ -40,6 +41,7 @@ pub use domain::{Domain, DomainChoice};
 pub use error::{Error, Result};
 pub use medium::Medium;
 pub use memory::{Memory, STREAM_BYTES_MIN, Window};
+pub use point::DurablePoint;
 pub use pool::{
     CheckFinding, CheckReport, CopyOptions, CopyReport, NodeOrigin, PartInfo, PartKind, PartNode, Pool, PoolInfo,
     PoolOptions, RepairReport, RootInfo, ScratchFile, ScratchMemory, Severity, Uuid,

@@ -8,7 +8,8 @@
 //!    transaction is committing is a conflict.
 //! 4. Take the tick: above everything that was read or overwritten.
 //! 5. Write the slots that are not the newest, and (two objects or more) the intent record, and flush them, in any order.
-//! 6. **The fence.** Behind it the transaction survives.
+//! 6. **The fence.** Behind it the transaction survives. (Block domain: record and slots are in one commit group or the slots
+//!    join the last one again, so that an object is never durable before its transaction is.)
 //! 7. *Publish*: store each object's new word, which also unlocks it.
 //!
 //! Why locks at commit and not at the first write, as the paper has it: the word that is locked is compared with the one
@@ -21,7 +22,7 @@
 
 use std::sync::atomic::Ordering;
 
-use lodestone_pmem::{PmAddr, planted};
+use lodestone_pmem::{DurablePoint, PmAddr, planted};
 use lodestone_txn::record::{self, Head, Kind as RecordKind, Member, Spill};
 use lodestone_txn::{SLOT_HEADER_WORDS, SlotFlags, SlotHeader, State, Tick, VersionWord, seal};
 use zerocopy::IntoBytes;
@@ -132,6 +133,7 @@ pub fn commit(core: &Core, context: &mut Context) -> TxResult<()> {
         // Before the first store to a slot: what a snapshot still sees there is copied aside.
         core.side.keep(core, locks.context);
     }
+    let group = if core.waits { core.memory.flushing_now() } else { DurablePoint::default() };
     match core.mode {
         Mode::OneFence => write_one_fence(core, locks.context, tick, changes),
         Mode::AddressLog => write_logged(core, locks.context, tick, RecordKind::AddressLog),
@@ -139,6 +141,9 @@ pub fn commit(core: &Core, context: &mut Context) -> TxResult<()> {
     }
     if planted::active("stm-side-late") {
         core.side.keep(core, locks.context);
+    }
+    if core.waits {
+        join_groups(core, locks.context, group);
     }
     // From here on nothing fails: the locks become the new versions.
     locks.held = 0;
@@ -230,6 +235,26 @@ fn write_logged(core: &Core, context: &mut Context, tick: Tick, kind: RecordKind
     }
 }
 
+/// Block domain: whoever reads one object of the transaction waits for the group of that object's lines alone. When groups
+/// were closed while record and slots were flushed (the first of those flushes saw `group` open), all slots join the open
+/// group again, until all of them are in one: then no object is durable before the whole transaction is.
+#[cold]
+fn join_groups(core: &Core, context: &Context, group: DurablePoint) {
+    let mut first = group;
+    loop {
+        let last = core.memory.flushing_now();
+        if last == first {
+            return;
+        }
+        first = last;
+        for entry in context.writes.iter().filter(|entry| entry.change != Change::Nothing) {
+            let at = entry.shape.slot_at(entry.at, entry.seen.slot().other());
+            // In order behind everything else of the transaction, which joined this group or an earlier one.
+            core.memory.flush(at, (SLOT_HEADER_WORDS as u64 + u64::from(entry.words)) * 8);
+        }
+    }
+}
+
 /// Makes the new versions visible, one store each, and gives freed cells back.
 fn publish(core: &Core, context: &mut Context, tick: Tick) {
     let writer = context.writer;
@@ -253,14 +278,6 @@ fn publish(core: &Core, context: &mut Context, tick: Tick) {
         }
     }
     core.wake();
-}
-
-/// An address that makes the newest commit of `context` durable when it is: the last line that it flushed.
-pub fn durable_at(core: &Core, context: &Context) -> Option<(PmAddr, u64)> {
-    let last = context.writes.iter().rev().find(|entry| entry.change != Change::Nothing)?;
-    let at = last.shape.slot_at(last.at, last.seen.slot().other());
-    let _ = core;
-    Some((at, (SLOT_HEADER_WORDS as u64 + u64::from(last.words)) * 8))
 }
 
 /// Names an error that a user made of a freed object.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use lodestone_heap::{Heap, HeapOptions};
 use lodestone_pmem::sync::atomic::Ordering;
 use lodestone_pmem::sync::{lock, thread};
-use lodestone_pmem::{PmAddr, Pool, planted};
+use lodestone_pmem::{DurablePoint, Pool, planted};
 use lodestone_txn::Lives;
 
-use crate::commit::{commit, durable_at};
-use crate::context::{Context, Running};
+use crate::commit::commit;
+use crate::context::{Change, Context, ReadEntry, Running};
 use crate::core::Core;
 use crate::error::{Abort, Conflict, Error, Result, TxResult, Why};
 use crate::format;
@@ -133,21 +133,25 @@ impl Stm {
     /// When `body` panics: the transaction has not happened.
     pub fn update<R>(&self, body: impl FnMut(&mut Tx<'_>) -> TxResult<R>) -> Result<R> {
         let mut running = Running::start(&self.core)?;
-        let (value, _) = self.run_update(&mut running, body)?;
+        let (value, point) = self.run_update(&mut running, body)?;
         // Nobody is told what could still be lost.
         self.core.memory.durable()?;
+        if self.core.waits {
+            self.core.memory.wait_durable(point)?;
+        }
         Ok(value)
     }
 
     /// As [`update`](Self::update), but returns when the transaction is committed and ordered: others see it, and whatever
-    /// depends on it will not survive without it. The ticket waits until it is durable.
+    /// depends on it will not survive without it. The ticket waits until it is durable: a thread by
+    /// [`durable`](Ticket::durable), a task by `.await`.
     ///
     /// # Errors
     /// As [`update`](Self::update).
     pub fn update_async<R>(&self, body: impl FnMut(&mut Tx<'_>) -> TxResult<R>) -> Result<Ticket<R>> {
         let mut running = Running::start(&self.core)?;
-        let (value, at) = self.run_update(&mut running, body)?;
-        Ok(Ticket::new(self.core.memory.clone(), at, value))
+        let (value, point) = self.run_update(&mut running, body)?;
+        Ok(Ticket::new(self.core.memory.clone(), point, value))
     }
 
     /// Runs attempts until one commits; gives what makes it durable.
@@ -156,7 +160,7 @@ impl Stm {
         &self,
         running: &mut Running<'_>,
         mut body: impl FnMut(&mut Tx<'_>) -> TxResult<R>,
-    ) -> Result<(R, Option<(PmAddr, u64)>)> {
+    ) -> Result<(R, DurablePoint)> {
         Self::attempts(&self.core, running.context(), Access::Update, &mut body)
     }
 
@@ -168,7 +172,11 @@ impl Stm {
         mut body: impl FnMut(&mut Tx<'_>) -> TxResult<R>,
     ) -> Result<R> {
         let access = if read_only { Access::Read { noted: true } } else { Access::Update };
-        Ok(Self::attempts(core, context, access, &mut body)?.0)
+        let (value, point) = Self::attempts(core, context, access, &mut body)?;
+        if core.waits {
+            core.memory.wait_durable(point)?;
+        }
+        Ok(value)
     }
 
     #[inline]
@@ -177,24 +185,23 @@ impl Stm {
         context: &mut Context,
         access: Access,
         body: &mut impl FnMut(&mut Tx<'_>) -> TxResult<R>,
-    ) -> Result<(R, Option<(PmAddr, u64)>)> {
+    ) -> Result<(R, DurablePoint)> {
         let mut attempts = 0;
         loop {
             let outcome = body(&mut Tx::new(core, context, access));
             let outcome = outcome.and_then(|value| commit(core, context).map(|()| value));
             match outcome {
                 Ok(value) => {
-                    let at = if core.waits { durable_at(core, context) } else { None };
+                    let point = if core.waits { durable_point(core, context) } else { DurablePoint::default() };
                     let stats = core.stats.of(context.writer.index());
                     if context.writes.is_empty() {
                         stats.reads()
                     } else {
                         stats.commits()
                     }
-                    wait_for_reads(core, context)?;
                     context.reads.clear();
                     context.clear_writes();
-                    return Ok((value, at));
+                    return Ok((value, point));
                 }
                 Err(abort) => after_abort(core, context, abort, &mut attempts)?,
             }
@@ -218,7 +225,9 @@ impl Stm {
             match body(&mut Tx::new(core, context, Access::Read { noted })) {
                 Ok(value) => {
                     core.stats.of(context.writer.index()).reads();
-                    wait_for_reads(core, context)?;
+                    if core.waits {
+                        core.memory.wait_durable(durable_point(core, context))?;
+                    }
                     context.reads.clear();
                     return Ok(value);
                 }
@@ -253,7 +262,8 @@ impl Stm {
                 Ok(value) => {
                     core.stats.of(context.writer.index()).reads();
                     if core.waits {
-                        core.memory.durable()?;
+                        // It may have seen whatever anybody committed.
+                        core.memory.wait_durable(core.memory.flushed_anywhere())?;
                     }
                     return Ok(value);
                 }
@@ -263,18 +273,18 @@ impl Stm {
     }
 }
 
-/// Waits until what was read is durable, where that takes waiting.
-#[inline]
-fn wait_for_reads(core: &Core, context: &Context) -> Result<()> {
-    if core.waits {
-        for entry in &context.reads {
-            // The newest content of the object's first line is durable only behind the record and slots of whoever
-            // committed it: groups land in order.
-            let shape = core.shape_at(entry.at);
-            core.memory.durable_range(entry.at, shape.map_or(64, |shape| u64::from(shape.cell_bytes)))?;
-        }
+/// Where what the transaction changed and saw is durable.
+fn durable_point(core: &Core, context: &Context) -> DurablePoint {
+    if context.writes.iter().any(|entry| entry.change != Change::Nothing) {
+        // What it saw was flushed before, by whoever published it: in this group or in an earlier one.
+        return core.memory.flushed_here();
     }
-    Ok(())
+    let point = |entry: &ReadEntry| {
+        // A slot is in the last group of whoever committed it (`commit`, step 6).
+        let bytes = core.shape_at(entry.at).map_or(64, |shape| u64::from(shape.cell_bytes));
+        core.memory.flushed_at(entry.at, bytes)
+    };
+    context.reads.iter().map(point).max().unwrap_or_default()
 }
 
 /// What happens between two attempts; gives the error that ends the transaction.

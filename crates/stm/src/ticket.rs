@@ -1,21 +1,55 @@
-//! Acknowledgement apart from the commit: a ticket that waits until the transaction is durable.
+//! Acknowledgement apart from the commit: a ticket that waits until the transaction is durable, as a thread or as a task.
 
-use lodestone_pmem::{Memory, PmAddr};
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use lodestone_pmem::{DurablePoint, Memory};
 
 use crate::error::Result;
 
 /// A committed transaction that may not be durable yet; see [`Stm::update_async`](crate::Stm::update_async).
+///
+/// A thread waits with [`durable`](Self::durable), a task with `ticket.await`, on any executor: nothing here needs a runtime,
+/// and no thread waits in a task's place.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # use lodestone_stm::{FromBytes, Immutable, IntoBytes, KnownLayout, PmObject, Stm};
+/// # #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
+/// # #[repr(C)]
+/// # struct Account { cents: u64 }
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let stm = Stm::open(&Pool::create(folder.path().join("bank.pool"), &options)?)?;
+/// # let account = stm.root::<Account>()?;
+/// let answer = async {
+///     let ticket = stm.update_async(|tx| {
+///         tx.write(account)?.cents += 100;
+///         Ok(tx.read(account)?.cents)
+///     })?;
+///     // Others see it already; the outside is told when it survives power loss.
+///     ticket.await
+/// };
+/// # fn block_on<T>(future: impl Future<Output = T>) -> T {
+/// #     let mut task = std::task::Context::from_waker(std::task::Waker::noop());
+/// #     let mut future = std::pin::pin!(future);
+/// #     loop { if let std::task::Poll::Ready(done) = future.as_mut().poll(&mut task) { return done } }
+/// # }
+/// assert_eq!(block_on(answer)?, 100);
+/// # Ok::<(), lodestone_stm::Error>(())
+/// ```
 #[derive(Debug)]
-#[must_use = "the transaction is acknowledged by `durable`"]
+#[must_use = "the transaction is acknowledged by `durable` or `await`"]
 pub struct Ticket<R> {
     memory: Memory,
-    at: Option<(PmAddr, u64)>,
+    point: DurablePoint,
     value: R,
 }
 
 impl<R> Ticket<R> {
-    pub(crate) fn new(memory: Memory, at: Option<(PmAddr, u64)>, value: R) -> Self {
-        Self { memory, at, value }
+    pub(crate) fn new(memory: Memory, point: DurablePoint, value: R) -> Self {
+        Self { memory, point, value }
     }
 
     /// What the transaction gave. Not to be told to the outside before [`durable`](Self::durable).
@@ -23,14 +57,50 @@ impl<R> Ticket<R> {
         &self.value
     }
 
-    /// Waits until the transaction survives power loss.
+    /// Waits until the transaction, and everything that it saw, survives power loss.
     ///
     /// # Errors
     /// [`Error::Pool`](crate::Error::Pool) when the medium failed: the transaction may be lost.
     pub fn durable(self) -> Result<R> {
-        if let Some((at, bytes)) = self.at {
-            self.memory.durable_range(at, bytes)?;
-        }
+        self.memory.wait_durable(self.point)?;
         Ok(self.value)
+    }
+}
+
+impl<R> IntoFuture for Ticket<R> {
+    type Output = Result<R>;
+    type IntoFuture = Acknowledgement<R>;
+
+    fn into_future(self) -> Acknowledgement<R> {
+        Acknowledgement { memory: self.memory, point: self.point, value: Some(self.value) }
+    }
+}
+
+/// The future of a [`Ticket`]: ready when the transaction survives power loss. In the `block` domain whoever commits the group
+/// wakes its task; the pool's background thread commits at once when a task waits. In the other domains it is ready.
+#[derive(Debug)]
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct Acknowledgement<R> {
+    memory: Memory,
+    point: DurablePoint,
+    value: Option<R>,
+}
+
+/// The value is never pinned.
+impl<R> Unpin for Acknowledgement<R> {}
+
+impl<R> Future for Acknowledgement<R> {
+    type Output = Result<R>;
+
+    /// # Panics
+    /// When it was ready before.
+    fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Result<R>> {
+        match self.memory.poll_durable(self.point, task) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error.into())),
+            Poll::Ready(Ok(())) => {
+                Poll::Ready(Ok(self.value.take().expect("a future is not asked again when it was ready")))
+            }
+        }
     }
 }

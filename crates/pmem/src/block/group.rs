@@ -175,6 +175,15 @@ impl Groups {
         self.shards.iter().any(|shard| !lock(shard)[side].addrs.is_empty())
     }
 
+    /// The newest group that has lines: what any thread has flushed is in it or in an earlier one.
+    pub(crate) fn newest_used(&self) -> u64 {
+        let group = self.open_group();
+        let side = (group % 2) as usize;
+        let is_used = self.shards.iter().any(|shard| !lock(shard)[side].addrs.is_empty());
+        // A group that is being closed loses its lines to the committer; the number moves before that.
+        if is_used || self.open_group() != group { group } else { group - 1 }
+    }
+
     /// Closes the open group and moves its lines to `addrs` and `data`. One caller at a time.
     pub(crate) fn close(&self, addrs: &mut Vec<u64>, data: &mut Vec<[u64; 8]>) -> u64 {
         let group = self.open.load(Ordering::Relaxed);

@@ -8,7 +8,8 @@
 //!    commits that one. One record is in flight at a time.
 //! 3. *Checkpoint*: a thread writes the lines of committed groups to the file, syncs it, and moves the journal's tail.
 //!    A committer that finds no room in the ring waits for it.
-//!    The same thread commits, every fifth of a second, what was flushed and nobody waits for.
+//!    The same thread commits, every fifth of a second, what was flushed and nobody waits for, and at once what a task
+//!    waits for ([`tasks`]).
 //! 4. *Open* replays the journal ([`journal`]).
 //!
 //! Invariants:
@@ -20,10 +21,12 @@
 
 mod group;
 pub(crate) mod journal;
+mod tasks;
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
@@ -38,6 +41,7 @@ use crate::sync::thread;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 use group::{Groups, Joined};
 use journal::{JOURNAL_BYTES_MIN, JournalArea, Record, apply, record_bytes};
+use tasks::Tasks;
 
 /// The files of a pool and the place of its journal, as the block domain needs them.
 #[derive(Clone, Debug)]
@@ -165,6 +169,8 @@ struct Engine {
     commit: Mutex<CommitState>,
     /// Waiters of even and of odd groups.
     waiters: [Condvar; 2],
+    /// Tasks that wait without a thread.
+    tasks: Tasks,
     /// Threads that wait for even and for odd groups, the committer among them.
     arrived: [CachePadded<AtomicU64>; 2],
     /// `CommitState::committing` for those who spin.
@@ -195,6 +201,8 @@ struct Ring {
     unapplied: Vec<Record>,
     /// Group number of the first of them.
     first_group: u64,
+    /// A task waits for the open group.
+    wanted: bool,
     closing: bool,
 }
 
@@ -251,9 +259,17 @@ impl BlockDomain {
             poison_cause: OnceLock::new(),
             commit: Mutex::default(),
             waiters: [Condvar::new(), Condvar::new()],
+            tasks: Tasks::default(),
             arrived: [CachePadded::new(AtomicU64::new(0)), CachePadded::new(AtomicU64::new(0))],
             busy: AtomicBool::new(false),
-            ring: Mutex::new(Ring { head: tail, tail, unapplied: Vec::new(), first_group: group, closing: false }),
+            ring: Mutex::new(Ring {
+                head: tail,
+                tail,
+                unapplied: Vec::new(),
+                first_group: group,
+                wanted: false,
+                closing: false,
+            }),
             ring_moved: Condvar::new(),
             checkpoint: Mutex::new(()),
             files,
@@ -292,15 +308,61 @@ impl BlockDomain {
 
     /// Waits until the group of this thread's latest flush is on disk.
     pub(crate) fn durable(&self) -> Result<()> {
+        self.engine.wait_for(self.flushed_here())
+    }
+
+    /// The group of this thread's latest flush.
+    pub(crate) fn flushed_here(&self) -> u64 {
         let (id, group) = LAST_FLUSH.with(Cell::get);
         // A thread whose latest flush went to another pool no longer knows its group here: the open one covers it.
-        let group = if id == self.engine.id { group } else { self.engine.groups.open_group() };
+        if id == self.engine.id { group } else { self.engine.groups.open_group() }
+    }
+
+    /// The newest group that holds one of the lines.
+    pub(crate) fn flushed_at(&self, lines: impl Iterator<Item = LineAddr>) -> u64 {
+        lines.map(|line| self.engine.groups.last_group(line)).max().unwrap_or(0)
+    }
+
+    /// The newest group that has lines.
+    pub(crate) fn flushed_anywhere(&self) -> u64 {
+        self.engine.groups.newest_used()
+    }
+
+    /// The open group.
+    #[inline]
+    pub(crate) fn flushing_now(&self) -> u64 {
+        self.engine.groups.open_group()
+    }
+
+    /// Waits until `group` is on disk.
+    pub(crate) fn wait_for(&self, group: u64) -> Result<()> {
         self.engine.wait_for(group)
+    }
+
+    /// Whether `group` is on disk; if not, `waker` is woken when it is, or when that failed.
+    pub(crate) fn poll(&self, group: u64, waker: &Waker) -> Poll<Result<()>> {
+        let engine = &self.engine;
+        if engine.is_settled(group) {
+            return Poll::Ready(engine.check_poison());
+        }
+        engine.tasks.add(group, waker);
+        if engine.is_settled(group) {
+            return Poll::Ready(engine.check_poison());
+        }
+        let mut ring = lock(&engine.ring);
+        if !engine.options.background || ring.closing {
+            drop(ring);
+            return Poll::Ready(engine.wait_for(group));
+        }
+        ring.wanted = true;
+        drop(ring);
+        engine.ring_moved.notify_all();
+        Poll::Pending
     }
 
     /// Waits until the newest groups that hold the given lines are on disk.
     pub(crate) fn durable_lines(&self, lines: impl Iterator<Item = LineAddr>) -> Result<()> {
-        let newest = lines.map(|line| self.engine.groups.last_group(line)).max().unwrap_or(0);
+        let newest = self.flushed_at(lines);
         if newest <= self.engine.durable.load(Ordering::Acquire) {
             return self.engine.check_poison();
         }
@@ -356,6 +418,7 @@ impl Engine {
         drop(lock(&self.commit));
         self.waiters[0].notify_all();
         self.waiters[1].notify_all();
+        self.tasks.wake(u64::MAX);
     }
 
     /// Whether waiting for `group` is over, for better or worse.
@@ -416,6 +479,8 @@ impl Engine {
         match result {
             Ok(done) => {
                 self.hand_over(&mut state, done);
+                drop(state);
+                self.tasks.wake(done);
                 Ok(())
             }
             Err(error) => {
@@ -502,7 +567,7 @@ impl Engine {
         let half = self.files.area().ring_bytes() / 2;
         loop {
             let mut ring = lock(&self.ring);
-            if !ring.closing && ring.head - ring.tail <= half {
+            if !ring.closing && !ring.wanted && ring.head - ring.tail <= half {
                 let woken = self.ring_moved.wait_timeout(ring, self.options.commit_interval);
                 ring = woken.unwrap_or_else(std::sync::PoisonError::into_inner).0;
             }
@@ -510,8 +575,12 @@ impl Engine {
                 return;
             }
             let crowded = ring.head - ring.tail > half;
+            let wanted = std::mem::take(&mut ring.wanted);
             drop(ring);
-            let worked = if crowded { self.checkpoint() } else { self.commit_idle_group() };
+            let mut worked = if crowded { self.checkpoint() } else { Ok(()) };
+            if wanted || !crowded {
+                worked = worked.and_then(|()| self.commit_idle_group());
+            }
             if let Err(error) = worked {
                 self.poison(&error.to_string());
                 return;

@@ -104,8 +104,8 @@ fn program(spec: &Spec) -> Program {
         let kind = spec.kinds[random(&mut state) as usize % spec.kinds.len()];
         let steps = (0..2 + random(&mut state) % 3).map(|_| Step {
             object: (random(&mut state) % objects) as usize,
-            writes: kind == b'u' && random(&mut state) % 2 == 0,
-            nested: random(&mut state) % 4 == 0,
+            writes: kind == b'u' && random(&mut state).is_multiple_of(2),
+            nested: random(&mut state).is_multiple_of(4),
         });
         (kind, steps.collect())
     };
