@@ -1,0 +1,218 @@
+//! The word protocols under weak memory order: every execution that the memory model allows, by loom.
+//!
+//! The code under test works on mapped memory, whose words are atomics with the orders that [`lodestone_pmem::Memory`] gives
+//! them: loads acquire, stores release, compare-and-exchange both. The models use the real [`VersionWord`] on loom's atomics,
+//! in the same steps. Each is run as it is, and once with each rule broken: a model that cannot fail shows nothing.
+//!
+//! | model | steps of | broken rules that are caught |
+//! | --- | --- | --- |
+//! | a copy between two looks | `stm` `tx.rs` (read), `commit.rs` | no second look; a look at slot and state alone; relaxed copies; relaxed slot stores; slots before the lock |
+//! | lock, then validate | `stm` `commit.rs` | no fence between them (processors that need one) |
+//! | a snapshot begins | `txn` `epochs.rs`, `stm` `snapshot.rs` | no fence after the epoch has changed; none behind the mark |
+//! | whoever overwrites finds the snapshot | `txn` `epochs.rs`, `stm` `side.rs` | published behind the epoch; relaxed epoch; relaxed lock |
+//!
+//! `cargo test -p lodestone-txn --features loom --test weak_memory`
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use lodestone_txn::{State, Tick, VersionWord, Which, Writer};
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU64, Ordering, fence};
+use loom::thread;
+
+/// Payload words of a slot.
+const WORDS: usize = 2;
+
+fn live(tick: u64) -> VersionWord {
+    let slot = if tick.is_multiple_of(2) { Which::First } else { Which::Second };
+    VersionWord::new(Tick(tick), Writer::default(), slot, State::Live)
+}
+
+/// The rule that a run of a model breaks; `""` is none.
+type Broken = &'static str;
+
+/// An object: version `n` has `n` in every payload word.
+struct Object {
+    word: AtomicU64,
+    slots: [[AtomicU64; WORDS]; 2],
+}
+
+impl Object {
+    fn new() -> Self {
+        // Version 2 in the first slot, version 1 in the second.
+        let slot = |tick| std::array::from_fn(|_| AtomicU64::new(tick));
+        Self { word: AtomicU64::new(live(2).to_raw()), slots: [slot(2), slot(1)] }
+    }
+
+    /// Commits version `tick`; nobody else does meanwhile.
+    fn commit(&self, tick: u64, broken: Broken) {
+        let seen = live(tick - 1);
+        let lock = || {
+            let locked = seen.locked().to_raw();
+            self.word.compare_exchange(seen.to_raw(), locked, Ordering::AcqRel, Ordering::Acquire).expect("one writer");
+        };
+        let order = if broken == "relaxed slot stores" { Ordering::Relaxed } else { Ordering::Release };
+        let write = || self.slots[seen.slot().other().index() as usize].iter().for_each(|word| word.store(tick, order));
+        if broken == "slots before the lock" {
+            write();
+            lock();
+        } else {
+            lock();
+            write();
+        }
+        self.word.store(live(tick).to_raw(), Ordering::Release);
+    }
+
+    /// One look, a copy, another look: the version and its payload, when the looks agree.
+    fn read(&self, broken: Broken) -> Option<(VersionWord, [u64; WORDS])> {
+        let first = VersionWord::from_raw(self.word.load(Ordering::Acquire));
+        if !first.is_live() {
+            return None;
+        }
+        let order = if broken == "relaxed copies" { Ordering::Relaxed } else { Ordering::Acquire };
+        let slot = &self.slots[first.slot().index() as usize];
+        let copy = std::array::from_fn(|number| slot[number].load(order));
+        let again = VersionWord::from_raw(self.word.load(Ordering::Acquire));
+        let same = match broken {
+            "no second look" => true,
+            "slot and state alone" => again.slot() == first.slot() && again.state() == first.state(),
+            _ => again == first,
+        };
+        same.then_some((first, copy))
+    }
+}
+
+/// A reader copies words while a writer overwrites the other slot, and then the one that is read.
+fn a_copy_between_two_looks(broken: Broken) {
+    let object = Arc::new(Object::new());
+    let writer = thread::spawn({
+        let object = Arc::clone(&object);
+        move || {
+            object.commit(3, broken);
+            object.commit(4, broken);
+        }
+    });
+    if let Some((version, copy)) = object.read(broken) {
+        assert_eq!(copy, [version.tick_bits(); WORDS], "a mixture, or another version than the word says");
+    }
+    writer.join().expect("no panic");
+}
+
+/// Two commits, each of which overwrites what the other has read. Both succeed only if each saw no lock.
+fn lock_then_validate(broken: Broken) {
+    let words = Arc::new([AtomicU64::new(live(2).to_raw()), AtomicU64::new(live(2).to_raw())]);
+    let commit = |own: usize| {
+        let words = Arc::clone(&words);
+        move || {
+            let seen = live(2);
+            let locked = seen.locked().to_raw();
+            let lock = words[own].compare_exchange(seen.to_raw(), locked, Ordering::AcqRel, Ordering::Acquire);
+            lock.expect("nobody else writes it");
+            if broken != "no fence" {
+                fence(Ordering::SeqCst);
+            }
+            words[1 - own].load(Ordering::Acquire) == seen.to_raw()
+        }
+    };
+    let other = thread::spawn(commit(1));
+    let first = commit(0)();
+    let other = other.join().expect("no panic");
+    assert!(!(first && other), "write skew");
+}
+
+/// A committer marks its object and reads the epoch; a snapshot changes the epoch and reads the object. When the version
+/// belongs to the snapshot's epoch, the snapshot may not find the object as it was.
+fn a_snapshot_begins(broken: Broken) {
+    let object = Arc::new(AtomicU64::new(live(2).to_raw()));
+    let epoch = Arc::new(AtomicU64::new(1));
+    let committer = thread::spawn({
+        let (object, epoch) = (Arc::clone(&object), Arc::clone(&epoch));
+        move || {
+            let seen = live(2);
+            let locked = seen.locked().to_raw();
+            object.compare_exchange(seen.to_raw(), locked, Ordering::AcqRel, Ordering::Acquire).expect("one writer");
+            if broken != "no fence behind the mark" {
+                fence(Ordering::SeqCst);
+            }
+            epoch.load(Ordering::Acquire)
+        }
+    });
+    let snapshot = epoch.fetch_add(1, Ordering::AcqRel);
+    if broken != "no fence after the epoch" {
+        fence(Ordering::SeqCst);
+    }
+    let unmarked = object.load(Ordering::Acquire) == live(2).to_raw();
+    let belongs = committer.join().expect("no panic") <= snapshot;
+    assert!(!(belongs && unmarked), "the snapshot misses a version of its epoch");
+}
+
+/// A snapshot is published as active, then its epoch ends. One committer writes a version; a second one, which overwrites the
+/// version before that, must find the snapshot active when the first one's version is of a later epoch.
+fn whoever_overwrites_finds_the_snapshot(broken: Broken) {
+    let word = Arc::new(AtomicU64::new(live(2).to_raw()));
+    let epoch = Arc::new(AtomicU64::new(1));
+    let active = Arc::new(AtomicU64::new(u64::MAX));
+    let first = thread::spawn({
+        let (word, epoch) = (Arc::clone(&word), Arc::clone(&epoch));
+        move || {
+            word.store(live(2).locked().to_raw(), Ordering::Release);
+            let order = if broken == "relaxed epoch" { Ordering::Relaxed } else { Ordering::Acquire };
+            let own = epoch.load(order);
+            word.store(live(3).to_raw(), Ordering::Release);
+            own
+        }
+    });
+    let second = thread::spawn({
+        let (word, active) = (Arc::clone(&word), Arc::clone(&active));
+        move || {
+            let seen = live(3);
+            let order = if broken == "relaxed lock" { Ordering::Relaxed } else { Ordering::AcqRel };
+            let locked = word.compare_exchange(seen.to_raw(), seen.locked().to_raw(), order, Ordering::Relaxed);
+            locked.is_ok().then(|| active.load(Ordering::Relaxed))
+        }
+    });
+    let late = broken == "published behind the epoch";
+    if !late {
+        active.store(1, Ordering::Release);
+    }
+    epoch.fetch_add(1, Ordering::AcqRel);
+    if late {
+        active.store(1, Ordering::Release);
+    }
+    let later = first.join().expect("no panic") > 1;
+    let found = second.join().expect("no panic");
+    assert!(!(later && found == Some(u64::MAX)), "nobody keeps what the snapshot sees");
+}
+
+/// Runs `model` as it is, and with each rule broken, which must be found.
+fn check(model: fn(Broken), broken: &[Broken]) {
+    loom::model(move || model(""));
+    for &rule in broken {
+        let outcome = catch_unwind(AssertUnwindSafe(|| loom::model(move || model(rule))));
+        assert!(outcome.is_err(), "not caught: {rule}");
+        println!("caught: {rule}");
+    }
+}
+
+#[test]
+fn a_copy_is_whole_and_the_one_that_the_word_names() {
+    check(
+        a_copy_between_two_looks,
+        &["no second look", "slot and state alone", "relaxed copies", "relaxed slot stores", "slots before the lock"],
+    );
+}
+
+#[test]
+fn one_of_two_that_overwrite_each_others_reads_fails() {
+    check(lock_then_validate, &["no fence"]);
+}
+
+#[test]
+fn a_snapshot_misses_no_version_of_its_epoch() {
+    check(a_snapshot_begins, &["no fence after the epoch", "no fence behind the mark"]);
+}
+
+#[test]
+fn whoever_overwrites_a_version_finds_the_snapshots_that_see_it() {
+    check(whoever_overwrites_finds_the_snapshot, &["published behind the epoch", "relaxed epoch", "relaxed lock"]);
+}
