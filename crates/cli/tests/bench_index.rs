@@ -9,6 +9,8 @@ fn figure(line: &Value, key: &str) -> f64 {
     line[key].as_f64().unwrap_or_else(|| panic!("`{key}` is no number in {line}"))
 }
 
+const ALL: &str = "fastfair,fptree,skiplist,hash,hybrid,hybrid-plus,btreemap-lock,crossbeam-skiplist";
+
 /// What every line has beside the keys of every benchmark.
 const FIGURES: [&str; 12] = [
     "latency_ns_p90",
@@ -28,11 +30,11 @@ const FIGURES: [&str; 12] = [
 #[test]
 fn every_index_runs_every_mix_and_counts_what_it_does() {
     let place = Place::new();
-    let mut words = vec!["bench", "index", "--index", "fastfair,fptree,skiplist,hash,btreemap-lock,crossbeam-skiplist"];
+    let mut words = vec!["bench", "index", "--index", ALL];
     words.extend(["--mix", "search,insert,d", "--mix", "read=50,update=20,remove=30", "--records", "2000"]);
     words.extend(["--operations", "2000", "--threads", "1,2", "--durability", "process"]);
     let lines = place.json(words);
-    assert_eq!(lines.len(), 6 * 4 * 2);
+    assert_eq!(lines.len(), 8 * 4 * 2);
     for line in &lines {
         for key in FIGURES {
             assert!(line.get(key).is_some(), "no `{key}` in {line}");
@@ -99,6 +101,8 @@ fn an_index_survives_kills_with_writers_and_readers_in_it() {
         ("fptree", "u64", "dax-emulated"),
         ("skiplist", "bytes:12", "process"),
         ("hash", "u64", "block"),
+        ("hybrid", "u64", "process"),
+        ("hybrid-plus", "u64", "process"),
         ("map", "bytes:12", "process"),
     ] {
         let place = Place::new();
@@ -113,4 +117,20 @@ fn an_index_survives_kills_with_writers_and_readers_in_it() {
     let place = Place::new();
     place.run(["torture", "index", "--index", "map", "--kills", "1"]).fails_with(&["takes strings"]);
     place.run(["torture", "index", "--index", "none"]).fails_with(&["unknown index"]);
+}
+
+#[test]
+fn an_opening_is_measured_after_a_clean_end_and_after_a_kill() {
+    let place = Place::new();
+    let mut words = vec!["bench", "index", "--index", "fptree,hybrid-plus", "--open", "--records", "3000"];
+    words.extend(["--durability", "process", "--pool-size", "32MiB"]);
+    let lines = place.json(words);
+    let after: Vec<_> = lines.iter().map(|line| line["after"].as_str().expect("a word")).collect();
+    assert_eq!(after, ["clean", "kill", "clean", "kill"]);
+    for line in &lines {
+        let time = |key| figure(line, key);
+        assert!(time("first_answer_ms") > 0.0 && time("full_speed_ms") >= time("first_answer_ms"), "{line}");
+        assert!(time("reads_per_s") > 0.0 && time("warm_ms") > 0.0, "{line}");
+    }
+    place.run(["bench", "index", "--index", "btreemap-lock", "--open"]).fails_with(&["nothing to open again"]);
 }

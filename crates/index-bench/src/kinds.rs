@@ -6,7 +6,7 @@ use std::ops::{Bound, ControlFlow};
 use std::str::FromStr;
 
 use lodestone_index::{
-    Direction, FastFair, FpTree, HashIndex, IndexKey, OpenIndex, OrderedIndex, OrderedMap, SkipList,
+    Direction, FastFair, FpTree, HashIndex, Hybrid, HybridPlus, IndexKey, OpenIndex, OrderedIndex, OrderedMap, SkipList,
 };
 use serde_json::{Map, Value};
 
@@ -61,9 +61,9 @@ fn ordered_all<I: OrderedIndex>(index: &I, visit: &mut dyn FnMut(&I::Key, u64) -
         .map(|_| ())
 }
 
-/// An ordered index that has nothing to add.
+/// An ordered index; the block behind its name is what it has to add.
 macro_rules! ordered {
-    ($($index:ident),+) => {$(
+    ($($index:ident $more:tt),+) => {$(
         impl<K: IndexKey + ?Sized> BenchIndex for $index<K> {
             const IS_ORDERED: bool = true;
 
@@ -74,11 +74,28 @@ macro_rules! ordered {
             fn visit_all(&self, visit: &mut dyn FnMut(&K, u64) -> bool) -> lodestone_index::Result<()> {
                 ordered_all(self, visit)
             }
+
+            ordered!(@ $more);
         }
     )+};
+    (@ { $($more:tt)* }) => { $($more)* };
 }
 
-ordered!(FastFair, FpTree, SkipList);
+ordered!(
+    FastFair {},
+    FpTree {},
+    SkipList {},
+    Hybrid {
+        fn is_warm(&self) -> bool {
+            self.recovery().time_to_warm.is_some()
+        }
+    },
+    HybridPlus {
+        fn is_warm(&self) -> bool {
+            self.recovery().time_to_warm.is_some()
+        }
+    }
+);
 
 impl BenchIndex for OrderedMap {
     const IS_ORDERED: bool = true;
@@ -115,13 +132,18 @@ pub enum IndexKind {
     SkipList,
     /// Hash index, points only.
     Hash,
+    /// Hash in persistent memory, tree in DRAM.
+    Hybrid,
+    /// Tree in persistent memory, hash in DRAM.
+    HybridPlus,
     /// The ordered map of byte strings, its values of eight bytes.
     Map,
 }
 
 impl IndexKind {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::FastFair, Self::FpTree, Self::SkipList, Self::Hash, Self::Map];
+    pub const ALL: [Self; 7] =
+        [Self::FastFair, Self::FpTree, Self::SkipList, Self::Hash, Self::Hybrid, Self::HybridPlus, Self::Map];
 
     /// Name on the command line and in results.
     #[must_use]
@@ -131,6 +153,8 @@ impl IndexKind {
             Self::FpTree => "fptree",
             Self::SkipList => "skiplist",
             Self::Hash => "hash",
+            Self::Hybrid => "hybrid",
+            Self::HybridPlus => "hybrid-plus",
             Self::Map => "map",
         }
     }
@@ -192,6 +216,8 @@ pub fn visit<K: IndexKey + ?Sized, V: Visitor<K>>(kind: IndexKind, _setup: Setup
         IndexKind::FpTree => visitor.visit::<FpTree<K>>(&Default::default()),
         IndexKind::SkipList => visitor.visit::<SkipList<K>>(&Default::default()),
         IndexKind::Hash => visitor.visit::<HashIndex<K>>(&Default::default()),
+        IndexKind::Hybrid => visitor.visit::<Hybrid<K>>(&Default::default()),
+        IndexKind::HybridPlus => visitor.visit::<HybridPlus<K>>(&Default::default()),
         IndexKind::Map => return None,
     })
 }

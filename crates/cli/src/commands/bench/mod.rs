@@ -43,6 +43,9 @@ enum BenchCommand {
     Stm(stm::Args),
     /// Run one mix of operations on several indexes: Lodestone's, and plain ones in DRAM
     Index(index::Args),
+    /// Load an index for `bench index --open`, and change it until standard input ends
+    #[command(hide = true)]
+    IndexLoad(index::LoadArgs),
     /// Compare remote access with I/O agents: the paper's estimate, the profile's, and measured
     Agents(agents::Args),
     /// Compare persist, stream and durable with the bare instructions and system calls
@@ -55,6 +58,7 @@ pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
         BenchCommand::Ycsb(args) => ycsb::run(&args, output),
         BenchCommand::Stm(args) => stm::run(&args, output),
         BenchCommand::Index(args) => index::run(&args, output),
+        BenchCommand::IndexLoad(args) => index::run_load(&args).map(|()| crate::output::exit::ok()),
         BenchCommand::Agents(args) => agents::run(&args, output),
         BenchCommand::Substrate(args) => substrate::run(&args, output),
     }

@@ -17,6 +17,8 @@ mod verdict;
 mod verify;
 mod writer;
 
+pub use life::own_binary;
+
 use std::process::ExitCode;
 
 use anyhow::Result;

@@ -15,7 +15,7 @@ use lodestone_report::provenance::Provenance;
 use lodestone_workload::result::BenchResult;
 
 use super::IndexName;
-use super::request::Request;
+use super::request::{Request, load_average};
 use crate::allocator::bytes_in_use;
 use crate::commands::bench::place::Durability;
 use crate::emulation;
@@ -96,10 +96,9 @@ impl<M: KeyMaker> Series<'_, M> {
 
     /// Loads `target`, which was opened when `dram_before` bytes were in use.
     fn load<T: Target<Key = M::Key>>(&self, target: &T, dram_before: u64) -> Result<Loaded> {
-        let Request { load, load_threads, runs, .. } = self.request;
-        let records = runs.first().map_or(0, |run| run.records);
+        let &Request { load, load_threads, records, .. } = self.request;
         let bar = self.output.progress(None, ProgressUnit::Steps).with_prefix(format!("{} load", target.name()));
-        let time = runner::load(target, &self.keys, records, *load_threads, *load);
+        let time = runner::load(target, &self.keys, records, load_threads, load);
         bar.finish_and_clear();
         let seconds = time?.as_secs_f64();
         // A model's caches stand in DRAM as well and cannot be told from the index.
@@ -117,11 +116,6 @@ impl<M: KeyMaker> Series<'_, M> {
         };
         self.run(&make, tell)
     }
-}
-
-/// The last minute's load of the machine; figures of a busy one are worth less.
-fn load_average() -> Option<f64> {
-    std::fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }
 
 /// A series on an index in a pool.

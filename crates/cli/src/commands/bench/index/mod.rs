@@ -5,6 +5,7 @@
 
 mod measure;
 mod names;
+mod reopen;
 mod request;
 
 use std::collections::BTreeSet;
@@ -23,11 +24,13 @@ use crate::output::{Output, exit, table};
 use super::place::Place;
 
 pub use names::IndexName;
+pub use reopen::{LoadArgs, run_load};
 
 const AFTER_HELP: &str = "\
 Examples:
   lodestone bench index --index fastfair,fptree,skiplist,hash --mix search --threads 1,2 --path /dev/shm --domain dax-emulated
   lodestone bench index --index fastfair,btreemap-lock --mix a,b,c,d,e,f --records 1000000 --durability process --json
+  lodestone bench index --index fptree,hybrid,hybrid-plus --open --records 1000000 --path /dev/shm --domain dax-emulated
   lodestone bench index --index hash --mix read=50,insert=25,remove=25 --operations 100000 --profile optane --path /dev/shm --domain dax-emulated
 
 Presets of --mix: search, insert, update, remove, scan, mixed (half reads, a quarter inserts, a quarter removes), write (half
@@ -113,6 +116,10 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", value_parser = crate::size::parse)]
     pool_size: Option<u64>,
 
+    /// Measure no operations but opening: time to the first answer and to full speed, after a clean end and after a kill
+    #[arg(long)]
+    open: bool,
+
     #[command(flatten)]
     place: Place,
 }
@@ -131,6 +138,9 @@ fn mixes(text: &str) -> Result<Mixes, String> {
 
 /// Runs the benchmark.
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+    if args.open {
+        return run_open(args, output);
+    }
     let mut results = Vec::new();
     for request in request::requests(args)? {
         measure::measure(&request, output, &mut |result| {
@@ -143,6 +153,38 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     }
     if !output.is_json() {
         output.line(&text(&results))?;
+    }
+    Ok(exit::ok())
+}
+
+/// Opens each index after a clean end and after a kill.
+fn run_open(args: &Args, output: &Output) -> Result<ExitCode> {
+    let mut shown =
+        table(&["index", "after", "opening the index", "first answer", "first range", "warm", "full speed", "reads/s"]);
+    for request in request::requests(args)? {
+        reopen::measure(&request, output, &mut |found| {
+            if output.is_json() {
+                return output.json(&found);
+            }
+            let time = |ms: f64| human_ns((ms * 1e6) as u64);
+            shown.add_row([
+                found.engine.clone(),
+                found.after.to_owned(),
+                time(found.index_open_ms),
+                time(found.first_answer_ms),
+                found.first_range_ms.map_or_else(|| "-".into(), time),
+                time(found.warm_ms),
+                time(found.full_speed_ms),
+                human_figure(found.reads_per_s),
+            ]);
+            Ok(())
+        })?;
+    }
+    if !output.is_json() {
+        output.line(&format!(
+            "{shown}\nall from before the pool is opened, but the second column; {} records, seed {}",
+            args.records, args.seed
+        ))?;
     }
     Ok(exit::ok())
 }

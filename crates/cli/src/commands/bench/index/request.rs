@@ -74,6 +74,8 @@ pub struct Request {
     pub pool_bytes: u64,
     pub journal_bytes: u64,
     pub place: Place,
+    pub records: u64,
+    pub seed: u64,
     pub runs: Vec<Spec>,
 }
 
@@ -142,8 +144,15 @@ fn request(args: &Args, index: IndexName, runs: &[Spec]) -> Result<Request> {
         pool_bytes: args.pool_size.unwrap_or_else(|| pool_bytes(args, args.records.saturating_add(inserts))),
         journal_bytes: JOURNAL_BYTES,
         place: args.place.clone(),
+        records: args.records,
+        seed: args.seed,
         runs,
     })
+}
+
+/// The last minute's load of the machine; figures of a busy one are worth less.
+pub fn load_average() -> Option<f64> {
+    std::fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }
 
 /// Inserts that a run may do.
