@@ -20,13 +20,13 @@ pub struct Lines {
 }
 
 /// A program and what goes into a run's file.
-struct Runner<'a> {
-    out: &'a Path,
-    lodestone: PathBuf,
-    peers: Option<PathBuf>,
-    place: String,
+pub(super) struct Runner<'a> {
+    pub(super) out: &'a Path,
+    pub(super) lodestone: PathBuf,
+    pub(super) peers: Option<PathBuf>,
+    pub(super) place: String,
     /// Take the lines that an earlier run left instead of running anything.
-    redraw: bool,
+    pub(super) redraw: bool,
 }
 
 impl Runner<'_> {
@@ -48,7 +48,8 @@ impl Runner<'_> {
         parse(&text)
     }
 
-    fn ours(&self, name: &str, arguments: &[&str]) -> Result<Vec<Value>> {
+    /// Runs our own command on a file in memory.
+    pub(super) fn ours(&self, name: &str, arguments: &[&str]) -> Result<Vec<Value>> {
         let mut all = arguments.to_vec();
         all.extend(["--path", &self.place, "--domain", "dax-emulated", "--json"]);
         self.run(&self.lodestone, name, &all)
@@ -61,7 +62,8 @@ fn parse(text: &str) -> Result<Vec<Value>> {
     objects.map(|line| serde_json::from_str(line).with_context(|| format!("no JSON: {line}"))).collect()
 }
 
-fn build(folder: &Path, arguments: &[&str]) -> Result<()> {
+/// Runs cargo in `folder`.
+pub(super) fn build(folder: &Path, arguments: &[&str]) -> Result<()> {
     let status = Command::new("cargo").args(arguments).current_dir(folder).status().context("cargo cannot be run")?;
     if status.success() { Ok(()) } else { bail!("cargo {} failed in {}", arguments.join(" "), folder.display()) }
 }

@@ -1,4 +1,5 @@
-//! `cargo xtask figures stm`: the figures of paper 1 (transactional memory) from our own runs.
+//! `cargo xtask figures stm`: the figures of paper 1 (transactional memory) from our own runs; `figures index` ([`index`]): those
+//! of paper 2 that compare indexes.
 //!
 //! 1. Build the command in release mode, and the peers where their libraries are installed (`peers/setup.sh`).
 //! 2. Run benchmarks and models; keep every line of their output under the folder ([`collect`]).
@@ -8,6 +9,7 @@
 
 mod collect;
 mod draw;
+mod index;
 
 use std::path::{Path, PathBuf};
 
@@ -19,6 +21,8 @@ use clap::{Args, Subcommand};
 pub enum Command {
     /// Paper 1: global clocks, logs, structures under three mixes, YCSB.
     Stm(Options),
+    /// Paper 2: the two hybrids, the cache before three indexes.
+    Index(index::Options),
 }
 
 /// What to run.
@@ -46,7 +50,10 @@ pub struct Options {
 
 /// Runs the chore.
 pub fn run(root: &Path, command: &Command) -> Result<bool> {
-    let Command::Stm(options) = command;
+    let options = match command {
+        Command::Stm(options) => options,
+        Command::Index(options) => return index::run(root, options),
+    };
     let out = root.join(&options.out);
     std::fs::create_dir_all(&out).with_context(|| format!("{} cannot be made", out.display()))?;
     let lines = collect::all(root, &out, options)?;
