@@ -217,10 +217,14 @@ pub fn targets() -> Vec<Box<dyn Target>> {
     all.extend(crate::hash::explore::targets());
     all.extend(crate::fptree::explore::targets());
     all.extend(crate::acs::explore::targets());
+    all.extend(crate::hybrid::explore::targets());
+    all.extend(crate::hybrid_plus::explore::targets());
     all
 }
 
 pub use crate::fastfair::explore::threaded as fastfair_threaded;
+pub use crate::hybrid::explore::hybrid_threaded;
+pub use crate::hybrid_plus::explore::hybrid_plus_threaded;
 pub use crate::skiplist::explore::threaded as skiplist_threaded;
 
 /// The targets of the ordered map.
@@ -305,6 +309,8 @@ pub fn bugs() -> Vec<Bug> {
     all.extend(crate::skiplist::explore::bugs());
     all.extend(crate::hash::explore::bugs());
     all.extend(crate::fptree::explore::bugs());
+    all.extend(crate::hybrid::explore::bugs());
+    all.extend(crate::hybrid_plus::explore::bugs());
     all
 }
 

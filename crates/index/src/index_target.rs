@@ -53,6 +53,8 @@ pub struct IndexTarget<I: OpenIndex> {
     pub script: Vec<IndexOp>,
     /// What each thread does when schedules are explored.
     pub threads: Vec<Vec<IndexOp>>,
+    /// Whose flushes and fences the mutation audit answers for: a part of their files' paths.
+    pub audited: &'static str,
     /// Flushes and fences that the structure can do without, and why they are there.
     pub redundant: fn() -> Vec<Redundant>,
 }
@@ -79,7 +81,15 @@ fn bytes_of<K: IndexKey + ?Sized>(key: &K) -> Vec<u8> {
 impl<I: OpenIndex + OrderedIndex> IndexTarget<I> {
     /// A target without threads.
     pub fn new(name: &str, options: I::Options, before: Option<Vec<IndexOp>>, script: Vec<IndexOp>) -> Self {
-        Self { name: name.into(), options, before, script, threads: Vec::new(), redundant: Vec::new }
+        Self {
+            name: name.into(),
+            options,
+            before,
+            script,
+            threads: Vec::new(),
+            audited: "index/src/",
+            redundant: Vec::new,
+        }
     }
 
     fn heap_options() -> HeapOptions {
@@ -235,7 +245,7 @@ impl<I: OpenIndex + OrderedIndex + 'static> Structure for IndexTarget<I> {
     }
 
     fn audits(&self, site: &SiteKey) -> bool {
-        site.file.contains("index/src/")
+        site.file.contains(self.audited)
     }
 
     fn redundant(&self) -> Vec<Redundant> {

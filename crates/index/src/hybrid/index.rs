@@ -47,7 +47,7 @@ pub struct HybridOptions {
     pub apply: Apply,
     /// Most updates that wait in a queue: who finds it full helps.
     pub queue_updates_max: usize,
-    /// Threads of the index that rebuild the tree after opening, which then returns at once; 0: the opening thread does, and then returns.
+    /// Threads of the index that rebuild the tree after opening; 0: the first range does.
     pub rebuild_threads: usize,
     /// Locks that keep changes of one key in order; keys share them by hash.
     pub stripes: usize,
@@ -234,7 +234,7 @@ impl<K: IndexKey + ?Sized> Shared<K> {
 
 impl<K: IndexKey + ?Sized> Hybrid<K> {
     /// Opens the hash under the root `name`, or creates it there, and begins to rebuild the tree. Returns when points are answered,
-    /// which does not depend on the number of keys (unless the options ask the opening thread to rebuild).
+    /// which does not depend on the number of keys.
     ///
     /// # Errors
     /// As [`OpenIndex::open_index`].
@@ -266,10 +266,6 @@ impl<K: IndexKey + ?Sized> Hybrid<K> {
         });
         shared.progress.set_parts(PARTS);
         shared.progress.points_ready();
-        if options.rebuild_threads == 0 && shared.rebuild_here().is_err() {
-            // Points are answered as far as they can be; ranges try again and name the damage.
-            shared.progress.fail();
-        }
         shared.progress.announce(options.rebuild_threads);
         let mut threads = Vec::new();
         for _ in 0..options.rebuild_threads {

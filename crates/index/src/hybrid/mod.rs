@@ -28,6 +28,8 @@
 //! Files: `queue`, `tree`, `index` (operations), `apply` (from the queues into the tree), `rebuild`, `recovery` (progress; of both hybrids).
 
 mod apply;
+#[cfg(feature = "explore")]
+pub(crate) mod explore;
 mod index;
 mod queue;
 mod rebuild;

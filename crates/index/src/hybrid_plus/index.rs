@@ -46,11 +46,14 @@ pub struct HybridPlusOptions {
     pub stripes: usize,
     /// Who fills the hash.
     pub warm_up: WarmUp,
+    /// Start value of the hash; `None`: a random one at each opening, so that nobody can choose keys that crowd one stripe.
+    pub seed: Option<u64>,
 }
 
 impl Default for HybridPlusOptions {
     fn default() -> Self {
-        Self { tree: FastFairOptions::default(), stripes: 1024, warm_up: WarmUp::Background { threads: 1 } }
+        let warm_up = WarmUp::Background { threads: 1 };
+        Self { tree: FastFairOptions::default(), stripes: 1024, warm_up, seed: None }
     }
 }
 
@@ -64,7 +67,8 @@ impl HybridPlusOptions {
     /// Nodes and stripes so small that a few keys change the structure and meet each other. For tests.
     #[must_use]
     pub fn small() -> Self {
-        Self { tree: FastFairOptions::with_lines(2), stripes: 2, warm_up: WarmUp::WithOperations { keys: 1 } }
+        let warm_up = WarmUp::WithOperations { keys: 1 };
+        Self { tree: FastFairOptions::with_lines(2), stripes: 2, warm_up, seed: Some(1) }
     }
 }
 
@@ -214,7 +218,7 @@ impl<K: IndexKey + ?Sized> HybridPlus<K> {
             tree,
             stripes: (0..options.stripes).map(|_| Stripe::new::<K>(is_empty)).collect(),
             stripe_shift: u64::BITS - options.stripes.trailing_zeros(),
-            seed: RandomState::new().hash_one(name),
+            seed: options.seed.unwrap_or_else(|| RandomState::new().hash_one(name)),
             progress,
             rebuild: Rebuild::new(),
             stops: AtomicBool::new(false),
