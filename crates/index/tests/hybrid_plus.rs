@@ -3,8 +3,12 @@
 
 mod conformance;
 
-use conformance::{Place, concurrent, linear, trouble};
-use lodestone_index::{FastFairOptions, HybridPlus, HybridPlusOptions, IndexKey, Result, WarmUp};
+use conformance::{Place, TestKey, concurrent, linear, trouble};
+use lodestone_index::{
+    FastFairOptions, HybridPlus, HybridPlusOptions, IndexKey, OrderedIndex, PointIndex, Result, WarmUp,
+};
+use lodestone_media::{MediaProfile, Model, TimeMode};
+use lodestone_pmem::Topology;
 use proptest::prelude::*;
 
 fn options(lines: usize, stripes: usize, warm_up: WarmUp) -> HybridPlusOptions {
@@ -75,4 +79,132 @@ fn trouble_is_told() -> Result<()> {
     trouble::refusals(&mut place::<[u8]>(4, 4, COLD))?;
     trouble::damage_is_never_an_answer(&mut place::<u64>(3, 4, BACKGROUND), 60, 1)?;
     trouble::damage_is_never_an_answer(&mut place::<[u8]>(3, 4, BACKGROUND), 40, 3)
+}
+
+/// Opens, so that the rebuild is under way, and goes away: as often as `times` says.
+#[test]
+fn a_rebuild_can_be_cut_short_at_any_moment_and_begins_again() -> Result<()> {
+    const KEYS: u64 = 20_000;
+    let mut place = place::<u64>(11, 64, BACKGROUND);
+    let index = place.open();
+    assert_eq!(index.recovery().share_done, 1.0, "an empty tree needs no rebuild");
+    let sorted = (0..KEYS).map(|number| (number * 7, number));
+    index.bulk_load(sorted.clone())?;
+    drop(index);
+    for round in 0..6 {
+        // Changes while the hash is filled, then the end of the process or of the index.
+        let index = place.open();
+        assert_eq!(index.get(&(round * 7))?, if round == 0 { Some(0) } else { Some(round) });
+        assert_eq!(index.remove(&(KEYS * 7 - 7 - round * 7))?, Some(KEYS - 1 - round));
+        assert_eq!(index.get(&(KEYS * 7 - 7 - round * 7))?, None);
+        let recovery = index.recovery();
+        assert!((0.0..=1.0).contains(&recovery.share_done) && !recovery.has_failed);
+        drop(if round % 2 == 0 { place.open_as_after_a_kill(index) } else { index });
+    }
+    let index = place.open();
+    index.wait_warm()?;
+    let recovery = index.recovery();
+    assert_eq!((recovery.keys_total, recovery.share_done), (Some(KEYS - 6), 1.0));
+    assert!(recovery.time_to_points <= recovery.time_to_warm.expect("it is warm"));
+    assert!(recovery.time_to_ranges.is_some());
+    assert_eq!(index.len()?, KEYS - 6);
+    place.assert_intact(&index);
+    let stats = index.stats();
+    assert_eq!((stats.keys, stats.keys_in_dram), (KEYS - 6, KEYS - 6));
+    let per_key = stats.dram_bytes / KEYS;
+    assert!((18..=48).contains(&per_key), "{per_key} bytes of DRAM per key");
+    Ok(())
+}
+
+#[test]
+fn nobody_but_the_caller_fills_when_asked_so() -> Result<()> {
+    let mut place = place::<[u8]>(4, 4, COLD);
+    let index = place.open();
+    (0..200).try_for_each(|number| index.insert(<[u8]>::numbered(number).as_slice(), number).map(drop))?;
+    drop(index);
+    let index = place.open();
+    assert_eq!(index.stats().keys_in_dram, 0);
+    assert_eq!(index.get(&<[u8]>::numbered(5))?, Some(5));
+    index.update(&<[u8]>::numbered(5), 6)?;
+    assert_eq!(index.stats().keys_in_dram, 1, "a change puts its key there");
+    place.assert_intact(&index);
+    index.wait_warm()?;
+    assert_eq!((index.stats().keys_in_dram, index.recovery().share_done), (200, 1.0));
+    place.assert_intact(&index);
+    Ok(())
+}
+
+/// An index on a medium of the profile `optane`, whose model charges this thread on a clock of its own.
+fn on_optane() -> (std::sync::Arc<Model>, Place<HybridPlus<u64>>) {
+    let profile = MediaProfile::builtin("optane").expect("it is built in");
+    let model = Model::new(profile, TimeMode::Virtual, &Topology::of_machine(), &[0]);
+    let mut place = place::<u64>(11, 64, COLD);
+    place.pool.medium = Some(model.clone());
+    (model, place)
+}
+
+/// What the hash is for, exactly: a warm point read costs the medium nothing, of an absent key neither.
+#[test]
+fn a_warm_point_read_does_not_touch_the_medium() -> Result<()> {
+    let (model, mut place) = on_optane();
+    let index = place.open();
+    for number in 0..5000 {
+        index.insert(&u64::numbered(number), number)?;
+    }
+    drop(index);
+    let index = place.open();
+    let charged = |from: u64| -> Result<u64> {
+        let before = model.thread_ns();
+        for number in 0..1000 {
+            assert_eq!(index.get(&u64::numbered(number + from))?, (number + from < 5000).then_some(number + from));
+        }
+        Ok(model.thread_ns() - before)
+    };
+    model.cool();
+    assert!(charged(0)? > 1000 * 200, "cold reads go to the tree");
+    index.wait_warm()?;
+    model.cool();
+    assert_eq!((charged(0)?, charged(10_000)?), (0, 0), "nanoseconds of the medium");
+    // Changes that change nothing do not, either.
+    let before = model.thread_ns();
+    assert!(!index.insert(&u64::numbered(7), 1)?);
+    assert_eq!((index.update(&u64::numbered(9_000), 1)?, index.remove(&u64::numbered(9_000))?), (None, None));
+    assert_eq!(model.thread_ns(), before);
+    Ok(())
+}
+
+/// A change that fails between the two structures: the hash forgets, the tree names the damage, and nothing is wrong afterwards.
+#[test]
+fn a_change_that_meets_damage_leaves_no_stale_answer() -> Result<()> {
+    let mut place = place::<u64>(3, 1, BACKGROUND);
+    let index = place.open();
+    (0..40).try_for_each(|number| index.insert(&u64::numbered(number), number).map(drop))?;
+    let memory = place.heap().memory().clone();
+    let mut failed = 0;
+    for block in index.check().blocks {
+        let bytes = place.heap().block_bytes(block).expect("an allocated block");
+        for word in 0..bytes / 8 {
+            let at = block.plus(word * 8);
+            let good = memory.load(at);
+            memory.store(at, good ^ 0x10);
+            // The value that is there: the test can go on with the word put back.
+            let errors: Vec<u64> = (0..40)
+                .filter(|number| index.compare_and_swap(&u64::numbered(*number), *number, *number).is_err())
+                .collect();
+            failed += errors.len();
+            for number in 0..40 {
+                if let Ok(found) = index.get(&u64::numbered(number)) {
+                    assert_eq!(found, Some(number), "word {word} of {block} is damaged");
+                }
+            }
+            memory.store(at, if memory.load(at) == good ^ 0x10 { good } else { memory.load(at) });
+            for number in errors {
+                assert_eq!(index.get(&u64::numbered(number))?, Some(number));
+            }
+        }
+    }
+    assert!(failed > 0, "some of that must be in use");
+    assert_eq!(index.len()?, 40);
+    place.assert_intact(&index);
+    Ok(())
 }
