@@ -2,7 +2,7 @@
 
 mod conformance;
 
-use conformance::{Place, concurrent, linear, trouble};
+use conformance::{Place, concurrent, linear, points, trouble};
 use lodestone_index::{MapOptions, OrderedMap, Result};
 use proptest::prelude::*;
 
@@ -44,4 +44,15 @@ fn trouble_is_told() -> Result<()> {
     trouble::full_pool(&mut Place::<OrderedMap>::new(2 << 20, MapOptions { slots_per_leaf: 8 }))?;
     trouble::refusals(&mut place(4))?;
     trouble::damage_is_never_an_answer(&mut place(4), 40, 7)
+}
+
+#[test]
+fn takes_every_string_and_says_what_it_cannot_take() -> Result<()> {
+    points::many_strings(&mut place(40))?;
+    points::damaged_heap(&mut place(4), 200)
+}
+
+#[test]
+fn lives_in_the_block_domain() -> Result<()> {
+    points::block_domain(&mut place(4))
 }

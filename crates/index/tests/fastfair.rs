@@ -3,7 +3,7 @@
 
 mod conformance;
 
-use conformance::{Place, TestKey, concurrent, trouble};
+use conformance::{Place, TestKey, concurrent, points, trouble};
 use lodestone_index::{FastFair, FastFairOptions, IndexKey, PointIndex, Result};
 use lodestone_pmem::CounterScope;
 use proptest::prelude::*;
@@ -78,6 +78,19 @@ fn trouble_is_told() -> Result<()> {
     }
     trouble::refusals(&mut place::<u64>(4))?;
     trouble::refusals(&mut place::<[u8]>(4))
+}
+
+#[test]
+fn takes_every_string_and_says_what_it_cannot_take() -> Result<()> {
+    points::many_strings(&mut place(11))?;
+    points::damaged_heap(&mut place::<u64>(2), 200)?;
+    points::damaged_heap(&mut place::<[u8]>(2), 200)
+}
+
+#[test]
+fn lives_in_the_block_domain() -> Result<()> {
+    points::block_domain(&mut place::<u64>(2))?;
+    points::block_domain(&mut place::<[u8]>(2))
 }
 
 #[test]

@@ -4,7 +4,7 @@ mod conformance;
 
 use std::ops::Bound;
 
-use conformance::{Place, concurrent, linear, trouble};
+use conformance::{Place, concurrent, linear, points, trouble};
 use lodestone_index::{FpTree, OrderedIndex, PointIndex, Result, TreeOptions};
 use lodestone_pmem::CounterScope;
 use proptest::prelude::*;
@@ -56,6 +56,19 @@ fn trouble_is_told() -> Result<()> {
     trouble::refusals(&mut strings(2))?;
     trouble::damage_is_never_an_answer(&mut numbers(2), 40, 7)?;
     trouble::damage_is_never_an_answer(&mut strings(2), 40, 7)
+}
+
+#[test]
+fn takes_every_string_and_says_what_it_cannot_take() -> Result<()> {
+    points::many_strings(&mut strings(20))?;
+    points::damaged_heap(&mut numbers(2), 200)?;
+    points::damaged_heap(&mut strings(2), 200)
+}
+
+#[test]
+fn lives_in_the_block_domain() -> Result<()> {
+    points::block_domain(&mut numbers(2))?;
+    points::block_domain(&mut strings(2))
 }
 
 /// Lines flushed and fences of `work`.

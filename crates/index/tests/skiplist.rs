@@ -2,7 +2,7 @@
 
 mod conformance;
 
-use conformance::{Place, TestKey, concurrent, trouble};
+use conformance::{Place, TestKey, concurrent, points, trouble};
 use lodestone_index::{IndexKey, PointIndex, Result, SkipList, SkipListOptions};
 use lodestone_pmem::CounterScope;
 use proptest::prelude::*;
@@ -55,6 +55,19 @@ fn trouble_is_told() -> Result<()> {
     trouble::refusals(&mut place::<u64>())?;
     trouble::damage_is_never_an_answer(&mut place::<u64>(), 40, 1)?;
     trouble::damage_is_never_an_answer(&mut place::<[u8]>(), 40, 3)
+}
+
+#[test]
+fn takes_every_string_and_says_what_it_cannot_take() -> Result<()> {
+    points::many_strings(&mut place())?;
+    points::damaged_heap(&mut place::<u64>(), 200)?;
+    points::damaged_heap(&mut place::<[u8]>(), 200)
+}
+
+#[test]
+fn lives_in_the_block_domain() -> Result<()> {
+    points::block_domain(&mut place::<u64>())?;
+    points::block_domain(&mut place::<[u8]>())
 }
 
 #[test]

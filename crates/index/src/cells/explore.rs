@@ -22,6 +22,8 @@ pub enum CellOp {
     Put(u8, u8),
     /// Removes.
     Remove(u8),
+    /// Reads: what it finds, if anything, is a value of that key.
+    Read(u8),
 }
 
 /// Keys of scripts, by number.
@@ -95,6 +97,11 @@ where
             CellOp::Remove(key) => {
                 index.remove(<I::Key as ScriptKey>::numbered(key).borrow())?;
             }
+            CellOp::Read(key) => {
+                let found = index.get(<I::Key as ScriptKey>::numbered(key).borrow())?;
+                let is_its_own = found.is_none_or(|found| found >> 32 == u64::from(key));
+                Failure::unless(is_its_own, || format!("key {key} reads as {found:?}"))?;
+            }
         }
         Ok(())
     }
@@ -165,7 +172,7 @@ where
         let len = handle.index.len()?;
         Failure::unless(len == all.len() as u64, || format!("{} pairs are shown of {len}", all.len()))?;
         for op in self.before.iter().flatten().chain(&self.script).chain(self.threads.iter().flatten()) {
-            let (CellOp::Put(key, _) | CellOp::Remove(key)) = *op;
+            let (CellOp::Put(key, _) | CellOp::Remove(key) | CellOp::Read(key)) = *op;
             let found = handle.index.get(<I::Key as ScriptKey>::numbered(key).borrow())?;
             Failure::unless(found.as_ref() == view.get(&bytes_of::<I::Key>(key)), || {
                 format!("key {key}: a point read and all pairs disagree")
@@ -180,6 +187,7 @@ where
             match *op {
                 CellOp::Put(key, version) => view.insert(bytes_of::<I::Key>(key), value_of(key, version)),
                 CellOp::Remove(key) => view.remove(&bytes_of::<I::Key>(key)),
+                CellOp::Read(_) => None,
             };
         }
         view

@@ -43,6 +43,7 @@
 //! Damage: lines, bounds, links and blocks carry checks that include their place, cheap enough (`fold`) to be computed at every read. A lookup
 //! verifies what its answer rests on, and each address before it follows it; whether an inner node led to the right leaf, the leaf's bounds tell.
 
+mod bulk;
 mod check;
 #[cfg(feature = "explore")]
 pub(crate) mod explore;

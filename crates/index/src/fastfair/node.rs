@@ -470,6 +470,12 @@ impl Line {
         (((self.slot_order() >> (2 * index)) & 3) as usize).saturating_sub(1)
     }
 
+    /// The last entry of a line that has one.
+    #[inline]
+    pub(crate) fn last(&self) -> Entry {
+        self.entry(self.count().saturating_sub(1))
+    }
+
     /// Entry `index` in order.
     #[inline]
     pub(crate) fn entry(&self, index: usize) -> Entry {

@@ -78,6 +78,13 @@ impl<K: IndexKey + ?Sized> OrderedIndex for FastFair<K> {
     ) -> Result<u64> {
         self.scan_range(start, end, direction, visit)
     }
+
+    fn bulk_load<S>(&self, sorted: S) -> Result<u64>
+    where
+        S: IntoIterator<Item = (K::Owned, u64)>,
+    {
+        self.load_sorted(sorted.into_iter())
+    }
 }
 
 impl<K: IndexKey + ?Sized> OpenIndex for FastFair<K> {

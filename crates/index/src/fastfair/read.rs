@@ -306,11 +306,44 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         Ok(Place { line, rank, found })
     }
 
+    /// The value of a key that is a word, with what the answer rests on: as [`locate`](Self::locate), without the place of an absent key.
+    #[inline]
+    fn lookup_word(&self, header: &Header, key: &K) -> Result<(Option<u64>, PmAddr, u64, u64)> {
+        let (medium, word) = (self.medium(), key.order_word());
+        let (lines, count) = (header.lines(medium)?, header.order.count());
+        let copies = header.stamp != self.boot;
+        let guess = Self::guess(header, key);
+        let position = last_position(lines, count, guess, (false, copies), |entry| Ok(entry.0 <= word))?;
+        let mut from = 0;
+        if let Some(position) = position {
+            let line = lines.line(position);
+            line.verify(medium)?;
+            for index in 0..line.count() {
+                let entry = line.entry(index);
+                if entry.0 == word {
+                    return Ok((Some(entry.1), line.at, LINE_BYTES, 0));
+                }
+            }
+            // Behind all of its line: only lines that verify say that the next key is above this one.
+            from = if line.last().0 > word { count } else { position + 1 };
+        }
+        for position in from..count {
+            if header.verified_line(medium, position)?.count() > 0 {
+                break;
+            }
+        }
+        Ok((None, header.at.0, NodeAt::bytes(header.lines), 0))
+    }
+
     /// The value of `key`.
+    #[inline]
     pub(super) fn lookup(&self, key: &K) -> Result<Option<u64>> {
         let medium = self.medium();
         let _pin = self.readers.pin();
         let (value, at, bytes, block) = self.at_leaf(Target::At(key), |header| {
+            if K::IS_WORD {
+                return self.lookup_word(header, key);
+            }
             let place = self.locate(header, key)?;
             Ok(match &place.line {
                 Some((_, line)) if place.found => {

@@ -24,6 +24,7 @@ use crate::anchor::AnchorAt;
 use crate::error::{Result, committed};
 use crate::fastfair::FastFair;
 use crate::fastfair::keys;
+use crate::fastfair::locks::Locked;
 use crate::fastfair::node::{
     DEAD, Entry, EntryList, Header, Line, NewNode, NodeAt, Order, SLOTS, order_payload, spread,
 };
@@ -41,7 +42,7 @@ enum Room {
 
 impl<K: IndexKey + ?Sized> FastFair<K> {
     /// The inner nodes from the root to above the node of `level` that covers `key`, and that node. Under the lock of structure changes.
-    fn path(&self, key: &K, level: u8) -> Result<(Vec<PmAddr>, PmAddr)> {
+    pub(super) fn path(&self, key: &K, level: u8) -> Result<(Vec<PmAddr>, PmAddr)> {
         let medium = self.medium();
         let (mut path, mut at) = (Vec::with_capacity(8), self.root());
         for _ in 0..256 {
@@ -69,10 +70,9 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         Ok(all)
     }
 
-    /// Makes room in the leaf that covers `key`.
-    pub(super) fn split_at(&self, key: &K) -> Result<()> {
-        let _changing = lock(&self.changing);
-        let _pin = self.readers.pin();
+    /// The path to the leaf that covers `key`, as [`path`](Self::path), with room in its parent for one more child: full inner nodes are split.
+    /// Under the lock of structure changes.
+    pub(super) fn path_with_room(&self, key: &K) -> Result<(Vec<PmAddr>, PmAddr)> {
         let mut level = 0;
         loop {
             let (path, at) = self.path(key, level)?;
@@ -83,24 +83,42 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
                 level += 1;
                 continue;
             }
-            let _locked = match parent {
-                Some(parent) => self.stripes.lock(&[at, parent]),
-                None => self.stripes.lock_one(at),
-            };
-            let header = Header::load(self.medium(), at)?;
-            // Somebody made room meanwhile.
-            let has_room = level == 0 && header.order.free_line(header.lines).is_some();
-            if !has_room {
-                self.repair_leaf(&header)?;
-                if !self.drop_empty_lines(&header)? {
-                    self.split(&header, parent, key)?;
-                }
-            }
             if level == 0 {
-                return Ok(());
+                return Ok((path, at));
+            }
+            let _locked = self.lock_with_parent(at, parent);
+            let header = Header::load(self.medium(), at)?;
+            if !self.drop_empty_lines(&header)? {
+                self.split(&header, parent, key)?;
             }
             level = 0;
         }
+    }
+
+    pub(super) fn lock_with_parent(&self, at: PmAddr, parent: Option<PmAddr>) -> Locked<'_> {
+        match parent {
+            Some(parent) => self.stripes.lock(&[at, parent]),
+            None => self.stripes.lock_one(at),
+        }
+    }
+
+    /// Makes room in the leaf that covers `key`.
+    pub(super) fn split_at(&self, key: &K) -> Result<()> {
+        let _changing = lock(&self.changing);
+        let _pin = self.readers.pin();
+        let (path, at) = self.path_with_room(key)?;
+        let parent = path.last().copied();
+        let _locked = self.lock_with_parent(at, parent);
+        let header = Header::load(self.medium(), at)?;
+        // Somebody made room meanwhile.
+        if header.order.free_line(header.lines).is_some() {
+            return Ok(());
+        }
+        self.repair_leaf(&header)?;
+        if !self.drop_empty_lines(&header)? {
+            self.split(&header, parent, key)?;
+        }
+        Ok(())
     }
 
     fn repair_leaf(&self, header: &Header) -> Result<()> {
@@ -172,27 +190,40 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         content.write(medium, right);
         let node = header.at;
         action.set(node.order(), checked::encode(node.order(), order_payload(header.order.truncated(cut))));
-        self.set_bounds(&mut action, header, right, low);
+        self.publish_right(action, header, parent, (word, low), right, key)
+    }
+
+    /// Commits `action`, which makes the node at `right` and what it holds, with the link of its left sibling and its entry in the parent.
+    pub(super) fn publish_right<'t>(
+        &'t self,
+        mut action: Action<'t>,
+        left: &Header,
+        parent: Option<PmAddr>,
+        (word, low): (u64, u64),
+        right: PmAddr,
+        key: &K,
+    ) -> Result<()> {
+        self.set_bounds(&mut action, left, right, low);
         if planted::active("fastfair-split-not-atomic") {
             committed(action.commit()).1?;
             action = self.heap.action();
         }
         let (took_effect, outcome) = match parent {
-            None => self.grow_root(action, header, (word, right.to_raw()))?,
+            None => self.grow_root(action, left, (word, right.to_raw()))?,
             Some(parent) => {
-                let parent = Header::load(medium, parent)?;
+                let parent = Header::load(self.medium(), parent)?;
                 self.enter(&mut action, &parent, (word, right.to_raw()), key)?;
                 committed(action.commit())
             }
         };
-        if took_effect && level == 0 {
+        if took_effect && left.level == 0 {
             self.note_leaf(low, right);
         }
         outcome
     }
 
     /// The lower bound of the right half: its order word and the word of the bound.
-    fn lower_bound(
+    pub(super) fn lower_bound(
         &self,
         action: &mut Action<'_>,
         header: &Header,

@@ -5,7 +5,7 @@ use std::ops::{Bound, ControlFlow};
 use lodestone_crash::planted::Bug;
 use lodestone_crash::{Redundant, Target};
 
-use crate::cells::explore::CellOp::{Put, Remove};
+use crate::cells::explore::CellOp::{Put, Read, Remove};
 use crate::cells::explore::{CellOp, CellTarget, ScriptKey, early_write_backs, puts};
 use crate::error::Result;
 use crate::fptree::open::TreeOptions;
@@ -83,6 +83,7 @@ pub fn fptree_threaded() -> Vec<CellTarget<FpTree<u64>>> {
         ..target::<u64>(name, Some(before), &[])
     };
     vec![
+        with("fptree-threads-read", puts(1..=3), &[&[Put(1, 2), Put(1, 3), Put(1, 4)], &[Read(1), Read(1), Read(1)]]),
         with("fptree-threads-update", puts(1..=3), &[&[Put(1, 2), Put(2, 2)], &[Put(1, 3), Remove(2)], &[Put(1, 4)]]),
         with(
             "fptree-threads-split",

@@ -3,7 +3,7 @@
 use lodestone_crash::Target;
 use lodestone_crash::planted::Bug;
 
-use crate::cells::explore::CellOp::{Put, Remove};
+use crate::cells::explore::CellOp::{Put, Read, Remove};
 use crate::cells::explore::{CellOp, CellTarget, ScriptKey, early_write_backs, puts};
 use crate::error::Result;
 use crate::hash::map::HashIndex;
@@ -61,6 +61,7 @@ pub fn hash_threaded() -> Vec<CellTarget<HashIndex<u64>>> {
             puts(1..=4),
             &[&[Put(1, 2), Put(2, 2)], &[Put(1, 3), Remove(2)], &[Put(1, 4), Put(5, 1)]],
         ),
+        with("hash-threads-read", puts(1..=3), &[&[Put(1, 2), Put(1, 3), Put(1, 4)], &[Read(1), Read(1), Read(1)]]),
         with("hash-threads-split", puts(1..=8), &[&[Put(9, 1), Put(10, 1)], &[Put(11, 1), Put(1, 2)]]),
         with("hash-threads-merge", puts(1..=10), &[&(1..=5).map(Remove).collect::<Vec<_>>(), &[Remove(6), Put(7, 2)]]),
     ]

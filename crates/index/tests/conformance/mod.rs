@@ -8,6 +8,7 @@
 
 pub mod concurrent;
 pub mod linear;
+pub mod points;
 pub mod trouble;
 
 use std::borrow::Borrow;
