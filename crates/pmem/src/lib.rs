@@ -32,6 +32,7 @@ mod point;
 mod pool;
 mod topology;
 mod tracer;
+mod view;
 
 pub use addr::{LINE_BYTES, LineAddr, MEDIA_BLOCK_BYTES, PmAddr, PmPtr, WORD_BYTES, lines_of};
 pub use cells::{PmCell, PmRange, PmU64};
@@ -48,3 +49,4 @@ pub use pool::{
 };
 pub use topology::{DISTANCE_LOCAL, Node, Topology};
 pub use tracer::{Site, TracedMemory, Tracer};
+pub use view::{Block, VIEW_BLOCK_BYTES, View};

@@ -33,6 +33,7 @@ use crate::gate::Gate;
 use crate::mapping::{Backing, Mapping};
 use crate::medium::Medium;
 use crate::tracer::{Site, TracedMemory, Tracer};
+use crate::view::View;
 
 /// From this size on a write that is not read soon goes around the cache: a 4 KiB stream costs a quarter of write plus
 /// clwb, a 64-byte one about the same (measured; `lodestone bench substrate` repeats it).
@@ -451,6 +452,33 @@ impl Memory {
         }
     }
 
+    /// Writes `words` at `at` in ascending order and starts the write-back of the lines that they touch: [`write`](Self::write)
+    /// and [`flush`](Self::flush) with one look at the place.
+    ///
+    /// # Panics
+    /// As [`write`](Self::write).
+    #[inline]
+    #[track_caller]
+    pub fn write_and_flush(&self, at: PmAddr, words: &[u64]) {
+        if HOOKS && self.inner.hooked || self.inner.domain != Domain::Dax {
+            self.write(at, words.as_bytes());
+            return self.flush(at, words.len() as u64 * WORD_BYTES);
+        }
+        let target = self.words(at, words.len() as u64);
+        for (place, word) in target.iter().zip(words) {
+            place.store(*word, Ordering::Release);
+        }
+        let local = counters::local();
+        let mut pointer = target.as_ptr().cast::<u8>();
+        for line in lines_of(at, words.len() as u64 * WORD_BYTES) {
+            local.count_line(line.start().to_raw() / MEDIA_BLOCK_BYTES);
+            // SAFETY: the pointer is as far into this line as the first word is into its own; the line holds words of the
+            // checked range, so it is mapped whole. The instruction was checked when it was chosen.
+            unsafe { cpu::flush_line(self.inner.flush_instruction, pointer) };
+            pointer = pointer.wrapping_add(LINE_BYTES as usize);
+        }
+    }
+
     /// The words of a range as atomics.
     #[inline]
     #[track_caller]
@@ -488,6 +516,17 @@ impl Memory {
             for line in 0..len.div_ceil(LINE_BYTES) {
                 cpu::prefetch(pointer.wrapping_add((line * LINE_BYTES) as usize));
             }
+        }
+    }
+
+    /// A view of the first part for readers that look at many places: their bounds check is one comparison. Empty where
+    /// accesses have to be reported.
+    #[inline]
+    #[must_use]
+    pub fn view(&self) -> View<'_> {
+        match self.inner.parts.first() {
+            Some(part) if !HOOKS || !self.inner.hooked => View::new(self, part.at(0, 0), part.len()),
+            _ => View::EMPTY,
         }
     }
 

@@ -25,7 +25,6 @@ use std::sync::atomic::Ordering;
 use lodestone_pmem::{DurablePoint, PmAddr, planted};
 use lodestone_txn::record::{self, Head, Kind as RecordKind, Member, Spill};
 use lodestone_txn::{SLOT_HEADER_WORDS, SlotFlags, SlotHeader, State, Tick, VersionWord, seal};
-use zerocopy::IntoBytes;
 
 use crate::context::{Change, Context};
 use crate::core::Core;
@@ -75,21 +74,27 @@ impl Locks<'_> {
         Ok(())
     }
 
-    /// Whether everything that was read is unchanged; gives the largest tick of what was read or is overwritten.
+    /// Whether everything that was read is unchanged; gives a tick that none of what was read or is overwritten exceeds.
+    #[inline]
     fn validate(&self) -> Result<Tick, Conflict> {
         let (core, context) = (self.core, &*self.context);
-        let mut latest = context.tick;
+        let view = core.memory.view();
         for entry in &context.reads {
-            let now = VersionWord::from_raw(core.memory.load(entry.at));
-            if now != entry.word {
+            let now = match view.block(entry.at) {
+                Some(block) => block.load(0),
+                None => core.memory.load(entry.at),
+            };
+            if now != entry.word.to_raw() {
+                let now = VersionWord::from_raw(now);
                 let own = context.find_write(entry.at).is_some();
                 let same = now.same_version(entry.word) && (own || published::accepts_foreign_locks());
                 if !(same || own && published::on("stm-s9")) {
                     return Err(Conflict::ReadChanged);
                 }
             }
-            latest = latest.max(entry.word.tick(core.base));
         }
+        // What was read is known.
+        let mut latest = context.tick.max(context.known.latest());
         for entry in &context.writes {
             latest = latest.max(entry.seen.tick(core.base));
         }
@@ -114,13 +119,18 @@ pub fn commit(core: &Core, context: &mut Context) -> TxResult<()> {
             .damaged("transactional memory", core.places.header, "a commit failed in the middle; open the pool anew")
             .into());
     }
-    let changes = context.writes.iter().filter(|entry| entry.change != Change::Nothing).count();
+    if context.writes.is_empty() {
+        return Ok(());
+    }
+    let changes = context.writes.iter().map(|entry| usize::from(entry.change != Change::Nothing)).sum();
     if changes == 0 {
         return Ok(());
     }
     // A lock may stand in the pool only when this life has begun: the next one must know that it means nothing.
     core.reserve(context.tick.next())?;
-    prepare_spill(core, context, changes)?;
+    if changes > context.buffers.members_inline() {
+        prepare_spill(core, context, changes)?;
+    }
     let mut locks = Locks { core, context, held: 0 };
     let early = if planted::active("stm-epoch-early") { Some(core.epochs.present()) } else { None };
     locks.take_all()?;
@@ -152,10 +162,10 @@ pub fn commit(core: &Core, context: &mut Context) -> TxResult<()> {
 }
 
 /// Takes the blocks that a record longer than a buffer needs.
+#[cold]
+#[inline(never)]
 fn prepare_spill(core: &Core, context: &mut Context, changes: usize) -> Result<()> {
-    let buffers = core.places.buffers(context.writer);
-    let has_record = changes > 1 && core.mode == Mode::OneFence || core.mode == Mode::AddressLog;
-    if !has_record || changes <= buffers.members_inline() {
+    if core.mode == Mode::Scan {
         return Ok(());
     }
     let shape = spill_shape(core);
@@ -180,17 +190,16 @@ fn write_slots(core: &Core, context: &mut Context, tick: Tick, certifies_itself:
         let slot = &mut context.arena[entry.arena..entry.arena + SLOT_HEADER_WORDS + words as usize];
         seal(at, &SlotHeader { tick, writer, flags, words }, slot);
         // Before the fence of the commit. Not around the cache, whatever its size: it is read soon.
-        core.memory.write(at, slot.as_bytes());
-        core.memory.flush(at, slot.len() as u64 * 8);
+        core.memory.write_and_flush(at, slot);
     }
 }
 
 /// Writes the record of all members and flushes it; the caller fences.
 fn write_record(core: &Core, context: &mut Context, tick: Tick, kind: RecordKind) {
-    let buffers = core.places.buffers(context.writer);
+    let buffers = context.buffers;
     let index = context.kept.next;
     context.record.clear();
-    context.record.resize(RECORD_HEADER_WORDS, 0);
+    context.record.extend([0; RECORD_HEADER_WORDS]);
     if kind != RecordKind::Scan {
         let members = context.writes.iter().filter(|entry| entry.change != Change::Nothing);
         context.record.extend(members.map(|entry| Member::new(entry.at, entry.seen.slot().other()).to_raw()));
@@ -217,7 +226,7 @@ fn write_one_fence(core: &Core, context: &mut Context, tick: Tick, changes: usiz
 
 fn write_logged(core: &Core, context: &mut Context, tick: Tick, kind: RecordKind) {
     let memory = &core.memory;
-    let buffers = core.places.buffers(context.writer);
+    let buffers = context.buffers;
     write_record(core, context, tick, kind);
     if !planted::active("stm-log-not-fenced") {
         // Fence 1: no slot may overtake the record that tells recovery to make it invalid.
@@ -258,11 +267,17 @@ fn join_groups(core: &Core, context: &Context, group: DurablePoint) {
 /// Makes the new versions visible, one store each, and gives freed cells back.
 fn publish(core: &Core, context: &mut Context, tick: Tick) {
     let writer = context.writer;
-    for number in 0..context.writes.len() {
-        let entry = context.writes[number];
+    let mut gives = false;
+    for entry in &context.writes {
         let state = match entry.change {
-            Change::Nothing => continue,
-            Change::Free => State::Free,
+            Change::Nothing => {
+                gives = true;
+                continue;
+            }
+            Change::Free => {
+                gives = true;
+                State::Free
+            }
             Change::Update | Change::Alloc => State::Live,
         };
         let word = VersionWord::new(tick, writer, entry.seen.slot().other(), state);
@@ -271,10 +286,12 @@ fn publish(core: &Core, context: &mut Context, tick: Tick) {
     }
     context.kept.previous = tick;
     context.set_tick(core, tick);
-    for number in 0..context.writes.len() {
-        let entry = context.writes[number];
-        if matches!(entry.change, Change::Free | Change::Nothing) {
-            context.give_cell(core, entry.shape, entry.at);
+    if gives {
+        for number in 0..context.writes.len() {
+            let entry = context.writes[number];
+            if matches!(entry.change, Change::Free | Change::Nothing) {
+                context.give_cell(core, entry.shape, entry.at);
+            }
         }
     }
     core.wake();

@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 
 use lodestone_pmem::PmAddr;
 use lodestone_pmem::sync::{lock, thread_local};
+use lodestone_txn::record::Buffers;
 use lodestone_txn::{Horizon, Lease, SLOT_HEADER_WORDS, StartClocks, Tick, VersionWord};
 
 use crate::core::Core;
@@ -66,13 +67,16 @@ pub struct Kept {
     pub previous: Tick,
 }
 
-/// See the module.
+/// See the module. On lines of its own: two threads' contexts share none.
 #[derive(Debug)]
+#[repr(align(128))]
 pub struct Context {
     core: Weak<Core>,
     core_id: u64,
     lease: Option<Lease>,
     pub writer: lodestone_txn::Writer,
+    /// Where its records go.
+    pub buffers: Buffers,
     /// The thread's clock.
     pub tick: Tick,
     pub known: StartClocks,
@@ -103,6 +107,7 @@ impl Context {
             core: Arc::downgrade(core),
             core_id: core.id,
             writer: lease.writer(),
+            buffers: core.places.buffers(lease.writer()),
             random: 0x9E37_79B9_7F4A_7C15 ^ u64::from(lease.writer().number()),
             lease: Some(lease),
             tick,
@@ -129,6 +134,7 @@ impl Context {
     }
 
     /// Adds an entry to the write set with room for `words` payload words; gives its number.
+    #[inline(always)]
     pub fn add_write(&mut self, at: PmAddr, seen: VersionWord, shape: Shape, change: Change, words: u32) -> usize {
         let arena = self.arena.len();
         self.arena.resize(arena + SLOT_HEADER_WORDS + words as usize, 0);
@@ -158,30 +164,42 @@ impl Context {
         &mut self.arena[start..start + entry.words as usize]
     }
 
+    /// The free cells of `shape` that this thread keeps.
+    #[inline]
+    fn cells(&mut self, shape: Shape) -> &mut Vec<PmAddr> {
+        let position = match self.free.iter().position(|(found, _)| *found == shape) {
+            Some(position) => position,
+            None => {
+                self.free.push((shape, Vec::new()));
+                self.free.len() - 1
+            }
+        };
+        &mut self.free[position].1
+    }
+
     /// A free cell of `shape`.
+    #[inline]
     pub fn take_cell(&mut self, core: &Core, shape: Shape) -> Result<PmAddr> {
-        let position = self.free.iter().position(|(found, _)| *found == shape);
-        let position = position.unwrap_or_else(|| {
-            self.free.push((shape, Vec::new()));
-            self.free.len() - 1
-        });
-        let cells = &mut self.free[position].1;
-        if let Some(cell) = cells.pop() {
-            return Ok(cell);
+        match self.cells(shape).pop() {
+            Some(cell) => Ok(cell),
+            None => self.take_cells(core, shape),
         }
+    }
+
+    /// Takes free cells from the slabs and gives one of them.
+    #[cold]
+    #[inline(never)]
+    fn take_cells(&mut self, core: &Core, shape: Shape) -> Result<PmAddr> {
         let batch = if shape.cell_bytes <= 4096 { BATCH } else { 1 };
+        let cells = self.cells(shape);
         *cells = core.slabs.take(&core.heap, shape, batch, |at| core.is_free(at, shape))?;
         cells.pop().ok_or(Error::BadPointer { at: PmAddr::NULL, finding: "no free cell" })
     }
 
     /// Keeps a free cell for later.
+    #[inline]
     pub fn give_cell(&mut self, core: &Core, shape: Shape, cell: PmAddr) {
-        let position = self.free.iter().position(|(found, _)| *found == shape);
-        let position = position.unwrap_or_else(|| {
-            self.free.push((shape, Vec::new()));
-            self.free.len() - 1
-        });
-        let cells = &mut self.free[position].1;
+        let cells = self.cells(shape);
         cells.push(cell);
         if cells.len() > HOARD_MAX {
             core.slabs.give(shape, cells.drain(..HOARD_MAX / 2));
@@ -230,46 +248,50 @@ thread_local! {
     static LAST: Cell<Option<Box<Context>>> = const { Cell::new(None) };
     /// Contexts of other memories.
     static OTHERS: RefCell<Vec<Context>> = const { RefCell::new(Vec::new()) };
-    /// The memory whose transaction runs on this thread, 0 when none does.
-    static RUNNING: Cell<u64> = const { Cell::new(0) };
+    /// The memories that this thread has a context of. One that is in neither place is in use by a transaction.
+    static OWNED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A context in use; puts everything back when dropped, also by a panic of the closure.
 pub struct Running<'c> {
     core: &'c Core,
     context: Option<Box<Context>>,
-    before: u64,
 }
 
 impl<'c> Running<'c> {
     /// Takes the thread's context for `core`, or makes one.
     #[inline]
     pub fn start(core: &'c Arc<Core>) -> Result<Self> {
-        let before = RUNNING.with(|running| running.replace(core.id));
-        if before == core.id {
-            return Err(Error::Nested);
-        }
-        match LAST.with(Cell::take) {
-            Some(context) if context.core_id == core.id => Ok(Self { core, context: Some(context), before }),
-            other => Self::start_slow(core, other, before),
-        }
+        let context = match LAST.with(Cell::take) {
+            Some(context) if context.core_id == core.id => context,
+            other => Self::find_or_make(core, other)?,
+        };
+        Ok(Self { core, context: Some(context) })
     }
 
     #[cold]
-    fn start_slow(core: &'c Arc<Core>, last: Option<Box<Context>>, before: u64) -> Result<Self> {
+    #[inline(never)]
+    fn find_or_make(core: &Arc<Core>, last: Option<Box<Context>>) -> Result<Box<Context>> {
         let found = OTHERS.with(|others| {
             let mut others = others.borrow_mut();
             others.extend(last.map(|context| *context));
             // Contexts of memories that were closed.
-            others.retain(|context| context.core.strong_count() > 0);
+            let closed = |context: &mut Context| context.core.strong_count() == 0;
+            for context in others.extract_if(.., closed) {
+                OWNED.with(|owned| owned.borrow_mut().retain(|&id| id != context.core_id));
+            }
             let position = others.iter().position(|context| context.core_id == core.id);
             position.map(|position| Box::new(others.swap_remove(position)))
         });
-        let made = found.map_or_else(|| Context::new(core).map(Box::new), Ok);
-        if made.is_err() {
-            RUNNING.with(|running| running.set(before));
+        if let Some(context) = found {
+            return Ok(context);
         }
-        Ok(Self { core, context: Some(made?), before })
+        if OWNED.with(|owned| owned.borrow().contains(&core.id)) {
+            return Err(Error::Nested);
+        }
+        let made = Box::new(Context::new(core)?);
+        OWNED.with(|owned| owned.borrow_mut().push(core.id));
+        Ok(made)
     }
 
     /// The context.
@@ -282,7 +304,6 @@ impl<'c> Running<'c> {
 impl Drop for Running<'_> {
     #[inline]
     fn drop(&mut self) {
-        RUNNING.with(|running| running.set(self.before));
         if let Some(mut context) = self.context.take() {
             context.reset(self.core);
             if let Some(other) = LAST.with(|last| last.replace(Some(context))) {

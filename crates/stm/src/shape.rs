@@ -80,6 +80,11 @@ impl Shape {
         }
     }
 
+    /// Number of the cell's word at which the payload of a slot begins.
+    pub const fn payload_word(self, which: Which) -> usize {
+        ((self.slot_offset(which) + HEADER) / WORD) as usize
+    }
+
     /// Address of a slot of the cell at `cell`.
     #[inline(always)]
     pub const fn slot_at(self, cell: PmAddr, which: Which) -> PmAddr {

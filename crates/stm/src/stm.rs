@@ -155,7 +155,7 @@ impl Stm {
     }
 
     /// Runs attempts until one commits; gives what makes it durable.
-    #[inline]
+    #[inline(always)]
     fn run_update<R>(
         &self,
         running: &mut Running<'_>,
@@ -179,7 +179,7 @@ impl Stm {
         Ok(value)
     }
 
-    #[inline]
+    #[inline(always)]
     fn attempts<R>(
         core: &Core,
         context: &mut Context,
@@ -274,6 +274,7 @@ impl Stm {
 }
 
 /// Where what the transaction changed and saw is durable.
+#[inline(never)]
 fn durable_point(core: &Core, context: &Context) -> DurablePoint {
     if context.writes.iter().any(|entry| entry.change != Change::Nothing) {
         // What it saw was flushed before, by whoever published it: in this group or in an earlier one.

@@ -11,8 +11,8 @@
 
 use std::borrow::Cow;
 
-use lodestone_pmem::{PmAddr, PmPtr};
-use lodestone_txn::{SLOT_HEADER_WORDS, State, VersionWord};
+use lodestone_pmem::{PmAddr, PmPtr, VIEW_BLOCK_BYTES, View};
+use lodestone_txn::{ClockKind, SLOT_HEADER_WORDS, State, VersionWord, Which};
 
 use crate::commit::not_allocated;
 use crate::context::{Change, Context, ReadEntry, WriteEntry};
@@ -21,6 +21,7 @@ use crate::error::{Abort, Conflict, Error, Result, TxResult, Why};
 use crate::object::{PmObject, Shaped};
 use crate::published;
 use crate::shape::Shape;
+use crate::versions::is_of_this_life;
 
 /// What a transaction may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,23 +42,31 @@ pub struct Tx<'t> {
     pub(crate) access: Access,
     /// Whether reads are noted.
     pub(crate) notes: bool,
-    /// Number of reads that were not noted.
-    pub(crate) unnoted: u64,
+    /// Whether there were reads that were not noted.
+    pub(crate) unnoted: bool,
+    /// Where the newest versions may be read at once: nowhere when something was written, or older ones are asked for.
+    view: View<'t>,
+    /// Where versions may be looked at at once, whatever was written.
+    whole: View<'t>,
     /// The object whose first write is under way.
     opening: PmAddr,
 }
 
+/// Values of so many words are read from both slots at once, before it is known which of them counts.
+const EITHER_WORDS_MAX: u32 = 4;
 /// Times that a reader looks at an object under commit before it gives way.
 const PATIENCE: u32 = 200;
 
 impl<'t> Tx<'t> {
     pub(crate) fn new(core: &'t Core, context: &'t mut Context, access: Access) -> Self {
-        if let Some(now) = core.clock.now() {
-            // A global clock: everything up to now is known (paper 1: `get_time`).
-            context.known.know(0, now);
+        if core.clock.kind() != ClockKind::Thread {
+            know_now(core, context);
         }
         let notes = access == Access::Update || access == (Access::Read { noted: true });
-        Self { core, context, access, notes, unnoted: 0, opening: PmAddr::NULL }
+        let current = !matches!(access, Access::Snapshot { .. }) && !published::reads();
+        let whole = core.memory.view();
+        let view = if current { whole } else { View::EMPTY };
+        Self { core, context, access, notes, unnoted: false, view, whole, opening: PmAddr::NULL }
     }
 
     /// The object at `ptr`, by value.
@@ -67,52 +76,61 @@ impl<'t> Tx<'t> {
     #[inline]
     pub fn read<T: PmObject>(&mut self, ptr: PmPtr<T>) -> TxResult<T> {
         let at = ptr.addr();
-        if !self.context.writes.is_empty()
-            && let Some(number) = self.context.find_write(at)
-        {
-            return self.own_copy(number);
+        match self.read_at_once(self.view, at) {
+            Some(value) => Ok(value),
+            None => self.read_again(at),
         }
-        let shape = T::SHAPE;
-        if let Some(window) = self.core.memory.window(at, u64::from(shape.cell_bytes) / 8) {
-            let raw = window.load(0);
-            let word = VersionWord::from_raw(raw);
-            if word.is_live()
-                && self.context.known.covers(word)
-                && at.offset().is_multiple_of(64)
-                && self.is_current()
-                && !published::reads()
-            {
-                let first = shape.slot_offset(word.slot()) as usize / 8 + SLOT_HEADER_WORDS;
-                let value = window.get(first);
-                if published::same(VersionWord::from_raw(window.load(0)), word) {
-                    self.note(at, word);
-                    return Ok(value);
-                }
-            }
+    }
+
+    /// The newest version of the object at `at`, if `view` shows it and it is covered.
+    #[inline(always)]
+    fn read_at_once<T: PmObject>(&mut self, view: View<'t>, at: PmAddr) -> Option<T> {
+        if const { T::SHAPE.cell_bytes as u64 > VIEW_BLOCK_BYTES } {
+            return None;
         }
-        self.read_new(at)
+        let payload = const { [T::SHAPE.payload_word(Which::First), T::SHAPE.payload_word(Which::Second)] };
+        let block = view.block(at)?;
+        let word = VersionWord::from_raw(block.load(0));
+        if !self.context.known.covers_live(word) {
+            return None;
+        }
+        let is_second = word.slot() == Which::Second;
+        let value = if const { T::WORDS <= EITHER_WORDS_MAX } {
+            block.get_either(payload[0], payload[1], is_second)
+        } else {
+            block.get(if is_second { payload[1] } else { payload[0] })
+        };
+        if !published::same(VersionWord::from_raw(block.load_behind(0)), word) {
+            return None;
+        }
+        self.note(at, word);
+        Some(value)
     }
 
     /// As [`read`](Self::read), when the first look was not enough.
-    #[cold]
     #[inline(never)]
-    fn read_new<T: PmObject>(&mut self, at: PmAddr) -> TxResult<T> {
+    fn read_again<T: PmObject>(&mut self, at: PmAddr) -> TxResult<T> {
+        if !self.context.writes.is_empty() {
+            if let Some(number) = self.context.find_write(at) {
+                return self.own_copy(number);
+            }
+            if !published::reads()
+                && let Some(value) = self.read_at_once(self.whole, at)
+            {
+                return Ok(value);
+            }
+        }
         let mut value = T::new_zeroed();
         self.read_slow(at, T::SHAPE, value.as_mut_bytes())?;
         Ok(value)
     }
 
-    #[inline]
-    fn is_current(&self) -> bool {
-        !matches!(self.access, Access::Snapshot { .. })
-    }
-
-    #[inline]
+    #[inline(always)]
     fn note(&mut self, at: PmAddr, word: VersionWord) {
         if self.notes {
             self.context.reads.push(ReadEntry { at, word });
         } else {
-            self.unnoted += 1;
+            self.unnoted = true;
         }
     }
 
@@ -175,7 +193,7 @@ impl<'t> Tx<'t> {
 
     /// Learns the version of `word`, if everything that was read is still valid.
     pub(crate) fn extend(&mut self, word: VersionWord) -> TxResult<()> {
-        if self.unnoted > 0 {
+        if self.unnoted {
             self.context.known.raise(word);
             return Err(Conflict::Unrecorded.into());
         }
@@ -224,42 +242,50 @@ impl<'t> Tx<'t> {
             let usable = matches!(entry.change, Change::Update | Change::Alloc) && entry.words == T::WORDS;
             return if usable { Ok(number) } else { Err(not_allocated(at).into()) };
         }
+        self.view = View::EMPTY;
         // Copied to the end of the arena first; the entry follows when the version is known.
-        let mut arena = std::mem::take(&mut self.context.arena);
-        let start = arena.len() + SLOT_HEADER_WORDS;
-        arena.resize(start + T::WORDS as usize, 0);
-        let target = zerocopy::IntoBytes::as_mut_bytes(&mut arena[start..]);
-        let seen = self.current(at, T::SHAPE, target);
-        self.context.arena = arena;
-        match seen {
-            Ok(seen) => {
-                let arena = start - SLOT_HEADER_WORDS;
-                Ok(self.context.add_entry(WriteEntry {
-                    at,
-                    seen,
-                    shape: T::SHAPE,
-                    change: Change::Update,
-                    words: T::WORDS,
-                    arena,
-                }))
-            }
-            Err(abort) => {
-                self.context.arena.truncate(start - SLOT_HEADER_WORDS);
-                Err(abort)
-            }
-        }
+        let arena = self.context.arena.len();
+        self.context.arena.resize(arena + SLOT_HEADER_WORDS + T::WORDS as usize, 0);
+        let seen = match self.copy_at_once::<T>(at, arena + SLOT_HEADER_WORDS) {
+            Some(seen) => seen,
+            None => self.copy_again(at, T::SHAPE, arena)?,
+        };
+        let (shape, words) = (T::SHAPE, T::WORDS);
+        Ok(self.context.add_entry(WriteEntry { at, seen, shape, change: Change::Update, words, arena }))
     }
 
-    /// Reads the newest version of an object that is to be written, without a read entry: the lock will compare the word.
-    fn current(&mut self, at: PmAddr, shape: Shape, out: &mut [u8]) -> TxResult<VersionWord> {
-        let word = self.core.word(at, shape)?;
-        if word.is_live() && self.context.known.covers(word) {
-            let source = shape.slot_at(at, word.slot()).plus(SLOT_HEADER_WORDS as u64 * 8);
-            self.core.memory.read(source, out);
-            if self.core.memory.load(at) == word.to_raw() {
-                return Ok(word);
-            }
+    /// The newest version of the object at `at` to word `start` of the arena, if the view shows it and it is covered; gives
+    /// its word. Without a read entry: the lock will compare the word.
+    #[inline(always)]
+    fn copy_at_once<T: PmObject>(&mut self, at: PmAddr, start: usize) -> Option<VersionWord> {
+        if const { T::SHAPE.cell_bytes as u64 > VIEW_BLOCK_BYTES } {
+            return None;
         }
+        let block = self.whole.block(at)?;
+        let word = VersionWord::from_raw(block.load(0));
+        if !self.context.known.covers_live(word) {
+            return None;
+        }
+        let target = &mut self.context.arena[start..start + T::WORDS as usize];
+        block.copy(T::SHAPE.payload_word(word.slot()), target);
+        (block.load_behind(0) == word.to_raw()).then_some(word)
+    }
+
+    /// As [`copy_at_once`](Self::copy_at_once), when that was not enough, for the arena's last entry, which begins at `arena`.
+    #[cold]
+    #[inline(never)]
+    fn copy_again(&mut self, at: PmAddr, shape: Shape, arena: usize) -> TxResult<VersionWord> {
+        let mut words = self.context.arena.split_off(arena + SLOT_HEADER_WORDS);
+        let seen = self.current(at, shape, zerocopy::IntoBytes::as_mut_bytes(words.as_mut_slice()));
+        match seen {
+            Ok(_) => self.context.arena.extend(words),
+            Err(_) => self.context.arena.truncate(arena),
+        }
+        seen
+    }
+
+    /// Reads the newest version of an object that is to be written, without a read entry.
+    fn current(&mut self, at: PmAddr, shape: Shape, out: &mut [u8]) -> TxResult<VersionWord> {
         let noted = self.context.reads.len();
         self.opening = at;
         let word = self.read_slow(at, shape, out);
@@ -268,6 +294,7 @@ impl<'t> Tx<'t> {
         word
     }
 
+    #[inline(always)]
     pub(crate) fn changeable(&self, what: &'static str) -> Result<()> {
         let allowed = self.access == Access::Update && !self.core.memory.is_read_only();
         if allowed { Ok(()) } else { Err(Error::ReadOnly { what }) }
@@ -287,14 +314,29 @@ impl<'t> Tx<'t> {
     }
 
     /// Takes a cell and adds it to the write set; gives the entry's number.
+    #[inline(always)]
     pub(crate) fn alloc_cell(&mut self, shape: Shape, words: u32) -> Result<usize> {
+        self.view = View::EMPTY;
         let at = self.context.take_cell(self.core, shape)?;
-        match self.core.word(at, shape) {
-            Ok(seen) if seen.state() == State::Free => {
-                Ok(self.context.add_write(at, seen, shape, Change::Alloc, words))
+        if let Some(block) = self.whole.block(at) {
+            let seen = VersionWord::from_raw(block.load(0));
+            if seen.state() == State::Free && is_of_this_life(seen, self.core.base) {
+                return Ok(self.context.add_write(at, seen, shape, Change::Alloc, words));
             }
-            Ok(_) => Err(self.core.damaged("cell", at, "a free cell holds an object")),
-            Err(error) => Err(error),
+        }
+        let seen = self.free_word(at, shape)?;
+        Ok(self.context.add_write(at, seen, shape, Change::Alloc, words))
+    }
+
+    /// The word of a free cell that this life has not used.
+    #[cold]
+    #[inline(never)]
+    fn free_word(&self, at: PmAddr, shape: Shape) -> Result<VersionWord> {
+        let seen = self.core.word(at, shape)?;
+        if seen.state() == State::Free {
+            Ok(seen)
+        } else {
+            Err(self.core.damaged("cell", at, "a free cell holds an object"))
         }
     }
 
@@ -318,8 +360,13 @@ impl<'t> Tx<'t> {
             self.core.slabs.ensure_scanned(at, |cell| self.core.is_free(cell, shape));
             return Ok(());
         }
-        let seen = self.current(at, shape, &mut [])?;
+        let seen = self.whole.block(at).map(|block| VersionWord::from_raw(block.load(0)));
+        let seen = match seen.filter(|&word| self.context.known.covers_live(word)) {
+            Some(seen) => seen,
+            None => self.current(at, shape, &mut [])?,
+        };
         self.core.slabs.ensure_scanned(at, |cell| self.core.is_free(cell, shape));
+        self.view = View::EMPTY;
         self.context.add_write(at, seen, shape, Change::Free, 0);
         Ok(())
     }
@@ -347,6 +394,14 @@ impl<'t> Tx<'t> {
     /// What `body` gives.
     pub fn nested<R>(&mut self, body: impl FnOnce(&mut Tx<'_>) -> TxResult<R>) -> TxResult<R> {
         body(self)
+    }
+}
+
+/// A global clock: everything up to now is known (paper 1: `get_time`).
+#[inline(never)]
+fn know_now(core: &Core, context: &mut Context) {
+    if let Some(now) = core.clock.now() {
+        context.known.know(0, now);
     }
 }
 

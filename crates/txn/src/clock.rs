@@ -16,8 +16,8 @@ use lodestone_pmem::count_shared_rmws;
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 use lodestone_pmem::sync::{Mutex, lock};
 
-use crate::tick::{Tick, WRITERS_MAX};
-use crate::word::VersionWord;
+use crate::tick::{LIFE_TICKS_MAX, TICK_BITS, Tick, WRITERS_MAX};
+use crate::word::{AGE_TICK_SHIFT, VersionWord};
 
 /// Where new ticks come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,6 +50,7 @@ impl Clock {
 
     /// What kind it is.
     #[must_use]
+    #[inline]
     pub fn kind(&self) -> ClockKind {
         self.kind
     }
@@ -103,19 +104,47 @@ impl Clock {
 ///
 /// Counted from the base of the life, so that one comparison also refuses the words of earlier lives: seen from the base
 /// they are almost 2^51 ticks ahead.
+///
+/// Hot readers compare the [`age`](VersionWord::age) of a word instead, which has the state on top: one comparison refuses all
+/// words that are not live, too. A carry from tick to state would spoil that, so it is not used in a life in which the 51
+/// bits may wrap.
 #[derive(Debug)]
 pub struct StartClocks {
     base: Tick,
     mask: usize,
     known: Box<[u64]>,
+    origin: u64,
+    age_mask: u64,
+    /// The largest known age of each writer and slot, which are the low bits of an age: an entry is the known tick above
+    /// eleven ones. All zero where ages are not used.
+    ages: Box<[u64; AGES]>,
+    has_ages: bool,
+    /// The largest known tick of all, counted from the base.
+    latest: u64,
 }
+
+const AGES: usize = 2 * WRITERS_MAX as usize;
+const _: () = assert!(AGES == 1 << AGE_TICK_SHIFT, "writer and slot are the index of an age");
 
 impl StartClocks {
     /// Knows the base of the life, of every writer.
     #[must_use]
     pub fn new(kind: ClockKind, base: Tick) -> Self {
         let len = if kind == ClockKind::Thread { usize::from(WRITERS_MAX) } else { 1 };
-        Self { base, mask: len - 1, known: vec![0; len].into_boxed_slice() }
+        let mut clocks = Self {
+            base,
+            mask: len - 1,
+            known: vec![0; len].into_boxed_slice(),
+            origin: VersionWord::age_origin(base),
+            age_mask: if kind == ClockKind::Thread { AGES as u64 - 1 } else { 0 },
+            ages: Box::new([0; AGES]),
+            latest: 0,
+            has_ages: (base.0 & ((1 << TICK_BITS) - 1)) + LIFE_TICKS_MAX < 1 << TICK_BITS,
+        };
+        for writer in 0..len {
+            clocks.learn(writer, 0);
+        }
+        clocks
     }
 
     /// Whether the version that `word` names is of this life and known to be committed (paper 1: the first half of
@@ -126,19 +155,47 @@ impl StartClocks {
         word.ticks_since(self.base) <= self.known[word.writer().index() & self.mask]
     }
 
+    /// Whether the version that `word` names is live and [covered](Self::covers), by one comparison. May say no to a covered
+    /// one.
+    #[inline(always)]
+    #[must_use]
+    pub fn covers_live(&self, word: VersionWord) -> bool {
+        let age = word.age(self.origin);
+        age <= self.ages[(age & self.age_mask) as usize % AGES]
+    }
+
     /// Learns that everything that the writer of `word` committed up to it is known (the second half of `cmp_time`). Call
     /// it when all reads of the transaction were found valid after `word` was seen.
     #[inline]
     pub fn raise(&mut self, word: VersionWord) {
-        let known = &mut self.known[word.writer().index() & self.mask];
-        *known = (*known).max(word.ticks_since(self.base));
+        self.learn(word.writer().index(), word.ticks_since(self.base));
+    }
+
+    /// The largest tick that is known of any writer: no covered version has a larger one.
+    #[inline]
+    #[must_use]
+    pub fn latest(&self) -> Tick {
+        Tick(self.base.0 + self.latest)
     }
 
     /// Learns `tick` of the writer with index `writer` (paper 1: `get_time`).
     #[inline]
     pub fn know(&mut self, writer: usize, tick: Tick) {
-        let known = &mut self.known[writer & self.mask];
-        *known = (*known).max(tick.0 - self.base.0);
+        self.learn(writer, tick.0 - self.base.0);
+    }
+
+    #[inline]
+    fn learn(&mut self, writer: usize, ticks: u64) {
+        let writer = writer & self.mask;
+        let known = self.known[writer].max(ticks);
+        self.known[writer] = known;
+        self.latest = self.latest.max(known);
+        if self.has_ages {
+            let index = 2 * writer % AGES;
+            let age = known << AGE_TICK_SHIFT | (AGES as u64 - 1);
+            self.ages[index] = age;
+            self.ages[index | 1] = age;
+        }
     }
 }
 
@@ -167,10 +224,46 @@ mod tests {
             |tick, writer| VersionWord::new(Tick(tick), Writer::new(writer).expect("small"), Which::First, State::Live);
         let mut known = StartClocks::new(ClockKind::Thread, Tick(100));
         assert!(known.covers(word(100, 3)) && !known.covers(word(101, 3)) && !known.covers(word(99, 3)));
+        assert_eq!(known.latest(), Tick(100));
         known.raise(word(105, 3));
-        assert!(known.covers(word(105, 3)) && !known.covers(word(105, 4)), "each writer counts for itself");
+        known.know(4, Tick(103));
+        assert_eq!(known.latest(), Tick(105));
+        assert!(
+            known.covers(word(105, 3)) && !known.covers(word(105, 4)) && known.covers(word(103, 4)),
+            "each writer counts for itself"
+        );
         let mut global = StartClocks::new(ClockKind::GlobalFetchAdd, Tick(100));
         global.know(0, Tick(105));
-        assert!(global.covers(word(105, 9)));
+        assert!(global.covers(word(105, 9)) && global.covers_live(word(105, 9)) && !global.covers_live(word(106, 9)));
+    }
+
+    #[test]
+    fn ages_cover_what_ticks_cover_and_nothing_that_is_not_live() {
+        let wrap = 1 << TICK_BITS;
+        for base in [100, wrap / 2 - 7, wrap - 7, wrap + 40, 5 * wrap + wrap / 3] {
+            for kind in [ClockKind::Thread, ClockKind::GlobalMutex] {
+                let mut known = StartClocks::new(kind, Tick(base));
+                known.know(3, Tick(base + 5));
+                known.know(9, Tick(base + 15));
+                for tick in base - 30..base + 30 {
+                    for writer in [0, 3, 9, 1023] {
+                        for (state, slot) in [
+                            (State::Live, Which::First),
+                            (State::Live, Which::Second),
+                            (State::Committing, Which::First),
+                            (State::Free, Which::Second),
+                        ] {
+                            let writer = Writer::new(writer).expect("small");
+                            let word = VersionWord::new(Tick(tick), writer, slot, state);
+                            let covered = known.covers(word) && word.is_live();
+                            let quick = known.covers_live(word);
+                            assert!(covered || !quick, "{word:?} seen from {base}");
+                            // Half of all bases are too near to a wrap of the word's ticks.
+                            assert!(quick == covered || base % wrap > wrap / 3, "{word:?} seen from {base}");
+                        }
+                    }
+                }
+            }
+        }
     }
 }

@@ -142,7 +142,7 @@ pub struct Head {
 fn checksum(at: PmAddr, header: &[u64; HEADER_WORDS], rest: &[u64]) -> u32 {
     let place = at.to_raw();
     let header = [header[0], header[1] & !(u64::MAX << CRC_SHIFT), header[2]];
-    crc::append(crc::append((place ^ (place >> 32)) as u32, &header), rest)
+    crc::append((place ^ (place >> 32)) as u32, header, rest)
 }
 
 /// Writes a record into the buffer at `at` and flushes it; the caller fences. `words` is `HEADER_WORDS` words that are
@@ -151,7 +151,6 @@ fn checksum(at: PmAddr, header: &[u64; HEADER_WORDS], rest: &[u64]) -> u32 {
 /// # Panics
 /// When there are more members than the format can count (2^27) or too few spill blocks.
 pub fn write(memory: &Memory, buffers: &Buffers, index: u64, head: &Head, words: &mut [u64], spill: Spill<'_>) {
-    use zerocopy::IntoBytes;
     let at = buffers.buffer(index);
     let members = words.len() - HEADER_WORDS;
     assert!(members as u64 <= MEMBERS_MAX, "the format counts 2^27 members");
@@ -162,16 +161,13 @@ pub fn write(memory: &Memory, buffers: &Buffers, index: u64, head: &Head, words:
     }
     header[1] |= u64::from(checksum(at, &header, &words[HEADER_WORDS..])) << CRC_SHIFT;
     words[..HEADER_WORDS].copy_from_slice(&header);
-    let bytes = if chained {
+    // Flushed before the fence of the commit: in the one-fence protocol together with the slots, else alone.
+    if chained {
         let first = write_spill(memory, &words[HEADER_WORDS..], spill);
-        memory.write(at, [header[0], header[1], header[2], first.to_raw()].as_bytes());
-        (HEADER_WORDS as u64 + 1) * WORD_BYTES
+        memory.write_and_flush(at, &[header[0], header[1], header[2], first.to_raw()]);
     } else {
-        memory.write(at, words.as_bytes());
-        words.len() as u64 * WORD_BYTES
-    };
-    // Before the fence of the commit: in the one-fence protocol together with the slots, else alone.
-    memory.flush(at, bytes);
+        memory.write_and_flush(at, words);
+    }
 }
 
 /// Blocks for the members that do not fit a buffer.

@@ -82,8 +82,8 @@ impl SlotHeader {
 #[inline]
 fn checksum(at: PmAddr, words: &[u64]) -> u32 {
     let place = at.to_raw();
-    let header = crc::append((place ^ (place >> 32)) as u32, &[words[0], words[1] & !(u64::MAX << CRC_SHIFT)]);
-    crc::append(header, &words[SLOT_HEADER_WORDS..])
+    let header = [words[0], words[1] & !(u64::MAX << CRC_SHIFT)];
+    crc::append((place ^ (place >> 32)) as u32, header, &words[SLOT_HEADER_WORDS..])
 }
 
 /// Writes the header into the first two words of `words` (header and payload), for the slot at `at`.

@@ -76,6 +76,8 @@ const SLOT_SHIFT: u32 = 2;
 const WRITER_SHIFT: u32 = 3;
 const TICK_SHIFT: u32 = WRITER_SHIFT + WRITER_BITS;
 const _: () = assert!(TICK_SHIFT + TICK_BITS == 64, "the four fields fill the word");
+/// Where the tick begins in an [`age`](VersionWord::age).
+pub(crate) const AGE_TICK_SHIFT: u32 = TICK_SHIFT - SLOT_SHIFT;
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -152,6 +154,22 @@ impl VersionWord {
     #[inline]
     pub const fn ticks_since(self, base: Tick) -> u64 {
         self.0.wrapping_sub(base.0 << TICK_SHIFT) >> TICK_SHIFT
+    }
+
+    /// The word with its state on top of tick, writer and slot, counted from `origin` (see
+    /// [`age_origin`](Self::age_origin)): of two live words of a writer and a life the later has the larger age, and a word
+    /// that is not live or of an earlier life has an age above all of these.
+    #[must_use]
+    #[inline(always)]
+    pub const fn age(self, origin: u64) -> u64 {
+        self.0.rotate_right(SLOT_SHIFT).wrapping_sub(origin)
+    }
+
+    /// What ages are counted from in the life that began at `base`.
+    #[must_use]
+    #[inline]
+    pub const fn age_origin(base: Tick) -> u64 {
+        (base.0 << TICK_SHIFT) >> SLOT_SHIFT
     }
 
     /// The whole tick of a word of the life that began at `base`.

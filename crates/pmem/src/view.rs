@@ -1,0 +1,188 @@
+//! A reader's view of the first part of a memory: what the bounds check of a hot read is reduced to.
+//!
+//! 1. [`Memory::view`] looks once at the mapping, its length and whether the memory has hooks (a tracer, a medium, no
+//!    permission to store). With hooks the view is empty, so that every access takes the way that reports it.
+//! 2. [`View::block`] is one rotation and one comparison: it finds out at once whether an address is in another part, does not
+//!    start a line, or has less than [`VIEW_BLOCK_BYTES`] bytes behind it. Then the caller takes the way through [`Memory`].
+//! 3. [`Block`] gives words by value. Places known at compile time cost no check.
+//!
+//! Invariants:
+//! - a view is not longer than the part, which only grows, and lives no longer than the memory;
+//! - nothing can be stored through it.
+#![expect(unsafe_code, reason = "words of a mapping as atomics, at addresses that one comparison checks")]
+
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::addr::{LINE_BYTES, PmAddr, WORD_BYTES};
+use crate::memory::Memory;
+
+/// Bytes that a [`Block`] shows.
+pub const VIEW_BLOCK_BYTES: u64 = 4096;
+const BLOCK_WORDS: usize = (VIEW_BLOCK_BYTES / WORD_BYTES) as usize;
+
+/// See the module.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'m> {
+    base: *const u8,
+    /// Lines behind whose start a whole block is mapped, from the start of the part on.
+    lines: u64,
+    memory: PhantomData<&'m Memory>,
+}
+
+// SAFETY: a view gives shared access to word atomics only, which any thread may have, for as long as the borrow of the
+// memory lasts.
+unsafe impl Send for View<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for View<'_> {}
+
+impl<'m> View<'m> {
+    /// A view that shows nothing.
+    pub const EMPTY: Self = Self { base: std::ptr::null(), lines: 0, memory: PhantomData };
+
+    /// The view of `memory`; `base` is where its first part is mapped.
+    pub(crate) fn new(_memory: &'m Memory, base: *const u8, bytes: u64) -> Self {
+        let lines = if bytes < VIEW_BLOCK_BYTES { 0 } else { (bytes - VIEW_BLOCK_BYTES) / LINE_BYTES + 1 };
+        Self { base, lines, memory: PhantomData }
+    }
+
+    /// The bytes from `at` on; `None` where the view does not say at once that they are there.
+    #[inline(always)]
+    #[must_use]
+    pub fn block(&self, at: PmAddr) -> Option<Block<'m>> {
+        // The number of the line; huge when the address is inside of a line or in another part.
+        let line = at.to_raw().rotate_right(LINE_BYTES.trailing_zeros());
+        if line >= self.lines {
+            return None;
+        }
+        // SAFETY: the comparison puts `at` at the start of a line with a whole block behind it inside the mapping, which is
+        // aligned and stays while the memory is borrowed; all other access to it is by word atomics.
+        let words = unsafe { &*self.base.add(at.to_raw() as usize).cast::<[AtomicU64; BLOCK_WORDS]>() };
+        Some(Block { words })
+    }
+}
+
+/// Words of a memory, from the start of a line on.
+#[derive(Clone, Copy, Debug)]
+pub struct Block<'m> {
+    words: &'m [AtomicU64; BLOCK_WORDS],
+}
+
+impl Block<'_> {
+    /// Loads word `index` (acquire).
+    ///
+    /// # Panics
+    /// When the block is shorter.
+    #[inline(always)]
+    #[must_use]
+    pub fn load(&self, index: usize) -> u64 {
+        self.words[index].load(Ordering::Acquire)
+    }
+
+    /// Loads word `index` after everything that was read from the block before.
+    ///
+    /// # Panics
+    /// When the block is shorter.
+    #[inline(always)]
+    #[must_use]
+    pub fn load_behind(&self, index: usize) -> u64 {
+        fence(Ordering::Acquire);
+        self.words[index].load(Ordering::Relaxed)
+    }
+
+    /// Reads a value from word `first` on. A concurrent writer may leave a mixture of words, which the caller must notice
+    /// by a look ([`load_behind`](Self::load_behind)) at a word that the writer changes first.
+    ///
+    /// # Panics
+    /// When the block is shorter.
+    #[inline(always)]
+    #[must_use]
+    pub fn get<T: FromBytes + IntoBytes>(&self, first: usize) -> T {
+        let source = &self.words[first..first + size_of::<T>().div_ceil(8)];
+        collect(|index| source[index].load(Ordering::Relaxed))
+    }
+
+    /// Reads the words from word `first` on into `out`, as [`get`](Self::get).
+    ///
+    /// # Panics
+    /// When the block is shorter.
+    #[inline(always)]
+    pub fn copy(&self, first: usize, out: &mut [u64]) {
+        let source = &self.words[first..first + out.len()];
+        for (word, out) in source.iter().zip(out) {
+            *out = word.load(Ordering::Relaxed);
+        }
+    }
+
+    /// As [`get`](Self::get), from `second` on when `is_second`, else from `first` on. Reads both, so that the processor
+    /// need not wait for the decision; for small values.
+    ///
+    /// # Panics
+    /// When the block is shorter.
+    #[inline(always)]
+    #[must_use]
+    pub fn get_either<T: FromBytes + IntoBytes>(&self, first: usize, second: usize, is_second: bool) -> T {
+        let words = size_of::<T>().div_ceil(8);
+        let (firsts, seconds) = (&self.words[first..first + words], &self.words[second..second + words]);
+        collect(|index| {
+            let (first, second) = (firsts[index].load(Ordering::Relaxed), seconds[index].load(Ordering::Relaxed));
+            std::hint::select_unpredictable(is_second, second, first)
+        })
+    }
+}
+
+/// The value whose words `word` gives.
+#[inline(always)]
+fn collect<T: FromBytes + IntoBytes>(word: impl Fn(usize) -> u64) -> T {
+    let mut value = T::new_zeroed();
+    let (chunks, rest) = value.as_mut_bytes().as_chunks_mut::<8>();
+    let whole = chunks.len();
+    for (index, chunk) in chunks.iter_mut().enumerate() {
+        *chunk = word(index).to_le_bytes();
+    }
+    if !rest.is_empty() {
+        rest.copy_from_slice(&word(whole).to_le_bytes()[..rest.len()]);
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Result;
+
+    #[test]
+    fn it_shows_what_the_memory_holds_and_refuses_the_rest() -> Result<()> {
+        let memory = Memory::anonymous(16384)?;
+        for word in 0..16384 / 8 {
+            memory.store(PmAddr::new(0, word * 8), word);
+        }
+        let view = memory.view();
+        let block = view.block(PmAddr::new(0, 128)).expect("inside");
+        assert_eq!((block.load(0), block.load_behind(511)), (16, 16 + 511));
+        assert_eq!(block.get::<[u64; 3]>(1), [17, 18, 19]);
+        let mut copy = [0; 2];
+        block.copy(3, &mut copy);
+        assert_eq!(copy, [19, 20]);
+        assert_eq!(block.get::<[u8; 12]>(1), memory.get(crate::PmPtr::<[u8; 12]>::new(PmAddr::new(0, 136))));
+        assert_eq!(block.get_either::<[u64; 2]>(1, 8, false), [17, 18]);
+        assert_eq!(block.get_either::<[u64; 2]>(1, 8, true), [24, 25]);
+        assert!(view.block(PmAddr::new(0, 16384 - 4096)).is_some(), "the last block");
+        let refused = [
+            PmAddr::new(0, 16384 - 4096 + 64),
+            PmAddr::new(0, 136),
+            PmAddr::new(0, 129),
+            PmAddr::new(1, 128),
+            PmAddr::from_raw(u64::MAX),
+            PmAddr::from_raw(u64::MAX - 63),
+        ];
+        for at in refused {
+            assert!(view.block(at).is_none(), "{at}");
+        }
+        assert!(View::EMPTY.block(PmAddr::new(0, 0)).is_none());
+        assert!(Memory::anonymous(4096)?.view().block(PmAddr::NULL).is_some(), "one block is all there is");
+        Ok(())
+    }
+}
