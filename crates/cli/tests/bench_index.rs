@@ -9,7 +9,8 @@ fn figure(line: &Value, key: &str) -> f64 {
     line[key].as_f64().unwrap_or_else(|| panic!("`{key}` is no number in {line}"))
 }
 
-const ALL: &str = "fastfair,fptree,skiplist,hash,hybrid,hybrid-plus,btreemap-lock,crossbeam-skiplist";
+const ALL: &str =
+    "fastfair,fptree,skiplist,hash,hybrid,hybrid-plus,acs-fastfair,acs-hash,btreemap-lock,crossbeam-skiplist";
 
 /// What every line has beside the keys of every benchmark.
 const FIGURES: [&str; 12] = [
@@ -34,7 +35,7 @@ fn every_index_runs_every_mix_and_counts_what_it_does() {
     words.extend(["--mix", "search,insert,d", "--mix", "read=50,update=20,remove=30", "--records", "2000"]);
     words.extend(["--operations", "2000", "--threads", "1,2", "--durability", "process"]);
     let lines = place.json(words);
-    assert_eq!(lines.len(), 8 * 4 * 2);
+    assert_eq!(lines.len(), 10 * 4 * 2);
     for line in &lines {
         for key in FIGURES {
             assert!(line.get(key).is_some(), "no `{key}` in {line}");
@@ -72,6 +73,18 @@ fn a_modelled_medium_counts_its_blocks() {
 }
 
 #[test]
+fn a_cache_says_how_often_it_answers() {
+    let place = Place::new();
+    let mut words = vec!["bench", "index", "--index", "acs-fastfair,fastfair", "--mix", "search", "--records", "5000"];
+    words.extend(["--operations", "50000", "--durability", "process", "--distribution", "zipfian:0.99,uniform"]);
+    words.extend(["--cache-mode", "serial", "--cache", "10%"]);
+    let lines = place.json(words);
+    assert!(figure(&lines[0], "cache_hit_rate") > 0.5, "{}", lines[0]);
+    assert!((0.05..0.15).contains(&figure(&lines[1], "cache_hit_rate")), "{}", lines[1]);
+    assert!(lines[2]["cache_hit_rate"].is_null(), "{}", lines[2]);
+}
+
+#[test]
 fn what_cannot_be_run_is_refused_with_its_reason() {
     let place = Place::new();
     for (words, reason) in [
@@ -103,6 +116,7 @@ fn an_index_survives_kills_with_writers_and_readers_in_it() {
         ("hash", "u64", "block"),
         ("hybrid", "u64", "process"),
         ("hybrid-plus", "u64", "process"),
+        ("acs-fptree", "u64", "process"),
         ("map", "bytes:12", "process"),
     ] {
         let place = Place::new();

@@ -6,9 +6,9 @@ use std::ops::{Bound, ControlFlow};
 use std::str::FromStr;
 
 use lodestone_index::{
-    Direction, FastFair, FpTree, HashIndex, Hybrid, HybridPlus, IndexKey, OpenIndex, OrderedIndex, OrderedMap, SkipList,
+    Acs, AcsOptions, CacheMode, CacheOptions, Direction, FastFair, FpTree, HashIndex, Hybrid, HybridPlus, IndexKey,
+    OpenIndex, OrderedIndex, OrderedMap, SkipList,
 };
-use serde_json::{Map, Value};
 
 /// What an index shows to a benchmark beside its operations.
 pub trait BenchIndex: OpenIndex {
@@ -32,9 +32,9 @@ pub trait BenchIndex: OpenIndex {
         true
     }
 
-    /// Figures of its own.
-    fn figures(&self) -> Map<String, Value> {
-        Map::new()
+    /// Counts of its own since it was opened, for example the hits of a cache.
+    fn counts(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
     }
 }
 
@@ -121,6 +121,33 @@ impl<K: IndexKey + ?Sized> BenchIndex for HashIndex<K> {
     }
 }
 
+impl<I: BenchIndex> BenchIndex for Acs<I> {
+    const IS_ORDERED: bool = I::IS_ORDERED;
+
+    fn read_range(&self, start: &I::Key, count: u64) -> lodestone_index::Result<Option<u64>> {
+        self.index().read_range(start, count)
+    }
+
+    fn visit_all(&self, visit: &mut dyn FnMut(&I::Key, u64) -> bool) -> lodestone_index::Result<()> {
+        self.index().visit_all(visit)
+    }
+
+    fn is_warm(&self) -> bool {
+        self.index().is_warm()
+    }
+
+    fn counts(&self) -> Vec<(&'static str, u64)> {
+        let stats = self.stats();
+        vec![
+            ("cache_hits", stats.hits),
+            ("cache_misses", stats.misses),
+            ("cache_fills", stats.fills),
+            ("cache_evictions", stats.evictions),
+            ("cache_bypasses", stats.bypasses),
+        ]
+    }
+}
+
 /// Which index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IndexKind {
@@ -136,14 +163,33 @@ pub enum IndexKind {
     Hybrid,
     /// Tree in persistent memory, hash in DRAM.
     HybridPlus,
+    /// A cache in DRAM before a FAST & FAIR tree.
+    AcsFastFair,
+    /// A cache before an FPTree.
+    AcsFpTree,
+    /// A cache before a skip list.
+    AcsSkipList,
+    /// A cache before a hash index.
+    AcsHash,
     /// The ordered map of byte strings, its values of eight bytes.
     Map,
 }
 
 impl IndexKind {
     /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::FastFair, Self::FpTree, Self::SkipList, Self::Hash, Self::Hybrid, Self::HybridPlus, Self::Map];
+    pub const ALL: [Self; 11] = [
+        Self::FastFair,
+        Self::FpTree,
+        Self::SkipList,
+        Self::Hash,
+        Self::Hybrid,
+        Self::HybridPlus,
+        Self::AcsFastFair,
+        Self::AcsFpTree,
+        Self::AcsSkipList,
+        Self::AcsHash,
+        Self::Map,
+    ];
 
     /// Name on the command line and in results.
     #[must_use]
@@ -155,6 +201,10 @@ impl IndexKind {
             Self::Hash => "hash",
             Self::Hybrid => "hybrid",
             Self::HybridPlus => "hybrid-plus",
+            Self::AcsFastFair => "acs-fastfair",
+            Self::AcsFpTree => "acs-fptree",
+            Self::AcsSkipList => "acs-skiplist",
+            Self::AcsHash => "acs-hash",
             Self::Map => "map",
         }
     }
@@ -162,7 +212,7 @@ impl IndexKind {
     /// Whether it can be read in order.
     #[must_use]
     pub const fn is_ordered(self) -> bool {
-        !matches!(self, Self::Hash)
+        !matches!(self, Self::Hash | Self::AcsHash)
     }
 
     /// Whether it takes numbers as keys, and not strings alone.
@@ -198,6 +248,16 @@ impl FromStr for IndexKind {
 pub struct Setup {
     /// Keys that a cache in DRAM may hold.
     pub cache_keys: usize,
+    /// Whether a cache is asked even while few reads hit.
+    pub cache_always: bool,
+}
+
+impl Setup {
+    /// Options of an index with a cache before it.
+    fn cached<O: Default>(self) -> AcsOptions<O> {
+        let mode = if self.cache_always { CacheMode::Serial } else { CacheMode::Adaptive };
+        AcsOptions::new(O::default(), CacheOptions::default().with_entries(self.cache_keys).with_mode(mode))
+    }
 }
 
 /// What is done with an index whose type is known only by name.
@@ -210,7 +270,7 @@ pub trait Visitor<K: IndexKey + ?Sized> {
 }
 
 /// Calls `visitor` with the type of `kind`; `None` for a kind that takes strings alone.
-pub fn visit<K: IndexKey + ?Sized, V: Visitor<K>>(kind: IndexKind, _setup: Setup, visitor: V) -> Option<V::Out> {
+pub fn visit<K: IndexKey + ?Sized, V: Visitor<K>>(kind: IndexKind, setup: Setup, visitor: V) -> Option<V::Out> {
     Some(match kind {
         IndexKind::FastFair => visitor.visit::<FastFair<K>>(&Default::default()),
         IndexKind::FpTree => visitor.visit::<FpTree<K>>(&Default::default()),
@@ -218,6 +278,10 @@ pub fn visit<K: IndexKey + ?Sized, V: Visitor<K>>(kind: IndexKind, _setup: Setup
         IndexKind::Hash => visitor.visit::<HashIndex<K>>(&Default::default()),
         IndexKind::Hybrid => visitor.visit::<Hybrid<K>>(&Default::default()),
         IndexKind::HybridPlus => visitor.visit::<HybridPlus<K>>(&Default::default()),
+        IndexKind::AcsFastFair => visitor.visit::<Acs<FastFair<K>>>(&setup.cached()),
+        IndexKind::AcsFpTree => visitor.visit::<Acs<FpTree<K>>>(&setup.cached()),
+        IndexKind::AcsSkipList => visitor.visit::<Acs<SkipList<K>>>(&setup.cached()),
+        IndexKind::AcsHash => visitor.visit::<Acs<HashIndex<K>>>(&setup.cached()),
         IndexKind::Map => return None,
     })
 }

@@ -4,7 +4,6 @@ use lodestone_heap::Heap;
 use lodestone_index::{Durability, IndexKey};
 use lodestone_pmem::{Domain, process_counters};
 use lodestone_workload::engine::{EngineCounters, EngineError, Environment};
-use serde_json::{Map, Value};
 
 use crate::kinds::BenchIndex;
 use crate::target::{Result, Session, Target, unordered};
@@ -104,8 +103,8 @@ impl<I: BenchIndex> Target for IndexTarget<I> {
         }
     }
 
-    fn figures(&self) -> Map<String, Value> {
-        self.index.figures()
+    fn counts(&self) -> Vec<(&'static str, u64)> {
+        self.index.counts()
     }
 }
 

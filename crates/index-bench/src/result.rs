@@ -85,10 +85,18 @@ pub fn result<T: Target>(
     result.set_extra("warm_up_seconds", round(spec.warm_up.as_secs_f64()));
     result.set_extra("length", length(spec.length));
     result.set_extra("samples_ops_per_s", samples(outcome));
-    for (key, value) in target.figures() {
-        result.set_extra(&key, value);
+    for &(key, count) in &outcome.counts {
+        result.set_extra(&format!("{key}_per_op"), per_op(count));
     }
+    result.set_extra("cache_hit_rate", hit_rate(outcome));
     result
+}
+
+/// Reads that a cache answered, of those that asked it; `None` without one.
+fn hit_rate(outcome: &Outcome) -> Option<f64> {
+    let count = |wanted| outcome.counts.iter().find(|(name, _)| *name == wanted).map(|(_, count)| *count);
+    let (hits, misses) = (count("cache_hits")?, count("cache_misses")?);
+    (hits + misses > 0).then(|| round(hits as f64 / (hits + misses) as f64))
 }
 
 fn length(length: Length) -> String {

@@ -103,6 +103,8 @@ pub struct Outcome {
     pub keys: Option<u64>,
     /// Persistence events of the measured phase.
     pub counters: EngineCounters,
+    /// Counts of the target's own in the measured phase.
+    pub counts: Vec<(&'static str, u64)>,
     /// Operations done so far, at each sample: seconds and count.
     pub samples: Vec<(f64, u64)>,
     /// Latencies of the timed operations.
@@ -200,7 +202,7 @@ pub fn run<T: Target, M: KeyMaker<Key = T::Key>>(
         shared.warm.store(true, Ordering::Relaxed);
         shared.phase.wait();
         noted();
-        let counters = target.counters();
+        let (counters, counts) = (target.counters(), target.counts());
         shared.phase.wait();
         coordinate(spec, &shared, &finished, &mut outcome.samples);
         let mut sum = Report { cpu_ns: Some(0), ..Report::default() };
@@ -212,6 +214,8 @@ pub fn run<T: Target, M: KeyMaker<Key = T::Key>>(
         }
         noted();
         outcome.counters = target.counters().since(&counters);
+        let since = |((name, now), (_, before)): ((_, u64), (_, u64))| (name, now.saturating_sub(before));
+        outcome.counts = target.counts().into_iter().zip(counts).map(since).collect();
         Ok(sum)
     })?;
     outcome.take(report);

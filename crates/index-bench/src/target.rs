@@ -4,7 +4,6 @@
 
 use lodestone_index::IndexKey;
 use lodestone_workload::engine::{EngineCounters, EngineError, Environment};
-use serde_json::{Map, Value};
 
 /// The outcome of a call.
 pub type Result<T> = std::result::Result<T, EngineError>;
@@ -64,9 +63,9 @@ pub trait Target: Sync {
         EngineCounters::default()
     }
 
-    /// Figures of its own, for example the hit rate of a cache.
-    fn figures(&self) -> Map<String, Value> {
-        Map::new()
+    /// Counts of its own since it was opened, for example the hits of a cache.
+    fn counts(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
     }
 }
 

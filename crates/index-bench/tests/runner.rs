@@ -73,7 +73,7 @@ impl<K: IndexKey + ?Sized, M: KeyMaker<Key = K>> Visitor<K> for Exercise<'_, M> 
     }
 }
 
-const SETUP: Setup = Setup { cache_keys: 150 };
+const SETUP: Setup = Setup { cache_keys: 150, cache_always: false };
 
 fn with_heap(work: impl FnOnce(&Heap)) {
     let folder = tempfile::tempdir().expect("folder");

@@ -100,7 +100,7 @@ impl LoadArgs {
         W: Visitor<u64, Out = Result<()>> + Visitor<[u8], Out = Result<()>>,
     {
         // A cache of a tenth: hits, misses and evictions all happen.
-        let setup = Setup { cache_keys: (self.records as usize / 10).max(1) };
+        let setup = Setup { cache_keys: (self.records as usize / 10).max(1), cache_always: true };
         match self.key {
             KeyShape::Word => visit::<u64, W>(self.index, setup, work)
                 .with_context(|| format!("{} takes strings as keys; say --key bytes:12", self.index))?,

@@ -96,6 +96,10 @@ pub struct Args {
     #[arg(long, value_name = "PERCENT%|KEYS", default_value = "10%")]
     cache: request::CacheSize,
 
+    /// When the cache is asked: adaptive (while enough reads hit) or serial (always)
+    #[arg(long, value_enum, default_value = "adaptive")]
+    cache_mode: request::CacheMode,
+
     /// Scans read 1 to this many keys
     #[arg(long, value_name = "KEYS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     scan_keys: u64,
@@ -216,6 +220,7 @@ fn text(results: &[BenchResult]) -> String {
         "PM bytes/op",
         "PM bytes/key",
         "DRAM bytes/key",
+        "hit rate",
     ]);
     for result in results {
         let figure = |value: Option<f64>| value.map_or_else(|| "-".into(), human_figure);
@@ -248,6 +253,7 @@ fn text(results: &[BenchResult]) -> String {
             figure(result.pm_bytes_per_op),
             figure(result.pm_bytes_per_record),
             figure(result.dram_bytes_per_record),
+            extra("cache_hit_rate"),
         ]);
     }
     format!("{speed}\n{counts}\n{}", origin(results))

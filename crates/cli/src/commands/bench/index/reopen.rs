@@ -98,7 +98,7 @@ fn with_kind<W>(kind: IndexKind, key: KeyShape, cache_keys: usize, work: W) -> R
 where
     W: Visitor<u64, Out = Result<()>> + Visitor<[u8], Out = Result<()>>,
 {
-    let setup = Setup { cache_keys };
+    let setup = Setup { cache_keys, cache_always: false };
     match key {
         KeyShape::Word => visit::<u64, W>(kind, setup, work).context("this index takes strings as keys")?,
         KeyShape::Bytes(_) => visit_strings(kind, setup, work),

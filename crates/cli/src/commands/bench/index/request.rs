@@ -32,6 +32,15 @@ pub enum Load {
     Sorted,
 }
 
+/// When a cache is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum CacheMode {
+    /// While enough reads hit
+    Adaptive,
+    /// Always
+    Serial,
+}
+
 /// Size of a cache.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CacheSize {
@@ -135,7 +144,7 @@ fn request(args: &Args, index: IndexName, runs: &[Spec]) -> Result<Request> {
     Ok(Request {
         index,
         key: args.key,
-        setup: Setup { cache_keys: args.cache.keys(args.records) },
+        setup: Setup { cache_keys: args.cache.keys(args.records), cache_always: args.cache_mode == CacheMode::Serial },
         load: match args.load {
             Load::Random => LoadOrder::Random,
             Load::Sorted => LoadOrder::Sorted,
