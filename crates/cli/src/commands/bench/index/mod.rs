@@ -38,7 +38,8 @@ inserts, half removes), and a to f as in YCSB. Shares are given as read=50,inser
 read-update). Distributions: uniform, zipfian[:THETA], self-similar[:SKEW], latest[:THETA], sequential [default: what the preset
 defines, else uniform].
 
-Indexes in DRAM for comparison: btreemap-lock, crossbeam-skiplist.
+Indexes: fastfair, fptree, skiplist, hash (points only), hybrid, hybrid-plus, acs-NAME (a cache in DRAM before fastfair, fptree, skiplist or
+hash), map (strings only). In DRAM for comparison: btreemap-lock, crossbeam-skiplist.
 
 Space: PM bytes are the allocated blocks of the heap; DRAM bytes are what the process has allocated since before the index was
 opened (a counting allocator), the heap's own tables included; unknown with --profile, whose model stands in DRAM too. Media
@@ -48,7 +49,7 @@ blocks are counted with --profile alone.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
-    /// Indexes, separated by commas; see below for those in DRAM
+    /// Indexes, separated by commas; see below for their names
     #[arg(long, value_name = "NAMES", default_value = "fastfair,fptree,skiplist,hash", value_delimiter = ',')]
     index: Vec<IndexName>,
 
@@ -68,7 +69,8 @@ pub struct Args {
     #[arg(long, value_name = "COUNT", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..1 << 40))]
     records: u64,
 
-    /// Measure so many operations of all threads instead of a time: counts are then the same in every run of one thread
+    /// Measure so many operations of all threads instead of a time: one thread's counts are then the same in every run, but for indexes whose
+    /// hash begins with a random seed
     #[arg(long, value_name = "COUNT", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..))]
     operations: Option<u64>,
 
