@@ -47,7 +47,8 @@ pub struct HybridOptions {
     pub apply: Apply,
     /// Most updates that wait in a queue: who finds it full helps.
     pub queue_updates_max: usize,
-    /// Threads of the index that rebuild the tree after opening; 0: the first range does.
+    /// Threads of the index that rebuild the tree after opening; 0: the first range does (until then the last change of each key is kept in
+    /// DRAM).
     pub rebuild_threads: usize,
     /// Locks that keep changes of one key in order; keys share them by hash.
     pub stripes: usize,

@@ -393,3 +393,7 @@ impl Drop for Writing<'_> {
         self.stripe.version.store((version & !BUSY) + VERSION_STEP, Ordering::Release);
     }
 }
+
+#[cfg(test)]
+#[path = "stripe_tests.rs"]
+mod tests;
