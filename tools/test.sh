@@ -54,7 +54,8 @@ step schedules-block cargo test --no-fail-fast -p lodestone-pmem --features shut
 schedules=lodestone-crash/shuttle,lodestone-heap/explore,lodestone-heap/shuttle,lodestone-index/shuttle,lodestone-stm/shuttle
 step schedules cargo test --no-fail-fast -p lodestone-crash -p lodestone-heap -p lodestone-index -p lodestone-stm \
   --features "$schedules,lodestone-index/planted-bugs" --test schedules --test planted_schedules --test index_schedules \
-  --test histories --test planted_histories --test acs_schedules --test acs_planted_schedules
+  --test histories --test planted_histories --test acs_schedules --test acs_planted_schedules --test hybrid_schedules \
+  --test hybrid_planted_schedules
 # Weak memory order: every execution of the word protocols, and of each with a rule broken.
 step weak-memory cargo test --no-fail-fast -p lodestone-txn --features loom --test weak_memory
 step schedules-numa cargo test --no-fail-fast -p lodestone-numa --features shuttle,planted-bugs --test schedules --test planted_schedules

@@ -26,17 +26,24 @@ fn ascending(count: u8) -> Vec<IndexOp> {
     inserts((1..=count).map(|number| number * 4))
 }
 
-fn changes() -> Vec<IndexOp> {
-    [inserts([20, 10]), vec![IndexOp::Update(20, 7)], removes([20])].concat()
+/// The hash stays cold: the tree answers, and what operations put into the hash.
+fn cold() -> IndexTarget<HybridPlus<u64>> {
+    let changes = [inserts([20, 10]), vec![IndexOp::Update(20, 7)], removes([20])].concat();
+    target("cold", 0, Some(inserts([40, 50])), changes)
 }
 
 /// The targets.
 pub(crate) fn targets() -> Vec<Box<dyn Target>> {
     vec![
         Box::new(target::<u64>("create", 1, None, inserts([10]))),
-        Box::new(target::<u64>("change", 1, Some(inserts([40])), changes())),
-        // The hash stays cold: the tree answers, and what operations put into the hash.
-        Box::new(target::<u64>("cold", 0, Some(inserts([40, 50])), changes())),
+        // As many keys as the judge's first reads fill in, and some more.
+        Box::new(target::<u64>(
+            "change",
+            1,
+            Some(inserts([40, 50, 60, 70])),
+            [inserts([20]), vec![IndexOp::Update(40, 7)], removes([50])].concat(),
+        )),
+        Box::new(cold()),
         Box::new(target::<u64>("split", 1, Some(ascending(6)), inserts([13]))),
         Box::new(target::<u64>("merge", 2, Some(ascending(7)), removes([28, 24]))),
         Box::new(target::<[u8]>("text", 1, Some(inserts([40])), [inserts([20]), removes([40])].concat())),
@@ -62,7 +69,5 @@ pub fn hybrid_plus_threaded() -> Vec<IndexTarget<HybridPlus<u64>>> {
 
 /// Bugs that can be planted here and that a crash shows; those that only interleavings show are in `tests/hybrid_planted_schedules.rs`.
 pub(crate) fn bugs() -> Vec<Bug> {
-    vec![Bug::new("hybrid-plus-miss-is-absent", "keys are gone until the hash is warm", || {
-        Box::new(target::<u64>("change", 1, Some(inserts([40])), changes()))
-    })]
+    vec![Bug::new("hybrid-plus-miss-is-absent", "keys are gone until the hash is warm", || Box::new(cold()))]
 }
