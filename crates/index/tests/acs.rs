@@ -18,14 +18,14 @@ use lodestone_index::{
 use lodestone_pmem::{CounterScope, DomainChoice, Pool, PoolOptions};
 use proptest::prelude::*;
 
-const MODES: [CacheMode; 2] = [CacheMode::Serial, CacheMode::Adaptive];
+const MODES: [CacheMode; 3] = CacheMode::ALL;
 
 fn cache(mode: CacheMode, entries: usize) -> CacheOptions {
     // Never bypassed for long: small windows of few keys would say so otherwise.
     CacheOptions { seed: Some(7), key_bytes: 20, ..CacheOptions::default().with_mode(mode).with_entries(entries) }
 }
 
-fn place<I: OpenIndex>(options: I::Options, mode: CacheMode, entries: usize) -> Place<Acs<I>> {
+fn place<I: OpenIndex + 'static>(options: I::Options, mode: CacheMode, entries: usize) -> Place<Acs<I>> {
     Place::new(16 << 20, AcsOptions::new(options, cache(mode, entries)))
 }
 
@@ -79,7 +79,7 @@ fn histories_are_linearizable() -> Result<()> {
 }
 
 /// Single operations beside a map, over an index without order.
-fn run_points<I: OpenIndex>(options: &AcsOptions<I::Options>, keys: u64, count: u64) -> Result<()>
+fn run_points<I: OpenIndex + 'static>(options: &AcsOptions<I::Options>, keys: u64, count: u64) -> Result<()>
 where
     I::Key: TestKey,
 {
@@ -196,8 +196,13 @@ fn capacities_are_kept_to() -> Result<()> {
     assert_eq!(stats.capacity, 6000);
     let stats = with(CacheCapacity::Bytes(1 << 20))?.stats();
     assert!((1 << 20) * 99 / 100 < stats.dram_bytes && stats.dram_bytes < (1 << 20) + (20 << 10), "{stats:?}");
-    let stats = with(CacheCapacity::default())?.stats();
-    assert!((5000..5006).contains(&stats.capacity), "{stats:?}");
+    let mut index = with(CacheCapacity::default())?;
+    assert_eq!(index.get(&7)?, Some(1007), "it serves at once");
+    index.wait_until_sized();
+    assert!((5000..5006).contains(&index.stats().capacity), "{:?}", index.stats());
+    assert_eq!(index.get(&7)?, Some(1007));
+    assert_eq!(index.update(&7, 8)?, Some(1007));
+    assert_eq!((index.get(&7)?, index.into_index().get(&7)?), (Some(8), Some(8)));
     Ok(())
 }
 
@@ -251,6 +256,31 @@ fn nothing_is_flushed_or_fenced_by_the_cache() -> Result<()> {
     assert_eq!(fills, (0, 0, 2 * 500), "two exchanges for a fill");
     let hits = cost(&|key| assert!(index.get(key).expect("get").is_some()));
     assert_eq!(hits, (0, 0, 0), "nothing for a hit");
+    Ok(())
+}
+
+/// The helper answers, and is not missed when it does not.
+#[test]
+fn parallel_reads_say_what_serial_ones_say() -> Result<()> {
+    let index = Acs::new(plain(2000), &cache(CacheMode::Parallel, 600))?;
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..3_u64)
+            .map(|thread| {
+                let index = &index;
+                scope.spawn(move || -> Result<()> {
+                    for number in 0..20_000_u64 {
+                        let key = number * (thread + 7) % 2100;
+                        assert_eq!(index.get(&key)?, (key < 2000).then_some(key + 1000));
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        readers.into_iter().try_for_each(|reader| reader.join().expect("no panic"))
+    })?;
+    let stats = index.stats();
+    assert!(stats.hits > 0 && stats.fills > 0, "{stats:?}");
+    assert!(index.check().is_intact());
     Ok(())
 }
 

@@ -32,4 +32,7 @@ fn every_planted_race_is_found() {
     // Two updates reach the index in one order and the cache in the other.
     let found = found_by("acs-last-writer-wins");
     assert!(found.contains(&"two updates"), "{found:?}");
+    // A search that began before a change is filled in with the state from behind it.
+    let found = found_by("acs-search-overtakes-version");
+    assert!(found.contains(&"parallel search and update"), "{found:?}");
 }

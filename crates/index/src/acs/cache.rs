@@ -11,11 +11,11 @@
 use std::sync::OnceLock;
 
 use lodestone_pmem::sync::atomic::{AtomicUsize, Ordering};
-use lodestone_pmem::sync::{Mutex, lock, spin};
+use lodestone_pmem::sync::{Mutex, lock};
 
 use super::key;
 use super::policy::WAYS;
-use super::table::{Bucket, Entered, Probe, Table};
+use super::table::{After, Bucket, Entered, Probe, Table};
 use crate::traits::IndexKey;
 
 /// Most levels; the last ones would not fit any memory.
@@ -68,6 +68,10 @@ impl<K: IndexKey + ?Sized> Cache<K> {
         self.key_words
     }
 
+    pub(super) fn seed(&self) -> u64 {
+        self.seed
+    }
+
     #[inline]
     pub(super) fn hash(&self, words: &[u64]) -> u64 {
         key::hash(self.seed, words)
@@ -103,21 +107,22 @@ impl<K: IndexKey + ?Sized> Cache<K> {
         }
     }
 
-    /// Enters an operation that may change the key in the index.
+    /// Enters an operation that may change the key in the index; `None` when the caller should look for its cache again and try once more.
     #[inline]
-    pub(super) fn enter<'e>(&'e self, words: &'e [u64], hash: u64) -> Entered<'e> {
-        let mut turn = 0;
-        loop {
-            let at = self.locate(hash);
-            if let Some(entered) = at.bucket.enter(words, hash) {
-                if self.depth.load(Ordering::Acquire) == at.depth {
-                    return entered;
-                }
-                entered.leave(super::table::After::Same);
-            }
-            turn += 1;
-            spin(turn);
+    pub(super) fn enter<'e>(&'e self, words: &'e [u64], hash: u64) -> Option<Entered<'e>> {
+        let at = self.locate(hash);
+        let entered = at.bucket.enter(words, hash)?;
+        if self.depth.load(Ordering::Acquire) != at.depth {
+            entered.leave(After::Same);
+            return None;
         }
+        Some(entered)
+    }
+
+    /// Ends the use of the cache: no hit, no fill, and nobody enters from now on; on return, nobody is inside.
+    pub(super) fn close(&self) {
+        let _growing = lock(&self.growing);
+        (0..=self.depth.load(Ordering::Relaxed)).for_each(|level| self.level(level).hold());
     }
 
     /// Doubles the cache until it has `entries` entries. The caller is not inside an operation. Readers go on meanwhile, with the index;

@@ -102,6 +102,7 @@ fn thread_number() -> usize {
 
 #[cfg(feature = "shuttle")]
 fn thread_number() -> usize {
+    // The scheduler's threads are one thread of the system, which outlives their schedules.
     0
 }
 
@@ -115,6 +116,11 @@ impl Meter {
             adapts: options.mode == CacheMode::Adaptive,
             thresholds: [below, threshold(options.resume_above).max(below)],
         }
+    }
+
+    /// Number of the calling thread.
+    pub(super) fn thread(&self) -> usize {
+        thread_number()
     }
 
     /// The calling thread's slot.

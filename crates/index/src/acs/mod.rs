@@ -35,14 +35,18 @@
 //! - *A fill is not queued.* The reader has the bucket in its processor's cache, so the fill costs it two exchanges of one word and some
 //!   stores, less than handing it to another thread would. It never waits: whoever finds the latch taken drops the fill.
 //! - *LRU* would take a lock or write shared memory at every hit, and hits less often: see `policy`.
-//! - *A low hit rate* is answered by not asking the cache ([`CacheMode::Adaptive`]), not by a second search beside the first.
+//! - *Parallel search* ([`CacheMode::Parallel`]) is there, and right: a hit decides, an answer of the index began within the call, and a fill carries the
+//!   state from before the search. But handing a search to another thread costs more than the one or two lines that asking the cache reads.
+//! - *A low hit rate* is therefore answered by not asking the cache ([`CacheMode::Adaptive`]), not by a second search beside the first.
 //!
-//! Files: `word` (state), `table` (buckets), `cache` (levels of tables, growth), `policy` (eviction), `key` (keys as words), `meter`
+//! Files: `word` (state), `table` (buckets), `cache` (levels of tables, growth), `core` (what threads share), `helper` (parallel search), `policy` (eviction), `key` (keys as words), `meter`
 //! (counts, adaptive), `point` (the traits).
 
 mod cache;
+mod core;
 #[cfg(feature = "explore")]
 pub(crate) mod explore;
+mod helper;
 mod key;
 mod meter;
 mod options;
@@ -52,17 +56,20 @@ mod table;
 mod word;
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, OnceLock};
+
+use lodestone_pmem::sync::atomic::AtomicU64;
+use lodestone_pmem::sync::thread;
 
 pub use meter::CacheStats;
 pub use options::{AcsOptions, CacheCapacity, CacheMode, CacheOptions};
 
 use self::cache::Cache;
+use self::core::{Core, ENTRIES_MIN, UNKNOWN};
+use self::helper::Helper;
 use self::meter::Meter;
 use crate::error::Result;
-use crate::traits::PointIndex;
-
-/// Fewest entries of a cache whose capacity is a share of the index.
-const ENTRIES_MIN: usize = if cfg!(feature = "shuttle") { 6 } else { 1 << 10 };
+use crate::traits::{IndexKey, PointIndex};
 
 /// An index behind a cache; see the module for the protocol, [`PointIndex`] and [`OrderedIndex`](crate::OrderedIndex) for the
 /// operations. Share it by reference or [`Arc`](std::sync::Arc).
@@ -86,13 +93,21 @@ const ENTRIES_MIN: usize = if cfg!(feature = "shuttle") { 6 } else { 1 << 10 };
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Acs<I: PointIndex> {
-    index: I,
-    cache: Cache<I::Key>,
-    meter: Meter,
-    /// Keys of the index for each entry of the cache, when the cache follows the index's size.
-    share: Option<f64>,
-    /// Keys that were there when the cache was made.
-    keys: u64,
+    core: Arc<Core<I>>,
+    /// Searches beside readers, in the mode for that.
+    helper: Option<Helper>,
+    /// Counts the keys, when the capacity is a share of them.
+    counting: Option<Counting>,
+}
+
+/// A thread that counts the keys of the index; waited for when this is dropped.
+struct Counting(Option<thread::JoinHandle<()>>);
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        // A panic in the index has been told by the thread itself.
+        let _ = self.0.take().map(thread::JoinHandle::join);
+    }
 }
 
 impl<I: PointIndex> std::fmt::Debug for Acs<I> {
@@ -101,35 +116,67 @@ impl<I: PointIndex> std::fmt::Debug for Acs<I> {
     }
 }
 
-impl<I: PointIndex> Acs<I> {
-    /// Puts a cache in front of `index`, which nobody else may change from now on. With [`CacheCapacity::Share`] the keys of the index are counted.
+impl<I: PointIndex + 'static> Acs<I> {
+    /// Puts a cache in front of `index`, which nobody else may change from now on. With [`CacheCapacity::Share`] a thread counts the keys of an
+    /// index that holds some, and a small cache serves until it has; if they cannot be counted it stays small.
     ///
     /// # Errors
-    /// As [`PointIndex::len`].
+    /// As [`PointIndex::is_empty`].
     pub fn new(index: I, options: &CacheOptions) -> Result<Self> {
-        let key_words = if <I::Key as crate::IndexKey>::IS_WORD { 1 } else { options.key_words() };
-        let (entries, share, keys) = match options.capacity {
-            CacheCapacity::Entries(entries) => (entries, None, 0),
-            CacheCapacity::Bytes(bytes) => (Cache::<I::Key>::entries_of(bytes, key_words), None, 0),
-            CacheCapacity::Share(share) => {
-                let keys = index.len()?;
-                (entries_for(keys, share), Some(share), keys)
-            }
+        let key_words = if <I::Key as IndexKey>::IS_WORD { 1 } else { options.key_words() };
+        let (entries, share) = match options.capacity {
+            CacheCapacity::Entries(entries) => (entries, None),
+            CacheCapacity::Bytes(bytes) => (Cache::<I::Key>::entries_of(bytes, key_words), None),
+            CacheCapacity::Share(share) => (ENTRIES_MIN, Some(share)),
         };
+        let is_known = share.is_none() || index.is_empty()?;
         let seed = options.seed.unwrap_or_else(|| RandomState::new().hash_one("cache"));
-        let cache = Cache::new(entries, key_words, seed);
-        Ok(Self { index, cache, meter: Meter::new(options), share, keys })
+        let core = Arc::new(Core {
+            index,
+            meter: Meter::new(options),
+            starter: Cache::new(entries, key_words, seed),
+            sized: OnceLock::new(),
+            share,
+            keys: AtomicU64::new(if is_known { 0 } else { UNKNOWN }),
+        });
+        let counting = share.filter(|_| !is_known).map(|share| {
+            let core = Arc::clone(&core);
+            // What keeps the keys from being counted comes up again where it matters: in an operation.
+            let count = move || drop(core.size(share));
+            Counting(thread::Builder::new().name("index-cache-size".into()).spawn(count).ok())
+        });
+        let helper = if options.mode == CacheMode::Parallel { Helper::start(&core) } else { None };
+        Ok(Self { core, helper, counting })
     }
+}
 
+impl<I: PointIndex> Acs<I> {
     /// The index behind the cache. Changing it past the cache would make the cache lie.
     pub fn index(&self) -> &I {
-        &self.index
+        &self.core.index
+    }
+
+    /// The index without its cache.
+    pub fn into_index(self) -> I {
+        let Self { core, helper, counting } = self;
+        // Their threads have ended then, and with them every other share.
+        drop((helper, counting));
+        match Arc::try_unwrap(core) {
+            Ok(core) => core.index,
+            Err(_) => unreachable!("only the threads of the cache have shares"),
+        }
+    }
+
+    /// Waits until the cache has the size that was asked for: needed only by who measures.
+    pub fn wait_until_sized(&mut self) {
+        self.counting = None;
     }
 
     /// What the cache has done. Other threads go on counting meanwhile; with more than 64 threads a few counts are lost.
     pub fn stats(&self) -> CacheStats {
-        let (capacity, dram_bytes) = (self.cache.capacity() as u64, self.cache.bytes() as u64 + self.meter.bytes());
-        CacheStats { capacity, dram_bytes, ..self.meter.stats() }
+        let (cache, meter) = (self.core.cache(), &self.core.meter);
+        let (capacity, dram_bytes) = (cache.capacity() as u64, cache.bytes() as u64 + meter.bytes());
+        CacheStats { capacity, dram_bytes, ..meter.stats() }
     }
 
     /// Reads `keys`, so that what fits is cached before anybody asks for it; how many were there.
@@ -146,19 +193,4 @@ impl<I: PointIndex> Acs<I> {
         }
         Ok(found)
     }
-
-    /// Lets the cache grow if the index has grown to twice what it is sized for.
-    #[cold]
-    fn follow_size(&self) {
-        let Some(share) = self.share else { return };
-        let wanted = entries_for(self.meter.keys(self.keys), share);
-        if wanted >= 2 * self.cache.capacity() {
-            self.cache.grow(wanted / 2 + 1);
-        }
-    }
-}
-
-/// Entries of a cache of `share` of `keys` keys.
-fn entries_for(keys: u64, share: f64) -> usize {
-    ((keys as f64 * share.clamp(0.0, 1.0)) as usize).max(ENTRIES_MIN)
 }

@@ -7,6 +7,10 @@ use super::key;
 pub enum CacheMode {
     /// Every read asks the cache, and the index if the cache does not know.
     Serial,
+    /// A helper thread searches the index while the reader asks the cache: a miss has waited for nothing. It takes a processor for
+    /// that, and handing a search over costs about what asking the cache costs: measure before choosing it. On a machine with one
+    /// processor as `Serial`.
+    Parallel,
     /// As `Serial` while enough reads hit; else most reads go to the index at once, and one bucket of 64 goes on to tell whether
     /// that is still right.
     #[default]
@@ -47,6 +51,11 @@ pub struct CacheOptions {
     pub resume_above: f64,
     /// Seed of the hash; `None`: a random one, so that nobody can choose keys that crowd one bucket.
     pub seed: Option<u64>,
+}
+
+impl CacheMode {
+    /// Every mode.
+    pub const ALL: [Self; 3] = [Self::Serial, Self::Parallel, Self::Adaptive];
 }
 
 impl Default for CacheOptions {

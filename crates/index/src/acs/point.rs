@@ -3,8 +3,10 @@
 use std::ops::{Bound, ControlFlow};
 
 use lodestone_heap::Heap;
-use lodestone_pmem::PmAddr;
+use lodestone_pmem::{PmAddr, planted};
 
+use super::cache::At;
+use super::helper::{Helper, Posted};
 use super::key;
 use super::table::{After, Probe};
 use super::{Acs, AcsOptions};
@@ -18,37 +20,72 @@ impl<I: PointIndex> Acs<I> {
     /// Reads `key`, whose words these are.
     #[inline]
     fn read(&self, key: &I::Key, words: &[u64]) -> Result<Option<u64>> {
-        let (cache, meter) = (&self.cache, &self.meter);
-        let slot = meter.slot();
+        let (core, cache) = (&*self.core, self.core.cache());
+        let slot = core.meter.slot();
         let hash = cache.hash(words);
         let at = cache.locate(hash);
-        if meter.bypasses(slot, at.bucket.number()) {
-            return self.index.get(key);
+        if core.meter.bypasses(slot, at.bucket.number()) {
+            return core.index.get(key);
         }
-        match cache.probe(at, words, hash) {
-            Probe::Hit(value) => {
-                meter.hit(slot);
-                Ok(Some(value))
-            }
-            Probe::Miss(version) => {
-                let found = self.index.get(key)?;
-                meter.missed(slot);
-                if let Some(value) = found {
-                    meter.filled(slot, at.bucket.fill(words, hash, value, version));
+        let (answer, version) = match &self.helper {
+            None => match cache.probe(at, words, hash) {
+                Probe::Hit(value) => (Some(value), None),
+                Probe::Miss(version) => (core.index.get(key)?, Some(version)),
+                Probe::Changing => {
+                    core.meter.contended(slot);
+                    return core.index.get(key);
                 }
-                Ok(found)
-            }
-            Probe::Changing => {
-                meter.contended(slot);
-                self.index.get(key)
+            },
+            Some(helper) => self.read_beside(helper, key, words, hash, at)?,
+        };
+        match (version, answer) {
+            (None, _) => core.meter.hit(slot),
+            (Some(_), None) => core.meter.missed(slot),
+            (Some(version), Some(value)) => {
+                core.meter.missed(slot);
+                core.meter.filled(slot, at.bucket.fill(words, hash, value, version));
             }
         }
+        Ok(answer)
+    }
+
+    /// As the reading behind [`read`](Self::read), while the helper searches the index: the answer, and the state that it may be filled in
+    /// with; none for a hit.
+    #[cold]
+    fn read_beside(
+        &self,
+        helper: &Helper,
+        key: &I::Key,
+        words: &[u64],
+        hash: u64,
+        at: At<'_>,
+    ) -> Result<(Option<u64>, Option<u64>)> {
+        // Before the search can begin: it may overtake what is loaded later.
+        let version = at.bucket.version();
+        let posted = helper.post(self.core.meter.thread(), words);
+        let probe = self.core.cache().probe(at, words, hash);
+        if let Probe::Hit(value) = probe {
+            // A hit decides: see the module.
+            posted.into_iter().for_each(Posted::withdraw);
+            return Ok((Some(value), None));
+        }
+        let version = match probe {
+            // Planted: the fill carries a state that is younger than its value.
+            Probe::Miss(later) if planted::active("acs-search-overtakes-version") => later,
+            _ => version,
+        };
+        let found = match posted.and_then(Posted::answer) {
+            Some(found) => found,
+            None => self.core.index.get(key)?,
+        };
+        // With an odd state nothing is filled in.
+        Ok((found, Some(version)))
     }
 
     /// Does `operate`, which may change `key` in the index; `after` says what it did.
     fn change<T>(&self, key: &I::Key, operate: impl Fn() -> Result<T>, after: impl FnOnce(&T) -> After) -> Result<T> {
-        let changed = key::with_words(key, self.cache.key_words(), |words| {
-            let entered = self.cache.enter(words, self.cache.hash(words));
+        let changed = key::with_words(key, self.core.starter.key_words(), |words| {
+            let entered = self.core.enter(words);
             let result = operate()?;
             entered.leave(after(&result));
             Ok(result)
@@ -63,73 +100,74 @@ impl<I: PointIndex> PointIndex for Acs<I> {
 
     #[inline]
     fn get(&self, key: &I::Key) -> Result<Option<u64>> {
-        key::with_words(key, self.cache.key_words(), |words| self.read(key, words)).unwrap_or_else(|| {
-            self.meter.passed(self.meter.slot());
-            self.index.get(key)
+        let core = &*self.core;
+        key::with_words(key, core.starter.key_words(), |words| self.read(key, words)).unwrap_or_else(|| {
+            core.meter.passed(core.meter.slot());
+            core.index.get(key)
         })
     }
 
     fn insert(&self, key: &I::Key, value: u64) -> Result<bool> {
         // Absent keys are not cached, and a value that was read before the key went is dropped: see the module.
-        let inserted = self.index.insert(key, value)?;
-        if inserted && self.meter.inserted(self.meter.slot()) {
-            self.follow_size();
+        let inserted = self.core.index.insert(key, value)?;
+        if inserted && self.core.meter.inserted(self.core.meter.slot()) {
+            self.core.follow_size();
         }
         Ok(inserted)
     }
 
     fn update(&self, key: &I::Key, value: u64) -> Result<Option<u64>> {
         let after = |before: &Option<u64>| if before.is_some() { After::Value(value) } else { After::Same };
-        self.change(key, || self.index.update(key, value), after)
+        self.change(key, || self.core.index.update(key, value), after)
     }
 
     fn upsert(&self, key: &I::Key, value: u64) -> Result<Option<u64>> {
-        let before = self.change(key, || self.index.upsert(key, value), |_| After::Value(value))?;
-        if before.is_none() && self.meter.inserted(self.meter.slot()) {
-            self.follow_size();
+        let before = self.change(key, || self.core.index.upsert(key, value), |_| After::Value(value))?;
+        if before.is_none() && self.core.meter.inserted(self.core.meter.slot()) {
+            self.core.follow_size();
         }
         Ok(before)
     }
 
     fn remove(&self, key: &I::Key) -> Result<Option<u64>> {
         let after = |before: &Option<u64>| if before.is_some() { After::Unknown } else { After::Same };
-        let before = self.change(key, || self.index.remove(key), after)?;
+        let before = self.change(key, || self.core.index.remove(key), after)?;
         if before.is_some() {
-            self.meter.removed(self.meter.slot());
+            self.core.meter.removed(self.core.meter.slot());
         }
         Ok(before)
     }
 
     fn compare_and_swap(&self, key: &I::Key, current: u64, new: u64) -> Result<Swap> {
         let after = |swap: &Swap| if *swap == Swap::Done { After::Value(new) } else { After::Same };
-        self.change(key, || self.index.compare_and_swap(key, current, new), after)
+        self.change(key, || self.core.index.compare_and_swap(key, current, new), after)
     }
 
     fn len(&self) -> Result<u64> {
-        self.index.len()
+        self.core.index.len()
     }
 
     fn is_empty(&self) -> Result<bool> {
-        self.index.is_empty()
+        self.core.index.is_empty()
     }
 
     fn key_bytes_max(&self) -> usize {
-        self.index.key_bytes_max()
+        self.core.index.key_bytes_max()
     }
 
     fn sync(&self) -> Result<()> {
-        self.index.sync()
+        self.core.index.sync()
     }
 
     /// As the index's; and every value that is cached is the index's.
     fn check(&self) -> CheckReport {
-        let mut report = self.index.check();
-        for (words, cached) in self.cache.contents() {
+        let mut report = self.core.index.check();
+        for (words, cached) in self.core.cache().contents() {
             let Some(owned) = key::key_of::<I::Key>(&words) else {
                 report.find(PmAddr::NULL, format!("the cache in DRAM holds {words:x?}, which is no key"));
                 continue;
             };
-            match self.index.get(std::borrow::Borrow::borrow(&owned)) {
+            match self.core.index.get(std::borrow::Borrow::borrow(&owned)) {
                 Ok(Some(value)) if value == cached => {}
                 Ok(found) => {
                     let text = format!("the cache in DRAM says {cached} for key {owned:?}, the index {found:?}");
@@ -151,11 +189,11 @@ impl<I: OrderedIndex> OrderedIndex for Acs<I> {
         direction: Direction,
         visit: impl FnMut(&I::Key, u64) -> ControlFlow<()>,
     ) -> Result<u64> {
-        self.index.scan(start, end, direction, visit)
+        self.core.index.scan(start, end, direction, visit)
     }
 
     fn outermost(&self, direction: Direction) -> Result<Option<(<I::Key as IndexKey>::Owned, u64)>> {
-        self.index.outermost(direction)
+        self.core.index.outermost(direction)
     }
 
     fn bulk_load<S>(&self, sorted: S) -> Result<u64>
@@ -163,15 +201,15 @@ impl<I: OrderedIndex> OrderedIndex for Acs<I> {
         S: IntoIterator<Item = (<I::Key as IndexKey>::Owned, u64)>,
     {
         // The index is empty, so nothing is cached.
-        let loaded = self.index.bulk_load(sorted)?;
-        self.meter.loaded(self.meter.slot(), loaded);
-        self.follow_size();
+        let loaded = self.core.index.bulk_load(sorted)?;
+        self.core.meter.loaded(self.core.meter.slot(), loaded);
+        self.core.follow_size();
         Ok(loaded)
     }
 }
 
 /// Opens the index, and puts an empty cache in front of it: what the cache held is not persistent, and not missed.
-impl<I: OpenIndex> OpenIndex for Acs<I> {
+impl<I: OpenIndex + 'static> OpenIndex for Acs<I> {
     type Options = AcsOptions<I::Options>;
 
     fn open_index(heap: &Heap, name: &str, options: &Self::Options, durability: Durability) -> Result<Self> {

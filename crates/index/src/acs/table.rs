@@ -229,6 +229,12 @@ impl Bucket<'_> {
         Probe::Hit(value)
     }
 
+    /// The state, for who is going to read the index.
+    #[inline]
+    pub(super) fn version(&self) -> u64 {
+        self.state().load(Ordering::Acquire)
+    }
+
     /// Caches `value` for `key`, which was not cached and had this value at some moment since the state was `version`; dropped if
     /// anything was or is under way since.
     pub(super) fn fill(&self, key: &[u64], hash: u64, value: u64, version: u64) -> Fill {

@@ -104,6 +104,11 @@ impl Scenario {
         Self { name, before: vec![(1, 100)], cached, threads, options: options() }
     }
 
+    fn beside_a_helper(mut self) -> Self {
+        self.options.mode = CacheMode::Parallel;
+        self
+    }
+
     /// Inserts that make the cache grow beside changes of a cached key.
     fn growing(name: &'static str, ops: &[&[Op]]) -> Self {
         let mut scenario = Self::on_one_key(name, true, ops);
@@ -128,6 +133,9 @@ pub fn known() -> Vec<Scenario> {
         on_one_key("two updates", true, &[&[Update(1), Get], &[Update(2), Get]]),
         on_one_key("two updates and a fill", false, &[&[Get, Get], &[Update(1)], &[Upsert(2), Get]]),
         on_one_key("swap and update", true, &[&[Swap(100, 1), Get], &[Update(2), Get], &[Get, Get]]),
+        on_one_key("parallel search and update", false, &[&[Get, Get], &[Update(1), Get]]).beside_a_helper(),
+        on_one_key("parallel search and removal", false, &[&[Get, Get], &[Remove, Insert(3), Get]]).beside_a_helper(),
+        on_one_key("parallel search and hit", true, &[&[Get, Get], &[Update(1)], &[Get]]).beside_a_helper(),
         Scenario::growing("growth and updates", &[&[Update(1), Get, Update(2)], &[Get, Get, Get]]),
         Scenario::growing("growth and removal", &[&[Remove, Get, Insert(4)], &[Get, Get, Update(5)]]),
     ]
@@ -157,7 +165,8 @@ pub fn drawn(seed: u64) -> Scenario {
     let count = 2 + seed % 2;
     let threads = (0..count).map(|_| (0..10 / count).map(|_| op()).collect()).collect();
     let before = (0..3).map(|key| (key, 100 + key)).collect();
-    Scenario { name: "drawn", before, cached: vec![0, 1], threads, options: options() }
+    let scenario = Scenario { name: "drawn", before, cached: vec![0, 1], threads, options: options() };
+    if seed.is_multiple_of(3) { scenario.beside_a_helper() } else { scenario }
 }
 
 /// Runs `scenario` once under the scheduler that is driving this thread.

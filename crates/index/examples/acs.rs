@@ -1,0 +1,159 @@
+//! What a cache in DRAM gives an index on a slow medium, and what it costs:
+//! `cargo run --release -p lodestone-index --example acs -- POOL_FILE [KEYS [ROUNDS [PROFILE]]]`.
+//!
+//! For each index: zipfian (0.99) and uniform reads and zipfian updates by one thread, with a cache of a tenth of the keys and without,
+//! in turns of 2,000 operations of one thread, so that whatever else the machine does harms both. The medium is emulated
+//! (`optane`, spinning; any built-in name, or `none`), the pool is created with the flush instructions of persistent memory
+//! (not durable on an ordinary file) and removed at the end. Prints nanoseconds of the thread's processor time (the
+//! emulated medium's included: it spins) per operation, the median of all rounds.
+
+use std::sync::Arc;
+
+use lodestone_heap::{Heap, HeapOptions};
+use lodestone_index::{
+    Acs, CacheCapacity, CacheMode, CacheOptions, Durability, FastFair, FpTree, OpenIndex, PointIndex, SkipList,
+};
+use lodestone_media::{MediaProfile, Model, TimeMode};
+use lodestone_pmem::{DomainChoice, Medium, Pool, PoolOptions, Topology};
+use lodestone_workload::keys::{Distribution, KeyChooser};
+use lodestone_workload::random::{Random, mix64};
+
+const TURN: usize = 2000;
+
+/// How the keys of one measurement are drawn, by a seed that every run has.
+struct Load {
+    chooser: KeyChooser,
+    random: Random,
+    keys: u64,
+}
+
+impl Load {
+    fn new(distribution: Distribution, keys: u64, seed: u64) -> Self {
+        let chooser = KeyChooser::new(distribution, keys, keys).expect("a distribution over some keys");
+        Self { chooser, random: Random::new(seed), keys }
+    }
+
+    fn turn(&mut self) -> Vec<u64> {
+        (0..TURN).map(|_| mix64(self.chooser.choose(&mut self.random, self.keys))).collect()
+    }
+}
+
+/// Nanoseconds of processor time that this thread has had: on a busy machine others do less harm to it than to the wall clock.
+fn processor_ns() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+}
+
+/// Nanoseconds per operation of one turn.
+fn timed(keys: &[u64], mut operation: impl FnMut(&u64)) -> f64 {
+    let begun = processor_ns();
+    keys.iter().for_each(&mut operation);
+    (processor_ns() - begun) / keys.len() as f64
+}
+
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+/// Medians of `rounds` turns without and with the cache.
+fn beside(rounds: usize, load: &mut Load, bare: impl Fn(&u64), cached: impl Fn(&u64)) -> (f64, f64) {
+    let (mut without, mut with) = (Vec::new(), Vec::new());
+    for round in 0..rounds {
+        // Who comes second finds what the first has left in the processor's cache: they take turns in that as well.
+        for second in [false, true] {
+            let keys = load.turn();
+            if second == round.is_multiple_of(2) {
+                with.push(timed(&keys, &cached));
+            } else {
+                without.push(timed(&keys, &bare));
+            }
+        }
+    }
+    (median(without), median(with))
+}
+
+fn tell(what: &str, (without, with): (f64, f64), hit_rate: f64) {
+    let change = (with / without - 1.0) * 100.0;
+    println!("  {what:<34} {without:>7.0} ns, cached {with:>7.0} ns ({change:>+6.1} %), hit rate {hit_rate:.3}");
+}
+
+fn measure<I: PointIndex<Key = u64>>(mut index: I, keys: u64, rounds: usize) -> lodestone_index::Result<()> {
+    let zipfian = Distribution::Zipfian { theta: 0.99 };
+    for mode in CacheMode::ALL {
+        for (name, distribution) in [("zipfian 0.99", zipfian), ("uniform", Distribution::Uniform)] {
+            let options = CacheOptions { seed: Some(1), ..CacheOptions::default().with_mode(mode) };
+            let options = CacheOptions { capacity: CacheCapacity::Entries((keys / 10) as usize), ..options };
+            let cached = Acs::new(index, &options)?;
+            let mut load = Load::new(distribution, keys, 11);
+            for _ in 0..(keys as usize / 2).div_ceil(TURN) {
+                load.turn().iter().try_for_each(|key| cached.get(key).map(|_| ()))?;
+            }
+            let before = cached.stats();
+            let read = |found: lodestone_index::Result<Option<u64>>| assert!(found.expect("a read").is_some());
+            let figures = beside(rounds, &mut load, |key| read(cached.index().get(key)), |key| read(cached.get(key)));
+            let after = cached.stats();
+            let asked = (after.hits + after.misses + after.bypasses) - (before.hits + before.misses + before.bypasses);
+            tell(&format!("{mode:?} read, {name}"), figures, (after.hits - before.hits) as f64 / asked as f64);
+            if mode == CacheMode::Serial {
+                let figures = beside(
+                    rounds,
+                    &mut load,
+                    |key| read(cached.index().update(key, 7)),
+                    |key| read(cached.update(key, 7)),
+                );
+                tell(&format!("update, {name}"), figures, 0.0);
+            }
+            index = cached.into_index();
+        }
+    }
+    Ok(())
+}
+
+fn run<I: OpenIndex<Key = u64>>(
+    name: &str,
+    path: &str,
+    keys: u64,
+    rounds: usize,
+    profile: &str,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let mut options = PoolOptions {
+        domain: DomainChoice::DaxEmulated,
+        size_bytes: (64 << 20) + keys * 160,
+        ..PoolOptions::default()
+    };
+    let open = |options: &PoolOptions| -> Result<I, Box<dyn std::error::Error>> {
+        let pool = Pool::open_or_create(path, options)?;
+        let heap = Heap::open(&pool, &HeapOptions::default())?;
+        Ok(I::open_index(&heap, "index", &I::Options::default(), Durability::Sync)?)
+    };
+    let index = open(&options)?;
+    for number in 0..keys {
+        index.insert(&mix64(number), number)?;
+    }
+    drop(index);
+    if let Some(profile) = MediaProfile::builtin(profile) {
+        let topology = Topology::for_pool(&options.sysfs_root, options.virtual_nodes)?;
+        let medium: Arc<dyn Medium> = Model::new(profile, TimeMode::Spinning, &topology, &[0]);
+        println!("{name}, {keys} keys, medium {}", medium.label());
+        options.medium = Some(medium);
+    } else {
+        println!("{name}, {keys} keys, the pool's own memory");
+    }
+    measure(open(&options)?, keys, rounds)?;
+    Ok(std::fs::remove_file(path)?)
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = std::env::args().collect();
+    let [_, path, rest @ ..] = &arguments[..] else {
+        return Err("usage: acs POOL_FILE [KEYS [ROUNDS [PROFILE]]]".into());
+    };
+    let keys = rest.first().map_or(Ok(1_000_000), |keys| keys.parse())?;
+    let rounds = rest.get(1).map_or(Ok(100), |rounds| rounds.parse())?;
+    let profile = rest.get(2).map_or("optane", String::as_str);
+    println!("domain dax-emulated, seed 11, {} processors", std::thread::available_parallelism()?);
+    run::<FastFair<u64>>("FastFair", path, keys, rounds, profile)?;
+    run::<FpTree<u64>>("FpTree", path, keys, rounds, profile)?;
+    run::<SkipList<u64>>("SkipList", path, keys, rounds, profile)
+}
