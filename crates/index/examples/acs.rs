@@ -78,7 +78,7 @@ fn tell(what: &str, (without, with): (f64, f64), hit_rate: f64) {
     println!("  {what:<34} {without:>7.0} ns, cached {with:>7.0} ns ({change:>+6.1} %), hit rate {hit_rate:.3}");
 }
 
-fn measure<I: PointIndex<Key = u64>>(mut index: I, keys: u64, rounds: usize) -> lodestone_index::Result<()> {
+fn measure<I: PointIndex<Key = u64> + 'static>(mut index: I, keys: u64, rounds: usize) -> lodestone_index::Result<()> {
     let zipfian = Distribution::Zipfian { theta: 0.99 };
     for mode in CacheMode::ALL {
         for (name, distribution) in [("zipfian 0.99", zipfian), ("uniform", Distribution::Uniform)] {
@@ -110,7 +110,7 @@ fn measure<I: PointIndex<Key = u64>>(mut index: I, keys: u64, rounds: usize) -> 
     Ok(())
 }
 
-fn run<I: OpenIndex<Key = u64>>(
+fn run<I: OpenIndex<Key = u64> + 'static>(
     name: &str,
     path: &str,
     keys: u64,

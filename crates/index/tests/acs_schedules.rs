@@ -17,7 +17,7 @@ fn the_known_races_are_closed() {
 
 #[test]
 fn drawn_scenarios_are_linearizable() {
-    for seed in 0..60 {
-        scenarios::explore(&scenarios::drawn(seed), seed, 40);
+    for seed in 0..90 {
+        scenarios::explore(&scenarios::drawn(seed), seed, 60);
     }
 }

@@ -18,7 +18,7 @@
 //! *Invariant*: while the state of a bucket is even, each value that it caches is the value that the index has for the key.
 //! - A fill keeps it: its value was read from the index after the state was even with version `v`, and the latch was taken from `v`
 //!   itself. So no writer was inside between, the key had this value in the index all the time, and a writer that
-//!   enters now finds the entry when it leaves (it waits for the latch).
+//!   enters now finds the entry when it leaves (it waits for the latch). The key had no other entry: the probe missed in this very state.
 //! - A writer keeps it: from before its change of the index until after its change of the cache the state is odd. If it was
 //!   alone, the index's last value is the one it wrote; if not, the key goes. An operation that failed, or whose thread panicked, throws
 //!   the key out as well.

@@ -27,21 +27,18 @@ impl<I: PointIndex> Acs<I> {
         if core.meter.bypasses(slot, at.bucket.number()) {
             return core.index.get(key);
         }
-        let (answer, version) = match &self.helper {
+        let (answer, probe) = match &self.helper {
             None => match cache.probe(at, words, hash) {
-                Probe::Hit(value) => (Some(value), None),
-                Probe::Miss(version) => (core.index.get(key)?, Some(version)),
-                Probe::Changing => {
-                    core.meter.contended(slot);
-                    return core.index.get(key);
-                }
+                Probe::Hit(value) => (Some(value), Probe::Hit(value)),
+                probe => (core.index.get(key)?, probe),
             },
             Some(helper) => self.read_beside(helper, key, words, hash, at)?,
         };
-        match (version, answer) {
-            (None, _) => core.meter.hit(slot),
-            (Some(_), None) => core.meter.missed(slot),
-            (Some(version), Some(value)) => {
+        match (probe, answer) {
+            (Probe::Hit(_), _) => core.meter.hit(slot),
+            (Probe::Changing, _) => core.meter.contended(slot),
+            (Probe::Miss(_), None) => core.meter.missed(slot),
+            (Probe::Miss(version), Some(value)) => {
                 core.meter.missed(slot);
                 core.meter.filled(slot, at.bucket.fill(words, hash, value, version));
             }
@@ -49,8 +46,7 @@ impl<I: PointIndex> Acs<I> {
         Ok(answer)
     }
 
-    /// As the reading behind [`read`](Self::read), while the helper searches the index: the answer, and the state that it may be filled in
-    /// with; none for a hit.
+    /// As the reading behind [`read`](Self::read), while the helper searches the index.
     #[cold]
     fn read_beside(
         &self,
@@ -59,27 +55,30 @@ impl<I: PointIndex> Acs<I> {
         words: &[u64],
         hash: u64,
         at: At<'_>,
-    ) -> Result<(Option<u64>, Option<u64>)> {
+    ) -> Result<(Option<u64>, Probe)> {
         // Before the search can begin: it may overtake what is loaded later.
         let version = at.bucket.version();
         let posted = helper.post(self.core.meter.thread(), words);
-        let probe = self.core.cache().probe(at, words, hash);
-        if let Probe::Hit(value) = probe {
-            // A hit decides: see the module.
-            posted.into_iter().for_each(Posted::withdraw);
-            return Ok((Some(value), None));
-        }
-        let version = match probe {
+        let probe = match self.core.cache().probe(at, words, hash) {
+            Probe::Hit(value) => {
+                // A hit decides: see the module.
+                posted.into_iter().for_each(Posted::withdraw);
+                return Ok((Some(value), Probe::Hit(value)));
+            }
             // Planted: the fill carries a state that is younger than its value.
-            Probe::Miss(later) if planted::active("acs-search-overtakes-version") => later,
-            _ => version,
+            Probe::Miss(later) if later == version || planted::active("acs-search-overtakes-version") => {
+                Probe::Miss(later)
+            }
+            // Planted: the key may have been cached all the time, and is cached twice then.
+            Probe::Changing if planted::active("acs-fill-without-miss") => Probe::Miss(version),
+            // An odd state that is even again says nothing about what was cached meanwhile.
+            Probe::Miss(_) | Probe::Changing => Probe::Changing,
         };
         let found = match posted.and_then(Posted::answer) {
             Some(found) => found,
             None => self.core.index.get(key)?,
         };
-        // With an odd state nothing is filled in.
-        Ok((found, Some(version)))
+        Ok((found, probe))
     }
 
     /// Does `operate`, which may change `key` in the index; `after` says what it did.

@@ -109,6 +109,15 @@ impl Scenario {
         self
     }
 
+    /// A reader with a helper and a writer that go through the same keys.
+    fn side_by_side(name: &'static str) -> Self {
+        let mut scenario = Self::on_one_key(name, false, &[]).beside_a_helper();
+        scenario.before = (1..=5).map(|key| (key, 100 + key)).collect();
+        scenario.threads =
+            vec![(1..=5).map(|key| (key, Op::Get)).collect(), (1..=5).map(|key| (key, Op::Update(key))).collect()];
+        scenario
+    }
+
     /// Inserts that make the cache grow beside changes of a cached key.
     fn growing(name: &'static str, ops: &[&[Op]]) -> Self {
         let mut scenario = Self::on_one_key(name, true, ops);
@@ -136,6 +145,9 @@ pub fn known() -> Vec<Scenario> {
         on_one_key("parallel search and update", false, &[&[Get, Get], &[Update(1), Get]]).beside_a_helper(),
         on_one_key("parallel search and removal", false, &[&[Get, Get], &[Remove, Insert(3), Get]]).beside_a_helper(),
         on_one_key("parallel search and hit", true, &[&[Get, Get], &[Update(1)], &[Get]]).beside_a_helper(),
+        on_one_key("parallel search and swap", true, &[&[Get, Get], &[Swap(999, 0), Swap(999, 0), Remove, Get]])
+            .beside_a_helper(),
+        Scenario::side_by_side("parallel searches and updates"),
         Scenario::growing("growth and updates", &[&[Update(1), Get, Update(2)], &[Get, Get, Get]]),
         Scenario::growing("growth and removal", &[&[Remove, Get, Insert(4)], &[Get, Get, Update(5)]]),
     ]
