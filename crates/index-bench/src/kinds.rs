@@ -121,7 +121,7 @@ impl<K: IndexKey + ?Sized> BenchIndex for HashIndex<K> {
     }
 }
 
-impl<I: BenchIndex> BenchIndex for Acs<I> {
+impl<I: BenchIndex + 'static> BenchIndex for Acs<I> {
     const IS_ORDERED: bool = I::IS_ORDERED;
 
     fn read_range(&self, start: &I::Key, count: u64) -> lodestone_index::Result<Option<u64>> {
