@@ -248,15 +248,14 @@ impl FromStr for IndexKind {
 pub struct Setup {
     /// Keys that a cache in DRAM may hold.
     pub cache_keys: usize,
-    /// Whether a cache is asked even while few reads hit.
-    pub cache_always: bool,
+    /// When a cache is asked.
+    pub cache_mode: CacheMode,
 }
 
 impl Setup {
     /// Options of an index with a cache before it.
     fn cached<O: Default>(self) -> AcsOptions<O> {
-        let mode = if self.cache_always { CacheMode::Serial } else { CacheMode::Adaptive };
-        AcsOptions::new(O::default(), CacheOptions::default().with_entries(self.cache_keys).with_mode(mode))
+        AcsOptions::new(O::default(), CacheOptions::default().with_entries(self.cache_keys).with_mode(self.cache_mode))
     }
 }
 

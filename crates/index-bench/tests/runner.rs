@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use lodestone_heap::{Heap, HeapOptions};
-use lodestone_index::{Durability, IndexKey};
+use lodestone_index::{CacheMode, Durability, IndexKey};
 use lodestone_index_bench::dram::{CrossbeamList, LockedTree};
 use lodestone_index_bench::engines::OnEngine;
 use lodestone_index_bench::key::{KeyMaker, StringKeys, WordKeys};
@@ -73,7 +73,7 @@ impl<K: IndexKey + ?Sized, M: KeyMaker<Key = K>> Visitor<K> for Exercise<'_, M> 
     }
 }
 
-const SETUP: Setup = Setup { cache_keys: 150, cache_always: false };
+const SETUP: Setup = Setup { cache_keys: 150, cache_mode: CacheMode::Adaptive };
 
 fn with_heap(work: impl FnOnce(&Heap)) {
     let folder = tempfile::tempdir().expect("folder");

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::{Context, Result, bail, ensure};
 use lodestone_heap::{Heap, HeapOptions};
-use lodestone_index::{Durability, IndexKey, Swap};
+use lodestone_index::{CacheMode, Durability, IndexKey, Swap};
 use lodestone_index_bench::key::{KeyMaker, KeyShape, StringKeys, WordKeys};
 use lodestone_index_bench::kinds::{BenchIndex, IndexKind, Setup, Visitor, visit, visit_strings};
 use lodestone_pmem::{Pool, PoolOptions};
@@ -100,7 +100,7 @@ impl LoadArgs {
         W: Visitor<u64, Out = Result<()>> + Visitor<[u8], Out = Result<()>>,
     {
         // A cache of a tenth: hits, misses and evictions all happen.
-        let setup = Setup { cache_keys: (self.records as usize / 10).max(1), cache_always: true };
+        let setup = Setup { cache_keys: (self.records as usize / 10).max(1), cache_mode: CacheMode::Serial };
         match self.key {
             KeyShape::Word => visit::<u64, W>(self.index, setup, work)
                 .with_context(|| format!("{} takes strings as keys; say --key bytes:12", self.index))?,

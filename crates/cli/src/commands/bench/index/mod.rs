@@ -98,9 +98,9 @@ pub struct Args {
     #[arg(long, value_name = "PERCENT%|KEYS", default_value = "10%")]
     cache: request::CacheSize,
 
-    /// When the cache is asked: adaptive (while enough reads hit) or serial (always)
+    /// When the cache is asked: adaptive (while enough reads hit), serial (always, first), parallel (always, beside the index)
     #[arg(long, value_enum, default_value = "adaptive")]
-    cache_mode: request::CacheMode,
+    cache_mode: request::Asked,
 
     /// Scans read 1 to this many keys
     #[arg(long, value_name = "KEYS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use lodestone_heap::{Heap, HeapOptions};
-use lodestone_index::{Durability, IndexKey};
+use lodestone_index::{CacheMode, Durability, IndexKey};
 use lodestone_index_bench::key::{KeyMaker, KeyShape, StringKeys, WordKeys, belongs, value_of};
 use lodestone_index_bench::kinds::{BenchIndex, IndexKind, Setup, Visitor, visit, visit_strings};
 use lodestone_index_bench::lodestone::{IndexTarget, ROOT};
@@ -98,7 +98,7 @@ fn with_kind<W>(kind: IndexKind, key: KeyShape, cache_keys: usize, work: W) -> R
 where
     W: Visitor<u64, Out = Result<()>> + Visitor<[u8], Out = Result<()>>,
 {
-    let setup = Setup { cache_keys, cache_always: false };
+    let setup = Setup { cache_keys, cache_mode: CacheMode::Adaptive };
     match key {
         KeyShape::Word => visit::<u64, W>(kind, setup, work).context("this index takes strings as keys")?,
         KeyShape::Bytes(_) => visit_strings(kind, setup, work),

@@ -4,6 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use lodestone_index::CacheMode;
 use lodestone_index_bench::key::KeyShape;
 use lodestone_index_bench::kinds::Setup;
 use lodestone_index_bench::mix::Kind;
@@ -34,11 +35,13 @@ pub enum Load {
 
 /// When a cache is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum CacheMode {
+pub enum Asked {
     /// While enough reads hit
     Adaptive,
-    /// Always
+    /// Always, before the index
     Serial,
+    /// Always, while another thread searches the index
+    Parallel,
 }
 
 /// Size of a cache.
@@ -144,7 +147,14 @@ fn request(args: &Args, index: IndexName, runs: &[Spec]) -> Result<Request> {
     Ok(Request {
         index,
         key: args.key,
-        setup: Setup { cache_keys: args.cache.keys(args.records), cache_always: args.cache_mode == CacheMode::Serial },
+        setup: Setup {
+            cache_keys: args.cache.keys(args.records),
+            cache_mode: match args.cache_mode {
+                Asked::Adaptive => CacheMode::Adaptive,
+                Asked::Serial => CacheMode::Serial,
+                Asked::Parallel => CacheMode::Parallel,
+            },
+        },
         load: match args.load {
             Load::Random => LoadOrder::Random,
             Load::Sorted => LoadOrder::Sorted,
