@@ -285,7 +285,7 @@ impl<'a> Engine<'a> {
         let mut hasher = DefaultHasher::new();
         (visit.history, visit.part_bytes).hash(&mut hasher);
         let root = hasher.finish();
-        let wants_trace = (visit.path.len() as u32) < self.config.nested_depth;
+        let wants_trace = (visit.path.len() as u32) < self.nested_depth();
         if let Some(Known { trace, decisions, decided_in_recovery }) =
             self.memo.find(root, options, &self.baseline, plan, wants_trace)
         {
@@ -313,7 +313,7 @@ impl<'a> Engine<'a> {
                 self.stopped = true;
                 self.covered.exhausted = false;
             }
-        } else if (visit.path.len() as u32) < self.config.nested_depth {
+        } else if (visit.path.len() as u32) < self.nested_depth() {
             let persist = Persist::crashed(self.baseline.clone(), contents, visit.part_bytes.to_vec());
             self.explore_trace(persist, &recovery.trace, visit.history.clone(), &crashes);
         }
@@ -359,6 +359,11 @@ impl<'a> Engine<'a> {
         self.covered.states -= 1;
         self.covered.states_nested -= u64::from(!path.is_empty());
         self.covered.states_same += 1;
+    }
+
+    /// Crashes in recovery that are explored one inside the other.
+    fn nested_depth(&self) -> u32 {
+        self.config.nested_depth.min(self.target.nested_depth_max())
     }
 
     fn take_state(&mut self, path: &[Crash]) -> bool {

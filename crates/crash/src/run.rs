@@ -37,7 +37,7 @@ pub fn run_target(target: &dyn Target, config: &Config, progress: &mut dyn FnMut
         events: covered.events,
         operations: ops.len(),
         exhausted: covered.exhausted && covered.unsteady == 0 && config.mode != Mode::Representative,
-        nested_depth: config.nested_depth,
+        nested_depth: config.nested_depth.min(target.nested_depth_max()),
         recovery_accesses_max: covered.recovery_accesses,
         violations: found.len(),
         seed: config.seed,

@@ -376,6 +376,10 @@ impl<S: Structure> Structure for Threads<S> {
         self.inner.recovery_accesses_max()
     }
 
+    fn nested_depth_max(&self) -> u32 {
+        self.inner.nested_depth_max()
+    }
+
     fn states_max(&self) -> u64 {
         self.inner.states_max()
     }

@@ -141,6 +141,11 @@ pub trait Structure: Send + Sync {
         Vec::new()
     }
 
+    /// Deepest crash in recovery that is explored; see [`Target::nested_depth_max`].
+    fn nested_depth_max(&self) -> u32 {
+        u32::MAX
+    }
+
     /// Most crash states that are explored; see [`Target::states_max`].
     fn states_max(&self) -> u64 {
         u64::MAX
@@ -248,6 +253,10 @@ impl<S: Structure + ?Sized> Target for S {
 
     fn recovery_accesses_max(&self) -> u64 {
         Structure::recovery_accesses_max(self)
+    }
+
+    fn nested_depth_max(&self) -> u32 {
+        Structure::nested_depth_max(self)
     }
 
     fn states_max(&self) -> u64 {

@@ -1,9 +1,9 @@
 //! Recovery: what an open does after a life that did not end in order.
 //!
 //! 1. Each thread's newest intact record is decided (see [`lodestone_txn::record`]). The members of a transaction in the
-//!    modes address log and scan, which lost if its record is still there, are made invalid, fence.
-//! 2. The decisions become one entry in the table of lives, fence, and the clock is closed, fence. From here on the old
-//!    records mean nothing.
+//!    modes address log and scan, which lost if its record is still there, are made invalid.
+//! 2. The decisions become one entry in the table of lives, fence (which covers step 1 as well), and the clock is closed,
+//!    fence. From here on the old records mean nothing.
 //!
 //! No object is visited (the mode scan apart): losers never count, and lose their places later. The bound is two records
 //! per thread id and the members of the newest.
@@ -84,7 +84,6 @@ impl Recovery<'_> {
         let base = lives.base();
         let mut last = Vec::new();
         let mut scans = Vec::new();
-        let mut invalidates = false;
         for writer in (0..self.places.threads_max()).filter_map(Writer::new) {
             let buffers = self.places.buffers(writer);
             let found = [0, 1].map(|index| record::read(self.memory, &buffers, index, self.places.slab_bytes()));
@@ -104,16 +103,12 @@ impl Recovery<'_> {
             last.push((writer, verdict.last));
             match head.kind {
                 RecordKind::OneFence => {}
-                RecordKind::AddressLog => invalidates |= self.undo_logged(&head, &members, writer),
+                RecordKind::AddressLog => self.undo_logged(&head, &members, writer),
                 RecordKind::Scan => scans.push((head.tick, writer)),
             }
         }
         if !scans.is_empty() {
-            invalidates |= self.undo_scanned(&scans);
-        }
-        if invalidates && !self.memory.is_read_only() {
-            // The clock is closed behind this: the record that would repeat it may not lose its meaning before.
-            self.memory.fence();
+            self.undo_scanned(&scans);
         }
         last
     }
@@ -134,28 +129,24 @@ impl Recovery<'_> {
         own.into_iter().chain(version(member.slot().other())).any(|header| header.tick > tick)
     }
 
-    /// Makes the slots of a logged transaction that lost invalid. Gives whether there were any.
-    fn undo_logged(&mut self, head: &Head, members: &[Member], writer: Writer) -> bool {
-        let mut any = false;
+    /// Makes the slots of a logged transaction that lost invalid.
+    fn undo_logged(&mut self, head: &Head, members: &[Member], writer: Writer) {
         for member in members {
             if let Some(shape) = self.shape_at(member.object()) {
-                any |= self.invalidate_if(member.object(), shape, member.slot(), |found| {
+                self.invalidate_if(member.object(), shape, member.slot(), |found| {
                     found.tick == head.tick && found.writer == writer
                 });
             }
         }
-        any
     }
 
     /// Looks at every object for slots of transactions that lost (paper 1, section 4.3: global scan).
-    fn undo_scanned(&mut self, lost: &[(Tick, Writer)]) -> bool {
-        let mut any = false;
+    fn undo_scanned(&mut self, lost: &[(Tick, Writer)]) {
         self.for_each_cell(|recovery, at, shape| {
             for which in [Which::First, Which::Second] {
-                any |= recovery.invalidate_if(at, shape, which, |found| lost.contains(&(found.tick, found.writer)));
+                recovery.invalidate_if(at, shape, which, |found| lost.contains(&(found.tick, found.writer)));
             }
         });
-        any
     }
 
     fn for_each_cell(&mut self, mut visit: impl FnMut(&mut Self, PmAddr, Shape)) {
@@ -166,19 +157,19 @@ impl Recovery<'_> {
     }
 
     /// Makes a slot invalid whose header fits; flushed, not fenced.
-    fn invalidate_if(&mut self, cell: PmAddr, shape: Shape, which: Which, fits: impl Fn(SlotHeader) -> bool) -> bool {
+    fn invalidate_if(&mut self, cell: PmAddr, shape: Shape, which: Which, fits: impl Fn(SlotHeader) -> bool) {
         let at = shape.slot_at(cell, which);
         let header = SlotHeader::decode(self.memory.load(at), self.memory.load(at.plus(8)));
         if header.tick == Tick::NEVER || !fits(header) {
-            return false;
+            return;
         }
         if !self.memory.is_read_only() {
             self.memory.store(at, 0);
-            // Before the fence of whoever asked.
+            // Before the fence in front of the state that ends the life (`close_crashed`), or of the empty table (`renew`):
+            // the record that would repeat it may not lose its meaning before.
             self.memory.flush(at, 8);
         }
         self.report.invalidated += 1;
-        true
     }
 
     /// Visits every object: losers and torn slots are made invalid, old version words cleared; then the table of lives is

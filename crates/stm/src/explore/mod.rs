@@ -6,6 +6,7 @@
 //!
 //! | target | drives |
 //! | --- | --- |
+//! | `stm-pair`, `stm-pair-address-log` | two transactions: small enough to be exhausted, crashes in recovery included |
 //! | `stm-create` | formatting, types, roots, the first slabs |
 //! | `stm-commit` | transactions of one to three objects by two threads, on the same objects |
 //! | `stm-wide` | the same with versions of two lines |

@@ -81,6 +81,8 @@ pub struct Registers {
     pub formatted: bool,
     /// Most crash states that are explored.
     pub states_max: u64,
+    /// Deepest crash in recovery that is explored.
+    pub nested_depth_max: u32,
     /// Files whose flushes and fences the mutation audit answers for.
     pub audited: &'static [&'static str],
     /// Mutations that survive for a reason.
@@ -349,6 +351,10 @@ impl Structure for Registers {
 
     fn states_max(&self) -> u64 {
         self.states_max
+    }
+
+    fn nested_depth_max(&self) -> u32 {
+        self.nested_depth_max
     }
 
     fn redundant(&self) -> Vec<Redundant> {
