@@ -1,5 +1,5 @@
 //! What a cache in DRAM gives an index on a slow medium, and what it costs:
-//! `cargo run --release -p lodestone-index --example acs -- POOL_FILE [KEYS [ROUNDS [PROFILE]]]`.
+//! `cargo run --release -p lodestone-index --example acs -- POOL_FILE [KEYS [ROUNDS [PROFILE [INDEX]]]]`.
 //!
 //! For each index: zipfian (0.99) and uniform reads and zipfian updates by one thread, with a cache of a tenth of the keys and without,
 //! in turns of 2,000 operations of one thread, so that whatever else the machine does harms both. The medium is emulated
@@ -147,13 +147,21 @@ fn run<I: OpenIndex<Key = u64> + 'static>(
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().collect();
     let [_, path, rest @ ..] = &arguments[..] else {
-        return Err("usage: acs POOL_FILE [KEYS [ROUNDS [PROFILE]]]".into());
+        return Err("usage: acs POOL_FILE [KEYS [ROUNDS [PROFILE [FastFair|FpTree|SkipList]]]]".into());
     };
     let keys = rest.first().map_or(Ok(1_000_000), |keys| keys.parse())?;
     let rounds = rest.get(1).map_or(Ok(100), |rounds| rounds.parse())?;
     let profile = rest.get(2).map_or("optane", String::as_str);
     println!("domain dax-emulated, seed 11, {} processors", std::thread::available_parallelism()?);
-    run::<FastFair<u64>>("FastFair", path, keys, rounds, profile)?;
-    run::<FpTree<u64>>("FpTree", path, keys, rounds, profile)?;
-    run::<SkipList<u64>>("SkipList", path, keys, rounds, profile)
+    let is_wanted = |name: &str| rest.get(3).is_none_or(|wanted| wanted == name);
+    if is_wanted("FastFair") {
+        run::<FastFair<u64>>("FastFair", path, keys, rounds, profile)?;
+    }
+    if is_wanted("FpTree") {
+        run::<FpTree<u64>>("FpTree", path, keys, rounds, profile)?;
+    }
+    if is_wanted("SkipList") {
+        run::<SkipList<u64>>("SkipList", path, keys, rounds, profile)?;
+    }
+    Ok(())
 }

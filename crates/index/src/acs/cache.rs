@@ -83,11 +83,17 @@ impl<K: IndexKey + ?Sized> Cache<K> {
         self.levels[number].get_or_init(|| unreachable!("a level is made before the depth that names it"))
     }
 
+    /// The bucket of level 0 that a key with this hash would belong to: what a sample is chosen by, without touching memory.
+    #[inline]
+    pub(super) fn base_of(&self, hash: u64) -> usize {
+        ((u128::from(hash) * self.base as u128) >> 64) as usize
+    }
+
     /// Where a key with this hash belongs at this moment.
     #[inline]
     pub(super) fn locate(&self, hash: u64) -> At<'_> {
         let depth = self.depth.load(Ordering::Acquire);
-        let base = ((u128::from(hash) * self.base as u128) >> 64) as usize;
+        let base = self.base_of(hash);
         let group = (hash >> LEVEL_SHIFT) as usize & ((1 << depth) - 1);
         let bucket = if group == 0 {
             self.level(0).bucket(base)

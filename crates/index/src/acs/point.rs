@@ -23,10 +23,10 @@ impl<I: PointIndex> Acs<I> {
         let (core, cache) = (&*self.core, self.core.cache());
         let slot = core.meter.slot();
         let hash = cache.hash(words);
-        let at = cache.locate(hash);
-        if core.meter.bypasses(slot, at.bucket.number()) {
+        if core.meter.bypasses(slot, cache.base_of(hash)) {
             return core.index.get(key);
         }
+        let at = cache.locate(hash);
         let (answer, probe) = match &self.helper {
             None => match cache.probe(at, words, hash) {
                 Probe::Hit(value) => (Some(value), Probe::Hit(value)),

@@ -54,7 +54,6 @@ pub(super) struct Bucket<'t> {
     blocks: &'t [Block],
     key_words: usize,
     seed: u64,
-    number: usize,
 }
 
 /// What a bucket says about a key.
@@ -117,7 +116,7 @@ impl<K: IndexKey + ?Sized> Table<K> {
         let blocks = Self::blocks_of(self.key_words);
         let key_words = if K::IS_WORD { 1 } else { self.key_words };
         let blocks = &self.blocks[number * blocks..(number + 1) * blocks];
-        Bucket { blocks, key_words, seed: self.seed, number }
+        Bucket { blocks, key_words, seed: self.seed }
     }
 
     /// All buckets.
@@ -171,12 +170,6 @@ impl Bucket<'_> {
     #[inline]
     fn state(&self) -> &AtomicU64 {
         self.word(STATE)
-    }
-
-    /// Which one of its table's it is.
-    #[inline]
-    pub(super) fn number(&self) -> usize {
-        self.number
     }
 
     /// Whether the two are one.
