@@ -208,3 +208,29 @@ fn a_change_that_meets_damage_leaves_no_stale_answer() -> Result<()> {
     place.assert_intact(&index);
     Ok(())
 }
+
+/// Several threads wait, and none of them is told too early.
+#[test]
+fn whoever_waits_for_the_hash_waits_until_it_is_full() -> Result<()> {
+    for warm_up in [COLD, ALONG, BACKGROUND] {
+        let mut place = place::<u64>(11, 16, warm_up);
+        let index = place.open();
+        index.bulk_load((0..10_000).map(|number| (number, number)))?;
+        drop(index);
+        let index = place.open();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let index = &index;
+                scope.spawn(move || {
+                    (0..50).for_each(|key| {
+                        assert_eq!(index.get(&(key * 4 + thread)).expect("get"), Some(key * 4 + thread))
+                    });
+                    index.wait_warm().expect("nothing is damaged");
+                    assert_eq!(index.recovery().keys_total, Some(10_000));
+                });
+            }
+        });
+        place.assert_intact(&index);
+    }
+    Ok(())
+}

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
+use lodestone_pmem::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lodestone_pmem::sync::{Condvar, Mutex, lock};
 
 /// How far the second structure of a hybrid has been rebuilt since the index was opened.
@@ -41,6 +41,8 @@ pub(crate) struct Progress {
     keys: AtomicU64,
     parts_done: AtomicU64,
     parts_total: AtomicU64,
+    /// As `state` says, for those who only look.
+    is_warm: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -60,7 +62,8 @@ impl Progress {
     pub(crate) fn new() -> Self {
         let (keys, parts_done, parts_total) = Default::default();
         let state = Mutex::new(State::default());
-        Self { begun: Instant::now(), keys, parts_done, parts_total, state, changed: Condvar::new() }
+        let is_warm = AtomicBool::new(false);
+        Self { begun: Instant::now(), keys, parts_done, parts_total, is_warm, state, changed: Condvar::new() }
     }
 
     /// Point operations are answered from now on.
@@ -79,6 +82,8 @@ impl Progress {
         let mut state = lock(&self.state);
         state.time_to_warm.get_or_insert(self.begun.elapsed());
         state.has_failed = false;
+        // Release: who sees it sees what was rebuilt.
+        self.is_warm.store(true, Ordering::Release);
         drop(state);
         self.changed.notify_all();
     }
@@ -123,7 +128,7 @@ impl Progress {
 
     /// Whether the rebuild is done.
     pub(crate) fn is_warm(&self) -> bool {
-        lock(&self.state).time_to_warm.is_some()
+        self.is_warm.load(Ordering::Acquire)
     }
 
     /// Waits until the rebuild is done or nobody works on it any more; whether it is done.

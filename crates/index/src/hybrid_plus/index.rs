@@ -255,7 +255,10 @@ impl<K: IndexKey + ?Sized> HybridPlus<K> {
     /// [`Error::Damaged`](crate::Error::Damaged) when the tree is damaged somewhere: the hash stays as far as it came, and the tree answers
     /// for what it lacks.
     pub fn wait_warm(&self) -> Result<()> {
-        if self.shared.progress.wait() { Ok(()) } else { self.shared.fill_rest() }
+        while !self.shared.progress.wait() {
+            self.shared.fill_rest()?;
+        }
+        Ok(())
     }
 
     /// What the index takes. As long as a [`check`](PointIndex::check).

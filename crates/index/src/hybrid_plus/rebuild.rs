@@ -89,6 +89,9 @@ impl<K: IndexKey + ?Sized> Shared<K> {
 
     /// Fills in what is left, on this thread.
     pub(super) fn fill_rest(&self) -> Result<()> {
+        // Announced: another one who waits must not take what is in work here for done.
+        self.progress.announce(1);
+        let _running = self.progress.run();
         let begun = lock(&self.rebuild.cursor).take();
         if begun.is_some() {
             self.finish_range(begun, || false)?;
