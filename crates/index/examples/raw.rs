@@ -1,10 +1,10 @@
 //! Raw speed of an index with `u64` keys on one thread, beside a B-tree in DRAM in the same run:
-//! `cargo run --release -p lodestone-index --example raw -- POOL_FILE KEYS [fastfair]`. The pool is created with the flush
+//! `cargo run --release -p lodestone-index --example raw -- POOL_FILE KEYS [fastfair] [btreemap] [more]`. The pool is created with the flush
 //! instructions of persistent memory (`dax-emulated`: not durable on an ordinary file) and removed at the end.
 //!
 //! Prints thousands of operations per second of the thread's own processor time (as the kernel counts it, so that a busy machine does
 //! less harm; waiting for memory counts) for random inserts, lookups, updates and scans of 100, and lines and fences
-//! per insert.
+//! per insert; with `more` also two threads and a bulk load.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
@@ -43,6 +43,46 @@ fn shuffled(count: u64, number: u64) -> u64 {
     key(number ^ 0x5555) % count
 }
 
+/// As [`timed`], on two threads, each with its half of the numbers; time by the clock on the wall.
+fn timed_by_two(name: &str, what: &str, count: u64, operation: impl Fn(u64) + Sync) {
+    let begun = std::time::Instant::now();
+    std::thread::scope(|scope| {
+        for half in 0..2 {
+            let operation = &operation;
+            scope.spawn(move || (half * count / 2..(half + 1) * count / 2).for_each(operation));
+        }
+    });
+    let thousands = count as f64 / begun.elapsed().as_nanos() as f64 * 1e6;
+    println!("{name:<9} {what:<8} {thousands:>8.0} k/s on two threads, by the clock on the wall");
+}
+
+/// The same work on two threads, and a bulk load, in indexes of their own.
+fn run_more<I: OpenIndex + OrderedIndex<Key = u64>>(name: &str, heap: &Heap, count: u64) {
+    let open = |root: &str| I::open_index(heap, root, &I::Options::default(), Durability::Sync).expect("an index");
+    let index = open("two");
+    timed_by_two(name, "insert", count, |number| assert!(index.insert(&key(number), number).expect("insert")));
+    timed_by_two(name, "search", count, |number| {
+        assert!(index.get(&key(shuffled(count, number))).expect("get").is_some());
+    });
+    timed_by_two(name, "scan 100", count / 20, |number| scan(&index, &key(shuffled(count, number))));
+    drop(index);
+    let (index, scope, begun) = (open("loaded"), CounterScope::start(), processor_ns());
+    index.bulk_load((0..count).map(|number| (number << 8, number))).expect("a load");
+    let (thousands, delta) = (count as f64 / (processor_ns() - begun) * 1e6, scope.delta());
+    let per = |value: u64| value as f64 / count as f64;
+    let (lines, fences) = (per(delta.flushes), per(delta.fences));
+    println!("{name:<9} {:<8} {thousands:>8.0} k/s, {lines:.2} lines and {fences:.2} fences each", "load");
+}
+
+fn scan<I: OrderedIndex<Key = u64>>(index: &I, start: &u64) {
+    let mut seen = 0;
+    let shown = index.scan(Bound::Included(start), Bound::Unbounded, Direction::Ascending, |_, _| {
+        seen += 1;
+        if seen == 100 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    shown.expect("scan");
+}
+
 fn run<I: OpenIndex + OrderedIndex<Key = u64>>(name: &str, heap: &Heap, count: u64) {
     let index = I::open_index(heap, name, &I::Options::default(), Durability::Sync).expect("an index");
     timed(name, "insert", count, |number| assert!(index.insert(&key(number), number).expect("insert")));
@@ -52,14 +92,7 @@ fn run<I: OpenIndex + OrderedIndex<Key = u64>>(name: &str, heap: &Heap, count: u
     timed(name, "update", count / 4, |number| {
         assert!(index.update(&key(shuffled(count, number)), number).expect("update").is_some());
     });
-    timed(name, "scan 100", count / 20, |number| {
-        let (start, mut seen) = (key(shuffled(count, number)), 0);
-        let shown = index.scan(Bound::Included(&start), Bound::Unbounded, Direction::Ascending, |_, _| {
-            seen += 1;
-            if seen == 100 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
-        shown.expect("scan");
-    });
+    timed(name, "scan 100", count / 20, |number| scan(&index, &key(shuffled(count, number))));
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -68,7 +101,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let count: u64 = count.parse()?;
     let options = PoolOptions {
         domain: DomainChoice::DaxEmulated,
-        size_bytes: (64 << 20) + count * 96,
+        size_bytes: (64 << 20) + count * 192,
         ..PoolOptions::default()
     };
     let pool = Pool::create(path, &options)?;
@@ -76,6 +109,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let wanted = |name: &str| rest.is_empty() || rest.iter().any(|index| index == name);
     if wanted("fastfair") {
         run::<FastFair<u64>>("fastfair", &heap, count);
+    }
+    if rest.iter().any(|word| word == "more") {
+        run_more::<FastFair<u64>>("fastfair", &heap, count);
     }
     if wanted("btreemap") {
         let mut map = BTreeMap::new();

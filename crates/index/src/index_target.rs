@@ -27,6 +27,9 @@ pub enum IndexOp {
     Update(u8, u64),
     /// Removes a key.
     Remove(u8),
+    /// Adds so many keys from this one on, behind all others, each with ten times itself as value: a part of a bulk load that
+    /// happens whole or not at all.
+    Append(u8, u8),
 }
 
 /// Inserts these keys, each with ten times itself as value.
@@ -40,6 +43,9 @@ pub fn inserts(keys: impl IntoIterator<Item = u8>) -> Vec<IndexOp> {
 pub fn removes(keys: impl IntoIterator<Item = u8>) -> Vec<IndexOp> {
     keys.into_iter().map(IndexOp::Remove).collect()
 }
+
+/// How an index takes sorted pairs behind all others.
+pub type AppendOf<I> = fn(&I, &[(KeyOf<I>, u64)]) -> crate::Result<()>;
 
 /// A script on an index that holds what `before` left.
 pub struct IndexTarget<I: OpenIndex> {
@@ -55,6 +61,8 @@ pub struct IndexTarget<I: OpenIndex> {
     pub threads: Vec<Vec<IndexOp>>,
     /// Whose flushes and fences the mutation audit answers for: a part of their files' paths.
     pub audited: &'static str,
+    /// Adds pairs behind all others at once.
+    pub append: AppendOf<I>,
     /// Flushes and fences that the structure can do without, and why they are there.
     pub redundant: fn() -> Vec<Redundant>,
 }
@@ -81,6 +89,8 @@ fn bytes_of<K: IndexKey + ?Sized>(key: &K) -> Vec<u8> {
 impl<I: OpenIndex + OrderedIndex> IndexTarget<I> {
     /// A target without threads.
     pub fn new(name: &str, options: I::Options, before: Option<Vec<IndexOp>>, script: Vec<IndexOp>) -> Self {
+        let append: AppendOf<I> =
+            |index, pairs| pairs.iter().try_for_each(|(key, value)| index.insert(key.borrow(), *value).map(|_| ()));
         Self {
             name: name.into(),
             options,
@@ -88,6 +98,7 @@ impl<I: OpenIndex + OrderedIndex> IndexTarget<I> {
             script,
             threads: Vec::new(),
             audited: "index/src/",
+            append,
             redundant: Vec::new,
         }
     }
@@ -99,8 +110,12 @@ impl<I: OpenIndex + OrderedIndex> IndexTarget<I> {
         options
     }
 
-    fn change(index: &I, op: &IndexOp) -> Outcome {
+    fn change(&self, index: &I, op: &IndexOp) -> Outcome {
         match *op {
+            IndexOp::Append(first, count) => {
+                let pairs = (first..first + count).map(|key| (key_of::<I::Key>(key), u64::from(key) * 10));
+                (self.append)(index, &pairs.collect::<Vec<_>>())?;
+            }
             IndexOp::Insert(key, value) => index.insert(key_of::<I::Key>(key).borrow(), value).map(|_| ())?,
             IndexOp::Update(key, value) => index.update(key_of::<I::Key>(key).borrow(), value).map(|_| ())?,
             IndexOp::Remove(key) => index.remove(key_of::<I::Key>(key).borrow()).map(|_| ())?,
@@ -110,8 +125,9 @@ impl<I: OpenIndex + OrderedIndex> IndexTarget<I> {
 
     fn keys(&self) -> BTreeSet<u8> {
         let all = self.before.iter().flatten().chain(&self.script).chain(self.threads.iter().flatten());
-        all.map(|op| match *op {
-            IndexOp::Insert(key, _) | IndexOp::Update(key, _) | IndexOp::Remove(key) => key,
+        all.flat_map(|op| match *op {
+            IndexOp::Insert(key, _) | IndexOp::Update(key, _) | IndexOp::Remove(key) => key..key + 1,
+            IndexOp::Append(first, count) => first..first + count,
         })
         .collect()
     }
@@ -157,14 +173,14 @@ impl<I: OpenIndex + OrderedIndex + 'static> Structure for IndexTarget<I> {
         let Some(before) = &self.before else {
             // Free blocks that still look like a finished index: where the index will be created, if the heap gives them again.
             let old = self.open_named(&heap, "old")?;
-            inserts([77, 78]).iter().try_for_each(|op| Self::change(&old, op))?;
+            inserts([77, 78]).iter().try_for_each(|op| self.change(&old, op))?;
             let mut action = heap.action();
             old.check().blocks.into_iter().try_for_each(|at| action.free(at))?;
             action.commit()?;
             return Ok(());
         };
         let index = self.open_named(&heap, "index")?;
-        before.iter().try_for_each(|op| Self::change(&index, op))
+        before.iter().try_for_each(|op| self.change(&index, op))
     }
 
     fn open(&self, pool: &Pool) -> Outcome<IndexHandle<I>> {
@@ -174,7 +190,7 @@ impl<I: OpenIndex + OrderedIndex + 'static> Structure for IndexTarget<I> {
     }
 
     fn apply(&self, handle: &IndexHandle<I>, op: &IndexOp) -> Outcome {
-        Self::change(&handle.index, op)
+        self.change(&handle.index, op)
     }
 
     fn view(&self, handle: &IndexHandle<I>) -> Outcome<Self::View> {
@@ -209,6 +225,9 @@ impl<I: OpenIndex + OrderedIndex + 'static> Structure for IndexTarget<I> {
                 }
                 IndexOp::Remove(key) => {
                     view.remove(&name(key));
+                }
+                IndexOp::Append(first, count) => {
+                    view.extend((first..first + count).map(|key| (name(key), u64::from(key) * 10)));
                 }
             }
         }

@@ -12,9 +12,10 @@
 use std::borrow::Borrow;
 
 use lodestone_heap::Action;
+use lodestone_pmem::planted;
 use lodestone_pmem::sync::lock;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, committed};
 use crate::fastfair::FastFair;
 use crate::fastfair::node::{EntryList, Header, NewNode, NodeAt, SLOTS};
 use crate::fastfair::read::{Step, Target};
@@ -60,7 +61,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
     }
 
     /// Adds pairs that lie behind all others.
-    fn load_leaf_of(&self, pairs: &[(K::Owned, u64)], is_first: bool) -> Result<()> {
+    pub(crate) fn load_leaf_of(&self, pairs: &[(K::Owned, u64)], is_first: bool) -> Result<()> {
         let fits = pairs.len() + 8 <= self.heap.action_words_max();
         if !is_first && fits && pairs.len() > SLOTS && self.append_leaf(pairs)? {
             return Ok(());
@@ -94,6 +95,11 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         let (lines, next, stamp) = (header.lines, header.next, self.boot);
         let content = NewNode { level: 0, lines, next, low, high: header.high, stamp, entries: &entries };
         content.write(self.medium(), right);
+        if planted::active("fastfair-load-unlinked") {
+            // Planted: the leaf is allocated before anything names it.
+            committed(action.commit()).1?;
+            action = self.heap.action();
+        }
         self.publish_right(action, &header, parent, (word, low), right, key).map(|()| true)
     }
 
