@@ -54,9 +54,6 @@ fn redundant_of(family: &str, name: &str) -> fn() -> Vec<Redundant> {
 fn family<K: IndexKey + ?Sized>(family: &str) -> Vec<Box<dyn Target>> {
     let target = |name, before, script| target::<K>(family, name, before, script);
     let changes = [inserts([20, 30, 10]), vec![IndexOp::Update(20, 7), IndexOp::Update(10, 8)], removes([20])].concat();
-    // Each string is a block and a line more: one leaf of them is enough.
-    let load =
-        if K::IS_WORD { vec![IndexOp::Append(30, 6), IndexOp::Append(40, 5)] } else { vec![IndexOp::Append(30, 4)] };
     // Leaves 4..24, 28..48, ...: of a node that ascending keys filled.
     vec![
         target("create", None, inserts([10])),
@@ -68,7 +65,6 @@ fn family<K: IndexKey + ?Sized>(family: &str) -> Vec<Box<dyn Target>> {
         target("parent", Some(ascending(20)), inserts([6])),
         target("root", Some(ascending(37)), inserts([6])),
         target("merge", Some(ascending(18)), removes([40, 28, 36, 48, 32, 44])),
-        target("load", Some(ascending(6)), load),
         target("shrink", Some(ascending(7)), removes([28])),
     ]
 }
@@ -77,7 +73,11 @@ fn family<K: IndexKey + ?Sized>(family: &str) -> Vec<Box<dyn Target>> {
 #[must_use]
 pub fn targets() -> Vec<Box<dyn Target>> {
     let mut all = family::<u64>("fastfair");
-    all.push(target::<u64>("fastfair", "load-parent", Some(ascending(36)), vec![IndexOp::Append(150, 4)]));
+    let loads = [
+        ("load", ascending(6), vec![IndexOp::Append(30, 6), IndexOp::Append(40, 5)]),
+        ("load-parent", ascending(36), vec![IndexOp::Append(150, 4)]),
+    ];
+    all.extend(loads.map(|(name, before, script)| target::<u64>("fastfair", name, Some(before), script)));
     all.extend(family::<[u8]>("fastfair-text"));
     all
 }
