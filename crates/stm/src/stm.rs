@@ -323,8 +323,12 @@ fn wait_for_change(core: &Core, context: &Context) {
         context.reads.iter().all(|entry| same(entry.at, entry.word))
             && context.writes.iter().all(|entry| same(entry.at, entry.seen))
     };
+    // Snapshots, and readers in their first attempt, note nothing: they look again after the next commit, or a while later.
+    let notes = !context.reads.is_empty() || !context.writes.is_empty();
+    let mut waited = false;
     let mut guard = lock(&core.changed.0);
-    while unchanged() {
+    while unchanged() && (notes || !waited) {
+        waited = true;
         #[cfg(feature = "shuttle")]
         {
             drop(guard);
