@@ -9,7 +9,9 @@ use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock};
 
+use lodestone_stm::Part;
 use lodestone_workload::engine::{EngineError, Environment};
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::tm::{Object, ReadBody, Reading, Ref, Root, Statistics, TransactionalMemory, UpdateBody, Worker, Writing};
 
@@ -56,8 +58,14 @@ impl Dram {
 
     #[inline]
     fn load<T: Object>(&self, at: Ref<T>) -> T {
-        let mut value = T::new_zeroed();
-        for (bytes, word) in value.as_mut_bytes().chunks_exact_mut(8).zip(self.range(at)) {
+        self.load_part(at, const { Part::at(0) })
+    }
+
+    #[inline]
+    fn load_part<T: Object, F: FromBytes + IntoBytes>(&self, at: Ref<T>, part: Part<T, F>) -> F {
+        let mut value = F::new_zeroed();
+        let words = &self.range(at)[part.word()..];
+        for (bytes, word) in value.as_mut_bytes().chunks_exact_mut(8).zip(words) {
             bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
         }
         value
@@ -152,6 +160,15 @@ impl Reading for DramAccess<'_> {
     #[inline]
     fn read<T: Object>(&mut self, at: Ref<T>) -> Result<T, Infallible> {
         Ok(self.memory.load(at))
+    }
+
+    #[inline]
+    fn read_part<T: Object, F: FromBytes + IntoBytes>(
+        &mut self,
+        at: Ref<T>,
+        part: Part<T, F>,
+    ) -> Result<F, Infallible> {
+        Ok(self.memory.load_part(at, part))
     }
 }
 

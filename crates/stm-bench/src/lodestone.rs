@@ -1,7 +1,7 @@
 //! Lodestone's own transactional memory as an engine, in every mode and with every clock.
 
 use lodestone_pmem::{PmAddr, PmPtr, Pool};
-use lodestone_stm::{Abort, ClockKind, Mode, PmObject, Stm, StmOptions, Tx};
+use lodestone_stm::{Abort, ClockKind, FromBytes, IntoBytes, Mode, Part, PmObject, Stm, StmOptions, Tx};
 use lodestone_workload::engine::{EngineError, Environment};
 
 use crate::tm::{Object, ReadBody, Reading, Ref, Root, Statistics, TransactionalMemory, UpdateBody, Worker, Writing};
@@ -146,6 +146,11 @@ impl Reading for Access<'_, '_> {
     #[inline]
     fn read<T: Object>(&mut self, at: Ref<T>) -> Result<T, Abort> {
         self.0.read(pointer(at))
+    }
+
+    #[inline]
+    fn read_part<T: Object, F: FromBytes + IntoBytes>(&mut self, at: Ref<T>, part: Part<T, F>) -> Result<F, Abort> {
+        self.0.read_part(pointer(at), part)
     }
 }
 

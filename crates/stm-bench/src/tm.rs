@@ -13,7 +13,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 
-use lodestone_stm::PmObject;
+use lodestone_stm::{Part, PmObject};
 use lodestone_workload::engine::{EngineError, Environment};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -91,6 +91,19 @@ pub trait Reading {
     /// # Errors
     /// The engine's abort.
     fn read<T: Object>(&mut self, at: Ref<T>) -> Result<T, Self::Abort>;
+
+    /// A part of the object at `at` as of this transaction.
+    ///
+    /// # Errors
+    /// The engine's abort.
+    #[inline]
+    fn read_part<T: Object, F: FromBytes + IntoBytes>(
+        &mut self,
+        at: Ref<T>,
+        part: Part<T, F>,
+    ) -> Result<F, Self::Abort> {
+        Ok(part.of(&self.read(at)?))
+    }
 }
 
 /// What an update transaction can do beside reading.

@@ -13,12 +13,14 @@ use std::borrow::Cow;
 
 use lodestone_pmem::{PmAddr, PmPtr, VIEW_BLOCK_BYTES, View};
 use lodestone_txn::{ClockKind, SLOT_HEADER_WORDS, State, VersionWord, Which};
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::commit::not_allocated;
 use crate::context::{Change, Context, ReadEntry, WriteEntry};
 use crate::core::Core;
 use crate::error::{Abort, Conflict, Error, Result, TxResult, Why};
 use crate::object::{PmObject, Shaped};
+use crate::part::Part;
 use crate::published;
 use crate::shape::Shape;
 use crate::versions::is_of_this_life;
@@ -52,8 +54,8 @@ pub struct Tx<'t> {
     opening: PmAddr,
 }
 
-/// Values of so many words are read from both slots at once, before it is known which of them counts.
-const EITHER_WORDS_MAX: u32 = 4;
+/// Values of so many bytes are read from both slots at once, before it is known which of them counts.
+const EITHER_BYTES_MAX: usize = 32;
 /// Times that a reader looks at an object under commit before it gives way.
 const PATIENCE: u32 = 200;
 
@@ -76,15 +78,34 @@ impl<'t> Tx<'t> {
     #[inline]
     pub fn read<T: PmObject>(&mut self, ptr: PmPtr<T>) -> TxResult<T> {
         let at = ptr.addr();
-        match self.read_at_once(self.view, at) {
+        match self.read_at_once(self.view, at, const { Part::<T, T>::at(0) }) {
             Some(value) => Ok(value),
             None => self.read_again(at),
         }
     }
 
-    /// The newest version of the object at `at`, if `view` shows it and it is covered.
+    /// A part of the object at `ptr`, by value: as [`read`](Self::read), but nothing else is copied. For large objects of
+    /// which a step needs a field or two.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
     #[inline(always)]
-    fn read_at_once<T: PmObject>(&mut self, view: View<'t>, at: PmAddr) -> Option<T> {
+    pub fn read_part<T: PmObject, F: FromBytes + IntoBytes>(&mut self, ptr: PmPtr<T>, part: Part<T, F>) -> TxResult<F> {
+        let at = ptr.addr();
+        match self.read_at_once(self.view, at, part) {
+            Some(value) => Ok(value),
+            None => self.read_again(at).map(|whole| part.of(&whole)),
+        }
+    }
+
+    /// The part of the newest version of the object at `at`, if `view` shows it and it is covered.
+    #[inline(always)]
+    fn read_at_once<T: PmObject, F: FromBytes + IntoBytes>(
+        &mut self,
+        view: View<'t>,
+        at: PmAddr,
+        part: Part<T, F>,
+    ) -> Option<F> {
         if const { T::SHAPE.cell_bytes as u64 > VIEW_BLOCK_BYTES } {
             return None;
         }
@@ -95,10 +116,11 @@ impl<'t> Tx<'t> {
             return None;
         }
         let is_second = word.slot() == Which::Second;
-        let value = if const { T::WORDS <= EITHER_WORDS_MAX } {
-            block.get_either(payload[0], payload[1], is_second)
+        let (first, second) = (payload[0] + part.word(), payload[1] + part.word());
+        let value = if const { size_of::<F>() <= EITHER_BYTES_MAX } {
+            block.get_either(first, second, is_second)
         } else {
-            block.get(if is_second { payload[1] } else { payload[0] })
+            block.get(if is_second { second } else { first })
         };
         if !published::same(VersionWord::from_raw(block.load_behind(0)), word) {
             return None;
@@ -115,7 +137,7 @@ impl<'t> Tx<'t> {
                 return self.own_copy(number);
             }
             if !published::reads()
-                && let Some(value) = self.read_at_once(self.whole, at)
+                && let Some(value) = self.read_at_once(self.whole, at, const { Part::<T, T>::at(0) })
             {
                 return Ok(value);
             }

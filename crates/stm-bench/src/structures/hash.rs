@@ -119,17 +119,17 @@ impl Map for HashTable {
 
     #[inline]
     fn get<X: Reading>(map: &Buckets, tx: &mut X, key: u64) -> Result<Option<u64>, X::Abort> {
-        list::get(map.head(key), tx, key)
+        list::get::<false, X>(map.head(key), tx, key)
     }
 
     #[inline]
     fn insert<X: Writing>(map: &Buckets, tx: &mut X, key: u64, value: u64) -> Result<bool, X::Abort> {
-        list::insert(map.head(key), tx, key, value)
+        list::insert::<false, X>(map.head(key), tx, key, value)
     }
 
     #[inline]
     fn remove<X: Writing>(map: &Buckets, tx: &mut X, key: u64) -> Result<bool, X::Abort> {
-        list::remove(map.head(key), tx, key)
+        list::remove::<false, X>(map.head(key), tx, key)
     }
 
     fn entries<X: Reading>(map: &Buckets, tx: &mut X) -> Result<Entries, X::Abort> {

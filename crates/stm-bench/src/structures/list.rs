@@ -1,5 +1,8 @@
 //! A sorted list: one chain from the head, keys ascending.
 
+use std::mem::offset_of;
+
+use lodestone_stm::Part;
 use lodestone_workload::engine::EngineError;
 
 use super::{Entries, Head, Map, Node, find_head, make_head};
@@ -16,10 +19,23 @@ struct Place {
     node: Option<Node>,
 }
 
+/// What a step over a node needs.
+const KEY_AND_NEXT: Part<Node, [u64; 2]> = Part::at(offset_of!(Node, key));
+const _: () = assert!(offset_of!(Node, next) == offset_of!(Node, key) + 8, "the next node is named behind the key");
+
+/// Finds the place of `key`; in a `LONG` chain most nodes are stepped over, and their values not read.
 #[inline]
-fn find<X: Reading>(head: Ref<Head>, tx: &mut X, key: u64) -> Result<Place, X::Abort> {
+fn find<X: Reading, const LONG: bool>(head: Ref<Head>, tx: &mut X, key: u64) -> Result<Place, X::Abort> {
     let mut place = Place { before: Ref::NULL, here: Ref::from_raw(tx.read(head)?.first), node: None };
     while !place.here.is_null() {
+        if LONG {
+            let [found, next] = tx.read_part(place.here, KEY_AND_NEXT)?;
+            if found < key {
+                place.before = place.here;
+                place.here = Ref::from_raw(next);
+                continue;
+            }
+        }
         let node = tx.read(place.here)?;
         if node.key >= key {
             place.node = Some(node);
@@ -39,15 +55,24 @@ fn link<X: Writing>(head: Ref<Head>, tx: &mut X, before: Ref<Node>, next: u64) -
 
 /// Looks a key up in the chain of `head`.
 #[inline]
-pub(super) fn get<X: Reading>(head: Ref<Head>, tx: &mut X, key: u64) -> Result<Option<u64>, X::Abort> {
-    let place = find(head, tx, key)?;
+pub(super) fn get<const LONG: bool, X: Reading>(
+    head: Ref<Head>,
+    tx: &mut X,
+    key: u64,
+) -> Result<Option<u64>, X::Abort> {
+    let place = find::<X, LONG>(head, tx, key)?;
     Ok(place.node.filter(|node| node.key == key).map(|node| node.value))
 }
 
 /// Inserts into the chain of `head`.
 #[inline]
-pub(super) fn insert<X: Writing>(head: Ref<Head>, tx: &mut X, key: u64, value: u64) -> Result<bool, X::Abort> {
-    let place = find(head, tx, key)?;
+pub(super) fn insert<const LONG: bool, X: Writing>(
+    head: Ref<Head>,
+    tx: &mut X,
+    key: u64,
+    value: u64,
+) -> Result<bool, X::Abort> {
+    let place = find::<X, LONG>(head, tx, key)?;
     if place.node.is_some_and(|node| node.key == key) {
         return Ok(false);
     }
@@ -58,8 +83,8 @@ pub(super) fn insert<X: Writing>(head: Ref<Head>, tx: &mut X, key: u64, value: u
 
 /// Removes from the chain of `head`.
 #[inline]
-pub(super) fn remove<X: Writing>(head: Ref<Head>, tx: &mut X, key: u64) -> Result<bool, X::Abort> {
-    let place = find(head, tx, key)?;
+pub(super) fn remove<const LONG: bool, X: Writing>(head: Ref<Head>, tx: &mut X, key: u64) -> Result<bool, X::Abort> {
+    let place = find::<X, LONG>(head, tx, key)?;
     let Some(node) = place.node.filter(|node| node.key == key) else { return Ok(false) };
     link(head, tx, place.before, node.next)?;
     tx.free(place.here)?;
@@ -102,17 +127,17 @@ impl Map for SortedList {
 
     #[inline]
     fn get<X: Reading>(map: &Ref<Head>, tx: &mut X, key: u64) -> Result<Option<u64>, X::Abort> {
-        get(*map, tx, key)
+        get::<true, X>(*map, tx, key)
     }
 
     #[inline]
     fn insert<X: Writing>(map: &Ref<Head>, tx: &mut X, key: u64, value: u64) -> Result<bool, X::Abort> {
-        insert(*map, tx, key, value)
+        insert::<true, X>(*map, tx, key, value)
     }
 
     #[inline]
     fn remove<X: Writing>(map: &Ref<Head>, tx: &mut X, key: u64) -> Result<bool, X::Abort> {
-        remove(*map, tx, key)
+        remove::<true, X>(*map, tx, key)
     }
 
     fn entries<X: Reading>(map: &Ref<Head>, tx: &mut X) -> Result<Entries, X::Abort> {

@@ -158,9 +158,9 @@ impl<M: Map> ReadBody for ReadAll<'_, M> {
 #[pm(name = "bench.Node")]
 pub(crate) struct Node {
     pub(crate) key: u64,
-    pub(crate) value: u64,
     /// [`Ref`] of the next node, 0 at the end.
     pub(crate) next: u64,
+    pub(crate) value: u64,
 }
 
 impl Object for Node {}

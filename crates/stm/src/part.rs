@@ -1,0 +1,68 @@
+//! A part of an object: a field, or fields that stand side by side, read without the rest of the object.
+
+use std::marker::PhantomData;
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::object::PmObject;
+
+/// Where an `F` stands in a `T`; see [`Tx::read_part`](crate::Tx::read_part).
+///
+/// ```
+/// use lodestone_stm::{FromBytes, Immutable, IntoBytes, KnownLayout, Part, PmObject, PmPtr};
+///
+/// #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
+/// #[repr(C)]
+/// struct Node {
+///     key: u64,
+///     next: PmPtr<Node>,
+///     text: [u64; 30],
+/// }
+/// const NEXT: Part<Node, PmPtr<Node>> = Part::at(std::mem::offset_of!(Node, next));
+/// const KEY_AND_NEXT: Part<Node, [u64; 2]> = Part::at(std::mem::offset_of!(Node, key));
+/// # let _ = (NEXT, KEY_AND_NEXT);
+/// ```
+#[derive(Debug)]
+pub struct Part<T, F> {
+    word: usize,
+    kind: PhantomData<fn(T) -> F>,
+}
+
+impl<T, F> Clone for Part<T, F> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T, F> Copy for Part<T, F> {}
+
+impl<T: PmObject, F: FromBytes + IntoBytes> Part<T, F> {
+    /// The `F` at byte `offset` of a `T`. Any bytes are an `F`, so a wrong offset gives a wrong value and nothing worse.
+    ///
+    /// # Panics
+    /// When it does not lie inside a `T`, or does not begin at a multiple of 8. In a constant that is an error of the
+    /// compiler.
+    #[must_use]
+    pub const fn at(offset: usize) -> Self {
+        assert!(offset.is_multiple_of(8), "a part begins at a multiple of 8 bytes");
+        assert!(offset <= size_of::<T>() && size_of::<F>() <= size_of::<T>() - offset, "a part lies inside the object");
+        Self { word: offset / 8, kind: PhantomData }
+    }
+
+    /// Number of the object's word at which it begins.
+    #[inline(always)]
+    #[must_use]
+    pub const fn word(self) -> usize {
+        self.word
+    }
+
+    /// The part of `value`.
+    #[inline]
+    #[must_use]
+    pub fn of(self, value: &T) -> F {
+        let mut part = F::new_zeroed();
+        let bytes = part.as_mut_bytes();
+        let end = self.word * 8 + bytes.len();
+        bytes.copy_from_slice(&value.as_bytes()[self.word * 8..end]);
+        part
+    }
+}
