@@ -26,7 +26,7 @@ use lodestone_pmem::{DurablePoint, PmAddr, planted};
 use lodestone_txn::record::{self, Head, Kind as RecordKind, Member, Spill};
 use lodestone_txn::{SLOT_HEADER_WORDS, SlotFlags, SlotHeader, State, Tick, VersionWord, seal};
 
-use crate::context::{Change, Context};
+use crate::context::{Change, Context, FreeCell};
 use crate::core::Core;
 use crate::error::{Conflict, Error, Result, TxResult};
 use crate::options::Mode;
@@ -35,6 +35,8 @@ use crate::shape::{Kind, Shape};
 
 /// Words of a record before its members.
 const RECORD_HEADER_WORDS: usize = 3;
+/// Members that share the record's first line with these words.
+const MEMBERS_FIRST_LINE: usize = 5;
 
 /// The shape of spill blocks.
 pub fn spill_shape(core: &Core) -> Shape {
@@ -198,13 +200,22 @@ fn write_slots(core: &Core, context: &mut Context, tick: Tick, certifies_itself:
 fn write_record(core: &Core, context: &mut Context, tick: Tick, kind: RecordKind) {
     let buffers = context.buffers;
     let index = context.kept.next;
+    let head = Head { kind, tick, previous: context.kept.previous };
+    if context.writes.len() <= MEMBERS_FIRST_LINE && kind != RecordKind::Scan {
+        let mut words = [0; RECORD_HEADER_WORDS + MEMBERS_FIRST_LINE];
+        let mut len = RECORD_HEADER_WORDS;
+        for entry in context.writes.iter().filter(|entry| entry.change != Change::Nothing) {
+            words[len] = Member::new(entry.at, entry.seen.slot().other()).to_raw();
+            len += 1;
+        }
+        return record::write(&core.memory, &buffers, index, &head, &mut words[..len], Spill::NONE);
+    }
     context.record.clear();
     context.record.extend([0; RECORD_HEADER_WORDS]);
     if kind != RecordKind::Scan {
         let members = context.writes.iter().filter(|entry| entry.change != Change::Nothing);
         context.record.extend(members.map(|entry| Member::new(entry.at, entry.seen.slot().other()).to_raw()));
     }
-    let head = Head { kind, tick, previous: context.kept.previous };
     let blocks = &context.kept.spill[(index & 1) as usize];
     let spill = Spill { blocks, bytes: core.places.slab_bytes() };
     record::write(&core.memory, &buffers, index, &head, &mut context.record, spill);
@@ -284,13 +295,17 @@ fn publish(core: &Core, context: &mut Context, tick: Tick) {
         // Release: whoever sees the word sees the slot. Not flushed: the word means nothing in the next life.
         core.memory.store(entry.at, word.to_raw());
     }
+    // What was flushed may have left the cache; the next record goes into the other buffer.
+    core.memory.prefetch(context.buffers.buffer(context.kept.next), 64);
     context.kept.previous = tick;
     context.set_tick(core, tick);
     if gives {
         for number in 0..context.writes.len() {
             let entry = context.writes[number];
             if matches!(entry.change, Change::Free | Change::Nothing) {
-                context.give_cell(core, entry.shape, entry.at);
+                let word = VersionWord::new(tick, writer, entry.seen.slot().other(), State::Free);
+                let word = (entry.change == Change::Free).then_some(word);
+                context.give_cell(core, entry.shape, FreeCell { at: entry.at, word });
             }
         }
     }

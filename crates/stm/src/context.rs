@@ -56,6 +56,14 @@ pub struct WriteEntry {
     pub arena: usize,
 }
 
+/// A free cell that a thread keeps: nobody else changes it.
+#[derive(Clone, Copy, Debug)]
+pub struct FreeCell {
+    pub at: PmAddr,
+    /// Its version word, where this thread wrote it last: then it need not be read.
+    pub word: Option<VersionWord>,
+}
+
 /// What is handed on with a thread id besides its clock: its two newest records must stay whole.
 #[derive(Debug, Default)]
 pub struct Kept {
@@ -91,7 +99,7 @@ pub struct Context {
     pub record: Vec<u64>,
     /// What goes on with the id.
     pub kept: Kept,
-    free: Vec<(Shape, Vec<PmAddr>)>,
+    free: Vec<(Shape, Vec<FreeCell>)>,
     /// State of the generator for back-off.
     pub random: u64,
 }
@@ -166,7 +174,7 @@ impl Context {
 
     /// The free cells of `shape` that this thread keeps.
     #[inline]
-    fn cells(&mut self, shape: Shape) -> &mut Vec<PmAddr> {
+    fn cells(&mut self, shape: Shape) -> &mut Vec<FreeCell> {
         let position = match self.free.iter().position(|(found, _)| *found == shape) {
             Some(position) => position,
             None => {
@@ -179,45 +187,56 @@ impl Context {
 
     /// A free cell of `shape`.
     #[inline]
-    pub fn take_cell(&mut self, core: &Core, shape: Shape) -> Result<PmAddr> {
-        match self.cells(shape).pop() {
-            Some(cell) => Ok(cell),
-            None => self.take_cells(core, shape),
+    pub fn take_cell(&mut self, core: &Core, shape: Shape) -> Result<FreeCell> {
+        let cells = self.cells(shape);
+        let Some(cell) = cells.pop() else { return self.take_cells(core, shape) };
+        if let Some(next) = cells.last() {
+            // What was freed was flushed, which may have taken it out of the cache.
+            core.memory.prefetch(next.at, 64);
         }
+        Ok(cell)
     }
 
     /// Takes free cells from the slabs and gives one of them.
     #[cold]
     #[inline(never)]
-    fn take_cells(&mut self, core: &Core, shape: Shape) -> Result<PmAddr> {
+    fn take_cells(&mut self, core: &Core, shape: Shape) -> Result<FreeCell> {
         let batch = if shape.cell_bytes <= 4096 { BATCH } else { 1 };
         let cells = self.cells(shape);
-        *cells = core.slabs.take(&core.heap, shape, batch, |at| core.is_free(at, shape))?;
+        let taken = core.slabs.take(&core.heap, shape, batch, |at| core.is_free(at, shape))?;
+        cells.extend(taken.into_iter().map(|at| FreeCell { at, word: None }));
         cells.pop().ok_or(Error::BadPointer { at: PmAddr::NULL, finding: "no free cell" })
     }
 
     /// Keeps a free cell for later.
     #[inline]
-    pub fn give_cell(&mut self, core: &Core, shape: Shape, cell: PmAddr) {
+    pub fn give_cell(&mut self, core: &Core, shape: Shape, cell: FreeCell) {
         let cells = self.cells(shape);
         cells.push(cell);
         if cells.len() > HOARD_MAX {
-            core.slabs.give(shape, cells.drain(..HOARD_MAX / 2));
+            core.slabs.give(shape, cells.drain(..HOARD_MAX / 2).map(|cell| cell.at));
         }
     }
 
     /// Forgets the transaction: cells that it took are free again.
+    #[inline(always)]
     pub fn reset(&mut self, core: &Core) {
         self.reads.clear();
         if !self.writes.is_empty() {
-            for number in 0..self.writes.len() {
-                let entry = self.writes[number];
-                if matches!(entry.change, Change::Alloc | Change::Nothing) {
-                    self.give_cell(core, entry.shape, entry.at);
-                }
-            }
-            self.clear_writes();
+            self.forget_writes(core);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn forget_writes(&mut self, core: &Core) {
+        for number in 0..self.writes.len() {
+            let entry = self.writes[number];
+            if matches!(entry.change, Change::Alloc | Change::Nothing) {
+                self.give_cell(core, entry.shape, FreeCell { at: entry.at, word: None });
+            }
+        }
+        self.clear_writes();
     }
 
     /// Empties the write set.
@@ -234,7 +253,7 @@ impl Drop for Context {
         let Some(core) = self.core.upgrade() else { return };
         self.reset(&core);
         for (shape, cells) in self.free.drain(..) {
-            core.slabs.give(shape, cells);
+            core.slabs.give(shape, cells.into_iter().map(|cell| cell.at));
         }
         if let Some(lease) = self.lease.take() {
             *lock(&core.kept[lease.writer().index()]) = std::mem::take(&mut self.kept);

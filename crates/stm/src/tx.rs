@@ -16,14 +16,13 @@ use lodestone_txn::{ClockKind, SLOT_HEADER_WORDS, State, VersionWord, Which};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::commit::not_allocated;
-use crate::context::{Change, Context, ReadEntry, WriteEntry};
+use crate::context::{Change, Context, FreeCell, ReadEntry, WriteEntry};
 use crate::core::Core;
 use crate::error::{Abort, Conflict, Error, Result, TxResult, Why};
 use crate::object::{PmObject, Shaped};
 use crate::part::Part;
 use crate::published;
 use crate::shape::Shape;
-use crate::versions::is_of_this_life;
 
 /// What a transaction may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -339,14 +338,12 @@ impl<'t> Tx<'t> {
     #[inline(always)]
     pub(crate) fn alloc_cell(&mut self, shape: Shape, words: u32) -> Result<usize> {
         self.view = View::EMPTY;
-        let at = self.context.take_cell(self.core, shape)?;
-        if let Some(block) = self.whole.block(at) {
-            let seen = VersionWord::from_raw(block.load(0));
-            if seen.state() == State::Free && is_of_this_life(seen, self.core.base) {
-                return Ok(self.context.add_write(at, seen, shape, Change::Alloc, words));
-            }
-        }
-        let seen = self.free_word(at, shape)?;
+        let FreeCell { at, word } = self.context.take_cell(self.core, shape)?;
+        debug_assert!(word.is_none_or(|word| self.core.memory.load(at) == word.to_raw()), "free cells are ours alone");
+        let seen = match word {
+            Some(word) => word,
+            None => self.free_word(at, shape)?,
+        };
         Ok(self.context.add_write(at, seen, shape, Change::Alloc, words))
     }
 

@@ -139,6 +139,7 @@ pub struct Head {
     pub previous: Tick,
 }
 
+#[inline(always)]
 fn checksum(at: PmAddr, header: &[u64; HEADER_WORDS], rest: &[u64]) -> u32 {
     let place = at.to_raw();
     let header = [header[0], header[1] & !(u64::MAX << CRC_SHIFT), header[2]];
@@ -150,6 +151,7 @@ fn checksum(at: PmAddr, header: &[u64; HEADER_WORDS], rest: &[u64]) -> u32 {
 ///
 /// # Panics
 /// When there are more members than the format can count (2^27) or too few spill blocks.
+#[inline]
 pub fn write(memory: &Memory, buffers: &Buffers, index: u64, head: &Head, words: &mut [u64], spill: Spill<'_>) {
     let at = buffers.buffer(index);
     let members = words.len() - HEADER_WORDS;
@@ -184,6 +186,7 @@ impl Spill<'_> {
     pub const NONE: Self = Spill { blocks: &[], bytes: 64 };
 }
 
+#[cold]
 fn write_spill(memory: &Memory, members: &[u64], spill: Spill<'_>) -> PmAddr {
     use zerocopy::IntoBytes;
     let per_block = members_in_spill(spill.bytes);

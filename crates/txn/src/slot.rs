@@ -79,7 +79,7 @@ impl SlotHeader {
 }
 
 /// Checksum of a slot at `at` whose words are `words`, with the checksum's own bits taken as zero.
-#[inline]
+#[inline(always)]
 fn checksum(at: PmAddr, words: &[u64]) -> u32 {
     let place = at.to_raw();
     let header = [words[0], words[1] & !(u64::MAX << CRC_SHIFT)];
@@ -90,7 +90,7 @@ fn checksum(at: PmAddr, words: &[u64]) -> u32 {
 ///
 /// # Panics
 /// When `words` does not hold the header and `header.words` words.
-#[inline]
+#[inline(always)]
 pub fn seal(at: PmAddr, header: &SlotHeader, words: &mut [u64]) {
     assert_eq!(words.len(), SLOT_HEADER_WORDS + header.words as usize, "a slot is sealed whole");
     words[0] = header.tick.0;
