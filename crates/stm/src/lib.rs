@@ -15,6 +15,7 @@
 //! | file | idea |
 //! | --- | --- |
 //! | `tx` | reads by version word, working copies, start clocks |
+//! | `part` | fields that are read without the rest of their object |
 //! | `commit` | lock, validate, write, fence, publish; the three modes |
 //! | `versions` | which slot counts; first touch in a life |
 //! | `slabs`, `shape` | cells whose own slots say whether they are free |

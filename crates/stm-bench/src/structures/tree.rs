@@ -2,7 +2,9 @@
 //!
 //! A node with two children is removed by moving its successor's entry into it and unlinking the successor.
 
-use lodestone_stm::PmObject;
+use std::mem::offset_of;
+
+use lodestone_stm::{Part, PmObject};
 use lodestone_workload::engine::EngineError;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -19,10 +21,15 @@ pub struct SearchTree;
 #[pm(name = "bench.Branch")]
 struct Branch {
     key: u64,
-    value: u64,
     left: u64,
     right: u64,
+    value: u64,
 }
+
+/// What a step down needs: key, left and right subtree.
+const STEP: Part<Branch, [u64; 3]> = Part::at(offset_of!(Branch, key));
+const _: () = assert!(offset_of!(Branch, left) == offset_of!(Branch, key) + 8, "in this order, side by side");
+const _: () = assert!(offset_of!(Branch, right) == offset_of!(Branch, key) + 16, "in this order, side by side");
 
 impl Object for Branch {}
 
@@ -53,16 +60,16 @@ fn find<X: Reading>(head: Ref<Head>, tx: &mut X, key: u64) -> Result<Place, X::A
     let mut link = Link::Top;
     let mut at = Ref::from_raw(tx.read(head)?.first);
     while !at.is_null() {
-        let node: Branch = tx.read(at)?;
-        if node.key == key {
-            return Ok((link, Some((at, node))));
+        let [found, left, right] = tx.read_part(at, STEP)?;
+        if found == key {
+            return Ok((link, Some((at, tx.read(at)?))));
         }
-        let next = if key < node.key {
+        let next = if key < found {
             link = Link::Left(at);
-            node.left
+            left
         } else {
             link = Link::Right(at);
-            node.right
+            right
         };
         at = Ref::from_raw(next);
     }
