@@ -4,6 +4,7 @@
 //! 2. Create the engine, load the records (relaxed, then made durable), run the workload.
 //! 3. Print one [`lodestone_workload::result::BenchResult`] for each run and remove the folder.
 
+mod index;
 mod lmdb;
 mod pmemobj;
 mod redb;
@@ -108,12 +109,17 @@ struct Arguments {
 enum Command {
     /// Run the structures of `lodestone bench stm` on libpmemobj
     Stm(stm::Arguments),
+    /// Run the mixes of `lodestone bench index` on redb and LMDB
+    Index(index::Arguments),
 }
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     if let Some(Command::Stm(arguments)) = &arguments.command {
         return stm::run(arguments);
+    }
+    if let Some(Command::Index(arguments)) = &arguments.command {
+        return index::run(arguments);
     }
     let engine = arguments.engine.context("which engine? say --engine NAME")?;
     if engine == EngineName::Pmemobj {
