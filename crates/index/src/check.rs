@@ -98,6 +98,16 @@ impl<'h> Owned<'h> {
         true
     }
 
+    /// Notes a block that another check has looked at.
+    pub(crate) fn adopt(&mut self, at: PmAddr) {
+        self.blocks.insert(at);
+    }
+
+    /// Whether the block is owned by now.
+    pub(crate) fn has(&self, at: PmAddr) -> bool {
+        self.blocks.contains(&at)
+    }
+
     /// All of them, in no order.
     pub(crate) fn into_blocks(self) -> Vec<PmAddr> {
         self.blocks.into_iter().collect()

@@ -6,6 +6,7 @@
 //! of the map is clean; the blocks that the map owns are exactly those that the heap holds; and it keeps working.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::marker::PhantomData;
 use std::ops::{Bound, ControlFlow};
 
 use lodestone_crash::planted::Bug;
@@ -14,10 +15,12 @@ use lodestone_heap::{Heap, HeapOptions};
 use lodestone_pmem::{PmAddr, Pool, PoolOptions};
 
 pub use crate::cells::explore::{CellOp, CellTarget};
+use crate::error::Result;
 pub use crate::fptree::explore::fptree_threaded;
 pub use crate::hash::explore::hash_threaded;
 use crate::map::OrderedMap;
 use crate::open::MapOptions;
+use crate::record_map::RecordMap;
 
 /// An operation on the map: keys are numbers, values `bytes` bytes that tell key and version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,11 +42,11 @@ pub enum MapOp {
 }
 
 /// Inserts with a value that, with its record's head, takes two lines.
-const fn insert(key: u8, version: u8) -> MapOp {
+pub(crate) const fn insert(key: u8, version: u8) -> MapOp {
     MapOp::Insert { key, version, bytes: 60 }
 }
 
-const fn remove(key: u8) -> MapOp {
+pub(crate) const fn remove(key: u8) -> MapOp {
     MapOp::Remove { key }
 }
 
@@ -55,33 +58,85 @@ fn value_of(key: u8, version: u8, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| if at % 2 == 0 { key } else { version }).collect()
 }
 
-/// A script on a map that holds what `before` left.
-pub struct MapTarget {
-    name: &'static str,
-    slots_per_leaf: usize,
-    /// `None`: not even the map is there; the run creates it.
-    before: Option<Vec<MapOp>>,
-    script: Vec<MapOp>,
-    threads: Vec<Vec<MapOp>>,
-}
+/// A map that the targets try: its parts as small as they can be.
+pub trait TargetMap: RecordMap + Sized + 'static {
+    /// Whose flushes and fences the mutation audit answers for: a part of their files' paths.
+    const AUDITED: &'static str;
 
-/// An opened map with its heap.
-pub struct MapHandle {
-    heap: Heap,
-    map: OrderedMap,
-}
+    /// How the heap is made.
+    fn heap_options() -> HeapOptions;
 
-impl MapTarget {
-    fn new(name: &'static str, slots_per_leaf: usize, before: &[MapOp], script: &[MapOp]) -> Self {
-        let (before, script) = (Some(before.to_vec()), script.to_vec());
-        Self { name, slots_per_leaf, before, script, threads: Vec::new() }
+    /// Makes the map whose freed blocks lie where a creation may put the new ones.
+    ///
+    /// # Errors
+    /// As the map's own open.
+    fn open_old(heap: &Heap, size: usize) -> Result<Self> {
+        Self::open_small(heap, "old", size)
     }
+
+    /// Opens or makes the map; `size` is that of its parts.
+    ///
+    /// # Errors
+    /// As the map's own open.
+    fn open_small(heap: &Heap, name: &str, size: usize) -> Result<Self>;
+}
+
+impl TargetMap for OrderedMap {
+    const AUDITED: &'static str = "index/src/";
 
     fn heap_options() -> HeapOptions {
         HeapOptions::small()
     }
 
-    fn change(map: &OrderedMap, op: &MapOp) -> Outcome {
+    fn open_small(heap: &Heap, name: &str, size: usize) -> Result<Self> {
+        Self::open_with(heap, name, &MapOptions { slots_per_leaf: size })
+    }
+}
+
+/// A script on a map that holds what `before` left.
+pub struct MapTarget<M = OrderedMap> {
+    name: &'static str,
+    size: usize,
+    /// `None`: not even the map is there; the run creates it.
+    before: Option<Vec<MapOp>>,
+    script: Vec<MapOp>,
+    threads: Vec<Vec<MapOp>>,
+    redundant: fn() -> Vec<Redundant>,
+    map: PhantomData<fn() -> M>,
+}
+
+/// An opened map with its heap.
+pub struct MapHandle<M = OrderedMap> {
+    heap: Heap,
+    map: M,
+}
+
+impl<M: TargetMap> MapTarget<M> {
+    pub(crate) fn new(name: &'static str, size: usize, before: &[MapOp], script: &[MapOp]) -> Self {
+        Self::on(name, size, Some(before.to_vec()), script)
+    }
+
+    /// A target whose script begins with the creation of the map.
+    pub(crate) fn created(name: &'static str, size: usize, script: &[MapOp]) -> Self {
+        Self::on(name, size, None, script)
+    }
+
+    fn on(name: &'static str, size: usize, before: Option<Vec<MapOp>>, script: &[MapOp]) -> Self {
+        let script = script.to_vec();
+        Self { name, size, before, script, threads: Vec::new(), redundant: Vec::new, map: PhantomData }
+    }
+
+    /// What the map can do without in this target, and why it is there.
+    pub(crate) fn excusing(self, redundant: fn() -> Vec<Redundant>) -> Self {
+        Self { redundant, ..self }
+    }
+
+    /// What each thread does when schedules are explored.
+    pub(crate) fn with_threads(self, threads: &[&[MapOp]]) -> Self {
+        Self { threads: threads.iter().map(|ops| ops.to_vec()).collect(), ..self }
+    }
+
+    fn change(map: &M, op: &MapOp) -> Outcome {
         match *op {
             MapOp::Insert { key, version, bytes } => {
                 map.insert_relaxed(&key_of(key), &value_of(key, version, bytes))?;
@@ -94,9 +149,9 @@ impl MapTarget {
     }
 }
 
-impl Structure for MapTarget {
+impl<M: TargetMap> Structure for MapTarget<M> {
     type Op = MapOp;
-    type Handle = MapHandle;
+    type Handle = MapHandle<M>;
     type View = BTreeMap<Vec<u8>, Vec<u8>>;
 
     fn name(&self) -> String {
@@ -112,32 +167,31 @@ impl Structure for MapTarget {
     }
 
     fn setup(&self, pool: &Pool) -> Outcome {
-        let heap = Heap::open(pool, &Self::heap_options())?;
-        let options = MapOptions { slots_per_leaf: self.slots_per_leaf };
+        let heap = Heap::open(pool, &M::heap_options())?;
         let Some(before) = &self.before else {
             // Free blocks that still look like a finished map: where the map will be created, if the heap gives them again.
-            let old = OrderedMap::open_with(&heap, "old", &options)?;
+            let old = M::open_old(&heap, self.size)?;
             Self::change(&old, &insert(77, 7))?;
             let mut action = heap.action();
             old.check().blocks.into_iter().try_for_each(|at| action.free(at))?;
             action.commit()?;
             return Ok(());
         };
-        let map = OrderedMap::open_with(&heap, "map", &options)?;
+        let map = M::open_small(&heap, "map", self.size)?;
         before.iter().try_for_each(|op| Self::change(&map, op))
     }
 
-    fn open(&self, pool: &Pool) -> Outcome<MapHandle> {
-        let heap = Heap::open(pool, &Self::heap_options())?;
-        let map = OrderedMap::open_with(&heap, "map", &MapOptions { slots_per_leaf: self.slots_per_leaf })?;
+    fn open(&self, pool: &Pool) -> Outcome<MapHandle<M>> {
+        let heap = Heap::open(pool, &M::heap_options())?;
+        let map = M::open_small(&heap, "map", self.size)?;
         Ok(MapHandle { heap, map })
     }
 
-    fn apply(&self, handle: &MapHandle, op: &MapOp) -> Outcome {
+    fn apply(&self, handle: &MapHandle<M>, op: &MapOp) -> Outcome {
         Self::change(&handle.map, op)
     }
 
-    fn view(&self, handle: &MapHandle) -> Outcome<Self::View> {
+    fn view(&self, handle: &MapHandle<M>) -> Outcome<Self::View> {
         let map = &handle.map;
         let mut view = BTreeMap::new();
         let mut last: Option<Vec<u8>> = None;
@@ -174,7 +228,7 @@ impl Structure for MapTarget {
         view
     }
 
-    fn audit(&self, handle: &MapHandle) -> Outcome {
+    fn audit(&self, handle: &MapHandle<M>) -> Outcome {
         let report = handle.map.check();
         Failure::unless(report.is_intact(), || {
             report.findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
@@ -200,11 +254,11 @@ impl Structure for MapTarget {
     }
 
     fn audits(&self, site: &SiteKey) -> bool {
-        site.file.contains("index/src/")
+        site.file.contains(M::AUDITED)
     }
 
     fn redundant(&self) -> Vec<Redundant> {
-        Vec::new()
+        (self.redundant)()
     }
 }
 
@@ -219,12 +273,14 @@ pub fn targets() -> Vec<Box<dyn Target>> {
     all.extend(crate::acs::explore::targets());
     all.extend(crate::hybrid::explore::targets());
     all.extend(crate::hybrid_plus::explore::targets());
+    all.extend(crate::records::explore::targets());
     all
 }
 
 pub use crate::fastfair::explore::threaded as fastfair_threaded;
 pub use crate::hybrid::explore::hybrid_threaded;
 pub use crate::hybrid_plus::explore::hybrid_plus_threaded;
+pub use crate::records::explore::threaded as records_threaded;
 pub use crate::skiplist::explore::threaded as skiplist_threaded;
 
 /// The targets of the ordered map.
@@ -233,32 +289,35 @@ pub fn map_targets() -> Vec<Box<dyn Target>> {
     let full = [insert(10, 1), insert(20, 1), insert(30, 1)];
     // The slots of the sixth and seventh record lie in the leaf's second line.
     let two_lines: Vec<MapOp> = (1..=7).map(|number| insert(number * 10, 1)).collect();
-    let created = MapTarget {
-        name: "map-create",
-        slots_per_leaf: 3,
-        before: None,
-        script: vec![insert(10, 1)],
-        threads: Vec::new(),
-    };
     vec![
-        Box::new(created),
-        Box::new(MapTarget::new("map-insert", 3, &[], &[insert(10, 1), insert(20, 1), insert(15, 1)])),
-        Box::new(MapTarget::new(
+        Box::new(MapTarget::<OrderedMap>::created("map-create", 3, &[insert(10, 1)])),
+        Box::new(MapTarget::<OrderedMap>::new("map-insert", 3, &[], &[insert(10, 1), insert(20, 1), insert(15, 1)])),
+        Box::new(MapTarget::<OrderedMap>::new(
             "map-update",
             3,
             &full,
             &[insert(20, 2), insert(20, 3), MapOp::Insert { key: 10, version: 2, bytes: 700 }, insert(10, 3)],
         )),
-        Box::new(MapTarget::new("map-remove", 8, &two_lines, &[remove(60), remove(99), insert(60, 2), remove(10)])),
-        Box::new(MapTarget::new("map-split", 3, &full, &[insert(15, 1), insert(40, 1), insert(12, 1)])),
-        Box::new(MapTarget::new("map-append", 2, &[], &[insert(10, 1), insert(20, 1), insert(30, 1), insert(40, 1)])),
-        Box::new(MapTarget::new(
+        Box::new(MapTarget::<OrderedMap>::new(
+            "map-remove",
+            8,
+            &two_lines,
+            &[remove(60), remove(99), insert(60, 2), remove(10)],
+        )),
+        Box::new(MapTarget::<OrderedMap>::new("map-split", 3, &full, &[insert(15, 1), insert(40, 1), insert(12, 1)])),
+        Box::new(MapTarget::<OrderedMap>::new(
+            "map-append",
+            2,
+            &[],
+            &[insert(10, 1), insert(20, 1), insert(30, 1), insert(40, 1)],
+        )),
+        Box::new(MapTarget::<OrderedMap>::new(
             "map-merge",
             4,
             &[insert(10, 1), insert(20, 1), insert(30, 1), insert(40, 1), insert(50, 1)],
             &[remove(10), remove(40), remove(50), remove(30), remove(20)],
         )),
-        Box::new(MapTarget::new(
+        Box::new(MapTarget::<OrderedMap>::new(
             "map-mixed",
             2,
             &[insert(10, 1), insert(20, 1)],
@@ -270,9 +329,8 @@ pub fn map_targets() -> Vec<Box<dyn Target>> {
 /// Maps that threads change under a deterministic scheduler while the trace records: for `explore_schedules`.
 #[must_use]
 pub fn threaded() -> Vec<MapTarget> {
-    let with = |name, slots, before: &[MapOp], threads: &[&[MapOp]]| MapTarget {
-        threads: threads.iter().map(|ops| ops.to_vec()).collect(),
-        ..MapTarget::new(name, slots, before, &[])
+    let with = |name, slots, before: &[MapOp], threads: &[&[MapOp]]| {
+        MapTarget::new(name, slots, before, &[]).with_threads(threads)
     };
     vec![
         with(
@@ -311,6 +369,7 @@ pub fn bugs() -> Vec<Bug> {
     all.extend(crate::fptree::explore::bugs());
     all.extend(crate::hybrid::explore::bugs());
     all.extend(crate::hybrid_plus::explore::bugs());
+    all.extend(crate::records::explore::bugs());
     all
 }
 

@@ -46,6 +46,7 @@ mod mistakes;
 mod open;
 mod reclaim;
 mod record_map;
+mod records;
 mod scan;
 mod skiplist;
 mod structure;
@@ -63,6 +64,10 @@ pub use layout::{KEY_BYTES_MAX, KIND_LIVE, KIND_PENDING, VALUE_BYTES_MAX};
 pub use map::{Durability, OrderedMap};
 pub use open::MapOptions;
 pub use record_map::{RecordMap, Visit};
+pub use records::{
+    IndexKind, IndexedRecords, KIND_RECORDS, KIND_RECORDS_PENDING, RecordIndex, RecordsOptions, index_of_map,
+    index_root_of, open_records,
+};
 pub use scan::{Direction, Records};
 pub use skiplist::{SkipList, SkipListOptions};
 pub use traits::{IndexKey, OpenIndex, OrderedIndex, PointIndex, Range, Swap};

@@ -1,5 +1,5 @@
 //! The interface of maps from byte strings to byte strings, and with it their tests. Indexes have values of eight bytes:
-//! see `traits`.
+//! see `traits`; a map over one of them: `records`.
 
 use std::ops::{Bound, ControlFlow};
 
@@ -17,6 +17,17 @@ pub trait RecordMap: Send + Sync {
     /// # Errors
     /// When the medium is damaged where the answer lies, or the pool failed.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>>;
+
+    /// As [`get`](Self::get); the value replaces the content of `out`. Whether the key was found; `out` is empty if not.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    fn get_into(&self, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
+        let found = self.get(key)?;
+        let is_there = found.is_some();
+        *out = found.unwrap_or_default();
+        Ok(is_there)
+    }
 
     /// Sets `key` to `value`; whether it replaced an older value.
     ///
@@ -50,6 +61,34 @@ pub trait RecordMap: Send + Sync {
         Ok(self.len()? == 0)
     }
 
+    /// As [`insert`](Self::insert), but it need not be durable before [`sync`](Self::sync) on this thread. A map over an index
+    /// waits as long as the durability says that it was opened with.
+    ///
+    /// # Errors
+    /// As [`insert`](Self::insert).
+    fn insert_relaxed(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.insert(key, value)
+    }
+
+    /// As [`remove`](Self::remove), with the choice of [`insert_relaxed`](Self::insert_relaxed).
+    ///
+    /// # Errors
+    /// As [`remove`](Self::remove).
+    fn remove_relaxed(&self, key: &[u8]) -> Result<bool> {
+        self.remove(key)
+    }
+
+    /// Waits until every change that this thread made would survive power loss.
+    ///
+    /// # Errors
+    /// When the pool failed: relaxed changes since the last success may be lost.
+    fn sync(&self) -> Result<()>;
+
+    /// Bytes of DRAM that the map takes, when it counts them.
+    fn dram_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// Verifies everything on the medium; call it while nobody changes the map.
     fn check(&self) -> CheckReport;
 }
@@ -57,6 +96,10 @@ pub trait RecordMap: Send + Sync {
 impl RecordMap for OrderedMap {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         OrderedMap::get(self, key)
+    }
+
+    fn get_into(&self, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
+        OrderedMap::get_into(self, key, out)
     }
 
     fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
@@ -73,6 +116,22 @@ impl RecordMap for OrderedMap {
 
     fn len(&self) -> Result<u64> {
         OrderedMap::len(self)
+    }
+
+    fn insert_relaxed(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        OrderedMap::insert_relaxed(self, key, value)
+    }
+
+    fn remove_relaxed(&self, key: &[u8]) -> Result<bool> {
+        OrderedMap::remove_relaxed(self, key)
+    }
+
+    fn sync(&self) -> Result<()> {
+        OrderedMap::sync(self)
+    }
+
+    fn dram_bytes(&self) -> Option<u64> {
+        Some(self.stats().dram_bytes)
     }
 
     fn check(&self) -> CheckReport {

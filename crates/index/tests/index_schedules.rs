@@ -5,7 +5,9 @@
 
 use lodestone_crash::Structure;
 use lodestone_crash::schedules::{ScheduleConfig, Scheduler, explore_schedules};
-use lodestone_index::explore::{fastfair_threaded, fptree_threaded, hash_threaded, skiplist_threaded};
+use lodestone_index::explore::{
+    fastfair_threaded, fptree_threaded, hash_threaded, records_threaded, skiplist_threaded,
+};
 
 fn every<S: Structure + 'static>(targets: impl Fn() -> Vec<S>) {
     for (scheduler, schedules) in [(Scheduler::Random, 20), (Scheduler::Pct, 12)] {
@@ -37,4 +39,9 @@ fn every_schedule_of_the_hash_index_survives_its_crashes() {
 #[test]
 fn every_schedule_of_the_tree_of_leaves_survives_its_crashes() {
     every(fptree_threaded);
+}
+
+#[test]
+fn every_schedule_of_a_map_over_an_index_survives_its_crashes() {
+    every(records_threaded);
 }

@@ -1,0 +1,243 @@
+//! Maps from byte strings to byte strings over any ordered index of words: the index maps each key to the address of its record.
+//!
+//! The index changes by operations of its own, each atomic; the record's block is allocated and freed by actions of the heap.
+//! Nothing makes both one step, so an *intent* on the medium joins them. The keys fall into stripes; a stripe has a lock in DRAM
+//! and one intent: two words, `new` and `old`.
+//!
+//! *Put.* Under the stripe's lock: 1. the record is written at a reserved place and flushed; `old` is what the index names. 2. One
+//! action allocates the record and sets the intent to (`new`, `old`): from here the intent owns the record. 3. The index is told: key to
+//! `new`. 4. One action frees `old` and clears the intent. Without an old record step 4 is a store that need not last.
+//!
+//! *Remove.* The same with `new` null: the intent, the index's removal, the action that frees and clears.
+//!
+//! *Open.* For each intent that is set, the record it names (`new`, else `old`) tells the key, and the index tells whether step 3
+//! happened: then `old` is freed, else `new` (a removal: nothing). The same action clears the intent. Bounded by the number of intents,
+//! whatever the size of the map.
+//!
+//! Why nothing leaks and nothing is freed twice, in every crash state:
+//! - before step 2 nothing is allocated; step 2 is atomic, so an allocated record is named by an intent;
+//! - step 3 is atomic, and the index keeps the order of what is fenced: the index names `old` or `new`, never anything else, because the
+//!   stripe's lock keeps other changes of the key away until the intent is cleared, persistently;
+//! - so while an intent is set, exactly one of the two records is the index's and the other one the intent's. Step 4 and the
+//!   recovery free the intent's one and clear the intent in one action: after it no intent names the freed block, and no later recovery
+//!   does it again. A crash inside recovery leaves some intents cleared and the others as they were;
+//! - an intent that owns nothing (a new key's that the index has, a removal that did not happen) may outlive its end on the medium:
+//!   recovery finds nothing to free in it, and the next change of its stripe sets both words before it can free the record that the intent names;
+//! - the records that an intent names stay allocated while it is set, so the key can always be read from them.
+//!
+//! *Readers* take no lock: they pin, ask the index, and read the record; a freed record is not given out again before they left
+//! (`reclaim`). Key and value are verified, and the key must be the one asked for.
+//!
+//! *Durability* is the index's: opened with `Sync` it lets a change be told, and a read tell, only what would survive. What comes
+//! behind it (step 4) needs no waiting: recovery would do it again. So a stripe's lock is held while the index waits for a device; stripes are many.
+//!
+//! *What it costs* beside the index's own change: two actions for a put over an old record, one action and a store for a new key,
+//! where [`OrderedMap`](crate::OrderedMap) has one action in all. It remains the default; this is for who wants an index's other properties.
+//!
+//! An intent that cannot be resolved, because a record or the index is damaged there, stays: changes of its stripe are refused, reads
+//! and other stripes go on, and the check names it.
+//!
+//! Files: `table` (the intents), `change`, `read`, `check`, `kind` (which indexes, and opening by name).
+
+mod change;
+mod check;
+#[cfg(feature = "explore")]
+pub(crate) mod explore;
+mod kind;
+mod read;
+mod table;
+
+use crossbeam_utils::CachePadded;
+use lodestone_heap::Heap;
+use lodestone_pmem::sync::{Mutex, lock};
+use lodestone_pmem::{PmAddr, checked, planted};
+
+pub use kind::{IndexKind, RecordIndex, index_of_map, open_records};
+
+use self::table::{INTENTS_MAX, IntentAt, intent_bytes};
+use crate::anchor::{self, Anchor, AnchorAt, AnchorKind};
+use crate::error::{Error, Result};
+use crate::map::{Durability, limit};
+use crate::medium::Medium;
+use crate::reclaim::Readers;
+
+/// Kind of the pool root while a map over an index is made.
+pub const KIND_RECORDS_PENDING: u32 = u32::from_le_bytes(*b"IRM0");
+/// Kind of the pool root of a map over an index.
+pub const KIND_RECORDS: u32 = u32::from_le_bytes(*b"IRMP");
+
+pub(crate) const KIND: AnchorKind = AnchorKind {
+    magic: u64::from_le_bytes(*b"LDSTIRMP"),
+    version: 1,
+    pending: KIND_RECORDS_PENDING,
+    live: KIND_RECORDS,
+};
+
+/// What the root of a map's index is called behind the map's own name.
+const INDEX_SUFFIX: &str = ".index";
+/// Longest name of a map over an index: a root's name has 40 bytes.
+pub(crate) const NAME_BYTES_MAX: usize = 40 - INDEX_SUFFIX.len();
+
+/// Name of the root of the index below the map `name`.
+#[must_use]
+pub fn index_root_of(name: &str) -> String {
+    format!("{name}{INDEX_SUFFIX}")
+}
+
+/// How to create a map over an index. An existing one keeps what it was created with.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RecordsOptions<O> {
+    /// Stripes of keys, 1 to 1024: so many changes can be under way at once, and so many intents an open looks at.
+    pub stripes: usize,
+    /// How the index is made.
+    pub index: O,
+}
+
+impl<O> RecordsOptions<O> {
+    /// 64 stripes over an index made so.
+    pub fn new(index: O) -> Self {
+        Self { stripes: 64, index }
+    }
+}
+
+impl<O: Default> Default for RecordsOptions<O> {
+    fn default() -> Self {
+        Self::new(O::default())
+    }
+}
+
+/// A durable ordered map from byte strings to byte strings over the index `I`; see the module text for the protocol, and
+/// [`RecordMap`](crate::RecordMap) for the operations. Share it by reference or [`Arc`](std::sync::Arc).
+///
+/// ```
+/// use lodestone_heap::{Heap, HeapOptions};
+/// use lodestone_index::{Durability, FastFair, IndexedRecords, RecordMap, RecordsOptions};
+/// use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+///
+/// let folder = tempfile::tempdir()?;
+/// let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// let pool = Pool::create(folder.path().join("example.pool"), &options)?;
+/// let heap = Heap::open(&pool, &HeapOptions::default())?;
+/// let map = IndexedRecords::<FastFair<[u8]>>::open(&heap, "capitals", &RecordsOptions::default(), Durability::Sync)?;
+/// map.insert(b"France", b"Paris")?;
+/// assert_eq!(map.get(b"France")?.as_deref(), Some(&b"Paris"[..]));
+/// assert!(map.remove(b"France")?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct IndexedRecords<I> {
+    heap: Heap,
+    anchor: Anchor,
+    index: I,
+    intents: PmAddr,
+    /// Whether an intent could not be resolved, per stripe; held while a key of the stripe changes.
+    stripes: Box<[CachePadded<Mutex<bool>>]>,
+    readers: Readers,
+}
+
+impl<I> std::fmt::Debug for IndexedRecords<I> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let stripes = self.stripes.len();
+        f.debug_struct("IndexedRecords")
+            .field("anchor", &self.anchor)
+            .field("stripes", &stripes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Stripes and kind of index, from the options word of an anchor.
+fn decode_options(medium: Medium<'_>, at: PmAddr, options: u32) -> Result<(usize, IndexKind)> {
+    let stripes = (options & 0xFFFF) as usize;
+    match IndexKind::from_code(options >> 16) {
+        Some(kind) if (1..=INTENTS_MAX).contains(&stripes) => Ok((stripes, kind)),
+        _ => Err(medium.damaged(at, "anchor of a map over an index", format!("options {options:#x}"))),
+    }
+}
+
+impl<I: RecordIndex> IndexedRecords<I> {
+    /// Opens the map under the root `name`, or creates it there, with its index under a root of its own
+    /// ([`index_root_of`]). Finishes what a crash cut short. Durable on return; a crash during the creation leaks nothing, and the next open
+    /// goes on with it.
+    ///
+    /// # Errors
+    /// As [`OpenIndex::open_index`](crate::OpenIndex::open_index); [`Error::WrongKind`] also when the map stands over another index;
+    /// [`Error::TooLong`] for a name of more than 34 bytes.
+    ///
+    /// # Panics
+    /// When the options ask for no stripe or more than 1024.
+    pub fn open(heap: &Heap, name: &str, options: &RecordsOptions<I::Options>, durability: Durability) -> Result<Self> {
+        assert!((1..=INTENTS_MAX).contains(&options.stripes), "1 to 1024 stripes");
+        limit("name of a map over an index", name.len(), NAME_BYTES_MAX)?;
+        let (pool, memory, below) = (heap.pool(), heap.memory(), index_root_of(name));
+        let medium = Medium { memory, path: pool.path() };
+        if let (None, Some((kind, at))) = (pool.root(name)?, pool.root(&below)?) {
+            // Not this map's: its own root comes first.
+            let finding = format!("an object of kind {kind:#010x} at {at}");
+            return Err(Error::WrongKind { path: pool.path().to_owned(), name: below, finding });
+        }
+        let code = (options.stripes as u32) | I::KIND.code() << 16;
+        let anchor = anchor::open(heap, name, &KIND, code, |action| {
+            let table = action.alloc(intent_bytes(options.stripes))?;
+            table::write_empty(memory, table, options.stripes);
+            Ok((table, 0))
+        })?;
+        let (stripes, kind) = decode_options(medium, anchor.at, anchor.options)?;
+        if kind != I::KIND {
+            let finding = format!("a map over the index {kind}, not {}", I::KIND);
+            return Err(Error::WrongKind { path: pool.path().to_owned(), name: name.to_owned(), finding });
+        }
+        let intents = medium.link(AnchorAt(anchor.at).head(), "link to the intents of a map", intent_bytes(stripes))?;
+        let is_complete = medium.word(AnchorAt(anchor.at).second(), "mark of a complete map")? == 1;
+        if is_complete && pool.root(&below)?.is_none() {
+            return Err(medium.damaged(
+                anchor.at,
+                "map over an index",
+                format!("the root `{below}` of its index is gone"),
+            ));
+        }
+        let index = I::open_index(heap, &below, &options.index, durability)?;
+        let stripes = (0..stripes).map(|_| CachePadded::new(Mutex::new(false))).collect();
+        let map = Self { heap: heap.clone(), anchor, index, intents, stripes, readers: Readers::new(heap) };
+        if !memory.is_read_only() {
+            if !is_complete {
+                map.mark_complete()?;
+            }
+            map.recover();
+        }
+        memory.durable()?;
+        Ok(map)
+    }
+
+    /// From here a missing index is damage, not a creation that a crash cut short.
+    fn mark_complete(&self) -> Result<()> {
+        let mark = AnchorAt(self.anchor.at).second();
+        let mut action = self.heap.action();
+        action.set(mark, checked::encode(mark, 1));
+        Ok(action.commit()?)
+    }
+
+    /// Resolves every intent that a crash left; one that cannot be resolved closes its stripe to changes.
+    fn recover(&self) {
+        if planted::active("records-no-recovery") {
+            return;
+        }
+        for (number, stripe) in self.stripes.iter().enumerate() {
+            *lock(stripe) = self.resolve(self.intent(number)).is_err();
+        }
+    }
+}
+
+impl<I> IndexedRecords<I> {
+    /// The index below; changing it past the map would lose records.
+    pub fn index(&self) -> &I {
+        &self.index
+    }
+
+    fn medium(&self) -> Medium<'_> {
+        Medium { memory: self.heap.memory(), path: self.heap.pool().path() }
+    }
+
+    fn intent(&self, stripe: usize) -> IntentAt {
+        IntentAt::new(self.intents, stripe)
+    }
+}
