@@ -12,7 +12,10 @@ use std::path::Path;
 
 use anyhow::Result;
 use lodestone_heap::{Heap, HeapOptions};
-use lodestone_index::{KIND_LIVE, KIND_PENDING, OrderedMap};
+use lodestone_index::{
+    Durability, Error as IndexError, KIND_LIVE, KIND_PENDING, KIND_RECORDS, KIND_RECORDS_PENDING, OrderedMap,
+    RecordMap, index_of_map, index_root_of, open_records,
+};
 use lodestone_pmem::{PmAddr, Pool, PoolOptions, Severity};
 use lodestone_stm::{Stm, StmOptions};
 use serde::Serialize;
@@ -138,6 +141,10 @@ impl Examination {
         self.push(layer, place, "note", finding, next_step);
     }
 
+    fn being_created(&mut self, map: &str) {
+        self.note("map", map, "was being created when the pool died", "nothing: its next open goes on");
+    }
+
     fn lost(&mut self, layer: &'static str, place: &str, finding: &str) {
         self.push(layer, place, "lost", finding, "restore a backup, or export what is readable into a new pool");
     }
@@ -203,18 +210,30 @@ fn look_at_memory(heap: &Heap, found: &mut Examination) -> Option<Vec<PmAddr>> {
     }
 }
 
+/// Opens the map under a root of this kind, whatever it is made of.
+fn open_map(heap: &Heap, name: &str, kind: u32) -> lodestone_index::Result<Box<dyn RecordMap>> {
+    match if kind == KIND_RECORDS { index_of_map(heap.pool(), name)? } else { None } {
+        Some(index) => open_records(heap, name, index, Durability::Sync),
+        None => Ok(Box::new(OrderedMap::open(heap, name)?)),
+    }
+}
+
 /// Checks every map and the transactional memory; every block that they own, when that is known completely.
 fn look_at_maps(heap: &Heap, found: &mut Examination) -> Option<Vec<PmAddr>> {
     let memory = look_at_memory(heap, found);
     let mut complete = memory.is_some();
     let mut blocks = memory.unwrap_or_default();
-    for root in heap.pool().info().roots {
+    let roots = heap.pool().info().roots;
+    // The index below a map is looked at with its map.
+    let is_map = |kind| matches!(kind, KIND_RECORDS | KIND_RECORDS_PENDING);
+    let below: Vec<_> = roots.iter().filter(|root| is_map(root.kind)).map(|root| index_root_of(&root.name)).collect();
+    for root in roots.iter().filter(|root| !below.contains(&root.name)) {
         match root.kind {
-            KIND_LIVE => {}
+            KIND_LIVE | KIND_RECORDS => {}
             // Nothing is allocated, or the next open of the map says so.
-            KIND_PENDING => {
+            KIND_PENDING | KIND_RECORDS_PENDING => {
                 complete = false;
-                found.note("map", &root.name, "was being created when the pool died", "nothing: its next open goes on");
+                found.being_created(&root.name);
                 continue;
             }
             _ => {
@@ -223,7 +242,7 @@ fn look_at_maps(heap: &Heap, found: &mut Examination) -> Option<Vec<PmAddr>> {
                 continue;
             }
         }
-        match OrderedMap::open(heap, &root.name) {
+        match open_map(heap, &root.name, root.kind) {
             Ok(map) => {
                 let report = map.check();
                 found.maps += 1;
@@ -233,6 +252,11 @@ fn look_at_maps(heap: &Heap, found: &mut Examination) -> Option<Vec<PmAddr>> {
                 }
                 complete &= report.findings.iter().all(|finding| finding.text.contains(UNALLOCATED));
                 blocks.extend(report.blocks);
+            }
+            // Of a map over an index not everything is there yet.
+            Err(IndexError::ReadOnly { .. }) => {
+                complete = false;
+                found.being_created(&root.name);
             }
             Err(error) => {
                 complete = false;

@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::output::{Output, exit};
 
 use super::MapArgs;
+use super::map::MapKind;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -27,10 +28,12 @@ pub struct Args {
 #[derive(Serialize)]
 struct Checked {
     map: String,
+    index: String,
     records: u64,
     leaves: u64,
     pm_bytes: u64,
-    dram_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dram_bytes: Option<u64>,
     findings: Vec<String>,
 }
 
@@ -38,13 +41,13 @@ struct Checked {
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     let opened = args.map.open_to_read()?;
     let report = opened.map.check();
-    let stats = opened.map.stats();
     let checked = Checked {
         map: args.map.map.clone(),
+        index: opened.kind.to_string(),
         records: report.records,
         leaves: report.leaves,
-        pm_bytes: stats.pm_bytes,
-        dram_bytes: stats.dram_bytes,
+        pm_bytes: report.blocks.iter().filter_map(|at| opened.heap.block_bytes(*at)).sum(),
+        dram_bytes: opened.map.dram_bytes(),
         findings: report.findings.iter().map(ToString::to_string).collect(),
     };
     output.result(&checked, |checked| {
@@ -57,7 +60,11 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         } else {
             format!("{} findings; restore a backup, or export what is readable into a new pool", checked.findings.len())
         };
-        format!("{text}map {}: {} records in {} leaves: {verdict}", checked.map, checked.records, checked.leaves)
+        let place = match opened.kind {
+            MapKind::Ordered => format!("in {} leaves", checked.leaves),
+            MapKind::Over(kind) => format!("over the index {kind}"),
+        };
+        format!("{text}map {}: {} records {place}: {verdict}", checked.map, checked.records)
     })?;
     Ok(exit::holds(report.is_intact()))
 }

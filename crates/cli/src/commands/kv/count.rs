@@ -39,7 +39,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     if args.range.is_everything() {
         records = opened.map.len()?;
     } else {
-        args.range.scan(&opened.map, |_, _| {
+        args.range.scan(&*opened.map, |_, _| {
             records += 1;
             Ok(ControlFlow::Continue(()))
         })?;

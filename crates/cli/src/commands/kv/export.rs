@@ -97,7 +97,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     let total = if args.range.is_everything() { Some(opened.map.len()?) } else { None };
     let bar = output.progress(total, ProgressUnit::Steps).with_prefix("export");
     let mut records = 0;
-    args.range.scan(&opened.map, |key, value| {
+    args.range.scan(&*opened.map, |key, value| {
         export.record(key, value).map_err(explain)?;
         records += 1;
         if records % 1024 == 0 {

@@ -10,14 +10,15 @@ use crate::import::{self, CsvFormat, Format, Request, Selection};
 use crate::output::{Output, exit, spare};
 use crate::size;
 
-use super::MapArgs;
 use super::map::MapStore;
+use super::{KindArg, MapArgs};
 
 const AFTER_HELP: &str = "\
 Examples:
   lodestone kv import orders.pool orders.csv --key id
   lodestone kv import orders.pool orders.csv --key id --value total
   lodestone kv import orders.pool users.txt --format csv --delimiter ':' --no-header --rejects bad.txt
+  lodestone kv import orders.pool orders.csv --key id --map tree --index fastfair
   zcat events.jsonl.gz | lodestone kv import orders.pool - --format jsonl --key event_id
 
 The value of a row is a JSON object of its other columns (or of the columns given with --value); one --value column
@@ -44,6 +45,9 @@ enum FormatArg {
 pub struct Args {
     #[command(flatten)]
     map: MapArgs,
+
+    #[command(flatten)]
+    kind: KindArg,
 
     /// The source: a CSV or JSON Lines file, or - for standard input
     source: PathBuf,
@@ -123,7 +127,7 @@ impl Args {
 
 /// Imports the source.
 pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
-    let map = args.map.clone();
+    let (map, kind) = (args.map.clone(), args.kind);
     let request = args.request()?;
     if let Some(path) = &request.path {
         // Before the pool is opened for writing: a wrong name changes nothing.
@@ -133,7 +137,7 @@ pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
         let source = request.path.as_deref().unwrap_or(Path::new("-"));
         spare(rejects, &[&map.open.path, source])?;
     }
-    let opened = map.open()?;
+    let opened = map.open_to_load(kind)?;
     let domain = opened.pool.info().domain_label();
     let store = MapStore::new(opened, &map.map)?;
     let summary = import::import(&store, &request, output)?;

@@ -1,8 +1,17 @@
 //! The map of a pool that the `kv` commands work on, and that map as the importer's store.
+//!
+//! A map is the ordered map, or records over an index of another kind. What it is, its root says: only a command that may create
+//! one takes a choice, and a choice that differs from what is there is refused.
+
+use std::fmt;
+use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
 use lodestone_heap::{Heap, HeapOptions};
-use lodestone_index::{KEY_BYTES_MAX, KIND_PENDING, OrderedMap, VALUE_BYTES_MAX};
+use lodestone_index::{
+    Durability, IndexKind, KEY_BYTES_MAX, KIND_PENDING, KIND_RECORDS, KIND_RECORDS_PENDING, OrderedMap, RecordMap,
+    VALUE_BYTES_MAX, index_of_map, open_records,
+};
 use lodestone_pmem::Pool;
 
 use crate::commands::pool::OpenArgs;
@@ -32,9 +41,72 @@ fn map_name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// What a map is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MapKind {
+    /// The ordered map.
+    #[default]
+    Ordered,
+    /// Records over an index.
+    Over(IndexKind),
+}
+
+/// Name of the ordered map among the kinds.
+const ORDERED: &str = "ordered-map";
+
+impl fmt::Display for MapKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ordered => f.write_str(ORDERED),
+            Self::Over(kind) => kind.fmt(f),
+        }
+    }
+}
+
+impl FromStr for MapKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == ORDERED {
+            return Ok(Self::Ordered);
+        }
+        text.parse().map(Self::Over).map_err(|_| {
+            let others = IndexKind::ALL.map(IndexKind::name).join(", ");
+            format!("`{text}` is no kind of map; the kinds are {ORDERED}, {others}")
+        })
+    }
+}
+
+/// The choice of a command that may create a map.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub struct KindArg {
+    /// What a new map is made of: ordered-map (the default, and the fastest), fastfair, fptree, skiplist, hybrid or
+    /// hybrid-plus; a map that is there keeps its kind
+    #[arg(long, value_name = "KIND")]
+    pub index: Option<MapKind>,
+}
+
+/// How a command opens its map.
+#[derive(Clone, Copy, Default)]
+struct Wanted {
+    kind: Option<MapKind>,
+    durability: Durability,
+}
+
+/// The kind of the map `name`, if it is there.
+fn kind_of(pool: &Pool, name: &str) -> Result<Option<MapKind>> {
+    Ok(match pool.root(name)? {
+        None => None,
+        Some((KIND_RECORDS | KIND_RECORDS_PENDING, _)) => index_of_map(pool, name)?.map(MapKind::Over),
+        // Anything else is for the ordered map to take or to refuse.
+        Some(_) => Some(MapKind::Ordered),
+    })
+}
+
 /// An open map. Dropping it closes the pool.
 pub struct Opened {
-    pub map: OrderedMap,
+    pub map: Box<dyn RecordMap>,
+    pub kind: MapKind,
     pub heap: Heap,
     pub pool: Pool,
 }
@@ -42,8 +114,24 @@ pub struct Opened {
 impl MapArgs {
     /// Opens the map, creating it if the pool has none of that name.
     pub fn open(&self) -> Result<Opened> {
+        self.open_for(Wanted::default())
+    }
+
+    /// As [`open`](Self::open); it is created as, and must be, of the chosen kind.
+    pub fn open_as(&self, kind: KindArg) -> Result<Opened> {
+        self.open_for(Wanted { kind: kind.index, durability: Durability::Sync })
+    }
+
+    /// As [`open_as`](Self::open_as), for a command that waits for the durability of many changes at once.
+    pub fn open_to_load(&self, kind: KindArg) -> Result<Opened> {
+        self.open_for(Wanted { kind: kind.index, durability: Durability::Relaxed })
+    }
+
+    fn open_for(&self, wanted: Wanted) -> Result<Opened> {
         let pool = self.open.open()?;
-        self.open_in(pool)
+        let heap = Heap::open(&pool, &HeapOptions::default())
+            .with_context(|| format!("{}: opening the heap failed", pool.path().display()))?;
+        self.open_on(pool, heap, wanted)
     }
 
     /// Opens a map that exists, for reading; changes no byte of the pool unless a crash left something to recover.
@@ -53,14 +141,20 @@ impl MapArgs {
         match pool.root(&self.map)? {
             None => bail!("{path}: there is no map `{}` in this pool; `lodestone pool info` lists its roots", self.map),
             // A crash came while the map was made; the next open goes on with that, which takes a writer.
-            Some((KIND_PENDING, _)) => {
+            Some((KIND_PENDING | KIND_RECORDS_PENDING, _)) => {
                 drop(pool);
                 return self.open();
             }
             Some(_) => {}
         }
         match Heap::open(&pool, &HeapOptions::default()) {
-            Ok(heap) => self.open_on(pool, heap),
+            Ok(heap) => match self.open_on(pool, heap, Wanted::default()) {
+                // The same: of a map over an index not everything is there yet.
+                Err(error) if matches!(error.downcast_ref(), Some(lodestone_index::Error::ReadOnly { .. })) => {
+                    self.open()
+                }
+                other => other,
+            },
             // The heap wants to finish what a crash cut short, which takes a writer.
             Err(lodestone_heap::Error::Invalid { what: "heap", .. }) => {
                 drop(pool);
@@ -71,22 +165,28 @@ impl MapArgs {
     }
 
     /// Opens the map of a pool that is already open.
-    fn open_in(&self, pool: Pool) -> Result<Opened> {
-        let heap = Heap::open(&pool, &HeapOptions::default())
-            .with_context(|| format!("{}: opening the heap failed", pool.path().display()))?;
-        self.open_on(pool, heap)
-    }
-
-    fn open_on(&self, pool: Pool, heap: Heap) -> Result<Opened> {
-        let map = OrderedMap::open(&heap, &self.map)
-            .with_context(|| format!("{}: opening the map `{}` failed", pool.path().display(), self.map))?;
-        Ok(Opened { map, heap, pool })
+    fn open_on(&self, pool: Pool, heap: Heap, wanted: Wanted) -> Result<Opened> {
+        let path = pool.path().display().to_string();
+        let found = kind_of(&pool, &self.map)?;
+        let kind = found.or(wanted.kind).unwrap_or_default();
+        if let Some(wanted) = wanted.kind.filter(|wanted| *wanted != kind) {
+            bail!(
+                "{path}: the map `{}` is of kind {kind}, not {wanted}; leave --index out, or choose another --map",
+                self.map
+            );
+        }
+        let opened: lodestone_index::Result<Box<dyn RecordMap>> = match kind {
+            MapKind::Ordered => OrderedMap::open(&heap, &self.map).map(|map| Box::new(map) as Box<dyn RecordMap>),
+            MapKind::Over(kind) => open_records(&heap, &self.map, kind, wanted.durability),
+        };
+        let map = opened.with_context(|| format!("{path}: opening the map `{}` failed", self.map))?;
+        Ok(Opened { map, kind, heap, pool })
     }
 }
 
 /// The store of an import: the map, and the progress marks in a map of their own beside it.
 pub struct MapStore {
-    rows: OrderedMap,
+    rows: Box<dyn RecordMap>,
     marks: OrderedMap,
     map_name: String,
 }

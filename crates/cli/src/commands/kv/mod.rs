@@ -20,7 +20,7 @@ use clap::Subcommand;
 
 use crate::output::Output;
 
-pub use map::{MapArgs, MapStore};
+pub use map::{KindArg, MapArgs, MapStore};
 
 const AFTER_HELP: &str = "\
 Examples:

@@ -8,14 +8,15 @@ use serde::Serialize;
 use crate::bytes;
 use crate::output::{Output, exit};
 
-use super::MapArgs;
+use super::{KindArg, MapArgs};
 
 const AFTER_HELP: &str = "\
 Examples:
   lodestone kv put orders.pool 4711 '{\"item\":\"lamp\"}'
   lodestone kv put orders.pool photo @photo.jpg
   date | lodestone kv put orders.pool now -
-  lodestone kv put orders.pool --hex 00ff cafe";
+  lodestone kv put orders.pool --hex 00ff cafe
+  lodestone kv put orders.pool 4711 lamp --map tree --index fastfair";
 
 /// Arguments of `lodestone kv put`.
 #[derive(Debug, clap::Args)]
@@ -23,6 +24,9 @@ Examples:
 pub struct Args {
     #[command(flatten)]
     map: MapArgs,
+
+    #[command(flatten)]
+    kind: KindArg,
 
     /// The key
     key: String,
@@ -47,7 +51,7 @@ struct Put {
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     let key = bytes::key(&args.key, args.hex)?;
     let value = bytes::value(&args.value, args.hex)?;
-    let opened = args.map.open()?;
+    let opened = args.map.open_as(args.kind)?;
     let replaced = opened.map.insert(&key, &value)?;
     if output.is_json() {
         let domain = opened.pool.info().domain_label();

@@ -3,7 +3,7 @@
 use std::ops::{Bound, ControlFlow};
 
 use anyhow::Result;
-use lodestone_index::OrderedMap;
+use lodestone_index::RecordMap;
 
 use crate::bytes;
 
@@ -48,7 +48,11 @@ impl RangeArgs {
     }
 
     /// Calls `visit` for each record in key order until it says stop or fails.
-    pub fn scan(&self, map: &OrderedMap, mut visit: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>>) -> Result<()> {
+    pub fn scan(
+        &self,
+        map: &dyn RecordMap,
+        mut visit: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
         let (from, to) = self.bounds()?;
         if let (Some(from), Some(to)) = (&from, &to)
             && from >= to

@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use lodestone_heap::{Heap, HeapOptions, Usage};
-use lodestone_pmem::{Pool, PoolInfo, PoolOptions};
+use lodestone_index::{KIND_LIVE, KIND_RECORDS, index_of_map, index_root_of};
+use lodestone_pmem::{Pool, PoolInfo, PoolOptions, RootInfo};
 use serde::Serialize;
 
 use crate::output::{Output, exit, properties};
@@ -78,11 +79,14 @@ struct PartLine {
 struct RootLine {
     name: String,
     kind: u32,
+    /// What the root is, when it is a map of this program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    holds: Option<String>,
     addr: String,
 }
 
 impl InfoLine {
-    fn new(info: &PoolInfo, usage: Option<Usage>) -> Self {
+    fn new(pool: &Pool, info: &PoolInfo, usage: Option<Usage>) -> Self {
         let parts: Vec<_> = info
             .parts
             .iter()
@@ -97,9 +101,10 @@ impl InfoLine {
                 node_origin: part.node.origin.to_string(),
             })
             .collect();
-        let root = |root: &lodestone_pmem::RootInfo| RootLine {
+        let root = |root: &RootInfo| RootLine {
             name: root.name.clone(),
             kind: root.kind,
+            holds: holds(pool, root),
             addr: root.addr.to_string(),
         };
         Self {
@@ -134,14 +139,32 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     let usage = if args.usage { Some(Heap::open(&pool, &HeapOptions::default())?.usage()) } else { None };
     let info = pool.info();
     if output.is_json() {
-        output.json(&InfoLine::new(&info, usage))?;
+        output.json(&InfoLine::new(&pool, &info, usage))?;
         return Ok(exit::ok());
     }
     output.line(info.to_string().trim_end())?;
+    for root in &info.roots {
+        if let Some(holds) = holds(&pool, root) {
+            output.line(&format!("map            {}: {holds}", root.name))?;
+        }
+    }
     if let Some(usage) = usage {
         output.line(&usage_text(&usage))?;
     }
     Ok(exit::ok())
+}
+
+/// What a map is made of; `None` for other roots.
+fn holds(pool: &Pool, root: &RootInfo) -> Option<String> {
+    match root.kind {
+        KIND_LIVE => Some("ordered-map".into()),
+        KIND_RECORDS => {
+            // A damaged anchor is what the check is for.
+            let index = index_of_map(pool, &root.name).ok()??;
+            Some(format!("records over {index}, whose root is {}", index_root_of(&root.name)))
+        }
+        _ => None,
+    }
 }
 
 fn usage_text(usage: &Usage) -> String {
