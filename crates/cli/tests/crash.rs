@@ -39,7 +39,7 @@ fn everything_is_explored_and_holds() {
         let bounds_itself = name.starts_with("stm-") || name.starts_with("collections-");
         assert_eq!(report["violations"], 0, "{report}");
         assert!(report["exhausted"] == true || (bounds_itself && report["states"].as_u64() > Some(2_000)), "{report}");
-        assert_eq!(report["nested_depth"], 1);
+        assert!(report["nested_depth"] == 1 || bounds_itself, "{report}");
     }
     for layer in ["pool-", "heap-", "map-"] {
         let explored =

@@ -73,7 +73,8 @@ impl<'t> Tx<'t> {
     /// The object at `ptr`, by value.
     ///
     /// # Errors
-    /// Hand them on with `?`: a conflict begins the transaction again. [`Error::BadPointer`] when no object is there.
+    /// Hand them on with `?`: a conflict begins the transaction again. [`Error::BadPointer`] when no object is there. A pointer names a
+    /// place and no pool: one of another pool is an error only where this pool has no object; else it reads what stands there.
     #[inline]
     pub fn read<T: PmObject>(&mut self, ptr: PmPtr<T>) -> TxResult<T> {
         let at = ptr.addr();
