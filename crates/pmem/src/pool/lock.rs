@@ -7,10 +7,14 @@
 //! out of date; where the kernel hides it (another PID namespace) the message says so.
 //!
 //! A writer holds the lock exclusively, read-only opens share it.
+//!
+//! A process that is being started by this one shares its open files until it executes its own program: for that moment a lock outlives the
+//! pool that was closed. So a refusal is asked for again for some milliseconds before it is told.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock, major, minor};
 
@@ -27,6 +31,10 @@ pub(crate) enum Hold {
     Nothing,
 }
 
+/// How often and how long apart a lock is asked for before the refusal is told.
+const ATTEMPTS: u32 = 25;
+const ATTEMPT_INTERVAL: Duration = Duration::from_millis(2);
+
 /// Takes the lock on `file` until it is closed.
 pub(crate) fn acquire(path: &Path, file: &File, hold: Hold) -> Result<()> {
     let operation = match hold {
@@ -34,11 +42,17 @@ pub(crate) fn acquire(path: &Path, file: &File, hold: Hold) -> Result<()> {
         Hold::Read => FlockOperation::NonBlockingLockShared,
         Hold::Nothing => return Ok(()),
     };
-    match flock(file, operation) {
-        Ok(()) => Ok(()),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::InUse { path: path.to_owned(), holder: holder_of(file) }),
-        Err(source) => Err(Error::io(path, "locking", "use a file system that supports flock", source)),
+    for attempt in 1.. {
+        match flock(file, operation) {
+            Ok(()) => break,
+            Err(rustix::io::Errno::WOULDBLOCK) if attempt < ATTEMPTS => std::thread::sleep(ATTEMPT_INTERVAL),
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(Error::InUse { path: path.to_owned(), holder: holder_of(file) });
+            }
+            Err(source) => return Err(Error::io(path, "locking", "use a file system that supports flock", source)),
+        }
     }
+    Ok(())
 }
 
 /// Names the process that holds a lock on `file`, as far as the kernel tells.
@@ -112,5 +126,29 @@ mod tests {
         acquire(&path, &third, Hold::Write).expect("alone");
         assert!(acquire(&path, &open(), Hold::Read).is_err());
         acquire(&path, &open(), Hold::Nothing).expect("by name");
+    }
+
+    #[test]
+    fn a_lock_that_a_starting_process_still_shares_is_waited_for() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("file");
+        fs::write(&path, b"x").expect("file");
+        let file = File::open(&path).expect("open");
+        acquire(&path, &file, Hold::Write).expect("nobody has it");
+        // What a process has that was forked and has not executed its program yet: the same open file.
+        let shared = file.try_clone().expect("a second descriptor");
+        drop(file);
+        let other = File::open(&path).expect("open");
+        assert!(
+            flock(&other, FlockOperation::NonBlockingLockExclusive).is_err(),
+            "the lock outlives the first descriptor"
+        );
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(ATTEMPT_INTERVAL * 4);
+                drop(shared);
+            });
+            acquire(&path, &other, Hold::Write).expect("it goes with the second");
+        });
     }
 }
