@@ -6,7 +6,7 @@ mod hybrid_histories;
 
 use std::sync::{Mutex, PoisonError};
 
-use hybrid_histories::{Kind, Program, Schedules, Step, explore, linear::Op};
+use hybrid_histories::{Kind, Program, Schedules, Step, explore, linear::Op, walk_beside_splits};
 use lodestone_index::{Direction, Hybrid, HybridPlus};
 use lodestone_pmem::planted::plant;
 
@@ -94,4 +94,18 @@ fn a_place_in_the_queue_that_is_taken_behind_the_hash_is_found() {
 #[test]
 fn a_rebuild_that_forgets_what_came_meanwhile_is_found() {
     must_be_found::<Hybrid<u64>>("hybrid-rebuild-forgets", program(&[(0, 1), (1, 1)], &[&[put(2), put(3)], &[put(4)]]));
+}
+
+/// A split ends the segment that a walk has found, a second one gives its descriptor to a segment of fewer hashes: the others would be missed.
+#[test]
+fn a_walk_that_trusts_what_a_segment_once_covered_is_found() {
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let both = || walk_beside_splits(Schedules::Random, 300).or_else(|| walk_beside_splits(Schedules::Pct, 600));
+    let clean = both();
+    assert!(clean.is_none(), "without the bug: {clean:?}");
+    plant(Some("hash-walk-old-cover"));
+    let found = both();
+    plant(None);
+    println!("{found:?}");
+    assert!(found.is_some(), "the bug was not found");
 }

@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex};
 use linear::{Answer, Event, Op, find_violation};
 use lodestone_heap::{Heap, HeapOptions};
 use lodestone_index::{
-    Apply, Direction, Durability, Hybrid, HybridOptions, HybridPlus, HybridPlusOptions, OpenIndex, OrderedIndex,
-    PointIndex, WarmUp,
+    Apply, Direction, Durability, HashIndex, HashOptions, Hybrid, HybridOptions, HybridPlus, HybridPlusOptions,
+    OpenIndex, OrderedIndex, PointIndex, WarmUp,
 };
 use lodestone_pmem::{LineAddr, PmAddr, Pool, PoolOptions, Site, TracedMemory, Tracer};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
@@ -138,17 +138,23 @@ fn run_step<I: Kind>(index: &I, step: Step) -> Vec<(u64, Op, Answer)> {
     }
 }
 
-/// Runs `program` once under the scheduler that drives this thread; a history that no order explains, or what the check found.
-fn run_once<I: Kind>(program: &Program) -> Option<String> {
+/// An empty heap in DRAM, and what `open` makes there.
+fn place<I>(open: impl FnOnce(&Heap) -> lodestone_index::Result<I>) -> (Heap, I) {
     let options =
         PoolOptions { size_bytes: 64 << 10, journal_bytes: 0, reserve_bytes: 1 << 20, ..PoolOptions::default() };
     let pool = Pool::create_traced(&options, Arc::new(Silent)).expect("a pool");
     let heap = Heap::open(&pool, &HeapOptions::small()).expect("a heap");
-    let open = || I::open_index(&heap, "index", &I::options(), Durability::Sync).expect("an index");
-    let index = open();
+    let index = open(&heap).expect("an index");
+    (heap, index)
+}
+
+/// Runs `program` once under the scheduler that drives this thread; a history that no order explains, or what the check found.
+fn run_once<I: Kind>(program: &Program) -> Option<String> {
+    let open = |heap: &Heap| I::open_index(heap, "index", &I::options(), Durability::Sync);
+    let (heap, index) = place(open);
     program.before.iter().for_each(|(key, value)| assert!(index.insert(key, *value).expect("insert")));
     drop(index);
-    let index = Arc::new(open());
+    let index = Arc::new(open(&heap).expect("an index"));
     let (clock, events) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(Vec::new())));
     let run = |steps: Vec<Step>, thread: usize| {
         let (index, clock, events) = (Arc::clone(&index), Arc::clone(&clock), Arc::clone(&events));
@@ -196,12 +202,19 @@ pub enum Schedules {
     Pct,
 }
 
-/// Runs `schedules` schedules of each of `programs`; the first violation.
-pub fn explore<I: Kind>(programs: impl Iterator<Item = Program>, by: Schedules, schedules: usize) -> Option<String> {
+fn run_schedules(by: Schedules, seed: u64, schedules: usize, body: impl Fn() + Send + Sync + 'static) {
     let mut config = Config::new();
     config.stack_size = 1 << 18;
     config.max_steps = MaxSteps::FailAfter(2_000_000);
     config.failure_persistence = FailurePersistence::None;
+    match by {
+        Schedules::Random => Runner::new(RandomScheduler::new_from_seed(seed, schedules), config).run(body),
+        Schedules::Pct => Runner::new(PctScheduler::new_from_seed(seed, 3, schedules), config).run(body),
+    };
+}
+
+/// Runs `schedules` schedules of each of `programs`; the first violation.
+pub fn explore<I: Kind>(programs: impl Iterator<Item = Program>, by: Schedules, schedules: usize) -> Option<String> {
     for (seed, program) in (1..).zip(programs) {
         let found = Arc::new(Mutex::new(None));
         let note = Arc::clone(&found);
@@ -211,14 +224,39 @@ pub fn explore<I: Kind>(programs: impl Iterator<Item = Program>, by: Schedules, 
                 *note.lock().expect("one thread runs at a time") = violation;
             }
         };
-        match by {
-            Schedules::Random => Runner::new(RandomScheduler::new_from_seed(seed, schedules), config.clone()).run(body),
-            Schedules::Pct => Runner::new(PctScheduler::new_from_seed(seed, 3, schedules), config.clone()).run(body),
-        };
+        run_schedules(by, seed, schedules, body);
         let violation = found.lock().expect("nobody runs").take();
         if let Some(violation) = violation {
             return Some(format!("{by:?}, seed {seed}: {violation}"));
         }
     }
     None
+}
+
+/// Walks through a hash index in one thread while another's inserts split its segments; what was there before must come exactly once.
+pub fn walk_beside_splits(by: Schedules, schedules: usize) -> Option<String> {
+    const BEFORE: u64 = 6;
+    let found = Arc::new(Mutex::new(None));
+    let note = Arc::clone(&found);
+    run_schedules(by, 1, schedules, move || {
+        if note.lock().expect("one thread runs at a time").is_some() {
+            return;
+        }
+        let (_heap, index) = place(|heap| HashIndex::<u64>::open_with(heap, "index", &HashOptions::small()));
+        (0..BEFORE).for_each(|key| assert!(index.insert(&key, key).expect("insert")));
+        let index = Arc::new(index);
+        let inserts = shuttle::thread::spawn({
+            let index = Arc::clone(&index);
+            move || (BEFORE..8 * BEFORE).for_each(|key| assert!(index.insert(&key, key).expect("insert")))
+        });
+        let mut seen = Vec::new();
+        index.for_each(|key, _| seen.push(*key)).expect("nothing is damaged");
+        inserts.join().expect("a thread panicked");
+        seen.retain(|key| *key < BEFORE);
+        seen.sort_unstable();
+        if !seen.iter().copied().eq(0..BEFORE) {
+            *note.lock().expect("one thread runs at a time") = Some(format!("a walk showed {seen:?} of 0 to {BEFORE}"));
+        }
+    });
+    found.lock().expect("nobody runs").take()
 }
