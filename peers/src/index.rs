@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use lodestone_index_bench::engines::OnEngine;
 use lodestone_index_bench::key::{KeyMaker, KeyShape, StringKeys, WordKeys};
-use lodestone_index_bench::mix::Mix;
+use lodestone_index_bench::mix::{Mix, ScanKeys};
 use lodestone_index_bench::result::{Loaded, result};
 use lodestone_index_bench::runner::{self, Length, LoadOrder, Spec};
 use lodestone_workload::engine::Engine;
@@ -35,6 +35,9 @@ pub(crate) struct Arguments {
     /// Records that are loaded.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     records: u64,
+    /// Scans read 1 to this many keys, or MIN-MAX.
+    #[arg(long, value_name = "KEYS", default_value = "100")]
+    scan_keys: ScanKeys,
     /// Measured time of each run.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
@@ -96,7 +99,7 @@ fn spec(arguments: &Arguments, mix: &Mix, threads: usize) -> Result<Spec> {
         seed: arguments.seed,
         warm_up: seconds(arguments.warm_up)?,
         length: Length::Time(seconds(arguments.seconds)?),
-        scan_keys_max: 100,
+        scan_keys: arguments.scan_keys.0.clone(),
         time_one_of: 16,
         sample_interval: Duration::from_millis(100),
     })

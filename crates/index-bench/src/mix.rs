@@ -9,6 +9,7 @@
 //! Reads and updates may therefore meet a record that was removed; how many did is told.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use lodestone_workload::keys::{Distribution, KeyChooser, KeysError};
@@ -221,6 +222,38 @@ impl Script {
         let place = word & ((1 << RECORD_BITS) - 1);
         let record = if self.is_latest { population - 1 - place } else { place };
         (Kind::ALL[(word >> RECORD_BITS) as usize], record)
+    }
+}
+
+/// Most keys of a scan.
+const SCAN_KEYS_MAX: u64 = 1 << 20;
+
+/// How many keys a scan reads: `MIN-MAX`, or `MAX` for 1 to as many.
+///
+/// ```
+/// use lodestone_index_bench::mix::ScanKeys;
+///
+/// assert_eq!("100".parse::<ScanKeys>()?.0, 1..=100);
+/// assert_eq!("100-100".parse::<ScanKeys>()?.0, 100..=100);
+/// assert!("0".parse::<ScanKeys>().is_err() && "9-5".parse::<ScanKeys>().is_err());
+/// # Ok::<(), lodestone_index_bench::mix::ScanKeysError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScanKeys(pub RangeInclusive<u64>);
+
+/// A text that does not say how many keys a scan reads.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is no number of keys; use MAX or MIN-MAX, from 1 to {SCAN_KEYS_MAX}, such as 100 or 100-100")]
+pub struct ScanKeysError(String);
+
+impl FromStr for ScanKeys {
+    type Err = ScanKeysError;
+
+    fn from_str(text: &str) -> Result<Self, ScanKeysError> {
+        let (least, most) = text.split_once('-').unwrap_or(("1", text));
+        let range = least.parse().ok().zip(most.parse().ok()).map(|(least, most)| least..=most);
+        let fits = |range: &RangeInclusive<u64>| *range.start() > 0 && !range.is_empty() && *range.end() <= SCAN_KEYS_MAX;
+        range.filter(fits).map(Self).ok_or_else(|| ScanKeysError(text.into()))
     }
 }
 

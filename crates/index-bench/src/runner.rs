@@ -9,6 +9,7 @@
 //!
 //! Throughput is the sum of each thread's operations over its own time.
 
+use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
@@ -60,8 +61,8 @@ pub struct Spec {
     pub warm_up: Duration,
     /// When it ends.
     pub length: Length,
-    /// Scans read 1 to this many keys.
-    pub scan_keys_max: u64,
+    /// How many keys a scan reads.
+    pub scan_keys: RangeInclusive<u64>,
     /// Of so many operations one is timed.
     pub time_one_of: u64,
     /// Time between two samples of the throughput.
@@ -173,8 +174,11 @@ pub fn run<T: Target, M: KeyMaker<Key = T::Key>>(
     spec: &Spec,
     noted: &mut dyn FnMut(),
 ) -> Result<Outcome> {
-    if spec.threads == 0 || spec.records == 0 || spec.scan_keys_max == 0 || spec.time_one_of == 0 {
-        return Err(EngineError::new("threads, records, keys of a scan and operations per timed one are at least 1"));
+    if spec.threads == 0 || spec.records == 0 || spec.time_one_of == 0 {
+        return Err(EngineError::new("threads, records and operations per timed one are at least 1"));
+    }
+    if *spec.scan_keys.start() == 0 || spec.scan_keys.is_empty() {
+        return Err(EngineError::new(format!("a scan cannot read {:?} keys", spec.scan_keys)));
     }
     if spec.mix.share(Kind::Scan) > 0 && !target.is_ordered() {
         return Err(crate::target::unordered(&target.name()));

@@ -206,7 +206,8 @@ impl<S: Session, M: KeyMaker<Key = S::Key>> Worker<'_, S, M> {
             Kind::Insert => self.insert()?,
             Kind::Remove => self.remove()?,
             Kind::Scan => {
-                let count = 1 + self.random.below(self.spec.scan_keys_max);
+                let (least, most) = (*self.spec.scan_keys.start(), *self.spec.scan_keys.end());
+                let count = least + self.random.below(most - least + 1);
                 self.report.scanned += self.session.scan(self.keys.key(record), count)?;
                 true
             }

@@ -32,7 +32,7 @@ fn spec(mix: &str, threads: usize) -> Spec {
         seed: 5,
         warm_up: Duration::ZERO,
         length: Length::Operations(OPERATIONS),
-        scan_keys_max: 20,
+        scan_keys: 1..=20,
         time_one_of: 4,
         sample_interval: Duration::from_millis(5),
     }

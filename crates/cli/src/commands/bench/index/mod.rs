@@ -14,7 +14,7 @@ use std::str::FromStr;
 
 use anyhow::Result;
 use lodestone_index_bench::key::KeyShape;
-use lodestone_index_bench::mix::Mix;
+use lodestone_index_bench::mix::{Mix, ScanKeys};
 use lodestone_report::provenance::Provenance;
 use lodestone_workload::keys::Distribution;
 use lodestone_workload::result::{BenchResult, human_figure, human_ns};
@@ -102,9 +102,9 @@ pub struct Args {
     #[arg(long, value_enum, default_value = "adaptive")]
     cache_mode: request::Asked,
 
-    /// Scans read 1 to this many keys
-    #[arg(long, value_name = "KEYS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
-    scan_keys: u64,
+    /// Scans read 1 to this many keys, or MIN-MAX
+    #[arg(long, value_name = "KEYS", default_value = "100")]
+    scan_keys: ScanKeys,
 
     /// Time one of so many operations
     #[arg(long, value_name = "COUNT", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]

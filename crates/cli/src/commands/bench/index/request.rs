@@ -117,7 +117,7 @@ pub fn requests(args: &Args) -> Result<Vec<Request>> {
                 seed: args.seed,
                 warm_up,
                 length,
-                scan_keys_max: args.scan_keys,
+                scan_keys: args.scan_keys.0.clone(),
                 time_one_of: args.time_one_of,
                 sample_interval: Duration::from_millis(args.sample_ms),
             }));
