@@ -2,6 +2,7 @@
 //!
 //! - `tidy`: the style rules that a machine can check ([`tidy`]).
 //! - `figures`: runs the benchmarks behind the papers' figures and draws them again ([`figures`]).
+//! - `tables`: measures the tables of a document and writes them into it ([`tables`]).
 //! - `hook-cost`: what the hooks of the memory primitives cost when nothing hangs on them ([`hook_cost`]).
 //! - `vm`: guests with emulated persistent memory, and the tests that need it ([`vm`]).
 //!
@@ -10,6 +11,7 @@
 
 mod figures;
 mod hook_cost;
+mod tables;
 mod tidy;
 mod vm;
 
@@ -33,6 +35,9 @@ enum Chore {
     /// Run the benchmarks behind a paper's figures, ours and the peers', and draw them again.
     #[command(subcommand)]
     Figures(figures::Command),
+    /// Measure the tables of a document on this machine and write them into it.
+    #[command(subcommand)]
+    Tables(tables::Command),
     /// Compare a persist with and without the hooks for tracing and media models; builds two release programs.
     HookCost(hook_cost::Options),
     /// Boot guests with emulated persistent memory and run the tests that need it.
@@ -45,6 +50,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().chore {
         Chore::Tidy => tidy::run(&root),
         Chore::Figures(command) => figures::run(&root, &command),
+        Chore::Tables(command) => tables::run(&root, &command),
         Chore::HookCost(options) => hook_cost::run(&root, &options),
         Chore::Vm(command) => vm::run(&root, &command),
     };

@@ -252,7 +252,8 @@ impl FromStr for ScanKeys {
     fn from_str(text: &str) -> Result<Self, ScanKeysError> {
         let (least, most) = text.split_once('-').unwrap_or(("1", text));
         let range = least.parse().ok().zip(most.parse().ok()).map(|(least, most)| least..=most);
-        let fits = |range: &RangeInclusive<u64>| *range.start() > 0 && !range.is_empty() && *range.end() <= SCAN_KEYS_MAX;
+        let fits =
+            |range: &RangeInclusive<u64>| *range.start() > 0 && !range.is_empty() && *range.end() <= SCAN_KEYS_MAX;
         range.filter(fits).map(Self).ok_or_else(|| ScanKeysError(text.into()))
     }
 }

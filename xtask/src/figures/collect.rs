@@ -20,18 +20,18 @@ pub struct Lines {
 }
 
 /// A program and what goes into a run's file.
-pub(super) struct Runner<'a> {
-    pub(super) out: &'a Path,
-    pub(super) lodestone: PathBuf,
-    pub(super) peers: Option<PathBuf>,
-    pub(super) place: String,
+pub(crate) struct Runner<'a> {
+    pub(crate) out: &'a Path,
+    pub(crate) lodestone: PathBuf,
+    pub(crate) peers: Option<PathBuf>,
+    pub(crate) place: String,
     /// Take the lines that an earlier run left instead of running anything.
-    pub(super) redraw: bool,
+    pub(crate) redraw: bool,
 }
 
 impl Runner<'_> {
     /// Runs `program` and keeps its lines in the file `name`.
-    fn run(&self, program: &Path, name: &str, arguments: &[&str]) -> Result<Vec<Value>> {
+    pub(crate) fn run(&self, program: &Path, name: &str, arguments: &[&str]) -> Result<Vec<Value>> {
         let path = self.out.join(format!("{name}.jsonl"));
         if self.redraw {
             return parse(&std::fs::read_to_string(&path).unwrap_or_default());
@@ -49,9 +49,14 @@ impl Runner<'_> {
     }
 
     /// Runs our own command on a file in memory.
-    pub(super) fn ours(&self, name: &str, arguments: &[&str]) -> Result<Vec<Value>> {
+    pub(crate) fn ours(&self, name: &str, arguments: &[&str]) -> Result<Vec<Value>> {
+        self.ours_in("dax-emulated", name, arguments)
+    }
+
+    /// The same in a persistence domain of choice.
+    pub(crate) fn ours_in(&self, domain: &str, name: &str, arguments: &[&str]) -> Result<Vec<Value>> {
         let mut all = arguments.to_vec();
-        all.extend(["--path", &self.place, "--domain", "dax-emulated", "--json"]);
+        all.extend(["--path", &self.place, "--domain", domain, "--json"]);
         self.run(&self.lodestone, name, &all)
     }
 }
@@ -63,7 +68,7 @@ fn parse(text: &str) -> Result<Vec<Value>> {
 }
 
 /// Runs cargo in `folder`.
-pub(super) fn build(folder: &Path, arguments: &[&str]) -> Result<()> {
+pub(crate) fn build(folder: &Path, arguments: &[&str]) -> Result<()> {
     let status = Command::new("cargo").args(arguments).current_dir(folder).status().context("cargo cannot be run")?;
     if status.success() { Ok(()) } else { bail!("cargo {} failed in {}", arguments.join(" "), folder.display()) }
 }

@@ -15,11 +15,11 @@ const STM: &str = "stm-one-fence/thread";
 const STRUCTURES: [(&str, &str, u32); 3] =
     [("hash", "Hash table", 9), ("tree", "Binary search tree", 10), ("list", "Sorted list", 11)];
 
-pub(super) fn text<'v>(line: &'v Value, key: &str) -> &'v str {
+pub(crate) fn text<'v>(line: &'v Value, key: &str) -> &'v str {
     line[key].as_str().unwrap_or_default()
 }
 
-pub(super) fn number(line: &Value, key: &str) -> f64 {
+pub(crate) fn number(line: &Value, key: &str) -> f64 {
     line[key].as_f64().unwrap_or(f64::NAN)
 }
 

@@ -7,8 +7,8 @@
 //!
 //! Measured points end at the processors of this machine; what goes beyond is the model's and says so.
 
-mod collect;
-mod draw;
+pub(crate) mod collect;
+pub(crate) mod draw;
 mod index;
 
 use std::path::{Path, PathBuf};
