@@ -47,6 +47,7 @@ mod open;
 mod reclaim;
 mod record_map;
 mod records;
+mod recovery;
 mod scan;
 mod skiplist;
 mod structure;
@@ -58,7 +59,7 @@ pub use error::{Error, Result};
 pub use fastfair::{FastFair, FastFairOptions};
 pub use fptree::{FpTree, TreeOptions};
 pub use hash::{HashIndex, HashOptions, HashStats};
-pub use hybrid::{Apply, Hybrid, HybridOptions, HybridStats, Recovery};
+pub use hybrid::{Apply, Hybrid, HybridOptions, HybridStats};
 pub use hybrid_plus::{HybridPlus, HybridPlusOptions, HybridPlusStats, WarmUp};
 pub use layout::{KEY_BYTES_MAX, KIND_LIVE, KIND_PENDING, VALUE_BYTES_MAX};
 pub use map::{Durability, OrderedMap};
@@ -68,6 +69,7 @@ pub use records::{
     IndexKind, IndexedRecords, KIND_RECORDS, KIND_RECORDS_PENDING, RecordIndex, RecordsOptions, index_of_map,
     index_root_of, open_records,
 };
+pub use recovery::Recovery;
 pub use scan::{Direction, Records};
 pub use skiplist::{SkipList, SkipListOptions};
 pub use traits::{IndexKey, OpenIndex, OrderedIndex, PointIndex, Range, Swap};

@@ -5,18 +5,23 @@ mod conformance;
 use std::ops::Bound;
 
 use conformance::{Place, concurrent, linear, points, trouble};
+use lodestone_heap::Heap;
 use lodestone_index::{FpTree, OrderedIndex, PointIndex, Result, TreeOptions};
-use lodestone_pmem::CounterScope;
+use lodestone_pmem::{CounterScope, checked};
 use proptest::prelude::*;
 
 const POOL_BYTES: u64 = 16 << 20;
 
+fn options(lines_per_leaf: u32) -> TreeOptions {
+    TreeOptions { lines_per_leaf, ..TreeOptions::default() }
+}
+
 fn numbers(lines_per_leaf: u32) -> Place<FpTree<u64>> {
-    Place::new(POOL_BYTES, TreeOptions { lines_per_leaf })
+    Place::new(POOL_BYTES, options(lines_per_leaf))
 }
 
 fn strings(lines_per_leaf: u32) -> Place<FpTree<[u8]>> {
-    Place::new(POOL_BYTES, TreeOptions { lines_per_leaf })
+    Place::new(POOL_BYTES, options(lines_per_leaf))
 }
 
 proptest! {
@@ -52,7 +57,7 @@ fn histories_are_linearizable() -> Result<()> {
 
 #[test]
 fn trouble_is_told() -> Result<()> {
-    trouble::full_pool(&mut Place::<FpTree<u64>>::new(3 << 20, TreeOptions { lines_per_leaf: 4 }))?;
+    trouble::full_pool(&mut Place::<FpTree<u64>>::new(3 << 20, options(4)))?;
     trouble::refusals(&mut strings(2))?;
     trouble::damage_is_never_an_answer(&mut numbers(2), 40, 7)?;
     trouble::damage_is_never_an_answer(&mut strings(2), 40, 7)
@@ -123,6 +128,13 @@ fn leaves_merge_and_the_heap_gets_them_back() -> Result<()> {
     Ok(())
 }
 
+/// What a tree of the same place shows that `threads` threads rebuild, or the text of the error.
+fn reopened(heap: &Heap, threads: usize) -> std::result::Result<Vec<(u64, u64)>, String> {
+    let options = TreeOptions { rebuild_threads: threads, ..TreeOptions::default() };
+    let tree = FpTree::<u64>::open_with(heap, "index", &options).map_err(|error| error.to_string())?;
+    tree.range(Bound::Unbounded, Bound::Unbounded).collect::<Result<_>>().map_err(|error| error.to_string())
+}
+
 #[test]
 fn a_rebuild_visits_every_leaf_once_and_tells_how_far_it_is() -> Result<()> {
     let mut place = numbers(1);
@@ -131,13 +143,68 @@ fn a_rebuild_visits_every_leaf_once_and_tells_how_far_it_is() -> Result<()> {
         tree.insert(&number, number)?;
     }
     let leaves = tree.stats().leaves;
+    assert!(leaves > 2500, "{leaves} leaves: several threads are asked beyond 1024");
     drop(tree);
-    let mut told = Vec::new();
-    let tree =
-        FpTree::<u64>::open_reporting(place.heap(), "index", &TreeOptions::default(), &mut |count| told.push(count))?;
-    assert_eq!(told.last(), Some(&leaves));
-    assert!(told.len() as u64 >= leaves / 1000 && told.is_sorted());
-    let back: Result<Vec<_>> = tree.range(Bound::Unbounded, Bound::Excluded(&5)).rev().collect();
-    assert_eq!(back?, [(4, 4), (3, 3), (2, 2), (1, 1), (0, 0)]);
+    for rebuild_threads in [1, 2, 4] {
+        let mut told = Vec::new();
+        let options = TreeOptions { rebuild_threads, ..TreeOptions::default() };
+        let tree = FpTree::<u64>::open_reporting(place.heap(), "index", &options, &mut |recovery| {
+            told.push((recovery.keys_done, recovery.share_done));
+        })?;
+        assert!(told.is_sorted() && (rebuild_threads == 1 || told.len() > 4), "{told:?}");
+        // Helpers may have walked leaves that the chain does not lead to.
+        assert!(told.last().is_some_and(|&(done, share)| done >= leaves && share == 1.0));
+        assert!(tree.recovery().time_to_warm >= Some(tree.recovery().time_to_points));
+        assert_eq!(tree.stats().leaves, leaves);
+        let back: Result<Vec<_>> = tree.range(Bound::Unbounded, Bound::Excluded(&5)).rev().collect();
+        assert_eq!(back?, [(4, 4), (3, 3), (2, 2), (1, 1), (0, 0)]);
+    }
+    Ok(())
+}
+
+/// Leaves of another tree and freed ones are among the guesses; they do not show.
+#[test]
+fn threads_rebuild_what_one_does() -> Result<()> {
+    let mut place = numbers(1);
+    let tree = place.open();
+    let other: FpTree<u64> = FpTree::open_with(place.heap(), "other", &options(1))?;
+    let key = |number: u64| number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    for number in 0..12_000 {
+        tree.insert(&key(number), number)?;
+        other.insert(&key(number), !number)?;
+    }
+    for number in (0..12_000).filter(|number| number % 5 < 2) {
+        tree.remove(&key(number))?;
+    }
+    drop((tree, other));
+    let serial = reopened(place.heap(), 1).expect("intact");
+    assert_eq!(serial.len(), 7200);
+    for threads in [2, 3, 8] {
+        assert_eq!(reopened(place.heap(), threads).as_ref(), Ok(&serial));
+    }
+    Ok(())
+}
+
+/// A link that leads back, and one that does not verify, far behind what one thread walks alone.
+#[test]
+fn damage_ends_a_rebuild_by_threads_too() -> Result<()> {
+    for leads_back in [true, false] {
+        let mut place = numbers(1);
+        let tree = place.open();
+        for number in 0..9000_u64 {
+            tree.insert(&number, number)?;
+        }
+        drop(tree);
+        let mut leaves = Vec::new();
+        place.heap().for_each_block(|at, bytes| leaves.extend((bytes > 256).then_some(at)));
+        let memory = place.heap().memory();
+        let (link, second) = (leaves[2000], leaves[1]);
+        let word = if leads_back { checked::encode_addr(link, second) } else { !memory.load(link) };
+        memory.store(link, word);
+        let told = [1, 2, 4].map(|threads| reopened(place.heap(), threads).expect_err("damaged"));
+        println!("{}", told[0]);
+        let wanted = if leads_back { "does not ascend" } else { "checksum mismatch" };
+        assert!(told.iter().all(|text| text.contains(wanted)), "{told:?}");
+    }
     Ok(())
 }

@@ -14,7 +14,7 @@ use crate::cells::check_table;
 use crate::check::{CheckReport, MapStats, Owned};
 use crate::directory::Directory;
 use crate::fptree::layout::{HOME_SEED, TREE_ANCHOR, TreeLeafAt};
-use crate::fptree::open::walk;
+use crate::fptree::rebuild::walk;
 use crate::fptree::tree::{FpTree, TreeLeaf};
 use crate::traits::IndexKey;
 

@@ -34,7 +34,7 @@ fn target<K: ScriptKey + ?Sized>(
     before: Option<Vec<CellOp>>,
     script: &[CellOp],
 ) -> CellTarget<FpTree<K>> {
-    let options = TreeOptions { lines_per_leaf: 2 };
+    let options = TreeOptions { lines_per_leaf: 2, rebuild_threads: 1 };
     let redundant = if before.is_none() {
         early_write_backs("late flush at crates/index/src/fptree/open.rs", 2)
     } else {

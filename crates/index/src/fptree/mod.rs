@@ -11,15 +11,17 @@
 //! bounds, the heap's actions. Why both: the map holds values of any length in records of their own, so each change is an
 //! action; here a `u64` key with its value is changed in place of one line, a quarter of the fences.
 //!
-//! *Recovery.* The heap's, bounded by its lanes; then one visit per leaf, which reads its frame (one line of about 24).
+//! *Recovery.* The heap's, bounded by its lanes; then one visit per leaf, which reads its frame (one line of about 24), by several threads where
+//! there are many.
 //!
-//! Files: `layout` (bytes), `tree` (operations), `structure` (split, merge), `scan`, `open` (create, rebuild), `check`.
+//! Files: `layout` (bytes), `tree` (operations), `structure` (split, merge), `scan`, `open`, `rebuild` (the directory), `check`.
 
 mod check;
 #[cfg(feature = "explore")]
 pub(crate) mod explore;
 mod layout;
 mod open;
+mod rebuild;
 mod scan;
 mod structure;
 mod tree;

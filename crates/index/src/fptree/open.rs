@@ -1,7 +1,4 @@
-//! Creating a tree, and opening one: the directory in DRAM is rebuilt from the chain of leaves.
-//!
-//! Open walks the leaves from the first and reads of each its frame, no line and no key; it stores nothing. Bound: one visit
-//! per leaf, enforced by the ascending lower bounds, so a damaged link cannot make it run for ever.
+//! Creating a tree, and opening one.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -15,9 +12,11 @@ use crate::cells::{Image, KeyKind};
 use crate::directory::Directory;
 use crate::error::Result;
 use crate::fptree::layout::{Frame, LINES_MAX, TREE_ANCHOR, TreeLeafAt, decode_options, encode_options};
+use crate::fptree::rebuild::{Chain, Leaves};
 use crate::fptree::tree::{FpTree, TreeLeaf};
 use crate::map::Durability;
 use crate::medium::Medium;
+use crate::recovery::{Progress, Recovery};
 use crate::traits::IndexKey;
 
 /// How to create a tree. An existing one keeps what it was created with.
@@ -26,15 +25,24 @@ pub struct TreeOptions {
     /// Lines of a leaf, 1 to 64, each with room for three pairs. With the default of 20 a leaf fills a block of 1,536
     /// bytes.
     pub lines_per_leaf: u32,
+    /// Threads that rebuild the directory at each opening, the caller's included. By default as many as processors, at most 8.
+    pub rebuild_threads: usize,
 }
 
 impl Default for TreeOptions {
     fn default() -> Self {
-        Self { lines_per_leaf: 20 }
+        let rebuild_threads = std::thread::available_parallelism().map_or(1, |count| count.get().min(8));
+        Self { lines_per_leaf: 20, rebuild_threads }
     }
 }
 
 impl<K: IndexKey + ?Sized> FpTree<K> {
+    /// What the rebuild at the opening took: the tree answers when it is done, and is at full speed then.
+    #[must_use]
+    pub fn recovery(&self) -> Recovery {
+        self.recovery
+    }
+
     /// Opens the tree under the root `name`, or creates it there. Durable on return.
     ///
     /// # Errors
@@ -54,8 +62,7 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
         Self::open_reporting(heap, name, options, &mut |_| {})
     }
 
-    /// As [`open_with`](Self::open_with), and calls `progress` with the number of leaves that were visited, each time it has
-    /// grown by a thousand and at the end.
+    /// As [`open_with`](Self::open_with), and tells `tell` how far the rebuild of the directory is, at least once and at the end.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -66,23 +73,30 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
         heap: &Heap,
         name: &str,
         options: &TreeOptions,
-        progress: &mut dyn FnMut(u64),
+        tell: &mut dyn FnMut(&Recovery),
     ) -> Result<Self> {
+        let progress = Progress::new();
         assert!((1..=LINES_MAX).contains(&options.lines_per_leaf), "a leaf has 1 to 64 lines");
         let kind = KeyKind::of::<K>();
         let build = |action: &mut Action<'_>| Ok((build(heap, action, options.lines_per_leaf)?, 0));
-        let options = encode_options(kind, options.lines_per_leaf);
-        let anchor = anchor::open(heap, name, &TREE_ANCHOR, options, build)?;
+        let encoded = encode_options(kind, options.lines_per_leaf);
+        let anchor = anchor::open(heap, name, &TREE_ANCHOR, encoded, build)?;
         let medium = Medium { memory: heap.memory(), path: heap.pool().path() };
         let decoded = decode_options(anchor.options).filter(|(found, _)| *found == kind);
         let (kind, lines) = decoded.ok_or_else(|| {
             let finding = format!("{:#x} are no options of a tree with these keys", anchor.options);
             medium.damaged(anchor.at, "anchor of a tree", finding)
         })?;
-        let directory = RwLock::new(rebuild(medium, AnchorAt(anchor.at).head(), progress)?);
+        let chain = Chain { heap, medium, lines, progress: &progress };
+        let directory = RwLock::new(directory_of(chain.collect(AnchorAt(anchor.at).head(), options, tell)?));
         heap.memory().durable()?;
+        progress.points_ready();
+        progress.ranges_ready();
+        progress.warm();
+        let recovery = progress.recovery();
+        tell(&recovery);
         let (heap, durability) = (heap.clone(), Durability::Sync);
-        Ok(Self { heap, anchor, kind, lines, directory, durability, _keys: PhantomData })
+        Ok(Self { heap, anchor, kind, lines, directory, recovery, durability, _keys: PhantomData })
     }
 }
 
@@ -97,49 +111,13 @@ fn build(heap: &Heap, action: &mut Action<'_>, lines: u32) -> Result<PmAddr> {
     Ok(leaf.0)
 }
 
-/// Walks the chain of leaves from the link at `link`.
-pub(crate) fn walk(
-    medium: Medium<'_>,
-    mut link: PmAddr,
-    mut visit: impl FnMut(TreeLeafAt, Frame) -> Result<()>,
-) -> Result<()> {
-    let mut last: Option<Box<[u8]>> = None;
-    loop {
-        let next = medium.link(link, "link to a tree leaf", 64)?;
-        if next.is_null() && last.is_some() {
-            return Ok(());
-        }
-        if next.is_null() {
-            return Err(medium.damaged(link, "link to a tree leaf", "is null"));
-        }
-        let leaf = TreeLeafAt(next);
-        let frame = leaf.frame(medium)?;
-        if !last.map_or(frame.low.is_empty(), |low| low[..] < frame.low[..]) {
-            return Err(medium.damaged(leaf.0, "tree leaf", "its lower bound does not ascend"));
-        }
-        last = Some(frame.low.clone());
-        link = leaf.next();
-        visit(leaf, frame)?;
-    }
-}
-
-fn rebuild(medium: Medium<'_>, head: PmAddr, progress: &mut dyn FnMut(u64)) -> Result<Directory<TreeLeaf>> {
-    let mut frames = Vec::new();
-    walk(medium, head, |leaf, frame| {
-        frames.push((leaf, frame));
-        if frames.len().is_multiple_of(1000) {
-            progress(frames.len() as u64);
-        }
-        Ok(())
-    })?;
-    progress(frames.len() as u64);
-    let mut leaves = Vec::with_capacity(frames.len());
-    let mut upper = None;
-    for (at, Frame { lines, low }) in frames.into_iter().rev() {
+fn directory_of(leaves: Leaves) -> Directory<TreeLeaf> {
+    let (mut made, mut upper) = (Vec::with_capacity(leaves.len()), None);
+    for (at, Frame { lines, low }) in leaves.into_iter().rev() {
         let bound = Some(low.clone());
-        leaves.push(Arc::new(TreeLeaf::new(at, lines, low, upper)));
+        made.push(Arc::new(TreeLeaf::new(at, lines, low, upper)));
         upper = bound;
     }
-    leaves.reverse();
-    Ok(Directory::new(leaves))
+    made.reverse();
+    Directory::new(made)
 }

@@ -28,6 +28,7 @@ use crate::fptree::open::TreeOptions;
 use crate::layout::KEY_BYTES_MAX;
 use crate::map::Durability;
 use crate::medium::Medium;
+use crate::recovery::Recovery;
 use crate::traits::{IndexKey, OpenIndex, PointIndex, Swap};
 
 /// A leaf in DRAM.
@@ -81,6 +82,7 @@ pub struct FpTree<K: IndexKey + ?Sized> {
     pub(crate) kind: KeyKind,
     pub(crate) lines: u32,
     pub(crate) directory: RwLock<Directory<TreeLeaf>>,
+    pub(crate) recovery: Recovery,
     pub(crate) durability: Durability,
     pub(crate) _keys: PhantomData<fn(&K)>,
 }

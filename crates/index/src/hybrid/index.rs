@@ -18,9 +18,9 @@ use crate::hash::{HashIndex, HashOptions};
 use crate::hybrid::apply::{Kept, UpdateQueue};
 use crate::hybrid::queue::Queue;
 use crate::hybrid::rebuild::PARTS;
-use crate::hybrid::recovery::{Progress, Recovery};
 use crate::hybrid::tree::Tree;
 use crate::map::Durability;
+use crate::recovery::{Progress, Recovery};
 use crate::scan::Direction;
 use crate::traits::{IndexKey, OpenIndex, OrderedIndex, PointIndex, Swap};
 

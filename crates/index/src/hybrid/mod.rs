@@ -25,7 +25,7 @@
 //!
 //! On the medium there is nothing but the hash: an index can be opened as [`HashIndex`](crate::HashIndex) and the other way round.
 //!
-//! Files: `queue`, `tree`, `index` (operations), `apply` (from the queues into the tree), `rebuild`, `recovery` (progress; of both hybrids).
+//! Files: `queue`, `tree`, `index` (operations), `apply` (from the queues into the tree), `rebuild`.
 
 mod apply;
 #[cfg(feature = "explore")]
@@ -33,9 +33,6 @@ pub(crate) mod explore;
 mod index;
 mod queue;
 mod rebuild;
-mod recovery;
 mod tree;
 
 pub use index::{Apply, Hybrid, HybridOptions, HybridStats};
-pub(crate) use recovery::Progress;
-pub use recovery::Recovery;

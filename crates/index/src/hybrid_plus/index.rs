@@ -13,10 +13,10 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::check::CheckReport;
 use crate::error::Result;
 use crate::fastfair::{FastFair, FastFairOptions};
-use crate::hybrid::{Progress, Recovery};
 use crate::hybrid_plus::rebuild::Rebuild;
 use crate::hybrid_plus::stripe::{Known, Stripe};
 use crate::map::Durability;
+use crate::recovery::{Progress, Recovery};
 use crate::scan::Direction;
 use crate::traits::{IndexKey, OpenIndex, OrderedIndex, PointIndex, Swap};
 

@@ -1,11 +1,12 @@
-//! How far an index that answers before it is at full speed has come: told by both hybrids, measured by benchmarks.
+//! How far an index that answers before it is at full speed has come: told by the indexes that rebuild something in
+//! DRAM (both hybrids, the tree of leaves), measured by benchmarks.
 
 use std::time::{Duration, Instant};
 
 use lodestone_pmem::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lodestone_pmem::sync::{Condvar, Mutex, lock};
 
-/// How far the second structure of a hybrid has been rebuilt since the index was opened.
+/// How far the structure in DRAM of an index has been rebuilt since the index was opened.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Recovery {
@@ -15,7 +16,7 @@ pub struct Recovery {
     pub time_to_ranges: Option<Duration>,
     /// From the call of open until the rebuild was done; `None` while it goes on.
     pub time_to_warm: Option<Duration>,
-    /// Keys that the rebuild went through.
+    /// Keys that the rebuild went through; of [`FpTree`](crate::FpTree), leaves: it reads no keys.
     pub keys_done: u64,
     /// How many it will be: known when it is done, an estimate once a part of it is, else `None`.
     pub keys_total: Option<u64>,
@@ -116,7 +117,7 @@ impl Progress {
         self.set_parts(parts);
     }
 
-    /// `count` keys more are done.
+    /// `count` keys more (leaves, where a rebuild goes by leaves) are done.
     pub(crate) fn add_keys(&self, count: u64) {
         self.keys.fetch_add(count, Ordering::Relaxed);
     }
