@@ -7,10 +7,11 @@
 //!   word without the mark, in one line. Old or new, and a leftover mark is harmless.
 //! - *Remove*: the meta word.
 //! - *Split of a line*: the free line, fence, the order word, fence, the old line without what it gave away (and with the new entry, if
-//!   it belongs there). In between the moved entries stand twice, equal.
+//!   it belongs there). In between the moved entries stand twice, equal. When the only free line is an empty one, an order word without it
+//!   comes first.
 
 use lodestone_heap::Action;
-use lodestone_pmem::{Domain, LINE_BYTES, PmAddr, checked, planted};
+use lodestone_pmem::{Domain, LINE_BYTES, PmAddr, WORD_BYTES, checked, planted};
 
 use crate::change::Change;
 use crate::error::{Error, Result, committed};
@@ -219,17 +220,23 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         if K::IS_WORD { done } else { Ok(Outcome::Again) }
     }
 
-    /// A line of the leaf that stands nowhere in its order, or that is empty and is taken out of it (on the medium with the next order word):
-    /// the header with the order without it, `position` as it is in that order, and the line.
+    /// A line of the leaf that stands nowhere in its order, if need be an empty one that is taken out of it first: the header with the order
+    /// without it, `position` as it is in that order, and the line.
     fn free_line(&self, header: &Header, position: usize) -> Option<(Header, usize, usize)> {
         if let Some(free) = header.order.free_line(header.lines) {
             return Some((*header, position, free));
         }
-        let medium = self.medium();
+        let (medium, memory) = (self.medium(), self.heap.memory());
         let empty =
             (0..header.order.count()).find(|at| *at != position && header.load_line(medium, *at).count() == 0)?;
         let mut without = *header;
         without.order = header.order.without(empty);
+        if !planted::active("fastfair-empty-line-in-order") {
+            memory.store(header.at.order(), checked::encode(header.at.order(), order_payload(without.order)));
+            // The line may not be written anew before the order that lacks it is persistent: its new entries would stand at its old
+            // place, among keys that they are not between.
+            memory.persist(header.at.order(), WORD_BYTES);
+        }
         Some((without, position - usize::from(empty < position), header.order.line(empty)))
     }
 
