@@ -14,9 +14,15 @@ log=$(mktemp) || exit 1
 trap 'rm -f "$log"' EXIT
 passed=0 failed=0 failed_steps=()
 
+# Seconds of processor time that the steps took so far.
+processor_seconds() {
+  awk -v ticks="$(getconf CLK_TCK)" '{ sub(/^.*\) /, ""); print int(($14 + $15) / ticks) }' "/proc/$$/stat"
+}
+
 # step NAME COMMAND...: runs the command, shows its output, adds up its test results.
 step() {
-  local name=$1 started=$SECONDS status=0 step_passed step_failed
+  local name=$1 started=$SECONDS status=0 step_passed step_failed processor
+  processor=$(processor_seconds)
   shift
   echo "==> $name: $*"
   timeout --kill-after=10 "$step_seconds_max" "$@" 2>&1 | tee "$log" || status=$?
@@ -27,13 +33,13 @@ step() {
     [ "$status" -ne 124 ] || echo "    $name took longer than $step_seconds_max s and was stopped"
   fi
   passed=$((passed + step_passed)) failed=$((failed + step_failed))
-  echo "<== $name: $([ "$status" -eq 0 ] && echo ok || echo "FAILED (exit code $status)"), $((SECONDS - started)) s"
+  echo "<== $name: $([ "$status" -eq 0 ] && echo ok || echo "FAILED (exit code $status)"), $((SECONDS - started)) s, of a processor $(($(processor_seconds) - processor)) s"
 }
 
 finish() {
   echo
   [ ${#failed_steps[@]} -eq 0 ] || echo "failed steps: ${failed_steps[*]}"
-  echo "total time: $SECONDS s"
+  echo "total time: $SECONDS s, of a processor $(processor_seconds) s"
   echo "$passed passed, $failed failed"
   [ "$failed" -eq 0 ] && [ ${#failed_steps[@]} -eq 0 ]
   exit
@@ -44,27 +50,26 @@ step format cargo fmt --all --check
 step tidy cargo run --package xtask -- tidy
 step clippy cargo clippy --workspace --all-targets -- -D warnings
 [ "$only" != lint ] || finish
-step workspace cargo test --workspace --no-fail-fast
-# Bugs planted on request: the explorer must find each, and none where none is planted.
-step planted cargo test --no-fail-fast -p lodestone-crash -p lodestone-heap -p lodestone-index -p lodestone-stm --test planted \
-  --features lodestone-crash/planted-bugs,lodestone-heap/explore,lodestone-heap/planted-bugs,lodestone-index/planted-bugs,lodestone-stm/planted-bugs
-step collections cargo test --no-fail-fast -p lodestone-collections --features explore --test explore
+# With the explorer's targets, and with bugs that can be planted on request (no test but `planted` asks for one): the explorer must find each,
+# and none where none is planted. One build for all of it.
+features=lodestone-crash/planted-bugs,lodestone-heap/explore,lodestone-heap/planted-bugs,lodestone-index/planted-bugs
+features=$features,lodestone-stm/planted-bugs,lodestone-collections/planted-bugs,lodestone-cli/planted-bugs
+step workspace cargo test --workspace --no-fail-fast --features "$features"
 # Locks and threads of the deterministic scheduler; the planted race must be found.
 step schedules-block cargo test --no-fail-fast -p lodestone-pmem --features shuttle,planted-bugs --lib schedules
-schedules=lodestone-crash/shuttle,lodestone-heap/explore,lodestone-heap/shuttle,lodestone-index/shuttle,lodestone-stm/shuttle
-step schedules cargo test --no-fail-fast -p lodestone-crash -p lodestone-heap -p lodestone-index -p lodestone-stm \
-  --features "$schedules,lodestone-index/planted-bugs" --test schedules --test planted_schedules --test index_schedules \
-  --test histories --test planted_histories --test acs_schedules --test acs_planted_schedules --test hybrid_schedules \
-  --test hybrid_planted_schedules
+schedules=lodestone-crash/shuttle,lodestone-heap/explore,lodestone-heap/shuttle,lodestone-index/shuttle,lodestone-numa/shuttle,lodestone-stm/shuttle
+step schedules cargo test --no-fail-fast -p lodestone-crash -p lodestone-heap -p lodestone-index -p lodestone-numa -p lodestone-stm \
+  --features "$schedules,lodestone-index/planted-bugs,lodestone-numa/planted-bugs" --test schedules --test planted_schedules \
+  --test index_schedules --test histories --test planted_histories --test acs_schedules --test acs_planted_schedules \
+  --test hybrid_schedules --test hybrid_planted_schedules
 # Weak memory order: every execution of the word protocols, and of each with a rule broken.
 step weak-memory cargo test --no-fail-fast -p lodestone-txn --features loom --test weak_memory
-step schedules-numa cargo test --no-fail-fast -p lodestone-numa --features shuttle,planted-bugs --test schedules --test planted_schedules
 # Every flush and every fence, half of the floors beside the other half. (Every crash state of every structure is walked through by the
 # command line's test `everything_is_explored_and_holds`.)
 step crash-mutants bash -c '
-  cargo build --quiet --package lodestone-cli || exit
-  audit() { cargo run --quiet --package lodestone-cli -- crash mutants "$@"; }
+  cargo test --quiet --workspace --no-run --features "$0" || exit
+  audit() { "${CARGO_TARGET_DIR:-target}/debug/lodestone" crash mutants "$@"; }
   audit pool heap index & others=$!
   audit stm tl2 collections; status=$?
-  wait "$others" && exit "$status"'
+  wait "$others" && exit "$status"' "$features"
 finish

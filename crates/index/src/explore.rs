@@ -20,6 +20,7 @@ pub use crate::fptree::explore::fptree_threaded;
 pub use crate::hash::explore::hash_threaded;
 use crate::map::OrderedMap;
 use crate::open::MapOptions;
+pub use crate::programs::{PROGRAM_KINDS, program, program_name};
 use crate::record_map::RecordMap;
 
 /// An operation on the map: keys are numbers, values `bytes` bytes that tell key and version.

@@ -23,6 +23,8 @@
 pub mod explore;
 #[cfg(feature = "explore")]
 pub mod index_target;
+#[cfg(feature = "explore")]
+mod programs;
 
 mod acs;
 mod anchor;

@@ -26,6 +26,15 @@ fn target<K: ScriptKey + ?Sized>(
     CellTarget { name, options, contents, before, script: script.to_vec(), threads: Vec::new(), redundant }
 }
 
+/// A target for a random program.
+pub(crate) fn random_target<K: ScriptKey + ?Sized>(
+    options: HashOptions,
+    before: Vec<CellOp>,
+    script: Vec<CellOp>,
+) -> CellTarget<HashIndex<K>> {
+    CellTarget { options, script, ..target("", Some(before), &[]) }
+}
+
 /// The targets of the hash index.
 pub(crate) fn targets() -> Vec<Box<dyn Target>> {
     vec![

@@ -24,7 +24,10 @@ pub struct Args {
 
 /// Shows what the token names.
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
-    let report = lodestone_crash::replay(&args.token, &targets()).map_err(|failure| anyhow!("{failure}"))?;
+    let mut targets = targets();
+    // A random program is made again from its name.
+    targets.extend(args.token.split('~').next().and_then(lodestone_index::explore::program));
+    let report = lodestone_crash::replay(&args.token, &targets).map_err(|failure| anyhow!("{failure}"))?;
     output.result(&report, ToString::to_string)?;
     Ok(exit::holds(report.violation.is_none()))
 }

@@ -128,7 +128,8 @@ fn print(report: &Report, output: &Output) -> Result<()> {
     report.found.iter().try_for_each(|found| print_violation(&report.target, found, output))
 }
 
-fn print_violation(target: &str, found: &Violation, output: &Output) -> Result<()> {
+/// Prints a violation as one line of JSON.
+pub(super) fn print_violation(target: &str, found: &Violation, output: &Output) -> Result<()> {
     output.json(&ViolationLine {
         target,
         violation: &found.message,
