@@ -141,14 +141,6 @@ impl<L: Bounded> Directory<L> {
         }
     }
 
-    /// Lets `leaf` take the place of the one with the same bound.
-    pub(crate) fn replace(&mut self, leaf: Arc<L>) {
-        let (position, index) = self.position(leaf.low(), false).unwrap_or((0, 0));
-        let place = &mut self.chunks[position].leaves[index];
-        assert!(place.low() == leaf.low(), "a leaf that changes stands in the directory");
-        *place = leaf;
-    }
-
     /// Removes the leaf whose bound is `low`, which is not empty.
     pub(crate) fn remove(&mut self, low: &[u8]) {
         let Some((position, index)) = self.position(low, false) else { return };

@@ -1,4 +1,4 @@
-//! A guide in DRAM from numbers to places: where a search starts, so that it need not come from the root.
+//! A guide in DRAM from keys to places: where a search starts, so that it need not come from the root.
 //!
 //! It holds hints, never answers. Whoever gets a place from it verifies there that the place covers the key, and goes the long
 //! way if not; so the guide may lack entries (a new life starts with none, and searches fill it as they go), and nothing on
@@ -11,6 +11,9 @@
 //!
 //! So a place that a pinned reader gets is not given out again before the reader leaves.
 //!
+//! **Keys** are numbers, the order words of the keys that are meant. Where different keys have one order word (strings with the same first eight
+//! bytes), the places are told apart by an [`Asker`], who reads what the place says, under the same promise.
+//!
 //! It is a B+-tree of nodes of [`FANOUT`] pairs in an arena. Writers hold one lock. Readers lock nothing: a node has a version,
 //! odd while a writer is in it, and what was read counts only if the version stood still. A reader that comes to a node from which the
 //! pairs moved on gets a hint that is less good; one that comes to a node that has another use meanwhile notices its level or finds
@@ -19,7 +22,7 @@
 use std::sync::OnceLock;
 
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
-use lodestone_pmem::sync::{Mutex, lock};
+use lodestone_pmem::sync::{Mutex, lock, spin};
 
 /// Pairs of a node.
 const FANOUT: usize = if cfg!(any(test, feature = "shuttle")) { 4 } else { 64 };
@@ -39,6 +42,26 @@ struct Node {
 
 /// A pair of key and value.
 type Pair = (u64, u64);
+
+/// Who searches for a key, by its order word.
+pub(crate) trait Asker {
+    /// Whether the order word says all, so that there are no ties to break.
+    const IS_WORD: bool;
+
+    /// Whether the key of `place`, which has the same order word, lies above the key in question.
+    fn is_above(&self, place: u64) -> bool;
+}
+
+/// Asks for keys that are order words.
+pub(crate) struct Words;
+
+impl Asker for Words {
+    const IS_WORD: bool = true;
+
+    fn is_above(&self, _: u64) -> bool {
+        false
+    }
+}
 
 /// What a reader saw of a node for a key.
 struct Seen {
@@ -85,28 +108,25 @@ impl Node {
         (key.load(Ordering::Acquire), value.load(Ordering::Acquire))
     }
 
-    /// Number of pairs whose keys are not above `key`.
+    /// What a reader wants of the node, of whose pairs `rank` says how many are not above its key (it gets the
+    /// number of pairs, and can ask whether what it read still counts); `None` when it changes
+    /// meanwhile or has another use.
     #[inline]
-    fn rank(&self, key: u64, count: usize) -> usize {
-        self.pairs[..count].partition_point(|pair| pair.0.load(Ordering::Acquire) <= key)
-    }
-
-    /// What a reader wants of the node for `key`; `None` when it changes meanwhile or has another use.
-    #[inline]
-    fn look(&self, level: u64, key: u64) -> Option<Seen> {
+    fn look(&self, level: u64, rank: impl FnOnce(usize, &dyn Fn() -> bool) -> usize) -> Option<Seen> {
         let version = self.version.load(Ordering::Acquire);
         if version & 1 != 0 || self.level() != level {
             return None;
         }
         let count = self.count();
-        let rank = self.rank(key, count);
+        let is_still = || self.version.load(Ordering::Acquire) == version;
+        let rank = rank(count, &is_still);
         let index = if rank == 0 && level > 0 && count > 0 { Some(0) } else { rank.checked_sub(1) };
         let seen = Seen {
             pair: index.map(|index| self.pair(index)),
             before: index.and_then(|index| index.checked_sub(1)).map(|index| self.pair(index)),
         };
         // The words were loaded with acquire order: this load stays behind them.
-        (self.version.load(Ordering::Acquire) == version).then_some(seen)
+        is_still().then_some(seen)
     }
 
     /// Lets `change` change the pairs, and give the new number of them, while readers look away; under the lock of writers.
@@ -160,32 +180,104 @@ impl Guide {
         &nodes[shifted - (CHUNK_FIRST << chunk)]
     }
 
-    /// The pair with the largest key that is not above `key`, as far as the guide knows.
+    /// Number of pairs of `node`, which stands on `level`, that are not above the key with the order word `word`.
+    #[inline]
+    fn rank<A: Asker>(
+        &self,
+        (node, level): (&Node, u64),
+        count: usize,
+        word: u64,
+        asker: &A,
+        is_still: &dyn Fn() -> bool,
+    ) -> usize {
+        let pairs = &node.pairs[..count];
+        if A::IS_WORD {
+            return pairs.partition_point(|pair| pair.0.load(Ordering::Acquire) <= word);
+        }
+        pairs.partition_point(|(key, value)| match key.load(Ordering::Acquire).cmp(&word) {
+            std::cmp::Ordering::Less => true,
+            std::cmp::Ordering::Greater => false,
+            std::cmp::Ordering::Equal => {
+                let place = self.first_below(value.load(Ordering::Acquire), level);
+                // What was read while the node changed may be no place at all.
+                place.is_some_and(|place| is_still() && !asker.is_above(place))
+            }
+        })
+    }
+
+    /// As [`rank`](Self::rank), under the lock of writers.
+    fn rank_locked<A: Asker>(&self, node: &Node, level: u64, word: u64, asker: &A) -> usize {
+        self.rank((node, level), node.count(), word, asker, &|| true)
+    }
+
+    /// The first place below `value` of a node on `level`.
+    fn first_below(&self, mut value: u64, level: u64) -> Option<u64> {
+        for level in (0..level).rev() {
+            value = self.node_if_any(value)?.look(level, |count, _| count.min(1))?.pair?.1;
+        }
+        Some(value)
+    }
+
+    /// As [`node`](Self::node), of a number that may be none.
+    fn node_if_any(&self, number: u64) -> Option<&Node> {
+        let shifted = usize::try_from(number).ok()?.checked_add(CHUNK_FIRST)?;
+        let chunk = (shifted / CHUNK_FIRST).ilog2() as usize;
+        self.chunks.get(chunk)?.get()?.get(shifted - (CHUNK_FIRST << chunk))
+    }
+
+    /// The pair with the largest key that is not above `key`, as far as the guide knows. For keys that are order words.
     #[inline]
     pub(crate) fn floor(&self, key: u64) -> Option<Pair> {
-        for _ in 0..TRIES_MAX {
-            let root = self.root.load(Ordering::Acquire);
-            let (mut number, mut level) = (root & ((1 << LEVEL_SHIFT) - 1), root >> LEVEL_SHIFT);
-            let mut left = None;
-            while let Some(seen) = self.node(number).look(level, key) {
-                if level == 0 {
-                    return seen.pair.or_else(|| left.and_then(|(number, level)| self.last_below(number, level)));
-                }
-                level -= 1;
-                if let Some(before) = seen.before {
-                    left = Some((before.1, level));
-                }
-                number = seen.pair?.1;
+        self.floor_by(key, &Words)
+    }
+
+    /// As [`floor`](Self::floor), for the key of `asker`, whose order word is `word`.
+    #[inline]
+    pub(crate) fn floor_by<A: Asker>(&self, word: u64, asker: &A) -> Option<Pair> {
+        (0..TRIES_MAX).find_map(|_| self.look_down(word, asker)).flatten()
+    }
+
+    /// As [`floor_by`](Self::floor_by), but it waits for those who change the guide: what it does not name is not there.
+    #[inline]
+    pub(crate) fn floor_surely<A: Asker>(&self, word: u64, asker: &A) -> Option<Pair> {
+        for turn in 1.. {
+            if let Some(found) = self.look_down(word, asker) {
+                return found;
             }
+            spin(turn);
         }
         None
+    }
+
+    /// The pair that [`floor_by`](Self::floor_by) is asked for; `None` when a node on the way changed meanwhile.
+    #[inline]
+    fn look_down<A: Asker>(&self, word: u64, asker: &A) -> Option<Option<Pair>> {
+        let root = self.root.load(Ordering::Acquire);
+        let (mut number, mut level) = (root & ((1 << LEVEL_SHIFT) - 1), root >> LEVEL_SHIFT);
+        let mut left = None;
+        loop {
+            let at = (self.node(number), level);
+            let rank = |count, is_still: &dyn Fn() -> bool| self.rank(at, count, word, asker, is_still);
+            let seen = at.0.look(level, rank)?;
+            if level == 0 {
+                return match (seen.pair, left) {
+                    (None, Some((number, level))) => self.last_below(number, level).map(Some),
+                    (found, _) => Some(found),
+                };
+            }
+            level -= 1;
+            if let Some(before) = seen.before {
+                left = Some((before.1, level));
+            }
+            number = seen.pair?.1;
+        }
     }
 
     /// The last pair below a node: for keys before the first pair of the node that is to their right.
     #[cold]
     fn last_below(&self, mut number: u64, mut level: u64) -> Option<Pair> {
         loop {
-            let pair = self.node(number).look(level, u64::MAX)?.pair?;
+            let pair = self.node(number).look(level, |count, _| count)?.pair?;
             if level == 0 {
                 return Some(pair);
             }
@@ -193,21 +285,31 @@ impl Guide {
         }
     }
 
-    /// Enters a pair, or gives the key another value, if `holds` still says so.
+    /// Enters a pair, or gives the key another value, if `holds` still says so. For keys that are order words.
     pub(crate) fn insert_if(&self, key: u64, value: u64, holds: impl FnOnce() -> bool) {
         let mut stock = lock(&self.stock);
         if holds() {
-            self.insert_locked(&mut stock, key, value);
+            self.insert_locked(&mut stock, key, value, true, &Words);
         }
     }
 
-    /// Removes the pair of `key` if it has this value.
+    /// Enters the place of the key of `asker`, which has none; its order word is `word`.
+    pub(crate) fn insert_by<A: Asker>(&self, word: u64, place: u64, asker: &A) {
+        self.insert_locked(&mut lock(&self.stock), word, place, false, asker);
+    }
+
+    /// Removes the pair of `key` if it has this value. For keys that are order words.
     pub(crate) fn remove(&self, key: u64, value: u64) {
+        self.remove_by(key, value, &Words);
+    }
+
+    /// Removes the place of the key of `asker` if it is this one; its order word is `key`.
+    pub(crate) fn remove_by<A: Asker>(&self, key: u64, value: u64, asker: &A) {
         let mut stock = lock(&self.stock);
-        let mut path = self.path(key);
+        let mut path = self.path(key, asker);
         let Some((mut number, _)) = path.pop() else { return };
         let node = self.node(number);
-        let Some(index) = node.rank(key, node.count()).checked_sub(1) else { return };
+        let Some(index) = self.rank_locked(node, 0, key, asker).checked_sub(1) else { return };
         if node.pair(index) != (key, value) {
             return;
         }
@@ -235,13 +337,13 @@ impl Guide {
     }
 
     /// The nodes from the root to the lowest one for `key`, each with the index of the pair that was followed.
-    fn path(&self, key: u64) -> Vec<(u64, usize)> {
+    fn path<A: Asker>(&self, key: u64, asker: &A) -> Vec<(u64, usize)> {
         let root = self.root.load(Ordering::Acquire);
         let (mut number, mut level) = (root & ((1 << LEVEL_SHIFT) - 1), root >> LEVEL_SHIFT);
         let mut path = Vec::with_capacity(8);
         loop {
             let node = self.node(number);
-            let index = node.rank(key, node.count()).saturating_sub(1);
+            let index = self.rank_locked(node, level, key, asker).saturating_sub(1);
             path.push((number, index));
             if level == 0 {
                 return path;
@@ -250,18 +352,20 @@ impl Guide {
         }
     }
 
-    fn insert_locked(&self, stock: &mut Stock, key: u64, value: u64) {
-        let mut path = self.path(key);
+    /// `replaces`: a key is its order word, and one that is there gets another value.
+    fn insert_locked<A: Asker>(&self, stock: &mut Stock, key: u64, value: u64, replaces: bool, asker: &A) {
+        let mut path = self.path(key, asker);
         let (mut pair, mut level) = ((key, value), 0);
-        while let Some((number, _)) = path.pop() {
+        while let Some((number, index)) = path.pop() {
             let node = self.node(number);
-            let rank = node.rank(pair.0, node.count());
+            // A new node stands behind the one that was followed and split.
+            let rank = if level > 0 { index + 1 } else { self.rank_locked(node, 0, key, asker) };
             let present = rank.checked_sub(1).map(|index| node.pair(index));
-            if present == Some(pair) {
+            if level == 0 && present == Some(pair) {
                 return;
             }
-            if present.is_some_and(|present| present.0 == pair.0) {
-                return node.write(level, |count| {
+            if level == 0 && replaces && present.is_some_and(|present| present.0 == key) {
+                return node.write(0, |count| {
                     node.set(rank - 1, pair);
                     count
                 });
@@ -329,7 +433,7 @@ impl Guide {
 
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
     use std::sync::atomic::AtomicBool;
 
     use super::*;
@@ -365,6 +469,68 @@ mod tests {
         let before = guide.dram_bytes();
         keys.iter().for_each(|(key, value)| guide.insert_if(*key, *value, || true));
         assert_eq!(guide.dram_bytes(), before, "nodes are used again");
+    }
+
+    /// Keys of eight bits that share order words: the word is the key without its lower four bits, the place the key and a mark.
+    struct Coarse(u64);
+
+    const MARK: u64 = 1 << 40;
+
+    impl Asker for Coarse {
+        const IS_WORD: bool = false;
+
+        fn is_above(&self, place: u64) -> bool {
+            assert_eq!(place & !0xFF, MARK, "is no place");
+            place ^ MARK > self.0
+        }
+    }
+
+    #[test]
+    fn keys_with_one_order_word_are_told_apart_by_their_places() {
+        let (guide, mut model) = (Guide::new(), BTreeSet::new());
+        for number in 0..20_000_u64 {
+            // Phases in which nearly all keys have one of two words, and phases with many words.
+            let key = mixed(number) % if (number / 2000).is_multiple_of(2) { 32 } else { 256 };
+            if model.insert(key) {
+                guide.insert_by(key >> 4, MARK | key, &Coarse(key));
+            } else {
+                model.remove(&key);
+                guide.remove_by(key >> 4, MARK | key ^ 1, &Coarse(key));
+                guide.remove_by(key >> 4, MARK | key, &Coarse(key));
+            }
+            let asked = mixed(number + 77) % 256;
+            let expected = model.range(..=asked).next_back().map(|key| (key >> 4, MARK | key));
+            assert_eq!(guide.floor_by(asked >> 4, &Coarse(asked)), expected, "step {number}, key {asked}");
+        }
+    }
+
+    #[test]
+    fn places_are_told_apart_while_others_come_and_go() {
+        let (guide, stop) = (Guide::new(), AtomicBool::new(false));
+        let key = |number: u64| (number >> 4, MARK | number);
+        (0..256).step_by(2).for_each(|even| guide.insert_by(key(even).0, key(even).1, &Coarse(even)));
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let mut number = 0;
+                    while !stop.load(Ordering::Relaxed) {
+                        number += 1;
+                        let asked = mixed(number) % 256;
+                        if let Some((word, place)) = guide.floor_by(asked >> 4, &Coarse(asked)) {
+                            assert_eq!(((place ^ MARK) >> 4, place & !0xFF), (word, MARK), "the pair of another key");
+                        }
+                    }
+                });
+            }
+            for round in 1..300_u64 {
+                for odd in (1..256).step_by(2).filter(|odd| mixed(odd + round).is_multiple_of(3)) {
+                    guide.insert_by(key(odd).0, key(odd).1, &Coarse(odd));
+                }
+                (1..256).step_by(2).for_each(|odd| guide.remove_by(key(odd).0, key(odd).1, &Coarse(odd)));
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        assert!((0..256).all(|asked| guide.floor_by(asked >> 4, &Coarse(asked)) == Some(key(asked & !1))));
     }
 
     #[test]

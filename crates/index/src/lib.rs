@@ -28,6 +28,7 @@ mod programs;
 
 mod acs;
 mod anchor;
+mod bulk;
 mod cells;
 mod change;
 mod check;

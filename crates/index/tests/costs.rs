@@ -4,6 +4,7 @@
 mod conformance;
 
 use std::borrow::Borrow;
+use std::collections::BTreeMap;
 
 use conformance::{Place, TestKey};
 use lodestone_index::{
@@ -87,16 +88,58 @@ fn strings() {
     at_most("skiplist remove", remove, 410, 310);
 }
 
-/// A bulk load of the tree writes leaves, not keys.
+/// Read-modify-writes of shared memory per read and per update, of 3000 of each.
+fn shared<I: OpenIndex>(options: I::Options) -> [u64; 2]
+where
+    I::Key: TestKey,
+{
+    let index = Place::<I>::new(16 << 20, options).open();
+    let key = <I::Key as TestKey>::numbered;
+    (0..COUNT).for_each(|number| assert!(index.insert(key(number).borrow(), 1).expect("insert")));
+    let scope = CounterScope::start();
+    (0..COUNT).for_each(|number| assert_eq!(index.get(key(number).borrow()).expect("get"), Some(1)));
+    let reads = scope.delta().shared_rmws;
+    let scope = CounterScope::start();
+    (0..COUNT).for_each(|number| assert_eq!(index.update(key(number).borrow(), 2).expect("update"), Some(1)));
+    [reads, scope.delta().shared_rmws]
+}
+
+/// Reads write nothing that another thread reads; an update takes one lock. What still has a lock for readers says so.
+#[test]
+fn reads_share_nothing() {
+    assert_eq!(shared::<FpTree<u64>>(TreeOptions::default()), [0, COUNT]);
+    assert_eq!(shared::<FpTree<[u8]>>(TreeOptions::default()), [0, COUNT]);
+    assert_eq!(shared::<HashIndex<u64>>(HashOptions::default()), [0, COUNT]);
+    assert_eq!(shared::<HashIndex<[u8]>>(HashOptions::default()), [0, COUNT]);
+    assert_eq!(shared::<SkipList<u64>>(SkipListOptions::default())[0], 0);
+    assert_eq!(shared::<SkipList<[u8]>>(SkipListOptions::default())[0], 2 * COUNT, "a read-write lock");
+}
+
+/// A bulk load writes leaves, or stretches of a list, not keys.
 #[test]
 fn loads() -> Result<()> {
-    let mut place = Place::<FastFair<u64>>::new(16 << 20, FastFairOptions::default());
-    let index = place.open();
-    let scope = CounterScope::start();
-    assert_eq!(index.bulk_load((0..COUNT).map(|number| (number * 3, number)))?, COUNT);
-    let found = (scope.delta().flushes * 100 / COUNT, scope.delta().fences * 100 / COUNT);
-    println!("load: {found:?} hundredths of lines and fences");
-    assert!(found.0 <= 85 && found.1 <= 24, "{found:?} hundredths of lines and fences per loaded key");
-    place.assert_intact(&index);
-    Ok(())
+    fn load<I: OpenIndex + OrderedIndex>(name: &str, options: I::Options, lines: u64, fences: u64) -> Result<()>
+    where
+        I::Key: TestKey,
+    {
+        let mut place = Place::<I>::new(16 << 20, options);
+        let index = place.open();
+        let sorted: BTreeMap<_, _> =
+            (0..COUNT).map(|number| (<I::Key as TestKey>::numbered(number * 3), number)).collect();
+        let scope = CounterScope::start();
+        assert_eq!(index.bulk_load(sorted)?, COUNT);
+        let found = (scope.delta().flushes * 100 / COUNT, scope.delta().fences * 100 / COUNT);
+        println!("{name}: load {found:?} hundredths of lines and fences");
+        assert!(
+            found.0 <= lines && found.1 <= fences,
+            "{name}: {found:?} hundredths of lines and fences per loaded key"
+        );
+        place.assert_intact(&index);
+        Ok(())
+    }
+    load::<FastFair<u64>>("fastfair", FastFairOptions::default(), 85, 24)?;
+    load::<FpTree<u64>>("fptree", TreeOptions::default(), 15, 14)?;
+    load::<FpTree<[u8]>>("fptree, strings", TreeOptions::default(), 200, 20)?;
+    load::<SkipList<u64>>("skiplist", SkipListOptions::default(), 125, 5)?;
+    load::<SkipList<[u8]>>("skiplist, strings", SkipListOptions::default(), 225, 5)
 }

@@ -36,6 +36,7 @@ fn grows_loads_and_takes_strings() -> Result<()> {
     conformance::grow_and_shrink(&mut place::<u64>(), 2000, |number| number * 1789 % 2000)?;
     conformance::grow_and_shrink(&mut place::<[u8]>(), 800, |number| number)?;
     conformance::bulk_load(&mut place::<u64>(), 1000)?;
+    conformance::bulk_load(&mut place::<[u8]>(), 700)?;
     conformance::string_keys(&mut place())
 }
 

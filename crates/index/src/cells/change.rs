@@ -182,22 +182,32 @@ pub(crate) fn insert_pair(site: Site<'_>, key: KeyRef<'_>, hash: u64, value: u64
     let memory = site.medium.memory;
     match key {
         KeyRef::Number(number) => change.insert(memory, number, value),
-        KeyRef::Bytes(bytes) => {
+        KeyRef::Bytes(_) => {
             let mut action = site.heap.action();
-            let record = action.alloc(record_bytes(bytes.len(), 0))?;
-            let mut content = Vec::new();
-            encode_record(record, bytes, b"", &mut content);
-            if planted::active("cells-record-not-flushed") {
-                memory.write(record, &content);
-            } else {
-                // The header that names this record may not overtake it: the action's first fence comes between.
-                memory.write_back(record, &content);
-            }
-            change.insert_in(&mut action, memory, record_word(record, hash), value);
+            let word = key_word(&mut action, site.medium, key, hash)?;
+            change.insert_in(&mut action, memory, word, value);
             committed(action.commit()).1?;
         }
     }
     Ok(true)
+}
+
+/// The key word of `key`; of a string, a record is reserved in `action` and written, whose commit fences before it publishes it.
+pub(crate) fn key_word(action: &mut Action<'_>, medium: Medium<'_>, key: KeyRef<'_>, hash: u64) -> Result<u64> {
+    let bytes = match key {
+        KeyRef::Number(number) => return Ok(number),
+        KeyRef::Bytes(bytes) => bytes,
+    };
+    let record = action.alloc(record_bytes(bytes.len(), 0))?;
+    let mut content = Vec::new();
+    encode_record(record, bytes, b"", &mut content);
+    if planted::active("cells-record-not-flushed") {
+        medium.memory.write(record, &content);
+    } else {
+        // The header that names this record may not overtake it: the action's first fence comes between.
+        medium.memory.write_back(record, &content);
+    }
+    Ok(record_word(record, hash))
 }
 
 /// A planted bug: a lock on the medium, where it outlives its holder.

@@ -13,6 +13,7 @@
 
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 use lodestone_pmem::sync::thread;
+use lodestone_pmem::{count_shared_rmws, planted};
 
 const LOCKED: u64 = 1;
 const FROZEN: u64 = 2;
@@ -86,6 +87,9 @@ impl VersionLock {
             if word & DEAD != 0 {
                 return false;
             }
+            if word & bits == 0 {
+                count_shared_rmws(1);
+            }
             if word & bits == 0
                 && self.0.compare_exchange(word, word | bit, Ordering::AcqRel, Ordering::Relaxed).is_ok()
             {
@@ -129,7 +133,10 @@ impl VersionLock {
     pub(crate) fn revive(&self) {
         let word = self.0.load(Ordering::Relaxed);
         assert!(word & DEAD != 0, "only what died is used again");
-        self.0.store((word | LOCKED | FROZEN | DEAD).wrapping_add(1), Ordering::Release);
+        let fresh = (word | LOCKED | FROZEN | DEAD).wrapping_add(1);
+        // Planted: versions begin again.
+        let fresh = if planted::active("cells-lock-revived-young") { 0 } else { fresh };
+        self.0.store(fresh, Ordering::Release);
     }
 }
 

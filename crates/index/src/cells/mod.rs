@@ -11,6 +11,7 @@
 //! table under its lock), `image` (a table built or rebuilt in DRAM), `key` (what a key word holds), `wish` (what a
 //! change is to do), `lock` (versions in DRAM that let readers pass), `verify`.
 
+mod arena;
 mod change;
 #[cfg(feature = "explore")]
 pub mod explore;
@@ -23,7 +24,8 @@ mod table;
 mod verify;
 mod wish;
 
-pub(crate) use change::{Attempt, Site, change_pair, insert_pair, lock_on_medium};
+pub(crate) use arena::Arena;
+pub(crate) use change::{Attempt, Site, change_pair, insert_pair, key_word, lock_on_medium};
 pub(crate) use image::{Image, Pair, pairs_of};
 pub(crate) use key::{KeyKind, KeyRef, with_key};
 pub(crate) use lock::{Stamp, Turn, VersionLock};

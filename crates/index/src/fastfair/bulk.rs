@@ -15,13 +15,12 @@ use lodestone_heap::Action;
 use lodestone_pmem::planted;
 use lodestone_pmem::sync::lock;
 
-use crate::error::{Error, Result, committed};
+use crate::bulk;
+use crate::error::{Result, committed};
 use crate::fastfair::FastFair;
 use crate::fastfair::node::{EntryList, Header, NewNode, NodeAt, SLOTS};
 use crate::fastfair::read::{Step, Target};
-use crate::layout::KEY_BYTES_MAX;
-use crate::map::limit;
-use crate::traits::{IndexKey, PointIndex};
+use crate::traits::IndexKey;
 
 impl<K: IndexKey + ?Sized> FastFair<K> {
     /// Pairs of a leaf that is filled at once: room for some inserts stays.
@@ -30,34 +29,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
     }
 
     pub(super) fn load_sorted(&self, sorted: impl Iterator<Item = (K::Owned, u64)>) -> Result<u64> {
-        if !self.is_empty()? {
-            return Err(Error::NotEmpty);
-        }
-        let wanted = self.bulk_pairs();
-        let mut pairs: Vec<(K::Owned, u64)> = Vec::with_capacity(wanted);
-        let mut last: Option<K::Owned> = None;
-        let (mut count, mut refused) = (0, None);
-        for (key, value) in sorted {
-            let ascends = last.as_ref().is_none_or(|last| key > *last);
-            let checked = limit("key", key.borrow().key_bytes(), KEY_BYTES_MAX);
-            refused = if ascends { checked.err() } else { Some(Error::NotSorted { position: count }) };
-            if refused.is_some() {
-                break;
-            }
-            count += 1;
-            last = Some(key.clone());
-            pairs.push((key, value));
-            if pairs.len() == wanted {
-                self.load_leaf_of(&pairs, count == wanted as u64)?;
-                pairs.clear();
-            }
-        }
-        self.load_leaf_of(&pairs, count < wanted as u64)?;
-        self.sync()?;
-        match refused {
-            Some(refused) => Err(refused),
-            None => Ok(count),
-        }
+        let load = |pairs: &[_], is_first| self.load_leaf_of(pairs, is_first);
+        bulk::load_sorted(self, self.bulk_pairs(), sorted, load)
     }
 
     /// Adds pairs that lie behind all others.
@@ -66,7 +39,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         if !is_first && fits && pairs.len() > SLOTS && self.append_leaf(pairs)? {
             return Ok(());
         }
-        pairs.iter().try_for_each(|(key, value)| self.insert(key.borrow(), *value).map(|_| ()))
+        bulk::insert_each(self, pairs)
     }
 
     /// Adds a leaf of `pairs` behind the last one, unless that is empty or covers keys behind the first of them.

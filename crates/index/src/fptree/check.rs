@@ -7,15 +7,13 @@
 //! 4. Each byte-string key stands in an allocated record of its own.
 
 use std::collections::HashSet;
-use std::sync::PoisonError;
 
 use crate::anchor::{self, ANCHOR_BYTES, AnchorAt};
 use crate::cells::check_table;
 use crate::check::{CheckReport, MapStats, Owned};
-use crate::directory::Directory;
 use crate::fptree::layout::{HOME_SEED, TREE_ANCHOR, TreeLeafAt};
 use crate::fptree::rebuild::walk;
-use crate::fptree::tree::{FpTree, TreeLeaf};
+use crate::fptree::tree::FpTree;
 use crate::traits::IndexKey;
 
 impl<K: IndexKey + ?Sized> FpTree<K> {
@@ -66,9 +64,7 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
             records: report.records,
             leaves: report.leaves,
             pm_bytes: report.blocks.iter().filter_map(|&at| self.heap.block_bytes(at)).sum(),
-            dram_bytes: Directory::<TreeLeaf>::dram_bytes(
-                &self.directory.read().unwrap_or_else(PoisonError::into_inner),
-            ),
+            dram_bytes: self.leaves.dram_bytes() + self.guide.dram_bytes(),
         }
     }
 }

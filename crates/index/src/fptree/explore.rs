@@ -10,8 +10,9 @@ use crate::cells::explore::{CellOp, CellTarget, ScriptKey, early_write_backs, pu
 use crate::error::Result;
 use crate::fptree::open::TreeOptions;
 use crate::fptree::tree::FpTree;
+use crate::index_target::{IndexOp, IndexTarget, inserts};
 use crate::scan::Direction;
-use crate::traits::OrderedIndex;
+use crate::traits::{IndexKey, OrderedIndex};
 
 fn contents<K: ScriptKey + ?Sized>(tree: &FpTree<K>) -> Result<Vec<(Vec<u8>, u64)>> {
     let read = |direction| -> Result<Vec<(Vec<u8>, u64)>> {
@@ -59,8 +60,32 @@ fn merge<K: ScriptKey + ?Sized>(name: &'static str, script: &[CellOp]) -> CellTa
     }
 }
 
+/// Leaves that are loaded at once behind others.
+fn loads<K: IndexKey + ?Sized>(family: &str) -> Vec<Box<dyn Target>> {
+    let load = |name, before, script| -> Box<dyn Target> {
+        let options = TreeOptions { lines_per_leaf: 2, rebuild_threads: 1 };
+        let target = IndexTarget::<FpTree<K>>::new(&format!("{family}-{name}"), options, before, script);
+        Box::new(IndexTarget { append: |tree: &FpTree<K>, pairs| tree.load_leaf_of(pairs, false), ..target })
+    };
+    vec![
+        load("load", Some(inserts([10, 20, 30])), vec![IndexOp::Append(40, 4), IndexOp::Append(50, 3)]),
+        load(
+            "load-full",
+            Some(inserts([10, 20, 30, 40, 50, 60])),
+            vec![IndexOp::Append(70, 5), IndexOp::Insert(71, 1)],
+        ),
+    ]
+}
+
 /// The targets of the tree.
 pub(crate) fn targets() -> Vec<Box<dyn Target>> {
+    let mut all = loads::<u64>("fptree");
+    all.extend(loads::<[u8]>("fptree-strings"));
+    all.extend(changes());
+    all
+}
+
+fn changes() -> Vec<Box<dyn Target>> {
     vec![
         Box::new(target::<u64>("fptree-create", None, &[Put(10, 1)])),
         // Two lines of three: the later keys leave their full home line.
@@ -114,6 +139,7 @@ pub(crate) fn bugs() -> Vec<Bug> {
             named("fptree-split")
         }),
         Bug::new("fptree-merge-without-fence", "pairs that moved to the left leaf are lost", || named("fptree-merge")),
+        Bug::new("fptree-load-unlinked", "the leaf of a crashed load leaks", || named("fptree-load")),
         Bug::new("fptree-lock-persisted", "nobody can change a leaf whose writer crashed", || named("fptree-insert")),
     ];
     // Each shows in the first recovery; crashes inside recoveries would only multiply the states before it.

@@ -7,19 +7,22 @@
 //! line inside the leaf, so a lookup reads one line of the leaf in most cases. *There is no split log*: a split and
 //! a merge are one action of the heap each.
 //!
-//! What it shares with [`OrderedMap`](crate::OrderedMap): the directory in DRAM, the chain of leaves with fixed lower
+//! What it shares with [`OrderedMap`](crate::OrderedMap): the chain of leaves with fixed lower
 //! bounds, the heap's actions. Why both: the map holds values of any length in records of their own, so each change is an
 //! action; here a `u64` key with its value is changed in place of one line, a quarter of the fences.
 //!
 //! *Recovery.* The heap's, bounded by its lanes; then one visit per leaf, which reads its frame (one line of about 24), by several threads where
 //! there are many.
 //!
-//! Files: `layout` (bytes), `tree` (operations), `structure` (split, merge), `scan`, `open`, `rebuild` (the directory), `check`.
+//! Files: `layout` (bytes), `leaf` (as DRAM sees it), `tree` (operations), `structure` (split, merge), `scan`, `open`, `rebuild` (the chain, by
+//! several threads), `bulk` (sorted input), `check`.
 
+mod bulk;
 mod check;
 #[cfg(feature = "explore")]
 pub(crate) mod explore;
 mod layout;
+mod leaf;
 mod open;
 mod rebuild;
 mod scan;

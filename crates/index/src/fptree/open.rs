@@ -1,19 +1,18 @@
 //! Creating a tree, and opening one.
 
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 use lodestone_heap::{Action, Heap};
 use lodestone_pmem::PmAddr;
-use lodestone_pmem::sync::RwLock;
 
 use crate::anchor::{self, AnchorAt};
 use crate::cells::{Image, KeyKind};
-use crate::directory::Directory;
 use crate::error::Result;
 use crate::fptree::layout::{Frame, LINES_MAX, TREE_ANCHOR, TreeLeafAt, decode_options, encode_options};
-use crate::fptree::rebuild::{Chain, Leaves};
-use crate::fptree::tree::{FpTree, TreeLeaf};
+use crate::fptree::leaf::Leaves;
+use crate::fptree::rebuild::{Chain, LeavesFound};
+use crate::fptree::tree::FpTree;
+use crate::guide::Guide;
 use crate::map::Durability;
 use crate::medium::Medium;
 use crate::recovery::{Progress, Recovery};
@@ -88,15 +87,31 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
             medium.damaged(anchor.at, "anchor of a tree", finding)
         })?;
         let chain = Chain { heap, medium, lines, progress: &progress };
-        let directory = RwLock::new(directory_of(chain.collect(AnchorAt(anchor.at).head(), options, tell)?));
+        let found = chain.collect(AnchorAt(anchor.at).head(), options, tell)?;
         heap.memory().durable()?;
+        let (leaves, guide, recovery) = (Leaves::new(), Guide::new(), progress.recovery());
+        let (heap, durability) = (heap.clone(), Durability::Sync);
+        let mut tree = Self { heap, anchor, kind, lines, leaves, guide, recovery, durability, _keys: PhantomData };
+        tree.enter_all(found);
         progress.points_ready();
         progress.ranges_ready();
         progress.warm();
-        let recovery = progress.recovery();
-        tell(&recovery);
-        let (heap, durability) = (heap.clone(), Durability::Sync);
-        Ok(Self { heap, anchor, kind, lines, directory, recovery, durability, _keys: PhantomData })
+        tree.recovery = progress.recovery();
+        tell(&tree.recovery);
+        Ok(tree)
+    }
+
+    /// Makes the descriptors of all leaves, which come in order.
+    fn enter_all(&self, found: LeavesFound) {
+        let mut last = None;
+        for (at, Frame { lines, low }) in found {
+            let number = self.leaves.add(at, lines, &low);
+            if let Some(last) = last {
+                self.leaves.leaf(last).set_next(Some((number, self.leaves.leaf(number))));
+            }
+            self.enter(number, &low);
+            last = Some(number);
+        }
     }
 }
 
@@ -109,15 +124,4 @@ fn build(heap: &Heap, action: &mut Action<'_>, lines: u32) -> Result<PmAddr> {
     heap.memory().write_back(leaf.0, &frame);
     heap.memory().write_back(image.at().first, &table);
     Ok(leaf.0)
-}
-
-fn directory_of(leaves: Leaves) -> Directory<TreeLeaf> {
-    let (mut made, mut upper) = (Vec::with_capacity(leaves.len()), None);
-    for (at, Frame { lines, low }) in leaves.into_iter().rev() {
-        let bound = Some(low.clone());
-        made.push(Arc::new(TreeLeaf::new(at, lines, low, upper)));
-        upper = bound;
-    }
-    made.reverse();
-    Directory::new(made)
 }

@@ -1,4 +1,4 @@
-//! Rebuilding the directory: the chain of leaves is walked, by several threads where it is long.
+//! Rebuilding what stands in DRAM: the chain of leaves is walked, by several threads where it is long.
 //!
 //! Of each leaf its frame is read, no line and no key; nothing is stored. Bound: one visit per leaf, enforced by the ascending
 //! lower bounds, so a damaged link cannot make it run for ever.
@@ -32,11 +32,11 @@ const SERIAL_LEAVES: usize = 1024;
 const STARTS_PER_THREAD: usize = 32;
 
 /// Leaves in the order of the chain.
-pub(crate) type Leaves = Vec<(TreeLeafAt, Frame)>;
+pub(crate) type LeavesFound = Vec<(TreeLeafAt, Frame)>;
 
 /// Leaves behind a start.
 struct Stretch {
-    leaves: Leaves,
+    leaves: LeavesFound,
     /// What the last leaf links to: another start, or null.
     next: Result<PmAddr>,
 }
@@ -92,7 +92,7 @@ fn read_leaf(medium: Medium<'_>, at: PmAddr, last: Option<&[u8]>) -> Result<(Tre
 
 impl Chain<'_> {
     /// Walks on from `at`, which must lie behind `leaves`, until `ends` says so of a leaf, or to the end.
-    fn extend(&self, leaves: &mut Leaves, mut at: PmAddr, ends: impl Fn(usize, PmAddr) -> bool) -> Result<PmAddr> {
+    fn extend(&self, leaves: &mut LeavesFound, mut at: PmAddr, ends: impl Fn(usize, PmAddr) -> bool) -> Result<PmAddr> {
         let before = leaves.len();
         let outcome = loop {
             let last = leaves.last().map(|(_, frame)| &frame.low[..]);
@@ -120,7 +120,7 @@ impl Chain<'_> {
         head: PmAddr,
         options: &TreeOptions,
         tell: &mut dyn FnMut(&Recovery),
-    ) -> Result<Leaves> {
+    ) -> Result<LeavesFound> {
         let mut leaves = Vec::new();
         // A deterministic scheduler knows nothing of the threads below.
         let is_serial = options.rebuild_threads < 2 || cfg!(feature = "shuttle");
@@ -154,12 +154,12 @@ impl Chain<'_> {
     /// Follows the chain from `next` on, which is one of `starts`, with `threads` threads.
     fn collect_stretches(
         &self,
-        mut leaves: Leaves,
+        mut leaves: LeavesFound,
         mut next: PmAddr,
         starts: &[PmAddr],
         threads: usize,
         tell: &mut dyn FnMut(&Recovery),
-    ) -> Result<Leaves> {
+    ) -> Result<LeavesFound> {
         let stretches: Vec<OnceLock<Stretch>> = starts.iter().map(|_| OnceLock::new()).collect();
         let (turn, is_done) = (AtomicUsize::new(0), AtomicBool::new(false));
         let walk = |number: usize| {

@@ -9,18 +9,24 @@
 
 use std::borrow::Borrow;
 use std::ops::{Bound, ControlFlow};
-use std::sync::{Arc, PoisonError};
 
+use crate::bulk;
 use crate::cells::Turn;
 use crate::error::Result;
-use crate::fptree::tree::{FpTree, TreeLeaf};
+use crate::fptree::leaf::{Sought, TreeLeaf};
+use crate::fptree::tree::FpTree;
 use crate::map::Durability;
 use crate::scan::{Direction, is_before_start, is_behind_end};
 use crate::traits::{IndexKey, OrderedIndex};
 
 type Edge = Bound<Vec<u8>>;
-/// A leaf with its keys, as bytes in order, and values.
-type Batch = (Arc<TreeLeaf>, Vec<(Vec<u8>, u64)>);
+
+/// A leaf's bounds and pairs; keys are bytes in order.
+struct Batch {
+    low: Vec<u8>,
+    upper: Option<Vec<u8>>,
+    pairs: Vec<(Vec<u8>, u64)>,
+}
 
 fn edge_of<K: IndexKey + ?Sized>(bound: Bound<&K>) -> Edge {
     bound.map(|key| key.with_bytes(<[u8]>::to_vec))
@@ -31,18 +37,27 @@ fn edge_ref(edge: &Edge) -> Bound<&[u8]> {
 }
 
 impl<K: IndexKey + ?Sized> FpTree<K> {
-    /// The leaf where a scan begins: that of the smallest key behind `start`, or of the largest before `end`.
-    fn first_leaf(&self, start: Bound<&[u8]>, end: Bound<&[u8]>, direction: Direction) -> Arc<TreeLeaf> {
-        let directory = self.directory.read().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(match (direction, start, end) {
-            (Direction::Ascending, Bound::Unbounded, _) => directory.find(b""),
-            (Direction::Ascending, Bound::Included(key) | Bound::Excluded(key), _) => directory.find(key),
-            (Direction::Descending, _, Bound::Unbounded) => directory.last(),
-            (Direction::Descending, _, Bound::Included(key)) => directory.find(key),
-            (Direction::Descending, _, Bound::Excluded(key)) => {
-                directory.find_before(key).unwrap_or_else(|| directory.find(key))
-            }
+    /// The leaf where a scan begins: that of the smallest key behind `start`, or of the largest before `end`. Ask
+    /// [`is_first_leaf`](Self::is_first_leaf) under a stamp.
+    fn first_leaf(&self, start: Bound<&[u8]>, end: Bound<&[u8]>, direction: Direction) -> &TreeLeaf {
+        self.leaves.leaf(match (direction, start, end) {
+            (Direction::Ascending, Bound::Unbounded, _) => 0,
+            (Direction::Ascending, Bound::Included(key) | Bound::Excluded(key), _) => self.leaf_of(Sought::new(key)),
+            (Direction::Descending, _, Bound::Unbounded) => self.last_leaf(),
+            (Direction::Descending, _, Bound::Included(key)) => self.leaf_of(Sought::new(key)),
+            (Direction::Descending, _, Bound::Excluded(key)) => self.leaf_before(Sought::new(key)),
         })
+    }
+
+    fn is_first_leaf(&self, leaf: &TreeLeaf, start: Bound<&[u8]>, end: Bound<&[u8]>, direction: Direction) -> bool {
+        let covers = |key| self.leaves.covers::<K>(leaf, Sought::new(key));
+        match (direction, start, end) {
+            (Direction::Ascending, Bound::Unbounded, _) => leaf.is_first(),
+            (Direction::Ascending, Bound::Included(key) | Bound::Excluded(key), _) => covers(key),
+            (Direction::Descending, _, Bound::Unbounded) => leaf.next().is_none(),
+            (Direction::Descending, _, Bound::Included(key)) => covers(key),
+            (Direction::Descending, _, Bound::Excluded(key)) => self.leaves.covers_before::<K>(leaf, Sought::new(key)),
+        }
     }
 
     /// A leaf of the scan with its pairs at one moment, in order.
@@ -50,8 +65,11 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
         let mut turn = Turn::default();
         loop {
             let leaf = self.first_leaf(start, end, direction);
-            if let Some(stamp) = leaf.lock.stamp() {
-                let sorted = self.sorted(&leaf);
+            if let Some(stamp) = leaf.lock.stamp()
+                && self.is_first_leaf(leaf, start, end, direction)
+            {
+                let table = leaf.table();
+                let (sorted, low, upper) = (self.sorted(table), leaf.low(), self.leaves.upper(leaf));
                 if leaf.lock.is_still(stamp) {
                     let mut pairs: Vec<_> = sorted?.into_iter().map(|(key, pair)| (key, pair.value)).collect();
                     if direction == Direction::Descending {
@@ -59,10 +77,9 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
                     }
                     if self.durability == Durability::Sync {
                         // Nobody is told what could still be lost; that keys are absent rests on the whole leaf.
-                        let table = leaf.table;
                         self.heap.memory().durable_range(table.first, table.shape.bytes())?;
                     }
-                    return Ok((leaf, pairs));
+                    return Ok(Batch { low, upper, pairs });
                 }
             }
             turn.wait();
@@ -81,7 +98,7 @@ impl<K: IndexKey + ?Sized> OrderedIndex for FpTree<K> {
         let (mut start, mut end) = (edge_of(start), edge_of(end));
         let mut seen = 0;
         loop {
-            let (leaf, pairs) = self.batch(edge_ref(&start), edge_ref(&end), direction)?;
+            let Batch { low, upper, pairs } = self.batch(edge_ref(&start), edge_ref(&end), direction)?;
             for (key, value) in pairs {
                 if is_before_start(&key, edge_ref(&start)) || is_behind_end(&key, edge_ref(&end)) {
                     continue;
@@ -92,15 +109,22 @@ impl<K: IndexKey + ?Sized> OrderedIndex for FpTree<K> {
                     return Ok(seen);
                 }
             }
-            match (direction, &leaf.upper) {
-                (Direction::Ascending, Some(upper)) if !is_behind_end(upper, edge_ref(&end)) => {
-                    start = Bound::Included(upper.to_vec());
+            match (direction, upper) {
+                (Direction::Ascending, Some(upper)) if !is_behind_end(&upper, edge_ref(&end)) => {
+                    start = Bound::Included(upper);
                 }
-                (Direction::Descending, _) if !leaf.low.is_empty() && !is_before_start(&leaf.low, edge_ref(&start)) => {
-                    end = Bound::Excluded(leaf.low.to_vec());
+                (Direction::Descending, _) if !low.is_empty() && !is_before_start(&low, edge_ref(&start)) => {
+                    end = Bound::Excluded(low);
                 }
                 _ => return Ok(seen),
             }
         }
+    }
+    fn bulk_load<S>(&self, sorted: S) -> Result<u64>
+    where
+        S: IntoIterator<Item = (K::Owned, u64)>,
+    {
+        let load = |pairs: &[_], is_first| self.load_leaf_of(pairs, is_first);
+        bulk::load_sorted(self, self.bulk_pairs(), sorted.into_iter(), load)
     }
 }

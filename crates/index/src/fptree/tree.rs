@@ -1,58 +1,49 @@
 //! The tree: leaves as DRAM sees them, and point operations.
 //!
-//! *Lookup.* 1. The directory names the leaf that covers the key; its lock gives a stamp. 2. The key's hash names its home
-//! line in the leaf; that line is read, and others only where its header says so. 3. If the stamp is still true, so is
-//! the answer.
+//! *Lookup.* 1. The guide names the leaf that covers the key, as far as it knows; the leaf's lock gives a stamp. 2. The leaf is asked
+//! whether it covers the key; if not, the guide was just changing and is asked again. 3. The key's hash names its home line in the leaf; that line
+//! is read, and others only where its header says so. 4. If the stamp is still true, so is the answer. A lookup writes nothing that another
+//! thread reads.
 //!
 //! *Change.* The same under the leaf's lock. A full leaf splits, and the change starts again.
 //!
-//! Invariants: a leaf's bounds never change while it is alive; a structure change ends its life in DRAM and begins another,
-//! also where the block on the medium stays. Alive leaves cover every key exactly once.
+//! Invariants: alive leaves cover every key exactly once; each is in the guide, but while the change that made it is under way.
 //!
-//! Order of locks: leaves from left to right, then the directory's.
+//! Order of locks: leaves from left to right, then the guide's.
 
 use std::marker::PhantomData;
-use std::sync::{Arc, PoisonError};
 
 use lodestone_heap::Heap;
 use lodestone_pmem::planted;
-use lodestone_pmem::sync::RwLock;
 
 use crate::anchor::Anchor;
-use crate::cells::{self, Attempt, KeyKind, KeyRef, Level, Site, TableAt, Turn, VersionLock, Wish, with_key};
+use crate::cells::{self, Attempt, KeyKind, KeyRef, Level, Site, TableAt, Turn, Wish, with_key};
 use crate::check::CheckReport;
-use crate::directory::{Bounded, Directory};
 use crate::error::Result;
 use crate::fptree::layout::{HOME_SEED, TreeLeafAt};
+use crate::fptree::leaf::{Leaves, Sought, TreeLeaf};
 use crate::fptree::open::TreeOptions;
+use crate::guide::{Asker, Guide};
 use crate::layout::KEY_BYTES_MAX;
 use crate::map::Durability;
 use crate::medium::Medium;
 use crate::recovery::Recovery;
 use crate::traits::{IndexKey, OpenIndex, PointIndex, Swap};
 
-/// A leaf in DRAM.
-#[derive(Debug)]
-pub(crate) struct TreeLeaf {
-    pub(crate) at: TreeLeafAt,
-    pub(crate) table: TableAt,
-    /// Smallest key that belongs here, as bytes in order.
-    pub(crate) low: Box<[u8]>,
-    /// Smallest key that belongs to the next leaf; `None` in the last one.
-    pub(crate) upper: Option<Box<[u8]>>,
-    pub(crate) lock: VersionLock,
+/// Asks the guide for the leaf that covers a key, or, if `before`, the keys before it.
+struct Question<'t, K: IndexKey + ?Sized> {
+    leaves: &'t Leaves,
+    key: Sought<'t>,
+    before: bool,
+    _keys: PhantomData<fn(&K)>,
 }
 
-impl TreeLeaf {
-    /// A leaf of `lines` lines at `at`.
-    pub(crate) fn new(at: TreeLeafAt, lines: u32, low: Box<[u8]>, upper: Option<Box<[u8]>>) -> Self {
-        Self { at, table: at.table(lines, low.len()), low, upper, lock: VersionLock::default() }
-    }
-}
+impl<K: IndexKey + ?Sized> Asker for Question<'_, K> {
+    const IS_WORD: bool = K::IS_WORD;
 
-impl Bounded for TreeLeaf {
-    fn low(&self) -> &[u8] {
-        &self.low
+    fn is_above(&self, place: u64) -> bool {
+        let order = self.leaves.leaf(place as u32).compare_low::<K>(self.key);
+        order.is_gt() || self.before && order.is_eq()
     }
 }
 
@@ -81,7 +72,10 @@ pub struct FpTree<K: IndexKey + ?Sized> {
     pub(crate) anchor: Anchor,
     pub(crate) kind: KeyKind,
     pub(crate) lines: u32,
-    pub(crate) directory: RwLock<Directory<TreeLeaf>>,
+    /// The leaves as DRAM sees them.
+    pub(crate) leaves: Leaves,
+    /// Their lower bounds, in order, with their numbers.
+    pub(crate) guide: Guide,
     pub(crate) recovery: Recovery,
     pub(crate) durability: Durability,
     pub(crate) _keys: PhantomData<fn(&K)>,
@@ -98,25 +92,66 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
         Medium { memory: self.heap.memory(), path: self.heap.pool().path() }
     }
 
-    /// The leaf that covers `key`, which is bytes in order, at this moment.
+    /// Number of the leaf that covers `key` at this moment, as far as the guide knows; ask it again under a stamp or the lock.
     #[inline]
-    pub(crate) fn leaf_of(&self, key: &[u8]) -> Arc<TreeLeaf> {
-        Arc::clone(self.directory.read().unwrap_or_else(PoisonError::into_inner).find(key))
+    pub(crate) fn leaf_of(&self, key: Sought<'_>) -> u32 {
+        self.ask(key.word, key, false)
+    }
+
+    /// As [`leaf_of`](Self::leaf_of), of the largest key below `key`; the first leaf if there is none.
+    pub(crate) fn leaf_before(&self, key: Sought<'_>) -> u32 {
+        let word = if K::IS_WORD { key.word.saturating_sub(1) } else { key.word };
+        self.ask(word, key, true)
+    }
+
+    /// As [`leaf_of`](Self::leaf_of), of the largest key of all.
+    pub(crate) fn last_leaf(&self) -> u32 {
+        self.guide.floor(u64::MAX).map_or(0, |(_, number)| number as u32)
+    }
+
+    #[inline]
+    fn ask(&self, word: u64, key: Sought<'_>, before: bool) -> u32 {
+        let question = Question::<K> { leaves: &self.leaves, key, before, _keys: PhantomData };
+        self.guide.floor_by(word, &question).map_or(0, |(_, number)| number as u32)
+    }
+
+    /// Lets the guide name the leaf `number`, which begins at `low`.
+    pub(crate) fn enter(&self, number: u32, low: &[u8]) {
+        let key = Sought::new(low);
+        let question = Question::<K> { leaves: &self.leaves, key, before: false, _keys: PhantomData };
+        self.guide.insert_by(key.word, u64::from(number), &question);
+    }
+
+    /// Takes the leaf `number`, which begins at `low`, out of the guide.
+    pub(crate) fn leave(&self, number: u32, low: &[u8]) {
+        let key = Sought::new(low);
+        let question = Question::<K> { leaves: &self.leaves, key, before: false, _keys: PhantomData };
+        self.guide.remove_by(key.word, u64::from(number), &question);
     }
 
     fn find(&self, key: KeyRef<'_>) -> Result<Option<u64>> {
-        let medium = self.medium();
         let hash = key.hash(HOME_SEED);
+        key.with_order_bytes(|bytes| self.find_in_leaf(key, hash, Sought::new(bytes)))
+    }
+
+    #[inline]
+    fn find_in_leaf(&self, key: KeyRef<'_>, hash: u64, sought: Sought<'_>) -> Result<Option<u64>> {
+        let medium = self.medium();
         let mut turn = Turn::default();
         loop {
-            let leaf = key.with_order_bytes(|bytes| self.leaf_of(bytes));
-            if let Some(stamp) = leaf.lock.stamp() {
-                let answer = cells::find(leaf.table, medium, key, hash);
+            let leaf = self.leaves.leaf(self.leaf_of(sought));
+            let asked_early = planted::active("fptree-bounds-before-stamp") && self.leaves.covers::<K>(leaf, sought);
+            if let Some(stamp) = leaf.lock.stamp()
+                // Behind the stamp: the descriptor may have been given to another leaf since the guide named it.
+                && (asked_early || self.leaves.covers::<K>(leaf, sought))
+            {
+                let table = leaf.table();
+                let answer = cells::find(table, medium, key, hash);
                 // An answer, an error too, means something only if no writer came between.
                 if leaf.lock.is_still(stamp) || planted::active("fptree-stale-leaf") {
                     let found = answer?;
                     if self.durability == Durability::Sync {
-                        cells::settle(leaf.table, medium.memory, hash, found.map(|found| found.line))?;
+                        cells::settle(table, medium.memory, hash, found.map(|found| found.line))?;
                     }
                     return Ok(found.map(|found| found.value));
                 }
@@ -129,22 +164,32 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
         let medium = self.medium();
         cells::changeable(medium, key)?;
         let hash = key.hash(HOME_SEED);
+        key.with_order_bytes(|bytes| self.change_in_leaf(key, hash, Sought::new(bytes), wish))
+    }
+
+    fn change_in_leaf(&self, key: KeyRef<'_>, hash: u64, sought: Sought<'_>, wish: Wish) -> Result<Option<u64>> {
+        let medium = self.medium();
         let mut turn = Turn::default();
         loop {
-            let leaf = key.with_order_bytes(|bytes| self.leaf_of(bytes));
-            if let Some(held) = leaf.lock.lock() {
-                let attempt = self.attempt(&leaf, key, hash, wish)?;
+            let number = self.leaf_of(sought);
+            let leaf = self.leaves.leaf(number);
+            let asked_early = planted::active("fptree-bounds-before-lock") && self.leaves.covers::<K>(leaf, sought);
+            if let Some(held) = leaf.lock.lock()
+                && (asked_early || self.leaves.covers::<K>(leaf, sought))
+            {
+                let (at, table) = (leaf.at(), leaf.table());
+                let attempt = self.attempt(at, table, key, hash, wish)?;
                 drop(held);
                 let Attempt::Done { before, emptied } = attempt else {
-                    key.with_order_bytes(|bytes| self.split(&leaf, bytes))?;
+                    self.split(number, sought)?;
                     continue;
                 };
                 if emptied {
-                    self.after_removal(&leaf);
+                    self.after_removal(number);
                 }
                 if self.durability == Durability::Sync {
                     // What was found, also if nothing was changed, may be another thread's and in flight.
-                    cells::settle(leaf.table, medium.memory, hash, None)?;
+                    cells::settle(table, medium.memory, hash, None)?;
                     medium.memory.durable()?;
                 }
                 return Ok(before);
@@ -153,13 +198,35 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
         }
     }
 
-    /// One attempt at a change, under the leaf's lock.
-    fn attempt(&self, leaf: &TreeLeaf, key: KeyRef<'_>, hash: u64, wish: Wish) -> Result<Attempt> {
-        let site = Site { heap: &self.heap, medium: self.medium(), kind: self.kind, table: leaf.table };
-        if planted::active("fptree-lock-persisted") {
-            cells::lock_on_medium(site.medium, leaf.at.0.plus(56), true)?;
+    /// Calls `visit` with every leaf, by ascending keys; it may be changing, or be another one already.
+    fn for_each_leaf(&self, mut visit: impl FnMut(&TreeLeaf)) {
+        let (mut turn, mut from) = (Turn::default(), Vec::new());
+        loop {
+            let leaf = self.leaves.leaf(self.leaf_of(Sought::new(&from)));
+            let upper = leaf.lock.stamp().and_then(|stamp| {
+                let covers = self.leaves.covers::<K>(leaf, Sought::new(&from));
+                let upper = self.leaves.upper(leaf);
+                (covers && leaf.lock.is_still(stamp)).then_some(upper)
+            });
+            let Some(upper) = upper else {
+                turn.wait();
+                continue;
+            };
+            visit(leaf);
+            match upper {
+                Some(upper) => from = upper,
+                None => return,
+            }
         }
-        let attempt = match (cells::find(leaf.table, site.medium, key, hash)?, wish.value) {
+    }
+
+    /// One attempt at a change, under the leaf's lock.
+    fn attempt(&self, at: TreeLeafAt, table: TableAt, key: KeyRef<'_>, hash: u64, wish: Wish) -> Result<Attempt> {
+        let site = Site { heap: &self.heap, medium: self.medium(), kind: self.kind, table };
+        if planted::active("fptree-lock-persisted") {
+            cells::lock_on_medium(site.medium, at.0.plus(56), true)?;
+        }
+        let attempt = match (cells::find(table, site.medium, key, hash)?, wish.value) {
             (Some(found), _) => cells::change_pair(site, &found, wish)?,
             (None, Some(value)) if wish.inserts => {
                 if cells::insert_pair(site, key, hash, value, Level::BUCKET)? {
@@ -171,7 +238,7 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
             (None, _) => Attempt::Done { before: None, emptied: false },
         };
         if planted::active("fptree-lock-persisted") {
-            cells::lock_on_medium(site.medium, leaf.at.0.plus(56), false)?;
+            cells::lock_on_medium(site.medium, at.0.plus(56), false)?;
         }
         Ok(attempt)
     }
@@ -212,12 +279,9 @@ impl<K: IndexKey + ?Sized> PointIndex for FpTree<K> {
 
     /// Visits every leaf: exact while nobody changes the tree.
     fn len(&self) -> Result<u64> {
-        let leaves: Vec<_> =
-            self.directory.read().unwrap_or_else(PoisonError::into_inner).leaves().map(|leaf| leaf.table).collect();
-        let memory = self.heap.memory();
-        let lines = leaves.iter().flat_map(|table| table.lines());
-        // A damaged header counts as empty until an operation needs it and reports it.
-        Ok(lines.filter_map(|line| line.load(memory)).map(|meta| meta.count() as u64).sum())
+        let mut count = 0;
+        self.for_each_leaf(|leaf| count += self.count_in(leaf.table()) as u64);
+        Ok(count)
     }
 
     fn key_bytes_max(&self) -> usize {

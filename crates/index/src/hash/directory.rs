@@ -14,46 +14,10 @@ use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 use lodestone_pmem::sync::{Mutex, lock};
 use lodestone_pmem::{PmAddr, WORD_BYTES};
 
-use crate::cells::VersionLock;
+use crate::cells::{Arena, VersionLock};
 use crate::error::Result;
 use crate::hash::layout::{Cover, Entry, HashShape, read_cover};
 use crate::medium::Medium;
-
-/// Places for things, each filled once.
-type Chunk<T> = Box<[OnceLock<T>]>;
-
-/// Things that keep their place for as long as the arena lives, found by number.
-#[derive(Debug)]
-struct Arena<T> {
-    chunks: Box<[OnceLock<Chunk<T>>]>,
-}
-
-/// Things in the first chunk of an arena; each further chunk has twice as many.
-const CHUNK_FIRST: usize = 64;
-
-impl<T> Arena<T> {
-    fn new() -> Self {
-        Self { chunks: (0..32).map(|_| OnceLock::new()).collect() }
-    }
-
-    fn place(index: usize) -> (usize, usize) {
-        let shifted = index + CHUNK_FIRST;
-        let chunk = (shifted / CHUNK_FIRST).ilog2() as usize;
-        (chunk, shifted - (CHUNK_FIRST << chunk))
-    }
-
-    fn get(&self, index: usize) -> &T {
-        let (chunk, offset) = Self::place(index);
-        let found = self.chunks[chunk].get().and_then(|chunk| chunk[offset].get());
-        found.expect("an index stands in the directory only after its thing stands in the arena")
-    }
-
-    fn put(&self, index: usize, thing: T) {
-        let (chunk, offset) = Self::place(index);
-        let chunk = self.chunks[chunk].get_or_init(|| (0..CHUNK_FIRST << chunk).map(|_| OnceLock::new()).collect());
-        assert!(chunk[offset].set(thing).is_ok(), "an arena gives each index once");
-    }
-}
 
 /// A segment as DRAM sees it.
 #[derive(Debug)]
@@ -124,8 +88,8 @@ struct Stock {
 #[derive(Debug)]
 pub(crate) struct Directory {
     shape: HashShape,
-    nodes: Arena<Node>,
-    segments: Arena<Segment>,
+    nodes: Arena<OnceLock<Node>>,
+    segments: Arena<OnceLock<Segment>>,
     stock: Mutex<Stock>,
 }
 
@@ -316,17 +280,5 @@ impl Directory {
         let node = size_of::<OnceLock<Node>>() + (size_of::<AtomicU64>() << self.shape.node_bits);
         let segment = size_of::<OnceLock<Segment>>() + self.shape.table.buckets as usize * size_of::<VersionLock>();
         (stock.nodes * node + stock.segments * segment) as u64
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_arena_gives_back_what_was_put_at_each_index() {
-        let arena = Arena::new();
-        (0..2000_usize).for_each(|index| arena.put(index, index));
-        assert!((0..2000).all(|index| *arena.get(index) == index));
     }
 }

@@ -10,12 +10,14 @@ use crate::traits::IndexKey;
 fn family<K: IndexKey + ?Sized>(family: &str) -> Vec<Box<dyn Target>> {
     let target = |name: &str, before, script| -> Box<dyn Target> {
         let name = format!("{family}-{name}");
-        Box::new(IndexTarget::<SkipList<K>>::new(&name, SkipListOptions::default(), before, script))
+        let target = IndexTarget::<SkipList<K>>::new(&name, SkipListOptions::default(), before, script);
+        Box::new(IndexTarget { append: |list: &SkipList<K>, pairs| list.load_stretch(pairs), ..target })
     };
     vec![
         target("create", None, inserts([10])),
         target("insert", Some(inserts([20])), inserts([10, 30, 25])),
         target("update", Some(inserts([10, 20])), vec![IndexOp::Update(20, 7), IndexOp::Update(20, 8)]),
+        target("load", Some(inserts([10, 20])), vec![IndexOp::Append(30, 3), IndexOp::Append(40, 2)]),
         target("remove", Some(inserts([10, 20, 30, 40])), removes([20, 10, 40, 30])),
     ]
 }
@@ -53,6 +55,7 @@ pub fn bugs() -> Vec<Bug> {
         Bug::new("skiplist-link-before-node", "the list leads into a block that nobody owns", || {
             named("skiplist-insert")
         }),
+        Bug::new("skiplist-load-unlinked", "the nodes of a crashed load leak", || named("skiplist-load")),
         Bug::new("skiplist-frees-first", "a crashed removal leaves a node that the heap gives away again", || {
             named("skiplist-remove")
         }),

@@ -3,8 +3,8 @@
 //!
 //! **Why the upper levels are not persistent.** They hold nothing that the bottom list does not say, and every level that is
 //! persistent costs an insert another line and another order to keep. They are rebuilt by one walk over the list when it is opened: recovery
-//! takes as long as reading the keys once. Because they are volatile they need not be towers either: one sorted map
-//! holds every eighth key (chosen by its hash, so that each life chooses the same), and a search walks eight nodes on the average.
+//! takes as long as reading the keys once. Because they are volatile they need not be towers either: one sorted
+//! structure holds every eighth key (chosen by its hash, so that each life chooses the same), and a search walks eight nodes on the average.
 //!
 //! 1. *Search*: the upper level names the last node of its own before the key; from there along the list.
 //! 2. *Insert*: a node is reserved and written with the link to its successor; under the lock of its predecessor, which must still be linked and
@@ -24,17 +24,17 @@
 //! node:  0 next: checked address    8 mark: volatile, all ones once the node was removed    16 key block (as in `fastfair::keys`)
 //! ```
 
+mod bulk;
 #[cfg(feature = "explore")]
 pub(crate) mod explore;
 mod ops;
 mod scan;
+mod upper;
 
-use std::collections::BTreeMap;
+use std::borrow::Borrow;
 use std::marker::PhantomData;
-use std::sync::PoisonError;
 
 use lodestone_heap::Heap;
-use lodestone_pmem::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use lodestone_pmem::{LINE_BYTES, PmAddr, checked};
 
 use crate::anchor::{self, Anchor, AnchorAt, AnchorKind};
@@ -44,6 +44,7 @@ use crate::fastfair::locks::Stripes;
 use crate::map::Durability;
 use crate::medium::Medium;
 use crate::reclaim::Readers;
+use crate::skiplist::upper::Upper;
 use crate::traits::IndexKey;
 
 pub(crate) const KIND_WORDS: AnchorKind = AnchorKind {
@@ -75,7 +76,7 @@ pub struct SkipList<K: IndexKey + ?Sized> {
     heap: Heap,
     anchor: Anchor,
     durability: Durability,
-    upper: RwLock<BTreeMap<K::Owned, PmAddr>>,
+    upper: Upper<K>,
     stripes: Stripes,
     readers: Readers,
     key: PhantomData<fn(&K)>,
@@ -134,7 +135,7 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
             heap: heap.clone(),
             anchor,
             durability,
-            upper: RwLock::new(BTreeMap::new()),
+            upper: Upper::new(),
             stripes: Stripes::new(),
             readers: Readers::new(heap),
             key: PhantomData,
@@ -152,8 +153,8 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
             if last.as_ref().is_some_and(|last| *last >= key) {
                 return Err(self.medium().damaged(node.0, "node of a list", "its key does not ascend"));
             }
-            if is_upper::<K>(std::borrow::Borrow::borrow(&key)) {
-                self.upper_mut().insert(key.clone(), node.0);
+            if is_upper::<K>(key.borrow()) {
+                self.upper.insert(key.borrow(), node.0);
             }
             last = Some(key);
             spot = node.spot();
@@ -163,14 +164,6 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
 
     fn medium(&self) -> Medium<'_> {
         Medium { memory: self.heap.memory(), path: self.heap.pool().path() }
-    }
-
-    fn upper(&self) -> RwLockReadGuard<'_, BTreeMap<K::Owned, PmAddr>> {
-        self.upper.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn upper_mut(&self) -> RwLockWriteGuard<'_, BTreeMap<K::Owned, PmAddr>> {
-        self.upper.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn head(&self) -> Spot {

@@ -27,10 +27,7 @@ pub(super) struct Place {
 impl<K: IndexKey + ?Sized> SkipList<K> {
     /// Walks to the key. Only while pinned.
     pub(super) fn find(&self, key: &K) -> Result<Place> {
-        let upper = self.upper();
-        let below = upper.range::<K, _>((Bound::Unbounded, Bound::Excluded(key))).next_back();
-        let mut before = below.map_or(self.head(), |(_, node)| NodeAt(*node).spot());
-        drop(upper);
+        let mut before = self.upper.before(Bound::Excluded(key)).map_or(self.head(), NodeAt::spot);
         loop {
             let next = self.next(before)?;
             let order = match next {
@@ -116,7 +113,7 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
         Ok(Some((before, true)))
     }
 
-    fn is_linked(&self, spot: Spot) -> bool {
+    pub(super) fn is_linked(&self, spot: Spot) -> bool {
         spot == self.head() || self.heap.memory().load(NodeAt(spot.at).mark()) != REMOVED
     }
 
@@ -140,7 +137,7 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
         let (took_effect, outcome) = committed(action.commit());
         if took_effect && is_upper(key) {
             // Under the lock of `before`: nobody can remove the node yet.
-            self.upper_mut().insert(key.to_key(), node.0);
+            self.upper.insert(key, node.0);
         }
         outcome
     }
@@ -158,23 +155,19 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
         action.set(before.link, Self::encoded(before, after));
         action.free(node.0)?;
         // Nobody may start from the node once it is unlinked.
-        let upper = self.upper_mut().remove(key);
+        let leaves = is_upper(key);
+        if leaves {
+            self.upper.remove(key, node.0);
+        }
         let (freed, outcome) = action.commit_keeping();
         if freed.is_some() {
             // For writers that found it as their predecessor. The block is nobody's: what it holds does not matter to a crash.
             self.heap.memory().store(node.mark(), REMOVED);
             self.readers.retire(freed);
-        } else if let Some(at) = upper {
-            self.upper_mut().insert(key.to_key(), at);
+        } else if leaves {
+            self.upper.insert(key, node.0);
         }
         Ok(outcome?)
-    }
-
-    /// The last node of the upper level before `end`, with its key.
-    pub(super) fn upper_before(&self, end: Bound<&K>) -> Option<(K::Owned, NodeAt)> {
-        let upper = self.upper();
-        let found = upper.range::<K, _>((Bound::Unbounded, end)).next_back();
-        found.map(|(key, node)| (key.clone(), NodeAt(*node)))
     }
 
     /// The first node that is not before `start`. Only while pinned.

@@ -12,6 +12,7 @@ use lodestone_heap::Heap;
 use lodestone_pmem::PmAddr;
 
 use crate::anchor::{self, ANCHOR_BYTES};
+use crate::bulk;
 use crate::change::Change;
 use crate::check::CheckReport;
 use crate::error::Result;
@@ -104,7 +105,7 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
             let to = until.as_ref().map_or(end, |until| Bound::Excluded(until.borrow()));
             let stretch = {
                 let _pin = self.readers.pin();
-                let stretch = self.upper_before(to);
+                let stretch = self.upper.before_with_key(to);
                 let node = match &stretch {
                     Some((_, node)) => Some(*node),
                     None => self.next(self.head())?,
@@ -230,6 +231,12 @@ impl<K: IndexKey + ?Sized> OrderedIndex for SkipList<K> {
             Direction::Ascending => self.ascend(start, end, &mut visit),
             Direction::Descending => self.descend(start, end, &mut visit),
         }
+    }
+    fn bulk_load<S>(&self, sorted: S) -> Result<u64>
+    where
+        S: IntoIterator<Item = (K::Owned, u64)>,
+    {
+        bulk::load_sorted(self, self.bulk_pairs(), sorted.into_iter(), |pairs, _| self.load_stretch(pairs))
     }
 }
 

@@ -35,7 +35,7 @@ impl Tracer for Silent {
     fn durable(&self, _: Site) {}
 }
 
-/// Keys of a program.
+/// Keys of a program, unless it says otherwise.
 const KEYS: u64 = 3;
 
 /// What a thread does next.
@@ -54,17 +54,22 @@ pub struct Program {
 
 /// Program number `seed`: two or three threads.
 pub fn program(seed: u64) -> Program {
+    program_on(seed, KEYS)
+}
+
+/// As [`program`], on so many keys.
+pub fn program_on(seed: u64, keys: u64) -> Program {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut draw = |limit: u64| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) % limit
     };
-    let before = (0..KEYS).filter(|_| draw(4) > 0).map(|key| (key, 100 + key)).collect();
+    let before = (0..keys).filter(|_| draw(4) > 0).map(|key| (key, 100 + key)).collect();
     let count = 2 + draw(2);
     let mut version = 0;
     let mut step = |draw: &mut dyn FnMut(u64) -> u64| {
         version += 1;
-        let key = draw(KEYS);
+        let key = draw(keys);
         match draw(12) {
             0..=2 => Step::Point(key, Op::Get),
             3 => Step::Point(key, Op::Insert(version)),
@@ -82,6 +87,8 @@ pub fn program(seed: u64) -> Program {
 
 /// An index under test: how it is made and opened.
 pub trait Kind: OpenIndex + OrderedIndex + PointIndex<Key = u64> + 'static {
+    /// Keys of its programs.
+    const KEYS: u64 = KEYS;
     fn options() -> Self::Options;
     /// Waits for its threads to be done with what they began at open.
     fn settle(&self);
@@ -127,7 +134,7 @@ fn run_step<I: Kind>(index: &I, step: Step) -> Vec<(u64, Op, Answer)> {
     match step {
         Step::Point(key, op) => vec![(key, op, run_point(index, key, op))],
         Step::Scan(direction) => {
-            let mut shown = vec![None; KEYS as usize];
+            let mut shown = vec![None; I::KEYS as usize];
             let all = index.scan(Bound::Unbounded, Bound::Unbounded, direction, |key, value| {
                 shown[*key as usize] = Some(value);
                 ControlFlow::Continue(())
@@ -184,7 +191,7 @@ fn run_once<I: Kind>(program: &Program) -> Option<String> {
     threads.into_iter().for_each(|thread| thread.join().expect("a thread panicked"));
     index.settle();
     // What both structures hold in the end are answers as well.
-    let gets = (0..KEYS).map(|key| Step::Point(key, Op::Get));
+    let gets = (0..I::KEYS).map(|key| Step::Point(key, Op::Get));
     run(gets.chain([Step::Scan(Direction::Ascending)]).collect(), program.threads.len())();
     let before = |key| program.before.iter().find(|(found, _)| *found == key).map(|(_, value)| *value);
     let events = events.lock().expect("one thread runs at a time").clone();
