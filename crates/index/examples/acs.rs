@@ -5,7 +5,8 @@
 //! in turns of 2,000 operations of one thread, so that whatever else the machine does harms both. The medium is emulated
 //! (`optane`, spinning; any built-in name, or `none`), the pool is created with the flush instructions of persistent memory
 //! (not durable on an ordinary file) and removed at the end. Prints nanoseconds of the thread's processor time (the
-//! emulated medium's included: it spins) per operation, the median of all rounds.
+//! emulated medium's included: it spins) per operation, the median of all rounds; by how much each round's turns differ, the median and
+//! the quartiles; and from which share of hits the cache pays, by the times of a hit, of a miss and of a read of the index.
 
 use std::sync::Arc;
 
@@ -51,31 +52,84 @@ fn timed(keys: &[u64], mut operation: impl FnMut(&u64)) -> f64 {
     (processor_ns() - begun) / keys.len() as f64
 }
 
-fn median(mut figures: Vec<f64>) -> f64 {
+/// The `part` quantile.
+fn quantile(figures: impl Iterator<Item = f64>, part: f64) -> f64 {
+    let mut figures: Vec<f64> = figures.collect();
     figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
+    figures[((figures.len() - 1) as f64 * part).round() as usize]
 }
 
-/// Medians of `rounds` turns without and with the cache.
-fn beside(rounds: usize, load: &mut Load, bare: impl Fn(&u64), cached: impl Fn(&u64)) -> (f64, f64) {
-    let (mut without, mut with) = (Vec::new(), Vec::new());
+/// Turns without and with the cache, round by round.
+struct Turns(Vec<(f64, f64)>);
+
+impl Turns {
+    fn without(&self) -> f64 {
+        quantile(self.0.iter().map(|(without, _)| *without), 0.5)
+    }
+
+    fn with(&self) -> f64 {
+        quantile(self.0.iter().map(|(_, with)| *with), 0.5)
+    }
+
+    /// Percent that the cache adds, by the pairs of turns.
+    fn change(&self, part: f64) -> f64 {
+        quantile(self.0.iter().map(|(without, with)| (with / without - 1.0) * 100.0), part)
+    }
+}
+
+/// `rounds` turns without and with the cache.
+fn beside(rounds: usize, load: &mut Load, bare: impl Fn(&u64), cached: impl Fn(&u64)) -> Turns {
+    let mut turns = Vec::new();
     for round in 0..rounds {
+        let (mut without, mut with) = (0.0, 0.0);
         // Who comes second finds what the first has left in the processor's cache: they take turns in that as well.
         for second in [false, true] {
             let keys = load.turn();
             if second == round.is_multiple_of(2) {
-                with.push(timed(&keys, &cached));
+                with = timed(&keys, &cached);
             } else {
-                without.push(timed(&keys, &bare));
+                without = timed(&keys, &bare);
             }
         }
+        turns.push((without, with));
     }
-    (median(without), median(with))
+    Turns(turns)
 }
 
-fn tell(what: &str, (without, with): (f64, f64), hit_rate: f64) {
-    let change = (with / without - 1.0) * 100.0;
-    println!("  {what:<34} {without:>7.0} ns, cached {with:>7.0} ns ({change:>+6.1} %), hit rate {hit_rate:.3}");
+fn tell(what: &str, turns: &Turns, hit_rate: f64) {
+    let (without, with) = (turns.without(), turns.with());
+    let [low, middle, high] = [0.25, 0.5, 0.75].map(|part| turns.change(part));
+    println!(
+        "  {what:<34} {without:>6.0} ns, cached {with:>6.0} ns ({middle:>+6.1} %, half of the rounds {low:>+6.1} to {high:>+6.1} %), \
+         hit rate {hit_rate:.3}"
+    );
+}
+
+fn read(found: lodestone_index::Result<Option<u64>>) {
+    assert!(found.expect("a read").is_some());
+}
+
+/// From which share of hits the cache pays; `uniform` are turns of uniform reads, of which `hit_rate` hit.
+fn tell_break_even<I: PointIndex<Key = u64>>(
+    cached: &Acs<I>,
+    keys: u64,
+    rounds: usize,
+    uniform: &Turns,
+    hit_rate: f64,
+) -> lodestone_index::Result<()> {
+    // Half as many keys as the cache holds: after some reads nearly all are there.
+    let mut load = Load::new(Distribution::Uniform, keys / 20, 12);
+    for _ in 0..(keys as usize / 5).div_ceil(TURN) {
+        load.turn().iter().try_for_each(|key| cached.get(key).map(|_| ()))?;
+    }
+    let hits = beside(rounds, &mut load, |key| read(cached.index().get(key)), |key| read(cached.get(key)));
+    let (hit, bare) = (hits.with(), uniform.without());
+    let miss = (uniform.with() - hit_rate * hit) / (1.0 - hit_rate) - bare;
+    let share = miss / (miss + bare - hit) * 100.0;
+    println!(
+        "  a hit takes {hit:.0} ns, the index {bare:.0} ns, a miss {miss:.0} ns more: the cache pays from {share:.1} % hits"
+    );
+    Ok(())
 }
 
 fn measure<I: PointIndex<Key = u64> + 'static>(mut index: I, keys: u64, rounds: usize) -> lodestone_index::Result<()> {
@@ -90,19 +144,22 @@ fn measure<I: PointIndex<Key = u64> + 'static>(mut index: I, keys: u64, rounds: 
                 load.turn().iter().try_for_each(|key| cached.get(key).map(|_| ()))?;
             }
             let before = cached.stats();
-            let read = |found: lodestone_index::Result<Option<u64>>| assert!(found.expect("a read").is_some());
-            let figures = beside(rounds, &mut load, |key| read(cached.index().get(key)), |key| read(cached.get(key)));
+            let turns = beside(rounds, &mut load, |key| read(cached.index().get(key)), |key| read(cached.get(key)));
             let after = cached.stats();
             let asked = (after.hits + after.misses + after.bypasses) - (before.hits + before.misses + before.bypasses);
-            tell(&format!("{mode:?} read, {name}"), figures, (after.hits - before.hits) as f64 / asked as f64);
+            let hit_rate = (after.hits - before.hits) as f64 / asked as f64;
+            tell(&format!("{mode:?} read, {name}"), &turns, hit_rate);
             if mode == CacheMode::Serial {
-                let figures = beside(
+                let updates = beside(
                     rounds,
                     &mut load,
                     |key| read(cached.index().update(key, 7)),
                     |key| read(cached.update(key, 7)),
                 );
-                tell(&format!("update, {name}"), figures, 0.0);
+                tell(&format!("update, {name}"), &updates, 0.0);
+                if distribution == Distribution::Uniform {
+                    tell_break_even(&cached, keys, rounds, &turns, hit_rate)?;
+                }
             }
             index = cached.into_index();
         }

@@ -278,6 +278,7 @@ pub fn targets() -> Vec<Box<dyn Target>> {
     all
 }
 
+pub use crate::acs::explore::acs_threaded;
 pub use crate::fastfair::explore::threaded as fastfair_threaded;
 pub use crate::hybrid::explore::hybrid_threaded;
 pub use crate::hybrid_plus::explore::hybrid_plus_threaded;

@@ -4,13 +4,15 @@
 //! What each judges after a crash, recovery (and a crash inside recovery): the index opens within its bound; scans in both
 //! directions, point reads and the count agree and show exactly the acknowledged operations and each begun one whole or not at
 //! all; the check is clean; the blocks that the index owns are exactly those that the heap holds; and it keeps working: every key can be
-//! removed, once, and others inserted.
+//! removed, once, and others inserted. What an acknowledged read of the script answered has to fit the same order as what is recovered: nobody
+//! was told what a crash takes away.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, ControlFlow};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use lodestone_crash::{Failure, Outcome, Redundant, SiteKey, Structure};
+use lodestone_crash::{Failure, History, Outcome, Redundant, SiteKey, Structure};
 use lodestone_heap::{Heap, HeapOptions};
 use lodestone_pmem::{PmAddr, Pool, PoolOptions};
 
@@ -30,6 +32,8 @@ pub enum IndexOp {
     /// Adds so many keys from this one on, behind all others, each with ten times itself as value: a part of a bulk load that
     /// happens whole or not at all.
     Append(u8, u8),
+    /// Reads a key. The second number is the read's own among all of the target: its answer is kept under it.
+    Read(u8, u8),
 }
 
 /// Inserts these keys, each with ten times itself as value.
@@ -65,6 +69,8 @@ pub struct IndexTarget<I: OpenIndex> {
     pub append: AppendOf<I>,
     /// Flushes and fences that the structure can do without, and why they are there.
     pub redundant: fn() -> Vec<Redundant>,
+    /// What the reads of the last run answered.
+    pub(crate) answers: Mutex<BTreeMap<u8, Option<u64>>>,
 }
 
 /// An opened index with its heap.
@@ -100,6 +106,7 @@ impl<I: OpenIndex + OrderedIndex> IndexTarget<I> {
             audited: "index/src/",
             append,
             redundant: Vec::new,
+            answers: Mutex::new(BTreeMap::new()),
         }
     }
 
@@ -119,14 +126,39 @@ impl<I: OpenIndex + OrderedIndex> IndexTarget<I> {
             IndexOp::Insert(key, value) => index.insert(key_of::<I::Key>(key).borrow(), value).map(|_| ())?,
             IndexOp::Update(key, value) => index.update(key_of::<I::Key>(key).borrow(), value).map(|_| ())?,
             IndexOp::Remove(key) => index.remove(key_of::<I::Key>(key).borrow()).map(|_| ())?,
+            IndexOp::Read(key, number) => {
+                let answer = index.get(key_of::<I::Key>(key).borrow())?;
+                self.answers().insert(number, answer);
+            }
         }
         Ok(())
+    }
+
+    fn answers(&self) -> MutexGuard<'_, BTreeMap<u8, Option<u64>>> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether each read of `ops` that was `heard` answered what the operations before it made.
+    fn reads_fit(&self, ops: &[IndexOp], heard: impl Fn(usize) -> bool) -> bool
+    where
+        I: 'static,
+    {
+        let answers = self.answers();
+        ops.iter().enumerate().all(|(at, op)| match *op {
+            IndexOp::Read(key, number) if heard(at) => {
+                let value = self.model(&ops[..at]).get(&bytes_of::<I::Key>(key_of::<I::Key>(key).borrow())).copied();
+                answers.get(&number) == Some(&value)
+            }
+            _ => true,
+        })
     }
 
     fn keys(&self) -> BTreeSet<u8> {
         let all = self.before.iter().flatten().chain(&self.script).chain(self.threads.iter().flatten());
         all.flat_map(|op| match *op {
-            IndexOp::Insert(key, _) | IndexOp::Update(key, _) | IndexOp::Remove(key) => key..key + 1,
+            IndexOp::Insert(key, _) | IndexOp::Update(key, _) | IndexOp::Remove(key) | IndexOp::Read(key, _) => {
+                key..key + 1
+            }
             IndexOp::Append(first, count) => first..first + count,
         })
         .collect()
@@ -229,9 +261,24 @@ impl<I: OpenIndex + OrderedIndex + 'static> Structure for IndexTarget<I> {
                 IndexOp::Append(first, count) => {
                     view.extend((first..first + count).map(|key| (name(key), u64::from(key) * 10)));
                 }
+                IndexOp::Read(..) => {}
             }
         }
         view
+    }
+
+    fn judge(&self, view: &Self::View, history: &History, ops: &[IndexOp]) -> Outcome {
+        let pick = |sequence: &[usize]| sequence.iter().map(|&op| ops[op]).collect::<Vec<_>>();
+        let acked = history.acked();
+        let fits = history.any_sequence(|sequence| {
+            let picked = pick(sequence);
+            self.model(&picked) == *view && self.reads_fit(&picked, |at| acked.contains(&sequence[at]))
+        });
+        Failure::unless(fits, || {
+            let (answers, begun) = (self.answers().clone(), pick(&history.begun()));
+            let acked = pick(&acked);
+            format!("recovered {view:?}; acknowledged {acked:?}, begun {begun:?}, reads answered {answers:?}")
+        })
     }
 
     fn audit(&self, handle: &IndexHandle<I>) -> Outcome {

@@ -195,11 +195,11 @@ fn capacities_are_kept_to() -> Result<()> {
     let stats = with(CacheCapacity::Entries(6000))?.stats();
     assert_eq!(stats.capacity, 6000);
     let stats = with(CacheCapacity::Bytes(1 << 20))?.stats();
-    assert!((1 << 20) * 99 / 100 < stats.dram_bytes && stats.dram_bytes < (1 << 20) + (20 << 10), "{stats:?}");
+    assert!((1 << 20) * 99 / 100 < stats.dram_bytes && stats.dram_bytes < (1 << 20) + (64 << 10), "{stats:?}");
     let mut index = with(CacheCapacity::default())?;
     assert_eq!(index.get(&7)?, Some(1007), "it serves at once");
     index.wait_until_sized();
-    assert!((5000..5006).contains(&index.stats().capacity), "{:?}", index.stats());
+    assert!((5000..5024).contains(&index.stats().capacity), "{:?}", index.stats());
     assert_eq!(index.get(&7)?, Some(1007));
     assert_eq!(index.update(&7, 8)?, Some(1007));
     assert_eq!((index.get(&7)?, index.into_index().get(&7)?), (Some(8), Some(8)));
@@ -253,7 +253,7 @@ fn nothing_is_flushed_or_fenced_by_the_cache() -> Result<()> {
     assert_eq!((bare.0, bare.1), (uncached.0, uncached.1));
     assert_eq!(uncached.2 - bare.2, 2 * 500, "two exchanges for a key that is not cached");
     let fills = cost(&|key| assert!(index.get(key).expect("get").is_some()));
-    assert_eq!(fills, (0, 0, 2 * 500), "two exchanges for a fill");
+    assert_eq!(fills, (0, 0, 500), "one exchange for a fill");
     let hits = cost(&|key| assert!(index.get(key).expect("get").is_some()));
     assert_eq!(hits, (0, 0, 0), "nothing for a hit");
     Ok(())

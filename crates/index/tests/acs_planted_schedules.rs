@@ -36,7 +36,19 @@ fn every_planted_race_is_found() {
     // A search that began before a change is filled in with the state from behind it.
     let found = found_by("acs-search-overtakes-version", 4000, |name| name == "parallel searches and updates");
     assert!(!found.is_empty(), "{found:?}");
-    // A reader that met a change which changed nothing takes the key as not cached.
-    let found = found_by("acs-fill-without-miss", 4000, |name| name == "parallel search and swap");
+    // Two readers cache one key each for itself; a writer changes one of the two.
+    let found = found_by("acs-fill-without-miss", 4000, |name| name == "two fills and updates");
+    assert!(!found.is_empty(), "{found:?}");
+    // An update that finds its key not cached goes past the stripe: a fill that is under way does not hear of it.
+    let found = found_by("acs-uncached-unannounced", 400, |_| true);
+    assert!(found.contains(&"fill and update"), "{found:?}");
+    // A fill looks at its stripe, and takes the latch then: a writer comes and goes between the two.
+    let found = found_by("acs-fill-looks-early", 4000, |name| name.starts_with("fill and"));
+    assert!(!found.is_empty(), "{found:?}");
+    // A writer finds its key not cached while a fill is putting it there.
+    let found = found_by("acs-leave-without-waiting", 4000, |name| name.starts_with("fill and"));
+    assert!(!found.is_empty(), "{found:?}");
+    // A hit takes the value of the key that was put in the place of its own.
+    let found = found_by("acs-hit-without-second-look", 4000, |name| name == "hit and eviction");
     assert!(!found.is_empty(), "{found:?}");
 }

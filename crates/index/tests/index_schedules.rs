@@ -6,7 +6,7 @@
 use lodestone_crash::Structure;
 use lodestone_crash::schedules::{ScheduleConfig, Scheduler, explore_schedules};
 use lodestone_index::explore::{
-    fastfair_threaded, fptree_threaded, hash_threaded, records_threaded, skiplist_threaded,
+    acs_threaded, fastfair_threaded, fptree_threaded, hash_threaded, records_threaded, skiplist_threaded,
 };
 
 fn every<S: Structure + 'static>(targets: impl Fn() -> Vec<S>) {
@@ -44,4 +44,9 @@ fn every_schedule_of_the_tree_of_leaves_survives_its_crashes() {
 #[test]
 fn every_schedule_of_a_map_over_an_index_survives_its_crashes() {
     every(records_threaded);
+}
+
+#[test]
+fn what_a_cached_read_answered_survives_every_crash() {
+    every(acs_threaded);
 }

@@ -109,6 +109,13 @@ pub(crate) fn prefetch(address: *const u8) {
     let _ = address;
 }
 
+/// Tells the processor that the line where `value` begins, in ordinary memory, will be read soon: a hint without effect on what
+/// anyone sees. For persistent memory there is [`Memory::prefetch`](crate::Memory::prefetch).
+#[inline(always)]
+pub fn prefetch_line<T>(value: &T) {
+    prefetch(std::ptr::from_ref(value).cast());
+}
+
 /// Orders everything this thread flushed or streamed before anything it stores after.
 #[inline(always)]
 pub(crate) fn store_fence() {

@@ -37,7 +37,7 @@ mod view;
 pub use addr::{LINE_BYTES, LineAddr, MEDIA_BLOCK_BYTES, PmAddr, PmPtr, WORD_BYTES, lines_of};
 pub use cells::{PmCell, PmRange, PmU64};
 pub use counters::{CounterScope, Counters, count_shared_rmws, process_counters, thread_counters};
-pub use cpu::{FlushInstruction, StreamInstruction};
+pub use cpu::{FlushInstruction, StreamInstruction, prefetch_line};
 pub use domain::{Domain, DomainChoice};
 pub use error::{Error, Result};
 pub use medium::Medium;

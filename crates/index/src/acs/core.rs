@@ -1,17 +1,19 @@
 //! The index with its cache and counts: what readers, writers and the threads behind them share.
 //!
 //! A cache whose size is a share of an index that holds something begins with a small *starter*; a thread counts the keys meanwhile and makes
-//! the cache of the right size. It closes the starter for ever first, so that no writer is inside and no reader hits there, and
-//! publishes the other one then: at no moment two caches say something.
+//! the cache of the right size. It is published while everybody is kept out of all stripes, so at no moment two caches say something.
 
 use std::sync::OnceLock;
 
+use lodestone_pmem::planted;
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
-use lodestone_pmem::sync::spin;
 
 use super::cache::Cache;
-use super::meter::Meter;
-use super::table::Entered;
+use super::key;
+use super::meter::{Judged, Meter, Slot};
+use super::stripes::{Stripe, Stripes};
+use super::table::{Fill, Probe};
+use super::word;
 use crate::error::Result;
 use crate::traits::PointIndex;
 
@@ -24,6 +26,11 @@ pub(super) const UNKNOWN: u64 = u64::MAX;
 pub(super) struct Core<I: PointIndex> {
     pub(super) index: I,
     pub(super) meter: Meter,
+    pub(super) stripes: Stripes,
+    /// Seed of the hash.
+    pub(super) seed: u64,
+    /// Words of a cached key.
+    pub(super) key_words: usize,
     /// The cache until `sized` is there; for ever, if its size is known from the start.
     pub(super) starter: Cache<I::Key>,
     pub(super) sized: OnceLock<Cache<I::Key>>,
@@ -31,6 +38,17 @@ pub(super) struct Core<I: PointIndex> {
     pub(super) share: Option<f64>,
     /// Keys that were in the index when the cache was sized, or [`UNKNOWN`].
     pub(super) keys: AtomicU64,
+}
+
+/// What an operation of the index did to its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum After {
+    /// Nothing.
+    Same,
+    /// It has this value.
+    Value(u64),
+    /// It is gone, or nobody knows.
+    Unknown,
 }
 
 /// Entries of a cache of `share` of `keys` keys.
@@ -45,28 +63,62 @@ impl<I: PointIndex> Core<I> {
         self.sized.get().unwrap_or(&self.starter)
     }
 
+    #[inline]
+    pub(super) fn hash(&self, words: &[u64]) -> u64 {
+        key::hash(self.seed, words)
+    }
+
+    /// What is cached of the key with these words, whose stripe had the state `seen` before.
+    #[inline]
+    pub(super) fn probe(&self, words: &[u64], hash: u64, seen: u64) -> Probe {
+        if !word::is_even(seen) && !planted::active("acs-hit-while-changing") {
+            return Probe::Changing;
+        }
+        // Behind the state: see `cache`.
+        self.cache().locate(hash).probe(words, hash)
+    }
+
+    /// Caches a value that was read after the key's stripe had the state `seen`, and after its bucket missed in `version`.
+    pub(super) fn fill(&self, words: &[u64], hash: u64, value: u64, (seen, version): (u64, u64)) -> Fill {
+        let (cache, stripe) = (self.cache(), self.stripes.of(hash));
+        let bucket = cache.locate(hash);
+        // Planted: another reader may have cached the key since, and it is cached twice then.
+        let version = if planted::active("acs-fill-without-miss") { bucket.version() } else { version };
+        let is_current = || word::is_even(seen) && stripe.state() == seen;
+        bucket.fill(words, hash, value, version, cache.balance(), is_current)
+    }
+
+    /// Whether the key with these words is cached.
+    pub(super) fn holds(&self, words: &[u64]) -> bool {
+        let hash = self.hash(words);
+        matches!(self.cache().locate(hash).probe(words, hash), Probe::Hit(_))
+    }
+
     /// Enters an operation that may change the key with these words in the index.
     #[inline]
-    pub(super) fn enter<'e>(&'e self, words: &'e [u64]) -> Entered<'e> {
-        let mut turn = 0;
-        loop {
-            let cache = self.cache();
-            if let Some(entered) = cache.enter(words, cache.hash(words)) {
-                return entered;
-            }
-            turn += 1;
-            spin(turn);
-        }
+    pub(super) fn enter<'e>(&'e self, words: &'e [u64]) -> Entered<'e, I> {
+        let hash = self.hash(words);
+        let stripe = self.stripes.of(hash);
+        let found = stripe.enter();
+        // Needed when the index has changed: it comes from memory meanwhile.
+        self.cache().locate(hash).prefetch();
+        Entered { core: self, words, hash, stripe, found, after: After::Unknown }
+    }
+
+    /// Judges whether the calling thread's reads should ask the cache: at the end of a window.
+    #[cold]
+    pub(super) fn judge(&self, slot: &Slot) {
+        let cache = self.cache();
+        let (capacity, buckets) = (cache.capacity() as u64, cache.base());
+        self.meter.judge(slot, &Judged { capacity, buckets, hash_max: |count| cache.hash_max(count) });
     }
 
     /// Counts the keys and makes the cache of the size that they ask for.
     pub(super) fn size(&self, share: f64) -> Result<()> {
         let keys = self.index.len()?;
-        let sized = Cache::new(entries_for(keys, share), self.starter.key_words(), self.starter.seed());
-        self.starter.close();
-        if self.sized.set(sized).is_err() {
-            unreachable!("a cache is sized once");
-        }
+        let sized = Cache::new(entries_for(keys, share), self.key_words, self.seed);
+        let is_first = self.stripes.exclusively(|| self.sized.set(sized).is_ok());
+        assert!(is_first, "a cache is sized once");
         self.keys.store(keys, Ordering::Release);
         Ok(())
     }
@@ -79,8 +131,53 @@ impl<I: PointIndex> Core<I> {
             return;
         }
         let (wanted, cache) = (entries_for(self.meter.keys(before), share), self.cache());
-        if wanted >= 2 * cache.capacity() {
-            cache.grow(wanted / 2 + 1);
+        // Several threads may want this at once: the depth is asked for again with everybody kept out.
+        while wanted >= 2 * cache.capacity() && cache.prepare() {
+            self.stripes.exclusively(|| {
+                if wanted >= 2 * cache.capacity() {
+                    cache.deepen();
+                }
+            });
         }
+    }
+}
+
+/// An operation that may change a key in the index is under way. When this is dropped, the cache follows the index, and the operation
+/// has ended; after a panic the key is not cached.
+pub(super) struct Entered<'e, I: PointIndex> {
+    core: &'e Core<I>,
+    words: &'e [u64],
+    hash: u64,
+    stripe: Stripe<'e>,
+    /// The stripe's state before.
+    found: u64,
+    after: After,
+}
+
+impl<I: PointIndex> Entered<'_, I> {
+    /// Ends the operation, which did this.
+    #[inline]
+    pub(super) fn leave(mut self, after: After) {
+        self.after = after;
+    }
+}
+
+impl<I: PointIndex> Drop for Entered<'_, I> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.after == After::Same {
+            return self.stripe.leave_unchanged();
+        }
+        self.core.cache().locate(self.hash).follow(self.words, self.hash, || match self.after {
+            // Under the latch: a writer that comes later waits for it.
+            After::Value(value)
+                if word::is_alone(self.found, self.stripe.state()) || planted::active("acs-last-writer-wins") =>
+            {
+                Some(value)
+            }
+            // Of several operations at once nobody knows which one the index took last.
+            _ => None,
+        });
+        self.stripe.leave();
     }
 }

@@ -188,7 +188,7 @@ impl Desk {
 
 fn search<I: PointIndex>(core: &Core<I>, mailbox: &Mailbox) {
     let mut words = [0; key::WORDS_MAX];
-    let words = &mut words[..core.starter.key_words()];
+    let words = &mut words[..core.key_words];
     for (word, from) in words.iter_mut().zip(&mailbox.words) {
         *word = from.load(Ordering::Relaxed);
     }

@@ -3,16 +3,27 @@
 //! A thread counts in a slot of its own, with plain loads and stores: a shared counter would cost more than a hit. More threads than
 //! slots share some, and then a few counts are lost.
 //!
-//! *Adaptive*: each slot judges its own reads, a window of [`WINDOW`] probes at a time.
+//! *Adaptive*: each slot judges its own reads, a window of [`WINDOW`] probes at a time (of [`SAMPLED_WINDOW`] while it samples).
 //!
-//! 1. Fewer hits than the break-even: the slot *bypasses* the cache, unless the window still filled empty entries (a cache that is not full says
-//!    nothing). Its reads go to the index at once, except those of every 64th bucket.
-//! 2. These buckets see all reads of their keys, so they hold what they would hold otherwise, and their share of hits is that of the
-//!    whole cache; a sample of reads instead would see each key 64 times as seldom.
-//! 3. More hits in a window of the sample than the upper threshold: the slot uses the whole cache again.
+//! 1. Fewer hits than the break-even: the slot *bypasses* the cache. Its reads go to the index at once, except those of a *sample*: the keys whose
+//!    hash is at most a limit, which are those of the first buckets. So a read that leaves the cache alone hashes its key, compares, and counts;
+//!    it touches nothing of the cache. While the cache fills, the break-even is lowered by the share that is full: with so few entries so few hits
+//!    are to be had; below [`FULL_MIN`] nothing is judged.
+//! 2. The buckets of the sample see all reads of their keys, so they hold what they would hold otherwise, and their share of hits is that of the
+//!    whole cache; a sample of reads instead would see each key so much more seldom. The sample is one bucket of [`SAMPLE`], and half of that after each
+//!    window that confirms it, down to one of [`SAMPLE_LEAST`] (and to [`SAMPLE_BUCKETS_MIN`] buckets, where a cache has enough of them).
+//! 3. More hits in a window of the sample than the upper threshold: the slot uses the whole cache again, and is not judged before it has
+//!    asked twice as often as the cache has entries: what it holds is of another time.
+//!
+//! # The thresholds
+//!
+//! A cache pays if what hits save is more than what misses cost: from a share of hits of `m / (m + b - h)`, where `b` is the time of a read
+//! of the index, `h` that of a hit, and `m` what a miss takes longer than `b`. `cargo run --release -p lodestone-index --example acs -- POOL_FILE
+//! 1000000 300 PROFILE` measures the three for each index and prints that share.
+//! [`CacheOptions::bypass_below`] and [`CacheOptions::resume_above`] are there for other indexes and media.
 
 use crossbeam_utils::CachePadded;
-use lodestone_pmem::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 
 use super::options::{CacheMode, CacheOptions};
 use super::table::Fill;
@@ -21,26 +32,41 @@ use super::table::Fill;
 const SLOTS: usize = 64;
 /// Probes after which a slot judges.
 const WINDOW: u64 = 1024;
+/// The same while it samples. Where a tenth of the reads hit, a window with a fifth of hits comes up once in a million.
+const SAMPLED_WINDOW: u64 = WINDOW / 4;
 /// Inserts after which a slot asks whether the cache should grow.
 const GROWTH: u64 = if cfg!(feature = "shuttle") { 1 } else { 1024 };
-/// Of so many buckets one is probed while the cache is bypassed.
-const SAMPLE: usize = 64;
+/// Of so many buckets one is in the first sample.
+const SAMPLE: u64 = 64;
+/// Of so many buckets one is in the smallest sample.
+const SAMPLE_LEAST: u64 = 1024;
+/// Fewest buckets of a sample, where they are no more than one of eight: fewer tell too much about few keys.
+const SAMPLE_BUCKETS_MIN: usize = 4;
+/// Share of the cache that has to be full before it is judged.
+const FULL_MIN: f64 = 1.0 / 16.0;
+/// The highest hash there is.
+const EVERY_KEY: u64 = u64::MAX;
 
 /// The counts of one thread.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Slot {
+    /// Keys with a higher hash are not looked for in the cache.
+    hash_max: AtomicU64,
+    bypasses: AtomicU64,
     hits: AtomicU64,
     misses: AtomicU64,
     fills: AtomicU64,
     dropped: AtomicU64,
     evictions: AtomicU64,
-    bypasses: AtomicU64,
     contended: AtomicU64,
     inserted: AtomicU64,
     removed: AtomicU64,
-    /// Hits, fills and evictions when the window began.
-    window: [AtomicU64; 3],
-    is_bypassing: AtomicBool,
+    /// Probes at the beginning and at the end of the window, and hits at its beginning.
+    window_begin: AtomicU64,
+    window_end: AtomicU64,
+    window_hits: AtomicU64,
+    /// While the slot samples: one of so many buckets.
+    sample: AtomicU64,
 }
 
 #[inline]
@@ -50,12 +76,110 @@ fn bump(counter: &AtomicU64) -> u64 {
     count
 }
 
+impl Slot {
+    fn new(window_end: u64) -> Self {
+        let zero = || AtomicU64::new(0);
+        Self {
+            hash_max: AtomicU64::new(EVERY_KEY),
+            bypasses: zero(),
+            hits: zero(),
+            misses: zero(),
+            fills: zero(),
+            dropped: zero(),
+            evictions: zero(),
+            contended: zero(),
+            inserted: zero(),
+            removed: zero(),
+            window_begin: zero(),
+            window_end: AtomicU64::new(window_end),
+            window_hits: zero(),
+            sample: zero(),
+        }
+    }
+
+    /// Whether a read of a key with this hash leaves the cache alone; counts it then.
+    #[inline]
+    pub(super) fn bypasses(&self, hash: u64) -> bool {
+        let bypasses = hash > self.hash_max.load(Ordering::Relaxed);
+        if bypasses {
+            bump(&self.bypasses);
+        }
+        bypasses
+    }
+
+    /// Counts a hit; whether the window has ended.
+    #[inline]
+    pub(super) fn hit(&self) -> bool {
+        bump(&self.hits) + self.misses.load(Ordering::Relaxed) >= self.window_end.load(Ordering::Relaxed)
+    }
+
+    /// Counts a miss; whether the window has ended.
+    #[inline]
+    pub(super) fn missed(&self) -> bool {
+        bump(&self.misses) + self.hits.load(Ordering::Relaxed) >= self.window_end.load(Ordering::Relaxed)
+    }
+
+    /// Counts a read that met a change.
+    pub(super) fn contended(&self) {
+        bump(&self.contended);
+    }
+
+    /// Counts a read that does not ask the cache.
+    pub(super) fn passed(&self) {
+        bump(&self.bypasses);
+    }
+
+    /// Counts a new key; now and then, whether it is time to look at the size of the index.
+    #[inline]
+    pub(super) fn inserted(&self) -> bool {
+        bump(&self.inserted).is_multiple_of(GROWTH)
+    }
+
+    /// Counts a removed key.
+    #[inline]
+    pub(super) fn removed(&self) {
+        bump(&self.removed);
+    }
+
+    /// Counts `count` new keys.
+    pub(super) fn loaded(&self, count: u64) {
+        self.inserted.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(super) fn filled(&self, fill: Fill) {
+        match fill {
+            Fill::Dropped => bump(&self.dropped),
+            Fill::Fresh => bump(&self.fills),
+            Fill::Evicted => {
+                bump(&self.evictions);
+                bump(&self.fills)
+            }
+        };
+    }
+
+    /// Begins a window with this count of probes, which ends `length` later.
+    fn begin(&self, probes: u64, length: u64) {
+        self.window_begin.store(probes, Ordering::Relaxed);
+        self.window_end.store(probes + length, Ordering::Relaxed);
+        self.window_hits.store(self.hits.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
 /// All slots, and the thresholds.
 pub(super) struct Meter {
     slots: Box<[CachePadded<Slot>]>,
-    adapts: bool,
-    /// Hits of a window below which the cache is bypassed, and from which it is used again.
-    thresholds: [u64; 2],
+    /// Share of hits below which the cache is bypassed, and from which it is used again.
+    thresholds: [f64; 2],
+}
+
+/// What a judgement needs to know of the cache.
+pub(super) struct Judged<H> {
+    /// Entries.
+    pub(super) capacity: u64,
+    /// Buckets that a sample is taken of.
+    pub(super) buckets: usize,
+    /// The highest hash of the keys of the first so many buckets.
+    pub(super) hash_max: H,
 }
 
 /// What a cache has done since it was opened, all threads together; see [`Acs::stats`](super::Acs::stats).
@@ -91,13 +215,25 @@ impl CacheStats {
     }
 }
 
+// Not inlined: in another crate the thread's variable would be reached by a pointer to a function.
 #[cfg(not(feature = "shuttle"))]
+#[inline(never)]
 fn thread_number() -> usize {
-    static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(1);
     std::thread_local! {
-        static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed);
+        /// 0: the thread has no number yet.
+        static NUMBER: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
     }
-    NUMBER.with(|number| *number)
+    #[cold]
+    fn numbered() -> usize {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        NUMBER.set(number);
+        number
+    }
+    match NUMBER.get() {
+        0 => numbered(),
+        number => number,
+    }
 }
 
 #[cfg(feature = "shuttle")]
@@ -108,13 +244,12 @@ fn thread_number() -> usize {
 
 impl Meter {
     pub(super) fn new(options: &CacheOptions) -> Self {
-        // Shares of a window; what is not a share is taken as the nearest one.
-        let threshold = |share: f64| (share.clamp(0.0, 1.0) * WINDOW as f64) as u64;
-        let below = threshold(options.bypass_below);
+        // Shares; what is not one is taken as the nearest one.
+        let below = options.bypass_below.clamp(0.0, 1.0);
+        let window = if options.mode == CacheMode::Adaptive { WINDOW } else { u64::MAX };
         Self {
-            slots: (0..SLOTS).map(|_| CachePadded::default()).collect(),
-            adapts: options.mode == CacheMode::Adaptive,
-            thresholds: [below, threshold(options.resume_above).max(below)],
+            slots: (0..SLOTS).map(|_| CachePadded::new(Slot::new(window))).collect(),
+            thresholds: [below, options.resume_above.clamp(below, 1.0)],
         }
     }
 
@@ -129,60 +264,13 @@ impl Meter {
         &self.slots[thread_number() % SLOTS]
     }
 
-    /// Whether a read of a key in bucket `number` leaves the cache alone.
-    #[inline]
-    pub(super) fn bypasses(&self, slot: &Slot, number: usize) -> bool {
-        let bypasses = slot.is_bypassing.load(Ordering::Relaxed) && !number.is_multiple_of(SAMPLE);
-        if bypasses {
-            bump(&slot.bypasses);
-        }
-        bypasses
-    }
-
-    #[inline]
-    pub(super) fn hit(&self, slot: &Slot) {
-        let hits = bump(&slot.hits);
-        self.probed(slot, hits + slot.misses.load(Ordering::Relaxed));
-    }
-
-    #[inline]
-    pub(super) fn missed(&self, slot: &Slot) {
-        let misses = bump(&slot.misses);
-        self.probed(slot, misses + slot.hits.load(Ordering::Relaxed));
-    }
-
-    pub(super) fn contended(&self, slot: &Slot) {
-        bump(&slot.contended);
-    }
-
-    /// A read that does not ask the cache.
-    pub(super) fn passed(&self, slot: &Slot) {
-        bump(&slot.bypasses);
-    }
-
-    /// Counts a new key; now and then, whether it is time to look at the size of the index.
-    #[inline]
-    pub(super) fn inserted(&self, slot: &Slot) -> bool {
-        bump(&slot.inserted).is_multiple_of(GROWTH)
-    }
-
-    /// Counts a removed key.
-    #[inline]
-    pub(super) fn removed(&self, slot: &Slot) {
-        bump(&slot.removed);
-    }
-
-    /// Counts `count` new keys.
-    pub(super) fn loaded(&self, slot: &Slot, count: u64) {
-        slot.inserted.fetch_add(count, Ordering::Relaxed);
+    fn sum(&self, count: fn(&Slot) -> &AtomicU64) -> u64 {
+        self.slots.iter().map(|slot| count(slot).load(Ordering::Relaxed)).sum()
     }
 
     /// Keys of an index that had `before` keys at first.
     pub(super) fn keys(&self, before: u64) -> u64 {
-        let sum = |count: fn(&Slot) -> &AtomicU64| -> u64 {
-            self.slots.iter().map(|slot| count(slot).load(Ordering::Relaxed)).sum()
-        };
-        (before + sum(|slot| &slot.inserted)).saturating_sub(sum(|slot| &slot.removed))
+        (before + self.sum(|slot| &slot.inserted)).saturating_sub(self.sum(|slot| &slot.removed))
     }
 
     /// Bytes of DRAM.
@@ -190,59 +278,60 @@ impl Meter {
         std::mem::size_of_val(&*self.slots) as u64
     }
 
-    pub(super) fn filled(&self, slot: &Slot, fill: Fill) {
-        match fill {
-            Fill::Dropped => bump(&slot.dropped),
-            Fill::Fresh => bump(&slot.fills),
-            Fill::Evicted => {
-                bump(&slot.evictions);
-                bump(&slot.fills)
-            }
-        };
-    }
-
-    #[inline]
-    fn probed(&self, slot: &Slot, probes: u64) {
-        if self.adapts && probes.is_multiple_of(WINDOW) {
-            self.judge(slot);
-        }
-    }
-
-    #[cold]
-    fn judge(&self, slot: &Slot) {
-        let now = [&slot.hits, &slot.fills, &slot.evictions].map(|count| count.load(Ordering::Relaxed));
-        let mut since = now;
-        for (since, (now, begun)) in since.iter_mut().zip(now.iter().zip(&slot.window)) {
-            *since = now.saturating_sub(begun.load(Ordering::Relaxed));
-            begun.store(*now, Ordering::Relaxed);
-        }
-        let [hits, fills, evictions] = since;
+    /// Judges the window of `slot` that has ended.
+    pub(super) fn judge(&self, slot: &Slot, cache: &Judged<impl Fn(usize) -> u64>) {
         let [below, above] = self.thresholds;
-        let is_warm = evictions * 2 >= fills;
-        let bypassing = slot.is_bypassing.load(Ordering::Relaxed);
-        let bypass = if bypassing { hits < above } else { hits < below && is_warm };
-        if bypass != bypassing {
-            slot.is_bypassing.store(bypass, Ordering::Relaxed);
+        let hits = slot.hits.load(Ordering::Relaxed);
+        let probes = hits + slot.misses.load(Ordering::Relaxed);
+        let length = probes.saturating_sub(slot.window_begin.load(Ordering::Relaxed));
+        if length == 0 {
+            // What was not to be judged is over.
+            return slot.begin(probes, WINDOW);
+        }
+        let share = (hits - slot.window_hits.load(Ordering::Relaxed)) as f64 / length as f64;
+        if slot.hash_max.load(Ordering::Relaxed) != EVERY_KEY {
+            if share < above {
+                let next = if share < below { 2 * slot.sample.load(Ordering::Relaxed) } else { 0 };
+                return Self::sample(slot, probes, next, cache);
+            }
+            slot.hash_max.store(EVERY_KEY, Ordering::Relaxed);
+            let unjudged = 2 * cache.capacity;
+            slot.begin(probes, unjudged);
+            return slot.window_begin.store(probes + unjudged, Ordering::Relaxed);
+        }
+        let fresh = self.sum(|slot| &slot.fills).saturating_sub(self.sum(|slot| &slot.evictions));
+        let full = (fresh as f64 / cache.capacity as f64).min(1.0);
+        if full >= FULL_MIN && share < below * full {
+            Self::sample(slot, probes, SAMPLE, cache);
+        } else {
+            slot.begin(probes, WINDOW);
+        }
+    }
+
+    /// Goes on with a sample of one bucket of `sample`; with the same one if that is 0.
+    fn sample(slot: &Slot, probes: u64, sample: u64, cache: &Judged<impl Fn(usize) -> u64>) {
+        slot.begin(probes, SAMPLED_WINDOW);
+        if sample != 0 {
+            let sample = sample.min(SAMPLE_LEAST);
+            let least = SAMPLE_BUCKETS_MIN.min(cache.buckets / 8).max(1);
+            let count = (cache.buckets / sample as usize).max(least);
+            slot.sample.store(sample, Ordering::Relaxed);
+            slot.hash_max.store((cache.hash_max)(count), Ordering::Relaxed);
         }
     }
 
     /// The sum of all slots, without what only the table knows.
     pub(super) fn stats(&self) -> CacheStats {
-        let mut stats = CacheStats::default();
-        for slot in &self.slots {
-            for (sum, count) in [
-                (&mut stats.hits, &slot.hits),
-                (&mut stats.misses, &slot.misses),
-                (&mut stats.fills, &slot.fills),
-                (&mut stats.dropped_fills, &slot.dropped),
-                (&mut stats.evictions, &slot.evictions),
-                (&mut stats.bypasses, &slot.bypasses),
-                (&mut stats.contended, &slot.contended),
-            ] {
-                *sum += count.load(Ordering::Relaxed);
-            }
+        CacheStats {
+            hits: self.sum(|slot| &slot.hits),
+            misses: self.sum(|slot| &slot.misses),
+            fills: self.sum(|slot| &slot.fills),
+            dropped_fills: self.sum(|slot| &slot.dropped),
+            evictions: self.sum(|slot| &slot.evictions),
+            bypasses: self.sum(|slot| &slot.bypasses),
+            contended: self.sum(|slot| &slot.contended),
+            ..CacheStats::default()
         }
-        stats
     }
 }
 
@@ -250,40 +339,72 @@ impl Meter {
 mod tests {
     use super::*;
 
-    fn window(meter: &Meter, hits: u64, fill: Fill) {
-        let slot = meter.slot();
-        for number in 0..WINDOW {
-            if number < hits {
-                meter.hit(slot);
+    const CAPACITY: u64 = 2048;
+    const BUCKETS: usize = 1 << 14;
+
+    /// A window with this share of hits; the others bring a value.
+    fn window(meter: &Meter, length: u64, share: f64, fill: Fill) {
+        let hash_max = |count: usize| if count < BUCKETS { (count as u64) << 50 } else { EVERY_KEY };
+        let (slot, hits) = (meter.slot(), (share * length as f64) as u64);
+        for number in 0..length {
+            let has_ended = if number < hits {
+                slot.hit()
             } else {
-                meter.filled(slot, fill);
-                meter.missed(slot);
-            }
+                slot.filled(fill);
+                slot.missed()
+            };
+            assert_eq!(has_ended, number + 1 == length);
         }
+        meter.judge(slot, &Judged { capacity: CAPACITY, buckets: BUCKETS, hash_max });
+    }
+
+    fn sampled(meter: &Meter) -> u64 {
+        meter.slot().hash_max.load(Ordering::Relaxed) >> 50
     }
 
     #[test]
-    fn the_cache_is_bypassed_when_it_is_full_and_hits_are_few_and_used_again_when_they_are_many() {
+    fn a_sample_shrinks_while_hits_are_few_and_ends_when_they_are_many() {
         let meter = Meter::new(&CacheOptions::default());
         let slot = meter.slot();
-        window(&meter, 0, Fill::Fresh);
-        assert!(!meter.bypasses(slot, 1), "it is not full yet");
-        window(&meter, WINDOW * 16 / 100, Fill::Evicted);
-        assert!(!meter.bypasses(slot, 1));
-        window(&meter, WINDOW * 14 / 100, Fill::Evicted);
-        assert!(meter.bypasses(slot, 1));
-        assert!(!meter.bypasses(slot, SAMPLE), "the sample goes on");
-        window(&meter, WINDOW * 19 / 100, Fill::Fresh);
-        assert!(meter.bypasses(slot, 1), "the upper threshold counts now");
-        window(&meter, WINDOW * 21 / 100, Fill::Evicted);
-        assert!(!meter.bypasses(slot, 1));
-        assert_eq!(meter.stats().bypasses, 2);
+        window(&meter, WINDOW, 0.16, Fill::Fresh);
+        window(&meter, WINDOW, 0.16, Fill::Fresh);
+        window(&meter, WINDOW, 0.16, Fill::Evicted);
+        assert!(!slot.bypasses(u64::MAX));
+        window(&meter, WINDOW, 0.12, Fill::Evicted);
+        assert!(slot.bypasses(u64::MAX) && slot.bypasses(1 << 63));
+        assert!(!slot.bypasses(1 << 57), "the sample goes on");
+        assert_eq!(sampled(&meter), BUCKETS as u64 / SAMPLE);
+        window(&meter, SAMPLED_WINDOW, 0.19, Fill::Evicted);
+        assert_eq!(sampled(&meter), BUCKETS as u64 / SAMPLE, "between the thresholds everything stays as it is");
+        (0..20).for_each(|_| window(&meter, SAMPLED_WINDOW, 0.1, Fill::Evicted));
+        assert_eq!(sampled(&meter), BUCKETS as u64 / SAMPLE_LEAST);
+        window(&meter, SAMPLED_WINDOW, 0.21, Fill::Fresh);
+        assert!(!slot.bypasses(u64::MAX));
+        window(&meter, 2 * CAPACITY, 0.0, Fill::Evicted);
+        window(&meter, WINDOW, 0.2, Fill::Evicted);
+        assert!(!slot.bypasses(u64::MAX), "what the cache held when it came back is not judged");
+        window(&meter, WINDOW, 0.1, Fill::Evicted);
+        assert!(slot.bypasses(u64::MAX));
+        assert_eq!(meter.stats().bypasses, 3);
+    }
+
+    #[test]
+    fn a_cache_that_is_not_full_is_judged_by_what_it_holds() {
+        let bypasses = |fills: u64, share: f64| {
+            let meter = Meter::new(&CacheOptions::default());
+            (0..fills).for_each(|_| meter.slot().filled(Fill::Fresh));
+            window(&meter, WINDOW, share, Fill::Evicted);
+            meter.slot().bypasses(u64::MAX)
+        };
+        assert!(!bypasses(CAPACITY / 17, 0.0), "with so few entries nothing can be said");
+        assert!(bypasses(CAPACITY / 2, 0.07) && !bypasses(CAPACITY / 2, 0.08));
+        assert!(bypasses(CAPACITY, 0.14) && !bypasses(CAPACITY, 0.16));
     }
 
     #[test]
     fn serial_never_bypasses() {
         let meter = Meter::new(&CacheOptions::default().with_mode(CacheMode::Serial));
-        window(&meter, 0, Fill::Evicted);
-        assert!(!meter.bypasses(meter.slot(), 1));
+        let ended = (0..4 * WINDOW).filter(|_| meter.slot().missed()).count();
+        assert_eq!(ended, 0);
     }
 }

@@ -3,43 +3,58 @@
 //! What is persistent is the index, unchanged; nothing here writes, flushes or fences. After a crash the cache is empty, serves
 //! at once and warms by what is read.
 //!
-//! The cache is a table of *buckets* of six entries; all keys of a bucket share its *state word* (`word`): even while nothing is under
-//! way, odd while an operation may be changing one of its keys in the index; its upper bits count changes.
+//! The cache is a table of *buckets* of 24 entries. Apart from it there are some thousand *stripes* (`stripes`), which keys share by their hash,
+//! each with a *state word* (`word`): even while nothing is under way, odd while an operation may be changing one of its keys in
+//! the index; its upper bits count changes. A bucket has a *latch* and a version of its own, for those who change its content.
 //!
-//! 1. **Read**: load the state. Odd: the index answers. Even: look for the key. *Hit*: load the state again; if it is the same, the
-//!    value is the answer. *Miss*: the index answers, and the value is filled in with the state that was loaded first: under the latch, which
-//!    is taken by a compare-and-swap from exactly that state. If that fails, the fill is dropped.
-//! 2. **Update, upsert, remove, compare-and-swap**: enter (the state is odd); change the index, durably if it was opened so; then change
-//!    the cache: the new value if no other writer was in the bucket meanwhile, else the key is thrown out; leave with a new version.
+//! 1. **Read**: load the stripe's state. Odd: the index answers. Even: look for the key in its bucket. *Hit*: if the bucket did not change during
+//!    the look, the value is the answer. *Miss*: the index answers, and the value is filled in: take the bucket's latch by a
+//!    compare-and-swap from exactly the version that missed; under it, load the stripe's state again. If it is not the one that was loaded first, or the
+//!    latch was not to be had, the fill is dropped.
+//! 2. **Update, upsert, remove, compare-and-swap**: enter the stripe (its state is odd); ask for the bucket's line, and do not wait for it; change the
+//!    index, durably if it was opened so; wait until nobody has the bucket's latch, and look whether the key is cached. If so, take the latch and give it the new value, if
+//!    no other writer was in the stripe meanwhile, else throw it out. Leave with a new version.
 //! 3. **Insert** changes the index only. **Scans** read the index only.
+//!
+//! A writer of a key that is not cached thus exchanges two words that stay in its processor's cache, and looks at one line that has come from memory while
+//! the index was changing.
 //!
 //! # Why it is linearizable
 //!
-//! *Invariant*: while the state of a bucket is even, each value that it caches is the value that the index has for the key.
-//! - A fill keeps it: its value was read from the index after the state was even with version `v`, and the latch was taken from `v`
-//!   itself. So no writer was inside between, the key had this value in the index all the time, and a writer that
-//!   enters now finds the entry when it leaves (it waits for the latch). The key had no other entry: the probe missed in this very state.
+//! *Invariant*: while the state of a stripe is even, each of its keys that is cached (where its hash leads at this moment) has the value that the index has for it.
+//! - A fill keeps it. Under the latch the stripe had the state that it had before the index was read: no writer was inside between, so the
+//!   value is right at that moment. A writer that enters later sees the latch when it leaves, and waits: the fill takes the latch and loads the state
+//!   behind it, the writer enters and loads the latch behind it, all of it sequentially consistent, so one of the two sees the other.
+//!   The key had no other entry: the bucket had not changed since it missed.
 //! - A writer keeps it: from before its change of the index until after its change of the cache the state is odd. If it was
-//!   alone, the index's last value is the one it wrote; if not, the key goes. An operation that failed, or whose thread panicked, throws
-//!   the key out as well.
+//!   alone, the index's last value is the one it wrote. It asks for that under the latch: who enters later finds it inside, so it is not alone
+//!   itself, waits for the latch, and throws the key out. An operation that failed, or whose thread panicked, throws the key out as well.
 //! - An insert keeps it: a key that is absent from the index is not cached, for its removal threw it out, and a fill with a value from before
-//!   the removal carries an older version. A value that is read after the insert is the inserted one.
+//!   the removal saw an older state. A value that is read after the insert is the inserted one.
+//! - Growth keeps it: it happens with all stripes held, and leaves them with new versions (`cache`).
 //! - Nothing else changes the index: it is owned by the [`Acs`].
 //!
-//! So a hit is the index's value at the second load of the state, which lies between call and return: it takes effect there. Every other
+//! So a hit is the index's value when the state was loaded; or, if the entry was changed between that and the look, at that change. Both lie between
+//! call and return: it takes effect there. Every other
 //! operation takes effect where the index says. Both orders agree, because they are one: the index's. What is cached was told
-//! by an index that tells only what it may (durable with [`Durability::Sync`](crate::Durability::Sync)), so a hit tells nothing that a crash could lose.
+//! by an index that tells only what it may (durable with [`Durability::Sync`](crate::Durability::Sync)), so a hit tells nothing that a crash could lose:
+//! the targets `index-acs-*` and `acs-threads-*` read through the cache, and demand that what an acknowledged read answered is in what is recovered.
 //!
 //! # What is different from the paper
 //!
-//! - *A fill is not queued.* The reader has the bucket in its processor's cache, so the fill costs it two exchanges of one word and some
+//! - *A fill is not queued.* The reader has the bucket in its processor's cache, so the fill costs it an exchange of one word and some
 //!   stores, less than handing it to another thread would. It never waits: whoever finds the latch taken drops the fill.
-//! - *LRU* would take a lock or write shared memory at every hit, and hits less often: see `policy`.
+//! - *LRU* would take a lock or write shared memory at every hit, and hits less often where some keys are popular: see `policy`.
 //! - *Parallel search* ([`CacheMode::Parallel`]) is there, and right: a hit decides, an answer of the index began within the call, and a fill carries the
 //!   state from before the search. But handing a search to another thread costs more than the one or two lines that asking the cache reads.
-//! - *A low hit rate* is therefore answered by not asking the cache ([`CacheMode::Adaptive`]), not by a second search beside the first.
+//! - *A low hit rate* is therefore answered by not asking the cache ([`CacheMode::Adaptive`]), not by a second search beside the first: see `meter`, also
+//!   for the thresholds and how they were measured.
+//! - *Long strings are not cached*: longer than [`CacheOptions::key_bytes`], at most 127 bytes. An entry has room for the longest key, so
+//!   that a hit compares words in place, without a pointer to a block that would have to be kept from being freed under a reader; with
+//!   room for a kilobyte, the longest key of the indexes, each value of eight bytes would take a kilobyte of DRAM, and a pool's worth of DRAM would cache next to nothing. A digest
+//!   instead of the key would be short, but two keys with one digest would have one value. Such keys go to the index at once, and are never wrong.
 //!
-//! Files: `word` (state), `table` (buckets), `cache` (levels of tables, growth), `core` (what threads share), `helper` (parallel search), `policy` (eviction), `key` (keys as words), `meter`
+//! Files: `word` (state), `stripes`, `table` (buckets), `cache` (levels of tables, growth), `core` (what threads share), `helper` (parallel search), `policy` (eviction), `key` (keys as words), `meter`
 //! (counts, adaptive), `point` (the traits).
 
 mod cache;
@@ -52,6 +67,7 @@ mod meter;
 mod options;
 mod point;
 mod policy;
+mod stripes;
 mod table;
 mod word;
 
@@ -68,6 +84,7 @@ use self::cache::Cache;
 use self::core::{Core, ENTRIES_MIN, UNKNOWN};
 use self::helper::Helper;
 use self::meter::Meter;
+use self::stripes::Stripes;
 use crate::error::Result;
 use crate::traits::{IndexKey, PointIndex};
 
@@ -134,6 +151,9 @@ impl<I: PointIndex + 'static> Acs<I> {
         let core = Arc::new(Core {
             index,
             meter: Meter::new(options),
+            stripes: Stripes::new(),
+            seed,
+            key_words,
             starter: Cache::new(entries, key_words, seed),
             sized: OnceLock::new(),
             share,
@@ -175,7 +195,8 @@ impl<I: PointIndex> Acs<I> {
     /// What the cache has done. Other threads go on counting meanwhile; with more than 64 threads a few counts are lost.
     pub fn stats(&self) -> CacheStats {
         let (cache, meter) = (self.core.cache(), &self.core.meter);
-        let (capacity, dram_bytes) = (cache.capacity() as u64, cache.bytes() as u64 + meter.bytes());
+        let beside = self.core.stripes.bytes() as u64 + meter.bytes();
+        let (capacity, dram_bytes) = (cache.capacity() as u64, cache.bytes() as u64 + beside);
         CacheStats { capacity, dram_bytes, ..meter.stats() }
     }
 

@@ -11,8 +11,8 @@ pub enum CacheMode {
     /// that, and handing a search over costs about what asking the cache costs: measure before choosing it. On a machine with one
     /// processor as `Serial`.
     Parallel,
-    /// As `Serial` while enough reads hit; else most reads go to the index at once, and one bucket of 64 goes on to tell whether
-    /// that is still right.
+    /// As `Serial` while enough reads hit; else most reads go to the index at once, and a sample of the buckets goes on to tell
+    /// whether that is still right.
     #[default]
     Adaptive,
 }
@@ -23,7 +23,7 @@ pub enum CacheMode {
 pub enum CacheCapacity {
     /// At least so many.
     Entries(usize),
-    /// As many as fit so many bytes of DRAM.
+    /// As many as fit so many bytes of DRAM; counts and state words beside the entries take about 50 KiB more.
     Bytes(usize),
     /// This share of the keys in the index, 0 to 1.
     Share(f64),
@@ -43,7 +43,7 @@ pub struct CacheOptions {
     /// How many entries it has.
     pub capacity: CacheCapacity,
     /// Longest byte string that is cached; longer keys go to the index at once. Every entry takes room for it, so choose what most
-    /// keys keep to; at most 127, and rounded up to what fits the bucket. Means nothing for `u64` keys.
+    /// keys keep to; at most 127, and rounded up to one less than a multiple of 8. Means nothing for `u64` keys.
     pub key_bytes: usize,
     /// `Adaptive`: share of hits below which the cache costs more than it saves.
     pub bypass_below: f64,
@@ -84,10 +84,9 @@ impl CacheOptions {
         Self { mode, ..self }
     }
 
-    /// Words of a cached string: so many that they fill the blocks of a bucket.
+    /// Words of a cached string.
     pub(super) fn key_words(&self) -> usize {
-        let wanted = (self.key_bytes + 1).div_ceil(size_of::<u64>());
-        [3, 6, 9, 11, 14].into_iter().find(|words| *words >= wanted).unwrap_or(key::WORDS_MAX)
+        self.key_bytes.saturating_add(1).div_ceil(size_of::<u64>()).min(key::WORDS_MAX)
     }
 }
 

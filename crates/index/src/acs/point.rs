@@ -5,10 +5,11 @@ use std::ops::{Bound, ControlFlow};
 use lodestone_heap::Heap;
 use lodestone_pmem::{PmAddr, planted};
 
-use super::cache::At;
+use super::core::After;
 use super::helper::{Helper, Posted};
 use super::key;
-use super::table::{After, Probe};
+use super::meter::Slot;
+use super::table::Probe;
 use super::{Acs, AcsOptions};
 use crate::check::CheckReport;
 use crate::error::Result;
@@ -20,33 +21,46 @@ impl<I: PointIndex> Acs<I> {
     /// Reads `key`, whose words these are.
     #[inline]
     fn read(&self, key: &I::Key, words: &[u64]) -> Result<Option<u64>> {
-        let (core, cache) = (&*self.core, self.core.cache());
-        let slot = core.meter.slot();
-        let hash = cache.hash(words);
-        if core.meter.bypasses(slot, cache.base_of(hash)) {
+        let core = &*self.core;
+        let (hash, slot) = (core.hash(words), core.meter.slot());
+        if slot.bypasses(hash) {
             return core.index.get(key);
         }
-        let at = cache.locate(hash);
-        let (answer, probe) = match &self.helper {
-            None => match cache.probe(at, words, hash) {
-                Probe::Hit(value) => (Some(value), Probe::Hit(value)),
-                probe => (core.index.get(key)?, probe),
+        self.read_cached(key, words, hash, slot)
+    }
+
+    /// As [`read`](Self::read), of a key that the cache is asked for. A function of its own: what bypasses it should be short.
+    #[inline(never)]
+    fn read_cached(&self, key: &I::Key, words: &[u64], hash: u64, slot: &Slot) -> Result<Option<u64>> {
+        let core = &*self.core;
+        // Before anything is read that may be filled in.
+        let seen = core.stripes.of(hash).state();
+        let (answer, probe, seen) = match &self.helper {
+            None => match core.probe(words, hash, seen) {
+                Probe::Hit(value) => (Some(value), Probe::Hit(value), seen),
+                probe => (core.index.get(key)?, probe, seen),
             },
-            Some(helper) => self.read_beside(helper, key, words, hash, at)?,
+            Some(helper) => self.read_beside(helper, key, words, hash, seen)?,
         };
-        match (probe, answer) {
-            (Probe::Hit(_), _) => core.meter.hit(slot),
-            (Probe::Changing, _) => core.meter.contended(slot),
-            (Probe::Miss(_), None) => core.meter.missed(slot),
-            (Probe::Miss(version), Some(value)) => {
-                core.meter.missed(slot);
-                core.meter.filled(slot, at.bucket.fill(words, hash, value, version));
+        let has_ended = match (probe, answer) {
+            (Probe::Hit(_), _) => slot.hit(),
+            (Probe::Changing, _) => {
+                slot.contended();
+                false
             }
+            (Probe::Miss(_), None) => slot.missed(),
+            (Probe::Miss(version), Some(value)) => {
+                slot.filled(core.fill(words, hash, value, (seen, version)));
+                slot.missed()
+            }
+        };
+        if has_ended {
+            core.judge(slot);
         }
         Ok(answer)
     }
 
-    /// As the reading behind [`read`](Self::read), while the helper searches the index.
+    /// As the reading in [`read_cached`](Self::read_cached), while the helper searches the index.
     #[cold]
     fn read_beside(
         &self,
@@ -54,36 +68,34 @@ impl<I: PointIndex> Acs<I> {
         key: &I::Key,
         words: &[u64],
         hash: u64,
-        at: At<'_>,
-    ) -> Result<(Option<u64>, Probe)> {
-        // Before the search can begin: it may overtake what is loaded later.
-        let version = at.bucket.version();
+        seen: u64,
+    ) -> Result<(Option<u64>, Probe, u64)> {
+        // Behind the look at the stripe: a search that had begun before it might tell what a change has replaced.
         let posted = helper.post(self.core.meter.thread(), words);
-        let probe = match self.core.cache().probe(at, words, hash) {
-            Probe::Hit(value) => {
-                // A hit decides: see the module.
-                posted.into_iter().for_each(Posted::withdraw);
-                return Ok((Some(value), Probe::Hit(value)));
-            }
-            // Planted: the fill carries a state that is younger than its value.
-            Probe::Miss(later) if later == version || planted::active("acs-search-overtakes-version") => {
-                Probe::Miss(later)
-            }
-            // Planted: the key may have been cached all the time, and is cached twice then.
-            Probe::Changing if planted::active("acs-fill-without-miss") => Probe::Miss(version),
-            // An odd state that is even again says nothing about what was cached meanwhile.
-            Probe::Miss(_) | Probe::Changing => Probe::Changing,
-        };
+        // Planted: the fill carries a state that may be younger than its value.
+        let overtakes = planted::active("acs-search-overtakes-version");
+        let seen = if overtakes { self.core.stripes.of(hash).state() } else { seen };
+        let probe = self.core.probe(words, hash, seen);
+        if let Probe::Hit(value) = probe {
+            // A hit decides: see the module.
+            posted.into_iter().for_each(Posted::withdraw);
+            return Ok((Some(value), Probe::Hit(value), seen));
+        }
         let found = match posted.and_then(Posted::answer) {
             Some(found) => found,
             None => self.core.index.get(key)?,
         };
-        Ok((found, probe))
+        Ok((found, probe, seen))
     }
 
     /// Does `operate`, which may change `key` in the index; `after` says what it did.
+    #[inline]
     fn change<T>(&self, key: &I::Key, operate: impl Fn() -> Result<T>, after: impl FnOnce(&T) -> After) -> Result<T> {
-        let changed = key::with_words(key, self.core.starter.key_words(), |words| {
+        let changed = key::with_words(key, self.core.key_words, |words| {
+            if planted::active("acs-uncached-unannounced") && !self.core.holds(words) {
+                // Planted: the obvious way to spare an update of a key that is not cached what the cache costs.
+                return operate();
+            }
             let entered = self.core.enter(words);
             let result = operate()?;
             entered.leave(after(&result));
@@ -99,9 +111,12 @@ impl<I: PointIndex> PointIndex for Acs<I> {
 
     #[inline]
     fn get(&self, key: &I::Key) -> Result<Option<u64>> {
+        if <I::Key as IndexKey>::IS_WORD {
+            return self.read(key, &[key.order_word()]);
+        }
         let core = &*self.core;
-        key::with_words(key, core.starter.key_words(), |words| self.read(key, words)).unwrap_or_else(|| {
-            core.meter.passed(core.meter.slot());
+        key::with_words(key, core.key_words, |words| self.read(key, words)).unwrap_or_else(|| {
+            core.meter.slot().passed();
             core.index.get(key)
         })
     }
@@ -109,20 +124,24 @@ impl<I: PointIndex> PointIndex for Acs<I> {
     fn insert(&self, key: &I::Key, value: u64) -> Result<bool> {
         // Absent keys are not cached, and a value that was read before the key went is dropped: see the module.
         let inserted = self.core.index.insert(key, value)?;
-        if inserted && self.core.meter.inserted(self.core.meter.slot()) {
+        if inserted && self.core.meter.slot().inserted() {
             self.core.follow_size();
         }
         Ok(inserted)
     }
 
     fn update(&self, key: &I::Key, value: u64) -> Result<Option<u64>> {
+        if planted::active("acs-cache-before-index") {
+            // Planted: the cache tells the new value before the index has it.
+            self.change(key, || Ok(()), |()| After::Value(value))?;
+        }
         let after = |before: &Option<u64>| if before.is_some() { After::Value(value) } else { After::Same };
         self.change(key, || self.core.index.update(key, value), after)
     }
 
     fn upsert(&self, key: &I::Key, value: u64) -> Result<Option<u64>> {
         let before = self.change(key, || self.core.index.upsert(key, value), |_| After::Value(value))?;
-        if before.is_none() && self.core.meter.inserted(self.core.meter.slot()) {
+        if before.is_none() && self.core.meter.slot().inserted() {
             self.core.follow_size();
         }
         Ok(before)
@@ -132,7 +151,7 @@ impl<I: PointIndex> PointIndex for Acs<I> {
         let after = |before: &Option<u64>| if before.is_some() { After::Unknown } else { After::Same };
         let before = self.change(key, || self.core.index.remove(key), after)?;
         if before.is_some() {
-            self.core.meter.removed(self.core.meter.slot());
+            self.core.meter.slot().removed();
         }
         Ok(before)
     }
@@ -161,7 +180,7 @@ impl<I: PointIndex> PointIndex for Acs<I> {
     /// As the index's; and every value that is cached is the index's.
     fn check(&self) -> CheckReport {
         let mut report = self.core.index.check();
-        for (words, cached) in self.core.cache().contents() {
+        for (words, cached) in self.core.cache().contents(|words| self.core.hash(words)) {
             let Some(owned) = key::key_of::<I::Key>(&words) else {
                 report.find(PmAddr::NULL, format!("the cache in DRAM holds {words:x?}, which is no key"));
                 continue;
@@ -201,7 +220,7 @@ impl<I: OrderedIndex> OrderedIndex for Acs<I> {
     {
         // The index is empty, so nothing is cached.
         let loaded = self.core.index.bulk_load(sorted)?;
-        self.core.meter.loaded(self.core.meter.slot(), loaded);
+        self.core.meter.slot().loaded(loaded);
         self.core.follow_size();
         Ok(loaded)
     }

@@ -1,39 +1,47 @@
-//! The table: buckets of six entries, each bucket with its own state word.
+//! The table: buckets of up to 24 entries.
 //!
 //! | word | content |
 //! | --- | --- |
-//! | 0 | state, see [`word`](super::word) |
-//! | 1 | tags: a byte of the hash per entry, 0 for an empty one |
-//! | 2, 3 | counts of hits and order; ghosts, see [`policy`] |
-//! | 4 on | entries: value, then the words of the key |
+//! | 0 | *latch* (bit 0) and version: how often the content has changed |
+//! | 1 to 3 | tags: a byte of the hash per entry, 0 for an empty one |
+//! | 4 to 6 | a byte of recency and uses per entry, see [`policy`] |
+//! | 7 | unused |
+//! | 8 to 10, 11 to 13 | ghosts of the two experts, see [`policy`]; two unused words |
+//! | 16 on | entries: value, then the words of the key |
 //!
-//! For `u64` keys a bucket is 128 bytes, so that a lookup costs one or two neighbouring lines. Content changes only under the latch;
-//! counts of hits are raised by readers without it, and one that is lost decides nothing but who makes room.
+//! For `u64` keys a bucket is 512 bytes. A miss reads one line, the first; a hit that and the line of its entry; a fill the second as well. Content
+//! changes only under the latch, which is held for some stores and never waits; recency and uses are raised by readers without it, and one that is lost
+//! decides nothing but who makes room.
 //!
-//! Whoever reads a bucket loads the state, then the content, then the state again: equal and even, and all of the content was there
+//! Whoever reads a bucket loads word 0, then the content, then word 0 again: equal and without latch, and all of the content was there
 //! at one moment. Content is stored with release and loaded with acquire order, so a reader that sees a new word sees the latch or what came behind it.
 
 use std::marker::PhantomData;
 
-use lodestone_pmem::count_shared_rmws;
-use lodestone_pmem::planted;
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 use lodestone_pmem::sync::spin;
+use lodestone_pmem::{count_shared_rmws, planted, prefetch_line};
 
 use super::key;
-use super::policy::{self, WAYS};
-use super::word::{self, HELD, LATCH, VERSION, WRITER};
+use super::policy::{self, BYTE_WORDS, Bytes, GHOST_WORDS, Ghosts, WAYS};
 use crate::traits::IndexKey;
 
-/// Words of a block: two lines, which processors fetch together.
+/// Words of a block: two lines.
 const BLOCK_WORDS: usize = 16;
-const HEAD_WORDS: usize = 4;
 const STATE: usize = 0;
 const TAGS: usize = 1;
-const POLICY: usize = 2;
-const GHOSTS: usize = 3;
+const BYTES: usize = TAGS + BYTE_WORDS;
+const GHOSTS_OF_LAST_USE: usize = 8;
+const GHOSTS_OF_USES: usize = GHOSTS_OF_LAST_USE + GHOST_WORDS;
+const HEAD_WORDS: usize = 16;
 
-const _: () = assert!(HEAD_WORDS + WAYS * 2 == BLOCK_WORDS, "a bucket of u64 keys is one block");
+const _: () = assert!(BYTES + BYTE_WORDS <= 8, "what a miss reads is one line");
+const _: () = assert!(GHOSTS_OF_USES + GHOST_WORDS <= HEAD_WORDS && HEAD_WORDS <= BLOCK_WORDS);
+
+/// The content is being changed.
+const LATCH: u64 = 1;
+/// One change.
+const CHANGE: u64 = 2;
 
 #[derive(Default)]
 #[repr(align(128))]
@@ -44,6 +52,8 @@ pub(super) struct Table<K: ?Sized> {
     blocks: Box<[Block]>,
     buckets: usize,
     key_words: usize,
+    /// Entries of a bucket that are used.
+    ways: usize,
     seed: u64,
     key: PhantomData<fn(&K)>,
 }
@@ -53,14 +63,16 @@ pub(super) struct Table<K: ?Sized> {
 pub(super) struct Bucket<'t> {
     blocks: &'t [Block],
     key_words: usize,
+    ways: usize,
     seed: u64,
 }
 
 /// What a bucket says about a key.
+#[derive(Clone, Copy)]
 pub(super) enum Probe {
-    /// Its value, right at a moment of the probe.
+    /// This value, all the time between two looks at the bucket.
     Hit(u64),
-    /// It was not cached when the state was this, and nothing was under way.
+    /// It was not cached when the bucket had this version.
     Miss(u64),
     /// Something is under way: the bucket says nothing.
     Changing,
@@ -69,7 +81,7 @@ pub(super) enum Probe {
 /// What became of a fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fill {
-    /// The state had changed.
+    /// Something had changed.
     Dropped,
     /// Into an empty entry.
     Fresh,
@@ -77,32 +89,19 @@ pub(super) enum Fill {
     Evicted,
 }
 
-/// What an operation of the index did to its key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum After {
-    /// Nothing.
-    Same,
-    /// It has this value.
-    Value(u64),
-    /// It is gone, or nobody knows.
-    Unknown,
-}
-
 impl<K: IndexKey + ?Sized> Table<K> {
-    /// Empty buckets for keys of `key_words` words.
-    pub(super) fn new(buckets: usize, key_words: usize, seed: u64) -> Self {
-        let blocks: Box<[Block]> = (0..buckets * Self::blocks_of(key_words)).map(|_| Block::default()).collect();
-        let table = Self { blocks, buckets, key_words, seed, key: PhantomData };
-        for bucket in table.all() {
-            bucket.word(POLICY).store(policy::fresh(), Ordering::Relaxed);
-        }
-        table
+    /// Empty buckets of `ways` entries for keys of `key_words` words.
+    pub(super) fn new(buckets: usize, ways: usize, key_words: usize, seed: u64) -> Self {
+        assert!((1..=WAYS).contains(&ways), "a bucket has 1 to {WAYS} entries, not {ways}");
+        let blocks = (0..buckets * Self::blocks_of(key_words)).map(|_| Block::default()).collect();
+        Self { blocks, buckets, key_words, ways, seed, key: PhantomData }
     }
 
     /// Blocks of a bucket.
     #[inline]
     fn blocks_of(key_words: usize) -> usize {
-        if K::IS_WORD { 1 } else { (HEAD_WORDS + WAYS * (1 + key_words)).div_ceil(BLOCK_WORDS) }
+        let key_words = if K::IS_WORD { 1 } else { key_words };
+        (HEAD_WORDS + WAYS * (1 + key_words)).div_ceil(BLOCK_WORDS)
     }
 
     /// Bytes that a bucket takes.
@@ -116,34 +115,12 @@ impl<K: IndexKey + ?Sized> Table<K> {
         let blocks = Self::blocks_of(self.key_words);
         let key_words = if K::IS_WORD { 1 } else { self.key_words };
         let blocks = &self.blocks[number * blocks..(number + 1) * blocks];
-        Bucket { blocks, key_words, seed: self.seed }
+        Bucket { blocks, key_words, ways: self.ways, seed: self.seed }
     }
 
     /// All buckets.
     pub(super) fn all(&self) -> impl Iterator<Item = Bucket<'_>> {
         (0..self.buckets).map(|number| self.bucket(number))
-    }
-
-    /// Keeps everybody out of the buckets: no hit and no fill from now on, no writer can enter, and those that were inside have left on
-    /// return.
-    pub(super) fn hold(&self) {
-        for bucket in self.all() {
-            bucket.state().fetch_or(HELD, Ordering::AcqRel);
-        }
-        for bucket in self.all() {
-            let mut turn = 0;
-            while word::has_writers(bucket.state().load(Ordering::Acquire)) {
-                turn += 1;
-                spin(turn);
-            }
-        }
-    }
-
-    /// Lets everybody in again. Fills that began before are dropped.
-    pub(super) fn release(&self) {
-        for bucket in self.all() {
-            bucket.state().fetch_add(VERSION - HELD, Ordering::AcqRel);
-        }
     }
 }
 
@@ -156,9 +133,8 @@ fn tag_of(hash: u64) -> u8 {
 #[inline]
 fn candidates(tags: u64, tag: u8) -> u64 {
     const ONES: u64 = 0x0101_0101_0101_0101;
-    const USED: u64 = (1 << (8 * WAYS)) - 1;
     let differing = tags ^ (u64::from(tag) * ONES);
-    differing.wrapping_sub(ONES) & !differing & (ONES << 7) & USED
+    differing.wrapping_sub(ONES) & !differing & (ONES << 7)
 }
 
 impl Bucket<'_> {
@@ -177,6 +153,12 @@ impl Bucket<'_> {
         std::ptr::eq(self.blocks, other.blocks)
     }
 
+    /// Tells the processor that the bucket will be asked soon.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        prefetch_line(self.state());
+    }
+
     #[inline]
     fn entry(&self, way: usize) -> usize {
         HEAD_WORDS + way * (1 + self.key_words)
@@ -191,13 +173,15 @@ impl Bucket<'_> {
     /// The entry of `key`.
     #[inline]
     fn find(&self, key: &[u64], hash: u64) -> Option<usize> {
-        let mut left = candidates(self.word(TAGS).load(Ordering::Acquire), tag_of(hash));
-        while left != 0 {
-            let way = left.trailing_zeros() as usize / 8;
-            if self.has_key(way, key) {
-                return Some(way);
+        for number in 0..BYTE_WORDS {
+            let mut left = candidates(self.word(TAGS + number).load(Ordering::Acquire), tag_of(hash));
+            while left != 0 {
+                let way = 8 * number + left.trailing_zeros() as usize / 8;
+                if self.has_key(way, key) {
+                    return Some(way);
+                }
+                left &= left - 1;
             }
-            left &= left - 1;
         }
         None
     }
@@ -206,79 +190,117 @@ impl Bucket<'_> {
     #[inline]
     pub(super) fn probe(&self, key: &[u64], hash: u64) -> Probe {
         let state = self.state().load(Ordering::Acquire);
-        if !word::is_even(state) && !planted::active("acs-hit-while-changing") {
+        if state & LATCH != 0 {
             return Probe::Changing;
         }
         let Some(way) = self.find(key, hash) else { return Probe::Miss(state) };
         let value = self.word(self.entry(way)).load(Ordering::Acquire);
-        let hits = self.word(POLICY).load(Ordering::Relaxed);
-        if self.state().load(Ordering::Acquire) != state && !planted::active("acs-hit-while-changing") {
+        let bytes = self.word(BYTES + way / 8);
+        let known = bytes.load(Ordering::Relaxed);
+        if self.state().load(Ordering::Acquire) != state && !planted::active("acs-hit-without-second-look") {
             return Probe::Changing;
         }
-        if let Some(hits) = policy::touched(hits, way) {
-            // Not exchanged: a count that is lost here, or comes back, is a count.
-            self.word(POLICY).store(hits, Ordering::Relaxed);
+        if let Some(known) = policy::touched(known, way % 8) {
+            // Not exchanged: what is lost here, or comes back, is a use.
+            bytes.store(known, Ordering::Relaxed);
         }
         Probe::Hit(value)
     }
 
-    /// The state, for who is going to read the index.
-    #[inline]
+    /// The version, or [`LATCH`] in it.
     pub(super) fn version(&self) -> u64 {
         self.state().load(Ordering::Acquire)
     }
 
-    /// Caches `value` for `key`, which was not cached and had this value at some moment since the state was `version`; dropped if
-    /// anything was or is under way since.
-    pub(super) fn fill(&self, key: &[u64], hash: u64, value: u64, version: u64) -> Fill {
+    /// Caches `value` for `key`, which was not cached in `version`; dropped if the bucket has changed since, or if `is_current` does not
+    /// hold under the latch: whether the value is what the index has. `balance` decides who makes room, and hears who comes back.
+    pub(super) fn fill(
+        &self,
+        key: &[u64],
+        hash: u64,
+        value: u64,
+        version: u64,
+        balance: &AtomicU64,
+        is_current: impl Fn() -> bool,
+    ) -> Fill {
         let state = self.state();
-        if planted::active("acs-fill-without-version") {
-            // Planted: as published, a fill does not ask what happened since its value was read.
-            word::latch(state);
-            if self.find(key, hash).is_some() {
-                state.fetch_sub(LATCH, Ordering::Release);
-                return Fill::Dropped;
-            }
-        } else {
-            count_shared_rmws(1);
-            let latched = version | LATCH;
-            if !word::is_even(version)
-                || state.compare_exchange(version, latched, Ordering::AcqRel, Ordering::Relaxed).is_err()
-            {
-                return Fill::Dropped;
-            }
+        if planted::active("acs-fill-looks-early") && !is_current() {
+            return Fill::Dropped;
+        }
+        if version & LATCH != 0 {
+            return Fill::Dropped;
         }
         count_shared_rmws(1);
-        let (way, outcome) = self.make_room(hash);
+        // Sequentially consistent, as a writer's entrance: either this fill sees the writer below, or the writer sees the latch when it leaves.
+        if state.compare_exchange(version, version | LATCH, Ordering::SeqCst, Ordering::Relaxed).is_err() {
+            return Fill::Dropped;
+        }
+        if !planted::active("acs-fill-without-version") && !planted::active("acs-fill-looks-early") && !is_current() {
+            state.store(version, Ordering::Release);
+            return Fill::Dropped;
+        }
+        let (way, outcome) = self.make_room(hash, balance);
         let entry = self.entry(way);
         self.word(entry).store(value, Ordering::Release);
         for (at, word) in key.iter().enumerate() {
             self.word(entry + 1 + at).store(*word, Ordering::Release);
         }
         self.set_tag(way, tag_of(hash));
-        state.fetch_add(VERSION - LATCH, Ordering::Release);
+        state.store(version + CHANGE, Ordering::Release);
         outcome
     }
 
-    /// An entry for a new key with this hash; the latch is held.
-    fn make_room(&self, hash: u64) -> (usize, Fill) {
-        let (tags, word) = (self.word(TAGS).load(Ordering::Relaxed), self.word(POLICY).load(Ordering::Relaxed));
-        let mut ghosts = self.word(GHOSTS).load(Ordering::Relaxed);
-        let rest = policy::without_ghost(ghosts, policy::ghost_of(hash));
-        let empty = candidates(tags, 0);
-        let (way, word, outcome) = if empty != 0 {
-            (empty.trailing_zeros() as usize / 8, word, Fill::Fresh)
-        } else {
-            let (way, word) = policy::victim(word);
-            (way, word, Fill::Evicted)
-        };
-        ghosts = rest.unwrap_or(ghosts);
-        if outcome == Fill::Evicted {
-            ghosts = policy::remembered(ghosts, self.ghost_at(way));
+    fn load<const COUNT: usize>(&self, first: usize) -> [u64; COUNT] {
+        std::array::from_fn(|at| self.word(first + at).load(Ordering::Relaxed))
+    }
+
+    fn store<const COUNT: usize>(&self, first: usize, words: [u64; COUNT]) {
+        for (at, word) in words.into_iter().enumerate() {
+            self.word(first + at).store(word, Ordering::Relaxed);
         }
-        self.word(GHOSTS).store(ghosts, Ordering::Relaxed);
-        self.word(POLICY).store(policy::filled(word, way, rest.is_some()), Ordering::Relaxed);
+    }
+
+    /// An entry for a new key with this hash; the latch is held.
+    fn make_room(&self, hash: u64, balance: &AtomicU64) -> (usize, Fill) {
+        let mut bytes: Bytes = self.load(BYTES);
+        let mut ghosts: [Ghosts; 2] = [self.load(GHOSTS_OF_LAST_USE), self.load(GHOSTS_OF_USES)];
+        let mut known = balance.load(Ordering::Relaxed) as i64;
+        let came_back = ghosts.map(|ghosts| policy::without_ghost(ghosts, policy::ghost_of(hash)));
+        let [of_last_use, of_uses] = came_back.map(|rest| rest.is_some());
+        if of_last_use != of_uses {
+            known = policy::heard(known, of_last_use, of_uses);
+            // Not exchanged: a voice that is lost is one of many.
+            balance.store(known as u64, Ordering::Relaxed);
+        }
+        for (ghosts, rest) in ghosts.iter_mut().zip(came_back) {
+            *ghosts = rest.unwrap_or(*ghosts);
+        }
+        let (way, outcome) = match self.empty() {
+            Some(way) => (way, Fill::Fresh),
+            None => {
+                let by_uses = known >= 0;
+                let victim = policy::victim(&mut bytes, self.ways, by_uses);
+                if victim.is_disputed {
+                    let expert = &mut ghosts[usize::from(by_uses)];
+                    *expert = policy::remembered(*expert, self.ghost_at(victim.way));
+                }
+                (victim.way, Fill::Evicted)
+            }
+        };
+        policy::filled(&mut bytes, way, of_last_use || of_uses);
+        self.store(BYTES, bytes);
+        self.store(GHOSTS_OF_LAST_USE, ghosts[0]);
+        self.store(GHOSTS_OF_USES, ghosts[1]);
         (way, outcome)
+    }
+
+    /// An empty entry.
+    fn empty(&self) -> Option<usize> {
+        (0..BYTE_WORDS).find_map(|number| {
+            let empty = candidates(self.word(TAGS + number).load(Ordering::Relaxed), 0);
+            let way = 8 * number + empty.trailing_zeros() as usize / 8;
+            (empty != 0 && way < self.ways).then_some(way)
+        })
     }
 
     /// What is remembered of the key in entry `way` when it goes.
@@ -292,82 +314,55 @@ impl Bucket<'_> {
     }
 
     fn set_tag(&self, way: usize, tag: u8) {
-        let tags = self.word(TAGS).load(Ordering::Relaxed) & !(0xFF << (8 * way)) | u64::from(tag) << (8 * way);
-        self.word(TAGS).store(tags, Ordering::Release);
+        let (word, shift) = (self.word(TAGS + way / 8), 8 * (way % 8));
+        let tags = word.load(Ordering::Relaxed) & !(0xFF << shift) | u64::from(tag) << shift;
+        word.store(tags, Ordering::Release);
     }
 
-    /// Enters an operation that may change `key` in the index; `None` while the bucket is held.
-    #[inline]
-    pub(super) fn enter<'b>(self, key: &'b [u64], hash: u64) -> Option<Entered<'b>>
-    where
-        Self: 'b,
-    {
-        count_shared_rmws(1);
-        // Before the index changes: who reads what the index holds from now on fills nothing.
-        let found = self.state().fetch_add(WRITER, Ordering::AcqRel);
-        if found & HELD != 0 {
-            self.state().fetch_sub(WRITER, Ordering::Release);
-            return None;
+    /// Makes the bucket follow a change of `key` in the index, by a writer that is inside its stripe: if the key is cached, it gets the
+    /// value that `value` gives under the latch, or goes if that is none.
+    pub(super) fn follow(&self, key: &[u64], hash: u64, value: impl FnOnce() -> Option<u64>) {
+        // A fill that looked at the stripe before this writer was inside may be about to put the key there. Fills that come later see the
+        // writer: from here on the key can only leave the bucket.
+        let mut turn = 0;
+        while self.state().load(Ordering::SeqCst) & LATCH != 0 && !planted::active("acs-leave-without-waiting") {
+            turn += 1;
+            spin(turn);
         }
-        Some(Entered { bucket: self, key, hash, found, after: After::Unknown })
+        if self.find(key, hash).is_none() {
+            return;
+        }
+        let version = self.latch();
+        if let Some(way) = self.find(key, hash) {
+            match value() {
+                Some(value) => self.word(self.entry(way)).store(value, Ordering::Release),
+                None => self.set_tag(way, 0),
+            }
+        }
+        self.state().store(version + CHANGE, Ordering::Release);
+    }
+
+    /// Takes the latch; the version before.
+    fn latch(&self) -> u64 {
+        let mut turn = 0;
+        loop {
+            count_shared_rmws(1);
+            let found = self.state().load(Ordering::Relaxed);
+            let free = found & LATCH == 0;
+            if free && self.state().compare_exchange(found, found | LATCH, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+            {
+                return found;
+            }
+            turn += 1;
+            spin(turn);
+        }
     }
 
     /// The keys that are cached, with their values; nobody may be using the bucket.
     pub(super) fn contents(&self) -> Vec<(Vec<u64>, u64)> {
-        let tags = self.word(TAGS).load(Ordering::Acquire);
-        let ways = (0..WAYS).filter(|way| (tags >> (8 * way)) as u8 != 0);
+        let is_used = |way: &usize| self.word(TAGS + way / 8).load(Ordering::Acquire) >> (8 * (way % 8)) & 0xFF != 0;
         let key = |way: usize| (1..=self.key_words).map(move |at| self.entry(way) + at);
         let load = |at: usize| self.word(at).load(Ordering::Acquire);
-        ways.map(|way| (key(way).map(load).collect(), load(self.entry(way)))).collect()
-    }
-}
-
-/// An operation that may change a key of the bucket is under way. When this is dropped, the cache follows the index, and the operation
-/// has ended; after a panic the key is not cached.
-pub(super) struct Entered<'b> {
-    bucket: Bucket<'b>,
-    key: &'b [u64],
-    hash: u64,
-    /// The state before.
-    found: u64,
-    after: After,
-}
-
-impl Entered<'_> {
-    /// Ends the operation, which did this.
-    pub(super) fn leave(mut self, after: After) {
-        self.after = after;
-    }
-}
-
-impl Drop for Entered<'_> {
-    fn drop(&mut self) {
-        count_shared_rmws(1);
-        let state = self.bucket.state();
-        if self.after == After::Same {
-            state.fetch_sub(WRITER, Ordering::Release);
-            return;
-        }
-        if self.found & LATCH != 0 {
-            // A fill that began before this operation may put the key there.
-            word::wait_for_latch(state);
-        }
-        // Since then keys only leave the bucket: fills ask for an even state.
-        if self.bucket.find(self.key, self.hash).is_none() {
-            state.fetch_add(VERSION - WRITER, Ordering::Release);
-            return;
-        }
-        count_shared_rmws(1);
-        let now = word::latch(state);
-        if let Some(way) = self.bucket.find(self.key, self.hash) {
-            match self.after {
-                After::Value(value) if word::is_alone(self.found, now) || planted::active("acs-last-writer-wins") => {
-                    self.bucket.word(self.bucket.entry(way)).store(value, Ordering::Release);
-                }
-                // Of several operations at once nobody knows which one the index took last.
-                _ => self.bucket.set_tag(way, 0),
-            }
-        }
-        state.fetch_add(VERSION - WRITER - LATCH, Ordering::Release);
+        (0..WAYS).filter(is_used).map(|way| (key(way).map(load).collect(), load(self.entry(way)))).collect()
     }
 }

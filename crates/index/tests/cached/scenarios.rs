@@ -118,6 +118,15 @@ impl Scenario {
         scenario
     }
 
+    /// A reader whose cached key makes room for others between its look at the key and at the value.
+    fn evicting(name: &'static str) -> Self {
+        let mut scenario = Self::on_one_key(name, true, &[&[Op::Get, Op::Get, Op::Get]]);
+        scenario.before = (1..=5).map(|key| (key, 100 + key)).collect();
+        scenario.threads.push((2..=5).map(|key| (key, Op::Get)).collect());
+        scenario.options = scenario.options.with_entries(1);
+        scenario
+    }
+
     /// Inserts that make the cache grow beside changes of a cached key.
     fn growing(name: &'static str, ops: &[&[Op]]) -> Self {
         let mut scenario = Self::on_one_key(name, true, ops);
@@ -140,6 +149,8 @@ pub fn known() -> Vec<Scenario> {
         on_one_key("told by the index, then by the cache", true, &[&[Update(1)], &[Swap(999, 0), Get], &[Get, Get]]),
         on_one_key("hit and removal", true, &[&[Get, Get], &[Remove, Insert(3), Get]]),
         on_one_key("two updates", true, &[&[Update(1), Get], &[Update(2), Get]]),
+        on_one_key("two fills and updates", false, &[&[Get, Get], &[Get, Get], &[Update(1), Update(2), Get]]),
+        Scenario::evicting("hit and eviction"),
         on_one_key("two updates and a fill", false, &[&[Get, Get], &[Update(1)], &[Upsert(2), Get]]),
         on_one_key("swap and update", true, &[&[Swap(100, 1), Get], &[Update(2), Get], &[Get, Get]]),
         on_one_key("parallel search and update", false, &[&[Get, Get], &[Update(1), Get]]).beside_a_helper(),
