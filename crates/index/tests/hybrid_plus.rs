@@ -5,10 +5,10 @@ mod conformance;
 
 use conformance::{Place, TestKey, concurrent, linear, trouble};
 use lodestone_index::{
-    FastFairOptions, HybridPlus, HybridPlusOptions, IndexKey, OrderedIndex, PointIndex, Result, WarmUp,
+    Error, FastFairOptions, HybridPlus, HybridPlusOptions, IndexKey, OrderedIndex, PointIndex, Result, Swap, WarmUp,
 };
 use lodestone_media::{MediaProfile, Model, TimeMode};
-use lodestone_pmem::Topology;
+use lodestone_pmem::{CounterScope, Topology};
 use proptest::prelude::*;
 
 fn options(lines: usize, stripes: usize, warm_up: WarmUp) -> HybridPlusOptions {
@@ -165,11 +165,19 @@ fn a_warm_point_read_does_not_touch_the_medium() -> Result<()> {
     index.wait_warm()?;
     model.cool();
     assert_eq!((charged(0)?, charged(10_000)?), (0, 0), "nanoseconds of the medium");
-    // Changes that change nothing do not, either.
-    let before = model.thread_ns();
-    assert!(!index.insert(&u64::numbered(7), 1)?);
-    assert_eq!((index.update(&u64::numbered(9_000), 1)?, index.remove(&u64::numbered(9_000))?), (None, None));
-    assert_eq!(model.thread_ns(), before);
+    // Changes that change nothing do not, either, where the last one had nothing to do.
+    let nothing_to_do = || -> Result<u64> {
+        let before = model.thread_ns();
+        for number in 0..1000 {
+            let (present, absent) = (u64::numbered(number), u64::numbered(number + 9_000));
+            assert!(!index.insert(&present, 1)?);
+            assert_eq!(index.compare_and_swap(&present, number + 1, 1)?, Swap::Differs(number));
+            assert_eq!((index.update(&absent, 1)?, index.remove(&absent)?), (None, None));
+        }
+        Ok(model.thread_ns() - before)
+    };
+    assert!(nothing_to_do()? > 0, "the first one of each stripe asks the tree");
+    assert_eq!(nothing_to_do()?, 0, "nanoseconds of the medium");
     Ok(())
 }
 
@@ -205,6 +213,40 @@ fn a_change_that_meets_damage_leaves_no_stale_answer() -> Result<()> {
     }
     assert!(failed > 0, "some of that must be in use");
     assert_eq!(index.len()?, 40);
+    place.assert_intact(&index);
+    Ok(())
+}
+
+/// A bulk load writes leaves, not keys, and leaves a hash that answers everything; one that fails half-way leaves both alike.
+#[test]
+fn a_bulk_load_fills_both() -> Result<()> {
+    for warm_up in [COLD, ALONG, BACKGROUND] {
+        let mut place = place::<u64>(11, 16, warm_up);
+        // Emptied before its hash is warm.
+        let index = place.open();
+        index.insert(&1, 1)?;
+        drop(index);
+        let index = place.open();
+        index.remove(&1)?;
+        let scope = CounterScope::start();
+        index.bulk_load((0..10_000).map(|number| (number * 3, number)))?;
+        let fences = scope.delta().fences;
+        assert!(fences < 5_000, "{fences} fences for 10,000 keys");
+        assert_eq!(index.stats().keys_in_dram, 10_000);
+        for number in 0..10_000 {
+            assert_eq!((index.get(&(number * 3))?, index.get(&(number * 3 + 1))?), (Some(number), None));
+        }
+        place.assert_intact(&index);
+    }
+    let mut place = place::<[u8]>(11, 4, BACKGROUND);
+    let index = place.open();
+    let mut keys: Vec<Vec<u8>> = (0..700).map(<[u8]>::numbered).collect();
+    keys.sort();
+    let places = (0..500).chain([3]).chain(600..700);
+    let sorted = places.map(|place| (keys[place].clone(), place as u64));
+    assert!(matches!(index.bulk_load(sorted), Err(Error::NotSorted { position: 500 })));
+    assert_eq!((index.len()?, index.stats().keys_in_dram), (500, 500));
+    assert_eq!((index.get(&keys[3])?, index.get(&keys[650])?), (Some(3), None));
     place.assert_intact(&index);
     Ok(())
 }

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use lodestone_heap::Heap;
+use lodestone_pmem::Domain;
 use lodestone_pmem::sync::atomic::Ordering;
 use lodestone_pmem::sync::thread::{self, JoinHandle};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::check::CheckReport;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::fastfair::{FastFair, FastFairOptions};
 use crate::hybrid_plus::rebuild::Rebuild;
 use crate::hybrid_plus::stripe::{Known, Stripe};
@@ -135,6 +136,11 @@ impl<K: IndexKey + ?Sized> std::fmt::Debug for HybridPlus<K> {
     }
 }
 
+/// What an update or a removal answers where the key is known to be absent.
+fn absent(found: Option<u64>) -> Option<Option<u64>> {
+    if found.is_none() { Some(None) } else { None }
+}
+
 /// What a change of the tree means for the hash.
 enum Effect {
     Nothing,
@@ -169,15 +175,26 @@ impl<K: IndexKey + ?Sized> Shared<K> {
         self.stripe(hash).read(hash, key)
     }
 
-    /// Changes the tree, then the hash, with the key's stripe busy meanwhile.
+    /// Changes the tree, then the hash, with the key's stripe busy meanwhile. `known`: the answer, where what DRAM knows of the key says
+    /// that there is nothing to change.
     fn change<T>(
         &self,
         key: &K,
+        known: impl FnOnce(Option<u64>) -> Option<T>,
         change: impl FnOnce(&FastFair<K>) -> Result<T>,
         effect: impl FnOnce(&T) -> Effect,
     ) -> Result<T> {
         let hash = self.hash(key);
-        let mut writing = self.stripe(hash).write();
+        let stripe = self.stripe(hash);
+        stripe.expect::<K>(hash);
+        // Most changes have something to do: they need not wait for the line before they go to the tree.
+        if stripe.is_idle()
+            && let Known::Yes(value) = stripe.read(hash, key)
+            && let Some(answer) = known(value)
+        {
+            return Ok(answer);
+        }
+        let mut writing = stripe.write();
         let outcome = change(&self.tree);
         let effect = match &outcome {
             Ok(done) => effect(done),
@@ -189,6 +206,7 @@ impl<K: IndexKey + ?Sized> Shared<K> {
                 Err(_) => return outcome,
             },
         };
+        stripe.set_idle(matches!(effect, Effect::Nothing));
         match effect {
             Effect::Nothing => {}
             Effect::Put(value) => writing.put(hash, key, value),
@@ -214,9 +232,10 @@ impl<K: IndexKey + ?Sized> HybridPlus<K> {
         let tree = FastFair::open(heap, name, &options.tree, durability)?;
         // An empty tree needs no rebuild. If it cannot be read, whoever reads it is told.
         let is_empty = tree.is_empty().unwrap_or(false);
+        let sleeps = heap.memory().domain() == Domain::Block;
         let shared = Arc::new(Shared {
             tree,
-            stripes: (0..options.stripes).map(|_| Stripe::new::<K>(is_empty)).collect(),
+            stripes: Stripe::many::<K>(options.stripes, is_empty, sleeps),
             stripe_shift: u64::BITS - options.stripes.trailing_zeros(),
             seed: options.seed.unwrap_or_else(|| RandomState::new().hash_one(name)),
             progress,
@@ -252,7 +271,7 @@ impl<K: IndexKey + ?Sized> HybridPlus<K> {
     /// Waits until the hash holds every key; fills in what nobody else does.
     ///
     /// # Errors
-    /// [`Error::Damaged`](crate::Error::Damaged) when the tree is damaged somewhere: the hash stays as far as it came, and the tree answers
+    /// [`Error::Damaged`] when the tree is damaged somewhere: the hash stays as far as it came, and the tree answers
     /// for what it lacks.
     pub fn wait_warm(&self) -> Result<()> {
         while !self.shared.progress.wait() {
@@ -308,44 +327,37 @@ impl<K: IndexKey + ?Sized> PointIndex for HybridPlus<K> {
 
     fn insert(&self, key: &K, value: u64) -> Result<bool> {
         self.carry_on();
-        if let Known::Yes(Some(_)) = self.shared.known(key) {
-            return Ok(false);
-        }
+        let known = |found: Option<u64>| found.map(|_| false);
         let put = |is_new: &bool| if *is_new { Effect::Put(value) } else { Effect::Nothing };
-        self.shared.change(key, |tree| tree.insert(key, value), put)
+        self.shared.change(key, known, |tree| tree.insert(key, value), put)
     }
 
     fn update(&self, key: &K, value: u64) -> Result<Option<u64>> {
         self.carry_on();
-        if let Known::Yes(None) = self.shared.known(key) {
-            return Ok(None);
-        }
         let put = |before: &Option<u64>| if before.is_some() { Effect::Put(value) } else { Effect::Nothing };
-        self.shared.change(key, |tree| tree.update(key, value), put)
+        self.shared.change(key, absent, |tree| tree.update(key, value), put)
     }
 
     fn upsert(&self, key: &K, value: u64) -> Result<Option<u64>> {
         self.carry_on();
-        self.shared.change(key, |tree| tree.upsert(key, value), |_| Effect::Put(value))
+        self.shared.change(key, |_| None, |tree| tree.upsert(key, value), |_| Effect::Put(value))
     }
 
     fn remove(&self, key: &K) -> Result<Option<u64>> {
         self.carry_on();
-        if let Known::Yes(None) = self.shared.known(key) {
-            return Ok(None);
-        }
-        self.shared.change(key, |tree| tree.remove(key), |_| Effect::Remove)
+        let gone = |before: &Option<u64>| if before.is_some() { Effect::Remove } else { Effect::Nothing };
+        self.shared.change(key, absent, |tree| tree.remove(key), gone)
     }
 
     fn compare_and_swap(&self, key: &K, current: u64, new: u64) -> Result<Swap> {
         self.carry_on();
-        match self.shared.known(key) {
-            Known::Yes(None) => return Ok(Swap::Absent),
-            Known::Yes(Some(found)) if found != current => return Ok(Swap::Differs(found)),
-            _ => {}
-        }
+        let known = |found| match found {
+            None => Some(Swap::Absent),
+            Some(found) if found != current => Some(Swap::Differs(found)),
+            Some(_) => None,
+        };
         let put = |swap: &Swap| if *swap == Swap::Done { Effect::Put(new) } else { Effect::Nothing };
-        self.shared.change(key, |tree| tree.compare_and_swap(key, current, new), put)
+        self.shared.change(key, known, |tree| tree.compare_and_swap(key, current, new), put)
     }
 
     /// Counted in DRAM once the hash is warm; before that, a visit of the whole tree.
@@ -386,6 +398,20 @@ impl<K: IndexKey + ?Sized> OrderedIndex for HybridPlus<K> {
     ) -> Result<u64> {
         self.carry_on();
         self.shared.tree.scan(start, end, direction, visit)
+    }
+
+    /// As of every index: the tree is loaded leaf by leaf, then the hash is filled from it. If `sorted` panics, what came before is in the index,
+    /// and misses in DRAM ask the tree until the index is opened again.
+    fn bulk_load<S>(&self, sorted: S) -> Result<u64>
+    where
+        S: IntoIterator<Item = (K::Owned, u64)>,
+    {
+        if !self.is_empty()? {
+            return Err(Error::NotEmpty);
+        }
+        // The tree may have been emptied before the rebuild was done.
+        self.wait_warm()?;
+        self.shared.load(sorted.into_iter())
     }
 }
 

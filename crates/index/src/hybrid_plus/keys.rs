@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
+use lodestone_pmem::sync::{Mutex, lock};
 
 use crate::hybrid_plus::grown::Grown;
 use crate::layout::KEY_BYTES_MAX;
@@ -21,12 +22,14 @@ const BASE_BITS: u32 = 10;
 
 const _: () = assert!(HEAD_WORDS + KEY_BYTES_MAX / 8 <= 1 << BASE_BITS, "a block never crosses two segments");
 
-/// The blocks as readers see them.
-pub(super) struct Blocks(Grown<AtomicU64>);
+/// The blocks as readers see them, and which words are free, for the one who writes.
+pub(super) struct Blocks {
+    words: Grown<AtomicU64>,
+    free: Mutex<FreeWords>,
+}
 
-/// Which words are free; for the one who writes.
 #[derive(Default)]
-pub(super) struct FreeWords {
+struct FreeWords {
     /// Starts of free blocks by their words.
     blocks: BTreeMap<usize, Vec<usize>>,
     /// First word that was never used, and end of the array.
@@ -45,13 +48,8 @@ fn word_of(bytes: &[u8]) -> u64 {
 }
 
 impl FreeWords {
-    /// Bytes of DRAM of the blocks, free ones included.
-    pub(super) fn dram_bytes(&self) -> u64 {
-        self.len as u64 * 8
-    }
-
     /// Takes every block for free.
-    pub(super) fn clear(&mut self) {
+    fn clear(&mut self) {
         // One block would cross segments: each segment is a block of its own.
         self.blocks.clear();
         let (mut at, mut words) = (0, (1 << BASE_BITS).min(self.len));
@@ -83,27 +81,33 @@ impl FreeWords {
 
 impl Blocks {
     pub(super) fn new() -> Self {
-        Self(Grown::new(BASE_BITS))
+        Self { words: Grown::new(BASE_BITS, 0), free: Mutex::default() }
+    }
+
+    /// Bytes of DRAM, free blocks included.
+    pub(super) fn dram_bytes(&self) -> u64 {
+        self.words.dram_bytes()
     }
 
     fn store(&self, at: usize, word: u64) {
         // Release: a reader that sees this word sees that the stripe is busy.
-        self.0.get(at).expect("a block lies within the array").store(word, Ordering::Release);
+        self.words.get(0, at).expect("a block lies within the array").store(word, Ordering::Release);
     }
 
     fn load(&self, at: usize) -> Option<u64> {
-        self.0.get(at).map(|word| word.load(Ordering::Acquire))
+        self.words.get(0, at).map(|word| word.load(Ordering::Acquire))
     }
 
     /// A new block with `key` and `value`; its start.
-    pub(super) fn add(&self, free: &mut FreeWords, key: &[u8], value: u64) -> usize {
+    pub(super) fn add(&self, key: &[u8], value: u64) -> usize {
         let words = block_words(key.len());
+        let free = &mut *lock(&self.free);
         let at = free.take(words).unwrap_or_else(|| {
             if free.end + words > free.len {
                 let rest = free.len - free.end;
                 free.put(free.end, rest);
                 free.end = free.len;
-                free.len = self.0.grow(free.len);
+                free.len = self.words.grow(free.len);
             }
             free.end += words;
             free.end - words
@@ -115,9 +119,14 @@ impl Blocks {
     }
 
     /// Gives the block at `at` back.
-    pub(super) fn free(&self, free: &mut FreeWords, at: usize) {
+    pub(super) fn free(&self, at: usize) {
         let bytes = self.load(at + 1).expect("a block lies within the array");
-        free.put(at, block_words(bytes as usize));
+        lock(&self.free).put(at, block_words(bytes as usize));
+    }
+
+    /// Takes every block for free.
+    pub(super) fn clear(&self) {
+        lock(&self.free).clear();
     }
 
     /// Whether the block at `at` holds `key`.
@@ -149,22 +158,22 @@ mod tests {
 
     #[test]
     fn blocks_keep_keys_and_freed_words_serve_again() {
-        let (blocks, mut free) = (Blocks::new(), FreeWords::default());
+        let blocks = Blocks::new();
         let key = |number: usize| vec![number as u8; number % 50];
-        let all: Vec<usize> = (0..500).map(|number| blocks.add(&mut free, &key(number), number as u64)).collect();
+        let all: Vec<usize> = (0..500).map(|number| blocks.add(&key(number), number as u64)).collect();
         for (number, at) in all.iter().enumerate() {
             assert!(blocks.holds(*at, &key(number)));
             assert!(!blocks.holds(*at, &[key(number), vec![1]].concat()));
             assert_eq!(blocks.value(*at), Some(number as u64));
         }
-        let bytes = free.dram_bytes();
+        let bytes = blocks.dram_bytes();
         let mut all = all;
         for round in 0..20 {
-            all.iter().for_each(|at| blocks.free(&mut free, *at));
-            all = (0..500).map(|number| blocks.add(&mut free, &key(number), round)).collect();
+            all.iter().for_each(|at| blocks.free(*at));
+            all = (0..500).map(|number| blocks.add(&key(number), round)).collect();
             assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 500, "a block for each key");
             assert!(all.iter().enumerate().all(|(number, at)| blocks.holds(*at, &key(number))));
-            assert_eq!(free.dram_bytes(), bytes, "what was freed is enough");
+            assert_eq!(blocks.dram_bytes(), bytes, "what was freed is enough");
         }
     }
 }

@@ -23,7 +23,9 @@
 //! *Failures.* If the tree reports an error, what it holds for the key is read again; if that fails too, or a panic comes between the two
 //! changes, the stripe forgets all entries and is never complete again: the tree answers, and names the damage.
 //!
-//! *Costs.* A change costs what the tree's does, and half a microsecond or more for misses in DRAM when there are many keys. DRAM per `u64` key: 18 to 37 bytes, for a string its
+//! *Costs.* A change costs what the tree's does, one exchange for the stripe's lock, and the key's line of the hash, which is asked for before
+//! the tree is changed. A change that has nothing to do goes to the tree as well, unless the last one of its stripe had nothing to do either: then it looks in
+//! DRAM first. DRAM per `u64` key: 18 to 37 bytes, for a string its
 //! own bytes and about 40; [`HybridPlus::stats`] counts. What removals free is used again, and given back when the index is closed.
 //!
 //! On the medium there is nothing but the tree: an index can be opened as [`FastFair`](crate::FastFair) and the other way round.

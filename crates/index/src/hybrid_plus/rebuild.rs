@@ -107,7 +107,9 @@ impl<K: IndexKey + ?Sized> Shared<K> {
                 *cursor = self.next_range()?;
             }
             let Some(begun) = &mut *cursor else { return Ok(()) };
-            if self.fill_batch(begun, keys)? {
+            let (count, is_over) = self.fill_batch(begun, keys)?;
+            self.progress.add_keys(count);
+            if is_over {
                 *cursor = None;
                 self.range_done();
             }
@@ -133,7 +135,9 @@ impl<K: IndexKey + ?Sized> Shared<K> {
     fn finish_range(&self, cursor: Option<Cursor<K>>, stops: impl Fn() -> bool) -> Result<()> {
         let mut taken = Taken { shared: self, cursor };
         while let Some(cursor) = &mut taken.cursor {
-            if self.fill_batch(cursor, BATCH_KEYS)? {
+            let (count, is_over) = self.fill_batch(cursor, BATCH_KEYS)?;
+            self.progress.add_keys(count);
+            if is_over {
                 taken.cursor = None;
                 self.range_done();
             } else if stops() {
@@ -167,14 +171,25 @@ impl<K: IndexKey + ?Sized> Shared<K> {
 
     fn range_done(&self) {
         if self.progress.part_done() {
-            self.stripes.iter().for_each(|stripe| stripe.write().complete());
+            self.stripes.iter().for_each(|stripe| stripe.write().set_complete(true));
             self.rebuild.is_over.store(true, Ordering::Relaxed);
             self.progress.warm();
         }
     }
 
-    /// Fills in the next pairs, `limit` at most; whether the range is at its end.
-    fn fill_batch(&self, cursor: &mut Cursor<K>, limit: usize) -> Result<bool> {
+    /// Loads `sorted` into the tree, which is empty, then into the hash. Between the two a key that is not in the hash may be in the tree.
+    pub(super) fn load(&self, sorted: impl Iterator<Item = (K::Owned, u64)>) -> Result<u64> {
+        self.stripes.iter().for_each(|stripe| stripe.write().set_complete(false));
+        let loaded = self.tree.bulk_load(sorted);
+        // A load that failed left what came before the failure.
+        let mut whole = Cursor { from: Bound::Unbounded, end: Bound::Unbounded, changes: Vec::new() };
+        while !self.fill_batch(&mut whole, BATCH_KEYS)?.1 {}
+        self.stripes.iter().for_each(|stripe| stripe.write().set_complete(true));
+        loaded
+    }
+
+    /// Fills in the next pairs, `limit` at most; how many, and whether the range is at its end.
+    fn fill_batch(&self, cursor: &mut Cursor<K>, limit: usize) -> Result<(u64, bool)> {
         let Cursor { from, end, changes } = cursor;
         // Before the tree is read.
         changes.clear();
@@ -191,12 +206,11 @@ impl<K: IndexKey + ?Sized> Shared<K> {
             ControlFlow::Continue(())
         })?;
         outcome?;
-        self.progress.add_keys(count as u64);
-        match last {
-            Some(last) => *from = Bound::Excluded(last),
-            None => return Ok(true),
+        let is_over = last.is_none();
+        if let Some(last) = last {
+            *from = Bound::Excluded(last);
         }
-        Ok(false)
+        Ok((count as u64, is_over))
     }
 
     /// Fills in a pair that a scan read after `changes` were noted.

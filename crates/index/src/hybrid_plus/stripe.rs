@@ -1,11 +1,14 @@
 //! One stripe of the hash in DRAM: the keys whose hashes agree in their upper bits, one writer at a time, readers without a lock.
 //!
 //! *Version.* One word. Bit 0, *busy*: tree and hash are being changed together, or the hash alone. Bit 1, *complete*: a key that is not
-//! here is not in the tree. The rest counts.
+//! here is not in the tree. Bit 2, *lossy*: entries were forgotten, so it never is complete again. The rest counts.
 //!
-//! 1. A writer takes the stripe's mutex, makes the word busy, changes the tree, then the hash, and makes the word free and different.
+//! 1. A writer waits until the word is free and makes it busy, changes the tree, then the hash, and makes the word free and different.
 //! 2. A reader that sees a free word, searches, and sees the same word again has searched at one moment at which every entry here was
 //!    what the tree held. In every other case it asks the tree.
+//!
+//! The word is the lock, too: to free it is a plain store, which need not wait for the write-back of the tree's line as an exchange would. Where
+//! a change waits for a device (the block domain), writers take turns by a mutex before it, so that they sleep.
 //!
 //! Why loads suffice: a writer's stores release and a reader's loads acquire, so a reader that saw any store of a writer also sees
 //! that writer's version.
@@ -16,23 +19,32 @@
 //! names a copy of it (`keys`).
 //!
 //! The table doubles in place, while the stripe is busy and readers ask the tree: stripes are many, so each has a small part of the keys.
+//!
+//! *Waiting for memory.* With many keys the line of a key is in no cache. A change asks for it before it changes the tree, and comes back to it
+//! afterwards: it waits for DRAM and medium at once. All else of a stripe that every change looks at is one line, and so few lines in all that
+//! they stay in the second cache.
 
-use lodestone_pmem::planted;
-use lodestone_pmem::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use lodestone_pmem::sync::{Mutex, MutexGuard, lock};
+use std::sync::Arc;
+
+use lodestone_pmem::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use lodestone_pmem::sync::{Mutex, MutexGuard, lock, spin};
+use lodestone_pmem::{planted, prefetch_line};
 
 use crate::hybrid_plus::grown::Grown;
-use crate::hybrid_plus::keys::{Blocks, FreeWords};
+use crate::hybrid_plus::keys::Blocks;
 use crate::traits::IndexKey;
 
 const BUSY: u64 = 1;
 const COMPLETE: u64 = 2;
-const VERSION_STEP: u64 = 4;
+const LOSSY: u64 = 4;
+const VERSION_STEP: u64 = 8;
 
 /// Slots of a line.
 const SLOTS: usize = 4;
 /// Lines of the first segment, as a power of two.
 const BASE_BITS: u32 = 2;
+/// Stripes whose tables share their segments.
+const GROUP: usize = 16;
 
 /// Four keys, then four values. A key of 0: the slot is free.
 #[derive(Default)]
@@ -49,32 +61,35 @@ pub(super) enum Known {
 }
 
 /// See the module text.
+#[repr(C, align(64))]
 pub(super) struct Stripe {
     version: AtomicU64,
-    /// Lines of the table; a power of two, or 0.
-    lines_len: AtomicUsize,
-    /// The word whose hash is 0, which no slot can hold: 1 when it is there, and its value.
-    zero: [AtomicU64; 2],
     /// Number of pairs that changes of the tree in this stripe completed; fills do not count.
     changes: AtomicU64,
     count: AtomicU64,
-    lines: Grown<Line>,
+    /// Lines of the table; a power of two, or 0.
+    lines_len: AtomicUsize,
+    lines: Arc<Grown<Line>>,
+    /// Where writers wait for devices: who may make the word busy.
+    turn: Option<Box<Mutex<()>>>,
     /// Copies of strings.
     blocks: Option<Box<Blocks>>,
-    writer: Mutex<Writer>,
+    /// Which of the arrays in `lines` is this stripe's.
+    share: u8,
+    /// Whether the last change had nothing to do.
+    is_idle: AtomicBool,
+    // Here the second line of the processor's cache begins.
+    /// The word whose hash is 0, which no slot can hold: 1 when it is there, and its value.
+    zero: [AtomicU64; 2],
 }
 
-/// What the one who writes needs.
-struct Writer {
-    free: FreeWords,
-    /// Whether every entry is what the tree holds, and may become complete.
-    is_trusted: bool,
-}
+#[cfg(not(feature = "shuttle"))]
+const _: () = assert!(std::mem::offset_of!(Stripe, zero) == 64, "what every change looks at is one line");
 
 /// While it lives, the stripe is busy.
 pub(super) struct Writing<'s> {
     stripe: &'s Stripe,
-    writer: MutexGuard<'s, Writer>,
+    _turn: Option<MutexGuard<'s, ()>>,
     is_done: bool,
 }
 
@@ -115,17 +130,48 @@ impl Line {
 }
 
 impl Stripe {
-    /// An empty stripe; `is_complete`: the tree holds no key of it either.
-    pub(super) fn new<K: IndexKey + ?Sized>(is_complete: bool) -> Self {
-        Self {
-            version: AtomicU64::new(if is_complete { COMPLETE } else { 0 }),
-            lines_len: AtomicUsize::new(0),
-            zero: Default::default(),
-            changes: AtomicU64::new(0),
-            count: AtomicU64::new(0),
-            lines: Grown::new(BASE_BITS),
-            blocks: (!K::IS_WORD).then(|| Box::new(Blocks::new())),
-            writer: Mutex::new(Writer { free: FreeWords::default(), is_trusted: true }),
+    /// `count` empty stripes, a power of two; `is_complete`: the tree holds no key of them either; `sleeps`: changes wait for a device.
+    pub(super) fn many<K: IndexKey + ?Sized>(count: usize, is_complete: bool, sleeps: bool) -> Box<[Self]> {
+        let group = count.min(GROUP);
+        let mut all = Vec::with_capacity(count);
+        while all.len() < count {
+            let lines = Arc::new(Grown::new(BASE_BITS, group.trailing_zeros()));
+            all.extend((0..group as u8).map(|share| Self {
+                version: AtomicU64::new(if is_complete { COMPLETE } else { 0 }),
+                changes: AtomicU64::new(0),
+                count: AtomicU64::new(0),
+                lines_len: AtomicUsize::new(0),
+                lines: Arc::clone(&lines),
+                turn: sleeps.then(Box::default),
+                blocks: (!K::IS_WORD).then(|| Box::new(Blocks::new())),
+                share,
+                is_idle: AtomicBool::new(false),
+                zero: Default::default(),
+            }));
+        }
+        all.into_boxed_slice()
+    }
+
+    /// Asks the processor for the line that a key with this hash most likely stands in.
+    #[inline]
+    pub(super) fn expect<K: IndexKey + ?Sized>(&self, hash: u64) {
+        let len = self.lines_len.load(Ordering::Relaxed);
+        if let Some(line) = self.lines.get(self.share.into(), tag_of::<K>(hash) as usize & len.wrapping_sub(1)) {
+            prefetch_line(line);
+        }
+    }
+
+    /// Whether the last change had nothing to do: then the next one may have nothing to do either, and should look here before it goes to the tree.
+    #[inline]
+    pub(super) fn is_idle(&self) -> bool {
+        self.is_idle.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether a change had nothing to do.
+    #[inline]
+    pub(super) fn set_idle(&self, is_idle: bool) {
+        if self.is_idle.load(Ordering::Relaxed) != is_idle {
+            self.is_idle.store(is_idle, Ordering::Relaxed);
         }
     }
 
@@ -164,18 +210,25 @@ impl Stripe {
 
     /// Waits for the writer before, and makes the stripe busy.
     pub(super) fn write(&self) -> Writing<'_> {
-        let writer = lock(&self.writer);
-        let version = self.version.load(Ordering::Relaxed);
-        // Whoever sees a store of the tree or of the table that follows sees this one too: they release.
-        self.version.store(version | BUSY, Ordering::Release);
-        Writing { stripe: self, writer, is_done: false }
+        let turn = self.turn.as_deref().map(lock);
+        let mut turns = 0;
+        loop {
+            let version = self.version.load(Ordering::Relaxed);
+            // Whoever sees a store of the tree or of the table that follows sees this one too: they release.
+            let take = || self.version.compare_exchange(version, version | BUSY, Ordering::Acquire, Ordering::Relaxed);
+            if version & BUSY == 0 && take().is_ok() {
+                break;
+            }
+            turns += 1;
+            spin(turns);
+        }
+        Writing { stripe: self, _turn: turn, is_done: false }
     }
 
-    /// Bytes of DRAM behind the stripe itself.
+    /// Bytes of DRAM behind the stripe itself; the first of those that share segments names all of them.
     pub(super) fn dram_bytes(&self) -> u64 {
-        let lines = self.lines_len.load(Ordering::Acquire) * size_of::<Line>();
-        let blocks = self.blocks.as_ref().map_or(0, |_| size_of::<Blocks>());
-        (lines + blocks) as u64 + lock(&self.writer).free.dram_bytes()
+        let lines = if self.share == 0 { self.lines.dram_bytes() } else { 0 };
+        lines + self.blocks.as_ref().map_or(0, |blocks| blocks.dram_bytes())
     }
 
     #[inline]
@@ -193,7 +246,7 @@ impl Stripe {
         let tag = tag_of::<K>(hash);
         let len = self.lines_len.load(Ordering::Acquire);
         for step in 0..len {
-            let line = self.lines.get((tag as usize).wrapping_add(step) & (len - 1))?;
+            let line = self.lines.get(self.share.into(), (tag as usize).wrapping_add(step) & (len - 1))?;
             let mut is_last = false;
             for slot in 0..SLOTS {
                 let found = line.tag(slot);
@@ -229,7 +282,7 @@ impl Stripe {
     }
 
     fn line(&self, number: usize) -> &Line {
-        self.lines.get(number).expect("a line below the table's length")
+        self.lines.get(self.share.into(), number).expect("a line below the table's length")
     }
 }
 
@@ -258,7 +311,7 @@ impl Writing<'_> {
             return;
         }
         let word = match &stripe.blocks {
-            Some(blocks) => key.with_bytes(|key| blocks.add(&mut self.writer.free, key, value)) as u64,
+            Some(blocks) => key.with_bytes(|key| blocks.add(key, value)) as u64,
             None => value,
         };
         // Seven of eight slots at most, so that every search ends at a free one.
@@ -278,7 +331,7 @@ impl Writing<'_> {
         }
         let Some(place) = stripe.place(tag_of::<K>(hash), key) else { return };
         if let Some(blocks) = &stripe.blocks {
-            blocks.free(&mut self.writer.free, stripe.line(place.line).word(place.slot) as usize);
+            blocks.free(stripe.line(place.line).word(place.slot) as usize);
         }
         stripe.line(place.line).set(place.slot, 0, 0);
         self.close_hole(place);
@@ -287,8 +340,7 @@ impl Writing<'_> {
 
     /// Ends a pair of changes of tree and hash.
     pub(super) fn finish(mut self) {
-        // Behind the change of the tree: a fill that saw the count before it may have missed that change.
-        self.stripe.changes.fetch_add(1, Ordering::Release);
+        self.count_change();
         self.is_done = true;
     }
 
@@ -297,13 +349,17 @@ impl Writing<'_> {
         self.is_done = true;
     }
 
-    /// Says that a key that is not here is not in the tree, unless the stripe lost entries.
-    pub(super) fn complete(mut self) {
-        if self.writer.is_trusted {
-            let version = self.stripe.version.load(Ordering::Relaxed);
-            self.stripe.version.store(version | COMPLETE, Ordering::Release);
-        }
+    /// Says whether a key that is not here is not in the tree. A stripe that lost entries cannot say so.
+    pub(super) fn set_complete(mut self, is_complete: bool) {
+        let version = self.stripe.version.load(Ordering::Relaxed);
+        let is_complete = is_complete && version & LOSSY == 0;
+        self.stripe.version.store(version & !COMPLETE | if is_complete { COMPLETE } else { 0 }, Ordering::Release);
         self.is_done = true;
+    }
+
+    fn count_change(&self) {
+        // Only who holds the lock counts. Behind the change of the tree: a fill that saw the count before it may have missed that change.
+        self.stripe.changes.store(self.stripe.changes() + 1, Ordering::Release);
     }
 
     fn add_count(&self, more: u64) {
@@ -375,10 +431,11 @@ impl Writing<'_> {
         }
         stripe.zero[0].store(0, Ordering::Release);
         stripe.count.store(0, Ordering::Release);
-        self.writer.free.clear();
+        if let Some(blocks) = &stripe.blocks {
+            blocks.clear();
+        }
         let version = stripe.version.load(Ordering::Relaxed);
-        stripe.version.store(version & !COMPLETE, Ordering::Release);
-        self.writer.is_trusted = false;
+        stripe.version.store(version & !COMPLETE | LOSSY, Ordering::Release);
     }
 }
 
@@ -387,7 +444,7 @@ impl Drop for Writing<'_> {
         if !self.is_done {
             // The tree failed between the two changes, or a panic came: what stands here may be wrong.
             self.distrust();
-            self.stripe.changes.fetch_add(1, Ordering::Release);
+            self.count_change();
         }
         let version = self.stripe.version.load(Ordering::Relaxed);
         self.stripe.version.store((version & !BUSY) + VERSION_STEP, Ordering::Release);

@@ -7,7 +7,7 @@ use super::*;
 
 /// Step after step, the stripe and the map agree; keys' hashes are the keys.
 fn agrees_with_a_map(hash_of: impl Fn(u64) -> u64, keys: u64, steps: u64) {
-    let stripe = Stripe::new::<u64>(true);
+    let stripe = &Stripe::many::<u64>(1, true, false)[0];
     let mut model = HashMap::new();
     let mut state = 7_u64;
     for step in 0..steps {
@@ -48,7 +48,7 @@ fn crowded_lines_lose_and_resurrect_nothing() {
 
 #[test]
 fn strings_with_one_hash_are_told_apart() {
-    let stripe = Stripe::new::<[u8]>(true);
+    let stripe = &Stripe::many::<[u8]>(1, true, false)[0];
     let key = |number: u64| format!("{number:0width$}", width = 1 + number as usize % 40).into_bytes();
     for round in 0..4 {
         for number in 0..200 {
@@ -70,7 +70,7 @@ fn strings_with_one_hash_are_told_apart() {
 
 #[test]
 fn a_change_that_does_not_end_leaves_a_stripe_that_only_the_tree_speaks_for() {
-    let stripe = Stripe::new::<u64>(true);
+    let stripe = &Stripe::many::<u64>(1, true, false)[0];
     let fill = |key: u64| {
         let mut writing = stripe.write();
         writing.put(key, &key, key);
@@ -85,6 +85,6 @@ fn a_change_that_does_not_end_leaves_a_stripe_that_only_the_tree_speaks_for() {
     assert_eq!(stripe.count(), 0);
     // What is put there later is right again; the stripe never is complete again.
     fill(7);
-    stripe.write().complete();
+    stripe.write().set_complete(true);
     assert_eq!((stripe.read(7, &7_u64), stripe.read(8, &8_u64)), (Known::Yes(Some(7)), Known::No));
 }
