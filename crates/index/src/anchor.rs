@@ -119,10 +119,7 @@ pub(crate) fn open(
             }
             at
         }
-        Some((found, at)) if found != kind.pending => {
-            let finding = format!("an object of kind {found:#010x} at {at}");
-            return Err(Error::WrongKind { path: pool.path().to_owned(), name: name.to_owned(), finding });
-        }
+        Some((found, _)) if found != kind.pending => return Err(Error::wrong_kind(pool, name, found, kind.live)),
         _ if heap.memory().is_read_only() => {
             return Err(Error::ReadOnly { path: pool.path().to_owned(), what: "the creation of an index" });
         }

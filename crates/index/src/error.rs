@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use lodestone_pmem::PmAddr;
+use lodestone_pmem::{PmAddr, Pool};
+
+use crate::root_kind;
 
 /// Result of the operations of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -65,14 +67,16 @@ pub enum Error {
         path: PathBuf,
     },
     /// The root of that name holds something else.
-    #[error("{}: root `{name}` holds {finding}, not an ordered map; open it with what made it, or choose another name", path.display())]
+    #[error("{}: root `{name}` holds {found}, not {wanted}; open it with what made it, or choose another name", path.display())]
     WrongKind {
         /// First part of the pool.
         path: PathBuf,
         /// Name of the root.
         name: String,
         /// What it holds.
-        finding: String,
+        found: String,
+        /// What it was opened as.
+        wanted: String,
     },
     /// The pool is open read-only, and the call would change it.
     #[error("{}: the pool is open read-only, and {what} would change it; open it for writing", path.display())]
@@ -104,6 +108,12 @@ impl Error {
     #[must_use]
     pub fn is_full(&self) -> bool {
         matches!(self, Self::Heap(lodestone_heap::Error::NoSpace { .. }))
+    }
+
+    /// The root `name` of `pool` has the kind `found`, and was opened as one of kind `wanted`.
+    pub(crate) fn wrong_kind(pool: &Pool, name: &str, found: u32, wanted: u32) -> Self {
+        let (found, wanted) = (root_kind::name_of(found), root_kind::name_of(wanted));
+        Self::WrongKind { path: pool.path().to_owned(), name: name.to_owned(), found, wanted }
     }
 
     pub(crate) fn damaged(path: &Path, at: PmAddr, what: &'static str, finding: impl Into<String>) -> Self {

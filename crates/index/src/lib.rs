@@ -51,6 +51,7 @@ mod reclaim;
 mod record_map;
 mod records;
 mod recovery;
+mod root_kind;
 mod scan;
 mod skiplist;
 mod structure;

@@ -107,10 +107,7 @@ impl OrderedMap {
                 return Err(Error::ReadOnly { path: pool.path().to_owned(), what: "the creation of a map" });
             }
             Some((KIND_PENDING, _)) | None => create(heap, name, options.slots_per_leaf)?,
-            Some((kind, at)) => {
-                let finding = format!("an object of kind {kind:#010x} at {at}");
-                return Err(Error::WrongKind { path: pool.path().to_owned(), name: name.to_owned(), finding });
-            }
+            Some((kind, _)) => return Err(Error::wrong_kind(pool, name, kind, KIND_LIVE)),
         };
         let only = Only::claim(heap, header)
             .ok_or_else(|| Error::AlreadyOpen { path: pool.path().to_owned(), name: name.to_owned() })?;

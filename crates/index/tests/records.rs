@@ -225,8 +225,13 @@ fn names_and_kinds_that_do_not_fit_are_refused() -> Result<()> {
     assert!(matches!(open(&"n".repeat(35), IndexKind::FpTree), Err(Error::TooLong { .. })));
     open(&"n".repeat(34), IndexKind::FpTree)?;
     drop(OrderedMap::open(heap, "plain")?);
-    assert!(matches!(open("plain", IndexKind::FpTree), Err(Error::WrongKind { .. })));
-    assert!(matches!(OrderedMap::open(heap, "map"), Err(Error::WrongKind { .. })));
+    let told =
+        [open("plain", IndexKind::FpTree), OrderedMap::open(heap, "map").map(drop)].map(|outcome| match outcome {
+            Err(Error::WrongKind { found, wanted, .. }) => (found, wanted),
+            other => panic!("{other:?}"),
+        });
+    let (map, records) = ("an ordered map".to_owned(), "a map over an index".to_owned());
+    assert_eq!(told, [(map.clone(), records.clone()), (records, map)]);
     drop(OrderedMap::open(heap, "taken.index")?);
     let taken = open("taken", IndexKind::FastFair);
     assert!(matches!(taken, Err(Error::WrongKind { name, .. }) if name == "taken.index"));

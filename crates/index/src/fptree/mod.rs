@@ -21,7 +21,7 @@ mod bulk;
 mod check;
 #[cfg(feature = "explore")]
 pub(crate) mod explore;
-mod layout;
+pub(crate) mod layout;
 mod leaf;
 mod open;
 mod rebuild;

@@ -29,7 +29,7 @@ mod check;
 mod directory;
 #[cfg(feature = "explore")]
 pub(crate) mod explore;
-mod layout;
+pub(crate) mod layout;
 mod map;
 mod open;
 mod structure;

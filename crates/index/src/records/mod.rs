@@ -60,6 +60,7 @@ use crate::error::{Error, Result};
 use crate::map::{Durability, limit};
 use crate::medium::Medium;
 use crate::reclaim::Readers;
+use crate::root_kind;
 
 /// Kind of the pool root while a map over an index is made.
 pub const KIND_RECORDS_PENDING: u32 = u32::from_le_bytes(*b"IRM0");
@@ -170,10 +171,10 @@ impl<I: RecordIndex> IndexedRecords<I> {
         limit("name of a map over an index", name.len(), NAME_BYTES_MAX)?;
         let (pool, memory, below) = (heap.pool(), heap.memory(), index_root_of(name));
         let medium = Medium { memory, path: pool.path() };
-        if let (None, Some((kind, at))) = (pool.root(name)?, pool.root(&below)?) {
+        if let (None, Some((kind, _))) = (pool.root(name)?, pool.root(&below)?) {
             // Not this map's: its own root comes first.
-            let finding = format!("an object of kind {kind:#010x} at {at}");
-            return Err(Error::WrongKind { path: pool.path().to_owned(), name: below, finding });
+            let (found, wanted) = (root_kind::name_of(kind), format!("the index below a map `{name}`"));
+            return Err(Error::WrongKind { path: pool.path().to_owned(), name: below, found, wanted });
         }
         let code = (options.stripes as u32) | I::KIND.code() << 16;
         let anchor = anchor::open(heap, name, &KIND, code, |action| {
@@ -183,8 +184,8 @@ impl<I: RecordIndex> IndexedRecords<I> {
         })?;
         let (stripes, kind) = decode_options(medium, anchor.at, anchor.options)?;
         if kind != I::KIND {
-            let finding = format!("a map over the index {kind}, not {}", I::KIND);
-            return Err(Error::WrongKind { path: pool.path().to_owned(), name: name.to_owned(), finding });
+            let (found, wanted) = [kind, I::KIND].map(|kind| format!("a map over the index {kind}")).into();
+            return Err(Error::WrongKind { path: pool.path().to_owned(), name: name.to_owned(), found, wanted });
         }
         let intents = medium.link(AnchorAt(anchor.at).head(), "link to the intents of a map", intent_bytes(stripes))?;
         let is_complete = medium.word(AnchorAt(anchor.at).second(), "mark of a complete map")? == 1;
