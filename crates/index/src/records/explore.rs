@@ -1,5 +1,6 @@
 //! The crash explorer's targets for maps over an index: creation and every kind of change, over a tree with small nodes and with
-//! two stripes, so that keys share an intent. What each judges is said in [`explore`](crate::explore).
+//! two stripes, so that keys share an intent; and one script of every kind of change over each other index, because the protocol rests on
+//! what an index promises of its own changes. What each judges is said in [`explore`](crate::explore).
 
 use lodestone_crash::planted::Bug;
 use lodestone_crash::{Redundant, Target};
@@ -8,17 +9,63 @@ use lodestone_heap::{Heap, HeapOptions};
 use crate::error::Result;
 use crate::explore::{MapOp, MapTarget, TargetMap, insert, remove};
 use crate::fastfair::{FastFair, FastFairOptions};
+use crate::fptree::{FpTree, TreeOptions};
+use crate::hybrid::{Hybrid, HybridOptions};
+use crate::hybrid_plus::{HybridPlus, HybridPlusOptions};
 use crate::map::Durability;
-use crate::records::{IndexedRecords, RecordsOptions};
+use crate::records::{IndexedRecords, RecordIndex, RecordsOptions};
+use crate::skiplist::SkipList;
+use crate::traits::OpenIndex;
 
 type Records = IndexedRecords<FastFair<[u8]>>;
 
-impl TargetMap for Records {
-    const AUDITED: &'static str = "index/src/records/";
+/// An index as small as it can be made.
+pub trait SmallIndex: RecordIndex + 'static {
+    /// Whether the mutation audit tries the map's flushes and fences over this index: over one is enough.
+    const IS_AUDITED: bool = false;
+
+    /// How it is made.
+    fn small() -> <Self as OpenIndex>::Options;
+}
+
+impl SmallIndex for FastFair<[u8]> {
+    const IS_AUDITED: bool = true;
+
+    fn small() -> FastFairOptions {
+        FastFairOptions::with_lines(2)
+    }
+}
+
+impl SmallIndex for FpTree<[u8]> {
+    fn small() -> TreeOptions {
+        TreeOptions { lines_per_leaf: 1, rebuild_threads: 1 }
+    }
+}
+
+impl SmallIndex for SkipList<[u8]> {
+    fn small() -> <Self as OpenIndex>::Options {
+        Default::default()
+    }
+}
+
+impl SmallIndex for Hybrid<[u8]> {
+    fn small() -> HybridOptions {
+        HybridOptions::small()
+    }
+}
+
+impl SmallIndex for HybridPlus<[u8]> {
+    fn small() -> HybridPlusOptions {
+        HybridPlusOptions::small()
+    }
+}
+
+impl<I: SmallIndex> TargetMap for IndexedRecords<I> {
+    const AUDITED: &'static str = if I::IS_AUDITED { "index/src/records/" } else { "audited over another index" };
 
     fn heap_options() -> HeapOptions {
         let mut options = HeapOptions::small();
-        // A merge of the tree sets the words of a whole node.
+        // A merge of a tree sets the words of a whole node.
         options.lane_bytes = 1024;
         options
     }
@@ -29,7 +76,7 @@ impl TargetMap for Records {
     }
 
     fn open_small(heap: &Heap, name: &str, size: usize) -> Result<Self> {
-        let options = RecordsOptions { stripes: size, index: FastFairOptions::with_lines(2) };
+        let options = RecordsOptions { stripes: size, index: I::small() };
         Self::open(heap, name, &options, Durability::Relaxed)
     }
 }
@@ -39,7 +86,7 @@ impl TargetMap for Records {
 pub fn targets() -> Vec<Box<dyn Target>> {
     let two = [insert(10, 1), insert(20, 1)];
     let long = MapOp::Insert { key: 10, version: 3, bytes: 700 };
-    vec![
+    let mut all: Vec<Box<dyn Target>> = vec![
         Box::new(MapTarget::<Records>::created("index-records-create", 2, &[insert(10, 1)]).excusing(|| {
             let reason = "a creation fences the anchor before it fences and publishes the root: either fence will do";
             vec![Redundant::new("late flush at crates/index/src/records/table.rs", 1, reason)]
@@ -53,7 +100,20 @@ pub fn targets() -> Vec<Box<dyn Target>> {
             &[insert(10, 1)],
             &[insert(20, 1), remove(10), insert(20, 2)],
         )),
-    ]
+    ];
+    all.extend([
+        over::<FpTree<[u8]>>("index-records-over-fptree"),
+        over::<SkipList<[u8]>>("index-records-over-skiplist"),
+        over::<Hybrid<[u8]>>("index-records-over-hybrid"),
+        over::<HybridPlus<[u8]>>("index-records-over-hybrid-plus"),
+    ]);
+    all
+}
+
+/// A new key, a new record for a key, a removal.
+fn over<I: SmallIndex>(name: &'static str) -> Box<dyn Target> {
+    let script = [insert(20, 1), insert(10, 2), remove(10)];
+    Box::new(MapTarget::<IndexedRecords<I>>::new(name, 2, &[insert(10, 1)], &script))
 }
 
 /// Maps that threads change under a deterministic scheduler while the trace records.
