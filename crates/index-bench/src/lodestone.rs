@@ -2,7 +2,7 @@
 
 use lodestone_heap::Heap;
 use lodestone_index::{Durability, IndexKey};
-use lodestone_pmem::{Domain, process_counters};
+use lodestone_pmem::{Domain, Pool, process_counters};
 use lodestone_workload::engine::{EngineCounters, EngineError, Environment};
 
 use crate::kinds::BenchIndex;
@@ -51,6 +51,32 @@ pub fn heap_bytes(heap: &Heap) -> u64 {
     sum
 }
 
+/// Where a benchmark of `pool` runs; `durability` is what results say of its acknowledgements.
+#[must_use]
+pub fn environment_of(pool: &Pool, durability: String) -> Environment {
+    let info = pool.info();
+    Environment { domain: Some(info.domain_label()), media: Some(info.media_label()), durability: Some(durability) }
+}
+
+/// What the process has done to persistent memory in `domain` so far.
+#[must_use]
+pub fn counters_of(domain: Domain) -> EngineCounters {
+    let counters = process_counters();
+    EngineCounters {
+        fences: Some(counters.fences),
+        flushes: Some(counters.flushes),
+        pm_bytes: Some(match domain {
+            // What goes to the device at commit: the lines with their addresses, headers and padding.
+            Domain::Block => counters.journal_bytes,
+            _ => counters.pm_bytes(),
+        }),
+        media_blocks: Some(counters.media_blocks),
+        syncs: Some(counters.syncs),
+        aborts: None,
+        commits: None,
+    }
+}
+
 impl<I: BenchIndex> Target for IndexTarget<I> {
     type Key = I::Key;
     type Session<'t>
@@ -79,28 +105,11 @@ impl<I: BenchIndex> Target for IndexTarget<I> {
     }
 
     fn environment(&self) -> Environment {
-        let info = self.heap.pool().info();
-        Environment {
-            domain: Some(info.domain_label()),
-            media: Some(info.media_label()),
-            durability: Some(self.durability.clone()),
-        }
+        environment_of(self.heap.pool(), self.durability.clone())
     }
 
     fn counters(&self) -> EngineCounters {
-        let counters = process_counters();
-        EngineCounters {
-            fences: Some(counters.fences),
-            flushes: Some(counters.flushes),
-            pm_bytes: Some(match self.heap.memory().domain() {
-                Domain::Block => counters.journal_bytes,
-                _ => counters.pm_bytes(),
-            }),
-            media_blocks: Some(counters.media_blocks),
-            syncs: Some(counters.syncs),
-            aborts: None,
-            commits: None,
-        }
+        counters_of(self.heap.memory().domain())
     }
 
     fn counts(&self) -> Vec<(&'static str, u64)> {

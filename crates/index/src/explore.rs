@@ -15,6 +15,7 @@ use lodestone_heap::{Heap, HeapOptions};
 use lodestone_pmem::{PmAddr, Pool, PoolOptions};
 
 pub use crate::cells::explore::{CellOp, CellTarget};
+use crate::check::CheckReport;
 use crate::error::Result;
 pub use crate::fptree::explore::fptree_threaded;
 pub use crate::hash::explore::hash_threaded;
@@ -160,7 +161,7 @@ impl<M: TargetMap> Structure for MapTarget<M> {
     }
 
     fn options(&self) -> PoolOptions {
-        PoolOptions { size_bytes: 64 << 10, journal_bytes: 0, reserve_bytes: 4 << 20, ..PoolOptions::default() }
+        pool_options()
     }
 
     fn script(&self) -> Vec<MapOp> {
@@ -230,20 +231,7 @@ impl<M: TargetMap> Structure for MapTarget<M> {
     }
 
     fn audit(&self, handle: &MapHandle<M>) -> Outcome {
-        let report = handle.map.check();
-        Failure::unless(report.is_intact(), || {
-            report.findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
-        })?;
-        let owned: BTreeSet<PmAddr> = report.blocks.into_iter().collect();
-        let mut held = BTreeSet::new();
-        handle.heap.for_each_block(|at, _| {
-            held.insert(at);
-        });
-        Failure::unless(owned == held, || {
-            let leaked: Vec<_> = held.difference(&owned).collect();
-            let dangling: Vec<_> = owned.difference(&held).collect();
-            format!("leaked {leaked:?}, owned but not allocated {dangling:?}")
-        })
+        judge_check(handle.map.check(), &handle.heap)
     }
 
     fn more(&self) -> Vec<MapOp> {
@@ -261,6 +249,28 @@ impl<M: TargetMap> Structure for MapTarget<M> {
     fn redundant(&self) -> Vec<Redundant> {
         (self.redundant)()
     }
+}
+
+/// What a target demands of a structure's check: it found nothing, and the blocks that the structure owns are those that the heap holds.
+pub(crate) fn judge_check(report: CheckReport, heap: &Heap) -> Outcome {
+    Failure::unless(report.is_intact(), || {
+        report.findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    })?;
+    let owned: BTreeSet<PmAddr> = report.blocks.into_iter().collect();
+    let mut held = BTreeSet::new();
+    heap.for_each_block(|at, _| {
+        held.insert(at);
+    });
+    Failure::unless(owned == held, || {
+        let leaked: Vec<_> = held.difference(&owned).collect();
+        let dangling: Vec<_> = owned.difference(&held).collect();
+        format!("leaked {leaked:?}, owned but not allocated {dangling:?}")
+    })
+}
+
+/// The pool of every target: small, so that a state is cheap.
+pub(crate) fn pool_options() -> PoolOptions {
+    PoolOptions { size_bytes: 64 << 10, journal_bytes: 0, reserve_bytes: 4 << 20, ..PoolOptions::default() }
 }
 
 /// The targets of every structure of this crate.

@@ -14,8 +14,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lodestone_crash::{Failure, History, Outcome, Redundant, SiteKey, Structure};
 use lodestone_heap::{Heap, HeapOptions};
-use lodestone_pmem::{PmAddr, Pool, PoolOptions};
+use lodestone_pmem::{Pool, PoolOptions};
 
+use crate::explore;
 use crate::map::Durability;
 use crate::scan::Direction;
 use crate::traits::{IndexKey, OpenIndex, OrderedIndex, PointIndex};
@@ -193,7 +194,7 @@ impl<I: OpenIndex + OrderedIndex + 'static> Structure for IndexTarget<I> {
     }
 
     fn options(&self) -> PoolOptions {
-        PoolOptions { size_bytes: 64 << 10, journal_bytes: 0, reserve_bytes: 4 << 20, ..PoolOptions::default() }
+        explore::pool_options()
     }
 
     fn script(&self) -> Vec<IndexOp> {
@@ -282,20 +283,7 @@ impl<I: OpenIndex + OrderedIndex + 'static> Structure for IndexTarget<I> {
     }
 
     fn audit(&self, handle: &IndexHandle<I>) -> Outcome {
-        let report = handle.index.check();
-        Failure::unless(report.is_intact(), || {
-            report.findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
-        })?;
-        let owned: BTreeSet<PmAddr> = report.blocks.into_iter().collect();
-        let mut held = BTreeSet::new();
-        handle.heap.for_each_block(|at, _| {
-            held.insert(at);
-        });
-        Failure::unless(owned == held, || {
-            let leaked: Vec<_> = held.difference(&owned).collect();
-            let dangling: Vec<_> = owned.difference(&held).collect();
-            format!("leaked {leaked:?}, owned but not allocated {dangling:?}")
-        })
+        explore::judge_check(handle.index.check(), &handle.heap)
     }
 
     fn more(&self) -> Vec<IndexOp> {

@@ -5,13 +5,14 @@
 //! not at all; the check is clean; the blocks that the index owns are exactly those that the heap holds; it keeps working.
 
 use std::borrow::Borrow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use lodestone_crash::{Failure, Outcome, Redundant, SiteKey, Structure};
 use lodestone_heap::{Heap, HeapOptions};
-use lodestone_pmem::{PmAddr, Pool, PoolOptions, checked};
+use lodestone_pmem::{Pool, PoolOptions, checked};
 
 use crate::error::Result;
+use crate::explore;
 use crate::map::Durability;
 use crate::traits::{IndexKey, OpenIndex};
 
@@ -124,7 +125,7 @@ where
     }
 
     fn options(&self) -> PoolOptions {
-        PoolOptions { size_bytes: 64 << 10, journal_bytes: 0, reserve_bytes: 4 << 20, ..PoolOptions::default() }
+        explore::pool_options()
     }
 
     fn script(&self) -> Vec<CellOp> {
@@ -194,20 +195,7 @@ where
     }
 
     fn audit(&self, handle: &CellHandle<I>) -> Outcome {
-        let report = handle.index.check();
-        Failure::unless(report.is_intact(), || {
-            report.findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
-        })?;
-        let owned: BTreeSet<PmAddr> = report.blocks.into_iter().collect();
-        let mut held = BTreeSet::new();
-        handle.heap.for_each_block(|at, _| {
-            held.insert(at);
-        });
-        Failure::unless(owned == held, || {
-            let leaked: Vec<_> = held.difference(&owned).collect();
-            let dangling: Vec<_> = owned.difference(&held).collect();
-            format!("leaked {leaked:?}, owned but not allocated {dangling:?}")
-        })
+        explore::judge_check(handle.index.check(), &handle.heap)
     }
 
     fn more(&self) -> Vec<CellOp> {

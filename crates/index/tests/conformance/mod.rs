@@ -438,6 +438,32 @@ where
     Ok(())
 }
 
+/// What an index holds, as the model has it.
+pub type Held<I> = BTreeMap<KeyOf<I>, u64>;
+
+/// Fills the pool until an insert finds no room, which says so and changes nothing: what is in the index, and the key that is not.
+pub fn fill<I: OpenIndex>(index: &I) -> Result<(Held<I>, KeyOf<I>)>
+where
+    I::Key: TestKey,
+{
+    let mut model = BTreeMap::new();
+    let refused = (0..10_000_000).find_map(|number| {
+        let key = I::Key::numbered(number);
+        match index.insert(key.borrow(), number) {
+            Ok(fresh) => {
+                assert!(fresh);
+                model.insert(key, number);
+                None
+            }
+            Err(error) => Some((key, error)),
+        }
+    });
+    let (key, error) = refused.expect("the pool is small");
+    assert!(error.is_full(), "{error}");
+    assert_eq!(index.get(key.borrow())?, None);
+    Ok((model, key))
+}
+
 /// Strings at the edges, prefixes, and the limit of their length.
 pub fn string_keys<I: OpenIndex + OrderedIndex + PointIndex<Key = [u8]>>(place: &mut Place<I>) -> Result<()> {
     let index = place.open();

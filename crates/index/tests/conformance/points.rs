@@ -166,21 +166,7 @@ where
     I::Key: TestKey,
 {
     let index = place.open();
-    let mut model = BTreeMap::new();
-    let refused = (0..10_000_000).find_map(|number| {
-        let key = I::Key::numbered(number);
-        match index.insert(key.borrow(), number) {
-            Ok(fresh) => {
-                assert!(fresh);
-                model.insert(key, number);
-                None
-            }
-            Err(error) => Some((key, error)),
-        }
-    });
-    let (key, error) = refused.expect("the pool is small");
-    assert!(error.is_full(), "{error}");
-    assert_eq!(index.get(key.borrow())?, None);
+    let (model, key) = super::fill(&index)?;
     assert_holds(&index, &model)?;
     place.assert_intact(&index);
     drop(index);

@@ -1,7 +1,6 @@
 //! Full pools, read-only pools, indexes that are open already, names of other things, and damaged bytes.
 
 use std::borrow::Borrow;
-use std::collections::BTreeMap;
 
 use lodestone_heap::Heap;
 use lodestone_index::{Error, OpenIndex, OrderedIndex, Result};
@@ -15,21 +14,7 @@ where
     I::Key: TestKey,
 {
     let index = place.open();
-    let mut model = BTreeMap::new();
-    let refused = (0..10_000_000).find_map(|number| {
-        let key = I::Key::numbered(number);
-        match index.insert(key.borrow(), number) {
-            Ok(fresh) => {
-                assert!(fresh);
-                model.insert(key, number);
-                None
-            }
-            Err(error) => Some((key, error)),
-        }
-    });
-    let (key, error) = refused.expect("the pool is small");
-    assert!(error.is_full(), "{error}");
-    assert_eq!(index.get(key.borrow())?, None);
+    let (model, key) = super::fill(&index)?;
     assert_eq!(contents(&index)?, model.clone().into_iter().collect::<Vec<_>>());
     place.assert_intact(&index);
     let index = place.open_as_after_a_kill(index);
@@ -55,7 +40,9 @@ where
     assert!(matches!(again.err(), Some(Error::AlreadyOpen { .. })));
     place.heap().pool().set_root("other", 0x5858_5858, lodestone_pmem::PmAddr::new(0, 4096))?;
     let other = I::open_index(place.heap(), "other", &place.options, place.durability);
-    assert!(matches!(other.err(), Some(Error::WrongKind { .. })));
+    let other = other.err().expect("another kind");
+    let is_told = matches!(&other, Error::WrongKind { found, wanted, .. } if found.contains("0x58585858") && !wanted.contains("0x"));
+    assert!(is_told && other.to_string().contains(", not a"), "{other}");
     let path = place.path();
     drop(index);
     drop(place.open());

@@ -11,7 +11,8 @@ use std::ops::{Bound, ControlFlow};
 
 use lodestone_heap::{Heap, HeapOptions};
 use lodestone_index::{Direction, OrderedMap};
-use lodestone_pmem::{Domain, LINE_BYTES, Pool, process_counters};
+use lodestone_index_bench::lodestone::{counters_of, environment_of};
+use lodestone_pmem::{LINE_BYTES, Pool};
 use lodestone_workload::engine::{self, Engine, EngineCounters, EngineError, Environment, Footprint, Session};
 
 use super::place::Durability;
@@ -71,29 +72,11 @@ impl Engine for MapEngine {
     }
 
     fn environment(&self) -> Environment {
-        let info = self.pool.info();
-        Environment {
-            domain: Some(info.domain_label()),
-            media: Some(info.media_label()),
-            durability: Some(self.durability.to_string()),
-        }
+        environment_of(&self.pool, self.durability.to_string())
     }
 
     fn counters(&self) -> EngineCounters {
-        let counters = process_counters();
-        EngineCounters {
-            fences: Some(counters.fences),
-            flushes: Some(counters.flushes),
-            pm_bytes: Some(match self.pool.memory().domain() {
-                // What goes to the device at commit: the lines with their addresses, headers and padding.
-                Domain::Block => counters.journal_bytes,
-                _ => counters.pm_bytes(),
-            }),
-            media_blocks: Some(counters.media_blocks),
-            syncs: Some(counters.syncs),
-            aborts: None,
-            commits: None,
-        }
+        counters_of(self.pool.memory().domain())
     }
 
     fn footprint(&self) -> Footprint {
