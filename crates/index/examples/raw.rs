@@ -43,17 +43,28 @@ fn shuffled(count: u64, number: u64) -> u64 {
     key(number ^ 0x5555) % count
 }
 
-/// As [`timed`], on two threads, each with its half of the numbers; time by the clock on the wall.
+/// As [`timed`], on two threads, each with its half of the numbers: by the processor time of the thread that needed more (as long as they
+/// would take with a processor each, but for waits in the kernel), and by the clock on the wall.
 fn timed_by_two(name: &str, what: &str, count: u64, operation: impl Fn(u64) + Sync) {
     let begun = std::time::Instant::now();
-    std::thread::scope(|scope| {
-        for half in 0..2 {
+    let times: Vec<f64> = std::thread::scope(|scope| {
+        let halves = [0, 1].map(|half| {
             let operation = &operation;
-            scope.spawn(move || (half * count / 2..(half + 1) * count / 2).for_each(operation));
-        }
+            scope.spawn(move || {
+                let begun = processor_ns();
+                (half * count / 2..(half + 1) * count / 2).for_each(operation);
+                processor_ns() - begun
+            })
+        });
+        halves.into_iter().map(|half| half.join().expect("a thread")).collect()
     });
-    let thousands = count as f64 / begun.elapsed().as_nanos() as f64 * 1e6;
-    println!("{name:<9} {what:<8} {thousands:>8.0} k/s on two threads, by the clock on the wall");
+    let thousands = |ns: f64| count as f64 / ns * 1e6;
+    let (processor, wall) = (times.into_iter().fold(0.0, f64::max), begun.elapsed().as_nanos() as f64);
+    println!(
+        "{name:<9} {what:<8} {:>8.0} k/s on two threads; {:.0} k/s by the clock on the wall",
+        thousands(processor),
+        thousands(wall)
+    );
 }
 
 /// The same work on two threads, and a bulk load, in indexes of their own.

@@ -289,7 +289,7 @@ pub fn targets() -> Vec<Box<dyn Target>> {
 }
 
 pub use crate::acs::explore::acs_threaded;
-pub use crate::fastfair::explore::threaded as fastfair_threaded;
+pub use crate::fastfair::explore::{RACES as FASTFAIR_RACES, threaded as fastfair_threaded};
 pub use crate::hybrid::explore::hybrid_threaded;
 pub use crate::hybrid_plus::explore::hybrid_plus_threaded;
 pub use crate::records::explore::threaded as records_threaded;

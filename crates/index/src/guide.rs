@@ -23,9 +23,10 @@ use std::sync::OnceLock;
 
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 use lodestone_pmem::sync::{Mutex, lock, spin};
+use lodestone_pmem::{advise_huge_pages, prefetch_value};
 
-/// Pairs of a node.
-const FANOUT: usize = if cfg!(any(test, feature = "shuttle")) { 4 } else { 64 };
+/// Pairs of a node, a power of two.
+const FANOUT: usize = if cfg!(any(test, feature = "shuttle")) { 4 } else { 32 };
 /// Nodes in the first chunk of the arena; each further chunk has twice as many.
 const CHUNK_FIRST: usize = 8;
 /// Chunks of the arena.
@@ -33,12 +34,21 @@ const CHUNKS: usize = 40;
 /// Looks at nodes that change under a reader before it goes without a hint.
 const TRIES_MAX: usize = 16;
 
-/// A node: `head` is the number of pairs and the level (0: the values are places, else numbers of nodes).
+/// A node: `head` is the number of pairs and the level (0: the values are places, else numbers of nodes). Keys behind the last pair are
+/// the largest there is, so that a search looks at a fixed number of them.
+///
+/// A node that is not in the cache costs one wait: its nine lines are asked for together.
+#[repr(align(64))]
 struct Node {
     version: AtomicU64,
     head: AtomicU64,
-    pairs: [(AtomicU64, AtomicU64); FANOUT],
+    keys: Line<FANOUT>,
+    values: [AtomicU64; FANOUT],
 }
+
+/// Words that start a line.
+#[repr(align(64))]
+struct Line<const WORDS: usize>([AtomicU64; WORDS]);
 
 /// A pair of key and value.
 type Pair = (u64, u64);
@@ -90,8 +100,9 @@ const LEVEL_SHIFT: u32 = 48;
 
 impl Node {
     fn new() -> Self {
-        let pairs = std::array::from_fn(|_| (AtomicU64::new(0), AtomicU64::new(0)));
-        Self { version: AtomicU64::new(0), head: AtomicU64::new(0), pairs }
+        let keys = Line(std::array::from_fn(|_| AtomicU64::new(u64::MAX)));
+        let values = std::array::from_fn(|_| AtomicU64::new(0));
+        Self { version: AtomicU64::new(0), head: AtomicU64::new(0), keys, values }
     }
 
     fn count(&self) -> usize {
@@ -104,8 +115,20 @@ impl Node {
 
     #[inline]
     fn pair(&self, index: usize) -> Pair {
-        let (key, value) = &self.pairs[index];
-        (key.load(Ordering::Acquire), value.load(Ordering::Acquire))
+        (self.keys.0[index].load(Ordering::Acquire), self.values[index].load(Ordering::Acquire))
+    }
+
+    /// Number of the first `count` pairs whose keys are not above `key`.
+    #[inline]
+    fn rank(&self, key: u64, count: usize) -> usize {
+        let is_left = |index: usize| self.keys.0[index & (FANOUT - 1)].load(Ordering::Acquire) <= key;
+        // Halves without branches: where the key lies is as good as random.
+        let (mut rank, mut step) = (0, FANOUT / 2);
+        while step > 0 {
+            rank = std::hint::select_unpredictable(is_left(rank + step - 1), rank + step, rank);
+            step /= 2;
+        }
+        (rank + usize::from(is_left(rank))).min(count)
     }
 
     /// What a reader wants of the node, of whose pairs `rank` says how many are not above its key (it gets the
@@ -133,7 +156,11 @@ impl Node {
     fn write(&self, level: u64, change: impl FnOnce(usize) -> usize) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version + 1, Ordering::Relaxed);
-        let count = change(self.count());
+        let before = self.count();
+        let count = change(before);
+        for index in count..before {
+            self.keys.0[index].store(u64::MAX, Ordering::Release);
+        }
         self.head.store(count as u64 | level << 16, Ordering::Release);
         self.version.store(version + 2, Ordering::Release);
     }
@@ -141,8 +168,8 @@ impl Node {
     /// Within [`write`](Self::write).
     fn set(&self, index: usize, pair: Pair) {
         // A reader that sees one of these with acquire order sees the odd version, too.
-        self.pairs[index].0.store(pair.0, Ordering::Release);
-        self.pairs[index].1.store(pair.1, Ordering::Release);
+        self.keys.0[index].store(pair.0, Ordering::Release);
+        self.values[index].store(pair.1, Ordering::Release);
     }
 
     fn insert(&self, level: u64, index: usize, pair: Pair) {
@@ -190,19 +217,31 @@ impl Guide {
         asker: &A,
         is_still: &dyn Fn() -> bool,
     ) -> usize {
-        let pairs = &node.pairs[..count];
         if A::IS_WORD {
-            return pairs.partition_point(|pair| pair.0.load(Ordering::Acquire) <= word);
+            return node.rank(word, count);
         }
-        pairs.partition_point(|(key, value)| match key.load(Ordering::Acquire).cmp(&word) {
-            std::cmp::Ordering::Less => true,
-            std::cmp::Ordering::Greater => false,
-            std::cmp::Ordering::Equal => {
-                let place = self.first_below(value.load(Ordering::Acquire), level);
-                // What was read while the node changed may be no place at all.
-                place.is_some_and(|place| is_still() && !asker.is_above(place))
+        let is_left = |index: usize| {
+            let (key, value) = node.pair(index);
+            match key.cmp(&word) {
+                std::cmp::Ordering::Less => true,
+                std::cmp::Ordering::Greater => false,
+                std::cmp::Ordering::Equal => {
+                    let place = self.first_below(value, level);
+                    // What was read while the node changed may be no place at all.
+                    place.is_some_and(|place| is_still() && !asker.is_above(place))
+                }
             }
-        })
+        };
+        let (mut low, mut high) = (0, count);
+        while low < high {
+            let middle = low.midpoint(high);
+            if is_left(middle) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
     }
 
     /// As [`rank`](Self::rank), under the lock of writers.
@@ -257,6 +296,7 @@ impl Guide {
         let mut left = None;
         loop {
             let at = (self.node(number), level);
+            prefetch_value(at.0);
             let rank = |count, is_still: &dyn Fn() -> bool| self.rank(at, count, word, asker, is_still);
             let seen = at.0.look(level, rank)?;
             if level == 0 {
@@ -271,6 +311,37 @@ impl Guide {
             }
             number = seen.pair?.1;
         }
+    }
+
+    /// The value of the pair for `key` and those of the pairs behind it whose keys are not above `until`, as many as fit `places` and are at
+    /// hand: how many. None when the pair for `key` is not at hand; [`floor`](Self::floor) looks further. For keys that are order words.
+    #[inline]
+    pub(crate) fn run(&self, key: u64, until: u64, places: &mut [u64]) -> usize {
+        (0..TRIES_MAX).find_map(|_| self.run_once(key, until, places)).unwrap_or(0)
+    }
+
+    /// As [`run`](Self::run); `None` when a node on the way changed meanwhile.
+    #[inline]
+    fn run_once(&self, key: u64, until: u64, places: &mut [u64]) -> Option<usize> {
+        let root = self.root.load(Ordering::Acquire);
+        let (mut number, mut level) = (root & ((1 << LEVEL_SHIFT) - 1), root >> LEVEL_SHIFT);
+        while level > 0 {
+            let node = self.node(number);
+            prefetch_value(node);
+            (number, level) = (node.look(level, |count, _| node.rank(key, count))?.pair?.1, level - 1);
+        }
+        let node = self.node(number);
+        prefetch_value(node);
+        let version = node.version.load(Ordering::Acquire);
+        if version & 1 != 0 || node.level() != 0 {
+            return None;
+        }
+        let count = node.count();
+        let Some(from) = node.rank(key, count).checked_sub(1) else { return Some(0) };
+        let values = &node.values[from..node.rank(until, count).max(from + 1)];
+        places.iter_mut().zip(values).for_each(|(place, value)| *place = value.load(Ordering::Acquire));
+        // The words were loaded with acquire order: this load stays behind them.
+        (node.version.load(Ordering::Acquire) == version).then_some(places.len().min(values.len()))
     }
 
     /// The last pair below a node: for keys before the first pair of the node that is to their right.
@@ -426,7 +497,12 @@ impl Guide {
             stock.nodes as u64 - 1
         });
         let chunk = ((number as usize + CHUNK_FIRST) / CHUNK_FIRST).ilog2() as usize;
-        self.chunks[chunk].get_or_init(|| (0..CHUNK_FIRST << chunk).map(|_| Node::new()).collect());
+        self.chunks[chunk].get_or_init(|| {
+            let mut nodes = Vec::with_capacity(CHUNK_FIRST << chunk);
+            advise_huge_pages(nodes.spare_capacity_mut());
+            nodes.extend((0..CHUNK_FIRST << chunk).map(|_| Node::new()));
+            nodes.into_boxed_slice()
+        });
         number
     }
 }

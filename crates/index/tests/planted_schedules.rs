@@ -3,7 +3,9 @@
 
 use lodestone_crash::Structure;
 use lodestone_crash::schedules::{ScheduleConfig, Scheduler, explore_schedules};
-use lodestone_index::explore::{acs_threaded, fptree_threaded, hash_threaded, threaded};
+use lodestone_index::explore::{
+    FASTFAIR_RACES, acs_threaded, fastfair_threaded, fptree_threaded, hash_threaded, threaded,
+};
 
 fn must_be_found<S: Structure + 'static>(targets: impl Fn() -> Vec<S>, name: &str, bug: &str) {
     let found = [Scheduler::Pct, Scheduler::Random].into_iter().any(|scheduler| {
@@ -23,6 +25,10 @@ fn lookups_that_ignore_what_changed_under_them_are_found() {
     // A change goes on with a leaf that was split before it had the leaf's lock: its key lands in a leaf that does not
     // cover it, readers miss it, scans go back.
     must_be_found(threaded, "map-threads-split", "index-stale-leaf");
+    // A split goes by what it saw of the parent, or the root, before it had the locks.
+    for (bug, target) in FASTFAIR_RACES {
+        must_be_found(fastfair_threaded, target, bug);
+    }
     // A lookup believes what it read of a segment, or leaf, while somebody changed it.
     must_be_found(hash_threaded, "hash-threads-read", "hash-stale-segment");
     must_be_found(fptree_threaded, "fptree-threads-read", "fptree-stale-leaf");

@@ -35,6 +35,11 @@ use crate::medium::Medium;
 use crate::tracer::{Site, TracedMemory, Tracer};
 use crate::view::View;
 
+mod window;
+
+pub use window::Window;
+use window::load_each;
+
 /// From this size on a write that is not read soon goes around the cache: a 4 KiB stream costs a quarter of write plus
 /// clwb, a 64-byte one about the same (measured; `lodestone bench substrate` repeats it).
 pub const STREAM_BYTES_MIN: usize = 512;
@@ -417,16 +422,31 @@ impl Memory {
             self.before_load(at, words * WORD_BYTES);
         }
         let base = self.words(at, words);
-        let mut chunks = out.chunks_exact_mut(8);
-        let mut source = base.iter();
-        for (chunk, word) in (&mut chunks).zip(&mut source) {
-            chunk.copy_from_slice(&word.load(Ordering::Acquire).to_le_bytes());
+        let (chunks, rest) = out.as_chunks_mut::<8>();
+        // Arrays, not slices: a slice of eight bytes is copied by a call.
+        for (chunk, word) in chunks.iter_mut().zip(base) {
+            *chunk = word.load(Ordering::Acquire).to_le_bytes();
         }
-        if let Some(word) = source.next() {
-            let rest = chunks.into_remainder();
+        if !rest.is_empty()
+            && let Some(word) = base.last()
+        {
             let bytes = word.load(Ordering::Acquire).to_le_bytes();
             rest.copy_from_slice(&bytes[..rest.len()]);
         }
+    }
+
+    /// Loads the `WORDS` words at `at` in ascending order (acquire). A concurrent writer may leave a mixture of words.
+    ///
+    /// # Panics
+    /// As [`read`](Self::read).
+    #[inline]
+    #[must_use]
+    #[track_caller]
+    pub fn load_words<const WORDS: usize>(&self, at: PmAddr) -> [u64; WORDS] {
+        if HOOKS && self.inner.hooked {
+            self.before_load(at, WORDS as u64 * WORD_BYTES);
+        }
+        load_each(self.words(at, WORDS as u64))
     }
 
     /// Writes `bytes` at `at`, word by word in ascending order; the last word is filled up with zeroes.
@@ -440,10 +460,9 @@ impl Memory {
             self.before_write(at, bytes, Location::caller());
         }
         let target = self.words(at, bytes.len().div_ceil(8) as u64);
-        let chunks = bytes.chunks_exact(8);
-        let rest = chunks.remainder();
+        let (chunks, rest) = bytes.as_chunks::<8>();
         for (word, chunk) in target.iter().zip(chunks) {
-            word.store(word_from(chunk), Ordering::Release);
+            word.store(u64::from_le_bytes(*chunk), Ordering::Release);
         }
         if !rest.is_empty()
             && let Some(word) = target.last()
@@ -501,7 +520,7 @@ impl Memory {
         // SAFETY: bounds and alignment were checked for the whole range; the mapping lives as long as `self` and is never
         // accessed other than by word atomics, which may be shared.
         let words = unsafe { std::slice::from_raw_parts(pointer.cast::<AtomicU64>(), words as usize) };
-        Some(Window { memory: self, at, words })
+        Some(Window::new(self, at, words))
     }
 
     /// Tells the processor that the lines of `len` bytes at `at` will be read soon. A hint without effect on what anyone sees;
@@ -763,65 +782,6 @@ impl Memory {
             (Domain::Block, Some(block)) => block.durable_lines(lines_of(at, len)),
             _ => Ok(()),
         }
-    }
-}
-
-/// Words of a [`Memory`] whose bounds were checked when the window was made; see [`Memory::window`].
-#[derive(Clone, Copy, Debug)]
-pub struct Window<'m> {
-    memory: &'m Memory,
-    at: PmAddr,
-    words: &'m [AtomicU64],
-}
-
-impl Window<'_> {
-    /// Address of the first word.
-    #[inline]
-    #[must_use]
-    pub fn addr(&self) -> PmAddr {
-        self.at
-    }
-
-    /// Loads word `index` of the window (acquire).
-    ///
-    /// # Panics
-    /// When the window is shorter.
-    #[inline(always)]
-    #[must_use]
-    pub fn load(&self, index: usize) -> u64 {
-        if HOOKS && self.memory.inner.hooked {
-            self.memory.before_load(self.at.plus(index as u64 * WORD_BYTES), WORD_BYTES);
-        }
-        self.words[index].load(Ordering::Acquire)
-    }
-
-    /// Reads a value from word `first` on, word by word in ascending order (acquire). A concurrent writer may leave a mixture
-    /// of words, which the caller must notice.
-    ///
-    /// # Panics
-    /// When the window is shorter.
-    #[inline(always)]
-    #[must_use]
-    pub fn get<T: FromBytes + IntoBytes>(&self, first: usize) -> T {
-        let mut value = T::new_zeroed();
-        if HOOKS && self.memory.inner.hooked {
-            self.memory.read(self.at.plus(first as u64 * WORD_BYTES), value.as_mut_bytes());
-            return value;
-        }
-        let source = &self.words[first..first + size_of::<T>().div_ceil(8)];
-        let mut chunks = value.as_mut_bytes().chunks_exact_mut(8);
-        let mut words = source.iter();
-        for (chunk, word) in (&mut chunks).zip(&mut words) {
-            chunk.copy_from_slice(&word.load(Ordering::Acquire).to_le_bytes());
-        }
-        if !size_of::<T>().is_multiple_of(8)
-            && let Some(word) = words.next()
-        {
-            let rest = chunks.into_remainder();
-            let bytes = word.load(Ordering::Acquire).to_le_bytes();
-            rest.copy_from_slice(&bytes[..rest.len()]);
-        }
-        value
     }
 }
 

@@ -18,8 +18,7 @@ use lodestone_pmem::sync::lock;
 use crate::bulk;
 use crate::error::{Result, committed};
 use crate::fastfair::FastFair;
-use crate::fastfair::node::{EntryList, Header, NewNode, NodeAt, SLOTS};
-use crate::fastfair::read::{Step, Target};
+use crate::fastfair::node::{EntryList, NewNode, NodeAt, SLOTS};
 use crate::traits::IndexKey;
 
 impl<K: IndexKey + ?Sized> FastFair<K> {
@@ -47,11 +46,9 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         let key: &K = pairs[0].0.borrow();
         let _changing = lock(&self.changing);
         let _pin = self.readers.pin();
-        let (path, at) = self.path_with_room(key)?;
-        let parent = path.last().copied();
-        let _locked = self.lock_with_parent(at, parent);
-        let header = Header::load(self.medium(), at)?;
-        if !header.next.is_null() || !matches!(self.covers(&header, Target::At(key))?, Step::Here(())) {
+        let held = self.hold_leaf(key)?;
+        let header = held.header;
+        if !header.next.is_null() {
             return Ok(false);
         }
         let place = self.locate(&header, key)?;
@@ -73,7 +70,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
             committed(action.commit()).1?;
             action = self.heap.action();
         }
-        self.publish_right(action, &header, parent, (word, low), right, key).map(|()| true)
+        self.publish_right(action, &header, held.parent, (word, low), right).map(|()| true)
     }
 
     /// The entries of `pairs`, with the blocks of keys that are strings written.

@@ -89,7 +89,7 @@ impl<K: IndexKey + ?Sized> Checking<'_, K> {
             expected = Vec::new();
             for node in nodes {
                 let header = Header::load(medium, node)?;
-                for entry in self.tree.entries(&header)? {
+                for entry in self.tree.entries(&header)?.iter() {
                     let child = PmAddr::from_raw(entry.1);
                     let low = Header::load(medium, child)?.low;
                     let word = if low == 0 { 0 } else { self.order_word_of(low)? };

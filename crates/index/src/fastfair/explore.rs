@@ -120,6 +120,12 @@ pub fn threaded() -> Vec<IndexTarget<FastFair<u64>>> {
         with("line", inserts([10, 20, 30]), vec![inserts([15, 25]), vec![IndexOp::Remove(20), IndexOp::Update(10, 3)]]),
         with("split", ascending(6), vec![inserts([13]), inserts([14]), removes([12])]),
         with("merge", ascending(7), vec![removes([28]), inserts([30]), removes([24])]),
+        // Leaves 4..24 and 28..48 under one parent: both split side by side, and one of them twice.
+        with("splits", ascending(12), vec![inserts([13, 14, 15]), inserts([33]), inserts([5])]),
+        // A parent of six leaves is full: one of them splits it, others find that it does not cover them any more.
+        with("parents", ascending(35), vec![inserts([6]), inserts([126]), inserts([30])]),
+        // The last leaf but one goes, and the root with it, while the other one splits.
+        with("shrink", ascending(7), vec![removes([28]), inserts([13, 14])]),
     ]
 }
 
@@ -127,6 +133,10 @@ fn named(name: &str) -> Box<dyn Target> {
     let found = targets().into_iter().find(|target| target.name() == name);
     found.expect("a bug names a target that is there")
 }
+
+/// Bugs that only interleavings show, each with the target of [`threaded`] that must find it.
+pub const RACES: [(&str, &str); 2] =
+    [("fastfair-split-believes", "fastfair-threads-splits"), ("fastfair-shrink-believes", "fastfair-threads-shrink")];
 
 /// Bugs that can be planted in the tree, each with the target that must find it.
 #[must_use]

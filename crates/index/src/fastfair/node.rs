@@ -16,9 +16,9 @@
 //! - keys ascend over the positions of the order word, except that a crash inside the split of a line leaves the upper
 //!   entries of one line in the line behind it as well (`FastFair::repair` drops them before anything is written there).
 
-use lodestone_pmem::{LINE_BYTES, PmAddr, PmPtr, WORD_BYTES, Window, checked};
+use lodestone_pmem::{LINE_BYTES, PmAddr, WORD_BYTES, Window, checked};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::fold::fold;
 use crate::medium::Medium;
 
@@ -221,7 +221,7 @@ impl Header {
         if !medium.memory.contains(at, NodeAt::bytes(1)) || at.line().start() != at {
             return Err(medium.damaged(at, "address of a tree node", "is no place of the pool where a node can be"));
         }
-        let header = Self::of(at, medium.memory.get(PmPtr::new(at)));
+        let header = Self::of(at, medium.memory.load_words(at));
         let shape = checked::decode(at, header.words[0]);
         if shape.is_none_or(|shape| shape >> 16 != TAG) {
             return Err(medium.damaged(at, "shape of a tree node", "checksum mismatch"));
@@ -244,7 +244,7 @@ impl Header {
         if !Self::has_room(medium, at) {
             return Self::load(medium, at);
         }
-        let header = Self::of(at, medium.memory.get(PmPtr::new(at)));
+        let header = Self::of(at, medium.memory.load_words(at));
         // The bounds cover the shape; a shape that was never one has no bounds that verify.
         header.verify_bounds(medium)?;
         header.verify_order(medium)?;
@@ -258,20 +258,26 @@ impl Header {
         if !Self::has_room(medium, at) {
             return Self::load(medium, at);
         }
-        Ok(Self::of(at, medium.memory.get(PmPtr::new(at))))
+        Ok(Self::of(at, medium.memory.load_words(at)))
     }
 
     /// The next node, verified.
+    #[inline]
     pub(crate) fn follow(&self, medium: Medium<'_>) -> Result<PmAddr> {
         let next = checked::decode_addr(self.at.next(), self.words[2]);
-        next.ok_or_else(|| medium.damaged(self.at.next(), "link of a tree node", "checksum mismatch"))
+        next.ok_or_else(|| self.damaged(medium, self.at.next(), "link of a tree node"))
+    }
+
+    #[cold]
+    fn damaged(&self, medium: Medium<'_>, at: PmAddr, what: &'static str) -> Error {
+        medium.damaged(at, what, "checksum mismatch")
     }
 
     #[inline]
     fn verify_order(&self, medium: Medium<'_>) -> Result<()> {
         match checked::decode(self.at.order(), self.words[1]) {
             Some(_) => Ok(()),
-            None => Err(medium.damaged(self.at.order(), "order of a tree node", "checksum mismatch")),
+            None => Err(self.damaged(medium, self.at.order(), "order of a tree node")),
         }
     }
 
@@ -281,7 +287,7 @@ impl Header {
         if self.words[5] == self.bounds_check((self.low, self.high, !self.next.is_null())) {
             return Ok(());
         }
-        Err(medium.damaged(self.at.0, "bounds of a tree node", "checksum mismatch"))
+        Err(self.damaged(medium, self.at.0, "bounds of a tree node"))
     }
 
     /// The bounds word for other bounds of this node.
@@ -361,11 +367,38 @@ impl Lines<'_> {
         self.entry(base, (slot & 3).saturating_sub(1) as usize, both)
     }
 
+    /// Appends the entries of the line at a position to `all`, verified.
+    #[inline]
+    pub(crate) fn append(&self, medium: Medium<'_>, position: usize, all: &mut EntryList) -> Result<()> {
+        let line = self.line(position);
+        let meta = line.words[0];
+        let order = meta & SLOT_ORDER;
+        if meta & PENDING != 0 || IS_ORDER >> order & 1 == 0 {
+            line.verify(medium)?;
+            line.entries().for_each(|entry| all.push(entry));
+            return Ok(());
+        }
+        // As `Line::verify`, in one pass.
+        let mut check = fold(line.at.to_raw(), order);
+        let mut rest = order;
+        while rest != 0 {
+            let word = (2 * (rest & 3) as usize).wrapping_sub(1) & 7;
+            let (key, value) = (line.words[word], line.words[(word + 1) & 7]);
+            check = fold(check ^ key, value);
+            all.push((key, value));
+            rest >>= 2;
+        }
+        if meta != order | check >> 32 << 32 {
+            return Err(line.damaged(medium));
+        }
+        Ok(())
+    }
+
     /// The line at a position.
     #[inline]
     pub(crate) fn line(&self, position: usize) -> Line {
         let base = self.base(position);
-        Line { at: self.window.addr().plus(base as u64 * WORD_BYTES), words: self.window.get(base) }
+        Line { at: self.window.addr().plus(base as u64 * WORD_BYTES), words: self.window.load_words(base) }
     }
 }
 
@@ -394,11 +427,12 @@ const IS_ORDER: u64 = {
     all
 };
 const PENDING_SHIFT: u32 = 6;
+const PENDING: u64 = 3 << PENDING_SHIFT;
 
 impl Line {
     #[inline]
     pub(crate) fn load(medium: Medium<'_>, at: PmAddr) -> Self {
-        Self { at, words: medium.memory.get(PmPtr::new(at)) }
+        Self { at, words: medium.memory.load_words(at) }
     }
 
     /// A line with these entries, in order.
@@ -416,8 +450,8 @@ impl Line {
 
     pub(crate) fn to_bytes(self) -> [u8; 64] {
         let mut bytes = [0; 64];
-        for (chunk, word) in bytes.chunks_exact_mut(8).zip(self.words) {
-            chunk.copy_from_slice(&word.to_le_bytes());
+        for (chunk, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(self.words) {
+            *chunk = word.to_le_bytes();
         }
         bytes
     }
@@ -430,8 +464,8 @@ impl Line {
         let mut rest = order;
         while rest & 3 != 0 {
             let slot = (rest & 3) as usize - 1;
-            let value = if pending == Some(slot) { 0 } else { self.words[2 + 2 * slot] };
-            check = fold(check ^ self.words[1 + 2 * slot], value);
+            let value = if pending == Some(slot) { 0 } else { self.words[(2 + 2 * slot) & 7] };
+            check = fold(check ^ self.words[(1 + 2 * slot) & 7], value);
             rest >>= 2;
         }
         low | check >> 32 << 32
@@ -451,10 +485,16 @@ impl Line {
     #[inline]
     pub(crate) fn verify(&self, medium: Medium<'_>) -> Result<()> {
         let order = self.slot_order();
-        if IS_ORDER >> order & 1 != 0 && self.words[0] == self.meta(order, self.pending()) {
+        let pending = if self.words[0] & PENDING == 0 { None } else { self.pending() };
+        if IS_ORDER >> order & 1 != 0 && self.words[0] == self.meta(order, pending) {
             return Ok(());
         }
-        Err(medium.damaged(self.at, "line of a tree node", "checksum mismatch"))
+        Err(self.damaged(medium))
+    }
+
+    #[cold]
+    fn damaged(&self, medium: Medium<'_>) -> Error {
+        medium.damaged(self.at, "line of a tree node", "checksum mismatch")
     }
 
     /// Number of entries.
@@ -554,11 +594,11 @@ impl NewNode<'_> {
         if lodestone_pmem::planted::active("fastfair-node-not-flushed") {
             medium.memory.write(at, &header.to_bytes());
         } else {
-            medium.memory.write_back(at, &header.to_bytes());
+            medium.memory.write_and_flush(at, &header.words);
         }
         for (number, entries) in lines.enumerate() {
             let line = Line::new(node.line(number), entries);
-            medium.memory.write_back(line.at, &line.to_bytes());
+            medium.memory.write_and_flush(line.at, &line.words);
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::error::Result;
 use crate::fastfair::FastFair;
 use crate::fastfair::keys;
 use crate::fastfair::node::{DEAD, Entry, Header, Line, Lines, NodeAt};
+use crate::guide::Guide;
 use crate::traits::IndexKey;
 
 /// Nodes that a search visits before it takes the tree for damaged: far more than any depth, and than the number of
@@ -65,7 +66,7 @@ pub(super) struct Place {
 /// them says nothing. Of the lines that were probed only the one that comes out is to be verified: the others could send the
 /// search elsewhere, and then the neighbours that prove an absence would not verify, or not agree.
 #[inline]
-fn last_position(
+pub(super) fn last_position(
     lines: Lines<'_>,
     count: usize,
     guess: usize,
@@ -111,7 +112,7 @@ fn last_position(
 impl<K: IndexKey + ?Sized> FastFair<K> {
     /// The position where `key` would be if the keys of the node were spread evenly.
     #[inline]
-    fn guess(header: &Header, key: &K) -> usize {
+    pub(super) fn guess(header: &Header, key: &K) -> usize {
         let count = header.order.count();
         if K::IS_WORD && !header.next.is_null() && header.high > header.low {
             let (width, inside) = (header.high - header.low, key.order_word().saturating_sub(header.low));
@@ -191,8 +192,19 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
 
     /// Goes to the leaf that covers the target and gives what `at_leaf` finds there, read at one moment. Only while pinned.
     #[inline]
-    pub(super) fn at_leaf<T>(&self, target: Target<'_, K>, mut at_leaf: impl FnMut(&Header) -> Result<T>) -> Result<T> {
-        if let Some(leaf) = self.hint(target) {
+    pub(super) fn at_leaf<T>(&self, target: Target<'_, K>, at_leaf: impl FnMut(&Header) -> Result<T>) -> Result<T> {
+        self.at_hinted_leaf(self.hint(target), target, at_leaf)
+    }
+
+    /// As [`at_leaf`](Self::at_leaf), with what the guide said.
+    #[inline]
+    pub(super) fn at_hinted_leaf<T>(
+        &self,
+        hint: Option<PmAddr>,
+        target: Target<'_, K>,
+        mut at_leaf: impl FnMut(&Header) -> Result<T>,
+    ) -> Result<T> {
+        if let Some(leaf) = hint {
             let found = self.stripes.read(leaf, || {
                 let header = Header::load_leaf(self.medium(), leaf)?;
                 match self.covers(&header, target)? {
@@ -210,26 +222,60 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
     /// The leaf that the guide names for the target. Only while pinned.
     #[inline]
     pub(super) fn hint(&self, target: Target<'_, K>) -> Option<PmAddr> {
-        let word = match target {
-            // Strings that share eight bytes share their leaves' numbers, too.
-            _ if !K::IS_WORD => return None,
-            Target::At(key) => key.order_word(),
-            Target::Below(key) => key.order_word().checked_sub(1)?,
-            Target::First => 0,
-            Target::Last => u64::MAX,
-        };
-        let leaf = PmAddr::from_raw(self.guide.floor(word)?.1);
+        // Strings that share eight bytes share their leaves' numbers, too.
+        if !K::IS_WORD {
+            return None;
+        }
+        let leaf = PmAddr::from_raw(self.guide.floor(Self::word_of(target))?.1);
         // Which line is wanted stands in the header: all of them together come as fast as it alone.
         self.heap.memory().prefetch(leaf, NodeAt::bytes(self.lines));
         Some(leaf)
     }
 
-    /// Lets the guide name a leaf, unless it died meanwhile. Only while pinned.
+    /// A word that the wanted leaf covers, or one before it.
+    #[inline]
+    pub(super) fn word_of(target: Target<'_, K>) -> u64 {
+        match target {
+            Target::At(key) => key.order_word(),
+            Target::Below(key) => key.order_word().saturating_sub(1),
+            Target::First => 0,
+            Target::Last => u64::MAX,
+        }
+    }
+
+    /// The guide to the nodes of a level, if there is one.
+    fn guide_to(&self, level: u8) -> Option<&Guide> {
+        match level {
+            _ if !K::IS_WORD => None,
+            0 => Some(&self.guide),
+            1 => Some(&self.parents),
+            _ => None,
+        }
+    }
+
+    /// Lets a guide name a leaf or its parent, unless that died meanwhile. Only while pinned.
     #[cold]
-    pub(super) fn note_leaf(&self, low: u64, leaf: PmAddr) {
-        if K::IS_WORD {
+    pub(super) fn note(&self, level: u8, low: u64, at: PmAddr) {
+        if let Some(guide) = self.guide_to(level) {
             let memory = self.heap.memory();
-            self.guide.insert_if(low, leaf.to_raw(), || memory.load(NodeAt(leaf).stamp()) != DEAD);
+            guide.insert_if(low, at.to_raw(), || memory.load(NodeAt(at).stamp()) != DEAD);
+        }
+    }
+
+    /// Takes a node that was marked dead out of its guide.
+    pub(super) fn forget(&self, level: u8, low: u64, at: PmAddr) {
+        if let Some(guide) = self.guide_to(level) {
+            guide.remove(low, at.to_raw());
+        }
+    }
+
+    /// As [`note`](Self::note), of the node that leads to a leaf; its words are verified first.
+    #[cold]
+    fn note_parent(&self, at: PmAddr) {
+        let found = self.stripes.read(at, || Header::load(self.medium(), at));
+        // What is damaged shows in the operation that needs it.
+        if let Ok(header) = found {
+            self.note(header.level, header.low, at);
         }
     }
 
@@ -237,7 +283,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
     #[cold]
     fn at_leaf_from_root<T>(&self, target: Target<'_, K>, mut at_leaf: impl FnMut(&Header) -> Result<T>) -> Result<T> {
         let medium = self.medium();
-        let (mut at, mut restarts) = (self.root(), 0);
+        let (mut at, mut restarts, mut parent) = (self.root(), 0, None);
         for _ in 0..VISITS_MAX {
             let step = self.stripes.read(at, || {
                 let mut header = Header::peek(medium, at)?;
@@ -252,12 +298,18 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
                 if header.level == 0 {
                     return at_leaf(&header).map(|found| Step::Here((found, header.low)));
                 }
+                if header.level == 1 {
+                    parent = Some(at);
+                }
                 Ok(self.child(&header, target)?.map_or(Step::Restart, Step::Go))
             })?;
             match step {
                 Step::Go(next) => at = next,
                 Step::Here((found, low)) => {
-                    self.note_leaf(low, at);
+                    self.note(0, low, at);
+                    if let (true, Some(parent)) = (K::IS_WORD, parent) {
+                        self.note_parent(parent);
+                    }
                     return Ok(found);
                 }
                 Step::Restart if restarts < RESTARTS_MAX => {

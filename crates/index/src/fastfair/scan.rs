@@ -3,6 +3,7 @@
 //! 1. The leaf that covers the next key is read at one moment: its entries within the range, copied, and its bounds.
 //! 2. If the tree was opened so, the copies wait until they would survive power loss.
 //! 3. The visitor sees them; no lock is held.
+//!    While it sees them, the leaves that follow are on their way from the medium: the guide names them (`Ahead`).
 //! 4. The scan goes on at the leaf's high bound (low bound, descending): by the leaf's link if the leaf there still begins at that
 //!    bound, else by a search, so what happens to leaves meanwhile does not matter.
 //!
@@ -44,6 +45,31 @@ impl<K: IndexKey + ?Sized> Batch<K> {
     }
 }
 
+/// Leaves that an ascending scan is about to come to, as the guide knows them: they are asked for before their turn, so that the medium
+/// works on several of them at once. Hints only: the scan itself follows the links.
+struct Ahead {
+    places: [u64; AHEAD_PLACES],
+    /// Places that are known; how many of them were asked for; the one whose turn is next.
+    known: usize,
+    asked: usize,
+    next: usize,
+    /// Leaves that are asked for before their turn: a scan that goes on gets further ahead, for its first leaf may be all of it.
+    window: usize,
+    /// Word of the last key of the scan.
+    until: u64,
+}
+
+/// Places that one look at the guide gives.
+const AHEAD_PLACES: usize = 8;
+/// Leaves that are on their way at a time.
+const AHEAD_LEAVES: usize = 3;
+
+impl Ahead {
+    const fn new(until: u64) -> Self {
+        Self { places: [0; AHEAD_PLACES], known: 0, asked: 0, next: 0, window: 2, until }
+    }
+}
+
 fn is_before<K: Ord + ?Sized>(key: &K, start: Bound<&K>) -> bool {
     match start {
         Bound::Unbounded => false,
@@ -61,6 +87,40 @@ fn is_behind<K: Ord + ?Sized>(key: &K, end: Bound<&K>) -> bool {
 }
 
 impl<K: IndexKey + ?Sized> FastFair<K> {
+    /// Starts at the leaf for `key`; that leaf, if the guide knows it.
+    #[inline]
+    fn look_ahead(&self, ahead: &mut Ahead, key: u64) -> Option<PmAddr> {
+        if !K::IS_WORD {
+            return None;
+        }
+        ahead.known = self.guide.run(key, ahead.until, &mut ahead.places);
+        (ahead.asked, ahead.next) = (0, 0);
+        self.ask_ahead(ahead);
+        (ahead.known > 0).then(|| PmAddr::from_raw(ahead.places[0]))
+    }
+
+    /// Asks for the leaves in the window.
+    #[inline]
+    fn ask_ahead(&self, ahead: &mut Ahead) {
+        let memory = self.heap.memory();
+        while ahead.asked < ahead.known.min(ahead.next + ahead.window) {
+            memory.prefetch(PmAddr::from_raw(ahead.places[ahead.asked]), NodeAt::bytes(self.lines));
+            ahead.asked += 1;
+        }
+    }
+
+    /// A leaf was copied that ends at `high`, the next key of the scan.
+    #[inline]
+    fn go_ahead(&self, ahead: &mut Ahead, high: u64) {
+        ahead.next += 1;
+        ahead.window = (ahead.window + 1).min(AHEAD_LEAVES);
+        if ahead.next + 1 < ahead.known {
+            self.ask_ahead(ahead);
+        } else {
+            self.look_ahead(ahead, high);
+        }
+    }
+
     pub(super) fn scan_range(
         &self,
         start: Bound<&K>,
@@ -73,6 +133,10 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         let _pin = self.readers.pin();
         let mut seen = 0;
         let mut from: Option<K::Owned> = None;
+        let mut ahead = Ahead::new(match end {
+            Bound::Included(key) | Bound::Excluded(key) => key.order_word(),
+            Bound::Unbounded => u64::MAX,
+        });
         loop {
             let target = match (direction, &from) {
                 (Direction::Ascending, Some(key)) => Target::At(key.borrow()),
@@ -93,11 +157,16 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
                 (Direction::Descending, Some(key)) => (start, Bound::Excluded(key.borrow())),
                 (_, None) => (start, end),
             };
-            if !(direction == Direction::Ascending
-                && from.is_some()
-                && self.fill_next(&mut batch, from_start, to_end)?)
-            {
-                self.at_leaf(target, |header| self.copy(&mut batch, header, from_start, to_end))?;
+            match (direction, &from) {
+                (Direction::Ascending, Some(_)) if self.fill_next(&mut batch, from_start, to_end)? => {}
+                (Direction::Ascending, None) => {
+                    let hint = self.look_ahead(&mut ahead, Self::word_of(target));
+                    self.at_hinted_leaf(hint, target, |header| self.copy(&mut batch, header, from_start, to_end))?;
+                }
+                _ => self.at_leaf(target, |header| self.copy(&mut batch, header, from_start, to_end))?,
+            }
+            if K::IS_WORD && direction == Direction::Ascending && !batch.next.0.is_null() {
+                self.go_ahead(&mut ahead, batch.next.1);
             }
             self.settle(batch.leaf, batch.bytes)?;
             batch.blocks.iter().try_for_each(|block| self.settle(PmAddr::from_raw(*block), 3 * WORD_BYTES))?;
@@ -138,14 +207,24 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
             return Ok((shown, ControlFlow::Continue(())));
         }
         let medium = self.medium();
-        for turn in 0..batch.entries.len() {
-            let entry = batch.entries[if ascends { turn } else { batch.entries.len() - 1 - turn }];
+        // Words order as their keys do: what is in the range is one stretch of the entries.
+        let first = match start {
+            Bound::Unbounded => 0,
+            Bound::Included(key) => batch.entries.partition_point(|entry| entry.0 < key.order_word()),
+            Bound::Excluded(key) => batch.entries.partition_point(|entry| entry.0 <= key.order_word()),
+        };
+        let last = match end {
+            Bound::Unbounded => batch.entries.len(),
+            Bound::Included(key) => batch.entries.partition_point(|entry| entry.0 <= key.order_word()),
+            Bound::Excluded(key) => batch.entries.partition_point(|entry| entry.0 < key.order_word()),
+        };
+        let entries = &batch.entries[first.min(last)..last];
+        for turn in 0..entries.len() {
+            let entry = entries[if ascends { turn } else { entries.len() - 1 - turn }];
             let key = keys::key_of::<K>(medium, entry)?;
-            if !is_before(key.borrow(), start) && !is_behind(key.borrow(), end) {
-                shown += 1;
-                if visit(key.borrow(), entry.1).is_break() {
-                    return Ok((shown, ControlFlow::Break(())));
-                }
+            shown += 1;
+            if visit(key.borrow(), entry.1).is_break() {
+                return Ok((shown, ControlFlow::Break(())));
             }
         }
         Ok((shown, ControlFlow::Continue(())))
@@ -172,8 +251,10 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         batch.blocks.clear();
         (batch.leaf, batch.bytes) = (header.at.0, NodeAt::bytes(header.lines));
         batch.next = (header.follow(medium)?, header.high);
-        // While the copies of this leaf are shown, the next one comes.
-        medium.memory.prefetch(batch.next.0, NodeAt::bytes(header.lines));
+        if !K::IS_WORD {
+            // While the copies of this leaf are shown, the next one comes.
+            medium.memory.prefetch(batch.next.0, NodeAt::bytes(header.lines));
+        }
         batch.high = if header.next.is_null() { None } else { Some(keys::bound_key::<K>(medium, header.high)?) };
         batch.low = if header.low == 0 { None } else { Some(keys::bound_key::<K>(medium, header.low)?) };
         self.live_entries(header, &mut batch.entries)?;
@@ -197,22 +278,22 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         live.truncate(0);
         // Only a leaf that was not written in this life can hold what a crash left.
         let has_copies = header.stamp != self.boot;
+        let (medium, lines) = (self.medium(), header.lines(self.medium())?);
         for position in 0..header.order.count() {
-            let line = header.verified_line(self.medium(), position)?;
-            let count = line.count();
-            if count > 0 && has_copies {
-                Self::drop_copies(&line, live);
+            if has_copies {
+                Self::drop_copies(&lines.line(position), live);
             }
-            for index in 0..count {
-                live.push(line.entry(index));
-            }
+            lines.append(medium, position, live)?;
         }
         Ok(())
     }
 
-    /// Takes what `line` holds, too, off the end of the entries before it.
+    /// Takes what `line`, which is verified next, holds, too, off the end of the entries before it.
     #[cold]
     fn drop_copies(line: &Line, live: &mut EntryList) {
+        if line.count() == 0 {
+            return;
+        }
         let first = line.entry(0);
         // A string's copies name the same block.
         let is_copy = |last: &Entry| {

@@ -1,4 +1,11 @@
-//! Structure changes: nodes split and merge, the root grows and shrinks. Each is one action of the heap, made by one thread at a time.
+//! Structure changes: nodes split and merge, the root grows and shrinks. Each is one action of the heap.
+//!
+//! **Who may.** Every node that a change touches is locked (`locks`) from before it is looked at until the change is persistent. The usual
+//! change, a leaf splits and its parent has room, takes these two locks alone, so leaves split side by side: guides name
+//! leaf and parent, and under the locks both must cover the key and the parent must name the leaf, else nothing was known. All
+//! others (a parent is full, the root grows or shrinks, nodes merge, keys are strings) hold the lock of structure changes as
+//! well, one at a time: no inner node splits, merges or dies but under it. Even so a leaf may split meanwhile: what was seen before the locks
+//! of the nodes is looked at again.
 //!
 //! *Split* of a node N, found without a free line. 0. If the parent has no room, it is split first, by an action of its
 //! own. 1. The right node R is reserved and written: the entries of the upper half of N's lines, two to a line, N's link and
@@ -21,64 +28,105 @@ use lodestone_pmem::sync::lock;
 use lodestone_pmem::{LINE_BYTES, PmAddr, checked, planted};
 
 use crate::anchor::AnchorAt;
-use crate::error::{Result, committed};
+use crate::error::{Error, Result, committed};
 use crate::fastfair::FastFair;
 use crate::fastfair::keys;
 use crate::fastfair::locks::Locked;
 use crate::fastfair::node::{
-    DEAD, Entry, EntryList, Header, Line, NewNode, NodeAt, Order, SLOTS, order_payload, spread,
+    DEAD, Entry, EntryList, Header, LINES_MAX, Line, NewNode, NodeAt, Order, SLOTS, order_payload, spread,
 };
-use crate::fastfair::read::{Step, Target};
+use crate::fastfair::read::{Step, Target, last_position};
 use crate::structure::separator;
 use crate::traits::IndexKey;
 
-/// Where a new child goes in its parent.
-enum Room {
-    /// A slot of a line, as entry `rank`.
-    Slot { line: Line, slot: usize, rank: usize },
-    /// A full line gives its upper entries to a free one.
-    Line { position: usize, line: Line, free: usize, rank: usize },
+/// Looks at a way that changes meanwhile before it is taken for damaged.
+const TRIES_MAX: usize = 10_000;
+
+/// Where a new child goes in its parent: behind entry `rank - 1` of a line.
+pub(super) struct Room {
+    position: usize,
+    line: Line,
+    rank: usize,
+    place: RoomPlace,
+}
+
+enum RoomPlace {
+    /// A slot of the line.
+    Slot(usize),
+    /// The full line gives its upper entries to this free one.
+    Line(usize),
+}
+
+/// A node that is to change, and its parent with room for one more child; `None`: it is the root.
+pub(super) struct Held<'t> {
+    _locked: Locked<'t>,
+    pub(super) header: Header,
+    pub(super) parent: Option<(Header, Room)>,
+}
+
+/// Where the way to a node goes.
+enum Way {
+    Right(PmAddr),
+    Down { child: PmAddr, low: u64, level: u8 },
+    Here,
+    Nowhere,
 }
 
 impl<K: IndexKey + ?Sized> FastFair<K> {
     /// The inner nodes from the root to above the node of `level` that covers `key`, and that node. Under the lock of structure changes.
     pub(super) fn path(&self, key: &K, level: u8) -> Result<(Vec<PmAddr>, PmAddr)> {
-        let medium = self.medium();
         let (mut path, mut at) = (Vec::with_capacity(8), self.root());
         for _ in 0..256 {
-            let header = Header::load(medium, at)?;
-            match self.covers(&header, Target::At(key))? {
-                Step::Go(next) => at = next,
-                Step::Restart => break,
-                Step::Here(()) if header.level <= level => return Ok((path, at)),
-                Step::Here(()) => {
+            match self.stripes.read(at, || self.way(at, key, level))? {
+                Way::Right(next) => at = next,
+                Way::Nowhere => break,
+                Way::Here => return Ok((path, at)),
+                Way::Down { child, low, level } => {
+                    self.note(level, low, at);
                     path.push(at);
-                    let Some(child) = self.child(&header, Target::At(key))? else { break };
                     at = child;
                 }
             }
         }
-        Err(medium.damaged(at, "inner node of a tree", "leads to nodes that do not cover the key"))
+        Err(self.leads_astray(at))
     }
 
-    /// All entries of a node in order, every line verified. With the first position and line of each.
-    pub(super) fn entries(&self, header: &Header) -> Result<Vec<Entry>> {
-        let mut all = Vec::new();
-        for position in 0..header.order.count() {
-            all.extend(header.verified_line(self.medium(), position)?.entries());
-        }
+    fn way(&self, at: PmAddr, key: &K, level: u8) -> Result<Way> {
+        let header = Header::load(self.medium(), at)?;
+        Ok(match self.covers(&header, Target::At(key))? {
+            Step::Go(next) => Way::Right(next),
+            Step::Restart => Way::Nowhere,
+            Step::Here(()) if header.level <= level => Way::Here,
+            Step::Here(()) => match self.child(&header, Target::At(key))? {
+                Some(child) => Way::Down { child, low: header.low, level: header.level },
+                None => Way::Nowhere,
+            },
+        })
+    }
+
+    fn leads_astray(&self, at: PmAddr) -> Error {
+        self.medium().damaged(at, "inner node of a tree", "leads to nodes that do not cover the key")
+    }
+
+    /// All entries of a node in order, every line verified.
+    pub(super) fn entries(&self, header: &Header) -> Result<EntryList> {
+        let (mut all, lines) = (EntryList::new(), header.lines(self.medium())?);
+        (0..header.order.count()).try_for_each(|position| lines.append(self.medium(), position, &mut all))?;
         Ok(all)
     }
 
     /// The path to the leaf that covers `key`, as [`path`](Self::path), with room in its parent for one more child: full inner nodes are split.
     /// Under the lock of structure changes.
-    pub(super) fn path_with_room(&self, key: &K) -> Result<(Vec<PmAddr>, PmAddr)> {
+    fn path_with_room(&self, key: &K) -> Result<(Vec<PmAddr>, PmAddr)> {
+        let medium = self.medium();
         let mut level = 0;
-        loop {
+        for _ in 0..TRIES_MAX {
             let (path, at) = self.path(key, level)?;
             let parent = path.last().copied();
+            let has_room =
+                |at| self.stripes.read(at, || Ok(self.room_for(&Header::load(medium, at)?, key)?.1.is_some()));
             if let Some(parent) = parent
-                && self.room_for(&Header::load(self.medium(), parent)?, key)?.is_none()
+                && !has_room(parent)?
             {
                 level += 1;
                 continue;
@@ -86,111 +134,149 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
             if level == 0 {
                 return Ok((path, at));
             }
-            let _locked = self.lock_with_parent(at, parent);
-            let header = Header::load(self.medium(), at)?;
-            if !self.drop_empty_lines(&header)? {
-                self.split(&header, parent, key)?;
+            if let Some(held) = self.hold(at, parent, key)? {
+                self.make_room(held, key)?;
             }
             level = 0;
         }
+        Err(self.leads_astray(self.root()))
     }
 
-    pub(super) fn lock_with_parent(&self, at: PmAddr, parent: Option<PmAddr>) -> Locked<'_> {
-        match parent {
-            Some(parent) => self.stripes.lock(&[at, parent]),
-            None => self.stripes.lock_one(at),
+    /// Locks the leaf that covers `key` and its parent, which has room for one more child. Under the lock of structure changes.
+    pub(super) fn hold_leaf(&self, key: &K) -> Result<Held<'_>> {
+        for _ in 0..TRIES_MAX {
+            let (path, at) = self.path_with_room(key)?;
+            if let Some(held) = self.hold(at, path.last().copied(), key)? {
+                return Ok(held);
+            }
         }
+        Err(self.leads_astray(self.root()))
+    }
+
+    /// Locks the node at `at` and its parent; nothing when they are not what they were taken for: the node covers `key`, the parent names it
+    /// for that key and has room for one more child, or there is no parent and the node is the root.
+    fn hold(&self, at: PmAddr, parent: Option<PmAddr>, key: &K) -> Result<Option<Held<'_>>> {
+        let medium = self.medium();
+        let covers = |header: &Header| Ok::<_, Error>(matches!(self.covers(header, Target::At(key))?, Step::Here(())));
+        let Some(parent) = parent else {
+            let _locked = self.stripes.lock_one(at);
+            let header = Header::load(medium, at)?;
+            let is_root = at == self.root() && covers(&header)?;
+            return Ok(is_root.then_some(Held { _locked, header, parent: None }));
+        };
+        let early = if planted::active("fastfair-split-believes") { Some(Header::load(medium, parent)?) } else { None };
+        let _locked = self.stripes.lock(&[at, parent]);
+        let (header, parent) = (Header::load(medium, at)?, Header::load(medium, parent)?);
+        // Planted: the parent as it was before anybody was kept away from it.
+        let parent = early.unwrap_or(parent);
+        if parent.level != header.level + 1 || !covers(&header)? || !covers(&parent)? {
+            return Ok(None);
+        }
+        let (child, room) = self.room_for(&parent, key)?;
+        Ok(room.filter(|_| child == at).map(|room| Held { _locked, header, parent: Some((parent, room)) }))
     }
 
     /// Makes room in the leaf that covers `key`.
     pub(super) fn split_at(&self, key: &K) -> Result<()> {
-        let _changing = lock(&self.changing);
         let _pin = self.readers.pin();
-        let (path, at) = self.path_with_room(key)?;
-        let parent = path.last().copied();
-        let _locked = self.lock_with_parent(at, parent);
-        let header = Header::load(self.medium(), at)?;
+        if let Some(held) = self.hold_hinted(key)? {
+            return self.make_room(held, key);
+        }
+        let _changing = lock(&self.changing);
+        self.make_room(self.hold_leaf(key)?, key)
+    }
+
+    /// As [`hold_leaf`](Self::hold_leaf), without the lock of structure changes: if the guides know the leaf and its parent, and that has room.
+    fn hold_hinted(&self, key: &K) -> Result<Option<Held<'_>>> {
+        if !K::IS_WORD {
+            return Ok(None);
+        }
+        let Some((_, parent)) = self.parents.floor(key.order_word()) else { return Ok(None) };
+        let parent = PmAddr::from_raw(parent);
+        self.heap.memory().prefetch(parent, NodeAt::bytes(self.lines));
+        let Some(leaf) = self.hint(Target::At(key)) else { return Ok(None) };
+        self.hold(leaf, Some(parent), key)
+    }
+
+    /// Makes room in a node: its lines without entries leave its order, or it splits.
+    fn make_room(&self, held: Held<'_>, key: &K) -> Result<()> {
+        let (medium, mut header) = (self.medium(), held.header);
+        let count = header.order.count();
         // Somebody made room meanwhile.
-        if header.order.free_line(header.lines).is_some() {
+        if header.level == 0 && header.order.free_line(header.lines).is_some() {
             return Ok(());
         }
-        self.repair_leaf(&header)?;
-        if !self.drop_empty_lines(&header)? {
-            self.split(&header, parent, key)?;
+        if header.level == 0 {
+            self.repair(&mut header)?;
         }
-        Ok(())
-    }
-
-    fn repair_leaf(&self, header: &Header) -> Result<()> {
-        if header.level == 0 { self.repair(&mut { *header }) } else { Ok(()) }
-    }
-
-    /// Takes lines without entries out of the order of a node. Whether there were any.
-    fn drop_empty_lines(&self, header: &Header) -> Result<bool> {
-        let medium = self.medium();
-        let mut order = header.order;
-        for position in (0..header.order.count()).rev() {
-            if header.verified_line(medium, position)?.count() == 0 {
-                order = order.without(position);
-            }
+        let (mut all, lines) = (EntryList::new(), header.lines(medium)?);
+        let (mut starts, mut order) = ([0; LINES_MAX + 1], header.order);
+        for position in 0..count {
+            lines.append(medium, position, &mut all)?;
+            starts[position + 1] = all.len();
+        }
+        for position in (0..count).rev().filter(|position| starts[*position] == starts[position + 1]) {
+            order = order.without(position);
         }
         if order == header.order {
-            return Ok(false);
+            return self.split(&header, held.parent, &all, &starts, key);
         }
         medium.memory.store(header.at.order(), checked::encode(header.at.order(), order_payload(order)));
         // The lines may not be written anew before the order that lacks them is persistent.
         medium.memory.persist(header.at.order(), 8);
-        Ok(true)
+        Ok(())
     }
 
-    /// Where a child that begins somewhere in the range of `key` goes in its parent; `None` when the parent must split first.
-    fn room_for(&self, parent: &Header, key: &K) -> Result<Option<Room>> {
-        let medium = self.medium();
-        let mut found = None;
-        for position in 0..parent.order.count() {
-            let line = parent.verified_line(medium, position)?;
-            let mut rank = 0;
-            for entry in line.entries() {
-                if keys::compare(medium, key, parent.level, entry)?.is_lt() {
-                    break;
-                }
-                rank += 1;
-            }
-            if rank > 0 {
-                found = Some((position, line, rank));
-            }
-        }
+    /// The child of `parent` that leads to `key`, and where one that begins in its range goes: nowhere when the parent must split first. Of
+    /// its lines only that child's is verified: if another one sent the search astray, the child does not cover the key.
+    fn room_for(&self, parent: &Header, key: &K) -> Result<(PmAddr, Option<Room>)> {
+        let (medium, lines) = (self.medium(), parent.lines(self.medium())?);
+        let is_left = |entry| Ok(keys::compare(medium, key, parent.level, entry)?.is_ge());
+        let (count, guess) = (parent.order.count(), Self::guess(parent, key));
         // The first entry of a node begins where the node does, so there is one.
-        let Some((position, line, rank)) = found else { return Ok(None) };
-        if let Some(slot) = line.free_slot() {
-            return Ok(Some(Room::Slot { line, slot, rank }));
+        let Some(position) = last_position(lines, count, guess, (!K::IS_WORD, false), is_left)? else {
+            return Err(medium.damaged(parent.at.0, "inner node of a tree", "lacks a child for its own range"));
+        };
+        let line = lines.line(position);
+        line.verify(medium)?;
+        let mut rank = 1;
+        while rank < line.count() && is_left(line.entry(rank))? {
+            rank += 1;
         }
-        Ok(parent.order.free_line(parent.lines).map(|free| Room::Line { position, line, free, rank }))
+        let place = match line.free_slot() {
+            Some(slot) => Some(RoomPlace::Slot(slot)),
+            None => parent.order.free_line(parent.lines).map(RoomPlace::Line),
+        };
+        let child = PmAddr::from_raw(line.entry(rank - 1).1);
+        Ok((child, place.map(|place| Room { position, line, rank, place })))
     }
 
-    fn split(&self, header: &Header, parent: Option<PmAddr>, key: &K) -> Result<()> {
+    /// Splits a node that holds `all`, of each line those from its start on.
+    fn split(
+        &self,
+        header: &Header,
+        parent: Option<(Header, Room)>,
+        all: &[Entry],
+        starts: &[usize],
+        key: &K,
+    ) -> Result<()> {
         let medium = self.medium();
-        let header = &Header::load(medium, header.at.0)?;
         let mut action = self.heap.action();
         let count = header.order.count();
-        let last = header.verified_line(medium, count - 1)?;
-        let appends = header.level == 0
-            && header.next.is_null()
-            && last.count() > 0
-            && keys::compare(medium, key, 0, last.entry(last.count() - 1))?.is_gt();
+        let appends = match all.last() {
+            Some(last) if header.level == 0 && header.next.is_null() => keys::compare(medium, key, 0, *last)?.is_gt(),
+            _ => false,
+        };
         let cut = if appends { count } else { count / 2 };
-        let mut moved = EntryList::new();
-        for position in cut..count {
-            header.verified_line(medium, position)?.entries().for_each(|entry| moved.push(entry));
-        }
-        let (word, low) = self.lower_bound(&mut action, header, cut, &moved, key)?;
+        let moved = &all[starts[cut]..];
+        let (word, low) = self.lower_bound(&mut action, header, cut, moved, key)?;
         let right = action.alloc(NodeAt::bytes(header.lines))?;
-        let (level, lines, stamp) = (header.level, header.lines, self.heap.pool().boot());
-        let content = NewNode { level, lines, next: header.next, low, high: header.high, stamp, entries: &moved };
+        let (level, lines, stamp) = (header.level, header.lines, self.boot);
+        let content = NewNode { level, lines, next: header.next, low, high: header.high, stamp, entries: moved };
         content.write(medium, right);
         let node = header.at;
         action.set(node.order(), checked::encode(node.order(), order_payload(header.order.truncated(cut))));
-        self.publish_right(action, header, parent, (word, low), right, key)
+        self.publish_right(action, header, parent, (word, low), right)
     }
 
     /// Commits `action`, which makes the node at `right` and what it holds, with the link of its left sibling and its entry in the parent.
@@ -198,10 +284,9 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         &'t self,
         mut action: Action<'t>,
         left: &Header,
-        parent: Option<PmAddr>,
+        parent: Option<(Header, Room)>,
         (word, low): (u64, u64),
         right: PmAddr,
-        key: &K,
     ) -> Result<()> {
         self.set_bounds(&mut action, left, right, low);
         if planted::active("fastfair-split-not-atomic") {
@@ -210,14 +295,13 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         }
         let (took_effect, outcome) = match parent {
             None => self.grow_root(action, left, (word, right.to_raw()))?,
-            Some(parent) => {
-                let parent = Header::load(self.medium(), parent)?;
-                self.enter(&mut action, &parent, (word, right.to_raw()), key)?;
+            Some((parent, room)) => {
+                self.enter(&mut action, &parent, room, (word, right.to_raw()));
                 committed(action.commit())
             }
         };
-        if took_effect && left.level == 0 {
-            self.note_leaf(low, right);
+        if took_effect {
+            self.note(left.level, low, right);
         }
         outcome
     }
@@ -236,7 +320,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
             let Some(first) = moved.first() else {
                 return Err(medium.damaged(header.at.0, "inner node of a tree", "has lines without entries"));
             };
-            let low = Header::load(medium, PmAddr::from_raw(first.1))?.low;
+            // A string's child changes under the lock of structure changes only, which is held.
+            let low = if K::IS_WORD { first.0 } else { Header::load(medium, PmAddr::from_raw(first.1))?.low };
             return Ok((first.0, low));
         }
         if K::IS_WORD {
@@ -282,19 +367,17 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         let (took_effect, outcome) = committed(action.commit());
         if took_effect {
             self.root.store(root.to_raw(), Ordering::Release);
+            self.note(content.level, 0, root);
         }
         Ok((took_effect, outcome))
     }
 
-    /// Notes in `action` a new child of `parent`, which was seen to have room for it.
-    fn enter(&self, action: &mut Action<'_>, parent: &Header, child: Entry, key: &K) -> Result<()> {
-        let (medium, memory) = (self.medium(), self.heap.memory());
-        // The key and the new child's lower bound lie in the range of one child, so they go to one place.
-        let Some(room) = self.room_for(parent, key)? else {
-            return Err(medium.damaged(parent.at.0, "inner node of a tree", "changed while it was locked"));
-        };
-        match room {
-            Room::Slot { mut line, slot, rank } => {
+    /// Notes in `action` a new child of `parent`.
+    fn enter(&self, action: &mut Action<'_>, parent: &Header, room: Room, child: Entry) {
+        let memory = self.heap.memory();
+        let Room { position, mut line, rank, place } = room;
+        match place {
+            RoomPlace::Slot(slot) => {
                 let at = line.slot_at(slot);
                 // The meta word may not overtake the entry: the action's first fence comes between.
                 memory.store(at, child.0);
@@ -303,13 +386,17 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
                 (line.words[1 + 2 * slot], line.words[2 + 2 * slot]) = child;
                 action.set(line.at, line.meta(line.order_with(rank, slot), None));
             }
-            Room::Line { position, line, free, rank } => {
-                let mut all: Vec<Entry> = line.entries().collect();
-                all.insert(rank, child);
+            RoomPlace::Line(free) => {
+                let mut all = EntryList::new();
+                line.entries()
+                    .take(rank)
+                    .chain([child])
+                    .chain(line.entries().skip(rank))
+                    .for_each(|entry| all.push(entry));
                 let kept = if rank == SLOTS { SLOTS } else { 2 };
                 let right = Line::new(parent.at.line(free), &all[kept..]);
                 // The order word may not overtake the line: the action's first fence comes between.
-                memory.write_back(right.at, &right.to_bytes());
+                memory.write_and_flush(right.at, &right.words);
                 let order = parent.order.with(position + 1, free);
                 action.set(parent.at.order(), checked::encode(parent.at.order(), order_payload(order)));
                 if kept < SLOTS {
@@ -317,7 +404,6 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
                 }
             }
         }
-        Ok(())
     }
 
     /// Notes in `action` the words of a line that differ from those on the medium.
@@ -348,7 +434,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         for level in 0..u8::MAX {
             let (path, at) = self.path(key, level)?;
             let Some(&parent) = path.last() else { return Ok(self.shrink_root(at)? || merged) };
-            let children = self.entries(&Header::load(self.medium(), parent)?)?;
+            // A leaf that splits meanwhile adds children; those that are there stay.
+            let children = self.stripes.read(parent, || self.entries(&Header::load(self.medium(), parent)?))?;
             if self.merge_child(parent, &children, at)? {
                 merged = true;
             } else if children.len() > 1 {
@@ -376,8 +463,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         let _locked = self.stripes.lock(&[parent, left, right]);
         let parent = &Header::load(medium, parent)?;
         let (left, right) = (Header::load(medium, left)?, Header::load(medium, right)?);
-        for header in [&left, &right] {
-            self.repair_leaf(header)?;
+        for header in [&left, &right].into_iter().filter(|header| header.level == 0) {
+            self.repair(&mut { *header })?;
         }
         let (ours, theirs) = (self.entries(&left)?, self.entries(&right)?);
         let total = ours.len() + theirs.len();
@@ -391,7 +478,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
             committed(action.commit()).1?;
             action = self.heap.action();
         }
-        let all: Vec<Entry> = ours.into_iter().chain(theirs).collect();
+        let mut all = ours;
+        theirs.iter().for_each(|entry| all.push(*entry));
         let lines = spread(&all, left.lines);
         for (number, entries) in lines.clone().enumerate() {
             self.set_line(&mut action, &Line::new(left.at.line(number), entries));
@@ -408,10 +496,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         if freed.is_some() {
             // For those who come to it yet: the block is nobody's, and no reader leaves before it is.
             self.heap.memory().store(right.at.stamp(), DEAD);
-            if K::IS_WORD && right.level == 0 {
-                // In this order: who enters a leaf there looks at its stamp; and before the block can be given out again.
-                self.guide.remove(right.low, right.at.0.to_raw());
-            }
+            // In this order: who notes a node looks at its stamp; and before the block can be given out again.
+            self.forget(right.level, right.low, right.at.0);
             self.readers.retire(freed);
         }
         Ok(outcome.map(|()| true)?)
@@ -432,13 +518,24 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
 
     /// Lets an inner root with one child give way to it.
     fn shrink_root(&self, root: PmAddr) -> Result<bool> {
-        let medium = self.medium();
-        let header = Header::load(medium, root)?;
-        if header.level == 0 || root != self.root() {
-            return Ok(false);
-        }
-        let [(_, child)] = self.entries(&header)?[..] else { return Ok(false) };
+        let children = || {
+            let header = Header::load(self.medium(), root)?;
+            if header.level == 0 || root != self.root() {
+                return Ok(None);
+            }
+            let entries = self.entries(&header)?;
+            Ok(if let [(_, child)] = entries[..] { Some((header, child)) } else { None })
+        };
+        // Planted: what was seen before a leaf split.
+        let early = if planted::active("fastfair-shrink-believes") { self.stripes.read(root, children)? } else { None };
         let _locked = self.stripes.lock(&[root]);
+        // Under the root's lock: its only child may split until then.
+        let Some((header, child)) = (match early {
+            Some(early) => Some(early),
+            None => children()?,
+        }) else {
+            return Ok(false);
+        };
         let head = AnchorAt(self.anchor.at).head();
         let mut action = self.heap.action();
         action.set(head, checked::encode_addr(head, PmAddr::from_raw(child)));
@@ -447,6 +544,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         if freed.is_some() {
             self.root.store(child, Ordering::Release);
             self.heap.memory().store(header.at.stamp(), DEAD);
+            self.forget(header.level, header.low, root);
             self.readers.retire(freed);
         }
         Ok(outcome.map(|()| true)?)

@@ -17,7 +17,7 @@ use crate::change::Change;
 use crate::error::{Error, Result, committed};
 use crate::fastfair::FastFair;
 use crate::fastfair::keys;
-use crate::fastfair::node::{Entry, Header, Line, SLOTS, order_payload};
+use crate::fastfair::node::{Entry, EntryList, Header, Line, SLOTS, order_payload};
 use crate::fastfair::read::{Place, Step, Target};
 use crate::layout::KEY_BYTES_MAX;
 use crate::map::{Durability, limit};
@@ -45,10 +45,10 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         if self.heap.memory().is_read_only() {
             return Err(Error::ReadOnly { path: self.heap.pool().path().to_owned(), what: "a change" });
         }
-        let (mut collected, mut turn) = (false, 0_u32);
+        let (mut collected, mut takes_hint) = (false, true);
         loop {
-            let outcome = self.change_once(key, new, &decide, turn == 0);
-            turn = turn.saturating_add(1);
+            let outcome = self.change_once(key, new, &decide, takes_hint);
+            takes_hint = false;
             let outcome = match outcome {
                 // What waits for readers may be all that is missing.
                 Err(error) if error.is_full() && !collected => {
@@ -80,6 +80,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
                         }
                         other => other?,
                     }
+                    // The guide knows of the new leaf.
+                    takes_hint = true;
                 }
                 Outcome::Moved | Outcome::Again => {}
             }
@@ -207,14 +209,11 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         let Some((header, position, free)) = self.free_line(header, position) else { return Ok(Outcome::Full) };
         let entry = (key.order_word(), value);
         let Some(line) = line else {
-            return self
-                .add_line(&header, 0, free, &[], key, entry)
-                .map(|word| if word { done } else { Ok(Outcome::Again) })?;
+            return self.add_line(&header, 0, free, key, entry).and(done);
         };
         if rank == SLOTS {
             // Behind all of a full line: a line of its own, so that ascending keys fill their lines.
-            let word = self.add_line(&header, position + 1, free, &[], key, entry)?;
-            return if word { done } else { Ok(Outcome::Again) };
+            return self.add_line(&header, position + 1, free, key, entry).and(done);
         }
         self.split_line(&header, position, &line, free, rank, entry);
         if K::IS_WORD { done } else { Ok(Outcome::Again) }
@@ -278,42 +277,33 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         Ok(at)
     }
 
-    /// Makes `entries` and, for keys that are words, `entry` behind them a line of their own at `position`. Whether `entry` is in it.
-    fn add_line(
-        &self,
-        header: &Header,
-        position: usize,
-        free: usize,
-        entries: &[Entry],
-        key: &K,
-        entry: Entry,
-    ) -> Result<bool> {
+    /// Makes `entry` a line of its own at `position`; its second word is the value.
+    fn add_line(&self, header: &Header, position: usize, free: usize, key: &K, entry: Entry) -> Result<()> {
         let memory = self.heap.memory();
         let order = header.order.with(position, free);
         let order_word = checked::encode(header.at.order(), order_payload(order));
         let at = header.at.line(free);
         if K::IS_WORD {
-            let all: Vec<Entry> = entries.iter().copied().chain([entry]).collect();
-            self.write_line(&Line::new(at, &all));
+            self.write_line(&Line::new(at, &[entry]));
             memory.store(header.at.order(), order_word);
             // As for an insert into a line.
             memory.persist(header.at.order(), 8);
-            return Ok(true);
+            return Ok(());
         }
         let mut action = self.heap.action();
         let block = self.new_block(&mut action, key, entry.1)?;
-        let all: Vec<Entry> = entries.iter().copied().chain([(entry.0, block.to_raw())]).collect();
         // The order word may not overtake the line: the action's first fence comes between.
-        memory.write_back(at, &Line::new(at, &all).to_bytes());
+        memory.write_and_flush(at, &Line::new(at, &[(entry.0, block.to_raw())]).words);
         action.set(header.at.order(), order_word);
-        committed(action.commit()).1.map(|()| true)
+        committed(action.commit()).1
     }
 
     fn write_line(&self, line: &Line) {
         let memory = self.heap.memory();
-        memory.write(line.at, &line.to_bytes());
-        if !planted::active("fastfair-line-not-flushed") {
-            memory.flush(line.at, LINE_BYTES);
+        if planted::active("fastfair-line-not-flushed") {
+            memory.write(line.at, &line.to_bytes());
+        } else {
+            memory.write_and_flush(line.at, &line.words);
         }
         // The order word may not overtake the line that it links.
         memory.fence();
@@ -324,9 +314,12 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         let memory = self.heap.memory();
         let goes_right = rank >= 2;
         let kept = if goes_right { 2 } else { 1 };
-        let mut moved: Vec<Entry> = line.entries().skip(kept).collect();
-        if K::IS_WORD && goes_right {
-            moved.insert(rank - kept, entry);
+        let mut moved = EntryList::new();
+        for (index, present) in line.entries().enumerate().skip(kept) {
+            if K::IS_WORD && goes_right && index == rank {
+                moved.push(entry);
+            }
+            moved.push(present);
         }
         let right = Line::new(header.at.line(free), &moved);
         let mut left = *line;

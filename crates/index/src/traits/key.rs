@@ -54,6 +54,7 @@ impl IndexKey for u64 {
         *self
     }
 
+    #[inline]
     fn key_bytes(&self) -> usize {
         size_of::<Self>()
     }
@@ -63,6 +64,7 @@ impl IndexKey for u64 {
         use_bytes(&self.to_be_bytes())
     }
 
+    #[inline]
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
         bytes.try_into().ok().map(Self::from_be_bytes)
     }
