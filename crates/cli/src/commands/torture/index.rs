@@ -87,6 +87,28 @@ struct Killed {
 }
 
 impl Killed {
+    fn new(args: &Args) -> Self {
+        let Args { load, domain, .. } = args;
+        Self {
+            index: load.index.to_string(),
+            key: load.key.to_string(),
+            kills: 0,
+            kills_during_open: 0,
+            acked: 0,
+            tally: Tally::default(),
+            uncertain_applied: 0,
+            wrong: Vec::new(),
+            reopen_ms_max: 0.0,
+            records_at_end: 0,
+            writers: load.writers,
+            readers: load.readers,
+            domain: domain.clone(),
+            promise: String::new(),
+            seed: load.seed,
+            seconds: 0.0,
+        }
+    }
+
     fn holds(&self) -> bool {
         self.tally.is_clean() && self.wrong.is_empty()
     }
@@ -130,24 +152,7 @@ fn rounds(args: &Args, path: &Path, output: &Output, each: &mut dyn FnMut()) -> 
         args.seconds.map(Duration::try_from_secs_f64).transpose().context("--seconds needs a positive number")?;
     let mut history = History::new(report::codec()?);
     let mut random = Random::for_stream(load.seed, u64::MAX);
-    let mut killed = Killed {
-        index: load.index.to_string(),
-        key: load.key.to_string(),
-        kills: 0,
-        kills_during_open: 0,
-        acked: 0,
-        tally: Tally::default(),
-        uncertain_applied: 0,
-        wrong: Vec::new(),
-        reopen_ms_max: 0.0,
-        records_at_end: 0,
-        writers: load.writers,
-        readers: load.readers,
-        domain: args.domain.clone(),
-        promise: String::new(),
-        seed: load.seed,
-        seconds: 0.0,
-    };
+    let mut killed = Killed::new(args);
     while killed.kills < args.kills && killed.holds() && limit.is_none_or(|limit| started.elapsed() < limit) {
         let mut command = life::own_binary()?;
         command.args(["torture", "index-worker", "--domain", &args.domain]);
@@ -234,5 +239,128 @@ impl Judge<'_> {
         self.killed.tally.add(&verdict.violations);
         self.killed.uncertain_applied += verdict.uncertain_applied;
         Ok(verdict)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Borrow;
+
+    use clap::Parser;
+    use lodestone_index_bench::key::KeyMaker;
+    use lodestone_workload::kv::WriteKind;
+
+    use super::super::report::Event;
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    /// What an index does that it must not do.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Harm {
+        None,
+        LosesAKey,
+        ForgetsAnUpdate,
+        ForgetsARemoval,
+        /// A value of which one half is old and the other new.
+        TearsAValue,
+        /// A key of the workload that nobody wrote.
+        InventsAKey,
+        /// A key that the workload does not have.
+        InventsAStranger,
+    }
+
+    /// Records that are written; the workload has more.
+    const WRITTEN: u64 = 100;
+    /// Versions of this and of the next life.
+    const BOOTS: [u64; 2] = [1 << 32, 2 << 32];
+
+    /// Changes records, tells of it, and does harm that it does not tell of.
+    struct Life<'a> {
+        load: &'a LoadArgs,
+        heap: &'a Heap,
+        history: &'a mut History,
+        harm: Harm,
+    }
+
+    impl<K: KeysOf + ?Sized> Visitor<K> for Life<'_> {
+        type Out = Result<()>;
+
+        fn visit<I: BenchIndex<Key = K>>(self, options: &I::Options) -> Result<()> {
+            let Self { load, heap, history, harm } = self;
+            let index = I::open_index(heap, ROOT, options, Durability::Sync)?;
+            let mut maker = K::maker(load.key);
+            let mut key = |record| maker.key(record).to_key();
+            let mut tell = |record, version, kind| {
+                for event in [Event::Start(kind), Event::Ack(kind)] {
+                    Line { event, record, version }.tell(history);
+                }
+            };
+            for record in 0..WRITTEN {
+                ensure!(index.insert(key(record).borrow(), BOOTS[0] + record)?);
+                tell(record, BOOTS[0] + record, WriteKind::Put);
+            }
+            for record in 10..20 {
+                ensure!(index.update(key(record).borrow(), BOOTS[1] + 300 + record)?.is_some());
+                tell(record, BOOTS[1] + 300 + record, WriteKind::Put);
+                ensure!(index.remove(key(record + 10).borrow())?.is_some());
+                tell(record + 10, BOOTS[1] + 400 + record, WriteKind::Remove);
+            }
+            let mut put = |record, version| index.upsert(key(record).borrow(), version).map(drop);
+            match harm {
+                Harm::None => {}
+                Harm::LosesAKey => drop(index.remove(key(50).borrow())?),
+                Harm::ForgetsAnUpdate => put(10, BOOTS[0] + 10)?,
+                Harm::ForgetsARemoval => put(20, BOOTS[0] + 20)?,
+                Harm::TearsAValue => put(10, BOOTS[1] + 10)?,
+                Harm::InventsAKey => put(WRITTEN, BOOTS[0])?,
+                Harm::InventsAStranger => put(load.records, BOOTS[0])?,
+            }
+            Ok(())
+        }
+    }
+
+    fn judged(index: &str, key: &str, harm: Harm) -> Killed {
+        let words = ["index", "--index", index, "--key", key, "--domain", "process", "--records", "200"];
+        let args = Command::try_parse_from(words).expect("arguments").args;
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("judged.pool");
+        let mut history = History::new(report::codec().expect("a codec"));
+        {
+            let domain = domain("process").expect("a domain");
+            let options = PoolOptions { domain, size_bytes: 4 << 20, ..PoolOptions::default() };
+            let pool = Pool::create(&path, &options).expect("a pool");
+            let heap = Heap::open(&pool, &HeapOptions::default()).expect("a heap");
+            let life = Life { load: &args.load, heap: &heap, history: &mut history, harm };
+            args.load.with_index(life).expect("a life");
+        }
+        let mut killed = Killed::new(&args);
+        judge(&args, &path, &mut history, &mut killed).expect("a judgement");
+        killed
+    }
+
+    #[test]
+    fn an_index_that_breaks_its_promises_is_told() {
+        for (index, key) in [("fastfair", "u64"), ("hash", "u64"), ("hybrid-plus", "u64"), ("fptree", "bytes:12")] {
+            let clean = judged(index, key, Harm::None);
+            assert!(clean.holds() && clean.records_at_end == WRITTEN - 10, "{index}: {:?}", clean.wrong);
+            let counts = [
+                (Harm::LosesAKey, (1, 0)),
+                (Harm::ForgetsAnUpdate, (1, 0)),
+                (Harm::ForgetsARemoval, (1, 0)),
+                (Harm::TearsAValue, (0, 1)),
+                (Harm::InventsAKey, (0, 1)),
+                (Harm::InventsAStranger, (0, 0)),
+            ];
+            for (harm, expected) in counts {
+                let Killed { tally, wrong, .. } = &judged(index, key, harm);
+                assert_eq!((tally.lost, tally.other), expected, "{index} {harm:?}: {wrong:?}");
+                assert_eq!(wrong.len(), 1, "{index} {harm:?}: {wrong:?}");
+            }
+        }
     }
 }
