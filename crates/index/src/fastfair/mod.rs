@@ -101,6 +101,9 @@ pub(crate) const KIND_STRINGS: AnchorKind = AnchorKind {
     live: u32::from_le_bytes(*b"FFTS"),
 };
 
+/// The life of nobody who writes: no node has this stamp.
+const NO_LIFE: u64 = 0;
+
 /// How to create a tree. An existing one keeps what it was created with.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -130,7 +133,7 @@ pub struct FastFair<K: IndexKey + ?Sized> {
     pub(crate) anchor: Anchor,
     pub(crate) lines: usize,
     pub(crate) durability: Durability,
-    /// Number of this life.
+    /// Number of this life; [`NO_LIFE`] in a read-only pool.
     boot: u64,
     /// The root, as in the anchor: readers need not go there.
     root: AtomicU64,
@@ -183,7 +186,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
             anchor,
             lines,
             durability,
-            boot: stamp,
+            // What another life left stands as it left it, and this one mends nothing.
+            boot: if heap.memory().is_read_only() { NO_LIFE } else { stamp },
             root: AtomicU64::new(root.to_raw()),
             stripes: Stripes::new(),
             readers: Readers::new(heap),

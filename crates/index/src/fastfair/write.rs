@@ -392,3 +392,50 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         behind.into_iter().any(|at| header.load_line(self.medium(), at).entries().any(|other| other.1 == entry.1))
     }
 }
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use std::ops::Bound;
+
+    use lodestone_heap::{Heap, HeapOptions};
+    use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+
+    use super::*;
+    use crate::fastfair::FastFairOptions;
+    use crate::traits::{OrderedIndex, PointIndex};
+
+    type Outcome = std::result::Result<(), Box<dyn std::error::Error>>;
+
+    fn open(pool: &Pool) -> std::result::Result<FastFair<u64>, Box<dyn std::error::Error>> {
+        let heap = Heap::open(pool, &HeapOptions::default())?;
+        Ok(FastFair::open(&heap, "tree", &FastFairOptions::default(), Durability::Sync)?)
+    }
+
+    /// A read-only pool has the number of the life that crashed: that life's stamp says nothing about copies it may have left.
+    #[test]
+    fn a_read_only_pool_shows_no_copy_that_the_last_life_left() -> Outcome {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("a.pool");
+        let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+        {
+            let tree = open(&Pool::create(&path, &options)?)?;
+            for key in [10, 20, 30] {
+                tree.insert(&key, 10 * key)?;
+            }
+            // As a crash in the split of a line: the line behind is linked, this one has not let its entries go.
+            let (medium, memory) = (tree.medium(), tree.heap.memory());
+            let header = Header::load(medium, tree.root())?;
+            let moved: Vec<Entry> = header.load_line(medium, 0).entries().skip(1).collect();
+            let free = header.order.free_line(header.lines).ok_or("a free line")?;
+            tree.write_line(&Line::new(header.at.line(free), &moved));
+            let order = header.order.with(1, free);
+            memory.store(header.at.order(), checked::encode(header.at.order(), order_payload(order)));
+        }
+        let tree = open(&Pool::open_read_only(&path, &options)?)?;
+        let all: Result<Vec<_>> = tree.range(Bound::Unbounded, Bound::Unbounded).collect();
+        assert_eq!(all?, [(10, 100), (20, 200), (30, 300)]);
+        assert_eq!((tree.len()?, tree.get(&20)?, tree.get(&30)?), (3, Some(200), Some(300)));
+        assert!(tree.check().is_intact());
+        Ok(())
+    }
+}
