@@ -1,6 +1,7 @@
 //! When freed blocks may be given out again: after every reader that could still be in them has left.
 //!
-//! 1. A reader pins: it puts the epoch, which never is 0, into a slot of its own, and takes it out when it leaves.
+//! 1. A reader pins: it puts the epoch, which never is 0, into a slot of its own, and takes it out when it leaves. When no slot is free it is
+//!    noted in a list under a lock: who has a pin may ask for another (a scan's visitor reads), so nobody may wait for one.
 //! 2. Who unlinked blocks (persistently, by a heap action that keeps them) retires them under the present epoch and moves the
 //!    epoch on by one.
 //! 3. Blocks retired under epoch *e* go back to the heap once no pin is *e* or smaller.
@@ -10,14 +11,16 @@
 //!
 //! A small seam: the operations that structures use are `pin`, `retire` and `collect`.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use crossbeam_utils::CachePadded;
 use lodestone_heap::{Freed, FreedBlocks, Heap};
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
-use lodestone_pmem::sync::{Mutex, lock, thread};
+#[cfg(feature = "shuttle")]
+use lodestone_pmem::sync::thread;
+use lodestone_pmem::sync::{Mutex, lock};
 
-/// Readers at one time; further ones wait for a slot.
+/// Readers with a slot at one time; further ones are noted in a list.
 const SLOTS: usize = 64;
 
 /// The readers of an index, and what waits for them.
@@ -25,17 +28,27 @@ pub(crate) struct Readers {
     heap: Heap,
     epoch: CachePadded<AtomicU64>,
     slots: Box<[CachePadded<AtomicU64>]>,
+    /// Readers without a slot: how many pinned each epoch.
+    crowd: Mutex<BTreeMap<u64, usize>>,
     waiting: Mutex<VecDeque<(u64, FreedBlocks)>>,
 }
 
 /// While it lives, no block that its holder can find is given out again.
-pub(crate) struct Pin<'r> {
-    slot: &'r AtomicU64,
+pub(crate) struct Pin<'r>(Place<'r>);
+
+/// Where a reader stands.
+enum Place<'r> {
+    Slot(&'r AtomicU64),
+    Crowd { readers: &'r Readers, epoch: u64 },
 }
 
 impl Drop for Pin<'_> {
+    #[inline]
     fn drop(&mut self) {
-        self.slot.store(0, Ordering::Release);
+        match self.0 {
+            Place::Slot(slot) => slot.store(0, Ordering::Release),
+            Place::Crowd { readers, epoch } => readers.leave_crowd(epoch),
+        }
     }
 }
 
@@ -62,6 +75,7 @@ impl Readers {
             heap: heap.clone(),
             epoch: CachePadded::new(AtomicU64::new(1)),
             slots: (0..SLOTS).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
+            crowd: Mutex::new(BTreeMap::new()),
             waiting: Mutex::new(VecDeque::new()),
         }
     }
@@ -78,7 +92,7 @@ impl Readers {
                 loop {
                     let now = self.epoch.load(Ordering::SeqCst);
                     if now == epoch {
-                        return Pin { slot };
+                        return Pin(Place::Slot(slot));
                     }
                     epoch = now;
                     slot.store(epoch, Ordering::SeqCst);
@@ -86,8 +100,26 @@ impl Readers {
             }
             number = (number + 1) % SLOTS;
             if number == first_slot() {
-                thread::yield_now();
+                return self.join_crowd();
             }
+        }
+    }
+
+    #[cold]
+    fn join_crowd(&self) -> Pin<'_> {
+        let mut crowd = lock(&self.crowd);
+        // Under the lock: a retirement that looked into the list before had moved the epoch on, one that looks later finds this.
+        let epoch = self.epoch.load(Ordering::SeqCst);
+        *crowd.entry(epoch).or_default() += 1;
+        Pin(Place::Crowd { readers: self, epoch })
+    }
+
+    #[cold]
+    fn leave_crowd(&self, epoch: u64) {
+        let mut crowd = lock(&self.crowd);
+        match crowd.get_mut(&epoch) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => drop(crowd.remove(&epoch)),
         }
     }
 
@@ -107,7 +139,8 @@ impl Readers {
 
     fn give_back(&self, waiting: &mut VecDeque<(u64, FreedBlocks)>) {
         let pins = self.slots.iter().map(|slot| slot.load(Ordering::SeqCst)).filter(|pin| *pin != 0);
-        let oldest = pins.min().unwrap_or(u64::MAX);
+        let in_crowd = lock(&self.crowd).first_key_value().map(|(epoch, _)| *epoch);
+        let oldest = pins.chain(in_crowd).min().unwrap_or(u64::MAX);
         while waiting.front().is_some_and(|(epoch, _)| *epoch < oldest) {
             if let Some((_, blocks)) = waiting.pop_front() {
                 self.heap.give_out_again(blocks);
@@ -129,8 +162,8 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn blocks_wait_for_the_readers_that_were_there() -> Result<(), Box<dyn std::error::Error>> {
+    /// `before`: readers that are there from the start to the end, so that a few or all slots are taken.
+    fn blocks_wait_beside(before: usize) -> Result<(), Box<dyn std::error::Error>> {
         let folder = tempfile::tempdir()?;
         let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
         let heap = Heap::open(&Pool::create(folder.path().join("a.pool"), &options)?, &HeapOptions::default())?;
@@ -138,7 +171,7 @@ mod tests {
         let mut action = heap.action();
         let block = action.alloc(4000)?;
         action.commit()?;
-        let pin = readers.pin();
+        let pin: Vec<Pin<'_>> = (0..=before).map(|_| readers.pin()).collect();
         let mut action = heap.action();
         action.free(block)?;
         let (freed, outcome) = action.commit_keeping();
@@ -154,6 +187,20 @@ mod tests {
         readers.collect();
         assert_eq!(given(&heap)?, block, "the later reader cannot find it");
         drop(later);
+        assert!(lock(&readers.crowd).is_empty());
         Ok(())
+    }
+
+    #[test]
+    fn blocks_wait_for_the_readers_that_were_there() -> Result<(), Box<dyn std::error::Error>> {
+        blocks_wait_beside(0)
+    }
+
+    /// A thread with a pin that asks for another never waits, however many there are: its own pin could be what it waits for.
+    #[test]
+    fn readers_beyond_the_slots_count_as_well() -> Result<(), Box<dyn std::error::Error>> {
+        blocks_wait_beside(SLOTS - 1)?;
+        blocks_wait_beside(SLOTS)?;
+        blocks_wait_beside(3 * SLOTS)
     }
 }
