@@ -61,7 +61,8 @@ schedules=lodestone-crash/shuttle,lodestone-heap/explore,lodestone-heap/shuttle,
 step schedules cargo test --no-fail-fast -p lodestone-crash -p lodestone-heap -p lodestone-index -p lodestone-numa -p lodestone-stm \
   --features "$schedules,lodestone-index/planted-bugs,lodestone-numa/planted-bugs" --test schedules --test planted_schedules \
   --test index_schedules --test histories --test planted_histories --test acs_schedules --test acs_planted_schedules \
-  --test hybrid_schedules --test hybrid_planted_schedules --test fptree_schedules --test fptree_planted_schedules
+  --test hybrid_schedules --test hybrid_planted_schedules --test fptree_schedules --test fptree_planted_schedules \
+  --test cells_schedules --test cells_planted_schedules
 # Weak memory order: every execution of the word protocols, and of each with a rule broken.
 step weak-memory cargo test --no-fail-fast -p lodestone-txn --features loom --test weak_memory
 # Every flush and every fence, half of the floors beside the other half. (Every crash state of every structure is walked through by the

@@ -29,7 +29,7 @@ pub(crate) use change::{Attempt, Site, change_pair, insert_pair, key_word, lock_
 pub(crate) use image::{Image, Pair, pairs_of};
 pub(crate) use key::{KeyKind, KeyRef, with_key};
 pub(crate) use lock::{Stamp, Turn, VersionLock};
-pub(crate) use probe::{find, home_level, settle};
+pub(crate) use probe::{Found, find, home_level, settle};
 pub(crate) use table::{Level, Shape, TableAt};
 pub(crate) use verify::check_table;
 pub(crate) use wish::{Wish, changeable, swap_of};

@@ -11,7 +11,7 @@
 use std::sync::OnceLock;
 
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
-use lodestone_pmem::sync::{Mutex, lock};
+use lodestone_pmem::sync::{Mutex, MutexGuard, lock};
 use lodestone_pmem::{PmAddr, WORD_BYTES};
 
 use crate::cells::{Arena, VersionLock};
@@ -28,7 +28,8 @@ pub(crate) struct Segment {
     pub(crate) locks: Box<[VersionLock]>,
     /// For changes of the stash, which all buckets share; taken after a bucket's lock.
     pub(crate) stash: Mutex<()>,
-    /// For structure changes; taken before any bucket's lock.
+    /// For structure changes, the birth included; taken before any bucket's lock. Of two, that of the descriptor with the smaller number
+    /// first: which one has the smaller hashes changes with their lives.
     pub(crate) structure: Mutex<()>,
     /// Removals since the segment was last counted.
     pub(crate) removals: AtomicU64,
@@ -125,13 +126,21 @@ impl Directory {
         index
     }
 
-    fn add_segment(&self, stock: &mut Stock, fresh: Fresh) -> usize {
-        let index = stock.dead.pop().unwrap_or_else(|| {
-            let index = stock.segments;
-            self.segments.put(index, Segment::new(self.shape.table.buckets));
-            stock.segments += 1;
-            index
-        });
+    /// A descriptor for `fresh` with its structure lock, to be held until the directory names it: who has the descriptor from a former life
+    /// and waits to split it finds it whole and in its place.
+    fn add_segment<'d>(&'d self, stock: &mut Stock, fresh: Fresh) -> (usize, MutexGuard<'d, ()>) {
+        // Not waited for, with `stock` locked: who holds one may wait for another whose holder waits for `stock`.
+        let lock_of = |index: usize| self.segments.get(index).structure.try_lock().ok();
+        let found = (0..stock.dead.len()).rev().find_map(|place| Some((place, lock_of(stock.dead[place])?)));
+        let (index, structure) = match found {
+            Some((place, structure)) => (stock.dead.swap_remove(place), structure),
+            None => {
+                let index = stock.segments;
+                self.segments.put(index, Segment::new(self.shape.table.buckets));
+                stock.segments += 1;
+                (index, lock(&self.segments.get(index).structure))
+            }
+        };
         let segment = self.segments.get(index);
         segment.at.store(fresh.at.to_raw(), Ordering::Release);
         segment.cover.store(fresh.cover.pack(), Ordering::Release);
@@ -141,7 +150,7 @@ impl Directory {
                 lock.revive();
             }
         }
-        index
+        (index, structure)
     }
 
     /// Index of the entry of `node` for `hash`.
@@ -191,7 +200,7 @@ impl Directory {
                 if !cover.covers(hash) || !(node.depth..=node.depth + bits).contains(&cover.depth) {
                     return Err(medium.damaged(at, "entry of a hash directory", "names a segment of other hashes"));
                 }
-                let index = self.add_segment(&mut stock, Fresh { at: segment, cover });
+                let (index, _structure) = self.add_segment(&mut stock, Fresh { at: segment, cover });
                 let (first, count) = self.stretch_in(node, cover);
                 for entry in &node.entries[first..first + count] {
                     entry.store((index as u64) << 2 | IS_SEGMENT, Ordering::Release);
@@ -254,8 +263,13 @@ impl Directory {
     /// new node that stands at `child`.
     pub(crate) fn replace(&self, stretch: Stretch, child: Option<PmAddr>, fresh: &[Fresh], old: &[usize]) {
         let mut stock = lock(&self.stock);
-        let added: Vec<u64> =
-            fresh.iter().map(|&fresh| (self.add_segment(&mut stock, fresh) as u64) << 2 | IS_SEGMENT).collect();
+        let mut births = Vec::with_capacity(fresh.len());
+        let mut added = Vec::with_capacity(fresh.len());
+        for &fresh in fresh {
+            let (index, structure) = self.add_segment(&mut stock, fresh);
+            added.push((index as u64) << 2 | IS_SEGMENT);
+            births.push(structure);
+        }
         let node = self.nodes.get(stretch.node);
         let fill = |entries: &[AtomicU64]| {
             for (half, entries) in entries.chunks(entries.len() / added.len()).enumerate() {
@@ -280,5 +294,34 @@ impl Directory {
         let node = size_of::<OnceLock<Node>>() + (size_of::<AtomicU64>() << self.shape.node_bits);
         let segment = size_of::<OnceLock<Segment>>() + self.shape.table.buckets as usize * size_of::<VersionLock>();
         (stock.nodes * node + stock.segments * segment) as u64
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+
+    /// A descriptor with two buckets could be found alive in one and dead in the other, or alive and not yet in the directory.
+    #[test]
+    fn a_descriptor_lives_again_only_under_a_structure_lock_that_nobody_else_has() {
+        let table = crate::cells::Shape { buckets: 2, lines: 1, stash: 1 };
+        let shape = HashShape { kind: crate::cells::KeyKind::Number, node_bits: 1, table };
+        let directory = Directory::new(shape, PmAddr::new(0, 4096));
+        let whole = Cover::of(0, 0);
+        let fresh = |cover: &Cover| Fresh { at: PmAddr::new(0, 8192), cover: *cover };
+        let all = Stretch { node: 0, first: 0, count: 2 };
+        directory.replace(all, None, &[fresh(&whole)], &[]);
+        let first = directory.segment(0);
+        let waiting = lock(&first.structure);
+        first.locks.iter().for_each(|lock| assert!(lock.freeze()));
+        first.locks.iter().for_each(VersionLock::kill);
+        directory.replace(all, None, &whole.halves().each_ref().map(fresh), &[0]);
+        directory.replace(all, None, &[fresh(&whole)], &[]);
+        assert!(first.is_dead(), "somebody waits to split it");
+        drop(waiting);
+        let (index, birth) = directory.add_segment(&mut lock(&directory.stock), fresh(&whole));
+        assert!(index == 0 && !first.is_dead(), "used again");
+        assert!(first.structure.try_lock().is_err(), "nobody changes it before the directory names it");
+        drop(birth);
     }
 }

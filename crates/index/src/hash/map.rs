@@ -7,8 +7,11 @@
 //! *Change.* The same under the bucket's lock, and with the stash's lock when the key's home says that keys went there. A
 //! bucket and a stash without room: the segment splits, and the change starts again.
 //!
-//! Order of locks: a segment's structure lock, buckets ascending, the stash, the directory's; of two segments the one with
-//! the smaller hashes first.
+//! *The stash* is all buckets': a reader whose key went there passes pairs that change although its bucket's stamp stays. Its own pair
+//! is where it was; what does not verify it looks at again under both locks before it calls it damage.
+//!
+//! Order of locks: a segment's structure lock, buckets ascending, the stash, the directory's; of two segments' structure locks the
+//! one of the descriptor with the smaller number first.
 
 use std::marker::PhantomData;
 
@@ -17,7 +20,7 @@ use lodestone_pmem::sync::lock;
 use lodestone_pmem::{PmAddr, planted};
 
 use crate::anchor::Anchor;
-use crate::cells::{self, Attempt, KeyRef, Level, Site, TableAt, Turn, Wish, with_key};
+use crate::cells::{self, Attempt, Found, KeyRef, Level, Site, TableAt, Turn, Wish, with_key};
 use crate::check::CheckReport;
 use crate::error::Result;
 use crate::hash::directory::{Directory, Segment};
@@ -83,7 +86,18 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
                 let answer = cells::find(table, medium, key, hash);
                 // An answer, an error too, means something only if no writer came between.
                 if lock.is_still(stamp) || planted::active("hash-stale-segment") {
-                    let found = answer?;
+                    let found = match answer {
+                        Ok(found) => found,
+                        Err(error)
+                            if planted::active("hash-stash-unlocked") || planted::active("hash-stale-segment") =>
+                        {
+                            return Err(error);
+                        }
+                        Err(_) => match self.find_alone(segment, table, key, hash)? {
+                            Some(found) => found,
+                            None => continue,
+                        },
+                    };
                     if self.durability == Durability::Sync {
                         cells::settle(table, medium.memory, hash, found.map(|found| found.line))?;
                     }
@@ -92,6 +106,24 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
             }
             turn.wait();
         }
+    }
+
+    /// The pair of `key` in `table` while nobody changes its bucket or the stash; `None` when that is not the segment's any more.
+    #[cold]
+    fn find_alone(
+        &self,
+        segment: &Segment,
+        table: TableAt,
+        key: KeyRef<'_>,
+        hash: u64,
+    ) -> Result<Option<Option<Found>>> {
+        let bucket = self.shape.table.home(hash).bucket as usize;
+        let Some(_held) = segment.locks[bucket].lock() else { return Ok(None) };
+        if !segment.cover().covers(hash) || self.shape.table_at(segment.at()) != table {
+            return Ok(None);
+        }
+        let _stash = lock(&segment.stash);
+        cells::find(table, self.medium(), key, hash).map(Some)
     }
 
     fn change(&self, key: KeyRef<'_>, wish: Wish) -> Result<Option<u64>> {
@@ -109,7 +141,7 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
                 let attempt = self.attempt(segment, table, key, hash, wish)?;
                 drop(held);
                 let Attempt::Done { before, emptied } = attempt else {
-                    self.split(index)?;
+                    self.split(index, hash)?;
                     continue;
                 };
                 if emptied {

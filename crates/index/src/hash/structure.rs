@@ -57,15 +57,15 @@ impl<'d> Frozen<'d> {
 }
 
 impl<K: IndexKey + ?Sized> HashIndex<K> {
-    /// Splits the segment with this index, unless somebody else did it meanwhile.
+    /// Splits the segment with this index, unless somebody else did it meanwhile: the descriptor may be another segment's by now.
     #[cold]
-    pub(crate) fn split(&self, index: usize) -> Result<()> {
+    pub(crate) fn split(&self, index: usize, hash: u64) -> Result<()> {
         let segment = self.directory.segment(index);
         let _structure = lock(&segment.structure);
-        if segment.is_dead() {
+        let cover = segment.cover();
+        if segment.is_dead() || !cover.covers(hash) {
             return Ok(());
         }
-        let cover = segment.cover();
         if cover.depth == DEPTH_MAX {
             return Err(Error::Crowded { path: self.medium().path.to_owned() });
         }
@@ -186,8 +186,9 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
         if low_index == high_index {
             return Ok(false);
         }
-        let _low = lock(&left.structure);
-        let _high = lock(&right.structure);
+        let (first, second) = if low_index < high_index { (left, right) } else { (right, left) };
+        let _first = lock(&first.structure);
+        let _second = lock(&second.structure);
         let alive = |segment: &Segment, cover| !segment.is_dead() && segment.cover() == cover;
         if !alive(left, low) || !alive(right, high) || !self.directory.are_siblings(low, high) {
             return Ok(false);
