@@ -13,3 +13,8 @@ fn a_reader_of_the_stash_endures_writers_of_other_buckets() {
 fn segments_whose_descriptors_are_used_again_split_whole() {
     cells_histories::segments_whose_descriptors_are_used_again_split_whole(150);
 }
+
+#[test]
+fn a_leaf_that_was_emptied_before_its_split_needs_none() {
+    cells_histories::a_leaf_that_was_emptied_before_its_split_needs_none(400);
+}

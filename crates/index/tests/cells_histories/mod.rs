@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use lodestone_heap::{Heap, HeapOptions};
-use lodestone_index::{HashIndex, HashOptions, PointIndex};
+use lodestone_index::{FpTree, HashIndex, HashOptions, PointIndex, TreeOptions};
 use lodestone_pmem::{LineAddr, PmAddr, Pool, PoolOptions, Site, TracedMemory, Tracer};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, MaxSteps, Runner};
@@ -98,5 +98,22 @@ pub fn segments_whose_descriptors_are_used_again_split_whole(schedules: usize) {
         beside(&index, vec![first, second, third]);
         let report = index.check();
         assert!(report.is_intact() && report.records == 44, "{report:?}");
+    });
+}
+
+/// A writer finds its leaf full, and by the time it asks for a split the leaf holds nothing.
+pub fn a_leaf_that_was_emptied_before_its_split_needs_none(schedules: usize) {
+    every_schedule(schedules, || {
+        let heap = heap();
+        let options = TreeOptions { lines_per_leaf: 1, ..TreeOptions::default() };
+        let tree = Arc::new(FpTree::<u64>::open_with(&heap, "tree", &options).expect("a tree"));
+        (1..=3).for_each(|key| assert!(tree.insert(&key, key).expect("insert")));
+        let insert = |tree: &FpTree<u64>| assert!(tree.insert(&4, 4).expect("insert"));
+        let remove = |tree: &FpTree<u64>| {
+            (1..=3).for_each(|key| assert_eq!(tree.remove(&key).expect("remove"), Some(key)));
+        };
+        beside(&tree, vec![insert, remove]);
+        let report = tree.check();
+        assert!(report.is_intact() && report.records == 1, "{report:?}");
     });
 }
