@@ -3,6 +3,8 @@
 //!
 //! Run with `cargo test -p lodestone-index --features shuttle --test index_schedules`.
 
+mod list_readers;
+
 use lodestone_crash::Structure;
 use lodestone_crash::schedules::{ScheduleConfig, Scheduler, explore_schedules};
 use lodestone_index::explore::{
@@ -49,4 +51,9 @@ fn every_schedule_of_a_map_over_an_index_survives_its_crashes() {
 #[test]
 fn what_a_cached_read_answered_survives_every_crash() {
     every(acs_threaded);
+}
+
+#[test]
+fn readers_of_a_list_tell_only_what_was_flushed() {
+    list_readers::tell_only_what_was_flushed(1000);
 }

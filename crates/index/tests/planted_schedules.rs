@@ -1,11 +1,16 @@
 //! Bugs that only interleavings show, in a process of their own: a planted bug is switched on for all threads, so one test plants
 //! them one after the other.
 
+mod list_readers;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use lodestone_crash::Structure;
 use lodestone_crash::schedules::{ScheduleConfig, Scheduler, explore_schedules};
 use lodestone_index::explore::{
     FASTFAIR_RACES, acs_threaded, fastfair_threaded, fptree_threaded, hash_threaded, threaded,
 };
+use lodestone_pmem::planted::plant;
 
 fn must_be_found<S: Structure + 'static>(targets: impl Fn() -> Vec<S>, name: &str, bug: &str) {
     let found = [Scheduler::Pct, Scheduler::Random].into_iter().any(|scheduler| {
@@ -18,6 +23,13 @@ fn must_be_found<S: Structure + 'static>(targets: impl Fn() -> Vec<S>, name: &st
         !report.is_clean()
     });
     assert!(found, "no schedule shows {bug}");
+}
+
+fn must_panic(bug: &str, scenario: fn(usize), schedules: usize) {
+    plant(Some(bug));
+    let found = catch_unwind(AssertUnwindSafe(|| scenario(schedules)));
+    plant(None);
+    assert!(found.is_err(), "no schedule shows {bug}");
 }
 
 #[test]
@@ -34,4 +46,6 @@ fn lookups_that_ignore_what_changed_under_them_are_found() {
     must_be_found(fptree_threaded, "fptree-threads-read", "fptree-stale-leaf");
     // A read is answered from the cache what the index does not have yet: a crash takes it away again.
     must_be_found(acs_threaded, "acs-threads-update", "acs-cache-before-index");
+    // A lookup in a list tells of a link whose line nobody has flushed.
+    must_panic("skiplist-tells-unflushed", list_readers::tell_only_what_was_flushed, 1000);
 }

@@ -48,9 +48,9 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
             Some(node) if place.found => Some(self.value_of(node)?),
             _ => None,
         };
-        self.settle(place.before.link)?;
+        self.settle(place.before)?;
         if let (Some(node), true) = (place.next, place.found) {
-            self.settle(node.0)?;
+            self.settle(node.spot())?;
         }
         Ok(value)
     }
@@ -170,17 +170,14 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
         Ok(outcome?)
     }
 
-    /// The first node that is not before `start`. Only while pinned.
-    pub(super) fn first_from(&self, start: Bound<&K>) -> Result<Option<NodeAt>> {
+    /// The last spot before every node that is not before `start`. Only while pinned.
+    pub(super) fn spot_before(&self, start: Bound<&K>) -> Result<Spot> {
         match start {
-            Bound::Unbounded => self.next(self.head()),
-            Bound::Included(key) => Ok(self.find(key)?.next),
+            Bound::Unbounded => Ok(self.head()),
+            Bound::Included(key) => Ok(self.find(key)?.before),
             Bound::Excluded(key) => {
                 let place = self.find(key.borrow())?;
-                match place.next {
-                    Some(node) if place.found => self.next(node.spot()),
-                    other => Ok(other),
-                }
+                Ok(place.next.filter(|_| place.found).map_or(place.before, NodeAt::spot))
             }
         }
     }

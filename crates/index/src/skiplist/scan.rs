@@ -20,7 +20,7 @@ use crate::fastfair::keys;
 use crate::layout::KEY_BYTES_MAX;
 use crate::map::Durability;
 use crate::scan::Direction;
-use crate::skiplist::{KIND_STRINGS, KIND_WORDS, NodeAt, SkipList, SkipListOptions};
+use crate::skiplist::{KIND_STRINGS, KIND_WORDS, NodeAt, SkipList, SkipListOptions, Spot};
 use crate::traits::{IndexKey, OpenIndex, OrderedIndex, PointIndex, Swap};
 
 /// Pairs in a batch of an ascending scan.
@@ -43,29 +43,38 @@ fn is_within<K: Ord + ?Sized>(key: &K, start: Bound<&K>, end: Bound<&K>) -> (boo
 }
 
 impl<K: IndexKey + ?Sized> SkipList<K> {
-    /// Copies from `node` on what lies in the range, at most `limit` pairs.
+    /// Copies from `node` on, or from behind `spot`, what lies in the range, at most `limit` pairs.
     fn copy(
         &self,
-        mut node: Option<NodeAt>,
+        (mut spot, mut node): (Spot, Option<NodeAt>),
         start: Bound<&K>,
         end: Bound<&K>,
         limit: usize,
         pairs: &mut Pairs<K>,
     ) -> Result<()> {
         pairs.clear();
-        while let Some(at) = node.filter(|_| pairs.len() < limit) {
+        while pairs.len() < limit {
+            let next = match node.take() {
+                Some(node) => Some(node),
+                None => {
+                    let next = self.next(spot)?;
+                    // That nothing is between rests on the link, that the pair is there on the line that it shares with it.
+                    self.settle(spot)?;
+                    next
+                }
+            };
+            let Some(at) = next else { return Ok(()) };
             let key = self.key_of(at)?;
             let (starts, ends) = is_within(key.borrow(), start, end);
             if !ends {
-                break;
+                return Ok(());
             }
             if starts {
                 pairs.push((key, self.value_of(at)?));
-                self.settle(at.0)?;
             }
-            node = self.next(at.spot())?;
+            spot = at.spot();
         }
-        Ok(())
+        self.settle(spot)
     }
 
     fn ascend(
@@ -79,7 +88,7 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
             let from = last.as_ref().map_or(start, |last| Bound::Excluded(last.borrow()));
             {
                 let _pin = self.readers.pin();
-                self.copy(self.first_from(from)?, from, end, BATCH, &mut pairs)?;
+                self.copy((self.spot_before(from)?, None), from, end, BATCH, &mut pairs)?;
             }
             for (key, value) in &pairs {
                 seen += 1;
@@ -106,11 +115,8 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
             let stretch = {
                 let _pin = self.readers.pin();
                 let stretch = self.upper.before_with_key(to);
-                let node = match &stretch {
-                    Some((_, node)) => Some(*node),
-                    None => self.next(self.head())?,
-                };
-                self.copy(node, start, to, usize::MAX, &mut pairs)?;
+                let node = stretch.as_ref().map(|(_, node)| *node);
+                self.copy((self.head(), node), start, to, usize::MAX, &mut pairs)?;
                 stretch
             };
             for (key, value) in pairs.iter().rev() {
