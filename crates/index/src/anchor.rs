@@ -21,7 +21,7 @@ use lodestone_pmem::{PmAddr, WORD_BYTES, checked, planted};
 
 use crate::error::{Error, Result};
 use crate::medium::Medium;
-use crate::open::Only;
+use crate::open::{Only, Opening};
 
 /// Bytes of an anchor: one line.
 pub(crate) const ANCHOR_BYTES: u64 = 64;
@@ -111,6 +111,7 @@ pub(crate) fn open(
 ) -> Result<Anchor> {
     let pool = heap.pool();
     let medium = Medium { memory: heap.memory(), path: pool.path() };
+    let _opening = Opening::claim(heap, name)?;
     let at = match pool.root(name)? {
         Some((found, at)) if found == kind.live => at,
         Some((found, at)) if found == kind.pending && is_published(medium, kind, at) => {

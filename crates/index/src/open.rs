@@ -54,12 +54,46 @@ pub(crate) struct Only {
 /// else is waited for, so it need not be a lock of the scheduler.
 static OPEN: Mutex<BTreeSet<(usize, PmAddr)>> = Mutex::new(BTreeSet::new());
 
+/// The claim of whoever is opening the map of a name, from the look at the root until the map's header is claimed: two that find no root would
+/// both make a map, and the root would name one of them only.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    claim: (usize, String),
+}
+
+/// Names that are being opened in this process; as [`OPEN`].
+static OPENING: Mutex<BTreeSet<(usize, String)>> = Mutex::new(BTreeSet::new());
+
+/// What tells open pools from each other: the path's bytes stand at one place as long as the pool is open, and the map keeps it open.
+fn identity_of(heap: &Heap) -> usize {
+    heap.pool().path().as_os_str().as_encoded_bytes().as_ptr() as usize
+}
+
+impl Opening {
+    /// Claims `name`.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyOpen`] when another thread is opening it.
+    pub(crate) fn claim(heap: &Heap, name: &str) -> Result<Self> {
+        let claim = (identity_of(heap), name.to_owned());
+        let is_free = OPENING.lock().unwrap_or_else(PoisonError::into_inner).insert(claim.clone());
+        if is_free || planted::active("index-open-twice") {
+            return Ok(Self { claim });
+        }
+        Err(Error::AlreadyOpen { path: heap.pool().path().to_owned(), name: name.to_owned() })
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        OPENING.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.claim);
+    }
+}
+
 impl Only {
     /// Claims `header`, or `None` when an open map has it.
     pub(crate) fn claim(heap: &Heap, header: PmAddr) -> Option<Self> {
-        // The path's bytes stand at one place as long as the pool is open, and the map keeps it open.
-        let identity = heap.pool().path().as_os_str().as_encoded_bytes().as_ptr() as usize;
-        let claim = (identity, header);
+        let claim = (identity_of(heap), header);
         let is_free = OPEN.lock().unwrap_or_else(PoisonError::into_inner).insert(claim);
         // Only a claim that was made may be given back: a value that is dropped here would give back another map's.
         is_free.then(|| Self { claim })
@@ -95,6 +129,7 @@ impl OrderedMap {
         assert!((2..=SLOTS_LIMIT).contains(&options.slots_per_leaf), "a leaf has 2 to 64 slots");
         let pool = heap.pool();
         let medium = Medium { memory: heap.memory(), path: pool.path() };
+        let opening = Opening::claim(heap, name)?;
         let header = match pool.root(name)? {
             Some((KIND_LIVE, header)) => header,
             Some((KIND_PENDING, header)) if is_published(medium, header) => {
@@ -111,6 +146,7 @@ impl OrderedMap {
         };
         let only = Only::claim(heap, header)
             .ok_or_else(|| Error::AlreadyOpen { path: pool.path().to_owned(), name: name.to_owned() })?;
+        drop(opening);
         let map = attach(heap, medium, header, only)?;
         heap.memory().durable()?;
         Ok(map)

@@ -4,6 +4,7 @@
 //! Run with `cargo test -p lodestone-index --features shuttle --test index_schedules`.
 
 mod list_readers;
+mod openings;
 
 use lodestone_crash::Structure;
 use lodestone_crash::schedules::{ScheduleConfig, Scheduler, explore_schedules};
@@ -56,4 +57,9 @@ fn what_a_cached_read_answered_survives_every_crash() {
 #[test]
 fn readers_of_a_list_tell_only_what_was_flushed() {
     list_readers::tell_only_what_was_flushed(1000);
+}
+
+#[test]
+fn one_of_two_threads_makes_an_index() {
+    openings::one_of_two_threads_makes_an_index(200);
 }

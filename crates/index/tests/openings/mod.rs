@@ -1,0 +1,62 @@
+//! Two threads open one index that is not there yet: one of them makes it, the other is told that it is open; what the first one inserts is there
+//! at the next opening, and nothing leaks.
+
+use std::sync::{Arc, Mutex};
+
+use lodestone_heap::{Heap, HeapOptions};
+use lodestone_index::{Durability, Error, FpTree, OpenIndex, OrderedMap};
+use lodestone_pmem::{LineAddr, PmAddr, Pool, PoolOptions, Site, TracedMemory, Tracer};
+use shuttle::scheduler::RandomScheduler;
+use shuttle::{Config, Runner};
+
+/// Records nothing: traced memory is here for its scheduling points before every access.
+struct Silent;
+
+impl Tracer for Silent {
+    fn touch(&self, _: &TracedMemory<'_>, _: LineAddr) {}
+    fn store(&self, _: PmAddr, _: &[u64], _: Site) {}
+    fn stream(&self, _: PmAddr, _: &[u64], _: Site) {}
+    fn flush(&self, _: LineAddr, _: Site) {}
+    fn fence(&self, _: Site) {}
+    fn durable(&self, _: Site) {}
+}
+
+fn run<I: OpenIndex<Key = [u8]> + 'static>() {
+    let options =
+        PoolOptions { size_bytes: 64 << 10, journal_bytes: 0, reserve_bytes: 1 << 20, ..PoolOptions::default() };
+    let pool = Pool::create_traced(&options, Arc::new(Silent)).expect("a pool");
+    let heap = Heap::open(&pool, &HeapOptions::small()).expect("a heap");
+    let open = |heap: &Heap| I::open_index(heap, "index", &I::Options::default(), Durability::Sync);
+    let opened = Arc::new(Mutex::new(Vec::new()));
+    let threads = [1, 2].map(|number| {
+        let (heap, opened) = (heap.clone(), Arc::clone(&opened));
+        shuttle::thread::spawn(move || match open(&heap) {
+            Ok(index) => {
+                assert!(index.insert(&[number], u64::from(number)).expect("insert"));
+                opened.lock().expect("one thread runs at a time").push((number, index));
+            }
+            Err(error) => assert!(matches!(error, Error::AlreadyOpen { .. }), "{error}"),
+        })
+    });
+    threads.into_iter().for_each(|thread| thread.join().expect("a thread panicked"));
+    let opened = std::mem::take(&mut *opened.lock().expect("nobody runs"));
+    let told: Vec<u8> = opened.iter().map(|(number, _)| *number).collect();
+    assert!(!told.is_empty(), "nobody made the index");
+    drop(opened);
+    let index = open(&heap).expect("an index");
+    for number in &told {
+        assert_eq!(index.get(&[*number]).expect("get"), Some(u64::from(*number)), "of the keys of {told:?}");
+    }
+    let (owned, mut held) = (index.check().blocks.len(), 0);
+    heap.for_each_block(|_, _| held += 1);
+    assert_eq!(owned, held, "blocks of the index and of the heap");
+}
+
+/// Panics when a schedule gives two threads an index each.
+pub fn one_of_two_threads_makes_an_index(schedules: usize) {
+    for body in [run::<FpTree<[u8]>>, run::<OrderedMap>] {
+        let mut config = Config::new();
+        config.stack_size = 1 << 18;
+        Runner::new(RandomScheduler::new_from_seed(5, schedules), config).run(body);
+    }
+}
