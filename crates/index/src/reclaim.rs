@@ -12,6 +12,7 @@
 //! A small seam: the operations that structures use are `pin`, `retire` and `collect`.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::PoisonError;
 
 use crossbeam_utils::CachePadded;
 use lodestone_heap::{Freed, FreedBlocks, Heap};
@@ -28,8 +29,9 @@ pub(crate) struct Readers {
     heap: Heap,
     epoch: CachePadded<AtomicU64>,
     slots: Box<[CachePadded<AtomicU64>]>,
-    /// Readers without a slot: how many pinned each epoch.
-    crowd: Mutex<BTreeMap<u64, usize>>,
+    /// Readers without a slot: how many pinned each epoch. Never held while anything else is waited for, so it need not be a lock of the
+    /// scheduler.
+    crowd: std::sync::Mutex<BTreeMap<u64, usize>>,
     waiting: Mutex<VecDeque<(u64, FreedBlocks)>>,
 }
 
@@ -75,7 +77,7 @@ impl Readers {
             heap: heap.clone(),
             epoch: CachePadded::new(AtomicU64::new(1)),
             slots: (0..SLOTS).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
-            crowd: Mutex::new(BTreeMap::new()),
+            crowd: std::sync::Mutex::new(BTreeMap::new()),
             waiting: Mutex::new(VecDeque::new()),
         }
     }
@@ -105,9 +107,13 @@ impl Readers {
         }
     }
 
+    fn crowd(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, usize>> {
+        self.crowd.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     #[cold]
     fn join_crowd(&self) -> Pin<'_> {
-        let mut crowd = lock(&self.crowd);
+        let mut crowd = self.crowd();
         // Under the lock: a retirement that looked into the list before had moved the epoch on, one that looks later finds this.
         let epoch = self.epoch.load(Ordering::SeqCst);
         *crowd.entry(epoch).or_default() += 1;
@@ -116,7 +122,7 @@ impl Readers {
 
     #[cold]
     fn leave_crowd(&self, epoch: u64) {
-        let mut crowd = lock(&self.crowd);
+        let mut crowd = self.crowd();
         match crowd.get_mut(&epoch) {
             Some(count) if *count > 1 => *count -= 1,
             _ => drop(crowd.remove(&epoch)),
@@ -139,7 +145,7 @@ impl Readers {
 
     fn give_back(&self, waiting: &mut VecDeque<(u64, FreedBlocks)>) {
         let pins = self.slots.iter().map(|slot| slot.load(Ordering::SeqCst)).filter(|pin| *pin != 0);
-        let in_crowd = lock(&self.crowd).first_key_value().map(|(epoch, _)| *epoch);
+        let in_crowd = self.crowd().first_key_value().map(|(epoch, _)| *epoch);
         let oldest = pins.chain(in_crowd).min().unwrap_or(u64::MAX);
         while waiting.front().is_some_and(|(epoch, _)| *epoch < oldest) {
             if let Some((_, blocks)) = waiting.pop_front() {
@@ -187,7 +193,7 @@ mod tests {
         readers.collect();
         assert_eq!(given(&heap)?, block, "the later reader cannot find it");
         drop(later);
-        assert!(lock(&readers.crowd).is_empty());
+        assert!(readers.crowd().is_empty());
         Ok(())
     }
 
