@@ -8,6 +8,7 @@ use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use crossbeam_skiplist::SkipMap;
@@ -102,7 +103,8 @@ impl<K: IndexKey + ?Sized> Session for &LockedTree<K> {
 /// The skip list of `crossbeam-skiplist`.
 #[derive(Debug)]
 pub struct CrossbeamList<K: IndexKey + ?Sized> {
-    map: SkipMap<K::Owned, u64>,
+    /// Values change in place: an insert over a key that another thread removes meanwhile would bring it back.
+    map: SkipMap<K::Owned, AtomicU64>,
 }
 
 impl<K: IndexKey + ?Sized> Default for CrossbeamList<K> {
@@ -144,23 +146,23 @@ impl<K: IndexKey + ?Sized> Session for &CrossbeamList<K> {
 
     #[inline]
     fn get(&mut self, key: &K) -> Result<Option<u64>> {
-        Ok(self.map.get(key).map(|entry| *entry.value()))
+        Ok(self.map.get(key).map(|entry| entry.value().load(Ordering::Acquire)))
     }
 
     fn insert(&mut self, key: &K, value: u64) -> Result<bool> {
         let is_new = !self.map.contains_key(key);
         if is_new {
-            self.map.insert(key.to_key(), value);
+            self.map.insert(key.to_key(), AtomicU64::new(value));
         }
         Ok(is_new)
     }
 
     fn update(&mut self, key: &K, value: u64) -> Result<bool> {
-        let is_there = self.map.contains_key(key);
-        if is_there {
-            self.map.insert(key.to_key(), value);
+        let found = self.map.get(key);
+        if let Some(entry) = &found {
+            entry.value().store(value, Ordering::Release);
         }
-        Ok(is_there)
+        Ok(found.is_some())
     }
 
     fn remove(&mut self, key: &K) -> Result<bool> {
@@ -172,7 +174,7 @@ impl<K: IndexKey + ?Sized> Session for &CrossbeamList<K> {
         let mut seen = 0;
         for entry in range.take(usize::try_from(count).unwrap_or(usize::MAX)) {
             let key: &K = entry.key().borrow();
-            black_box(key.order_word() ^ entry.value());
+            black_box(key.order_word() ^ entry.value().load(Ordering::Acquire));
             seen += 1;
         }
         Ok(seen)

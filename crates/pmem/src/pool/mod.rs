@@ -27,6 +27,8 @@ mod platform;
 mod repair;
 mod report;
 mod roots;
+#[cfg(all(test, feature = "shuttle"))]
+mod schedules;
 mod scratch;
 mod set;
 mod state;
@@ -313,6 +315,8 @@ impl Pool {
     /// # Errors
     /// When a root that may have that name is damaged.
     pub fn root(&self, name: &str) -> Result<Option<(u32, PmAddr)>> {
+        // Both lines of a root are under way for a moment when it is set: a reader between would take it for lost.
+        let _guard = self.shared.states();
         roots::get(&self.shared.path, &self.memory, name)
     }
 

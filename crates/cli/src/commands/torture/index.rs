@@ -332,7 +332,7 @@ mod tests {
         let mut history = History::new(report::codec().expect("a codec"));
         {
             let domain = domain("process").expect("a domain");
-            let options = PoolOptions { domain, size_bytes: 4 << 20, ..PoolOptions::default() };
+            let options = PoolOptions { domain, size_bytes: 32 << 20, ..PoolOptions::default() };
             let pool = Pool::create(&path, &options).expect("a pool");
             let heap = Heap::open(&pool, &HeapOptions::default()).expect("a heap");
             let life = Life { load: &args.load, heap: &heap, history: &mut history, harm };
