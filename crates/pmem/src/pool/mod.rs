@@ -27,8 +27,6 @@ mod platform;
 mod repair;
 mod report;
 mod roots;
-#[cfg(all(test, feature = "shuttle"))]
-mod schedules;
 mod scratch;
 mod set;
 mod state;
@@ -315,7 +313,7 @@ impl Pool {
     /// # Errors
     /// When a root that may have that name is damaged.
     pub fn root(&self, name: &str) -> Result<Option<(u32, PmAddr)>> {
-        // Both lines of a root are under way for a moment when it is set: a reader between would take it for lost.
+        // A root is two lines; a reader whose two looks both met a line half stored would take it for lost.
         let _guard = self.shared.states();
         roots::get(&self.shared.path, &self.memory, name)
     }
