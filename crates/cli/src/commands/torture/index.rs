@@ -352,14 +352,15 @@ mod tests {
                 (Harm::LosesAKey, (1, 0)),
                 (Harm::ForgetsAnUpdate, (1, 0)),
                 (Harm::ForgetsARemoval, (1, 0)),
-                (Harm::TearsAValue, (0, 1)),
+                // Half of what was acknowledged is an older version than that.
+                (Harm::TearsAValue, (1, 0)),
                 (Harm::InventsAKey, (0, 1)),
                 (Harm::InventsAStranger, (0, 0)),
             ];
             for (harm, expected) in counts {
                 let Killed { tally, wrong, .. } = &judged(index, key, harm);
                 assert_eq!((tally.lost, tally.other), expected, "{index} {harm:?}: {wrong:?}");
-                assert_eq!(wrong.len(), 1, "{index} {harm:?}: {wrong:?}");
+                assert!(!wrong.is_empty(), "{index} {harm:?} is told");
             }
         }
     }
