@@ -15,21 +15,9 @@ use lodestone_crash::schedules::{ScheduleConfig, Scheduler, explore_schedules};
 use lodestone_heap::{Heap, HeapOptions};
 use lodestone_index::explore::threaded;
 use lodestone_index::{Durability, MapOptions, OrderedMap};
-use lodestone_pmem::{LineAddr, PmAddr, Pool, PoolOptions, Site, TracedMemory, Tracer};
+use lodestone_pmem::{Pool, PoolOptions, SilentTracer};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, MaxSteps, Runner};
-
-/// Records nothing: traced memory is here for its scheduling points before every access.
-struct Silent;
-
-impl Tracer for Silent {
-    fn touch(&self, _: &TracedMemory<'_>, _: LineAddr) {}
-    fn store(&self, _: PmAddr, _: &[u64], _: Site) {}
-    fn stream(&self, _: PmAddr, _: &[u64], _: Site) {}
-    fn flush(&self, _: LineAddr, _: Site) {}
-    fn fence(&self, _: Site) {}
-    fn durable(&self, _: Site) {}
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Op {
@@ -139,7 +127,7 @@ fn scenario(seed: u64) -> Scenario {
 fn run_scenario(scenario: &Scenario) {
     let options =
         PoolOptions { size_bytes: 64 << 10, journal_bytes: 0, reserve_bytes: 1 << 20, ..PoolOptions::default() };
-    let pool = Pool::create_traced(&options, Arc::new(Silent)).expect("a pool");
+    let pool = Pool::create_traced(&options, Arc::new(SilentTracer)).expect("a pool");
     let heap = Heap::open(&pool, &HeapOptions::small()).expect("a heap");
     let map = OrderedMap::open_with(&heap, "map", &MapOptions { slots_per_leaf: 2 }).expect("a map");
     let mut model = BTreeMap::new();

@@ -49,5 +49,5 @@ pub use pool::{
     PoolOptions, RepairReport, RootInfo, ScratchFile, ScratchMemory, Severity, Uuid,
 };
 pub use topology::{DISTANCE_LOCAL, Node, Topology};
-pub use tracer::{Site, TracedMemory, Tracer};
+pub use tracer::{SilentTracer, Site, TracedMemory, Tracer};
 pub use view::{Block, VIEW_BLOCK_BYTES, View};

@@ -30,6 +30,30 @@ pub trait Tracer: Send + Sync {
     fn durable(&self, site: Site);
 }
 
+/// Records nothing: traced memory under a deterministic scheduler, where only the switches before each access count.
+///
+/// ```
+/// use std::sync::Arc;
+/// use lodestone_pmem::{Pool, PoolOptions, SilentTracer};
+///
+/// let options =
+///     PoolOptions { size_bytes: 64 << 10, journal_bytes: 0, reserve_bytes: 1 << 20, ..PoolOptions::default() };
+/// let pool = Pool::create_traced(&options, Arc::new(SilentTracer))?;
+/// assert_eq!(pool.root("none")?, None);
+/// # Ok::<(), lodestone_pmem::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SilentTracer;
+
+impl Tracer for SilentTracer {
+    fn touch(&self, _: &TracedMemory<'_>, _: LineAddr) {}
+    fn store(&self, _: PmAddr, _: &[u64], _: Site) {}
+    fn stream(&self, _: PmAddr, _: &[u64], _: Site) {}
+    fn flush(&self, _: LineAddr, _: Site) {}
+    fn fence(&self, _: Site) {}
+    fn durable(&self, _: Site) {}
+}
+
 /// Raw access to traced memory for a [`Tracer`]: not recorded itself.
 #[derive(Debug)]
 pub struct TracedMemory<'a> {

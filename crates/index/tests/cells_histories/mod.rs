@@ -6,28 +6,16 @@ use std::sync::Arc;
 
 use lodestone_heap::{Heap, HeapOptions};
 use lodestone_index::{FpTree, HashIndex, HashOptions, PointIndex, TreeOptions};
-use lodestone_pmem::{LineAddr, PmAddr, Pool, PoolOptions, Site, TracedMemory, Tracer};
+use lodestone_pmem::{Pool, PoolOptions, SilentTracer};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, MaxSteps, Runner};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
-
-/// Records nothing: traced memory is here for its scheduling points before every access.
-struct Silent;
-
-impl Tracer for Silent {
-    fn touch(&self, _: &TracedMemory<'_>, _: LineAddr) {}
-    fn store(&self, _: PmAddr, _: &[u64], _: Site) {}
-    fn stream(&self, _: PmAddr, _: &[u64], _: Site) {}
-    fn flush(&self, _: LineAddr, _: Site) {}
-    fn fence(&self, _: Site) {}
-    fn durable(&self, _: Site) {}
-}
 
 /// An empty heap in DRAM.
 fn heap() -> Heap {
     let options =
         PoolOptions { size_bytes: 64 << 10, journal_bytes: 0, reserve_bytes: 4 << 20, ..PoolOptions::default() };
-    let pool = Pool::create_traced(&options, Arc::new(Silent)).expect("a pool");
+    let pool = Pool::create_traced(&options, Arc::new(SilentTracer)).expect("a pool");
     Heap::open(&pool, &HeapOptions::small()).expect("a heap")
 }
 

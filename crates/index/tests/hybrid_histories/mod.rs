@@ -19,21 +19,9 @@ use lodestone_index::{
     Apply, Direction, Durability, HashIndex, HashOptions, Hybrid, HybridOptions, HybridPlus, HybridPlusOptions,
     OpenIndex, OrderedIndex, PointIndex, WarmUp,
 };
-use lodestone_pmem::{LineAddr, PmAddr, Pool, PoolOptions, Site, TracedMemory, Tracer};
+use lodestone_pmem::{Pool, PoolOptions, SilentTracer};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
-
-/// Records nothing: traced memory is here for its scheduling points before every access.
-struct Silent;
-
-impl Tracer for Silent {
-    fn touch(&self, _: &TracedMemory<'_>, _: LineAddr) {}
-    fn store(&self, _: PmAddr, _: &[u64], _: Site) {}
-    fn stream(&self, _: PmAddr, _: &[u64], _: Site) {}
-    fn flush(&self, _: LineAddr, _: Site) {}
-    fn fence(&self, _: Site) {}
-    fn durable(&self, _: Site) {}
-}
 
 /// Keys of a program, unless it says otherwise.
 const KEYS: u64 = 3;
@@ -149,7 +137,7 @@ fn run_step<I: Kind>(index: &I, step: Step) -> Vec<(u64, Op, Answer)> {
 fn place<I>(open: impl FnOnce(&Heap) -> lodestone_index::Result<I>) -> (Heap, I) {
     let options =
         PoolOptions { size_bytes: 64 << 10, journal_bytes: 0, reserve_bytes: 1 << 20, ..PoolOptions::default() };
-    let pool = Pool::create_traced(&options, Arc::new(Silent)).expect("a pool");
+    let pool = Pool::create_traced(&options, Arc::new(SilentTracer)).expect("a pool");
     let heap = Heap::open(&pool, &HeapOptions::small()).expect("a heap");
     let index = open(&heap).expect("an index");
     (heap, index)

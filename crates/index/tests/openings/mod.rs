@@ -5,26 +5,14 @@ use std::sync::{Arc, Mutex};
 
 use lodestone_heap::{Heap, HeapOptions};
 use lodestone_index::{Durability, Error, FpTree, OpenIndex, OrderedMap};
-use lodestone_pmem::{LineAddr, PmAddr, Pool, PoolOptions, Site, TracedMemory, Tracer};
+use lodestone_pmem::{Pool, PoolOptions, SilentTracer};
 use shuttle::scheduler::RandomScheduler;
 use shuttle::{Config, Runner};
-
-/// Records nothing: traced memory is here for its scheduling points before every access.
-struct Silent;
-
-impl Tracer for Silent {
-    fn touch(&self, _: &TracedMemory<'_>, _: LineAddr) {}
-    fn store(&self, _: PmAddr, _: &[u64], _: Site) {}
-    fn stream(&self, _: PmAddr, _: &[u64], _: Site) {}
-    fn flush(&self, _: LineAddr, _: Site) {}
-    fn fence(&self, _: Site) {}
-    fn durable(&self, _: Site) {}
-}
 
 fn run<I: OpenIndex<Key = [u8]> + 'static>() {
     let options =
         PoolOptions { size_bytes: 64 << 10, journal_bytes: 0, reserve_bytes: 1 << 20, ..PoolOptions::default() };
-    let pool = Pool::create_traced(&options, Arc::new(Silent)).expect("a pool");
+    let pool = Pool::create_traced(&options, Arc::new(SilentTracer)).expect("a pool");
     let heap = Heap::open(&pool, &HeapOptions::small()).expect("a heap");
     let open = |heap: &Heap| I::open_index(heap, "index", &I::Options::default(), Durability::Sync);
     let opened = Arc::new(Mutex::new(Vec::new()));

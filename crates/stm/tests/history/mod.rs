@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use lodestone_heap::{Heap, HeapOptions};
 use lodestone_pmem::sync::thread;
-use lodestone_pmem::{LineAddr, PmAddr, Pool, PoolOptions, Site, TracedMemory, Tracer};
+use lodestone_pmem::{Pool, PoolOptions, SilentTracer};
 use lodestone_stm::{
     ClockKind, Error, FromBytes, Immutable, IntoBytes, KnownLayout, Mode, PmObject, PmPtr, Stm, StmOptions, Tx,
     TxResult,
@@ -50,18 +50,6 @@ struct Holder {
 #[repr(C)]
 struct Node {
     version: u64,
-}
-
-/// Records nothing: only the switches between threads count.
-struct Silent;
-
-impl Tracer for Silent {
-    fn touch(&self, _: &TracedMemory<'_>, _: LineAddr) {}
-    fn store(&self, _: PmAddr, _: &[u64], _: Site) {}
-    fn stream(&self, _: PmAddr, _: &[u64], _: Site) {}
-    fn flush(&self, _: LineAddr, _: Site) {}
-    fn fence(&self, _: Site) {}
-    fn durable(&self, _: Site) {}
 }
 
 /// What runs.
@@ -130,7 +118,7 @@ impl World {
     fn new(spec: &Spec) -> Result<Self, Error> {
         let options =
             PoolOptions { size_bytes: 64 << 10, journal_bytes: 0, reserve_bytes: 1 << 20, ..PoolOptions::default() };
-        let pool = Pool::create_traced(&options, Arc::new(Silent))?;
+        let pool = Pool::create_traced(&options, Arc::new(SilentTracer))?;
         let options = StmOptions { mode: spec.mode, clock: spec.clock, threads_max: 6, ..StmOptions::small() };
         let stm = Stm::open_in(&Heap::open(&pool, &HeapOptions::small())?, &options)?;
         let (registers, holders) = stm.update(|tx| {
