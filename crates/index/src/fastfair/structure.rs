@@ -31,7 +31,7 @@ use crate::anchor::AnchorAt;
 use crate::error::{Error, Result, committed};
 use crate::fastfair::FastFair;
 use crate::fastfair::keys;
-use crate::fastfair::locks::Locked;
+use crate::fastfair::locks::{Locked, pause};
 use crate::fastfair::node::{
     DEAD, Entry, EntryList, Header, LINES_MAX, Line, NewNode, NodeAt, Order, SLOTS, order_payload, spread,
 };
@@ -165,9 +165,10 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
             return Ok(is_root.then_some(Held { _locked, header, parent: None }));
         };
         let early = if planted::active("fastfair-split-believes") { Some(Header::load(medium, parent)?) } else { None };
+        early.iter().for_each(|_| pause(&mut 0));
         let _locked = self.stripes.lock(&[at, parent]);
         let (header, parent) = (Header::load(medium, at)?, Header::load(medium, parent)?);
-        // Planted: the parent as it was before anybody was kept away from it.
+        // Planted: the parent as it was before anybody was kept away from it (and time for them).
         let parent = early.unwrap_or(parent);
         if parent.level != header.level + 1 || !covers(&header)? || !covers(&parent)? {
             return Ok(None);
@@ -526,8 +527,9 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
             let entries = self.entries(&header)?;
             Ok(if let [(_, child)] = entries[..] { Some((header, child)) } else { None })
         };
-        // Planted: what was seen before a leaf split.
+        // Planted: what was seen before a leaf split, and time for it to split.
         let early = if planted::active("fastfair-shrink-believes") { self.stripes.read(root, children)? } else { None };
+        early.iter().for_each(|_| pause(&mut 0));
         let _locked = self.stripes.lock(&[root]);
         // Under the root's lock: its only child may split until then.
         let Some((header, child)) = (match early {
