@@ -96,7 +96,7 @@ impl Core {
 
     /// Whether the version with this header counts as far as earlier lives go.
     pub fn lives_count(&self, header: &SlotHeader) -> bool {
-        header.flags.certifies_itself || self.lives.counts(header.writer, header.tick)
+        self.lives.counts_version(header)
     }
 
     pub fn damaged(&self, what: &'static str, at: PmAddr, finding: impl Into<String>) -> Error {
@@ -137,7 +137,8 @@ impl Core {
         let mut scratch = Vec::new();
         loop {
             let found = VersionWord::from_raw(self.memory.load(at));
-            if is_of_this_life(found, self.base) {
+            // On a read-only pool no word is of this life.
+            if is_of_this_life(found, self.base) && !self.memory.is_read_only() {
                 return Ok(found);
             }
             match self.shape_at(at) {

@@ -1,6 +1,6 @@
 //! Options of a transactional memory.
 
-use lodestone_txn::{ClockKind, WRITERS_MAX};
+use lodestone_txn::{ClockKind, Lives, WRITERS_MAX};
 
 use crate::error::{Error, Result};
 
@@ -29,7 +29,7 @@ pub struct StmOptions {
     pub threads_max: u16,
     /// Bytes of an intent record's buffer, a multiple of 64; longer records are chained. Persistent.
     pub record_bytes: u32,
-    /// Bytes of the table of crashed lives. Persistent.
+    /// Bytes of the table of crashed lives, at least 24 and 8 for each thread. Persistent.
     pub table_bytes: u32,
     /// Bytes of the first slab of each size, a power of two; later ones are larger. Persistent.
     pub slab_bytes: u32,
@@ -84,14 +84,17 @@ impl StmOptions {
             && lines(self.table_bytes)
             && lines(self.directory_bytes)
             && lines(self.slab_bytes)
-            && self.slab_bytes.is_power_of_two();
+            && self.slab_bytes.is_power_of_two()
+            // The entry of one crashed life, whatever its threads did: recovery must have room for it.
+            && u64::from(self.table_bytes) >= Lives::entry_bytes(usize::from(self.threads_max));
         if sane {
             return Ok(());
         }
         Err(Error::Invalid {
             what: "options of the transactional memory",
             finding: format!("{self:?}"),
-            hint: "use 1 to 1024 threads, and multiples of 64 up to 1 MiB for all sizes, a power of two for slab_bytes",
+            hint: "use 1 to 1024 threads, and multiples of 64 up to 1 MiB for all sizes, a power of two for slab_bytes, for \
+                   table_bytes at least 24 and 8 for each thread",
         })
     }
 }

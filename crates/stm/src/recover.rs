@@ -49,6 +49,8 @@ struct Recovery<'r> {
     places: &'r Places,
     slabs: &'r Slabs,
     report: RecoveryReport,
+    /// Transactions of the published modes that lost.
+    undone: Vec<(Writer, Tick)>,
     scratch: Vec<u64>,
 }
 
@@ -56,22 +58,23 @@ struct Recovery<'r> {
 pub fn recover(heap: &Heap, places: &Places, slabs: &Slabs, lives: &mut Lives) -> Result<RecoveryReport> {
     let memory = heap.memory();
     let report = RecoveryReport { was_clean: !lives.is_open(), ..RecoveryReport::default() };
-    let mut recovery = Recovery { memory, places, slabs, report, scratch: Vec::new() };
+    let mut recovery = Recovery { memory, places, slabs, report, undone: Vec::new(), scratch: Vec::new() };
     if lives.is_open() {
         let last = recovery.decide(lives);
         if memory.is_read_only() {
-            lives.close_crashed_in_memory(last);
+            lives.close_crashed_in_memory(last, std::mem::take(&mut recovery.undone));
         } else if lives.close_crashed(memory, last.clone()).is_err() {
             // The table is full: losers of the lives in it are made invalid, then those of this life have room.
             recovery.renew(lives);
-            let _ = lives.close_crashed(memory, last);
+            lives.close_crashed(memory, last)?;
         }
     }
     if lives.scrub_is_due() && !memory.is_read_only() {
         recovery.renew(lives);
     }
-    recovery.report.crashed_lives = lives.crashed().len() as u32;
-    Ok(recovery.report)
+    let mut report = recovery.report;
+    report.crashed_lives = lives.crashed().len() as u32;
+    Ok(report)
 }
 
 impl Recovery<'_> {
@@ -83,7 +86,7 @@ impl Recovery<'_> {
     fn decide(&mut self, lives: &Lives) -> Vec<(Writer, Tick)> {
         let base = lives.base();
         let mut last = Vec::new();
-        let mut scans = Vec::new();
+        let mut scan = false;
         for writer in (0..self.places.threads_max()).filter_map(Writer::new) {
             let buffers = self.places.buffers(writer);
             let found = [0, 1].map(|index| record::read(self.memory, &buffers, index, self.places.slab_bytes()));
@@ -101,14 +104,18 @@ impl Recovery<'_> {
                 self.report.rolled_back += 1
             }
             last.push((writer, verdict.last));
-            match head.kind {
-                RecordKind::OneFence => {}
-                RecordKind::AddressLog => self.undo_logged(&head, &members, writer),
-                RecordKind::Scan => scans.push((head.tick, writer)),
+            if head.kind == RecordKind::OneFence {
+                continue;
             }
+            self.undone.push((writer, head.tick));
+            // Nothing is stored to a pool that is open read-only: there the list says what does not count.
+            if head.kind == RecordKind::AddressLog && !self.memory.is_read_only() {
+                self.undo_logged(&head, &members, writer);
+            }
+            scan |= head.kind == RecordKind::Scan;
         }
-        if !scans.is_empty() {
-            self.undo_scanned(&scans);
+        if scan && !self.memory.is_read_only() {
+            self.undo_scanned();
         }
         last
     }
@@ -141,10 +148,11 @@ impl Recovery<'_> {
     }
 
     /// Looks at every object for slots of transactions that lost (paper 1, section 4.3: global scan).
-    fn undo_scanned(&mut self, lost: &[(Tick, Writer)]) {
+    fn undo_scanned(&mut self) {
+        let lost = std::mem::take(&mut self.undone);
         self.for_each_cell(|recovery, at, shape| {
             for which in [Which::First, Which::Second] {
-                recovery.invalidate_if(at, shape, which, |found| lost.contains(&(found.tick, found.writer)));
+                recovery.invalidate_if(at, shape, which, |found| lost.contains(&(found.writer, found.tick)));
             }
         });
     }
@@ -163,12 +171,10 @@ impl Recovery<'_> {
         if header.tick == Tick::NEVER || !fits(header) {
             return;
         }
-        if !self.memory.is_read_only() {
-            self.memory.store(at, 0);
-            // Before the fence in front of the state that ends the life (`close_crashed`), or of the empty table (`renew`):
-            // the record that would repeat it may not lose its meaning before.
-            self.memory.flush(at, 8);
-        }
+        self.memory.store(at, 0);
+        // Before the fence in front of the state that ends the life (`close_crashed`), or of the empty table (`renew`): the
+        // record that would repeat it may not lose its meaning before.
+        self.memory.flush(at, 8);
         self.report.invalidated += 1;
     }
 
@@ -193,5 +199,117 @@ impl Recovery<'_> {
         memory.fence();
         lives.renew(memory);
         self.report.renewed = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lodestone_pmem::{DomainChoice, PmPtr, Pool, PoolOptions};
+    use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+    use super::*;
+    use crate::{Mode, PmObject, Stm, StmOptions};
+
+    const VALUES: usize = 3;
+
+    fn options() -> PoolOptions {
+        PoolOptions { domain: DomainChoice::Process, size_bytes: 16 << 20, ..PoolOptions::default() }
+    }
+
+    /// An object of its own for each value; what they hold is read and written by address, as two threads' would be.
+    fn values(stm: &Stm) -> Result<Vec<PmPtr<Value>>> {
+        (0..VALUES).map(|number| stm.root_named::<Value>(&number.to_string())).collect()
+    }
+
+    #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+    #[repr(C)]
+    struct Value {
+        value: u64,
+    }
+
+    impl PmObject for Value {
+        const NAME: &'static str = "Value";
+        const VERSION: u32 = 1;
+        fn describe(layout: &mut crate::Layout) {
+            layout.field::<u64>("value", 0);
+        }
+        fn visit_field_types(_: &mut crate::TypeVisitor<'_>) {}
+        fn checked_by() -> &'static crate::CheckedBy {
+            static CHECKED_BY: crate::CheckedBy = crate::CheckedBy::new();
+            &CHECKED_BY
+        }
+    }
+
+    fn set(stm: &Stm, all: &[PmPtr<Value>], value: u64) -> Result<()> {
+        stm.update(|tx| all.iter().try_for_each(|&ptr| tx.write(ptr).map(|found| found.value = value)))
+    }
+
+    fn get(stm: &Stm, all: &[PmPtr<Value>]) -> Result<Vec<u64>> {
+        stm.read(|tx| all.iter().map(|&ptr| tx.read(ptr).map(|found| found.value)).collect())
+    }
+
+    #[test]
+    fn a_reader_of_a_crashed_pool_sees_no_loser_of_the_published_modes() -> Result<()> {
+        for mode in [Mode::OneFence, Mode::AddressLog, Mode::Scan] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let (path, copy) = (folder.path().join("a.pool"), folder.path().join("copy.pool"));
+            let stm = Stm::open_with(&Pool::create(&path, &options())?, &StmOptions { mode, ..StmOptions::default() })?;
+            let all = values(&stm)?;
+            set(&stm, &all, 1)?;
+            set(&stm, &all, 2)?;
+            // The state before the second fence: the record not ended, one of the slots not yet on the medium.
+            let core = &*stm.core;
+            let cell = core.word(all[0].addr(), <Value as crate::object::Shaped>::SHAPE)?;
+            let shape = <Value as crate::object::Shaped>::SHAPE;
+            let newest =
+                |at: PmPtr<Value>| Ok::<_, crate::Error>(shape.slot_at(at.addr(), core.word(at.addr(), shape)?.slot()));
+            let tick = core.memory.load(newest(all[0])?);
+            if mode != Mode::OneFence {
+                core.memory.store(core.places.buffers(cell.writer()).buffer(0), tick);
+            }
+            let torn = newest(all[2])?;
+            core.memory.store(torn.plus(16), 77);
+            std::fs::copy(&path, &copy).expect("a copy");
+            for _ in 0..2 {
+                let stm = Stm::open(&Pool::open_read_only(&copy, &options())?)?;
+                assert_eq!(get(&stm, &values(&stm)?)?, [1; VALUES], "{mode:?}, read-only");
+                assert_eq!(stm.snapshot(|tx| Ok(tx.read(all[0])?.value))?, 1, "{mode:?}, in a snapshot");
+                assert!(stm.check_all().is_intact(), "{mode:?}");
+            }
+            let stm = Stm::open(&Pool::open(&copy, &options())?)?;
+            assert_eq!(get(&stm, &values(&stm)?)?, [1; VALUES], "{mode:?}, recovered");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn cells_that_were_never_used_are_free_however_far_the_clock_went() -> Result<()> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.pool");
+        let mut expected = Vec::new();
+        // A life that ends around half of what a version word tells apart, around all of it, and behind.
+        for (round, end) in [0, 1 << 50, (1 << 51) - 2, 1 << 51, 3 << 50, (1 << 52) - 1].into_iter().enumerate() {
+            let pool = Pool::open_or_create(&path, &options())?;
+            let stm = Stm::open(&pool)?;
+            let all = values(&stm)?;
+            assert_eq!(get(&stm, &all)?, if round == 0 { vec![0; VALUES] } else { vec![round as u64; VALUES] });
+            let added =
+                stm.update(|tx| (0..3000).map(|n| tx.alloc(Value { value: n })).collect::<crate::TxResult<Vec<_>>>())?;
+            expected.extend(added.into_iter().enumerate());
+            set(&stm, &all, round as u64 + 1)?;
+            for &(value, at) in &expected {
+                assert_eq!(stm.read(|tx| Ok(tx.read(at)?.value))?, value as u64, "behind tick {end:x}");
+            }
+            let places = stm.core.places;
+            drop(stm);
+            if end > 0 {
+                let memory = pool.memory();
+                let mut lives = Lives::open(memory, places.lives())?;
+                let next = lives.base().next();
+                lives.reserve(memory, next)?;
+                lives.close(memory, Tick(end));
+            }
+        }
+        Ok(())
     }
 }

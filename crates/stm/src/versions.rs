@@ -57,10 +57,7 @@ pub fn read_slot(
     scratch.extend((0..u64::from(header.words)).map(|word| memory.load(payload.plus(word * 8))));
     if !verify(at, scratch) {
         Version::Broken(header)
-    } else if header.flags.certifies_itself
-        || lives.counts(header.writer, header.tick)
-        || planted::active("stm-final-ignored")
-    {
+    } else if lives.counts_version(&header) || planted::active("stm-final-ignored") {
         Version::Counts(header)
     } else {
         Version::Lost(header)

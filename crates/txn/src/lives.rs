@@ -22,7 +22,8 @@ use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, PmPtr, planted};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use crate::error::{Error, Result};
-use crate::tick::{LIFE_TICKS_MAX, Tick, WRITER_BITS, Writer};
+use crate::slot::SlotHeader;
+use crate::tick::{LIFE_TICKS_MAX, TICK_BITS, Tick, WRITER_BITS, Writer};
 
 /// Ticks that a life reserves at a time: one more persisted line each 268 million commits.
 pub const RESERVATION_TICKS: u64 = 1 << 28;
@@ -96,6 +97,8 @@ pub struct Lives {
     layout: LivesLayout,
     state: StateLine,
     crashed: Vec<Life>,
+    /// Transactions that certify themselves and lost, whose slots cannot be made invalid: of a pool that is open read-only.
+    undone: Vec<(Writer, Tick)>,
     reservation_ticks: u64,
 }
 
@@ -124,7 +127,7 @@ impl Lives {
             return Err(Error::Damaged { what: "state of the transaction clock", at: layout.state, finding });
         };
         let crashed = read_table(memory, &layout, state.table_bytes)?;
-        Ok(Self { layout, state, crashed, reservation_ticks: RESERVATION_TICKS })
+        Ok(Self { layout, state, crashed, undone: Vec::new(), reservation_ticks: RESERVATION_TICKS })
     }
 
     /// State lines that fail their checksum: harmless while the other is intact, which `open` made sure of.
@@ -201,9 +204,15 @@ impl Lives {
     pub fn close(&mut self, memory: &Memory, last: Tick) {
         if self.is_open() {
             // One above the last: words of versions of this life are stale in the next.
-            let base = last.0.max(self.state.base) + 1;
+            let base = base_from(last.0.max(self.state.base) + 1);
             self.write(memory, StateLine { base, limit: base, flags: 0, ..self.state });
         }
+    }
+
+    /// Bytes of a table that has room for a life of `threads` threads.
+    #[must_use]
+    pub const fn entry_bytes(threads: usize) -> u64 {
+        (ENTRY_HEADER_WORDS + threads as u64) * 8
     }
 
     /// Ends a life that crashed: appends `last` to the table, then closes at the old limit. What comes later may rely on it.
@@ -212,7 +221,7 @@ impl Lives {
     /// [`Error::TableFull`]: make all losers invalid and call [`renew`](Self::renew) first.
     pub fn close_crashed(&mut self, memory: &Memory, last: Vec<(Writer, Tick)>) -> Result<()> {
         let life = Life { base: Tick(self.state.base), limit: Tick(self.state.limit), last };
-        let bytes = (ENTRY_HEADER_WORDS + life.last.len() as u64) * 8;
+        let bytes = Self::entry_bytes(life.last.len());
         if self.state.table_bytes + bytes > self.layout.table_bytes {
             return Err(Error::TableFull);
         }
@@ -223,19 +232,31 @@ impl Lives {
             // The state makes the entry count: it may not overtake it.
             memory.fence();
         }
-        let base = life.limit.0 + 1;
+        let base = base_from(life.limit.0 + 1);
         let table_bytes = self.state.table_bytes + bytes;
         self.write(memory, StateLine { base, limit: base, flags: 0, table_bytes, ..self.state });
         self.crashed.push(life);
         Ok(())
     }
 
-    /// As [`close_crashed`](Self::close_crashed), in DRAM alone: for a pool that is open read-only.
-    pub fn close_crashed_in_memory(&mut self, last: Vec<(Writer, Tick)>) {
+    /// As [`close_crashed`](Self::close_crashed), in DRAM alone: for a pool that is open read-only. `undone` are transactions
+    /// whose slots would have been made invalid.
+    pub fn close_crashed_in_memory(&mut self, last: Vec<(Writer, Tick)>, undone: Vec<(Writer, Tick)>) {
+        self.undone = undone;
         let life = Life { base: Tick(self.state.base), limit: Tick(self.state.limit), last };
-        let base = life.limit.0 + 1;
+        let base = base_from(life.limit.0 + 1);
         (self.state.base, self.state.limit, self.state.flags) = (base, base, 0);
         self.crashed.push(life);
+    }
+
+    /// Whether a whole version with this header counts.
+    #[must_use]
+    pub fn counts_version(&self, header: &SlotHeader) -> bool {
+        if header.flags.certifies_itself {
+            self.undone.is_empty() || !self.undone.contains(&(header.writer, header.tick))
+        } else {
+            self.counts(header.writer, header.tick)
+        }
     }
 
     /// Whether a version that does not certify itself counts.
@@ -257,7 +278,8 @@ impl Lives {
     /// old enough to be taken for new ones soon.
     #[must_use]
     pub fn scrub_is_due(&self) -> bool {
-        2 * self.state.table_bytes > self.layout.table_bytes || self.state.base - self.state.renewed_at > LIFE_TICKS_MAX
+        2 * self.state.table_bytes > self.layout.table_bytes
+            || self.state.base - self.state.renewed_at >= LIFE_TICKS_MAX
     }
 
     /// Empties the table: no loser and no old version word stands anywhere any more, and that is persistent.
@@ -265,6 +287,17 @@ impl Lives {
         let renewed_at = self.state.base;
         self.write(memory, StateLine { table_bytes: 0, renewed_at, ..self.state });
         self.crashed.clear();
+    }
+}
+
+/// The first tick from `tick` on at which a life may begin: a version word of zero, that of a cell never used, must not look
+/// like one of the life, so the low bits of the base lie in the lower half of what a word tells apart.
+const fn base_from(tick: u64) -> u64 {
+    const LOW: u64 = (1 << TICK_BITS) - 1;
+    match tick & LOW {
+        0 => tick + 1,
+        low if low < LIFE_TICKS_MAX => tick,
+        _ => (tick | LOW) + 2,
     }
 }
 
@@ -374,5 +407,33 @@ mod tests {
         assert_eq!(lives.findings(&memory).len(), 1);
         memory.store(LAYOUT.state.plus(256 + 8), 77);
         assert!(matches!(Lives::open(&memory, LAYOUT), Err(Error::Damaged { .. })));
+    }
+
+    #[test]
+    fn a_word_that_was_never_written_is_of_no_life() {
+        let memory = Memory::anonymous(16384).expect("memory");
+        let zero = crate::VersionWord::default();
+        let whole = 1_u64 << TICK_BITS;
+        for around in [whole / 2, whole, 3 * whole / 2, 5 * whole] {
+            for last in around - 3..around + 3 {
+                for crashes in [false, true] {
+                    Lives::format(&memory, &LAYOUT);
+                    let mut lives = Lives::open(&memory, LAYOUT).expect("formatted");
+                    lives.reserve(&memory, lives.base().next()).expect("room");
+                    lives.close(&memory, Tick(last));
+                    if crashes {
+                        lives.set_reservation(2);
+                        lives.reserve(&memory, lives.base().next()).expect("room");
+                        lives.close_crashed(&memory, vec![]).expect("room in the table");
+                    }
+                    let base = lives.base();
+                    assert!(base.0 > last && base.0 <= last + whole, "{base} behind {last}");
+                    assert!(zero.ticks_since(base) > LIFE_TICKS_MAX, "{base} behind {last}");
+                    let known = crate::StartClocks::new(crate::ClockKind::Thread, base);
+                    assert!(!known.covers(zero) && !known.covers_live(zero));
+                    assert!(last < LIFE_TICKS_MAX || lives.scrub_is_due());
+                }
+            }
+        }
     }
 }
