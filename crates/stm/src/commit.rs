@@ -48,6 +48,8 @@ struct Locks<'c> {
     core: &'c Core,
     context: &'c mut Context,
     held: usize,
+    /// Whether record and slots are being written: who fails now leaves what may count after a crash.
+    writes: bool,
 }
 
 impl Locks<'_> {
@@ -106,6 +108,10 @@ impl Locks<'_> {
 
 impl Drop for Locks<'_> {
     fn drop(&mut self) {
+        if self.writes {
+            // A panic. Later commits could build on the old versions, and a crash then decide for this transaction.
+            self.core.poisoned.store(true, Ordering::Relaxed);
+        }
         for entry in &self.context.writes[..self.held] {
             if entry.change != Change::Nothing {
                 self.core.memory.store(entry.at, entry.seen.to_raw());
@@ -126,6 +132,7 @@ pub fn commit(core: &Core, context: &mut Context) -> TxResult<()> {
     }
     let changes = context.writes.iter().map(|entry| usize::from(entry.change != Change::Nothing)).sum();
     if changes == 0 {
+        give_back(core, context, None);
         return Ok(());
     }
     // A lock may stand in the pool only when this life has begun: the next one must know that it means nothing.
@@ -133,7 +140,7 @@ pub fn commit(core: &Core, context: &mut Context) -> TxResult<()> {
     if changes > context.buffers.members_inline() {
         prepare_spill(core, context, changes)?;
     }
-    let mut locks = Locks { core, context, held: 0 };
+    let mut locks = Locks { core, context, held: 0, writes: false };
     let early = if planted::active("stm-epoch-early") { Some(core.epochs.present()) } else { None };
     locks.take_all()?;
     let epoch = early.unwrap_or_else(|| core.epochs.present());
@@ -145,6 +152,7 @@ pub fn commit(core: &Core, context: &mut Context) -> TxResult<()> {
         // Before the first store to a slot: what a snapshot still sees there is copied aside.
         core.side.keep(core, locks.context);
     }
+    locks.writes = true;
     let group = if core.waits { core.memory.flushing_now() } else { DurablePoint::default() };
     match core.mode {
         Mode::OneFence => write_one_fence(core, locks.context, tick, changes),
@@ -158,7 +166,7 @@ pub fn commit(core: &Core, context: &mut Context) -> TxResult<()> {
         join_groups(core, locks.context, group);
     }
     // From here on nothing fails: the locks become the new versions.
-    locks.held = 0;
+    (locks.held, locks.writes) = (0, false);
     publish(core, locks.context, tick);
     Ok(())
 }
@@ -300,16 +308,23 @@ fn publish(core: &Core, context: &mut Context, tick: Tick) {
     context.kept.previous = tick;
     context.set_tick(core, tick);
     if gives {
-        for number in 0..context.writes.len() {
-            let entry = context.writes[number];
-            if matches!(entry.change, Change::Free | Change::Nothing) {
-                let word = VersionWord::new(tick, writer, entry.seen.slot().other(), State::Free);
-                let word = (entry.change == Change::Free).then_some(word);
-                context.give_cell(core, entry.shape, FreeCell { at: entry.at, word });
-            }
-        }
+        give_back(core, context, Some(tick));
     }
     core.wake();
+}
+
+/// Gives back the cells of objects that ended with the transaction of `tick`, and of those that began and ended in it.
+#[cold]
+fn give_back(core: &Core, context: &mut Context, tick: Option<Tick>) {
+    let writer = context.writer;
+    for number in 0..context.writes.len() {
+        let entry = context.writes[number];
+        if matches!(entry.change, Change::Free | Change::Nothing) {
+            let word = |tick| VersionWord::new(tick, writer, entry.seen.slot().other(), State::Free);
+            let word = tick.filter(|_| entry.change == Change::Free).map(word);
+            context.give_cell(core, entry.shape, FreeCell { at: entry.at, word });
+        }
+    }
 }
 
 /// Names an error that a user made of a freed object.

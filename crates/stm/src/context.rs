@@ -13,7 +13,7 @@ use lodestone_txn::record::Buffers;
 use lodestone_txn::{Horizon, Lease, SLOT_HEADER_WORDS, StartClocks, Tick, VersionWord};
 
 use crate::core::Core;
-use crate::error::{Error, Result};
+use crate::error::{Abort, Conflict, Error, Result, TxResult};
 use crate::shape::Shape;
 use crate::write_index::WriteIndex;
 
@@ -54,6 +54,20 @@ pub struct WriteEntry {
     pub words: u32,
     /// Where slot header and payload stand in the arena.
     pub arena: usize,
+}
+
+/// Why an attempt may not commit, although its closure came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doom {
+    /// It met a conflict and went on: what it saw since need not fit together.
+    Conflict(Conflict),
+    /// A nested transaction failed, and what that changed is in the write set.
+    Nested,
+}
+
+#[cold]
+fn nested_failed() -> Abort {
+    Error::Cancelled { reason: "a nested transaction failed".into() }.into()
 }
 
 /// A free cell that a thread keeps: nobody else changes it.
@@ -100,6 +114,8 @@ pub struct Context {
     /// What goes on with the id.
     pub kept: Kept,
     free: Vec<(Shape, Vec<FreeCell>)>,
+    /// Set by an error that the closure was given and may have kept for itself.
+    pub doom: Option<Doom>,
     /// State of the generator for back-off.
     pub random: u64,
 }
@@ -107,11 +123,15 @@ pub struct Context {
 impl Context {
     pub fn new(core: &Arc<Core>) -> Result<Self> {
         let lease = core.registry.lease()?;
+        let kept = std::mem::take(&mut *lock(&core.kept[lease.writer().index()]));
+        Ok(Self::with(core, lease, kept))
+    }
+
+    fn with(core: &Arc<Core>, lease: Lease, kept: Kept) -> Self {
         let tick = core.registry.clock(&lease);
         let mut known = StartClocks::new(core.clock.kind(), core.base);
         known.know(lease.writer().index(), tick);
-        let kept = std::mem::take(&mut *lock(&core.kept[lease.writer().index()]));
-        Ok(Self {
+        Self {
             core: Arc::downgrade(core),
             core_id: core.id,
             writer: lease.writer(),
@@ -128,7 +148,15 @@ impl Context {
             record: Vec::new(),
             kept,
             free: Vec::new(),
-        })
+            doom: None,
+        }
+    }
+
+    /// A context with this one's thread id, for a transaction of the memory's own before this one's goes on.
+    pub fn lend(&mut self, core: &Arc<Core>) -> Lent<'_> {
+        let lease = self.lease.take().expect("a context has its thread id until it is dropped");
+        let lent = Self::with(core, lease, std::mem::take(&mut self.kept));
+        Lent { owner: self, lent }
     }
 
     /// Sets the thread's clock, here and where it is handed on.
@@ -218,9 +246,21 @@ impl Context {
         }
     }
 
+    /// What a closure that came to its end gave: an abort when an error that it did not hand on forbids a commit.
+    #[inline]
+    pub fn judge<R>(&mut self, outcome: TxResult<R>) -> TxResult<R> {
+        match self.doom {
+            None => outcome,
+            // Also in place of an error: it may come of what was seen.
+            Some(Doom::Conflict(conflict)) => Err(conflict.into()),
+            Some(Doom::Nested) => outcome.and_then(|_| Err(nested_failed())),
+        }
+    }
+
     /// Forgets the transaction: cells that it took are free again.
     #[inline(always)]
     pub fn reset(&mut self, core: &Core) {
+        self.doom = None;
         self.reads.clear();
         if !self.writes.is_empty() {
             self.forget_writes(core);
@@ -259,6 +299,28 @@ impl Drop for Context {
             *lock(&core.kept[lease.writer().index()]) = std::mem::take(&mut self.kept);
             core.registry.release(lease);
         }
+    }
+}
+
+/// See [`Context::lend`]; gives the id back when dropped.
+pub struct Lent<'c> {
+    owner: &'c mut Context,
+    lent: Context,
+}
+
+impl Lent<'_> {
+    /// The context.
+    pub fn context(&mut self) -> &mut Context {
+        &mut self.lent
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        self.owner.lease = self.lent.lease.take();
+        self.owner.kept = std::mem::take(&mut self.lent.kept);
+        // The clock, so that no tick is used twice; not what is known: the owner's reads were not validated.
+        self.owner.tick = self.lent.tick;
     }
 }
 

@@ -8,7 +8,7 @@ use lodestone_pmem::sync::lock;
 use lodestone_pmem::{PmAddr, PmPtr};
 
 use crate::bytes::PmBytes;
-use crate::context::Context;
+use crate::context::{Context, Running};
 use crate::core::Core;
 use crate::error::{Error, Result, TxResult};
 use crate::object::{CheckedBy, Layout, PmObject, TypeInfo, TypeVisitor, types_of};
@@ -79,19 +79,18 @@ system_object!(
 impl Core {
     /// Makes sure that the pool means the same by `T` as the program.
     #[inline]
-    pub fn check_type<T: PmObject>(&self, context: &Context) -> Result<()> {
+    pub fn check_type<T: PmObject>(&self, context: &mut Context) -> Result<()> {
         if T::checked_by().is(self.id) { Ok(()) } else { self.check_type_slow::<T>(context) }
     }
 
     #[cold]
-    fn check_type_slow<T: PmObject>(&self, _: &Context) -> Result<()> {
+    fn check_type_slow<T: PmObject>(&self, context: &mut Context) -> Result<()> {
         if T::NAME.starts_with("lodestone.") {
             return Ok(());
         }
         let Some(core) = self.this.upgrade() else { return Ok(()) };
-        let known = lock(&self.checked).contains(T::NAME);
-        if !known {
-            check_types::<T>(&core)?;
+        if !self.is_checked::<T>()? {
+            check_types::<T>(&core, context.lend(&core).context())?;
         }
         T::checked_by().set(self.id);
         Ok(())
@@ -99,11 +98,10 @@ impl Core {
 }
 
 /// Compares `T` and all types that it reaches with the pool, and writes those that are new.
-fn check_types<T: PmObject>(core: &Arc<Core>) -> Result<()> {
-    let mut wanted = types_of::<T>();
-    let mut context = Context::new(core)?;
+fn check_types<T: PmObject>(core: &Arc<Core>, context: &mut Context) -> Result<()> {
+    let wanted = types_of::<T>()?;
     let read_only = core.memory.is_read_only();
-    Stm::run(core, &mut context, read_only, |tx| {
+    Stm::run(core, context, read_only, |tx| {
         let system = tx.system();
         let mut missing: Vec<&TypeInfo> = wanted.values().collect();
         let mut next = tx.read(system)?.types;
@@ -223,10 +221,10 @@ impl Stm {
     /// Compares `T` and every type that it reaches with the pool, and writes those that the pool does not know.
     ///
     /// # Errors
-    /// [`Error::LayoutChanged`].
+    /// [`Error::LayoutChanged`]; [`Error::Nested`] inside a transaction of this memory.
     pub fn check<T: PmObject>(&self) -> Result<()> {
-        if !lock(&self.core.checked).contains(T::NAME) {
-            check_types::<T>(&self.core)?;
+        if !self.core.is_checked::<T>()? {
+            check_types::<T>(&self.core, Running::start(&self.core)?.context())?;
         }
         Ok(())
     }

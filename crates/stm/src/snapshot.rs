@@ -77,7 +77,7 @@ pub(crate) fn read(tx: &mut Tx<'_>, epoch: u64, at: PmAddr, shape: Shape, out: &
             }
             if !seen {
                 // There was no object, or the limit of what is kept aside was reached.
-                return Err(Conflict::SnapshotTooOld.into());
+                return Err(tx.conflict(Conflict::SnapshotTooOld));
             }
             deleted = header.flags.deleted;
         }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use lodestone_heap::{Heap, HeapOptions};
 use lodestone_pmem::sync::atomic::Ordering;
 use lodestone_pmem::sync::{lock, thread};
-use lodestone_pmem::{DurablePoint, Pool, planted};
+use lodestone_pmem::{DurablePoint, PmAddr, Pool, planted};
 use lodestone_txn::Lives;
 
 use crate::commit::commit;
-use crate::context::{Change, Context, ReadEntry, Running};
+use crate::context::{Change, Context, Running};
 use crate::core::Core;
 use crate::error::{Abort, Conflict, Error, Result, TxResult, Why};
 use crate::format;
@@ -189,7 +189,7 @@ impl Stm {
         let mut attempts = 0;
         loop {
             let outcome = body(&mut Tx::new(core, context, access));
-            let outcome = outcome.and_then(|value| commit(core, context).map(|()| value));
+            let outcome = context.judge(outcome).and_then(|value| commit(core, context).map(|()| value));
             match outcome {
                 Ok(value) => {
                     let point = if core.waits { durable_point(core, context) } else { DurablePoint::default() };
@@ -203,7 +203,7 @@ impl Stm {
                     context.clear_writes();
                     return Ok((value, point));
                 }
-                Err(abort) => after_abort(core, context, abort, &mut attempts)?,
+                Err(abort) => after_abort(core, context, abort, &mut attempts, seen_point)?,
             }
         }
     }
@@ -222,7 +222,8 @@ impl Stm {
         let mut noted = core.waits || published::notes();
         loop {
             let context = running.context();
-            match body(&mut Tx::new(core, context, Access::Read { noted })) {
+            let outcome = body(&mut Tx::new(core, context, Access::Read { noted }));
+            match context.judge(outcome) {
                 Ok(value) => {
                     core.stats.of(context.writer.index()).reads();
                     if core.waits {
@@ -233,7 +234,7 @@ impl Stm {
                 }
                 Err(abort) => {
                     noted = true;
-                    after_abort(core, context, abort, &mut attempts)?;
+                    after_abort(core, context, abort, &mut attempts, seen_point)?;
                 }
             }
         }
@@ -258,16 +259,16 @@ impl Stm {
         loop {
             let active = Active::begin(core);
             let context = running.context();
-            match body(&mut Tx::new(core, context, Access::Snapshot { epoch: active.epoch() })) {
+            let outcome = body(&mut Tx::new(core, context, Access::Snapshot { epoch: active.epoch() }));
+            match context.judge(outcome) {
                 Ok(value) => {
                     core.stats.of(context.writer.index()).reads();
                     if core.waits {
-                        // It may have seen whatever anybody committed.
-                        core.memory.wait_durable(core.memory.flushed_anywhere())?;
+                        core.memory.wait_durable(anywhere(core, context))?;
                     }
                     return Ok(value);
                 }
-                Err(abort) => after_abort(core, context, abort, &mut attempts)?,
+                Err(abort) => after_abort(core, context, abort, &mut attempts, anywhere)?,
             }
         }
     }
@@ -280,22 +281,45 @@ fn durable_point(core: &Core, context: &Context) -> DurablePoint {
         // What it saw was flushed before, by whoever published it: in this group or in an earlier one.
         return core.memory.flushed_here();
     }
-    let point = |entry: &ReadEntry| {
-        // A slot is in the last group of whoever committed it (`commit`, step 6).
-        let bytes = core.shape_at(entry.at).map_or(64, |shape| u64::from(shape.cell_bytes));
-        core.memory.flushed_at(entry.at, bytes)
-    };
-    context.reads.iter().map(point).max().unwrap_or_default()
+    seen_point(core, context)
 }
 
-/// What happens between two attempts; gives the error that ends the transaction.
+/// Where what the transaction saw is durable, whatever becomes of its changes.
+fn seen_point(core: &Core, context: &Context) -> DurablePoint {
+    let point = |at: PmAddr| {
+        // A slot is in the last group of whoever committed it (`commit`, step 6).
+        let bytes = core.shape_at(at).map_or(64, |shape| u64::from(shape.cell_bytes));
+        core.memory.flushed_at(at, bytes)
+    };
+    let opened = context.writes.iter().map(|entry| entry.at);
+    context.reads.iter().map(|entry| entry.at).chain(opened).map(point).max().unwrap_or_default()
+}
+
+/// Of a snapshot, which may have seen whatever anybody committed.
+fn anywhere(core: &Core, _: &Context) -> DurablePoint {
+    core.memory.flushed_anywhere()
+}
+
+/// What happens between two attempts; gives the error that ends the transaction. `seen` tells where what the attempt saw is
+/// durable.
 #[cold]
-fn after_abort(core: &Core, context: &mut Context, abort: Abort, attempts: &mut u32) -> Result<()> {
+fn after_abort(
+    core: &Core,
+    context: &mut Context,
+    abort: Abort,
+    attempts: &mut u32,
+    seen: impl Fn(&Core, &Context) -> DurablePoint,
+) -> Result<()> {
     let stats = core.stats.of(context.writer.index());
     match abort.0 {
         Why::Failed(error) => {
             stats.cancelled();
+            let point = if core.waits { seen(core, context) } else { DurablePoint::default() };
             context.reset(core);
+            if core.waits && !matches!(*error, Error::Pool(_)) {
+                // An error is an answer: it may tell what was seen.
+                core.memory.wait_durable(point)?;
+            }
             return Err(*error);
         }
         Why::Conflict(conflict) => {

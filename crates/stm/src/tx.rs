@@ -16,7 +16,7 @@ use lodestone_txn::{ClockKind, SLOT_HEADER_WORDS, State, VersionWord, Which};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::commit::not_allocated;
-use crate::context::{Change, Context, FreeCell, ReadEntry, WriteEntry};
+use crate::context::{Change, Context, Doom, FreeCell, ReadEntry, WriteEntry};
 use crate::core::Core;
 use crate::error::{Abort, Conflict, Error, Result, TxResult, Why};
 use crate::object::{PmObject, Shaped};
@@ -185,7 +185,7 @@ impl<'t> Tx<'t> {
                     return Ok(word);
                 }
                 if looks > PATIENCE {
-                    return Err(Conflict::Committing.into());
+                    return Err(self.conflict(Conflict::Committing));
                 }
                 give_way(looks);
                 continue;
@@ -195,12 +195,15 @@ impl<'t> Tx<'t> {
             {
                 if self.access != Access::Update && published::falls_back(self.core, self.context, word, at, shape, out)
                 {
+                    self.context.doom = None;
                     self.note(at, word);
                     return Ok(word);
                 }
                 return Err(abort);
             }
             if word.state() == State::Free {
+                // That there is no object is seen, too: the closure may go on.
+                self.note(at, word);
                 return Err(not_allocated(at).into());
             }
             let source = shape.slot_at(at, word.slot()).plus(SLOT_HEADER_WORDS as u64 * 8);
@@ -217,7 +220,7 @@ impl<'t> Tx<'t> {
     pub(crate) fn extend(&mut self, word: VersionWord) -> TxResult<()> {
         if self.unnoted {
             self.context.known.raise(word);
-            return Err(Conflict::Unrecorded.into());
+            return Err(self.conflict(Conflict::Unrecorded));
         }
         self.core.stats.of(self.context.writer.index()).extensions();
         // A global clock is asked before the validation: what is committed up to then is known afterwards.
@@ -238,7 +241,14 @@ impl<'t> Tx<'t> {
             Some(now) => context.known.know(0, now),
             None => context.known.raise(word),
         }
-        if valid { Ok(()) } else { Err(Conflict::ReadChanged.into()) }
+        if valid { Ok(()) } else { Err(self.conflict(Conflict::ReadChanged)) }
+    }
+
+    /// Ends the attempt, also when the closure keeps the error for itself.
+    #[cold]
+    pub(crate) fn conflict(&mut self, conflict: Conflict) -> Abort {
+        self.context.doom = Some(Doom::Conflict(conflict));
+        conflict.into()
     }
 
     /// A working copy of the object at `ptr`: what it is when the transaction commits.
@@ -413,7 +423,11 @@ impl<'t> Tx<'t> {
     /// # Errors
     /// What `body` gives.
     pub fn nested<R>(&mut self, body: impl FnOnce(&mut Tx<'_>) -> TxResult<R>) -> TxResult<R> {
-        body(self)
+        let outcome = body(self);
+        if outcome.is_err() && self.context.doom.is_none() {
+            self.context.doom = Some(Doom::Nested);
+        }
+        outcome
     }
 }
 

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
 use lodestone_pmem::{DomainChoice, Pool, PoolOptions, process_counters};
-use lodestone_stm::{FromBytes, Immutable, IntoBytes, KnownLayout, PmObject, PmPtr, Result, Stm};
+use lodestone_stm::{FromBytes, Immutable, IntoBytes, KnownLayout, PmObject, PmPtr, Result, Stm, Tx, TxResult};
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
 #[repr(C)]
@@ -216,5 +216,36 @@ fn no_object_is_durable_before_its_whole_transaction() -> Result<()> {
     })?;
     assert_eq!(apart, None, "the pages of one transaction become durable one after the other");
     assert!(crossed > 0, "no group was closed within a transaction");
+    Ok(())
+}
+
+#[test]
+fn an_error_tells_nothing_that_could_still_be_lost() -> Result<()> {
+    let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let folder = tempfile::tempdir().expect("a folder");
+    let (stm, [first, _]) = counters(&folder, DomainChoice::Block)?;
+    let tell = |tx: &mut Tx<'_>| -> TxResult<()> {
+        let count = tx.read(first)?.count;
+        tx.cancel(count.to_string())
+    };
+    let tell_what_was_opened = |tx: &mut Tx<'_>| -> TxResult<()> {
+        let count = tx.write(first)?.count;
+        tx.cancel(count.to_string())
+    };
+    for round in 1..=20 {
+        let ticket = add(&stm, first)?;
+        let told = std::thread::scope(|scope| {
+            let asked = scope.spawn(|| match round % 4 {
+                0 => stm.update(tell_what_was_opened),
+                1 => stm.read(tell),
+                2 => stm.snapshot(tell),
+                _ => stm.update(tell),
+            });
+            asked.join().expect("no panic").expect_err("cancelled").to_string()
+        });
+        assert!(told.ends_with(&format!(": {round}")), "{told}");
+        assert!(after_power_cut(&folder)?[0] >= round, "told in round {round}");
+        drop(ticket);
+    }
     Ok(())
 }

@@ -320,3 +320,37 @@ fn a_waiting_transaction_goes_on_when_what_it_read_changes() -> Result<()> {
         Ok(())
     })
 }
+
+#[test]
+fn an_object_that_begins_and_ends_in_one_transaction_takes_no_place() -> Result<()> {
+    let place = Place::new(16 << 20);
+    let stm = place.open();
+    let pair = stm.root::<Pair>()?;
+    let slabs = stm.check_all().slabs;
+    for round in 0..5_000 {
+        stm.update(|tx| {
+            let node = tx.alloc(Node { value: round, next: PmPtr::NULL })?;
+            let bytes = tx.alloc_bytes(&[1; 300])?;
+            tx.free(node)?;
+            tx.free_bytes(bytes)?;
+            // With and without something else to commit.
+            if round % 2 == 0 { Ok(()) } else { tx.write(pair).map(|pair| pair.left = round) }
+        })?;
+    }
+    assert!(stm.check_all().slabs <= slabs + 2, "{} slabs for nothing", stm.check_all().slabs - slabs);
+    Ok(())
+}
+
+#[test]
+fn one_thread_id_is_enough_for_one_thread() -> Result<()> {
+    let place = Place::new(16 << 20);
+    let pool = Pool::create(&place.path, &place.options)?;
+    let stm = Stm::open_with(&pool, &StmOptions { threads_max: 1, ..StmOptions::default() })?;
+    // The pool does not know the type yet, and learns it in a transaction of its own.
+    let node = stm.update(|tx| tx.alloc(Node { value: 3, next: PmPtr::NULL }))?;
+    let pair = stm.root::<Pair>()?;
+    increment(&stm, pair)?;
+    stm.check::<List>()?;
+    assert_eq!(stm.read(|tx| Ok((tx.read(node)?.value, tx.read(pair)?.left)))?, (3, 1));
+    Ok(())
+}

@@ -1,0 +1,65 @@
+//! A panic in the middle of a commit, where record and slots are half written: nothing may be committed on top of that.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use lodestone_heap::{Heap, HeapOptions};
+use lodestone_pmem::{LineAddr, PmAddr, Pool, PoolOptions, Site, TracedMemory, Tracer};
+use lodestone_stm::{Error, FromBytes, Immutable, IntoBytes, KnownLayout, PmObject, Result, Stm, StmOptions};
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
+#[repr(C)]
+struct Value {
+    value: u64,
+}
+
+thread_local! {
+    static PANICS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Panics at a fence, on request.
+struct Bomb;
+
+impl Tracer for Bomb {
+    fn touch(&self, _: &TracedMemory<'_>, _: LineAddr) {}
+    fn store(&self, _: PmAddr, _: &[u64], _: Site) {}
+    fn stream(&self, _: PmAddr, _: &[u64], _: Site) {}
+    fn flush(&self, _: LineAddr, _: Site) {}
+    fn fence(&self, _: Site) {
+        assert!(!PANICS.take(), "on purpose");
+    }
+    fn durable(&self, _: Site) {}
+}
+
+#[test]
+fn a_commit_that_panicked_half_way_is_the_last() -> Result<()> {
+    let options =
+        PoolOptions { size_bytes: 256 << 10, journal_bytes: 0, reserve_bytes: 4 << 20, ..PoolOptions::default() };
+    let pool = Pool::create_traced(&options, Arc::new(Bomb))?;
+    let open = || Stm::open_in(&Heap::open(&pool, &HeapOptions::small())?, &StmOptions::small());
+    let stm = open()?;
+    let [x, y] = [stm.root_named::<Value>("x")?, stm.root_named::<Value>("y")?];
+    let set = |value| {
+        stm.update(|tx| {
+            tx.write(x)?.value = value;
+            tx.write(y)?.value = value;
+            Ok(())
+        })
+    };
+    set(1)?;
+    PANICS.set(true);
+    assert!(catch_unwind(AssertUnwindSafe(|| set(2))).is_err(), "the fence panics");
+    // Record and slots of the second transaction are whole in the cache: a crash may decide for it, as long as nobody
+    // committed meanwhile.
+    let refused = set(3);
+    assert!(matches!(refused, Err(Error::Damaged { .. })), "{refused:?}");
+    assert!(refused.expect_err("refused").to_string().contains("open the pool anew"));
+    assert_eq!(stm.read(|tx| Ok((tx.read(x)?.value, tx.read(y)?.value)))?, (1, 1), "readers go on");
+    drop(stm);
+    let stm = open()?;
+    assert!(!stm.recovery().was_clean);
+    let found = stm.read(|tx| Ok((tx.read(x)?.value, tx.read(y)?.value)))?;
+    assert!([(1, 1), (2, 2)].contains(&found), "half a transaction: {found:?}");
+    Ok(())
+}
