@@ -102,9 +102,12 @@ fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let Fields::Named(fields) = &data.fields else {
         return Err(Error::new(input.span(), "PmObject is for structs with named fields"));
     };
+    if !input.generics.params.is_empty() {
+        let help = "a persistent type has no parameters, its name stands for one layout; write a struct for each";
+        return Err(Error::new(input.generics.span(), help));
+    }
     let Described { name, version, stm } = attributes(input)?;
     let ident = &input.ident;
-    let (impl_generics, type_generics, where_clause) = input.generics.split_for_impl();
     let lines = fields.named.iter().map(|field| {
         let field_ident = field.ident.as_ref();
         let field_name = field_ident.map(ToString::to_string).unwrap_or_default();
@@ -116,7 +119,7 @@ fn expand(input: &DeriveInput) -> Result<TokenStream> {
         quote! { <#kind as #stm::PmField>::visit_types(visitor); }
     });
     Ok(quote! {
-        impl #impl_generics #stm::PmObject for #ident #type_generics #where_clause {
+        impl #stm::PmObject for #ident {
             const NAME: &'static str = #name;
             const VERSION: u32 = #version;
 

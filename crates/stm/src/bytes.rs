@@ -121,7 +121,7 @@ impl Tx<'_> {
             return self.changeable("a free").map_err(Into::into);
         }
         let shape = string.shape()?;
-        self.free_cell(string.at, shape)
+        self.free_cell(string.at, shape, (string.bytes as u32).div_ceil(8))
     }
 
     /// Reads the payload at `at` into `out`.

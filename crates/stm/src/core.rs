@@ -1,6 +1,6 @@
 //! What all clones and threads of a memory share.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64 as PlainU64};
 use std::sync::{Arc, Weak};
 
@@ -14,6 +14,8 @@ use lodestone_txn::{Clock, Epochs, Lives, Registry, SlotHeader, State, Tick, Ver
 use crate::context::Kept;
 use crate::error::{Error, Result};
 use crate::format::{Places, SYSTEM_SHAPE};
+use crate::object::TypeInfo;
+use crate::only::Only;
 use crate::options::{Mode, StmOptions};
 use crate::shape::Shape;
 use crate::side::SideChains;
@@ -26,8 +28,8 @@ use crate::versions::{is_of_this_life, judge};
 pub struct Core {
     /// Itself.
     pub this: Weak<Core>,
-    /// Names of types that were compared with the pool.
-    pub checked: Mutex<BTreeSet<&'static str>>,
+    /// Types that were compared with the pool, by name.
+    pub checked: Mutex<BTreeMap<&'static str, TypeInfo>>,
     /// A number that no other memory of this process has.
     pub id: u64,
     pub memory: Memory,
@@ -59,17 +61,26 @@ pub struct Core {
     pub changed: (Mutex<()>, Condvar),
     /// A commit failed in the middle: nothing may be committed any more.
     pub poisoned: AtomicBool,
+    /// Keeps a second memory off the pool; `None` where nothing can be written. Given up last.
+    _only: Option<Only>,
 }
 
 static NEXT_ID: PlainU64 = PlainU64::new(1);
 
 impl Core {
-    pub fn new(heap: Heap, places: Places, options: &StmOptions, lives: Lives, slabs: Slabs) -> Arc<Self> {
+    pub fn new(
+        heap: Heap,
+        places: Places,
+        options: &StmOptions,
+        lives: Lives,
+        slabs: Slabs,
+        only: Option<Only>,
+    ) -> Arc<Self> {
         // S12: the paper's clocks begin at 0 in every life.
         let base = if planted::active("stm-s12") { Tick(1) } else { lives.base() };
         Arc::new_cyclic(|this| Self {
             this: this.clone(),
-            checked: Mutex::new(BTreeSet::new()),
+            checked: Mutex::new(BTreeMap::new()),
             id: NEXT_ID.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
             memory: heap.memory().clone(),
             waits: heap.memory().domain() == Domain::Block,
@@ -91,6 +102,7 @@ impl Core {
             slabs,
             lives,
             base,
+            _only: only,
         })
     }
 

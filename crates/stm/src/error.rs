@@ -18,6 +18,12 @@ pub enum Error {
     /// A transaction of the same memory is running on this thread.
     #[error("a transaction of this memory is running on this thread; hand its `Tx` on, or use `Tx::nested`")]
     Nested,
+    /// This process has the memory open.
+    #[error("{}: its transactional memory is open in this process already; use that `Stm`, a clone of it costs nothing", path.display())]
+    AlreadyOpen {
+        /// The pool.
+        path: PathBuf,
+    },
     /// A change inside a read-only transaction or on a read-only pool.
     #[error("{what} in a read-only transaction or pool; use `Stm::update` on a pool that is open for writing")]
     ReadOnly {

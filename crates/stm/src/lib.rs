@@ -37,6 +37,7 @@ mod core;
 mod error;
 mod format;
 mod object;
+mod only;
 mod options;
 mod part;
 mod published;

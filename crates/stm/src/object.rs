@@ -13,6 +13,7 @@ use lodestone_pmem::{PmAddr, PmPtr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::error::{Error, Result};
 use crate::shape::Shape;
 
 /// A type of persistent objects; use `#[pm_object]`, or `#[derive(PmObject)]` beside zerocopy's traits and `repr(C)`.
@@ -27,6 +28,17 @@ use crate::shape::Shape;
 ///     next: PmPtr<Node>,
 /// }
 /// assert_eq!(lodestone_stm::Layout::of::<Node>().to_string(), "24 bytes: key u64 @0, value u64 @8, next *Node @16");
+/// ```
+///
+/// A name stands for one layout, so a type has no parameters:
+///
+/// ```compile_fail
+/// #[derive(lodestone_stm::FromBytes, lodestone_stm::IntoBytes, lodestone_stm::Immutable, lodestone_stm::KnownLayout)]
+/// #[derive(lodestone_stm::PmObject)]
+/// #[repr(C)]
+/// struct Page<const WORDS: usize> {
+///     words: [u64; WORDS],
+/// }
 /// ```
 #[diagnostic::on_unimplemented(
     note = "write `#[pm_object]` above the struct, or derive FromBytes, IntoBytes, Immutable, KnownLayout and PmObject with `#[repr(C)]`"
@@ -169,26 +181,56 @@ pub struct TypeInfo {
     pub layout: Layout,
 }
 
+impl TypeInfo {
+    /// Of `T`.
+    pub(crate) fn of<T: PmObject>() -> Self {
+        Self { name: T::NAME, version: T::VERSION, layout: Layout::of::<T>() }
+    }
+
+    /// The error that the type of this name was found with another version or layout.
+    pub(crate) fn differs(&self, found_version: u32, found: String) -> Error {
+        Error::LayoutChanged {
+            name: self.name.into(),
+            found_version,
+            found,
+            expected_version: self.version,
+            expected: self.layout.to_string(),
+        }
+    }
+}
+
 /// Walks over a type and all types that its fields point to.
 #[derive(Debug)]
 pub struct TypeVisitor<'v> {
     found: &'v mut BTreeMap<&'static str, TypeInfo>,
+    /// A type that has the name of another one and is not the same.
+    clash: &'v mut Option<TypeInfo>,
 }
 
 impl TypeVisitor<'_> {
     /// Visits `T` unless that was done.
     pub fn visit<T: PmObject>(&mut self) {
-        if self.found.contains_key(T::NAME) {
-            return;
+        let info = TypeInfo::of::<T>();
+        match self.found.get(T::NAME) {
+            None => {
+                self.found.insert(T::NAME, info);
+                T::visit_field_types(self);
+            }
+            Some(known) if *known == info => {}
+            Some(_) => *self.clash = Some(info),
         }
-        self.found.insert(T::NAME, TypeInfo { name: T::NAME, version: T::VERSION, layout: Layout::of::<T>() });
-        T::visit_field_types(self);
     }
 }
 
 /// `T` and every type that can be reached from it.
-pub(crate) fn types_of<T: PmObject>() -> BTreeMap<&'static str, TypeInfo> {
-    let mut found = BTreeMap::new();
-    TypeVisitor { found: &mut found }.visit::<T>();
-    found
+///
+/// # Errors
+/// [`Error::LayoutChanged`] when two of them have one name.
+pub(crate) fn types_of<T: PmObject>() -> Result<BTreeMap<&'static str, TypeInfo>> {
+    let (mut found, mut clash) = (BTreeMap::new(), None);
+    TypeVisitor { found: &mut found, clash: &mut clash }.visit::<T>();
+    match clash {
+        None => Ok(found),
+        Some(other) => Err(other.differs(found[other.name].version, found[other.name].layout.to_string())),
+    }
 }

@@ -95,6 +95,17 @@ impl Core {
         T::checked_by().set(self.id);
         Ok(())
     }
+
+    /// Whether the type was compared with the pool.
+    ///
+    /// # Errors
+    /// [`Error::LayoutChanged`] when another type of that name was.
+    fn is_checked<T: PmObject>(&self) -> Result<bool> {
+        let checked = lock(&self.checked);
+        let Some(known) = checked.get(T::NAME) else { return Ok(false) };
+        let info = TypeInfo::of::<T>();
+        if *known == info { Ok(true) } else { Err(info.differs(known.version, known.layout.to_string())) }
+    }
 }
 
 /// Compares `T` and all types that it reaches with the pool, and writes those that are new.
@@ -129,7 +140,7 @@ fn check_types<T: PmObject>(core: &Arc<Core>, context: &mut Context) -> Result<(
         }
         Ok(())
     })?;
-    lock(&core.checked).extend(std::mem::take(&mut wanted).into_keys());
+    lock(&core.checked).extend(wanted);
     Ok(())
 }
 
@@ -137,13 +148,7 @@ fn compare(info: &TypeInfo, version: u64, layout: &[u8]) -> Result<()> {
     if version == u64::from(info.version) && layout == info.layout.to_string().as_bytes() {
         return Ok(());
     }
-    Err(Error::LayoutChanged {
-        name: info.name.into(),
-        found_version: u32::try_from(version).unwrap_or(u32::MAX),
-        found: String::from_utf8_lossy(layout).into_owned(),
-        expected_version: info.version,
-        expected: info.layout.to_string(),
-    })
+    Err(info.differs(u32::try_from(version).unwrap_or(u32::MAX), String::from_utf8_lossy(layout).into_owned()))
 }
 
 impl Tx<'_> {

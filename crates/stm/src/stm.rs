@@ -13,6 +13,7 @@ use crate::context::{Change, Context, Running};
 use crate::core::Core;
 use crate::error::{Abort, Conflict, Error, Result, TxResult, Why};
 use crate::format;
+use crate::only::Only;
 use crate::options::StmOptions;
 use crate::published;
 use crate::recover::{RecoveryReport, recover};
@@ -72,12 +73,13 @@ impl Stm {
         Self::open_in(&Heap::open(pool, &HeapOptions::default())?, options)
     }
 
-    /// Opens the memory in a heap that is open already. One memory per heap at a time.
+    /// Opens the memory in a heap that is open already.
     ///
     /// # Errors
-    /// As [`open_with`](Self::open_with).
+    /// As [`open_with`](Self::open_with); [`Error::AlreadyOpen`] when this process has it open, be it by another heap.
     pub fn open_in(heap: &Heap, options: &StmOptions) -> Result<Self> {
         let memory = heap.memory();
+        let only = if memory.is_read_only() { None } else { Some(Only::claim(heap)?) };
         let places = match format::read(heap)? {
             Some(places) => places,
             None if memory.is_read_only() => {
@@ -91,7 +93,7 @@ impl Stm {
         }
         let slabs = Slabs::open(heap, &places)?;
         let report = recover(heap, &places, &slabs, &mut lives)?;
-        let core = Core::new(heap.clone(), places, options, lives, slabs);
+        let core = Core::new(heap.clone(), places, options, lives, slabs, only);
         Ok(Self { core, report: Arc::new(report) })
     }
 

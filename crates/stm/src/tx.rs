@@ -11,8 +11,8 @@
 
 use std::borrow::Cow;
 
-use lodestone_pmem::{PmAddr, PmPtr, VIEW_BLOCK_BYTES, View};
-use lodestone_txn::{ClockKind, SLOT_HEADER_WORDS, State, VersionWord, Which};
+use lodestone_pmem::{PmAddr, PmPtr, VIEW_BLOCK_BYTES, View, WORD_BYTES};
+use lodestone_txn::{ClockKind, SLOT_HEADER_WORDS, SlotHeader, State, VersionWord, Which};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::commit::not_allocated;
@@ -278,11 +278,11 @@ impl<'t> Tx<'t> {
         // Copied to the end of the arena first; the entry follows when the version is known.
         let arena = self.context.arena.len();
         self.context.arena.resize(arena + SLOT_HEADER_WORDS + T::WORDS as usize, 0);
+        let (shape, words) = (T::SHAPE, T::WORDS);
         let seen = match self.copy_at_once::<T>(at, arena + SLOT_HEADER_WORDS) {
             Some(seen) => seen,
-            None => self.copy_again(at, T::SHAPE, arena)?,
+            None => self.copy_again(at, shape, arena)?,
         };
-        let (shape, words) = (T::SHAPE, T::WORDS);
         Ok(self.context.add_entry(WriteEntry { at, seen, shape, change: Change::Update, words, arena }))
     }
 
@@ -299,8 +299,11 @@ impl<'t> Tx<'t> {
             return None;
         }
         let target = &mut self.context.arena[start..start + T::WORDS as usize];
-        block.copy(T::SHAPE.payload_word(word.slot()), target);
-        (block.load_behind(0) == word.to_raw()).then_some(word)
+        let payload = T::SHAPE.payload_word(word.slot());
+        block.copy(payload, target);
+        // An object of another size has its slots elsewhere: what is written here would destroy its neighbours.
+        let fits = SlotHeader::decode(0, block.load(payload - 1)).words == T::WORDS;
+        (fits && block.load_behind(0) == word.to_raw()).then_some(word)
     }
 
     /// As [`copy_at_once`](Self::copy_at_once), when that was not enough, for the arena's last entry, which begins at `arena`.
@@ -308,7 +311,8 @@ impl<'t> Tx<'t> {
     #[inline(never)]
     fn copy_again(&mut self, at: PmAddr, shape: Shape, arena: usize) -> TxResult<VersionWord> {
         let mut words = self.context.arena.split_off(arena + SLOT_HEADER_WORDS);
-        let seen = self.current(at, shape, zerocopy::IntoBytes::as_mut_bytes(words.as_mut_slice()));
+        let count = words.len() as u32;
+        let seen = self.current(at, shape, count, zerocopy::IntoBytes::as_mut_bytes(words.as_mut_slice()));
         match seen {
             Ok(_) => self.context.arena.extend(words),
             Err(_) => self.context.arena.truncate(arena),
@@ -316,14 +320,20 @@ impl<'t> Tx<'t> {
         seen
     }
 
-    /// Reads the newest version of an object that is to be written, without a read entry.
-    fn current(&mut self, at: PmAddr, shape: Shape, out: &mut [u8]) -> TxResult<VersionWord> {
+    /// Reads the newest version of an object of `words` words that is to be written, without a read entry.
+    fn current(&mut self, at: PmAddr, shape: Shape, words: u32, out: &mut [u8]) -> TxResult<VersionWord> {
         let noted = self.context.reads.len();
         self.opening = at;
         let word = self.read_slow(at, shape, out);
         self.opening = PmAddr::NULL;
+        let word = word?;
         self.context.reads.truncate(noted);
-        word
+        let found = SlotHeader::decode(0, self.core.memory.load(shape.slot_at(at, word.slot()).plus(WORD_BYTES))).words;
+        // The slot of a word that has changed since may be under way: then the commit fails.
+        if found != words && self.core.memory.load(at) == word.to_raw() {
+            return Err(Error::BadPointer { at, finding: "the object there is of another size" }.into());
+        }
+        Ok(word)
     }
 
     #[inline(always)]
@@ -375,10 +385,10 @@ impl<'t> Tx<'t> {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn free<T: PmObject>(&mut self, ptr: PmPtr<T>) -> TxResult<()> {
-        self.free_cell(ptr.addr(), T::SHAPE)
+        self.free_cell(ptr.addr(), T::SHAPE, T::WORDS)
     }
 
-    pub(crate) fn free_cell(&mut self, at: PmAddr, shape: Shape) -> TxResult<()> {
+    pub(crate) fn free_cell(&mut self, at: PmAddr, shape: Shape, words: u32) -> TxResult<()> {
         self.changeable("a free")?;
         if let Some(number) = self.context.find_write(at) {
             let entry = &mut self.context.writes[number];
@@ -390,15 +400,26 @@ impl<'t> Tx<'t> {
             self.core.slabs.ensure_scanned(at, |cell| self.core.is_free(cell, shape));
             return Ok(());
         }
-        let seen = self.whole.block(at).map(|block| VersionWord::from_raw(block.load(0)));
-        let seen = match seen.filter(|&word| self.context.known.covers_live(word)) {
+        let seen = match self.seen_at_once(at, shape, words) {
             Some(seen) => seen,
-            None => self.current(at, shape, &mut [])?,
+            None => self.current(at, shape, words, &mut [])?,
         };
         self.core.slabs.ensure_scanned(at, |cell| self.core.is_free(cell, shape));
         self.view = View::EMPTY;
         self.context.add_write(at, seen, shape, Change::Free, 0);
         Ok(())
+    }
+
+    /// The word of the live object of `words` words at `at`, if the view shows it and it is covered.
+    fn seen_at_once(&self, at: PmAddr, shape: Shape, words: u32) -> Option<VersionWord> {
+        if u64::from(shape.cell_bytes) > VIEW_BLOCK_BYTES {
+            return None;
+        }
+        let block = self.whole.block(at)?;
+        let word = VersionWord::from_raw(block.load(0));
+        let fits = SlotHeader::decode(0, block.load(shape.payload_word(word.slot()) - 1)).words == words;
+        let known = self.context.known.covers_live(word);
+        (known && fits && block.load_behind(0) == word.to_raw()).then_some(word)
     }
 
     /// Ends the transaction without a change: [`Stm::update`](crate::Stm::update) gives [`Error::Cancelled`].
@@ -418,7 +439,8 @@ impl<'t> Tx<'t> {
         if condition { Err(Abort(Why::Retry)) } else { Ok(()) }
     }
 
-    /// Runs `body` as part of this transaction: nested transactions flatten. A failure ends the whole.
+    /// Runs `body` as part of this transaction: nested transactions flatten. A failure ends the whole, also when the outer
+    /// closure does not hand it on: [`Stm::update`](crate::Stm::update) then gives [`Error::Cancelled`].
     ///
     /// # Errors
     /// What `body` gives.

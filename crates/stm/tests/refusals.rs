@@ -1,7 +1,7 @@
 //! What must be refused and what must be noticed: other layouts, other types, damage, a second writer.
 
 use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
-use lodestone_stm::{Error, FromBytes, Immutable, IntoBytes, KnownLayout, PmObject, PmPtr, Result, Stm};
+use lodestone_stm::{Error, FromBytes, Immutable, IntoBytes, KnownLayout, PmObject, PmPtr, Result, Stm, StmOptions};
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
 #[repr(C)]
@@ -125,5 +125,94 @@ fn a_second_writer_is_refused_and_a_reader_changes_nothing() -> Result<()> {
     assert!(matches!(stm.update(|tx| tx.write(person).map(|_| ())), Err(Error::ReadOnly { .. })));
     drop(stm);
     assert!(before == std::fs::read(&path).expect("the pool"), "a byte has changed");
+    Ok(())
+}
+
+mod same_name {
+    use super::{FromBytes, Immutable, IntoBytes, KnownLayout, PmObject, PmPtr};
+
+    /// Has the name of another type of this program.
+    #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
+    #[repr(C)]
+    pub(super) struct Pet {
+        pub(super) name: [u64; 40],
+    }
+
+    #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
+    #[repr(C)]
+    pub(super) struct Zoo {
+        first: PmPtr<Pet>,
+        second: PmPtr<super::Pet>,
+    }
+}
+
+#[test]
+fn two_types_of_one_name_are_not_taken_for_each_other() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let stm = Stm::open(&Pool::create(folder.path().join("d.pool"), &options())?)?;
+    let refused = stm.root::<same_name::Zoo>().map(|_| ());
+    assert!(matches!(refused, Err(Error::LayoutChanged { .. })), "both reached from one type: {refused:?}");
+    stm.root_named::<Pet>("pet")?;
+    let refused = stm.root_named::<same_name::Pet>("pet").map(|_| ());
+    assert!(matches!(refused, Err(Error::LayoutChanged { .. })), "{refused:?}");
+    let refused = stm.update(|tx| tx.alloc(same_name::Pet { name: [0; 40] }).map(|_| ()));
+    let Err(error) = refused else { panic!("allocated") };
+    let text = error.to_string();
+    assert!(text.contains("8 bytes: age u64 @0") && text.contains("320 bytes: name [u64; 40] @0"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn a_pointer_to_a_smaller_object_destroys_no_neighbours() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("e.pool");
+    let stm = Stm::open(&Pool::create(&path, &options())?)?;
+    let pets = stm.update(|tx| {
+        let small = |tx: &mut lodestone_stm::Tx<'_>, age| tx.alloc(Pet { age });
+        (0..32).map(|age| small(tx, age)).collect::<lodestone_stm::TxResult<Vec<_>>>()
+    })?;
+    for round in 0..2 {
+        // As one of another pool would be: the address is that of an object, the type is not.
+        let wrong = PmPtr::<same_name::Pet>::new(pets[3].addr());
+        let written = stm.update(|tx| tx.write(wrong).map(|pet| pet.name = [5; 40]));
+        assert!(matches!(written, Err(Error::BadPointer { .. })), "{written:?}");
+        let freed = stm.update(|tx| tx.free(wrong));
+        assert!(matches!(freed, Err(Error::BadPointer { .. })), "{freed:?}");
+        for (age, &pet) in pets.iter().enumerate() {
+            assert_eq!(stm.read(|tx| Ok(tx.read(pet)?.age))?, age as u64);
+        }
+        // Once with versions of another thread, which this one has to learn.
+        let change = || stm.update(|tx| pets.iter().try_for_each(|&pet| tx.write(pet).map(|_| ())));
+        if round == 0 {
+            std::thread::scope(|scope| scope.spawn(change).join().expect("no panic"))?;
+        }
+    }
+    drop(stm);
+    assert!(Stm::open(&Pool::open(&path, &options())?)?.check_all().is_intact());
+    Ok(())
+}
+
+#[test]
+fn a_second_memory_on_an_open_pool_is_refused_until_the_first_is_dropped() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pool = Pool::create(folder.path().join("f.pool"), &options())?;
+    let stm = Stm::open(&pool)?;
+    let second = Stm::open(&pool).map(|_| ());
+    let Err(error @ Error::AlreadyOpen { .. }) = second else { panic!("{second:?}") };
+    assert!(error.to_string().contains("f.pool"), "{error}");
+    assert!(matches!(Stm::open_in(stm.heap(), &StmOptions::default()), Err(Error::AlreadyOpen { .. })));
+    drop(stm);
+    Stm::open(&pool)?;
+    Ok(())
+}
+
+#[test]
+fn a_table_without_room_for_one_crashed_life_is_refused() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pool = Pool::create(folder.path().join("g.pool"), &options())?;
+    let tight = StmOptions { table_bytes: 128, threads_max: 14, ..StmOptions::default() };
+    let refused = Stm::open_with(&pool, &tight).map(|_| ());
+    assert!(matches!(refused, Err(Error::Invalid { .. })), "24 bytes and 8 for each thread: {refused:?}");
+    Stm::open_with(&pool, &StmOptions { threads_max: 13, ..tight })?;
     Ok(())
 }
