@@ -40,7 +40,7 @@ Examples:
 
 A transactional map is apart from the map of the same name that `kv put` and `kv get` use.
 
-Exit code 1 when an expectation does not hold: nothing has changed. Exit code 2 on an error: nothing has changed.";
+Exit code 1 when an expectation does not hold: nothing has changed. Exit code 2 on an error: nothing has changed, or the message says that this is not known (the medium failed).";
 
 /// Arguments of `lodestone kv txn`.
 #[derive(Debug, clap::Args)]
@@ -112,7 +112,10 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
             output.note(&format!("{name}, line {line}: {reason}; nothing has changed"));
             Vec::new()
         }
-        (Err(error), _) => return Err(error).with_context(|| format!("{name}: nothing has changed")),
+        (Err(error), _) => {
+            let changed = what_changed(&error);
+            return Err(error).with_context(|| format!("{name}: {changed}"));
+        }
     };
     let committed = Committed {
         committed: failed.is_none(),
@@ -127,6 +130,15 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         print(&steps, &done, output)?;
     }
     Ok(exit::holds(committed.committed))
+}
+
+/// What is known of the changes when the transaction ended with `error`.
+fn what_changed(error: &Error) -> &'static str {
+    match error {
+        // The medium failed, perhaps behind the commit.
+        Error::Pool(_) => "either everything has changed or nothing; look with `scan` when the pool is open again",
+        _ => "nothing has changed",
+    }
 }
 
 impl Done {
@@ -219,5 +231,17 @@ fn add(found: Option<&[u8]>, number: i64) -> Result<i64> {
     match found.checked_add(number) {
         Some(sum) => Ok(sum),
         None => bail!("{found} and {number} together do not fit 64 bits"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_failed_medium_leaves_it_open_what_changed() {
+        let failed = lodestone_pmem::Error::Invalid { what: "medium", finding: "gone".into(), hint: "none" };
+        assert!(what_changed(&Error::Pool(failed)).starts_with("either"));
+        assert_eq!(what_changed(&Error::Nested), "nothing has changed");
     }
 }
