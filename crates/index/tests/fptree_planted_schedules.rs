@@ -38,6 +38,13 @@ fn what_the_order_of_stamp_and_bounds_forbids_is_found() {
     must_be_found("fptree-bounds-before-lock", &[fptree_histories::split()], 40);
     // A stamp of a descriptor's former life is true in its next one.
     must_be_found("cells-lock-revived-young", &fptree_histories::reuses(), 150);
+    // A descriptor lives again before it says where its leaf ends.
+    let clean = fptree_histories::other_lives(400);
+    assert!(clean.is_none(), "without the bug: {clean:?}");
+    plant(Some("fptree-revived-endless"));
+    let found = fptree_histories::other_lives(400);
+    plant(None);
+    assert!(found.is_some(), "fptree-revived-endless was not found");
     // A reader believes what it read of a leaf while that split.
     must_be_found("fptree-stale-leaf", &[fptree_histories::split()], 40);
 }

@@ -28,6 +28,7 @@ pub(crate) use arena::Arena;
 pub(crate) use change::{Attempt, Site, change_pair, insert_pair, key_word, lock_on_medium};
 pub(crate) use image::{Image, Pair, pairs_of};
 pub(crate) use key::{KeyKind, KeyRef, with_key};
+pub(crate) use line::LineAt;
 pub(crate) use lock::{Stamp, Turn, VersionLock};
 pub(crate) use probe::{Found, find, home_level, settle};
 pub(crate) use table::{Level, Shape, TableAt};

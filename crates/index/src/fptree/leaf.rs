@@ -13,11 +13,11 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-use lodestone_pmem::PmAddr;
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering as Memory};
 use lodestone_pmem::sync::{Mutex, lock};
+use lodestone_pmem::{PmAddr, planted};
 
-use crate::cells::{Arena, TableAt, VersionLock};
+use crate::cells::{Arena, Stamp, TableAt, Turn, VersionLock};
 use crate::fptree::layout::{LINES_MAX, TreeLeafAt};
 use crate::layout::KEY_BYTES_MAX;
 use crate::traits::IndexKey;
@@ -89,12 +89,19 @@ impl TreeLeaf {
         self.shape.load(Memory::Acquire)
     }
 
-    /// Its lines.
+    /// Its lines; of what was one leaf all the while.
     #[inline]
     pub(crate) fn table(&self) -> TableAt {
         let shape = self.shape();
         let low_bytes = (shape >> LOW_BYTES_SHIFT) as usize & ((1 << (LINES_SHIFT - LOW_BYTES_SHIFT)) - 1);
         self.at().table((shape >> LINES_SHIFT) as u32, low_bytes)
+    }
+
+    /// Where it stands, and its lines, unless `stamp` is not true any more: those of two lives together may lie outside the pool.
+    #[inline]
+    pub(crate) fn place(&self, stamp: Stamp) -> Option<(TreeLeafAt, TableAt)> {
+        let place = (self.at(), self.table());
+        self.lock.is_still(stamp).then_some(place)
     }
 
     fn low_bytes(&self) -> usize {
@@ -179,8 +186,8 @@ impl Leaves {
         self.arena.at(number as usize)
     }
 
-    /// A descriptor for the leaf at `at`, which ends nowhere yet.
-    pub(crate) fn add(&self, at: TreeLeafAt, lines: u32, low: &[u8]) -> u32 {
+    /// A descriptor for the leaf at `at`, which ends where the leaf `next` begins, or nowhere.
+    pub(crate) fn add(&self, at: TreeLeafAt, lines: u32, low: &[u8], next: Option<u32>) -> u32 {
         let words = low.len().saturating_sub(WORD).div_ceil(WORD);
         let mut stock = lock(&self.stock);
         let number = match stock.dead.range_mut(words..).find_map(|(_, dead)| dead.pop()) {
@@ -202,6 +209,13 @@ impl Leaves {
         leaf.low.store(word_at(low, 0), Memory::Release);
         let shape = u64::from(NONE) | (low.len() as u64) << LOW_BYTES_SHIFT | u64::from(lines) << LINES_SHIFT;
         leaf.shape.store(shape, Memory::Release);
+        if planted::active("fptree-revived-endless") && leaf.lock.is_dead() {
+            leaf.lock.revive();
+            // Planted: it covers all keys behind its lower bound until it is told where it ends, and time to ask it.
+            (0..8).for_each(|_| Turn::default().wait());
+        }
+        leaf.set_next(next.map(|next| (next, self.leaf(next))));
+        // Last: whoever has the number from its former life may ask at once what it covers now.
         if leaf.lock.is_dead() {
             leaf.lock.revive();
         }
@@ -263,7 +277,7 @@ mod tests {
         let leaves = Leaves::new();
         let at = TreeLeafAt(PmAddr::new(0, 4096));
         for round in 0..3 {
-            let numbers: Vec<u32> = bounds().iter().map(|low| leaves.add(at, 2, low)).collect();
+            let numbers: Vec<u32> = bounds().iter().map(|low| leaves.add(at, 2, low, None)).collect();
             for (low, number) in bounds().iter().zip(&numbers) {
                 assert_eq!(leaves.leaf(*number).low(), *low);
                 for other in bounds() {
@@ -280,10 +294,25 @@ mod tests {
         }
     }
 
+    /// The lines of a leaf with a long lower bound begin further behind its place than those of the next leaf, which may be the pool's last block.
+    #[test]
+    fn a_stamp_of_a_former_life_gives_no_place() {
+        let leaves = Leaves::new();
+        let number = leaves.add(TreeLeafAt(PmAddr::new(0, 4096)), 2, &[7; 100], None);
+        let leaf = leaves.leaf(number);
+        let stamp = leaf.lock.stamp().expect("alive");
+        assert_eq!(leaf.place(stamp), Some((leaf.at(), leaf.table())));
+        assert!(leaf.lock.freeze());
+        leaf.lock.kill();
+        leaves.give(number);
+        assert_eq!(leaves.add(TreeLeafAt(PmAddr::new(0, 8192)), 2, b"g", None), number);
+        assert_eq!(leaf.place(stamp), None);
+    }
+
     #[test]
     fn a_leaf_covers_what_lies_between_its_bounds() {
         let (leaves, bounds) = (Leaves::new(), bounds());
-        let numbers: Vec<u32> = bounds.iter().map(|low| leaves.add(TreeLeafAt(PmAddr::NULL), 1, low)).collect();
+        let numbers: Vec<u32> = bounds.iter().map(|low| leaves.add(TreeLeafAt(PmAddr::NULL), 1, low, None)).collect();
         for pair in numbers.windows(2) {
             leaves.leaf(pair[0]).set_next(Some((pair[1], leaves.leaf(pair[1]))));
         }

@@ -105,7 +105,7 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
     fn enter_all(&self, found: LeavesFound) {
         let mut last = None;
         for (at, Frame { lines, low }) in found {
-            let number = self.leaves.add(at, lines, &low);
+            let number = self.leaves.add(at, lines, &low, None);
             if let Some(last) = last {
                 self.leaves.leaf(last).set_next(Some((number, self.leaves.leaf(number))));
             }

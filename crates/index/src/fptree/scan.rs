@@ -10,6 +10,8 @@
 use std::borrow::Borrow;
 use std::ops::{Bound, ControlFlow};
 
+use lodestone_pmem::WORD_BYTES;
+
 use crate::bulk;
 use crate::cells::Turn;
 use crate::error::Result;
@@ -68,7 +70,7 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
             if let Some(stamp) = leaf.lock.stamp()
                 && self.is_first_leaf(leaf, start, end, direction)
             {
-                let table = leaf.table();
+                let Some((at, table)) = leaf.place(stamp) else { continue };
                 let (sorted, low, upper) = (self.sorted(table), leaf.low(), self.leaves.upper(leaf));
                 if leaf.lock.is_still(stamp) {
                     let mut pairs: Vec<_> = sorted?.into_iter().map(|(key, pair)| (key, pair.value)).collect();
@@ -76,7 +78,9 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
                         pairs.reverse();
                     }
                     if self.durability == Durability::Sync {
-                        // Nobody is told what could still be lost; that keys are absent rests on the whole leaf.
+                        // Nobody is told what could still be lost; that keys are absent rests on the whole leaf, and on its link: they may
+                        // have gone with a leaf that joined this one.
+                        self.heap.memory().durable_range(at.next(), WORD_BYTES)?;
                         self.heap.memory().durable_range(table.first, table.shape.bytes())?;
                     }
                     return Ok(Batch { low, upper, pairs });

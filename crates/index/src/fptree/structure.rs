@@ -98,11 +98,9 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
         let held = leaf.lock.lock_frozen();
         let (took_effect, outcome) = committed(action.commit());
         if took_effect {
-            let number = self.leaves.add(right, self.lines, low);
-            let fresh = self.leaves.leaf(number);
-            fresh.set_next(leaf.next().map(|next| (next, self.leaves.leaf(next))));
+            let number = self.leaves.add(right, self.lines, low, leaf.next());
             self.enter(number, low);
-            leaf.set_next(Some((number, fresh)));
+            leaf.set_next(Some((number, self.leaves.leaf(number))));
         }
         drop(held);
         outcome
@@ -131,15 +129,16 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
         }
     }
 
-    /// After a removal left a line of `leaf` empty: if the leaf became sparse, it joins its left neighbour. A failure
-    /// changes nothing and is not reported: a sparse leaf is no fault, and what is wrong with the pool shows in the
-    /// operation that needs it.
-    #[inline]
-    pub(crate) fn after_removal(&self, number: u32) {
-        let leaf = self.leaves.leaf(number);
-        if self.is_sparse(leaf) && !leaf.is_first() {
-            let _ = self.try_merge(number);
-        }
+    /// Whether `leaf`, of which a removal left a line empty, is so sparse that it should join its left neighbour. Under its lock.
+    pub(crate) fn wants_to_join(&self, leaf: &TreeLeaf) -> bool {
+        self.is_sparse(leaf) && !leaf.is_first()
+    }
+
+    /// Lets the sparse leaf `number` join its left neighbour, unless that changed meanwhile. A failure changes nothing and is not reported: a sparse
+    /// leaf is no fault, and what is wrong with the pool shows in the operation that needs it.
+    #[cold]
+    pub(crate) fn join_left(&self, number: u32) {
+        let _ = self.try_merge(number);
     }
 
     fn is_sparse(&self, leaf: &TreeLeaf) -> bool {
@@ -215,5 +214,56 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
         }
         drop(held);
         outcome
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use std::ops::{Bound, ControlFlow};
+    use std::task::{Context, Waker};
+
+    use lodestone_heap::{Heap, HeapOptions};
+    use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+
+    use super::*;
+    use crate::fptree::TreeOptions;
+    use crate::{Direction, Durability, OrderedIndex, PointIndex};
+
+    /// A key goes, and its leaf with it, into one that changes in nothing but its link; the writer waits for its commit group.
+    #[test]
+    fn a_key_that_went_with_its_leaf_is_told_absent_when_that_is_durable()
+    -> std::result::Result<(), Box<dyn std::error::Error>> {
+        type Look = fn(&FpTree<u64>) -> Result<bool>;
+        let looks: [Look; 2] = [
+            |tree| Ok(tree.get(&60)?.is_none()),
+            |tree| {
+                let mut found = false;
+                let visit = |key: &u64, _| {
+                    found |= *key == 60;
+                    ControlFlow::Continue(())
+                };
+                tree.scan(Bound::Included(&20), Bound::Unbounded, Direction::Ascending, visit)?;
+                Ok(!found)
+            },
+        ];
+        for is_absent in looks {
+            let folder = tempfile::tempdir()?;
+            let options = PoolOptions { domain: DomainChoice::Block, ..PoolOptions::default() };
+            let heap = Heap::open(&Pool::create(folder.path().join("a.pool"), &options)?, &HeapOptions::default())?;
+            let mut tree =
+                FpTree::<u64>::open_with(&heap, "tree", &TreeOptions { lines_per_leaf: 2, ..TreeOptions::default() })?;
+            (0..7).try_for_each(|number| tree.insert(&(10 * number), number).map(drop))?;
+            (2..6).try_for_each(|number| tree.remove(&(10 * number)).map(drop))?;
+            tree.durability = Durability::Relaxed;
+            assert_eq!(tree.remove(&60)?, Some(6));
+            tree.durability = Durability::Sync;
+            assert_eq!(tree.check().leaves, 1);
+            let memory = heap.memory();
+            let gone = memory.flushed_at(tree.leaves.leaf(0).at().next(), WORD_BYTES);
+            assert!(is_absent(&tree)?);
+            let mut task = Context::from_waker(Waker::noop());
+            assert!(memory.poll_durable(gone, &mut task).is_ready(), "a power failure would bring the key back");
+        }
+        Ok(())
     }
 }

@@ -14,14 +14,14 @@
 use std::marker::PhantomData;
 
 use lodestone_heap::Heap;
-use lodestone_pmem::planted;
+use lodestone_pmem::{WORD_BYTES, planted};
 
 use crate::anchor::Anchor;
-use crate::cells::{self, Attempt, KeyKind, KeyRef, Level, Site, TableAt, Turn, Wish, with_key};
+use crate::cells::{self, Attempt, KeyKind, KeyRef, Level, LineAt, Site, TableAt, Turn, Wish, with_key};
 use crate::check::CheckReport;
 use crate::error::Result;
 use crate::fptree::layout::{HOME_SEED, TreeLeafAt};
-use crate::fptree::leaf::{Leaves, Sought, TreeLeaf};
+use crate::fptree::leaf::{Leaves, Sought};
 use crate::fptree::open::TreeOptions;
 use crate::guide::{Asker, Guide};
 use crate::layout::KEY_BYTES_MAX;
@@ -145,14 +145,12 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
                 // Behind the stamp: the descriptor may have been given to another leaf since the guide named it.
                 && (asked_early || self.leaves.covers::<K>(leaf, sought))
             {
-                let table = leaf.table();
+                let Some((at, table)) = leaf.place(stamp) else { continue };
                 let answer = cells::find(table, medium, key, hash);
                 // An answer, an error too, means something only if no writer came between.
                 if leaf.lock.is_still(stamp) || planted::active("fptree-stale-leaf") {
                     let found = answer?;
-                    if self.durability == Durability::Sync {
-                        cells::settle(table, medium.memory, hash, found.map(|found| found.line))?;
-                    }
+                    self.settle(at, table, hash, found.map(|found| found.line))?;
                     return Ok(found.map(|found| found.value));
                 }
             }
@@ -179,17 +177,19 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
             {
                 let (at, table) = (leaf.at(), leaf.table());
                 let attempt = self.attempt(at, table, key, hash, wish)?;
+                // Asked now: without the lock the descriptor may be another leaf's already.
+                let joins = matches!(attempt, Attempt::Done { emptied: true, .. }) && self.wants_to_join(leaf);
                 drop(held);
-                let Attempt::Done { before, emptied } = attempt else {
+                let Attempt::Done { before, .. } = attempt else {
                     self.split(number, sought)?;
                     continue;
                 };
-                if emptied {
-                    self.after_removal(number);
+                if joins {
+                    self.join_left(number);
                 }
+                // What was found, also if nothing was changed, may be another thread's and in flight.
+                self.settle(at, table, hash, None)?;
                 if self.durability == Durability::Sync {
-                    // What was found, also if nothing was changed, may be another thread's and in flight.
-                    cells::settle(table, medium.memory, hash, None)?;
                     medium.memory.durable()?;
                 }
                 return Ok(before);
@@ -198,21 +198,34 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
         }
     }
 
-    /// Calls `visit` with every leaf, by ascending keys; it may be changing, or be another one already.
-    fn for_each_leaf(&self, mut visit: impl FnMut(&TreeLeaf)) {
+    /// Waits until an answer about a key with this hash would survive power loss, if the tree was opened so: the line of what was `found`; for an
+    /// absence all lines where the key could be in the leaf at `at`, and its link: the key may have gone with a leaf that joined this one.
+    fn settle(&self, at: TreeLeafAt, table: TableAt, hash: u64, found: Option<LineAt>) -> Result<()> {
+        if self.durability == Durability::Sync {
+            let memory = self.heap.memory();
+            cells::settle(table, memory, hash, found)?;
+            if found.is_none() {
+                memory.durable_range(at.next(), WORD_BYTES)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `visit` with the lines of every leaf, by ascending keys; they may be changing, or be another leaf's already.
+    fn for_each_leaf(&self, mut visit: impl FnMut(TableAt)) {
         let (mut turn, mut from) = (Turn::default(), Vec::new());
         loop {
             let leaf = self.leaves.leaf(self.leaf_of(Sought::new(&from)));
-            let upper = leaf.lock.stamp().and_then(|stamp| {
+            let found = leaf.lock.stamp().and_then(|stamp| {
                 let covers = self.leaves.covers::<K>(leaf, Sought::new(&from));
                 let upper = self.leaves.upper(leaf);
-                (covers && leaf.lock.is_still(stamp)).then_some(upper)
+                leaf.place(stamp).filter(|_| covers).map(|(_, table)| (table, upper))
             });
-            let Some(upper) = upper else {
+            let Some((table, upper)) = found else {
                 turn.wait();
                 continue;
             };
-            visit(leaf);
+            visit(table);
             match upper {
                 Some(upper) => from = upper,
                 None => return,
@@ -280,7 +293,7 @@ impl<K: IndexKey + ?Sized> PointIndex for FpTree<K> {
     /// Visits every leaf: exact while nobody changes the tree.
     fn len(&self) -> Result<u64> {
         let mut count = 0;
-        self.for_each_leaf(|leaf| count += self.count_in(leaf.table()) as u64);
+        self.for_each_leaf(|table| count += self.count_in(table) as u64);
         Ok(count)
     }
 

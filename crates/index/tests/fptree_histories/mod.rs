@@ -2,9 +2,11 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use lodestone_index::{Direction, FpTree, TreeOptions};
+use std::sync::{Arc, Mutex};
 
-use crate::hybrid_histories::{Kind, Program, Step, linear::Op};
+use lodestone_index::{Direction, Durability, FpTree, OpenIndex, PointIndex, TreeOptions};
+
+use crate::hybrid_histories::{Kind, Program, Schedules, Step, linear::Op, place, run_schedules};
 
 impl Kind for FpTree<u64> {
     const KEYS: u64 = 11;
@@ -61,4 +63,45 @@ pub fn range() -> Program {
 
 pub fn programs() -> Vec<Program> {
     [vec![split(), range()], reuses()].concat()
+}
+
+/// Three leaves: the last one, of which `kept` stays, joins the one before it; then the first one splits, and the new leaf in between gets the
+/// descriptor that led to `kept`. Readers of `kept` must find it, however old what they were told; the first answer that says otherwise.
+pub fn another_life(kept: u64, by: Schedules, schedules: usize) -> Option<String> {
+    const LAST: [u64; 3] = [120, 130, 140];
+    let found = Arc::new(Mutex::new(None));
+    let note = Arc::clone(&found);
+    run_schedules(by, kept, schedules, move || {
+        if note.lock().expect("one thread runs at a time").is_some() {
+            return;
+        }
+        let open = |heap: &_| FpTree::<u64>::open_index(heap, "tree", &FpTree::<u64>::options(), Durability::Sync);
+        let (_heap, tree) = place(open);
+        // In this order each leaf is full before the next one begins.
+        (0..12).map(|number| 10 * number).chain(LAST).for_each(|key| assert!(tree.insert(&key, key).expect("insert")));
+        (8..12).for_each(|number| assert!(tree.remove(&(10 * number)).expect("remove").is_some()));
+        let tree = Arc::new(tree);
+        let changes = shuttle::thread::spawn({
+            let tree = Arc::clone(&tree);
+            move || {
+                LAST.iter().filter(|key| **key != kept).for_each(|key| drop(tree.remove(key).expect("remove")));
+                tree.insert(&15, 15).expect("insert");
+            }
+        });
+        for _ in 0..4 {
+            let answer = tree.get(&kept).expect("nothing is damaged");
+            if answer != Some(kept) {
+                let text = format!("{answer:?} for {kept}, which is there all the time");
+                *note.lock().expect("one thread runs at a time") = Some(text);
+            }
+        }
+        changes.join().expect("a thread panicked");
+    });
+    found.lock().expect("nobody runs").take()
+}
+
+/// [`another_life`] of each: which removal empties a line of the leaf, and so makes it join, is a matter of hashes.
+pub fn other_lives(schedules: usize) -> Option<String> {
+    let of = |kept| another_life(kept, Schedules::Pct, schedules);
+    [120, 130, 140].into_iter().find_map(of)
 }

@@ -134,7 +134,7 @@ fn run_step<I: Kind>(index: &I, step: Step) -> Vec<(u64, Op, Answer)> {
 }
 
 /// An empty heap in DRAM, and what `open` makes there.
-fn place<I>(open: impl FnOnce(&Heap) -> lodestone_index::Result<I>) -> (Heap, I) {
+pub fn place<I>(open: impl FnOnce(&Heap) -> lodestone_index::Result<I>) -> (Heap, I) {
     let options =
         PoolOptions { size_bytes: 64 << 10, journal_bytes: 0, reserve_bytes: 1 << 20, ..PoolOptions::default() };
     let pool = Pool::create_traced(&options, Arc::new(SilentTracer)).expect("a pool");
@@ -197,7 +197,8 @@ pub enum Schedules {
     Pct,
 }
 
-fn run_schedules(by: Schedules, seed: u64, schedules: usize, body: impl Fn() + Send + Sync + 'static) {
+/// Runs `schedules` schedules of `body`.
+pub fn run_schedules(by: Schedules, seed: u64, schedules: usize, body: impl Fn() + Send + Sync + 'static) {
     let mut config = Config::new();
     config.stack_size = 1 << 18;
     config.max_steps = MaxSteps::FailAfter(2_000_000);
