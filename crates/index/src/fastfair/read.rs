@@ -392,23 +392,69 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
     pub(super) fn lookup(&self, key: &K) -> Result<Option<u64>> {
         let medium = self.medium();
         let _pin = self.readers.pin();
-        let (value, at, bytes, block) = self.at_leaf(Target::At(key), |header| {
+        let (leaf, (value, at, bytes, block)) = self.at_leaf(Target::At(key), |header| {
             if K::IS_WORD {
-                return self.lookup_word(header, key);
+                return Ok((header.at.0, self.lookup_word(header, key)?));
             }
             let place = self.locate(header, key)?;
-            Ok(match &place.line {
+            let found = match &place.line {
                 Some((_, line)) if place.found => {
                     let entry = line.entry(place.rank);
                     (Some(keys::value_of::<K>(medium, entry)?), line.at, LINE_BYTES, entry.1)
                 }
                 _ => (None, header.at.0, NodeAt::bytes(header.lines), 0),
-            })
+            };
+            Ok((header.at.0, found))
         })?;
         self.settle(at, bytes)?;
+        if value.is_some() {
+            // The order word that names the line: a new line's may be in a later commit group than the line itself.
+            self.settle(leaf, LINE_BYTES)?;
+        }
         if !K::IS_WORD && block != 0 {
             self.settle(PmAddr::from_raw(block), 3 * WORD_BYTES)?;
         }
         Ok(value)
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use std::task::{Context, Waker};
+
+    use lodestone_heap::{Heap, HeapOptions};
+    use lodestone_pmem::{DomainChoice, Pool, PoolOptions, checked};
+
+    use super::*;
+    use crate::fastfair::FastFairOptions;
+    use crate::fastfair::node::order_payload;
+    use crate::map::Durability;
+    use crate::traits::PointIndex;
+
+    /// The state while a writer waits for its commit group, of which the one before took the new line, but not the word that links it.
+    #[test]
+    fn a_key_is_told_when_the_word_that_links_its_line_is_durable()
+    -> std::result::Result<(), Box<dyn std::error::Error>> {
+        let folder = tempfile::tempdir()?;
+        let options = PoolOptions { domain: DomainChoice::Block, ..PoolOptions::default() };
+        let heap = Heap::open(&Pool::create(folder.path().join("a.pool"), &options)?, &HeapOptions::default())?;
+        let tree = FastFair::<u64>::open(&heap, "tree", &FastFairOptions::default(), Durability::Sync)?;
+        for key in [10, 20, 30] {
+            tree.insert(&key, 10 * key)?;
+        }
+        let memory = heap.memory();
+        let header = Header::load(tree.medium(), tree.root())?;
+        let free = header.order.free_line(header.lines).ok_or("a free line")?;
+        memory.write_and_flush(header.at.line(free), &Line::new(header.at.line(free), &[(40, 400)]).words);
+        // Somebody else closes the group.
+        memory.durable()?;
+        let order = header.order.with(1, free);
+        memory.store(header.at.order(), checked::encode(header.at.order(), order_payload(order)));
+        memory.persist(header.at.order(), WORD_BYTES);
+        let link = memory.flushed_at(header.at.order(), WORD_BYTES);
+        assert_eq!(tree.get(&40)?, Some(400));
+        let mut task = Context::from_waker(Waker::noop());
+        assert!(memory.poll_durable(link, &mut task).is_ready(), "a power failure would take the key back");
+        Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! Reading in order, verifying, and the list as an index.
 //!
-//! Ascending: batches along the list, each begun by a search behind the last key that was shown. Descending: from the last node
-//! of the upper level before the end, a stretch is read forwards and shown backwards; then the stretch before it. The reader is
+//! Ascending: batches along the list, each begun by a search behind the last key that was shown. Descending: behind the last node
+//! of the upper level before the end, a stretch is read forwards and shown backwards; then the stretch before it, up to that node. The reader is
 //! pinned while it copies, never while the visitor runs.
 
 use std::borrow::Borrow;
@@ -43,26 +43,13 @@ fn is_within<K: Ord + ?Sized>(key: &K, start: Bound<&K>, end: Bound<&K>) -> (boo
 }
 
 impl<K: IndexKey + ?Sized> SkipList<K> {
-    /// Copies from `node` on, or from behind `spot`, what lies in the range, at most `limit` pairs.
-    fn copy(
-        &self,
-        (mut spot, mut node): (Spot, Option<NodeAt>),
-        start: Bound<&K>,
-        end: Bound<&K>,
-        limit: usize,
-        pairs: &mut Pairs<K>,
-    ) -> Result<()> {
+    /// Copies from behind `spot` on what lies in the range, at most `limit` pairs.
+    fn copy(&self, mut spot: Spot, start: Bound<&K>, end: Bound<&K>, limit: usize, pairs: &mut Pairs<K>) -> Result<()> {
         pairs.clear();
         while pairs.len() < limit {
-            let next = match node.take() {
-                Some(node) => Some(node),
-                None => {
-                    let next = self.next(spot)?;
-                    // That nothing is between rests on the link, that the pair is there on the line that it shares with it.
-                    self.settle(spot)?;
-                    next
-                }
-            };
+            let next = self.next(spot)?;
+            // That the next node is there, and nothing between, rests on the link; what a node holds, on the line that it shares with its own.
+            self.settle(spot)?;
             let Some(at) = next else { return Ok(()) };
             let key = self.key_of(at)?;
             let (starts, ends) = is_within(key.borrow(), start, end);
@@ -88,7 +75,7 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
             let from = last.as_ref().map_or(start, |last| Bound::Excluded(last.borrow()));
             {
                 let _pin = self.readers.pin();
-                self.copy((self.spot_before(from)?, None), from, end, BATCH, &mut pairs)?;
+                self.copy(self.spot_before(from)?, from, end, BATCH, &mut pairs)?;
             }
             for (key, value) in &pairs {
                 seen += 1;
@@ -111,12 +98,16 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
     ) -> Result<u64> {
         let (mut pairs, mut seen, mut until): (Pairs<K>, u64, Option<K::Owned>) = (Vec::new(), 0, None);
         loop {
-            let to = until.as_ref().map_or(end, |until| Bound::Excluded(until.borrow()));
+            // A stretch ends with the node that the one behind it was read from: it is shown by way of the link to it, which it rests on.
+            let (to, before) = match &until {
+                Some(until) => (Bound::Included(until.borrow()), Bound::Excluded(until.borrow())),
+                None => (end, end),
+            };
             let stretch = {
                 let _pin = self.readers.pin();
-                let stretch = self.upper.before_with_key(to);
-                let node = stretch.as_ref().map(|(_, node)| *node);
-                self.copy((self.head(), node), start, to, usize::MAX, &mut pairs)?;
+                let stretch = self.upper.before_with_key(before);
+                let spot = stretch.as_ref().map_or(self.head(), |(_, node)| node.spot());
+                self.copy(spot, start, to, usize::MAX, &mut pairs)?;
                 stretch
             };
             for (key, value) in pairs.iter().rev() {
@@ -209,7 +200,9 @@ impl<K: IndexKey + ?Sized> PointIndex for SkipList<K> {
     }
 
     fn is_empty(&self) -> Result<bool> {
-        Ok(self.next(self.head())?.is_none())
+        let is_empty = self.next(self.head())?.is_none();
+        self.settle(self.head())?;
+        Ok(is_empty)
     }
 
     fn key_bytes_max(&self) -> usize {
@@ -251,5 +244,69 @@ impl<K: IndexKey + ?Sized> OpenIndex for SkipList<K> {
 
     fn open_index(heap: &Heap, name: &str, _: &SkipListOptions, durability: Durability) -> Result<Self> {
         Self::open(heap, name, durability)
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use std::task::{Context, Waker};
+
+    use lodestone_heap::HeapOptions;
+    use lodestone_pmem::{DomainChoice, LINE_BYTES, Pool, PoolOptions, checked};
+
+    use super::*;
+    use crate::skiplist::is_upper;
+
+    type Outcome = std::result::Result<(), Box<dyn std::error::Error>>;
+
+    fn heap(folder: &tempfile::TempDir) -> std::result::Result<Heap, Box<dyn std::error::Error>> {
+        let options = PoolOptions { domain: DomainChoice::Block, ..PoolOptions::default() };
+        Ok(Heap::open(&Pool::create(folder.path().join("a.pool"), &options)?, &HeapOptions::default())?)
+    }
+
+    #[track_caller]
+    fn assert_durable(list: &SkipList<u64>) {
+        let memory = list.heap.memory();
+        let link = memory.flushed_at(list.head().link, LINE_BYTES);
+        let mut task = Context::from_waker(Waker::noop());
+        assert!(memory.poll_durable(link, &mut task).is_ready(), "a power failure would take the change back");
+    }
+
+    /// The state while a writer waits for its commit group, of which the one before took the new node, but not the link to it.
+    #[test]
+    fn a_key_of_the_upper_level_is_shown_when_the_link_to_it_is_durable() -> Outcome {
+        let folder = tempfile::tempdir()?;
+        let list = SkipList::<u64>::open(&heap(&folder)?, "list", Durability::Sync)?;
+        let key = (0..).find(|key: &u64| is_upper(key)).ok_or("a key")?;
+        let mut action = list.heap.action();
+        let node = NodeAt(action.alloc(NodeAt::bytes(8))?);
+        let mut words = [0; 16];
+        words[..8].copy_from_slice(&checked::encode_addr(node.0, PmAddr::NULL).to_le_bytes());
+        list.heap.memory().write(node.0, &words);
+        key.with_bytes(|key| crate::fastfair::keys::write_block(list.medium(), node.block(), key, 7));
+        // Somebody else closes the group.
+        list.heap.memory().durable()?;
+        let head = list.head();
+        action.set(head.link, SkipList::<u64>::encoded(head, node.0));
+        action.commit()?;
+        list.upper.insert(&key, node.0);
+        let last = list.outermost(Direction::Descending)?;
+        assert_eq!(last, Some((key, 7)));
+        assert_durable(&list);
+        Ok(())
+    }
+
+    #[test]
+    fn a_list_is_told_empty_when_the_removal_is_durable() -> Outcome {
+        let folder = tempfile::tempdir()?;
+        let list = SkipList::<u64>::open(&heap(&folder)?, "list", Durability::Sync)?;
+        list.insert(&5, 50)?;
+        // As a removal whose writer waits for its commit group.
+        let head = list.head();
+        list.heap.memory().store(head.link, SkipList::<u64>::encoded(head, PmAddr::NULL));
+        list.heap.memory().persist(head.link, 8);
+        assert!(list.is_empty()?);
+        assert_durable(&list);
+        Ok(())
     }
 }
