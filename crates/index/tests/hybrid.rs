@@ -188,3 +188,41 @@ fn a_change_that_meets_damage_is_not_left_out_of_ranges() -> Result<()> {
     place.assert_intact(&index);
     Ok(())
 }
+
+/// As long as nobody knows what a key has, every range says so, also those that begin while another one asks for it.
+#[test]
+fn ranges_side_by_side_all_name_the_damage() -> Result<()> {
+    let mut place = place::<u64>(threads(1));
+    let index = place.open();
+    (0..20).try_for_each(|number| index.insert(&number, number).map(drop))?;
+    let memory = place.heap().memory().clone();
+    // A word whose damage makes a change fail, and what is there unreadable.
+    let damage = index.check().blocks.into_iter().find_map(|block| {
+        let words = place.heap().block_bytes(block).expect("an allocated block") / 8;
+        (0..words).map(|word| block.plus(word * 8)).find(|&at| {
+            let good = memory.load(at);
+            memory.store(at, good ^ 0x10);
+            let fails = index.upsert(&7, 70).is_err() && conformance::contents(&index).is_err();
+            memory.store(at, good);
+            let heals = conformance::contents(&index).is_ok();
+            assert!(heals, "the damage is gone");
+            fails
+        })
+    });
+    let at = damage.expect("a word that the key's change reads");
+    let good = memory.load(at);
+    memory.store(at, good ^ 0x10);
+    assert!(index.upsert(&7, 71).is_err());
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..5000 {
+                    assert!(conformance::contents(&index).is_err(), "a range that knows nothing of the damage");
+                }
+            });
+        }
+    });
+    memory.store(at, good);
+    assert_eq!(conformance::contents(&index)?.len(), 20);
+    Ok(())
+}

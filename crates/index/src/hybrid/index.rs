@@ -117,6 +117,8 @@ pub(super) struct Shared<K: IndexKey + ?Sized> {
     /// Keys of which the tree may not hold what the hash does.
     pub(super) suspects: Mutex<Vec<K::Owned>>,
     pub(super) suspects_count: AtomicU64,
+    /// Held by who asks the hash about suspects; taken before all other locks.
+    pub(super) settling: Mutex<()>,
     pub(super) progress: Progress,
     pub(super) runs: Mutex<Runs<K>>,
     pub(super) next_part: AtomicU64,
@@ -259,6 +261,7 @@ impl<K: IndexKey + ?Sized> Hybrid<K> {
             stripes: (0..options.stripes).map(|_| CachePadded::new(Mutex::new(()))).collect(),
             suspects: Mutex::new(Vec::new()),
             suspects_count: AtomicU64::new(0),
+            settling: Mutex::new(()),
             progress,
             runs: Mutex::new(Runs { done: Vec::new(), threads: options.rebuild_threads, has_failed: false }),
             next_part: AtomicU64::new(0),
