@@ -290,7 +290,8 @@ impl Meter {
             // What was not to be judged is over.
             return slot.begin(probes, WINDOW);
         }
-        let share = (hits - slot.window_hits.load(Ordering::Relaxed)) as f64 / length as f64;
+        // Of threads that share the slot one may have put back what another had counted.
+        let share = hits.saturating_sub(slot.window_hits.load(Ordering::Relaxed)) as f64 / length as f64;
         if slot.hash_max.load(Ordering::Relaxed) != EVERY_KEY {
             if share < above {
                 let next = if share < below { 2 * slot.sample.load(Ordering::Relaxed) } else { 0 };
@@ -401,6 +402,17 @@ mod tests {
         assert!(!bypasses(CAPACITY / 17, 0.0), "with so few entries nothing can be said");
         assert!(bypasses(CAPACITY / 2, 0.07) && !bypasses(CAPACITY / 2, 0.08));
         assert!(bypasses(CAPACITY, 0.14) && !bypasses(CAPACITY, 0.16));
+    }
+
+    /// Two threads share the slot: one loaded the count of hits, the other counted to the end of its window, and the first one stores its own.
+    #[test]
+    fn counts_that_go_back_are_judged_as_well() {
+        let meter = Meter::new(&CacheOptions::default());
+        window(&meter, WINDOW, 1.0, Fill::Fresh);
+        meter.slot().hits.store(1, Ordering::Relaxed);
+        let has_ended = (0..2 * WINDOW).any(|_| meter.slot().missed());
+        assert!(has_ended);
+        meter.judge(meter.slot(), &Judged { capacity: CAPACITY, buckets: BUCKETS, hash_max: |_| 0 });
     }
 
     #[test]
