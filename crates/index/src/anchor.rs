@@ -6,14 +6,15 @@
 //! 3. one heap action allocates everything and sets `live` to 1;
 //! 4. the root's kind is set to *live*.
 //!
-//! A later open that finds a pending root finishes step 4 when `live` is 1 (the action is persistent), else starts
-//! again: nothing was allocated, and nobody was told of the index.
+//! A later open that finds a pending root finishes step 4 when `live` is 1 (the action is persistent) in an anchor made under its name, else starts
+//! again: nothing was allocated, and nobody was told of the index. The name decides because what was not allocated may be another index's anchor by now.
 //!
 //! ```text
 //!  0  magic                                    8  format version | options << 32
 //! 16  head: checked address, the structure's   24  live: checked word, 1 once published
 //! 32  checked word: CRC-32C of the first 16 bytes
-//! 40  second: checked word, the structure's    48  zero (16 bytes)
+//! 40  second: checked word, the structure's    48  checked word: CRC-32C of the root's name | 1 << 32
+//! 56  zero
 //! ```
 
 use lodestone_heap::{Action, Heap};
@@ -68,6 +69,14 @@ impl AnchorAt {
     pub(crate) fn second(self) -> PmAddr {
         self.0.plus(40)
     }
+    fn name(self) -> PmAddr {
+        self.0.plus(48)
+    }
+}
+
+/// What a header says of the name that it was made under; never 0.
+pub(crate) fn name_mark(name: &str) -> u64 {
+    u64::from(crc32c::crc32c(name.as_bytes())) | 1 << 32
 }
 
 fn crc_of(magic: u64, shape: u64) -> u64 {
@@ -95,9 +104,11 @@ pub(crate) fn verify(medium: Medium<'_>, kind: &AnchorKind, at: PmAddr) -> Resul
     Ok(options)
 }
 
-fn is_published(medium: Medium<'_>, kind: &AnchorKind, at: PmAddr) -> bool {
+/// Whether the anchor at `at` was made under the root `name`, by an action that is persistent.
+fn is_published(medium: Medium<'_>, kind: &AnchorKind, name: &str, at: PmAddr) -> bool {
     verify(medium, kind, at).is_ok()
         && medium.word(AnchorAt(at).live(), "live mark of an index").is_ok_and(|live| live == 1)
+        && medium.word(AnchorAt(at).name(), "name mark of an index").is_ok_and(|mark| mark == name_mark(name))
 }
 
 /// Opens the index `name`, or creates it: `build` reserves and writes its first blocks (started on their way back) and
@@ -114,7 +125,7 @@ pub(crate) fn open(
     let _opening = Opening::claim(heap, name)?;
     let at = match pool.root(name)? {
         Some((found, at)) if found == kind.live => at,
-        Some((found, at)) if found == kind.pending && is_published(medium, kind, at) => {
+        Some((found, at)) if found == kind.pending && is_published(medium, kind, name, at) => {
             if !heap.memory().is_read_only() {
                 pool.set_root(name, kind.live, at)?;
             }
@@ -151,7 +162,7 @@ fn create(
         checked::encode(anchor.live(), 0),
         checked::encode(anchor.crc(), crc_of(kind.magic, shape)),
         checked::encode(anchor.second(), second),
-        0,
+        checked::encode(anchor.name(), name_mark(name)),
         0,
     ];
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -165,4 +176,54 @@ fn create(
     action.commit()?;
     heap.pool().set_root(name, kind.live, at)?;
     Ok(at)
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use lodestone_heap::HeapOptions;
+    use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+
+    use super::*;
+    use crate::{Durability, FastFair, KIND_PENDING, OpenIndex, OrderedMap, PointIndex};
+
+    type Outcome = std::result::Result<(), Box<dyn std::error::Error>>;
+
+    /// A heap where a crash came between steps 2 and 3 of making `first`, and the address that its root names: the next block of that size.
+    fn interrupted(
+        folder: &tempfile::TempDir,
+        pending: u32,
+    ) -> std::result::Result<(Heap, PmAddr), Box<dyn std::error::Error>> {
+        let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+        let heap = Heap::open(&Pool::create(folder.path().join("a.pool"), &options)?, &HeapOptions::default())?;
+        let at = heap.action().alloc(ANCHOR_BYTES)?;
+        heap.pool().set_root("first", pending, at)?;
+        Ok((heap, at))
+    }
+
+    #[test]
+    fn an_index_that_a_crash_left_unmade_is_none_that_stands_there_now() -> Outcome {
+        let folder = tempfile::tempdir()?;
+        let (heap, at) = interrupted(&folder, crate::fastfair::KIND_WORDS.pending)?;
+        let open = |name| FastFair::<u64>::open_index(&heap, name, &Default::default(), Durability::Sync);
+        let second = open("second")?;
+        assert_eq!(second.anchor.at, at, "the block that the root of the first one names");
+        second.insert(&1, 2)?;
+        drop(second);
+        assert_eq!(open("first")?.get(&1)?, None);
+        assert_eq!(open("second")?.get(&1)?, Some(2));
+        Ok(())
+    }
+
+    #[test]
+    fn a_map_that_a_crash_left_unmade_is_none_that_stands_there_now() -> Outcome {
+        let folder = tempfile::tempdir()?;
+        let (heap, at) = interrupted(&folder, KIND_PENDING)?;
+        let second = OrderedMap::open(&heap, "second")?;
+        assert!(heap.pool().root("second")?.is_some_and(|(_, header)| header == at));
+        second.insert(b"key", b"value")?;
+        drop(second);
+        assert_eq!(OrderedMap::open(&heap, "first")?.get(b"key")?, None);
+        assert!(OrderedMap::open(&heap, "second")?.get(b"key")?.is_some());
+        Ok(())
+    }
 }

@@ -23,6 +23,7 @@ use crate::map::OrderedMap;
 use crate::open::MapOptions;
 pub use crate::programs::{PROGRAM_KINDS, program, program_name};
 use crate::record_map::RecordMap;
+use crate::root_kind;
 
 /// An operation on the map: keys are numbers, values `bytes` bytes that tell key and version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +74,7 @@ pub trait TargetMap: RecordMap + Sized + 'static {
     /// # Errors
     /// As the map's own open.
     fn open_old(heap: &Heap, size: usize) -> Result<Self> {
-        Self::open_small(heap, "old", size)
+        Self::open_small(heap, "map", size)
     }
 
     /// Opens or makes the map; `size` is that of its parts.
@@ -171,13 +172,13 @@ impl<M: TargetMap> Structure for MapTarget<M> {
     fn setup(&self, pool: &Pool) -> Outcome {
         let heap = Heap::open(pool, &M::heap_options())?;
         let Some(before) = &self.before else {
-            // Free blocks that still look like a finished map: where the map will be created, if the heap gives them again.
+            // Free blocks that still look like a finished map of this name: where it will be created, if the heap gives them again.
             let old = M::open_old(&heap, self.size)?;
             Self::change(&old, &insert(77, 7))?;
             let mut action = heap.action();
             old.check().blocks.into_iter().try_for_each(|at| action.free(at))?;
             action.commit()?;
-            return Ok(());
+            return Ok(root_kind::begin_anew(pool, "map")?);
         };
         let map = M::open_small(&heap, "map", self.size)?;
         before.iter().try_for_each(|op| Self::change(&map, op))

@@ -204,13 +204,13 @@ impl<I: OpenIndex + OrderedIndex + 'static> Structure for IndexTarget<I> {
     fn setup(&self, pool: &Pool) -> Outcome {
         let heap = Heap::open(pool, &Self::heap_options())?;
         let Some(before) = &self.before else {
-            // Free blocks that still look like a finished index: where the index will be created, if the heap gives them again.
-            let old = self.open_named(&heap, "old")?;
+            // Free blocks that still look like a finished index of this name: where it will be created, if the heap gives them again.
+            let old = self.open_named(&heap, "index")?;
             inserts([77, 78]).iter().try_for_each(|op| self.change(&old, op))?;
             let mut action = heap.action();
             old.check().blocks.into_iter().try_for_each(|at| action.free(at))?;
             action.commit()?;
-            return Ok(());
+            return Ok(crate::root_kind::begin_anew(pool, "index")?);
         };
         let index = self.open_named(&heap, "index")?;
         before.iter().try_for_each(|op| self.change(&index, op))

@@ -53,6 +53,10 @@ impl HeaderAt {
     pub(crate) fn crc(self) -> PmAddr {
         self.0.plus(32)
     }
+    /// Checked word: the mark of the name that the map was made under.
+    pub(crate) fn name(self) -> PmAddr {
+        self.0.plus(40)
+    }
 }
 
 /// Words of a leaf.

@@ -6,8 +6,8 @@
 //! 3. the leaf is written, and one heap action allocates both blocks and sets `live` to 1;
 //! 4. the root's kind is set to *live*.
 //!
-//! A later open that finds a pending root finishes step 4 when `live` is 1 (the action is persistent), else starts
-//! again: nothing was allocated, and nobody was told of the map.
+//! A later open that finds a pending root finishes step 4 when `live` is 1 (the action is persistent) in a header made under its name, else
+//! starts again: nothing was allocated, and nobody was told of the map. (What was not allocated may be another map's header by now.)
 //!
 //! *Open.* Walks the leaves from the first: reads of each its frame, its link and its slot words (to count), not the
 //! records; stores nothing. Bound: one visit per leaf, enforced by the ascending lower bounds, so a damaged link cannot
@@ -21,6 +21,7 @@ use lodestone_heap::Heap;
 use lodestone_pmem::sync::RwLock;
 use lodestone_pmem::{PmAddr, WORD_BYTES, checked, planted};
 
+use crate::anchor::name_mark;
 use crate::directory::Directory;
 use crate::error::{Error, Result};
 use crate::layout::{
@@ -132,7 +133,7 @@ impl OrderedMap {
         let opening = Opening::claim(heap, name)?;
         let header = match pool.root(name)? {
             Some((KIND_LIVE, header)) => header,
-            Some((KIND_PENDING, header)) if is_published(medium, header) => {
+            Some((KIND_PENDING, header)) if is_published(medium, name, header) => {
                 if !heap.memory().is_read_only() {
                     pool.set_root(name, KIND_LIVE, header)?;
                 }
@@ -153,12 +154,13 @@ impl OrderedMap {
     }
 }
 
-/// Whether the action that allocated the header at `header` is persistent.
-fn is_published(medium: Medium<'_>, header: PmAddr) -> bool {
+/// Whether the header at `header` was made under the root `name`, by an action that is persistent.
+fn is_published(medium: Medium<'_>, name: &str, header: PmAddr) -> bool {
     medium.memory.contains(header, HEADER_BYTES)
         && header.offset().is_multiple_of(WORD_BYTES)
         && verify_header(medium, HeaderAt(header)).is_ok()
         && medium.word(HeaderAt(header).live(), "live mark of a map").is_ok_and(|live| live == 1)
+        && medium.word(HeaderAt(header).name(), "name mark of a map").is_ok_and(|mark| mark == name_mark(name))
 }
 
 /// Slots per new leaf, from a header that verifies.
@@ -194,6 +196,7 @@ fn create(heap: &Heap, name: &str, slots: usize) -> Result<PmAddr> {
     words[2] = checked::encode_addr(header.head(), leaf.0);
     words[3] = checked::encode(header.live(), 0);
     words[4] = checked::encode(header.crc(), header_crc(HEADER_MAGIC, shape));
+    words[5] = checked::encode(header.name(), name_mark(name));
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     memory.write_back(at, &bytes);
     // The pending root may not overtake the header's `live` word of 0: an old 1 there would pass for a finished map.

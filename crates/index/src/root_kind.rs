@@ -1,24 +1,39 @@
 //! The kinds of roots that this crate makes, by name: for messages about a root that holds something else.
 
+use crate::anchor::AnchorKind;
 use crate::{fastfair, fptree, hash, layout, records, skiplist};
+
+/// Every kind of anchor, and what has one.
+const ANCHORS: [(&AnchorKind, &str); 7] = [
+    (&fastfair::KIND_WORDS, "a FAST & FAIR tree with words as keys"),
+    (&fastfair::KIND_STRINGS, "a FAST & FAIR tree with strings as keys"),
+    (&fptree::layout::TREE_ANCHOR, "an FPTree"),
+    (&skiplist::KIND_WORDS, "a skip list with words as keys"),
+    (&skiplist::KIND_STRINGS, "a skip list with strings as keys"),
+    (&hash::layout::HASH_ANCHOR, "a hash index"),
+    (&records::KIND, "a map over an index"),
+];
 
 /// What a root of this kind holds. One whose creation a crash cut short is called as one that is finished.
 pub(crate) fn name_of(kind: u32) -> String {
-    let anchors = [
-        (&fastfair::KIND_WORDS, "a FAST & FAIR tree with words as keys"),
-        (&fastfair::KIND_STRINGS, "a FAST & FAIR tree with strings as keys"),
-        (&fptree::layout::TREE_ANCHOR, "an FPTree"),
-        (&skiplist::KIND_WORDS, "a skip list with words as keys"),
-        (&skiplist::KIND_STRINGS, "a skip list with strings as keys"),
-        (&hash::layout::HASH_ANCHOR, "a hash index"),
-        (&records::KIND, "a map over an index"),
-    ];
-    let found = anchors.into_iter().find(|(anchor, _)| [anchor.live, anchor.pending].contains(&kind));
+    let found = ANCHORS.into_iter().find(|(anchor, _)| [anchor.live, anchor.pending].contains(&kind));
     match found {
         Some((_, name)) => name.to_owned(),
         None if [layout::KIND_LIVE, layout::KIND_PENDING].contains(&kind) => "an ordered map".to_owned(),
         None => format!("an object of kind {kind:#010x}, which is no index"),
     }
+}
+
+/// Lets the root `name`, and that of an index below it, begin to be made anew, whatever it named.
+#[cfg(feature = "explore")]
+pub(crate) fn begin_anew(pool: &lodestone_pmem::Pool, name: &str) -> lodestone_pmem::Result<()> {
+    for name in [name, &records::index_root_of(name)] {
+        let Some((kind, _)) = pool.root(name)? else { continue };
+        let found = ANCHORS.into_iter().find(|(anchor, _)| anchor.live == kind);
+        let pending = found.map_or(layout::KIND_PENDING, |(anchor, _)| anchor.pending);
+        pool.set_root(name, pending, lodestone_pmem::PmAddr::NULL)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

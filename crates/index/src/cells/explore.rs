@@ -135,8 +135,8 @@ where
     fn setup(&self, pool: &Pool) -> Outcome {
         let heap = Heap::open(pool, &HeapOptions::small())?;
         let Some(before) = &self.before else {
-            // Free blocks that still look like a finished index: where it will be created, if the heap gives them again.
-            let old = self.open_in(&heap, "old")?;
+            // Free blocks that still look like a finished index of this name: where it will be created, if the heap gives them again.
+            let old = self.open_in(&heap, "index")?;
             Self::change(&old, &CellOp::Put(77, 7))?;
             let mut action = heap.action();
             let memory = heap.memory();
@@ -150,7 +150,7 @@ where
                 action.free(at)?;
             }
             action.commit()?;
-            return Ok(());
+            return Ok(crate::root_kind::begin_anew(pool, "index")?);
         };
         let index = self.open_in(&heap, "index")?;
         before.iter().try_for_each(|op| Self::change(&index, op))

@@ -72,7 +72,7 @@ impl<I: SmallIndex> TargetMap for IndexedRecords<I> {
 
     fn open_old(heap: &Heap, size: usize) -> Result<Self> {
         // Its table takes another block, so that the one of the new map is made where nothing like it stands.
-        Self::open_small(heap, "old", 2 * size)
+        Self::open_small(heap, "map", 2 * size)
     }
 
     fn open_small(heap: &Heap, name: &str, size: usize) -> Result<Self> {
