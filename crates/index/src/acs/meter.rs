@@ -246,12 +246,13 @@ fn thread_number() -> usize {
 
 impl Meter {
     pub(super) fn new(options: &CacheOptions) -> Self {
-        // Shares; what is not one is taken as the nearest one.
-        let below = options.bypass_below.clamp(0.0, 1.0);
+        // Shares; what is not one is taken as the nearest one, and what is no number as none.
+        let share_of = |asked: f64| if asked.is_nan() { 0.0 } else { asked.clamp(0.0, 1.0) };
+        let [below, above] = [options.bypass_below, options.resume_above].map(share_of);
         let window = if options.mode == CacheMode::Adaptive { WINDOW } else { u64::MAX };
         Self {
             slots: (0..SLOTS).map(|_| CachePadded::new(Slot::new(window))).collect(),
-            thresholds: [below, options.resume_above.clamp(below, 1.0)],
+            thresholds: [below, above.max(below)],
         }
     }
 
@@ -413,6 +414,18 @@ mod tests {
         let has_ended = (0..2 * WINDOW).any(|_| meter.slot().missed());
         assert!(has_ended);
         meter.judge(meter.slot(), &Judged { capacity: CAPACITY, buckets: BUCKETS, hash_max: |_| 0 });
+    }
+
+    #[test]
+    fn thresholds_are_shares_whatever_is_asked_for() {
+        let thresholds = |bypass_below, resume_above| {
+            Meter::new(&CacheOptions { bypass_below, resume_above, ..CacheOptions::default() }).thresholds
+        };
+        assert_eq!(thresholds(0.15, 0.2), [0.15, 0.2]);
+        assert_eq!(thresholds(-1.0, 7.0), [0.0, 1.0]);
+        assert_eq!(thresholds(0.5, 0.2), [0.5, 0.5]);
+        assert_eq!(thresholds(f64::NAN, f64::NAN), [0.0, 0.0]);
+        assert_eq!(thresholds(0.1, f64::NAN), [0.1, 0.1]);
     }
 
     #[test]
