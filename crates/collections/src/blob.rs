@@ -36,9 +36,11 @@ impl PmBlob {
         if bytes.len() <= CHUNK_BYTES {
             return Ok(Self { content: tx.alloc_bytes(bytes)?, bytes: bytes.len() as u64 });
         }
-        let table: Vec<PmBytes> =
-            bytes.chunks(CHUNK_BYTES).map(|chunk| tx.alloc_bytes(chunk)).collect::<TxResult<_>>()?;
-        Ok(Self { content: tx.alloc_bytes(table.as_bytes())?, bytes: bytes.len() as u64 })
+        tx.nested(|tx| {
+            let table: Vec<PmBytes> =
+                bytes.chunks(CHUNK_BYTES).map(|chunk| tx.alloc_bytes(chunk)).collect::<TxResult<_>>()?;
+            Ok(Self { content: tx.alloc_bytes(table.as_bytes())?, bytes: bytes.len() as u64 })
+        })
     }
 
     /// Length in bytes.
@@ -95,11 +97,13 @@ impl PmBlob {
     /// # Errors
     /// As [`Tx::free_bytes`].
     pub fn free(self, tx: &mut Tx<'_>) -> TxResult<()> {
-        if self.is_cut() {
-            for part in self.chunks(tx)? {
-                tx.free_bytes(part)?;
+        tx.nested(|tx| {
+            if self.is_cut() {
+                for part in self.chunks(tx)? {
+                    tx.free_bytes(part)?;
+                }
             }
-        }
-        tx.free_bytes(self.content)
+            tx.free_bytes(self.content)
+        })
     }
 }

@@ -289,29 +289,31 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
     /// # Errors
     /// As [`Tx::write`] and [`Tx::alloc`]: a full pool among them.
     pub fn insert(&self, tx: &mut Tx<'_>, key: &K::View, value: &V::View) -> TxResult<bool> {
-        let header = tx.read(self.header)?;
-        let hash = K::hash(key);
-        let Some(reached) = Self::reach(tx, &header, hash)? else {
-            let mut page = Words([0; PAGE_WORDS]);
-            Self::add(tx, &mut page, key, value)?;
-            tx.write(self.header)?.root = tx.alloc(page)?.addr().to_raw();
-            return Ok(false);
-        };
-        if let Some(Found { at, page, index }) = Self::find(tx, reached.at, key)? {
-            let mut stored = [0; ENTRY_WORDS_MAX];
-            let stored = &mut stored[..V::WORDS];
-            stored.copy_from_slice(&node::entry(&page.0, Self::ENTRY, index)[K::WORDS..]);
-            if V::replace(tx, value, stored)? {
-                let page = tx.write(at)?;
-                node::entry_mut(&mut page.0, Self::ENTRY, index)[K::WORDS..].copy_from_slice(stored);
+        tx.nested(|tx| {
+            let header = tx.read(self.header)?;
+            let hash = K::hash(key);
+            let Some(reached) = Self::reach(tx, &header, hash)? else {
+                let mut page = Words([0; PAGE_WORDS]);
+                Self::add(tx, &mut page, key, value)?;
+                tx.write(self.header)?.root = tx.alloc(page)?.addr().to_raw();
+                return Ok(false);
+            };
+            if let Some(Found { at, page, index }) = Self::find(tx, reached.at, key)? {
+                let mut stored = [0; ENTRY_WORDS_MAX];
+                let stored = &mut stored[..V::WORDS];
+                stored.copy_from_slice(&node::entry(&page.0, Self::ENTRY, index)[K::WORDS..]);
+                if V::replace(tx, value, stored)? {
+                    let page = tx.write(at)?;
+                    node::entry_mut(&mut page.0, Self::ENTRY, index)[K::WORDS..].copy_from_slice(stored);
+                }
+                return Ok(true);
             }
-            return Ok(true);
-        }
-        let at = self.make_room(tx, &header, reached, hash)?;
-        let mut page = tx.read(at)?;
-        Self::add(tx, &mut page, key, value)?;
-        *tx.write(at)? = page;
-        Ok(false)
+            let at = self.make_room(tx, &header, reached, hash)?;
+            let mut page = tx.read(at)?;
+            Self::add(tx, &mut page, key, value)?;
+            *tx.write(at)? = page;
+            Ok(false)
+        })
     }
 
     fn add(tx: &mut Tx<'_>, page: &mut Page, key: &K::View, value: &V::View) -> TxResult<()> {
@@ -424,12 +426,14 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
     /// # Errors
     /// As [`Tx::write`] and [`Tx::free`].
     pub fn remove(&self, tx: &mut Tx<'_>, key: &K::View) -> TxResult<bool> {
-        let Some(found) = self.look_up(tx, key)? else { return Ok(false) };
-        let (key, value) = node::entry(&found.page.0, Self::ENTRY, found.index).split_at(K::WORDS);
-        K::free(tx, key)?;
-        V::free(tx, value)?;
-        node::remove(&mut tx.write(found.at)?.0[..NEXT], Self::ENTRY, found.index);
-        Ok(true)
+        tx.nested(|tx| {
+            let Some(found) = self.look_up(tx, key)? else { return Ok(false) };
+            let (key, value) = node::entry(&found.page.0, Self::ENTRY, found.index).split_at(K::WORDS);
+            K::free(tx, key)?;
+            V::free(tx, value)?;
+            node::remove(&mut tx.write(found.at)?.0[..NEXT], Self::ENTRY, found.index);
+            Ok(true)
+        })
     }
 
     /// Removes `key` and gives its value.
@@ -533,23 +537,25 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
     /// # Errors
     /// As [`Tx::free`].
     pub fn clear(&self, tx: &mut Tx<'_>) -> TxResult<()> {
-        let root = tx.read(self.header)?.root;
-        let _ = Self::visit(tx, root, 0, &mut |tx, at, node| {
-            match node {
-                Node::Directory => tx.free(PmPtr::<Directory>::new(at))?,
-                Node::Page(page) => {
-                    for index in 0..node::count(&page.0) {
-                        let (key, value) = node::entry(&page.0, Self::ENTRY, index).split_at(K::WORDS);
-                        K::free(tx, key)?;
-                        V::free(tx, value)?;
+        tx.nested(|tx| {
+            let root = tx.read(self.header)?.root;
+            let _ = Self::visit(tx, root, 0, &mut |tx, at, node| {
+                match node {
+                    Node::Directory => tx.free(PmPtr::<Directory>::new(at))?,
+                    Node::Page(page) => {
+                        for index in 0..node::count(&page.0) {
+                            let (key, value) = node::entry(&page.0, Self::ENTRY, index).split_at(K::WORDS);
+                            K::free(tx, key)?;
+                            V::free(tx, value)?;
+                        }
+                        tx.free(PmPtr::<Page>::new(at))?;
                     }
-                    tx.free(PmPtr::<Page>::new(at))?;
                 }
-            }
-            Ok(ControlFlow::Continue(()))
-        })?;
-        tx.write(self.header)?.root = 0;
-        Ok(())
+                Ok(ControlFlow::Continue(()))
+            })?;
+            tx.write(self.header)?.root = 0;
+            Ok(())
+        })
     }
 
     /// Checks that every entry stands where its hash leads, once; gives the number of objects that the map owns, header and

@@ -28,6 +28,9 @@
 //! # Ok::<(), lodestone_stm::Error>(())
 //! ```
 //!
+//! **Errors.** A change of a collection happens whole or ends the transaction: a closure that keeps its error for itself (a
+//! full pool's, say) and goes on ends with [`Error::Cancelled`](lodestone_stm::Error::Cancelled).
+//!
 //! **Cost.** A transaction makes one fence, whatever it touches, and flushes the lines of the slots that it wrote and of its
 //! record. Each collection says how many objects an operation reads and writes; tests count them.
 //!

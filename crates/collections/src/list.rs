@@ -159,6 +159,11 @@ impl<T: PmValue> PmList<T> {
 
     /// Inserts between two neighbours, either of which may be null.
     fn link(&self, tx: &mut Tx<'_>, previous: PmAddr, next: PmAddr, item: &T::View) -> TxResult<ListPosition> {
+        // Whole or, whoever keeps its error, not at all; as all changes of collections.
+        tx.nested(|tx| self.link_whole(tx, previous, next, item))
+    }
+
+    fn link_whole(&self, tx: &mut Tx<'_>, previous: PmAddr, next: PmAddr, item: &T::View) -> TxResult<ListPosition> {
         let mut node = [0; WORDS_MAX];
         let node = &mut node[..Self::NODE];
         (node[PREVIOUS], node[NEXT]) = (previous.to_raw(), next.to_raw());
@@ -223,15 +228,18 @@ impl<T: PmValue> PmList<T> {
     /// # Errors
     /// As [`Tx::write`] and [`Tx::free`].
     pub fn remove(&self, tx: &mut Tx<'_>, position: ListPosition) -> TxResult<T::Owned> {
+        // Nothing has happened when there is no such item.
         let node = Self::read_node(tx, position.0)?;
-        let stored = &node[ITEM..Self::NODE];
-        let item = T::load(tx, stored)?;
-        T::free(tx, stored)?;
-        self.join(tx, PmAddr::from_raw(node[PREVIOUS]), PmAddr::from_raw(node[NEXT]))?;
-        words::free(tx, position.0, Self::NODE)?;
-        let header = tx.write(self.header)?;
-        header.len = header.len.saturating_sub(1);
-        Ok(item)
+        tx.nested(|tx| {
+            let stored = &node[ITEM..Self::NODE];
+            let item = T::load(tx, stored)?;
+            T::free(tx, stored)?;
+            self.join(tx, PmAddr::from_raw(node[PREVIOUS]), PmAddr::from_raw(node[NEXT]))?;
+            words::free(tx, position.0, Self::NODE)?;
+            let header = tx.write(self.header)?;
+            header.len = header.len.saturating_sub(1);
+            Ok(item)
+        })
     }
 
     /// Removes the first item and gives it.
@@ -337,13 +345,15 @@ impl<T: PmValue> PmList<T> {
     /// # Errors
     /// As [`Tx::free`].
     pub fn clear(&self, tx: &mut Tx<'_>) -> TxResult<()> {
-        self.walk(tx, |tx, at, stored| {
-            T::free(tx, stored)?;
-            words::free(tx, at, Self::NODE)
-        })?;
-        let header = tx.write(self.header)?;
-        (header.first, header.last, header.len) = (PmAddr::NULL, PmAddr::NULL, 0);
-        Ok(())
+        tx.nested(|tx| {
+            self.walk(tx, |tx, at, stored| {
+                T::free(tx, stored)?;
+                words::free(tx, at, Self::NODE)
+            })?;
+            let header = tx.write(self.header)?;
+            (header.first, header.last, header.len) = (PmAddr::NULL, PmAddr::NULL, 0);
+            Ok(())
+        })
     }
 
     /// Checks links both ways and the length; gives the number of objects that the list owns, header and signature included.

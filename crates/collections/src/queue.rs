@@ -170,6 +170,11 @@ impl<T: PmValue> PmQueue<T> {
     /// # Errors
     /// As [`Tx::write`] and [`Tx::alloc`].
     pub fn push(&self, tx: &mut Tx<'_>, item: &T::View) -> TxResult<()> {
+        // Whole or, whoever keeps its error, not at all; as all changes of collections.
+        tx.nested(|tx| self.append(tx, item))
+    }
+
+    fn append(&self, tx: &mut Tx<'_>, item: &T::View) -> TxResult<()> {
         let empty = words::alloc(tx, &[0; WORDS_MAX][..Self::NODE])?;
         let filled = tx.read(self.tail)?.node;
         let mut stored = [0; WORDS_MAX];
@@ -196,6 +201,10 @@ impl<T: PmValue> PmQueue<T> {
     /// # Errors
     /// As [`Tx::write`] and [`Tx::free`].
     pub fn pop(&self, tx: &mut Tx<'_>) -> TxResult<Option<T::Owned>> {
+        tx.nested(|tx| self.unlink(tx))
+    }
+
+    fn unlink(&self, tx: &mut Tx<'_>) -> TxResult<Option<T::Owned>> {
         let Some((at, node)) = self.front(tx)? else { return Ok(None) };
         let stored = &node[ITEM..Self::NODE];
         let item = T::load(tx, stored)?;
@@ -281,13 +290,15 @@ impl<T: PmValue> PmQueue<T> {
     /// # Errors
     /// As [`Tx::free`].
     pub fn clear(&self, tx: &mut Tx<'_>) -> TxResult<()> {
-        self.walk(tx, |tx, at, stored| {
-            T::free(tx, stored)?;
-            words::free(tx, at, Self::NODE)
-        })?;
-        let tail = tx.read(self.tail)?;
-        *tx.write(self.head)? = tail;
-        Ok(())
+        tx.nested(|tx| {
+            self.walk(tx, |tx, at, stored| {
+                T::free(tx, stored)?;
+                words::free(tx, at, Self::NODE)
+            })?;
+            let tail = tx.read(self.tail)?;
+            *tx.write(self.head)? = tail;
+            Ok(())
+        })
     }
 
     /// Frees all items, both ends and the header. Not for a queue that was opened by name.

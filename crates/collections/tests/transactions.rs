@@ -197,3 +197,63 @@ fn every_transaction_makes_one_fence_and_writes_what_it_says() -> Result<()> {
     assert_eq!(cost(|| stm.snapshot(|tx| hash.len(tx).map(|_| ())))?, (0, 0));
     Ok(())
 }
+
+/// Keeps the errors of a change for itself, as long as the pool has room for it and a few times more; gives how many succeeded.
+fn fill(
+    stm: &lodestone_stm::Stm,
+    mut change: impl FnMut(&mut lodestone_stm::Tx<'_>, u64) -> lodestone_stm::TxResult<()>,
+) -> u64 {
+    let (mut number, mut refused) = (0, 0);
+    while refused < 3 {
+        let mut is_kept = false;
+        let ended = stm.update(|tx| {
+            is_kept = change(tx, number).is_err();
+            Ok(())
+        });
+        if is_kept || ended.is_err() { refused += 1 } else { number += 1 }
+    }
+    number
+}
+
+#[test]
+fn a_change_that_found_no_room_half_way_is_not_committed() -> Result<()> {
+    let scattered = |number: u64| number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let long = |number: u64| format!("a key of more than sixteen bytes, number {number}").into_bytes();
+
+    let stm = Place::new(10 << 20).open();
+    let tree = PmBTreeMap::<u64, u64>::open(&stm, "tree")?;
+    let kept = fill(&stm, |tx, number| tree.insert(tx, &scattered(number), &number).map(|_| ()));
+    stm.read(|tx| {
+        tree.check(tx)?;
+        assert_eq!(tree.len(tx)?, kept, "a leaf was split and its other half had no room");
+        Ok(())
+    })?;
+
+    let stm = Place::new(10 << 20).open();
+    let map = PmHashMap::<Bytes, u64>::open(&stm, "map")?;
+    let kept = fill(&stm, |tx, number| map.insert(tx, &long(number), &number).map(|_| ()));
+    stm.read(|tx| {
+        map.check(tx)?;
+        assert_eq!(map.len(tx)?, kept);
+        Ok(())
+    })?;
+
+    let stm = Place::new(10 << 20).open();
+    let map = PmHashMap::<u64, Bytes>::open(&stm, "map")?;
+    // A longer value each time: the old one is freed before the new one finds no room.
+    fill(&stm, |tx, number| map.insert(tx, &1, &vec![7; number as usize * 1000]).map(|_| ()));
+    stm.read(|tx| map.check(tx).map(|_| map.get(tx, &1)).and_then(|found| found))?;
+
+    let stm = Place::new(10 << 20).open();
+    let (queue, list) = (PmQueue::<Bytes>::open(&stm, "queue")?, PmList::<Bytes>::open(&stm, "list")?);
+    fill(&stm, |tx, number| queue.push(tx, &vec![7; number as usize % 3000]));
+    fill(&stm, |tx, number| list.push_back(tx, &vec![7; number as usize % 3000]).map(|_| ()));
+    let owned = stm.read(|tx| Ok(queue.check(tx)? + list.check(tx)?))?;
+    let others = stm.objects() - owned;
+    stm.update(|tx| queue.pop(tx))?;
+    let owned = stm.read(|tx| Ok(queue.check(tx)? + list.check(tx)?))?;
+    assert_eq!(stm.objects() - owned, others);
+    // Each root is an entry with a name and a type, each type one with a name and a layout.
+    assert!(others < 40, "{others} objects belong to nobody");
+    Ok(())
+}

@@ -67,7 +67,10 @@ pub enum Doom {
 
 #[cold]
 fn nested_failed() -> Abort {
-    Error::Cancelled { reason: "a nested transaction failed".into() }.into()
+    Error::Cancelled {
+        reason: "a nested transaction, or a change of a collection, failed before; hand its error on with `?`".into(),
+    }
+    .into()
 }
 
 /// A free cell that a thread keeps: nobody else changes it.

@@ -20,6 +20,11 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
     /// # Errors
     /// As [`Tx::write`] and [`Tx::alloc`]: a full pool among them.
     pub fn insert(&self, tx: &mut Tx<'_>, key: &K::View, value: &V::View) -> TxResult<bool> {
+        // Whole or, whoever keeps its error, not at all; as all changes of collections.
+        tx.nested(|tx| self.set(tx, key, value))
+    }
+
+    fn set(&self, tx: &mut Tx<'_>, key: &K::View, value: &V::View) -> TxResult<bool> {
         let header = tx.read(self.header)?;
         let Some(reached) = self.descend(tx, &header, &Seek::Key(key))? else {
             let mut leaf = Words([0; LEAF_WORDS]);
@@ -131,12 +136,14 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
     /// # Errors
     /// As [`Tx::write`] and [`Tx::free`].
     pub fn remove(&self, tx: &mut Tx<'_>, key: &K::View) -> TxResult<bool> {
-        let mut stored = [0; ENTRY_WORDS_MAX];
-        let found = self.unlink(tx, key, &mut stored)?;
-        if found {
-            V::free(tx, &stored[..V::WORDS])?;
-        }
-        Ok(found)
+        tx.nested(|tx| {
+            let mut stored = [0; ENTRY_WORDS_MAX];
+            let found = self.unlink(tx, key, &mut stored)?;
+            if found {
+                V::free(tx, &stored[..V::WORDS])?;
+            }
+            Ok(found)
+        })
     }
 
     /// Removes `key` and gives its value.
@@ -144,13 +151,15 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
     /// # Errors
     /// As [`remove`](Self::remove).
     pub fn take(&self, tx: &mut Tx<'_>, key: &K::View) -> TxResult<Option<V::Owned>> {
-        let mut stored = [0; ENTRY_WORDS_MAX];
-        if !self.unlink(tx, key, &mut stored)? {
-            return Ok(None);
-        }
-        let value = V::load(tx, &stored[..V::WORDS])?;
-        V::free(tx, &stored[..V::WORDS])?;
-        Ok(Some(value))
+        tx.nested(|tx| {
+            let mut stored = [0; ENTRY_WORDS_MAX];
+            if !self.unlink(tx, key, &mut stored)? {
+                return Ok(None);
+            }
+            let value = V::load(tx, &stored[..V::WORDS])?;
+            V::free(tx, &stored[..V::WORDS])?;
+            Ok(Some(value))
+        })
     }
 
     /// Removes the first entry and gives it.
@@ -302,6 +311,10 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
     /// # Errors
     /// As [`Tx::free`].
     pub fn clear(&self, tx: &mut Tx<'_>) -> TxResult<()> {
+        tx.nested(|tx| self.free_all(tx))
+    }
+
+    fn free_all(&self, tx: &mut Tx<'_>) -> TxResult<()> {
         self.for_each_node(tx, &mut |tx, at, visited| match visited {
             Node::Leaf(leaf) => {
                 for index in 0..node::count(&leaf.0) {
