@@ -35,6 +35,8 @@ use crate::shape::{Kind, Shape};
 
 /// Words of a record before its members.
 const RECORD_HEADER_WORDS: usize = 3;
+/// Times that a transaction's slots join the open commit group again.
+const JOINS_MAX: u32 = 3;
 /// Members that share the record's first line with these words.
 const MEMBERS_FIRST_LINE: usize = 5;
 
@@ -269,7 +271,7 @@ fn write_logged(core: &Core, context: &mut Context, tick: Tick, kind: RecordKind
 #[cold]
 fn join_groups(core: &Core, context: &Context, group: DurablePoint) {
     let mut first = group;
-    loop {
+    for _ in 0..JOINS_MAX {
         let last = core.memory.flushing_now();
         if last == first {
             return;
@@ -281,6 +283,9 @@ fn join_groups(core: &Core, context: &Context, group: DurablePoint) {
             core.memory.flush(at, (SLOT_HEADER_WORDS as u64 + u64::from(entry.words)) * 8);
         }
     }
+    // More than a group holds. When all of it is durable before anybody sees it, no group matters. A medium that failed is
+    // told to whoever waits next.
+    let _ = core.memory.wait_durable(core.memory.flushed_here());
 }
 
 /// Makes the new versions visible, one store each, and gives freed cells back.

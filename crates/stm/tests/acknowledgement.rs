@@ -249,3 +249,20 @@ fn an_error_tells_nothing_that_could_still_be_lost() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn a_transaction_larger_than_a_commit_group_ends() -> Result<()> {
+    let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let folder = tempfile::tempdir().expect("a folder");
+    let pool = PoolOptions { size_bytes: 24 << 20, ..options(DomainChoice::Block) };
+    let stm = Stm::open(&Pool::create(folder.path().join("pool"), &pool)?)?;
+    let (ended, end) = std::sync::mpsc::channel();
+    let writer = stm.clone();
+    // Not scoped: a commit that never ends must fail the test, not hang it.
+    std::thread::spawn(move || {
+        let _ = ended.send(writer.update(|tx| tx.alloc_bytes(&[7; 3_500_000])));
+    });
+    let bytes = end.recv_timeout(std::time::Duration::from_secs(30)).expect("the commit ends")?;
+    assert!(stm.read(|tx| tx.read_bytes(bytes))? == [7; 3_500_000]);
+    Ok(())
+}
