@@ -29,6 +29,8 @@ pub struct PartInfo {
     pub heap_bytes: u64,
     /// Name of the file system ("ext4", "xfs", "tmpfs", ...), "devdax", or "memory".
     pub file_system: String,
+    /// Whether it is a tmpfs that gives pages of 2 MiB where it can (mounted with `huge=always`), as DAX does.
+    pub huge_pages: bool,
     /// NUMA node of the device under it, where the platform tells.
     pub numa_node: Option<u32>,
     /// NUMA node that counts for placement, and how it is known.
@@ -166,6 +168,7 @@ impl Pool {
             part_bytes,
             heap_bytes: part_bytes - PAGE_BYTES - header.heap_offset,
             file_system: part.map_or_else(|| "memory".into(), platform::file_system),
+            huge_pages: part.is_some_and(platform::has_huge_pages),
             numa_node: self.numa_node(index as u16),
             node: self.shared.part_nodes[index],
         }
@@ -226,11 +229,18 @@ impl PoolInfo {
     /// What the memory lies on, as figures name it: the file system of part 0, or the emulated medium over it.
     #[must_use]
     pub fn media_label(&self) -> String {
-        let file_system = self.parts.first().map_or("unknown", |part| part.file_system.as_str());
+        let file_system = self.parts.first().map_or("unknown".into(), PartInfo::file_system_label);
         match &self.medium {
             Some(medium) => format!("emulated: {medium} (on {file_system})"),
-            None => file_system.to_owned(),
+            None => file_system,
         }
+    }
+}
+
+impl PartInfo {
+    /// The file system, and the size of its pages where that is not the usual one: it decides how far a table of translations reaches.
+    fn file_system_label(&self) -> String {
+        format!("{}{}", self.file_system, if self.huge_pages { " with huge pages" } else { "" })
     }
 }
 
@@ -272,7 +282,7 @@ impl fmt::Display for PoolInfo {
                 "part {index:<9} {}, heap {}, {} ({node}), {}, uuid {}",
                 bytes(part.part_bytes),
                 bytes(part.heap_bytes),
-                part.file_system,
+                part.file_system_label(),
                 part.path.display(),
                 part.uuid
             )?;

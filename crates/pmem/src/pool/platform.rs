@@ -208,6 +208,11 @@ pub(crate) fn file_system(part: &PartFile) -> String {
         .map_or_else(|| format!("{kind:#x}"), |(_, name)| (*name).to_owned())
 }
 
+/// Whether `part` lies on a tmpfs that gives pages of 2 MiB where it can. It says so by the block size of the file.
+pub(crate) fn has_huge_pages(part: &PartFile) -> bool {
+    file_system(part) == "tmpfs" && part.file.metadata().is_ok_and(|found| found.blksize() >= 2 << 20)
+}
+
 /// What a user should know about a durable pool on `file_system`; nothing for file systems on disks.
 pub(crate) fn file_system_warning(file_system: &str) -> Option<String> {
     match file_system {
