@@ -65,7 +65,4 @@ step schedules cargo test --no-fail-fast -p lodestone-crash -p lodestone-heap -p
   --test cells_schedules --test cells_planted_schedules
 # Weak memory order: every execution of the word protocols, and of each with a rule broken.
 step weak-memory cargo test --no-fail-fast -p lodestone-txn --features loom --test weak_memory
-# Every flush and fence of the collections; the tests of the other floors audit their own.
-step crash-mutants bash -c '
-  cargo test --quiet --workspace --no-run --features "$0" && "${CARGO_TARGET_DIR:-target}/debug/lodestone" crash mutants collections' "$features"
 finish

@@ -67,6 +67,24 @@ pub fn audit_target(
     })
 }
 
+/// The flushes and fences that run under some of `targets` and that none of them audits, as [`calls_nobody_audits`](crate::calls_nobody_audits) names
+/// them, without an audit: of each target so many crash states as `config` allows run, for what its recoveries call.
+#[must_use]
+pub fn calls_without_audit(targets: &[Box<dyn Target>], config: &Config) -> Vec<String> {
+    let (mut audited, mut left) = (BTreeSet::new(), BTreeSet::new());
+    for target in targets {
+        let ops: Vec<usize> = (0..target.script_len()).collect();
+        for call in explore_ops(target.as_ref(), config, None, &ops, &mut |_| {}).sites {
+            if target.audits(&call.1) {
+                audited.insert(call)
+            } else {
+                left.insert(call)
+            };
+        }
+    }
+    crate::report::unaudited(&audited.iter().collect(), &left.iter().collect())
+}
+
 fn judge_mutant(target: &dyn Target, config: &Config, mutation: &Mutation, ops: &[usize], states: &mut u64) -> Mutant {
     let config = Config { violations_max: 1, shrink: false, ..config.clone() };
     // Most mutants die in the sample, at once.

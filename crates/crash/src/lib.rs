@@ -80,7 +80,7 @@ mod structure;
 mod target;
 mod token;
 
-pub use audit::audit_target;
+pub use audit::{audit_target, calls_without_audit};
 pub use builder::Explore;
 pub use config::{Config, Mode, Profile};
 pub use event::{CallKind, Content, Event, EventKind, SiteKey, ThreadId};

@@ -248,9 +248,17 @@ pub struct AuditReport {
 pub fn calls_nobody_audits(reports: &[AuditReport]) -> Vec<String> {
     let audited: BTreeSet<_> = reports.iter().flat_map(|report| &report.calls_audited).collect();
     let left: BTreeSet<_> = reports.iter().flat_map(|report| &report.calls_left).collect();
+    unaudited(&audited, &left)
+}
+
+/// Those of `left` that are not in `audited`, but for code of targets and tests.
+pub(crate) fn unaudited(
+    audited: &BTreeSet<&(CallKind, SiteKey)>,
+    left: &BTreeSet<&(CallKind, SiteKey)>,
+) -> Vec<String> {
     let is_product =
         |site: &SiteKey| !["/explore", "/tests/", "/examples/"].iter().any(|part| site.file.contains(part));
-    let left = left.difference(&audited).filter(|(_, site)| is_product(site));
+    let left = left.difference(audited).filter(|(_, site)| is_product(site));
     left.map(|(call, site)| format!("{call} at {site}")).collect()
 }
 

@@ -68,24 +68,6 @@ impl Action<'_> {
         Ok(damage)
     }
 
-    /// Commits as a process does that is killed in the middle: the record is persistent, `applied` words are stored in
-    /// place and none is flushed. The heap must be opened anew afterwards.
-    #[cfg(feature = "explore")]
-    pub(crate) fn commit_interrupted(mut self, applied: usize) -> Result<()> {
-        let core = self.core;
-        let entries = std::mem::take(&mut self.entries);
-        let (number, _guard) = core.take_lane()?;
-        let lane = core.geometry.lane(core.bases[0].0, number as u32);
-        record::write(&core.memory, lane, core.pool.boot(), entries.as_slice(), true);
-        // As fence 2 of a commit.
-        core.memory.fence();
-        core.memory.fence();
-        for entry in entries.as_slice().iter().take(applied) {
-            apply_one(&core.memory, entry);
-        }
-        Ok(())
-    }
-
     fn commit_recorded(&self) -> Result<Option<PmAddr>> {
         let core = self.core;
         let memory = &core.memory;
@@ -162,7 +144,7 @@ pub fn apply(core: &Core, entries: &[Entry]) -> Option<PmAddr> {
 }
 
 /// Stores the word of one entry in place; gives `false` when the checked word there is damaged.
-fn apply_one(memory: &Memory, entry: &Entry) -> bool {
+pub(crate) fn apply_one(memory: &Memory, entry: &Entry) -> bool {
     let at = entry.at();
     match entry.kind() {
         Some(Kind::Set) => memory.store(at, entry.value),
@@ -249,7 +231,7 @@ impl Core {
     }
 
     /// Locks an idle lane: the thread's own, else the next free one, else waits for its own.
-    fn take_lane(&self) -> Result<(usize, MutexGuard<'_, Lane>)> {
+    pub(crate) fn take_lane(&self) -> Result<(usize, MutexGuard<'_, Lane>)> {
         let count = self.lanes.len();
         let first = if self.lane_rotation { self.lane_next.fetch_add(1, Ordering::Relaxed) } else { thread_index() };
         let mut busy = None;

@@ -18,8 +18,10 @@
 //!
 //! Invariant: ranges of lives do not overlap and ascend, so a tick names its life.
 
+mod format;
+
 use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, PmPtr, planted};
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::error::{Error, Result};
 use crate::slot::SlotHeader;
@@ -103,18 +105,6 @@ pub struct Lives {
 }
 
 impl Lives {
-    /// Writes the state of an unused clock at `layout` and flushes it; the caller fences before it counts.
-    pub fn format(memory: &Memory, layout: &LivesLayout) {
-        for sequence in 0..2 {
-            let mut state = StateLine::new_zeroed();
-            (state.sequence, state.base, state.limit) = (sequence, 1, 1);
-            state.crc = state.checksum();
-            memory.put(layout.line(sequence), &state);
-            // Before the fence of whoever makes the clock reachable.
-            memory.flush(layout.line(sequence).addr(), LINE_BYTES);
-        }
-    }
-
     /// Reads state and table.
     ///
     /// # Errors

@@ -10,16 +10,19 @@
 //! | `heap-format` | formatting, the first zone and the first slab |
 //! | `heap-alloc` | alloc and publish, replace, free, in several size classes |
 //! | `heap-order` | frees in and out of order, several blocks of one bitmap word |
+//! | `heap-zeroed` | a block that is zeroed when it is allocated, where another one stood |
 //! | `heap-extent` | large extents, freed and cut anew |
 //! | `heap-growth` | new slabs and zones until the heap is full, slabs given back |
 //! | `heap-grow-pool` | the pool grows under a full heap |
 //! | `heap-abort` | actions that are dropped, with blocks given back in between |
 //! | `heap-record` | records longer than a line |
 //! | `heap-lanes` | lanes in turn, words that change again in the next action and by plain stores |
+//! | `heap-single` | actions of one word, which publish what was stored before |
 //! | `heap-recover` | a process killed in the middle of a commit, then power failure in and after its recovery |
 //!
 //! `heap-threads` is not among them: two threads, for schedules.
 
+mod interrupted;
 mod slots;
 mod targets;
 

@@ -28,6 +28,8 @@ const GARBAGE: u64 = 0xDEAD_BEEF_0BAD_F00D;
 pub enum Op {
     /// Puts a new block of so many bytes into the slot; the old one is freed in the same action.
     Put(u64, u64),
+    /// As `Put`, of a block that the heap zeroes; only its first word is written.
+    PutZeroed(u64, u64),
     /// Frees the slot's block.
     Del(u64),
     /// Puts blocks of so many bytes into the slots below the first number, in one action.
@@ -44,6 +46,8 @@ pub enum Op {
     Grow(u64),
     /// Sets two stamps in an action.
     Stamp(u64),
+    /// Sets one stamp by a store that is flushed and not fenced, then the other one in an action of one word.
+    Single(u64),
     /// Sets two stamps of one line by plain stores.
     Bare(u64),
     /// As `Put`, but the process dies after it stored so many words in place, and the heap is opened anew.
@@ -95,6 +99,9 @@ fn stamp(slot: u64, bytes: u64) -> u64 {
     ((slot + 1) << 32) | bytes
 }
 
+/// In the stamp of a block that was zeroed.
+const ZEROED: u64 = 1 << 63;
+
 /// Address and bytes of the slot's block, its content verified.
 fn block(heap: &Heap, slot: u64) -> Outcome<Option<(PmAddr, u64)>> {
     let at = PmAddr::from_raw(heap.memory().load(heap.root_word(slot)));
@@ -106,12 +113,13 @@ fn block(heap: &Heap, slot: u64) -> Outcome<Option<(PmAddr, u64)>> {
     };
     let first = heap.memory().load(at);
     let bytes = first & 0xFFFF_FFFF;
-    Failure::unless(first == stamp(slot, bytes) && bytes <= usable, || {
+    Failure::unless(first & !ZEROED == stamp(slot, bytes) && bytes <= usable, || {
         format!("slot {slot} points to {at}, whose content {first:#x} is not its own")
     })?;
-    for offset in (0..bytes).step_by(64) {
+    let rest = if first & ZEROED == 0 { first } else { 0 };
+    for offset in (0..bytes).step_by(64).skip(1) {
         let word = heap.memory().load(at.plus(offset));
-        Failure::unless(word == first, || format!("slot {slot}: byte {offset} of its block holds {word:#x}"))?;
+        Failure::unless(word == rest, || format!("slot {slot}: byte {offset} of its block holds {word:#x}"))?;
     }
     Ok(Some((at, bytes)))
 }
@@ -128,6 +136,10 @@ fn write(heap: &Heap, at: PmAddr, slot: u64, bytes: u64) {
 fn put(heap: &Heap, action: &mut Action<'_>, slot: u64, bytes: u64) -> Outcome {
     let fresh = action.alloc(bytes)?;
     write(heap, fresh, slot, bytes);
+    publish(heap, action, slot, fresh)
+}
+
+fn publish(heap: &Heap, action: &mut Action<'_>, slot: u64, fresh: PmAddr) -> Outcome {
     if let Some((old, _)) = block(heap, slot)? {
         action.free(old)?;
     }
@@ -143,7 +155,7 @@ fn apply(handle: &Handle, op: &Op, options: &HeapOptions) -> Outcome {
     let heap = handle.heap();
     let memory = heap.memory();
     let _guard = match *op {
-        Op::Put(slot, _) | Op::Del(slot) | Op::Resize(slot, _) | Op::Abort(slot, _) => {
+        Op::Put(slot, _) | Op::PutZeroed(slot, _) | Op::Del(slot) | Op::Resize(slot, _) | Op::Abort(slot, _) => {
             Some(lock(&handle.locks[slot as usize]))
         }
         _ => None,
@@ -152,6 +164,12 @@ fn apply(handle: &Handle, op: &Op, options: &HeapOptions) -> Outcome {
     match *op {
         Op::Elsewhere(_) => return Err(Failure::new("handled above")),
         Op::Put(slot, bytes) => put(&heap, &mut action, slot, bytes)?,
+        Op::PutZeroed(slot, bytes) => {
+            let fresh = action.alloc_zeroed(bytes)?;
+            memory.store(fresh, stamp(slot, bytes) | ZEROED);
+            memory.flush(fresh, 8);
+            publish(&heap, &mut action, slot, fresh)?;
+        }
         Op::Del(slot) => del(&heap, &mut action, slot)?,
         Op::PutMany(slots, bytes) => (0..slots).try_for_each(|slot| put(&heap, &mut action, slot, bytes))?,
         Op::DelAll => (0..SLOTS).rev().try_for_each(|slot| del(&heap, &mut action, slot))?,
@@ -190,6 +208,12 @@ fn apply(handle: &Handle, op: &Op, options: &HeapOptions) -> Outcome {
             action.set(heap.root_word(16), value);
             action.set(heap.root_word(24), value);
         }
+        Op::Single(value) => {
+            memory.store(heap.root_word(16), value);
+            // The commit's first fence makes it persistent before the other stamp.
+            memory.flush(heap.root_word(16), 8);
+            action.set(heap.root_word(24), value);
+        }
         Op::Bare(value) => {
             memory.store(heap.root_word(16), value);
             memory.store(heap.root_word(17), value);
@@ -220,7 +244,7 @@ fn follow(view: &mut View, op: &Op) {
     let (slots, bare, stamped) = view;
     match *op {
         Op::Elsewhere(ref op) => follow(view, op),
-        Op::Put(slot, bytes) | Op::Killed(slot, bytes, _) => {
+        Op::Put(slot, bytes) | Op::PutZeroed(slot, bytes) | Op::Killed(slot, bytes, _) => {
             slots.insert(slot, bytes);
         }
         Op::Del(slot) => {
@@ -233,7 +257,7 @@ fn follow(view: &mut View, op: &Op) {
             slots.entry(slot).and_modify(|old| *old = bytes.min(*old));
         }
         Op::Abort(..) | Op::Reserve(_) | Op::Grow(_) => {}
-        Op::Stamp(value) => *stamped = value,
+        Op::Stamp(value) | Op::Single(value) => *stamped = value,
         Op::Bare(value) => *bare = value,
     }
 }

@@ -62,7 +62,7 @@ pub fn heap_targets() -> Vec<Box<dyn Target>> {
 
 /// What is done to blocks.
 fn block_targets() -> Vec<Slots> {
-    use Op::{Abort, Del, DelAll, Put, PutMany, Resize};
+    use Op::{Abort, Del, DelAll, Put, PutMany, PutZeroed, Resize};
     let format = Slots {
         formatted: false,
         audited: &["format.rs"],
@@ -71,6 +71,11 @@ fn block_targets() -> Vec<Slots> {
     let alloc = Slots {
         audited: &["action.rs"],
         ..slots("heap-alloc", vec![Put(0, 64), Put(1, 100), Put(2, 16), Put(0, 200), Del(1), Resize(2, 90), Put(2, 16)])
+    };
+    // The zeroed block takes the place of one whose content is persistent.
+    let zeroed = Slots {
+        audited: &["action.rs"],
+        ..slots("heap-zeroed", vec![Put(0, 600), Del(0), PutZeroed(1, 600), Put(2, 100), Del(2), PutZeroed(0, 100)])
     };
     let order = slots(
         "heap-order",
@@ -88,7 +93,7 @@ fn block_targets() -> Vec<Slots> {
         vec![Put(0, 64), Abort(0, 100), Put(1, 64), Abort(1, 1500), Del(0), Abort(1, 64), Put(2, 1500)],
     );
     let record = slots("heap-record", vec![PutMany(5, 64), PutMany(6, 40), DelAll, PutMany(3, 100)]);
-    vec![format, alloc, order, extent, abort, record]
+    vec![format, alloc, zeroed, order, extent, abort, record]
 }
 
 /// Where room comes from.
@@ -127,7 +132,7 @@ fn growth_targets() -> Vec<Slots> {
 
 /// Lanes, fences and recovery.
 fn protocol_targets() -> Vec<Slots> {
-    use Op::{Bare, Del, Killed, Put, Stamp};
+    use Op::{Bare, Del, Killed, Put, Single, Stamp};
     let lanes = Slots {
         heap: turning_lanes(),
         audited: &["action.rs", "commit.rs", "record.rs"],
@@ -152,6 +157,10 @@ fn protocol_targets() -> Vec<Slots> {
             ],
         )
     };
+    let single = Slots {
+        audited: &["commit.rs"],
+        ..slots("heap-single", vec![Single(1), Bare(2), elsewhere(Single(3)), Single(4)])
+    };
     let recover = Slots {
         heap: turning_lanes(),
         audited: &["recover.rs"],
@@ -168,5 +177,5 @@ fn protocol_targets() -> Vec<Slots> {
             ],
         )
     };
-    vec![lanes, recover]
+    vec![lanes, single, recover]
 }

@@ -14,6 +14,7 @@
 //! | `stm-chain` | records that do not fit their buffer |
 //! | `stm-lives` | processes that die and are followed by others, clean closes between |
 //! | `stm-renew` | a table of lives that runs full |
+//! | `stm-renew-losers` | one that runs full when a life crashed whose losers still stand in slots |
 //! | `stm-reserve` | ranges of timestamps that run out |
 //! | `stm-address-log`, `stm-scan` | the published modes |
 //!

@@ -58,6 +58,11 @@ fn late_fence() -> Redundant {
     )
 }
 
+/// Baselines can be asked to make version words persistent, as the paper's do; they mean nothing after a crash.
+fn persistent_words() -> Redundant {
+    Redundant::new("at crates/stm/src/core.rs", 5, "a version word means nothing after a crash")
+}
+
 /// So small that every crash state is visited, those of crashed recoveries among them: two transactions on one register.
 fn pair_targets() -> Vec<Registers> {
     use Op::{Set, Sum};
@@ -82,12 +87,12 @@ pub fn targets() -> Vec<Box<dyn Target>> {
 fn commit_targets() -> Vec<Registers> {
     let create = Registers {
         formatted: false,
-        audited: &["stm/src/format.rs", "stm/src/slabs.rs"],
+        audited: &["stm/src/format.rs", "stm/src/slabs.rs", "txn/src/lives/format.rs"],
         ..registers("stm-create", vec![Op::Put(0, 1)])
     };
     let commit = Registers {
-        audited: &["stm/src/commit.rs", "txn/src/record.rs"],
-        redundant: vec![late_fence()],
+        audited: &["stm/src/commit.rs", "txn/src/record.rs", "stm/src/core.rs"],
+        redundant: vec![late_fence(), persistent_words()],
         ..registers("stm-commit", commits())
     };
     let wide = Registers { wide: true, ..registers("stm-wide", commits()) };
@@ -108,15 +113,28 @@ fn life_targets() -> Vec<Registers> {
         audited: &["txn/src/lives.rs"],
         ..registers("stm-renew", vec![Op::Set(0b011, 1), Op::Kill, Op::Set(0b110, 2), Op::Kill, Op::Set(0b011, 3)])
     };
+    // The second life crashes in a transaction of two registers, and its recovery fills the table and empties it.
+    let losers = Registers {
+        stm: StmOptions { table_bytes: 64, ..options() },
+        nested_depth_max: 1,
+        audited: &["stm/src/recover.rs"],
+        redundant: vec![Redundant::new(
+            "at crates/stm/src/recover.rs",
+            3,
+            "an old version word is taken for a new one after as many ticks as no target has, and the last flush before the \
+             fence is that of such a word",
+        )],
+        ..registers("stm-renew-losers", vec![Op::Set(0b001, 1), Op::Kill, Op::Set(0b011, 2)])
+    };
     let reserve =
         Registers { stm: StmOptions { reservation_ticks: 2, ..options() }, ..registers("stm-reserve", commits()) };
-    vec![lives, renew, reserve]
+    vec![lives, renew, losers, reserve]
 }
 
 fn published_targets() -> Vec<Registers> {
     let mode = |name, mode, script: Vec<Op>| Registers {
         stm: StmOptions { mode, ..options() },
-        audited: &["stm/src/commit.rs"],
+        audited: &["stm/src/commit.rs", "txn/src/record.rs"],
         redundant: vec![late_fence()],
         ..registers(name, script)
     };

@@ -85,6 +85,9 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
             output.line(&format!("not audited, because no target answers for it: {call}"))?;
         }
     }
+    if mutants == 0 && clean {
+        output.note("these targets execute no flush and no fence of their own: the floors below answer for theirs");
+    }
     if !output.is_json() {
         let verdict = if clean { "nothing survived" } else { "SURVIVORS" };
         output.line(&format!("{killed} of {mutants} mutants killed, {redundant} redundant: {verdict}"))?;

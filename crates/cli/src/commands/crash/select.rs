@@ -134,3 +134,18 @@ impl ConfigArgs {
         Ok(self.profile.iter().map(config).collect())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use lodestone_crash::calls_without_audit;
+
+    use super::*;
+
+    /// Each floor audits the calls of its own files and leaves those below to their floors: none may fall between.
+    #[test]
+    fn every_flush_and_fence_that_any_target_executes_is_audited_by_one() {
+        let config =
+            Config { mode: Mode::Representative, states_max: 500, nested_depth: 0, shrink: false, ..Config::default() };
+        assert_eq!(calls_without_audit(&targets(), &config), Vec::<String>::new());
+    }
+}
