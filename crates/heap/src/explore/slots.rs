@@ -167,6 +167,7 @@ fn apply(handle: &Handle, op: &Op, options: &HeapOptions) -> Outcome {
         Op::PutZeroed(slot, bytes) => {
             let fresh = action.alloc_zeroed(bytes)?;
             memory.store(fresh, stamp(slot, bytes) | ZEROED);
+            // As in `write`.
             memory.flush(fresh, 8);
             publish(&heap, &mut action, slot, fresh)?;
         }
