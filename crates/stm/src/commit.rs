@@ -124,11 +124,7 @@ impl Drop for Locks<'_> {
 
 /// Commits the changes in `context`; on an error nothing has happened, and the context is for the caller to reset.
 pub fn commit(core: &Core, context: &mut Context) -> TxResult<()> {
-    if core.poisoned.load(Ordering::Relaxed) {
-        return Err(core
-            .damaged("transactional memory", core.places.header, "a commit failed in the middle; open the pool anew")
-            .into());
-    }
+    refuse_if_poisoned(core)?;
     if context.writes.is_empty() {
         return Ok(());
     }
@@ -147,6 +143,8 @@ pub fn commit(core: &Core, context: &mut Context) -> TxResult<()> {
     locks.take_all()?;
     let epoch = early.unwrap_or_else(|| core.epochs.present());
     let latest = locks.validate()?;
+    // Again: whoever failed gave up its locks behind that, and some of them may be what was just locked or validated.
+    refuse_if_poisoned(core)?;
     let tick = core.clock.next(latest);
     core.reserve(tick)?;
     core.epochs.note(locks.context.writer, epoch, tick);
@@ -170,6 +168,15 @@ pub fn commit(core: &Core, context: &mut Context) -> TxResult<()> {
     // From here on nothing fails: the locks become the new versions.
     (locks.held, locks.writes) = (0, false);
     publish(core, locks.context, tick);
+    Ok(())
+}
+
+#[inline]
+fn refuse_if_poisoned(core: &Core) -> Result<()> {
+    if core.poisoned.load(Ordering::Relaxed) {
+        let finding = "a commit failed in the middle; open the pool anew";
+        return Err(core.damaged("transactional memory", core.places.header, finding));
+    }
     Ok(())
 }
 
