@@ -7,9 +7,8 @@
 //!    one checksummed record to the journal, syncs, and wakes the group's waiters; whoever waits for the next group then
 //!    commits that one. One record is in flight at a time.
 //! 3. *Checkpoint*: a thread writes the lines of committed groups to the file, syncs it, and moves the journal's tail.
-//!    A committer that finds no room in the ring waits for it.
 //!    The same thread commits, every fifth of a second, what was flushed and nobody waits for, and at once what a task
-//!    waits for ([`tasks`]).
+//!    waits for ([`tasks`]). A committer that finds no room in the ring checkpoints itself.
 //! 4. *Open* replays the journal ([`journal`]).
 //!
 //! Invariants:
@@ -125,7 +124,7 @@ fn sync_parts(files: &BlockFiles) -> Result<()> {
 /// How a pool's block domain behaves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockOptions {
-    /// Start the checkpoint thread; without it the committer checkpoints when the ring is full (tests).
+    /// Start the checkpoint thread; without it only a committer that finds the ring full checkpoints (tests).
     pub(crate) background: bool,
     /// Longest time a committer waits for others to join before it closes a group.
     pub(crate) gather: Duration,
@@ -176,7 +175,7 @@ struct Engine {
     /// `CommitState::committing` for those who spin.
     busy: AtomicBool,
     ring: Mutex<Ring>,
-    /// Room in the ring, or work for the checkpointer.
+    /// Work for the checkpointer.
     ring_moved: Condvar,
     /// Held during a checkpoint.
     checkpoint: Mutex<()>,
@@ -543,21 +542,17 @@ impl Engine {
         Ok(group)
     }
 
-    /// Waits until the ring has room for `bytes` and gives the position to write at.
+    /// Makes room for `bytes` in the ring and gives the position to write at.
+    ///
+    /// Checkpoints itself, whoever else does: the checkpointer may be waiting for this very commit.
     fn reserve(&self, bytes: u64) -> Result<u64> {
         let ring_bytes = self.files.area().ring_bytes();
         assert!(bytes <= ring_bytes / 2, "groups are bounded by a quarter of the ring, rounded up to units");
         let mut ring = lock(&self.ring);
         while ring.head + bytes - ring.tail > ring_bytes {
-            if self.options.background {
-                self.ring_moved.notify_all();
-                ring = wait(&self.ring_moved, ring);
-            } else {
-                drop(ring);
-                self.checkpoint()?;
-                ring = lock(&self.ring);
-            }
-            self.check_poison()?;
+            drop(ring);
+            self.checkpoint()?;
+            ring = lock(&self.ring);
         }
         Ok(ring.head)
     }
@@ -611,7 +606,6 @@ impl Engine {
         // The lines are durable in the files; only now may their records be overwritten.
         self.files.area().write_header(self.generation, end, end_group)?;
         lock(&self.ring).tail = end;
-        self.ring_moved.notify_all();
         Ok(())
     }
 

@@ -358,3 +358,42 @@ fn a_reader_that_waits_for_what_it_saw_tells_nothing_that_a_power_cut_takes() ->
     assert_eq!(scope.delta().syncs, 0, "what is durable costs a reader nothing");
     Ok(())
 }
+
+#[test]
+fn a_commit_into_a_full_ring_ends_while_the_checkpointer_is_held_up() -> Result<()> {
+    let disk = Arc::new(SimulatedDisk::new(vec![0; DISK as usize]));
+    let memory = Arc::new(open(disk, &[], BlockOptions { background: true, ..MANUAL })?);
+    let block = memory.block().expect("attached");
+    // As when it waits for this very commit, to make durable what nobody asked for.
+    lock(&block.engine.ring).closing = true;
+    block.engine.ring_moved.notify_all();
+    lock(&block.checkpointer).take().expect("it was started").join().expect("it does not panic");
+    let laps = 3 * block.engine.files.area().ring_bytes() / journal::UNIT_BYTES;
+    let writer = Arc::clone(&memory);
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for number in 1..=laps {
+            let at = PmAddr::new(0, DATA + number % 100 * 64);
+            writer.store(at, number);
+            writer.persist(at, 8);
+            writer.durable().expect("the disk works");
+        }
+        tell.send(())
+    });
+    assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(()), "a committer waits for ever");
+    Ok(())
+}
+
+#[test]
+fn a_full_ring_of_a_poisoned_domain_is_an_error() -> Result<()> {
+    let disk = Arc::new(SimulatedDisk::new(vec![0; DISK as usize]));
+    let memory = open(disk, &[], BlockOptions { background: true, ..MANUAL })?;
+    let engine = Arc::clone(&memory.block().expect("attached").engine);
+    // A checkpoint fails after the committer last looked at the poison, and frees nothing.
+    engine.poison("a checkpoint's sync failed");
+    lock(&engine.ring).head += engine.files.area().ring_bytes();
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || tell.send(engine.reserve(journal::UNIT_BYTES).is_err()));
+    assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(true), "a committer waits for ever");
+    Ok(())
+}
