@@ -70,7 +70,7 @@ fn a_writer_that_waits_each_time_takes_one_sync_for_each_insert() {
 fn sixteen_writers_share_their_syncs() {
     const WRITERS: u64 = 16;
     const INSERTS: u64 = 200;
-    const ROUNDS: u64 = 5;
+    const ROUNDS: u64 = 60;
     let _turn = turn();
     let fixture = Fixture::new();
     let mut best = f64::INFINITY;

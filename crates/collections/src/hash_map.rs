@@ -210,8 +210,10 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
     /// # Errors
     /// As [`Tx::free`].
     pub fn destroy(self, tx: &mut Tx<'_>) -> TxResult<()> {
-        self.clear(tx)?;
-        root::destroy(tx, self.header)
+        tx.nested(|tx| {
+            self.clear(tx)?;
+            root::destroy(tx, self.header)
+        })
     }
 
     fn room(header: &HashHeader) -> usize {

@@ -137,8 +137,10 @@ impl<T: PmValue> PmList<T> {
     /// # Errors
     /// As [`Tx::free`].
     pub fn destroy(self, tx: &mut Tx<'_>) -> TxResult<()> {
-        self.clear(tx)?;
-        root::destroy(tx, self.header)
+        tx.nested(|tx| {
+            self.clear(tx)?;
+            root::destroy(tx, self.header)
+        })
     }
 
     /// Number of items.

@@ -306,12 +306,14 @@ impl<T: PmValue> PmQueue<T> {
     /// # Errors
     /// As [`Tx::free`].
     pub fn destroy(self, tx: &mut Tx<'_>) -> TxResult<()> {
-        self.clear(tx)?;
-        let empty = tx.read(self.tail)?.node;
-        words::free(tx, empty, Self::NODE)?;
-        tx.free(self.head)?;
-        tx.free(self.tail)?;
-        root::destroy(tx, self.header)
+        tx.nested(|tx| {
+            self.clear(tx)?;
+            let empty = tx.read(self.tail)?.node;
+            words::free(tx, empty, Self::NODE)?;
+            tx.free(self.head)?;
+            tx.free(self.tail)?;
+            root::destroy(tx, self.header)
+        })
     }
 
     /// Checks links and lengths; gives the number of objects that the queue owns, header and signature included.

@@ -22,7 +22,8 @@ fn every_target_is_clean_under_every_profile() {
 fn every_flush_and_fence_is_needed_or_excused() {
     for target in targets() {
         // What recovery does shows only when the next one is crashed into: a sample of that; `lodestone crash mutants` has all.
-        let config = match target.name().starts_with("stm-pair") {
+        let in_recovery = ["stm-pair", "stm-renew-losers"].iter().any(|name| target.name().starts_with(name));
+        let config = match in_recovery {
             true => Config { mode: Mode::Representative, states_max: 10_000, ..Config::default() },
             false => Config { nested_depth: 0, states_max: 40_000, ..Config::default() },
         };

@@ -205,8 +205,10 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
     /// # Errors
     /// As [`Tx::free`].
     pub fn destroy(self, tx: &mut Tx<'_>) -> TxResult<()> {
-        self.clear(tx)?;
-        root::destroy(tx, self.header)
+        tx.nested(|tx| {
+            self.clear(tx)?;
+            root::destroy(tx, self.header)
+        })
     }
 
     fn leaf_room(header: &TreeHeader) -> usize {
