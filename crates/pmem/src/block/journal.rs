@@ -33,6 +33,8 @@ pub(crate) const JOURNAL_BYTES_MIN: u64 = HEADERS_BYTES + 16 * UNIT_BYTES;
 const HEADER_MAGIC: u64 = u64::from_le_bytes(*b"LODEJHDR");
 const RECORD_MAGIC: u64 = u64::from_le_bytes(*b"LODEJREC");
 const ENTRY_BYTES: u64 = 8 + LINE_BYTES;
+/// Sequences, groups and positions behind it are damage: at a gigabyte a second, positions get there after a century.
+const COUNT_MAX: u64 = 1 << 62;
 
 /// A header page of the journal; the intact one with the larger sequence counts.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, PartialEq, Eq)]
@@ -49,6 +51,18 @@ pub(crate) struct JournalHeader {
     reserved: [u64; 2],
     padding: u32,
     crc: u32,
+}
+
+impl JournalHeader {
+    /// Whether a writer wrote it: the checksum fits, and no life reaches other values.
+    fn is_intact(&self) -> bool {
+        self.magic == HEADER_MAGIC
+            && self.crc == header_crc(self)
+            && self.sequence <= COUNT_MAX
+            && (1..=COUNT_MAX).contains(&self.group)
+            && self.tail <= COUNT_MAX
+            && self.tail.is_multiple_of(UNIT_BYTES)
+    }
 }
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -159,8 +173,7 @@ impl JournalArea<'_> {
             read_all(self.storage, header.as_mut_bytes(), self.offset + slot * UNIT_BYTES)
                 .map_err(|source| self.io("reading the journal header", source))?;
             blank &= header == JournalHeader::new_zeroed();
-            let intact = header.magic == HEADER_MAGIC && header.crc == header_crc(&header);
-            if intact && newest.is_none_or(|old| header.sequence > old.sequence) {
+            if header.is_intact() && newest.is_none_or(|old| header.sequence > old.sequence) {
                 newest = Some(header);
             }
         }
@@ -300,8 +313,7 @@ impl JournalArea<'_> {
                 .map_err(|source| self.io("reading the journal header", source))?;
             let blank = page.iter().all(|byte| *byte == 0);
             let rest_blank = page[size_of::<JournalHeader>()..].iter().all(|byte| *byte == 0);
-            let intact = JournalHeader::read_from_prefix(&page)
-                .is_ok_and(|(header, _)| header.magic == HEADER_MAGIC && header.crc == header_crc(&header));
+            let intact = JournalHeader::read_from_prefix(&page).is_ok_and(|(header, _)| header.is_intact());
             if !(blank || intact && rest_blank) {
                 findings
                     .push((offset, format!("journal header page {slot} is damaged, or was being written at a crash")));
@@ -450,6 +462,26 @@ mod tests {
         let text = area.scan(&older, |_| Ok(())).expect_err("damage").to_string();
         assert!(text.contains("newest journal header"), "{text}");
         assert_eq!(area.check()?.len(), 2);
+        Ok(())
+    }
+
+    #[test]
+    fn a_header_with_values_that_no_life_reaches_is_damaged() -> Result<()> {
+        let beyond = COUNT_MAX + UNIT_BYTES;
+        for (tail, group) in [(0, 0), (0, beyond), (0, u64::MAX), (beyond, 5), (4095, 5), (u64::MAX, 5)] {
+            let disk = SimulatedDisk::new(vec![0; 1 << 20]);
+            let area = area(&disk);
+            area.write_header(5, 4096, 2)?;
+            area.write_header(5, tail, group)?;
+            let older = area.read_header()?.expect("the page before");
+            assert_eq!((older.sequence, older.tail, older.group), (1, 4096, 2), "tail {tail}, group {group}");
+            assert_eq!(area.check()?.len(), 1);
+            let mut page = vec![0; UNIT_BYTES as usize];
+            read_all(&disk, &mut page, area.offset).expect("inside");
+            write_all(&disk, &page, area.offset + UNIT_BYTES, true).expect("inside");
+            let text = area.read_header().expect_err("no page is left").to_string();
+            assert!(text.contains("both journal headers are damaged"), "{text}");
+        }
         Ok(())
     }
 
