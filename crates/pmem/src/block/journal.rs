@@ -257,15 +257,52 @@ impl JournalArea<'_> {
         Ok(Some((header.group, Record { bytes, lines: header.lines as usize })))
     }
 
+    /// The header to scan from; `None` when the area was never used.
+    ///
+    /// # Errors
+    /// As [`read_header`](Self::read_header), and when both pages are blank before a ring that was used.
+    pub(crate) fn start(&self) -> Result<Option<JournalHeader>> {
+        let header = self.read_header()?;
+        if header.is_none() {
+            self.refuse_later_records(&JournalHeader::new_zeroed(), 0)?;
+        }
+        Ok(header)
+    }
+
+    /// Empties the journal, damaged or not, of what stands behind its intact records, which must be durable in the parts.
+    ///
+    /// A power cut in the middle leaves damage, or no record at all: the headers, without which nothing is scanned, go
+    /// when the ring is gone.
+    pub(crate) fn clear(&self) -> Result<()> {
+        if let Ok(Some(header)) = self.read_header() {
+            let end = self.walk(&header, |_| Ok(()))?;
+            // What was applied may not be applied again by itself when only the records behind it are gone.
+            self.write_header(header.generation, end.position, end.group)?;
+        }
+        let zeroes = vec![0; 1 << 20];
+        let end = self.offset + self.bytes;
+        let failed = |source| self.io("emptying the journal", source);
+        for offset in (self.offset + HEADERS_BYTES..end).step_by(zeroes.len()) {
+            let step = (end - offset).min(zeroes.len() as u64) as usize;
+            write_all(self.storage, &zeroes[..step], offset, false).map_err(failed)?;
+        }
+        // No header page may go before the last record: blank pages tell of a journal that was never used.
+        self.storage.sync().map_err(failed)?;
+        write_all(self.storage, &zeroes[..HEADERS_BYTES as usize], self.offset, true).map_err(failed)
+    }
+
     /// Walks the records from the tail; gives each to `visit` and returns the end.
     ///
     /// # Errors
     /// When a record was damaged after it was acknowledged, or the device fails.
-    pub(crate) fn scan(
-        &self,
-        header: &JournalHeader,
-        mut visit: impl FnMut(&Record) -> Result<()>,
-    ) -> Result<JournalEnd> {
+    pub(crate) fn scan(&self, header: &JournalHeader, visit: impl FnMut(&Record) -> Result<()>) -> Result<JournalEnd> {
+        let end = self.walk(header, visit)?;
+        self.refuse_later_records(header, end.position)?;
+        Ok(end)
+    }
+
+    /// [`scan`](Self::scan) without a look at what stands behind the end.
+    fn walk(&self, header: &JournalHeader, mut visit: impl FnMut(&Record) -> Result<()>) -> Result<JournalEnd> {
         let (mut position, mut group, mut lines) = (header.tail, header.group, 0);
         while position - header.tail < self.ring_bytes() {
             let Some((_, record)) = self.read_record(header.generation, position, Some(group))? else { break };
@@ -274,7 +311,6 @@ impl JournalArea<'_> {
             position += record.len();
             group += 1;
         }
-        self.refuse_later_records(header, position)?;
         Ok(JournalEnd { position, group, records: group - header.group, lines })
     }
 
@@ -291,7 +327,9 @@ impl JournalArea<'_> {
                 && found.position % ring == place
                 && (found.position > end || foreign && found.position == end);
             if later && self.read_record(found.generation, found.position, None)?.is_some() {
-                let what = if found.generation == header.generation && found.position - header.tail < ring {
+                let what = if header.magic == 0 {
+                    "both journal headers are blank".into()
+                } else if found.generation == header.generation && found.position - header.tail < ring {
                     format!("the record at position {end} is damaged")
                 } else {
                     "the newest journal header is damaged".into()
@@ -319,7 +357,7 @@ impl JournalArea<'_> {
                     .push((offset, format!("journal header page {slot} is damaged, or was being written at a crash")));
             }
         }
-        let scanned = match self.read_header() {
+        let scanned = match self.start() {
             Ok(None) => Ok(()),
             Ok(Some(header)) => self.scan(&header, |_| Ok(())).map(drop),
             Err(error) => Err(error),

@@ -81,7 +81,7 @@ pub(crate) fn replay(files: &BlockFiles) -> Result<ReplayReport> {
         return Ok(ReplayReport::default());
     }
     let area = files.area();
-    let Some(header) = area.read_header()? else { return Ok(ReplayReport::default()) };
+    let Some(header) = area.start()? else { return Ok(ReplayReport::default()) };
     let end = area.scan(&header, |record| apply(record, &files.parts, &files.path))?;
     if end.records > 0 {
         // The tail may not pass the records before their lines are durable in the files.
@@ -89,6 +89,13 @@ pub(crate) fn replay(files: &BlockFiles) -> Result<ReplayReport> {
         area.write_header(header.generation, end.position, end.group)?;
     }
     Ok(ReplayReport { groups: end.records, lines: end.lines })
+}
+
+/// Empties a damaged journal of what [`replay`] could not apply: it is lost.
+pub(crate) fn drop_journal(files: &BlockFiles) -> Result<()> {
+    // What stood before the damage was applied; it must be durable before the journal goes.
+    sync_parts(files)?;
+    files.area().clear()
 }
 
 /// Damage of the journal, as (offset in part 0, finding); changes nothing.
@@ -103,7 +110,7 @@ pub(crate) fn read_journal(files: &BlockFiles, mut visit: impl FnMut(LineAddr, &
         return Ok(ReplayReport::default());
     }
     let area = files.area();
-    let Some(header) = area.read_header()? else { return Ok(ReplayReport::default()) };
+    let Some(header) = area.start()? else { return Ok(ReplayReport::default()) };
     let end = area.scan(&header, |record| {
         record.entries().for_each(|(line, bytes)| visit(line, bytes));
         Ok(())

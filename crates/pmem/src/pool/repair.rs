@@ -18,7 +18,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use zerocopy::IntoBytes;
 
 use crate::addr::PmAddr;
-use crate::block::{BlockDomain, BlockFiles, BlockOptions, check_journal, replay};
+use crate::block::{BlockDomain, BlockFiles, BlockOptions, check_journal, drop_journal, replay};
 use crate::domain::Domain;
 use crate::error::{Error, Result};
 use crate::mapping::Backing;
@@ -84,18 +84,7 @@ fn replay_or_drop(files: &BlockFiles, accept_loss: bool, done: &mut Vec<String>)
             Ok(())
         }
         Err(Error::Format { finding, .. }) if accept_loss => {
-            let failed = |e| Error::io(&files.path, "emptying the journal", "check the device and try again", e);
-            for part in &files.parts {
-                // What stood before the damage was applied; it must be durable before the journal goes.
-                part.sync().map_err(failed)?;
-            }
-            let zeroes = vec![0; 1 << 20];
-            let end = files.journal_offset + files.journal_bytes;
-            for offset in (files.journal_offset..end).step_by(zeroes.len()) {
-                let step = (end - offset).min(zeroes.len() as u64) as usize;
-                crate::storage::write_all(files.parts[0].as_ref(), &zeroes[..step], offset, false).map_err(failed)?;
-            }
-            files.parts[0].sync().map_err(failed)?;
+            drop_journal(files)?;
             done.push(format!(
                 "{}: the journal was emptied, its damaged rest is LOST ({finding})",
                 files.path.display()
@@ -191,5 +180,94 @@ fn clear_reserved(memory: &Memory, number: u16, part: &PartFile, header: &PartHe
         // The report says that it is done: nobody may be told before the zeroes are persistent.
         memory.fence();
         done.push(format!("{}: {cleared} words of reserved space zeroed", part.path.display()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::block::journal::{JOURNAL_BYTES_MIN, JournalArea, Record, UNIT_BYTES};
+    use crate::storage::{FaultPlan, FaultyStorage, SimulatedDisk, Storage};
+
+    const JOURNAL: u64 = 4096;
+    const DATA: u64 = 128 << 10;
+
+    fn files(disk: Arc<dyn Storage>) -> BlockFiles {
+        BlockFiles {
+            path: PathBuf::from("sim.pool"),
+            parts: vec![disk],
+            journal_offset: JOURNAL,
+            journal_bytes: JOURNAL_BYTES_MIN,
+        }
+    }
+
+    /// Five groups, each with its number in a line that all share and in one of its own; then `damage` is destroyed.
+    fn damaged_journal(damage: &[u64]) -> Result<Vec<u8>> {
+        let disk = SimulatedDisk::new(vec![0; 132 << 10]);
+        let path = Path::new("sim.pool");
+        let area = JournalArea { path, storage: &disk, offset: JOURNAL, bytes: JOURNAL_BYTES_MIN };
+        area.write_header(7, 14 * UNIT_BYTES, 1)?;
+        area.write_header(7, 14 * UNIT_BYTES, 1)?;
+        for group in 1..=5 {
+            let position = (13 + group) * UNIT_BYTES;
+            let record = Record::encode(7, position, group, &[DATA, DATA + group * 64], &[[group; 8]; 2]);
+            area.append(&record, position).expect("room");
+        }
+        let mut content = disk.content();
+        damage.iter().for_each(|place| content[*place as usize] ^= 0x40);
+        Ok(content)
+    }
+
+    fn dropped(disk: Arc<dyn Storage>) -> Result<()> {
+        replay_or_drop(&files(disk), true, &mut Vec::new())
+    }
+
+    #[test]
+    fn a_dropped_journal_whose_dropping_was_cut_short_is_told() -> Result<()> {
+        let ring = JOURNAL + 2 * UNIT_BYTES;
+        // The third record, which is the first of the ring; both header pages.
+        for damage in [vec![ring + 100], vec![JOURNAL + 16, JOURNAL + UNIT_BYTES + 16]] {
+            let before = damaged_journal(&damage)?;
+            let whole = Arc::new(SimulatedDisk::new(before.clone()));
+            dropped(whole.clone())?;
+            let whole = whole.content();
+            assert!(whole[JOURNAL as usize..][..JOURNAL_BYTES_MIN as usize].iter().all(|byte| *byte == 0));
+            let mut told = 0;
+            for (sync, survivors) in (1..=5).flat_map(|sync| (0..40_u64).map(move |survivors| (sync, survivors))) {
+                let disk = Arc::new(SimulatedDisk::new(before.clone()));
+                let plan = FaultPlan { fail_sync: Some(sync), ..FaultPlan::default() };
+                let cut_short = dropped(Arc::new(FaultyStorage::new(disk.clone(), plan))).is_err();
+                // Some or all sectors, and the headers alone.
+                let mut choice = survivors.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                let content = disk.power_cut(|sector| {
+                    choice = choice.rotate_left(7).wrapping_mul(5).wrapping_add(1);
+                    if survivors == 1 { (sector as u64 * 512) < ring } else { survivors == 0 || choice & 8 != 0 }
+                });
+                let reborn = Arc::new(SimulatedDisk::new(content));
+                if replay(&files(reborn.clone())).is_err() {
+                    told += 1;
+                    assert!(cut_short && !check_journal(&files(reborn.clone()))?.is_empty());
+                    dropped(reborn.clone())?;
+                }
+                let found = reborn.content();
+                assert!(found[DATA as usize..] == whole[DATA as usize..], "sync {sync}, survivors {survivors}");
+            }
+            assert!(told > 0, "no power cut came early enough to leave the damage");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn blank_headers_before_records_are_told() -> Result<()> {
+        let mut content = damaged_journal(&[])?;
+        content[JOURNAL as usize..][..2 * UNIT_BYTES as usize].fill(0);
+        let files = files(Arc::new(SimulatedDisk::new(content)));
+        let text = replay(&files).expect_err("records without a header").to_string();
+        assert!(text.contains("both journal headers are blank"), "{text}");
+        assert_eq!(check_journal(&files)?.len(), 1);
+        Ok(())
     }
 }
