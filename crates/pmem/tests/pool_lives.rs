@@ -296,3 +296,36 @@ fn an_open_that_dies_between_the_parts_is_no_damage() -> Outcome {
     assert_eq!(Pool::open(at("a"), &options())?.boot(), 3);
     Ok(())
 }
+
+/// A file that is replaced, as a backup or a creation over it does: it is locked until the new one has its name.
+#[test]
+fn an_open_that_waited_for_a_file_that_is_replaced_opens_the_new_one() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let (path, new) = (pool_path(&folder), folder.path().join("b.pool"));
+    drop(Pool::create(&path, &options())?);
+    let made = Pool::create(&new, &options())?;
+    let start = made.heap_area(0).0;
+    made.memory().store(start, 7);
+    drop(made);
+    let old = fs::File::open(&path)?;
+    old.lock()?;
+    let replaced = fs::metadata(&path)?.ino();
+    let opened = path.clone();
+    let opener = std::thread::spawn(move || Pool::open(&opened, &options()));
+    // The opener has the old file open once this process has two descriptors of it.
+    while descriptors_of(replaced) < 2 && !opener.is_finished() {
+        std::thread::yield_now();
+    }
+    fs::rename(&new, &path)?;
+    drop(old);
+    let pool = opener.join().expect("no panic")?;
+    assert_eq!(pool.memory().load(start), 7, "the file that the path leads to");
+    assert!(matches!(Pool::open(&path, &options()), Err(Error::InUse { .. })), "one writer");
+    Ok(())
+}
+
+/// Open descriptors of this process that lead to a file with this inode number.
+fn descriptors_of(inode: u64) -> usize {
+    let descriptors = fs::read_dir("/proc/self/fd").expect("this process");
+    descriptors.flatten().filter(|entry| fs::metadata(entry.path()).is_ok_and(|found| found.ino() == inode)).count()
+}

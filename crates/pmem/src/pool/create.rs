@@ -268,6 +268,17 @@ fn remove_abandoned(target: &Path) {
 
 /// Refuses a target that holds something, unless it may be overwritten; gives the locked file that will be replaced.
 fn verify_target(target: &Path, overwrite: bool) -> Result<Option<File>> {
+    for _ in 0..lock::REPLACED_MAX {
+        let found = lock_target(target, overwrite)?;
+        if found.as_ref().map_or(Ok(true), |file| lock::is_at(target, file))? {
+            return Ok(found);
+        }
+    }
+    Err(lock::replaced_again_and_again(target))
+}
+
+/// As [`verify_target`], but the file may have been replaced before it was locked.
+fn lock_target(target: &Path, overwrite: bool) -> Result<Option<File>> {
     let found = match fs::metadata(target) {
         Ok(found) => found,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),

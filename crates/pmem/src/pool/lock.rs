@@ -10,6 +10,9 @@
 //!
 //! A process that is being started by this one shares its open files until it executes its own program: for that moment a lock outlives the
 //! pool that was closed. So a refusal is asked for again for some milliseconds before it is told.
+//!
+//! The file may be replaced between its open and its lock: the lock is then on a file without a name, beside the writer of the new one. So
+//! whoever has the lock looks whether the path still leads to the file, and begins again when not. Whoever replaces a file holds its lock.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -53,6 +56,27 @@ pub(crate) fn acquire(path: &Path, file: &File, hold: Hold) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// How often an open begins again because its file was replaced before it was locked.
+pub(crate) const REPLACED_MAX: u32 = 16;
+
+/// Whether `path` leads to `file`; asked with the lock held, it stays so until the lock goes.
+pub(crate) fn is_at(path: &Path, file: &File) -> Result<bool> {
+    let failed = |e| Error::io(path, "reading the file's metadata", "check the file", e);
+    let open = file.metadata().map_err(failed)?;
+    match fs::metadata(path) {
+        Ok(named) => Ok((named.dev(), named.ino()) == (open.dev(), open.ino())),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(failed(e)),
+    }
+}
+
+/// The error of an open whose file was replaced [`REPLACED_MAX`] times.
+pub(crate) fn replaced_again_and_again(path: &Path) -> Error {
+    let source =
+        std::io::Error::new(std::io::ErrorKind::ResourceBusy, "another file stands there each time it is locked");
+    Error::io(path, "locking", "stop what replaces the file all the time", source)
 }
 
 /// Names the process that holds a lock on `file`, as far as the kernel tells.

@@ -42,13 +42,18 @@ pub(crate) struct PartFile {
 }
 
 impl PartFile {
-    /// Opens the part at `path` and takes its lock.
+    /// Opens the part at `path` and takes its lock; the file is the one at `path` when the lock is taken.
     pub(crate) fn open(path: &Path, hold: Hold, sysfs: &Path) -> Result<Self> {
         let writing = hold == Hold::Write;
-        let file = OpenOptions::new().read(true).write(writing).open(path).map_err(|e| open_error(path, writing, e))?;
-        let part = Self::measure(path, file, sysfs)?;
-        lock::acquire(path, &part.file, hold)?;
-        Ok(part)
+        for _ in 0..lock::REPLACED_MAX {
+            let file =
+                OpenOptions::new().read(true).write(writing).open(path).map_err(|e| open_error(path, writing, e))?;
+            lock::acquire(path, &file, hold)?;
+            if hold == Hold::Nothing || lock::is_at(path, &file)? {
+                return Self::measure(path, file, sysfs);
+            }
+        }
+        Err(lock::replaced_again_and_again(path))
     }
 
     /// Wraps an open file: tells files from devices and finds the length.
