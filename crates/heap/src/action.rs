@@ -177,24 +177,15 @@ impl<'h> Action<'h> {
     /// flushed; whoever points to the block sets the pointer in this action.
     ///
     /// # Errors
-    /// As [`alloc`](Self::alloc) and [`free`](Self::free).
+    /// As [`alloc`](Self::alloc) and [`free`](Self::free); [`Error::NotAllocated`] also when this action frees `at`.
     pub fn realloc(&mut self, at: PmAddr, bytes: u64) -> Result<PmAddr> {
-        let old_bytes = match self.core.block(at) {
-            Block::None(finding) => return Err(Error::NotAllocated { at, finding }),
-            Block::Small { class_index, .. } => u64::from(self.core.classes.get(class_index).block_bytes),
-            Block::Large { chunks, .. } => u64::from(chunks) << self.core.geometry.chunk_shift,
-        };
+        let old_bytes = self.bytes_of_taken(at)?;
         if bytes <= old_bytes && bytes >= old_bytes / 2 {
             return Ok(at);
         }
         let core = self.core;
         // Whoever placed the block there had a reason.
         let new = self.alloc_in_order(core.placer.from(at.part()), bytes)?;
-        let freed = self.free(at);
-        if let Err(error) = freed {
-            self.cancel(new);
-            return Err(error);
-        }
         let mut buffer = [0; 4096];
         let mut done = 0;
         let copied = bytes.min(old_bytes);
@@ -204,7 +195,38 @@ impl<'h> Action<'h> {
             self.core.memory.write_back(new.plus(done), &buffer[..step]);
             done += step as u64;
         }
+        // Behind the copy: a block that this action reserved is another's at once.
+        if let Err(error) = self.free(at) {
+            self.cancel(new);
+            return Err(error);
+        }
         Ok(new)
+    }
+
+    /// Usable bytes of the block at `at`, which is allocated and not being freed, or reserved by this action.
+    fn bytes_of_taken(&self, at: PmAddr) -> Result<u64> {
+        let core = self.core;
+        match core.block(at) {
+            Block::Small { id, class_index, word, mask } => {
+                let live = core.slab(id, class_index).bits[word as usize].live.load(Ordering::Acquire);
+                if live & mask == 0 && !self.entries.contains(Kind::BitsSet, core.bitmap_word(id, word), mask) {
+                    return Err(Error::NotAllocated { at, finding: "it is free, or an open action frees it" });
+                }
+                Ok(u64::from(core.classes.get(class_index).block_bytes))
+            }
+            Block::Large { chunks, .. } => Ok(u64::from(chunks) << core.geometry.chunk_shift),
+            Block::None(finding) => match core.locate(at) {
+                Some((id, chunk, 0)) => match chunk.state() {
+                    State::Busy(chunks)
+                        if self.entries.contains(Kind::Extent, core.chunk_word(id), u64::from(chunks)) =>
+                    {
+                        Ok(u64::from(chunks) << core.geometry.chunk_shift)
+                    }
+                    _ => Err(Error::NotAllocated { at, finding }),
+                },
+                _ => Err(Error::NotAllocated { at, finding }),
+            },
+        }
     }
 
     /// Frees the block at `at` with the commit. Until then (and when the action is dropped) it stays allocated. A block

@@ -128,12 +128,19 @@ impl Entries {
         }
     }
 
+    /// Whether an entry of the kind for the word at `at` has all of `bits`.
+    pub fn contains(&self, kind: Kind, at: PmAddr, bits: u64) -> bool {
+        self.position(kind, at, bits).is_some()
+    }
+
+    fn position(&self, kind: Kind, at: PmAddr, bits: u64) -> Option<usize> {
+        let tagged = Entry::new(kind, at, 0).tagged;
+        self.as_slice().iter().position(|e| e.tagged == tagged && e.value & bits == bits)
+    }
+
     /// Takes `bits` of a word out again, or a whole entry when `bits` is its value. Gives whether it was there.
     pub fn remove(&mut self, kind: Kind, at: PmAddr, bits: u64) -> bool {
-        let tagged = Entry::new(kind, at, 0).tagged;
-        let Some(index) = self.as_slice().iter().position(|e| e.tagged == tagged && e.value & bits == bits) else {
-            return false;
-        };
+        let Some(index) = self.position(kind, at, bits) else { return false };
         let entry = &mut self.as_mut_slice()[index];
         entry.value &= !bits;
         if entry.value == 0 || kind == Kind::Extent {

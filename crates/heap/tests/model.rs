@@ -205,6 +205,32 @@ fn wrong_frees_sizes_and_words_are_errors() {
 }
 
 #[test]
+fn realloc_of_a_free_block_is_an_error() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let heap = create(folder.path(), 128 << 10, &HeapOptions::small());
+    for (bytes, other_bytes) in [(128, 16), (5000, 16)] {
+        let mut action = heap.action();
+        let at = action.alloc(bytes).expect("alloc");
+        assert_eq!(action.realloc(at, bytes).expect("its own reservation"), at);
+        action.commit().expect("commit");
+        let mut action = heap.action();
+        action.free(at).expect("free");
+        for wanted in [bytes, other_bytes] {
+            let outcome = action.realloc(at, wanted);
+            assert!(matches!(outcome, Err(Error::NotAllocated { .. })), "being freed: {outcome:?}");
+        }
+        action.commit().expect("commit");
+        let mut action = heap.action();
+        for wanted in [bytes, other_bytes] {
+            let outcome = action.realloc(at, wanted);
+            assert!(matches!(outcome, Err(Error::NotAllocated { .. })), "free: {outcome:?}");
+        }
+        action.commit().expect("commit");
+    }
+    heap.for_each_block(|at, bytes| panic!("{bytes} bytes at {at} are left"));
+}
+
+#[test]
 fn freed_blocks_wait_for_readers() {
     let folder = tempfile::tempdir().expect("a folder");
     let heap = create(folder.path(), 128 << 10, &HeapOptions::small());
