@@ -134,6 +134,30 @@ fn a_lost_state_is_made_anew_without_repeating_a_boot_number() -> Outcome {
     Ok(())
 }
 
+/// Any part, or all: a part of another life than part 0 would be refused.
+#[test]
+fn a_set_whose_state_was_repaired_opens() -> Outcome {
+    for lost in [&[0][..], &[1], &[2], &[0, 2], &[0, 1, 2]] {
+        let folder = tempfile::tempdir()?;
+        let paths = ["a", "a.1", "a.2"].map(|name| folder.path().join(name));
+        let options = PoolOptions { parts: paths[1..].to_vec(), ..options() };
+        drop(Pool::create(&paths[0], &options)?);
+        let boot = Pool::open(&paths[0], &options)?.boot();
+        for part in lost {
+            let file = fs::OpenOptions::new().write(true).open(&paths[*part])?;
+            file.write_all_at(&[0xFF; 64], 4096)?;
+            file.write_all_at(&[0xFF; 64], 4096 + 256)?;
+        }
+        let report = Pool::repair(&paths[0], &options, false)?;
+        assert!(report.after.is_clean(), "{lost:?}: {report}");
+        let after = Pool::open(&paths[0], &options).map(|pool| pool.boot());
+        let is_next =
+            if lost.len() < paths.len() { |after, boot| after == boot + 1 } else { |after, boot| after > boot };
+        assert!(after.as_ref().is_ok_and(|after| is_next(*after, boot)), "{lost:?}: {after:?} after {boot}");
+    }
+    Ok(())
+}
+
 #[test]
 fn header_and_everything_else_may_be_damaged_at_once() -> Outcome {
     let folder = tempfile::tempdir()?;

@@ -5,8 +5,9 @@
 //! 2. The journal is replayed into the files. A damaged journal stops the repair, unless the caller accepts the loss: then
 //!    the records before the damage are applied and the rest is dropped.
 //! 3. In a shared mapping: states and roots from their mirrors, header copies from the headers, zeroes into reserved space.
-//!    A state of which both copies are gone is made anew from the length of the file, with the time in seconds as boot
-//!    number: larger than any count of opens, so that no boot number repeats.
+//!    A state of which both copies are gone is made anew from the length of the file, with the boot number of the other
+//!    parts. Without an intact state in any part that is the time in seconds: larger than any count of opens, so that no
+//!    boot number repeats.
 //! 4. The files are synced and checked again.
 //!
 //! Each step can be repeated: a crash in the middle is cured by another repair.
@@ -115,8 +116,9 @@ fn repair_mapped(parts: &[PartFile], headers: &[PartHeader], done: &mut Vec<Stri
     // Files are synced as a whole below; a device needs its lines flushed.
     let domain = if devices { Domain::Dax } else { Domain::Process };
     let memory = Memory::new(Setup { parts: mappings, domain, read_only: false, tracer: None, medium: None });
+    let boot = boot_of_set(&memory, parts, headers);
     for (index, (part, header)) in parts.iter().zip(headers).enumerate() {
-        repair_part(&memory, index as u16, part, header, done);
+        repair_part(&memory, index as u16, part, header, boot, done);
     }
     let healed = roots::heal(&memory);
     if healed > 0 {
@@ -129,7 +131,17 @@ fn repair_mapped(parts: &[PartFile], headers: &[PartHeader], done: &mut Vec<Stri
     create::sync_folder(&parts[0].path)
 }
 
-fn repair_part(memory: &Memory, number: u16, part: &PartFile, header: &PartHeader, done: &mut Vec<String>) {
+/// The boot number of states that are made anew: the smallest of the intact states, because an open that died half-way left
+/// further parts one ahead of part 0.
+fn boot_of_set(memory: &Memory, parts: &[PartFile], headers: &[PartHeader]) -> u64 {
+    let intact = parts.iter().zip(headers).enumerate().filter_map(|(index, (part, header))| {
+        state::read(memory, index as u16).filter(|state| state::nonsense(state, header, part.len).is_none())
+    });
+    let seconds = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1 << 31, |now| now.as_secs());
+    intact.map(|state| state.boot).min().unwrap_or_else(seconds)
+}
+
+fn repair_part(memory: &Memory, number: u16, part: &PartFile, header: &PartHeader, boot: u64, done: &mut Vec<String>) {
     let path = part.path.display();
     let mirror = Mirror::read(memory, state::places(number));
     let state = match mirror.newest() {
@@ -141,7 +153,6 @@ fn repair_part(memory: &Memory, number: u16, part: &PartFile, header: &PartHeade
             state
         }
         None => {
-            let boot = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1 << 31, |now| now.as_secs());
             let part_bytes = part.len / PAGE_BYTES * PAGE_BYTES;
             done.push(format!("{path}: a new state, with boot number {boot} and a length of {part_bytes} bytes"));
             state::write(memory, number, StateSlot { boot, part_bytes, ..StateSlot::default() })
