@@ -69,6 +69,13 @@ pub fn audit_target(
 
 /// The flushes and fences that run under some of `targets` and that none of them audits, as [`calls_nobody_audits`](crate::calls_nobody_audits) names
 /// them, without an audit: of each target so many crash states as `config` allows run, for what its recoveries call.
+///
+/// ```
+/// use lodestone_crash::{Config, calls_without_audit, pool_targets};
+///
+/// let config = Config { states_max: 500, nested_depth: 0, ..Config::default() };
+/// assert_eq!(calls_without_audit(&pool_targets(), &config), Vec::<String>::new());
+/// ```
 #[must_use]
 pub fn calls_without_audit(targets: &[Box<dyn Target>], config: &Config) -> Vec<String> {
     let (mut audited, mut left) = (BTreeSet::new(), BTreeSet::new());
