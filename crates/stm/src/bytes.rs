@@ -97,6 +97,7 @@ impl Tx<'_> {
         if !self.context.writes.is_empty()
             && let Some(number) = self.context.find_write(string.at)
         {
+            self.refuse_if_doomed()?;
             let entry = self.context.writes[number];
             if entry.change != Change::Alloc || entry.words != (string.bytes as u32).div_ceil(8) {
                 return Err(not_allocated(string.at).into());
@@ -118,7 +119,7 @@ impl Tx<'_> {
     /// As [`free`](Self::free).
     pub fn free_bytes(&mut self, string: PmBytes) -> TxResult<()> {
         if string.is_empty() {
-            return self.changeable("a free").map_err(Into::into);
+            return self.changeable("a free");
         }
         let shape = string.shape()?;
         self.free_cell(string.at, shape, (string.bytes as u32).div_ceil(8))

@@ -56,13 +56,23 @@ pub struct WriteEntry {
     pub arena: usize,
 }
 
-/// Why an attempt may not commit, although its closure came to its end.
+/// Why an attempt may not commit, although its closure may come to its end: every operation until there gives the error again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doom {
-    /// It met a conflict and went on: what it saw since need not fit together.
+    /// It met a conflict and went on: what it saw need not be valid any more.
     Conflict(Conflict),
     /// A nested transaction failed, and what that changed is in the write set.
     Nested,
+}
+
+impl From<Doom> for Abort {
+    #[cold]
+    fn from(doom: Doom) -> Self {
+        match doom {
+            Doom::Conflict(conflict) => conflict.into(),
+            Doom::Nested => nested_failed(),
+        }
+    }
 }
 
 #[cold]

@@ -3,7 +3,9 @@
 //! 1. *Read*: the version word says which slot is newest. It is copied, and the word looked at again (see
 //!    [`lodestone_txn::VersionWord`]). A version that the thread's start clocks cover is consistent with everything read
 //!    before; a newer one makes the transaction validate its reads and extend the start clock, or begin again. So a closure
-//!    never sees a state that never was (opacity).
+//!    never sees a state that never was (opacity). That holds also when it keeps a conflict for itself and goes on: the
+//!    attempt is *doomed* then, and every later operation gives the same conflict. Nobody pays for the question: the views
+//!    of a doomed attempt show nothing, and it is asked on the long way behind them.
 //! 2. *Write*: the first write to an object copies it into the thread's arena. Nothing is stored to the pool before the
 //!    commit.
 //! 3. Reads that may need validation are noted: address and word, nothing else. Read-only transactions note nothing at
@@ -33,6 +35,8 @@ pub(crate) enum Access {
     Read { noted: bool },
     /// Reads of the epoch's versions only.
     Snapshot { epoch: u64 },
+    /// Nothing any more: see [`Doom`].
+    None,
 }
 
 /// A transaction in progress; see [`Stm::update`](crate::Stm::update).
@@ -158,6 +162,7 @@ impl<'t> Tx<'t> {
 
     fn own_copy<T: PmObject>(&mut self, number: usize) -> TxResult<T> {
         use zerocopy::IntoBytes;
+        self.refuse_if_doomed()?;
         let entry = self.context.writes[number];
         if !matches!(entry.change, Change::Update | Change::Alloc) || entry.words != T::WORDS {
             return Err(not_allocated(entry.at).into());
@@ -173,6 +178,7 @@ impl<'t> Tx<'t> {
     #[cold]
     #[inline(never)]
     pub(crate) fn read_slow(&mut self, at: PmAddr, shape: Shape, out: &mut [u8]) -> TxResult<VersionWord> {
+        self.refuse_if_doomed()?;
         if let Access::Snapshot { epoch } = self.access {
             return crate::snapshot::read(self, epoch, at, shape, out);
         }
@@ -191,15 +197,14 @@ impl<'t> Tx<'t> {
                 continue;
             }
             if !self.context.known.covers(word)
-                && let Err(abort) = self.extend(word)
+                && let Err(conflict) = self.extend(word)
             {
                 if self.access != Access::Update && published::falls_back(self.core, self.context, word, at, shape, out)
                 {
-                    self.context.doom = None;
                     self.note(at, word);
                     return Ok(word);
                 }
-                return Err(abort);
+                return Err(self.conflict(conflict));
             }
             if word.state() == State::Free {
                 // That there is no object is seen, too: the closure may go on.
@@ -217,10 +222,10 @@ impl<'t> Tx<'t> {
     }
 
     /// Learns the version of `word`, if everything that was read is still valid.
-    pub(crate) fn extend(&mut self, word: VersionWord) -> TxResult<()> {
+    fn extend(&mut self, word: VersionWord) -> Result<(), Conflict> {
         if self.unnoted {
             self.context.known.raise(word);
-            return Err(self.conflict(Conflict::Unrecorded));
+            return Err(Conflict::Unrecorded);
         }
         self.core.stats.of(self.context.writer.index()).extensions();
         // A global clock is asked before the validation: what is committed up to then is known afterwards.
@@ -241,14 +246,30 @@ impl<'t> Tx<'t> {
             Some(now) => context.known.know(0, now),
             None => context.known.raise(word),
         }
-        if valid { Ok(()) } else { Err(self.conflict(Conflict::ReadChanged)) }
+        if valid { Ok(()) } else { Err(Conflict::ReadChanged) }
     }
 
     /// Ends the attempt, also when the closure keeps the error for itself.
     #[cold]
     pub(crate) fn conflict(&mut self, conflict: Conflict) -> Abort {
-        self.context.doom = Some(Doom::Conflict(conflict));
+        self.doom(Doom::Conflict(conflict));
         conflict.into()
+    }
+
+    /// Makes every later operation fail: without views reads take the long way, without access changes are refused.
+    #[cold]
+    fn doom(&mut self, doom: Doom) {
+        self.context.doom = Some(doom);
+        (self.view, self.whole, self.access) = (View::EMPTY, View::EMPTY, Access::None);
+    }
+
+    /// An error that was given before is given again.
+    #[inline(always)]
+    pub(crate) fn refuse_if_doomed(&self) -> TxResult<()> {
+        match self.context.doom {
+            None => Ok(()),
+            Some(doom) => Err(doom.into()),
+        }
     }
 
     /// A working copy of the object at `ptr`: what it is when the transaction commits.
@@ -337,9 +358,15 @@ impl<'t> Tx<'t> {
     }
 
     #[inline(always)]
-    pub(crate) fn changeable(&self, what: &'static str) -> Result<()> {
+    pub(crate) fn changeable(&self, what: &'static str) -> TxResult<()> {
         let allowed = self.access == Access::Update && !self.core.memory.is_read_only();
-        if allowed { Ok(()) } else { Err(Error::ReadOnly { what }) }
+        if allowed { Ok(()) } else { self.refuse_change(what) }
+    }
+
+    #[cold]
+    fn refuse_change(&self, what: &'static str) -> TxResult<()> {
+        self.refuse_if_doomed()?;
+        Err(Error::ReadOnly { what }.into())
     }
 
     /// A new object with the content `value`. It is there when the transaction commits, else nothing was taken.
@@ -436,18 +463,21 @@ impl<'t> Tx<'t> {
     /// # Errors
     /// Hand it on with `?`.
     pub fn retry_when(&self, condition: bool) -> TxResult<()> {
+        self.refuse_if_doomed()?;
         if condition { Err(Abort(Why::Retry)) } else { Ok(()) }
     }
 
     /// Runs `body` as part of this transaction: nested transactions flatten. A failure ends the whole, also when the outer
-    /// closure does not hand it on: [`Stm::update`](crate::Stm::update) then gives [`Error::Cancelled`].
+    /// closure does not hand it on: whatever that does next fails, so that it never sees half of `body`, and
+    /// [`Stm::update`](crate::Stm::update) gives [`Error::Cancelled`].
     ///
     /// # Errors
     /// What `body` gives.
     pub fn nested<R>(&mut self, body: impl FnOnce(&mut Tx<'_>) -> TxResult<R>) -> TxResult<R> {
+        self.refuse_if_doomed()?;
         let outcome = body(self);
         if outcome.is_err() && self.context.doom.is_none() {
-            self.context.doom = Some(Doom::Nested);
+            self.doom(Doom::Nested);
         }
         outcome
     }

@@ -1,16 +1,28 @@
 //! A closure may keep an error for itself and go on. What it gives then still comes of one committed state, or the attempt is
-//! not believed: the cases where the error was a conflict, an absent object, or the end of a nested transaction.
+//! not believed: the cases where the error was a conflict, an absent object, or the end of a nested transaction. And behind a
+//! conflict or a nested transaction that failed there is nothing more to see: states that never were would break what the
+//! closure relies on, and it may loop or panic before anybody could disbelieve it.
 
 use std::cell::Cell;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
-use lodestone_stm::{Error, FromBytes, Immutable, IntoBytes, KnownLayout, PmObject, PmPtr, Result, Stm, Tx, TxResult};
+use lodestone_stm::{
+    Error, FromBytes, Immutable, IntoBytes, KnownLayout, Part, PmBytes, PmObject, PmPtr, Result, Stm, Tx, TxResult,
+};
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
 #[repr(C)]
 struct Counter {
     count: u64,
+}
+
+/// Too large to be read at once.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
+#[repr(C)]
+struct Large {
+    count: u64,
+    rest: [u64; 99],
 }
 
 fn memory(folder: &tempfile::TempDir) -> Result<(Stm, [PmPtr<Counter>; 2])> {
@@ -113,7 +125,7 @@ fn a_nested_transaction_that_failed_takes_the_whole_with_it() -> Result<()> {
             tx.write(first)?.count = 5;
             tx.cancel("half way")
         });
-        tx.write(second)?.count = 5;
+        let _ = tx.write(second).map(|counter| counter.count = 5);
         Ok(())
     });
     assert!(matches!(outcome, Err(Error::Cancelled { .. })), "{outcome:?}");
@@ -122,5 +134,127 @@ fn a_nested_transaction_that_failed_takes_the_whole_with_it() -> Result<()> {
     // The next one is not held responsible.
     stm.update(|tx| tx.nested(|tx| tx.write(first).map(|counter| counter.count = 6)))?;
     assert_eq!(stm.read(|tx| Ok(tx.read(first)?.count))?, 6);
+    Ok(())
+}
+
+/// Reads one counter, keeps the conflict that the other one meets, and looks at the other one again: what it sees of both,
+/// if anything.
+fn keep_a_conflict(tx: &mut Tx<'_>, both: [PmPtr<Counter>; 2], between: impl FnOnce()) -> TxResult<Option<[u64; 2]>> {
+    let first = tx.read(both[0])?.count;
+    between();
+    let kept = tx.read(both[1]).is_err();
+    let second = tx.read(both[1]);
+    assert!(kept || second.is_ok(), "what was read is read again");
+    Ok(second.ok().map(|second| [first, second.count]))
+}
+
+#[test]
+fn behind_a_conflict_nothing_more_is_seen() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (stm, both) = memory(&folder)?;
+    for kind in 0..4 {
+        let (mut attempts, mut kept) = (0, 0);
+        let body = |tx: &mut Tx<'_>| {
+            attempts += 1;
+            if kind == 3 {
+                // With something written, reads go another way.
+                tx.alloc(Counter { count: 0 })?;
+            }
+            let seen = keep_a_conflict(tx, both, || {
+                if attempts <= 2 {
+                    add_to_both(&stm, both);
+                }
+            })?;
+            // Inside the closure: it may rely on it.
+            match seen {
+                Some([first, second]) => {
+                    assert_eq!(first, second, "kind {kind}, attempt {attempts}: a state that never was")
+                }
+                None => kept += 1,
+            }
+            Ok(())
+        };
+        match kind {
+            0 => stm.read(body)?,
+            1 => stm.snapshot(body)?,
+            _ => stm.update(body)?,
+        }
+        assert_eq!(kept > 0, kind != 1, "kind {kind}: only a snapshot meets no conflict");
+    }
+    Ok(())
+}
+
+/// Every operation, of which none may succeed; `mine` was written before, and `string` allocated.
+fn try_everything(
+    tx: &mut Tx<'_>,
+    [mine, other]: [PmPtr<Counter>; 2],
+    large: PmPtr<Large>,
+    string: PmBytes,
+) -> [bool; 15] {
+    [
+        tx.alloc_bytes(b"text").is_err(),
+        tx.read(mine).is_err(),
+        tx.read(other).is_err(),
+        tx.read_part(mine, const { Part::<Counter, u64>::at(0) }).is_err(),
+        tx.read(large).is_err(),
+        tx.read_bytes(string).is_err(),
+        tx.write(mine).is_err(),
+        tx.write(other).is_err(),
+        tx.write(large).is_err(),
+        tx.alloc(Counter { count: 7 }).is_err(),
+        tx.free(mine).is_err(),
+        tx.free_bytes(string).is_err(),
+        tx.free_bytes(PmBytes::default()).is_err(),
+        tx.nested(|_| Ok(())).is_err(),
+        tx.retry_when(false).is_err(),
+    ]
+}
+
+#[test]
+fn behind_a_conflict_every_operation_fails_and_the_transaction_begins_again() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (stm, both) = memory(&folder)?;
+    let mine: PmPtr<Counter> = stm.root_named("mine")?;
+    let large: PmPtr<Large> = stm.root_named("large")?;
+    let objects = stm.check_all().objects;
+    let mut attempts = 0;
+    stm.update(|tx| {
+        attempts += 1;
+        tx.write(mine)?.count += 1;
+        let string = tx.alloc_bytes(b"mine")?;
+        tx.read(large)?;
+        let seen = keep_a_conflict(tx, both, || {
+            if attempts == 1 {
+                add_to_both(&stm, both);
+            }
+        })?;
+        assert_eq!(seen.is_none(), attempts == 1, "nobody is in the way of the second attempt");
+        if attempts == 1 {
+            assert_eq!(try_everything(tx, [mine, both[0]], large, string), [true; 15]);
+        }
+        tx.free_bytes(string)
+    })?;
+    assert_eq!(attempts, 2);
+    assert_eq!(stm.read(|tx| Ok(tx.read(mine)?.count))?, 1);
+    assert_eq!(stm.check_all().objects, objects, "nothing was allocated");
+    Ok(())
+}
+
+#[test]
+fn behind_a_nested_transaction_that_failed_every_operation_fails() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (stm, both) = memory(&folder)?;
+    let large: PmPtr<Large> = stm.root_named("large")?;
+    let outcome = stm.update(|tx| {
+        let string = tx.alloc_bytes(b"mine")?;
+        let _: TxResult<()> = tx.nested(|tx| {
+            tx.write(both[0])?.count = 5;
+            tx.cancel("half way")
+        });
+        assert_eq!(try_everything(tx, both, large, string), [true; 15], "half of a nested transaction can be seen");
+        Ok(())
+    });
+    assert!(matches!(outcome, Err(Error::Cancelled { .. })), "{outcome:?}");
+    assert_eq!(stm.read(|tx| Ok(tx.read(both[0])?.count))?, 0);
     Ok(())
 }
