@@ -7,12 +7,17 @@
 //!    that the contract allows). The second pass reads every line until two readings agree, so each is a prefix of its
 //!    stores, and rewrites what differs in the target. The journal area stays empty: what it would add is in the memory
 //!    already.
-//! 4. The gate opens; the targets are synced and renamed into place, part 0 last.
+//! 4. The gate opens; the targets are synced and renamed into place, part 0 last and over no older one (see `publish`): the
+//!    parts of two backups of one pool have the same identity, and no file may ever be found beside one of another backup.
 //!
 //! It is the same in every domain, because the memory of an open pool is the newest state in every domain. What was
 //! acknowledged before the call is in the copy.
 //!
 //! The headers of the target carry a part table of their own, so that a copied set never finds parts of the original.
+
+mod publish;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::os::unix::fs::FileExt;
@@ -30,6 +35,7 @@ use crate::pool::create::{self, NewFile};
 use crate::pool::layout::{PAGE_BYTES, PART_PATH_BYTES, PartHeader};
 use crate::pool::uuid::Uuid;
 use crate::pool::{Pool, PoolOptions, header, info, set};
+use publish::{Observer, publish_all};
 
 /// Bytes that are copied at a time.
 const CHUNK_BYTES: u64 = 64 << 10;
@@ -87,9 +93,10 @@ impl Pool {
     /// that holds no lock another thread needs to come to its fence and go on.
     ///
     /// # Errors
-    /// When the target is there already, space runs out, or a read or write fails. The target is whole or not there.
+    /// When the target is there already, space runs out, or a read or write fails. The target is then what it was before, or
+    /// not there; a kill leaves that, or the new pool.
     pub fn backup(&self, target: impl AsRef<Path>, options: &CopyOptions) -> Result<CopyReport> {
-        self.copy_to(target.as_ref(), options, false)
+        self.copy_to(target.as_ref(), options, false, &mut |_| Ok(()))
     }
 
     /// Makes a new pool with identities of its own and the contents of this one; otherwise as [`backup`](Self::backup).
@@ -98,10 +105,16 @@ impl Pool {
     /// # Errors
     /// As [`backup`](Self::backup).
     pub fn copy(&self, target: impl AsRef<Path>, options: &CopyOptions) -> Result<CopyReport> {
-        self.copy_to(target.as_ref(), options, true)
+        self.copy_to(target.as_ref(), options, true, &mut |_| Ok(()))
     }
 
-    fn copy_to(&self, target: &Path, options: &CopyOptions, new_identity: bool) -> Result<CopyReport> {
+    fn copy_to(
+        &self,
+        target: &Path,
+        options: &CopyOptions,
+        new_identity: bool,
+        after_step: Observer<'_>,
+    ) -> Result<CopyReport> {
         let states = self.shared.states();
         self.verify_files()?;
         let lengths: Vec<u64> = self.shared.part_bytes.iter().map(|bytes| bytes.load(Ordering::Acquire)).collect();
@@ -126,10 +139,7 @@ impl Pool {
         drop(gate);
         let writers_stopped_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         drop(states);
-        // Part 0 last: what has a part 0 is complete.
-        for file in files.into_iter().rev() {
-            file.publish()?;
-        }
+        publish_all(files, after_step)?;
         let set_uuid = Uuid(headers[0].set_uuid);
         Ok(CopyReport {
             paths,

@@ -6,7 +6,8 @@
 //! 2. format it: state, copy of the header, header; sync the file;
 //! 3. rename it into place (never over an existing file, unless that is empty or overwriting was asked for) and sync the
 //!    folder. Further parts come first, part 0 last: what has a part 0 is complete. A killed creation leaves a temporary
-//!    file that nobody has locked; the next creation of the same name removes it.
+//!    file that nobody has locked; the next creation of the same name removes it. (A copy over an older one takes more care
+//!    with the order, see `copy::publish`.)
 //!
 //! A device is formatted in place: first the header is wiped, then everything is zeroed and formatted, the magic last and
 //! behind a fence. A crash leaves a device without a header, or a whole pool.
@@ -190,9 +191,7 @@ impl NewFile {
     pub(crate) fn beside(target: &Path, overwrite: bool) -> Result<Self> {
         let replaces = verify_target(target, overwrite)?;
         remove_abandoned(target);
-        let mut name = temporary_prefix(target);
-        name.push(format!("{}{TEMPORARY_SUFFIX}", &Uuid::random(target)?.to_string()[..8]));
-        let path = target.with_file_name(name);
+        let path = temporary_path(target)?;
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -207,18 +206,39 @@ impl NewFile {
 
     /// Syncs the file, gives it its name and syncs the folder.
     pub(crate) fn publish(mut self) -> Result<File> {
-        let target = self.target.clone();
-        let target = target.as_path();
-        let io = |action, source: io::Error| Error::io(target, action, SPACE_HINT, source);
-        self.file.sync_all().map_err(|e| io("syncing", e))?;
+        self.sync()?;
+        self.rename()?;
+        sync_folder(&self.target)?;
+        self.file.try_clone().map_err(|e| self.failed("duplicating the descriptor", e))
+    }
+
+    /// Makes the bytes of the file durable, under the name that it has.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.file.sync_all().map_err(|e| self.failed("syncing", e))
+    }
+
+    /// Gives the file, which must be synced, its name; durable when its folder is synced.
+    pub(crate) fn rename(&mut self) -> Result<()> {
         if self.replaces.is_some() {
-            fs::rename(&self.path, target).map_err(|e| io("renaming into place", e))?;
+            fs::rename(&self.path, &self.target).map_err(|e| self.failed("renaming into place", e))?;
         } else {
-            rename_to_new(&self.path, target)?;
+            rename_to_new(&self.path, &self.target)?;
         }
         self.published = true;
-        sync_folder(target)?;
-        self.file.try_clone().map_err(|e| io("duplicating the descriptor", e))
+        Ok(())
+    }
+
+    /// Moves what stands at the target out of the way, and expects nothing there from now on; `None` when nothing was there.
+    /// Durable when the folder is synced.
+    pub(crate) fn set_aside(&mut self) -> Result<Option<SetAside>> {
+        let Some(lock) = self.replaces.take() else { return Ok(None) };
+        let path = temporary_path(&self.target)?;
+        rename_to_new(&self.target, &path)?;
+        Ok(Some(SetAside { target: self.target.clone(), path, _lock: lock, is_put_back: false }))
+    }
+
+    fn failed(&self, action: &'static str, source: io::Error) -> Error {
+        Error::io(&self.target, action, SPACE_HINT, source)
     }
 }
 
@@ -226,6 +246,39 @@ impl Drop for NewFile {
     fn drop(&mut self) {
         if !self.published {
             // Left behind it would only cost space; its name says what it is.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// A file that was moved out of the way of a [`NewFile`], under the name of a file in the making: what is left of it after a
+/// kill is removed like one. Removed when it is dropped, unless it was put back.
+#[derive(Debug)]
+pub(crate) struct SetAside {
+    target: PathBuf,
+    path: PathBuf,
+    /// Tells others, who look for files that were left behind, that this one is not.
+    _lock: File,
+    is_put_back: bool,
+}
+
+impl SetAside {
+    /// Gives the file its name again. It is not removed, even when that fails.
+    pub(crate) fn put_back(mut self) -> Result<()> {
+        self.is_put_back = true;
+        rename_to_new(&self.path, &self.target).map_err(|e| {
+            let source = io::Error::other(format!("{e}; it is at {}", self.path.display()));
+            let hint = "give the old file its name again before the next attempt, which would remove it";
+            Error::io(&self.target, "putting the old file back", hint, source)
+        })?;
+        sync_folder(&self.target)
+    }
+}
+
+impl Drop for SetAside {
+    fn drop(&mut self) {
+        if !self.is_put_back {
+            // Left behind it would only cost space, until the next file is made for the same target.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -240,6 +293,13 @@ fn temporary_prefix(target: &Path) -> OsString {
     prefix.push(set::file_name(target));
     prefix.push(".");
     prefix
+}
+
+/// A name beside `target` for a file in the making, which [`remove_abandoned`] recognises.
+fn temporary_path(target: &Path) -> Result<PathBuf> {
+    let mut name = temporary_prefix(target);
+    name.push(format!("{}{TEMPORARY_SUFFIX}", &Uuid::random(target)?.to_string()[..8]));
+    Ok(target.with_file_name(name))
 }
 
 /// The folder that `path` is in.

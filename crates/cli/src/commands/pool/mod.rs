@@ -49,7 +49,8 @@ Examples:
   lodestone pool backup orders.pool orders.pool.bak
   lodestone pool backup orders.pool /backup/orders.pool --overwrite
 
-The pool must not be open for writing in another process; a program backs up a pool that it has open by Pool::backup.";
+The pool must not be open for writing in another process; a program backs up a pool that it has open by Pool::backup.
+Over an older backup of several parts, a kill can leave the old one, the new one or none that opens: back it up again then.";
 
 /// Arguments of `lodestone pool`.
 #[derive(Debug, clap::Args)]

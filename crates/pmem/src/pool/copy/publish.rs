@@ -1,0 +1,76 @@
+//! The files of a copy get their names, such that a kill or a power cut at any moment leaves the old pool at the target, the new
+//! one, or none that opens.
+//!
+//! Two backups of one pool have the same identity and may be of the same life, so nothing tells a mixture of their parts: none may
+//! ever stand there with a part 0, by which a pool is opened.
+//!
+//! 1. All new files are synced.
+//! 2. Of several parts: an old part 0 is moved aside, under the name of a file in the making; its folder is synced.
+//! 3. The further parts are renamed into place, each with a sync of its folder; then part 0.
+//! 4. The old part 0 is removed. After a kill the next copy to the same target does it.
+//!
+//! An error before 3 has changed anything puts the old part 0 back; later there is no old pool to put it to.
+
+use crate::error::Result;
+use crate::pool::create::{NewFile, sync_folder};
+use crate::pool::lock;
+
+/// What was done last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// A new file is synced.
+    Synced,
+    /// The old part 0 has another name.
+    SetAside,
+    /// A new file has its name.
+    Renamed,
+    /// The folder of the last change of a name is synced.
+    FolderSynced,
+    /// Nothing is left to do.
+    Done,
+}
+
+/// Is told of every step, and may fail it (tests).
+pub(super) type Observer<'o> = &'o mut dyn FnMut(Step) -> Result<()>;
+
+/// Gives `files`, by part number, their names.
+pub(super) fn publish_all(mut files: Vec<NewFile>, after: Observer<'_>) -> Result<()> {
+    for file in &files {
+        file.sync()?;
+        after(Step::Synced)?;
+    }
+    // One file replaces another in one step; several need a moment without any pool.
+    let old = if files.len() > 1 { files[0].set_aside()? } else { None };
+    let mut has_changed = false;
+    let published = publish_in_order(files, old.is_some(), &mut has_changed, after);
+    match (published, old) {
+        (Err(error), Some(old)) if !has_changed => {
+            old.put_back()?;
+            Err(error)
+        }
+        (published, old) => {
+            drop(old);
+            published.and_then(|()| after(Step::Done))
+        }
+    }
+}
+
+/// Step 3, behind an old part 0 that was set aside. `has_changed` tells whether any file may have got its name.
+fn publish_in_order(files: Vec<NewFile>, has_old: bool, has_changed: &mut bool, after: Observer<'_>) -> Result<()> {
+    if has_old {
+        after(Step::SetAside)?;
+        // No further part may be replaced while a power cut can bring the old part 0 back.
+        sync_folder(&files[0].target)?;
+        after(Step::FolderSynced)?;
+    }
+    // Part 0 last: what has a part 0 is complete.
+    for mut file in files.into_iter().rev() {
+        let renamed = file.rename();
+        *has_changed |= renamed.is_ok() || !matches!(lock::is_at(&file.target, &file.file), Ok(false));
+        renamed?;
+        after(Step::Renamed)?;
+        sync_folder(&file.target)?;
+        after(Step::FolderSynced)?;
+    }
+    Ok(())
+}
