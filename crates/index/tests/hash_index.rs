@@ -452,3 +452,25 @@ fn versions_never_go_back() -> Result<()> {
     place.assert_intact(&index);
     Ok(())
 }
+
+/// A walk that stands behind a segment when that merges with the next one comes to the merged one, which holds what was shown already.
+#[test]
+fn a_walk_shows_no_key_twice_when_segments_merge_behind_it() {
+    let mut place = Place::new(HashOptions::small());
+    let index = place.open::<u64>();
+    let keys: Vec<u64> = (0..200).map(u64::numbered).collect();
+    keys.iter().for_each(|key| assert!(index.insert(key, *key).expect("an insert")));
+    let mut shown = Vec::new();
+    let visit = |key: &u64, _| {
+        if shown.is_empty() {
+            // All segments become one, with this key and two more.
+            let kept = |other: &&u64| *other != key && **other > 2;
+            keys.iter().filter(kept).for_each(|other| assert!(index.remove(other).expect("a removal").is_some()));
+        }
+        shown.push(*key);
+    };
+    index.for_each(visit).expect("a walk");
+    let all: HashSet<u64> = shown.iter().copied().collect();
+    assert_eq!(shown.len(), all.len(), "a key came twice: {shown:?}");
+    assert!((0..3).all(|key| all.contains(&key)), "a key that stayed did not come: {shown:?}");
+}

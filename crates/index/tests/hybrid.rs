@@ -226,3 +226,22 @@ fn ranges_side_by_side_all_name_the_damage() -> Result<()> {
     assert_eq!(conformance::contents(&index)?.len(), 20);
     Ok(())
 }
+
+/// Removals let segments of the hash merge while it is gone through.
+#[test]
+fn a_rebuild_beside_removals_leaves_each_key_once() -> Result<()> {
+    for round in 0..10 {
+        let mut place = place::<u64>(threads(1));
+        let keys = 0..6000_u64;
+        {
+            let index = place.open();
+            keys.clone().try_for_each(|key| index.insert(&key, key).map(drop))?;
+        }
+        let index = place.open();
+        keys.filter(|key| key % 16 != 0).try_for_each(|key| index.remove(&key).map(drop))?;
+        index.wait_warm()?;
+        let report = index.check();
+        assert!(report.is_intact(), "round {round}: {:?}", report.findings);
+    }
+    Ok(())
+}

@@ -15,18 +15,19 @@ use crate::traits::IndexKey;
 impl<K: IndexKey + ?Sized> HashIndex<K> {
     /// Calls `visit` for each segment that covers some of `hashes`, with what it covered when it was found; when it says `false`, the segment
     /// died meanwhile and what took its place comes. A dead descriptor may live on as another segment's, so `visit` asks again what it
-    /// covers. Other segments that split or merge meanwhile are visited before or after, the hashes of each once.
+    /// covers. Other segments that split or merge meanwhile are visited before or after. `visit` gets the hashes that are left: the first of
+    /// them lies within the segment, which may have merged with the one before it and hold what was visited there, too.
     fn for_each_segment(
         &self,
         hashes: RangeInclusive<u64>,
-        mut visit: impl FnMut(&Segment, Cover) -> Result<bool>,
+        mut visit: impl FnMut(&Segment, Cover, RangeInclusive<u64>) -> Result<bool>,
     ) -> Result<()> {
         let mut hash = *hashes.start();
         let mut turn = Turn::default();
         loop {
             let (_, segment) = self.directory.find(self.medium(), hash)?;
             let cover = segment.cover();
-            if !cover.covers(hash) || !visit(segment, cover)? {
+            if !cover.covers(hash) || !visit(segment, cover, hash..=*hashes.end())? {
                 turn.wait();
                 continue;
             }
@@ -41,7 +42,7 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
     /// Number of pairs.
     pub(crate) fn count(&self) -> Result<u64> {
         let mut count = 0;
-        self.for_each_segment(0..=u64::MAX, |segment, cover| {
+        self.for_each_segment(0..=u64::MAX, |segment, cover, _| {
             let found = self.count_in(segment) as u64;
             let is_still_there = !segment.is_dead() && segment.cover() == cover;
             count += if is_still_there { found } else { 0 };
@@ -69,8 +70,8 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
 
     /// As [`for_each`](Self::for_each), of the keys whose hashes lie in `hashes`: for several threads, each with its own.
     pub(crate) fn for_each_between(&self, hashes: RangeInclusive<u64>, mut visit: impl FnMut(&K, u64)) -> Result<()> {
-        self.for_each_segment(hashes.clone(), |segment, cover| {
-            let Some(pairs) = self.snapshot(segment, cover, &hashes)? else { return Ok(false) };
+        self.for_each_segment(hashes, |segment, cover, left| {
+            let Some(pairs) = self.snapshot(segment, cover, &left)? else { return Ok(false) };
             for (key, value) in pairs {
                 visit(key.borrow(), value);
             }
