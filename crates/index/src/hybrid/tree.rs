@@ -261,8 +261,11 @@ impl<K: IndexKey + ?Sized> Tree<K> {
     /// Pairs, and bytes of DRAM.
     pub(super) fn size(&self) -> (u64, u64) {
         let directory = read(&self.directory);
+        let leaves: Vec<_> = directory.leaves().cloned().collect();
         let (mut count, mut bytes) = (0, directory.dram_bytes());
-        for leaf in directory.leaves() {
+        // Who splits or merges a leaf holds it and waits for the directory.
+        drop(directory);
+        for leaf in leaves {
             let pairs = read(&leaf.pairs);
             count += pairs.sorted.len() as u64;
             bytes += (pairs.sorted.capacity() * size_of::<(K::Owned, u64)>()) as u64;
@@ -295,5 +298,35 @@ fn is_behind<K: Ord + ?Sized>(key: &K, end: Bound<&K>) -> bool {
         Bound::Unbounded => false,
         Bound::Included(bound) => key > bound,
         Bound::Excluded(bound) => key >= bound,
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Whoever counts asks every leaf; a leaf that splits waits for the directory.
+    #[test]
+    fn a_count_and_a_split_do_not_wait_for_each_other() {
+        let tree = Arc::new(Tree::<u64>::new(Vec::new(), 4));
+        let (done, is_done) = mpsc::channel();
+        let writer = Arc::clone(&tree);
+        let ended = done.clone();
+        thread::spawn(move || {
+            (0..20_000_u64).for_each(|key| writer.put(key.wrapping_mul(0x9E37_79B9_7F4A_7C15), key));
+            ended.send(())
+        });
+        let counter = Arc::clone(&tree);
+        thread::spawn(move || {
+            while counter.size().0 < 20_000 {}
+            done.send(())
+        });
+        for _ in 0..2 {
+            is_done.recv_timeout(Duration::from_secs(60)).expect("both end");
+        }
     }
 }
