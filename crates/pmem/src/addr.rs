@@ -150,6 +150,9 @@ pub fn lines_of(at: PmAddr, len: u64) -> impl Iterator<Item = LineAddr> {
 }
 
 /// A typed address: where a `T` lives in a pool. A plain eight-byte value that may itself stand on the medium.
+///
+/// The type, and which pool, is the program's word for it: the place itself does not say. Through a wrong pointer a program reads
+/// some other value of its type, or is given an error, but never leaves the pool; `lodestone_stm::Tx::read` says which when.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(transparent)]
 pub struct PmPtr<T> {

@@ -343,3 +343,9 @@ fn give_back(core: &Core, context: &mut Context, tick: Option<Tick>) {
 pub fn not_allocated(at: PmAddr) -> Error {
     Error::BadPointer { at, finding: "the object there was freed, or never committed" }
 }
+
+/// Names a pointer of another type than the object's.
+#[cold]
+pub fn another_size(at: PmAddr) -> Error {
+    Error::BadPointer { at, finding: "the object there is of another size" }
+}

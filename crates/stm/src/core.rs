@@ -8,8 +8,8 @@ use crossbeam_utils::CachePadded;
 use lodestone_heap::Heap;
 use lodestone_pmem::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use lodestone_pmem::sync::{Condvar, Mutex, lock};
-use lodestone_pmem::{Domain, Memory, PmAddr, planted};
-use lodestone_txn::{Clock, Epochs, Lives, Registry, SlotHeader, State, Tick, VersionWord};
+use lodestone_pmem::{Domain, Memory, PmAddr, WORD_BYTES, planted};
+use lodestone_txn::{Clock, Epochs, Lives, Registry, SLOT_HEADER_BYTES, SlotHeader, State, Tick, VersionWord};
 
 use crate::context::Kept;
 use crate::error::{Error, Result};
@@ -137,13 +137,14 @@ impl Core {
     /// The version word of the cell at `at`, made anew from the slots when it is of an earlier life.
     ///
     /// # Errors
-    /// [`Error::BadPointer`] when no cell of `shape` starts at `at`, [`Error::Damaged`] when its newest version is damaged.
+    /// [`Error::BadPointer`] when no cell of `shape` starts at `at`, as far as that is looked at: always that there is room for
+    /// one, the rest in each life when the object is touched first. [`Error::Damaged`] when its newest version is damaged.
     pub fn word(&self, at: PmAddr, shape: Shape) -> Result<VersionWord> {
         let bad = |finding| Error::BadPointer { at, finding };
         if at.is_null() {
             return Err(bad("it is the null pointer"));
         }
-        if !at.offset().is_multiple_of(64) || !self.memory.contains(at, 64) {
+        if !at.offset().is_multiple_of(64) || !self.memory.contains(at, u64::from(shape.cell_bytes)) {
             return Err(bad("it is no address of a cell in this pool"));
         }
         let mut scratch = Vec::new();
@@ -177,6 +178,16 @@ impl Core {
                 return Ok(word);
             }
         }
+    }
+
+    /// Reads the version in the slot at `slot` into `out`; gives whether it has `words` words. What was read counts if the
+    /// object's word is the same afterwards.
+    #[inline]
+    pub fn read_version(&self, slot: PmAddr, words: u32, out: &mut [u8]) -> bool {
+        // The header is on the line of the payload's beginning. An object of another type would be read as this one.
+        let header = SlotHeader::decode(0, self.memory.load(slot.plus(WORD_BYTES)));
+        self.memory.read(slot.plus(SLOT_HEADER_BYTES), out);
+        header.words == words
     }
 
     /// Makes a version word persistent where an option asks for it.

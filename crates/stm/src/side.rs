@@ -83,6 +83,8 @@ pub struct SideChains {
 pub enum Found {
     /// The payload was copied.
     Payload,
+    /// The object has another size than was asked for.
+    OtherSize,
     /// For the snapshot the object does not exist.
     Deleted,
 }
@@ -166,8 +168,9 @@ impl SideChains {
         }
     }
 
-    /// Copies the version of the object at `at` that the active snapshot of `epoch` sees into `out`, when it was kept.
-    pub fn find(&self, at: PmAddr, epoch: u64, out: &mut [u8]) -> Option<Found> {
+    /// Copies the version of the object of `words` words at `at` that the active snapshot of `epoch` sees into `out`, when it
+    /// was kept.
+    pub fn find(&self, at: PmAddr, epoch: u64, words: u32, out: &mut [u8]) -> Option<Found> {
         // What is to be found was counted before the word was published under which it is looked for.
         if self.versions.load(Ordering::Acquire) == 0 {
             return None;
@@ -178,10 +181,10 @@ impl SideChains {
         if version.is_deleted {
             return Some(Found::Deleted);
         }
-        let bytes = version.words.as_bytes();
-        let shared = bytes.len().min(out.len());
-        out[..shared].copy_from_slice(&bytes[..shared]);
-        out[shared..].fill(0);
+        if version.words.len() != words as usize {
+            return Some(Found::OtherSize);
+        }
+        out.copy_from_slice(&version.words.as_bytes()[..out.len()]);
         Some(Found::Payload)
     }
 

@@ -6,9 +6,9 @@
 //! the module `side`).
 
 use lodestone_pmem::PmAddr;
-use lodestone_txn::{SLOT_HEADER_WORDS, SlotHeader, SnapshotGuard, State, Tick, VersionWord, Writer};
+use lodestone_txn::{SlotHeader, SnapshotGuard, State, Tick, VersionWord, Writer};
 
-use crate::commit::not_allocated;
+use crate::commit::{another_size, not_allocated};
 use crate::core::Core;
 use crate::error::{Conflict, TxResult};
 use crate::shape::Shape;
@@ -43,8 +43,16 @@ impl Drop for Active<'_> {
     }
 }
 
-/// Reads the version of the object at `at` that the snapshot of `epoch` sees into `out`; gives the object's word.
-pub(crate) fn read(tx: &mut Tx<'_>, epoch: u64, at: PmAddr, shape: Shape, out: &mut [u8]) -> TxResult<VersionWord> {
+/// Reads the version of the object of `words` words at `at` that the snapshot of `epoch` sees into `out`; gives the object's
+/// word.
+pub(crate) fn read(
+    tx: &mut Tx<'_>,
+    epoch: u64,
+    at: PmAddr,
+    shape: Shape,
+    words: u32,
+    out: &mut [u8],
+) -> TxResult<VersionWord> {
     let core = tx.core;
     let horizon = &mut tx.context.horizon;
     horizon.turn_to(epoch);
@@ -63,8 +71,9 @@ pub(crate) fn read(tx: &mut Tx<'_>, epoch: u64, at: PmAddr, shape: Shape, out: &
         let mut which = word.slot();
         let mut deleted = word.state() == State::Free;
         if !sees(word.writer(), word.tick(core.base)) {
-            match core.side.find(at, epoch, out) {
+            match core.side.find(at, epoch, words, out) {
                 Some(Found::Payload) => return Ok(word),
+                Some(Found::OtherSize) => return Err(another_size(at).into()),
                 Some(Found::Deleted) => return Err(not_allocated(at).into()),
                 None => {}
             }
@@ -84,11 +93,10 @@ pub(crate) fn read(tx: &mut Tx<'_>, epoch: u64, at: PmAddr, shape: Shape, out: &
         if deleted {
             return Err(not_allocated(at).into());
         }
-        let source = shape.slot_at(at, which).plus(SLOT_HEADER_WORDS as u64 * 8);
-        core.memory.read(source, out);
+        let fits = core.read_version(shape.slot_at(at, which), words, out);
         // The older slot changes only under a word that says "committing", and the word changes with every commit.
         if unchanged(word) {
-            return Ok(word);
+            return if fits { Ok(word) } else { Err(another_size(at).into()) };
         }
     }
 }

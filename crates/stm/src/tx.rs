@@ -13,11 +13,11 @@
 
 use std::borrow::Cow;
 
-use lodestone_pmem::{PmAddr, PmPtr, VIEW_BLOCK_BYTES, View, WORD_BYTES};
+use lodestone_pmem::{PmAddr, PmPtr, VIEW_BLOCK_BYTES, View};
 use lodestone_txn::{ClockKind, SLOT_HEADER_WORDS, SlotHeader, State, VersionWord, Which};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::commit::not_allocated;
+use crate::commit::{another_size, not_allocated};
 use crate::context::{Change, Context, Doom, FreeCell, ReadEntry, WriteEntry};
 use crate::core::Core;
 use crate::error::{Abort, Conflict, Error, Result, TxResult, Why};
@@ -77,8 +77,15 @@ impl<'t> Tx<'t> {
     /// The object at `ptr`, by value.
     ///
     /// # Errors
-    /// Hand them on with `?`: a conflict begins the transaction again. [`Error::BadPointer`] when no object is there. A pointer names a
-    /// place and no pool: one of another pool is an error only where this pool has no object; else it reads what stands there.
+    /// Hand them on with `?`: a conflict begins the transaction again. [`Error::BadPointer`] when no object is there.
+    ///
+    /// # Wrong pointers
+    /// A pointer names a place, neither a pool nor a type. One of another pool, or to an object of another type, is an error
+    /// where this pool has no object, or no room for a `T`. Else the read gives what stands there, taken for a `T`: any value
+    /// of the type, never a byte from outside of the pool. That an object of another size is no `T` is noticed by every change
+    /// ([`write`](Self::write), [`free`](Self::free)) and by reads that take the long way (objects of more than about 2 KB,
+    /// byte strings, snapshots), not by the short way: a look at the size would cost a small read a tenth to a quarter of
+    /// its time.
     #[inline]
     pub fn read<T: PmObject>(&mut self, ptr: PmPtr<T>) -> TxResult<T> {
         let at = ptr.addr();
@@ -147,7 +154,7 @@ impl<'t> Tx<'t> {
             }
         }
         let mut value = T::new_zeroed();
-        self.read_slow(at, T::SHAPE, value.as_mut_bytes())?;
+        self.read_slow(at, T::SHAPE, T::WORDS, value.as_mut_bytes())?;
         Ok(value)
     }
 
@@ -174,13 +181,14 @@ impl<'t> Tx<'t> {
         }
     }
 
-    /// Reads the payload of the object at `at` into `out`, when the first look was not enough. Gives the word.
+    /// Reads the payload of the object of `words` words at `at`, or its beginning, into `out`, when the first look was not
+    /// enough. Gives the word.
     #[cold]
     #[inline(never)]
-    pub(crate) fn read_slow(&mut self, at: PmAddr, shape: Shape, out: &mut [u8]) -> TxResult<VersionWord> {
+    pub(crate) fn read_slow(&mut self, at: PmAddr, shape: Shape, words: u32, out: &mut [u8]) -> TxResult<VersionWord> {
         self.refuse_if_doomed()?;
         if let Access::Snapshot { epoch } = self.access {
-            return crate::snapshot::read(self, epoch, at, shape, out);
+            return crate::snapshot::read(self, epoch, at, shape, words, out);
         }
         let mut looks = 0;
         loop {
@@ -211,12 +219,11 @@ impl<'t> Tx<'t> {
                 self.note(at, word);
                 return Err(not_allocated(at).into());
             }
-            let source = shape.slot_at(at, word.slot()).plus(SLOT_HEADER_WORDS as u64 * 8);
-            self.core.memory.read(source, out);
+            let fits = self.core.read_version(shape.slot_at(at, word.slot()), words, out);
             let again = VersionWord::from_raw(self.core.memory.load(at));
             if published::same(again, word) || self.core.memory.is_read_only() {
                 self.note(at, word);
-                return Ok(word);
+                return if fits { Ok(word) } else { Err(another_size(at).into()) };
             }
         }
     }
@@ -345,15 +352,10 @@ impl<'t> Tx<'t> {
     fn current(&mut self, at: PmAddr, shape: Shape, words: u32, out: &mut [u8]) -> TxResult<VersionWord> {
         let noted = self.context.reads.len();
         self.opening = at;
-        let word = self.read_slow(at, shape, out);
+        let word = self.read_slow(at, shape, words, out);
         self.opening = PmAddr::NULL;
         let word = word?;
         self.context.reads.truncate(noted);
-        let found = SlotHeader::decode(0, self.core.memory.load(shape.slot_at(at, word.slot()).plus(WORD_BYTES))).words;
-        // The slot of a word that has changed since may be under way: then the commit fails.
-        if found != words && self.core.memory.load(at) == word.to_raw() {
-            return Err(Error::BadPointer { at, finding: "the object there is of another size" }.into());
-        }
         Ok(word)
     }
 
@@ -419,7 +421,9 @@ impl<'t> Tx<'t> {
         self.changeable("a free")?;
         if let Some(number) = self.context.find_write(at) {
             let entry = &mut self.context.writes[number];
+            let is_other = entry.shape != shape || entry.words != words;
             entry.change = match entry.change {
+                Change::Update | Change::Alloc if is_other => return Err(another_size(at).into()),
                 Change::Update => Change::Free,
                 Change::Alloc => Change::Nothing,
                 Change::Free | Change::Nothing => return Err(not_allocated(at).into()),

@@ -22,7 +22,7 @@ struct Counter {
 #[repr(C)]
 struct Large {
     count: u64,
-    rest: [u64; 99],
+    rest: [u64; 299],
 }
 
 fn memory(folder: &tempfile::TempDir) -> Result<(Stm, [PmPtr<Counter>; 2])> {

@@ -1,7 +1,9 @@
 //! What must be refused and what must be noticed: other layouts, other types, damage, a second writer.
 
 use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
-use lodestone_stm::{Error, FromBytes, Immutable, IntoBytes, KnownLayout, PmObject, PmPtr, Result, Stm, StmOptions};
+use lodestone_stm::{
+    Error, FromBytes, Immutable, IntoBytes, KnownLayout, PmBytes, PmObject, PmPtr, Result, Stm, StmOptions,
+};
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
 #[repr(C)]
@@ -178,6 +180,11 @@ fn a_pointer_to_a_smaller_object_destroys_no_neighbours() -> Result<()> {
         assert!(matches!(written, Err(Error::BadPointer { .. })), "{written:?}");
         let freed = stm.update(|tx| tx.free(wrong));
         assert!(matches!(freed, Err(Error::BadPointer { .. })), "{freed:?}");
+        let freed = stm.update(|tx| {
+            tx.write(pets[3])?.age += 1;
+            tx.free(wrong)
+        });
+        assert!(matches!(freed, Err(Error::BadPointer { .. })), "written before: {freed:?}");
         for (age, &pet) in pets.iter().enumerate() {
             assert_eq!(stm.read(|tx| Ok(tx.read(pet)?.age))?, age as u64);
         }
@@ -214,5 +221,81 @@ fn a_table_without_room_for_one_crashed_life_is_refused() -> Result<()> {
     let refused = Stm::open_with(&pool, &tight).map(|_| ());
     assert!(matches!(refused, Err(Error::Invalid { .. })), "24 bytes and 8 for each thread: {refused:?}");
     Stm::open_with(&pool, &StmOptions { threads_max: 13, ..tight })?;
+    Ok(())
+}
+
+/// An object of more bytes than are ever read at once.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
+#[repr(C)]
+struct Herd {
+    ages: [u64; 2000],
+}
+
+/// What reads, changes and frees say of a pointer to a `T`.
+fn refused<T: PmObject>(stm: &Stm, wrong: PmPtr<T>) {
+    let outcomes = [
+        stm.read(|tx| tx.read(wrong).map(|_| ())),
+        stm.snapshot(|tx| tx.read(wrong).map(|_| ())),
+        stm.update(|tx| tx.read(wrong).map(|_| ())),
+        stm.update(|tx| tx.write(wrong).map(|_| ())),
+        stm.update(|tx| tx.free(wrong)),
+    ];
+    for (number, outcome) in outcomes.into_iter().enumerate() {
+        let Err(error @ Error::BadPointer { .. }) = outcome else { panic!("{number}: {outcome:?}") };
+        assert!(error.to_string().contains(&wrong.addr().to_string()), "says where: {error}");
+    }
+}
+
+/// The string of `bytes` bytes at `at`, as a damaged or mistaken program may make it.
+fn string_at(at: lodestone_stm::PmAddr, bytes: u64) -> PmBytes {
+    PmBytes::read_from_bytes([at.to_raw(), bytes].as_bytes()).expect("two words")
+}
+
+#[test]
+fn a_pointer_to_a_larger_object_than_there_is_room_for_is_an_error() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let stm = Stm::open(&Pool::create(folder.path().join("h.pool"), &options())?)?;
+    // Until the pool is full: the last object ends where the pool does, or nearly.
+    let mut last = PmPtr::<Pet>::NULL;
+    let full = loop {
+        match stm.update(|tx| tx.alloc(Pet { age: 1 })) {
+            Ok(pet) if pet.addr() > last.addr() => last = pet,
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(full, Error::Heap(_)), "{full}");
+    let wrong = string_at(last.addr(), 2 << 20);
+    for outcome in [
+        stm.read(|tx| tx.read_bytes(wrong).map(|_| ())),
+        stm.snapshot(|tx| tx.read_bytes(wrong).map(|_| ())),
+        stm.update(|tx| tx.free_bytes(wrong)),
+    ] {
+        assert!(matches!(outcome, Err(Error::BadPointer { .. })), "{outcome:?}");
+    }
+    refused(&stm, PmPtr::<Herd>::new(last.addr()));
+    // A smaller one is read as what it is not; see `Tx::read`.
+    let wrong = PmPtr::<same_name::Pet>::new(last.addr());
+    let _ = stm.read(|tx| tx.read(wrong).map(|_| ()));
+    assert_eq!(stm.read(|tx| Ok(tx.read(last)?.age))?, 1);
+    Ok(())
+}
+
+#[test]
+fn a_string_of_another_length_is_an_error() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let stm = Stm::open(&Pool::create(folder.path().join("i.pool"), &options())?)?;
+    let [string, _behind] = stm.update(|tx| Ok([tx.alloc_bytes(&[7; 100])?, tx.alloc_bytes(&[9; 100])?]))?;
+    for bytes in [1, 50, 300, 5000] {
+        let wrong = string_at(string.addr(), bytes);
+        for outcome in [
+            stm.read(|tx| tx.read_bytes(wrong)),
+            stm.snapshot(|tx| tx.read_bytes(wrong)),
+            stm.update(|tx| tx.free_bytes(wrong).map(|()| Vec::new())),
+        ] {
+            assert!(matches!(outcome, Err(Error::BadPointer { .. })), "{bytes} bytes: {outcome:?}");
+        }
+    }
+    assert_eq!(stm.read(|tx| tx.read_bytes(string))?, [7; 100]);
     Ok(())
 }
