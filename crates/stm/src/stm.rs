@@ -148,6 +148,13 @@ impl Stm {
     /// depends on it will not survive without it. The ticket waits until it is durable: a thread by
     /// [`durable`](Ticket::durable), a task by `.await`.
     ///
+    /// # When it waits all the same
+    /// In the `block` domain this call itself can wait for the medium, as long as a sync takes: when the open commit group has
+    /// no room for another line, and when the lines of the transaction came to more than one group, because they are more than
+    /// a group holds (some megabytes) or because groups were closed again and again while it flushed. All that happens inside the
+    /// commit, with the changed objects locked: whoever reads or changes one of them waits as well. A task that must never
+    /// hold up its executor calls it on a thread where waiting is allowed. In the other domains nothing waits.
+    ///
     /// # Errors
     /// As [`update`](Self::update).
     pub fn update_async<R>(&self, body: impl FnMut(&mut Tx<'_>) -> TxResult<R>) -> Result<Ticket<R>> {
