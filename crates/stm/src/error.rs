@@ -30,6 +30,12 @@ pub enum Error {
         /// What was tried.
         what: &'static str,
     },
+    /// A transaction waits for a change of a pool that is open read-only.
+    #[error(
+        "the transaction waits for a change, and nothing changes while the pool is open read-only; return what was found there, \
+         or open the pool for writing"
+    )]
+    NeverChanges,
     /// A pointer that does not point to an object.
     #[error("no object at {at}: {finding}; check where the pointer comes from")]
     BadPointer {

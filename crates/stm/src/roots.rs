@@ -15,9 +15,6 @@ use crate::object::{CheckedBy, Layout, PmObject, TypeInfo, TypeVisitor, types_of
 use crate::stm::Stm;
 use crate::tx::Tx;
 
-/// Longest list of types or roots that is followed: a longer one is a circle.
-const LIST_MAX: usize = 1 << 16;
-
 macro_rules! system_object {
     ($(#[$doc:meta])* $name:ident, $text:literal { $($(#[$field_doc:meta])* $field:ident: $kind:ty),+ $(,)? }) => {
         $(#[$doc])*
@@ -76,6 +73,28 @@ system_object!(
     }
 );
 
+/// A walk along a list of any length, which notices when damage leads it in a circle: it looks out for an entry that it
+/// passed, a later one whenever its length has doubled, so at last for one of the circle (Brent's way).
+#[derive(Debug, Default)]
+struct Walk {
+    entries: u64,
+    passed: PmAddr,
+}
+
+impl Walk {
+    /// Comes to the entry at `at`; an error when it was there before.
+    fn come_to(&mut self, core: &Core, at: PmAddr) -> Result<()> {
+        if at == self.passed {
+            return Err(core.damaged("list of types or roots", at, "it leads in a circle"));
+        }
+        self.entries += 1;
+        if self.entries.is_power_of_two() {
+            self.passed = at;
+        }
+        Ok(())
+    }
+}
+
 impl Core {
     /// Makes sure that the pool means the same by `T` as the program.
     #[inline]
@@ -116,10 +135,9 @@ fn check_types<T: PmObject>(core: &Arc<Core>, context: &mut Context) -> Result<(
         let system = tx.system();
         let mut missing: Vec<&TypeInfo> = wanted.values().collect();
         let mut next = tx.read(system)?.types;
-        for _ in 0..LIST_MAX {
-            if next.is_null() {
-                break;
-            }
+        let mut walk = Walk::default();
+        while !next.is_null() {
+            walk.come_to(tx.core, next.addr())?;
             let entry = tx.read(next)?;
             let name = tx.read_bytes(entry.name)?;
             if let Some(position) = missing.iter().position(|info| info.name.as_bytes() == name) {
@@ -159,10 +177,9 @@ impl Tx<'_> {
     /// The root entry with this name.
     fn find_root(&mut self, name: &str) -> TxResult<Option<RootEntry>> {
         let mut next = self.read(self.system())?.roots;
-        for _ in 0..LIST_MAX {
-            if next.is_null() {
-                break;
-            }
+        let mut walk = Walk::default();
+        while !next.is_null() {
+            walk.come_to(self.core, next.addr())?;
             let entry = self.read(next)?;
             if self.read_bytes(entry.name)? == name.as_bytes() {
                 return Ok(Some(entry));
@@ -232,5 +249,106 @@ impl Stm {
             check_types::<T>(&self.core, Running::start(&self.core)?.context())?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+
+    use super::*;
+
+    system_object!(
+        /// A user's object.
+        Pet, "Pet" {
+            /// Its age.
+            age: u64,
+        }
+    );
+    system_object!(
+        /// Another type of that name.
+        OtherPet, "Pet" {
+            /// Its age.
+            age: u64,
+            /// Its weight.
+            weight: u64,
+        }
+    );
+
+    /// More than the sixteen bits of a limit that there once was.
+    const MANY: u64 = (1 << 16) + 3;
+
+    fn options() -> PoolOptions {
+        PoolOptions { domain: DomainChoice::Process, size_bytes: 64 << 20, ..PoolOptions::default() }
+    }
+
+    /// Puts `MANY` roots and types before those that are there.
+    fn add_many(stm: &Stm) -> Result<()> {
+        stm.update(|tx| {
+            let system = tx.system();
+            for number in 0..MANY {
+                let name = tx.alloc_bytes(number.to_string().as_bytes())?;
+                let System { roots, types } = tx.read(system)?;
+                let root = RootEntry { next: roots, name, kind: name, object: PmAddr::NULL };
+                let kind = TypeEntry { next: types, name, layout: name, version: 1 };
+                let (root, kind) = (tx.alloc(root)?, tx.alloc(kind)?);
+                *tx.write(system)? = System { roots: root, types: kind };
+            }
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn roots_and_types_are_found_behind_any_number_of_others() -> Result<()> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("many.pool");
+        let stm = Stm::open(&Pool::create(&path, &options())?)?;
+        let first = stm.root_named::<Pet>("first")?;
+        add_many(&stm)?;
+        drop(stm);
+        let stm = Stm::open(&Pool::open(&path, &options())?)?;
+        assert_eq!(stm.root_named::<Pet>("first")?, first, "another root of this name was made");
+        drop(stm);
+        let stm = Stm::open(&Pool::open(&path, &options())?)?;
+        let other = stm.check::<OtherPet>();
+        assert!(matches!(other, Err(Error::LayoutChanged { .. })), "the type was not found: {other:?}");
+        Ok(())
+    }
+
+    #[test]
+    fn a_list_that_leads_in_a_circle_is_damage() -> Result<()> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("circle.pool");
+        let stm = Stm::open(&Pool::create(&path, &options())?)?;
+        for name in ["first", "second", "third"] {
+            stm.root_named::<Pet>(name)?;
+        }
+        stm.update(|tx| {
+            let System { roots, types } = tx.read(tx.system())?;
+            let second = tx.read(roots)?.next;
+            let first = tx.read(second)?.next;
+            tx.write(first)?.next = second;
+            tx.write(types)?.next = types;
+            Ok(())
+        })?;
+        stm.root_named::<Pet>("first")?;
+        let fourth = stm.root_named::<Pet>("fourth");
+        assert!(matches!(fourth, Err(Error::Damaged { .. })), "{fourth:?}");
+        drop(stm);
+        let types = Stm::open(&Pool::open(&path, &options())?)?.check::<unknown::Unknown>();
+        assert!(matches!(types, Err(Error::Damaged { .. })), "{types:?}");
+        Ok(())
+    }
+
+    mod unknown {
+        use super::*;
+
+        system_object!(
+            /// A type that the pool does not know.
+            Unknown, "Unknown" {
+                /// Something.
+                word: u64,
+            }
+        );
     }
 }

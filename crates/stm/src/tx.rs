@@ -462,13 +462,17 @@ impl<'t> Tx<'t> {
     }
 
     /// When `condition` holds, ends this attempt and waits until something that it read has changed; then the transaction
-    /// begins again.
+    /// begins again. It waits as long as that takes: for ever when nobody makes the change.
     ///
     /// # Errors
-    /// Hand it on with `?`.
+    /// Hand it on with `?`. [`Error::NeverChanges`] when `condition` holds and the pool is open read-only.
     pub fn retry_when(&self, condition: bool) -> TxResult<()> {
         self.refuse_if_doomed()?;
-        if condition { Err(Abort(Why::Retry)) } else { Ok(()) }
+        match condition {
+            false => Ok(()),
+            true if self.core.memory.is_read_only() => Err(Error::NeverChanges.into()),
+            true => Err(Abort(Why::Retry)),
+        }
     }
 
     /// Runs `body` as part of this transaction: nested transactions flatten. A failure ends the whole, also when the outer

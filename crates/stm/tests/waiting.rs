@@ -1,7 +1,8 @@
-//! `Tx::retry_when` in every kind of transaction: it waits for a change that another thread makes, and ends.
+//! `Tx::retry_when` in every kind of transaction: it waits for a change that another thread makes, and ends; where nobody can
+//! make one it is an error.
 
 use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
-use lodestone_stm::{FromBytes, Immutable, IntoBytes, KnownLayout, PmObject, PmPtr, Result, Stm, Tx, TxResult};
+use lodestone_stm::{Error, FromBytes, Immutable, IntoBytes, KnownLayout, PmObject, PmPtr, Result, Stm, Tx, TxResult};
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
 #[repr(C)]
@@ -42,6 +43,23 @@ fn whoever_waits_for_a_condition_is_woken() -> Result<()> {
         })?;
         let seen = end.recv_timeout(std::time::Duration::from_secs(20)).expect("the waiter is woken");
         assert_eq!(seen?, 7, "kind {kind}");
+    }
+    Ok(())
+}
+
+#[test]
+fn nobody_waits_for_a_change_of_a_pool_that_is_open_read_only() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("waiting.pool");
+    let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    let flag = Stm::open(&Pool::create(&path, &options)?)?.root::<Flag>()?;
+    let stm = Stm::open(&Pool::open_read_only(&path, &options)?)?;
+    let (ended, end) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let _ = ended.send([stm.read(|tx| wait_until_up(tx, flag)), stm.snapshot(|tx| wait_until_up(tx, flag))]);
+    });
+    for outcome in end.recv_timeout(std::time::Duration::from_secs(20)).expect("it waits for ever") {
+        assert!(matches!(outcome, Err(Error::NeverChanges)), "{outcome:?}");
     }
     Ok(())
 }
