@@ -329,3 +329,107 @@ fn descriptors_of(inode: u64) -> usize {
     let descriptors = fs::read_dir("/proc/self/fd").expect("this process");
     descriptors.flatten().filter(|entry| fs::metadata(entry.path()).is_ok_and(|found| found.ino() == inode)).count()
 }
+
+/// The files of a set in the block domain that died in its third life with lines for part 1 in its journal; `older.N` is part 1 when
+/// life N was closed.
+fn dead_set(folder: &Path, commits: u64, grow: bool) -> Result<(PathBuf, PathBuf, PmAddr), Box<dyn std::error::Error>> {
+    let at = |name: &str| folder.join(name);
+    let block = PoolOptions { domain: DomainChoice::Block, journal_bytes: 256 << 10, ..options() };
+    drop(Pool::create(at("a"), &PoolOptions { parts: vec![at("a.1")], ..block.clone() })?);
+    for life in 1..3 {
+        fs::copy(at("a.1"), at(&format!("older.{life}")))?;
+        let pool = Pool::open(at("a"), &block)?;
+        pool.memory().store(pool.heap_area(1).0, life);
+        pool.memory().persist(pool.heap_area(1).0, 8);
+    }
+    fs::copy(at("a.1"), at("older.3"))?;
+    let pool = Pool::open(at("a"), &block)?;
+    let place = pool.heap_area(1).0;
+    if grow {
+        pool.grow(1, 2 << 20)?;
+    }
+    for number in 0..commits {
+        pool.memory().store(pool.heap_area(0).0, number);
+        pool.memory().persist(pool.heap_area(0).0, 8);
+        pool.memory().durable()?;
+    }
+    let last = PmAddr::new(1, pool.heap_area(1).1.offset() - 8);
+    for at in [place.plus(64), last] {
+        pool.memory().store(at, 77);
+        pool.memory().persist(at, 8);
+    }
+    pool.memory().durable()?;
+    fs::copy(at("a"), at("dead"))?;
+    fs::copy(at("a.1"), at("dead.1"))?;
+    drop(pool);
+    Ok((at("dead"), at("dead.1"), place))
+}
+
+#[test]
+fn a_refused_open_writes_nothing_of_the_journal_into_a_part_of_another_life() -> Outcome {
+    // With many commits the beginning of the life is in the files, else it is in the journal.
+    for (commits, older, is_right) in [(0, 1, false), (0, 2, false), (0, 3, true), (200, 1, false), (200, 2, false)] {
+        let folder = tempfile::tempdir()?;
+        let (path, part, place) = dead_set(folder.path(), commits, false)?;
+        let right = fs::read(&part)?;
+        fs::copy(folder.path().join(format!("older.{older}")), &part)?;
+        let block = PoolOptions { domain: DomainChoice::Block, ..options() };
+        if !is_right {
+            let before = (fs::read(&path)?, fs::read(&part)?);
+            for _ in 0..2 {
+                let error = Pool::open(&path, &block).map(|pool| pool.boot()).expect_err("a part of another life");
+                assert!(error.to_string().contains("older copy"), "{error}");
+                assert!(Pool::open_read_only(&path, &block).is_err());
+                let report = Pool::check(&path, &block)?;
+                assert!(!report.is_repairable() && report.to_string().contains("older copy"), "{report}");
+                assert!(Pool::repair(&path, &block, true)?.done.is_empty(), "a repair makes no part of one life");
+                assert!(before == (fs::read(&path)?, fs::read(&part)?), "a refused open changed a file");
+            }
+            fs::write(&part, right)?;
+        }
+        let pool = Pool::open(&path, &block)?;
+        assert_eq!((pool.memory().load(place), pool.memory().load(place.plus(64))), (2, 77));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_refused_open_does_not_make_a_truncated_part_longer() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let (path, part, _) = dead_set(folder.path(), 0, true)?;
+    let file = fs::OpenOptions::new().write(true).open(&part)?;
+    file.set_len(1 << 20)?;
+    let block = PoolOptions { domain: DomainChoice::Block, ..options() };
+    for _ in 0..2 {
+        let error = Pool::open(&path, &block).map(|pool| pool.boot()).expect_err("a truncated part");
+        assert!(error.to_string().contains("truncated"), "{error}");
+        let report = Pool::repair(&path, &block, false)?;
+        assert!(!report.after.is_repairable(), "{report}");
+        assert_eq!(file.metadata()?.len(), 1 << 20);
+    }
+    Ok(())
+}
+
+#[test]
+fn what_a_writer_can_address_ends_where_the_pool_ends() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    for domain in [DomainChoice::Process, DomainChoice::Block] {
+        let path = folder.path().join(format!("{domain:?}"));
+        let options = PoolOptions { domain, journal_bytes: 256 << 10, ..options() };
+        drop(Pool::create(&path, &options)?);
+        // A growth that was killed before its state, then one by less.
+        fs::OpenOptions::new().write(true).open(&path)?.set_len(4 << 20)?;
+        let pool = Pool::open(&path, &options)?;
+        assert_eq!(pool.memory().part_len(0), 1 << 20);
+        for grown in [2 << 20, 3 << 20] {
+            assert_eq!(pool.grow(0, grown)?, grown);
+            assert_eq!((pool.memory().part_len(0), fs::metadata(&path)?.len()), (grown, grown));
+            let last = PmAddr::new(0, grown - 4096 - 8);
+            pool.memory().store(last, grown);
+            pool.memory().persist(last, 8);
+            assert!(!pool.memory().contains(PmAddr::new(0, grown), 8), "behind the end of the file");
+        }
+        pool.memory().durable()?;
+    }
+    Ok(())
+}

@@ -246,3 +246,36 @@ fn a_damaged_journal_is_dropped_only_by_name() -> Outcome {
     assert_eq!(Pool::open(&dead, &block)?.memory().load(start), 0);
     Ok(())
 }
+
+#[test]
+fn every_part_of_another_life_is_named_even_beside_a_damaged_state() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let paths = ["a", "a.1", "a.2", "a.3"].map(|name| folder.path().join(name));
+    drop(Pool::create(&paths[0], &PoolOptions { parts: paths[1..].to_vec(), ..options() })?);
+    let older = [fs::read(&paths[1])?, fs::read(&paths[2])?];
+    let pool = Pool::open(&paths[0], &options())?;
+    pool.grow(0, 512 << 10)?;
+    pool.set_root("far", 1, PmAddr::new(0, 300 << 10))?;
+    drop(pool);
+    fs::write(&paths[1], &older[0])?;
+    fs::write(&paths[2], &older[1])?;
+    let damaged = fs::OpenOptions::new().write(true).open(&paths[3])?;
+    for is_damaged in [false, true] {
+        if is_damaged {
+            damaged.write_all_at(&[0xFF; 64], 4096)?;
+            damaged.write_all_at(&[0xFF; 64], 4096 + 256)?;
+        }
+        let report = Pool::check(&paths[0], &options())?;
+        let lost = report.findings.iter().filter(|found| found.severity == Severity::Lost);
+        let named: Vec<_> = lost.clone().map(|found| found.path.clone()).collect();
+        assert_eq!(named, paths[1..3], "{report}");
+        assert!(lost.clone().all(|found| found.finding.contains("last open in life 1")), "{report}");
+    }
+    // The end of a part without a state is not taken from another one.
+    let main = fs::OpenOptions::new().write(true).open(&paths[0])?;
+    main.write_all_at(&[0xFF; 64], 4096)?;
+    main.write_all_at(&[0xFF; 64], 4096 + 256)?;
+    let report = Pool::check(&paths[0], &options())?;
+    assert!(!report.to_string().contains("points to"), "{report}");
+    Ok(())
+}

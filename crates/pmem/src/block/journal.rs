@@ -11,9 +11,12 @@
 //! 1. *Scan* walks from the tail until a record does not fit.
 //! 2. One record is in flight at a time, so behind the first misfit no intact record of this generation can exist unless
 //!    the misfit was damaged after it was acknowledged: then the scan reports damage instead of an end.
-//! 3. *Replay* writes the lines of all records in order to the parts, syncs them, and only then moves the tail.
+//! 3. *Replay* scans first and writes nothing when that refuses: behind a damaged newest header page the older one leads to records
+//!    of lines that may be newer in the parts. Then it walks again, writes the lines of all records in order to the parts, syncs
+//!    them, and only then moves the tail.
 //!
-//! Replay may crash anywhere and is repeated whole; it reads at most the journal area once and writes at most its bytes.
+//! Replay may crash anywhere and is repeated whole; it reads at most the journal area twice, a record at a time, and writes at most
+//! its bytes.
 
 use std::path::Path;
 
@@ -276,7 +279,7 @@ impl JournalArea<'_> {
     pub(crate) fn clear(&self) -> Result<()> {
         if let Ok(Some(header)) = self.read_header() {
             let end = self.walk(&header, |_| Ok(()))?;
-            // What was applied may not be applied again by itself when only the records behind it are gone.
+            // What was applied, or is older than what stands in the parts, may not be applied by itself when only the records behind it are gone.
             self.write_header(header.generation, end.position, end.group)?;
         }
         let zeroes = vec![0; 1 << 20];
@@ -302,7 +305,11 @@ impl JournalArea<'_> {
     }
 
     /// [`scan`](Self::scan) without a look at what stands behind the end.
-    fn walk(&self, header: &JournalHeader, mut visit: impl FnMut(&Record) -> Result<()>) -> Result<JournalEnd> {
+    pub(crate) fn walk(
+        &self,
+        header: &JournalHeader,
+        mut visit: impl FnMut(&Record) -> Result<()>,
+    ) -> Result<JournalEnd> {
         let (mut position, mut group, mut lines) = (header.tail, header.group, 0);
         while position - header.tail < self.ring_bytes() {
             let Some((_, record)) = self.read_record(header.generation, position, Some(group))? else { break };
@@ -318,6 +325,25 @@ impl JournalArea<'_> {
     /// damaged after it was acknowledged: the record at the end, or the newest header page. Records of earlier laps and
     /// lives lie before the tail.
     fn refuse_later_records(&self, header: &JournalHeader, end: u64) -> Result<()> {
+        let Some(found) = self.find_later(header, end, |_| true)? else { return Ok(()) };
+        let what = if header.magic == 0 {
+            "both journal headers are blank".into()
+        } else if self.is_behind(header, &found) {
+            "the newest journal header is damaged".into()
+        } else {
+            format!("the record at position {end} is damaged")
+        };
+        let place = self.offset + HEADERS_BYTES + end % self.ring_bytes();
+        Err(self.damaged(place, format!("{what}, but group {} behind it is intact", found.group)))
+    }
+
+    /// The header of an intact record with a position behind `end`, the first in the ring for which `counts`.
+    fn find_later(
+        &self,
+        header: &JournalHeader,
+        end: u64,
+        counts: impl Fn(&RecordHeader) -> bool,
+    ) -> Result<Option<RecordHeader>> {
         let ring = self.ring_bytes();
         for place in (0..ring).step_by(UNIT_BYTES as usize) {
             let mut found = RecordHeader::new_zeroed();
@@ -326,17 +352,31 @@ impl JournalArea<'_> {
             let later = found.magic == RECORD_MAGIC
                 && found.position % ring == place
                 && (found.position > end || foreign && found.position == end);
-            if later && self.read_record(found.generation, found.position, None)?.is_some() {
-                let what = if header.magic == 0 {
-                    "both journal headers are blank".into()
-                } else if found.generation == header.generation && found.position - header.tail < ring {
-                    format!("the record at position {end} is damaged")
-                } else {
-                    "the newest journal header is damaged".into()
-                };
-                let place = self.offset + HEADERS_BYTES + end % ring;
-                return Err(self.damaged(place, format!("{what}, but group {} behind it is intact", found.group)));
+            if later && counts(&found) && self.read_record(found.generation, found.position, None)?.is_some() {
+                return Ok(Some(found));
             }
+        }
+        Ok(None)
+    }
+
+    /// Whether `later`, an intact record behind the end of what `header` leads to, shows that a newer header was written.
+    fn is_behind(&self, header: &JournalHeader, later: &RecordHeader) -> bool {
+        later.generation != header.generation || later.position - header.tail >= self.ring_bytes()
+    }
+
+    /// Gives the records before the damage to `visit`, when they are known to be newer than what stands in the parts: when the header
+    /// that leads to them is the newest that was written. With any doubt about that it gives none.
+    pub(crate) fn salvage(&self, visit: impl FnMut(&Record) -> Result<()>) -> Result<()> {
+        let Ok(Some(header)) = self.read_header() else { return Ok(()) };
+        let mut before = JournalHeader::new_zeroed();
+        read_all(self.storage, before.as_mut_bytes(), self.offset + (header.sequence + 1) % 2 * UNIT_BYTES)
+            .map_err(|source| self.io("reading the journal header", source))?;
+        let is_first = header.sequence == 1 && before == JournalHeader::new_zeroed();
+        let is_next = before.is_intact() && before.sequence + 1 == header.sequence;
+        let end = self.walk(&header, |_| Ok(()))?;
+        let newer = self.find_later(&header, end.position, |found| self.is_behind(&header, found))?;
+        if (is_first || is_next) && newer.is_none() {
+            self.walk(&header, visit)?;
         }
         Ok(())
     }
@@ -388,20 +428,30 @@ fn header_crc(header: &JournalHeader) -> u32 {
     crc32c::crc32c(&bytes[..bytes.len() - 4])
 }
 
-/// Writes the lines of `record` to the parts; not synced.
+/// Refuses a record with lines outside the parts, which have `part_bytes`.
+pub(crate) fn verify_lines(record: &Record, part_bytes: &[u64], path: &Path) -> Result<()> {
+    for (line, _) in record.entries() {
+        let at = line.start();
+        let refused = |finding, expected, hint: &str| {
+            Err(Error::Format { path: path.to_owned(), offset: 0, finding, expected, hint: hint.into() })
+        };
+        let Some(len) = part_bytes.get(usize::from(at.part())) else {
+            let finding = format!("a journal record names part {}", at.part());
+            return refused(finding, format!("{} parts", part_bytes.len()), "open the pool with all its parts");
+        };
+        if at.offset().checked_add(LINE_BYTES).is_none_or(|end| end > *len) {
+            let finding = format!("the journal holds {line:?}, and part {} has {len} bytes", at.part());
+            return refused(finding, "lines inside the parts".into(), "the file was truncated: restore a backup");
+        }
+    }
+    Ok(())
+}
+
+/// Writes the lines of `record`, which must be verified, to the parts; not synced.
 pub(crate) fn apply(record: &Record, parts: &[std::sync::Arc<dyn Storage>], path: &Path) -> Result<()> {
     for (line, bytes) in record.entries() {
         let at = line.start();
-        let Some(part) = parts.get(usize::from(at.part())) else {
-            return Err(Error::Format {
-                path: path.to_owned(),
-                offset: 0,
-                finding: format!("a journal record names part {}", at.part()),
-                expected: format!("{} parts", parts.len()),
-                hint: "open the pool with all its parts".into(),
-            });
-        };
-        write_all(part.as_ref(), bytes, at.offset(), false).map_err(|source| {
+        write_all(parts[usize::from(at.part())].as_ref(), bytes, at.offset(), false).map_err(|source| {
             Error::io(path, "replaying the journal", "free space on the device, then open again", source)
         })?;
     }

@@ -39,7 +39,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::thread;
 use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 use group::{Groups, Joined};
-use journal::{JOURNAL_BYTES_MIN, JournalArea, Record, apply, record_bytes};
+use journal::{JOURNAL_BYTES_MIN, JournalArea, Record, apply, record_bytes, verify_lines};
 use tasks::Tasks;
 
 /// The files of a pool and the place of its journal, as the block domain needs them.
@@ -48,6 +48,8 @@ pub(crate) struct BlockFiles {
     pub(crate) path: PathBuf,
     /// One storage per part; the journal lies in part 0.
     pub(crate) parts: Vec<Arc<dyn Storage>>,
+    /// Lengths of the parts at open: the journal never names a line behind them.
+    pub(crate) part_bytes: Vec<u64>,
     pub(crate) journal_offset: u64,
     pub(crate) journal_bytes: u64,
 }
@@ -75,27 +77,44 @@ pub struct ReplayReport {
 /// Brings the parts up to the last durable group: replays the journal into the files and empties it.
 ///
 /// Done before the parts are mapped, in every domain, so that a pool that was last open in the block domain can be
-/// opened in any other.
+/// opened in any other. Nothing is written when the journal is refused.
 pub(crate) fn replay(files: &BlockFiles) -> Result<ReplayReport> {
-    if files.journal_bytes < JOURNAL_BYTES_MIN {
-        return Ok(ReplayReport::default());
-    }
-    let area = files.area();
-    let Some(header) = area.start()? else { return Ok(ReplayReport::default()) };
-    let end = area.scan(&header, |record| apply(record, &files.parts, &files.path))?;
-    if end.records > 0 {
-        // The tail may not pass the records before their lines are durable in the files.
-        sync_parts(files)?;
-        area.write_header(header.generation, end.position, end.group)?;
-    }
-    Ok(ReplayReport { groups: end.records, lines: end.lines })
+    let found = read_journal(files, |_, _| {})?;
+    apply_journal(files, found)?;
+    Ok(found)
 }
 
-/// Empties a damaged journal of what [`replay`] could not apply: it is lost.
-pub(crate) fn drop_journal(files: &BlockFiles) -> Result<()> {
-    // What stood before the damage was applied; it must be durable before the journal goes.
+/// Second half of [`replay`]: applies what [`read_journal`] found.
+pub(crate) fn apply_journal(files: &BlockFiles, found: ReplayReport) -> Result<()> {
+    if found.groups == 0 {
+        return Ok(());
+    }
+    let area = files.area();
+    let Some(header) = area.start()? else { return Ok(()) };
+    let end = area.walk(&header, |record| {
+        verify_lines(record, &files.part_bytes, &files.path)?;
+        apply(record, &files.parts, &files.path)
+    })?;
+    if (end.records, end.lines) != (found.groups, found.lines) {
+        let source = std::io::Error::other(format!("{} groups at first, {} now", found.groups, end.records));
+        let hint = "replace the device, or open again when nobody else writes to the file";
+        return Err(Error::io(&files.path, "reading the journal a second time", hint, source));
+    }
+    // The tail may not pass the records before their lines are durable in the files.
     sync_parts(files)?;
-    files.area().clear()
+    area.write_header(header.generation, end.position, end.group)
+}
+
+/// Empties a damaged journal, which [`replay`] refuses. What stands before the damage is applied first, unless it may be older than what
+/// the parts hold; the rest is lost.
+pub(crate) fn drop_journal(files: &BlockFiles) -> Result<()> {
+    let area = files.area();
+    // All of it is verified before the first line is written.
+    area.salvage(|record| verify_lines(record, &files.part_bytes, &files.path))?;
+    area.salvage(|record| apply(record, &files.parts, &files.path))?;
+    // What was applied must be durable before the journal goes.
+    sync_parts(files)?;
+    area.clear()
 }
 
 /// Damage of the journal, as (offset in part 0, finding); changes nothing.
@@ -103,8 +122,8 @@ pub(crate) fn check_journal(files: &BlockFiles) -> Result<Vec<(u64, String)>> {
     if files.journal_bytes < JOURNAL_BYTES_MIN { Ok(Vec::new()) } else { files.area().check() }
 }
 
-/// Gives every line of the journal that is not yet in the file to `visit`, oldest group first: a read-only open brings
-/// its private memory up to date with it and changes no byte of the file.
+/// Gives every line of the journal that is not yet in the file to `visit`, oldest group first, and refuses a damaged journal: a
+/// read-only open brings its private memory up to date with it, and changes no byte of the file.
 pub(crate) fn read_journal(files: &BlockFiles, mut visit: impl FnMut(LineAddr, &[u8])) -> Result<ReplayReport> {
     if files.journal_bytes < JOURNAL_BYTES_MIN {
         return Ok(ReplayReport::default());
@@ -112,6 +131,7 @@ pub(crate) fn read_journal(files: &BlockFiles, mut visit: impl FnMut(LineAddr, &
     let area = files.area();
     let Some(header) = area.start()? else { return Ok(ReplayReport::default()) };
     let end = area.scan(&header, |record| {
+        verify_lines(record, &files.part_bytes, &files.path)?;
         record.entries().for_each(|(line, bytes)| visit(line, bytes));
         Ok(())
     })?;

@@ -23,6 +23,7 @@ fn files(storage: Arc<dyn Storage>) -> BlockFiles {
     BlockFiles {
         path: PathBuf::from("sim.pool"),
         parts: vec![storage],
+        part_bytes: vec![DISK],
         journal_offset: JOURNAL_OFFSET,
         journal_bytes: JOURNAL_BYTES_MIN + 48 * 4096,
     }

@@ -170,7 +170,7 @@ fn probe_pages(path: &Path, file: &File, start: u64, len: u64, report: &mut Chec
 fn check_inside(examined: &mut Examined) {
     let path = examined.parts[0].path.clone();
     match view(examined) {
-        Ok(memory) => check_view(&memory, examined),
+        Ok((memory, before)) => check_view(&memory, &before, examined),
         Err(error) => {
             if !examined.report.findings.iter().any(|found| found.path == path && is_in_journal(examined, found.offset))
             {
@@ -185,8 +185,8 @@ fn is_in_journal(examined: &Examined, offset: u64) -> bool {
     (main.journal_offset..main.journal_offset + main.journal_bytes).contains(&offset)
 }
 
-/// The pool as a reader would see it, after the journal was looked at.
-fn view(examined: &mut Examined) -> Result<Memory> {
+/// The pool as a reader would see it, after the journal was looked at, and the states as they stand in the files.
+fn view(examined: &mut Examined) -> Result<(Memory, Vec<Option<StateSlot>>)> {
     let Examined { parts, headers, report, .. } = examined;
     let path = &parts[0].path;
     for (part, header) in parts.iter().zip(headers.iter()) {
@@ -198,15 +198,16 @@ fn view(examined: &mut Examined) -> Result<Memory> {
     let mappings = parts.iter().map(|part| part.map(backing, 0)).collect::<Result<Vec<_>>>()?;
     let domain = crate::domain::Domain::Process;
     let memory = Memory::new(Setup { parts: mappings, domain, read_only: true, tracer: None, medium: None });
+    let before = open::states_in(&memory);
     if let Some(files) = &files {
         let found = check_journal(files)?;
-        let replayed = open::replay_in_memory(files, &memory);
+        let replayed = open::replay_in_memory(files, &memory, |_| true);
         report
             .findings
             .extend(found.into_iter().map(|(offset, what)| journal_finding(path, offset, what, replayed.is_ok())));
         replayed?;
     }
-    Ok(memory)
+    Ok((memory, before))
 }
 
 /// Damage of the journal: harmless when it could be replayed all the same (one of its two header pages is enough).
@@ -219,15 +220,16 @@ fn journal_finding(path: &Path, offset: u64, what: String, could_be_replayed: bo
     CheckFinding::lost(path, offset, what, next)
 }
 
-fn check_view(memory: &Memory, examined: &mut Examined) {
+fn check_view(memory: &Memory, before: &[Option<StateSlot>], examined: &mut Examined) {
     let Examined { parts, headers, report, .. } = examined;
     let mut states = Vec::new();
     for (index, (part, header)) in parts.iter().zip(headers.iter()).enumerate() {
         let number = index as u16;
-        if let Some(state) = check_state(memory, number, part, header, report) {
-            check_copy(memory, number, part, header, &state, report);
-            states.push(state);
+        let state = check_state(memory, number, part, header, report);
+        if let Some(state) = &state {
+            check_copy(memory, number, part, header, state, report);
         }
+        states.push(state);
         let state_page = |word: u64| STATE_OFFSETS.iter().all(|slot| !(*slot..*slot + 64).contains(&word));
         check_zero(memory, number, part, (PAGE_BYTES, ROOTS_OFFSET), &state_page, report);
         if index > 0 {
@@ -236,11 +238,8 @@ fn check_view(memory: &Memory, examined: &mut Examined) {
         let journal_end = (header.journal_offset + header.journal_bytes).next_multiple_of(8);
         check_zero(memory, number, part, (journal_end, header.heap_offset), &|_| true, report);
     }
-    if states.len() == parts.len()
-        && let Err(error) = set::verify_lives(parts, &states)
-    {
-        report.findings.push(CheckFinding::from_error(&parts[0].path, error));
-    }
+    let others = set::other_lives(parts, before, &states);
+    report.findings.extend(others.into_iter().map(|other| CheckFinding::from_error(&parts[0].path, other)));
     check_roots(memory, &parts[0].path, headers, &states, report);
 }
 
@@ -351,7 +350,13 @@ fn check_zero(
     }
 }
 
-fn check_roots(memory: &Memory, path: &Path, headers: &[PartHeader], states: &[StateSlot], report: &mut CheckReport) {
+fn check_roots(
+    memory: &Memory,
+    path: &Path,
+    headers: &[PartHeader],
+    states: &[Option<StateSlot>],
+    report: &mut CheckReport,
+) {
     for (root, mirror) in (0..).zip(roots::read_all(memory)) {
         let offsets = roots::places(root).map(|place| place.addr().offset());
         check_mirror(path, &format!("root number {root}"), &mirror.slots, offsets, report);
@@ -359,8 +364,11 @@ fn check_roots(memory: &Memory, path: &Path, headers: &[PartHeader], states: &[S
         let at = PmAddr::from_raw(found.addr);
         let index = usize::from(at.part());
         let inside = match (headers.get(index), states.get(index)) {
-            (Some(header), Some(state)) => (header.heap_offset..state.part_bytes - PAGE_BYTES).contains(&at.offset()),
-            _ => states.len() < headers.len(),
+            (Some(header), Some(Some(state))) => {
+                (header.heap_offset..state.part_bytes - PAGE_BYTES).contains(&at.offset())
+            }
+            // The end of a part whose state is damaged is not known.
+            (found, _) => found.is_some(),
         };
         if !at.is_null() && !inside {
             let name = String::from_utf8_lossy(roots::name_of(&found)).into_owned();

@@ -1,10 +1,11 @@
 //! Opening: from locked, verified parts to a pool with a new life.
 //!
 //! 1. Part 0 is opened, locked and verified; it names the others, which are opened and verified against it.
-//! 2. The domain is chosen. A pool with a journal may hold groups that its last life, in the block domain, did not apply:
-//!    they are replayed into the files, whatever domain comes next.
-//! 3. The parts are mapped; read-only, the journal is replayed into the private view instead and no file changes.
-//! 4. States are read and compared: lengths against the files, lives of the parts against each other.
+//! 2. The domain is chosen. A writer looks at the journal and, through a private view, at the states as they will be behind it:
+//!    whatever refuses the open does so before a file changes.
+//! 3. A pool with a journal may hold groups that its last life, in the block domain, did not apply: they are replayed into the
+//!    files, whatever domain comes next. Read-only, they are replayed into the private view and no file changes.
+//! 4. The parts are mapped, for a writer as far as the states say: what a growth left behind its end may be cut off. States are read and compared: lengths against the files, lives of the parts against each other.
 //! 5. A writer heals what a crash tore (mirrored lines, the page of a former header copy) and writes the state with the
 //!    next boot number to all parts, part 0 last, and makes it durable: from here on the life has begun.
 
@@ -12,15 +13,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use crate::addr::{LINE_BYTES, PmAddr};
-use crate::block::{BlockDomain, BlockFiles, BlockOptions, read_journal, replay};
+use crate::addr::{LINE_BYTES, LineAddr, PmAddr};
+use crate::block::{BlockDomain, BlockFiles, BlockOptions, ReplayReport, apply_journal, read_journal};
 use crate::domain::Domain;
 use crate::error::{Error, Result};
+use crate::mapping::Backing;
 use crate::memory::{Memory, Setup};
 use crate::planted;
 use crate::pool::header::{self, Finding};
 use crate::pool::layout::{
-    PAGE_BYTES, PART_PATH_BYTES, PARTS_MAX, PartHeader, STATE_BEGINNING, STATE_CLEAN, STATE_OFFSETS, StateSlot,
+    PAGE_BYTES, PART_PATH_BYTES, PARTS_MAX, PartHeader, ROOTS_OFFSET, STATE_BEGINNING, STATE_CLEAN, STATE_OFFSETS,
+    StateSlot,
 };
 use crate::pool::lock::Hold;
 use crate::pool::part::{self, PartFile};
@@ -58,23 +61,32 @@ pub(crate) fn open_parts(
     let journal_bytes = headers[0].journal_bytes;
     let chosen = platform::choose(&parts, options.domain, journal_bytes, read_only, &options.sysfs_root)?;
     let files = block_files(&parts, &headers[0])?;
-    // Before anything is mapped: lines of the journal belong into the files, whatever domain comes next.
-    if let Some(files) = files.as_ref().filter(|_| !read_only) {
-        replay(files)?;
+    let mut lengths: Vec<u64> = parts.iter().map(|part| part.len).collect();
+    if !read_only && !parts.iter().any(PartFile::is_device) {
+        let (found, states) = preview(&parts, &headers, files.as_ref())?;
+        lengths = states.iter().map(|state| state.part_bytes).collect();
+        // Before anything is mapped: lines of the journal belong into the files, whatever domain comes next.
+        if let Some(files) = &files {
+            apply_journal(files, found)?;
+        }
     }
-    let mappings =
-        parts.iter().map(|part| part.map(chosen.backing, options.reserve_bytes)).collect::<Result<Vec<_>>>()?;
+    let mappings = parts
+        .iter()
+        .zip(lengths)
+        .map(|(part, bytes)| part.map_front(bytes, chosen.backing, options.reserve_bytes))
+        .collect::<Result<Vec<_>>>()?;
     let medium = options.medium.clone();
     let memory = Memory::new(Setup { parts: mappings, domain: chosen.domain, read_only, tracer: None, medium });
+    let before = states_in(&memory);
     match files {
-        Some(files) if read_only => replay_in_memory(&files, &memory)?,
+        Some(files) if read_only => drop(replay_in_memory(&files, &memory, |_| true)?),
         Some(files) if chosen.domain == Domain::Block => {
             memory.attach_block(BlockDomain::start(files, BlockOptions::default())?);
         }
         _ => {}
     }
     let path = parts[0].path.clone();
-    attach(Opened { path, parts, headers, memory, reason: chosen.reason }, options)
+    attach(Opened { path, parts, headers, memory, before, reason: chosen.reason }, options)
 }
 
 /// Address space to reserve for traced memory.
@@ -118,6 +130,8 @@ struct Opened {
     parts: Vec<PartFile>,
     headers: Vec<PartHeader>,
     memory: Memory,
+    /// The states before the journal was replayed into `memory`.
+    before: Vec<Option<StateSlot>>,
     /// Why the memory has its domain.
     reason: String,
 }
@@ -125,7 +139,7 @@ struct Opened {
 impl Opened {
     fn traced(header: PartHeader, memory: Memory) -> Self {
         let (path, reason) = (PathBuf::from(TRACED_PATH), TRACED_REASON.into());
-        Self { path, parts: Vec::new(), headers: vec![header], memory, reason }
+        Self { path, parts: Vec::new(), headers: vec![header], memory, before: Vec::new(), reason }
     }
 }
 
@@ -134,6 +148,7 @@ pub(crate) fn block_files(parts: &[PartFile], main: &PartHeader) -> Result<Optio
     if main.journal_bytes == 0 || parts.iter().any(PartFile::is_device) {
         return Ok(None);
     }
+    let part_bytes = parts.iter().map(|part| part.len).collect();
     let mut storages: Vec<Arc<dyn Storage>> = Vec::with_capacity(parts.len());
     for part in parts {
         let failed = |source| Error::io(&part.path, "duplicating the descriptor", "close some files", source);
@@ -141,25 +156,69 @@ pub(crate) fn block_files(parts: &[PartFile], main: &PartHeader) -> Result<Optio
     }
     let path = parts[0].path.clone();
     let (journal_offset, journal_bytes) = (main.journal_offset, main.journal_bytes);
-    Ok(Some(BlockFiles { path, parts: storages, journal_offset, journal_bytes }))
+    Ok(Some(BlockFiles { path, parts: storages, part_bytes, journal_offset, journal_bytes }))
 }
 
-/// Brings a private view up to date with the journal, in memory only.
-pub(crate) fn replay_in_memory(files: &BlockFiles, memory: &Memory) -> Result<()> {
+/// What the journal holds, and the states of the parts as they will be when it is replayed; an error when the open is to be refused.
+/// Changes no file.
+fn preview(
+    parts: &[PartFile],
+    headers: &[PartHeader],
+    files: Option<&BlockFiles>,
+) -> Result<(ReplayReport, Vec<StateSlot>)> {
+    let memory = private_view(parts)?;
+    let before = states_in(&memory);
+    let found = files.map_or(Ok(ReplayReport::default()), |files| replay_states(files, &memory))?;
+    let states = verified_states(&parts[0].path, parts, headers, &memory, &before)?;
+    Ok((found, states))
+}
+
+/// Which parts come from another life than the set; changes no file.
+pub(crate) fn other_lives(parts: &[PartFile], files: Option<&BlockFiles>) -> Result<Vec<Error>> {
+    let memory = private_view(parts)?;
+    let before = states_in(&memory);
+    // A damaged journal, which is to be dropped, makes no state newer.
+    let replayed = files.is_some_and(|files| replay_states(files, &memory).is_ok());
+    let states = if replayed { states_in(&memory) } else { before.clone() };
+    Ok(set::other_lives(parts, &before, &states))
+}
+
+fn private_view(parts: &[PartFile]) -> Result<Memory> {
+    let backing = if parts.iter().any(PartFile::is_device) { Backing::SharedReadOnly } else { Backing::Private };
+    let parts = parts.iter().map(|part| part.map(backing, 0)).collect::<Result<Vec<_>>>()?;
+    Ok(Memory::new(Setup { parts, domain: Domain::Process, read_only: true, tracer: None, medium: None }))
+}
+
+/// The newest intact state of each part.
+pub(crate) fn states_in(memory: &Memory) -> Vec<Option<StateSlot>> {
+    (0..memory.part_count()).map(|part| state::read(memory, part)).collect()
+}
+
+/// Replays the lines of states alone: each line costs a page of memory in a private view.
+fn replay_states(files: &BlockFiles, memory: &Memory) -> Result<ReplayReport> {
+    replay_in_memory(files, memory, |line| (PAGE_BYTES..ROOTS_OFFSET).contains(&line.start().offset()))
+}
+
+/// Brings those lines of a private view up to date with the journal for which `counts`, in memory only.
+pub(crate) fn replay_in_memory(
+    files: &BlockFiles,
+    memory: &Memory,
+    counts: impl Fn(LineAddr) -> bool,
+) -> Result<ReplayReport> {
     let mut outside = None;
-    read_journal(files, |line, bytes| {
+    let found = read_journal(files, |line, bytes| {
         if !memory.contains(line.start(), LINE_BYTES) {
             outside = Some(line);
             return;
         }
-        for (index, chunk) in bytes.chunks_exact(8).enumerate() {
+        for (index, chunk) in bytes.chunks_exact(8).enumerate().filter(|_| counts(line)) {
             let mut word = [0; 8];
             word.copy_from_slice(chunk);
             memory.raw_store(line.start().plus(index as u64 * 8), u64::from_le_bytes(word));
         }
     })?;
     match outside {
-        None => Ok(()),
+        None => Ok(found),
         Some(line) => {
             let finding = format!("the journal holds {line:?}, which is outside the pool");
             let hint = "the file was truncated: restore a backup";
@@ -170,11 +229,11 @@ pub(crate) fn replay_in_memory(files: &BlockFiles, memory: &Memory) -> Result<()
 
 /// From a mapped, replayed pool to an open one.
 fn attach(opened: Opened, options: &PoolOptions) -> Result<Pool> {
-    let states = verified_states(&opened)?;
+    let states = verified_states(&opened.path, &opened.parts, &opened.headers, &opened.memory, &opened.before)?;
     let topology = Topology::for_pool(&options.sysfs_root, options.virtual_nodes)?;
     nodes::verify_given(options, &topology, opened.headers.len())?;
     let part_nodes = nodes::assign(&opened.parts, &opened.headers, options, &topology, opened.memory.domain());
-    let Opened { path, parts, headers, memory, reason } = opened;
+    let Opened { path, parts, headers, memory, reason, .. } = opened;
     let was_clean = states[0].flags & STATE_CLEAN != 0;
     let states = if memory.is_read_only() { states } else { begin_life(&memory, states)? };
     let shared = Shared {
@@ -196,19 +255,25 @@ fn attach(opened: Opened, options: &PoolOptions) -> Result<Pool> {
 }
 
 /// The newest states of all parts, checked against files and headers.
-fn verified_states(opened: &Opened) -> Result<Vec<StateSlot>> {
+fn verified_states(
+    path: &Path,
+    parts: &[PartFile],
+    headers: &[PartHeader],
+    memory: &Memory,
+    before: &[Option<StateSlot>],
+) -> Result<Vec<StateSlot>> {
     let mut states = Vec::with_capacity(PARTS_MAX);
-    for (index, header) in opened.headers.iter().enumerate() {
-        let path = opened.parts.get(index).map_or(&opened.path, |part| &part.path);
-        let Some(state) = state::read(&opened.memory, index as u16) else {
+    for (index, header) in headers.iter().enumerate() {
+        let path = parts.get(index).map_or(path, |part| &part.path);
+        let Some(state) = state::read(memory, index as u16) else {
             let hint = "run `lodestone pool check --repair`, or restore a backup";
             let expected = "at least one with a valid CRC-32C";
             return Err(
                 Finding::new(STATE_OFFSETS[0], "both copies of the state are damaged", expected, hint).into_error(path)
             );
         };
-        let mapped = opened.memory.part_len(index as u16);
-        if let Some(part) = opened.parts.get(index) {
+        let mapped = memory.part_len(index as u16);
+        if let Some(part) = parts.get(index) {
             part.verify_length(state.part_bytes, "when it was last grown")?;
         }
         if let Some((offset, finding, expected)) = state::nonsense(&state, header, mapped) {
@@ -217,8 +282,8 @@ fn verified_states(opened: &Opened) -> Result<Vec<StateSlot>> {
         }
         states.push(state);
     }
-    set::verify_lives(&opened.parts, &states)?;
-    Ok(states)
+    let found: Vec<Option<StateSlot>> = states.iter().copied().map(Some).collect();
+    set::other_lives(parts, before, &found).into_iter().next().map_or(Ok(states), Err)
 }
 
 /// Finishes what a crash cut short and makes the next boot number durable.

@@ -79,6 +79,11 @@ impl PartFile {
 
     /// Maps the part with room for `reserve` bytes. Whole pages; a ragged tail of the file stays unmapped.
     pub(crate) fn map(&self, backing: Backing, reserve: u64) -> Result<Mapping> {
+        self.map_front(self.len, backing, reserve)
+    }
+
+    /// As [`map`](Self::map), the first `bytes` only.
+    pub(crate) fn map_front(&self, bytes: u64, backing: Backing, reserve: u64) -> Result<Mapping> {
         let failed = |source: rustix::io::Errno| {
             Error::io(&self.path, "mapping", "check free memory and the limit of address space (ulimit -v)", source)
         };
@@ -89,7 +94,7 @@ impl PartFile {
         let reserve_aligned = |bytes| Mapping::reserve_aligned(bytes, align, backing);
         // Address space may be limited (ulimit, valgrind): then the pool opens, and cannot grow in this life.
         let mapping = reserve_aligned(reserve.max(self.len)).or_else(|_| reserve_aligned(self.len)).map_err(failed)?;
-        mapping.extend(Some(self.file.as_fd()), self.len / PAGE_BYTES * PAGE_BYTES).map_err(failed)?;
+        mapping.extend(Some(self.file.as_fd()), bytes.min(self.len) / PAGE_BYTES * PAGE_BYTES).map_err(failed)?;
         Ok(mapping)
     }
 

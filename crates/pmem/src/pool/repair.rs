@@ -2,8 +2,10 @@
 //!
 //! 1. Damaged headers at the front are written from their copies: straight to the file and synced, because everything
 //!    else is found through them.
+//!    Parts of different lives, and truncated ones, are left as they are from here on: nothing of one moment is written to another.
 //! 2. The journal is replayed into the files. A damaged journal stops the repair, unless the caller accepts the loss: then
-//!    the records before the damage are applied and the rest is dropped.
+//!    the records before the damage are applied (unless the newest header page is gone: then they may be older than the files) and the
+//!    rest is dropped.
 //! 3. In a shared mapping: states and roots from their mirrors, header copies from the headers, zeroes into reserved space.
 //!    A state of which both copies are gone is made anew from the length of the file, with the boot number of the other
 //!    parts. Without an intact state in any part that is the time in seconds: larger than any count of opens, so that no
@@ -41,13 +43,14 @@ pub(crate) fn repair(path: &Path, options: &PoolOptions, accept_journal_loss: bo
             for (part, header) in examined.parts.iter().zip(&examined.headers) {
                 restore_front(part, header, &mut done)?;
             }
-            if let Some(files) = open::block_files(&examined.parts, &examined.headers[0])? {
-                replay_or_drop(&files, accept_journal_loss, &mut done)?;
-                restore_journal_header(&files, &mut done)?;
-            }
             let lengths_fit =
                 examined.parts.iter().zip(&examined.headers).all(|(part, header)| part.len >= header.part_bytes);
-            if lengths_fit {
+            let files = open::block_files(&examined.parts, &examined.headers[0])?;
+            if lengths_fit && open::other_lives(&examined.parts, files.as_ref())?.is_empty() {
+                if let Some(files) = files {
+                    replay_or_drop(&files, accept_journal_loss, &mut done)?;
+                    restore_journal_header(&files, &mut done)?;
+                }
                 repair_mapped(&examined.parts, &examined.headers, &mut done)?;
             }
         }
@@ -210,6 +213,7 @@ mod tests {
         BlockFiles {
             path: PathBuf::from("sim.pool"),
             parts: vec![disk],
+            part_bytes: vec![132 << 10],
             journal_offset: JOURNAL,
             journal_bytes: JOURNAL_BYTES_MIN,
         }
@@ -279,6 +283,41 @@ mod tests {
         let text = replay(&files).expect_err("records without a header").to_string();
         assert!(text.contains("both journal headers are blank"), "{text}");
         assert_eq!(check_journal(&files)?.len(), 1);
+        Ok(())
+    }
+
+    /// A journal in its second lap, whose newest header page is damaged: lines up to group 10 are in the file, group 17, of two
+    /// units, was being written over groups 1 and 2 when the power failed, and only its second unit reached the disk. So the
+    /// older header page begins with an intact record of lines that are newer in the file.
+    fn older_header_with_an_older_record() -> Result<Vec<u8>> {
+        let disk = SimulatedDisk::new(vec![0; 132 << 10]);
+        let path = Path::new("sim.pool");
+        let area = JournalArea { path, storage: &disk, offset: JOURNAL, bytes: JOURNAL_BYTES_MIN };
+        area.write_header(7, 0, 1)?;
+        for group in 1..=16 {
+            let position = (group - 1) * UNIT_BYTES;
+            area.append(&Record::encode(7, position, group, &[DATA], &[[group; 8]]), position).expect("room");
+        }
+        area.write_header(7, 10 * UNIT_BYTES, 11)?;
+        let mut content = disk.content();
+        content[DATA as usize..][..64].fill(10);
+        let ring = (JOURNAL + 2 * UNIT_BYTES) as usize;
+        content[ring + UNIT_BYTES as usize..][..UNIT_BYTES as usize].fill(0xA5);
+        // The second header is in the first page.
+        content[JOURNAL as usize + 16] ^= 0x40;
+        Ok(content)
+    }
+
+    #[test]
+    fn no_older_line_is_written_over_a_newer_one_when_the_newest_header_is_damaged() -> Result<()> {
+        let before = older_header_with_an_older_record()?;
+        let disk = Arc::new(SimulatedDisk::new(before.clone()));
+        let text = replay(&files(disk.clone())).expect_err("damage").to_string();
+        assert!(text.contains("damaged"), "{text}");
+        assert!(disk.content() == before, "a refused replay changed the file");
+        dropped(disk.clone())?;
+        assert_eq!(disk.content()[DATA as usize], 10, "the newest line that is known to be in order");
+        assert_eq!(replay(&files(disk))?.groups, 0);
         Ok(())
     }
 }

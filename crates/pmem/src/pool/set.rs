@@ -6,7 +6,7 @@
 //!   whole (all names changed alike) finds its own parts and not those of the original.
 //! - A part is accepted only if set uuid, number and part uuid agree with part 0's table, and if it took part in the same
 //!   life of the pool: every open writes its boot number to all parts. So a file of another pool, a swapped
-//!   order and a part restored from an older copy are each refused by name.
+//!   order and a part restored from an older copy are each refused by name, before the journal writes anything into them.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -165,21 +165,39 @@ pub(crate) fn verify_identity(found: &Path, main: &PartHeader, header: &PartHead
     Ok(())
 }
 
-/// Refuses parts whose states come from different lives. An open that died half-way leaves further parts one ahead, and
-/// marked so.
-pub(crate) fn verify_lives(parts: &[PartFile], states: &[StateSlot]) -> Result<()> {
-    let Some(main) = states.first() else { return Ok(()) };
-    for (part, state) in parts.iter().zip(states).skip(1) {
-        let is_announced = state.flags & STATE_BEGINNING != 0 && state.boot == main.boot + 1;
-        if state.boot != main.boot && !is_announced {
-            let finding =
-                format!("this part was last open in life {} of the pool, part 0 in life {}", state.boot, main.boot);
-            let hint = "one of them is an older copy: restore all parts of one backup together";
-            let offset = crate::pool::layout::STATE_OFFSETS[0];
-            return Err(Finding::new(offset, finding, "parts of one life", hint).into_error(&part.path));
+/// Which parts come from another life than the set, each as the refusal of an open. `states` are as the replay of the journal makes
+/// them, `before` as they are without it; what is damaged tells nothing.
+///
+/// An open that died half-way leaves further parts one ahead of part 0, and marked so. The oldest records of a journal are of the life
+/// after the one that the files were last brought up to: so the beginning of a life in it makes no file newer by two.
+pub(crate) fn other_lives(
+    parts: &[PartFile],
+    before: &[Option<StateSlot>],
+    states: &[Option<StateSlot>],
+) -> Vec<Error> {
+    let main = states.first().copied().flatten();
+    let mut others = Vec::new();
+    for (index, (part, state)) in parts.iter().zip(states).enumerate() {
+        let Some(state) = state else { continue };
+        let before = before.get(index).copied().flatten().filter(|before| before.boot.saturating_add(1) < state.boot);
+        let is_of = |main: StateSlot| {
+            let is_announced = state.flags & STATE_BEGINNING != 0 && state.boot == main.boot.saturating_add(1);
+            state.boot == main.boot || is_announced
+        };
+        if let Some(before) = before {
+            others.push(other_life(&part.path, before.boot, format!("the journal begins in life {}", state.boot)));
+        } else if let Some(main) = main.filter(|main| !is_of(*main)) {
+            others.push(other_life(&part.path, state.boot, format!("part 0 in life {}", main.boot)));
         }
     }
-    Ok(())
+    others
+}
+
+fn other_life(path: &Path, boot: u64, set: String) -> Error {
+    let finding = format!("this part was last open in life {boot} of the pool, {set}");
+    let hint = "one of them is an older copy: restore all parts of one backup together";
+    let offset = crate::pool::layout::STATE_OFFSETS[0];
+    Finding::new(offset, finding, "parts of one life", hint).into_error(path)
 }
 
 /// Fills identities and the part table into `header`.
