@@ -474,3 +474,21 @@ fn a_walk_shows_no_key_twice_when_segments_merge_behind_it() {
     assert_eq!(shown.len(), all.len(), "a key came twice: {shown:?}");
     assert!((0..3).all(|key| all.contains(&key)), "a key that stayed did not come: {shown:?}");
 }
+
+/// A heap of small actions makes directory nodes of few entries, in blocks that are shorter than a line.
+#[test]
+fn nodes_of_few_entries_are_told_from_segments_after_an_opening() {
+    for lane_bytes in [128, 192, 256] {
+        let mut place = Place::new(HashOptions::small());
+        place.heap_options.lane_bytes = lane_bytes;
+        let index = place.open::<u64>();
+        let keys: Vec<u64> = (0..300).map(u64::numbered).collect();
+        keys.iter().for_each(|key| assert!(index.insert(key, *key).expect("an insert")));
+        drop(index);
+        let index = place.open::<u64>();
+        for key in &keys {
+            assert_eq!(index.get(key).expect("a lookup"), Some(*key), "lanes of {lane_bytes} bytes");
+        }
+        place.assert_intact(&index);
+    }
+}

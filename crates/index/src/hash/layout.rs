@@ -55,6 +55,11 @@ impl HashShape {
         WORD_BYTES << self.node_bits
     }
 
+    /// Bytes of a node's block: at least a line, so that it starts one, which tells a node from a segment ([`Entry`]).
+    pub(crate) fn node_block_bytes(self) -> u64 {
+        self.node_bytes().max(LINE_BYTES)
+    }
+
     /// Bytes of a segment: header line, table, and what it takes to begin the table with a media block.
     pub(crate) fn segment_bytes(self) -> u64 {
         LINE_BYTES + self.table.bytes() + (MEDIA_BLOCK_BYTES - LINE_BYTES)

@@ -99,7 +99,7 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
 /// Reserves and writes the first node and the first segments.
 fn build(heap: &Heap, action: &mut Action<'_>, shape: HashShape, depth: u32) -> Result<PmAddr> {
     let memory = heap.memory();
-    let root = action.alloc(shape.node_bytes())?;
+    let root = action.alloc(shape.node_block_bytes())?;
     let mut bytes = Vec::new();
     let entries_each = 1_u64 << (shape.node_bits - depth);
     for number in 0..1_u64 << depth {

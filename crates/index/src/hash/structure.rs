@@ -146,7 +146,7 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
             }
             return Ok(None);
         }
-        let child = action.alloc(self.shape.node_bytes())?;
+        let child = action.alloc(self.shape.node_block_bytes())?;
         let count = self.shape.node_bytes() / 8;
         let words_of_child = (0..count).map(|number| {
             let word = child.plus(8 * number);
