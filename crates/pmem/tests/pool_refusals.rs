@@ -4,7 +4,7 @@
 use std::env;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -393,6 +393,76 @@ fn run_without_room(test: &str, shell: &str) -> std::io::Result<Option<String>> 
     Ok(Some(text))
 }
 
+/// The pool at `path`, rewritten by a tool that leaves out zeroes.
+fn make_sparse(path: &Path) -> std::io::Result<()> {
+    let bytes = fs::read(path)?;
+    fs::remove_file(path)?;
+    let file = fs::File::create_new(path)?;
+    file.set_len(bytes.len() as u64)?;
+    for (page, data) in bytes.chunks(4096).enumerate().filter(|(_, data)| data.iter().any(|byte| *byte != 0)) {
+        file.write_all_at(data, page as u64 * 4096)?;
+    }
+    file.sync_all()
+}
+
+fn has_holes(path: &Path) -> std::io::Result<bool> {
+    let found = fs::metadata(path)?;
+    Ok(found.blocks() * 512 < found.len())
+}
+
+#[test]
+fn a_pool_with_holes_gets_its_space_when_it_is_opened_for_writing() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("x");
+    for domain in [DomainChoice::Process, DomainChoice::DaxEmulated] {
+        let options = PoolOptions { domain, overwrite: true, ..options() };
+        drop(Pool::create(&path, &options)?);
+        make_sparse(&path)?;
+        if !has_holes(&path)? {
+            println!("skipped: this file system keeps no holes");
+            return Ok(());
+        }
+        drop(Pool::open_read_only(&path, &options)?);
+        assert!(has_holes(&path)?, "a reader changes nothing");
+        let len = fs::metadata(&path)?.len();
+        let pool = Pool::open(&path, &options)?;
+        assert_eq!((has_holes(&path)?, fs::metadata(&path)?.len()), (false, len), "{domain:?}");
+        assert!(Pool::check(&path, &PoolOptions { allow_concurrent_writer: true, ..options })?.is_clean());
+        drop(pool);
+    }
+    Ok(())
+}
+
+/// In a child on a file system of 1 MiB.
+fn holes_without_room(folder: &Path) -> Outcome {
+    let (path, filler) = (folder.join("x"), folder.join("filler"));
+    let options = PoolOptions { size_bytes: 512 << 10, ..options() };
+    drop(Pool::create(&path, &options)?);
+    make_sparse(&path)?;
+    let fill = fs::write(&filler, vec![1; 2 << 20]);
+    assert!(fill.is_err() && has_holes(&path)?);
+    let error = Pool::open(&path, &options).map(|pool| pool.boot()).expect_err("a store would be a SIGBUS").to_string();
+    assert!(error.contains("No space left") && error.contains("has holes"), "{error}");
+    assert_eq!(Pool::open_read_only(&path, &options)?.boot(), 1);
+    fs::remove_file(&filler)?;
+    let pool = Pool::open(&path, &options)?;
+    let _ = fs::write(&filler, vec![1; 2 << 20]);
+    let (start, end) = pool.heap_area(0);
+    for offset in (start.offset()..end.offset()).step_by(4096) {
+        pool.memory().store(start.plus(offset - start.offset()), 1);
+    }
+    println!("\nroom is handled");
+    Ok(())
+}
+
+#[test]
+fn a_pool_with_holes_on_a_full_disk_is_refused() -> Outcome {
+    if let Some(folder) = path_from_parent() {
+        return holes_without_room(&folder);
+    }
+    on_a_small_disk("a_pool_with_holes_on_a_full_disk_is_refused")
+}
+
 #[test]
 fn a_limit_of_file_sizes_is_an_error_and_leaves_nothing_behind() -> Outcome {
     if let Some(folder) = path_from_parent() {
@@ -413,7 +483,11 @@ fn a_full_disk_is_an_error_and_leaves_nothing_behind() -> Outcome {
     if let Some(folder) = path_from_parent() {
         return without_room(&folder);
     }
-    let test = "a_full_disk_is_an_error_and_leaves_nothing_behind";
+    on_a_small_disk("a_full_disk_is_an_error_and_leaves_nothing_behind")
+}
+
+/// Runs `test` again in a child, on a file system of 1 MiB.
+fn on_a_small_disk(test: &str) -> Outcome {
     let mount = r#"folder="$1"; shift
         unshare -rm sh -c 'mount -t tmpfs -o size=1m none "$1" && shift && exec "$@"' sh "$folder" "$@" ||
         { unshare -rm sh -c 'mount -t tmpfs -o size=1m none "$1"' sh "$folder" && exit 1; echo not possible here; }"#;

@@ -31,10 +31,10 @@ use crate::addr::{LINE_BYTES, LineAddr, PmAddr};
 use crate::error::{Error, Result};
 use crate::gate::ClosedGate;
 use crate::memory::Memory;
-use crate::pool::create::{self, NewFile};
+use crate::pool::create::NewFile;
 use crate::pool::layout::{PAGE_BYTES, PART_PATH_BYTES, PartHeader};
 use crate::pool::uuid::Uuid;
-use crate::pool::{Pool, PoolOptions, header, info, set};
+use crate::pool::{Pool, PoolOptions, header, info, set, space};
 use publish::{Observer, publish_all};
 
 /// Bytes that are copied at a time.
@@ -123,7 +123,7 @@ impl Pool {
         let mut files = Vec::with_capacity(paths.len());
         for (path, bytes) in paths.iter().zip(&lengths) {
             let file = NewFile::beside(path, options.overwrite)?;
-            create::allocate(path, &file.file, 0, *bytes)?;
+            space::allocate(path, &file.file, 0, *bytes)?;
             files.push(file);
         }
         let mut written_bytes = 0;

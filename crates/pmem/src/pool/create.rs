@@ -19,7 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, FallocateFlags, RenameFlags, fallocate, renameat_with};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::addr::PmAddr;
 use crate::domain::Domain;
@@ -31,12 +31,10 @@ use crate::pool::header;
 use crate::pool::layout::{FIXED_END, MAGIC, PAGE_BYTES, PART_PATH_BYTES, PartHeader, STATE_CLEAN, StateSlot};
 use crate::pool::lock::{self, Hold};
 use crate::pool::part::{self, PartFile};
+use crate::pool::space::{SPACE_HINT, allocate, write_zeroes};
 use crate::pool::uuid::Uuid;
 use crate::pool::{PoolOptions, nodes, platform, set, state};
 use crate::topology::Topology;
-
-/// Hint for every failure to get room.
-const SPACE_HINT: &str = "free space on the file system (or raise the limit of file sizes), or ask for a smaller pool";
 
 /// Makes all parts of the pool at `path`; they are locked and in place when this returns.
 pub(crate) fn create(path: &Path, options: &PoolOptions) -> Result<(Vec<PartFile>, Vec<PartHeader>)> {
@@ -148,30 +146,6 @@ pub(crate) fn format(memory: &Memory, part: u16, header: &PartHeader) {
     memory.store(front.addr(), u64::from_le_bytes(MAGIC));
     // Nobody is told of the pool, and nothing is stored in it, before it is one.
     memory.persist(front.addr(), 8);
-}
-
-/// Gives `file` blocks for `len` bytes from `offset` on; all or an error.
-pub(crate) fn allocate(path: &Path, file: &File, offset: u64, len: u64) -> Result<()> {
-    let failed = |source: io::Error| Error::io(path, "allocating space", SPACE_HINT, source);
-    match fallocate(file, FallocateFlags::empty(), offset, len) {
-        Ok(()) => Ok(()),
-        // A file system without fallocate: written zeroes hold the space as well.
-        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => write_zeroes(path, file, offset, len),
-        Err(source) => Err(failed(source.into())),
-    }
-}
-
-/// Writes `len` zeroes at `offset`.
-fn write_zeroes(path: &Path, file: &File, offset: u64, len: u64) -> Result<()> {
-    let zeroes = vec![0; (len.min(1 << 20)) as usize];
-    let mut done = 0;
-    while done < len {
-        let step = (len - done).min(zeroes.len() as u64);
-        file.write_all_at(&zeroes[..step as usize], offset + done)
-            .map_err(|e| Error::io(path, "writing zeroes", SPACE_HINT, e))?;
-        done += step;
-    }
-    Ok(())
 }
 
 /// A file in the making: removed when it is dropped before [`publish`](Self::publish).

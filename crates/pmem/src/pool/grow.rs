@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::planted;
 use crate::pool::layout::{PAGE_BYTES, StateSlot};
 use crate::pool::part::{self, PartFile};
-use crate::pool::{Pool, create, open, state};
+use crate::pool::{Pool, open, space, state};
 
 impl Pool {
     /// Grows `part` to `part_bytes` (rounded up to whole pages) while the pool is in use. Returns the new length, durable.
@@ -111,7 +111,7 @@ fn extend_file(part: &PartFile, old: u64, wanted: u64) -> Result<()> {
     if len > old {
         part.file.set_len(old).map_err(|e| failed("cutting off an unfinished growth", e))?;
     }
-    if let Err(error) = create::allocate(&part.path, &part.file, old, wanted - old) {
+    if let Err(error) = space::allocate(&part.path, &part.file, old, wanted - old) {
         // Blocks of a half-made extension would be held for nothing; the file is whole without them.
         let _ = part.file.set_len(old);
         return Err(error);

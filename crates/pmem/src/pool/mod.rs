@@ -29,6 +29,7 @@ mod report;
 mod roots;
 mod scratch;
 mod set;
+mod space;
 mod state;
 mod uuid;
 

@@ -2,7 +2,7 @@
 //!
 //! 1. Part 0 is opened, locked and verified; it names the others, which are opened and verified against it.
 //! 2. The domain is chosen. A writer looks at the journal and, through a private view, at the states as they will be behind it:
-//!    whatever refuses the open does so before a file changes.
+//!    whatever refuses the open does so before a file changes. A file that is mapped shared gets the space that it lacks.
 //! 3. A pool with a journal may hold groups that its last life, in the block domain, did not apply: they are replayed into the
 //!    files, whatever domain comes next. Read-only, they are replayed into the private view and no file changes.
 //! 4. The parts are mapped, for a writer as far as the states say: what a growth left behind its end may be cut off. States are read and compared: lengths against the files, lives of the parts against each other.
@@ -28,7 +28,7 @@ use crate::pool::layout::{
 use crate::pool::lock::Hold;
 use crate::pool::part::{self, PartFile};
 use crate::pool::uuid::Uuid;
-use crate::pool::{Pool, PoolOptions, Shared, create, nodes, platform, roots, set, state};
+use crate::pool::{Pool, PoolOptions, Shared, create, nodes, platform, roots, set, space, state};
 use crate::storage::{FileStorage, Storage};
 use crate::sync::Mutex;
 use crate::topology::Topology;
@@ -65,6 +65,9 @@ pub(crate) fn open_parts(
     if !read_only && !parts.iter().any(PartFile::is_device) {
         let (found, states) = preview(&parts, &headers, files.as_ref())?;
         lengths = states.iter().map(|state| state.part_bytes).collect();
+        if matches!(chosen.backing, Backing::Shared | Backing::SharedSync) {
+            parts.iter().try_for_each(space::fill_holes)?;
+        }
         // Before anything is mapped: lines of the journal belong into the files, whatever domain comes next.
         if let Some(files) = &files {
             apply_journal(files, found)?;

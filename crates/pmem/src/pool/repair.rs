@@ -31,7 +31,7 @@ use crate::pool::lock::Hold;
 use crate::pool::mirror::{self, Mirror};
 use crate::pool::part::{self, PartFile};
 use crate::pool::report::RepairReport;
-use crate::pool::{PoolOptions, check, create, header, open, roots, state};
+use crate::pool::{PoolOptions, check, create, header, open, roots, space, state};
 
 /// Repairs the pool at `path`, which nobody may have open.
 pub(crate) fn repair(path: &Path, options: &PoolOptions, accept_journal_loss: bool) -> Result<RepairReport> {
@@ -115,6 +115,7 @@ fn restore_journal_header(files: &BlockFiles, done: &mut Vec<String>) -> Result<
 /// Steps 3 and 4.
 fn repair_mapped(parts: &[PartFile], headers: &[PartHeader], done: &mut Vec<String>) -> Result<()> {
     let devices = parts.iter().any(PartFile::is_device);
+    parts.iter().try_for_each(space::fill_holes)?;
     let mappings = parts.iter().map(|part| part.map(Backing::Shared, 0)).collect::<Result<Vec<_>>>()?;
     // Files are synced as a whole below; a device needs its lines flushed.
     let domain = if devices { Domain::Dax } else { Domain::Process };
