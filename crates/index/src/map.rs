@@ -392,12 +392,12 @@ impl OrderedMap {
         Ok(self.records.load(Ordering::Relaxed))
     }
 
-    /// Whether the map holds no record.
+    /// Whether the map holds no record, durable before it is told.
     ///
     /// # Errors
-    /// As [`len`](Self::len).
+    /// As [`scan`](Self::scan).
     pub fn is_empty(&self) -> Result<bool> {
-        Ok(self.len()? == 0)
+        Ok(self.first()?.is_none())
     }
 }
 

@@ -118,6 +118,10 @@ impl RecordMap for OrderedMap {
         OrderedMap::len(self)
     }
 
+    fn is_empty(&self) -> Result<bool> {
+        OrderedMap::is_empty(self)
+    }
+
     fn insert_relaxed(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         OrderedMap::insert_relaxed(self, key, value)
     }

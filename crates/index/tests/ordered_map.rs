@@ -422,3 +422,16 @@ fn nobody_is_told_what_could_still_be_lost() -> Result<()> {
     assert_eq!(syncs_of_an_answer(&map, change, get), 0, "a relaxed read waits for nothing");
     Ok(())
 }
+
+#[test]
+fn a_map_is_told_empty_when_the_removal_is_durable() {
+    let mut fixture = MapFixture::new(60, 16 << 20);
+    fixture.options.domain = DomainChoice::Block;
+    let map = fixture.open();
+    let change = |_| {
+        assert!(!map.insert_relaxed(b"key", b"value").expect("room"));
+        assert!(map.remove_relaxed(b"key").expect("the pool works"));
+    };
+    let ask = || assert!(map.is_empty().expect("whole"));
+    assert!(syncs_of_an_answer(&map, change, ask) >= 1, "an emptiness is told before it is durable");
+}

@@ -229,6 +229,24 @@ mod tests {
     use crate::fptree::TreeOptions;
     use crate::{Direction, Durability, OrderedIndex, PointIndex};
 
+    #[test]
+    fn a_tree_is_told_empty_when_the_removal_is_durable() -> std::result::Result<(), Box<dyn std::error::Error>> {
+        let folder = tempfile::tempdir()?;
+        let options = PoolOptions { domain: DomainChoice::Block, ..PoolOptions::default() };
+        let heap = Heap::open(&Pool::create(folder.path().join("a.pool"), &options)?, &HeapOptions::default())?;
+        let mut tree = FpTree::<u64>::open(&heap, "tree")?;
+        tree.insert(&5, 50)?;
+        tree.durability = Durability::Relaxed;
+        assert_eq!(tree.remove(&5)?, Some(50));
+        tree.durability = Durability::Sync;
+        let table = tree.leaves.leaf(0).table();
+        let gone = heap.memory().flushed_at(table.first, table.shape.bytes());
+        assert!(tree.is_empty()?);
+        let mut task = Context::from_waker(Waker::noop());
+        assert!(heap.memory().poll_durable(gone, &mut task).is_ready(), "a power failure would bring the key back");
+        Ok(())
+    }
+
     /// A key goes, and its leaf with it, into one that changes in nothing but its link; the writer waits for its commit group.
     #[test]
     fn a_key_that_went_with_its_leaf_is_told_absent_when_that_is_durable()

@@ -28,7 +28,8 @@ use crate::layout::KEY_BYTES_MAX;
 use crate::map::Durability;
 use crate::medium::Medium;
 use crate::recovery::Recovery;
-use crate::traits::{IndexKey, OpenIndex, PointIndex, Swap};
+use crate::scan::Direction;
+use crate::traits::{IndexKey, OpenIndex, OrderedIndex, PointIndex, Swap};
 
 /// Asks the guide for the leaf that covers a key, or, if `before`, the keys before it.
 struct Question<'t, K: IndexKey + ?Sized> {
@@ -295,6 +296,11 @@ impl<K: IndexKey + ?Sized> PointIndex for FpTree<K> {
         let mut count = 0;
         self.for_each_leaf(|table| count += self.count_in(table) as u64);
         Ok(count)
+    }
+
+    fn is_empty(&self) -> Result<bool> {
+        // A scan tells only what would survive.
+        Ok(self.outermost(Direction::Ascending)?.is_none())
     }
 
     fn key_bytes_max(&self) -> usize {

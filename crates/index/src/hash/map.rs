@@ -223,6 +223,10 @@ impl<K: IndexKey + ?Sized> PointIndex for HashIndex<K> {
         self.count()
     }
 
+    fn is_empty(&self) -> Result<bool> {
+        self.holds_nothing()
+    }
+
     fn key_bytes_max(&self) -> usize {
         if K::IS_WORD { size_of::<u64>() } else { KEY_BYTES_MAX }
     }

@@ -10,6 +10,7 @@ use crate::error::Result;
 use crate::hash::directory::Segment;
 use crate::hash::layout::Cover;
 use crate::hash::map::HashIndex;
+use crate::map::Durability;
 use crate::traits::IndexKey;
 
 impl<K: IndexKey + ?Sized> HashIndex<K> {
@@ -49,6 +50,20 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
             Ok(is_still_there)
         })?;
         Ok(count)
+    }
+
+    /// Whether there is no pair.
+    pub(crate) fn holds_nothing(&self) -> Result<bool> {
+        let mut is_empty = true;
+        self.for_each_segment(0..=u64::MAX, |segment, cover, left| {
+            // The first pair says all: other segments need not be read.
+            if is_empty {
+                let Some(pairs) = self.snapshot(segment, cover, &left)? else { return Ok(false) };
+                is_empty = pairs.is_empty();
+            }
+            Ok(true)
+        })?;
+        Ok(is_empty)
     }
 
     /// Number of pairs of `segment`, from its headers.
@@ -105,6 +120,49 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
         if !segment.locks.iter().zip(stamps).all(|(lock, stamp)| lock.is_still(stamp)) {
             return Ok(None);
         }
+        if self.durability == Durability::Sync {
+            // Nobody is told what could still be lost; that keys are absent rests on the whole segment.
+            medium.memory.durable_range(table.first, table.shape.bytes())?;
+        }
         Ok(Some(pairs?.into_iter().filter_map(|(key, value)| Some((K::from_bytes(&key)?, value))).collect()))
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use std::task::{Context, Waker};
+
+    use lodestone_heap::{Heap, HeapOptions};
+    use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+
+    use super::*;
+    use crate::hash::HashOptions;
+    use crate::traits::PointIndex;
+
+    /// The state while a writer waits for its commit group.
+    #[test]
+    fn what_a_walk_finds_or_misses_is_told_when_it_is_durable() -> std::result::Result<(), Box<dyn std::error::Error>> {
+        type Look = fn(&HashIndex<u64>) -> Result<bool>;
+        let looks: [Look; 2] = [HashIndex::is_empty, |index| {
+            let mut count = 0;
+            index.for_each(|_, _| count += 1)?;
+            Ok(count == 0)
+        }];
+        for finds_nothing in looks {
+            let folder = tempfile::tempdir()?;
+            let options = PoolOptions { domain: DomainChoice::Block, ..PoolOptions::default() };
+            let heap = Heap::open(&Pool::create(folder.path().join("a.pool"), &options)?, &HeapOptions::default())?;
+            let mut index = HashIndex::<u64>::open_with(&heap, "hash", &HashOptions::small())?;
+            index.insert(&5, 50)?;
+            index.durability = Durability::Relaxed;
+            assert_eq!(index.remove(&5)?, Some(50));
+            index.durability = Durability::Sync;
+            let table = index.shape.table_at(index.directory.find(index.medium(), 0)?.1.at());
+            let gone = heap.memory().flushed_at(table.first, table.shape.bytes());
+            assert!(finds_nothing(&index)?);
+            let mut task = Context::from_waker(Waker::noop());
+            assert!(heap.memory().poll_durable(gone, &mut task).is_ready(), "a power failure would bring the key back");
+        }
+        Ok(())
     }
 }

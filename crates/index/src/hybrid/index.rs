@@ -360,6 +360,10 @@ impl<K: IndexKey + ?Sized> PointIndex for Hybrid<K> {
         self.shared.hash.len()
     }
 
+    fn is_empty(&self) -> Result<bool> {
+        self.shared.hash.is_empty()
+    }
+
     fn key_bytes_max(&self) -> usize {
         self.shared.hash.key_bytes_max()
     }

@@ -71,6 +71,10 @@ impl PointIndex for OrderedMap {
         OrderedMap::len(self)
     }
 
+    fn is_empty(&self) -> Result<bool> {
+        Ok(self.outermost(Direction::Ascending)?.is_none())
+    }
+
     fn key_bytes_max(&self) -> usize {
         KEY_BYTES_MAX
     }
