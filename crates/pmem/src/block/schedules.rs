@@ -24,6 +24,7 @@ fn files(disk: Arc<dyn Storage>) -> BlockFiles {
     BlockFiles {
         path: PathBuf::from("sim.pool"),
         parts: vec![disk],
+        part_bytes: vec![DISK],
         journal_offset: 4096,
         journal_bytes: JOURNAL_BYTES_MIN,
     }
