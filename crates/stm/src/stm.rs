@@ -13,7 +13,7 @@ use crate::context::{Change, Context, Running};
 use crate::core::Core;
 use crate::error::{Abort, Conflict, Error, Result, TxResult, Why};
 use crate::format;
-use crate::only::Only;
+use crate::only::{InUse, Only};
 use crate::options::StmOptions;
 use crate::published;
 use crate::recover::{RecoveryReport, recover};
@@ -52,6 +52,8 @@ use crate::tx::{Access, Tx};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Stm {
+    /// Given up before `core`: from then on the memory is being closed. `None` where nothing can be written.
+    _in_use: Option<InUse>,
     pub(crate) core: Arc<Core>,
     report: Arc<RecoveryReport>,
 }
@@ -76,10 +78,11 @@ impl Stm {
     /// Opens the memory in a heap that is open already.
     ///
     /// # Errors
-    /// As [`open_with`](Self::open_with); [`Error::AlreadyOpen`] when this process has it open, be it by another heap.
+    /// As [`open_with`](Self::open_with); [`Error::AlreadyOpen`] when this process has it open, be it by another heap; while
+    /// it is being closed, this waits.
     pub fn open_in(heap: &Heap, options: &StmOptions) -> Result<Self> {
         let memory = heap.memory();
-        let only = if memory.is_read_only() { None } else { Some(Only::claim(heap)?) };
+        let (only, in_use) = if memory.is_read_only() { None } else { Some(Only::claim(heap)?) }.unzip();
         let places = match format::read(heap)? {
             Some(places) => places,
             None if memory.is_read_only() => {
@@ -94,7 +97,7 @@ impl Stm {
         let slabs = Slabs::open(heap, &places)?;
         let report = recover(heap, &places, &slabs, &mut lives)?;
         let core = Core::new(heap.clone(), places, options, lives, slabs, only);
-        Ok(Self { core, report: Arc::new(report) })
+        Ok(Self { _in_use: in_use, core, report: Arc::new(report) })
     }
 
     /// What recovery found when this memory was opened.

@@ -1,0 +1,71 @@
+//! A memory that is being closed is no open one: whoever opens the pool anew meanwhile waits until that is done, however long it
+//! takes, and is not told that it is open.
+
+use std::cell::Cell;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lodestone_heap::{Heap, HeapOptions};
+use lodestone_pmem::{LineAddr, PmAddr, Pool, PoolOptions, Site, TracedMemory, Tracer};
+use lodestone_stm::{Error, Result, Stm, StmOptions};
+
+/// How long a close is held up, if nobody gives up meanwhile.
+const HOLD: Duration = Duration::from_millis(400);
+
+thread_local! {
+    static STOPS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Holds up the next store of a thread that asks for it.
+#[derive(Default)]
+struct Gate {
+    ends: Mutex<Option<(Sender<()>, Receiver<()>)>>,
+}
+
+impl Tracer for Gate {
+    fn touch(&self, _: &TracedMemory<'_>, _: LineAddr) {}
+    fn store(&self, _: PmAddr, _: &[u64], _: Site) {
+        if STOPS.replace(false) {
+            let (reached, resume) = self.ends.lock().expect("no panic under it").take().expect("set before");
+            reached.send(()).expect("somebody waits");
+            // Its end, or that of the other side: go on.
+            let _ = resume.recv_timeout(HOLD);
+        }
+    }
+    fn stream(&self, _: PmAddr, _: &[u64], _: Site) {}
+    fn flush(&self, _: LineAddr, _: Site) {}
+    fn fence(&self, _: Site) {}
+    fn durable(&self, _: Site) {}
+}
+
+fn open(pool: &Pool) -> Result<Stm> {
+    Stm::open_in(&Heap::open(pool, &HeapOptions::small()).expect("a heap"), &StmOptions::small())
+}
+
+#[test]
+fn an_open_waits_for_a_close_that_is_under_way() -> Result<()> {
+    let gate = Arc::new(Gate::default());
+    let options =
+        PoolOptions { size_bytes: 256 << 10, journal_bytes: 0, reserve_bytes: 4 << 20, ..PoolOptions::default() };
+    let pool = Pool::create_traced(&options, Arc::clone(&gate) as Arc<dyn Tracer>).expect("a pool");
+    let stm = open(&pool)?;
+    // What did not begin a life has none to end.
+    stm.update(|tx| tx.alloc_bytes(b"something"))?;
+    assert!(matches!(open(&pool), Err(Error::AlreadyOpen { .. })), "this one is open");
+    let (reached_end, reached) = channel();
+    let (resume, resumed) = channel();
+    *gate.ends.lock().expect("no panic under it") = Some((reached_end, resumed));
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            STOPS.set(true);
+            drop(stm);
+            assert!(!STOPS.get(), "a close stores to the pool");
+        });
+        reached.recv_timeout(Duration::from_secs(20)).expect("the close is under way");
+        let outcome = open(&pool).map(|_| ());
+        drop(resume);
+        assert!(outcome.is_ok(), "{outcome:?}");
+    });
+    Ok(())
+}
