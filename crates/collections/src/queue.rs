@@ -139,10 +139,12 @@ impl<T: PmValue> PmQueue<T> {
     /// As [`Tx::alloc`].
     pub fn create(tx: &mut Tx<'_>) -> TxResult<Self> {
         let header = QueueHeader { head: PmPtr::NULL, tail: PmPtr::NULL, signature: PmBytes::default() };
-        let header = root::create(tx, header, &Self::signature())?;
-        Self::furnish(tx, header)?;
-        let found = tx.read(header)?;
-        Ok(Self::new(header, &found))
+        tx.nested(|tx| {
+            let header = root::create(tx, header, &Self::signature())?;
+            Self::furnish(tx, header)?;
+            let found = tx.read(header)?;
+            Ok(Self::new(header, &found))
+        })
     }
 
     /// The queue with this header.

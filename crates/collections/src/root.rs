@@ -39,8 +39,11 @@ fn sign<H: Header>(tx: &mut Tx<'_>, header: PmPtr<H>, signature: &str) -> TxResu
 
 /// Makes a header that hangs from nothing yet.
 pub fn create<H: Header>(tx: &mut Tx<'_>, mut header: H, signature: &str) -> TxResult<PmPtr<H>> {
-    *header.signature_mut() = tx.alloc_bytes(signature.as_bytes())?;
-    tx.alloc(header)
+    // Whole or, whoever keeps its error, not at all; as all changes of collections.
+    tx.nested(|tx| {
+        *header.signature_mut() = tx.alloc_bytes(signature.as_bytes())?;
+        tx.alloc(header)
+    })
 }
 
 /// Compares the signature of the header at `header`.

@@ -5,7 +5,7 @@ mod common;
 use common::Place;
 use lodestone_collections::{Bytes, Plain, PmBTreeMap, PmBlob, PmHashMap, PmList, PmQueue, TreeHeader};
 use lodestone_pmem::CounterScope;
-use lodestone_stm::{Error, FromBytes, Immutable, IntoBytes, KnownLayout, PmObject, PmPtr, Result};
+use lodestone_stm::{Error, FromBytes, Immutable, IntoBytes, KnownLayout, PmObject, PmPtr, Result, TxResult};
 
 #[derive(Clone, Copy, Debug, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
 #[repr(C)]
@@ -255,5 +255,23 @@ fn a_change_that_found_no_room_half_way_is_not_committed() -> Result<()> {
     assert_eq!(stm.objects() - owned, others);
     // Each root is an entry with a name and a type, each type one with a name and a layout.
     assert!(others < 40, "{others} objects belong to nobody");
+    Ok(())
+}
+
+#[test]
+fn a_collection_that_found_no_room_when_it_was_made_leaves_nothing() -> Result<()> {
+    type Make = fn(&mut lodestone_stm::Tx<'_>) -> TxResult<()>;
+    let makes: [(&str, u64, Make); 4] = [
+        ("tree", 2, |tx| PmBTreeMap::<u64, u64>::create(tx).map(|_| ())),
+        ("map", 2, |tx| PmHashMap::<u64, u64>::create(tx).map(|_| ())),
+        ("list", 2, |tx| PmList::<u64>::create(tx).map(|_| ())),
+        ("queue", 5, |tx| PmQueue::<u64>::create(tx).map(|_| ())),
+    ];
+    for (name, objects, make) in makes {
+        let stm = Place::new(10 << 20).open();
+        let before = stm.objects();
+        let made = fill(&stm, |tx, _| make(tx));
+        assert_eq!(stm.objects(), before + made * objects, "{name}: what no header leads to was committed");
+    }
     Ok(())
 }
