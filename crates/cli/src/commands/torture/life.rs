@@ -1,16 +1,22 @@
 //! One life of a process that reports over a pipe and is killed: what every kill test has in common.
 //!
-//! Invariant: everything that the process wrote before the kill is heard, because it is still in the pipe.
+//! Invariants: everything that the process wrote before the kill is heard, because it is still in the pipe; a process that found something wrong
+//! is never taken for one that was killed, however close the two moments were.
 
-use std::io::BufReader;
+use std::io::{BufReader, Read};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 /// Longest time a process may take to its first acknowledgement.
 const STARTUP_MAX: Duration = Duration::from_secs(30);
+/// The signal that kills.
+const SIGKILL: i32 = 9;
+/// What a process says on standard error before it ends because of what it found: the kill may come between the two.
+const COMPLAINTS: [&str; 3] = ["wrong answer:", "panicked at", "error:"];
 
 /// When to kill.
 #[derive(Clone, Copy, Debug)]
@@ -64,15 +70,27 @@ pub fn one_life<L: ReportLine>(command: &mut Command, moment: Moment) -> Result<
         Ok(())
     });
     let status = finish(&mut child)?;
-    if let Err(error) = ended {
-        let mut text = String::new();
-        if let Some(mut stderr) = child.stderr.take() {
-            // A message is better than none, and none is no reason to fail differently.
-            let _ = std::io::Read::read_to_string(&mut stderr, &mut text);
-        }
-        bail!("{error:#}; the writer ended with {status}: {}", text.trim());
+    let mut text = Vec::new();
+    if let Some(mut stderr) = child.stderr.take() {
+        // A message is better than none, and none is no reason to fail differently.
+        let _ = stderr.read_to_end(&mut text);
     }
-    Ok(heard)
+    let text = String::from_utf8_lossy(&text);
+    match ended.and_then(|()| died_of_nothing_else(status, &text)) {
+        Ok(()) => Ok(heard),
+        Err(error) => bail!("{error:#}; the writer ended with {status}: {}", text.trim()),
+    }
+}
+
+/// Demands that the kill was why the process ended, or that it was just done: one that found something wrong between the last look and the kill
+/// is no more among the living, and says so by how it ended.
+fn died_of_nothing_else(status: ExitStatus, stderr: &str) -> Result<()> {
+    ensure!(status.success() || status.signal() == Some(SIGKILL), "the writer was not killed, it failed");
+    ensure!(
+        !COMPLAINTS.iter().any(|complaint| stderr.contains(complaint)),
+        "the writer complained before it was killed"
+    );
+    Ok(())
 }
 
 fn finish(child: &mut Child) -> Result<ExitStatus> {
@@ -121,5 +139,54 @@ fn collect<L: ReportLine>(lines: &Receiver<L>, deadline: Instant, heard: &mut Ve
         if Instant::now() >= deadline {
             return Ok(());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::BufRead;
+
+    use super::*;
+
+    /// Any line acknowledges.
+    struct AnyLine;
+
+    impl ReportLine for AnyLine {
+        fn read(source: BufReader<ChildStdout>, each: &mut dyn FnMut(Self) -> Result<()>) -> Result<()> {
+            source.lines().try_for_each(|line| line.map_err(Into::into).and_then(|_| each(Self)))
+        }
+
+        fn is_ack(&self) -> bool {
+            true
+        }
+    }
+
+    fn life_of(script: &str) -> Result<Vec<AnyLine>> {
+        one_life(Command::new("sh").args(["-c", script]), Moment::Load(Duration::ZERO))
+    }
+
+    /// A second process keeps the pipe open, and speaks when the first one is no more: nobody who only listens can know of the end.
+    #[test]
+    fn a_wrong_answer_just_before_the_kill_is_no_kill() {
+        let script = r#"(until grep -q ") Z" /proc/$$/stat; do :; done; echo ack; sleep 1) 2>/dev/null & exit 3"#;
+        let error = life_of(script).err().expect("it ended with 3, not by the kill");
+        assert!(format!("{error:#}").contains("exit status: 3"), "{error:#}");
+    }
+
+    #[test]
+    fn a_complaint_that_the_kill_cuts_short_is_heard() {
+        let error = life_of("echo wrong answer: 7 >&2; echo ack; while :; do :; done").err().expect("it complained");
+        assert!(format!("{error:#}").contains("wrong answer: 7"), "{error:#}");
+    }
+
+    #[test]
+    fn a_kill_is_one_and_so_is_a_clean_end_at_its_moment() -> Result<()> {
+        assert_eq!(life_of("echo ack; while :; do :; done")?.len(), 1);
+        died_of_nothing_else(ExitStatus::from_raw(0), "")?;
+        // Raw: the signal, or the exit code << 8.
+        for ends in [1 << 8, 3 << 8, 101 << 8, 6, 11] {
+            assert!(died_of_nothing_else(ExitStatus::from_raw(ends), "").is_err(), "{ends}");
+        }
+        Ok(())
     }
 }
