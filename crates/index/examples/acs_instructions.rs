@@ -1,5 +1,5 @@
-//! Instructions that a read costs which leaves the cache alone:
-//! `cargo run --release -p lodestone-index --example acs_instructions -- bare|adaptive READS`.
+//! Instructions that a read costs which leaves the cache alone, or, with `serial`, which mostly misses it and fills it:
+//! `cargo run --release -p lodestone-index --example acs_instructions -- bare|adaptive|serial READS`.
 //!
 //! The index is an array, whose reads cost next to nothing; they are uniform, so the adaptive cache of a tenth of the keys is not asked but for its
 //! sample. Count the instructions of both ways with twice the reads, and take the differences:
@@ -64,14 +64,17 @@ fn run(index: &impl PointIndex<Key = u64>, reads: u64) -> Result<u64> {
 
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().collect();
-    let [_, way, reads] = &arguments[..] else { return Err("usage: acs_instructions bare|adaptive READS".into()) };
+    let [_, way, reads] = &arguments[..] else {
+        return Err("usage: acs_instructions bare|adaptive|serial READS".into());
+    };
     let (reads, array) = (reads.parse()?, Array((0..KEYS).collect()));
     if way == "bare" {
         println!("sum {}", run(&array, reads)?);
         return Ok(());
     }
+    let mode = if way == "serial" { CacheMode::Serial } else { CacheMode::Adaptive };
     let options = CacheOptions { seed: Some(1), ..CacheOptions::default() };
-    let cached = Acs::new(array, &options.with_mode(CacheMode::Adaptive).with_entries(KEYS as usize / 10))?;
+    let cached = Acs::new(array, &options.with_mode(mode).with_entries(KEYS as usize / 10))?;
     println!("sum {}, {:?}", run(&cached, reads)?, cached.stats());
     Ok(())
 }

@@ -48,6 +48,9 @@ fn every_planted_race_is_found() {
     // A writer finds its key not cached while a fill is putting it there.
     let found = found_by("acs-leave-without-waiting", 4000, |name| name.starts_with("fill and"));
     assert!(!found.is_empty(), "{found:?}");
+    // Two readers cache one key in two buckets; a writer changes it in the one that it finds first.
+    let found = found_by("acs-fill-looks-at-one-bucket", 4000, |name| name.starts_with("fills of two buckets"));
+    assert!(!found.is_empty(), "{found:?}");
     // A hit takes the value of the key that was put in the place of its own.
     let found = found_by("acs-hit-without-second-look", 4000, |name| name == "hit and eviction");
     assert!(!found.is_empty(), "{found:?}");

@@ -195,18 +195,25 @@ fn bursts_are_answered() {
     .is_no_less();
 }
 
-/// Where LRU of as many entries is better: the keys that are wanted are as many as the cache holds, or nearly, and none is wanted more
-/// than another. Buckets that get more of them than they hold lose some.
+/// The keys that are wanted are as many as the cache holds, or nearly, and none is wanted more than another. Without a choice of two buckets, those
+/// that get more of them than they hold would lose some: of a loop of 9/10 of the cache 37 % of the reads, of the newest 5/6 4 %.
 #[test]
-fn a_working_set_that_nearly_fills_the_cache_loses_what_crowds_a_bucket() {
-    for (name, share, loss) in [("loop of 3/4 of the cache", 75, 0.1), ("loop of 9/10 of the cache", 90, 0.4)] {
-        let gain = compare(name, 11, |number, _| number % (KEYS / 1000 * share));
-        assert!(gain.same_entries > -loss, "{name}: {}", gain.same_entries);
+fn a_working_set_that_nearly_fills_the_cache_is_held() {
+    for thousandths in [75, 90, 95] {
+        let name = format!("loop of {:.2} of the cache", thousandths as f64 / 100.0);
+        compare(&name, 11, |number, _| number % (KEYS / 1000 * thousandths)).is_no_less();
     }
-    let mut fresh = KEYS;
-    let gain = compare("any of the newest 5/6", 17, |_, draw| {
-        fresh += u64::from(draw.below(10) == 0);
-        fresh - draw.below((KEYS / 12).min(fresh - KEYS + 1))
-    });
-    assert!(gain.same_entries > -0.06, "{}", gain.same_entries);
+    for (name, keys, loss) in [("any of the newest 5/6", KEYS / 12, NOISE), ("any of the newest", KEYS / 10, 0.007)] {
+        let mut fresh = KEYS;
+        let gain = compare(name, 17, |_, draw| {
+            fresh += u64::from(draw.below(10) == 0);
+            fresh - draw.below(keys.min(fresh - KEYS + 1))
+        });
+        // A key's two buckets are not all buckets.
+        assert!(gain.same_entries > -loss, "{name}: {}", gain.same_entries);
+        assert!(gain.same_bytes > 0.0, "{name}: {}", gain.same_bytes);
+    }
+    // As many as the entries that were asked for: the cache has some more.
+    let gain = compare("loop of all of the cache", 11, |number, _| number % (KEYS / 10));
+    assert!(gain.same_entries > -0.01 && gain.same_bytes > 0.9, "{}", gain.same_entries);
 }

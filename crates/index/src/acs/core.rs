@@ -11,8 +11,9 @@ use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 use super::cache::Cache;
 use super::key;
 use super::meter::{Judged, Meter, Slot};
+use super::pair::Versions;
 use super::stripes::{Stripe, Stripes};
-use super::table::{Fill, Probe};
+use super::table::{Fill, Key, Probe};
 use super::word;
 use crate::error::Result;
 use crate::traits::PointIndex;
@@ -70,28 +71,30 @@ impl<I: PointIndex> Core<I> {
 
     /// What is cached of the key with these words, whose stripe had the state `seen` before.
     #[inline]
-    pub(super) fn probe(&self, words: &[u64], hash: u64, seen: u64) -> Probe {
+    pub(super) fn probe(&self, words: &[u64], hash: u64, seen: u64) -> Probe<Versions> {
         if !word::is_even(seen) && !planted::active("acs-hit-while-changing") {
             return Probe::Changing;
         }
         // Behind the state: see `cache`.
-        self.cache().locate(hash).probe(words, hash)
+        let cache = self.cache();
+        cache.locate(hash).probe(Key { words, hash }, cache.common().now())
     }
 
-    /// Caches a value that was read after the key's stripe had the state `seen`, and after its bucket missed in `version`.
-    pub(super) fn fill(&self, words: &[u64], hash: u64, value: u64, (seen, version): (u64, u64)) -> Fill {
+    /// Caches a value that was read after the key's stripe had the state `seen`, and after its buckets missed in `versions`.
+    pub(super) fn fill(&self, words: &[u64], hash: u64, value: u64, (seen, versions): (u64, Versions)) -> Fill {
         let (cache, stripe) = (self.cache(), self.stripes.of(hash));
-        let bucket = cache.locate(hash);
+        let pair = cache.locate(hash);
         // Planted: another reader may have cached the key since, and it is cached twice then.
-        let version = if planted::active("acs-fill-without-miss") { bucket.version() } else { version };
+        let versions = if planted::active("acs-fill-without-miss") { pair.versions() } else { versions };
         let is_current = || word::is_even(seen) && stripe.state() == seen;
-        bucket.fill(words, hash, value, version, cache.balance(), is_current)
+        pair.fill(Key { words, hash }, value, versions, cache.common(), is_current)
     }
 
     /// Whether the key with these words is cached.
     pub(super) fn holds(&self, words: &[u64]) -> bool {
         let hash = self.hash(words);
-        matches!(self.cache().locate(hash).probe(words, hash), Probe::Hit(_))
+        let cache = self.cache();
+        matches!(cache.locate(hash).probe(Key { words, hash }, cache.common().now()), Probe::Hit(_))
     }
 
     /// Enters an operation that may change the key with these words in the index.
@@ -168,7 +171,8 @@ impl<I: PointIndex> Drop for Entered<'_, I> {
         if self.after == After::Same {
             return self.stripe.leave_unchanged();
         }
-        self.core.cache().locate(self.hash).follow(self.words, self.hash, || match self.after {
+        let key = Key { words: self.words, hash: self.hash };
+        self.core.cache().locate(self.hash).follow(key, || match self.after {
             // Under the latch: a writer that comes later waits for it.
             After::Value(value)
                 if word::is_alone(self.found, self.stripe.state()) || planted::active("acs-last-writer-wins") =>

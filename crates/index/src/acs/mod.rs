@@ -3,20 +3,20 @@
 //! What is persistent is the index, unchanged; nothing here writes, flushes or fences. After a crash the cache is empty, serves
 //! at once and warms by what is read.
 //!
-//! The cache is a table of *buckets* of 24 entries. Apart from it there are some thousand *stripes* (`stripes`), which keys share by their hash,
+//! The cache is a table of *buckets* of 24 entries; each key has two that it may be in (`pair`). Apart from it there are some thousand *stripes* (`stripes`), which keys share by their hash,
 //! each with a *state word* (`word`): even while nothing is under way, odd while an operation may be changing one of its keys in
 //! the index; its upper bits count changes. A bucket has a *latch* and a version of its own, for those who change its content.
 //!
-//! 1. **Read**: load the stripe's state. Odd: the index answers. Even: look for the key in its bucket. *Hit*: if the bucket did not change during
-//!    the look, the value is the answer. *Miss*: the index answers, and the value is filled in: take the bucket's latch by a
-//!    compare-and-swap from exactly the version that missed; under it, load the stripe's state again. If it is not the one that was loaded first, or the
-//!    latch was not to be had, the fill is dropped.
-//! 2. **Update, upsert, remove, compare-and-swap**: enter the stripe (its state is odd); ask for the bucket's line, and do not wait for it; change the
-//!    index, durably if it was opened so; wait until nobody has the bucket's latch, and look whether the key is cached. If so, take the latch and give it the new value, if
+//! 1. **Read**: load the stripe's state. Odd: the index answers. Even: look for the key in its buckets. *Hit*: if the bucket did not change during
+//!    the look, the value is the answer. *Miss*: the index answers, and the value is filled into one of the two buckets: take its latch by a
+//!    compare-and-swap from exactly the version that missed; under it, load the other bucket's version and the stripe's state again. If one of them is not what was
+//!    loaded first, or the latch was not to be had, the fill is dropped.
+//! 2. **Update, upsert, remove, compare-and-swap**: enter the stripe (its state is odd); ask for the buckets' lines, and do not wait for them; change the
+//!    index, durably if it was opened so; wait until nobody has the latches, and look whether the key is cached. If so, take the latch and give it the new value, if
 //!    no other writer was in the stripe meanwhile, else throw it out. Leave with a new version.
 //! 3. **Insert** changes the index only. **Scans** read the index only.
 //!
-//! A writer of a key that is not cached thus exchanges two words that stay in its processor's cache, and looks at one line that has come from memory while
+//! A writer of a key that is not cached thus exchanges two words that stay in its processor's cache, and looks at two lines that have come from memory while
 //! the index was changing.
 //!
 //! # Why it is linearizable
@@ -25,7 +25,7 @@
 //! - A fill keeps it. Under the latch the stripe had the state that it had before the index was read: no writer was inside between, so the
 //!   value is right at that moment. A writer that enters later sees the latch when it leaves, and waits: the fill takes the latch and loads the state
 //!   behind it, the writer enters and loads the latch behind it, all of it sequentially consistent, so one of the two sees the other.
-//!   The key had no other entry: the bucket had not changed since it missed.
+//!   The key had no other entry: neither of its buckets had changed since they missed (`pair`).
 //! - A writer keeps it: from before its change of the index until after its change of the cache the state is odd. If it was
 //!   alone, the index's last value is the one it wrote. It asks for that under the latch: who enters later finds it inside, so it is not alone
 //!   itself, waits for the latch, and throws the key out. An operation that failed, or whose thread panicked, throws the key out as well.
@@ -54,7 +54,7 @@
 //!   room for a kilobyte, the longest key of the indexes, each value of eight bytes would take a kilobyte of DRAM, and a pool's worth of DRAM would cache next to nothing. A digest
 //!   instead of the key would be short, but two keys with one digest would have one value. Such keys go to the index at once, and are never wrong.
 //!
-//! Files: `word` (state), `stripes`, `table` (buckets), `cache` (levels of tables, growth), `core` (what threads share), `helper` (parallel search), `policy` (eviction), `key` (keys as words), `meter`
+//! Files: `word` (state), `stripes`, `table` (buckets), `pair` (the two of a key), `cache` (levels of tables, growth), `core` (what threads share), `helper` (parallel search), `policy` (eviction), `key` (keys as words), `meter`
 //! (counts, adaptive), `point` (the traits).
 
 mod cache;
@@ -65,6 +65,7 @@ mod helper;
 mod key;
 mod meter;
 mod options;
+mod pair;
 mod point;
 mod policy;
 mod stripes;

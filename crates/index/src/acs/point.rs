@@ -9,6 +9,7 @@ use super::core::After;
 use super::helper::{Helper, Posted};
 use super::key;
 use super::meter::Slot;
+use super::pair::Versions;
 use super::table::Probe;
 use super::{Acs, AcsOptions};
 use crate::check::CheckReport;
@@ -49,8 +50,8 @@ impl<I: PointIndex> Acs<I> {
                 false
             }
             (Probe::Miss(_), None) => slot.missed(),
-            (Probe::Miss(version), Some(value)) => {
-                slot.filled(core.fill(words, hash, value, (seen, version)));
+            (Probe::Miss(versions), Some(value)) => {
+                slot.filled(core.fill(words, hash, value, (seen, versions)));
                 slot.missed()
             }
         };
@@ -69,7 +70,7 @@ impl<I: PointIndex> Acs<I> {
         words: &[u64],
         hash: u64,
         seen: u64,
-    ) -> Result<(Option<u64>, Probe, u64)> {
+    ) -> Result<(Option<u64>, Probe<Versions>, u64)> {
         // Behind the look at the stripe: a search that had begun before it might tell what a change has replaced.
         let posted = helper.post(self.core.meter.thread(), words);
         // Planted: the fill carries a state that may be younger than its value.

@@ -4,13 +4,13 @@
 //! | --- | --- |
 //! | 0 | *latch* (bit 0) and version: how often the content has changed |
 //! | 1 to 3 | tags: a byte of the hash per entry, 0 for an empty one |
-//! | 4 to 6 | a byte of recency and uses per entry, see [`policy`] |
-//! | 7 | unused |
-//! | 8 to 10, 11 to 13 | ghosts of the two experts, see [`policy`]; two unused words |
+//! | 4 to 6 | a byte of stamp and uses per entry, see [`policy`] |
+//! | 7 | time of the last fill |
+//! | 8 to 11 | disputes, see [`policy`]; four unused words |
 //! | 16 on | entries: value, then the words of the key |
 //!
 //! For `u64` keys a bucket is 512 bytes. A miss reads one line, the first; a hit that and the line of its entry; a fill the second as well. Content
-//! changes only under the latch, which is held for some stores and never waits; recency and uses are raised by readers without it, and one that is lost
+//! changes only under the latch, which is held for some stores and never waits; stamps and uses are set by readers without it, and one that is lost
 //! decides nothing but who makes room.
 //!
 //! Whoever reads a bucket loads word 0, then the content, then word 0 again: equal and without latch, and all of the content was there
@@ -18,12 +18,13 @@
 
 use std::marker::PhantomData;
 
+use crossbeam_utils::CachePadded;
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 use lodestone_pmem::sync::spin;
 use lodestone_pmem::{count_shared_rmws, planted, prefetch_line};
 
 use super::key;
-use super::policy::{self, BYTE_WORDS, Bytes, GHOST_WORDS, Ghosts, WAYS};
+use super::policy::{self, BYTE_WORDS, DISPUTE_WORDS, Victim, WAYS};
 use crate::traits::IndexKey;
 
 /// Words of a block: two lines.
@@ -31,12 +32,12 @@ const BLOCK_WORDS: usize = 16;
 const STATE: usize = 0;
 const TAGS: usize = 1;
 const BYTES: usize = TAGS + BYTE_WORDS;
-const GHOSTS_OF_LAST_USE: usize = 8;
-const GHOSTS_OF_USES: usize = GHOSTS_OF_LAST_USE + GHOST_WORDS;
+const LAST_FILL: usize = BYTES + BYTE_WORDS;
+const DISPUTES: usize = LAST_FILL + 1;
 const HEAD_WORDS: usize = 16;
 
-const _: () = assert!(BYTES + BYTE_WORDS <= 8, "what a miss reads is one line");
-const _: () = assert!(GHOSTS_OF_USES + GHOST_WORDS <= HEAD_WORDS && HEAD_WORDS <= BLOCK_WORDS);
+const _: () = assert!(LAST_FILL < 8, "what a miss reads is one line");
+const _: () = assert!(DISPUTES + DISPUTE_WORDS <= HEAD_WORDS && HEAD_WORDS <= BLOCK_WORDS);
 
 /// The content is being changed.
 const LATCH: u64 = 1;
@@ -58,6 +59,40 @@ pub(super) struct Table<K: ?Sized> {
     key: PhantomData<fn(&K)>,
 }
 
+/// What the buckets of a cache have in common: the clock, and whom of the two experts fills follow (see [`policy`]). Changed without an
+/// exchange: a tick or a voice that is lost is one of many.
+#[derive(Default)]
+pub(super) struct Common {
+    clock: CachePadded<AtomicU64>,
+    balance: CachePadded<AtomicU64>,
+}
+
+impl Common {
+    #[inline]
+    pub(super) fn now(&self) -> u64 {
+        self.clock.load(Ordering::Relaxed)
+    }
+
+    fn tick(&self) {
+        self.clock.store(self.now() + 1, Ordering::Relaxed);
+    }
+
+    fn balance(&self) -> i64 {
+        self.balance.load(Ordering::Relaxed) as i64
+    }
+
+    /// Whether the expert of uses is followed.
+    pub(super) fn by_uses(&self) -> bool {
+        self.balance() >= 0
+    }
+
+    fn hear(&self, voices: i64) {
+        if voices != 0 {
+            self.balance.store(policy::heard(self.balance(), voices) as u64, Ordering::Relaxed);
+        }
+    }
+}
+
 /// One bucket.
 #[derive(Clone, Copy)]
 pub(super) struct Bucket<'t> {
@@ -65,15 +100,24 @@ pub(super) struct Bucket<'t> {
     key_words: usize,
     ways: usize,
     seed: u64,
+    /// Its fills make the clock tick.
+    is_ticker: bool,
 }
 
-/// What a bucket says about a key.
+/// What is asked of a bucket about a key.
 #[derive(Clone, Copy)]
-pub(super) enum Probe {
+pub(super) struct Key<'k> {
+    pub(super) words: &'k [u64],
+    pub(super) hash: u64,
+}
+
+/// What a bucket, or two, say about a key.
+#[derive(Clone, Copy)]
+pub(super) enum Probe<V> {
     /// This value, all the time between two looks at the bucket.
     Hit(u64),
-    /// It was not cached when the bucket had this version.
-    Miss(u64),
+    /// It was not cached when the bucket had this version, or the two had these.
+    Miss(V),
     /// Something is under way: the bucket says nothing.
     Changing,
 }
@@ -109,18 +153,18 @@ impl<K: IndexKey + ?Sized> Table<K> {
         Self::blocks_of(key_words) * size_of::<Block>()
     }
 
-    /// Bucket `number`, from 0.
+    /// Bucket `number`, from 0; `is_ticker`: its fills make the clock tick.
     #[inline]
-    pub(super) fn bucket(&self, number: usize) -> Bucket<'_> {
+    pub(super) fn bucket(&self, number: usize, is_ticker: bool) -> Bucket<'_> {
         let blocks = Self::blocks_of(self.key_words);
         let key_words = if K::IS_WORD { 1 } else { self.key_words };
         let blocks = &self.blocks[number * blocks..(number + 1) * blocks];
-        Bucket { blocks, key_words, ways: self.ways, seed: self.seed }
+        Bucket { blocks, key_words, ways: self.ways, seed: self.seed, is_ticker }
     }
 
     /// All buckets.
     pub(super) fn all(&self) -> impl Iterator<Item = Bucket<'_>> {
-        (0..self.buckets).map(|number| self.bucket(number))
+        (0..self.buckets).map(|number| self.bucket(number, false))
     }
 }
 
@@ -165,19 +209,22 @@ impl Bucket<'_> {
     }
 
     #[inline]
-    fn has_key(&self, way: usize, key: &[u64]) -> bool {
+    fn has_key(&self, way: usize, words: &[u64]) -> bool {
         let first = self.entry(way) + 1;
-        key.iter().enumerate().all(|(at, word)| self.word(first + at).load(Ordering::Acquire) == *word)
+        if let [word] = words {
+            return self.word(first).load(Ordering::Acquire) == *word;
+        }
+        words.iter().enumerate().all(|(at, word)| self.word(first + at).load(Ordering::Acquire) == *word)
     }
 
     /// The entry of `key`.
     #[inline]
-    fn find(&self, key: &[u64], hash: u64) -> Option<usize> {
+    fn find(&self, key: Key<'_>) -> Option<usize> {
         for number in 0..BYTE_WORDS {
-            let mut left = candidates(self.word(TAGS + number).load(Ordering::Acquire), tag_of(hash));
+            let mut left = candidates(self.word(TAGS + number).load(Ordering::Acquire), tag_of(key.hash));
             while left != 0 {
                 let way = 8 * number + left.trailing_zeros() as usize / 8;
-                if self.has_key(way, key) {
+                if self.has_key(way, key.words) {
                     return Some(way);
                 }
                 left &= left - 1;
@@ -186,41 +233,53 @@ impl Bucket<'_> {
         None
     }
 
-    /// What is cached of `key`.
+    /// What is cached of `key`, at the time `now` of the clock.
     #[inline]
-    pub(super) fn probe(&self, key: &[u64], hash: u64) -> Probe {
+    pub(super) fn probe(&self, key: Key<'_>, now: u64) -> Probe<u64> {
         let state = self.state().load(Ordering::Acquire);
         if state & LATCH != 0 {
             return Probe::Changing;
         }
-        let Some(way) = self.find(key, hash) else { return Probe::Miss(state) };
+        let Some(way) = self.find(key) else { return Probe::Miss(state) };
         let value = self.word(self.entry(way)).load(Ordering::Acquire);
         let bytes = self.word(BYTES + way / 8);
         let known = bytes.load(Ordering::Relaxed);
         if self.state().load(Ordering::Acquire) != state && !planted::active("acs-hit-without-second-look") {
             return Probe::Changing;
         }
-        if let Some(known) = policy::touched(known, way % 8) {
+        if let Some(known) = policy::touched(known, way % 8, now) {
             // Not exchanged: what is lost here, or comes back, is a use.
             bytes.store(known, Ordering::Relaxed);
         }
         Probe::Hit(value)
     }
 
-    /// The version, or [`LATCH`] in it.
+    /// The version, or [`LATCH`] in it. Sequentially consistent: see [`fill`](Self::fill).
     pub(super) fn version(&self) -> u64 {
-        self.state().load(Ordering::Acquire)
+        self.state().load(Ordering::SeqCst)
+    }
+
+    /// What would make room for a new key, none if an entry is empty; at a glance, without the latch.
+    #[inline]
+    pub(super) fn glance(&self, now: u64, by_uses: bool) -> Option<Victim> {
+        if self.empty().is_some() {
+            return None;
+        }
+        // What happens next to the bucket that is chosen.
+        prefetch_line(self.word(DISPUTES));
+        Some(policy::victim(&self.load(BYTES), self.ways, now, by_uses))
     }
 
     /// Caches `value` for `key`, which was not cached in `version`; dropped if the bucket has changed since, or if `is_current` does not
-    /// hold under the latch: whether the value is what the index has. `balance` decides who makes room, and hears who comes back.
+    /// hold under the latch: whether the value is what the index has, and whether the key is nowhere else. `room`: whose turn it is to
+    /// throw out an entry, and which one, as [`glance`](Self::glance) has said since.
     pub(super) fn fill(
         &self,
-        key: &[u64],
-        hash: u64,
+        key: Key<'_>,
         value: u64,
         version: u64,
-        balance: &AtomicU64,
+        common: &Common,
+        room: (bool, Option<Victim>),
         is_current: impl Fn() -> bool,
     ) -> Fill {
         let state = self.state();
@@ -231,7 +290,8 @@ impl Bucket<'_> {
             return Fill::Dropped;
         }
         count_shared_rmws(1);
-        // Sequentially consistent, as a writer's entrance: either this fill sees the writer below, or the writer sees the latch when it leaves.
+        // Sequentially consistent, as a writer's entrance: either this fill sees the writer below, or the writer sees the latch when it
+        // leaves; and of two fills of the key into two buckets one sees the other.
         if state.compare_exchange(version, version | LATCH, Ordering::SeqCst, Ordering::Relaxed).is_err() {
             return Fill::Dropped;
         }
@@ -239,13 +299,13 @@ impl Bucket<'_> {
             state.store(version, Ordering::Release);
             return Fill::Dropped;
         }
-        let (way, outcome) = self.make_room(hash, balance);
+        let (way, outcome) = self.make_room(key.hash, common, room);
         let entry = self.entry(way);
         self.word(entry).store(value, Ordering::Release);
-        for (at, word) in key.iter().enumerate() {
+        for (at, word) in key.words.iter().enumerate() {
             self.word(entry + 1 + at).store(*word, Ordering::Release);
         }
-        self.set_tag(way, tag_of(hash));
+        self.set_tag(way, tag_of(key.hash));
         state.store(version + CHANGE, Ordering::Release);
         outcome
     }
@@ -260,37 +320,38 @@ impl Bucket<'_> {
         }
     }
 
-    /// An entry for a new key with this hash; the latch is held.
-    fn make_room(&self, hash: u64, balance: &AtomicU64) -> (usize, Fill) {
-        let mut bytes: Bytes = self.load(BYTES);
-        let mut ghosts: [Ghosts; 2] = [self.load(GHOSTS_OF_LAST_USE), self.load(GHOSTS_OF_USES)];
-        let mut known = balance.load(Ordering::Relaxed) as i64;
-        let came_back = ghosts.map(|ghosts| policy::without_ghost(ghosts, policy::ghost_of(hash)));
-        let [of_last_use, of_uses] = came_back.map(|rest| rest.is_some());
-        if of_last_use != of_uses {
-            known = policy::heard(known, of_last_use, of_uses);
-            // Not exchanged: a voice that is lost is one of many.
-            balance.store(known as u64, Ordering::Relaxed);
+    /// An entry for a new key with this hash; the latch is held, and the entries are those of the glance.
+    fn make_room(&self, hash: u64, common: &Common, (by_uses, victim): (bool, Option<Victim>)) -> (usize, Fill) {
+        let mut bytes = self.load(BYTES);
+        if self.is_ticker {
+            common.tick();
         }
-        for (ghosts, rest) in ghosts.iter_mut().zip(came_back) {
-            *ghosts = rest.unwrap_or(*ghosts);
+        let now = common.now();
+        let last_fill = self.word(LAST_FILL).load(Ordering::Relaxed);
+        let (mut disputes, mut voices) = policy::settled(self.load(DISPUTES), &bytes, last_fill, now);
+        let returned = policy::returned(disputes, policy::ghost_of(hash));
+        if let Some((rest, voice)) = returned {
+            disputes = rest;
+            voices += voice;
         }
-        let (way, outcome) = match self.empty() {
-            Some(way) => (way, Fill::Fresh),
-            None => {
-                let by_uses = known >= 0;
-                let victim = policy::victim(&mut bytes, self.ways, by_uses);
-                if victim.is_disputed {
-                    let expert = &mut ghosts[usize::from(by_uses)];
-                    *expert = policy::remembered(*expert, self.ghost_at(victim.way));
+        common.hear(voices);
+        let (way, outcome) = match victim {
+            Some(Victim { way, .. }) => {
+                let kept = policy::victim(&bytes, self.ways, now, !by_uses).way;
+                disputes = policy::voided(disputes, way);
+                if kept != way {
+                    disputes = policy::disputed(disputes, self.ghost_at(way), kept, by_uses);
                 }
-                (victim.way, Fill::Evicted)
+                if by_uses {
+                    bytes = policy::worn(&bytes, self.ways, way);
+                }
+                (way, Fill::Evicted)
             }
+            None => (self.empty().unwrap_or(0), Fill::Fresh),
         };
-        policy::filled(&mut bytes, way, of_last_use || of_uses);
-        self.store(BYTES, bytes);
-        self.store(GHOSTS_OF_LAST_USE, ghosts[0]);
-        self.store(GHOSTS_OF_USES, ghosts[1]);
+        self.store(BYTES, policy::filled(&bytes, way, now, returned.is_some()));
+        self.store(DISPUTES, disputes);
+        self.word(LAST_FILL).store(now, Ordering::Relaxed);
         (way, outcome)
     }
 
@@ -319,21 +380,25 @@ impl Bucket<'_> {
         word.store(tags, Ordering::Release);
     }
 
-    /// Makes the bucket follow a change of `key` in the index, by a writer that is inside its stripe: if the key is cached, it gets the
-    /// value that `value` gives under the latch, or goes if that is none.
-    pub(super) fn follow(&self, key: &[u64], hash: u64, value: impl FnOnce() -> Option<u64>) {
-        // A fill that looked at the stripe before this writer was inside may be about to put the key there. Fills that come later see the
-        // writer: from here on the key can only leave the bucket.
+    /// Waits until nobody has the latch.
+    pub(super) fn wait_for_latch(&self) {
         let mut turn = 0;
-        while self.state().load(Ordering::SeqCst) & LATCH != 0 && !planted::active("acs-leave-without-waiting") {
+        while self.version() & LATCH != 0 && !planted::active("acs-leave-without-waiting") {
             turn += 1;
             spin(turn);
         }
-        if self.find(key, hash).is_none() {
-            return;
-        }
+    }
+
+    /// Whether `key` is cached here, at a glance.
+    #[inline]
+    pub(super) fn has(&self, key: Key<'_>) -> bool {
+        self.find(key).is_some()
+    }
+
+    /// Gives `key`, if it is cached here, the value that `value` gives under the latch; or throws it out, if that is none.
+    pub(super) fn change(&self, key: Key<'_>, value: impl FnOnce() -> Option<u64>) {
         let version = self.latch();
-        if let Some(way) = self.find(key, hash) {
+        if let Some(way) = self.find(key) {
             match value() {
                 Some(value) => self.word(self.entry(way)).store(value, Ordering::Release),
                 None => self.set_tag(way, 0),

@@ -127,6 +127,16 @@ impl Scenario {
         scenario
     }
 
+    /// Readers of a key whose first bucket gets full between the two, so that they choose different ones.
+    fn choosing(name: &'static str, ops: &[&[Op]]) -> Self {
+        let mut scenario = Self::on_one_key(name, false, ops);
+        let key_of_all = 2;
+        scenario.threads.iter_mut().flatten().for_each(|(key, _)| *key = key_of_all);
+        scenario.before = (1..=7).map(|key| (key, 100 + key)).collect();
+        scenario.cached = (1..=7).filter(|key| *key != key_of_all).collect();
+        scenario
+    }
+
     /// Inserts that make the cache grow beside changes of a cached key.
     fn growing(name: &'static str, ops: &[&[Op]]) -> Self {
         let mut scenario = Self::on_one_key(name, true, ops);
@@ -151,6 +161,8 @@ pub fn known() -> Vec<Scenario> {
         on_one_key("two updates", true, &[&[Update(1), Get], &[Update(2), Get]]),
         on_one_key("two fills and updates", false, &[&[Get, Get], &[Get, Get], &[Update(1), Update(2), Get]]),
         Scenario::evicting("hit and eviction"),
+        Scenario::choosing("fills of two buckets and update", &[&[Get, Get], &[Get, Get], &[Update(1), Get]]),
+        Scenario::choosing("fills of two buckets and removal", &[&[Get, Get], &[Get, Get], &[Remove, Get]]),
         on_one_key("two updates and a fill", false, &[&[Get, Get], &[Update(1)], &[Upsert(2), Get]]),
         on_one_key("swap and update", true, &[&[Swap(100, 1), Get], &[Update(2), Get], &[Get, Get]]),
         on_one_key("parallel search and update", false, &[&[Get, Get], &[Update(1), Get]]).beside_a_helper(),

@@ -1,0 +1,116 @@
+//! The two buckets that a key may be in, of which at most one has it.
+//!
+//! With one bucket for each key, some buckets get more of the keys that are wanted than they have entries, while others keep what nobody wants. A fill
+//! that has the choice of two takes the emptier one, or the one with the worse entry (`policy`), and the difference is all but gone ("the power
+//! of two choices": Azar, Broder, Karlin and Upfal, Balanced Allocations, 1999).
+//!
+//! *A key is never in both.* A fill takes the latch of its bucket from the version that missed, and then looks whether the other one still has
+//! the version that missed. Of two fills of one key into different buckets, the one whose exchange is later sees the other's latch, or what it has left behind, and is dropped. So
+//! what was found in one bucket need not be looked for in the other.
+
+use super::table::{Bucket, Common, Fill, Key, Probe};
+use lodestone_pmem::planted;
+
+/// The buckets of a key.
+#[derive(Clone, Copy)]
+pub(super) struct Pair<'t> {
+    pub(super) first: Bucket<'t>,
+    /// None: there is only one.
+    pub(super) second: Option<Bucket<'t>>,
+}
+
+/// What the two buckets had when the key was in neither.
+#[derive(Clone, Copy)]
+pub(super) struct Versions {
+    first: u64,
+    second: u64,
+}
+
+impl Pair<'_> {
+    /// Whether `bucket` is one of them.
+    pub(super) fn has(&self, bucket: &Bucket<'_>) -> bool {
+        self.first.is(bucket) || self.second.is_some_and(|second| second.is(bucket))
+    }
+
+    /// Tells the processor that the buckets will be asked soon.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        self.first.prefetch();
+        self.prefetch_second();
+    }
+
+    #[inline]
+    fn prefetch_second(&self) {
+        if let Some(second) = &self.second {
+            second.prefetch();
+        }
+    }
+
+    /// What is cached of `key`, at the time `now` of the clock.
+    #[inline]
+    pub(super) fn probe(&self, key: Key<'_>, now: u64) -> Probe<Versions> {
+        // It comes while the first one is looked through; asking for it only after that costs a miss, and a hit there, a wait more.
+        self.prefetch_second();
+        let first = match self.first.probe(key, now) {
+            Probe::Hit(value) => return Probe::Hit(value),
+            Probe::Changing => return Probe::Changing,
+            Probe::Miss(version) => version,
+        };
+        match self.second.map(|second| second.probe(key, now)) {
+            None => Probe::Miss(Versions { first, second: 0 }),
+            Some(Probe::Miss(second)) => Probe::Miss(Versions { first, second }),
+            Some(Probe::Hit(value)) => Probe::Hit(value),
+            Some(Probe::Changing) => Probe::Changing,
+        }
+    }
+
+    /// What the buckets have at this moment.
+    pub(super) fn versions(&self) -> Versions {
+        Versions { first: self.first.version(), second: self.second.map_or(0, |second| second.version()) }
+    }
+
+    /// Caches `value` for `key`, which was in neither bucket in `versions`; dropped if one of them has changed since, or if `is_current` does not hold
+    /// under the latch: whether the value is what the index has.
+    pub(super) fn fill(
+        &self,
+        key: Key<'_>,
+        value: u64,
+        versions: Versions,
+        common: &Common,
+        is_current: impl Fn() -> bool,
+    ) -> Fill {
+        let (first, now, by_uses) = (&self.first, common.now(), common.by_uses());
+        let here = first.glance(now, by_uses);
+        let Some(second) = &self.second else {
+            return first.fill(key, value, versions.first, common, (by_uses, here), is_current);
+        };
+        // Planted: the key may have been cached in the other bucket meanwhile.
+        let stands =
+            |other: &Bucket<'_>, version| other.version() == version || planted::active("acs-fill-looks-at-one-bucket");
+        let there = here.and_then(|_| second.glance(now, by_uses));
+        let is_second = here.is_some_and(|here| there.is_none_or(|there| here.yields_to(&there, by_uses)));
+        if is_second {
+            let is_current = || stands(first, versions.first) && is_current();
+            second.fill(key, value, versions.second, common, (by_uses, there), is_current)
+        } else {
+            let is_current = || stands(second, versions.second) && is_current();
+            first.fill(key, value, versions.first, common, (by_uses, here), is_current)
+        }
+    }
+
+    /// Makes the buckets follow a change of `key` in the index, by a writer that is inside its stripe: if the key is cached, it gets the
+    /// value that `value` gives under the latch, or goes if that is none.
+    pub(super) fn follow(&self, key: Key<'_>, value: impl FnOnce() -> Option<u64>) {
+        // A fill that looked at the stripe before this writer was inside may be about to put the key into either. Fills that come later see the
+        // writer: from here on the key can only leave.
+        self.first.wait_for_latch();
+        if let Some(second) = &self.second {
+            second.wait_for_latch();
+        }
+        if self.first.has(key) {
+            self.first.change(key, value);
+        } else if let Some(second) = self.second.filter(|second| second.has(key)) {
+            second.change(key, value);
+        }
+    }
+}
