@@ -136,7 +136,7 @@ impl<K: IndexKey + ?Sized> Cache<K> {
             return None;
         }
         let share = hash >> SECOND_SHIFT & 0xFFFF;
-        Some(first ^ (1 + (share as usize * (width - 1) >> 16)))
+        Some(first ^ (1 + ((share as usize * (width - 1)) >> 16)))
     }
 
     /// Where a key with this hash belongs at this moment.
@@ -207,7 +207,7 @@ mod tests {
                     continue;
                 }
                 assert_eq!(cache.base_of(hash_max + 1), last + 1);
-                let seconds = |hash: u64| (0..=last).filter_map(move |first| Some((first, hash << SECOND_SHIFT)));
+                let seconds = |hash: u64| (0..=last).map(move |first| (first, hash << SECOND_SHIFT));
                 let mut keys = (0..0xFFFF).step_by(77).flat_map(seconds);
                 assert!(keys.all(|(first, hash)| cache.second_of(first, hash).is_none_or(|second| second <= last)));
             }
