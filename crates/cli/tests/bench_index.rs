@@ -100,6 +100,15 @@ fn what_cannot_be_run_is_refused_with_its_reason() {
         (vec!["--records", "0"], "0"),
         (vec!["--threads", "0"], "0"),
         (vec!["--operations", "5", "--seconds", "1"], "cannot be used with"),
+        (vec!["--seconds", "1e19", "--warm-up", "1e19"], "--seconds needs"),
+        (vec!["--seconds", "1", "--warm-up", "1e19"], "--warm-up needs"),
+        (vec!["--seconds", "-1"], "unexpected argument"),
+        (vec!["--seconds=-1"], "--seconds needs"),
+        (vec!["--open", "--mix", "insert"], "cannot be used with"),
+        (vec!["--open", "--distribution", "uniform"], "cannot be used with"),
+        (vec!["--open", "--threads", "2"], "cannot be used with"),
+        (vec!["--open", "--operations", "100"], "cannot be used with"),
+        (vec!["--open", "--load", "sorted"], "cannot be used with"),
     ] {
         let mut all = vec!["bench", "index", "--durability", "process"];
         all.extend(words);
@@ -131,6 +140,19 @@ fn an_index_survives_kills_with_writers_and_readers_in_it() {
     let place = Place::new();
     place.run(["torture", "index", "--index", "map", "--kills", "1"]).fails_with(&["takes strings"]);
     place.run(["torture", "index", "--index", "none"]).fails_with(&["unknown index"]);
+}
+
+#[test]
+fn a_kill_test_without_a_kill_does_not_say_that_anything_holds() {
+    let place = Place::new();
+    let index = ["torture", "index", "--index", "fastfair", "--domain", "process", "--records", "64"];
+    place.run(index.into_iter().chain(["--kills", "0"])).fails_with(&["--kills"]);
+    place.run(index.into_iter().chain(["--seconds", "0"])).fails_with(&["--seconds needs a positive number"]);
+    place.run(["torture", "kill", "--kills", "0"]).fails_with(&["--kills"]);
+    place.run(["torture", "bank", "--kills", "0"]).fails_with(&["--kills 0 without --transfers"]);
+    // However short the time, there is one.
+    let lines = place.json(index.into_iter().chain(["--seconds", "1e-9", "--load-ms-max", "1"]));
+    assert_eq!(lines[0]["kills"], 1, "{lines:?}");
 }
 
 #[test]

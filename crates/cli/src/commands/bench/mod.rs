@@ -10,8 +10,9 @@ pub mod ycsb;
 pub mod ycsb_report;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Subcommand;
 
 use crate::output::Output;
@@ -50,6 +51,15 @@ enum BenchCommand {
     Agents(agents::Args),
     /// Compare persist, stream and durable with the bare instructions and system calls
     Substrate(substrate::Args),
+}
+
+/// Longest time of a run: a year. Sums of such times, and moments so far away, are no overflow.
+const SECONDS_MAX: f64 = 365.0 * 86_400.0;
+
+/// The time of a run that the argument `name` asks for.
+fn duration(seconds: f64, name: &str) -> Result<Duration> {
+    let found = Duration::try_from_secs_f64(seconds).ok().filter(|_| seconds <= SECONDS_MAX);
+    found.with_context(|| format!("{name} needs a number of seconds, from 0 to {SECONDS_MAX} (a year)"))
 }
 
 /// Runs the command.

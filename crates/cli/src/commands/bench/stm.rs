@@ -6,9 +6,8 @@
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::str::FromStr;
-use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use lodestone_heap::HeapOptions;
 use lodestone_stm::Mode;
 use lodestone_stm_bench::dram::{Dram, DramLock};
@@ -22,6 +21,7 @@ use lodestone_workload::result::{BenchResult, human_figure};
 
 use crate::output::{Output, exit, table};
 
+use super::duration;
 use super::place::Place;
 
 const AFTER_HELP: &str = "\
@@ -210,9 +210,6 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
 
 impl Args {
     fn requests(&self) -> Result<Vec<Request>> {
-        let duration = |seconds: f64, name: &str| {
-            Duration::try_from_secs_f64(seconds).with_context(|| format!("{name} needs a number of seconds"))
-        };
         let length = match self.operations {
             Some(count) => Length::Operations(count),
             None => Length::Time {

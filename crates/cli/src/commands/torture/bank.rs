@@ -142,6 +142,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     let folder = tempfile::tempdir().context("making a temporary folder failed")?;
     let path = args.pool.clone().unwrap_or_else(|| folder.path().join("bank.pool"));
     ensure!(!path.exists(), "{}: exists; the kill test needs a pool of its own", path.display());
+    ensure!(args.kills > 0 || args.transfers > 0, "--kills 0 without --transfers tests nothing; ask for one of them");
     let started = Instant::now();
     let mut judge = Judge::new(args, &path)?;
     let mut random = Random::for_stream(args.seed, u64::MAX);

@@ -43,10 +43,10 @@ pub struct Args {
     load: LoadArgs,
 
     /// Number of kills
-    #[arg(long, default_value_t = 50)]
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
     kills: u64,
 
-    /// End after this time even if kills are left
+    /// End after this time even if kills are left; at least one is made
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<f64>,
 
@@ -150,10 +150,13 @@ fn rounds(args: &Args, path: &Path, output: &Output, each: &mut dyn FnMut()) -> 
     let (started, load) = (Instant::now(), &args.load);
     let limit =
         args.seconds.map(Duration::try_from_secs_f64).transpose().context("--seconds needs a positive number")?;
+    ensure!(limit != Some(Duration::ZERO), "--seconds needs a positive number: a test without a kill says nothing");
     let mut history = History::new(report::codec()?);
     let mut random = Random::for_stream(load.seed, u64::MAX);
     let mut killed = Killed::new(args);
-    while killed.kills < args.kills && killed.holds() && limit.is_none_or(|limit| started.elapsed() < limit) {
+    // At least once: "nothing was lost" is said of kills that happened.
+    let goes_on = |kills| kills == 0 || limit.is_none_or(|limit| started.elapsed() < limit);
+    while killed.kills < args.kills && killed.holds() && goes_on(killed.kills) {
         let mut command = life::own_binary()?;
         command.args(["torture", "index-worker", "--domain", &args.domain]);
         command.args(load.to_args(load.seed.wrapping_add(killed.kills))).arg(path);

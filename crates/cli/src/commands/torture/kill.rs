@@ -40,7 +40,7 @@ last line counts is the judge's own reading, since a killed writer tells nothing
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
     /// Number of kills
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     pub kills: u64,
 
     /// Persistence domain

@@ -45,6 +45,22 @@ Space: PM bytes are the allocated blocks of the heap; DRAM bytes are what the pr
 opened (a counting allocator), the heap's own tables included; unknown with --profile, whose model stands in DRAM too. Media
 blocks are counted with --profile alone.";
 
+/// Arguments that say what a run does and how it is loaded: `--open` has no runs and a load of its own, and would ignore them.
+const OF_RUNS: [&str; 12] = [
+    "mix",
+    "distribution",
+    "operations",
+    "seconds",
+    "warm_up",
+    "threads",
+    "load",
+    "load_threads",
+    "cache_mode",
+    "scan_keys",
+    "time_one_of",
+    "sample_ms",
+];
+
 /// Arguments of `lodestone bench index`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
@@ -123,7 +139,7 @@ pub struct Args {
     pool_size: Option<u64>,
 
     /// Measure no operations but opening: time to the first answer and to full speed, after a clean end and after a kill
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = OF_RUNS)]
     open: bool,
 
     #[command(flatten)]

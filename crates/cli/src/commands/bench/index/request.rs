@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use lodestone_index::CacheMode;
 use lodestone_index_bench::key::KeyShape;
 use lodestone_index_bench::kinds::Setup;
@@ -12,6 +12,7 @@ use lodestone_index_bench::runner::{Length, LoadOrder, Spec};
 use lodestone_workload::keys::KeyChooser;
 
 use super::{Args, IndexName};
+use crate::commands::bench::duration;
 use crate::commands::bench::place::Place;
 
 /// Bytes of a pool beside its records: headers, tables, slabs that are not full.
@@ -93,9 +94,6 @@ pub struct Request {
 
 /// The requests of the arguments, each checked.
 pub fn requests(args: &Args) -> Result<Vec<Request>> {
-    let duration = |seconds: f64, name: &str| {
-        Duration::try_from_secs_f64(seconds).with_context(|| format!("{name} needs a number of seconds"))
-    };
     let length = match args.operations {
         Some(count) => Length::Operations(count),
         None => Length::Time(duration(args.seconds, "--seconds")?),
