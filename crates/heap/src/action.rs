@@ -69,6 +69,12 @@ pub struct FreedBlocks {
 }
 
 impl Freed<'_> {
+    /// Whether a block of whole chunks is among them, so that keeping it withholds much from others.
+    #[must_use]
+    pub fn is_large(&self) -> bool {
+        self.entries.as_slice().iter().any(|entry| matches!(entry.kind(), Some(Kind::Release)))
+    }
+
     /// Lets go of the heap.
     pub fn detach(mut self) -> FreedBlocks {
         FreedBlocks { entries: std::mem::take(&mut self.entries) }

@@ -18,7 +18,7 @@
 use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use rustix::thread::{MembarrierCommand, membarrier};
+use crate::barrier;
 
 /// The gate of one memory.
 #[derive(Debug, Default)]
@@ -59,13 +59,7 @@ impl Gate {
         let turn = lock(&self.turn);
         self.closed.store(1, Ordering::SeqCst);
         let guard = ClosedGate { gate: self, _turn: turn };
-        // The expedited barrier takes microseconds and must be registered once; the plain one takes milliseconds and is
-        // always there. Both are full barriers on every running thread of this process.
-        let expedited = membarrier(MembarrierCommand::RegisterPrivateExpedited)
-            .and_then(|()| membarrier(MembarrierCommand::PrivateExpedited));
-        if expedited.is_err() {
-            membarrier(MembarrierCommand::Global)?;
-        }
+        barrier::everywhere()?;
         Ok(guard)
     }
 }

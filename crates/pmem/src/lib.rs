@@ -18,6 +18,7 @@ pub mod storage;
 pub mod sync;
 
 mod addr;
+mod barrier;
 mod block;
 mod cells;
 mod counters;
@@ -35,6 +36,7 @@ mod tracer;
 mod view;
 
 pub use addr::{LINE_BYTES, LineAddr, MEDIA_BLOCK_BYTES, PmAddr, PmPtr, WORD_BYTES, lines_of};
+pub use barrier::AsymmetricBarrier;
 pub use cells::{PmCell, PmRange, PmU64};
 pub use counters::{CounterScope, Counters, count_shared_rmws, process_counters, thread_counters};
 pub use cpu::{FlushInstruction, StreamInstruction, prefetch_line, prefetch_value};

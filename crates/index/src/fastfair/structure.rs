@@ -422,11 +422,9 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
     /// changes nothing and is not reported: a small leaf is no fault, and what is wrong shows in the operation that needs it.
     pub(super) fn merge_at(&self, key: &K) {
         let _changing = lock(&self.changing);
-        let pin = self.readers.pin();
+        let _pin = self.readers.pin();
         // Each round but the last one frees a node.
         while self.merge_levels(key).unwrap_or(false) {}
-        drop(pin);
-        self.readers.collect();
     }
 
     /// Tries every level from the leaves up, as long as there is reason to. Whether something merged.
