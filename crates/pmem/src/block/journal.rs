@@ -12,8 +12,8 @@
 //! 2. One record is in flight at a time, so behind the first misfit no intact record of this generation can exist unless
 //!    the misfit was damaged after it was acknowledged: then the scan reports damage instead of an end.
 //! 3. *Replay* scans first and writes nothing when that refuses: behind a damaged newest header page the older one leads to records
-//!    of lines that may be newer in the parts. Then it walks again, writes the lines of all records in order to the parts, syncs
-//!    them, and only then moves the tail.
+//!    of lines that may be newer in the parts. Then it syncs the journal, walks again, writes the lines of all records in
+//!    order to the parts, syncs them, and only then moves the tail.
 //!
 //! Replay may crash anywhere and is repeated whole; it reads at most the journal area twice, a record at a time, and writes at most
 //! its bytes.

@@ -91,6 +91,7 @@ pub(crate) fn apply_journal(files: &BlockFiles, found: ReplayReport) -> Result<(
     }
     let area = files.area();
     let Some(header) = area.start()? else { return Ok(()) };
+    sync_journal(files)?;
     let end = area.walk(&header, |record| {
         verify_lines(record, &files.part_bytes, &files.path)?;
         apply(record, &files.parts, &files.path)
@@ -111,6 +112,7 @@ pub(crate) fn drop_journal(files: &BlockFiles) -> Result<()> {
     let area = files.area();
     // All of it is verified before the first line is written.
     area.salvage(|record| verify_lines(record, &files.part_bytes, &files.path))?;
+    sync_journal(files)?;
     area.salvage(|record| apply(record, &files.parts, &files.path))?;
     // What was applied must be durable before the journal goes.
     sync_parts(files)?;
@@ -138,14 +140,21 @@ pub(crate) fn read_journal(files: &BlockFiles, mut visit: impl FnMut(LineAddr, &
     Ok(ReplayReport { groups: end.records, lines: end.lines })
 }
 
+/// Before a line is applied its record must be durable: what a killed writer wrote last may be in the page cache only, and a power
+/// cut while its lines are written would leave some of them without the record that completes the group.
+fn sync_journal(files: &BlockFiles) -> Result<()> {
+    sync_part(files, &files.parts[0])
+}
+
 fn sync_parts(files: &BlockFiles) -> Result<()> {
-    for part in &files.parts {
-        counters::bump(&counters::local().syncs, 1);
-        part.sync().map_err(|source| {
-            Error::io(&files.path, "syncing", "check the device; open again to replay the journal", source)
-        })?;
-    }
-    Ok(())
+    files.parts.iter().try_for_each(|part| sync_part(files, part))
+}
+
+fn sync_part(files: &BlockFiles, part: &Arc<dyn Storage>) -> Result<()> {
+    counters::bump(&counters::local().syncs, 1);
+    part.sync().map_err(|source| {
+        Error::io(&files.path, "syncing", "check the device; open again to replay the journal", source)
+    })
 }
 
 /// How a pool's block domain behaves.
@@ -267,6 +276,9 @@ impl BlockDomain {
                 hint: "open the pool in another domain, or copy it into one with a journal (`lodestone pool copy`)",
             });
         }
+        // What this life acknowledges relies on all that stands in the parts. A life in another domain, or a tool that copied the files,
+        // may have left that in the page cache: it must be durable before the first record.
+        sync_parts(&files)?;
         let area = files.area();
         let (tail, group) = area.read_header()?.map_or((0, 1), |header| (header.tail, header.group));
         let generation = new_generation(&files.path);

@@ -13,7 +13,7 @@ use crate::counters::CounterScope;
 use crate::domain::Domain;
 use crate::mapping::{Backing, Mapping};
 use crate::memory::Setup;
-use crate::storage::{FaultPlan, FaultyStorage, SimulatedDisk};
+use crate::storage::{FaultPlan, FaultyStorage, SimulatedDisk, write_all};
 
 const JOURNAL_OFFSET: u64 = 4096;
 const DATA: u64 = 1 << 20;
@@ -396,5 +396,52 @@ fn a_full_ring_of_a_poisoned_domain_is_an_error() -> Result<()> {
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || tell.send(engine.reserve(journal::UNIT_BYTES).is_err()));
     assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(true), "a committer waits for ever");
+    Ok(())
+}
+
+#[test]
+fn what_another_domain_left_in_the_page_cache_is_durable_before_anything_is_acknowledged() -> Result<()> {
+    let disk = Arc::new(SimulatedDisk::new(vec![0; DISK as usize]));
+    write_all(&disk, &[7; 64], DATA, false).expect("room");
+    let memory = open(disk.clone(), &disk.content(), MANUAL)?;
+    let pointer = PmAddr::new(0, DATA + 4096);
+    memory.store(pointer, DATA);
+    memory.persist(pointer, 8);
+    memory.durable()?;
+    let reborn = Arc::new(SimulatedDisk::new(disk.power_cut(|_| false)));
+    replay(&files(reborn.clone()))?;
+    let content = reborn.content();
+    assert_eq!(word(&content, DATA + 4096), DATA);
+    assert_eq!(word(&content, DATA), u64::from_le_bytes([7; 8]), "what the acknowledged line relies on is gone");
+    Ok(())
+}
+
+#[test]
+fn no_line_of_a_record_that_only_the_page_cache_holds_reaches_the_disk_before_it() -> Result<()> {
+    let disk = Arc::new(SimulatedDisk::new(vec![0; DISK as usize]));
+    let memory = open(disk.clone(), &[], MANUAL)?;
+    let before = disk.content();
+    let lines = [DATA, DATA + 4096];
+    for line in lines {
+        memory.store(PmAddr::new(0, line), 7);
+        memory.persist(PmAddr::new(0, line), 8);
+    }
+    memory.durable()?;
+    let journal = &disk.content()[JOURNAL_OFFSET as usize..DATA as usize];
+    for failing in 1..=3 {
+        // A kill between the writes of a record that runs around the end of the ring and its sync.
+        let killed = Arc::new(SimulatedDisk::new(before.clone()));
+        write_all(&killed, journal, JOURNAL_OFFSET, false).expect("room");
+        let plan = FaultPlan { fail_sync: Some(failing), ..FaultPlan::default() };
+        assert!(
+            replay(&files(Arc::new(FaultyStorage::new(killed.clone(), plan)))).is_err(),
+            "sync {failing} was to fail"
+        );
+        let one_line = killed.power_cut(|sector| sector as u64 * 512 == lines[0]);
+        let reborn = Arc::new(SimulatedDisk::new(one_line));
+        replay(&files(reborn.clone()))?;
+        let content = reborn.content();
+        assert_eq!(word(&content, lines[0]), word(&content, lines[1]), "a part of a group, sync {failing}");
+    }
     Ok(())
 }
