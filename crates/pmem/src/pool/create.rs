@@ -204,8 +204,13 @@ impl NewFile {
 
     /// Moves what stands at the target out of the way, and expects nothing there from now on; `None` when nothing was there.
     /// Durable when the folder is synced.
+    ///
+    /// # Errors
+    /// Also when nothing was there at first, and now something is.
     pub(crate) fn set_aside(&mut self) -> Result<Option<SetAside>> {
-        let Some(lock) = self.replaces.take() else { return Ok(None) };
+        let Some(lock) = self.replaces.take() else {
+            return if fs::symlink_metadata(&self.target).is_ok() { Err(appeared(&self.target)) } else { Ok(None) };
+        };
         let path = temporary_path(&self.target)?;
         rename_to_new(&self.target, &path)?;
         Ok(Some(SetAside { target: self.target.clone(), path, _lock: lock, is_put_back: false }))
@@ -341,7 +346,7 @@ fn lock_target(target: &Path, overwrite: bool) -> Result<Option<File>> {
 fn rename_to_new(source: &Path, target: &Path) -> Result<()> {
     let failed = |e: io::Error| {
         if e.kind() == io::ErrorKind::AlreadyExists {
-            Error::Exists { path: target.to_owned(), finding: "another file (it appeared during creation)".into() }
+            appeared(target)
         } else {
             Error::io(target, "renaming into place", "check the folder", e)
         }
@@ -354,6 +359,11 @@ fn rename_to_new(source: &Path, target: &Path) -> Result<()> {
         }
         Err(e) => Err(failed(e.into())),
     }
+}
+
+/// The error of a new file that finds one at `target` where none was before.
+fn appeared(target: &Path) -> Error {
+    Error::Exists { path: target.to_owned(), finding: "another file (it appeared during creation)".into() }
 }
 
 /// Makes the directory entry of `path` durable.

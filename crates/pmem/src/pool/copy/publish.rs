@@ -5,9 +5,13 @@
 //! ever stand there with a part 0, by which a pool is opened.
 //!
 //! 1. All new files are synced.
-//! 2. Of several parts: an old part 0 is moved aside, under the name of a file in the making; its folder is synced.
+//! 2. Of several parts: an old part 0 is moved aside, under the name of a file in the making; its folder is synced. Where there was
+//!    none, there must be none now.
 //! 3. The further parts are renamed into place, each with a sync of its folder; then part 0.
 //! 4. The old part 0 is removed. After a kill the next copy to the same target does it.
+//!
+//! Two copies to one target at a time: all new files are locked until part 0 has its name. So whoever holds the lock of a further part,
+//! to replace it, finds the part 0 beside it in step 2, and gives way; and where no further part was, only one copy can rename its own.
 //!
 //! An error before 3 has changed anything puts the old part 0 back; later there is no old pool to put it to.
 
@@ -42,7 +46,7 @@ pub(super) fn publish_all(mut files: Vec<NewFile>, after: Observer<'_>) -> Resul
     // One file replaces another in one step; several need a moment without any pool.
     let old = if files.len() > 1 { files[0].set_aside()? } else { None };
     let mut has_changed = false;
-    let published = publish_in_order(files, old.is_some(), &mut has_changed, after);
+    let published = publish_in_order(&mut files, old.is_some(), &mut has_changed, after);
     match (published, old) {
         (Err(error), Some(old)) if !has_changed => {
             old.put_back()?;
@@ -56,7 +60,7 @@ pub(super) fn publish_all(mut files: Vec<NewFile>, after: Observer<'_>) -> Resul
 }
 
 /// Step 3, behind an old part 0 that was set aside. `has_changed` tells whether any file may have got its name.
-fn publish_in_order(files: Vec<NewFile>, has_old: bool, has_changed: &mut bool, after: Observer<'_>) -> Result<()> {
+fn publish_in_order(files: &mut [NewFile], has_old: bool, has_changed: &mut bool, after: Observer<'_>) -> Result<()> {
     if has_old {
         after(Step::SetAside)?;
         // No further part may be replaced while a power cut can bring the old part 0 back.
@@ -64,7 +68,7 @@ fn publish_in_order(files: Vec<NewFile>, has_old: bool, has_changed: &mut bool, 
         after(Step::FolderSynced)?;
     }
     // Part 0 last: what has a part 0 is complete.
-    for mut file in files.into_iter().rev() {
+    for file in files.iter_mut().rev() {
         let renamed = file.rename();
         *has_changed |= renamed.is_ok() || !matches!(lock::is_at(&file.target, &file.file), Ok(false));
         renamed?;

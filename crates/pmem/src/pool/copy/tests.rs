@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use super::publish::Step;
+use super::publish::{Step, publish_all};
 use super::*;
 use crate::domain::DomainChoice;
 
@@ -155,5 +155,45 @@ fn parts_in_other_folders_and_an_older_pool_of_one_part_are_replaced_as_well() -
         assert_eq!(number_in(&target), Some(number));
         assert_eq!((names_in(&target), names_in(&far)), (vec!["b.pool".to_owned()], vec!["part".to_owned()]));
     }
+    Ok(())
+}
+
+#[test]
+fn a_backup_that_came_too_late_replaces_no_part_of_the_one_that_came_first() -> Result<()> {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let (target, late) = (folder.path().join("backups"), folder.path().join("late"));
+    fs::create_dir(&target).and_then(|()| fs::create_dir(&late)).expect("folders");
+    let pool = pool_of(2, folder.path())?;
+    fill(&pool, 1);
+    pool.backup(late.join("b.pool"), &overwrite())?;
+    // It looks for an older part 0 before the other one is there, and for an older part 1 when it is.
+    let mut files = vec![NewFile::beside(&target.join("b.pool"), true)?];
+    fill(&pool, 2);
+    pool.backup(target.join("b.pool"), &overwrite())?;
+    files.push(NewFile::beside(&target.join("b.pool.1"), true)?);
+    for (file, name) in files.iter().zip(names_of_whole(2)) {
+        write(file, &fs::read(late.join(name)).expect("the backup"), 0)?;
+    }
+    assert!(matches!(publish_all(files, &mut |_| Ok(())), Err(Error::Exists { .. })));
+    assert_eq!((number_in(&target), names_in(&target)), (Some(2), names_of_whole(2)));
+    Ok(())
+}
+
+#[test]
+fn no_part_is_free_to_be_replaced_before_all_have_their_names() -> Result<()> {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let pool = pool_of(2, folder.path())?;
+    let (target, mut refused) = (folder.path().join("b.pool"), 0);
+    pool.copy_to(&target, &overwrite(), false, &mut |step| {
+        let part = folder.path().join("b.pool.1");
+        if step == Step::FolderSynced {
+            let error = NewFile::beside(&part, true).map(|_| ()).expect_err("it is held");
+            assert!(matches!(error, Error::InUse { .. }), "{error}");
+            refused += 1;
+        }
+        Ok(())
+    })?;
+    assert_eq!(refused, 2);
+    drop(NewFile::beside(&folder.path().join("b.pool.1"), true)?);
     Ok(())
 }
