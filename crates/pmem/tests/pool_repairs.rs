@@ -279,3 +279,34 @@ fn every_part_of_another_life_is_named_even_beside_a_damaged_state() -> Outcome 
     assert!(!report.to_string().contains("points to"), "{report}");
     Ok(())
 }
+
+#[test]
+fn a_repair_applies_no_journal_to_a_part_that_was_truncated() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let [path, part, dead, dead_part] = ["a", "a.1", "dead", "dead.1"].map(|name| folder.path().join(name));
+    let block = PoolOptions { domain: DomainChoice::Block, size_bytes: 1 << 20, journal_bytes: 256 << 10, ..options() };
+    let pool = Pool::create(&path, &PoolOptions { parts: vec![part.clone()], ..block.clone() })?;
+    pool.grow(1, 2 << 20)?;
+    drop(pool);
+    let pool = Pool::open(&path, &block)?;
+    let place = pool.heap_area(1).0;
+    pool.memory().store(place, 77);
+    pool.memory().persist(place, 8);
+    pool.memory().durable()?;
+    fs::copy(&path, &dead)?;
+    fs::copy(&part, &dead_part)?;
+    drop(pool);
+    let whole = fs::read(&dead_part)?;
+    // Longer than when it was created, with room for every line of the journal.
+    fs::OpenOptions::new().write(true).open(&dead_part)?.set_len(3 << 19)?;
+    let before = (fs::read(&dead)?, fs::read(&dead_part)?);
+    for accept_journal_loss in [false, true] {
+        let report = Pool::repair(&dead, &block, accept_journal_loss)?;
+        assert!(report.done.is_empty() && report.after.to_string().contains("truncated"), "{report}");
+        assert!((fs::read(&dead)?, fs::read(&dead_part)?) == before, "a truncated pool is left as it is");
+    }
+    // A copy that was cut short is made again.
+    fs::write(&dead_part, whole)?;
+    assert_eq!(Pool::open(&dead, &block)?.memory().load(place), 77);
+    Ok(())
+}

@@ -176,14 +176,18 @@ fn preview(
     Ok((found, states))
 }
 
-/// Which parts come from another life than the set; changes no file.
-pub(crate) fn other_lives(parts: &[PartFile], files: Option<&BlockFiles>) -> Result<Vec<Error>> {
+/// Which parts come from another life than the set, or are shorter than their states say; changes no file.
+pub(crate) fn other_moments(parts: &[PartFile], files: Option<&BlockFiles>) -> Result<Vec<Error>> {
     let memory = private_view(parts)?;
     let before = states_in(&memory);
     // A damaged journal, which is to be dropped, makes no state newer.
     let replayed = files.is_some_and(|files| replay_states(files, &memory).is_ok());
     let states = if replayed { states_in(&memory) } else { before.clone() };
-    Ok(set::other_lives(parts, &before, &states))
+    let is_short = |(part, state): (&PartFile, &Option<StateSlot>)| {
+        part.verify_length(state.as_ref()?.part_bytes, "when it was last grown").err()
+    };
+    let short = parts.iter().zip(&states).filter_map(is_short);
+    Ok(set::other_lives(parts, &before, &states).into_iter().chain(short).collect())
 }
 
 fn private_view(parts: &[PartFile]) -> Result<Memory> {

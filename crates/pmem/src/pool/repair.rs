@@ -2,7 +2,7 @@
 //!
 //! 1. Damaged headers at the front are written from their copies: straight to the file and synced, because everything
 //!    else is found through them.
-//!    Parts of different lives, and truncated ones, are left as they are from here on: nothing of one moment is written to another.
+//!    Parts of different lives, and ones shorter than header or state say, are left as they are from here on: nothing of one moment is written to another.
 //! 2. The journal is replayed into the files. A damaged journal stops the repair, unless the caller accepts the loss: then
 //!    the records before the damage are applied (unless the newest header page is gone: then they may be older than the files) and the
 //!    rest is dropped.
@@ -46,7 +46,7 @@ pub(crate) fn repair(path: &Path, options: &PoolOptions, accept_journal_loss: bo
             let lengths_fit =
                 examined.parts.iter().zip(&examined.headers).all(|(part, header)| part.len >= header.part_bytes);
             let files = open::block_files(&examined.parts, &examined.headers[0])?;
-            if lengths_fit && open::other_lives(&examined.parts, files.as_ref())?.is_empty() {
+            if lengths_fit && open::other_moments(&examined.parts, files.as_ref())?.is_empty() {
                 if let Some(files) = files {
                     replay_or_drop(&files, accept_journal_loss, &mut done)?;
                     restore_journal_header(&files, &mut done)?;
@@ -252,7 +252,7 @@ mod tests {
             let whole = whole.content();
             assert!(whole[JOURNAL as usize..][..JOURNAL_BYTES_MIN as usize].iter().all(|byte| *byte == 0));
             let mut told = 0;
-            for (sync, survivors) in (1..=5).flat_map(|sync| (0..40_u64).map(move |survivors| (sync, survivors))) {
+            for (sync, survivors) in (1..=6).flat_map(|sync| (0..40_u64).map(move |survivors| (sync, survivors))) {
                 let disk = Arc::new(SimulatedDisk::new(before.clone()));
                 let plan = FaultPlan { fail_sync: Some(sync), ..FaultPlan::default() };
                 let cut_short = dropped(Arc::new(FaultyStorage::new(disk.clone(), plan))).is_err();
