@@ -488,11 +488,34 @@ fn a_full_disk_is_an_error_and_leaves_nothing_behind() -> Outcome {
 
 /// Runs `test` again in a child, on a file system of 1 MiB.
 fn on_a_small_disk(test: &str) -> Outcome {
+    on_a_mount("tmpfs -o size=1m", test)
+}
+
+/// Runs `test` again in a child, on a file system that is mounted with `-t arguments`.
+fn on_a_mount(arguments: &str, test: &str) -> Outcome {
     let mount = r#"folder="$1"; shift
-        unshare -rm sh -c 'mount -t tmpfs -o size=1m none "$1" && shift && exec "$@"' sh "$folder" "$@" ||
-        { unshare -rm sh -c 'mount -t tmpfs -o size=1m none "$1"' sh "$folder" && exit 1; echo not possible here; }"#;
-    if run_without_room(test, mount)?.is_none() {
+        unshare -rm sh -c 'mount -t MOUNT none "$1" && shift && exec "$@"' sh "$folder" "$@" ||
+        { unshare -rm sh -c 'mount -t MOUNT none "$1"' sh "$folder" && exit 1; echo not possible here; }"#;
+    if run_without_room(test, &mount.replace("MOUNT", arguments))?.is_none() {
         println!("skipped: this user may not mount a small file system in a namespace of its own");
     }
+    Ok(())
+}
+
+#[test]
+fn a_file_system_without_a_limit_has_room_for_holes() -> Outcome {
+    let Some(folder) = path_from_parent() else {
+        return on_a_mount("tmpfs -o size=0", "a_file_system_without_a_limit_has_room_for_holes");
+    };
+    let path = folder.join("x");
+    for domain in [DomainChoice::Process, DomainChoice::DaxEmulated] {
+        let options = PoolOptions { domain, overwrite: true, ..options() };
+        drop(Pool::create(&path, &options)?);
+        make_sparse(&path)?;
+        assert!(has_holes(&path)?);
+        assert_eq!(Pool::open(&path, &options)?.boot(), 2);
+        assert!(!has_holes(&path)?);
+    }
+    println!("\nroom is handled");
     Ok(())
 }

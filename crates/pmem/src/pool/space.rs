@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
-use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
+use rustix::fs::{FallocateFlags, StatVfs, fallocate, fstatvfs};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
@@ -77,9 +77,10 @@ pub(crate) fn fill_holes(part: &PartFile) -> Result<()> {
     if missing == 0 {
         return Ok(());
     }
-    // What is allocated up to the end of the space stays allocated: a refused open must not fill the disk for others.
-    let room = fstatvfs(&part.file).map(|room| room.f_bfree.saturating_mul(room.f_frsize));
-    if room.is_ok_and(|room| room < missing) {
+    // What is allocated up to the end of the space stays allocated: a refused open must not fill the disk for others. A file system
+    // without a limit (a tmpfs can be so) says that it has no blocks, and none free.
+    let is_short = |room: StatVfs| room.f_blocks > 0 && room.f_bfree.saturating_mul(room.f_frsize) < missing;
+    if fstatvfs(&part.file).is_ok_and(is_short) {
         return Err(failed(Errno::NOSPC.into()));
     }
     match in_steps(0, found.len(), |offset, len| fallocate(&part.file, FallocateFlags::KEEP_SIZE, offset, len)) {
