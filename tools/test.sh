@@ -57,6 +57,7 @@ features=$features,lodestone-stm/planted-bugs,lodestone-collections/planted-bugs
 step workspace cargo test --workspace --no-fail-fast --features "$features"
 # Locks and threads of the deterministic scheduler; the planted race must be found.
 step schedules-block cargo test --no-fail-fast -p lodestone-pmem --features shuttle,planted-bugs --lib schedules
+step schedules-cache cargo test --no-fail-fast -p lodestone-index --features shuttle --lib schedules
 schedules=lodestone-crash/shuttle,lodestone-heap/explore,lodestone-heap/shuttle,lodestone-index/shuttle,lodestone-numa/shuttle,lodestone-stm/shuttle
 step schedules cargo test --no-fail-fast -p lodestone-crash -p lodestone-heap -p lodestone-index -p lodestone-numa -p lodestone-stm \
   --features "$schedules,lodestone-index/planted-bugs,lodestone-numa/planted-bugs" --test schedules --test planted_schedules \

@@ -100,17 +100,68 @@ impl Pair<'_> {
 
     /// Makes the buckets follow a change of `key` in the index, by a writer that is inside its stripe: if the key is cached, it gets the
     /// value that `value` gives under the latch, or goes if that is none.
-    pub(super) fn follow(&self, key: Key<'_>, value: impl FnOnce() -> Option<u64>) {
+    pub(super) fn follow(&self, key: Key<'_>, value: impl Fn() -> Option<u64>) {
         // A fill that looked at the stripe before this writer was inside may be about to put the key into either. Fills that come later see the
         // writer: from here on the key can only leave.
         self.first.wait_for_latch();
         if let Some(second) = &self.second {
             second.wait_for_latch();
         }
-        if self.first.has(key) {
-            self.first.change(key, value);
-        } else if let Some(second) = self.second.filter(|second| second.has(key)) {
-            second.change(key, value);
+        // A glance sees a key of several words also where a fill of another one has come half way, so it does not say that the key is not in the
+        // other bucket; what is found under the latch does.
+        if self.first.has(key) && self.first.change(key, &value) {
+            return;
         }
+        if let Some(second) = self.second.filter(|second| second.has(key)) {
+            second.change(key, &value);
+        }
+    }
+}
+
+#[cfg(all(test, feature = "shuttle"))]
+mod schedules {
+    use std::sync::Arc;
+
+    use lodestone_pmem::sync::thread;
+    use shuttle::Config;
+    use shuttle::scheduler::PctScheduler;
+
+    use super::super::table::Table;
+    use super::*;
+
+    /// Of one hash, so of one tag. While the third one takes the place of the first, its first word beside the other's second one is the second key.
+    const KEYS: [[u64; 2]; 3] = [[1, 2], [3, 2], [3, 4]];
+
+    fn key(number: usize) -> Key<'static> {
+        Key { words: &KEYS[number], hash: 0 }
+    }
+
+    fn value(bucket: &Bucket<'_>, number: usize) -> Option<u64> {
+        if let Probe::Hit(value) = bucket.probe(key(number), 0) { Some(value) } else { None }
+    }
+
+    fn fill(bucket: &Bucket<'_>, number: usize, common: &Common) {
+        let room = (true, bucket.glance(common.now(), true));
+        assert_ne!(bucket.fill(key(number), 100, bucket.version(), common, room, || true), Fill::Dropped);
+    }
+
+    fn change_beside_a_fill() {
+        let shared = Arc::new((Table::<[u8]>::new(2, 1, 2, 1), Common::default()));
+        let (table, common) = &*shared;
+        fill(&table.bucket(0, false), 0, common);
+        fill(&table.bucket(1, false), 1, common);
+        let its = Arc::clone(&shared);
+        let filling = thread::spawn(move || fill(&its.0.bucket(0, false), 2, &its.1));
+        let pair = Pair { first: table.bucket(0, false), second: Some(table.bucket(1, false)) };
+        pair.follow(key(1), || Some(7));
+        filling.join().expect("the fill");
+        assert_eq!(value(&table.bucket(0, false), 2), Some(100));
+        assert_eq!(value(&table.bucket(1, false), 1), Some(7), "the change is lost");
+    }
+
+    #[test]
+    fn a_change_reaches_its_key_whatever_is_filled_into_the_other_bucket() {
+        let runner = shuttle::Runner::new(PctScheduler::new_from_seed(1, 3, 20_000), Config::new());
+        runner.run(change_beside_a_fill);
     }
 }

@@ -148,11 +148,12 @@ fn place_of_max(bytes: &Bytes, ways: usize, turn: u64) -> usize {
     (((found | found << WAYS) >> turn).trailing_zeros() + turn) as usize % WAYS
 }
 
-/// The bytes after all of the first `ways` entries have lost as many uses as the entry `victim` has, which has the fewest.
+/// The bytes after all of the first `ways` entries have lost as many uses as the entry `victim` has. It had the fewest when it was chosen; a reader that has
+/// used it since may have left others with fewer, and these lose what they have.
 pub(super) fn worn(bytes: &Bytes, ways: usize, victim: usize) -> Bytes {
     let mut each = each(bytes);
     let uses = each[victim] / USE * USE;
-    each.iter_mut().take(ways).for_each(|byte| *byte -= uses);
+    each.iter_mut().take(ways).for_each(|byte| *byte -= uses.min(*byte / USE * USE));
     together(each)
 }
 

@@ -168,12 +168,14 @@ impl<K: IndexKey + ?Sized> Table<K> {
     }
 }
 
+/// The tag of a key with this hash. Never 0, an empty entry, nor 1, which an empty entry may be taken for (see [`candidates`]): the key that was thrown
+/// out of it still stands there.
 #[inline]
 fn tag_of(hash: u64) -> u8 {
-    (hash as u8).max(1)
+    (hash as u8).max(2)
 }
 
-/// The high bit of every byte that may be `tag`: certainly of the first one that is.
+/// The high bit of every byte that may be `tag`: of all that are, and behind the first one of those that differ from it in the lowest bit, perhaps.
 #[inline]
 fn candidates(tags: u64, tag: u8) -> u64 {
     const ONES: u64 = 0x0101_0101_0101_0101;
@@ -395,16 +397,18 @@ impl Bucket<'_> {
         self.find(key).is_some()
     }
 
-    /// Gives `key`, if it is cached here, the value that `value` gives under the latch; or throws it out, if that is none.
-    pub(super) fn change(&self, key: Key<'_>, value: impl FnOnce() -> Option<u64>) {
+    /// Gives `key`, if it is cached here, the value that `value` gives under the latch; or throws it out, if that is none. Whether it was here.
+    pub(super) fn change(&self, key: Key<'_>, value: impl Fn() -> Option<u64>) -> bool {
         let version = self.latch();
-        if let Some(way) = self.find(key) {
+        let found = self.find(key);
+        if let Some(way) = found {
             match value() {
                 Some(value) => self.word(self.entry(way)).store(value, Ordering::Release),
                 None => self.set_tag(way, 0),
             }
         }
         self.state().store(version + CHANGE, Ordering::Release);
+        found.is_some()
     }
 
     /// Takes the latch; the version before.
@@ -429,5 +433,54 @@ impl Bucket<'_> {
         let key = |way: usize| (1..=self.key_words).map(move |at| self.entry(way) + at);
         let load = |at: usize| self.word(at).load(Ordering::Acquire);
         (0..WAYS).filter(is_used).map(|way| (key(way).map(load).collect(), load(self.entry(way)))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fill(bucket: &Bucket<'_>, number: u64, hash: u64, common: &Common) {
+        let key = Key { words: &[number], hash };
+        let room = (true, bucket.glance(common.now(), true));
+        assert_ne!(bucket.fill(key, 100 + number, bucket.version(), common, room, || true), Fill::Dropped);
+    }
+
+    fn cached(bucket: &Bucket<'_>, number: u64, hash: u64) -> Option<u64> {
+        match bucket.probe(Key { words: &[number], hash }, 0) {
+            Probe::Hit(value) => Some(value),
+            Probe::Miss(_) => None,
+            Probe::Changing => panic!("nobody has the latch"),
+        }
+    }
+
+    /// Its words still stand in the entry, and beside it is a key with the same tag.
+    #[test]
+    fn a_key_that_was_thrown_out_is_not_found() {
+        for hash in 0..=u64::from(u8::MAX) {
+            let (table, common) = (Table::<u64>::new(1, WAYS, 1, 1), Common::default());
+            let bucket = table.bucket(0, false);
+            assert_eq!(cached(&bucket, 0, hash), None, "an entry that was never used");
+            (1..=9).for_each(|number| fill(&bucket, number, hash, &common));
+            assert_eq!(cached(&bucket, 0, hash), None, "an entry that was never used");
+            assert!([2, 3].iter().all(|number| bucket.change(Key { words: &[*number], hash }, || None)));
+            let found: Vec<_> = (1..=9).filter(|number| cached(&bucket, *number, hash).is_some()).collect();
+            assert_eq!(found, [1, 4, 5, 6, 7, 8, 9], "hash {hash}");
+        }
+    }
+
+    #[test]
+    fn an_entry_that_is_used_when_it_is_about_to_go_goes_all_the_same() {
+        let (table, common) = (Table::<u64>::new(1, 3, 1, 1), Common::default());
+        let bucket = table.bucket(0, false);
+        (1..=3).for_each(|number| fill(&bucket, number, number, &common));
+        let room = bucket.glance(common.now(), true);
+        let goes = 1 + room.expect("the bucket is full").way as u64;
+        // A reader comes between the glance and the latch.
+        assert_eq!(cached(&bucket, goes, goes), Some(100 + goes));
+        let key = Key { words: &[4], hash: 4 };
+        assert_eq!(bucket.fill(key, 104, bucket.version(), &common, (true, room), || true), Fill::Evicted);
+        let left: Vec<_> = (1..=4).filter(|number| cached(&bucket, *number, *number).is_some()).collect();
+        assert_eq!(left, (1..=4).filter(|number| *number != goes).collect::<Vec<_>>());
     }
 }
