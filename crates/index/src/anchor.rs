@@ -8,6 +8,7 @@
 //!
 //! A later open that finds a pending root finishes step 4 when `live` is 1 (the action is persistent) in an anchor made under its name, else starts
 //! again: nothing was allocated, and nobody was told of the index. The name decides because what was not allocated may be another index's anchor by now.
+//! Such a root stands for nothing: an index of another kind may take its name as well.
 //!
 //! ```text
 //!  0  magic                                    8  format version | options << 32
@@ -23,6 +24,7 @@ use lodestone_pmem::{PmAddr, WORD_BYTES, checked, planted};
 use crate::error::{Error, Result};
 use crate::medium::Medium;
 use crate::open::{Only, Opening};
+use crate::root_kind;
 
 /// Bytes of an anchor: one line.
 pub(crate) const ANCHOR_BYTES: u64 = 64;
@@ -105,7 +107,7 @@ pub(crate) fn verify(medium: Medium<'_>, kind: &AnchorKind, at: PmAddr) -> Resul
 }
 
 /// Whether the anchor at `at` was made under the root `name`, by an action that is persistent.
-fn is_published(medium: Medium<'_>, kind: &AnchorKind, name: &str, at: PmAddr) -> bool {
+pub(crate) fn is_published(medium: Medium<'_>, kind: &AnchorKind, name: &str, at: PmAddr) -> bool {
     verify(medium, kind, at).is_ok()
         && medium.word(AnchorAt(at).live(), "live mark of an index").is_ok_and(|live| live == 1)
         && medium.word(AnchorAt(at).name(), "name mark of an index").is_ok_and(|mark| mark == name_mark(name))
@@ -131,7 +133,10 @@ pub(crate) fn open(
             }
             at
         }
-        Some((found, _)) if found != kind.pending => return Err(Error::wrong_kind(pool, name, found, kind.live)),
+        // Of whatever kind: a creation that a crash cut short keeps no name from another.
+        Some((found, at)) if !root_kind::is_unmade(medium, name, found, at) => {
+            return Err(Error::wrong_kind(pool, name, found, kind.live));
+        }
         _ if heap.memory().is_read_only() => {
             return Err(Error::ReadOnly { path: pool.path().to_owned(), what: "the creation of an index" });
         }
@@ -211,6 +216,63 @@ mod tests {
         drop(second);
         assert_eq!(open("first")?.get(&1)?, None);
         assert_eq!(open("second")?.get(&1)?, Some(2));
+        Ok(())
+    }
+
+    #[test]
+    fn a_creation_that_a_crash_cut_short_leaves_its_name_to_every_kind() -> Outcome {
+        type Words = FastFair<u64>;
+        let kinds = [KIND_PENDING, crate::fastfair::KIND_STRINGS.pending, crate::KIND_RECORDS_PENDING];
+        for pending in kinds {
+            let folder = tempfile::tempdir()?;
+            let (heap, _) = interrupted(&folder, pending)?;
+            assert!(crate::is_root_unmade(heap.pool(), "first")?);
+            let tree = Words::open_index(&heap, "first", &Default::default(), Durability::Sync)?;
+            tree.insert(&1, 2)?;
+            assert!(!crate::is_root_unmade(heap.pool(), "first")?);
+            assert!(matches!(OrderedMap::open(&heap, "first"), Err(Error::WrongKind { .. })), "it is made now");
+            let folder = tempfile::tempdir()?;
+            let (heap, _) = interrupted(&folder, pending)?;
+            OrderedMap::open(&heap, "first")?.insert(b"key", b"value")?;
+            let folder = tempfile::tempdir()?;
+            let (heap, _) = interrupted(&folder, pending)?;
+            crate::open_records(&heap, "first", crate::IndexKind::FpTree, Durability::Sync)?;
+        }
+        Ok(())
+    }
+
+    /// Made, and its root still pending: that is no creation that may begin anew as something else.
+    #[test]
+    fn a_creation_that_lacks_its_last_step_keeps_its_name() -> Outcome {
+        let folder = tempfile::tempdir()?;
+        let (heap, _) = interrupted(&folder, KIND_PENDING)?;
+        let tree = FastFair::<u64>::open_index(&heap, "tree", &Default::default(), Durability::Sync)?;
+        let (kind, at) = (crate::fastfair::KIND_WORDS.pending, tree.anchor.at);
+        drop(tree);
+        heap.pool().set_root("tree", kind, at)?;
+        assert!(matches!(OrderedMap::open(&heap, "tree"), Err(Error::WrongKind { .. })));
+        drop(OrderedMap::open(&heap, "map")?);
+        let Some((_, at)) = heap.pool().root("map")? else { return Err("no root".into()) };
+        heap.pool().set_root("map", KIND_PENDING, at)?;
+        let opened = FastFair::<u64>::open_index(&heap, "map", &Default::default(), Durability::Sync);
+        assert!(matches!(opened, Err(Error::WrongKind { .. })));
+        Ok(())
+    }
+
+    /// The block that an unmade map's root names is the anchor of another one.
+    #[test]
+    fn a_map_that_a_crash_left_unmade_has_no_kind() -> Outcome {
+        let folder = tempfile::tempdir()?;
+        let (heap, at) = interrupted(&folder, crate::KIND_RECORDS_PENDING)?;
+        assert_eq!(crate::index_of_map(heap.pool(), "first")?, None);
+        let second = crate::open_records(&heap, "second", crate::IndexKind::SkipList, Durability::Sync)?;
+        assert!(heap.pool().root("second")?.is_some_and(|(_, anchor)| anchor == at));
+        assert_eq!(crate::index_of_map(heap.pool(), "first")?, None);
+        heap.pool().set_root("second", crate::KIND_RECORDS_PENDING, at)?;
+        assert_eq!(crate::index_of_map(heap.pool(), "second")?, Some(crate::IndexKind::SkipList), "it lacks one step");
+        drop(second);
+        crate::open_records(&heap, "first", crate::IndexKind::FastFair, Durability::Sync)?;
+        assert_eq!(crate::index_of_map(heap.pool(), "first")?, Some(crate::IndexKind::FastFair));
         Ok(())
     }
 

@@ -74,6 +74,7 @@ pub use records::{
     index_root_of, open_records,
 };
 pub use recovery::Recovery;
+pub use root_kind::is_root_unmade;
 pub use scan::{Direction, Records};
 pub use skiplist::{SkipList, SkipListOptions};
 pub use traits::{IndexKey, OpenIndex, OrderedIndex, PointIndex, Range, Swap};

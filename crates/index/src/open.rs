@@ -31,6 +31,7 @@ use crate::layout::{
 use crate::leaf::Leaf;
 use crate::map::{Durability, OrderedMap};
 use crate::medium::Medium;
+use crate::root_kind;
 
 /// How to create a map. An existing map keeps what it was created with.
 #[derive(Clone, Debug)]
@@ -139,11 +140,14 @@ impl OrderedMap {
                 }
                 header
             }
-            Some((KIND_PENDING, _)) | None if heap.memory().is_read_only() => {
+            // Of whatever kind: a creation that a crash cut short keeps no name from another.
+            Some((kind, at)) if !root_kind::is_unmade(medium, name, kind, at) => {
+                return Err(Error::wrong_kind(pool, name, kind, KIND_LIVE));
+            }
+            _ if heap.memory().is_read_only() => {
                 return Err(Error::ReadOnly { path: pool.path().to_owned(), what: "the creation of a map" });
             }
-            Some((KIND_PENDING, _)) | None => create(heap, name, options.slots_per_leaf)?,
-            Some((kind, _)) => return Err(Error::wrong_kind(pool, name, kind, KIND_LIVE)),
+            _ => create(heap, name, options.slots_per_leaf)?,
         };
         let only = Only::claim(heap, header)
             .ok_or_else(|| Error::AlreadyOpen { path: pool.path().to_owned(), name: name.to_owned() })?;
@@ -155,7 +159,7 @@ impl OrderedMap {
 }
 
 /// Whether the header at `header` was made under the root `name`, by an action that is persistent.
-fn is_published(medium: Medium<'_>, name: &str, header: PmAddr) -> bool {
+pub(crate) fn is_published(medium: Medium<'_>, name: &str, header: PmAddr) -> bool {
     medium.memory.contains(header, HEADER_BYTES)
         && header.offset().is_multiple_of(WORD_BYTES)
         && verify_header(medium, HeaderAt(header)).is_ok()

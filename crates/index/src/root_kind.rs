@@ -1,7 +1,11 @@
-//! The kinds of roots that this crate makes, by name: for messages about a root that holds something else.
+//! The kinds of roots that this crate makes: their names, for messages about a root that holds something else, and which of them stand for nothing.
 
-use crate::anchor::AnchorKind;
-use crate::{fastfair, fptree, hash, layout, records, skiplist};
+use lodestone_pmem::{PmAddr, Pool};
+
+use crate::anchor::{self, AnchorKind};
+use crate::error::Result;
+use crate::medium::Medium;
+use crate::{fastfair, fptree, hash, layout, open, records, skiplist};
 
 /// Every kind of anchor, and what has one.
 const ANCHORS: [(&AnchorKind, &str); 7] = [
@@ -22,6 +26,25 @@ pub(crate) fn name_of(kind: u32) -> String {
         None if [layout::KIND_LIVE, layout::KIND_PENDING].contains(&kind) => "an ordered map".to_owned(),
         None => format!("an object of kind {kind:#010x}, which is no index"),
     }
+}
+
+/// Whether the root `name`, of this kind and naming `at`, stands for nothing: a crash cut short what it was set for, before anything was allocated.
+pub(crate) fn is_unmade(medium: Medium<'_>, name: &str, kind: u32, at: PmAddr) -> bool {
+    if kind == layout::KIND_PENDING {
+        return !open::is_published(medium, name, at);
+    }
+    let found = ANCHORS.into_iter().find(|(anchor, _)| anchor.pending == kind);
+    found.is_some_and(|(kind, _)| !anchor::is_published(medium, kind, name, at))
+}
+
+/// Whether nothing stands under the root `name`: there is no such root, or it was left by the creation of an index or map that a crash cut short.
+/// Whatever is created under that name next takes its place.
+///
+/// # Errors
+/// [`Error::Pool`](crate::Error::Pool) when the table of roots cannot be read.
+pub fn is_root_unmade(pool: &Pool, name: &str) -> Result<bool> {
+    let medium = Medium { memory: pool.memory(), path: pool.path() };
+    Ok(pool.root(name)?.is_none_or(|(kind, at)| is_unmade(medium, name, kind, at)))
 }
 
 /// Lets the root `name`, and that of an index below it, begin to be made anew, whatever it named.

@@ -141,11 +141,11 @@ pub fn index_of_map(pool: &Pool, name: &str) -> Result<Option<IndexKind>> {
             let options = anchor::verify(medium, &KIND, at)?;
             decode_options(medium, at, options).map(|(_, kind)| Some(kind))
         }
-        // Published or not: whoever goes on with its creation takes the same index.
-        Some((KIND_RECORDS_PENDING, at)) => Ok(anchor::verify(medium, &KIND, at)
-            .and_then(|options| decode_options(medium, at, options))
-            .ok()
-            .map(|(_, kind)| kind)),
+        // Whoever goes on with its creation takes the same index. Without the mark of its name it may be another map's anchor by now.
+        Some((KIND_RECORDS_PENDING, at)) if anchor::is_published(medium, &KIND, name, at) => {
+            let options = anchor::verify(medium, &KIND, at)?;
+            decode_options(medium, at, options).map(|(_, kind)| Some(kind))
+        }
         _ => Ok(None),
     }
 }

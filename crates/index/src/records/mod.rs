@@ -171,7 +171,9 @@ impl<I: RecordIndex> IndexedRecords<I> {
         limit("name of a map over an index", name.len(), NAME_BYTES_MAX)?;
         let (pool, memory, below) = (heap.pool(), heap.memory(), index_root_of(name));
         let medium = Medium { memory, path: pool.path() };
-        if let (None, Some((kind, _))) = (pool.root(name)?, pool.root(&below)?) {
+        if let (true, Some((kind, at))) = (root_kind::is_root_unmade(pool, name)?, pool.root(&below)?)
+            && !root_kind::is_unmade(medium, &below, kind, at)
+        {
             // Not this map's: its own root comes first.
             let (found, wanted) = (root_kind::name_of(kind), format!("the index below a map `{name}`"));
             return Err(Error::WrongKind { path: pool.path().to_owned(), name: below, found, wanted });

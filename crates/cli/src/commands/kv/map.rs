@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use lodestone_heap::{Heap, HeapOptions};
 use lodestone_index::{
     Durability, IndexKind, KEY_BYTES_MAX, KIND_PENDING, KIND_RECORDS, KIND_RECORDS_PENDING, OrderedMap, RecordMap,
-    VALUE_BYTES_MAX, index_of_map, open_records,
+    VALUE_BYTES_MAX, index_of_map, is_root_unmade, open_records,
 };
 use lodestone_pmem::Pool;
 
@@ -95,6 +95,10 @@ struct Wanted {
 
 /// The kind of the map `name`, if it is there.
 fn kind_of(pool: &Pool, name: &str) -> Result<Option<MapKind>> {
+    if is_root_unmade(pool, name)? {
+        // Nothing, or less: a crash came while something of whatever kind was made. Whoever creates has the choice again.
+        return Ok(None);
+    }
     Ok(match pool.root(name)? {
         None => None,
         Some((KIND_RECORDS | KIND_RECORDS_PENDING, _)) => index_of_map(pool, name)?.map(MapKind::Over),
@@ -138,14 +142,13 @@ impl MapArgs {
     pub fn open_to_read(&self) -> Result<Opened> {
         let pool = self.open.open_read_only()?;
         let path = pool.path().display().to_string();
-        match pool.root(&self.map)? {
-            None => bail!("{path}: there is no map `{}` in this pool; `lodestone pool info` lists its roots", self.map),
-            // A crash came while the map was made; the next open goes on with that, which takes a writer.
-            Some((KIND_PENDING | KIND_RECORDS_PENDING, _)) => {
-                drop(pool);
-                return self.open();
-            }
-            Some(_) => {}
+        if is_root_unmade(&pool, &self.map)? {
+            bail!("{path}: there is no map `{}` in this pool; `lodestone pool info` lists its roots", self.map)
+        }
+        if let Some((KIND_PENDING | KIND_RECORDS_PENDING, _)) = pool.root(&self.map)? {
+            // A crash came before the last step of making the map; the next open goes on with that, which takes a writer.
+            drop(pool);
+            return self.open();
         }
         match Heap::open(&pool, &HeapOptions::default()) {
             Ok(heap) => match self.open_on(pool, heap, Wanted::default()) {
