@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use lodestone_pmem::{PmAddr, Pool};
 
+use crate::cells::KeyKind;
 use crate::root_kind;
 
 /// Result of the operations of this crate.
@@ -113,6 +114,13 @@ impl Error {
     /// The root `name` of `pool` has the kind `found`, and was opened as one of kind `wanted`.
     pub(crate) fn wrong_kind(pool: &Pool, name: &str, found: u32, wanted: u32) -> Self {
         let (found, wanted) = (root_kind::name_of(found), root_kind::name_of(wanted));
+        Self::WrongKind { path: pool.path().to_owned(), name: name.to_owned(), found, wanted }
+    }
+
+    /// The root `name` of `pool` holds `what` with keys of the kind `found`, and was opened for the other one.
+    pub(crate) fn wrong_keys(pool: &Pool, name: &str, what: &str, found: KeyKind) -> Self {
+        let (words, strings) = (format!("{what} with words as keys"), format!("{what} with strings as keys"));
+        let (found, wanted) = if found == KeyKind::Number { (words, strings) } else { (strings, words) };
         Self::WrongKind { path: pool.path().to_owned(), name: name.to_owned(), found, wanted }
     }
 

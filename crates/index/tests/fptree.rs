@@ -6,7 +6,7 @@ use std::ops::Bound;
 
 use conformance::{Place, concurrent, linear, points, trouble};
 use lodestone_heap::Heap;
-use lodestone_index::{FpTree, OrderedIndex, PointIndex, Result, TreeOptions};
+use lodestone_index::{Error, FpTree, OrderedIndex, PointIndex, Result, TreeOptions};
 use lodestone_pmem::{CounterScope, checked};
 use proptest::prelude::*;
 
@@ -205,6 +205,34 @@ fn damage_ends_a_rebuild_by_threads_too() -> Result<()> {
         println!("{}", told[0]);
         let wanted = if leads_back { "does not ascend" } else { "checksum mismatch" };
         assert!(told.iter().all(|text| text.contains(wanted)), "{told:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_tree_with_other_keys_is_of_another_kind_not_damaged() {
+    let mut place = numbers(2);
+    drop(place.open());
+    let other = FpTree::<[u8]>::open(place.heap(), "index").expect_err("other keys");
+    assert!(matches!(other, Error::WrongKind { .. }), "{other}");
+    assert!(
+        other.to_string().contains("holds an FPTree with words as keys, not an FPTree with strings as keys"),
+        "{other}"
+    );
+}
+
+/// Lanes of 256 bytes: an action changes 15 words.
+#[test]
+fn leaves_are_no_larger_than_an_action_can_split() -> Result<()> {
+    for lane_bytes in [64, 256] {
+        let mut place = numbers(20);
+        place.heap_options.lane_bytes = lane_bytes;
+        let tree = place.open();
+        (0..2000_u64).try_for_each(|key| tree.insert(&key.wrapping_mul(0x9E37_79B9_7F4A_7C15), key).map(drop))?;
+        assert!(tree.check().leaves > 2000 / 60, "lanes of {lane_bytes}");
+        (0..2000_u64).try_for_each(|key| tree.remove(&key.wrapping_mul(0x9E37_79B9_7F4A_7C15)).map(drop))?;
+        place.assert_intact(&tree);
+        assert!(tree.check().leaves < 10, "lanes of {lane_bytes}: they merge as well");
     }
     Ok(())
 }

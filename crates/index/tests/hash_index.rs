@@ -326,7 +326,7 @@ fn refusals() -> Result<()> {
     let heap = place.heap.clone().expect("open");
     assert!(matches!(HashIndex::<[u8]>::open(&heap, "hash"), Err(Error::AlreadyOpen { .. })));
     drop(strings);
-    assert!(matches!(HashIndex::<u64>::open(&heap, "hash"), Err(Error::Damaged { .. })), "keys of another kind");
+    assert!(matches!(HashIndex::<u64>::open(&heap, "hash"), Err(Error::WrongKind { .. })), "keys of another kind");
     assert!(matches!(lodestone_index::OrderedMap::open(&heap, "hash"), Err(Error::WrongKind { .. })));
     Ok(())
 }
@@ -491,4 +491,17 @@ fn nodes_of_few_entries_are_told_from_segments_after_an_opening() {
         }
         place.assert_intact(&index);
     }
+}
+
+#[test]
+fn an_index_with_other_keys_is_of_another_kind_not_damaged() {
+    let mut place = Place::new(HashOptions::small());
+    drop(place.open::<[u8]>());
+    let heap = place.heap.clone().expect("opened");
+    let other = HashIndex::<u64>::open(&heap, "hash").expect_err("other keys");
+    assert!(matches!(other, Error::WrongKind { .. }), "{other}");
+    assert!(
+        other.to_string().contains("holds a hash index with strings as keys, not a hash index with words"),
+        "{other}"
+    );
 }

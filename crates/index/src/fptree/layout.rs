@@ -3,6 +3,7 @@
 //! A leaf is a *frame* (link to the next leaf, shape, lower bound) and a table of cell lines of one bucket. All but the
 //! link and the lines never changes while the leaf is allocated.
 
+use lodestone_heap::Heap;
 use lodestone_pmem::{MEDIA_BLOCK_BYTES, PmAddr, WORD_BYTES, checked};
 
 use crate::anchor::AnchorKind;
@@ -23,6 +24,12 @@ pub(crate) const TREE_ANCHOR: AnchorKind = AnchorKind {
 pub(crate) const LINES_MAX: u32 = 64;
 /// Start value of the hash that names a key's home line inside a leaf.
 pub(crate) const HOME_SEED: u64 = 0;
+
+/// Lines of a leaf that an action of `heap` can change at once: a split sets their headers and the link, and allocates a leaf; a merge frees one.
+pub(crate) fn lines_max(heap: &Heap) -> u32 {
+    let lines = heap.action_words_max().saturating_sub(2).max(1);
+    u32::try_from(lines).unwrap_or(LINES_MAX).min(LINES_MAX)
+}
 
 /// The options in the anchor.
 pub(crate) fn encode_options(kind: KeyKind, lines: u32) -> u32 {

@@ -7,8 +7,8 @@ use lodestone_pmem::PmAddr;
 
 use crate::anchor::{self, AnchorAt};
 use crate::cells::{Image, KeyKind};
-use crate::error::Result;
-use crate::fptree::layout::{Frame, LINES_MAX, TREE_ANCHOR, TreeLeafAt, decode_options, encode_options};
+use crate::error::{Error, Result};
+use crate::fptree::layout::{Frame, LINES_MAX, TREE_ANCHOR, TreeLeafAt, decode_options, encode_options, lines_max};
 use crate::fptree::leaf::Leaves;
 use crate::fptree::rebuild::{Chain, LeavesFound};
 use crate::fptree::tree::FpTree;
@@ -22,7 +22,7 @@ use crate::traits::IndexKey;
 #[derive(Clone, Debug)]
 pub struct TreeOptions {
     /// Lines of a leaf, 1 to 64, each with room for three pairs. With the default of 20 a leaf fills a block of 1,536
-    /// bytes.
+    /// bytes. Fewer where the heap's lanes are so small that an action could not change them all.
     pub lines_per_leaf: u32,
     /// Threads that rebuild the directory at each opening, the caller's included. By default as many as processors, at most 8.
     pub rebuild_threads: usize,
@@ -77,15 +77,18 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
         let progress = Progress::new();
         assert!((1..=LINES_MAX).contains(&options.lines_per_leaf), "a leaf has 1 to 64 lines");
         let kind = KeyKind::of::<K>();
-        let build = |action: &mut Action<'_>| Ok((build(heap, action, options.lines_per_leaf)?, 0));
-        let encoded = encode_options(kind, options.lines_per_leaf);
+        let lines = options.lines_per_leaf.min(lines_max(heap));
+        let build = |action: &mut Action<'_>| Ok((build(heap, action, lines)?, 0));
+        let encoded = encode_options(kind, lines);
         let anchor = anchor::open(heap, name, &TREE_ANCHOR, encoded, build)?;
         let medium = Medium { memory: heap.memory(), path: heap.pool().path() };
-        let decoded = decode_options(anchor.options).filter(|(found, _)| *found == kind);
-        let (kind, lines) = decoded.ok_or_else(|| {
-            let finding = format!("{:#x} are no options of a tree with these keys", anchor.options);
+        let (found, lines) = decode_options(anchor.options).ok_or_else(|| {
+            let finding = format!("{:#x} are no options of a tree", anchor.options);
             medium.damaged(anchor.at, "anchor of a tree", finding)
         })?;
+        if found != kind {
+            return Err(Error::wrong_keys(heap.pool(), name, "an FPTree", found));
+        }
         let chain = Chain { heap, medium, lines, progress: &progress };
         let found = chain.collect(AnchorAt(anchor.at).head(), options, tell)?;
         heap.memory().durable()?;

@@ -19,7 +19,7 @@ use lodestone_pmem::{PmAddr, WORD_BYTES, checked, planted};
 
 use crate::cells::{Image, Pair, TableAt, pairs_of};
 use crate::error::{Result, committed};
-use crate::fptree::layout::{HOME_SEED, TreeLeafAt};
+use crate::fptree::layout::{HOME_SEED, TreeLeafAt, lines_max};
 use crate::fptree::leaf::{Sought, TreeLeaf};
 use crate::fptree::tree::FpTree;
 use crate::structure::separator;
@@ -175,7 +175,7 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
         let right = self.leaves.leaf(number);
         let (at, table) = (left.at(), left.table());
         let counts = (self.count_in(table), self.count_in(right.table()));
-        let fits_action = table.shape.lines as usize + 2 <= self.heap.action_words_max();
+        let fits_action = table.shape.lines <= lines_max(&self.heap);
         if counts.0 + counts.1 > table.shape.pairs_max() * 3 / 4 || !fits_action {
             return Ok(());
         }

@@ -8,7 +8,7 @@ use lodestone_pmem::{PmAddr, WORD_BYTES, checked};
 
 use crate::anchor::{self, AnchorAt};
 use crate::cells::{Image, KeyKind, Shape};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::hash::directory::Directory;
 use crate::hash::layout::{Cover, Entry, HASH_ANCHOR, HashShape, encode_segment_header, node_bits_max};
 use crate::hash::map::HashIndex;
@@ -54,7 +54,7 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
     /// # Errors
     /// [`Error::AlreadyOpen`](crate::Error::AlreadyOpen) when this process has it open; [`Error::ReadOnly`](crate::Error::ReadOnly)
     /// when the pool is and there is no such index; [`Error::WrongKind`](crate::Error::WrongKind) when the root holds something
-    /// else; [`Error::Damaged`](crate::Error::Damaged) when the header does not verify or belongs to other keys;
+    /// else or an index with other keys; [`Error::Damaged`](crate::Error::Damaged) when the header does not verify;
     /// [`Error::Heap`](crate::Error::Heap) when a new index finds no space; [`Error::Pool`](crate::Error::Pool) when the name is
     /// not 1 to 40 bytes or all roots are taken.
     pub fn open(heap: &Heap, name: &str) -> Result<Self> {
@@ -81,10 +81,14 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
         let build = |action: &mut Action<'_>| Ok((build(heap, action, shape, options.initial_depth)?, seed));
         let anchor = anchor::open(heap, name, &HASH_ANCHOR, shape.encode(), build)?;
         let medium = Medium { memory: heap.memory(), path: heap.pool().path() };
-        let shape = HashShape::decode(anchor.options).filter(|found| found.kind == shape.kind).ok_or_else(|| {
-            let finding = format!("{:#x} are no options of a hash index with these keys", anchor.options);
+        let found = HashShape::decode(anchor.options).ok_or_else(|| {
+            let finding = format!("{:#x} are no options of a hash index", anchor.options);
             medium.damaged(anchor.at, WHAT, finding)
         })?;
+        if found.kind != shape.kind {
+            return Err(Error::wrong_keys(heap.pool(), name, "a hash index", found.kind));
+        }
+        let shape = found;
         let words = AnchorAt(anchor.at);
         let (root, seed) = (medium.link(words.head(), WHAT, shape.node_bytes())?, medium.word(words.second(), WHAT)?);
         if root.is_null() {
