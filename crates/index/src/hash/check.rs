@@ -63,6 +63,11 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
             let word = node.plus(number * WORD_BYTES);
             let prefix = cover.prefix | number << (64 - bits - cover.depth);
             number += match Entry::read(self.medium(), word, self.shape) {
+                // Only a damaged directory leads so deep: no bits of a hash are left to choose by.
+                Ok(Entry::Node(_)) if cover.depth + 2 * bits > u64::BITS => {
+                    report.find(word, "entry of a hash directory: names a node deeper than any can be");
+                    1
+                }
                 Ok(Entry::Node(child)) => {
                     self.check_node(report, owned, child, Cover::of(prefix, cover.depth + bits));
                     1
@@ -127,5 +132,33 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
             pm_bytes: report.blocks.iter().filter_map(|&at| self.heap.block_bytes(at)).sum(),
             dram_bytes: self.directory.dram_bytes(),
         }
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use lodestone_heap::{Heap, HeapOptions};
+    use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+
+    use super::*;
+    use crate::hash::HashOptions;
+
+    #[test]
+    fn a_directory_deeper_than_a_hash_is_a_finding() -> Result<(), Box<dyn std::error::Error>> {
+        let folder = tempfile::tempdir()?;
+        let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+        let heap = Heap::open(&Pool::create(folder.path().join("a.pool"), &options)?, &HeapOptions::default())?;
+        let index = HashIndex::<u64>::open_with(&heap, "hash", &HashOptions::small())?;
+        let mut node = index.root;
+        for _ in 0..=u64::BITS / index.shape.node_bits {
+            let mut action = heap.action();
+            let child = action.alloc(index.shape.node_block_bytes())?;
+            action.set(node, Entry::Node(child).encode(node));
+            action.commit()?;
+            node = child;
+        }
+        let report = index.check();
+        assert!(report.findings.iter().any(|finding| finding.text.contains("deeper than any can be")), "{report:?}");
+        Ok(())
     }
 }
