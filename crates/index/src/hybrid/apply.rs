@@ -104,6 +104,18 @@ impl<K: IndexKey + ?Sized> Shared<K> {
         }
     }
 
+    /// Returns when every change of the hash that could be seen at the call has reached the tree, or is known not to be known.
+    pub(super) fn catch_up(&self) -> Result<()> {
+        loop {
+            self.settle_suspects()?;
+            self.drain();
+            // A change that failed half-way gave up its place in the queue while that drained, and its key was suspect before that.
+            if self.suspects_count.load(Ordering::Acquire) == 0 || planted::active("hybrid-no-drain") {
+                return Ok(());
+            }
+        }
+    }
+
     /// What a thread of the index does.
     pub(super) fn work(&self, number: usize) {
         let queue = &self.queues[number];
@@ -142,5 +154,48 @@ impl<K: IndexKey + ?Sized> Shared<K> {
         let suspects = lock(&self.suspects);
         self.suspects_count.store(suspects.len() as u64, Ordering::Release);
         outcome
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use std::ops::{Bound, ControlFlow};
+
+    use lodestone_heap::{Heap, HeapOptions};
+    use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+
+    use crate::hybrid::{Hybrid, HybridOptions};
+    use crate::{Direction, Durability, OpenIndex, OrderedIndex, PointIndex};
+
+    /// A range that waits for a change under way sees what the hash holds for its key, also when the change does not say.
+    #[test]
+    fn a_change_that_fails_while_a_range_waits_for_it_is_looked_at() -> Result<(), Box<dyn std::error::Error>> {
+        let folder = tempfile::tempdir()?;
+        let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+        let heap = Heap::open(&Pool::create(folder.path().join("a.pool"), &options)?, &HeapOptions::default())?;
+        let index = Hybrid::<u64>::open_index(&heap, "index", &HybridOptions::small(), Durability::Sync)?;
+        index.insert(&1, 10)?;
+        index.wait_warm()?;
+        let shared = &index.shared;
+        let pending = shared.begin(&7, shared.stripe_of(&7));
+        let found = std::thread::scope(|scope| {
+            let range = scope.spawn(|| {
+                let mut found = Vec::new();
+                let visit = |key: &u64, value| {
+                    found.push((*key, value));
+                    ControlFlow::Continue(())
+                };
+                index.scan(Bound::Unbounded, Bound::Unbounded, Direction::Ascending, visit).map(|_| found)
+            });
+            while shared.queues.iter().all(|queue| queue.waiting() == 0) {
+                std::thread::yield_now();
+            }
+            // As a change does that took effect and cannot say so.
+            let outcome = shared.hash.insert(&7, 70);
+            drop(pending);
+            outcome.and_then(|_| range.join().unwrap_or_else(|_| panic!("the range")))
+        })?;
+        assert_eq!(found, [(1, 10), (7, 70)]);
+        Ok(())
     }
 }

@@ -152,7 +152,7 @@ pub(super) struct Shared<K: IndexKey + ?Sized> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Hybrid<K: IndexKey + ?Sized> {
-    shared: Arc<Shared<K>>,
+    pub(super) shared: Arc<Shared<K>>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -211,8 +211,7 @@ impl<K: IndexKey + ?Sized> Shared<K> {
     fn compare(&self, report: &mut CheckReport) -> Result<()> {
         let at = self.hash.anchor.at;
         let tree = self.tree()?;
-        self.settle_suspects()?;
-        self.drain();
+        self.catch_up()?;
         let (mut count, mut outcome) = (0, Ok(()));
         tree.scan(Bound::Unbounded, Bound::Unbounded, Direction::Ascending, |key, value| {
             count += 1;
@@ -355,7 +354,7 @@ impl<K: IndexKey + ?Sized> PointIndex for Hybrid<K> {
         self.shared.change(key, |hash| hash.compare_and_swap(key, current, new), put)
     }
 
-    /// Visits every segment of the hash: exact while nobody changes the index.
+    /// The hash's: exact while nobody changes the index.
     fn len(&self) -> Result<u64> {
         self.shared.hash.len()
     }
@@ -391,8 +390,7 @@ impl<K: IndexKey + ?Sized> OrderedIndex for Hybrid<K> {
         visit: impl FnMut(&K, u64) -> ControlFlow<()>,
     ) -> Result<u64> {
         let tree = self.shared.tree()?;
-        self.shared.settle_suspects()?;
-        self.shared.drain();
+        self.shared.catch_up()?;
         Ok(tree.scan(start, end, direction, visit))
     }
 

@@ -188,6 +188,12 @@ impl<T, C> Queue<T, C> {
         self.work.notify_all();
     }
 
+    /// Threads that wait until something is filled or applied.
+    #[cfg(all(test, not(feature = "shuttle")))]
+    pub(super) fn waiting(&self) -> usize {
+        lock(&self.state).waiting as usize
+    }
+
     /// Waits until something is filled or applied.
     fn wait<'s>(&self, mut state: MutexGuard<'s, State<T>>) -> MutexGuard<'s, State<T>> {
         state.waiting += 1;
