@@ -276,3 +276,24 @@ fn whoever_waits_for_the_hash_waits_until_it_is_full() -> Result<()> {
     }
     Ok(())
 }
+
+/// The second load may begin as long as nothing is loaded; the keys of the first one come behind its end.
+#[test]
+fn a_bulk_load_beside_another_one_does_not_end_what_that_one_began() -> Result<()> {
+    let index = place::<u64>(3, 2, BACKGROUND).open();
+    let (mut missed, mut second) = (Vec::new(), None);
+    let pairs = (0..1000_u64).map(|key| {
+        if key == 0 {
+            second = Some(index.bulk_load(std::iter::empty()));
+        }
+        if key == 900 {
+            missed.extend((0..100).filter(|key| index.get(key).ok().flatten().is_none()));
+        }
+        (key, key)
+    });
+    assert_eq!(index.bulk_load(pairs)?, 1000);
+    assert!(missed.is_empty(), "loaded, and told absent: {missed:?}");
+    assert!(matches!(second, Some(Err(Error::NotEmpty))), "{second:?}");
+    assert_eq!(index.get(&999)?, Some(999));
+    Ok(())
+}

@@ -2,11 +2,12 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::ops::{Bound, ControlFlow};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, TryLockError};
 
 use lodestone_heap::Heap;
 use lodestone_pmem::Domain;
+use lodestone_pmem::sync::Mutex;
 use lodestone_pmem::sync::atomic::Ordering;
 use lodestone_pmem::sync::thread::{self, JoinHandle};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -96,6 +97,8 @@ pub(super) struct Shared<K: IndexKey + ?Sized> {
     pub(super) progress: Progress,
     pub(super) rebuild: Rebuild<K>,
     pub(super) stops: AtomicBool,
+    /// Held by a bulk load.
+    loading: Mutex<()>,
 }
 
 /// A durable ordered index whose point reads are answered from DRAM. See the module for the design, [`PointIndex`] and
@@ -241,6 +244,7 @@ impl<K: IndexKey + ?Sized> HybridPlus<K> {
             progress,
             rebuild: Rebuild::new(),
             stops: AtomicBool::new(false),
+            loading: Mutex::new(()),
         });
         let (threads, keys_per_operation) = match options.warm_up {
             _ if is_empty => (0, 0),
@@ -401,11 +405,17 @@ impl<K: IndexKey + ?Sized> OrderedIndex for HybridPlus<K> {
     }
 
     /// As of every index: the tree is loaded leaf by leaf, then the hash is filled from it. If `sorted` panics, what came before is in the index,
-    /// and misses in DRAM ask the tree until the index is opened again.
+    /// and misses in DRAM ask the tree until the index is opened again. A load while another one is under way is told that the index is not empty.
     fn bulk_load<S>(&self, sorted: S) -> Result<u64>
     where
         S: IntoIterator<Item = (K::Owned, u64)>,
     {
+        // Whose load ends says that DRAM knows every key, which is not so while another one goes on. Not waited for: `sorted` may ask for a load.
+        let _loading = match self.shared.loading.try_lock() {
+            Ok(loading) => loading,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Err(Error::NotEmpty),
+        };
         if !self.is_empty()? {
             return Err(Error::NotEmpty);
         }
