@@ -218,7 +218,7 @@ impl<K: IndexKey + ?Sized> PointIndex for HashIndex<K> {
         Ok(cells::swap_of(found, current))
     }
 
-    /// Visits every segment: exact while nobody changes the index.
+    /// Visits every segment: exact while nobody changes the index. Does not wait until what it counts is durable.
     fn len(&self) -> Result<u64> {
         self.count()
     }

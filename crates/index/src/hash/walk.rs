@@ -43,13 +43,23 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
     /// Number of pairs.
     pub(crate) fn count(&self) -> Result<u64> {
         let mut count = 0;
-        self.for_each_segment(0..=u64::MAX, |segment, cover, _| {
-            let found = self.count_in(segment) as u64;
-            let is_still_there = !segment.is_dead() && segment.cover() == cover;
-            count += if is_still_there { found } else { 0 };
-            Ok(is_still_there)
+        self.for_each_segment(0..=u64::MAX, |segment, cover, left| {
+            let found = self.count_of(segment, cover, &left)?;
+            count += found.unwrap_or(0);
+            Ok(found.is_some())
         })?;
         Ok(count)
+    }
+
+    /// Number of the pairs of `segment` with hashes that are `left`, or `None` when it did not cover `cover` all the while.
+    fn count_of(&self, segment: &Segment, cover: Cover, left: &RangeInclusive<u64>) -> Result<Option<u64>> {
+        if cover.prefix < *left.start() {
+            // Merged with the one before it, whose pairs were counted: the headers do not tell them apart.
+            return Ok(self.snapshot(segment, cover, left)?.map(|pairs| pairs.len() as u64));
+        }
+        let found = self.count_in(segment) as u64;
+        let is_still_there = !segment.is_dead() && segment.cover() == cover;
+        Ok(is_still_there.then_some(found))
     }
 
     /// Whether there is no pair.
@@ -163,6 +173,34 @@ mod tests {
             let mut task = Context::from_waker(Waker::noop());
             assert!(heap.memory().poll_durable(gone, &mut task).is_ready(), "a power failure would bring the key back");
         }
+        Ok(())
+    }
+
+    /// The segments of which the first was counted already merge before the second one is.
+    #[test]
+    fn a_count_counts_no_pair_twice_when_segments_merge_behind_it()
+    -> std::result::Result<(), Box<dyn std::error::Error>> {
+        let folder = tempfile::tempdir()?;
+        let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+        let heap = Heap::open(&Pool::create(folder.path().join("a.pool"), &options)?, &HeapOptions::default())?;
+        let options = HashOptions { initial_depth: 1, buckets: 1, lines_per_bucket: 4, ..HashOptions::small() };
+        let index = HashIndex::<u64>::open_with(&heap, "hash", &options)?;
+        let is_low = |key: &u64| crate::cells::with_key(key, |key| key.hash(index.seed)) >> 63 == 0;
+        let low: Vec<u64> = (0..).filter(is_low).take(2).collect();
+        let high: Vec<u64> = (0..).filter(|key| !is_low(key)).take(8).collect();
+        low.iter().chain(&high).try_for_each(|key| index.insert(key, 1).map(drop))?;
+        assert_eq!(index.stats().segments, 2);
+        let (mut visits, mut count) = (0, 0);
+        index.for_each_segment(0..=u64::MAX, |segment, cover, left| {
+            count += index.count_of(segment, cover, &left)?.unwrap_or(0);
+            visits += 1;
+            if visits == 1 {
+                high[1..].iter().try_for_each(|key| index.remove(key).map(drop))?;
+            }
+            Ok(true)
+        })?;
+        assert_eq!((visits, index.stats().segments), (2, 1), "they merged");
+        assert_eq!(count, 3);
         Ok(())
     }
 }

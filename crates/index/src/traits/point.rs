@@ -91,7 +91,8 @@ pub trait PointIndex: Send + Sync {
     /// As [`insert`](Self::insert).
     fn compare_and_swap(&self, key: &Self::Key, current: u64, new: u64) -> Result<Swap>;
 
-    /// Number of keys. May have to visit the whole index; changes under way count or do not.
+    /// Number of keys. May have to visit the whole index; changes meanwhile count or do not, so beside them it is approximate. It need not wait
+    /// until what it counts is durable: a crash may take back a change that a count behind it has seen.
     ///
     /// # Errors
     /// As [`get`](Self::get).
