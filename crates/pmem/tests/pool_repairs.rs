@@ -310,3 +310,38 @@ fn a_repair_applies_no_journal_to_a_part_that_was_truncated() -> Outcome {
     assert_eq!(Pool::open(&dead, &block)?.memory().load(place), 77);
     Ok(())
 }
+
+#[test]
+fn a_set_whose_damaged_journal_was_being_dropped_is_repaired_all_the_same() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let [path, part, dead, dead_part] = ["a", "a.1", "dead", "dead.1"].map(|name| folder.path().join(name));
+    let block = PoolOptions { domain: DomainChoice::Block, size_bytes: 1 << 20, journal_bytes: 256 << 10, ..options() };
+    drop(Pool::create(&path, &PoolOptions { parts: vec![part.clone()], ..block.clone() })?);
+    let pool = Pool::open(&path, &block)?;
+    let place = pool.heap_area(1).0;
+    for number in 1..5 {
+        pool.memory().store(place, number);
+        pool.memory().persist(place, 8);
+        pool.memory().durable()?;
+    }
+    let [mut image, image_part] = [fs::read(&path)?, fs::read(&part)?];
+    drop(pool);
+    let position =
+        |image: &[u8], unit: &usize| u64::from_le_bytes(image[unit + 16..][..8].try_into().expect("8 bytes"));
+    let mut records: Vec<usize> =
+        (3 * 4096..256 << 10).step_by(4096).filter(|unit| image[*unit..].starts_with(b"LODEJREC")).collect();
+    records.sort_by_key(|unit| position(&image, unit));
+    image[records[records.len() - 2] + 100] ^= 1;
+    let write_dead = |image: &[u8]| fs::write(&dead, image).and_then(|()| fs::write(&dead_part, &image_part));
+    write_dead(&image)?;
+    assert!(Pool::repair(&dead, &block, true)?.after.is_clean());
+    let repaired = fs::read(&dead)?;
+    assert!(repaired[4096..8192] != image[4096..8192], "the life began in the journal");
+    // Killed when the lines of part 0 were applied, and those of part 1 were not.
+    image[4096..8192].copy_from_slice(&repaired[4096..8192]);
+    write_dead(&image)?;
+    let report = Pool::repair(&dead, &block, true)?;
+    assert!(report.after.is_clean(), "{report}");
+    assert_eq!(Pool::open(&dead, &block)?.memory().load(place), 2);
+    Ok(())
+}

@@ -119,6 +119,16 @@ pub(crate) fn drop_journal(files: &BlockFiles) -> Result<()> {
     area.clear()
 }
 
+/// Gives every line that [`drop_journal`] would apply to `visit`; changes nothing.
+pub(crate) fn read_salvage(files: &BlockFiles, mut visit: impl FnMut(LineAddr, &[u8])) -> Result<()> {
+    let area = files.area();
+    area.salvage(|record| verify_lines(record, &files.part_bytes, &files.path))?;
+    area.salvage(|record| {
+        record.entries().for_each(|(line, bytes)| visit(line, bytes));
+        Ok(())
+    })
+}
+
 /// Damage of the journal, as (offset in part 0, finding); changes nothing.
 pub(crate) fn check_journal(files: &BlockFiles) -> Result<Vec<(u64, String)>> {
     if files.journal_bytes < JOURNAL_BYTES_MIN { Ok(Vec::new()) } else { files.area().check() }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use crate::addr::{LINE_BYTES, LineAddr, PmAddr};
-use crate::block::{BlockDomain, BlockFiles, BlockOptions, ReplayReport, apply_journal, read_journal};
+use crate::block::{BlockDomain, BlockFiles, BlockOptions, ReplayReport, apply_journal, read_journal, read_salvage};
 use crate::domain::Domain;
 use crate::error::{Error, Result};
 use crate::mapping::Backing;
@@ -178,11 +178,23 @@ fn preview(
 
 /// Which parts come from another life than the set, or are shorter than their states say; changes no file.
 pub(crate) fn other_moments(parts: &[PartFile], files: Option<&BlockFiles>) -> Result<Vec<Error>> {
-    let memory = private_view(parts)?;
+    let mut memory = private_view(parts)?;
     let before = states_in(&memory);
-    // A damaged journal, which is to be dropped, makes no state newer.
-    let replayed = files.is_some_and(|files| replay_states(files, &memory).is_ok());
-    let states = if replayed { states_in(&memory) } else { before.clone() };
+    if let Some(files) = files
+        && replay_states(files, &memory).is_err()
+    {
+        // What was replayed into the view before the damage was found may be older than the files.
+        memory = private_view(parts)?;
+        // Of a damaged journal, which is to be dropped, counts what a repair will apply, and may have begun to.
+        let salvaged = read_salvage(files, |line, bytes| {
+            if is_state(line) && memory.contains(line.start(), LINE_BYTES) {
+                store_line(&memory, line, bytes);
+            }
+        });
+        // A journal that the repair will refuse makes no state newer.
+        drop(salvaged);
+    }
+    let states = states_in(&memory);
     let is_short = |(part, state): (&PartFile, &Option<StateSlot>)| {
         part.verify_length(state.as_ref()?.part_bytes, "when it was last grown").err()
     };
@@ -203,7 +215,20 @@ pub(crate) fn states_in(memory: &Memory) -> Vec<Option<StateSlot>> {
 
 /// Replays the lines of states alone: each line costs a page of memory in a private view.
 fn replay_states(files: &BlockFiles, memory: &Memory) -> Result<ReplayReport> {
-    replay_in_memory(files, memory, |line| (PAGE_BYTES..ROOTS_OFFSET).contains(&line.start().offset()))
+    replay_in_memory(files, memory, is_state)
+}
+
+/// Whether `line` stands in the page of a part's state.
+fn is_state(line: LineAddr) -> bool {
+    (PAGE_BYTES..ROOTS_OFFSET).contains(&line.start().offset())
+}
+
+fn store_line(memory: &Memory, line: LineAddr, bytes: &[u8]) {
+    for (index, chunk) in bytes.chunks_exact(8).enumerate() {
+        let mut word = [0; 8];
+        word.copy_from_slice(chunk);
+        memory.raw_store(line.start().plus(index as u64 * 8), u64::from_le_bytes(word));
+    }
 }
 
 /// Brings those lines of a private view up to date with the journal for which `counts`, in memory only.
@@ -216,12 +241,8 @@ pub(crate) fn replay_in_memory(
     let found = read_journal(files, |line, bytes| {
         if !memory.contains(line.start(), LINE_BYTES) {
             outside = Some(line);
-            return;
-        }
-        for (index, chunk) in bytes.chunks_exact(8).enumerate().filter(|_| counts(line)) {
-            let mut word = [0; 8];
-            word.copy_from_slice(chunk);
-            memory.raw_store(line.start().plus(index as u64 * 8), u64::from_le_bytes(word));
+        } else if counts(line) {
+            store_line(memory, line, bytes);
         }
     })?;
     match outside {
