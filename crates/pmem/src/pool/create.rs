@@ -250,6 +250,7 @@ impl SetAside {
             let hint = "give the old file its name again before the next attempt, which would remove it";
             Error::io(&self.target, "putting the old file back", hint, source)
         })?;
+        // Whoever is told of the failure may rely on the old file again.
         sync_folder(&self.target)
     }
 }

@@ -130,6 +130,7 @@ fn repair_mapped(parts: &[PartFile], headers: &[PartHeader], done: &mut Vec<Stri
     }
     drop(memory);
     for part in parts.iter().filter(|part| !part.is_device()) {
+        // The report says what was repaired: nobody may be told before it is on the medium.
         part.file.sync_all().map_err(|e| Error::io(&part.path, "syncing", "check the device and try again", e))?;
     }
     create::sync_folder(&parts[0].path)

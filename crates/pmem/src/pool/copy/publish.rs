@@ -40,6 +40,7 @@ pub(super) type Observer<'o> = &'o mut dyn FnMut(Step) -> Result<()>;
 /// Gives `files`, by part number, their names.
 pub(super) fn publish_all(mut files: Vec<NewFile>, after: Observer<'_>) -> Result<()> {
     for file in &files {
+        // No name may come to lead to bytes that a power cut can still take.
         file.sync()?;
         after(Step::Synced)?;
     }
@@ -73,6 +74,7 @@ fn publish_in_order(files: &mut [NewFile], has_old: bool, has_changed: &mut bool
         *has_changed |= renamed.is_ok() || !matches!(lock::is_at(&file.target, &file.file), Ok(false));
         renamed?;
         after(Step::Renamed)?;
+        // The next file, part 0 at last, may not have its name for good before this one has.
         sync_folder(&file.target)?;
         after(Step::FolderSynced)?;
     }
