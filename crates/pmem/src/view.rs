@@ -116,6 +116,24 @@ impl Block<'_> {
         }
     }
 
+    /// Reads bytes from word `first` on into `out`, as [`get`](Self::get).
+    ///
+    /// # Panics
+    /// When the block is shorter.
+    #[inline(always)]
+    pub fn copy_bytes(&self, first: usize, out: &mut [u8]) {
+        let source = &self.words[first..first + out.len().div_ceil(8)];
+        let (chunks, rest) = out.as_chunks_mut::<8>();
+        for (chunk, word) in chunks.iter_mut().zip(source) {
+            *chunk = word.load(Ordering::Relaxed).to_le_bytes();
+        }
+        if !rest.is_empty()
+            && let Some(word) = source.last()
+        {
+            rest.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes()[..rest.len()]);
+        }
+    }
+
     /// As [`get`](Self::get), from `second` on when `is_second`, else from `first` on. Reads both, so that the processor
     /// need not wait for the decision; for small values.
     ///
@@ -166,6 +184,12 @@ mod tests {
         let mut copy = [0; 2];
         block.copy(3, &mut copy);
         assert_eq!(copy, [19, 20]);
+        for len in 0..=17 {
+            let mut bytes = [0xFF; 17];
+            block.copy_bytes(3, &mut bytes[..len]);
+            assert_eq!(bytes[..len], [19_u64, 20, 21].as_bytes()[..len]);
+            assert!(bytes[len..].iter().all(|byte| *byte == 0xFF));
+        }
         assert_eq!(block.get::<[u8; 12]>(1), memory.get(crate::PmPtr::<[u8; 12]>::new(PmAddr::new(0, 136))));
         assert_eq!(block.get_either::<[u64; 2]>(1, 8, false), [17, 18]);
         assert_eq!(block.get_either::<[u64; 2]>(1, 8, true), [24, 25]);

@@ -105,7 +105,11 @@ impl Tx<'_> {
             return Ok(());
         }
         out.resize(bytes, 0);
-        let read = self.read_slow(string.at, shape, (string.bytes as u32).div_ceil(8), out);
+        let words = (string.bytes as u32).div_ceil(8);
+        if self.copy_bytes_at_once(string.at, shape, words, out) {
+            return Ok(());
+        }
+        let read = self.read_slow(string.at, shape, words, out);
         if read.is_err() {
             out.clear();
         }

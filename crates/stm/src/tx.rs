@@ -83,9 +83,9 @@ impl<'t> Tx<'t> {
     /// A pointer names a place, neither a pool nor a type. One of another pool, or to an object of another type, is an error
     /// where this pool has no object, or no room for a `T`. Else the read gives what stands there, taken for a `T`: any value
     /// of the type, never a byte from outside of the pool. That an object of another size is no `T` is noticed by every change
-    /// ([`write`](Self::write), [`free`](Self::free)) and by reads that take the long way (objects of more than about 2 KB,
-    /// byte strings, snapshots), not by the short way: a look at the size would cost a small read a tenth to a quarter of
-    /// its time.
+    /// ([`write`](Self::write), [`free`](Self::free)), by reads of byte strings and by reads that take the long way (objects of
+    /// more than about 2 KB, snapshots), not by the short way: a look at the size would cost a small read a tenth to a quarter
+    /// of its time.
     #[inline]
     pub fn read<T: PmObject>(&mut self, ptr: PmPtr<T>) -> TxResult<T> {
         let at = ptr.addr();
@@ -156,6 +156,29 @@ impl<'t> Tx<'t> {
         let mut value = T::new_zeroed();
         self.read_slow(at, T::SHAPE, T::WORDS, value.as_mut_bytes())?;
         Ok(value)
+    }
+
+    /// The newest version of the object of `words` words at `at`, which is not in the write set, into `out`, if a view shows it and it is covered;
+    /// whether it did. As [`read_at_once`](Self::read_at_once), where the size is known only now; it is looked at, too.
+    #[inline]
+    pub(crate) fn copy_bytes_at_once(&mut self, at: PmAddr, shape: Shape, words: u32, out: &mut [u8]) -> bool {
+        let view = if self.context.writes.is_empty() || published::reads() { self.view } else { self.whole };
+        if u64::from(shape.cell_bytes) > VIEW_BLOCK_BYTES {
+            return false;
+        }
+        let Some(block) = view.block(at) else { return false };
+        let word = VersionWord::from_raw(block.load(0));
+        if !self.context.known.covers_live(word) {
+            return false;
+        }
+        let payload = shape.payload_word(word.slot());
+        let fits = SlotHeader::decode(0, block.load(payload - 1)).words == words;
+        block.copy_bytes(payload, out);
+        if !fits || !published::same(VersionWord::from_raw(block.load_behind(0)), word) {
+            return false;
+        }
+        self.note(at, word);
+        true
     }
 
     #[inline(always)]
