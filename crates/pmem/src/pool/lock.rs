@@ -79,12 +79,18 @@ pub(crate) fn replaced_again_and_again(path: &Path) -> Error {
     Error::io(path, "locking", "stop what replaces the file all the time", source)
 }
 
+/// How often the table of locks is read before the holder is given up: the kernel gives it in pieces, and where other processes take and
+/// drop locks between two of them, lines are left out.
+const TABLE_READINGS: u32 = 8;
+
 /// Names the process that holds a lock on `file`, as far as the kernel tells.
 fn holder_of(file: &File) -> String {
     let known = file.metadata().ok().and_then(|found| {
         let device = (major(found.dev()), minor(found.dev()));
-        let table = fs::read_to_string("/proc/locks").ok()?;
-        pid_in_table(&table, device, found.ino())
+        (0..TABLE_READINGS).find_map(|_| {
+            let table = fs::read_to_string("/proc/locks").ok()?;
+            pid_in_table(&table, device, found.ino())
+        })
     });
     match known {
         Some(pid) if pid == std::process::id() => format!("this process ({pid})"),
