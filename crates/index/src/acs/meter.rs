@@ -19,8 +19,8 @@
 //!
 //! A cache pays if what hits save is more than what misses cost: from a share of hits of `m / (m + b - h)`, where `b` is the time of a read
 //! of the index, `h` that of a hit, and `m` what a miss takes longer than `b`. `cargo run --release -p lodestone-index --example acs -- POOL_FILE
-//! 1000000 300 PROFILE` measures the three for each index and prints that share. On a busy machine it was 10 % before a skip list, 21 % before
-//! `FastFair` and 26 % before `FpTree` on the emulated `optane`, and 37 % before `FastFair` in DRAM. The defaults, 15 and 20 %, are for a medium that is slower
+//! 1000000 300 PROFILE` measures the three for each index and prints that share. It was 9 % before a skip list, 25 % before
+//! `FastFair` and 30 % before `FpTree` on the emulated `optane`, and half or more before `FastFair` in DRAM. The defaults, 15 and 20 %, are for a medium that is slower
 //! than DRAM: a tenth of hits, as uniform reads give with a cache of a tenth, is below them with five standard deviations of a window to spare. They are fixed, not
 //! measured at run time: before an index in DRAM, set [`CacheOptions::bypass_below`] and [`CacheOptions::resume_above`] higher.
 
