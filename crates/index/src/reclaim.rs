@@ -236,6 +236,8 @@ mod tests {
         let (freed, outcome) = action.commit_keeping();
         outcome?;
         readers.retire(freed);
+        // A batch is not full yet: only who asks finds out that somebody is inside.
+        readers.collect();
         let later = readers.pin();
         let given = |heap: &Heap| {
             let mut action = heap.action();

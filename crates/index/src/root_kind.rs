@@ -40,6 +40,21 @@ pub(crate) fn is_unmade(medium: Medium<'_>, name: &str, kind: u32, at: PmAddr) -
 /// Whether nothing stands under the root `name`: there is no such root, or it was left by the creation of an index or map that a crash cut short.
 /// Whatever is created under that name next takes its place.
 ///
+/// ```
+/// use lodestone_heap::{Heap, HeapOptions};
+/// use lodestone_index::{Durability, FastFair, OpenIndex, is_root_unmade};
+/// use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+///
+/// let folder = tempfile::tempdir()?;
+/// let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// let pool = Pool::create(folder.path().join("a.pool"), &options)?;
+/// let heap = Heap::open(&pool, &HeapOptions::default())?;
+/// assert!(is_root_unmade(&pool, "numbers")?);
+/// drop(FastFair::<u64>::open_index(&heap, "numbers", &Default::default(), Durability::Sync)?);
+/// assert!(!is_root_unmade(&pool, "numbers")?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 /// [`Error::Pool`](crate::Error::Pool) when the table of roots cannot be read.
 pub fn is_root_unmade(pool: &Pool, name: &str) -> Result<bool> {
