@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 
 use crossbeam_utils::CachePadded;
 use lodestone_pmem::sync::{Mutex, MutexGuard};
-use lodestone_pmem::{Memory, PmAddr, Pool, WORD_BYTES};
+use lodestone_pmem::{HeapClaim, Memory, PmAddr, Pool, WORD_BYTES};
 
 use crate::arena::Arena;
 use crate::chunks::Chunks;
@@ -50,6 +50,8 @@ pub struct Core {
     pub arenas_per_part: usize,
     pub chunks: Mutex<Chunks>,
     pub placer: Placer,
+    /// Last, so that it ends when nothing else of this heap is left.
+    pub _claim: HeapClaim,
 }
 
 /// A small number of the calling thread: picks its arena and its lane.

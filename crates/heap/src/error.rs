@@ -17,6 +17,12 @@ pub enum Error {
     /// The pool refused.
     #[error(transparent)]
     Pmem(#[from] lodestone_pmem::Error),
+    /// A heap of this open pool lives already: two would give out the same memory.
+    #[error("{}: the pool's heap is open already in this process; clone that heap, or drop it before this open", path.display())]
+    AlreadyOpen {
+        /// The pool.
+        path: PathBuf,
+    },
     /// No room for a block of this size.
     #[error("{}: the heap has no room for {wanted_bytes} bytes in part {part}; grow the pool with `lodestone pool grow`, or free blocks", path.display())]
     NoSpace {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
 use lodestone_pmem::sync::Mutex;
-use lodestone_pmem::{Memory, PmAddr, Pool};
+use lodestone_pmem::{HeapClaim, Memory, PmAddr, Pool};
 
 use crate::action::{Action, FreedBlocks};
 use crate::arena::Arena;
@@ -65,7 +65,10 @@ impl HeapOptions {
     }
 }
 
-/// A persistent heap over a pool. Cheap to clone; used from any number of threads. One heap per pool at a time.
+/// A persistent heap over a pool. Cheap to clone; used from any number of threads.
+///
+/// An open pool has one heap at a time, which its clones share: another open is an error until the last clone is gone.
+/// Heaps of a pool that is open read-only are not limited.
 ///
 /// See [`Action`] for an example.
 #[derive(Clone, Debug)]
@@ -78,7 +81,8 @@ impl Heap {
     /// short. Damaged metadata is set aside (nothing is given out there) and named by [`check`](Self::check).
     ///
     /// # Errors
-    /// When both copies of the header are damaged, the format is newer, the options make no sense, the heap area is too
+    /// [`Error::AlreadyOpen`] while a heap of this open pool lives: clone that one. An open waits a tenth of a second for a
+    /// heap that is ending on another thread. Also when both copies of the header are damaged, the format is newer, the options make no sense, the heap area is too
     /// small, or the pool is read-only and the heap needs recovery or formatting.
     pub fn open(pool: &Pool, options: &HeapOptions) -> Result<Self> {
         if let Placement::Part(part) = options.placement
@@ -86,11 +90,16 @@ impl Heap {
         {
             return Err(no_such_part(part));
         }
+        // Before the first byte is read: a heap that is ending still stores.
+        let claim = pool.claim_heap().map_err(|error| match error {
+            lodestone_pmem::Error::HeapInUse { path } => Error::AlreadyOpen { path },
+            other => Error::Pmem(other),
+        })?;
         let geometry = match read_header(pool)? {
             Some(geometry) => geometry,
             None => format(pool, options)?,
         };
-        let core = build_core(pool, options, geometry);
+        let core = build_core(pool, options, geometry, claim);
         recover(&core)?;
         rebuild(&core);
         Ok(Self { core: Arc::new(core) })
@@ -202,7 +211,7 @@ pub(crate) fn for_each_chunk(core: &Core, mut visit: impl FnMut(ChunkId, State))
     }
 }
 
-fn build_core(pool: &Pool, options: &HeapOptions, geometry: Geometry) -> Core {
+fn build_core(pool: &Pool, options: &HeapOptions, geometry: Geometry, claim: HeapClaim) -> Core {
     let parts = pool.memory().part_count();
     let classes = Classes::new(&geometry);
     let processors = || std::thread::available_parallelism().map_or(4, |count| 2 * count.get()).max(4);
@@ -225,5 +234,6 @@ fn build_core(pool: &Pool, options: &HeapOptions, geometry: Geometry) -> Core {
         words_max: Class::cut(geometry.chunk_bytes(), 16).map_or(1, |class| class.words),
         classes,
         geometry,
+        _claim: claim,
     }
 }

@@ -77,6 +77,12 @@ pub enum Error {
         /// The holder, as far as it is known ("process 4711 (lodestone)").
         holder: String,
     },
+    /// A heap of this open pool lives already.
+    #[error("{}: a heap of this open pool is in use; clone that heap, or drop it before the next is opened", path.display())]
+    HeapInUse {
+        /// The pool.
+        path: PathBuf,
+    },
     /// A parameter makes no sense.
     #[error("{what}: {finding}; {hint}")]
     Invalid {

@@ -47,8 +47,8 @@ pub use medium::Medium;
 pub use memory::{Memory, STREAM_BYTES_MIN, Window};
 pub use point::DurablePoint;
 pub use pool::{
-    CheckFinding, CheckReport, CopyOptions, CopyReport, NodeOrigin, PartInfo, PartKind, PartNode, Pool, PoolInfo,
-    PoolOptions, RepairReport, RootInfo, ScratchFile, ScratchMemory, Severity, Uuid,
+    CheckFinding, CheckReport, CopyOptions, CopyReport, HeapClaim, NodeOrigin, PartInfo, PartKind, PartNode, Pool,
+    PoolInfo, PoolOptions, RepairReport, RootInfo, ScratchFile, ScratchMemory, Severity, Uuid,
 };
 pub use topology::{DISTANCE_LOCAL, Node, Topology};
 pub use tracer::{SilentTracer, Site, TracedMemory, Tracer};

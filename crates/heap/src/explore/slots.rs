@@ -84,14 +84,16 @@ pub struct Slots {
 /// The opened structure.
 pub struct Handle {
     pool: Pool,
-    heap: RwLock<Heap>,
+    /// `None` while it is opened anew.
+    heap: RwLock<Option<Heap>>,
     /// Held by an operation on one slot, as a user of the heap does who shares words between threads.
     locks: Vec<Mutex<()>>,
 }
 
 impl Handle {
-    fn heap(&self) -> Heap {
-        self.heap.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    fn heap(&self) -> Outcome<Heap> {
+        let heap = self.heap.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        heap.ok_or_else(|| Failure::new("the heap could not be opened anew"))
     }
 }
 
@@ -152,7 +154,7 @@ fn apply(handle: &Handle, op: &Op, options: &HeapOptions) -> Outcome {
         let other = std::thread::scope(|scope| scope.spawn(|| apply(handle, op, options)).join());
         return other.unwrap_or_else(|_| Err(Failure::new("the other thread panicked")));
     }
-    let heap = handle.heap();
+    let heap = handle.heap()?;
     let memory = heap.memory();
     let _guard = match *op {
         Op::Put(slot, _) | Op::PutZeroed(slot, _) | Op::Del(slot) | Op::Resize(slot, _) | Op::Abort(slot, _) => {
@@ -224,8 +226,11 @@ fn apply(handle: &Handle, op: &Op, options: &HeapOptions) -> Outcome {
         Op::Killed(slot, bytes, applied) => {
             put(&heap, &mut action, slot, bytes)?;
             action.commit_interrupted(applied)?;
-            *handle.heap.write().unwrap_or_else(std::sync::PoisonError::into_inner) =
-                Heap::open(&handle.pool, options)?;
+            drop(heap);
+            let mut place = handle.heap.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+            // A pool has one heap at a time: the process that died had this one.
+            *place = None;
+            *place = Some(Heap::open(&handle.pool, options)?);
             return Ok(());
         }
     }
@@ -301,7 +306,7 @@ impl Structure for Slots {
 
     fn open(&self, pool: &Pool) -> Outcome<Handle> {
         let locks = (0..SLOTS).map(|_| Mutex::new(())).collect();
-        Ok(Handle { pool: pool.clone(), heap: RwLock::new(Heap::open(pool, &self.heap)?), locks })
+        Ok(Handle { pool: pool.clone(), heap: RwLock::new(Some(Heap::open(pool, &self.heap)?)), locks })
     }
 
     fn apply(&self, handle: &Handle, op: &Op) -> Outcome {
@@ -309,7 +314,7 @@ impl Structure for Slots {
     }
 
     fn view(&self, handle: &Handle) -> Outcome<View> {
-        let heap = handle.heap();
+        let heap = handle.heap()?;
         let mut slots = BTreeMap::new();
         for slot in 0..SLOTS {
             if let Some((_, bytes)) = block(&heap, slot)? {
@@ -330,7 +335,7 @@ impl Structure for Slots {
     }
 
     fn audit(&self, handle: &Handle) -> Outcome {
-        let heap = handle.heap();
+        let heap = handle.heap()?;
         let mut reached = Vec::new();
         for slot in 0..SLOTS {
             reached.extend(block(&heap, slot)?.map(|(at, _)| at));

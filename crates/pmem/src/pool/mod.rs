@@ -12,6 +12,7 @@
 //! identities of its own.
 
 mod check;
+mod claim;
 mod copy;
 mod create;
 mod grow;
@@ -34,7 +35,7 @@ mod state;
 mod uuid;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use crate::addr::PmAddr;
@@ -45,6 +46,7 @@ use crate::memory::Memory;
 use crate::sync::Mutex;
 use crate::topology::Topology;
 use crate::tracer::Tracer;
+pub use claim::HeapClaim;
 pub use copy::{CopyOptions, CopyReport};
 pub use info::{PartInfo, PoolInfo, RootInfo};
 use layout::{PAGE_BYTES, PartHeader, STATE_CLEAN, StateSlot};
@@ -158,6 +160,8 @@ struct Shared {
     sysfs_root: PathBuf,
     topology: Topology,
     part_nodes: Vec<PartNode>,
+    /// Whether a heap of this open pool lives; see [`Pool::claim_heap`].
+    heap_claimed: Arc<AtomicBool>,
 }
 
 impl Pool {

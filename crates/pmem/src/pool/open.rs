@@ -278,6 +278,7 @@ fn attach(opened: Opened, options: &PoolOptions) -> Result<Pool> {
         sysfs_root: options.sysfs_root.clone(),
         topology,
         part_nodes,
+        heap_claimed: Arc::default(),
     };
     Ok(Pool { memory, shared: Arc::new(shared) })
 }
