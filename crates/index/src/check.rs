@@ -17,11 +17,11 @@ use std::sync::atomic::Ordering;
 use lodestone_heap::Heap;
 use lodestone_pmem::PmAddr;
 
+use crate::anchor::{self, ANCHOR_BYTES, AnchorAt};
 use crate::error::{Error, Result};
-use crate::layout::{HEADER_BYTES, HeaderAt, LeafAt, RecordHead};
+use crate::layout::{LeafAt, MAP_ANCHOR, RecordHead};
 use crate::map::OrderedMap;
 use crate::medium::LeafFrame;
-use crate::open::verify_header;
 
 /// Something that does not verify.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub struct Finding {
     pub at: PmAddr,
     /// What, and what was found.
     pub text: String,
+    /// Whether every block that the structure owns is known all the same: the heap's metadata is damaged, not the structure.
+    pub blocks_are_known: bool,
 }
 
 impl fmt::Display for Finding {
@@ -61,7 +63,13 @@ impl CheckReport {
     }
 
     pub(crate) fn find(&mut self, at: PmAddr, text: impl Into<String>) {
-        self.findings.push(Finding { at, text: text.into() });
+        self.findings.push(Finding { at, text: text.into(), blocks_are_known: false });
+    }
+
+    /// A block of the structure that the heap does not hold.
+    fn find_unallocated(&mut self, at: PmAddr, what: &str) {
+        let text = format!("{what}: is not an allocated block");
+        self.findings.push(Finding { at, text, blocks_are_known: true });
     }
 
     pub(crate) fn find_error(&mut self, fallback: PmAddr, error: Error) {
@@ -93,7 +101,7 @@ impl<'h> Owned<'h> {
         match self.heap.block_bytes(at) {
             Some(found) if found >= bytes => {}
             Some(found) => report.find(at, format!("{what}: {bytes} bytes in a block of {found}")),
-            None => report.find(at, format!("{what}: is not an allocated block")),
+            None => report.find_unallocated(at, what),
         }
         true
     }
@@ -142,9 +150,9 @@ impl OrderedMap {
     pub fn check(&self) -> CheckReport {
         let mut report = CheckReport::default();
         let mut owned = Owned::new(&self.heap);
-        owned.own(&mut report, self.header, HEADER_BYTES, "map header");
-        if let Err(error) = verify_header(self.medium(), HeaderAt(self.header)) {
-            report.find_error(self.header, error);
+        owned.own(&mut report, self.anchor.at, ANCHOR_BYTES, "anchor of a map");
+        if let Err(error) = anchor::verify(self.medium(), &MAP_ANCHOR, self.anchor.at) {
+            report.find_error(self.anchor.at, error);
         }
         let leaves = self.check_chain(&mut report, &mut owned);
         report.leaves = leaves.len() as u64;
@@ -153,7 +161,7 @@ impl OrderedMap {
         }
         let counted = self.records.load(Ordering::Relaxed);
         if report.is_intact() && counted != report.records {
-            report.find(self.header, format!("{} records on the medium, {counted} counted", report.records));
+            report.find(self.anchor.at, format!("{} records on the medium, {counted} counted", report.records));
         }
         report.blocks = owned.into_blocks();
         report
@@ -163,7 +171,7 @@ impl OrderedMap {
     fn check_chain(&self, report: &mut CheckReport, owned: &mut Owned<'_>) -> Vec<Checked> {
         let medium = self.medium();
         let mut leaves: Vec<Checked> = Vec::new();
-        let mut link = HeaderAt(self.header).head();
+        let mut link = AnchorAt(self.anchor.at).head();
         loop {
             let next = match medium.link(link, "link to a leaf", LeafAt::bytes(1, 0)) {
                 Ok(next) if next.is_null() => break,
@@ -239,7 +247,7 @@ impl OrderedMap {
         let leaves: Vec<_> = directory.leaves().cloned().collect();
         let dram_bytes = directory.dram_bytes();
         drop(directory);
-        let mut pm_bytes = block(self.header);
+        let mut pm_bytes = block(self.anchor.at);
         for leaf in &leaves {
             pm_bytes += block(leaf.at.0);
             if let Ok(state) = leaf.read(medium) {

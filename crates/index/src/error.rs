@@ -2,10 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use lodestone_pmem::{PmAddr, Pool};
+use lodestone_pmem::PmAddr;
 
-use crate::cells::KeyKind;
-use crate::root_kind;
 
 /// Result of the operations of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -67,14 +65,14 @@ pub enum Error {
         /// First part of the pool.
         path: PathBuf,
     },
-    /// The root of that name holds something else.
-    #[error("{}: root `{name}` holds {found}, not {wanted}; open it with what made it, or choose another name", path.display())]
+    /// The object of that name is something else.
+    #[error("{}: `{name}` is {found}, not {wanted}; open it with what made it, or choose another name", path.display())]
     WrongKind {
         /// First part of the pool.
         path: PathBuf,
-        /// Name of the root.
+        /// Name of the object.
         name: String,
-        /// What it holds.
+        /// What it is.
         found: String,
         /// What it was opened as.
         wanted: String,
@@ -92,9 +90,12 @@ pub enum Error {
     AlreadyOpen {
         /// First part of the pool.
         path: PathBuf,
-        /// Name of the map's root.
+        /// Name of the map.
         name: String,
     },
+    /// The store refused; its message says why.
+    #[error(transparent)]
+    Store(lodestone_store::Error),
 }
 
 /// Whether an action of the heap took effect, and what to report: an action that met damaged metadata of the heap is
@@ -104,24 +105,26 @@ pub(crate) fn committed(outcome: lodestone_heap::Result<()>) -> (bool, Result<()
     (took_effect, outcome.map_err(Error::from))
 }
 
+impl From<lodestone_store::Error> for Error {
+    fn from(error: lodestone_store::Error) -> Self {
+        use lodestone_store::Error as StoreError;
+        match error {
+            StoreError::Pool(error) => Self::Pool(error),
+            StoreError::Heap(error) => Self::Heap(error),
+            StoreError::Damaged { path, at, what, finding } => Self::Damaged { path, at, what, finding },
+            StoreError::WrongKind { path, name, found, wanted } => Self::WrongKind { path, name, found, wanted },
+            StoreError::AlreadyOpen { path, name } => Self::AlreadyOpen { path, name },
+            StoreError::ReadOnly { path, what } => Self::ReadOnly { path, what },
+            other => Self::Store(other),
+        }
+    }
+}
+
 impl Error {
     /// Whether the pool had no room. Nothing changed; the index stays readable, and removals make room again.
     #[must_use]
     pub fn is_full(&self) -> bool {
         matches!(self, Self::Heap(lodestone_heap::Error::NoSpace { .. }))
-    }
-
-    /// The root `name` of `pool` has the kind `found`, and was opened as one of kind `wanted`.
-    pub(crate) fn wrong_kind(pool: &Pool, name: &str, found: u32, wanted: u32) -> Self {
-        let (found, wanted) = (root_kind::name_of(found), root_kind::name_of(wanted));
-        Self::WrongKind { path: pool.path().to_owned(), name: name.to_owned(), found, wanted }
-    }
-
-    /// The root `name` of `pool` holds `what` with keys of the kind `found`, and was opened for the other one.
-    pub(crate) fn wrong_keys(pool: &Pool, name: &str, what: &str, found: KeyKind) -> Self {
-        let (words, strings) = (format!("{what} with words as keys"), format!("{what} with strings as keys"));
-        let (found, wanted) = if found == KeyKind::Number { (words, strings) } else { (strings, words) };
-        Self::WrongKind { path: pool.path().to_owned(), name: name.to_owned(), found, wanted }
     }
 
     pub(crate) fn damaged(path: &Path, at: PmAddr, what: &'static str, finding: impl Into<String>) -> Self {

@@ -1,23 +1,18 @@
 //! Where things stand in the blocks of a map, byte for byte; `docs/format.md` draws the same map.
 //!
-//! Three kinds of block: one *map header*, *leaves* linked in ascending order of keys, *records*. All words are
+//! Three kinds of block: one *anchor* (see `anchor`), *leaves* linked in ascending order of keys, *records*. All words are
 //! little-endian. Links and slots are checked words (48 bits of address, CRC-16 of address and place), so that each can
 //! change by one atomic store and still verify itself; everything else is written before its block is published and
 //! never changes while it is published, and is covered by a CRC-32C.
 
 use lodestone_pmem::{PmAddr, WORD_BYTES, checked};
 
-/// First word of a map header.
-pub(crate) const HEADER_MAGIC: u64 = u64::from_le_bytes(*b"LDSTOMAP");
-/// Version of the map format that this code writes and reads.
-pub(crate) const MAP_VERSION: u32 = 1;
-/// Kind of the pool root while the header block it names is not yet published.
-pub const KIND_PENDING: u32 = u32::from_le_bytes(*b"OMP0");
-/// Kind of the pool root of a map in use.
-pub const KIND_LIVE: u32 = u32::from_le_bytes(*b"OMAP");
+use crate::anchor::AnchorKind;
+use crate::kinds::ORDERED_MAP;
 
-/// Bytes of a map header: one line.
-pub(crate) const HEADER_BYTES: u64 = 64;
+/// The anchor of a map; its options are the slots of a new leaf.
+pub(crate) const MAP_ANCHOR: AnchorKind =
+    AnchorKind { magic: u64::from_le_bytes(*b"LDSTOMAP"), version: 2, kind: &ORDERED_MAP };
 /// Most slots that a leaf can have; a leaf's occupancy is one 64-bit mask.
 pub(crate) const SLOTS_LIMIT: usize = 64;
 /// Slots of a leaf unless asked otherwise: with a lower bound of up to 8 bytes a leaf then takes 512 bytes.
@@ -27,37 +22,6 @@ pub(crate) const SLOTS_DEFAULT: usize = 60;
 pub const KEY_BYTES_MAX: usize = 4096;
 /// Longest value in bytes.
 pub const VALUE_BYTES_MAX: usize = 1 << 30;
-
-/// Words of the map header.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct HeaderAt(pub(crate) PmAddr);
-
-impl HeaderAt {
-    /// [`HEADER_MAGIC`].
-    pub(crate) fn magic(self) -> PmAddr {
-        self.0
-    }
-    /// [`MAP_VERSION`] in the low half, slots per new leaf in the high half.
-    pub(crate) fn shape(self) -> PmAddr {
-        self.0.plus(8)
-    }
-    /// Checked address of the first leaf.
-    pub(crate) fn head(self) -> PmAddr {
-        self.0.plus(16)
-    }
-    /// Checked word: 1 once the header is published, 0 before.
-    pub(crate) fn live(self) -> PmAddr {
-        self.0.plus(24)
-    }
-    /// Checked word: CRC-32C of the first two words.
-    pub(crate) fn crc(self) -> PmAddr {
-        self.0.plus(32)
-    }
-    /// Checked word: the mark of the name that the map was made under.
-    pub(crate) fn name(self) -> PmAddr {
-        self.0.plus(40)
-    }
-}
 
 /// Words of a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -41,6 +41,7 @@ mod guide;
 mod hash;
 mod hybrid;
 mod hybrid_plus;
+mod kinds;
 mod layout;
 mod leaf;
 mod map;
@@ -51,10 +52,11 @@ mod reclaim;
 mod record_map;
 mod records;
 mod recovery;
-mod root_kind;
 mod scan;
 mod skiplist;
+mod salvage;
 mod structure;
+mod tool_records;
 mod traits;
 
 pub use acs::{Acs, AcsOptions, CacheCapacity, CacheMode, CacheOptions, CacheStats};
@@ -65,16 +67,13 @@ pub use fptree::{FpTree, TreeOptions};
 pub use hash::{HashIndex, HashOptions, HashStats};
 pub use hybrid::{Apply, Hybrid, HybridOptions, HybridStats};
 pub use hybrid_plus::{HybridPlus, HybridPlusOptions, HybridPlusStats, WarmUp};
-pub use layout::{KEY_BYTES_MAX, KIND_LIVE, KIND_PENDING, VALUE_BYTES_MAX};
+pub use kinds::KINDS;
+pub use layout::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use map::{Durability, OrderedMap};
 pub use open::MapOptions;
 pub use record_map::{RecordMap, Visit};
-pub use records::{
-    IndexKind, IndexedRecords, KIND_RECORDS, KIND_RECORDS_PENDING, RecordIndex, RecordsOptions, index_of_map,
-    index_root_of, open_records,
-};
+pub use records::{IndexKind, IndexedRecords, RecordIndex, RecordsOptions, open_records};
 pub use recovery::Recovery;
-pub use root_kind::is_root_unmade;
 pub use scan::{Direction, Records};
 pub use skiplist::{SkipList, SkipListOptions};
 pub use traits::{IndexKey, OpenIndex, OrderedIndex, PointIndex, Range, Swap};

@@ -30,7 +30,7 @@ use crate::error::{Error, Result, committed};
 use crate::layout::{KEY_BYTES_MAX, VALUE_BYTES_MAX, encode_record, record_bytes};
 use crate::leaf::{Found, Leaf, LeafState, tag_of};
 use crate::medium::Medium;
-use crate::open::Only;
+use crate::anchor::Anchor;
 
 /// A durable ordered map from byte strings to byte strings. Share it by reference or [`Arc`]; every method takes `&self`.
 ///
@@ -51,19 +51,18 @@ use crate::open::Only;
 /// ```
 pub struct OrderedMap {
     pub(crate) heap: Heap,
-    pub(crate) header: PmAddr,
+    pub(crate) anchor: Anchor,
     pub(crate) slots_per_leaf: usize,
     pub(crate) directory: RwLock<Directory>,
     pub(crate) records: AtomicU64,
     /// What the operations of the index traits wait for.
     pub(crate) index_durability: Durability,
-    pub(crate) _only: Only,
 }
 
 impl std::fmt::Debug for OrderedMap {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("OrderedMap")
-            .field("header", &self.header)
+            .field("anchor", &self.anchor)
             .field("slots_per_leaf", &self.slots_per_leaf)
             .field("records", &self.records.load(Ordering::Relaxed))
             .finish_non_exhaustive()

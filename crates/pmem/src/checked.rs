@@ -46,11 +46,28 @@ pub const fn decode(at: PmAddr, word: u64) -> Option<u64> {
 #[must_use]
 #[inline]
 pub const fn encode_addr(at: PmAddr, target: PmAddr) -> u64 {
+    encode(at, addr_payload(target))
+}
+
+/// The payload of a word that holds the address `target`: for words that hold numbers as well as addresses.
+///
+/// # Panics
+/// As [`encode_addr`].
+#[must_use]
+#[inline]
+pub const fn addr_payload(target: PmAddr) -> u64 {
     assert!(
         target.offset().is_multiple_of(8) && target.part() < 256 && target.offset() < 1 << 43,
         "not an encodable address"
     );
-    encode(at, ((target.part() as u64) << 40) | (target.offset() >> 3))
+    ((target.part() as u64) << 40) | (target.offset() >> 3)
+}
+
+/// The address in a payload that [`addr_payload`] returned. It may still point anywhere.
+#[must_use]
+#[inline]
+pub const fn payload_addr(payload: u64) -> PmAddr {
+    PmAddr::new((payload >> 40) as u16, (payload & ((1 << 40) - 1)) << 3)
 }
 
 /// Decodes what [`encode_addr`] gave, or `None` when the word is damaged. The address may still point anywhere.
@@ -58,7 +75,7 @@ pub const fn encode_addr(at: PmAddr, target: PmAddr) -> u64 {
 #[inline]
 pub const fn decode_addr(at: PmAddr, word: u64) -> Option<PmAddr> {
     match decode(at, word) {
-        Some(payload) => Some(PmAddr::new((payload >> 40) as u16, (payload & ((1 << 40) - 1)) << 3)),
+        Some(payload) => Some(payload_addr(payload)),
         None => None,
     }
 }

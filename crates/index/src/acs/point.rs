@@ -2,7 +2,7 @@
 
 use std::ops::{Bound, ControlFlow};
 
-use lodestone_heap::Heap;
+use lodestone_store::{Object, Store};
 use lodestone_pmem::{PmAddr, planted};
 
 use super::core::After;
@@ -231,7 +231,11 @@ impl<I: OrderedIndex> OrderedIndex for Acs<I> {
 impl<I: OpenIndex + 'static> OpenIndex for Acs<I> {
     type Options = AcsOptions<I::Options>;
 
-    fn open_index(heap: &Heap, name: &str, options: &Self::Options, durability: Durability) -> Result<Self> {
-        Self::new(I::open_index(heap, name, &options.index, durability)?, &options.cache)
+    fn open_index(store: &Store, name: &str, options: &Self::Options, durability: Durability) -> Result<Self> {
+        Self::new(I::open_index(store, name, &options.index, durability)?, &options.cache)
+    }
+
+    fn open_object(object: Object, options: &Self::Options, durability: Durability) -> Result<Self> {
+        Self::new(I::open_object(object, &options.index, durability)?, &options.cache)
     }
 }

@@ -71,16 +71,18 @@ mod write;
 
 use std::marker::PhantomData;
 
-use lodestone_heap::Heap;
+use lodestone_heap::{Action, Heap};
+use lodestone_store::{Object, Store};
 use lodestone_pmem::PmAddr;
 use lodestone_pmem::sync::Mutex;
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 
-use crate::anchor::{self, Anchor, AnchorAt, AnchorKind};
+use crate::anchor::{self, Anchor, AnchorAt, AnchorKind, First};
 use crate::error::Result;
 use crate::fastfair::locks::Stripes;
 use crate::fastfair::node::{LINES_MAX, NewNode, NodeAt};
 use crate::guide::Guide;
+use crate::kinds::{FASTFAIR_STRINGS, FASTFAIR_WORDS};
 use crate::map::Durability;
 use crate::medium::Medium;
 use crate::reclaim::Readers;
@@ -89,16 +91,14 @@ use crate::traits::IndexKey;
 /// Anchors of trees with words as keys.
 pub(crate) const KIND_WORDS: AnchorKind = AnchorKind {
     magic: u64::from_le_bytes(*b"LDSTFFTW"),
-    version: 2,
-    pending: u32::from_le_bytes(*b"FFW0"),
-    live: u32::from_le_bytes(*b"FFTW"),
+    version: 3,
+    kind: &FASTFAIR_WORDS,
 };
 /// Anchors of trees with strings as keys.
 pub(crate) const KIND_STRINGS: AnchorKind = AnchorKind {
     magic: u64::from_le_bytes(*b"LDSTFFTS"),
-    version: 2,
-    pending: u32::from_le_bytes(*b"FFS0"),
-    live: u32::from_le_bytes(*b"FFTS"),
+    version: 3,
+    kind: &FASTFAIR_STRINGS,
 };
 
 /// The life of nobody who writes: no node has this stamp.
@@ -123,6 +123,12 @@ impl FastFairOptions {
     #[must_use]
     pub fn with_lines(lines_per_node: usize) -> Self {
         Self { lines_per_node }
+    }
+
+    /// What the anchor says of them.
+    fn options_word(&self) -> u32 {
+        assert!((2..=LINES_MAX).contains(&self.lines_per_node), "a node has 2 to 11 lines");
+        u32::try_from(self.lines_per_node).unwrap_or(u32::MAX)
     }
 }
 
@@ -155,25 +161,47 @@ impl<K: IndexKey + ?Sized> std::fmt::Debug for FastFair<K> {
 }
 
 impl<K: IndexKey + ?Sized> FastFair<K> {
-    /// Opens the tree under the root `name`, or creates it there. Reads the anchor and the root only, however large the tree.
+    const ANCHOR: &'static AnchorKind = if K::IS_WORD { &KIND_WORDS } else { &KIND_STRINGS };
+
+    /// Opens the tree `name`, or creates it. Reads the anchor and the root only, however large the tree.
     ///
     /// # Errors
     /// As [`OpenIndex::open_index`](crate::OpenIndex::open_index).
     ///
     /// # Panics
     /// When the options ask for fewer than 2 or more than 11 lines.
-    pub fn open(heap: &Heap, name: &str, options: &FastFairOptions, durability: Durability) -> Result<Self> {
-        assert!((2..=LINES_MAX).contains(&options.lines_per_node), "a node has 2 to 11 lines");
-        let kind = if K::IS_WORD { &KIND_WORDS } else { &KIND_STRINGS };
-        let medium = Medium { memory: heap.memory(), path: heap.pool().path() };
-        let lines = options.lines_per_node;
-        let stamp = heap.pool().boot();
-        let anchor = anchor::open(heap, name, kind, u32::try_from(lines).unwrap_or(u32::MAX), |action| {
-            let root = action.alloc(NodeAt::bytes(lines))?;
-            let leaf = NewNode { level: 0, lines, next: PmAddr::NULL, low: 0, high: 0, stamp, entries: &[] };
-            leaf.write(medium, root);
-            Ok((root, 0))
-        })?;
+    pub fn open(store: &Store, name: &str, options: &FastFairOptions, durability: Durability) -> Result<Self> {
+        let (heap, lines) = (store.heap(), options.options_word());
+        let anchor = anchor::open(store, name, Self::ANCHOR, lines, |action| Self::build(heap, action, options))?;
+        Self::attach(heap, anchor, durability)
+    }
+
+    /// Opens a tree whose object is claimed already.
+    pub(crate) fn open_object(object: Object, durability: Durability) -> Result<Self> {
+        let (heap, at) = (object.heap().clone(), object.at());
+        Self::attach(&heap, anchor::attach(&heap, Self::ANCHOR, at, Some(object))?, durability)
+    }
+
+    /// Opens a tree that is part of an object that is claimed already.
+    pub(crate) fn open_below(heap: &Heap, at: PmAddr, durability: Durability) -> Result<Self> {
+        Self::attach(heap, anchor::attach(heap, Self::ANCHOR, at, None)?, durability)
+    }
+
+    /// Reserves and writes a tree without a name, as part of `action`.
+    pub(crate) fn make(heap: &Heap, action: &mut Action<'_>, options: &FastFairOptions) -> Result<PmAddr> {
+        anchor::make(heap, action, Self::ANCHOR, options.options_word(), |action| Self::build(heap, action, options))
+    }
+
+    fn build(heap: &Heap, action: &mut Action<'_>, options: &FastFairOptions) -> Result<First> {
+        let (lines, stamp) = (options.lines_per_node, heap.pool().boot());
+        let root = action.alloc(NodeAt::bytes(lines))?;
+        let leaf = NewNode { level: 0, lines, next: PmAddr::NULL, low: 0, high: 0, stamp, entries: &[] };
+        leaf.write(Medium { memory: heap.memory(), path: heap.pool().path() }, root);
+        Ok(First { head: root, second: 0 })
+    }
+
+    fn attach(heap: &Heap, anchor: Anchor, durability: Durability) -> Result<Self> {
+        let (medium, stamp) = (Medium { memory: heap.memory(), path: heap.pool().path() }, heap.pool().boot());
         let lines = anchor.options as usize;
         if !(2..=LINES_MAX).contains(&lines) {
             return Err(medium.damaged(anchor.at, "anchor of a tree", format!("{lines} lines per node")));

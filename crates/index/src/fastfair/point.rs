@@ -2,7 +2,7 @@
 
 use std::ops::{Bound, ControlFlow};
 
-use lodestone_heap::Heap;
+use lodestone_store::{Object, Store};
 
 use crate::change::Change;
 use crate::check::CheckReport;
@@ -90,7 +90,11 @@ impl<K: IndexKey + ?Sized> OrderedIndex for FastFair<K> {
 impl<K: IndexKey + ?Sized> OpenIndex for FastFair<K> {
     type Options = FastFairOptions;
 
-    fn open_index(heap: &Heap, name: &str, options: &FastFairOptions, durability: Durability) -> Result<Self> {
-        Self::open(heap, name, options, durability)
+    fn open_index(store: &Store, name: &str, options: &FastFairOptions, durability: Durability) -> Result<Self> {
+        Self::open(store, name, options, durability)
+    }
+
+    fn open_object(object: Object, _: &FastFairOptions, durability: Durability) -> Result<Self> {
+        Self::open_object(object, durability)
     }
 }

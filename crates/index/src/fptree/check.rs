@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use crate::anchor::{self, ANCHOR_BYTES, AnchorAt};
 use crate::cells::check_table;
 use crate::check::{CheckReport, MapStats, Owned};
-use crate::fptree::layout::{HOME_SEED, TREE_ANCHOR, TreeLeafAt};
+use crate::fptree::layout::{HOME_SEED, tree_anchor, TreeLeafAt};
 use crate::fptree::rebuild::walk;
 use crate::fptree::tree::FpTree;
 use crate::traits::IndexKey;
@@ -24,7 +24,7 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
         let (mut report, medium) = (CheckReport::default(), self.medium());
         let mut owned = Owned::new(&self.heap);
         owned.own(&mut report, self.anchor.at, ANCHOR_BYTES, "anchor of a tree");
-        if let Err(error) = anchor::verify(medium, &TREE_ANCHOR, self.anchor.at) {
+        if let Err(error) = anchor::verify(medium, tree_anchor(self.kind), self.anchor.at) {
             report.find_error(self.anchor.at, error);
         }
         let head = AnchorAt(self.anchor.at).head();

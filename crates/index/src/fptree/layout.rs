@@ -9,16 +9,24 @@ use lodestone_pmem::{MEDIA_BLOCK_BYTES, PmAddr, WORD_BYTES, checked};
 use crate::anchor::AnchorKind;
 use crate::cells::{Image, KeyKind, Shape, TableAt};
 use crate::error::Result;
+use crate::kinds::{FPTREE_STRINGS, FPTREE_WORDS};
 use crate::layout::KEY_BYTES_MAX;
 use crate::medium::Medium;
 
-/// What the anchor and the root of a tree say.
-pub(crate) const TREE_ANCHOR: AnchorKind = AnchorKind {
-    magic: u64::from_le_bytes(*b"LDSTOFPT"),
-    version: 1,
-    pending: u32::from_le_bytes(*b"FPT0"),
-    live: u32::from_le_bytes(*b"FPTR"),
-};
+/// The anchor of a tree whose keys are words.
+const WORDS: AnchorKind =
+    AnchorKind { magic: u64::from_le_bytes(*b"LDSTFPTW"), version: 2, kind: &FPTREE_WORDS };
+/// The anchor of a tree whose keys are strings.
+const STRINGS: AnchorKind =
+    AnchorKind { magic: u64::from_le_bytes(*b"LDSTFPTS"), version: 2, kind: &FPTREE_STRINGS };
+
+/// The anchor of a tree with such keys.
+pub(crate) const fn tree_anchor(kind: KeyKind) -> &'static AnchorKind {
+    match kind {
+        KeyKind::Number => &WORDS,
+        KeyKind::Bytes => &STRINGS,
+    }
+}
 
 /// Most lines of a leaf.
 pub(crate) const LINES_MAX: u32 = 64;

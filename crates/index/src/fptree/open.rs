@@ -4,11 +4,12 @@ use std::marker::PhantomData;
 
 use lodestone_heap::{Action, Heap};
 use lodestone_pmem::PmAddr;
+use lodestone_store::{Object, Store};
 
-use crate::anchor::{self, AnchorAt};
+use crate::anchor::{self, Anchor, AnchorAt, First};
 use crate::cells::{Image, KeyKind};
-use crate::error::{Error, Result};
-use crate::fptree::layout::{Frame, LINES_MAX, TREE_ANCHOR, TreeLeafAt, decode_options, encode_options, lines_max};
+use crate::error::Result;
+use crate::fptree::layout::{Frame, LINES_MAX, TreeLeafAt, decode_options, encode_options, lines_max, tree_anchor};
 use crate::fptree::leaf::Leaves;
 use crate::fptree::rebuild::{Chain, LeavesFound};
 use crate::fptree::tree::FpTree;
@@ -35,6 +36,14 @@ impl Default for TreeOptions {
     }
 }
 
+impl TreeOptions {
+    /// Lines of a leaf in `heap`.
+    fn lines(&self, heap: &Heap) -> u32 {
+        assert!((1..=LINES_MAX).contains(&self.lines_per_leaf), "a leaf has 1 to 64 lines");
+        self.lines_per_leaf.min(lines_max(heap))
+    }
+}
+
 impl<K: IndexKey + ?Sized> FpTree<K> {
     /// What the rebuild at the opening took: the tree answers when it is done, and is at full speed then.
     #[must_use]
@@ -42,12 +51,12 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
         self.recovery
     }
 
-    /// Opens the tree under the root `name`, or creates it there. Durable on return.
+    /// Opens the tree `name`, or creates it. Durable on return.
     ///
     /// # Errors
     /// As [`OpenIndex::open_index`](crate::OpenIndex::open_index).
-    pub fn open(heap: &Heap, name: &str) -> Result<Self> {
-        Self::open_with(heap, name, &TreeOptions::default())
+    pub fn open(store: &Store, name: &str) -> Result<Self> {
+        Self::open_with(store, name, &TreeOptions::default())
     }
 
     /// As [`open`](Self::open), with options for a tree that does not exist yet.
@@ -57,8 +66,8 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
     ///
     /// # Panics
     /// When the options ask for no line or for more than 64.
-    pub fn open_with(heap: &Heap, name: &str, options: &TreeOptions) -> Result<Self> {
-        Self::open_reporting(heap, name, options, &mut |_| {})
+    pub fn open_with(store: &Store, name: &str, options: &TreeOptions) -> Result<Self> {
+        Self::open_reporting(store, name, options, &mut |_| {})
     }
 
     /// As [`open_with`](Self::open_with), and tells `tell` how far the rebuild of the directory is, at least once and at the end.
@@ -69,27 +78,47 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
     /// # Panics
     /// As [`open_with`](Self::open_with).
     pub fn open_reporting(
-        heap: &Heap,
+        store: &Store,
         name: &str,
         options: &TreeOptions,
         tell: &mut dyn FnMut(&Recovery),
     ) -> Result<Self> {
-        let progress = Progress::new();
-        assert!((1..=LINES_MAX).contains(&options.lines_per_leaf), "a leaf has 1 to 64 lines");
-        let kind = KeyKind::of::<K>();
-        let lines = options.lines_per_leaf.min(lines_max(heap));
-        let build = |action: &mut Action<'_>| Ok((build(heap, action, lines)?, 0));
+        let (progress, heap) = (Progress::new(), store.heap());
+        let (kind, lines) = (KeyKind::of::<K>(), options.lines(heap));
         let encoded = encode_options(kind, lines);
-        let anchor = anchor::open(heap, name, &TREE_ANCHOR, encoded, build)?;
+        let anchor = anchor::open(store, name, tree_anchor(kind), encoded, |action| build(heap, action, lines))?;
+        Self::attach(heap, anchor, options, &progress, tell)
+    }
+
+    /// Opens a tree that is claimed already: with its object, or as part of another one.
+    pub(crate) fn open_at(heap: &Heap, at: PmAddr, object: Option<Object>, options: &TreeOptions) -> Result<Self> {
+        let anchor = anchor::attach(heap, tree_anchor(KeyKind::of::<K>()), at, object)?;
+        Self::attach(heap, anchor, options, &Progress::new(), &mut |_| {})
+    }
+
+    /// Reserves and writes a tree without a name, as part of `action`.
+    pub(crate) fn make(heap: &Heap, action: &mut Action<'_>, options: &TreeOptions) -> Result<PmAddr> {
+        let (kind, lines) = (KeyKind::of::<K>(), options.lines(heap));
+        anchor::make(heap, action, tree_anchor(kind), encode_options(kind, lines), |action| build(heap, action, lines))
+    }
+
+    fn attach(
+        heap: &Heap,
+        anchor: Anchor,
+        options: &TreeOptions,
+        progress: &Progress,
+        tell: &mut dyn FnMut(&Recovery),
+    ) -> Result<Self> {
+        let kind = KeyKind::of::<K>();
         let medium = Medium { memory: heap.memory(), path: heap.pool().path() };
         let (found, lines) = decode_options(anchor.options).ok_or_else(|| {
             let finding = format!("{:#x} are no options of a tree", anchor.options);
             medium.damaged(anchor.at, "anchor of a tree", finding)
         })?;
         if found != kind {
-            return Err(Error::wrong_keys(heap.pool(), name, "an FPTree", found));
+            return Err(medium.damaged(anchor.at, "anchor of a tree", "its options are those of other keys"));
         }
-        let chain = Chain { heap, medium, lines, progress: &progress };
+        let chain = Chain { heap, medium, lines, progress };
         let found = chain.collect(AnchorAt(anchor.at).head(), options, tell)?;
         heap.memory().durable()?;
         let (leaves, guide, recovery) = (Leaves::new(), Guide::new(), progress.recovery());
@@ -119,12 +148,12 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
 }
 
 /// Reserves and writes the first leaf.
-fn build(heap: &Heap, action: &mut Action<'_>, lines: u32) -> Result<PmAddr> {
+fn build(heap: &Heap, action: &mut Action<'_>, lines: u32) -> Result<First> {
     let leaf = TreeLeafAt(action.alloc(TreeLeafAt::bytes(lines, 0))?);
     let image = Image::empty(leaf.table(lines, 0));
     let (frame, table) = leaf.encode(b"", PmAddr::NULL, &image);
     // The action that publishes the leaf may not overtake its content: its first fence comes between.
     heap.memory().write_back(leaf.0, &frame);
     heap.memory().write_back(image.at().first, &table);
-    Ok(leaf.0)
+    Ok(First { head: leaf.0, second: 0 })
 }

@@ -14,6 +14,7 @@
 use std::marker::PhantomData;
 
 use lodestone_heap::Heap;
+use lodestone_store::{Object, Store};
 use lodestone_pmem::{WORD_BYTES, planted};
 
 use crate::anchor::Anchor;
@@ -332,8 +333,15 @@ impl<K: IndexKey + ?Sized> PointIndex for FpTree<K> {
 impl<K: IndexKey + ?Sized> OpenIndex for FpTree<K> {
     type Options = TreeOptions;
 
-    fn open_index(heap: &Heap, name: &str, options: &TreeOptions, durability: Durability) -> Result<Self> {
-        let mut tree = Self::open_with(heap, name, options)?;
+    fn open_index(store: &Store, name: &str, options: &TreeOptions, durability: Durability) -> Result<Self> {
+        let mut tree = Self::open_with(store, name, options)?;
+        tree.durability = durability;
+        Ok(tree)
+    }
+
+    fn open_object(object: Object, options: &TreeOptions, durability: Durability) -> Result<Self> {
+        let (heap, at) = (object.heap().clone(), object.at());
+        let mut tree = Self::open_at(&heap, at, Some(object), options)?;
         tree.durability = durability;
         Ok(tree)
     }

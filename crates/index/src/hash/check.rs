@@ -16,7 +16,7 @@ use lodestone_pmem::{PmAddr, WORD_BYTES};
 use crate::anchor::{self, ANCHOR_BYTES};
 use crate::cells::check_table;
 use crate::check::{CheckReport, Owned};
-use crate::hash::layout::{Cover, Entry, HASH_ANCHOR, read_cover};
+use crate::hash::layout::{Cover, Entry, hash_anchor, read_cover};
 use crate::hash::map::HashIndex;
 use crate::traits::IndexKey;
 
@@ -44,7 +44,7 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
         let mut report = CheckReport::default();
         let mut owned = Owned::new(&self.heap);
         owned.own(&mut report, self.anchor.at, ANCHOR_BYTES, "anchor of a hash index");
-        if let Err(error) = anchor::verify(self.medium(), &HASH_ANCHOR, self.anchor.at) {
+        if let Err(error) = anchor::verify(self.medium(), hash_anchor(self.shape.kind), self.anchor.at) {
             report.find_error(self.anchor.at, error);
         }
         self.check_node(&mut report, &mut owned, self.root, Cover::of(0, 0));

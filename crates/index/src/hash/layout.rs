@@ -9,15 +9,21 @@ use lodestone_pmem::{LINE_BYTES, MEDIA_BLOCK_BYTES, PmAddr, WORD_BYTES, checked}
 use crate::anchor::AnchorKind;
 use crate::cells::{KeyKind, Shape, TableAt};
 use crate::error::Result;
+use crate::kinds::{HASH_STRINGS, HASH_WORDS};
 use crate::medium::Medium;
 
-/// What the header and the root of a hash index say.
-pub(crate) const HASH_ANCHOR: AnchorKind = AnchorKind {
-    magic: u64::from_le_bytes(*b"LDSTOHSH"),
-    version: 1,
-    pending: u32::from_le_bytes(*b"HSH0"),
-    live: u32::from_le_bytes(*b"HASH"),
-};
+/// The anchor of a hash index whose keys are words.
+const WORDS: AnchorKind = AnchorKind { magic: u64::from_le_bytes(*b"LDSTHSHW"), version: 2, kind: &HASH_WORDS };
+/// The anchor of a hash index whose keys are strings.
+const STRINGS: AnchorKind = AnchorKind { magic: u64::from_le_bytes(*b"LDSTHSHS"), version: 2, kind: &HASH_STRINGS };
+
+/// The anchor of a hash index with such keys.
+pub(crate) const fn hash_anchor(kind: KeyKind) -> &'static AnchorKind {
+    match kind {
+        KeyKind::Number => &WORDS,
+        KeyKind::Bytes => &STRINGS,
+    }
+}
 
 /// First word of a segment.
 const SEGMENT_MAGIC: u64 = u64::from_le_bytes(*b"LDSTOSEG");

@@ -16,6 +16,7 @@
 use std::marker::PhantomData;
 
 use lodestone_heap::Heap;
+use lodestone_store::{Object, Store};
 use lodestone_pmem::sync::lock;
 use lodestone_pmem::{PmAddr, planted};
 
@@ -243,8 +244,15 @@ impl<K: IndexKey + ?Sized> PointIndex for HashIndex<K> {
 impl<K: IndexKey + ?Sized> OpenIndex for HashIndex<K> {
     type Options = HashOptions;
 
-    fn open_index(heap: &Heap, name: &str, options: &HashOptions, durability: Durability) -> Result<Self> {
-        let mut index = Self::open_with(heap, name, options)?;
+    fn open_index(store: &Store, name: &str, options: &HashOptions, durability: Durability) -> Result<Self> {
+        let mut index = Self::open_with(store, name, options)?;
+        index.durability = durability;
+        Ok(index)
+    }
+
+    fn open_object(object: Object, _: &HashOptions, durability: Durability) -> Result<Self> {
+        let (heap, at) = (object.heap().clone(), object.at());
+        let mut index = Self::open_at(&heap, at, Some(object))?;
         index.durability = durability;
         Ok(index)
     }

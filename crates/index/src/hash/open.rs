@@ -4,13 +4,14 @@ use std::hash::{BuildHasher, RandomState};
 use std::marker::PhantomData;
 
 use lodestone_heap::{Action, Heap};
+use lodestone_store::{Object, Store};
 use lodestone_pmem::{PmAddr, WORD_BYTES, checked};
 
-use crate::anchor::{self, AnchorAt};
+use crate::anchor::{self, Anchor, AnchorAt, First};
 use crate::cells::{Image, KeyKind, Shape};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::hash::directory::Directory;
-use crate::hash::layout::{Cover, Entry, HASH_ANCHOR, HashShape, encode_segment_header, node_bits_max};
+use crate::hash::layout::{Cover, Entry, hash_anchor, HashShape, encode_segment_header, node_bits_max};
 use crate::hash::map::HashIndex;
 use crate::map::Durability;
 use crate::medium::Medium;
@@ -47,18 +48,33 @@ impl HashOptions {
     }
 }
 
+impl HashOptions {
+    /// Shape of a new index in `heap`.
+    fn shape<K: IndexKey + ?Sized>(&self, heap: &Heap) -> HashShape {
+        let table = Shape {
+            buckets: u32::from(self.buckets),
+            lines: u32::from(self.lines_per_bucket),
+            stash: u32::from(self.stash_lines),
+        };
+        assert!(table.home_lines() > 0 && table.stash > 0, "a segment has buckets, lines and a stash");
+        let shape = HashShape { kind: KeyKind::of::<K>(), node_bits: node_bits_max(heap), table };
+        assert!(self.initial_depth <= shape.node_bits, "the first segments fit one directory node");
+        shape
+    }
+}
+
 impl<K: IndexKey + ?Sized> HashIndex<K> {
-    /// Opens the index under the root `name`, or creates it there. Durable on return; reads one header of an existing
+    /// Opens the index `name`, or creates it. Durable on return; reads one header of an existing
     /// index, stores nothing.
     ///
     /// # Errors
     /// [`Error::AlreadyOpen`](crate::Error::AlreadyOpen) when this process has it open; [`Error::ReadOnly`](crate::Error::ReadOnly)
-    /// when the pool is and there is no such index; [`Error::WrongKind`](crate::Error::WrongKind) when the root holds something
+    /// when the pool is and there is no such index; [`Error::WrongKind`](crate::Error::WrongKind) when the name is that of something
     /// else or an index with other keys; [`Error::Damaged`](crate::Error::Damaged) when the header does not verify;
     /// [`Error::Heap`](crate::Error::Heap) when a new index finds no space; [`Error::Pool`](crate::Error::Pool) when the name is
     /// not 1 to 40 bytes or all roots are taken.
-    pub fn open(heap: &Heap, name: &str) -> Result<Self> {
-        Self::open_with(heap, name, &HashOptions::default())
+    pub fn open(store: &Store, name: &str) -> Result<Self> {
+        Self::open_with(store, name, &HashOptions::default())
     }
 
     /// As [`open`](Self::open), with options for an index that does not exist yet.
@@ -68,25 +84,33 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
     ///
     /// # Panics
     /// When the options ask for no bucket, no line or no stash, or for more segments than one directory node names.
-    pub fn open_with(heap: &Heap, name: &str, options: &HashOptions) -> Result<Self> {
-        let table = Shape {
-            buckets: u32::from(options.buckets),
-            lines: u32::from(options.lines_per_bucket),
-            stash: u32::from(options.stash_lines),
-        };
-        assert!(table.home_lines() > 0 && table.stash > 0, "a segment has buckets, lines and a stash");
-        let shape = HashShape { kind: KeyKind::of::<K>(), node_bits: node_bits_max(heap), table };
-        assert!(options.initial_depth <= shape.node_bits, "the first segments fit one directory node");
-        let seed = options.seed.unwrap_or_else(|| RandomState::new().hash_one(name)) % checked::PAYLOAD_LIMIT;
-        let build = |action: &mut Action<'_>| Ok((build(heap, action, shape, options.initial_depth)?, seed));
-        let anchor = anchor::open(heap, name, &HASH_ANCHOR, shape.encode(), build)?;
+    pub fn open_with(store: &Store, name: &str, options: &HashOptions) -> Result<Self> {
+        let (heap, shape) = (store.heap(), options.shape::<K>(store.heap()));
+        let make = |action: &mut Action<'_>| build(heap, action, shape, options);
+        let anchor = anchor::open(store, name, hash_anchor(shape.kind), shape.encode(), make)?;
+        Self::attach(heap, anchor)
+    }
+
+    /// Opens an index that is claimed already: with its object, or as part of another one.
+    pub(crate) fn open_at(heap: &Heap, at: PmAddr, object: Option<Object>) -> Result<Self> {
+        Self::attach(heap, anchor::attach(heap, hash_anchor(KeyKind::of::<K>()), at, object)?)
+    }
+
+    /// Reserves and writes an index without a name, as part of `action`.
+    pub(crate) fn make(heap: &Heap, action: &mut Action<'_>, options: &HashOptions) -> Result<PmAddr> {
+        let shape = options.shape::<K>(heap);
+        let make = |action: &mut Action<'_>| build(heap, action, shape, options);
+        anchor::make(heap, action, hash_anchor(shape.kind), shape.encode(), make)
+    }
+
+    fn attach(heap: &Heap, anchor: Anchor) -> Result<Self> {
         let medium = Medium { memory: heap.memory(), path: heap.pool().path() };
         let found = HashShape::decode(anchor.options).ok_or_else(|| {
             let finding = format!("{:#x} are no options of a hash index", anchor.options);
             medium.damaged(anchor.at, WHAT, finding)
         })?;
-        if found.kind != shape.kind {
-            return Err(Error::wrong_keys(heap.pool(), name, "a hash index", found.kind));
+        if found.kind != KeyKind::of::<K>() {
+            return Err(medium.damaged(anchor.at, WHAT, "its options are those of other keys"));
         }
         let shape = found;
         let words = AnchorAt(anchor.at);
@@ -101,8 +125,8 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
 }
 
 /// Reserves and writes the first node and the first segments.
-fn build(heap: &Heap, action: &mut Action<'_>, shape: HashShape, depth: u32) -> Result<PmAddr> {
-    let memory = heap.memory();
+fn build(heap: &Heap, action: &mut Action<'_>, shape: HashShape, options: &HashOptions) -> Result<First> {
+    let (memory, depth) = (heap.memory(), options.initial_depth);
     let root = action.alloc(shape.node_block_bytes())?;
     let mut bytes = Vec::new();
     let entries_each = 1_u64 << (shape.node_bits - depth);
@@ -116,7 +140,8 @@ fn build(heap: &Heap, action: &mut Action<'_>, shape: HashShape, depth: u32) -> 
     }
     // The action that publishes the node may not overtake its content: its first fence comes between.
     memory.write_back(root, &bytes);
-    Ok(root)
+    let seed = options.seed.unwrap_or_else(|| RandomState::new().hash_one(root)) % checked::PAYLOAD_LIMIT;
+    Ok(First { head: root, second: seed })
 }
 
 /// Writes a segment and starts its write-back; the action that publishes it fences.

@@ -5,7 +5,7 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
-use lodestone_heap::Heap;
+use lodestone_store::{Object, Store};
 use lodestone_pmem::planted;
 use lodestone_pmem::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lodestone_pmem::sync::thread::{self, JoinHandle};
@@ -235,7 +235,7 @@ impl<K: IndexKey + ?Sized> Shared<K> {
 }
 
 impl<K: IndexKey + ?Sized> Hybrid<K> {
-    /// Opens the hash under the root `name`, or creates it there, and begins to rebuild the tree. Returns when points are answered,
+    /// Opens the hash `name`, or creates it, and begins to rebuild the tree. Returns when points are answered,
     /// which does not depend on the number of keys.
     ///
     /// # Errors
@@ -243,7 +243,12 @@ impl<K: IndexKey + ?Sized> Hybrid<K> {
     ///
     /// # Panics
     /// When the options ask for no stripe, no thread to apply, leaves of fewer than 4 pairs, or a hash that [`HashIndex::open_with`] refuses.
-    pub fn open(heap: &Heap, name: &str, options: &HybridOptions, durability: Durability) -> Result<Self> {
+    pub fn open(store: &Store, name: &str, options: &HybridOptions, durability: Durability) -> Result<Self> {
+        Self::over(|| HashIndex::open_index(store, name, &options.hash, durability), options)
+    }
+
+    /// Opens the index over the hash that `hash` opens.
+    pub(crate) fn over(hash: impl FnOnce() -> Result<HashIndex<K>>, options: &HybridOptions) -> Result<Self> {
         assert!(options.stripes > 0 && options.leaf_pairs >= 4, "stripes, and leaves of at least 4 pairs");
         let (queues, workers) = match options.apply {
             Apply::Background { threads } => (threads, threads),
@@ -251,7 +256,7 @@ impl<K: IndexKey + ?Sized> Hybrid<K> {
         };
         assert!(queues > 0, "at least one thread applies");
         let progress = Progress::new();
-        let hash = HashIndex::open_index(heap, name, &options.hash, durability)?;
+        let hash = hash()?;
         let shared = Arc::new(Shared {
             hash,
             tree: OnceLock::new(),
@@ -426,7 +431,11 @@ impl<K: IndexKey + ?Sized> OrderedIndex for Hybrid<K> {
 impl<K: IndexKey + ?Sized> OpenIndex for Hybrid<K> {
     type Options = HybridOptions;
 
-    fn open_index(heap: &Heap, name: &str, options: &HybridOptions, durability: Durability) -> Result<Self> {
-        Self::open(heap, name, options, durability)
+    fn open_index(store: &Store, name: &str, options: &HybridOptions, durability: Durability) -> Result<Self> {
+        Self::open(store, name, options, durability)
+    }
+
+    fn open_object(object: Object, options: &HybridOptions, durability: Durability) -> Result<Self> {
+        Self::over(|| HashIndex::open_object(object, &options.hash, durability), options)
     }
 }

@@ -5,7 +5,7 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, TryLockError};
 
-use lodestone_heap::Heap;
+use lodestone_store::{Object, Store};
 use lodestone_pmem::Domain;
 use lodestone_pmem::sync::Mutex;
 use lodestone_pmem::sync::atomic::Ordering;
@@ -221,7 +221,7 @@ impl<K: IndexKey + ?Sized> Shared<K> {
 }
 
 impl<K: IndexKey + ?Sized> HybridPlus<K> {
-    /// Opens the tree under the root `name`, or creates it there, and begins to fill the hash. Reads the anchor and the root
+    /// Opens the tree `name`, or creates it, and begins to fill the hash. Reads the anchor and the root
     /// only, however large the tree, and answers everything at once.
     ///
     /// # Errors
@@ -229,18 +229,23 @@ impl<K: IndexKey + ?Sized> HybridPlus<K> {
     ///
     /// # Panics
     /// When the options ask for stripes that are not a power of two, or for a tree that [`FastFair::open`] refuses.
-    pub fn open(heap: &Heap, name: &str, options: &HybridPlusOptions, durability: Durability) -> Result<Self> {
+    pub fn open(store: &Store, name: &str, options: &HybridPlusOptions, durability: Durability) -> Result<Self> {
+        Self::over(|| FastFair::open(store, name, &options.tree, durability), options)
+    }
+
+    /// Opens the index over the tree that `tree` opens.
+    pub(crate) fn over(tree: impl FnOnce() -> Result<FastFair<K>>, options: &HybridPlusOptions) -> Result<Self> {
         assert!(options.stripes.is_power_of_two(), "the number of stripes is a power of two");
         let progress = Progress::new();
-        let tree = FastFair::open(heap, name, &options.tree, durability)?;
+        let tree = tree()?;
         // An empty tree needs no rebuild. If it cannot be read, whoever reads it is told.
         let is_empty = tree.is_empty().unwrap_or(false);
-        let sleeps = heap.memory().domain() == Domain::Block;
+        let sleeps = tree.heap.memory().domain() == Domain::Block;
         let shared = Arc::new(Shared {
             tree,
             stripes: Stripe::many::<K>(options.stripes, is_empty, sleeps),
             stripe_shift: u64::BITS - options.stripes.trailing_zeros(),
-            seed: options.seed.unwrap_or_else(|| RandomState::new().hash_one(name)),
+            seed: options.seed.unwrap_or_else(|| RandomState::new().hash_one(options.stripes)),
             progress,
             rebuild: Rebuild::new(),
             stops: AtomicBool::new(false),
@@ -428,7 +433,11 @@ impl<K: IndexKey + ?Sized> OrderedIndex for HybridPlus<K> {
 impl<K: IndexKey + ?Sized> OpenIndex for HybridPlus<K> {
     type Options = HybridPlusOptions;
 
-    fn open_index(heap: &Heap, name: &str, options: &HybridPlusOptions, durability: Durability) -> Result<Self> {
-        Self::open(heap, name, options, durability)
+    fn open_index(store: &Store, name: &str, options: &HybridPlusOptions, durability: Durability) -> Result<Self> {
+        Self::open(store, name, options, durability)
+    }
+
+    fn open_object(object: Object, options: &HybridPlusOptions, durability: Durability) -> Result<Self> {
+        Self::over(|| FastFair::open_object(object, durability), options)
     }
 }

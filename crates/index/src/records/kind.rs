@@ -6,19 +6,21 @@
 use std::fmt;
 use std::str::FromStr;
 
-use lodestone_heap::Heap;
-use lodestone_pmem::Pool;
+use lodestone_heap::{Action, Heap};
+use lodestone_pmem::PmAddr;
+use lodestone_store::{Object, Store};
 
 use crate::anchor;
 use crate::error::Result;
 use crate::fastfair::FastFair;
 use crate::fptree::FpTree;
+use crate::hash::HashIndex;
 use crate::hybrid::Hybrid;
 use crate::hybrid_plus::HybridPlus;
 use crate::map::Durability;
 use crate::medium::Medium;
 use crate::record_map::RecordMap;
-use crate::records::{IndexedRecords, KIND, KIND_RECORDS, KIND_RECORDS_PENDING, RecordsOptions, decode_options};
+use crate::records::{IndexedRecords, KIND, RecordsOptions, decode_options};
 use crate::skiplist::SkipList;
 use crate::traits::{OpenIndex, OrderedIndex};
 
@@ -86,66 +88,125 @@ impl FromStr for IndexKind {
     }
 }
 
-/// An index that a map can stand over, with its kind.
+/// An index that a map can be over, with its kind.
 pub trait RecordIndex: OpenIndex<Key = [u8]> + OrderedIndex {
-    /// What stands on the medium for it.
+    /// What is on the medium for it.
     const KIND: IndexKind;
+
+    /// Reserves and writes an index without a name, as part of `action`; its place.
+    ///
+    /// # Errors
+    /// When the heap has no room.
+    fn make_below(heap: &Heap, action: &mut Action<'_>, options: &Self::Options) -> Result<PmAddr>;
+
+    /// Opens the index at `at`, which [`make_below`](Self::make_below) made. The caller has the claim on it.
+    ///
+    /// # Errors
+    /// As [`OpenIndex::open_index`].
+    fn open_below(heap: &Heap, at: PmAddr, options: &Self::Options, durability: Durability) -> Result<Self>;
 }
 
 impl RecordIndex for FastFair<[u8]> {
     const KIND: IndexKind = IndexKind::FastFair;
+
+    fn make_below(heap: &Heap, action: &mut Action<'_>, options: &Self::Options) -> Result<PmAddr> {
+        Self::make(heap, action, options)
+    }
+
+    fn open_below(heap: &Heap, at: PmAddr, _: &Self::Options, durability: Durability) -> Result<Self> {
+        Self::open_below(heap, at, durability)
+    }
 }
 
 impl RecordIndex for FpTree<[u8]> {
     const KIND: IndexKind = IndexKind::FpTree;
+
+    fn make_below(heap: &Heap, action: &mut Action<'_>, options: &Self::Options) -> Result<PmAddr> {
+        Self::make(heap, action, options)
+    }
+
+    fn open_below(heap: &Heap, at: PmAddr, options: &Self::Options, durability: Durability) -> Result<Self> {
+        let mut tree = Self::open_at(heap, at, None, options)?;
+        tree.durability = durability;
+        Ok(tree)
+    }
 }
 
 impl RecordIndex for SkipList<[u8]> {
     const KIND: IndexKind = IndexKind::SkipList;
+
+    fn make_below(heap: &Heap, action: &mut Action<'_>, _: &Self::Options) -> Result<PmAddr> {
+        Self::make(heap, action)
+    }
+
+    fn open_below(heap: &Heap, at: PmAddr, _: &Self::Options, durability: Durability) -> Result<Self> {
+        Self::open_below(heap, at, durability)
+    }
 }
 
 impl RecordIndex for Hybrid<[u8]> {
     const KIND: IndexKind = IndexKind::Hybrid;
+
+    fn make_below(heap: &Heap, action: &mut Action<'_>, options: &Self::Options) -> Result<PmAddr> {
+        HashIndex::<[u8]>::make(heap, action, &options.hash)
+    }
+
+    fn open_below(heap: &Heap, at: PmAddr, options: &Self::Options, durability: Durability) -> Result<Self> {
+        let open = || {
+            let mut hash = HashIndex::open_at(heap, at, None)?;
+            hash.durability = durability;
+            Ok(hash)
+        };
+        Self::over(open, options)
+    }
 }
 
 impl RecordIndex for HybridPlus<[u8]> {
     const KIND: IndexKind = IndexKind::HybridPlus;
+
+    fn make_below(heap: &Heap, action: &mut Action<'_>, options: &Self::Options) -> Result<PmAddr> {
+        FastFair::<[u8]>::make(heap, action, &options.tree)
+    }
+
+    fn open_below(heap: &Heap, at: PmAddr, options: &Self::Options, durability: Durability) -> Result<Self> {
+        Self::over(|| FastFair::open_below(heap, at, durability), options)
+    }
 }
 
 /// Opens the map `name` over an index of this kind, or creates it.
 ///
 /// # Errors
 /// As [`IndexedRecords::open`].
-pub fn open_records(heap: &Heap, name: &str, kind: IndexKind, durability: Durability) -> Result<Box<dyn RecordMap>> {
-    fn open<I: RecordIndex + 'static>(heap: &Heap, name: &str, durability: Durability) -> Result<Box<dyn RecordMap>> {
-        Ok(Box::new(IndexedRecords::<I>::open(heap, name, &RecordsOptions::default(), durability)?))
+pub fn open_records(store: &Store, name: &str, kind: IndexKind, durability: Durability) -> Result<Box<dyn RecordMap>> {
+    fn open<I: RecordIndex + 'static>(store: &Store, name: &str, durability: Durability) -> Result<Box<dyn RecordMap>> {
+        Ok(Box::new(IndexedRecords::<I>::open(store, name, &RecordsOptions::default(), durability)?))
     }
     match kind {
-        IndexKind::FastFair => open::<FastFair<[u8]>>(heap, name, durability),
-        IndexKind::FpTree => open::<FpTree<[u8]>>(heap, name, durability),
-        IndexKind::SkipList => open::<SkipList<[u8]>>(heap, name, durability),
-        IndexKind::Hybrid => open::<Hybrid<[u8]>>(heap, name, durability),
-        IndexKind::HybridPlus => open::<HybridPlus<[u8]>>(heap, name, durability),
+        IndexKind::FastFair => open::<FastFair<[u8]>>(store, name, durability),
+        IndexKind::FpTree => open::<FpTree<[u8]>>(store, name, durability),
+        IndexKind::SkipList => open::<SkipList<[u8]>>(store, name, durability),
+        IndexKind::Hybrid => open::<Hybrid<[u8]>>(store, name, durability),
+        IndexKind::HybridPlus => open::<HybridPlus<[u8]>>(store, name, durability),
     }
 }
 
-/// The kind of index below the map `name`; `None` when no map over an index has that name, or a crash came while it was made and
-/// nothing of it is there.
-///
-/// # Errors
-/// [`Error::Damaged`](crate::Error::Damaged) when its anchor does not verify; [`Error::Pool`](crate::Error::Pool).
-pub fn index_of_map(pool: &Pool, name: &str) -> Result<Option<IndexKind>> {
-    let medium = Medium { memory: pool.memory(), path: pool.path() };
-    match pool.root(name)? {
-        Some((KIND_RECORDS, at)) => {
-            let options = anchor::verify(medium, &KIND, at)?;
-            decode_options(medium, at, options).map(|(_, kind)| Some(kind))
-        }
-        // Whoever goes on with its creation takes the same index. Without the mark of its name it may be another map's anchor by now.
-        Some((KIND_RECORDS_PENDING, at)) if anchor::is_published(medium, &KIND, name, at) => {
-            let options = anchor::verify(medium, &KIND, at)?;
-            decode_options(medium, at, options).map(|(_, kind)| Some(kind))
-        }
-        _ => Ok(None),
+/// Opens a map over an index whose object is claimed already, whatever the index.
+pub(crate) fn open_records_object(object: Object, durability: Durability) -> Result<Box<dyn RecordMap>> {
+    fn open<I: RecordIndex + 'static>(object: Object, durability: Durability) -> Result<Box<dyn RecordMap>> {
+        Ok(Box::new(IndexedRecords::<I>::open_object(object, &I::Options::default(), durability)?))
     }
+    match index_of(&object)? {
+        IndexKind::FastFair => open::<FastFair<[u8]>>(object, durability),
+        IndexKind::FpTree => open::<FpTree<[u8]>>(object, durability),
+        IndexKind::SkipList => open::<SkipList<[u8]>>(object, durability),
+        IndexKind::Hybrid => open::<Hybrid<[u8]>>(object, durability),
+        IndexKind::HybridPlus => open::<HybridPlus<[u8]>>(object, durability),
+    }
+}
+
+/// The kind of index below a map over an index.
+pub(crate) fn index_of(object: &Object) -> Result<IndexKind> {
+    let medium = Medium { memory: object.memory(), path: object.store().pool().path() };
+    let options = anchor::verify(medium, &KIND, object.at())?;
+    decode_options(medium, object.at(), options).map(|(_, kind)| kind)
 }

@@ -51,39 +51,21 @@ use crossbeam_utils::CachePadded;
 use lodestone_heap::Heap;
 use lodestone_pmem::sync::{Mutex, lock};
 use lodestone_pmem::{PmAddr, checked, planted};
+use lodestone_store::{Object, Store};
 
-pub use kind::{IndexKind, RecordIndex, index_of_map, open_records};
+pub use kind::{IndexKind, RecordIndex, open_records};
+pub(crate) use kind::{index_of, open_records_object};
 
 use self::table::{INTENTS_MAX, IntentAt, intent_bytes};
-use crate::anchor::{self, Anchor, AnchorAt, AnchorKind};
+use crate::anchor::{self, ANCHOR_BYTES, Anchor, AnchorAt, AnchorKind, First};
 use crate::error::{Error, Result};
-use crate::map::{Durability, limit};
+use crate::kinds::INDEXED_RECORDS;
+use crate::map::Durability;
 use crate::medium::Medium;
 use crate::reclaim::Readers;
-use crate::root_kind;
 
-/// Kind of the pool root while a map over an index is made.
-pub const KIND_RECORDS_PENDING: u32 = u32::from_le_bytes(*b"IRM0");
-/// Kind of the pool root of a map over an index.
-pub const KIND_RECORDS: u32 = u32::from_le_bytes(*b"IRMP");
-
-pub(crate) const KIND: AnchorKind = AnchorKind {
-    magic: u64::from_le_bytes(*b"LDSTIRMP"),
-    version: 1,
-    pending: KIND_RECORDS_PENDING,
-    live: KIND_RECORDS,
-};
-
-/// What the root of a map's index is called behind the map's own name.
-const INDEX_SUFFIX: &str = ".index";
-/// Longest name of a map over an index: a root's name has 40 bytes.
-pub(crate) const NAME_BYTES_MAX: usize = 40 - INDEX_SUFFIX.len();
-
-/// Name of the root of the index below the map `name`.
-#[must_use]
-pub fn index_root_of(name: &str) -> String {
-    format!("{name}{INDEX_SUFFIX}")
-}
+pub(crate) const KIND: AnchorKind =
+    AnchorKind { magic: u64::from_le_bytes(*b"LDSTIRMP"), version: 2, kind: &INDEXED_RECORDS };
 
 /// How to create a map over an index. An existing one keeps what it was created with.
 #[derive(Clone, Debug)]
@@ -156,67 +138,54 @@ fn decode_options(medium: Medium<'_>, at: PmAddr, options: u32) -> Result<(usize
 }
 
 impl<I: RecordIndex> IndexedRecords<I> {
-    /// Opens the map under the root `name`, or creates it there, with its index under a root of its own
-    /// ([`index_root_of`]). Finishes what a crash cut short. Durable on return; a crash during the creation leaks nothing, and the next open
-    /// goes on with it.
+    /// Opens the map `name`, or creates it together with its index. Finishes what a crash cut short. Durable on return.
     ///
     /// # Errors
-    /// As [`OpenIndex::open_index`](crate::OpenIndex::open_index); [`Error::WrongKind`] also when the map stands over another index;
-    /// [`Error::TooLong`] for a name of more than 34 bytes.
+    /// As [`OpenIndex::open_index`](crate::OpenIndex::open_index); [`Error::WrongKind`] also when the map is over another index.
     ///
     /// # Panics
     /// When the options ask for no stripe or more than 1024.
-    pub fn open(heap: &Heap, name: &str, options: &RecordsOptions<I::Options>, durability: Durability) -> Result<Self> {
+    pub fn open(store: &Store, name: &str, options: &RecordsOptions<I::Options>, durability: Durability) -> Result<Self> {
         assert!((1..=INTENTS_MAX).contains(&options.stripes), "1 to 1024 stripes");
-        limit("name of a map over an index", name.len(), NAME_BYTES_MAX)?;
-        let (pool, memory, below) = (heap.pool(), heap.memory(), index_root_of(name));
-        let medium = Medium { memory, path: pool.path() };
-        if let (true, Some((kind, at))) = (root_kind::is_root_unmade(pool, name)?, pool.root(&below)?)
-            && !root_kind::is_unmade(medium, &below, kind, at)
-        {
-            // Not this map's: its own root comes first.
-            let (found, wanted) = (root_kind::name_of(kind), format!("the index below a map `{name}`"));
-            return Err(Error::WrongKind { path: pool.path().to_owned(), name: below, found, wanted });
-        }
-        let code = (options.stripes as u32) | I::KIND.code() << 16;
-        let anchor = anchor::open(heap, name, &KIND, code, |action| {
+        let heap = store.heap();
+        let code = u32::try_from(options.stripes).unwrap_or(u32::MAX) | I::KIND.code() << 16;
+        let anchor = anchor::open(store, name, &KIND, code, |action| {
             let table = action.alloc(intent_bytes(options.stripes))?;
-            table::write_empty(memory, table, options.stripes);
-            Ok((table, 0))
+            table::write_empty(heap.memory(), table, options.stripes);
+            let index = I::make_below(heap, action, &options.index)?;
+            // A checked word holds an address as it holds a number.
+            Ok(First { head: table, second: checked::addr_payload(index) })
         })?;
+        let map = Self::attach(heap, anchor, name, &options.index, durability)?;
+        heap.memory().durable()?;
+        Ok(map)
+    }
+
+    /// Opens a map whose object is claimed already.
+    pub(crate) fn open_object(object: Object, index: &I::Options, durability: Durability) -> Result<Self> {
+        let (heap, at, name) = (object.heap().clone(), object.at(), object.name());
+        let anchor = anchor::attach(&heap, &KIND, at, Some(object))?;
+        Self::attach(&heap, anchor, &name, index, durability)
+    }
+
+    fn attach(heap: &Heap, anchor: Anchor, name: &str, index: &I::Options, durability: Durability) -> Result<Self> {
+        let (pool, memory) = (heap.pool(), heap.memory());
+        let medium = Medium { memory, path: pool.path() };
         let (stripes, kind) = decode_options(medium, anchor.at, anchor.options)?;
         if kind != I::KIND {
             let (found, wanted) = [kind, I::KIND].map(|kind| format!("a map over the index {kind}")).into();
             return Err(Error::WrongKind { path: pool.path().to_owned(), name: name.to_owned(), found, wanted });
         }
-        let intents = medium.link(AnchorAt(anchor.at).head(), "link to the intents of a map", intent_bytes(stripes))?;
-        let is_complete = medium.word(AnchorAt(anchor.at).second(), "mark of a complete map")? == 1;
-        if is_complete && pool.root(&below)?.is_none() {
-            return Err(medium.damaged(
-                anchor.at,
-                "map over an index",
-                format!("the root `{below}` of its index is gone"),
-            ));
-        }
-        let index = I::open_index(heap, &below, &options.index, durability)?;
+        let words = AnchorAt(anchor.at);
+        let intents = medium.link(words.head(), "link to the intents of a map", intent_bytes(stripes))?;
+        let below = medium.link(words.second(), "link to the index of a map", ANCHOR_BYTES)?;
+        let index = I::open_below(heap, below, index, durability)?;
         let stripes = (0..stripes).map(|_| CachePadded::new(Mutex::new(false))).collect();
         let map = Self { heap: heap.clone(), anchor, index, intents, stripes, readers: Readers::new(heap) };
         if !memory.is_read_only() {
-            if !is_complete {
-                map.mark_complete()?;
-            }
             map.recover();
         }
-        memory.durable()?;
         Ok(map)
-    }
-
-    /// From here a missing index is damage, not a creation that a crash cut short.
-    fn mark_complete(&self) -> Result<()> {
-        let mark = AnchorAt(self.anchor.at).second();
-        let mut action = self.heap.action();
-        action.set(mark, checked::encode(mark, 1));
-        Ok(action.commit()?)
     }
 
     /// Resolves every intent that a crash left; one that cannot be resolved closes its stripe to changes.

@@ -34,10 +34,12 @@ mod upper;
 use std::borrow::Borrow;
 use std::marker::PhantomData;
 
-use lodestone_heap::Heap;
+use lodestone_heap::{Action, Heap};
+use lodestone_store::{Object, Store};
 use lodestone_pmem::{Domain, LINE_BYTES, PmAddr, checked, planted};
 
-use crate::anchor::{self, Anchor, AnchorAt, AnchorKind};
+use crate::anchor::{self, Anchor, AnchorAt, AnchorKind, First};
+use crate::kinds::{SKIPLIST_STRINGS, SKIPLIST_WORDS};
 use crate::error::Result;
 use crate::fastfair::keys;
 use crate::fastfair::locks::Stripes;
@@ -49,15 +51,13 @@ use crate::traits::IndexKey;
 
 pub(crate) const KIND_WORDS: AnchorKind = AnchorKind {
     magic: u64::from_le_bytes(*b"LDSTSKLW"),
-    version: 1,
-    pending: u32::from_le_bytes(*b"SKW0"),
-    live: u32::from_le_bytes(*b"SKLW"),
+    version: 2,
+    kind: &SKIPLIST_WORDS,
 };
 pub(crate) const KIND_STRINGS: AnchorKind = AnchorKind {
     magic: u64::from_le_bytes(*b"LDSTSKLS"),
-    version: 1,
-    pending: u32::from_le_bytes(*b"SKS0"),
-    live: u32::from_le_bytes(*b"SKLS"),
+    version: 2,
+    kind: &SKIPLIST_STRINGS,
 };
 
 /// One of how many keys stands in the upper level.
@@ -118,19 +118,43 @@ impl NodeAt {
     }
 }
 
+/// A list without a node.
+const EMPTY: First = First { head: PmAddr::NULL, second: 0 };
+
 /// Whether a key stands in the upper level.
 fn is_upper<K: IndexKey + ?Sized>(key: &K) -> bool {
     key.with_bytes(|bytes| (crc32c::crc32c(bytes) >> 7).is_multiple_of(UPPER_ONE_OF))
 }
 
 impl<K: IndexKey + ?Sized> SkipList<K> {
-    /// Opens the list under the root `name`, or creates it there, and builds the upper level by a walk over all keys.
+    const ANCHOR: &'static AnchorKind = if K::IS_WORD { &KIND_WORDS } else { &KIND_STRINGS };
+
+    /// Opens the list `name`, or creates it, and builds the upper level by a walk over all keys.
     ///
     /// # Errors
     /// As [`OpenIndex::open_index`](crate::OpenIndex::open_index).
-    pub fn open(heap: &Heap, name: &str, durability: Durability) -> Result<Self> {
-        let kind = if K::IS_WORD { &KIND_WORDS } else { &KIND_STRINGS };
-        let anchor = anchor::open(heap, name, kind, 0, |_| Ok((PmAddr::NULL, 0)))?;
+    pub fn open(store: &Store, name: &str, durability: Durability) -> Result<Self> {
+        let anchor = anchor::open(store, name, Self::ANCHOR, 0, |_| Ok(EMPTY))?;
+        Self::attach(store.heap(), anchor, durability)
+    }
+
+    /// Opens a list whose object is claimed already.
+    pub(crate) fn open_object(object: Object, durability: Durability) -> Result<Self> {
+        let (heap, at) = (object.heap().clone(), object.at());
+        Self::attach(&heap, anchor::attach(&heap, Self::ANCHOR, at, Some(object))?, durability)
+    }
+
+    /// Opens a list that is part of an object that is claimed already.
+    pub(crate) fn open_below(heap: &Heap, at: PmAddr, durability: Durability) -> Result<Self> {
+        Self::attach(heap, anchor::attach(heap, Self::ANCHOR, at, None)?, durability)
+    }
+
+    /// Reserves and writes a list without a name, as part of `action`.
+    pub(crate) fn make(heap: &Heap, action: &mut Action<'_>) -> Result<PmAddr> {
+        anchor::make(heap, action, Self::ANCHOR, 0, |_| Ok(EMPTY))
+    }
+
+    fn attach(heap: &Heap, anchor: Anchor, durability: Durability) -> Result<Self> {
         let list = Self {
             heap: heap.clone(),
             anchor,

@@ -8,7 +8,7 @@ use std::borrow::Borrow;
 use std::collections::HashSet;
 use std::ops::{Bound, ControlFlow};
 
-use lodestone_heap::Heap;
+use lodestone_store::{Object, Store};
 use lodestone_pmem::PmAddr;
 
 use crate::anchor::{self, ANCHOR_BYTES};
@@ -242,8 +242,12 @@ impl<K: IndexKey + ?Sized> OrderedIndex for SkipList<K> {
 impl<K: IndexKey + ?Sized> OpenIndex for SkipList<K> {
     type Options = SkipListOptions;
 
-    fn open_index(heap: &Heap, name: &str, _: &SkipListOptions, durability: Durability) -> Result<Self> {
-        Self::open(heap, name, durability)
+    fn open_index(store: &Store, name: &str, _: &SkipListOptions, durability: Durability) -> Result<Self> {
+        Self::open(store, name, durability)
+    }
+
+    fn open_object(object: Object, _: &SkipListOptions, durability: Durability) -> Result<Self> {
+        Self::open_object(object, durability)
     }
 }
 

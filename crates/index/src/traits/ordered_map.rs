@@ -4,7 +4,7 @@
 
 use std::ops::{Bound, ControlFlow};
 
-use lodestone_heap::Heap;
+use lodestone_store::{Object, Store};
 
 use crate::change::{Change, Changed};
 use crate::check::CheckReport;
@@ -112,8 +112,14 @@ impl OrderedIndex for OrderedMap {
 impl OpenIndex for OrderedMap {
     type Options = MapOptions;
 
-    fn open_index(heap: &Heap, name: &str, options: &MapOptions, durability: Durability) -> Result<Self> {
-        let mut map = Self::open_with(heap, name, options)?;
+    fn open_index(store: &Store, name: &str, options: &MapOptions, durability: Durability) -> Result<Self> {
+        let mut map = Self::open_with(store, name, options)?;
+        map.index_durability = durability;
+        Ok(map)
+    }
+
+    fn open_object(object: Object, _: &MapOptions, durability: Durability) -> Result<Self> {
+        let mut map = OrderedMap::open_object(object)?;
         map.index_durability = durability;
         Ok(map)
     }

@@ -1,6 +1,6 @@
 //! Operations on one key, and how an index comes to be.
 
-use lodestone_heap::Heap;
+use lodestone_store::{Object, Store};
 
 use crate::check::CheckReport;
 use crate::error::Result;
@@ -121,15 +121,21 @@ pub trait PointIndex: Send + Sync {
     fn check(&self) -> CheckReport;
 }
 
-/// An index that stands under a name in a heap.
+/// An index that has a name in a store.
 pub trait OpenIndex: PointIndex + Sized {
     /// What can be chosen when an index is made.
     type Options: Clone + Default + Send + Sync;
 
-    /// Opens the index under the root `name`, or creates it there. Durable on return; a crash during the creation leaks nothing.
+    /// Opens the index `name`, or creates it. Durable on return; a crash during the creation leaks nothing.
     ///
     /// # Errors
     /// [`Error::AlreadyOpen`](crate::Error::AlreadyOpen), [`Error::WrongKind`](crate::Error::WrongKind), [`Error::ReadOnly`](crate::Error::ReadOnly) when there is
     /// nothing to open and the pool is read-only, [`Error::Damaged`](crate::Error::Damaged), and what the heap and the pool refuse.
-    fn open_index(heap: &Heap, name: &str, options: &Self::Options, durability: Durability) -> Result<Self>;
+    fn open_index(store: &Store, name: &str, options: &Self::Options, durability: Durability) -> Result<Self>;
+
+    /// Opens an index that was claimed whatever its kind, by [`Store::open_object`]: for tools. The caller knows its kind.
+    ///
+    /// # Errors
+    /// As [`open_index`](Self::open_index).
+    fn open_object(object: Object, options: &Self::Options, durability: Durability) -> Result<Self>;
 }

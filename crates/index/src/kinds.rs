@@ -1,0 +1,149 @@
+//! The kinds of objects that this crate makes, for the store's registry: what each is called, how it is verified, and how
+//! tools read its records.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use lodestone_store::{Contents, Flaw, Kind, KindCode, KindError, Object, Records};
+
+use crate::check::CheckReport;
+use crate::fastfair::FastFair;
+use crate::fptree::FpTree;
+use crate::hash::HashIndex;
+use crate::map::{Durability, OrderedMap};
+use crate::records::open_records_object;
+use crate::skiplist::SkipList;
+use crate::tool_records::{OfHash, OfIndex, OfMap};
+use crate::traits::{IndexKey, OpenIndex, PointIndex};
+
+/// Every kind of this crate.
+pub static KINDS: [&(dyn Kind); 10] = [
+    &ORDERED_MAP,
+    &INDEXED_RECORDS,
+    &FASTFAIR_WORDS,
+    &FASTFAIR_STRINGS,
+    &FPTREE_WORDS,
+    &FPTREE_STRINGS,
+    &HASH_WORDS,
+    &HASH_STRINGS,
+    &SKIPLIST_WORDS,
+    &SKIPLIST_STRINGS,
+];
+
+pub(crate) static ORDERED_MAP: IndexType<OrderedMap> = IndexType::new(*b"OMAP", "an ordered map", |object| {
+    Ok(Box::new(OfMap(Box::new(OrderedMap::open_object(object)?))))
+});
+pub(crate) static INDEXED_RECORDS: MapOverIndex = MapOverIndex;
+pub(crate) static FASTFAIR_WORDS: IndexType<FastFair<u64>> =
+    IndexType::new(*b"FFTW", "a FAST & FAIR tree with words as keys", |object| ordered::<FastFair<u64>>(object));
+pub(crate) static FASTFAIR_STRINGS: IndexType<FastFair<[u8]>> =
+    IndexType::new(*b"FFTS", "a FAST & FAIR tree with strings as keys", |object| ordered::<FastFair<[u8]>>(object));
+pub(crate) static FPTREE_WORDS: IndexType<FpTree<u64>> =
+    IndexType::new(*b"FPTW", "an FPTree with words as keys", |object| ordered::<FpTree<u64>>(object));
+pub(crate) static FPTREE_STRINGS: IndexType<FpTree<[u8]>> =
+    IndexType::new(*b"FPTS", "an FPTree with strings as keys", |object| ordered::<FpTree<[u8]>>(object));
+pub(crate) static HASH_WORDS: IndexType<HashIndex<u64>> =
+    IndexType::new(*b"HSHW", "a hash index with words as keys", |object| hashed::<u64>(object));
+pub(crate) static HASH_STRINGS: IndexType<HashIndex<[u8]>> =
+    IndexType::new(*b"HSHS", "a hash index with strings as keys", |object| hashed::<[u8]>(object));
+pub(crate) static SKIPLIST_WORDS: IndexType<SkipList<u64>> =
+    IndexType::new(*b"SKLW", "a skip list with words as keys", |object| ordered::<SkipList<u64>>(object));
+pub(crate) static SKIPLIST_STRINGS: IndexType<SkipList<[u8]>> =
+    IndexType::new(*b"SKLS", "a skip list with strings as keys", |object| ordered::<SkipList<[u8]>>(object));
+
+type OpenRecords = fn(Object) -> Result<Box<dyn Records>, KindError>;
+
+fn ordered<I>(object: Object) -> Result<Box<dyn Records>, KindError>
+where
+    I: OpenIndex + crate::traits::OrderedIndex + 'static,
+{
+    Ok(Box::new(OfIndex(I::open_object(object, &I::Options::default(), Durability::Sync)?)))
+}
+
+fn hashed<K: IndexKey + ?Sized>(object: Object) -> Result<Box<dyn Records>, KindError> {
+    Ok(Box::new(OfHash(HashIndex::<K>::open_object(object, &Default::default(), Durability::Sync)?)))
+}
+
+/// The kind of the objects that `I` opens.
+pub(crate) struct IndexType<I> {
+    code: [u8; 4],
+    title: &'static str,
+    records: OpenRecords,
+    index: PhantomData<fn() -> I>,
+}
+
+impl<I> IndexType<I> {
+    const fn new(code: [u8; 4], title: &'static str, records: OpenRecords) -> Self {
+        Self { code, title, records, index: PhantomData }
+    }
+}
+
+impl<I> fmt::Debug for IndexType<I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.title)
+    }
+}
+
+impl<I: OpenIndex> Kind for IndexType<I> {
+    fn code(&self) -> KindCode {
+        KindCode(self.code)
+    }
+
+    fn title(&self) -> &'static str {
+        self.title
+    }
+
+    fn examine(&self, object: Object) -> Result<Contents, KindError> {
+        let index = I::open_object(object, &I::Options::default(), Durability::Relaxed)?;
+        Ok(contents_of(PointIndex::check(&index)))
+    }
+
+    fn records(&self, object: Object, member: Option<&str>) -> Result<Box<dyn Records>, KindError> {
+        no_member(&object, member)?;
+        (self.records)(object)
+    }
+}
+
+/// The kind of maps over an index.
+#[derive(Debug)]
+pub(crate) struct MapOverIndex;
+
+impl Kind for MapOverIndex {
+    fn code(&self) -> KindCode {
+        KindCode(*b"IRMP")
+    }
+
+    fn title(&self) -> &'static str {
+        "a map over an index"
+    }
+
+    fn examine(&self, object: Object) -> Result<Contents, KindError> {
+        Ok(contents_of(open_records_object(object, Durability::Relaxed)?.check()))
+    }
+
+    fn records(&self, object: Object, member: Option<&str>) -> Result<Box<dyn Records>, KindError> {
+        no_member(&object, member)?;
+        Ok(Box::new(OfMap(open_records_object(object, Durability::Sync)?)))
+    }
+}
+
+fn no_member(object: &Object, member: Option<&str>) -> Result<(), KindError> {
+    match member {
+        None => Ok(()),
+        Some(member) => Err(format!("`{}` has nothing inside, so no `{member}`", object.name()).into()),
+    }
+}
+
+fn contents_of(report: CheckReport) -> Contents {
+    let flaw = |finding: crate::check::Finding| Flaw {
+        at: finding.at,
+        text: finding.text,
+        blocks_are_known: finding.blocks_are_known,
+    };
+    Contents {
+        records: report.records,
+        blocks: report.blocks,
+        flaws: report.findings.into_iter().map(flaw).collect(),
+        notes: Vec::new(),
+    }
+}

@@ -1,0 +1,216 @@
+//! The records of maps and indexes as tools see them: byte strings, whatever the keys and values are.
+//!
+//! Keys that are numbers, and all values of indexes, are shown and asked for in decimal.
+
+use std::borrow::Borrow;
+use std::ops::{Bound, ControlFlow};
+
+use lodestone_store::{KeyForm, KindError, Records, VisitLost, VisitRecord};
+
+use crate::error::Error;
+use crate::hash::HashIndex;
+use crate::record_map::RecordMap;
+use crate::scan::Direction;
+use crate::traits::{IndexKey, OrderedIndex, PointIndex};
+
+/// Those of a map from byte strings to byte strings.
+pub(crate) struct OfMap(pub(crate) Box<dyn RecordMap>);
+
+/// Those of an ordered index.
+pub(crate) struct OfIndex<I>(pub(crate) I);
+
+/// Those of a hash index: in no order.
+pub(crate) struct OfHash<K: IndexKey + ?Sized>(pub(crate) HashIndex<K>);
+
+fn from(start: Option<&[u8]>) -> Bound<&[u8]> {
+    start.map_or(Bound::Unbounded, Bound::Included)
+}
+
+impl Records for OfMap {
+    fn key_form(&self) -> KeyForm {
+        KeyForm::Bytes
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KindError> {
+        Ok(self.0.get(key)?)
+    }
+
+    fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool, KindError> {
+        Ok(self.0.insert(key, value)?)
+    }
+
+    fn remove(&self, key: &[u8]) -> Result<bool, KindError> {
+        Ok(self.0.remove(key)?)
+    }
+
+    fn scan(&self, start: Option<&[u8]>, visit: &mut VisitRecord<'_>) -> Result<u64, KindError> {
+        Ok(self.0.scan(from(start), Bound::Unbounded, visit)?)
+    }
+
+    fn salvage(&self, visit: &mut VisitRecord<'_>, lost: &mut VisitLost<'_>) -> Result<u64, KindError> {
+        Ok(self.0.salvage(visit, lost)?)
+    }
+
+    fn len(&self) -> Result<u64, KindError> {
+        Ok(self.0.len()?)
+    }
+}
+
+/// The key that a tool means by `text`.
+fn key_from<K: IndexKey + ?Sized>(text: &[u8]) -> Result<K::Owned, KindError> {
+    let not_a_number = || format!("the keys are numbers, and `{}` is none", text.escape_ascii());
+    if !K::IS_WORD {
+        return K::from_bytes(text).ok_or_else(|| "no key".into());
+    }
+    let number: u64 = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or_else(not_a_number)?;
+    K::from_bytes(&number.to_be_bytes()).ok_or_else(|| not_a_number().into())
+}
+
+/// A key as a tool shows it.
+fn text_of<K: IndexKey + ?Sized>(key: &K) -> Vec<u8> {
+    if K::IS_WORD { key.order_word().to_string().into_bytes() } else { key.with_bytes(<[u8]>::to_vec) }
+}
+
+fn value_from(text: &[u8]) -> Result<u64, KindError> {
+    let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    number.ok_or_else(|| format!("the values are numbers, and `{}` is none", text.escape_ascii()).into())
+}
+
+fn form_of<K: IndexKey + ?Sized>() -> KeyForm {
+    if K::IS_WORD { KeyForm::Number } else { KeyForm::Bytes }
+}
+
+/// Sets `key` to `value`; whether there was an older one.
+fn put<I: PointIndex>(index: &I, key: &[u8], value: &[u8]) -> Result<bool, KindError> {
+    let (key, value) = (key_from::<I::Key>(key)?, value_from(value)?);
+    Ok(index.upsert(key.borrow(), value)?.is_some())
+}
+
+fn find<I: PointIndex>(index: &I, key: &[u8]) -> Result<Option<Vec<u8>>, KindError> {
+    let value = index.get(key_from::<I::Key>(key)?.borrow())?;
+    Ok(value.map(|value| value.to_string().into_bytes()))
+}
+
+impl<I: OrderedIndex + Send + Sync> Records for OfIndex<I> {
+    fn key_form(&self) -> KeyForm {
+        form_of::<I::Key>()
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KindError> {
+        find(&self.0, key)
+    }
+
+    fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool, KindError> {
+        put(&self.0, key, value)
+    }
+
+    fn remove(&self, key: &[u8]) -> Result<bool, KindError> {
+        Ok(self.0.remove(key_from::<I::Key>(key)?.borrow())?.is_some())
+    }
+
+    fn scan(&self, start: Option<&[u8]>, visit: &mut VisitRecord<'_>) -> Result<u64, KindError> {
+        let start = start.map(key_from::<I::Key>).transpose()?;
+        let start = start.as_ref().map_or(Bound::Unbounded, |key| Bound::Included(key.borrow()));
+        let mut show = |key: &I::Key, value: u64| visit(&text_of(key), value.to_string().as_bytes());
+        Ok(self.0.scan(start, Bound::Unbounded, Direction::Ascending, &mut show)?)
+    }
+
+    fn salvage(&self, visit: &mut VisitRecord<'_>, lost: &mut VisitLost<'_>) -> Result<u64, KindError> {
+        let show = |key: &I::Key, value: u64| visit(&text_of(key), value.to_string().as_bytes());
+        Ok(salvage_index(&self.0, show, lost)?)
+    }
+
+    fn len(&self) -> Result<u64, KindError> {
+        Ok(self.0.len()?)
+    }
+}
+
+/// Shows what a scan reaches from both ends, and tells `lost` of the range between; the number shown.
+pub(crate) fn salvage_index<I: OrderedIndex>(
+    index: &I,
+    mut show: impl FnMut(&I::Key, u64) -> ControlFlow<()>,
+    lost: &mut VisitLost<'_>,
+) -> Result<u64, Error> {
+    let (mut count, mut last) = (0, None);
+    let up = index.scan(Bound::Unbounded, Bound::Unbounded, Direction::Ascending, |key, value| {
+        (count, last) = (count + 1, Some(key.to_key()));
+        show(key, value)
+    });
+    let Err(up) = up else { return Ok(count) };
+    if !matches!(up, Error::Damaged { .. }) {
+        return Err(up);
+    }
+    // The keys beyond the damage come in descending order: the last one that an ascending scan showed ends them.
+    let (mut rest, mut first) = (Vec::new(), None);
+    let end = last.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(key.borrow()));
+    let down = index.scan(end, Bound::Unbounded, Direction::Descending, |key, value| {
+        first = Some(key.to_key());
+        rest.push((key.to_key(), value));
+        ControlFlow::Continue(())
+    });
+    for (key, value) in rest.into_iter().rev() {
+        count += 1;
+        if show(key.borrow(), value).is_break() {
+            return Ok(count);
+        }
+    }
+    if let Err(down) = down {
+        let name = |key: Option<<I::Key as IndexKey>::Owned>| {
+            key.map(|key| text_of::<I::Key>(key.borrow()).escape_ascii().to_string())
+        };
+        let low = name(last).map_or_else(|| "the first key".to_owned(), |key| format!("after `{key}`"));
+        let high = name(first).map_or_else(|| "the last key".to_owned(), |key| format!("before `{key}`"));
+        lost(&format!("keys from {low} to {high}: {down}"));
+    } else {
+        lost(&format!("some keys near: {up}"));
+    }
+    Ok(count)
+}
+
+impl<K: IndexKey + ?Sized> Records for OfHash<K> {
+    fn key_form(&self) -> KeyForm {
+        form_of::<K>()
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KindError> {
+        find(&self.0, key)
+    }
+
+    fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool, KindError> {
+        put(&self.0, key, value)
+    }
+
+    fn remove(&self, key: &[u8]) -> Result<bool, KindError> {
+        Ok(self.0.remove(key_from::<K>(key)?.borrow())?.is_some())
+    }
+
+    fn scan(&self, start: Option<&[u8]>, visit: &mut VisitRecord<'_>) -> Result<u64, KindError> {
+        if start.is_some() {
+            return Err("a hash index has no order: no range can be shown, only all of it or one key".into());
+        }
+        let (mut count, mut done) = (0, false);
+        self.0.for_each(|key, value| {
+            if !done {
+                count += 1;
+                done = visit(&text_of(key), value.to_string().as_bytes()).is_break();
+            }
+        })?;
+        Ok(count)
+    }
+
+    fn salvage(&self, visit: &mut VisitRecord<'_>, lost: &mut VisitLost<'_>) -> Result<u64, KindError> {
+        let mut count = 0;
+        let outcome = self.0.for_each(|key, value| {
+            count += 1;
+            let _ = visit(&text_of(key), value.to_string().as_bytes());
+        });
+        if let Err(error) = outcome {
+            lost(&format!("keys beyond the damage: {error}"));
+        }
+        Ok(count)
+    }
+
+    fn len(&self) -> Result<u64, KindError> {
+        Ok(PointIndex::len(&self.0)?)
+    }
+}

@@ -1,0 +1,229 @@
+//! Dropping an object: its name goes at once, its blocks follow, and no crash leaves one behind.
+//!
+//! An object can own more blocks than one action of the heap can free. So:
+//! 1. The object is examined: its kind says which blocks it owns.
+//! 2. Their addresses are written into list blocks, each linked in front of the others by an action of its own. The object
+//!    still lives: a crash here leaves its name, and the next open frees the list blocks only.
+//! 3. One action sets the entry's state to *dropped*: the name is gone.
+//! 4. One action for each list block frees the blocks in it and the list block itself, and moves the entry's list on.
+//! 5. The last action frees the entry and clears its slot.
+//!
+//! The next open for writing finishes steps 4 and 5. A list block and its addresses go in one action, so nothing is freed
+//! twice and nothing stays. The blocks of steps 1 to 3 cannot change meanwhile: the drop has the claim on the object.
+//!
+//! Where the pool has no room for the list, the drop reports that it is full and changes nothing.
+
+use lodestone_heap::Heap;
+use lodestone_pmem::sync::lock;
+use lodestone_pmem::{PmAddr, planted};
+
+use crate::catalog::{Catalog, Slot, damaged};
+use crate::error::{Error, Result, committed};
+use crate::kind::{Contents, KindCode, KindError};
+use crate::layout::{Entry, List, State};
+use crate::object::{Claim, Object};
+use crate::store::{Store, StoreRecovery};
+
+/// Addresses of a list block, at most: it fills eight lines.
+const LIST_BLOCKS_MAX: usize = 61;
+
+/// Whether a drop may leave blocks behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Force {
+    /// A damaged object is not dropped.
+    No,
+    /// A damaged object is dropped all the same: its blocks behind the damage stay allocated until a repair frees them.
+    Yes,
+}
+
+impl Store {
+    /// Drops the object `name`: gives all its blocks back. Durable on return. Works as long as the object is large.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`]; [`Error::AlreadyOpen`] while the object is open; [`Error::UnknownKind`]; [`Error::NotWhole`] when the object is
+    /// damaged and `force` is not given; [`Error::Heap`] when there is no room for the list of its blocks; [`Error::ReadOnly`].
+    pub fn drop_object(&self, name: &str, force: Force) -> Result<()> {
+        if self.memory().is_read_only() {
+            return Err(self.read_only("a drop"));
+        }
+        let object = self.open_object(name)?;
+        let slot = object.slot;
+        lock(&self.inner.catalog).slots[slot].claim = Claim::Dropping;
+        // From here the claim is the drop's: it ends below, whatever happens.
+        let outcome = self.drop_claimed(name, object, force);
+        let mut catalog = lock(&self.inner.catalog);
+        if matches!(catalog.slots[slot].claim, Claim::Dropping) {
+            catalog.slots[slot].claim = Claim::Free;
+        }
+        drop(catalog);
+        outcome?;
+        Ok(self.memory().durable()?)
+    }
+
+    fn drop_claimed(&self, name: &str, mut object: Object, force: Force) -> Result<()> {
+        object.is_owner = false;
+        let (slot, at) = (object.slot, object.at);
+        let mut blocks = match (self.examine_claimed(object), force) {
+            (Ok(contents), Force::No) if !contents.is_complete() => {
+                let finding = contents.flaws.first().map_or_else(String::new, |flaw| flaw.text.clone());
+                return Err(self.not_whole(name, finding));
+            }
+            (Ok(contents), _) => contents.blocks,
+            (Err(Examine::Unknown(error)), _) => return Err(error),
+            (Err(Examine::Failed(error)), Force::No) => return Err(self.not_whole(name, error.to_string())),
+            (Err(Examine::Failed(_)), Force::Yes) => vec![at],
+        };
+        blocks.sort_unstable();
+        blocks.dedup();
+        // A block that is not allocated is a flaw that was forced.
+        blocks.retain(|at| self.heap().block_bytes(*at).is_some());
+        let Some(entry) = lock(&self.inner.catalog).slots[slot].entry.clone() else { return Ok(()) };
+        if planted::active("store-drop-frees-first") {
+            let mut action = self.heap().action();
+            blocks.drain(..).try_for_each(|at| action.free(at))?;
+            action.commit()?;
+        }
+        let first = match write_lists(self.heap(), &entry, &blocks) {
+            Ok(first) => first,
+            Err((first, error)) => {
+                free_lists(self.heap(), &entry, first, false)?;
+                return Err(error);
+            }
+        };
+        let mut action = self.heap().action();
+        entry.state().set(&mut action, State::Dropped.payload());
+        let (took_effect, outcome) = committed(action.commit());
+        let mut catalog = lock(&self.inner.catalog);
+        if took_effect {
+            catalog.names.remove(&entry.name);
+            catalog.slots[slot].state = Some(State::Dropped);
+            catalog.slots[slot].list = first;
+        }
+        drop(catalog);
+        outcome?;
+        free_lists(self.heap(), &entry, first, true)?;
+        let mut catalog = lock(&self.inner.catalog);
+        clear(self.heap(), &mut catalog, slot, &entry)
+    }
+
+    fn not_whole(&self, name: &str, finding: String) -> Error {
+        Error::NotWhole { path: self.pool().path().to_owned(), name: name.to_owned(), finding }
+    }
+
+    /// Examines an object that is claimed already.
+    pub(crate) fn examine_claimed(&self, object: Object) -> std::result::Result<Contents, Examine> {
+        let name = object.name();
+        let code = lock(&self.inner.catalog).slots[object.slot].entry.as_ref().map_or(0, |entry| entry.kind);
+        let code = KindCode::from_raw(code);
+        match self.find_kind(code) {
+            Some(kind) => kind.examine(object).map_err(Examine::Failed),
+            None => {
+                let path = self.pool().path().to_owned();
+                Err(Examine::Unknown(Error::UnknownKind { path, name, kind: code.to_string() }))
+            }
+        }
+    }
+}
+
+/// Why an object was not examined.
+#[derive(Debug)]
+pub(crate) enum Examine {
+    /// Nobody knows its kind.
+    Unknown(Error),
+    /// It cannot be opened.
+    Failed(KindError),
+}
+
+/// Writes the lists of `blocks`, each linked in front of the others; the address of the first. On failure with the lists
+/// that are there.
+fn write_lists(heap: &Heap, entry: &Entry, blocks: &[PmAddr]) -> std::result::Result<PmAddr, (PmAddr, Error)> {
+    // Freeing changes a word for each block, one for the list block and two for the link to the next.
+    let count = LIST_BLOCKS_MAX.min(heap.action_words_max().saturating_sub(3)).max(1);
+    let mut first = PmAddr::NULL;
+    for blocks in blocks.chunks(count) {
+        let list = List { next: first, blocks: blocks.to_vec() };
+        first = write_list(heap, entry, &list).map_err(|error| (first, error))?;
+    }
+    Ok(first)
+}
+
+fn write_list(heap: &Heap, entry: &Entry, list: &List) -> Result<PmAddr> {
+    let mut action = heap.action();
+    let at = action.alloc(List::bytes(list.blocks.len()))?;
+    list.write(heap.memory(), at);
+    entry.list().point_to(&mut action, at);
+    let (took_effect, outcome) = committed(action.commit());
+    if took_effect { Ok(at) } else { outcome.map(|()| at) }
+}
+
+/// Frees the list that begins at `next`, with the blocks in it if `with_blocks`.
+fn free_lists(heap: &Heap, entry: &Entry, mut next: PmAddr, with_blocks: bool) -> Result<()> {
+    while !next.is_null() {
+        let Some(list) = List::read(heap.memory(), next) else {
+            return Err(damaged(heap, next, "list of a drop", "its checksum does not fit"));
+        };
+        let mut action = heap.action();
+        if with_blocks {
+            for &block in &list.blocks {
+                // What is not allocated was freed by a repair.
+                if heap.block_bytes(block).is_some() {
+                    action.free(block)?;
+                }
+            }
+        }
+        if planted::active("store-list-moves-on-first") {
+            let mut early = heap.action();
+            entry.list().point_to(&mut early, list.next);
+            early.commit()?;
+        }
+        action.free(next)?;
+        entry.list().point_to(&mut action, list.next);
+        let (took_effect, outcome) = committed(action.commit());
+        if !took_effect {
+            outcome?;
+        }
+        next = list.next;
+    }
+    Ok(())
+}
+
+/// Frees the entry and clears its slot.
+fn clear(heap: &Heap, catalog: &mut Catalog, slot: usize, entry: &Entry) -> Result<()> {
+    let mut action = heap.action();
+    catalog.place(slot).point_to(&mut action, PmAddr::NULL);
+    action.free(entry.at)?;
+    let (took_effect, outcome) = committed(action.commit());
+    if took_effect {
+        catalog.slots[slot] = Slot::default();
+    }
+    outcome
+}
+
+/// Finishes the drops that a crash cut short, and takes back those that had only begun. A drop whose list is damaged stays,
+/// and the check names it.
+pub(crate) fn recover(heap: &Heap, catalog: &mut Catalog, report: &mut StoreRecovery) -> Result<()> {
+    for slot in 0..catalog.slots.len() {
+        let Slot { entry: Some(entry), state: Some(state), list, .. } = &catalog.slots[slot] else { continue };
+        let (entry, state, list) = (entry.clone(), *state, *list);
+        let is_dropped = state == State::Dropped;
+        if !is_dropped && list.is_null() {
+            continue;
+        }
+        if planted::active("store-no-recovery") {
+            continue;
+        }
+        match free_lists(heap, &entry, list, is_dropped) {
+            Ok(()) => {}
+            Err(Error::Damaged { .. }) => continue,
+            Err(error) => return Err(error),
+        }
+        catalog.slots[slot].list = PmAddr::NULL;
+        if is_dropped {
+            clear(heap, catalog, slot, &entry)?;
+            report.drops_finished += 1;
+        } else {
+            report.drops_undone += 1;
+        }
+    }
+    Ok(())
+}

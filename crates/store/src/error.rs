@@ -1,0 +1,122 @@
+//! What can go wrong with the objects of a pool, and what their user does next.
+
+use std::path::PathBuf;
+
+use lodestone_pmem::PmAddr;
+
+/// Result of the operations of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why an operation on a store failed. Nothing changed, and the store is usable, after each of them.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The pool failed; its message says how.
+    #[error(transparent)]
+    Pool(#[from] lodestone_pmem::Error),
+    /// The heap failed (most often: no space); its message says how.
+    #[error(transparent)]
+    Heap(#[from] lodestone_heap::Error),
+    /// Bytes of the catalog do not verify.
+    #[error("{}: part {} at offset {:#x}: {what}: {finding}; run `lodestone pool check` to see all damage", path.display(), at.part(), at.offset())]
+    Damaged {
+        /// First part of the pool.
+        path: PathBuf,
+        /// Where the damage was found.
+        at: PmAddr,
+        /// The structure at that place.
+        what: &'static str,
+        /// What is wrong with it.
+        finding: String,
+    },
+    /// A name that no object can have.
+    #[error(
+        "{name:?} is no name of an object: {finding}; use 1 to {} bytes without `/` and control characters",
+        crate::NAME_BYTES_MAX
+    )]
+    InvalidName {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        finding: &'static str,
+    },
+    /// No object has that name.
+    #[error("{}: no object is called `{name}`; `lodestone pool info` lists the names", path.display())]
+    NotFound {
+        /// First part of the pool.
+        path: PathBuf,
+        /// The name.
+        name: String,
+    },
+    /// An object has that name already.
+    #[error("{}: an object is called `{name}` already; choose another name, or drop or rename that one", path.display())]
+    Exists {
+        /// First part of the pool.
+        path: PathBuf,
+        /// The name.
+        name: String,
+    },
+    /// The object of that name is of another kind.
+    #[error("{}: `{name}` is {found}, not {wanted}; open it with what made it, or choose another name", path.display())]
+    WrongKind {
+        /// First part of the pool.
+        path: PathBuf,
+        /// Name of the object.
+        name: String,
+        /// What it is.
+        found: String,
+        /// What it was opened as.
+        wanted: String,
+    },
+    /// The program does not know the kind of the object.
+    #[error("{}: `{name}` has a kind that this program does not know ({kind}); use the program that made it", path.display())]
+    UnknownKind {
+        /// First part of the pool.
+        path: PathBuf,
+        /// Name of the object.
+        name: String,
+        /// The kind's code as text.
+        kind: String,
+    },
+    /// The object is open in this process.
+    #[error("{}: `{name}` is open already in this process; share that one by reference or Arc", path.display())]
+    AlreadyOpen {
+        /// First part of the pool.
+        path: PathBuf,
+        /// Name of the object.
+        name: String,
+    },
+    /// The object cannot be dropped: it is damaged, so not every block that it owns is known.
+    #[error("{}: `{name}` is damaged, so a drop would leave blocks behind: {finding}; run `lodestone pool check`, then drop it with force", path.display())]
+    NotWhole {
+        /// First part of the pool.
+        path: PathBuf,
+        /// Name of the object.
+        name: String,
+        /// The first finding.
+        finding: String,
+    },
+    /// The pool is open read-only, and the call would change it.
+    #[error("{}: the pool is open read-only, and {what} would change it; open it for writing", path.display())]
+    ReadOnly {
+        /// First part of the pool.
+        path: PathBuf,
+        /// What was asked for.
+        what: &'static str,
+    },
+}
+
+impl Error {
+    /// Whether the pool had no room. Nothing changed.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Heap(lodestone_heap::Error::NoSpace { .. }))
+    }
+}
+
+/// Whether an action of the heap took effect, and what to report: an action that met damaged metadata of the heap is
+/// persistent all the same, so the state in DRAM must follow it.
+pub fn committed(outcome: lodestone_heap::Result<()>) -> (bool, Result<()>) {
+    let took_effect = matches!(outcome, Ok(()) | Err(lodestone_heap::Error::Damaged { .. }));
+    (took_effect, outcome.map_err(Error::from))
+}

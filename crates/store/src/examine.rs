@@ -1,0 +1,283 @@
+//! The check of everything in a pool: catalog, objects, heap, and who owns which block.
+//!
+//! 1. The catalog: every pair of copies.
+//! 2. Every object, by its kind. An object of an unknown kind is a finding.
+//! 3. The heap's metadata, and ownership: a block that nothing reaches has leaked.
+//!
+//! Invariant: ownership is only judged, and blocks are only freed by a repair, when everything that could own a block was
+//! read completely. A damaged object must not turn the records beyond the damage into leaks.
+
+use std::fmt;
+
+use lodestone_heap::CheckReport as HeapReport;
+use lodestone_pmem::sync::lock;
+use lodestone_pmem::{PmAddr, Severity};
+use serde::Serialize;
+
+use crate::discard::Examine;
+use crate::error::{Error, Result};
+use crate::kind::KindCode;
+use crate::layout::{List, State};
+use crate::object::Claim;
+use crate::store::Store;
+
+/// One thing that a check found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Finding {
+    /// `pool`, `heap`, `catalog` or `object`.
+    pub layer: &'static str,
+    /// The object, or the pool's path.
+    pub place: String,
+    /// Part and offset, where there is one.
+    pub at: Option<(u16, u64)>,
+    /// How bad it is.
+    #[serde(serialize_with = "severity_text")]
+    pub severity: Severity,
+    /// What was found.
+    pub finding: String,
+    /// What to do next.
+    pub next_step: String,
+}
+
+fn severity_text<S: serde::Serializer>(severity: &Severity, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    serializer.serialize_str(severity_name(*severity))
+}
+
+/// The word for a severity in reports.
+#[must_use]
+pub fn severity_name(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Note => "note",
+        Severity::Repairable => "repairable",
+        _ => "lost",
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} {}", severity_name(self.severity), self.layer, self.place)?;
+        if let Some((part, offset)) = self.at {
+            write!(f, " part {part} at offset {offset:#x}")?;
+        }
+        write!(f, ": {}; {}", self.finding, self.next_step)
+    }
+}
+
+impl Finding {
+    /// A finding about the whole pool at `path`, from below the store.
+    #[must_use]
+    pub fn of_pool(found: &lodestone_pmem::CheckFinding) -> Self {
+        Self {
+            layer: "pool",
+            place: found.path.display().to_string(),
+            at: Some((0, found.offset)),
+            severity: found.severity,
+            finding: found.finding.clone(),
+            next_step: found.next_step.clone(),
+        }
+    }
+}
+
+/// What was looked at in one object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Examined {
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub kind: String,
+    /// Records in it that verify.
+    pub records: u64,
+    /// Blocks that it owns, as far as they are known.
+    pub blocks: u64,
+    /// Bytes of these blocks.
+    pub bytes: u64,
+    /// Whether nothing is damaged.
+    pub is_intact: bool,
+}
+
+/// What [`Store::check`] found.
+#[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct StoreReport {
+    /// Every object.
+    pub objects: Vec<Examined>,
+    /// Words of heap metadata that were verified.
+    pub heap_words: u64,
+    /// Allocated blocks.
+    pub heap_blocks: u64,
+    /// Whether it was checked who owns each block.
+    pub ownership_checked: bool,
+    /// What was found.
+    pub findings: Vec<Finding>,
+    /// The heap's own report: [`Store::repair`] needs it.
+    #[serde(skip)]
+    heap: Option<HeapReport>,
+}
+
+impl StoreReport {
+    /// Whether nothing is damaged (notes do not count).
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.findings.iter().all(|finding| finding.severity == Severity::Note)
+    }
+
+    fn push(
+        &mut self,
+        layer: &'static str,
+        place: &str,
+        at: Option<PmAddr>,
+        severity: Severity,
+        finding: &str,
+        next_step: &str,
+    ) {
+        let at = at.map(|at| (at.part(), at.offset()));
+        let (place, finding, next_step) = (place.to_owned(), finding.to_owned(), next_step.to_owned());
+        self.findings.push(Finding { layer, place, at, severity, finding, next_step });
+    }
+}
+
+/// What to do about damage for which there is no second copy.
+const RESTORE: &str = "restore a backup, or bring out what is readable with `lodestone kv export --skip-damaged`";
+
+impl Store {
+    /// Verifies everything in the pool, and who owns which block. Nobody may change anything meanwhile; changes nothing.
+    /// `tell` hears which object is looked at next.
+    pub fn check(&self, tell: &mut dyn FnMut(&str)) -> StoreReport {
+        let mut report = StoreReport::default();
+        let mut blocks = Vec::new();
+        let mut complete = self.check_catalog(&mut report, &mut blocks);
+        for named in self.names() {
+            tell(&named.name);
+            complete &= self.check_object(&mut report, &named.name, named.kind, &mut blocks);
+        }
+        tell("the heap");
+        let heap = if complete { self.heap().check(Some(&mut blocks.into_iter())) } else { self.heap().check(None) };
+        report.ownership_checked = complete;
+        (report.heap_words, report.heap_blocks) = (heap.words, heap.blocks);
+        let path = self.pool().path().display().to_string();
+        for found in &heap.findings {
+            let (severity, step) = match found.is_repairable() {
+                true => (Severity::Repairable, "run `lodestone pool check --repair`"),
+                false => (Severity::Lost, RESTORE),
+            };
+            report.push("heap", &path, Some(found.at), severity, &found.finding, step);
+        }
+        report.heap = Some(heap);
+        report
+    }
+
+    /// Repairs what `report` found in the heap and can be repaired; nobody may have changed anything since the check. What
+    /// was done, in words. Durable on return.
+    ///
+    /// # Errors
+    /// When the pool is read-only or fails.
+    pub fn repair(&self, report: &StoreReport) -> Result<Vec<String>> {
+        let Some(heap) = &report.heap else { return Ok(Vec::new()) };
+        let done = self.heap().repair(heap)?;
+        Ok(done.repaired.iter().map(|finding| format!("heap at {}: {}", finding.at, finding.finding)).collect())
+    }
+
+    /// The catalog's own blocks; whether all of them are known.
+    fn check_catalog(&self, report: &mut StoreReport, blocks: &mut Vec<PmAddr>) -> bool {
+        let catalog = lock(&self.inner.catalog);
+        let path = self.pool().path().display().to_string();
+        for damage in &catalog.damage {
+            let (severity, step) = match damage.is_healed {
+                true if self.memory().is_read_only() => {
+                    (Severity::Repairable, "the next open for writing writes it anew")
+                }
+                true => (Severity::Note, "nothing: it was written anew"),
+                false => (Severity::Lost, RESTORE),
+            };
+            report.push("catalog", &path, Some(damage.at), severity, &damage.finding, step);
+        }
+        blocks.extend(catalog.pages.iter().map(|page| page.0));
+        let mut complete = catalog.damage.iter().all(|damage| damage.is_healed);
+        for slot in &catalog.slots {
+            let Some(entry) = &slot.entry else { continue };
+            blocks.push(entry.at);
+            let mut next = slot.list;
+            while !next.is_null() {
+                let Some(list) = List::read(self.memory(), next) else {
+                    complete = false;
+                    let finding = format!("the list of the drop of `{}` does not verify", entry.name);
+                    report.push("catalog", &path, Some(next), Severity::Lost, &finding, RESTORE);
+                    break;
+                };
+                blocks.push(next);
+                if slot.state == Some(State::Dropped) {
+                    blocks.extend(&list.blocks);
+                }
+                next = list.next;
+            }
+            if slot.state == Some(State::Dropped) || !slot.list.is_null() {
+                let finding = format!("a crash cut short the drop of `{}`", entry.name);
+                report.push(
+                    "catalog",
+                    &path,
+                    Some(entry.at),
+                    Severity::Note,
+                    &finding,
+                    "nothing: the next open for writing finishes it",
+                );
+            }
+        }
+        complete
+    }
+
+    /// Adds the blocks of an object; whether all of them are known.
+    fn check_object(&self, report: &mut StoreReport, name: &str, kind: KindCode, blocks: &mut Vec<PmAddr>) -> bool {
+        let title = self.find_kind(kind).map_or_else(|| format!("unknown kind {kind}"), |kind| kind.title().to_owned());
+        let mut examined =
+            Examined { name: name.to_owned(), kind: title, records: 0, blocks: 0, bytes: 0, is_intact: false };
+        let object = match self.open_object(name) {
+            Ok(object) => object,
+            Err(error) => {
+                let (severity, step) = match &error {
+                    Error::AlreadyOpen { .. } => (Severity::Note, "close it, then check again"),
+                    _ => (Severity::Lost, RESTORE),
+                };
+                report.push("object", name, None, severity, &format!("not looked at: {error}"), step);
+                report.objects.push(examined);
+                return false;
+            }
+        };
+        let at = object.at();
+        let contents = match self.examine_claimed(object) {
+            Ok(contents) => contents,
+            Err(Examine::Unknown(error)) => {
+                let step = "check it with the program that made it";
+                report.push("object", name, Some(at), Severity::Lost, &error.to_string(), step);
+                report.objects.push(examined);
+                return false;
+            }
+            Err(Examine::Failed(error)) => {
+                report.push("object", name, Some(at), Severity::Lost, &error.to_string(), RESTORE);
+                report.objects.push(examined);
+                return false;
+            }
+        };
+        for flaw in &contents.flaws {
+            report.push("object", name, Some(flaw.at), Severity::Lost, &flaw.text, RESTORE);
+        }
+        for note in &contents.notes {
+            report.push("object", name, None, Severity::Note, note, "nothing: the next open for writing finishes it");
+        }
+        examined.records = contents.records;
+        examined.blocks = contents.blocks.len() as u64;
+        examined.bytes = contents.blocks.iter().filter_map(|at| self.heap().block_bytes(*at)).sum();
+        examined.is_intact = contents.flaws.is_empty();
+        report.objects.push(examined);
+        let complete = contents.is_complete();
+        blocks.extend(contents.blocks);
+        complete
+    }
+
+    /// Whether any object is open in this process.
+    #[must_use]
+    pub fn is_in_use(&self) -> bool {
+        lock(&self.inner.catalog).slots.iter().any(|slot| !matches!(slot.claim, Claim::Free))
+    }
+}

@@ -1,0 +1,331 @@
+//! The catalog on the medium, byte for byte. `docs/format.md` draws the same map.
+//!
+//! ```text
+//! heap root words 0 and 8 -> first page       (checked addresses, both the same)
+//! page:   two lines, copies of each other:    0 next page, 8.. slots 0 to 6 -> entries   (checked addresses)
+//! entry:  two copies of whole lines:          0 magic           8 kind | bytes of the name << 32
+//!                                            16 object         24 CRC-32C of magic, kind, object, name and place
+//!                                            32 state (checked) 40 list (checked address)   48 zero   64.. name
+//! list:   0 next (checked address)            8 count           16 CRC-32C of count, addresses and place   24.. addresses
+//! ```
+//!
+//! Everything that leads to an object is there twice, each copy in lines of its own: one damaged line loses no name.
+//! Both copies change in one action of the heap, so no crash tells them apart.
+
+use lodestone_heap::Action;
+use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, WORD_BYTES, checked};
+
+/// Longest name of an object.
+pub const NAME_BYTES_MAX: usize = 255;
+/// Root words of the heap that lead to the first page: in two lines.
+pub(crate) const ROOT_WORDS: [u64; 2] = [0, 8];
+/// Slots of a page.
+pub(crate) const SLOTS_PER_PAGE: usize = 7;
+const PAGE_COPY_BYTES: u64 = LINE_BYTES;
+/// Bytes of a page: both copies.
+pub(crate) const PAGE_BYTES: u64 = 2 * PAGE_COPY_BYTES;
+const _: () = assert!((1 + SLOTS_PER_PAGE) as u64 * WORD_BYTES == PAGE_COPY_BYTES, "link and slots fill a copy");
+
+const ENTRY_MAGIC: u64 = u64::from_le_bytes(*b"LDSTNAME");
+/// Bytes of an entry's copy before the name.
+const ENTRY_HEAD_BYTES: u64 = LINE_BYTES;
+const LIST_HEAD_BYTES: u64 = 24;
+
+/// A word that is there twice: its two places.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Twin(pub(crate) [PmAddr; 2]);
+
+/// What the two copies of a word say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// The payload, and which copy is damaged or says something else.
+    Payload(u64, Option<usize>),
+    /// Neither copy verifies.
+    Lost,
+}
+
+impl Twin {
+    /// Sets both copies with the action.
+    pub(crate) fn set(self, action: &mut Action<'_>, payload: u64) {
+        for at in self.0 {
+            action.set(at, checked::encode(at, payload));
+        }
+    }
+
+    /// As [`set`](Self::set), to an address.
+    pub(crate) fn point_to(self, action: &mut Action<'_>, target: PmAddr) {
+        for at in self.0 {
+            action.set(at, checked::encode_addr(at, target));
+        }
+    }
+
+    /// The payload that verifies; of two different ones the first.
+    pub(crate) fn read(self, memory: &Memory) -> Found {
+        let [first, second] = self.0.map(|at| checked::decode(at, memory.load(at)));
+        match (first, second) {
+            (Some(first), Some(second)) => Found::Payload(first, (first != second).then_some(1)),
+            (Some(first), None) => Found::Payload(first, Some(1)),
+            (None, Some(second)) => Found::Payload(second, Some(0)),
+            (None, None) => Found::Lost,
+        }
+    }
+
+    /// Writes the damaged copy anew. Persistent on return.
+    pub(crate) fn heal(self, memory: &Memory, payload: u64, copy: usize) {
+        let at = self.0[copy];
+        memory.store(at, checked::encode(at, payload));
+        // An action that sets both copies must not meet a copy that a crash takes back.
+        memory.persist(at, WORD_BYTES);
+    }
+}
+
+/// A page of the catalog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PageAt(pub(crate) PmAddr);
+
+impl PageAt {
+    fn word(self, index: u64) -> Twin {
+        Twin([0, PAGE_COPY_BYTES].map(|copy| self.0.plus(copy + index * WORD_BYTES)))
+    }
+
+    /// The next page.
+    pub(crate) fn link(self) -> Twin {
+        self.word(0)
+    }
+
+    /// A slot.
+    pub(crate) fn slot(self, slot: usize) -> Twin {
+        self.word(1 + slot as u64)
+    }
+
+    /// Writes an empty page and starts its way to the medium; the action that links it fences.
+    pub(crate) fn write_empty(self, memory: &Memory) {
+        let places = (0..PAGE_BYTES / WORD_BYTES).map(|word| self.0.plus(word * WORD_BYTES));
+        let bytes: Vec<u8> = places.flat_map(|at| checked::encode_addr(at, PmAddr::NULL).to_le_bytes()).collect();
+        memory.write_back(self.0, &bytes);
+    }
+}
+
+/// What becomes of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// It has its name.
+    Live,
+    /// Its name is gone, and the blocks in the list are being freed.
+    Dropped,
+}
+
+impl State {
+    pub(crate) const fn payload(self) -> u64 {
+        match self {
+            Self::Live => 1,
+            Self::Dropped => 2,
+        }
+    }
+
+    fn from_payload(payload: u64) -> Option<Self> {
+        [Self::Live, Self::Dropped].into_iter().find(|state| state.payload() == payload)
+    }
+}
+
+/// An entry on the medium.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) at: PmAddr,
+    pub(crate) name: String,
+    pub(crate) kind: u32,
+    pub(crate) object: PmAddr,
+}
+
+/// What was read of an entry.
+#[derive(Debug)]
+pub(crate) struct ReadEntry {
+    pub(crate) entry: Entry,
+    pub(crate) state: State,
+    pub(crate) list: PmAddr,
+    /// Copies of lines or words that do not verify, in words.
+    pub(crate) damage: Vec<String>,
+    /// The copy that does not verify, if one does not.
+    pub(crate) bad_copy: Option<usize>,
+}
+
+/// Bytes of one copy of the entry of a name of `name_bytes` bytes.
+const fn copy_bytes(name_bytes: u64) -> u64 {
+    (ENTRY_HEAD_BYTES + name_bytes).next_multiple_of(LINE_BYTES)
+}
+
+impl Entry {
+    /// Bytes of the block: both copies.
+    pub(crate) const fn bytes(name_bytes: usize) -> u64 {
+        2 * copy_bytes(name_bytes as u64)
+    }
+
+    fn twin(&self, offset: u64) -> Twin {
+        Twin([0, copy_bytes(self.name.len() as u64)].map(|copy| self.at.plus(copy + offset)))
+    }
+
+    /// The state.
+    pub(crate) fn state(&self) -> Twin {
+        self.twin(32)
+    }
+
+    /// The first block of the list of a drop.
+    pub(crate) fn list(&self) -> Twin {
+        self.twin(40)
+    }
+
+    fn shape(&self) -> u64 {
+        u64::from(self.kind) | (self.name.len() as u64) << 32
+    }
+
+    /// Of a copy at `base`.
+    fn checksum(&self, base: PmAddr) -> u64 {
+        let words = [ENTRY_MAGIC, self.shape(), self.object.to_raw(), base.to_raw()];
+        let head = words.iter().fold(0, |crc, word| crc32c::crc32c_append(crc, &word.to_le_bytes()));
+        u64::from(crc32c::crc32c_append(head, self.name.as_bytes()))
+    }
+
+    /// The bytes of a copy at `base`: live, without a list.
+    fn encode(&self, base: PmAddr) -> Vec<u8> {
+        let (state, list) = (base.plus(32), base.plus(40));
+        let words = [
+            ENTRY_MAGIC,
+            self.shape(),
+            self.object.to_raw(),
+            self.checksum(base),
+            checked::encode(state, State::Live.payload()),
+            checked::encode_addr(list, PmAddr::NULL),
+            0,
+            0,
+        ];
+        let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        bytes.extend_from_slice(self.name.as_bytes());
+        bytes.resize(bytes.len().next_multiple_of(LINE_BYTES as usize), 0);
+        bytes
+    }
+
+    /// Writes both copies and starts their way to the medium; the action that makes the entry reachable fences.
+    pub(crate) fn write(&self, memory: &Memory) {
+        let bytes = copy_bytes(self.name.len() as u64);
+        for base in [self.at, self.at.plus(bytes)] {
+            if lodestone_pmem::planted::active("store-entry-not-flushed") {
+                memory.write(base, &self.encode(base));
+            } else {
+                memory.write_back(base, &self.encode(base));
+            }
+        }
+    }
+
+    /// Writes copy `copy` anew, with what the other one says. Persistent on return.
+    pub(crate) fn heal(&self, memory: &Memory, copy: usize, state: State, list: PmAddr) {
+        let base = self.at.plus(copy as u64 * copy_bytes(self.name.len() as u64));
+        memory.write(base, &self.encode(base));
+        memory.store(base.plus(32), checked::encode(base.plus(32), state.payload()));
+        memory.store(base.plus(40), checked::encode_addr(base.plus(40), list));
+        // An action that sets both copies must not meet a copy that a crash takes back.
+        memory.persist(base, copy_bytes(self.name.len() as u64));
+    }
+
+    /// Reads the copy whose first byte is at `base`, of the entry at `at`.
+    fn read_copy(memory: &Memory, at: PmAddr, base: PmAddr) -> Option<Self> {
+        if !memory.contains(base, ENTRY_HEAD_BYTES) || memory.load(base) != ENTRY_MAGIC {
+            return None;
+        }
+        let shape = memory.load(base.plus(8));
+        let name_bytes = usize::try_from(shape >> 32).ok().filter(|bytes| *bytes <= NAME_BYTES_MAX)?;
+        let kind = u32::try_from(shape & u64::from(u32::MAX)).ok()?;
+        if !memory.contains(base, copy_bytes(name_bytes as u64)) {
+            return None;
+        }
+        let mut name = vec![0; name_bytes];
+        memory.read(base.plus(ENTRY_HEAD_BYTES), &mut name);
+        let object = PmAddr::from_raw(memory.load(base.plus(16)));
+        let entry = Self { at, name: String::from_utf8(name).ok()?, kind, object };
+        (memory.load(base.plus(24)) == entry.checksum(base)).then_some(entry)
+    }
+
+    /// Reads the entry at `at`: of its copies the first that verifies; `None` when neither does.
+    pub(crate) fn read(memory: &Memory, at: PmAddr) -> Option<ReadEntry> {
+        if !at.offset().is_multiple_of(LINE_BYTES) {
+            return None;
+        }
+        // The length of the name says where the second copy is. Where the first is damaged, each length is tried.
+        let first = Self::read_copy(memory, at, at);
+        let lengths = (1..=NAME_BYTES_MAX as u64).map(copy_bytes).collect::<std::collections::BTreeSet<_>>();
+        let second_at = |bytes: u64| {
+            Self::read_copy(memory, at, at.plus(bytes)).filter(|entry| copy_bytes(entry.name.len() as u64) == bytes)
+        };
+        let second = match &first {
+            Some(entry) => second_at(copy_bytes(entry.name.len() as u64)),
+            None => lengths.into_iter().find_map(second_at),
+        };
+        let (entry, bad_copy) = match (first, second) {
+            (Some(first), Some(second)) if first == second => (first, None),
+            (Some(first), _) => (first, Some(1)),
+            (None, Some(second)) => (second, Some(0)),
+            (None, None) => return None,
+        };
+        let mut damage = Vec::new();
+        if let Some(copy) = bad_copy {
+            damage.push(format!("copy {copy} of the entry of `{}` does not verify", entry.name));
+        }
+        let mut bad_word = None;
+        let mut word = |twin: Twin, what: &str| match twin.read(memory) {
+            Found::Payload(payload, None) => Some(payload),
+            Found::Payload(payload, Some(copy)) => {
+                bad_word = Some(copy);
+                damage.push(format!("copy {copy} of the {what} of `{}` does not verify", entry.name));
+                Some(payload)
+            }
+            Found::Lost => None,
+        };
+        let state = word(entry.state(), "state").and_then(State::from_payload)?;
+        let list = word(entry.list(), "list").map(checked::payload_addr)?;
+        Some(ReadEntry { entry, state, list, damage, bad_copy: bad_copy.or(bad_word) })
+    }
+}
+
+/// A block of the list of a drop: addresses of blocks that are freed together with it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct List {
+    pub(crate) next: PmAddr,
+    pub(crate) blocks: Vec<PmAddr>,
+}
+
+impl List {
+    /// Bytes of a list of `count` addresses.
+    pub(crate) const fn bytes(count: usize) -> u64 {
+        LIST_HEAD_BYTES + count as u64 * WORD_BYTES
+    }
+
+    fn checksum(&self, at: PmAddr) -> u64 {
+        let head = crc32c::crc32c(&at.to_raw().to_le_bytes());
+        let append = |crc, word: u64| crc32c::crc32c_append(crc, &word.to_le_bytes());
+        let blocks = self.blocks.iter().map(|block| block.to_raw());
+        u64::from(blocks.fold(append(head, self.blocks.len() as u64), append))
+    }
+
+    /// Writes the list at `at` and starts its way to the medium; the action that links it fences.
+    pub(crate) fn write(&self, memory: &Memory, at: PmAddr) {
+        let head = [checked::encode_addr(at, self.next), self.blocks.len() as u64, self.checksum(at)];
+        let words = head.into_iter().chain(self.blocks.iter().map(|block| block.to_raw()));
+        let bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+        memory.write_back(at, &bytes);
+    }
+
+    /// Reads the list at `at`; `None` when it does not verify.
+    pub(crate) fn read(memory: &Memory, at: PmAddr) -> Option<Self> {
+        if !memory.contains(at, LIST_HEAD_BYTES) || !at.offset().is_multiple_of(WORD_BYTES) {
+            return None;
+        }
+        let next = checked::decode_addr(at, memory.load(at))?;
+        let count = memory.load(at.plus(8));
+        let bytes = count.checked_mul(WORD_BYTES)?.checked_add(LIST_HEAD_BYTES)?;
+        if !memory.contains(at, bytes) {
+            return None;
+        }
+        let blocks = (0..count).map(|index| memory.load(at.plus(LIST_HEAD_BYTES + index * WORD_BYTES)));
+        let list = Self { next, blocks: blocks.map(PmAddr::from_raw).collect() };
+        (memory.load(at.plus(16)) == list.checksum(at)).then_some(list)
+    }
+}
