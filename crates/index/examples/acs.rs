@@ -10,12 +10,12 @@
 
 use std::sync::Arc;
 
-use lodestone_heap::{Heap, HeapOptions};
 use lodestone_index::{
     Acs, CacheCapacity, CacheMode, CacheOptions, Durability, FastFair, FpTree, OpenIndex, PointIndex, SkipList,
 };
 use lodestone_media::{MediaProfile, Model, TimeMode};
 use lodestone_pmem::{DomainChoice, Medium, Pool, PoolOptions, Topology};
+use lodestone_store::Store;
 use lodestone_workload::keys::{Distribution, KeyChooser};
 use lodestone_workload::random::{Random, mix64};
 
@@ -181,8 +181,8 @@ fn run<I: OpenIndex<Key = u64> + 'static>(
     };
     let open = |options: &PoolOptions| -> Result<I, Box<dyn std::error::Error>> {
         let pool = Pool::open_or_create(path, options)?;
-        let heap = Heap::open(&pool, &HeapOptions::default())?;
-        Ok(I::open_index(&heap, "index", &I::Options::default(), Durability::Sync)?)
+        let store = Store::over(&pool)?;
+        Ok(I::open_index(&store, "index", &I::Options::default(), Durability::Sync)?)
     };
     let index = open(&options)?;
     for number in 0..keys {

@@ -11,12 +11,12 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use std::time::Instant;
 
-use lodestone_heap::{Heap, HeapOptions};
 use lodestone_index::{
     Direction, Durability, FastFair, HashIndex, Hybrid, HybridPlus, OpenIndex, OrderedIndex, PointIndex, Recovery,
 };
 use lodestone_media::{MediaProfile, Model, TimeMode};
 use lodestone_pmem::{CounterScope, DomainChoice, Medium, Pool, PoolOptions, Topology};
+use lodestone_store::Store;
 
 /// Scrambles numbers into keys, one to one.
 fn key(number: u64) -> u64 {
@@ -69,9 +69,9 @@ fn ranges<I: OrderedIndex<Key = u64>>(name: &str, index: &I, count: u64) {
 }
 
 /// Opens the index again: times to the first answers.
-fn reopen<I: OrderedIndex<Key = u64> + OpenIndex>(name: &str, heap: &Heap, warm: impl Fn(&I) -> Recovery) -> I {
+fn reopen<I: OrderedIndex<Key = u64> + OpenIndex>(name: &str, store: &Store, warm: impl Fn(&I) -> Recovery) -> I {
     let begun = Instant::now();
-    let index = I::open_index(heap, name, &I::Options::default(), Durability::Sync).expect("an index");
+    let index = I::open_index(store, name, &I::Options::default(), Durability::Sync).expect("an index");
     assert!(index.get(&key(0)).expect("get").is_some());
     let point = begun.elapsed();
     assert!(index.first().expect("first").is_some());
@@ -98,19 +98,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         options.medium = Some(Arc::clone(&model) as Arc<dyn Medium>);
     }
     let pool = Pool::create(path, &options)?;
-    let heap = Heap::open(&pool, &HeapOptions::default())?;
+    let store = Store::over(&pool)?;
     {
-        let tree = FastFair::<u64>::open_index(&heap, "fastfair", &Default::default(), Durability::Sync)?;
+        let tree = FastFair::<u64>::open_index(&store, "fastfair", &Default::default(), Durability::Sync)?;
         points("fastfair", &tree, count);
-        let hash = HashIndex::<u64>::open_index(&heap, "hash", &Default::default(), Durability::Sync)?;
+        let hash = HashIndex::<u64>::open_index(&store, "hash", &Default::default(), Durability::Sync)?;
         points("hash", &hash, count);
     }
-    let hybrid = Hybrid::<u64>::open_index(&heap, "hybrid", &Default::default(), Durability::Sync)?;
+    let hybrid = Hybrid::<u64>::open_index(&store, "hybrid", &Default::default(), Durability::Sync)?;
     let (insert, read) = points("hybrid", &hybrid, count);
     ranges("hybrid", &hybrid, count);
     println!("{:?}", hybrid.stats());
     drop(hybrid);
-    let plus = HybridPlus::<u64>::open_index(&heap, "hybrid+", &Default::default(), Durability::Sync)?;
+    let plus = HybridPlus::<u64>::open_index(&store, "hybrid+", &Default::default(), Durability::Sync)?;
     let (insert_plus, read_plus) = points("hybrid+", &plus, count);
     ranges("hybrid+", &plus, count);
     println!("{:?}", plus.stats());
@@ -120,11 +120,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         read / read_plus,
         insert_plus / insert
     );
-    drop(reopen::<Hybrid<u64>>("hybrid", &heap, |index| {
+    drop(reopen::<Hybrid<u64>>("hybrid", &store, |index| {
         index.wait_warm().expect("warm");
         index.recovery()
     }));
-    let plus = reopen::<HybridPlus<u64>>("hybrid+", &heap, |index| {
+    let plus = reopen::<HybridPlus<u64>>("hybrid+", &store, |index| {
         index.wait_warm().expect("warm");
         index.recovery()
     });
@@ -133,7 +133,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     });
     println!("after the rebuild a read takes {:.2} times as long as before", read / read_plus);
     drop(plus);
-    drop(heap);
+    drop(store);
     drop(pool);
     std::fs::remove_file(path)?;
     Ok(())

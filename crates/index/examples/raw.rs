@@ -9,9 +9,9 @@
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 
-use lodestone_heap::{Heap, HeapOptions};
 use lodestone_index::{Direction, Durability, FastFair, OpenIndex, OrderedIndex};
 use lodestone_pmem::{CounterScope, DomainChoice, Pool, PoolOptions};
+use lodestone_store::Store;
 
 /// Scrambles numbers into keys, one to one.
 fn key(number: u64) -> u64 {
@@ -68,8 +68,8 @@ fn timed_by_two(name: &str, what: &str, count: u64, operation: impl Fn(u64) + Sy
 }
 
 /// The same work on two threads, and a bulk load, in indexes of their own.
-fn run_more<I: OpenIndex + OrderedIndex<Key = u64>>(name: &str, heap: &Heap, count: u64) {
-    let open = |root: &str| I::open_index(heap, root, &I::Options::default(), Durability::Sync).expect("an index");
+fn run_more<I: OpenIndex + OrderedIndex<Key = u64>>(name: &str, store: &Store, count: u64) {
+    let open = |root: &str| I::open_index(store, root, &I::Options::default(), Durability::Sync).expect("an index");
     let index = open("two");
     timed_by_two(name, "insert", count, |number| assert!(index.insert(&key(number), number).expect("insert")));
     timed_by_two(name, "search", count, |number| {
@@ -94,8 +94,8 @@ fn scan<I: OrderedIndex<Key = u64>>(index: &I, start: &u64) {
     shown.expect("scan");
 }
 
-fn run<I: OpenIndex + OrderedIndex<Key = u64>>(name: &str, heap: &Heap, count: u64) {
-    let index = I::open_index(heap, name, &I::Options::default(), Durability::Sync).expect("an index");
+fn run<I: OpenIndex + OrderedIndex<Key = u64>>(name: &str, store: &Store, count: u64) {
+    let index = I::open_index(store, name, &I::Options::default(), Durability::Sync).expect("an index");
     timed(name, "insert", count, |number| assert!(index.insert(&key(number), number).expect("insert")));
     timed(name, "search", count, |number| {
         assert!(index.get(&key(shuffled(count, number))).expect("get").is_some());
@@ -116,13 +116,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ..PoolOptions::default()
     };
     let pool = Pool::create(path, &options)?;
-    let heap = Heap::open(&pool, &HeapOptions::default())?;
+    let store = Store::over(&pool)?;
     let wanted = |name: &str| rest.is_empty() || rest.iter().any(|index| index == name);
     if wanted("fastfair") {
-        run::<FastFair<u64>>("fastfair", &heap, count);
+        run::<FastFair<u64>>("fastfair", &store, count);
     }
     if rest.iter().any(|word| word == "more") {
-        run_more::<FastFair<u64>>("fastfair", &heap, count);
+        run_more::<FastFair<u64>>("fastfair", &store, count);
     }
     if wanted("btreemap") {
         let mut map = BTreeMap::new();
@@ -133,7 +133,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             assert!(sum < 1000);
         });
     }
-    drop(heap);
+    drop(store);
     drop(pool);
     std::fs::remove_file(path)?;
     Ok(())

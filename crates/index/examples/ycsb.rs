@@ -5,9 +5,9 @@
 use std::ops::{Bound, ControlFlow};
 use std::time::Instant;
 
-use lodestone_heap::{Heap, HeapOptions};
 use lodestone_index::OrderedMap;
 use lodestone_pmem::{Pool, PoolOptions, process_counters};
+use lodestone_store::Store;
 use lodestone_workload::engine::{Engine, EngineCounters, EngineError, Environment, Footprint, Result, Session};
 use lodestone_workload::runner::Runner;
 use lodestone_workload::ycsb::{Spec, Workload};
@@ -114,20 +114,20 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
         ..PoolOptions::default()
     };
     let pool = Pool::create(&path, &options)?;
-    let heap = Heap::open(&pool, &HeapOptions::default())?;
-    let engine = MapEngine { map: OrderedMap::open(&heap, "map")?, domain };
+    let store = Store::over(&pool)?;
+    let engine = MapEngine { map: OrderedMap::open(&store, "map")?, domain };
     let started = Instant::now();
     Runner::new(&engine, &spec).load()?;
     let load_ms = started.elapsed().as_millis();
     let outcome = Runner::new(&engine, &spec).run()?;
     println!("{}", outcome.result.to_json_line());
-    drop((engine, heap, pool));
+    drop((engine, store, pool));
     let started = Instant::now();
     let pool = Pool::open(&path, &options)?;
     let pool_ms = started.elapsed().as_millis();
-    let heap = Heap::open(&pool, &HeapOptions::default())?;
+    let store = Store::over(&pool)?;
     let heap_ms = started.elapsed().as_millis();
-    let map = OrderedMap::open(&heap, "map")?;
+    let map = OrderedMap::open(&store, "map")?;
     let map_ms = started.elapsed().as_millis();
     println!(
         "load {load_ms} ms; reopen {} records: pool {pool_ms} ms, heap {} ms, map {} ms",

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use lodestone_pmem::PmAddr;
 
-
 /// Result of the operations of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 

@@ -11,8 +11,9 @@ use std::ops::{Bound, ControlFlow};
 
 use lodestone_crash::planted::Bug;
 use lodestone_crash::{Failure, Outcome, Redundant, SiteKey, Structure, Target};
-use lodestone_heap::{Heap, HeapOptions};
+use lodestone_heap::HeapOptions;
 use lodestone_pmem::{PmAddr, Pool, PoolOptions};
+use lodestone_store::{Force, Store, StoreOptions};
 
 pub use crate::cells::explore::{CellOp, CellTarget};
 use crate::check::CheckReport;
@@ -23,7 +24,6 @@ use crate::map::OrderedMap;
 use crate::open::MapOptions;
 pub use crate::programs::{PROGRAM_KINDS, program, program_name};
 use crate::record_map::RecordMap;
-use crate::root_kind;
 
 /// An operation on the map: keys are numbers, values `bytes` bytes that tell key and version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,15 +73,15 @@ pub trait TargetMap: RecordMap + Sized + 'static {
     ///
     /// # Errors
     /// As the map's own open.
-    fn open_old(heap: &Heap, size: usize) -> Result<Self> {
-        Self::open_small(heap, "map", size)
+    fn open_old(store: &Store, size: usize) -> Result<Self> {
+        Self::open_small(store, "map", size)
     }
 
     /// Opens or makes the map; `size` is that of its parts.
     ///
     /// # Errors
     /// As the map's own open.
-    fn open_small(heap: &Heap, name: &str, size: usize) -> Result<Self>;
+    fn open_small(store: &Store, name: &str, size: usize) -> Result<Self>;
 }
 
 impl TargetMap for OrderedMap {
@@ -91,8 +91,8 @@ impl TargetMap for OrderedMap {
         HeapOptions::small()
     }
 
-    fn open_small(heap: &Heap, name: &str, size: usize) -> Result<Self> {
-        Self::open_with(heap, name, &MapOptions { slots_per_leaf: size })
+    fn open_small(store: &Store, name: &str, size: usize) -> Result<Self> {
+        Self::open_with(store, name, &MapOptions { slots_per_leaf: size })
     }
 }
 
@@ -110,7 +110,7 @@ pub struct MapTarget<M = OrderedMap> {
 
 /// An opened map with its heap.
 pub struct MapHandle<M = OrderedMap> {
-    heap: Heap,
+    store: Store,
     map: M,
 }
 
@@ -170,24 +170,23 @@ impl<M: TargetMap> Structure for MapTarget<M> {
     }
 
     fn setup(&self, pool: &Pool) -> Outcome {
-        let heap = Heap::open(pool, &M::heap_options())?;
+        let store = Store::over_with(pool, &StoreOptions::with_heap(M::heap_options()))?;
         let Some(before) = &self.before else {
             // Free blocks that still look like a finished map of this name: where it will be created, if the heap gives them again.
-            let old = M::open_old(&heap, self.size)?;
+            let old = M::open_old(&store, self.size)?;
             Self::change(&old, &insert(77, 7))?;
-            let mut action = heap.action();
-            old.check().blocks.into_iter().try_for_each(|at| action.free(at))?;
-            action.commit()?;
-            return Ok(root_kind::begin_anew(pool, "map")?);
+            let blocks = old.check().blocks;
+            drop(old);
+            return forget(&store, "map", blocks);
         };
-        let map = M::open_small(&heap, "map", self.size)?;
+        let map = M::open_small(&store, "map", self.size)?;
         before.iter().try_for_each(|op| Self::change(&map, op))
     }
 
     fn open(&self, pool: &Pool) -> Outcome<MapHandle<M>> {
-        let heap = Heap::open(pool, &M::heap_options())?;
-        let map = M::open_small(&heap, "map", self.size)?;
-        Ok(MapHandle { heap, map })
+        let store = Store::over_with(pool, &StoreOptions::with_heap(M::heap_options()))?;
+        let map = M::open_small(&store, "map", self.size)?;
+        Ok(MapHandle { store, map })
     }
 
     fn apply(&self, handle: &MapHandle<M>, op: &MapOp) -> Outcome {
@@ -232,7 +231,7 @@ impl<M: TargetMap> Structure for MapTarget<M> {
     }
 
     fn audit(&self, handle: &MapHandle<M>) -> Outcome {
-        judge_check(handle.map.check(), &handle.heap)
+        judge_check(handle.map.check(), &handle.store)
     }
 
     fn more(&self) -> Vec<MapOp> {
@@ -253,13 +252,13 @@ impl<M: TargetMap> Structure for MapTarget<M> {
 }
 
 /// What a target demands of a structure's check: it found nothing, and the blocks that the structure owns are those that the heap holds.
-pub(crate) fn judge_check(report: CheckReport, heap: &Heap) -> Outcome {
+pub(crate) fn judge_check(report: CheckReport, store: &Store) -> Outcome {
     Failure::unless(report.is_intact(), || {
         report.findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
     })?;
-    let owned: BTreeSet<PmAddr> = report.blocks.into_iter().collect();
+    let owned: BTreeSet<PmAddr> = report.blocks.into_iter().chain(store.own_blocks()).collect();
     let mut held = BTreeSet::new();
-    heap.for_each_block(|at, _| {
+    store.heap().for_each_block(|at, _| {
         held.insert(at);
     });
     Failure::unless(owned == held, || {
@@ -267,6 +266,17 @@ pub(crate) fn judge_check(report: CheckReport, heap: &Heap) -> Outcome {
         let dangling: Vec<_> = owned.difference(&held).collect();
         format!("leaked {leaked:?}, owned but not allocated {dangling:?}")
     })
+}
+
+/// Drops the object `name` and clears its blocks: a new object in their place looks like nothing until it is written.
+pub(crate) fn forget(store: &Store, name: &str, blocks: Vec<PmAddr>) -> Outcome {
+    let sized: Vec<_> = blocks.into_iter().map(|at| (at, store.heap().block_bytes(at).unwrap_or(0))).collect();
+    store.drop_object(name, Force::No)?;
+    for (at, bytes) in sized {
+        store.memory().zero(at, bytes);
+        store.memory().persist(at, bytes);
+    }
+    Ok(())
 }
 
 /// The pool of every target: small, so that a state is cheap.

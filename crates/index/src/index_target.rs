@@ -13,8 +13,9 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lodestone_crash::{Failure, History, Outcome, Redundant, SiteKey, Structure};
-use lodestone_heap::{Heap, HeapOptions};
+use lodestone_heap::HeapOptions;
 use lodestone_pmem::{Pool, PoolOptions};
+use lodestone_store::{Store, StoreOptions};
 
 use crate::explore;
 use crate::map::Durability;
@@ -76,7 +77,7 @@ pub struct IndexTarget<I: OpenIndex> {
 
 /// An opened index with its heap.
 pub struct IndexHandle<I> {
-    heap: Heap,
+    store: Store,
     index: I,
 }
 
@@ -165,8 +166,8 @@ impl<I: OpenIndex + OrderedIndex> IndexTarget<I> {
         .collect()
     }
 
-    fn open_named(&self, heap: &Heap, name: &str) -> Outcome<I> {
-        Ok(I::open_index(heap, name, &self.options, Durability::Relaxed)?)
+    fn open_named(&self, store: &Store, name: &str) -> Outcome<I> {
+        Ok(I::open_index(store, name, &self.options, Durability::Relaxed)?)
     }
 
     fn scanned(index: &I, direction: Direction) -> Outcome<Vec<(KeyOf<I>, u64)>> {
@@ -202,24 +203,23 @@ impl<I: OpenIndex + OrderedIndex + 'static> Structure for IndexTarget<I> {
     }
 
     fn setup(&self, pool: &Pool) -> Outcome {
-        let heap = Heap::open(pool, &Self::heap_options())?;
+        let store = Store::over_with(pool, &StoreOptions::with_heap(Self::heap_options()))?;
         let Some(before) = &self.before else {
             // Free blocks that still look like a finished index of this name: where it will be created, if the heap gives them again.
-            let old = self.open_named(&heap, "index")?;
+            let old = self.open_named(&store, "index")?;
             inserts([77, 78]).iter().try_for_each(|op| self.change(&old, op))?;
-            let mut action = heap.action();
-            old.check().blocks.into_iter().try_for_each(|at| action.free(at))?;
-            action.commit()?;
-            return Ok(crate::root_kind::begin_anew(pool, "index")?);
+            let blocks = old.check().blocks;
+            drop(old);
+            return explore::forget(&store, "index", blocks);
         };
-        let index = self.open_named(&heap, "index")?;
+        let index = self.open_named(&store, "index")?;
         before.iter().try_for_each(|op| self.change(&index, op))
     }
 
     fn open(&self, pool: &Pool) -> Outcome<IndexHandle<I>> {
-        let heap = Heap::open(pool, &Self::heap_options())?;
-        let index = self.open_named(&heap, "index")?;
-        Ok(IndexHandle { heap, index })
+        let store = Store::over_with(pool, &StoreOptions::with_heap(Self::heap_options()))?;
+        let index = self.open_named(&store, "index")?;
+        Ok(IndexHandle { store, index })
     }
 
     fn apply(&self, handle: &IndexHandle<I>, op: &IndexOp) -> Outcome {
@@ -283,7 +283,7 @@ impl<I: OpenIndex + OrderedIndex + 'static> Structure for IndexTarget<I> {
     }
 
     fn audit(&self, handle: &IndexHandle<I>) -> Outcome {
-        explore::judge_check(handle.index.check(), &handle.heap)
+        explore::judge_check(handle.index.check(), &handle.store)
     }
 
     fn more(&self) -> Vec<IndexOp> {

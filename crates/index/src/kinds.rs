@@ -17,7 +17,7 @@ use crate::tool_records::{OfHash, OfIndex, OfMap};
 use crate::traits::{IndexKey, OpenIndex, PointIndex};
 
 /// Every kind of this crate.
-pub static KINDS: [&(dyn Kind); 10] = [
+pub static KINDS: [&dyn Kind; 10] = [
     &ORDERED_MAP,
     &INDEXED_RECORDS,
     &FASTFAIR_WORDS,

@@ -25,25 +25,25 @@ use lodestone_heap::Heap;
 use lodestone_pmem::sync::RwLock;
 use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, WORD_BYTES, checked, planted};
 
+use crate::anchor::Anchor;
 use crate::directory::Directory;
 use crate::error::{Error, Result, committed};
 use crate::layout::{KEY_BYTES_MAX, VALUE_BYTES_MAX, encode_record, record_bytes};
 use crate::leaf::{Found, Leaf, LeafState, tag_of};
 use crate::medium::Medium;
-use crate::anchor::Anchor;
 
 /// A durable ordered map from byte strings to byte strings. Share it by reference or [`Arc`]; every method takes `&self`.
 ///
 /// ```
-/// use lodestone_heap::{Heap, HeapOptions};
+/// use lodestone_store::Store;
 /// use lodestone_index::OrderedMap;
 /// use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
 ///
 /// let folder = tempfile::tempdir()?;
 /// let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
 /// let pool = Pool::create(folder.path().join("example.pool"), &options)?;
-/// let heap = Heap::open(&pool, &HeapOptions::default())?;
-/// let map = OrderedMap::open(&heap, "capitals")?;
+/// let store = Store::over(&pool)?;
+/// let map = OrderedMap::open(&store, "capitals")?;
 /// map.insert(b"France", b"Paris")?;
 /// assert_eq!(map.get(b"France")?.as_deref(), Some(&b"Paris"[..]));
 /// assert!(map.remove(b"France")?);

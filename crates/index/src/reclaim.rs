@@ -216,8 +216,8 @@ impl Drop for Readers {
 
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests {
-    use lodestone_heap::HeapOptions;
     use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+    use lodestone_store::Store;
 
     use super::*;
 
@@ -225,13 +225,13 @@ mod tests {
     fn blocks_wait_beside(before: usize) -> Result<(), Box<dyn std::error::Error>> {
         let folder = tempfile::tempdir()?;
         let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
-        let heap = Heap::open(&Pool::create(folder.path().join("a.pool"), &options)?, &HeapOptions::default())?;
-        let readers = Readers::new(&heap);
-        let mut action = heap.action();
+        let store = Store::over(&Pool::create(folder.path().join("a.pool"), &options)?)?;
+        let readers = Readers::new(store.heap());
+        let mut action = store.heap().action();
         let block = action.alloc(4000)?;
         action.commit()?;
         let pin: Vec<Pin<'_>> = (0..=before).map(|_| readers.pin()).collect();
-        let mut action = heap.action();
+        let mut action = store.heap().action();
         action.free(block)?;
         let (freed, outcome) = action.commit_keeping();
         outcome?;
@@ -239,14 +239,14 @@ mod tests {
         // A batch is not full yet: only who asks finds out that somebody is inside.
         readers.collect();
         let later = readers.pin();
-        let given = |heap: &Heap| {
-            let mut action = heap.action();
+        let given = |store: &Store| {
+            let mut action = store.heap().action();
             action.alloc(4000)
         };
-        assert_ne!(given(&heap)?, block, "a reader is there");
+        assert_ne!(given(&store)?, block, "a reader is there");
         drop(pin);
         readers.collect();
-        assert_eq!(given(&heap)?, block, "the later reader cannot find it");
+        assert_eq!(given(&store)?, block, "the later reader cannot find it");
         drop(later);
         assert!(readers.crowd().is_empty());
         Ok(())
@@ -271,15 +271,15 @@ mod tests {
     fn blocks_go_back_in_batches() -> Result<(), Box<dyn std::error::Error>> {
         let folder = tempfile::tempdir()?;
         let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
-        let heap = Heap::open(&Pool::create(folder.path().join("a.pool"), &options)?, &HeapOptions::default())?;
-        let readers = Readers::new(&heap);
+        let store = Store::over(&Pool::create(folder.path().join("a.pool"), &options)?)?;
+        let readers = Readers::new(store.heap());
         let mut waited_most = 0;
         for _ in 0..5 * BATCH {
             let _pin = readers.pin();
-            let mut action = heap.action();
+            let mut action = store.heap().action();
             let block = action.alloc(100)?;
             action.commit()?;
-            let mut action = heap.action();
+            let mut action = store.heap().action();
             action.free(block)?;
             let (freed, outcome) = action.commit_keeping();
             outcome?;

@@ -10,12 +10,12 @@ use std::sync::atomic::Ordering;
 
 use cached::Plain;
 use conformance::{Place, TestKey, concurrent, trouble};
-use lodestone_heap::{Heap, HeapOptions};
 use lodestone_index::{
     Acs, AcsOptions, CacheCapacity, CacheMode, CacheOptions, Durability, FastFair, FastFairOptions, FpTree, HashIndex,
     HashOptions, OpenIndex, OrderedIndex, PointIndex, Result, SkipList, SkipListOptions, Swap, TreeOptions,
 };
 use lodestone_pmem::{CounterScope, DomainChoice, Pool, PoolOptions};
+use lodestone_store::Store;
 use proptest::prelude::*;
 
 const MODES: [CacheMode; 3] = CacheMode::ALL;
@@ -91,8 +91,8 @@ where
         ..PoolOptions::default()
     };
     let pool = Pool::create(folder.path().join("points.pool"), &pool)?;
-    let heap = Heap::open(&pool, &HeapOptions::default())?;
-    let mut index = Acs::<I>::open_index(&heap, "index", options, Durability::Sync)?;
+    let store = Store::over(&pool)?;
+    let mut index = Acs::<I>::open_index(&store, "index", options, Durability::Sync)?;
     let mut model = BTreeMap::new();
     let mut state = 5_u64;
     let mut draw = |limit: u64| {
@@ -122,7 +122,7 @@ where
             let report = index.check();
             assert!(report.is_intact(), "{:?}", report.findings);
             drop(index);
-            index = Acs::open_index(&heap, "index", options, Durability::Sync)?;
+            index = Acs::open_index(&store, "index", options, Durability::Sync)?;
         }
     }
     assert!(index.stats().hits > 0 && index.stats().evictions > 0, "{:?}", index.stats());

@@ -5,9 +5,9 @@ mod conformance;
 use std::ops::Bound;
 
 use conformance::{Place, concurrent, linear, points, trouble};
-use lodestone_heap::Heap;
 use lodestone_index::{Error, FpTree, OrderedIndex, PointIndex, Result, TreeOptions};
 use lodestone_pmem::{CounterScope, checked};
+use lodestone_store::Store;
 use proptest::prelude::*;
 
 const POOL_BYTES: u64 = 16 << 20;
@@ -129,9 +129,9 @@ fn leaves_merge_and_the_heap_gets_them_back() -> Result<()> {
 }
 
 /// What a tree of the same place shows that `threads` threads rebuild, or the text of the error.
-fn reopened(heap: &Heap, threads: usize) -> std::result::Result<Vec<(u64, u64)>, String> {
+fn reopened(store: &Store, threads: usize) -> std::result::Result<Vec<(u64, u64)>, String> {
     let options = TreeOptions { rebuild_threads: threads, ..TreeOptions::default() };
-    let tree = FpTree::<u64>::open_with(heap, "index", &options).map_err(|error| error.to_string())?;
+    let tree = FpTree::<u64>::open_with(store, "index", &options).map_err(|error| error.to_string())?;
     tree.range(Bound::Unbounded, Bound::Unbounded).collect::<Result<_>>().map_err(|error| error.to_string())
 }
 
@@ -148,7 +148,7 @@ fn a_rebuild_visits_every_leaf_once_and_tells_how_far_it_is() -> Result<()> {
     for rebuild_threads in [1, 2, 4] {
         let mut told = Vec::new();
         let options = TreeOptions { rebuild_threads, ..TreeOptions::default() };
-        let tree = FpTree::<u64>::open_reporting(place.heap(), "index", &options, &mut |recovery| {
+        let tree = FpTree::<u64>::open_reporting(place.store(), "index", &options, &mut |recovery| {
             told.push((recovery.keys_done, recovery.share_done));
         })?;
         assert!(told.is_sorted() && (rebuild_threads == 1 || told.len() > 4), "{told:?}");
@@ -167,7 +167,7 @@ fn a_rebuild_visits_every_leaf_once_and_tells_how_far_it_is() -> Result<()> {
 fn threads_rebuild_what_one_does() -> Result<()> {
     let mut place = numbers(1);
     let tree = place.open();
-    let other: FpTree<u64> = FpTree::open_with(place.heap(), "other", &options(1))?;
+    let other: FpTree<u64> = FpTree::open_with(place.store(), "other", &options(1))?;
     let key = |number: u64| number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     for number in 0..12_000 {
         tree.insert(&key(number), number)?;
@@ -177,10 +177,10 @@ fn threads_rebuild_what_one_does() -> Result<()> {
         tree.remove(&key(number))?;
     }
     drop((tree, other));
-    let serial = reopened(place.heap(), 1).expect("intact");
+    let serial = reopened(place.store(), 1).expect("intact");
     assert_eq!(serial.len(), 7200);
     for threads in [2, 3, 8] {
-        assert_eq!(reopened(place.heap(), threads).as_ref(), Ok(&serial));
+        assert_eq!(reopened(place.store(), threads).as_ref(), Ok(&serial));
     }
     Ok(())
 }
@@ -196,12 +196,12 @@ fn damage_ends_a_rebuild_by_threads_too() -> Result<()> {
         }
         drop(tree);
         let mut leaves = Vec::new();
-        place.heap().for_each_block(|at, bytes| leaves.extend((bytes > 256).then_some(at)));
-        let memory = place.heap().memory();
+        place.store().heap().for_each_block(|at, bytes| leaves.extend((bytes > 256).then_some(at)));
+        let memory = place.store().memory();
         let (link, second) = (leaves[2000], leaves[1]);
         let word = if leads_back { checked::encode_addr(link, second) } else { !memory.load(link) };
         memory.store(link, word);
-        let told = [1, 2, 4].map(|threads| reopened(place.heap(), threads).expect_err("damaged"));
+        let told = [1, 2, 4].map(|threads| reopened(place.store(), threads).expect_err("damaged"));
         println!("{}", told[0]);
         let wanted = if leads_back { "does not ascend" } else { "checksum mismatch" };
         assert!(told.iter().all(|text| text.contains(wanted)), "{told:?}");
@@ -213,7 +213,7 @@ fn damage_ends_a_rebuild_by_threads_too() -> Result<()> {
 fn a_tree_with_other_keys_is_of_another_kind_not_damaged() {
     let mut place = numbers(2);
     drop(place.open());
-    let other = FpTree::<[u8]>::open(place.heap(), "index").expect_err("other keys");
+    let other = FpTree::<[u8]>::open(place.store(), "index").expect_err("other keys");
     assert!(matches!(other, Error::WrongKind { .. }), "{other}");
     assert!(
         other.to_string().contains("holds an FPTree with words as keys, not an FPTree with strings as keys"),

@@ -4,11 +4,12 @@ use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use lodestone_heap::{Heap, HeapOptions};
+use lodestone_heap::HeapOptions;
 use lodestone_index::{
     Durability, Error, HashIndex, HashOptions, IndexKey, KEY_BYTES_MAX, OpenIndex, PointIndex, Result, Swap,
 };
 use lodestone_pmem::{CounterScope, DomainChoice, Memory, PmAddr, Pool, PoolOptions};
+use lodestone_store::{Store, StoreOptions};
 use proptest::prelude::*;
 
 /// Keys for tests, by number: awkward ones first.
@@ -36,17 +37,17 @@ struct Place {
     folder: tempfile::TempDir,
     options: HashOptions,
     heap_options: HeapOptions,
-    heap: Option<Heap>,
+    store: Option<Store>,
 }
 
 impl Place {
     fn new(options: HashOptions) -> Self {
         let folder = tempfile::tempdir().expect("temporary folder");
-        Self { folder, options, heap_options: HeapOptions::default(), heap: None }
+        Self { folder, options, heap_options: HeapOptions::default(), store: None }
     }
 
     fn open<K: IndexKey + ?Sized>(&mut self) -> HashIndex<K> {
-        self.heap = None;
+        self.store = None;
         let options = PoolOptions {
             domain: DomainChoice::Process,
             size_bytes: 32 << 20,
@@ -54,13 +55,13 @@ impl Place {
             ..PoolOptions::default()
         };
         let pool = Pool::open_or_create(self.folder.path().join("hash.pool"), &options).expect("a pool");
-        let heap = Heap::open(&pool, &self.heap_options).expect("a heap");
-        self.heap = Some(heap.clone());
-        HashIndex::open_index(&heap, "hash", &self.options, Durability::Sync).expect("an index")
+        let store = Store::over_with(&pool, &StoreOptions::with_heap(self.heap_options.clone())).expect("a heap");
+        self.store = Some(store.clone());
+        HashIndex::open_index(&store, "hash", &self.options, Durability::Sync).expect("an index")
     }
 
     fn memory(&self) -> &Memory {
-        self.heap.as_ref().expect("the index was opened").memory()
+        self.store.as_ref().expect("the index was opened").memory()
     }
 
     /// The index verifies, its count is right, and the heap holds exactly the blocks that it owns.
@@ -68,9 +69,10 @@ impl Place {
         let report = index.check();
         assert!(report.is_intact(), "{:?}", report.findings);
         assert_eq!(report.records, index.len().expect("a length"));
-        let owned: HashSet<_> = report.blocks.into_iter().collect();
+        let store = self.store.as_ref().expect("the index was opened");
+        let owned: HashSet<_> = report.blocks.into_iter().chain(store.own_blocks()).collect();
         let mut held = HashSet::new();
-        self.heap.as_ref().expect("the index was opened").for_each_block(|at, _| {
+        store.heap().for_each_block(|at, _| {
             held.insert(at);
         });
         assert_eq!(owned, held, "the heap's blocks and the index's");
@@ -323,11 +325,11 @@ fn refusals() -> Result<()> {
     let long = vec![1; KEY_BYTES_MAX + 1];
     assert!(matches!(strings.insert(&long, 1), Err(Error::TooLong { .. })));
     assert_eq!(strings.get(&long)?, None);
-    let heap = place.heap.clone().expect("open");
-    assert!(matches!(HashIndex::<[u8]>::open(&heap, "hash"), Err(Error::AlreadyOpen { .. })));
+    let store = place.store.clone().expect("open");
+    assert!(matches!(HashIndex::<[u8]>::open(&store, "hash"), Err(Error::AlreadyOpen { .. })));
     drop(strings);
-    assert!(matches!(HashIndex::<u64>::open(&heap, "hash"), Err(Error::WrongKind { .. })), "keys of another kind");
-    assert!(matches!(lodestone_index::OrderedMap::open(&heap, "hash"), Err(Error::WrongKind { .. })));
+    assert!(matches!(HashIndex::<u64>::open(&store, "hash"), Err(Error::WrongKind { .. })), "keys of another kind");
+    assert!(matches!(lodestone_index::OrderedMap::open(&store, "hash"), Err(Error::WrongKind { .. })));
     Ok(())
 }
 
@@ -345,16 +347,16 @@ fn damage_is_never_an_answer() -> Result<()> {
     drop(index);
     let (mut errors, mut silent) = (0, 0);
     let bytes_of: Vec<(PmAddr, u64)> = {
-        let heap = place.heap.as_ref().expect("open");
-        blocks.iter().map(|&at| (at, heap.block_bytes(at).expect("a block"))).collect()
+        let store = place.store.as_ref().expect("open");
+        blocks.iter().map(|&at| (at, store.heap().block_bytes(at).expect("a block"))).collect()
     };
-    let heap = place.heap.clone().expect("open");
+    let store = place.store.clone().expect("open");
     for (at, bytes) in bytes_of {
         for offset in (0..bytes).step_by(8) {
             let word = at.plus(offset);
-            let right = heap.memory().load(word);
-            heap.memory().store(word, right ^ 0x40 << (offset / 8 % 8 * 8));
-            match HashIndex::<[u8]>::open(&heap, "hash") {
+            let right = store.memory().load(word);
+            store.memory().store(word, right ^ 0x40 << (offset / 8 % 8 * 8));
+            match HashIndex::<[u8]>::open(&store, "hash") {
                 Err(error) => {
                     assert!(matches!(error, Error::Damaged { .. }), "{error}");
                     errors += 1;
@@ -374,11 +376,11 @@ fn damage_is_never_an_answer() -> Result<()> {
                     silent += u64::from(!found);
                 }
             }
-            heap.memory().store(word, right);
+            store.memory().store(word, right);
         }
     }
     assert!(errors > 50, "{errors} errors, {silent} words that nothing reads");
-    drop(heap);
+    drop(store);
     let _ = place.memory();
     Ok(())
 }
@@ -497,8 +499,8 @@ fn nodes_of_few_entries_are_told_from_segments_after_an_opening() {
 fn an_index_with_other_keys_is_of_another_kind_not_damaged() {
     let mut place = Place::new(HashOptions::small());
     drop(place.open::<[u8]>());
-    let heap = place.heap.clone().expect("opened");
-    let other = HashIndex::<u64>::open(&heap, "hash").expect_err("other keys");
+    let store = place.store.clone().expect("opened");
+    let other = HashIndex::<u64>::open(&store, "hash").expect_err("other keys");
     assert!(matches!(other, Error::WrongKind { .. }), "{other}");
     assert!(
         other.to_string().contains("holds a hash index with strings as keys, not a hash index with words"),

@@ -165,11 +165,11 @@ fn a_change_that_meets_damage_is_not_left_out_of_ranges() -> Result<()> {
     let mut place = place::<u64>(threads(1));
     let index = place.open();
     (0..20).try_for_each(|number| index.insert(&number, number).map(drop))?;
-    let memory = place.heap().memory().clone();
+    let memory = place.store().memory().clone();
     let all: Vec<_> = (0..20).map(|number| (number, number)).collect();
     let (mut failed, mut named) = (0, 0);
     for block in index.check().blocks {
-        let bytes = place.heap().block_bytes(block).expect("an allocated block");
+        let bytes = place.store().heap().block_bytes(block).expect("an allocated block");
         for word in 0..bytes / 8 {
             let at = block.plus(word * 8);
             let good = memory.load(at);
@@ -195,10 +195,10 @@ fn ranges_side_by_side_all_name_the_damage() -> Result<()> {
     let mut place = place::<u64>(threads(1));
     let index = place.open();
     (0..20).try_for_each(|number| index.insert(&number, number).map(drop))?;
-    let memory = place.heap().memory().clone();
+    let memory = place.store().memory().clone();
     // A word whose damage makes a change fail, and what is there unreadable.
     let damage = index.check().blocks.into_iter().find_map(|block| {
-        let words = place.heap().block_bytes(block).expect("an allocated block") / 8;
+        let words = place.store().heap().block_bytes(block).expect("an allocated block") / 8;
         (0..words).map(|word| block.plus(word * 8)).find(|&at| {
             let good = memory.load(at);
             memory.store(at, good ^ 0x10);

@@ -187,10 +187,10 @@ fn a_change_that_meets_damage_leaves_no_stale_answer() -> Result<()> {
     let mut place = place::<u64>(3, 1, BACKGROUND);
     let index = place.open();
     (0..40).try_for_each(|number| index.insert(&u64::numbered(number), number).map(drop))?;
-    let memory = place.heap().memory().clone();
+    let memory = place.store().memory().clone();
     let mut failed = 0;
     for block in index.check().blocks {
-        let bytes = place.heap().block_bytes(block).expect("an allocated block");
+        let bytes = place.store().heap().block_bytes(block).expect("an allocated block");
         for word in 0..bytes / 8 {
             let at = block.plus(word * 8);
             let good = memory.load(at);

@@ -6,9 +6,9 @@ use std::collections::HashSet;
 use std::ops::Bound;
 use std::path::PathBuf;
 
-use lodestone_heap::{Heap, HeapOptions};
 use lodestone_index::{Durability, Error, KEY_BYTES_MAX, MapOptions, OrderedMap, Result};
 use lodestone_pmem::{CounterScope, DomainChoice, Pool, PoolOptions};
+use lodestone_store::Store;
 use proptest::prelude::*;
 use suite::{Fixture, assert_intact, contents};
 
@@ -18,7 +18,7 @@ struct MapFixture {
     path: PathBuf,
     options: PoolOptions,
     slots_per_leaf: usize,
-    heap: Option<Heap>,
+    store: Option<Store>,
 }
 
 impl MapFixture {
@@ -27,11 +27,11 @@ impl MapFixture {
         let path = folder.path().join("map.pool");
         let options =
             PoolOptions { domain: DomainChoice::Process, size_bytes, journal_bytes: 1 << 20, ..PoolOptions::default() };
-        Self { _folder: folder, path, options, slots_per_leaf, heap: None }
+        Self { _folder: folder, path, options, slots_per_leaf, store: None }
     }
 
-    fn heap(&self) -> &Heap {
-        self.heap.as_ref().expect("the map was opened")
+    fn store(&self) -> &Store {
+        self.store.as_ref().expect("the map was opened")
     }
 }
 
@@ -40,18 +40,18 @@ impl Fixture for MapFixture {
 
     fn open(&mut self) -> OrderedMap {
         // The pool's lock goes with its last handle.
-        self.heap = None;
+        self.store = None;
         let pool = Pool::open_or_create(&self.path, &self.options).expect("a pool");
-        let heap = Heap::open(&pool, &HeapOptions::default()).expect("a heap");
-        let map = OrderedMap::open_with(&heap, "map", &MapOptions { slots_per_leaf: self.slots_per_leaf });
-        self.heap = Some(heap);
+        let store = Store::over(&pool).expect("a heap");
+        let map = OrderedMap::open_with(&store, "map", &MapOptions { slots_per_leaf: self.slots_per_leaf });
+        self.store = Some(store);
         map.expect("a map")
     }
 
     fn assert_no_leak(&self, map: &OrderedMap) {
-        let owned: HashSet<_> = map.check().blocks.into_iter().collect();
+        let owned: HashSet<_> = map.check().blocks.into_iter().chain(self.store().own_blocks()).collect();
         let mut held = HashSet::new();
-        self.heap().for_each_block(|at, _| {
+        self.store().heap().for_each_block(|at, _| {
             held.insert(at);
         });
         assert_eq!(owned, held, "the heap's blocks and the map's");
@@ -281,11 +281,11 @@ fn a_full_pool_leaves_the_map_readable_and_a_removal_makes_room() -> Result<()> 
 fn two_maps_share_a_heap_and_other_roots_are_refused() -> Result<()> {
     let mut fixture = MapFixture::new(4, POOL_BYTES);
     let first = fixture.open();
-    let second = OrderedMap::open(fixture.heap(), "second")?;
+    let second = OrderedMap::open(fixture.store(), "second")?;
     first.insert(b"key", b"in the first")?;
     assert_eq!(second.get(b"key")?, None);
-    fixture.heap().pool().set_root("other", 77, first.check().blocks[0])?;
-    let error = OrderedMap::open(fixture.heap(), "other").expect_err("not a map");
+    fixture.store().pool().set_root("other", 77, first.check().blocks[0])?;
+    let error = OrderedMap::open(fixture.store(), "other").expect_err("not a map");
     assert!(matches!(error, Error::WrongKind { .. }), "{error}");
     Ok(())
 }
@@ -294,11 +294,11 @@ fn two_maps_share_a_heap_and_other_roots_are_refused() -> Result<()> {
 fn a_map_is_open_once_in_a_process() -> Result<()> {
     let mut fixture = MapFixture::new(4, POOL_BYTES);
     let map = fixture.open();
-    let error = OrderedMap::open(fixture.heap(), "map").expect_err("open already");
+    let error = OrderedMap::open(fixture.store(), "map").expect_err("open already");
     assert!(matches!(error, Error::AlreadyOpen { .. }), "{error}");
     map.insert(b"key", b"value")?;
     drop(map);
-    let map = OrderedMap::open(fixture.heap(), "map")?;
+    let map = OrderedMap::open(fixture.store(), "map")?;
     assert_eq!(map.get(b"key")?, Some(b"value".to_vec()));
     Ok(())
 }
@@ -311,19 +311,19 @@ fn a_read_only_pool_is_read_and_refuses_changes() -> Result<()> {
         map.insert(&[number], &[number; 9])?;
     }
     drop(map);
-    fixture.heap = None;
+    fixture.store = None;
     let before = std::fs::read(&fixture.path).expect("the pool file");
     let pool = Pool::open_read_only(&fixture.path, &fixture.options)?;
-    let heap = Heap::open(&pool, &HeapOptions::default())?;
-    let map = OrderedMap::open(&heap, "map")?;
+    let store = Store::over(&pool)?;
+    let map = OrderedMap::open(&store, "map")?;
     assert_eq!(contents(&map)?.len(), 20);
     assert!(map.check().is_intact());
     for refused in [map.insert(b"key", b""), map.update(&[3], b""), map.remove(&[3])] {
         assert!(matches!(refused, Err(Error::ReadOnly { .. })), "{refused:?}");
     }
-    let absent = OrderedMap::open(&heap, "absent").expect_err("cannot be created");
+    let absent = OrderedMap::open(&store, "absent").expect_err("cannot be created");
     assert!(matches!(absent, Error::ReadOnly { .. }), "{absent}");
-    drop((map, heap, pool));
+    drop((map, store, pool));
     assert_eq!(std::fs::read(&fixture.path).expect("the pool file"), before, "not a byte changed");
     Ok(())
 }
@@ -340,18 +340,18 @@ fn every_flipped_byte_is_found_and_never_returned() -> Result<()> {
     let expected = contents(&map)?;
     let blocks = map.check().blocks;
     drop(map);
-    let heap = fixture.heap.take().expect("the map was opened");
-    let memory = heap.memory();
+    let store = fixture.store.take().expect("the map was opened");
+    let memory = store.memory();
     let options = MapOptions { slots_per_leaf: 4 };
     let mut found_by_operations = 0;
     for block in blocks {
         // Padding and the free end of a block carry nothing.
-        for word in 0..heap.block_bytes(block).unwrap_or(0) / 8 {
+        for word in 0..store.heap().block_bytes(block).unwrap_or(0) / 8 {
             let at = block.plus(word * 8);
             let good = memory.load(at);
             for byte in 0..8 {
                 memory.store(at, good ^ (0x41 << (8 * byte)));
-                let Ok(map) = OrderedMap::open_with(&heap, "map", &options) else {
+                let Ok(map) = OrderedMap::open_with(&store, "map", &options) else {
                     memory.store(at, good);
                     found_by_operations += 1;
                     continue;

@@ -7,12 +7,13 @@ use std::marker::PhantomData;
 use std::ops::{Bound, ControlFlow};
 use std::path::PathBuf;
 
-use lodestone_heap::{Heap, HeapOptions};
+use lodestone_heap::Heap;
 use lodestone_index::{
     Durability, Error, FastFair, FastFairOptions, FpTree, Hybrid, HybridPlus, IndexKind, IndexedRecords, KEY_BYTES_MAX,
-    OrderedMap, RecordIndex, RecordMap, RecordsOptions, Result, SkipList, index_of_map, index_root_of, open_records,
+    OrderedMap, RecordIndex, RecordMap, RecordsOptions, Result, SkipList, open_records,
 };
 use lodestone_pmem::{CounterScope, DomainChoice, Pool, PoolOptions};
+use lodestone_store::Store;
 use proptest::prelude::*;
 use suite::{Fixture, assert_intact, contents};
 
@@ -24,7 +25,7 @@ struct Place<I: RecordIndex> {
     path: PathBuf,
     pool: PoolOptions,
     options: RecordsOptions<I::Options>,
-    heap: Option<Heap>,
+    store: Option<Store>,
     index: PhantomData<fn() -> I>,
 }
 
@@ -36,15 +37,15 @@ impl<I: RecordIndex> Place<I> {
             PoolOptions { domain: DomainChoice::Process, size_bytes, journal_bytes: 1 << 20, ..PoolOptions::default() };
         let mut options = RecordsOptions::new(index);
         options.stripes = stripes;
-        Self { _folder: folder, path, pool, options, heap: None, index: PhantomData }
+        Self { _folder: folder, path, pool, options, store: None, index: PhantomData }
     }
 
     fn new(stripes: usize) -> Self {
         Self::with(stripes, I::Options::default(), POOL_BYTES)
     }
 
-    fn heap(&self) -> &Heap {
-        self.heap.as_ref().expect("the map was opened")
+    fn store(&self) -> &Store {
+        self.store.as_ref().expect("the map was opened")
     }
 }
 
@@ -53,18 +54,18 @@ impl<I: RecordIndex> Fixture for Place<I> {
 
     fn open(&mut self) -> IndexedRecords<I> {
         // The pool's lock goes with its last handle.
-        self.heap = None;
+        self.store = None;
         let pool = Pool::open_or_create(&self.path, &self.pool).expect("a pool");
-        let heap = Heap::open(&pool, &HeapOptions::default()).expect("a heap");
-        let map = IndexedRecords::open(&heap, "map", &self.options, Durability::Sync);
-        self.heap = Some(heap);
+        let store = Store::over(&pool).expect("a heap");
+        let map = IndexedRecords::open(&store, "map", &self.options, Durability::Sync);
+        self.store = Some(store);
         map.expect("a map")
     }
 
     fn assert_no_leak(&self, map: &IndexedRecords<I>) {
         let owned: HashSet<_> = map.check().blocks.into_iter().collect();
         let mut held = HashSet::new();
-        self.heap().for_each_block(|at, _| {
+        self.store().heap().for_each_block(|at, _| {
             held.insert(at);
         });
         assert_eq!(owned, held, "the heap's blocks and the map's");
@@ -216,28 +217,22 @@ fn names_and_kinds_that_do_not_fit_are_refused() -> Result<()> {
     let mut place = small_tree(4);
     let map = place.open();
     map.insert(b"key", b"value")?;
-    let heap = place.heap();
-    let open = |name: &str, kind| open_records(heap, name, kind, Durability::Sync).map(|_| ());
+    let store = place.store();
+    let open = |name: &str, kind| open_records(store, name, kind, Durability::Sync).map(|_| ());
     assert!(matches!(open("map", IndexKind::FastFair), Err(Error::AlreadyOpen { .. })));
     drop(map);
     let other = open("map", IndexKind::FpTree).expect_err("another kind");
     assert!(matches!(other, Error::WrongKind { .. }) && other.to_string().contains("fastfair"), "{other}");
-    assert!(matches!(open(&"n".repeat(35), IndexKind::FpTree), Err(Error::TooLong { .. })));
-    open(&"n".repeat(34), IndexKind::FpTree)?;
-    drop(OrderedMap::open(heap, "plain")?);
+    open(&"n".repeat(255), IndexKind::FpTree)?;
+    assert!(matches!(open(&"n".repeat(256), IndexKind::FpTree), Err(Error::Store(_))));
+    drop(OrderedMap::open(store, "plain")?);
     let told =
-        [open("plain", IndexKind::FpTree), OrderedMap::open(heap, "map").map(drop)].map(|outcome| match outcome {
+        [open("plain", IndexKind::FpTree), OrderedMap::open(store, "map").map(drop)].map(|outcome| match outcome {
             Err(Error::WrongKind { found, wanted, .. }) => (found, wanted),
             other => panic!("{other:?}"),
         });
     let (map, records) = ("an ordered map".to_owned(), "a map over an index".to_owned());
     assert_eq!(told, [(map.clone(), records.clone()), (records, map)]);
-    drop(OrderedMap::open(heap, "taken.index")?);
-    let taken = open("taken", IndexKind::FastFair);
-    assert!(matches!(taken, Err(Error::WrongKind { name, .. }) if name == "taken.index"));
-    assert_eq!(heap.pool().root("taken")?, None, "nothing was begun");
-    assert_eq!(index_of_map(heap.pool(), "map")?, Some(IndexKind::FastFair));
-    assert_eq!((index_of_map(heap.pool(), "plain")?, index_of_map(heap.pool(), "none")?), (None, None));
     Ok(())
 }
 
@@ -249,35 +244,18 @@ fn a_read_only_pool_is_read_and_refuses_changes() -> Result<()> {
         map.insert(&[number], &[number; 9])?;
     }
     drop(map);
-    place.heap = None;
+    place.store = None;
     let before = std::fs::read(&place.path).expect("the pool file");
     let pool = Pool::open_read_only(&place.path, &place.pool)?;
-    let heap = Heap::open(&pool, &HeapOptions::default())?;
-    let map = open_records(&heap, "map", IndexKind::FastFair, Durability::Sync)?;
+    let store = Store::over(&pool)?;
+    let map = open_records(&store, "map", IndexKind::FastFair, Durability::Sync)?;
     assert_eq!(map.len()?, 40);
     assert!(map.check().is_intact());
     for refused in [map.insert(b"key", b""), map.remove(&[3])] {
         assert!(matches!(refused, Err(Error::ReadOnly { .. })), "{refused:?}");
     }
-    drop((map, heap, pool));
+    drop((map, store, pool));
     assert_eq!(std::fs::read(&place.path).expect("the pool file"), before, "not a byte changed");
-    Ok(())
-}
-
-#[test]
-fn an_index_that_is_gone_is_damage_and_not_an_empty_map() -> Result<()> {
-    let mut place = small_tree(4);
-    let map = place.open();
-    map.insert(b"key", b"value")?;
-    drop(map);
-    let pool = place.heap().pool();
-    let (kind, anchor) = pool.root("map")?.expect("a root");
-    // Another name for the map has no index beside it.
-    pool.set_root("copy", kind, anchor)?;
-    assert_eq!(pool.root(&index_root_of("copy"))?, None);
-    let error = IndexedRecords::<FastFair<[u8]>>::open(place.heap(), "copy", &place.options, Durability::Sync);
-    let error = error.expect_err("its index is gone");
-    assert!(matches!(error, Error::Damaged { .. }) && error.to_string().contains("copy.index"), "{error}");
     Ok(())
 }
 
@@ -293,16 +271,16 @@ fn every_flipped_byte_is_found_and_never_returned() -> Result<()> {
     let expected = contents(&map)?;
     let blocks = map.check().blocks;
     drop(map);
-    let heap = place.heap.take().expect("the map was opened");
-    let memory = heap.memory();
+    let store = place.store.take().expect("the map was opened");
+    let memory = store.memory();
     let mut found = 0;
     for block in blocks {
-        for word in 0..heap.block_bytes(block).unwrap_or(0) / 8 {
+        for word in 0..store.heap().block_bytes(block).unwrap_or(0) / 8 {
             let at = block.plus(word * 8);
             let good = memory.load(at);
             for byte in 0..8 {
                 memory.store(at, good ^ (0x41 << (8 * byte)));
-                match IndexedRecords::<FastFair<[u8]>>::open(&heap, "map", &place.options, Durability::Sync) {
+                match IndexedRecords::<FastFair<[u8]>>::open(&store, "map", &place.options, Durability::Sync) {
                     Ok(map) => {
                         let mut failed = false;
                         for (key, value) in &expected {
@@ -341,14 +319,15 @@ fn a_damaged_intent_closes_its_stripe_and_no_other() -> Result<()> {
     // The table of intents is the one block that differs by stripes alone: two lines.
     let report = map.check();
     let table = report.blocks.iter().copied().find(|at| {
-        let memory = place.heap().memory();
-        place.heap().block_bytes(*at) == Some(128) && (16..64).step_by(8).all(|word| memory.load(at.plus(word)) == 0)
+        let memory = place.store().memory();
+        place.store().heap().block_bytes(*at) == Some(128)
+            && (16..64).step_by(8).all(|word| memory.load(at.plus(word)) == 0)
     });
     let table = table.expect("a table of two lines");
     drop(map);
-    let memory = place.heap().memory();
+    let memory = place.store().memory();
     memory.store(table, memory.load(table) ^ 0x100);
-    let map = IndexedRecords::<FastFair<[u8]>>::open(place.heap(), "map", &place.options, Durability::Sync)?;
+    let map = IndexedRecords::<FastFair<[u8]>>::open(place.store(), "map", &place.options, Durability::Sync)?;
     assert_eq!(contents(&map)?.len(), 10);
     let outcomes: Vec<bool> = (0..10_u8).map(|number| map.insert(&[number], b"new").is_ok()).collect();
     assert!(outcomes.contains(&true) && outcomes.contains(&false), "{outcomes:?}");
@@ -385,7 +364,7 @@ fn costs(map: &impl RecordMap) -> Result<[(u64, u64); 3]> {
 fn what_two_steps_cost_beside_one() -> Result<()> {
     let mut place = Place::<FastFair<[u8]>>::new(64);
     let over_tree = costs(&place.open())?;
-    let ordered = costs(&OrderedMap::open(place.heap(), "plain")?)?;
+    let ordered = costs(&OrderedMap::open(place.store(), "plain")?)?;
     println!(
         "flushed lines and fences of insert, update, remove: over fastfair {over_tree:?}, ordered map {ordered:?}"
     );

@@ -12,10 +12,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use lodestone_crash::schedules::{ScheduleConfig, Scheduler, explore_schedules};
-use lodestone_heap::{Heap, HeapOptions};
+use lodestone_heap::HeapOptions;
 use lodestone_index::explore::threaded;
 use lodestone_index::{Durability, MapOptions, OrderedMap};
 use lodestone_pmem::{Pool, PoolOptions, SilentTracer};
+use lodestone_store::{Store, StoreOptions};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, MaxSteps, Runner};
 
@@ -128,8 +129,8 @@ fn run_scenario(scenario: &Scenario) {
     let options =
         PoolOptions { size_bytes: 64 << 10, journal_bytes: 0, reserve_bytes: 1 << 20, ..PoolOptions::default() };
     let pool = Pool::create_traced(&options, Arc::new(SilentTracer)).expect("a pool");
-    let heap = Heap::open(&pool, &HeapOptions::small()).expect("a heap");
-    let map = OrderedMap::open_with(&heap, "map", &MapOptions { slots_per_leaf: 2 }).expect("a map");
+    let store = Store::over_with(&pool, &StoreOptions::with_heap(HeapOptions::small())).expect("a heap");
+    let map = OrderedMap::open_with(&store, "map", &MapOptions { slots_per_leaf: 2 }).expect("a map");
     let mut model = BTreeMap::new();
     for &(key, value) in &scenario.before {
         run(&map, Op::Insert(key, value));
@@ -166,7 +167,7 @@ fn run_scenario(scenario: &Scenario) {
     let report = map.check();
     assert!(report.is_intact(), "{:?}", report.findings);
     let mut held = 0;
-    heap.for_each_block(|_, _| held += 1);
+    store.heap().for_each_block(|_, _| held += 1);
     assert_eq!(report.blocks.len(), held, "blocks of the map and of the heap");
 }
 

@@ -12,8 +12,8 @@
 //! # let path = folder.path().join("orders.pool");
 //! // An ordinary file: the block domain. On a file system mounted with -o dax the same line gives the dax domain.
 //! let pool = Pool::create(&path, &PoolOptions::default())?;
-//! let heap = Heap::open(&pool, &HeapOptions::default())?;
-//! let orders = OrderedMap::open(&heap, "orders")?;
+//! let store = Store::over(&pool)?;
+//! let orders = OrderedMap::open(&store, "orders")?;
 //!
 //! orders.insert(b"4711", b"one lamp")?; // durable when this returns
 //! orders.insert_relaxed(b"4712", b"two chairs")?; // ordered, not yet durable
@@ -22,8 +22,8 @@
 //! drop((orders, heap, pool)); // or pull the plug
 //!
 //! let pool = Pool::open(&path, &PoolOptions::default())?;
-//! let heap = Heap::open(&pool, &HeapOptions::default())?;
-//! let orders = OrderedMap::open(&heap, "orders")?;
+//! let store = Store::over(&pool)?;
+//! let orders = OrderedMap::open(&store, "orders")?;
 //! assert_eq!(orders.get(b"4712")?.as_deref(), Some(&b"two chairs"[..]));
 //! assert_eq!(orders.len()?, 3);
 //! # Ok(())

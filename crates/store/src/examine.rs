@@ -275,6 +275,14 @@ impl Store {
         complete
     }
 
+    /// The blocks of the heap that the store itself owns: its catalog. All others belong to objects.
+    #[must_use]
+    pub fn own_blocks(&self) -> Vec<PmAddr> {
+        let mut blocks = Vec::new();
+        self.check_catalog(&mut StoreReport::default(), &mut blocks);
+        blocks
+    }
+
     /// Whether any object is open in this process.
     #[must_use]
     pub fn is_in_use(&self) -> bool {

@@ -93,15 +93,15 @@ use crate::traits::{IndexKey, PointIndex};
 /// operations. Share it by reference or [`Arc`](std::sync::Arc).
 ///
 /// ```
-/// use lodestone_heap::{Heap, HeapOptions};
+/// use lodestone_store::Store;
 /// use lodestone_index::{Acs, AcsOptions, Durability, FastFair, OpenIndex, PointIndex};
 /// use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
 ///
 /// let folder = tempfile::tempdir()?;
 /// let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
 /// let pool = Pool::create(folder.path().join("cached.pool"), &options)?;
-/// let heap = Heap::open(&pool, &HeapOptions::default())?;
-/// let index = Acs::<FastFair<u64>>::open_index(&heap, "numbers", &AcsOptions::default(), Durability::Sync)?;
+/// let store = Store::over(&pool)?;
+/// let index = Acs::<FastFair<u64>>::open_index(&store, "numbers", &AcsOptions::default(), Durability::Sync)?;
 /// index.insert(&7, 49)?;
 /// assert_eq!((index.get(&7)?, index.get(&7)?), (Some(49), Some(49)));
 /// assert_eq!(index.update(&7, 50)?, Some(49));

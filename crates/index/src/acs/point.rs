@@ -2,8 +2,8 @@
 
 use std::ops::{Bound, ControlFlow};
 
-use lodestone_store::{Object, Store};
 use lodestone_pmem::{PmAddr, planted};
+use lodestone_store::{Object, Store};
 
 use super::core::After;
 use super::helper::{Helper, Posted};

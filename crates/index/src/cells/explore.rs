@@ -8,8 +8,9 @@ use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use lodestone_crash::{Failure, Outcome, Redundant, SiteKey, Structure};
-use lodestone_heap::{Heap, HeapOptions};
-use lodestone_pmem::{Pool, PoolOptions, checked};
+use lodestone_heap::HeapOptions;
+use lodestone_pmem::{Pool, PoolOptions};
+use lodestone_store::{Store, StoreOptions};
 
 use crate::error::Result;
 use crate::explore;
@@ -62,7 +63,7 @@ pub struct CellTarget<I: OpenIndex> {
 
 /// An opened index with its heap.
 pub struct CellHandle<I> {
-    heap: Heap,
+    store: Store,
     index: I,
 }
 
@@ -107,8 +108,8 @@ where
         Ok(())
     }
 
-    fn open_in(&self, heap: &Heap, name: &str) -> Outcome<I> {
-        Ok(I::open_index(heap, name, &self.options, Durability::Relaxed)?)
+    fn open_in(&self, store: &Store, name: &str) -> Outcome<I> {
+        Ok(I::open_index(store, name, &self.options, Durability::Relaxed)?)
     }
 }
 
@@ -133,33 +134,23 @@ where
     }
 
     fn setup(&self, pool: &Pool) -> Outcome {
-        let heap = Heap::open(pool, &HeapOptions::small())?;
+        let store = Store::over_with(pool, &StoreOptions::with_heap(HeapOptions::small()))?;
         let Some(before) = &self.before else {
             // Free blocks that still look like a finished index of this name: where it will be created, if the heap gives them again.
-            let old = self.open_in(&heap, "index")?;
+            let old = self.open_in(&store, "index")?;
             Self::change(&old, &CellOp::Put(77, 7))?;
-            let mut action = heap.action();
-            let memory = heap.memory();
-            for at in old.check().blocks {
-                // Only the anchor keeps its look: equal bytes elsewhere would hide a missing write-back.
-                if checked::decode(at.plus(24), memory.load(at.plus(24))) != Some(1) {
-                    let bytes = heap.block_bytes(at).unwrap_or(0);
-                    memory.zero(at, bytes);
-                    memory.persist(at, bytes);
-                }
-                action.free(at)?;
-            }
-            action.commit()?;
-            return Ok(crate::root_kind::begin_anew(pool, "index")?);
+            let blocks = old.check().blocks;
+            drop(old);
+            return explore::forget(&store, "index", blocks);
         };
-        let index = self.open_in(&heap, "index")?;
+        let index = self.open_in(&store, "index")?;
         before.iter().try_for_each(|op| Self::change(&index, op))
     }
 
     fn open(&self, pool: &Pool) -> Outcome<CellHandle<I>> {
-        let heap = Heap::open(pool, &HeapOptions::small())?;
-        let index = self.open_in(&heap, "index")?;
-        Ok(CellHandle { heap, index })
+        let store = Store::over_with(pool, &StoreOptions::with_heap(HeapOptions::small()))?;
+        let index = self.open_in(&store, "index")?;
+        Ok(CellHandle { store, index })
     }
 
     fn apply(&self, handle: &CellHandle<I>, op: &CellOp) -> Outcome {
@@ -195,7 +186,7 @@ where
     }
 
     fn audit(&self, handle: &CellHandle<I>) -> Outcome {
-        explore::judge_check(handle.index.check(), &handle.heap)
+        explore::judge_check(handle.index.check(), &handle.store)
     }
 
     fn more(&self) -> Vec<CellOp> {

@@ -72,10 +72,10 @@ mod write;
 use std::marker::PhantomData;
 
 use lodestone_heap::{Action, Heap};
-use lodestone_store::{Object, Store};
 use lodestone_pmem::PmAddr;
 use lodestone_pmem::sync::Mutex;
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
+use lodestone_store::{Object, Store};
 
 use crate::anchor::{self, Anchor, AnchorAt, AnchorKind, First};
 use crate::error::Result;
@@ -89,17 +89,11 @@ use crate::reclaim::Readers;
 use crate::traits::IndexKey;
 
 /// Anchors of trees with words as keys.
-pub(crate) const KIND_WORDS: AnchorKind = AnchorKind {
-    magic: u64::from_le_bytes(*b"LDSTFFTW"),
-    version: 3,
-    kind: &FASTFAIR_WORDS,
-};
+pub(crate) const KIND_WORDS: AnchorKind =
+    AnchorKind { magic: u64::from_le_bytes(*b"LDSTFFTW"), version: 3, kind: &FASTFAIR_WORDS };
 /// Anchors of trees with strings as keys.
-pub(crate) const KIND_STRINGS: AnchorKind = AnchorKind {
-    magic: u64::from_le_bytes(*b"LDSTFFTS"),
-    version: 3,
-    kind: &FASTFAIR_STRINGS,
-};
+pub(crate) const KIND_STRINGS: AnchorKind =
+    AnchorKind { magic: u64::from_le_bytes(*b"LDSTFFTS"), version: 3, kind: &FASTFAIR_STRINGS };
 
 /// The life of nobody who writes: no node has this stamp.
 const NO_LIFE: u64 = 0;

@@ -422,8 +422,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
 mod tests {
     use std::task::{Context, Waker};
 
-    use lodestone_heap::{Heap, HeapOptions};
     use lodestone_pmem::{DomainChoice, Pool, PoolOptions, checked};
+    use lodestone_store::Store;
 
     use super::*;
     use crate::fastfair::FastFairOptions;
@@ -437,12 +437,12 @@ mod tests {
     -> std::result::Result<(), Box<dyn std::error::Error>> {
         let folder = tempfile::tempdir()?;
         let options = PoolOptions { domain: DomainChoice::Block, ..PoolOptions::default() };
-        let heap = Heap::open(&Pool::create(folder.path().join("a.pool"), &options)?, &HeapOptions::default())?;
-        let tree = FastFair::<u64>::open(&heap, "tree", &FastFairOptions::default(), Durability::Sync)?;
+        let store = Store::over(&Pool::create(folder.path().join("a.pool"), &options)?)?;
+        let tree = FastFair::<u64>::open(&store, "tree", &FastFairOptions::default(), Durability::Sync)?;
         for key in [10, 20, 30] {
             tree.insert(&key, 10 * key)?;
         }
-        let memory = heap.memory();
+        let memory = store.memory();
         let header = Header::load(tree.medium(), tree.root())?;
         let free = header.order.free_line(header.lines).ok_or("a free line")?;
         memory.write_and_flush(header.at.line(free), &Line::new(header.at.line(free), &[(40, 400)]).words);

@@ -397,8 +397,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
 mod tests {
     use std::ops::Bound;
 
-    use lodestone_heap::{Heap, HeapOptions};
     use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+    use lodestone_store::Store;
 
     use super::*;
     use crate::fastfair::FastFairOptions;
@@ -407,8 +407,8 @@ mod tests {
     type Outcome = std::result::Result<(), Box<dyn std::error::Error>>;
 
     fn open(pool: &Pool) -> std::result::Result<FastFair<u64>, Box<dyn std::error::Error>> {
-        let heap = Heap::open(pool, &HeapOptions::default())?;
-        Ok(FastFair::open(&heap, "tree", &FastFairOptions::default(), Durability::Sync)?)
+        let store = Store::over(pool)?;
+        Ok(FastFair::open(&store, "tree", &FastFairOptions::default(), Durability::Sync)?)
     }
 
     /// A read-only pool has the number of the life that crashed: that life's stamp says nothing about copies it may have left.

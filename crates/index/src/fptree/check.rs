@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use crate::anchor::{self, ANCHOR_BYTES, AnchorAt};
 use crate::cells::check_table;
 use crate::check::{CheckReport, MapStats, Owned};
-use crate::fptree::layout::{HOME_SEED, tree_anchor, TreeLeafAt};
+use crate::fptree::layout::{HOME_SEED, TreeLeafAt, tree_anchor};
 use crate::fptree::rebuild::walk;
 use crate::fptree::tree::FpTree;
 use crate::traits::IndexKey;

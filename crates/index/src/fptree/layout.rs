@@ -14,11 +14,9 @@ use crate::layout::KEY_BYTES_MAX;
 use crate::medium::Medium;
 
 /// The anchor of a tree whose keys are words.
-const WORDS: AnchorKind =
-    AnchorKind { magic: u64::from_le_bytes(*b"LDSTFPTW"), version: 2, kind: &FPTREE_WORDS };
+const WORDS: AnchorKind = AnchorKind { magic: u64::from_le_bytes(*b"LDSTFPTW"), version: 2, kind: &FPTREE_WORDS };
 /// The anchor of a tree whose keys are strings.
-const STRINGS: AnchorKind =
-    AnchorKind { magic: u64::from_le_bytes(*b"LDSTFPTS"), version: 2, kind: &FPTREE_STRINGS };
+const STRINGS: AnchorKind = AnchorKind { magic: u64::from_le_bytes(*b"LDSTFPTS"), version: 2, kind: &FPTREE_STRINGS };
 
 /// The anchor of a tree with such keys.
 pub(crate) const fn tree_anchor(kind: KeyKind) -> &'static AnchorKind {

@@ -222,8 +222,8 @@ mod tests {
     use std::ops::{Bound, ControlFlow};
     use std::task::{Context, Waker};
 
-    use lodestone_heap::{Heap, HeapOptions};
     use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+    use lodestone_store::Store;
 
     use super::*;
     use crate::fptree::TreeOptions;
@@ -233,17 +233,17 @@ mod tests {
     fn a_tree_is_told_empty_when_the_removal_is_durable() -> std::result::Result<(), Box<dyn std::error::Error>> {
         let folder = tempfile::tempdir()?;
         let options = PoolOptions { domain: DomainChoice::Block, ..PoolOptions::default() };
-        let heap = Heap::open(&Pool::create(folder.path().join("a.pool"), &options)?, &HeapOptions::default())?;
-        let mut tree = FpTree::<u64>::open(&heap, "tree")?;
+        let store = Store::over(&Pool::create(folder.path().join("a.pool"), &options)?)?;
+        let mut tree = FpTree::<u64>::open(&store, "tree")?;
         tree.insert(&5, 50)?;
         tree.durability = Durability::Relaxed;
         assert_eq!(tree.remove(&5)?, Some(50));
         tree.durability = Durability::Sync;
         let table = tree.leaves.leaf(0).table();
-        let gone = heap.memory().flushed_at(table.first, table.shape.bytes());
+        let gone = store.memory().flushed_at(table.first, table.shape.bytes());
         assert!(tree.is_empty()?);
         let mut task = Context::from_waker(Waker::noop());
-        assert!(heap.memory().poll_durable(gone, &mut task).is_ready(), "a power failure would bring the key back");
+        assert!(store.memory().poll_durable(gone, &mut task).is_ready(), "a power failure would bring the key back");
         Ok(())
     }
 
@@ -267,16 +267,16 @@ mod tests {
         for is_absent in looks {
             let folder = tempfile::tempdir()?;
             let options = PoolOptions { domain: DomainChoice::Block, ..PoolOptions::default() };
-            let heap = Heap::open(&Pool::create(folder.path().join("a.pool"), &options)?, &HeapOptions::default())?;
+            let store = Store::over(&Pool::create(folder.path().join("a.pool"), &options)?)?;
             let mut tree =
-                FpTree::<u64>::open_with(&heap, "tree", &TreeOptions { lines_per_leaf: 2, ..TreeOptions::default() })?;
+                FpTree::<u64>::open_with(&store, "tree", &TreeOptions { lines_per_leaf: 2, ..TreeOptions::default() })?;
             (0..7).try_for_each(|number| tree.insert(&(10 * number), number).map(drop))?;
             (2..6).try_for_each(|number| tree.remove(&(10 * number)).map(drop))?;
             tree.durability = Durability::Relaxed;
             assert_eq!(tree.remove(&60)?, Some(6));
             tree.durability = Durability::Sync;
             assert_eq!(tree.check().leaves, 1);
-            let memory = heap.memory();
+            let memory = store.memory();
             let gone = memory.flushed_at(tree.leaves.leaf(0).at().next(), WORD_BYTES);
             assert!(is_absent(&tree)?);
             let mut task = Context::from_waker(Waker::noop());

@@ -14,8 +14,9 @@
 use std::marker::PhantomData;
 
 use lodestone_heap::Heap;
-use lodestone_store::{Object, Store};
+
 use lodestone_pmem::{WORD_BYTES, planted};
+use lodestone_store::{Object, Store};
 
 use crate::anchor::Anchor;
 use crate::cells::{self, Attempt, KeyKind, KeyRef, Level, LineAt, Site, TableAt, Turn, Wish, with_key};
@@ -54,15 +55,16 @@ impl<K: IndexKey + ?Sized> Asker for Question<'_, K> {
 ///
 /// ```
 /// use std::ops::Bound;
-/// use lodestone_heap::{Heap, HeapOptions};
+/// use lodestone_store::Store;
+
 /// use lodestone_index::{FpTree, OrderedIndex, PointIndex};
 /// use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
 ///
 /// let folder = tempfile::tempdir()?;
 /// let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
 /// let pool = Pool::create(folder.path().join("example.pool"), &options)?;
-/// let heap = Heap::open(&pool, &HeapOptions::default())?;
-/// let tree: FpTree<u64> = FpTree::open(&heap, "orders")?;
+/// let store = Store::over(&pool)?;
+/// let tree: FpTree<u64> = FpTree::open(&store, "orders")?;
 /// tree.insert(&8, 800)?;
 /// tree.insert(&7, 700)?;
 /// let pairs: lodestone_index::Result<Vec<_>> = tree.range(Bound::Unbounded, Bound::Unbounded).collect();
@@ -356,7 +358,7 @@ const _: fn() = || {
 
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests {
-    use lodestone_heap::HeapOptions;
+
     use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
 
     use super::*;
@@ -367,9 +369,9 @@ mod tests {
     {
         let folder = tempfile::tempdir()?;
         let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
-        let heap = Heap::open(&Pool::create(folder.path().join("a.pool"), &options)?, &HeapOptions::default())?;
+        let store = Store::over(&Pool::create(folder.path().join("a.pool"), &options)?)?;
         let tree =
-            FpTree::<u64>::open_with(&heap, "tree", &TreeOptions { lines_per_leaf: 2, ..TreeOptions::default() })?;
+            FpTree::<u64>::open_with(&store, "tree", &TreeOptions { lines_per_leaf: 2, ..TreeOptions::default() })?;
         // Six pairs fill a leaf; the seventh begins another one.
         (0..10).try_for_each(|key| tree.insert(&key, key).map(drop))?;
         (2..6).try_for_each(|key| tree.remove(&key).map(drop))?;

@@ -137,8 +137,8 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
 
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests {
-    use lodestone_heap::{Heap, HeapOptions};
     use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+    use lodestone_store::Store;
 
     use super::*;
     use crate::hash::HashOptions;
@@ -147,11 +147,11 @@ mod tests {
     fn a_directory_deeper_than_a_hash_is_a_finding() -> Result<(), Box<dyn std::error::Error>> {
         let folder = tempfile::tempdir()?;
         let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
-        let heap = Heap::open(&Pool::create(folder.path().join("a.pool"), &options)?, &HeapOptions::default())?;
-        let index = HashIndex::<u64>::open_with(&heap, "hash", &HashOptions::small())?;
+        let store = Store::over(&Pool::create(folder.path().join("a.pool"), &options)?)?;
+        let index = HashIndex::<u64>::open_with(&store, "hash", &HashOptions::small())?;
         let mut node = index.root;
         for _ in 0..=u64::BITS / index.shape.node_bits {
-            let mut action = heap.action();
+            let mut action = store.heap().action();
             let child = action.alloc(index.shape.node_block_bytes())?;
             action.set(node, Entry::Node(child).encode(node));
             action.commit()?;

@@ -16,9 +16,10 @@
 use std::marker::PhantomData;
 
 use lodestone_heap::Heap;
-use lodestone_store::{Object, Store};
+
 use lodestone_pmem::sync::lock;
 use lodestone_pmem::{PmAddr, planted};
+use lodestone_store::{Object, Store};
 
 use crate::anchor::Anchor;
 use crate::cells::{self, Attempt, Found, KeyRef, Level, Site, TableAt, Turn, Wish, with_key};
@@ -35,15 +36,16 @@ use crate::traits::{IndexKey, OpenIndex, PointIndex, Swap};
 /// A durable hash index from `u64` or byte-string keys to `u64` values: constant-time operations, instant recovery.
 ///
 /// ```
-/// use lodestone_heap::{Heap, HeapOptions};
+/// use lodestone_store::Store;
+
 /// use lodestone_index::{HashIndex, PointIndex};
 /// use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
 ///
 /// let folder = tempfile::tempdir()?;
 /// let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
 /// let pool = Pool::create(folder.path().join("example.pool"), &options)?;
-/// let heap = Heap::open(&pool, &HeapOptions::default())?;
-/// let index: HashIndex<u64> = HashIndex::open(&heap, "orders")?;
+/// let store = Store::over(&pool)?;
+/// let index: HashIndex<u64> = HashIndex::open(&store, "orders")?;
 /// assert_eq!(index.upsert(&7, 700)?, None);
 /// assert_eq!(index.get(&7)?, Some(700));
 /// assert_eq!(index.remove(&7)?, Some(700));

@@ -4,14 +4,14 @@ use std::hash::{BuildHasher, RandomState};
 use std::marker::PhantomData;
 
 use lodestone_heap::{Action, Heap};
-use lodestone_store::{Object, Store};
 use lodestone_pmem::{PmAddr, WORD_BYTES, checked};
+use lodestone_store::{Object, Store};
 
 use crate::anchor::{self, Anchor, AnchorAt, First};
 use crate::cells::{Image, KeyKind, Shape};
 use crate::error::Result;
 use crate::hash::directory::Directory;
-use crate::hash::layout::{Cover, Entry, hash_anchor, HashShape, encode_segment_header, node_bits_max};
+use crate::hash::layout::{Cover, Entry, HashShape, encode_segment_header, hash_anchor, node_bits_max};
 use crate::hash::map::HashIndex;
 use crate::map::Durability;
 use crate::medium::Medium;

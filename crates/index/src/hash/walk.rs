@@ -142,8 +142,8 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
 mod tests {
     use std::task::{Context, Waker};
 
-    use lodestone_heap::{Heap, HeapOptions};
     use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+    use lodestone_store::Store;
 
     use super::*;
     use crate::hash::HashOptions;
@@ -161,17 +161,20 @@ mod tests {
         for finds_nothing in looks {
             let folder = tempfile::tempdir()?;
             let options = PoolOptions { domain: DomainChoice::Block, ..PoolOptions::default() };
-            let heap = Heap::open(&Pool::create(folder.path().join("a.pool"), &options)?, &HeapOptions::default())?;
-            let mut index = HashIndex::<u64>::open_with(&heap, "hash", &HashOptions::small())?;
+            let store = Store::over(&Pool::create(folder.path().join("a.pool"), &options)?)?;
+            let mut index = HashIndex::<u64>::open_with(&store, "hash", &HashOptions::small())?;
             index.insert(&5, 50)?;
             index.durability = Durability::Relaxed;
             assert_eq!(index.remove(&5)?, Some(50));
             index.durability = Durability::Sync;
             let table = index.shape.table_at(index.directory.find(index.medium(), 0)?.1.at());
-            let gone = heap.memory().flushed_at(table.first, table.shape.bytes());
+            let gone = store.memory().flushed_at(table.first, table.shape.bytes());
             assert!(finds_nothing(&index)?);
             let mut task = Context::from_waker(Waker::noop());
-            assert!(heap.memory().poll_durable(gone, &mut task).is_ready(), "a power failure would bring the key back");
+            assert!(
+                store.memory().poll_durable(gone, &mut task).is_ready(),
+                "a power failure would bring the key back"
+            );
         }
         Ok(())
     }
@@ -182,9 +185,9 @@ mod tests {
     -> std::result::Result<(), Box<dyn std::error::Error>> {
         let folder = tempfile::tempdir()?;
         let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
-        let heap = Heap::open(&Pool::create(folder.path().join("a.pool"), &options)?, &HeapOptions::default())?;
+        let store = Store::over(&Pool::create(folder.path().join("a.pool"), &options)?)?;
         let options = HashOptions { initial_depth: 1, buckets: 1, lines_per_bucket: 4, ..HashOptions::small() };
-        let index = HashIndex::<u64>::open_with(&heap, "hash", &options)?;
+        let index = HashIndex::<u64>::open_with(&store, "hash", &options)?;
         let is_low = |key: &u64| crate::cells::with_key(key, |key| key.hash(index.seed)) >> 63 == 0;
         let low: Vec<u64> = (0..).filter(is_low).take(2).collect();
         let high: Vec<u64> = (0..).filter(|key| !is_low(key)).take(8).collect();

@@ -161,8 +161,8 @@ impl<K: IndexKey + ?Sized> Shared<K> {
 mod tests {
     use std::ops::{Bound, ControlFlow};
 
-    use lodestone_heap::{Heap, HeapOptions};
     use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+    use lodestone_store::Store;
 
     use crate::hybrid::{Hybrid, HybridOptions};
     use crate::{Direction, Durability, OpenIndex, OrderedIndex, PointIndex};
@@ -172,8 +172,8 @@ mod tests {
     fn a_change_that_fails_while_a_range_waits_for_it_is_looked_at() -> Result<(), Box<dyn std::error::Error>> {
         let folder = tempfile::tempdir()?;
         let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
-        let heap = Heap::open(&Pool::create(folder.path().join("a.pool"), &options)?, &HeapOptions::default())?;
-        let index = Hybrid::<u64>::open_index(&heap, "index", &HybridOptions::small(), Durability::Sync)?;
+        let store = Store::over(&Pool::create(folder.path().join("a.pool"), &options)?)?;
+        let index = Hybrid::<u64>::open_index(&store, "index", &HybridOptions::small(), Durability::Sync)?;
         index.insert(&1, 10)?;
         index.wait_warm()?;
         let shared = &index.shared;

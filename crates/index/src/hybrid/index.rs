@@ -5,11 +5,11 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
-use lodestone_store::{Object, Store};
 use lodestone_pmem::planted;
 use lodestone_pmem::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lodestone_pmem::sync::thread::{self, JoinHandle};
 use lodestone_pmem::sync::{Mutex, lock};
+use lodestone_store::{Object, Store};
 
 use crate::cells::with_key;
 use crate::check::CheckReport;
@@ -132,20 +132,20 @@ pub(super) struct Shared<K: IndexKey + ?Sized> {
 ///
 /// ```
 /// use std::ops::Bound;
-/// use lodestone_heap::{Heap, HeapOptions};
+///
 /// use lodestone_index::{Durability, Hybrid, OpenIndex, OrderedIndex, PointIndex};
 /// use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
 ///
 /// let folder = tempfile::tempdir()?;
 /// let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
 /// let pool = Pool::create(folder.path().join("example.pool"), &options)?;
-/// let heap = Heap::open(&pool, &HeapOptions::default())?;
-/// let index = Hybrid::<u64>::open_index(&heap, "orders", &Default::default(), Durability::Sync)?;
+/// let store = Store::over(&pool)?;
+/// let index = Hybrid::<u64>::open_index(&store, "orders", &Default::default(), Durability::Sync)?;
 /// index.insert(&8, 800)?;
 /// index.insert(&7, 700)?;
 /// drop(index);
 /// // Points are answered at once, ranges when the tree is rebuilt.
-/// let index = Hybrid::<u64>::open_index(&heap, "orders", &Default::default(), Durability::Sync)?;
+/// let index = Hybrid::<u64>::open_index(&store, "orders", &Default::default(), Durability::Sync)?;
 /// assert_eq!(index.get(&7)?, Some(700));
 /// assert_eq!(index.range(Bound::Unbounded, Bound::Unbounded).count(), 2);
 /// assert_eq!(index.recovery().keys_total, Some(2));

@@ -5,11 +5,11 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, TryLockError};
 
-use lodestone_store::{Object, Store};
 use lodestone_pmem::Domain;
 use lodestone_pmem::sync::Mutex;
 use lodestone_pmem::sync::atomic::Ordering;
 use lodestone_pmem::sync::thread::{self, JoinHandle};
+use lodestone_store::{Object, Store};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::check::CheckReport;
@@ -106,20 +106,20 @@ pub(super) struct Shared<K: IndexKey + ?Sized> {
 ///
 /// ```
 /// use std::ops::Bound;
-/// use lodestone_heap::{Heap, HeapOptions};
+///
 /// use lodestone_index::{Durability, HybridPlus, OpenIndex, OrderedIndex, PointIndex};
 /// use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
 ///
 /// let folder = tempfile::tempdir()?;
 /// let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
 /// let pool = Pool::create(folder.path().join("example.pool"), &options)?;
-/// let heap = Heap::open(&pool, &HeapOptions::default())?;
-/// let index = HybridPlus::<u64>::open_index(&heap, "orders", &Default::default(), Durability::Sync)?;
+/// let store = Store::over(&pool)?;
+/// let index = HybridPlus::<u64>::open_index(&store, "orders", &Default::default(), Durability::Sync)?;
 /// index.insert(&8, 800)?;
 /// index.insert(&7, 700)?;
 /// drop(index);
 /// // Answers at once; the hash is filled in the background.
-/// let index = HybridPlus::<u64>::open_index(&heap, "orders", &Default::default(), Durability::Sync)?;
+/// let index = HybridPlus::<u64>::open_index(&store, "orders", &Default::default(), Durability::Sync)?;
 /// assert_eq!(index.get(&7)?, Some(700));
 /// assert_eq!(index.range(Bound::Unbounded, Bound::Unbounded).count(), 2);
 /// index.wait_warm()?;

@@ -4,7 +4,8 @@
 
 use lodestone_crash::planted::Bug;
 use lodestone_crash::{Redundant, Target};
-use lodestone_heap::{Heap, HeapOptions};
+use lodestone_heap::HeapOptions;
+use lodestone_store::Store;
 
 use crate::error::Result;
 use crate::explore::{MapOp, MapTarget, TargetMap, insert, remove};
@@ -70,14 +71,14 @@ impl<I: SmallIndex> TargetMap for IndexedRecords<I> {
         options
     }
 
-    fn open_old(heap: &Heap, size: usize) -> Result<Self> {
+    fn open_old(store: &Store, size: usize) -> Result<Self> {
         // Its table takes another block, so that the one of the new map is made where nothing like it stands.
-        Self::open_small(heap, "map", 2 * size)
+        Self::open_small(store, "map", 2 * size)
     }
 
-    fn open_small(heap: &Heap, name: &str, size: usize) -> Result<Self> {
+    fn open_small(store: &Store, name: &str, size: usize) -> Result<Self> {
         let options = RecordsOptions { stripes: size, index: I::small() };
-        Self::open(heap, name, &options, Durability::Relaxed)
+        Self::open(store, name, &options, Durability::Relaxed)
     }
 }
 

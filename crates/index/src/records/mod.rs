@@ -49,12 +49,13 @@ mod table;
 
 use crossbeam_utils::CachePadded;
 use lodestone_heap::Heap;
+
 use lodestone_pmem::sync::{Mutex, lock};
 use lodestone_pmem::{PmAddr, checked, planted};
 use lodestone_store::{Object, Store};
 
+pub(crate) use kind::open_records_object;
 pub use kind::{IndexKind, RecordIndex, open_records};
-pub(crate) use kind::{index_of, open_records_object};
 
 use self::table::{INTENTS_MAX, IntentAt, intent_bytes};
 use crate::anchor::{self, ANCHOR_BYTES, Anchor, AnchorAt, AnchorKind, First};
@@ -94,15 +95,16 @@ impl<O: Default> Default for RecordsOptions<O> {
 /// [`RecordMap`](crate::RecordMap) for the operations. Share it by reference or [`Arc`](std::sync::Arc).
 ///
 /// ```
-/// use lodestone_heap::{Heap, HeapOptions};
+/// use lodestone_store::Store;
+
 /// use lodestone_index::{Durability, FastFair, IndexedRecords, RecordMap, RecordsOptions};
 /// use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
 ///
 /// let folder = tempfile::tempdir()?;
 /// let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
 /// let pool = Pool::create(folder.path().join("example.pool"), &options)?;
-/// let heap = Heap::open(&pool, &HeapOptions::default())?;
-/// let map = IndexedRecords::<FastFair<[u8]>>::open(&heap, "capitals", &RecordsOptions::default(), Durability::Sync)?;
+/// let store = Store::over(&pool)?;
+/// let map = IndexedRecords::<FastFair<[u8]>>::open(&store, "capitals", &RecordsOptions::default(), Durability::Sync)?;
 /// map.insert(b"France", b"Paris")?;
 /// assert_eq!(map.get(b"France")?.as_deref(), Some(&b"Paris"[..]));
 /// assert!(map.remove(b"France")?);
@@ -145,7 +147,12 @@ impl<I: RecordIndex> IndexedRecords<I> {
     ///
     /// # Panics
     /// When the options ask for no stripe or more than 1024.
-    pub fn open(store: &Store, name: &str, options: &RecordsOptions<I::Options>, durability: Durability) -> Result<Self> {
+    pub fn open(
+        store: &Store,
+        name: &str,
+        options: &RecordsOptions<I::Options>,
+        durability: Durability,
+    ) -> Result<Self> {
         assert!((1..=INTENTS_MAX).contains(&options.stripes), "1 to 1024 stripes");
         let heap = store.heap();
         let code = u32::try_from(options.stripes).unwrap_or(u32::MAX) | I::KIND.code() << 16;

@@ -35,30 +35,24 @@ use std::borrow::Borrow;
 use std::marker::PhantomData;
 
 use lodestone_heap::{Action, Heap};
-use lodestone_store::{Object, Store};
 use lodestone_pmem::{Domain, LINE_BYTES, PmAddr, checked, planted};
+use lodestone_store::{Object, Store};
 
 use crate::anchor::{self, Anchor, AnchorAt, AnchorKind, First};
-use crate::kinds::{SKIPLIST_STRINGS, SKIPLIST_WORDS};
 use crate::error::Result;
 use crate::fastfair::keys;
 use crate::fastfair::locks::Stripes;
+use crate::kinds::{SKIPLIST_STRINGS, SKIPLIST_WORDS};
 use crate::map::Durability;
 use crate::medium::Medium;
 use crate::reclaim::Readers;
 use crate::skiplist::upper::Upper;
 use crate::traits::IndexKey;
 
-pub(crate) const KIND_WORDS: AnchorKind = AnchorKind {
-    magic: u64::from_le_bytes(*b"LDSTSKLW"),
-    version: 2,
-    kind: &SKIPLIST_WORDS,
-};
-pub(crate) const KIND_STRINGS: AnchorKind = AnchorKind {
-    magic: u64::from_le_bytes(*b"LDSTSKLS"),
-    version: 2,
-    kind: &SKIPLIST_STRINGS,
-};
+pub(crate) const KIND_WORDS: AnchorKind =
+    AnchorKind { magic: u64::from_le_bytes(*b"LDSTSKLW"), version: 2, kind: &SKIPLIST_WORDS };
+pub(crate) const KIND_STRINGS: AnchorKind =
+    AnchorKind { magic: u64::from_le_bytes(*b"LDSTSKLS"), version: 2, kind: &SKIPLIST_STRINGS };
 
 /// One of how many keys stands in the upper level.
 const UPPER_ONE_OF: u32 = 8;

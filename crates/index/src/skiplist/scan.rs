@@ -8,8 +8,8 @@ use std::borrow::Borrow;
 use std::collections::HashSet;
 use std::ops::{Bound, ControlFlow};
 
-use lodestone_store::{Object, Store};
 use lodestone_pmem::PmAddr;
+use lodestone_store::{Object, Store};
 
 use crate::anchor::{self, ANCHOR_BYTES};
 use crate::bulk;
@@ -255,7 +255,6 @@ impl<K: IndexKey + ?Sized> OpenIndex for SkipList<K> {
 mod tests {
     use std::task::{Context, Waker};
 
-    use lodestone_heap::HeapOptions;
     use lodestone_pmem::{DomainChoice, LINE_BYTES, Pool, PoolOptions, checked};
 
     use super::*;
@@ -263,9 +262,9 @@ mod tests {
 
     type Outcome = std::result::Result<(), Box<dyn std::error::Error>>;
 
-    fn heap(folder: &tempfile::TempDir) -> std::result::Result<Heap, Box<dyn std::error::Error>> {
+    fn store(folder: &tempfile::TempDir) -> std::result::Result<Store, Box<dyn std::error::Error>> {
         let options = PoolOptions { domain: DomainChoice::Block, ..PoolOptions::default() };
-        Ok(Heap::open(&Pool::create(folder.path().join("a.pool"), &options)?, &HeapOptions::default())?)
+        Ok(Store::over(&Pool::create(folder.path().join("a.pool"), &options)?)?)
     }
 
     #[track_caller]
@@ -280,7 +279,7 @@ mod tests {
     #[test]
     fn a_key_of_the_upper_level_is_shown_when_the_link_to_it_is_durable() -> Outcome {
         let folder = tempfile::tempdir()?;
-        let list = SkipList::<u64>::open(&heap(&folder)?, "list", Durability::Sync)?;
+        let list = SkipList::<u64>::open(&store(&folder)?, "list", Durability::Sync)?;
         let key = (0..).find(|key: &u64| is_upper(key)).ok_or("a key")?;
         let mut action = list.heap.action();
         let node = NodeAt(action.alloc(NodeAt::bytes(8))?);
@@ -303,7 +302,7 @@ mod tests {
     #[test]
     fn a_list_is_told_empty_when_the_removal_is_durable() -> Outcome {
         let folder = tempfile::tempdir()?;
-        let list = SkipList::<u64>::open(&heap(&folder)?, "list", Durability::Sync)?;
+        let list = SkipList::<u64>::open(&store(&folder)?, "list", Durability::Sync)?;
         list.insert(&5, 50)?;
         // As a removal whose writer waits for its commit group.
         let head = list.head();

@@ -25,7 +25,7 @@ pub enum Swap {
 /// linearizability). After an error nothing has changed, unless the error's text says so.
 ///
 /// ```
-/// use lodestone_heap::{Heap, HeapOptions};
+///
 /// use lodestone_index::{Durability, OpenIndex, OrderedMap, PointIndex, Swap};
 /// use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
 ///
@@ -44,8 +44,8 @@ pub enum Swap {
 /// let folder = tempfile::tempdir()?;
 /// let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
 /// let pool = Pool::create(folder.path().join("counts.pool"), &options)?;
-/// let heap = Heap::open(&pool, &HeapOptions::default())?;
-/// let index = OrderedMap::open_index(&heap, "counts", &Default::default(), Durability::Sync)?;
+/// let store = Store::over(&pool)?;
+/// let index = OrderedMap::open_index(&store, "counts", &Default::default(), Durability::Sync)?;
 /// assert_eq!((count(&index, b"the")?, count(&index, b"the")?), (1, 2));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -7,16 +7,17 @@ use std::sync::Arc;
 use lodestone_heap::{Heap, HeapOptions};
 use lodestone_index::{FpTree, HashIndex, HashOptions, PointIndex, TreeOptions};
 use lodestone_pmem::{Pool, PoolOptions, SilentTracer};
+use lodestone_store::{Store, StoreOptions};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, MaxSteps, Runner};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// An empty heap in DRAM.
-fn heap() -> Heap {
+fn store() -> Heap {
     let options =
         PoolOptions { size_bytes: 64 << 10, journal_bytes: 0, reserve_bytes: 4 << 20, ..PoolOptions::default() };
     let pool = Pool::create_traced(&options, Arc::new(SilentTracer)).expect("a pool");
-    Heap::open(&pool, &HeapOptions::small()).expect("a heap")
+    Store::over_with(&pool, &StoreOptions::with_heap(HeapOptions::small())).expect("a heap")
 }
 
 /// Runs `body` under both schedulers.
@@ -53,8 +54,8 @@ fn keys_of(bucket: u64, count: usize) -> Vec<u64> {
 /// A reader whose key stands in the stash passes pairs of the other bucket there, which change under it without its stamp telling.
 pub fn a_reader_of_the_stash_endures_writers_of_other_buckets(schedules: usize) {
     every_schedule(schedules, || {
-        let heap = heap();
-        let index = Arc::new(HashIndex::<u64>::open_with(&heap, "index", &two_buckets()).expect("an index"));
+        let store = store();
+        let index = Arc::new(HashIndex::<u64>::open_with(&store, "index", &two_buckets()).expect("an index"));
         for key in [keys_of(0, 4), keys_of(1, 4)].concat() {
             assert!(index.insert(&key, key).expect("insert"));
         }
@@ -77,8 +78,8 @@ fn insert_all(index: &HashIndex<u64>, keys: Range<u64>) {
 /// A writer finds its segment full, and by the time it asks for a split the segment's descriptor is being given to another one.
 pub fn segments_whose_descriptors_are_used_again_split_whole(schedules: usize) {
     every_schedule(schedules, || {
-        let heap = heap();
-        let index = Arc::new(HashIndex::<u64>::open_with(&heap, "index", &two_buckets()).expect("an index"));
+        let store = store();
+        let index = Arc::new(HashIndex::<u64>::open_with(&store, "index", &two_buckets()).expect("an index"));
         (0..8).for_each(|key| assert!(index.insert(&key, key).expect("insert")));
         let first = |index: &HashIndex<u64>| insert_all(index, 100..112);
         let second = |index: &HashIndex<u64>| insert_all(index, 200..212);
@@ -92,9 +93,9 @@ pub fn segments_whose_descriptors_are_used_again_split_whole(schedules: usize) {
 /// A writer finds its leaf full, and by the time it asks for a split the leaf holds nothing.
 pub fn a_leaf_that_was_emptied_before_its_split_needs_none(schedules: usize) {
     every_schedule(schedules, || {
-        let heap = heap();
+        let store = store();
         let options = TreeOptions { lines_per_leaf: 1, ..TreeOptions::default() };
-        let tree = Arc::new(FpTree::<u64>::open_with(&heap, "tree", &options).expect("a tree"));
+        let tree = Arc::new(FpTree::<u64>::open_with(&store, "tree", &options).expect("a tree"));
         (1..=3).for_each(|key| assert!(tree.insert(&key, key).expect("insert")));
         let insert = |tree: &FpTree<u64>| assert!(tree.insert(&4, 4).expect("insert"));
         let remove = |tree: &FpTree<u64>| {

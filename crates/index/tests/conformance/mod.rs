@@ -16,9 +16,10 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::{Bound, ControlFlow};
 use std::path::{Path, PathBuf};
 
-use lodestone_heap::{Heap, HeapOptions};
+use lodestone_heap::HeapOptions;
 use lodestone_index::{Direction, Durability, IndexKey, OpenIndex, OrderedIndex, PointIndex, Result, Swap};
 use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+use lodestone_store::{Store, StoreOptions};
 use proptest::prelude::*;
 
 /// The key of an index as a value.
@@ -60,7 +61,7 @@ pub struct Place<I: OpenIndex> {
     pub heap_options: HeapOptions,
     pub options: I::Options,
     pub durability: Durability,
-    heap: Option<Heap>,
+    store: Option<Store>,
 }
 
 impl<I: OpenIndex> Place<I> {
@@ -73,7 +74,7 @@ impl<I: OpenIndex> Place<I> {
             heap_options: HeapOptions::default(),
             options,
             durability: Durability::Sync,
-            heap: None,
+            store: None,
         }
     }
 
@@ -92,23 +93,23 @@ impl<I: OpenIndex> Place<I> {
         let copy = self.folder.path().join("copy.pool");
         std::fs::copy(self.path(), &copy).expect("a copy of the pool");
         drop(index);
-        self.heap = None;
+        self.store = None;
         std::fs::rename(&copy, self.path()).expect("the copy takes the place of the pool");
         self.open()
     }
 
     fn open_at(&mut self, path: &Path) -> I {
         // The pool's lock goes with its last handle.
-        self.heap = None;
+        self.store = None;
         let pool = Pool::open_or_create(path, &self.pool).expect("a pool");
-        let heap = Heap::open(&pool, &self.heap_options).expect("a heap");
-        let index = I::open_index(&heap, "index", &self.options, self.durability);
-        self.heap = Some(heap);
+        let store = Store::over_with(&pool, &StoreOptions::with_heap(self.heap_options.clone())).expect("a heap");
+        let index = I::open_index(&store, "index", &self.options, self.durability);
+        self.store = Some(store);
         index.expect("an index")
     }
 
-    pub fn heap(&self) -> &Heap {
-        self.heap.as_ref().expect("the index was opened")
+    pub fn store(&self) -> &Store {
+        self.store.as_ref().expect("the index was opened")
     }
 
     /// The index verifies, and the heap holds exactly the blocks that it owns.
@@ -116,10 +117,11 @@ impl<I: OpenIndex> Place<I> {
         let report = index.check();
         assert!(report.is_intact(), "{:?}", report.findings);
         assert_eq!(report.records, index.len().expect("a length"), "counted by the check and by the index");
-        let owned: HashSet<_> = report.blocks.iter().copied().collect();
+        let mut owned: HashSet<_> = report.blocks.iter().copied().collect();
         assert_eq!(owned.len(), report.blocks.len(), "a block is listed twice");
+        owned.extend(self.store().own_blocks());
         let mut held = HashSet::new();
-        self.heap().for_each_block(|at, _| {
+        self.store().heap().for_each_block(|at, _| {
             held.insert(at);
         });
         assert_eq!(owned, held, "the heap's blocks and the index's");
@@ -128,7 +130,7 @@ impl<I: OpenIndex> Place<I> {
     /// Blocks of the heap in use.
     pub fn blocks(&self) -> usize {
         let mut held = 0;
-        self.heap().for_each_block(|_, _| held += 1);
+        self.store().heap().for_each_block(|_, _| held += 1);
         held
     }
 }

@@ -193,13 +193,13 @@ where
         index.insert(key.borrow(), number)?;
         model.insert(key, number);
     }
-    let memory = place.heap().memory().clone();
+    let memory = place.store().memory().clone();
     let flip = |ranges: &[(PmAddr, u64)]| {
         for word in ranges.iter().flat_map(|(at, bytes)| (0..*bytes).step_by(8).map(|offset| at.plus(offset))) {
             memory.store(word, memory.load(word) ^ 0x100);
         }
     };
-    let ranges = place.heap().metadata_ranges();
+    let ranges = place.store().heap().metadata_ranges();
     flip(&ranges);
     let mut met = 0;
     for number in (0..count).rev().step_by(2).chain(count..count + 300) {

@@ -2,9 +2,9 @@
 
 use std::borrow::Borrow;
 
-use lodestone_heap::Heap;
 use lodestone_index::{Error, OpenIndex, OrderedIndex, Result};
 use lodestone_pmem::Pool;
+use lodestone_store::{Store, StoreOptions};
 
 use super::{Place, TestKey, contents};
 
@@ -36,28 +36,28 @@ where
     let index = place.open();
     let key = I::Key::numbered(40);
     index.insert(key.borrow(), 4)?;
-    let again = I::open_index(place.heap(), "index", &place.options, place.durability);
+    let again = I::open_index(place.store(), "index", &place.options, place.durability);
     assert!(matches!(again.err(), Some(Error::AlreadyOpen { .. })));
-    place.heap().pool().set_root("other", 0x5858_5858, lodestone_pmem::PmAddr::new(0, 4096))?;
-    let other = I::open_index(place.heap(), "other", &place.options, place.durability);
+    drop(lodestone_store::explore::Shelf::open(place.store(), "other", 1, 64)?);
+    let other = I::open_index(place.store(), "other", &place.options, place.durability);
     let other = other.err().expect("another kind");
-    let is_told = matches!(&other, Error::WrongKind { found, wanted, .. } if found.contains("0x58585858") && !wanted.contains("0x"));
-    assert!(is_told && other.to_string().contains(", not a"), "{other}");
+    assert!(matches!(&other, Error::WrongKind { found, .. } if found == "a shelf"), "{other}");
+    assert!(other.to_string().contains(", not a"), "{other}");
     let path = place.path();
     drop(index);
     drop(place.open());
     let options = place.pool.clone();
     let heap_options = place.heap_options.clone();
-    place.heap = None;
+    place.store = None;
     let pool = Pool::open_read_only(&path, &options)?;
-    let heap = Heap::open(&pool, &heap_options)?;
-    let index = I::open_index(&heap, "index", &place.options, place.durability)?;
+    let store = Store::over_with(&pool, &StoreOptions::with_heap(heap_options))?;
+    let index = I::open_index(&store, "index", &place.options, place.durability)?;
     assert_eq!(index.get(key.borrow())?, Some(4));
     assert!(matches!(index.insert(key.borrow(), 5), Err(Error::ReadOnly { .. } | Error::Heap(_)) | Ok(false)));
     assert!(index.upsert(key.borrow(), 5).is_err());
     assert!(index.remove(key.borrow()).is_err());
     assert_eq!(contents(&index)?, vec![(key, 4)]);
-    let missing = I::open_index(&heap, "missing", &place.options, place.durability);
+    let missing = I::open_index(&store, "missing", &place.options, place.durability);
     assert!(matches!(missing.err(), Some(Error::ReadOnly { .. })));
     Ok(())
 }
@@ -77,10 +77,10 @@ where
         index.insert(I::Key::numbered(number).borrow(), number)?;
     }
     let blocks = index.check().blocks;
-    let memory = place.heap().memory().clone();
+    let memory = place.store().memory().clone();
     let mut noticed = 0;
     for block in blocks {
-        let bytes = place.heap().block_bytes(block).expect("an allocated block");
+        let bytes = place.store().heap().block_bytes(block).expect("an allocated block");
         for word in (0..bytes / 8).step_by(stride as usize) {
             let at = block.plus(word * 8);
             let good = memory.load(at);

@@ -75,7 +75,7 @@ pub fn another_life(kept: u64, by: Schedules, schedules: usize) -> Option<String
         if note.lock().expect("one thread runs at a time").is_some() {
             return;
         }
-        let open = |heap: &_| FpTree::<u64>::open_index(heap, "tree", &FpTree::<u64>::options(), Durability::Sync);
+        let open = |store: &_| FpTree::<u64>::open_index(store, "tree", &FpTree::<u64>::options(), Durability::Sync);
         let (_heap, tree) = place(open);
         // In this order each leaf is full before the next one begins.
         (0..12).map(|number| 10 * number).chain(LAST).for_each(|key| assert!(tree.insert(&key, key).expect("insert")));

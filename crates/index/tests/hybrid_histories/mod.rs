@@ -14,12 +14,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use linear::{Answer, Event, Op, find_violation};
-use lodestone_heap::{Heap, HeapOptions};
+use lodestone_heap::HeapOptions;
 use lodestone_index::{
     Apply, Direction, Durability, HashIndex, HashOptions, Hybrid, HybridOptions, HybridPlus, HybridPlusOptions,
     OpenIndex, OrderedIndex, PointIndex, WarmUp,
 };
 use lodestone_pmem::{Pool, PoolOptions, SilentTracer};
+use lodestone_store::{Store, StoreOptions};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 
@@ -134,22 +135,22 @@ fn run_step<I: Kind>(index: &I, step: Step) -> Vec<(u64, Op, Answer)> {
 }
 
 /// An empty heap in DRAM, and what `open` makes there.
-pub fn place<I>(open: impl FnOnce(&Heap) -> lodestone_index::Result<I>) -> (Heap, I) {
+pub fn place<I>(open: impl FnOnce(&Store) -> lodestone_index::Result<I>) -> (Store, I) {
     let options =
         PoolOptions { size_bytes: 64 << 10, journal_bytes: 0, reserve_bytes: 1 << 20, ..PoolOptions::default() };
     let pool = Pool::create_traced(&options, Arc::new(SilentTracer)).expect("a pool");
-    let heap = Heap::open(&pool, &HeapOptions::small()).expect("a heap");
-    let index = open(&heap).expect("an index");
-    (heap, index)
+    let store = Store::over_with(&pool, &StoreOptions::with_heap(HeapOptions::small())).expect("a heap");
+    let index = open(&store).expect("an index");
+    (store, index)
 }
 
 /// Runs `program` once under the scheduler that drives this thread; a history that no order explains, or what the check found.
 fn run_once<I: Kind>(program: &Program) -> Option<String> {
-    let open = |heap: &Heap| I::open_index(heap, "index", &I::options(), Durability::Sync);
-    let (heap, index) = place(open);
+    let open = |store: &Store| I::open_index(store, "index", &I::options(), Durability::Sync);
+    let (store, index) = place(open);
     program.before.iter().for_each(|(key, value)| assert!(index.insert(key, *value).expect("insert")));
     drop(index);
-    let index = Arc::new(open(&heap).expect("an index"));
+    let index = Arc::new(open(&store).expect("an index"));
     let (clock, events) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(Vec::new())));
     let run = |steps: Vec<Step>, thread: usize| {
         let (index, clock, events) = (Arc::clone(&index), Arc::clone(&clock), Arc::clone(&events));
@@ -238,7 +239,7 @@ pub fn walk_beside_splits(by: Schedules, schedules: usize) -> Option<String> {
         if note.lock().expect("one thread runs at a time").is_some() {
             return;
         }
-        let (_heap, index) = place(|heap| HashIndex::<u64>::open_with(heap, "index", &HashOptions::small()));
+        let (_heap, index) = place(|store| HashIndex::<u64>::open_with(store, "index", &HashOptions::small()));
         (0..BEFORE).for_each(|key| assert!(index.insert(&key, key).expect("insert")));
         let index = Arc::new(index);
         let inserts = shuttle::thread::spawn({

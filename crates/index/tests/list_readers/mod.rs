@@ -5,9 +5,10 @@ use std::collections::HashSet;
 use std::ops::{Bound, ControlFlow};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use lodestone_heap::{Heap, HeapOptions};
+use lodestone_heap::HeapOptions;
 use lodestone_index::{Direction, Durability, OrderedIndex, PointIndex, SkipList};
 use lodestone_pmem::{LineAddr, PmAddr, Pool, PoolOptions, Site, TracedMemory, Tracer};
+use lodestone_store::{Store, StoreOptions};
 use shuttle::scheduler::PctScheduler;
 use shuttle::{Config, Runner};
 
@@ -53,8 +54,8 @@ fn run(comes: bool) {
         PoolOptions { size_bytes: 64 << 10, journal_bytes: 0, reserve_bytes: 1 << 20, ..PoolOptions::default() };
     let traced: Arc<dyn Tracer> = Arc::<Unflushed>::clone(&tracer);
     let pool = Pool::create_traced(&options, traced).expect("a pool");
-    let heap = Heap::open(&pool, &HeapOptions::small()).expect("a heap");
-    let list = SkipList::<u64>::open(&heap, "list", Durability::Sync).expect("a list");
+    let store = Store::over_with(&pool, &StoreOptions::with_heap(HeapOptions::small())).expect("a heap");
+    let list = SkipList::<u64>::open(&store, "list", Durability::Sync).expect("a list");
     // The link that every answer rests on stands in the anchor.
     let anchor = list.check().blocks[0].line();
     if !comes {

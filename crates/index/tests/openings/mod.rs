@@ -3,9 +3,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use lodestone_heap::{Heap, HeapOptions};
+use lodestone_heap::HeapOptions;
 use lodestone_index::{Durability, Error, FpTree, OpenIndex, OrderedMap};
 use lodestone_pmem::{Pool, PoolOptions, SilentTracer};
+use lodestone_store::{Store, StoreOptions};
 use shuttle::scheduler::RandomScheduler;
 use shuttle::{Config, Runner};
 
@@ -13,12 +14,12 @@ fn run<I: OpenIndex<Key = [u8]> + 'static>() {
     let options =
         PoolOptions { size_bytes: 64 << 10, journal_bytes: 0, reserve_bytes: 1 << 20, ..PoolOptions::default() };
     let pool = Pool::create_traced(&options, Arc::new(SilentTracer)).expect("a pool");
-    let heap = Heap::open(&pool, &HeapOptions::small()).expect("a heap");
-    let open = |heap: &Heap| I::open_index(heap, "index", &I::Options::default(), Durability::Sync);
+    let store = Store::over_with(&pool, &StoreOptions::with_heap(HeapOptions::small())).expect("a heap");
+    let open = |store: &Store| I::open_index(store, "index", &I::Options::default(), Durability::Sync);
     let opened = Arc::new(Mutex::new(Vec::new()));
     let threads = [1, 2].map(|number| {
-        let (heap, opened) = (heap.clone(), Arc::clone(&opened));
-        shuttle::thread::spawn(move || match open(&heap) {
+        let (store, opened) = (store.clone(), Arc::clone(&opened));
+        shuttle::thread::spawn(move || match open(&store) {
             Ok(index) => {
                 assert!(index.insert(&[number], u64::from(number)).expect("insert"));
                 opened.lock().expect("one thread runs at a time").push((number, index));
@@ -31,12 +32,12 @@ fn run<I: OpenIndex<Key = [u8]> + 'static>() {
     let told: Vec<u8> = opened.iter().map(|(number, _)| *number).collect();
     assert!(!told.is_empty(), "nobody made the index");
     drop(opened);
-    let index = open(&heap).expect("an index");
+    let index = open(&store).expect("an index");
     for number in &told {
         assert_eq!(index.get(&[*number]).expect("get"), Some(u64::from(*number)), "of the keys of {told:?}");
     }
     let (owned, mut held) = (index.check().blocks.len(), 0);
-    heap.for_each_block(|_, _| held += 1);
+    store.heap().for_each_block(|_, _| held += 1);
     assert_eq!(owned, held, "blocks of the index and of the heap");
 }
 
