@@ -5,11 +5,17 @@
 //!
 //! Cost: one object written for each chunk, and one for the table; the transaction still makes one fence.
 
+use lodestone_pmem::LINE_BYTES;
 use lodestone_stm::{FromBytes, Immutable, IntoBytes, KnownLayout, PmBytes, PmField, Tx, TxResult};
 use zerocopy::FromZeros;
 
+use crate::damaged;
+
 /// Bytes of a chunk: its cell, slot headers included, takes exactly 64 KiB.
 pub const CHUNK_BYTES: usize = (64 << 10) - 64;
+
+/// Bytes of an entry of the table of chunks.
+const ENTRY_BYTES: u64 = size_of::<PmBytes>() as u64;
 
 /// A byte string of any length, as a field of a persistent object. The default is the empty one, which takes no room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -60,8 +66,22 @@ impl PmBlob {
         self.content.addr()
     }
 
+    /// An error when its parts contradict each other, or it is longer than the pool.
+    fn compare(&self, tx: &Tx<'_>) -> TxResult<()> {
+        let content = if self.is_cut() { self.bytes.div_ceil(CHUNK_BYTES as u64) * ENTRY_BYTES } else { self.bytes };
+        if self.content.len() != content || self.bytes / LINE_BYTES > tx.objects_max() {
+            return Err(damaged(self.content.addr(), "a byte string of an impossible length"));
+        }
+        Ok(())
+    }
+
     /// Number of its objects.
-    pub(crate) fn objects(&self) -> u64 {
+    pub(crate) fn objects(&self, tx: &Tx<'_>) -> TxResult<u64> {
+        self.compare(tx)?;
+        Ok(self.count())
+    }
+
+    fn count(&self) -> u64 {
         if self.is_cut() { 1 + self.bytes.div_ceil(CHUNK_BYTES as u64) } else { u64::from(!self.is_empty()) }
     }
 
@@ -73,6 +93,13 @@ impl PmBlob {
         let bytes = tx.read_bytes(self.content)?;
         let mut table = vec![PmBytes::new_zeroed(); bytes.len() / size_of::<PmBytes>()];
         table.as_mut_slice().as_mut_bytes().copy_from_slice(&bytes[..bytes.len() / 16 * 16]);
+        let mut rest = self.bytes;
+        for chunk in &table {
+            if chunk.len() != rest.min(CHUNK_BYTES as u64) {
+                return Err(damaged(self.content.addr(), "a chunk of a byte string of an impossible length"));
+            }
+            rest -= chunk.len();
+        }
         Ok(table)
     }
 
@@ -81,6 +108,7 @@ impl PmBlob {
     /// # Errors
     /// As [`Tx::read_bytes`].
     pub fn load(&self, tx: &mut Tx<'_>) -> TxResult<Vec<u8>> {
+        self.compare(tx)?;
         if !self.is_cut() {
             return tx.read_bytes(self.content);
         }
@@ -98,6 +126,7 @@ impl PmBlob {
     /// As [`Tx::free_bytes`].
     pub fn free(self, tx: &mut Tx<'_>) -> TxResult<()> {
         tx.nested(|tx| {
+            self.compare(tx)?;
             if self.is_cut() {
                 for part in self.chunks(tx)? {
                     tx.free_bytes(part)?;

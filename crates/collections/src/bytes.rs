@@ -97,8 +97,8 @@ impl PmKey for Bytes {
         if key_len(stored) > INLINE_BYTES { long_key(stored)?.free(tx) } else { Ok(()) }
     }
 
-    fn objects(_: &mut Tx<'_>, stored: &[u64]) -> TxResult<u64> {
-        if key_len(stored) > INLINE_BYTES { Ok(long_key(stored)?.objects()) } else { Ok(0) }
+    fn objects(tx: &mut Tx<'_>, stored: &[u64]) -> TxResult<u64> {
+        if key_len(stored) > INLINE_BYTES { long_key(stored)?.objects(tx) } else { Ok(0) }
     }
 
     #[inline]
@@ -252,6 +252,6 @@ impl PmValue for Bytes {
 
     fn objects(tx: &mut Tx<'_>, stored: &[u64]) -> TxResult<u64> {
         let is_large = stored[0] & SIZE_MASK == LARGE;
-        Ok(1 + if is_large { load_blob(tx, stored[0])?.objects() } else { 0 })
+        Ok(1 + if is_large { load_blob(tx, stored[0])?.objects(tx)? } else { 0 })
     }
 }

@@ -28,6 +28,7 @@ use crate::damaged;
 use crate::item::{PmKey, PmValue};
 use crate::node;
 use crate::root::{self, Header};
+use crate::steps::Steps;
 use crate::words::Words;
 
 /// Words of a page: a slot of four lines.
@@ -249,8 +250,12 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
     /// Looks for `key` in the page at `at` and those behind it.
     fn find(tx: &mut Tx<'_>, at: PmPtr<Page>, key: &K::View) -> TxResult<Option<Found>> {
         let mut next = Some(at);
+        let mut steps = None;
         while let Some(at) = next {
             let page = Self::read_page(tx, at)?;
+            if page.0[NEXT] != 0 {
+                steps.get_or_insert_with(|| Steps::new(tx, PAGE_WORDS)).come_to(at.addr())?;
+            }
             for index in 0..node::count(&page.0) {
                 if K::is_equal(tx, &node::entry(&page.0, Self::ENTRY, index)[..K::WORDS], key)? {
                     return Ok(Some(Found { at, page, index }));
@@ -323,8 +328,7 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
         K::store(tx, key, &mut entry[..K::WORDS])?;
         V::store(tx, value, &mut entry[K::WORDS..Self::ENTRY])?;
         let count = node::count(&page.0);
-        node::insert(&mut page.0[..NEXT], count, &entry[..Self::ENTRY]);
-        Ok(())
+        node::insert(&mut page.0[..NEXT], count, &entry[..Self::ENTRY])
     }
 
     /// A page with room that `hash` leads to: splits until there is one.
@@ -372,8 +376,8 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
             let moved = &mut moved[..Self::ENTRY];
             moved.copy_from_slice(node::entry(&page.0, Self::ENTRY, index));
             if goes(K::hash_stored(tx, &moved[..K::WORDS])?) {
-                node::remove(&mut page.0[..NEXT], Self::ENTRY, index);
-                node::insert(&mut other.0[..NEXT], 0, moved);
+                node::remove(&mut page.0[..NEXT], Self::ENTRY, index)?;
+                node::insert(&mut other.0[..NEXT], 0, moved)?;
             }
         }
         *tx.write(at)? = page;
@@ -411,7 +415,9 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
     /// A page with room behind `at`, whose hashes nothing can tell apart.
     fn overflow(tx: &mut Tx<'_>, header: &HashHeader, at: PmPtr<Page>, page: Page) -> TxResult<PmPtr<Page>> {
         let (mut last, mut next) = (at, Self::next(&page));
+        let mut steps = Steps::new(tx, PAGE_WORDS);
         while let Some(at) = next {
+            steps.come_to(at.addr())?;
             let page = Self::read_page(tx, at)?;
             if node::count(&page.0) < Self::room(header) {
                 return Ok(at);
@@ -433,7 +439,7 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
             let (key, value) = node::entry(&found.page.0, Self::ENTRY, found.index).split_at(K::WORDS);
             K::free(tx, key)?;
             V::free(tx, value)?;
-            node::remove(&mut tx.write(found.at)?.0[..NEXT], Self::ENTRY, found.index);
+            node::remove(&mut tx.write(found.at)?.0[..NEXT], Self::ENTRY, found.index)?;
             Ok(true)
         })
     }
@@ -451,10 +457,22 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
     }
 
     /// Visits every page and then every directory below `word`.
-    fn visit(tx: &mut Tx<'_>, word: u64, level: u32, visit: &mut Visit<'_>) -> TxResult<ControlFlow<()>> {
+    fn visit_all(tx: &mut Tx<'_>, word: u64, visit: &mut Visit<'_>) -> TxResult<ControlFlow<()>> {
+        let mut steps = Steps::new(tx, PAGE_WORDS);
+        Self::visit(tx, word, 0, &mut steps, visit)
+    }
+
+    fn visit(
+        tx: &mut Tx<'_>,
+        word: u64,
+        level: u32,
+        steps: &mut Steps,
+        visit: &mut Visit<'_>,
+    ) -> TxResult<ControlFlow<()>> {
         if word & DIRECTORY == 0 {
             let mut next = (word != 0).then(|| PmPtr::<Page>::new(PmAddr::from_raw(word)));
             while let Some(at) = next {
+                steps.come_to(at.addr())?;
                 let page = Self::read_page(tx, at)?;
                 next = Self::next(&page);
                 if visit(tx, at.addr(), Node::Page(&page))?.is_break() {
@@ -467,13 +485,14 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
         if level == LEVELS_MAX {
             return Err(damaged(at.addr(), "a directory below the last level"));
         }
+        steps.come_to(at.addr())?;
         let directory = tx.read(at)?;
         for (place, &word) in directory.0.iter().enumerate() {
             // A page is visited at the first of its places only.
             if directory.0[..place].contains(&word) {
                 continue;
             }
-            if Self::visit(tx, word, level + 1, visit)?.is_break() {
+            if Self::visit(tx, word, level + 1, steps, visit)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -490,7 +509,7 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
         mut visit: impl FnMut(K::Owned, V::Owned) -> TxResult<ControlFlow<()>>,
     ) -> TxResult<()> {
         let root = tx.read(self.header)?.root;
-        let _ = Self::visit(tx, root, 0, &mut |tx, _, node| {
+        let _ = Self::visit_all(tx, root, &mut |tx, _, node| {
             let Node::Page(page) = node else { return Ok(ControlFlow::Continue(())) };
             for index in 0..node::count(&page.0) {
                 let (key, value) = node::entry(&page.0, Self::ENTRY, index).split_at(K::WORDS);
@@ -511,7 +530,7 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
     pub fn len(&self, tx: &mut Tx<'_>) -> TxResult<u64> {
         let root = tx.read(self.header)?.root;
         let mut entries = 0;
-        let _ = Self::visit(tx, root, 0, &mut |_, _, node| {
+        let _ = Self::visit_all(tx, root, &mut |_, _, node| {
             if let Node::Page(page) = node {
                 entries += node::count(&page.0) as u64;
             }
@@ -541,7 +560,7 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
     pub fn clear(&self, tx: &mut Tx<'_>) -> TxResult<()> {
         tx.nested(|tx| {
             let root = tx.read(self.header)?.root;
-            let _ = Self::visit(tx, root, 0, &mut |tx, at, node| {
+            let _ = Self::visit_all(tx, root, &mut |tx, at, node| {
                 match node {
                     Node::Directory => tx.free(PmPtr::<Directory>::new(at))?,
                     Node::Page(page) => {
@@ -571,7 +590,7 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
     {
         let root = tx.read(self.header)?.root;
         let (mut objects, mut entries) = (2, Vec::new());
-        let _ = Self::visit(tx, root, 0, &mut |tx, at, node| {
+        let _ = Self::visit_all(tx, root, &mut |tx, at, node| {
             objects += 1;
             if let Node::Page(page) = node {
                 for index in 0..node::count(&page.0) {

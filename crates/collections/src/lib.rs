@@ -46,6 +46,7 @@
 //! | `list`, `queue` | linked nodes; head and tail in objects of their own |
 //! | `root` | names, types of items compared at open |
 //! | `words`, `node` | objects of words, entries in nodes |
+//! | `steps` | walks that notice when damage leads them in a circle |
 
 mod blob;
 mod btree;
@@ -59,6 +60,7 @@ mod list;
 mod node;
 mod queue;
 mod root;
+mod steps;
 mod words;
 
 pub use blob::PmBlob;

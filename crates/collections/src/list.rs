@@ -173,7 +173,8 @@ impl<T: PmValue> PmList<T> {
         let at = words::alloc(tx, node)?;
         self.join(tx, previous, at)?;
         self.join(tx, at, next)?;
-        tx.write(self.header)?.len += 1;
+        let header = tx.write(self.header)?;
+        header.len = header.len.saturating_add(1);
         Ok(ListPosition(at))
     }
 
@@ -326,8 +327,9 @@ impl<T: PmValue> PmList<T> {
         let (mut at, mut previous) = (header.first, PmAddr::NULL);
         for _ in 0..header.len {
             if at.is_null() {
-                break;
+                return Err(damaged(self.header.addr(), "a list whose length or end is wrong"));
             }
+            // A circle would have a node that leads back to two others.
             let node = Self::read_node(tx, at)?;
             if node[PREVIOUS] != previous.to_raw() {
                 return Err(damaged(at, "a node of a list that does not lead back"));

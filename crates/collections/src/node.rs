@@ -48,37 +48,56 @@ pub fn entry_mut(node: &mut [u64], words: usize, index: usize) -> &mut [u64] {
     &mut node[HEAD_WORDS + index * words..][..words]
 }
 
+/// The finding when an entry is to go where there is none, or more than there is room for.
+const NO_PLACE: &str = "a node whose entries changed under way: two places of the collection lead to it";
+
 /// Inserts `new` as entry `index`.
-pub fn insert(node: &mut [u64], index: usize, new: &[u64]) {
+pub fn insert(node: &mut [u64], index: usize, new: &[u64]) -> TxResult<()> {
     let (words, count) = (new.len(), count(node));
+    if index > count || count >= room(node.len(), words) {
+        return Err(damaged(PmAddr::NULL, NO_PLACE));
+    }
     let at = HEAD_WORDS + index * words;
     node.copy_within(at..HEAD_WORDS + count * words, at + words);
     node[at..at + words].copy_from_slice(new);
     set_count(node, count + 1);
+    Ok(())
 }
 
 /// Removes entry `index`.
-pub fn remove(node: &mut [u64], words: usize, index: usize) {
+pub fn remove(node: &mut [u64], words: usize, index: usize) -> TxResult<()> {
     let count = count(node);
+    if index >= count || count > room(node.len(), words) {
+        return Err(damaged(PmAddr::NULL, NO_PLACE));
+    }
     let (at, end) = (HEAD_WORDS + index * words, HEAD_WORDS + count * words);
     node.copy_within(at + words..end, at);
     node[end - words..end].fill(0);
     set_count(node, count - 1);
+    Ok(())
 }
 
 /// Moves the entries from `index` on to the empty node `target`.
-pub fn split_off(node: &mut [u64], words: usize, index: usize, target: &mut [u64]) {
+pub fn split_off(node: &mut [u64], words: usize, index: usize, target: &mut [u64]) -> TxResult<()> {
     let count = count(node);
+    if index > count || count > room(node.len(), words) || count - index > room(target.len(), words) {
+        return Err(damaged(PmAddr::NULL, NO_PLACE));
+    }
     let (at, end) = (HEAD_WORDS + index * words, HEAD_WORDS + count * words);
     target[HEAD_WORDS..][..end - at].copy_from_slice(&node[at..end]);
     node[at..end].fill(0);
     set_count(target, count - index);
     set_count(node, index);
+    Ok(())
 }
 
 /// Appends all entries of `source`.
-pub fn append(node: &mut [u64], words: usize, source: &[u64]) {
+pub fn append(node: &mut [u64], words: usize, source: &[u64]) -> TxResult<()> {
     let (own, more) = (count(node), count(source));
+    if own + more > room(node.len(), words) || more > room(source.len(), words) {
+        return Err(damaged(PmAddr::NULL, NO_PLACE));
+    }
     node[HEAD_WORDS + own * words..][..more * words].copy_from_slice(&source[HEAD_WORDS..][..more * words]);
     set_count(node, own + more);
+    Ok(())
 }

@@ -18,6 +18,7 @@ use lodestone_stm::{
 use crate::damaged;
 use crate::item::PmValue;
 use crate::root::{self, Header};
+use crate::steps::Steps;
 use crate::words::{self, WORDS_MAX};
 
 const NEXT: usize = 0;
@@ -186,7 +187,7 @@ impl<T: PmValue> PmQueue<T> {
         node[NEXT] = empty.to_raw();
         node[ITEM..].copy_from_slice(stored);
         let tail = tx.write(self.tail)?;
-        (tail.node, tail.passed) = (empty, tail.passed + 1);
+        (tail.node, tail.passed) = (empty, tail.passed.wrapping_add(1));
         Ok(())
     }
 
@@ -215,7 +216,7 @@ impl<T: PmValue> PmQueue<T> {
             words::free(tx, at, Self::NODE)?;
         }
         let head = tx.write(self.head)?;
-        (head.node, head.passed) = (PmAddr::from_raw(node[NEXT]), head.passed + 1);
+        (head.node, head.passed) = (PmAddr::from_raw(node[NEXT]), head.passed.wrapping_add(1));
         Ok(Some(item))
     }
 
@@ -264,7 +265,9 @@ impl<T: PmValue> PmQueue<T> {
     ) -> TxResult<()> {
         let (items, end) = (self.len(tx)?, tx.read(self.tail)?.node);
         let mut at = tx.read(self.head)?.node;
+        let mut steps = Steps::new(tx, Self::NODE);
         for _ in 0..items {
+            steps.come_to(at)?;
             let mut node = [0; WORDS_MAX];
             words::read(tx, at, &mut node[..Self::NODE])?;
             visit(tx, at, &node[ITEM..Self::NODE])?;

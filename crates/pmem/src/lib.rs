@@ -46,6 +46,7 @@ pub use mapping::advise_huge_pages;
 pub use medium::Medium;
 pub use memory::{Memory, STREAM_BYTES_MIN, Window};
 pub use point::DurablePoint;
+pub use pool::mirror;
 pub use pool::{
     CheckFinding, CheckReport, CopyOptions, CopyReport, HeapClaim, NodeOrigin, PartInfo, PartKind, PartNode, Pool,
     PoolInfo, PoolOptions, RepairReport, RootInfo, ScratchFile, ScratchMemory, Severity, Uuid,

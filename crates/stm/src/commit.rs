@@ -2,7 +2,8 @@
 //!
 //! 1. *Lock*: each object's word, as it was when the transaction first used the object, is replaced by the same word in the
 //!    state "committing". A word that has changed is a conflict. Nothing was stored to the pool before, so an attempt that
-//!    fails here undoes only its locks; nobody waits for anybody, so there is no deadlock.
+//!    fails here undoes only its locks; nobody waits for anybody, so there is no deadlock. All locks are visible before step 2
+//!    ([`Locks::take_all`]).
 //! 2. Read the snapshot epoch. Every object is marked: a snapshot that begins later sees a later epoch.
 //! 3. *Validate*: each word that was read must be unchanged, or changed only by our own lock. A word that another
 //!    transaction is committing is a conflict.
@@ -20,7 +21,7 @@
 //! The modes `AddressLog` and `Scan` (paper 1, section 4.3) write a record first, **fence**, then the slots, **fence**, then
 //! the end of the record, **fence**; only then is the transaction published.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use lodestone_pmem::{DurablePoint, PmAddr, planted};
 use lodestone_txn::record::{self, Head, Kind as RecordKind, Member, Spill};
@@ -49,34 +50,56 @@ pub fn spill_shape(core: &Core) -> Shape {
 struct Locks<'c> {
     core: &'c Core,
     context: &'c mut Context,
+    /// Whether the new objects are locked.
+    new_held: bool,
+    /// Entries of the write set, from the first on, whose locks are held, new objects aside.
     held: usize,
     /// Whether record and slots are being written: who fails now leaves what may count after a crash.
     writes: bool,
 }
 
-impl Locks<'_> {
+impl<'c> Locks<'c> {
+    /// None yet.
+    fn new(core: &'c Core, context: &'c mut Context) -> Self {
+        let count = &core.commits[context.writer.index()];
+        // Relaxed: the locks are released behind it, and whoever sees one of them sees it.
+        count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        Self { core, context, new_held: false, held: 0, writes: false }
+    }
+
+    /// Locks every object. On return every lock is visible to all threads before this one loads anything further: the epoch,
+    /// or a word that it validates.
+    ///
+    /// New objects come first, by plain stores. On x86-64 the first exchange behind them, or a fence where there is none,
+    /// empties the store buffer that may still hold them. Where a locked instruction orders less, there is always a fence.
     fn take_all(&mut self) -> Result<(), Conflict> {
+        self.new_held = true;
+        for entry in self.context.writes.iter().filter(|entry| entry.change == Change::Alloc) {
+            // The cell is in no list but ours: nobody else changes its word.
+            self.core.memory.store(entry.at, entry.seen.locked().to_raw());
+        }
+        let mut exchanged = false;
         for entry in &self.context.writes {
-            if entry.change == Change::Nothing {
-                self.held += 1;
-                continue;
-            }
-            let locked = entry.seen.locked().to_raw();
-            if entry.change == Change::Alloc {
-                // The cell is in no list but ours: nobody else changes its word.
-                self.core.memory.store(entry.at, locked);
-            } else if self.core.memory.compare_exchange(entry.at, entry.seen.to_raw(), locked).is_err() {
-                if published::on("stm-s11") {
-                    // The paper's `OpenWithWrite` aborts before the object is in the write set.
-                    self.held = 0;
+            if matches!(entry.change, Change::Update | Change::Free) {
+                let locked = entry.seen.locked().to_raw();
+                if self.core.memory.compare_exchange(entry.at, entry.seen.to_raw(), locked).is_err() {
+                    if published::on("stm-s11") {
+                        // The paper's `OpenWithWrite` aborts before the object is in the write set.
+                        (self.held, self.new_held) = (0, false);
+                    }
+                    return Err(Conflict::WriteChanged);
                 }
-                return Err(Conflict::WriteChanged);
+                exchanged = true;
             }
             self.held += 1;
         }
-        // Locks before validation, also on processors whose locked instructions do not order everything.
-        #[cfg(not(target_arch = "x86_64"))]
-        std::sync::atomic::fence(Ordering::SeqCst);
+        if !exchanged || cfg!(not(target_arch = "x86_64")) {
+            // A new object may be in the way of others, too: of those that read, by an old pointer, that its cell is free, and
+            // of snapshots that begin. They lock or count up the epoch, and then look at this word; this thread has stored the
+            // word, and then looks at theirs. Without an order between store and loads both could miss each other: see the
+            // models in `txn/tests/weak_memory.rs`.
+            fence(Ordering::SeqCst);
+        }
         Ok(())
     }
 
@@ -114,11 +137,19 @@ impl Drop for Locks<'_> {
             // A panic. Later commits could build on the old versions, and a crash then decide for this transaction.
             self.core.poisoned.store(true, Ordering::Relaxed);
         }
-        for entry in &self.context.writes[..self.held] {
-            if entry.change != Change::Nothing {
+        for (number, entry) in self.context.writes.iter().enumerate() {
+            let is_held = match entry.change {
+                Change::Nothing => false,
+                Change::Alloc => self.new_held,
+                Change::Update | Change::Free => number < self.held,
+            };
+            if is_held {
                 self.core.memory.store(entry.at, entry.seen.to_raw());
             }
         }
+        // Release: whoever sees the end sees that no lock is left.
+        let count = &self.core.commits[self.context.writer.index()];
+        count.store(count.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 }
 
@@ -138,10 +169,14 @@ pub fn commit(core: &Core, context: &mut Context) -> TxResult<()> {
     if changes > context.buffers.members_inline() {
         prepare_spill(core, context, changes)?;
     }
-    let mut locks = Locks { core, context, held: 0, writes: false };
+    let mut locks = Locks::new(core, context);
     let early = if planted::active("stm-epoch-early") { Some(core.epochs.present()) } else { None };
     locks.take_all()?;
     let epoch = early.unwrap_or_else(|| core.epochs.present());
+    // Whoever overwrites what is validated here reads the epoch behind his lock, and may not find an older one than this
+    // thread did: a rule about two words that third parties write, for which loads in order are not enough everywhere.
+    #[cfg(not(target_arch = "x86_64"))]
+    fence(Ordering::SeqCst);
     let latest = locks.validate()?;
     // Again: whoever failed gave up its locks behind that, and some of them may be what was just locked or validated.
     refuse_if_poisoned(core)?;
@@ -166,7 +201,7 @@ pub fn commit(core: &Core, context: &mut Context) -> TxResult<()> {
         join_groups(core, locks.context, group);
     }
     // From here on nothing fails: the locks become the new versions.
-    (locks.held, locks.writes) = (0, false);
+    (locks.held, locks.new_held, locks.writes) = (0, false, false);
     publish(core, locks.context, tick);
     Ok(())
 }

@@ -21,7 +21,7 @@ use crate::shape::Shape;
 use crate::side::SideChains;
 use crate::slabs::Slabs;
 use crate::stats::Stats;
-use crate::versions::{is_of_this_life, judge};
+use crate::versions::judge;
 
 /// The shared state.
 #[derive(Debug)]
@@ -61,6 +61,10 @@ pub struct Core {
     pub changed: (Mutex<()>, Condvar),
     /// A commit failed in the middle: nothing may be committed any more.
     pub poisoned: AtomicBool,
+    /// By thread id: commits begun and ended; odd while locks are held. Only the id's holder writes it.
+    pub commits: Box<[CachePadded<PlainU64>]>,
+    /// Locked while a lock is looked into that nobody may hold.
+    healing: Mutex<()>,
     /// Keeps a second memory off the pool; `None` where nothing can be written. Given up last.
     _only: Option<Only>,
 }
@@ -98,6 +102,8 @@ impl Core {
             waiting: CachePadded::new(AtomicUsize::new(0)),
             changed: (Mutex::new(()), Condvar::new()),
             poisoned: AtomicBool::new(false),
+            commits: (0..places.threads_max()).map(|_| CachePadded::default()).collect(),
+            healing: Mutex::new(()),
             places,
             slabs,
             lives,
@@ -151,7 +157,7 @@ impl Core {
         loop {
             let found = VersionWord::from_raw(self.memory.load(at));
             // On a read-only pool no word is of this life.
-            if is_of_this_life(found, self.base) && !self.memory.is_read_only() {
+            if !self.memory.is_read_only() && self.is_of_this_life(found) {
                 return Ok(found);
             }
             match self.shape_at(at) {
@@ -178,6 +184,37 @@ impl Core {
                 return Ok(word);
             }
         }
+    }
+
+    /// Whether `word` is of this life: of a tick that it has reserved. The bytes of a damaged line say so by a chance of one in
+    /// 2^23 (the version word has no checksum), all others are made anew from the slots, which have one.
+    fn is_of_this_life(&self, word: VersionWord) -> bool {
+        // The limit is loaded behind the word: whoever published the word had reserved its tick.
+        let reserved = self.limit.load(Ordering::Acquire).saturating_sub(self.base.0);
+        word.ticks_since(self.base) <= reserved || planted::active("stm-lock-survives")
+    }
+
+    /// Looks into `word`, the word of the cell at `at`, which says "committing" for a long while: when nobody is committing at
+    /// all it is damage, and is made anew from the slots by the next look. Returns whether another look makes sense.
+    ///
+    /// Each committer counts its thread's word in [`commits`](Self::commits) up before its first lock and behind its last
+    /// release. When all counts are even and the same before and behind a look that finds `word`, then nobody held it at that
+    /// moment: the count of whoever locked it is visible with the lock. From then on it stays as it is until it is made anew,
+    /// which only this function does, one thread at a time.
+    #[cold]
+    pub fn heal_lock(&self, at: PmAddr, word: VersionWord) -> bool {
+        use std::sync::atomic::Ordering::Acquire;
+        let _one = lock(&self.healing);
+        let counts = || self.commits.iter().map(|count| count.load(Acquire));
+        let before: Vec<u64> = counts().collect();
+        if self.memory.load(at) != word.to_raw() {
+            return true;
+        }
+        if before.iter().any(|count| count % 2 == 1) || !counts().eq(before) {
+            return false;
+        }
+        // Zero is of no life.
+        self.memory.compare_exchange(at, word.to_raw(), 0).is_ok()
     }
 
     /// Reads the version in the slot at `slot` into `out`; gives whether it has `words` words. What was read counts if the

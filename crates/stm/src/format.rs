@@ -63,6 +63,20 @@ impl HeaderLine {
         let bytes = self.as_bytes();
         crc32c::crc32c(&bytes[..bytes.len() - 4])
     }
+
+    /// Whether the sizes are such as options may have.
+    fn is_sane(&self) -> bool {
+        let threads_max = u16::try_from(self.threads_max).unwrap_or(0);
+        let options = StmOptions {
+            threads_max,
+            record_bytes: self.record_bytes,
+            table_bytes: self.table_bytes,
+            slab_bytes: self.slab_bytes,
+            directory_bytes: self.directory_bytes,
+            ..StmOptions::default()
+        };
+        options.check().is_ok() && self.zero == [0; 12]
+    }
 }
 
 /// Where everything stands, from an intact header.
@@ -98,6 +112,29 @@ impl Places {
         Buffers { at: PmAddr::from_raw(self.line.records).plus(u64::from(writer.number()) * 2 * bytes), bytes }
     }
 
+    /// The blocks with their bytes.
+    pub fn areas(&self) -> [(PmAddr, u64); 3] {
+        let records_bytes = u64::from(self.line.threads_max) * 2 * u64::from(self.line.record_bytes);
+        [
+            (self.header, TABLE_OFFSET + u64::from(self.line.table_bytes)),
+            (PmAddr::from_raw(self.line.records), records_bytes),
+            (self.directory(), self.directory_bytes()),
+        ]
+    }
+
+    /// What is wrong with the places, whose sizes are sane.
+    fn nonsense(&self, memory: &Memory) -> Option<&'static str> {
+        let areas = self.areas();
+        let outside =
+            |&(at, bytes): &(PmAddr, u64)| !at.offset().is_multiple_of(LINE_BYTES) || !memory.contains(at, bytes);
+        if areas.iter().any(outside) {
+            return Some("it names places outside the pool");
+        }
+        let [header, records, directory] = areas;
+        let pairs = [(header, records), (header, directory), (records, directory)];
+        pairs.into_iter().any(|(left, right)| overlap(left, right)).then_some("it names places that overlap")
+    }
+
     pub fn directory(&self) -> PmAddr {
         PmAddr::from_raw(self.line.directory)
     }
@@ -110,6 +147,14 @@ impl Places {
     pub fn blocks(&self) -> [PmAddr; 3] {
         [self.header, PmAddr::from_raw(self.line.records), self.directory()]
     }
+}
+
+/// Whether two areas inside the pool have a byte in common.
+pub fn overlap(left: (PmAddr, u64), right: (PmAddr, u64)) -> bool {
+    let ((left, left_bytes), (right, right_bytes)) = (left, right);
+    left.part() == right.part()
+        && left.offset() < right.offset() + right_bytes
+        && right.offset() < left.offset() + left_bytes
 }
 
 /// Reads the header; `None` when there is none yet.
@@ -135,12 +180,14 @@ pub fn read(heap: &Heap) -> Result<Option<Places>> {
     if line.version > VERSION {
         return Err(damaged(format!("format version {}, this lodestone reads up to {VERSION}", line.version)));
     }
+    if !line.is_sane() {
+        return Err(damaged("it has sizes that nobody formats".into()));
+    }
     let places = Places { header, line };
-    let inside = memory.contains(header, TABLE_OFFSET + u64::from(line.table_bytes))
-        && memory
-            .contains(PmAddr::from_raw(line.records), u64::from(line.threads_max) * 2 * u64::from(line.record_bytes))
-        && memory.contains(places.directory(), places.directory_bytes());
-    if inside { Ok(Some(places)) } else { Err(damaged("it names places outside the pool".into())) }
+    if let Some(finding) = places.nonsense(memory) {
+        return Err(damaged(finding.into()));
+    }
+    Ok(Some(places))
 }
 
 /// Makes header, clock, records and directory in one heap action.

@@ -35,6 +35,8 @@ mod commit;
 mod context;
 mod core;
 mod error;
+#[cfg(test)]
+mod flips;
 mod format;
 mod object;
 mod only;

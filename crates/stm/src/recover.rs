@@ -1,5 +1,6 @@
 //! Recovery: what an open does after a life that did not end in order.
 //!
+//! 0. The clock's two state lines are made equal again where a crash or damage left them different.
 //! 1. Each thread's newest intact record is decided (see [`lodestone_txn::record`]). The members of a transaction in the
 //!    modes address log and scan, which lost if its record is still there, are made invalid.
 //! 2. The decisions become one entry in the table of lives, fence (which covers step 1 as well), and the clock is closed,
@@ -42,6 +43,9 @@ pub struct RecoveryReport {
     pub crashed_lives: u32,
     /// Whether every object was visited to empty the table of lives.
     pub renewed: bool,
+    /// Copies of the transaction clock's state that were not whole: torn by a crash while it was written, or damaged. The
+    /// other copy was used, and an open for writing has made them whole again.
+    pub clock_copies_damaged: u32,
 }
 
 struct Recovery<'r> {
@@ -57,11 +61,14 @@ struct Recovery<'r> {
 /// Finishes the last life if it did not end in order.
 pub fn recover(heap: &Heap, places: &Places, slabs: &Slabs, lives: &mut Lives) -> Result<RecoveryReport> {
     let memory = heap.memory();
-    let report = RecoveryReport { was_clean: !lives.is_open(), ..RecoveryReport::default() };
+    let is_read_only = memory.is_read_only();
+    // First of all: what follows relies on the newest state, which one damaged line could still take back.
+    let clock_copies_damaged = if is_read_only { lives.findings(memory).len() as u32 } else { lives.heal(memory) };
+    let report = RecoveryReport { was_clean: !lives.is_open(), clock_copies_damaged, ..RecoveryReport::default() };
     let mut recovery = Recovery { memory, places, slabs, report, undone: Vec::new(), scratch: Vec::new() };
     if lives.is_open() {
         let last = recovery.decide(lives);
-        if memory.is_read_only() {
+        if is_read_only {
             lives.close_crashed_in_memory(last, std::mem::take(&mut recovery.undone));
         } else if lives.close_crashed(memory, last.clone()).is_err() {
             // The table is full: losers of the lives in it are made invalid, then those of this life have room.
@@ -69,7 +76,7 @@ pub fn recover(heap: &Heap, places: &Places, slabs: &Slabs, lives: &mut Lives) -
             lives.close_crashed(memory, last)?;
         }
     }
-    if lives.scrub_is_due() && !memory.is_read_only() {
+    if lives.scrub_is_due() && !is_read_only {
         recovery.renew(lives);
     }
     let mut report = recovery.report;
@@ -84,7 +91,7 @@ impl Recovery<'_> {
 
     /// Decides about every thread; gives the last tick of each that had a record.
     fn decide(&mut self, lives: &Lives) -> Vec<(Writer, Tick)> {
-        let base = lives.base();
+        let life = (lives.base(), lives.limit());
         let mut last = Vec::new();
         let mut scan = false;
         for writer in (0..self.places.threads_max()).filter_map(Writer::new) {
@@ -94,7 +101,7 @@ impl Recovery<'_> {
                 continue;
             }
             let verdict =
-                record::decide(found, base, writer, |member, tick, writer| self.holds(lives, member, tick, writer));
+                record::decide(found, life, writer, |member, tick, writer| self.holds(lives, member, tick, writer));
             self.report.torn_records += verdict.torn;
             let Some((head, members, committed)) = verdict.newest else { continue };
             self.report.threads += 1;

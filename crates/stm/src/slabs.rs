@@ -25,7 +25,7 @@ use lodestone_pmem::sync::{Mutex, RwLock, lock};
 use lodestone_pmem::{LINE_BYTES, PmAddr, WORD_BYTES, checked};
 
 use crate::error::{Error, Result};
-use crate::format::{Places, write_block_head};
+use crate::format::{Places, overlap, write_block_head};
 use crate::shape::{Kind, Shape};
 
 /// Slabs that one allocation scans before it asks the heap for a new one.
@@ -76,6 +76,17 @@ impl Slab {
     }
 }
 
+/// Adds an area to those that are taken, unless it has a byte in common with one of them.
+fn claim(taken: &mut BTreeMap<PmAddr, u64>, at: PmAddr, bytes: u64) -> bool {
+    let before = taken.range(..=at).next_back();
+    let behind = taken.range(at..).next();
+    if before.into_iter().chain(behind).any(|(&other, &other_bytes)| overlap((at, bytes), (other, other_bytes))) {
+        return false;
+    }
+    taken.insert(at, bytes);
+    true
+}
+
 #[derive(Debug, Default)]
 struct Pool {
     free: Vec<PmAddr>,
@@ -115,6 +126,8 @@ impl Slabs {
             at,
             finding: finding.into(),
         };
+        // What a directory without damage names once: its blocks, and areas without a common byte.
+        let mut taken: BTreeMap<PmAddr, u64> = places.areas().into_iter().collect();
         let mut block = places.directory();
         loop {
             let mut used = 0;
@@ -129,6 +142,9 @@ impl Slabs {
                     .and_then(|(start, payload)| Slab::decode(start, payload))
                     .filter(|slab| memory.contains(slab.at, slab.bytes) && slab.at.offset().is_multiple_of(LINE_BYTES));
                 let Some(slab) = slab else { return Err(damaged(at, "an entry fails its checksum or leads outside")) };
+                if !claim(&mut taken, slab.at, slab.bytes) {
+                    return Err(damaged(at, "a slab overlaps another one, or the memory's own blocks"));
+                }
                 by_start.insert(slab.at, slab);
                 let pool = pools.by_shape.entry(slab.shape).or_default();
                 pool.slabs += 1;
@@ -138,7 +154,12 @@ impl Slabs {
             pools.tail = (block, used);
             match checked::decode_addr(block, memory.load(block)) {
                 Some(next) if next.is_null() => break,
-                Some(next) if memory.contains(next, places.directory_bytes()) && next != block => block = next,
+                Some(next) if memory.contains(next, places.directory_bytes()) => {
+                    if !next.offset().is_multiple_of(LINE_BYTES) || !claim(&mut taken, next, places.directory_bytes()) {
+                        return Err(damaged(block, "the link leads in a circle, or into something else"));
+                    }
+                    block = next;
+                }
                 _ => return Err(damaged(block, "the link to the next block fails its checksum or leads outside")),
             }
         }
@@ -237,11 +258,16 @@ impl Slabs {
         Ok(())
     }
 
-    /// Blocks of the heap that the directory takes behind its first.
+    /// Blocks of the heap that the directory takes behind its first. The chain was compared with the rules at open, and is
+    /// looked at again: no longer than the slabs need, whatever happened to it since.
     pub fn directory_blocks(&self, heap: &Heap, places: &Places) -> Vec<PmAddr> {
+        let memory = heap.memory();
+        let blocks_max = self.by_start().len() as u64 / self.entries_per_block + 1;
         let mut blocks = Vec::new();
         let mut block = places.directory();
-        while let Some(next) = checked::decode_addr(block, heap.memory().load(block)).filter(|next| !next.is_null()) {
+        for _ in 0..blocks_max {
+            let next = checked::decode_addr(block, memory.load(block)).filter(|next| !next.is_null());
+            let Some(next) = next.filter(|next| memory.contains(*next, places.directory_bytes())) else { break };
             blocks.push(next);
             block = next;
         }

@@ -13,7 +13,7 @@ use crate::core::Core;
 use crate::error::{Conflict, TxResult};
 use crate::shape::Shape;
 use crate::side::Found;
-use crate::tx::{Tx, give_way};
+use crate::tx::{PATIENCE, Tx, give_way};
 
 /// A snapshot while it is active; what was kept for it alone is dropped with it.
 #[derive(Debug)]
@@ -59,12 +59,15 @@ pub(crate) fn read(
     let mut sees = |writer: Writer, tick: Tick| tick <= core.base || horizon.sees(&core.epochs, writer, tick);
     // On a read-only pool nothing changes, and words of earlier lives stay as they are.
     let unchanged = |word: VersionWord| core.memory.load(at) == word.to_raw() || core.memory.is_read_only();
-    let mut looks = 0;
+    let mut looks = 0_u32;
     loop {
         let word = core.word(at, shape)?;
         if word.state() == State::Committing {
             // The version under way may belong to this epoch.
             looks += 1;
+            if looks.is_multiple_of(PATIENCE) {
+                let _ = core.heal_lock(at, word);
+            }
             give_way(looks);
             continue;
         }

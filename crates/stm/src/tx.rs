@@ -13,7 +13,7 @@
 
 use std::borrow::Cow;
 
-use lodestone_pmem::{PmAddr, PmPtr, VIEW_BLOCK_BYTES, View};
+use lodestone_pmem::{LINE_BYTES, PmAddr, PmPtr, VIEW_BLOCK_BYTES, View};
 use lodestone_txn::{ClockKind, SLOT_HEADER_WORDS, SlotHeader, State, VersionWord, Which};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -60,7 +60,7 @@ pub struct Tx<'t> {
 /// Values of so many bytes are read from both slots at once, before it is known which of them counts.
 const EITHER_BYTES_MAX: usize = 32;
 /// Times that a reader looks at an object under commit before it gives way.
-const PATIENCE: u32 = 200;
+pub(crate) const PATIENCE: u32 = 200;
 
 impl<'t> Tx<'t> {
     pub(crate) fn new(core: &'t Core, context: &'t mut Context, access: Access) -> Self {
@@ -222,6 +222,10 @@ impl<'t> Tx<'t> {
                     return Ok(word);
                 }
                 if looks > PATIENCE {
+                    if self.core.heal_lock(at, word) {
+                        looks = 0;
+                        continue;
+                    }
                     return Err(self.conflict(Conflict::Committing));
                 }
                 give_way(looks);
@@ -474,6 +478,13 @@ impl<'t> Tx<'t> {
         let fits = SlotHeader::decode(0, block.load(shape.payload_word(word.slot()) - 1)).words == words;
         let known = self.context.known.covers_live(word);
         (known && fits && block.load_behind(0) == word.to_raw()).then_some(word)
+    }
+
+    /// More objects than the pool can hold: who follows links from object to object and comes to so many is led in a circle.
+    #[must_use]
+    pub fn objects_max(&self) -> u64 {
+        let memory = &self.core.memory;
+        (0..memory.part_count()).map(|part| memory.part_len(part)).sum::<u64>() / LINE_BYTES
     }
 
     /// Ends the transaction without a change: [`Stm::update`](crate::Stm::update) gives [`Error::Cancelled`].

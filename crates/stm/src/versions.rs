@@ -11,9 +11,7 @@
 //! holds an object.
 
 use lodestone_pmem::{Memory, PmAddr, planted};
-use lodestone_txn::{
-    LIFE_TICKS_MAX, Lives, SLOT_HEADER_WORDS, SlotHeader, State, Tick, VersionWord, Which, Writer, verify,
-};
+use lodestone_txn::{Lives, SLOT_HEADER_WORDS, SlotHeader, State, Tick, VersionWord, Which, Writer, verify};
 
 use crate::shape::Shape;
 
@@ -112,10 +110,4 @@ impl Judged {
             }
         }
     }
-}
-
-/// Whether `word` is of the life that began at `base`.
-#[inline]
-pub fn is_of_this_life(word: VersionWord, base: Tick) -> bool {
-    word.ticks_since(base) <= LIFE_TICKS_MAX || planted::active("stm-lock-survives")
 }

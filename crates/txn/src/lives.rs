@@ -1,7 +1,7 @@
 //! Lives: which ticks each life of the pool may have used, and which transactions of a crashed life count.
 //!
 //! ```text
-//! state (two lines, written in turn): sequence, base, limit, flags, bytes of the table, renewed at, zero, CRC-32C
+//! state (two mirrored lines): sequence, base, limit, flags, bytes of the table, renewed at, zero, CRC-32C
 //! table: entries { base, limit, count | CRC-32C << 32, count words: thread's last tick - base (54 bits) | writer }
 //! ```
 //!
@@ -16,10 +16,18 @@
 //! 5. When the table is full, or version words grow old, the owner of the slots makes every loser invalid and calls
 //!    [`Lives::renew`], which empties the table.
 //!
-//! Invariant: ranges of lives do not overlap and ascend, so a tick names its life.
+//! The state is mirrored ([`lodestone_pmem::mirror`]): at rest both lines hold the newest one. An older state beside the newest
+//! would be enough for crashes, but not for damage: one flipped bit would bring it back, and with it losers of a crash that
+//! it does not know. An open for writing makes the lines equal before it decides anything ([`Lives::heal`]).
+//!
+//! Invariants:
+//! - ranges of lives do not overlap and ascend, so a tick names its life;
+//! - what is read from the medium is compared with all of this module's rules ([`Lives::open`]), so that no arithmetic here can
+//!   overflow, whatever stands there.
 
 mod format;
 
+use lodestone_pmem::mirror::{self, Line, Mirror, Slot};
 use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, PmPtr, planted};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -33,6 +41,8 @@ pub const RESERVATION_TICKS: u64 = 1 << 28;
 pub const STATE_PAIR_BYTES: u64 = 512;
 const OPEN: u64 = 1;
 const ENTRY_HEADER_WORDS: u64 = 3;
+/// No life goes beyond this tick: what is added to one of its ticks does not overflow.
+const TICK_LIMIT: u64 = u64::MAX - (1 << (TICK_BITS + 2));
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -53,6 +63,43 @@ impl StateLine {
     fn checksum(&self) -> u32 {
         let bytes = self.as_bytes();
         crc32c::crc32c(&bytes[..bytes.len() - 4])
+    }
+
+    /// Which rule of this module the state breaks. Its checksum is right.
+    fn nonsense(&self, layout: &LivesLayout) -> Option<&'static str> {
+        if self.base == 0 || self.base > self.limit || self.limit > TICK_LIMIT {
+            return Some("its limit is below its base, or too large");
+        }
+        let is_open = self.flags & OPEN != 0;
+        let rules = [
+            (self.flags & !OPEN == 0 && self.zero == [0; 12], "it has bits that nobody sets"),
+            (base_from(self.base) == self.base, "no life begins at its base"),
+            (is_open || self.limit == self.base, "it is closed and has ticks in reserve"),
+            (self.limit - self.base <= LIFE_TICKS_MAX, "it reserves more ticks than a life may use"),
+            (self.renewed_at <= self.base, "its losers were made invalid in the future"),
+            (
+                self.table_bytes.is_multiple_of(8) && self.table_bytes <= layout.table_bytes,
+                "it uses more of the table than there is",
+            ),
+        ];
+        rules.iter().find(|(holds, _)| !holds).map(|(_, finding)| *finding)
+    }
+}
+
+impl Line for StateLine {
+    const SEQUENCE_MAX: u64 = u64::MAX;
+
+    fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    fn crc(&self) -> u32 {
+        self.crc
+    }
+
+    fn seal(&mut self, sequence: u64) {
+        self.sequence = sequence;
+        self.crc = self.checksum();
     }
 }
 
@@ -79,8 +126,8 @@ pub struct LivesLayout {
 }
 
 impl LivesLayout {
-    fn line(&self, sequence: u64) -> PmPtr<StateLine> {
-        PmPtr::new(self.state.plus((sequence & 1) * (STATE_PAIR_BYTES / 2)))
+    fn lines(&self) -> [PmPtr<StateLine>; 2] {
+        [0, STATE_PAIR_BYTES / 2].map(|offset| PmPtr::new(self.state.plus(offset)))
     }
 }
 
@@ -108,30 +155,47 @@ impl Lives {
     /// Reads state and table.
     ///
     /// # Errors
-    /// [`Error::Damaged`] when both state lines or an entry of the table fail their checksums.
+    /// [`Error::Damaged`] when both state lines or an entry of the table fail their checksums, or say what nobody wrote.
     pub fn open(memory: &Memory, layout: LivesLayout) -> Result<Self> {
-        let lines = [0, 1].map(|line| memory.get(layout.line(line)));
-        let intact = lines.iter().filter(|line| line.crc == line.checksum());
-        let Some(&state) = intact.max_by_key(|line| line.sequence) else {
-            let finding = "both copies fail their checksum".into();
-            return Err(Error::Damaged { what: "state of the transaction clock", at: layout.state, finding });
+        let damaged = |finding: &str| Error::Damaged {
+            what: "state of the transaction clock",
+            at: layout.state,
+            finding: finding.into(),
         };
-        let crashed = read_table(memory, &layout, state.table_bytes)?;
+        let Some((state, _)) = Mirror::read(memory, layout.lines()).newest() else {
+            return Err(damaged("both copies fail their checksum"));
+        };
+        if let Some(finding) = state.nonsense(&layout) {
+            return Err(damaged(finding));
+        }
+        let crashed = read_table(memory, &layout, &state)?;
         Ok(Self { layout, state, crashed, undone: Vec::new(), reservation_ticks: RESERVATION_TICKS })
+    }
+
+    /// Makes both state lines equal again when a crash or damage left them different; returns how many of them were not
+    /// whole. For an open for writing, before it decides anything: while the lines differ, damage to the newest one would
+    /// bring the other one back.
+    pub fn heal(&mut self, memory: &Memory) -> u32 {
+        let found = Mirror::read(memory, self.layout.lines());
+        if !found.is_at_rest() {
+            self.state = mirror::write(memory, self.layout.lines(), self.state);
+        }
+        found.slots.iter().filter(|slot| !matches!(slot, Slot::Intact(_))).count() as u32
     }
 
     /// State lines that fail their checksum: harmless while the other is intact, which `open` made sure of.
     #[must_use]
     pub fn findings(&self, memory: &Memory) -> Vec<LivesFinding> {
-        let damaged = |sequence: &u64| {
-            let line = memory.get(self.layout.line(*sequence));
-            line.crc != line.checksum()
-        };
-        let name = |sequence| LivesFinding {
-            at: self.layout.line(sequence).addr(),
+        let lines = self.layout.lines();
+        let found = Mirror::read(memory, lines);
+        let name = |line: &PmPtr<StateLine>| LivesFinding {
+            at: line.addr(),
             finding: "a copy of the transaction clock's state fails its checksum; the other copy is used".into(),
         };
-        [0, 1].into_iter().filter(damaged).map(name).collect()
+        (0..2)
+            .filter(|&number| !matches!(found.slots[number], Slot::Intact(_)))
+            .map(|number| name(&lines[number]))
+            .collect()
     }
 
     /// Reserves `ticks` at a time instead of [`RESERVATION_TICKS`]: so few that tests reach the limit.
@@ -163,15 +227,11 @@ impl Lives {
         &self.crashed
     }
 
-    /// Writes the state with the next sequence number and makes it persistent.
-    fn write(&mut self, memory: &Memory, mut state: StateLine) {
-        state.sequence = self.state.sequence + 1;
-        state.crc = state.checksum();
-        let place = self.layout.line(state.sequence);
-        memory.put(place, &state);
-        // No slot or record with a tick of the new range, and no other decision, may overtake the state that covers it.
-        memory.persist(place.addr(), LINE_BYTES);
-        self.state = state;
+    /// Writes the state to both lines and makes it persistent.
+    fn write(&mut self, memory: &Memory, state: StateLine) {
+        // The mirror's fences: no slot or record with a tick of the new range, and no other decision, overtakes the state
+        // that covers it.
+        self.state = mirror::write(memory, self.layout.lines(), state);
     }
 
     /// Makes sure that `tick` is reserved: persists "open" and a new limit when it is not.
@@ -182,8 +242,8 @@ impl Lives {
         if tick <= self.limit() {
             return Ok(());
         }
-        let limit = tick.0 + self.reservation_ticks;
-        if limit - self.state.base > LIFE_TICKS_MAX {
+        let limit = tick.0.saturating_add(self.reservation_ticks);
+        if limit > TICK_LIMIT || limit - self.state.base > LIFE_TICKS_MAX {
             return Err(Error::ClockExhausted);
         }
         self.write(memory, StateLine { limit, flags: OPEN, ..self.state });
@@ -306,13 +366,13 @@ fn entry_checksum(at: PmAddr, words: &[u64]) -> u32 {
     crc32c::crc32c_append(seed, words[3..].as_bytes())
 }
 
-fn read_table(memory: &Memory, layout: &LivesLayout, table_bytes: u64) -> Result<Vec<Life>> {
-    let mut lives = Vec::new();
+fn read_table(memory: &Memory, layout: &LivesLayout, state: &StateLine) -> Result<Vec<Life>> {
+    let mut lives: Vec<Life> = Vec::new();
     let mut done = 0;
-    while done < table_bytes {
+    while done < state.table_bytes {
         let at = layout.table.plus(done);
         let damaged = |finding: &str| Error::Damaged { what: "table of lives", at, finding: finding.into() };
-        let room = (layout.table_bytes - done.min(layout.table_bytes)) / 8;
+        let room = (state.table_bytes - done) / 8;
         if room < ENTRY_HEADER_WORDS {
             return Err(damaged("an entry runs over the end"));
         }
@@ -324,9 +384,18 @@ fn read_table(memory: &Memory, layout: &LivesLayout, table_bytes: u64) -> Result
         if (words[2] >> 32) as u32 != entry_checksum(at, &words) {
             return Err(damaged("an entry fails its checksum"));
         }
+        let after = lives.last().map_or(0, |life| life.limit.0);
+        if words[0] <= after || words[0] >= words[1] || words[1] >= state.base {
+            return Err(damaged("the lives of an entry and of its neighbours overlap"));
+        }
         let base = Tick(words[0]);
-        let last = words[3..].iter().map(|&word| (Writer::from_bits(word), Tick(base.0 + (word >> WRITER_BITS))));
-        lives.push(Life { base, limit: Tick(words[1]), last: last.collect() });
+        let tick = |word: u64| Tick(base.0.saturating_add(word >> WRITER_BITS));
+        let last: Vec<_> = words[3..].iter().map(|&word| (Writer::from_bits(word), tick(word))).collect();
+        let is_sorted = last.is_sorted_by(|(left, _), (right, _)| left < right);
+        if !is_sorted || last.iter().any(|(_, tick)| tick.0 > words[1]) {
+            return Err(damaged("an entry names a thread twice, or a tick that its life did not use"));
+        }
+        lives.push(Life { base, limit: Tick(words[1]), last });
         done += (ENTRY_HEADER_WORDS + count) * 8;
     }
     Ok(lives)

@@ -248,8 +248,13 @@ pub fn read(memory: &Memory, buffers: &Buffers, index: u64, spill_bytes: u64) ->
     }
 }
 
-/// The members in the chain from `at` on, `None` when it is broken. Reads no more blocks than `members` fill.
+/// The members in the chain from `at` on, `None` when it is broken. Reads no more blocks than `members` fill, and none when
+/// the pool has not room for so many: a chain that leads in a circle would fill the memory of this machine.
 fn read_spill(memory: &Memory, mut at: PmAddr, members: usize, spill_bytes: u64) -> Option<Vec<u64>> {
+    let pool_bytes: u64 = (0..memory.part_count()).map(|part| memory.part_len(part)).sum();
+    if members as u64 > pool_bytes / LINE_BYTES {
+        return None;
+    }
     let mut list = Vec::new();
     while list.len() < members {
         if at.is_null() || !at.offset().is_multiple_of(LINE_BYTES) || !memory.contains(at, spill_bytes) {
@@ -273,14 +278,21 @@ pub struct Verdict {
     pub torn: u32,
 }
 
-/// Decides about the newest transaction of `writer` in the life that began at `base`. `holds(member, tick, writer)`:
-/// whether the member's slot is intact and of that transaction, or its object has an intact version with a larger tick.
+/// Decides about the newest transaction of `writer` in the life that began at `base` and reserved ticks up to `limit`.
+/// `holds(member, tick, writer)`: whether the member's slot is intact and of that transaction, or its object has an intact
+/// version with a larger tick.
+///
+/// A record with a tick that the life cannot have used, or that its own transaction comes before, is as good as torn.
 pub fn decide(
     found: [Found; 2],
-    base: Tick,
+    (base, limit): (Tick, Tick),
     writer: Writer,
     mut holds: impl FnMut(Member, Tick, Writer) -> bool,
 ) -> Verdict {
+    let found = found.map(|found| match found {
+        Found::Record(head, _) if head.tick > limit || head.previous >= head.tick => Found::Torn,
+        other => other,
+    });
     let torn = found.iter().filter(|found| **found == Found::Torn).count() as u32;
     let of_this_life = found.into_iter().filter_map(|found| match found {
         Found::Record(head, members) if head.tick > base => Some((head, members)),
@@ -342,12 +354,18 @@ mod tests {
         record(&memory, 1, 80, 2);
         let both = || [read(&memory, &BUFFERS, 0, 64), read(&memory, &BUFFERS, 1, 64)];
         let writer = Writer::default();
-        assert_eq!(decide(both(), Tick(5), writer, |_, _, _| true).last, Tick(80));
-        assert_eq!(decide(both(), Tick(5), writer, |_, _, _| false).last, Tick(79), "the tick before");
-        assert_eq!(decide(both(), Tick(75), writer, |_, tick, _| tick == Tick(80)).last, Tick(80));
-        assert_eq!(decide(both(), Tick(90), writer, |_, _, _| true).last, Tick(90), "records of an earlier life");
+        assert_eq!(decide(both(), (Tick(5), Tick(99)), writer, |_, _, _| true).last, Tick(80));
+        assert_eq!(decide(both(), (Tick(5), Tick(99)), writer, |_, _, _| false).last, Tick(79), "the tick before");
+        assert_eq!(decide(both(), (Tick(75), Tick(99)), writer, |_, tick, _| tick == Tick(80)).last, Tick(80));
+        assert_eq!(
+            decide(both(), (Tick(90), Tick(99)), writer, |_, _, _| true).last,
+            Tick(90),
+            "records of an earlier life"
+        );
+        let verdict = decide(both(), (Tick(5), Tick(79)), writer, |_, _, _| true);
+        assert_eq!((verdict.last, verdict.torn), (Tick(70), 1), "a tick that nobody reserved");
         memory.store(BUFFERS.buffer(1).plus(16), 1);
-        let verdict = decide(both(), Tick(5), writer, |_, _, _| true);
+        let verdict = decide(both(), (Tick(5), Tick(99)), writer, |_, _, _| true);
         assert_eq!((verdict.last, verdict.torn), (Tick(70), 1));
         Ok(())
     }

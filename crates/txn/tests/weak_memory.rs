@@ -9,6 +9,9 @@
 //! | a copy between two looks | `stm` `tx.rs` (read), `commit.rs` | no second look; a look at slot and state alone; relaxed copies; relaxed slot stores |
 //! | a copy of the older version | `stm` `snapshot.rs`, `commit.rs` | no second look; slots before the lock |
 //! | lock, then validate | `stm` `commit.rs` | no fence between them (processors that need one) |
+//! | a new object is locked by a store | `stm` `commit.rs` | no fence behind it |
+//! | a new object, and a snapshot begins | `stm` `commit.rs`, `txn` `epochs.rs` | no fence behind the store |
+//! | what is validated is of the epoch or later | `stm` `commit.rs` | no fence between epoch and validation (processors that need one) |
 //! | a snapshot begins | `txn` `epochs.rs`, `stm` `snapshot.rs` | no fence after the epoch has changed; none behind the mark |
 //! | whoever overwrites finds the snapshot | `txn` `epochs.rs`, `stm` `side.rs` | published behind the epoch; relaxed epoch; relaxed lock |
 //!
@@ -136,6 +139,87 @@ fn lock_then_validate(broken: Broken) {
     assert!(!(first && other), "write skew");
 }
 
+/// A transaction has read `x` and makes a new object in a free cell, whose word it locks by a plain store: nobody else writes
+/// it. Another one has read, by an old pointer, that there is nothing in the cell, and overwrites `x`. Each saw a state
+/// before the other.
+///
+/// On x86-64 an exchange behind the store is as good as the fence; here both are the fence.
+fn a_new_object_is_locked_by_a_store(broken: Broken) {
+    let free = VersionWord::new(Tick(2), Writer::default(), Which::First, State::Free);
+    let x = Arc::new(AtomicU64::new(live(2).to_raw()));
+    let cell = Arc::new(AtomicU64::new(free.to_raw()));
+    let maker = thread::spawn({
+        let (x, cell) = (Arc::clone(&x), Arc::clone(&cell));
+        move || {
+            cell.store(free.locked().to_raw(), Ordering::Release);
+            if broken != "no fence behind the store" {
+                fence(Ordering::SeqCst);
+            }
+            x.load(Ordering::Acquire) == live(2).to_raw()
+        }
+    });
+    let seen = live(2);
+    let lock = x.compare_exchange(seen.to_raw(), seen.locked().to_raw(), Ordering::AcqRel, Ordering::Acquire);
+    lock.expect("nobody else writes it");
+    fence(Ordering::SeqCst);
+    let finds_nothing = cell.load(Ordering::Acquire) == free.to_raw();
+    let reads_old = maker.join().expect("no panic");
+    assert!(!(reads_old && finds_nothing), "write skew");
+}
+
+/// As [`a_snapshot_begins`], with a new object.
+fn a_new_object_and_a_snapshot(broken: Broken) {
+    let free = VersionWord::new(Tick(2), Writer::default(), Which::First, State::Free);
+    let cell = Arc::new(AtomicU64::new(free.to_raw()));
+    let epoch = Arc::new(AtomicU64::new(1));
+    let maker = thread::spawn({
+        let (cell, epoch) = (Arc::clone(&cell), Arc::clone(&epoch));
+        move || {
+            cell.store(free.locked().to_raw(), Ordering::Release);
+            if broken != "no fence behind the store" {
+                fence(Ordering::SeqCst);
+            }
+            epoch.load(Ordering::Acquire)
+        }
+    });
+    let snapshot = epoch.fetch_add(1, Ordering::AcqRel);
+    fence(Ordering::SeqCst);
+    let unmarked = cell.load(Ordering::Acquire) == free.to_raw();
+    let belongs = maker.join().expect("no panic") <= snapshot;
+    assert!(!(belongs && unmarked), "the snapshot misses an object of its epoch");
+}
+
+/// One committer reads the epoch and then validates `x`; another locks `x` and then reads the epoch. When the first finds
+/// `x` as it was, it comes before the other, so its epoch may not be the later one.
+fn what_is_validated_is_of_the_epoch_or_later(broken: Broken) {
+    let x = Arc::new(AtomicU64::new(live(2).to_raw()));
+    let epoch = Arc::new(AtomicU64::new(1));
+    let reader = thread::spawn({
+        let (x, epoch) = (Arc::clone(&x), Arc::clone(&epoch));
+        move || {
+            let own = epoch.load(Ordering::Acquire);
+            if broken != "no fence behind the epoch" {
+                fence(Ordering::SeqCst);
+            }
+            (x.load(Ordering::Acquire) == live(2).to_raw()).then_some(own)
+        }
+    });
+    let writer = thread::spawn({
+        let (x, epoch) = (Arc::clone(&x), Arc::clone(&epoch));
+        move || {
+            let seen = live(2);
+            let lock = x.compare_exchange(seen.to_raw(), seen.locked().to_raw(), Ordering::AcqRel, Ordering::Acquire);
+            lock.expect("nobody else writes it");
+            fence(Ordering::SeqCst);
+            epoch.load(Ordering::Acquire)
+        }
+    });
+    epoch.fetch_add(1, Ordering::AcqRel);
+    fence(Ordering::SeqCst);
+    let (reader, writer) = (reader.join().expect("no panic"), writer.join().expect("no panic"));
+    assert!(reader.is_none_or(|reader| reader <= writer), "a dependency goes back to an earlier epoch");
+}
+
 /// A committer marks its object and reads the epoch; a snapshot changes the epoch and reads the object. When the version
 /// belongs to the snapshot's epoch, the snapshot may not find the object as it was.
 fn a_snapshot_begins(broken: Broken) {
@@ -222,6 +306,17 @@ fn a_copy_is_whole_and_the_one_that_the_word_names() {
 #[test]
 fn one_of_two_that_overwrite_each_others_reads_fails() {
     check(lock_then_validate, &["no fence"]);
+}
+
+#[test]
+fn a_new_object_is_in_nobodys_past_and_future() {
+    check(a_new_object_is_locked_by_a_store, &["no fence behind the store"]);
+    check(a_new_object_and_a_snapshot, &["no fence behind the store"]);
+}
+
+#[test]
+fn dependencies_do_not_go_back_to_earlier_epochs() {
+    check(what_is_validated_is_of_the_epoch_or_later, &["no fence behind the epoch"]);
 }
 
 #[test]

@@ -5,7 +5,10 @@ use std::borrow::Borrow;
 use lodestone_pmem::planted;
 use lodestone_stm::{PmAddr, PmPtr, Tx, TxResult};
 
-use super::{ENTRY_WORDS_MAX, INNER_WORDS, Inner, LEAF_WORDS, Leaf, Node, Path, PmBTreeMap, Reached, Seek, TreeHeader};
+use super::{
+    ENTRY_WORDS_MAX, INNER_WORDS, Inner, LEAF_WORDS, LEVELS_MAX, Leaf, Node, Path, PmBTreeMap, Reached, Seek,
+    TreeHeader,
+};
 use crate::damaged;
 use crate::item::{PmKey, PmValue};
 use crate::node;
@@ -29,7 +32,7 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         let Some(reached) = self.descend(tx, &header, &Seek::Key(key))? else {
             let mut leaf = Words([0; LEAF_WORDS]);
             let mut entry = [0; ENTRY_WORDS_MAX];
-            node::insert(&mut leaf.0, 0, Self::entry(tx, key, value, &mut entry)?);
+            node::insert(&mut leaf.0, 0, Self::entry(tx, key, value, &mut entry)?)?;
             tx.write(self.header)?.root = tx.alloc(leaf)?.addr();
             return Ok(false);
         };
@@ -48,7 +51,7 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
                 let mut entry = [0; ENTRY_WORDS_MAX];
                 let entry = Self::entry(tx, key, value, &mut entry)?;
                 if node::count(&reached.leaf.0) < Self::leaf_room(&header) {
-                    node::insert(&mut tx.write(reached.at)?.0, index, entry);
+                    node::insert(&mut tx.write(reached.at)?.0, index, entry)?;
                 } else {
                     self.split_leaf(tx, &header, reached, index, entry)?;
                 }
@@ -79,8 +82,11 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
     ) -> TxResult<()> {
         let Reached { path, at, leaf: mut left } = reached;
         let mut right: Leaf = Words([0; LEAF_WORDS]);
-        split_node(&mut left.0, &mut right.0, index, entry);
-        let (last, words) = (node::count(&left.0) - 1, Self::LEAF_ENTRY);
+        split_node(&mut left.0, &mut right.0, index, entry)?;
+        let words = Self::LEAF_ENTRY;
+        let Some(last) = node::count(&left.0).checked_sub(1) else {
+            return Err(damaged(at.addr(), "a full leaf without an entry"));
+        };
         let mut separator = [0; INNER_ENTRY_WORDS_MAX];
         let (below, above) = (node::entry(&left.0, words, last), node::entry(&right.0, words, 0));
         K::separator(tx, &below[..K::WORDS], &above[..K::WORDS], &mut separator[..K::WORDS])?;
@@ -106,11 +112,10 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         while let Some((at, taken)) = path.inner.pop() {
             let mut left = Self::read_inner(tx, at)?;
             if node::count(&left.0) < Self::inner_room(header) {
-                node::insert(&mut tx.write(at)?.0, taken + 1, &entry[..words]);
-                return Ok(());
+                return node::insert(&mut tx.write(at)?.0, taken + 1, &entry[..words]);
             }
             let mut right: Inner = Words([0; INNER_WORDS]);
-            split_node(&mut left.0, &mut right.0, taken + 1, &entry[..words]);
+            split_node(&mut left.0, &mut right.0, taken + 1, &entry[..words])?;
             // The separator of the right half's first child moves up.
             let mut up = [0; INNER_ENTRY_WORDS_MAX];
             let first = &mut node::entry_mut(&mut right.0, words, 0)[..K::WORDS];
@@ -120,11 +125,14 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
             up[K::WORDS] = tx.alloc(right)?.addr().to_raw();
             entry = up;
         }
+        if header.levels as usize >= LEVELS_MAX {
+            return Err(damaged(self.header.addr(), "a tree of impossible height"));
+        }
         let mut root: Inner = Words([0; INNER_WORDS]);
         let mut first = [0; INNER_ENTRY_WORDS_MAX];
         first[K::WORDS] = tx.read(self.header)?.root.to_raw();
-        node::insert(&mut root.0, 0, &first[..words]);
-        node::insert(&mut root.0, 1, &entry[..words]);
+        node::insert(&mut root.0, 0, &first[..words])?;
+        node::insert(&mut root.0, 1, &entry[..words])?;
         let root = tx.alloc(root)?.addr();
         let header = tx.write(self.header)?;
         (header.root, header.levels) = (root, header.levels + 1);
@@ -183,7 +191,7 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         let entry = node::entry(&reached.leaf.0, Self::LEAF_ENTRY, index);
         value[..V::WORDS].copy_from_slice(&entry[K::WORDS..]);
         K::free(tx, &entry[..K::WORDS])?;
-        node::remove(&mut reached.leaf.0, Self::LEAF_ENTRY, index);
+        node::remove(&mut reached.leaf.0, Self::LEAF_ENTRY, index)?;
         let left = node::count(&reached.leaf.0);
         if left == 0 {
             tx.free(reached.at)?;
@@ -208,7 +216,7 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         if node::count(&left.0) + node::count(&right.0) > Self::leaf_room(header) {
             return Ok(());
         }
-        node::append(&mut left.0, Self::LEAF_ENTRY, &right.0);
+        node::append(&mut left.0, Self::LEAF_ENTRY, &right.0)?;
         *tx.write(left_at)? = left;
         tx.free(right_at)?;
         let separator = &node::entry(&parent.0, Self::INNER_ENTRY, right_index)[..K::WORDS];
@@ -247,7 +255,7 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         let words = Self::INNER_ENTRY;
         while let Some((at, _)) = path.inner.pop() {
             let inner = tx.write(at)?;
-            node::remove(&mut inner.0, words, index);
+            node::remove(&mut inner.0, words, index)?;
             let (left, own) = (node::count(&inner.0), *inner);
             let Some(&(parent_at, taken)) = path.inner.last() else {
                 return if left == 1 { self.lower(tx) } else { Ok(()) };
@@ -282,7 +290,7 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         let ((left_at, mut left), (right_at, mut right)) = (left, right);
         let separator = &parent_entry[..K::WORDS];
         node::entry_mut(&mut right.0, Self::INNER_ENTRY, 0)[..K::WORDS].copy_from_slice(separator);
-        node::append(&mut left.0, Self::INNER_ENTRY, &right.0);
+        node::append(&mut left.0, Self::INNER_ENTRY, &right.0)?;
         *tx.write(left_at)? = left;
         tx.free(right_at)
     }
@@ -386,16 +394,12 @@ fn neighbour(parent: &Inner, taken: usize) -> Option<usize> {
 }
 
 /// Inserts `entry` as entry `index` of a full node, of which `right` takes the upper half; an append goes there alone.
-fn split_node(left: &mut [u64], right: &mut [u64], index: usize, entry: &[u64]) {
+fn split_node(left: &mut [u64], right: &mut [u64], index: usize, entry: &[u64]) -> TxResult<()> {
     let count = node::count(left);
     if index == count {
         return node::insert(right, 0, entry);
     }
     let middle = count / 2;
-    node::split_off(left, entry.len(), middle, right);
-    if index <= middle {
-        node::insert(left, index, entry);
-    } else {
-        node::insert(right, index - middle, entry);
-    }
+    node::split_off(left, entry.len(), middle, right)?;
+    if index <= middle { node::insert(left, index, entry) } else { node::insert(right, index - middle, entry) }
 }

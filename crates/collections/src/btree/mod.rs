@@ -27,6 +27,7 @@ use crate::damaged;
 use crate::item::{PmKey, PmValue};
 use crate::node;
 use crate::root::{self, Header};
+use crate::steps::Steps;
 use crate::words::Words;
 
 pub use scan::Range;
@@ -239,13 +240,23 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
 
     /// Goes down to the leaf that `seek` belongs to; `None` in a tree without nodes.
     fn descend(&self, tx: &mut Tx<'_>, header: &TreeHeader, seek: &Seek<'_, K>) -> TxResult<Option<Reached>> {
-        if header.root.is_null() {
+        if self.is_without_nodes(header)? {
             return Ok(None);
         }
         let mut path = Path::default();
         let at = self.descend_from(tx, header, header.root, seek, &mut path)?;
         let leaf = Self::read_leaf(tx, at)?;
         Ok(Some(Reached { path, at, leaf }))
+    }
+
+    /// Whether the tree has no nodes; an error when the header makes no sense.
+    #[inline]
+    fn is_without_nodes(&self, header: &TreeHeader) -> TxResult<bool> {
+        let is_empty = header.root.is_null();
+        if header.levels > LEVELS_MAX as u64 || is_empty && header.levels > 0 {
+            return Err(damaged(self.header.addr(), "a tree of impossible height"));
+        }
+        Ok(is_empty)
     }
 
     /// Goes down from the node at `at`, which is `path.inner.len()` levels below the root.
@@ -257,11 +268,11 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         seek: &Seek<'_, K>,
         path: &mut Path,
     ) -> TxResult<PmPtr<Leaf>> {
-        if header.levels as usize > LEVELS_MAX {
-            return Err(damaged(self.header.addr(), "a tree of impossible height"));
-        }
         while path.inner.len() < header.levels as usize {
             let ptr = PmPtr::<Inner>::new(at);
+            if path.inner.iter().any(|(above, _)| *above == ptr) {
+                return Err(damaged(at, "a node of a tree that is below itself"));
+            }
             let inner = Self::read_inner(tx, ptr)?;
             let index = match seek {
                 Seek::First => 0,
@@ -327,11 +338,11 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
     /// The leaf that `key` belongs to, without the way to it.
     fn leaf_of(&self, tx: &mut Tx<'_>, key: &K::View) -> TxResult<Option<Leaf>> {
         let header = tx.read(self.header)?;
-        if header.root.is_null() {
+        if self.is_without_nodes(&header)? {
             return Ok(None);
         }
         let mut at = header.root;
-        for _ in 0..header.levels.min(LEVELS_MAX as u64) {
+        for _ in 0..header.levels {
             let inner = Self::read_inner(tx, PmPtr::new(at))?;
             let index = Self::child_of(tx, &inner, key)?;
             at = Self::child(&inner, index);
@@ -365,20 +376,22 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
     /// Visits every node, children before their parent.
     fn for_each_node(&self, tx: &mut Tx<'_>, visit: &mut Visit<'_>) -> TxResult<()> {
         let header = tx.read(self.header)?;
-        if header.root.is_null() {
+        if self.is_without_nodes(&header)? {
             return Ok(());
         }
-        Self::visit(tx, header.root, header.levels.min(LEVELS_MAX as u64), visit)
+        let mut steps = Steps::new(tx, LEAF_WORDS);
+        Self::visit(tx, header.root, header.levels, &mut steps, visit)
     }
 
-    fn visit(tx: &mut Tx<'_>, at: PmAddr, levels: u64, visit: &mut Visit<'_>) -> TxResult<()> {
+    fn visit(tx: &mut Tx<'_>, at: PmAddr, levels: u64, steps: &mut Steps, visit: &mut Visit<'_>) -> TxResult<()> {
+        steps.come_to(at)?;
         if levels == 0 {
             let leaf = Self::read_leaf(tx, PmPtr::new(at))?;
             return visit(tx, at, Node::Leaf(&leaf));
         }
         let inner = Self::read_inner(tx, PmPtr::new(at))?;
         for index in 0..node::count(&inner.0) {
-            Self::visit(tx, Self::child(&inner, index), levels - 1, visit)?;
+            Self::visit(tx, Self::child(&inner, index), levels - 1, steps, visit)?;
         }
         visit(tx, at, Node::Inner(&inner))
     }

@@ -12,6 +12,7 @@ use super::{Leaf, Path, PmBTreeMap, Seek, TreeHeader};
 use crate::bytes::Bytes;
 use crate::item::{PmKey, PmValue};
 use crate::node;
+use crate::steps::Steps;
 use crate::words::Words;
 
 /// Which way a scan goes.
@@ -39,6 +40,7 @@ pub struct Range<'r, 't, 'b, K: PmKey, V> {
     /// Up: the next entry. Down: the entry above the next.
     position: usize,
     end: End<'b, K>,
+    steps: Steps,
     is_over: bool,
 }
 
@@ -117,6 +119,7 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
             leaf: Words([0; super::LEAF_WORDS]),
             position: 0,
             end,
+            steps: Steps::new(tx, super::LEAF_WORDS),
             is_over: true,
             tx,
         };
@@ -183,6 +186,7 @@ impl<K: PmKey, V: PmValue> Range<'_, '_, '_, K, V> {
             let child = PmBTreeMap::<K, V>::child(&inner, next);
             let seek = if self.direction == Direction::Up { Seek::First } else { Seek::Last };
             let leaf = self.map.descend_from(self.tx, &self.header, child, &seek, &mut self.path)?;
+            self.steps.come_to(leaf.addr())?;
             self.leaf = PmBTreeMap::<K, V>::read_leaf(self.tx, leaf)?;
             self.position = if self.direction == Direction::Up { 0 } else { node::count(&self.leaf.0) };
             return Ok(true);

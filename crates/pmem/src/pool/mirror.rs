@@ -9,6 +9,9 @@
 //! - the only intact newest line is never the one being written, so a crash leaves the old record or the new one;
 //! - at rest both lines are equal, so damage to one of them is found (its CRC) and harmless (the other has it all);
 //! - a line that is damaged beside an empty one is a first write that a crash tore: nobody was told of it.
+//!
+//! An owner that finds the lines different at open ([`Mirror::is_at_rest`]) writes the newest record again before it relies
+//! on it: until then one damaged line could still bring the old record back.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -18,10 +21,14 @@ use crate::planted;
 use crate::pool::layout::{RootLine, StateSlot, crc_of};
 
 /// A record of one line with sequence number and checksum.
-pub(crate) trait Line: FromBytes + IntoBytes + Immutable + Copy + PartialEq {
+///
+/// The checksum is the CRC-32C of all but the last four bytes, and stands in these.
+pub trait Line: FromBytes + IntoBytes + Immutable + Copy + PartialEq {
     /// No writer comes to this number: who has it was not written by one.
     const SEQUENCE_MAX: u64;
+    /// Its sequence number; a record that was written has at least 1.
     fn sequence(&self) -> u64;
+    /// The checksum that it holds.
     fn crc(&self) -> u32;
     /// Sets the sequence number, then the checksum.
     fn seal(&mut self, sequence: u64);
@@ -57,7 +64,7 @@ impl Line for RootLine {
 
 /// What one of the two lines holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Slot<L> {
+pub enum Slot<L> {
     /// Zeroes: never written.
     Empty,
     /// A record whose checksum is right.
@@ -66,20 +73,23 @@ pub(crate) enum Slot<L> {
     Damaged,
 }
 
-/// The two lines of a record.
+/// The two lines of a record, as they were read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Mirror<L> {
-    pub(crate) slots: [Slot<L>; 2],
+pub struct Mirror<L> {
+    /// What each line holds.
+    pub slots: [Slot<L>; 2],
 }
 
 impl<L: Line> Mirror<L> {
     /// Reads both lines.
-    pub(crate) fn read(memory: &Memory, at: [PmPtr<L>; 2]) -> Self {
+    #[must_use]
+    pub fn read(memory: &Memory, at: [PmPtr<L>; 2]) -> Self {
         Self { slots: at.map(|place| slot_of(memory.get(place))) }
     }
 
     /// The record that counts, and which line holds it.
-    pub(crate) fn newest(&self) -> Option<(L, usize)> {
+    #[must_use]
+    pub fn newest(&self) -> Option<(L, usize)> {
         (0..2)
             .filter_map(|index| match self.slots[index] {
                 Slot::Intact(line) => Some((line, index)),
@@ -91,17 +101,20 @@ impl<L: Line> Mirror<L> {
     }
 
     /// Whether both lines are intact and equal, or both empty.
-    pub(crate) fn is_at_rest(&self) -> bool {
+    #[must_use]
+    pub fn is_at_rest(&self) -> bool {
         self.slots[0] == self.slots[1] && self.slots[0] != Slot::Damaged
     }
 
     /// Whether both lines are damaged. No crash does that: the second line is written when the first is persistent.
-    pub(crate) fn is_lost(&self) -> bool {
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
         self.slots == [Slot::Damaged, Slot::Damaged]
     }
 
     /// Whether the first write ever was torn by a crash: one line damaged, the other still empty.
-    pub(crate) fn is_torn_first_write(&self) -> bool {
+    #[must_use]
+    pub fn is_torn_first_write(&self) -> bool {
         self.newest().is_none() && self.slots.contains(&Slot::Damaged) && self.slots.contains(&Slot::Empty)
     }
 }
@@ -116,8 +129,9 @@ fn slot_of<L: Line>(line: L) -> Slot<L> {
     }
 }
 
-/// Writes `line` as the newest record of the pair `at`: persistent on return, old or new after a crash at any moment.
-pub(crate) fn write<L: Line>(memory: &Memory, at: [PmPtr<L>; 2], mut line: L) -> L {
+/// Writes `line` as the newest record of the pair `at`: persistent on return, old or new after a crash at any moment. Returns
+/// what it wrote, with its sequence number. One thread at a time.
+pub fn write<L: Line>(memory: &Memory, at: [PmPtr<L>; 2], mut line: L) -> L {
     let before = Mirror::read(memory, at);
     let (sequence, newest) = before.newest().map_or((0, 1), |(old, index)| (old.sequence(), index));
     line.seal(sequence + 1);

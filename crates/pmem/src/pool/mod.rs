@@ -20,7 +20,7 @@ mod header;
 mod info;
 mod layout;
 mod lock;
-mod mirror;
+pub mod mirror;
 mod nodes;
 mod open;
 mod part;

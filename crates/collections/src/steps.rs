@@ -1,0 +1,45 @@
+//! Walks from node to node that end, whatever the links say.
+//!
+//! A link whose object is intact may still lead back: damage whose checksum fits, or a program that wrote what it should not.
+//! A walk comes to each node once, so:
+//!
+//! 1. it notices when it comes back to a node that it remembers, a later one whenever its length has doubled (Brent's way):
+//!    that ends a circle after at most three times its length;
+//! 2. it ends when it has seen more nodes than the pool can hold: that ends a walk over nodes that have more than one parent,
+//!    in time that the pool's size bounds.
+
+use lodestone_stm::{PmAddr, Tx, TxResult};
+
+use crate::damaged;
+
+/// The finding of both.
+const CIRCLE: &str = "links of a collection lead in a circle, or to one node from two";
+
+/// A walk in progress.
+#[derive(Debug)]
+pub struct Steps {
+    passed: PmAddr,
+    done: u64,
+    limit: u64,
+}
+
+impl Steps {
+    /// A walk over nodes of `node_words` words.
+    pub fn new(tx: &Tx<'_>, node_words: usize) -> Self {
+        // A cell holds two versions, and `objects_max` counts cells of eight words.
+        let cells = tx.objects_max() / (2 * node_words as u64 / 8).max(1);
+        Self { passed: PmAddr::NULL, done: 0, limit: cells + 1 }
+    }
+
+    /// Comes to the node at `at`.
+    pub fn come_to(&mut self, at: PmAddr) -> TxResult<()> {
+        self.done += 1;
+        if at == self.passed || self.done > self.limit {
+            return Err(damaged(at, CIRCLE));
+        }
+        if self.done.is_power_of_two() {
+            self.passed = at;
+        }
+        Ok(())
+    }
+}
