@@ -53,6 +53,7 @@
 //! **Threads**: with the feature `shuttle`, `schedules::explore_schedules` runs the operations of several threads under a
 //! deterministic scheduler and judges the crash states of each interleaving by durable linearizability.
 
+pub mod hostile;
 pub mod planted;
 
 mod audit;

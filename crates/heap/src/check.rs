@@ -4,7 +4,7 @@
 //!    bitmap words of every slab. Each verifies itself, so every flipped byte is found.
 //! 2. *Structure*: extents cover only free chunk words inside their zone, bitmaps name only blocks that exist, and the
 //!    medium says the same as DRAM.
-//! 3. *Ownership*, when the caller says what it can reach: a block reached twice has two owners, an allocated block that
+//! 3. *Ownership* (`owners`), when the caller says what it can reach: a block reached twice has two owners, an allocated block that
 //!    is not reached is a leak, and what is reached must be an allocated block.
 //!
 //! Meant for a heap at rest: blocks of actions that are open or commit meanwhile may be reported.
@@ -19,6 +19,7 @@ use serde::{Serialize, Serializer};
 use crate::core::{Block, Core, lock};
 use crate::heap::{Heap, for_each_chunk};
 use crate::layout::{ChunkId, ChunkWord, HeapHeader, TABLE_OFFSET, encode_zone};
+use crate::owners::plan;
 use crate::record::{self, Found};
 use crate::table::State;
 
@@ -45,10 +46,12 @@ pub enum FindingKind {
     DoubleOwner,
     /// Something that is reached is not an allocated block.
     Dangling,
+    /// An owner keeps more in a block than the block has room for.
+    TooSmall,
 }
 
 /// How a finding is repaired.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fix {
     None,
     /// Write the other copy of the header here.
@@ -59,10 +62,21 @@ pub(crate) enum Fix {
     Word(u64),
     /// Make these blocks of the bitmap word the allocated ones.
     Bits(u64),
-    /// Make this damaged chunk word free, and give out that many chunks from there again.
-    Chunks(ChunkId, u32),
+    /// Make the chunks that a damaged word takes out of use, from its own on, what their owners say.
+    Chunks(ChunkId, Vec<Made>),
     /// Free the block.
     Free,
+}
+
+/// What one chunk, or several, that were set aside become.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Made {
+    /// A chunk that is given out again.
+    Free,
+    /// A block of so many chunks.
+    Extent(u32),
+    /// Blocks of this class, with these bits by bitmap word.
+    Slab(usize, Vec<u64>),
 }
 
 /// One thing that is wrong.
@@ -82,7 +96,7 @@ pub struct Finding {
     pub(crate) fix: Fix,
 }
 
-fn as_text<S: Serializer>(at: &PmAddr, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn as_text<S: Serializer>(at: &PmAddr, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(at)
 }
 
@@ -142,8 +156,43 @@ const REWRITE: &str = "repair writes it anew";
 impl Heap {
     /// Verifies all metadata and, when `reachable` gives every block that the heap's user still points to (each once),
     /// who owns what. Changes nothing.
+    ///
+    /// [`check_owned`](Self::check_owned) finds and lets repair more, because it knows what the blocks hold.
     #[must_use]
     pub fn check(&self, reachable: Option<&mut dyn Iterator<Item = PmAddr>>) -> CheckReport {
+        match reachable {
+            Some(reachable) => self.check_with(Some(&mut reachable.map(|at| (at, 0)))),
+            None => self.check_with(None),
+        }
+    }
+
+    /// As [`check`](Self::check), told of each block how many bytes its owner keeps in it. The list must be complete: what it lacks is
+    /// taken for free by a [`repair`](Self::repair) of the report.
+    ///
+    /// The words of chunk tables and bitmaps say again what a complete list says. So whatever is damaged in them, the
+    /// report is repairable as long as the owners do not contradict each other.
+    ///
+    /// ```
+    /// use lodestone_heap::{Heap, HeapOptions};
+    /// use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    /// # let pool = Pool::create(folder.path().join("a.pool"), &options)?;
+    /// let heap = Heap::open(&pool, &HeapOptions::default())?;
+    /// let mut action = heap.action();
+    /// let at = action.alloc(108)?;
+    /// action.set(heap.root_word(0), at.to_raw());
+    /// action.commit()?;
+    /// let report = heap.check_owned(&mut [(at, 108)].into_iter());
+    /// assert!(report.is_clean());
+    /// # Ok::<(), lodestone_heap::Error>(())
+    /// ```
+    #[must_use]
+    pub fn check_owned(&self, owned: &mut dyn Iterator<Item = (PmAddr, u64)>) -> CheckReport {
+        self.check_with(Some(owned))
+    }
+
+    fn check_with(&self, owned: Option<&mut dyn Iterator<Item = (PmAddr, u64)>>) -> CheckReport {
         let core = &*self.core;
         let mut check = Check { core, report: CheckReport::default(), lost: HashMap::new(), set_aside: Vec::new() };
         check.headers();
@@ -153,7 +202,7 @@ impl Heap {
             check.zones_word(part, zones);
             (0..zones).for_each(|zone| check.zone(part, zone));
         }
-        check.owners(self, reachable);
+        check.owners(self, owned);
         check.report
     }
 
@@ -189,8 +238,18 @@ struct Check<'c> {
     report: CheckReport,
     /// Damaged bitmap words: index of the finding.
     lost: HashMap<PmAddr, usize>,
-    /// Damaged chunk words: index of the finding, the chunks that are set aside for it, whether anything there is reached.
-    set_aside: Vec<(usize, ChunkId, u32, bool)>,
+    /// Damaged chunk words and the chunks that are set aside for each.
+    set_aside: Vec<SetAside>,
+}
+
+/// Chunks that are not given out because of a damaged word.
+struct SetAside {
+    /// Index of the finding.
+    index: usize,
+    first: ChunkId,
+    chunks: u32,
+    /// What is reached there, with the bytes that its owner keeps in it; 0: unknown.
+    owned: Vec<(PmAddr, u64)>,
 }
 
 impl Check<'_> {
@@ -199,13 +258,19 @@ impl Check<'_> {
     }
 
     fn headers(&mut self) {
-        for &(start, _) in &self.core.bases {
+        for (part, &(start, zones_offset)) in self.core.bases.iter().enumerate() {
+            let expected = self.core.header.for_part(part as u16, zones_offset);
             for place in HeapHeader::places(start) {
                 self.report.words += 8;
-                if !self.core.memory.get(place).is_intact() {
-                    let finding = "a copy of the heap header fails its checksum";
-                    self.add(FindingKind::Header, place.addr(), finding, REWRITE, Fix::Header);
-                }
+                let found = self.core.memory.get(place);
+                let finding = if !found.is_intact() {
+                    "a copy of the heap header fails its checksum"
+                } else if found != expected {
+                    "a copy of the heap header verifies, but contradicts the one in use"
+                } else {
+                    continue;
+                };
+                self.add(FindingKind::Header, place.addr(), finding, REWRITE, Fix::Header);
             }
         }
     }
@@ -217,12 +282,12 @@ impl Check<'_> {
             let Ok(guard) = core.lanes[number as usize].try_lock() else { continue };
             let lane = core.geometry.lane(core.bases[0].0, number);
             self.report.words += 1;
-            let finding = match record::read(&core.memory, lane, core.geometry.lane_entries()) {
-                Found::Idle if !guard.dead => continue,
-                Found::Idle => "the lane was set aside when the heap was opened",
-                Found::Record(_) | Found::Torn => "the lane holds a record although nobody commits",
-                Found::Damaged(finding) => finding,
+            let finding = match (record::read(&core.memory, lane, core.geometry.lane_entries()), guard.dead) {
+                (Found::Damaged(finding), _) | (_, Some(finding)) => finding,
+                (Found::Idle, None) => continue,
+                (Found::Record(_) | Found::Torn, None) => "the lane holds a record although nobody commits",
             };
+            let finding = format!("lane {number}: {finding}");
             let hint = "repair clears the lane; if a crash had cut an action short there, compare with a backup";
             self.add(FindingKind::Lane, lane, finding, hint, Fix::Lane(number));
         }
@@ -275,14 +340,23 @@ impl Check<'_> {
             self.add(FindingKind::Chunk, at, finding, REWRITE, Fix::Word(expected.encode(at)));
             return None;
         }
+        if table {
+            return None;
+        }
         let state = core.locate(core.chunk_addr(id)).map_or(State::None, |(_, chunk, _)| chunk.state());
         match (found, state) {
-            (None, State::Damaged) => {
-                let finding = format!("the word of chunk {} fails its checksum; its blocks are set aside", id.index);
-                self.set_aside.push((self.report.findings.len(), id, self.doubtful_chunks(id, slot), false));
-                let hint = "repair frees the chunk when the check was told what is reachable and nothing there is; else restore a backup";
-                self.add(FindingKind::Chunk, at, finding, hint, Fix::None);
+            (found, State::Damaged) => {
+                let what = found.map_or("fails its checksum".into(), |word| format!("says {word:?}, which cannot be"));
+                let finding = format!("the word of chunk {} {what}; its blocks are set aside", id.index);
+                let (index, chunks) = (self.report.findings.len(), self.doubtful_chunks(id, slot));
+                self.set_aside.push(SetAside { index, first: id, chunks, owned: Vec::new() });
+                let hint = "repair makes the chunk what its owners say when the check was told of all of them; else restore a backup";
+                // Behind the end of the part nothing can be.
+                let fix = if chunks == 0 { Fix::Word(ChunkWord::Free.encode(at)) } else { Fix::None };
+                self.add(FindingKind::Chunk, at, finding, hint, fix);
             }
+            // Named with the damaged word before it.
+            (Some(ChunkWord::Free), State::Doubtful) => {}
             (None, state) => {
                 // It was intact when the heap was opened: what stands in DRAM is right.
                 let word = match state {
@@ -300,7 +374,7 @@ impl Check<'_> {
                 self.bitmap(id, class_index);
             }
             (Some(ChunkWord::Extent(chunks)), State::Extent(live)) if chunks == live => return Some(chunks),
-            (Some(ChunkWord::Free | ChunkWord::Table), State::None) => {}
+            (Some(ChunkWord::Free), State::None) => {}
             (Some(word), _) => {
                 let finding = format!("the word of chunk {} says {word:?}, the running heap has {state:?}", id.index);
                 self.add(FindingKind::Disagreement, at, finding, BACKUP, Fix::None);
@@ -309,16 +383,16 @@ impl Check<'_> {
         None
     }
 
-    /// Chunks from a damaged word on that were set aside for it: up to the next whose word is not free.
+    /// Chunks from a damaged word on that were set aside for it when the heap was opened.
     fn doubtful_chunks(&self, id: ChunkId, slot: u32) -> u32 {
         let core = self.core;
         let usable = lock(&core.chunks).usable(id.part, id.index >> core.geometry.zone_shift);
-        let free = |&behind: &u32| {
-            let at = core.chunk_word(ChunkId { index: id.index + behind, ..id });
-            ChunkWord::decode(at, core.memory.load(at)) == Some(ChunkWord::Free)
+        let is_doubtful = |&behind: &u32| {
+            let at = core.chunk_addr(ChunkId { index: id.index + behind, ..id });
+            core.locate(at).is_some_and(|(_, chunk, _)| chunk.state() == State::Doubtful)
         };
         let room = usable.saturating_sub(slot);
-        (1..room).take_while(free).count() as u32 + room.min(1)
+        (1..room).take_while(is_doubtful).count() as u32 + room.min(1)
     }
 
     fn bitmap(&mut self, id: ChunkId, class_index: usize) {
@@ -350,38 +424,38 @@ impl Check<'_> {
         }
     }
 
-    fn owners(&mut self, heap: &Heap, reachable: Option<&mut dyn Iterator<Item = PmAddr>>) {
-        let mut blocks: HashMap<PmAddr, u32> = HashMap::new();
-        heap.for_each_block(|at, _| {
-            blocks.insert(at, 0);
+    fn owners(&mut self, heap: &Heap, owned: Option<&mut dyn Iterator<Item = (PmAddr, u64)>>) {
+        let mut blocks: HashMap<PmAddr, (u32, u64)> = HashMap::new();
+        heap.for_each_block(|at, bytes| {
+            blocks.insert(at, (0, bytes));
         });
         self.report.blocks = blocks.len() as u64;
-        let Some(reachable) = reachable else { return };
+        let Some(owned) = owned else { return };
         for &index in self.lost.values() {
             self.report.findings[index].fix = Fix::Bits(0);
         }
         let mut reached = 0;
-        for at in reachable {
+        for (at, bytes) in owned {
             reached += 1;
-            self.note_set_aside(at);
-            if let Some(owners) = blocks.get_mut(&at) {
+            if let Some((owners, room)) = blocks.get_mut(&at) {
                 *owners += 1;
-                if *owners == 2 {
+                let (owners, room) = (*owners, *room);
+                if owners == 2 {
                     let finding = "the block is reached twice";
                     self.add(FindingKind::DoubleOwner, at, finding, BACKUP, Fix::None);
                 }
-            } else if !self.find_again(at) {
-                let finding = "the address is reached, but no allocated block starts there";
-                self.add(FindingKind::Dangling, at, finding, BACKUP, Fix::None);
+                if bytes > room {
+                    let finding = format!("an owner keeps {bytes} bytes in a block of {room}");
+                    self.add(FindingKind::TooSmall, at, finding, BACKUP, Fix::None);
+                }
+            } else if !self.find_again(at) && !self.is_set_aside(at, bytes) {
+                self.add_dangling(at);
             }
         }
         self.report.reached = Some(reached);
-        for &(index, id, chunks, hit) in &self.set_aside {
-            if !hit && chunks > 0 {
-                self.report.findings[index].fix = Fix::Chunks(id, chunks);
-            }
-        }
-        let mut leaked: Vec<PmAddr> = blocks.into_iter().filter(|&(_, owners)| owners == 0).map(|(at, _)| at).collect();
+        self.plan_set_aside();
+        let mut leaked: Vec<PmAddr> =
+            blocks.into_iter().filter(|(_, (owners, _))| *owners == 0).map(|(at, _)| at).collect();
         leaked.sort_unstable();
         for at in leaked {
             self.add(
@@ -394,11 +468,34 @@ impl Check<'_> {
         }
     }
 
-    /// Notes that something in chunks that are set aside is reached: they are not free.
-    fn note_set_aside(&mut self, at: PmAddr) {
-        let Some((id, _, _)) = self.core.locate(at) else { return };
-        for (_, first, chunks, hit) in &mut self.set_aside {
-            *hit |= id.part == first.part && (first.index..first.index + *chunks).contains(&id.index);
+    fn add_dangling(&mut self, at: PmAddr) {
+        let finding = "the address is reached, but no allocated block starts there";
+        self.add(FindingKind::Dangling, at, finding, BACKUP, Fix::None);
+    }
+
+    /// Notes something that is reached in chunks that are set aside.
+    fn is_set_aside(&mut self, at: PmAddr, bytes: u64) -> bool {
+        let Some((id, _, _)) = self.core.locate(at) else { return false };
+        let holds = |aside: &&mut SetAside| {
+            let first = aside.first;
+            id.part == first.part && (first.index..first.index + aside.chunks).contains(&id.index)
+        };
+        let Some(aside) = self.set_aside.iter_mut().find(holds) else { return false };
+        aside.owned.push((at, bytes));
+        true
+    }
+
+    /// Says of all chunks that are set aside what repair makes of them.
+    fn plan_set_aside(&mut self) {
+        for mut aside in std::mem::take(&mut self.set_aside) {
+            if aside.chunks == 0 {
+                continue;
+            }
+            aside.owned.sort_unstable();
+            match plan(self.core, aside.first, aside.chunks, &aside.owned) {
+                Some(made) => self.report.findings[aside.index].fix = Fix::Chunks(aside.first, made),
+                None => aside.owned.iter().for_each(|&(at, _)| self.add_dangling(at)),
+            }
         }
     }
 

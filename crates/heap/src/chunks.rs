@@ -14,6 +14,7 @@ use lodestone_pmem::{PmAddr, checked};
 
 use crate::core::Core;
 use crate::layout::{ChunkId, ChunkWord, TABLE_OFFSET, encode_zone};
+use crate::table::State;
 
 /// Free chunks of one zone.
 #[derive(Debug, Default)]
@@ -137,6 +138,9 @@ impl Chunks {
                 let old = last.usable;
                 last.usable = usable;
                 last.set(old, usable - old, true);
+                // Behind the end of the part there was nothing, whatever the words said.
+                let chunks = core.tables[part as usize].zone(next - 1).unwrap_or_default();
+                chunks[old as usize..usable as usize].iter().for_each(|chunk| chunk.set_state(State::None));
                 return true;
             }
         }

@@ -237,7 +237,7 @@ impl Core {
         let mut busy = None;
         for number in (0..count).map(|step| (first + step) % count) {
             match self.lanes[number].try_lock() {
-                Ok(lane) if !lane.dead => return Ok((number, lane)),
+                Ok(lane) if lane.dead.is_none() => return Ok((number, lane)),
                 Ok(_) => {}
                 Err(_) => busy = busy.or(Some(number)),
             }
@@ -249,6 +249,6 @@ impl Core {
         };
         let number = busy.ok_or_else(none)?;
         let lane = lock(&self.lanes[number]);
-        if lane.dead { Err(none()) } else { Ok((number, lane)) }
+        if lane.dead.is_some() { Err(none()) } else { Ok((number, lane)) }
     }
 }

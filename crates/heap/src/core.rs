@@ -19,15 +19,16 @@ use crate::arena::Arena;
 use crate::chunks::Chunks;
 use crate::class::Classes;
 use crate::error::Error;
-use crate::layout::{ChunkId, Geometry, TABLE_OFFSET, ZONES_WORD_OFFSET};
+use crate::layout::{ChunkId, Geometry, HeapHeader, TABLE_OFFSET, ZONES_WORD_OFFSET};
 use crate::placement::Placer;
+use crate::recovery::RecoveryReport;
 use crate::table::{Chunk, PartTable, State};
 
 /// A lane in DRAM: its lock is held while its record may count.
 #[derive(Debug, Default)]
 pub struct Lane {
-    /// Damaged on the medium, or left behind by a failed commit: not to be used.
-    pub dead: bool,
+    /// Why it is not to be used: what was found there when the heap was opened.
+    pub dead: Option<&'static str>,
 }
 
 /// Everything that the clones of a heap share.
@@ -36,6 +37,10 @@ pub struct Core {
     pub pool: Pool,
     pub memory: Memory,
     pub geometry: Geometry,
+    /// The header that the geometry comes from, that of part 0.
+    pub header: HeapHeader,
+    /// What was found when the heap was opened.
+    pub recovery: RecoveryReport,
     pub classes: Classes,
     /// Bitmap words of the class with the most blocks.
     pub words_max: u32,
@@ -158,7 +163,7 @@ impl Core {
             }
             State::Extent(chunks) if offset == 0 => Block::Large { id, chunk, chunks },
             State::Busy(_) if offset == 0 => Block::None("an open action allocates or frees it"),
-            State::Damaged => Block::None("the word that describes its chunk is damaged"),
+            State::Damaged | State::Doubtful => Block::None("the word that describes its chunk is damaged"),
             _ => Block::None("no block starts there"),
         }
     }

@@ -14,11 +14,16 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::error::{Error, Result};
 use crate::heap::HeapOptions;
-use crate::layout::{Geometry, HEAP_MAGIC, HEAP_VERSION, HeapHeader, ROOT_WORDS, ROOT_WORDS_OFFSET, ZONES_WORD_OFFSET};
+use crate::layout::{
+    Geometry, HEAP_MAGIC, HEAP_VERSION, HeapHeader, ROOT_WORDS, ROOT_WORDS_OFFSET, ZONES_WORD_OFFSET, encode_zone,
+};
 use crate::record;
 
-/// The geometry of a formatted heap, `None` when the heap was never formatted.
-pub fn read_header(pool: &Pool) -> Result<Option<Geometry>> {
+/// Header and geometry of a formatted heap, `None` when the heap was never formatted.
+///
+/// A header that verifies may still name what the pool has no room for: of two copies the one counts whose sizes fit the
+/// pool and lead to the first zone. [`Heap::check`](crate::Heap::check) names the other one.
+pub fn read_header(pool: &Pool) -> Result<Option<(HeapHeader, Geometry)>> {
     let memory = pool.memory();
     let (start, _) = pool.heap_area(0);
     let damaged = |finding: &str| Error::Damaged { path: pool.path().to_owned(), at: start, finding: finding.into() };
@@ -27,26 +32,52 @@ pub fn read_header(pool: &Pool) -> Result<Option<Geometry>> {
         return Err(Error::NoSpace { path: pool.path().to_owned(), part: 0, wanted_bytes: 4096 });
     }
     let copies = places.map(|place| memory.get(place));
-    let Some(header) = copies.iter().find(|header| header.is_intact()) else {
+    let intact = || copies.iter().filter(|header| header.is_intact());
+    if intact().next().is_none() {
         // The front header is written last: while it is zero, the heap was never used.
         if copies[0] == HeapHeader::new_zeroed() {
             return Ok(None);
         }
         return Err(damaged("both copies of the heap header fail their checksum"));
+    }
+    let known = || intact().filter(|header| header.version <= HEAP_VERSION);
+    let fitting = || known().filter_map(|header| Some((*header, fitting_geometry(pool, header)?)));
+    let Some(first) = fitting().next() else {
+        return Err(match intact().find(|header| header.version > HEAP_VERSION) {
+            Some(newer) if known().next().is_none() => {
+                let version = newer.version;
+                damaged(&format!("heap format version {version}, this lodestone reads up to {HEAP_VERSION}"))
+            }
+            _ => damaged("the heap header names sizes that are impossible or do not fit the pool"),
+        });
     };
-    if header.version > HEAP_VERSION {
-        return Err(damaged(&format!(
-            "heap format version {}, this lodestone reads up to {HEAP_VERSION}",
-            header.version
-        )));
-    }
-    match Geometry::from_header(header) {
-        Some(geometry) if geometry.lanes > 0 => {
-            finish_header(memory, start, &copies);
-            Ok(Some(geometry))
-        }
-        _ => Err(damaged("the heap header names impossible sizes")),
-    }
+    let found = if copies[0] == copies[1] {
+        first
+    } else {
+        fitting().find(|(_, geometry)| leads_to_a_zone(pool, geometry)).unwrap_or(first)
+    };
+    finish_header(memory, start, &copies);
+    Ok(Some(found))
+}
+
+/// The geometry of an intact header of part 0, when header pages, lanes and a first zone of it fit every part.
+fn fitting_geometry(pool: &Pool, header: &HeapHeader) -> Option<Geometry> {
+    let geometry = Geometry::from_header(header).filter(|geometry| geometry.lanes > 0)?;
+    let fits = |part: u16| {
+        let (start, end) = pool.heap_area(part);
+        let zone = u64::from(geometry.table_chunks() + 1) * geometry.chunk_bytes();
+        geometry.zones_offset(start).checked_add(zone).is_some_and(|needed| needed <= end.offset())
+    };
+    let (start, _) = pool.heap_area(0);
+    let says = header.part == 0 && header.zones_offset == geometry.zones_offset(start);
+    (says && (0..pool.memory().part_count()).all(fits)).then_some(geometry)
+}
+
+/// Whether the first zone stands where the geometry says.
+fn leads_to_a_zone(pool: &Pool, geometry: &Geometry) -> bool {
+    let (start, _) = pool.heap_area(0);
+    let zone = PmAddr::new(0, geometry.zones_offset(start));
+    pool.memory().load(zone) == encode_zone(zone, 0)
 }
 
 /// Writes the front header that a crash cut short while the heap was formatted: it is a beginning of its copy and zeroes
@@ -71,7 +102,7 @@ fn write_front(memory: &Memory, start: PmAddr, header: &HeapHeader) {
 }
 
 /// Formats all parts, part 0 last.
-pub fn format(pool: &Pool, options: &HeapOptions) -> Result<Geometry> {
+pub fn format(pool: &Pool, options: &HeapOptions) -> Result<(HeapHeader, Geometry)> {
     let memory = pool.memory();
     let mut header = HeapHeader::new_zeroed();
     header.magic = HEAP_MAGIC;
@@ -120,7 +151,8 @@ pub fn format(pool: &Pool, options: &HeapOptions) -> Result<Geometry> {
         memory.persist(copy.addr(), 64);
         write_front(memory, start, &header);
     }
-    Ok(geometry)
+    // Part 0 comes last.
+    Ok((header, geometry))
 }
 
 /// The error of a read-only open that would have to write.

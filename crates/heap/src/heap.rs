@@ -18,9 +18,10 @@ use crate::commit::make_freed_available;
 use crate::core::{Block, Core, Lane};
 use crate::error::{Error, Result};
 use crate::format::{format, read_header};
-use crate::layout::{ChunkId, Geometry, ROOT_WORDS, ROOT_WORDS_OFFSET};
+use crate::layout::{ChunkId, Geometry, HeapHeader, ROOT_WORDS, ROOT_WORDS_OFFSET};
 use crate::placement::{Placement, Placer};
 use crate::recover::{rebuild, recover};
+use crate::recovery::RecoveryReport;
 use crate::table::{PartTable, State};
 
 /// How to format and use a heap. What is persistent counts only when the heap is formatted.
@@ -95,12 +96,12 @@ impl Heap {
             lodestone_pmem::Error::HeapInUse { path } => Error::AlreadyOpen { path },
             other => Error::Pmem(other),
         })?;
-        let geometry = match read_header(pool)? {
-            Some(geometry) => geometry,
+        let (header, geometry) = match read_header(pool)? {
+            Some(found) => found,
             None => format(pool, options)?,
         };
-        let core = build_core(pool, options, geometry, claim);
-        recover(&core)?;
+        let mut core = build_core(pool, options, (header, geometry), claim);
+        core.recovery = recover(&core)?;
         rebuild(&core);
         Ok(Self { core: Arc::new(core) })
     }
@@ -116,6 +117,27 @@ impl Heap {
     #[inline]
     pub fn memory(&self) -> &Memory {
         &self.core.memory
+    }
+
+    /// What this open finished, took back and set aside.
+    ///
+    /// ```
+    /// use lodestone_heap::{Heap, HeapOptions};
+    /// use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("a.pool");
+    /// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    /// # drop(Heap::open(&Pool::create(&path, &options)?, &HeapOptions::default())?);
+    /// let heap = Heap::open(&Pool::open(&path, &options)?, &HeapOptions::default())?;
+    /// for lane in &heap.recovery().lanes_damaged {
+    ///     println!("{lane}");
+    /// }
+    /// assert_eq!(heap.recovery().actions_finished, 0, "the life before ended in order");
+    /// # Ok::<(), lodestone_heap::Error>(())
+    /// ```
+    #[must_use]
+    pub fn recovery(&self) -> &RecoveryReport {
+        &self.core.recovery
     }
 
     /// Begins an action.
@@ -185,7 +207,7 @@ impl Heap {
                 }
             }
             State::Extent(chunks) => visit(core.chunk_addr(id), u64::from(chunks) << core.geometry.chunk_shift),
-            State::None | State::Busy(_) | State::Damaged => {}
+            State::None | State::Busy(_) | State::Damaged | State::Doubtful => {}
         });
     }
 }
@@ -211,7 +233,12 @@ pub(crate) fn for_each_chunk(core: &Core, mut visit: impl FnMut(ChunkId, State))
     }
 }
 
-fn build_core(pool: &Pool, options: &HeapOptions, geometry: Geometry, claim: HeapClaim) -> Core {
+fn build_core(
+    pool: &Pool,
+    options: &HeapOptions,
+    (header, geometry): (HeapHeader, Geometry),
+    claim: HeapClaim,
+) -> Core {
     let parts = pool.memory().part_count();
     let classes = Classes::new(&geometry);
     let processors = || std::thread::available_parallelism().map_or(4, |count| 2 * count.get()).max(4);
@@ -234,6 +261,8 @@ fn build_core(pool: &Pool, options: &HeapOptions, geometry: Geometry, claim: Hea
         words_max: Class::cut(geometry.chunk_bytes(), 16).map_or(1, |class| class.words),
         classes,
         geometry,
+        header,
+        recovery: RecoveryReport::default(),
         _claim: claim,
     }
 }

@@ -81,6 +81,13 @@ impl HeapHeader {
         self.magic == HEAP_MAGIC && self.crc == self.checksum()
     }
 
+    /// The header of `part`, whose zone 0 stands at `zones_offset`, where this is the one of part 0.
+    pub fn for_part(&self, part: u16, zones_offset: u64) -> Self {
+        let mut header = Self { part: u32::from(part), zones_offset, ..*self };
+        header.crc = header.checksum();
+        header
+    }
+
     /// The two places of the header in a heap area that starts at `start`.
     pub fn places(start: PmAddr) -> [PmPtr<Self>; 2] {
         [PmPtr::new(start), PmPtr::new(start.plus(HEADER_COPY_OFFSET))]

@@ -6,50 +6,61 @@
 //!
 //! Bounds: lanes times entries for replay, 8 bytes per chunk and 8 bytes per 48 blocks for the rebuild.
 //!
-//! Invariant: nothing is given out where metadata is damaged: a damaged bitmap word takes its 48 blocks out of use, a
-//! damaged chunk word its chunk and the free chunks behind it, which may be inside its extent.
+//! Invariants:
+//! - nothing is given out where metadata is damaged: a damaged bitmap word takes its 48 blocks out of use, a
+//!   damaged chunk word its chunk and the free chunks behind it, which may be inside its extent;
+//! - a checksum that fits is no proof: a record is replayed only when each of its words is one that an action changes, and a
+//!   chunk word that contradicts its neighbours or the end of the part is damage.
 
 use std::sync::atomic::Ordering;
 
-use lodestone_pmem::{PmAddr, checked, planted};
+use lodestone_pmem::{PmAddr, WORD_BYTES, checked, planted};
 
 use crate::chunks::usable_chunks;
 use crate::commit::apply;
 use crate::core::{Core, lock};
 use crate::error::Result;
 use crate::format::needs_writing;
-use crate::layout::{ChunkId, ChunkWord};
-use crate::record::{self, Found};
+use crate::layout::{ChunkId, ChunkWord, ROOT_WORDS, ROOT_WORDS_OFFSET, TABLE_OFFSET};
+use crate::record::{self, Entry, Found, Kind};
+use crate::recovery::{DamagedLane, RecoveryReport};
 use crate::table::State;
 
+/// Why a record is not replayed although its checksum fits.
+const IMPOSSIBLE: &str = "a record that verifies names words that no action changes";
+
 /// Finishes what a crash cut short.
-pub fn recover(core: &Core) -> Result<()> {
+pub fn recover(core: &Core) -> Result<RecoveryReport> {
     let memory = &core.memory;
+    let mut report = RecoveryReport { lanes: core.geometry.lanes, ..RecoveryReport::default() };
     let mut stale = Vec::new();
     for number in 0..core.geometry.lanes {
-        let lane = core.geometry.lane(core.bases[0].0, number);
-        let found = record::read(memory, lane, core.geometry.lane_entries());
-        if memory.is_read_only() && matches!(found, Found::Record(_)) {
-            return Err(needs_writing());
-        }
-        match found {
-            Found::Idle => {}
-            Found::Torn => stale.push(lane),
-            Found::Damaged(_) => lock(&core.lanes[number as usize]).dead = true,
-            Found::Record(entries) => {
-                let inside = |at: PmAddr| memory.contains(at, 8);
-                if entries.iter().all(|entry| inside(entry.at()) && entry.kind().is_some()) {
-                    // A damaged word is found again by `check`, and its blocks are set aside by `rebuild`.
-                    let _ = apply(core, &entries);
-                    stale.push(lane);
-                } else {
-                    lock(&core.lanes[number as usize]).dead = true;
-                }
+        let at = core.geometry.lane(core.bases[0].0, number);
+        let finding = match record::read(memory, at, core.geometry.lane_entries()) {
+            Found::Idle => continue,
+            Found::Torn => {
+                report.actions_rolled_back += 1;
+                stale.push(at);
+                continue;
             }
-        }
+            Found::Record(entries) if entries.iter().all(|entry| is_possible(core, entry)) => {
+                if memory.is_read_only() {
+                    return Err(needs_writing());
+                }
+                // A damaged word is found again by `check`, and its blocks are set aside by `rebuild`.
+                let _ = apply(core, &entries);
+                report.actions_finished += 1;
+                stale.push(at);
+                continue;
+            }
+            Found::Record(_) => IMPOSSIBLE,
+            Found::Damaged(finding) => finding,
+        };
+        lock(&core.lanes[number as usize]).dead = Some(finding);
+        report.lanes_damaged.push(DamagedLane { number, at, finding });
     }
     if stale.is_empty() || memory.is_read_only() {
-        return Ok(());
+        return Ok(report);
     }
     if !planted::active("heap-recovery-ends-early") {
         // The end of a record may not overtake the words it repeats.
@@ -60,7 +71,84 @@ pub fn recover(core: &Core) -> Result<()> {
     }
     // Later changes of the same words may not overtake the end of the records, or a second recovery rolls them back.
     memory.fence();
-    Ok(())
+    Ok(report)
+}
+
+/// What stands at an address of the heap area.
+enum Stands {
+    /// A root word, or the inside of a chunk that is no slab as far as is known.
+    Word,
+    /// A word of a chunk cut into blocks: its class, and its offset in the chunk.
+    InSlab(usize, u64),
+    /// The word of a chunk that may be given out, and how many chunks there are from it to the end of the zone.
+    ChunkWord(u32),
+    /// Metadata that no action changes.
+    Fixed,
+}
+
+fn what_stands(core: &Core, at: PmAddr) -> Stands {
+    let Some(&(start, zones)) = core.bases.get(usize::from(at.part())) else { return Stands::Fixed };
+    let geometry = &core.geometry;
+    let Some(offset) = at.offset().checked_sub(zones) else {
+        let root = at.offset().checked_sub(start.plus(ROOT_WORDS_OFFSET).offset());
+        return if root.is_some_and(|root| root < ROOT_WORDS * WORD_BYTES) { Stands::Word } else { Stands::Fixed };
+    };
+    let Ok(zone) = u32::try_from(offset / geometry.zone_bytes()) else { return Stands::Fixed };
+    let usable = usable_chunks(core, at.part(), zone);
+    let inside = offset % geometry.zone_bytes();
+    if inside < u64::from(geometry.table_chunks()) * geometry.chunk_bytes() {
+        let slot = inside.checked_sub(TABLE_OFFSET).map(|inside| inside / WORD_BYTES);
+        let slot = slot
+            .and_then(|slot| u32::try_from(slot).ok())
+            .filter(|slot| (geometry.table_chunks()..usable).contains(slot));
+        return slot.map_or(Stands::Fixed, |slot| Stands::ChunkWord(usable - slot));
+    }
+    let slot = (inside >> geometry.chunk_shift) as u32;
+    if slot >= usable {
+        return Stands::Fixed;
+    }
+    let word = core.chunk_word(ChunkId { part: at.part(), index: (zone << geometry.zone_shift) + slot });
+    match ChunkWord::decode(word, core.memory.load(word)) {
+        Some(ChunkWord::Slab(bytes)) => match core.classes.index_of(bytes) {
+            Some(class_index) => Stands::InSlab(class_index, inside & (geometry.chunk_bytes() - 1)),
+            None => Stands::Word,
+        },
+        _ => Stands::Word,
+    }
+}
+
+/// Whether an action can have written this entry. A checksum that fits does not say so: replay of an entry that none wrote would
+/// overwrite metadata, or what others own.
+fn is_possible(core: &Core, entry: &Entry) -> bool {
+    let (at, value) = (entry.at(), entry.value);
+    if !core.memory.contains(at, WORD_BYTES) {
+        return false;
+    }
+    match (entry.kind(), what_stands(core, at)) {
+        (Some(Kind::Set), Stands::Word) => true,
+        (Some(Kind::Set), Stands::InSlab(class_index, inside)) => {
+            inside >= u64::from(core.classes.get(class_index).blocks_offset)
+        }
+        (Some(Kind::BitsSet | Kind::BitsClear), Stands::InSlab(class_index, inside)) => {
+            let class = core.classes.get(class_index);
+            let word = u32::try_from(inside / WORD_BYTES).unwrap_or(u32::MAX);
+            word < class.words && value & !class.mask(word) == 0
+        }
+        // The word of the chunk is damaged: a bitmap word that verifies is one.
+        (Some(Kind::BitsSet | Kind::BitsClear), Stands::Word) => {
+            value < checked::PAYLOAD_LIMIT && checked::decode(at, core.memory.load(at)).is_some()
+        }
+        (Some(Kind::Extent | Kind::Release), Stands::ChunkWord(room)) => {
+            let is_value = |chunks: u32| u64::from(chunks) == value;
+            let is_there = match ChunkWord::decode(at, core.memory.load(at)) {
+                None | Some(ChunkWord::Free) => true,
+                Some(ChunkWord::Extent(chunks)) => is_value(chunks),
+                Some(ChunkWord::Table | ChunkWord::Slab(_)) => false,
+            };
+            is_there && (1..=u64::from(room)).contains(&value)
+        }
+        _ => false,
+    }
 }
 
 /// Reads chunk words and bitmaps of all zones into DRAM.
@@ -72,57 +160,76 @@ pub fn rebuild(core: &Core) {
     }
 }
 
-/// Number of formatted zones of `part`: what the zones word says. Where that is damaged, every zone that may be formatted
-/// counts: up to the last whose zone word is not zero. What is garbage there is damaged and set aside.
+/// Number of formatted zones of `part`: what the zones word says, as far as there is room. Where the word is damaged, every zone that
+/// may be formatted counts: up to the last whose zone word is not zero. What is garbage there is damaged and set aside.
 fn zone_count(core: &Core, part: u16) -> u32 {
     let at = core.zones_word(part);
     let exists = |&zone: &u32| usable_chunks(core, part, zone) > core.geometry.table_chunks();
     let room = (0..).take_while(exists).count() as u32;
-    let counted = checked::decode(at, core.memory.load(at)).and_then(|count| u32::try_from(count).ok());
+    let counted = checked::decode(at, core.memory.load(at));
     let last_used = || (0..room).rev().find(|&zone| core.memory.load(core.zone_addr(part, zone)) != 0);
-    counted.map_or_else(|| last_used().map_or(0, |last| last + 1), |count| count.min(room))
+    let is_inside = |count: u64| u32::try_from(count).unwrap_or(u32::MAX).min(room);
+    counted.map_or_else(|| last_used().map_or(0, |last| last + 1), is_inside)
 }
 
 fn rebuild_zone(core: &Core, part: u16, zone: u32, usable: u32) {
     let table = core.tables[part as usize].add_zone(zone, &core.geometry);
     let first = zone << core.geometry.zone_shift;
+    let words: Vec<Option<ChunkWord>> = (0..core.geometry.zone_chunks())
+        .map(|slot| core.chunk_word(ChunkId { part, index: first + slot }))
+        .map(|at| ChunkWord::decode(at, core.memory.load(at)))
+        .collect();
     let mut free = Vec::new();
     // Behind a damaged chunk word there may be the rest of an extent.
     let mut doubtful = false;
-    // Chunks up to here belong to the extent found last.
-    let mut covered = 0;
-    for slot in 0..core.geometry.zone_chunks() {
-        let id = ChunkId { part, index: first + slot };
-        let at = core.chunk_word(id);
+    // Chunks up to here are the table's, or belong to the extent found last.
+    let mut covered = core.geometry.table_chunks();
+    for slot in covered..core.geometry.zone_chunks() {
         let chunk = &table[slot as usize];
-        let word = ChunkWord::decode(at, core.memory.load(at));
-        match word {
-            _ if slot < covered => {}
+        if slot < covered {
+            continue;
+        }
+        match words[slot as usize] {
             Some(ChunkWord::Free) if slot >= usable || !doubtful => free.push(slot),
-            Some(ChunkWord::Free) => {}
-            Some(ChunkWord::Table) => doubtful = false,
-            Some(ChunkWord::Slab(block_bytes)) => {
-                doubtful = false;
-                match core.classes.index_of(block_bytes) {
-                    Some(class_index) => rebuild_slab(core, id, class_index),
-                    None => chunk.set_state(State::Damaged),
+            Some(ChunkWord::Free) => chunk.set_state(State::Doubtful),
+            word => match sound_chunk(core, &words[..usable as usize], slot, word) {
+                Some(State::Slab(class_index)) => {
+                    doubtful = false;
+                    rebuild_slab(core, ChunkId { part, index: first + slot }, class_index);
                 }
-            }
-            Some(ChunkWord::Extent(chunks)) => {
-                doubtful = false;
-                covered = slot.saturating_add(chunks);
-                chunk.set_state(if covered <= usable { State::Extent(chunks) } else { State::Damaged });
-            }
-            None => {
-                doubtful = true;
-                chunk.set_state(State::Damaged);
-            }
+                Some(state) => {
+                    doubtful = false;
+                    if let State::Extent(chunks) = state {
+                        covered = slot + chunks;
+                    }
+                    chunk.set_state(state);
+                }
+                None => {
+                    doubtful = true;
+                    chunk.set_state(State::Damaged);
+                }
+            },
         }
     }
     lock(&core.chunks).add_zone(core, part, free.into_iter());
 }
 
-fn rebuild_slab(core: &Core, id: ChunkId, class_index: usize) {
+/// The state that `word` of chunk `slot` gives it, or `None` when it cannot be right: `words` are those of the chunks inside the part.
+fn sound_chunk(core: &Core, words: &[Option<ChunkWord>], slot: u32, word: Option<ChunkWord>) -> Option<State> {
+    let behind = words.get(slot as usize + 1..)?;
+    match word? {
+        ChunkWord::Slab(block_bytes) => core.classes.index_of(block_bytes).map(State::Slab),
+        ChunkWord::Extent(chunks) => {
+            let inside = behind.get(..(chunks as usize).checked_sub(1)?)?;
+            // A word inside that fails its checksum is redundant; one that verifies and says something else contradicts this one.
+            inside.iter().all(|word| matches!(word, None | Some(ChunkWord::Free))).then_some(State::Extent(chunks))
+        }
+        ChunkWord::Free | ChunkWord::Table => None,
+    }
+}
+
+/// Reads the bitmap of a slab into DRAM.
+pub fn rebuild_slab(core: &Core, id: ChunkId, class_index: usize) {
     let class = core.classes.get(class_index);
     let slab = core.slab(id, class_index);
     let mut has_free = false;

@@ -1,12 +1,12 @@
 //! Repair of what a check found, as far as it can be known what is right.
 //!
-//! 1. A damaged header copy is written from the other one; table, zone and covered chunk words are written anew from what
+//! 1. A header copy that is damaged, or contradicts the one in use, is written anew; table, zone and covered chunk words are written anew from what
 //!    the structure around them says.
 //! 2. A damaged or dead lane becomes idle. If it held the record of an action that a crash cut short, that action may be
 //!    half done: the finding says so.
 //! 3. A damaged bitmap word gets the bits of the blocks that the check was told are reachable.
-//! 4. A damaged chunk word becomes free when nothing in the chunks that were set aside for it is reachable; one that was
-//!    intact when the heap was opened is written anew from DRAM.
+//! 4. A damaged chunk word, and the chunks that were set aside for it, become what their owners say (`owners`): free when nothing
+//!    there is reachable. One that was intact when the heap was opened is written anew from DRAM.
 //! 5. Leaked blocks are freed, one action each.
 //!
 //! Each step is persistent by itself; a crash in between leaves the rest to the next repair. What cannot be repaired is
@@ -14,15 +14,16 @@
 
 use std::sync::atomic::Ordering;
 
-use lodestone_pmem::{PmPtr, checked};
+use lodestone_pmem::{PmPtr, WORD_BYTES, checked};
 use serde::Serialize;
 
-use crate::check::{CheckReport, Finding, Fix};
+use crate::check::{CheckReport, Finding, Fix, Made};
 use crate::core::lock;
 use crate::error::Result;
 use crate::heap::Heap;
-use crate::layout::{ChunkWord, HeapHeader};
+use crate::layout::{ChunkId, ChunkWord};
 use crate::record;
+use crate::recover::rebuild_slab;
 use crate::table::State;
 
 /// Result of [`Heap::repair`].
@@ -56,39 +57,28 @@ impl Heap {
         let core = &*self.core;
         let memory = &core.memory;
         let at = finding.at;
-        match finding.fix {
+        match &finding.fix {
             Fix::None => return Ok(false),
             Fix::Header => {
-                let (start, _) = core.bases[at.part() as usize];
-                let good =
-                    HeapHeader::places(start).map(|place| memory.get(place)).into_iter().find(HeapHeader::is_intact);
-                let Some(good) = good else { return Ok(false) };
-                memory.put(PmPtr::new(at), &good);
+                let (_, zones_offset) = core.bases[at.part() as usize];
+                memory.put(PmPtr::new(at), &core.header.for_part(at.part(), zones_offset));
                 // One copy after the other: the second may not be touched before the first is whole.
                 memory.persist(at, 64);
             }
             Fix::Lane(number) => {
-                let mut lane = lock(&core.lanes[number as usize]);
+                let mut lane = lock(&core.lanes[*number as usize]);
                 record::clear(memory, at);
                 // The lane is used again: its next record may not meet a half-written commit word.
                 memory.fence();
-                lane.dead = false;
+                lane.dead = None;
             }
             Fix::Word(word) => {
-                memory.store(at, word);
+                memory.store(at, *word);
                 // Later changes of the word rely on it being whole.
                 memory.persist(at, 8);
             }
-            Fix::Chunks(id, chunks) => {
-                memory.store(at, ChunkWord::Free.encode(at));
-                // The chunks are given out again: what is stored there may not overtake the word that says they are free.
-                memory.persist(at, 8);
-                if let Some((_, chunk, _)) = core.locate(core.chunk_addr(id)) {
-                    chunk.set_state(State::None);
-                }
-                lock(&core.chunks).give(core, id, chunks);
-            }
-            Fix::Bits(bits) => self.repair_bitmap(finding, bits),
+            Fix::Chunks(first, made) => self.repair_chunks(*first, made),
+            Fix::Bits(bits) => self.repair_bitmap(finding, *bits),
             Fix::Free => {
                 let mut action = self.action();
                 action.free(at)?;
@@ -96,6 +86,61 @@ impl Heap {
             }
         }
         Ok(true)
+    }
+
+    /// Makes chunks that were set aside what their owners say.
+    fn repair_chunks(&self, first: ChunkId, made: &[Made]) {
+        let core = &*self.core;
+        let memory = &core.memory;
+        let mut id = first;
+        for made in made {
+            let at = core.chunk_word(id);
+            let (word, chunks) = match made {
+                Made::Free => (ChunkWord::Free, 1),
+                Made::Extent(chunks) => (ChunkWord::Extent(*chunks), *chunks),
+                Made::Slab(class_index, bitmap) => {
+                    for (word, bits) in (0..).zip(bitmap) {
+                        let at = core.bitmap_word(id, word);
+                        memory.store(at, checked::encode(at, *bits));
+                    }
+                    // The chunk word makes the bitmap count: it may not overtake it.
+                    memory.persist(core.chunk_addr(id), bitmap.len() as u64 * WORD_BYTES);
+                    (ChunkWord::Slab(core.classes.get(*class_index).block_bytes), 1)
+                }
+            };
+            for inside in 1..chunks {
+                let at = core.chunk_word(ChunkId { index: id.index + inside, ..id });
+                memory.store(at, ChunkWord::Free.encode(at));
+                // One after the other: an extent may not be persistent before the words that it covers are free.
+                memory.persist(at, WORD_BYTES);
+            }
+            memory.store(at, word.encode(at));
+            // What is given out or taken back there may not overtake the word that says what the chunk is.
+            memory.persist(at, WORD_BYTES);
+            self.enter_chunks(id, made, chunks);
+            id.index += chunks;
+        }
+    }
+
+    /// The state in DRAM of chunks that were repaired.
+    fn enter_chunks(&self, id: ChunkId, made: &Made, chunks: u32) {
+        let core = &*self.core;
+        let set = |id: ChunkId, state| {
+            if let Some((_, chunk, _)) = core.locate(core.chunk_addr(id)) {
+                chunk.set_state(state);
+            }
+        };
+        match made {
+            Made::Free => {
+                set(id, State::None);
+                lock(&core.chunks).give(core, id, 1);
+            }
+            Made::Extent(_) => {
+                (1..chunks).for_each(|inside| set(ChunkId { index: id.index + inside, ..id }, State::None));
+                set(id, State::Extent(chunks));
+            }
+            Made::Slab(class_index, _) => rebuild_slab(core, id, *class_index),
+        }
     }
 
     fn repair_bitmap(&self, finding: &Finding, bits: u64) {

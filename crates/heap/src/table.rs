@@ -30,6 +30,8 @@ pub enum State {
     Busy(u32),
     /// The chunk word is damaged: nothing in it is given out.
     Damaged,
+    /// The chunk word says free, but stands behind a damaged one, whose extent the chunk may be in: nothing in it is given out.
+    Doubtful,
 }
 
 impl State {
@@ -40,6 +42,7 @@ impl State {
             Self::Extent(chunks) => 2 | (u64::from(chunks) << 8),
             Self::Busy(chunks) => 3 | (u64::from(chunks) << 8),
             Self::Damaged => 4,
+            Self::Doubtful => 5,
         }
     }
 
@@ -49,6 +52,7 @@ impl State {
             2 => Self::Extent((raw >> 8) as u32),
             3 => Self::Busy((raw >> 8) as u32),
             4 => Self::Damaged,
+            5 => Self::Doubtful,
             _ => Self::None,
         }
     }

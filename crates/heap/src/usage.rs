@@ -116,7 +116,7 @@ impl Heap {
                 usage.extents += 1;
                 usage.extent_chunks += u64::from(chunks);
             }
-            State::Damaged => usage.chunks_damaged += 1,
+            State::Damaged | State::Doubtful => usage.chunks_damaged += 1,
             State::None | State::Busy(_) => {}
         });
         let mut formatted_free = 0;

@@ -1,6 +1,7 @@
 //! Every flipped byte of metadata is found by `check` after a reopen; what can be repaired is; leaks and double owners are
 //! told; nothing panics.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use lodestone_heap::{Error, FindingKind, Heap, HeapOptions};
@@ -18,6 +19,12 @@ fn open(path: &Path) -> Heap {
 
 /// A pool file with blocks of several classes and extents, their addresses, and all metadata ranges.
 fn filled(folder: &Path) -> (PathBuf, Vec<PmAddr>, Vec<(PmAddr, u64)>) {
+    let (path, owned, ranges) = filled_owned(folder);
+    (path, owned.into_iter().map(|(at, _)| at).collect(), ranges)
+}
+
+/// As [`filled`], with the bytes of each block.
+fn filled_owned(folder: &Path) -> (PathBuf, Vec<(PmAddr, u64)>, Vec<(PmAddr, u64)>) {
     let path = folder.join("heap.pool");
     let pool = Pool::create(&path, &options()).expect("a fresh pool");
     let heap = Heap::open(&pool, &HeapOptions::small()).expect("a fresh heap");
@@ -32,7 +39,8 @@ fn filled(folder: &Path) -> (PathBuf, Vec<PmAddr>, Vec<(PmAddr, u64)>) {
     action.free(blocks.remove(3)).expect("free");
     action.commit().expect("commit");
     let ranges = heap.metadata_ranges();
-    (path, blocks, ranges)
+    let owned = blocks.into_iter().map(|at| (at, heap.block_bytes(at).expect("allocated"))).collect();
+    (path, owned, ranges)
 }
 
 #[test]
@@ -69,6 +77,104 @@ fn every_flipped_byte_of_metadata_is_found_and_most_are_repaired() {
     }
     println!("{flips} flips, all found, {repaired} repaired");
     assert!(flips > 1200 && repaired * 4 > flips * 3, "{flips} flips, {repaired} repaired");
+}
+
+fn live(heap: &Heap) -> BTreeSet<(PmAddr, u64)> {
+    let mut live = BTreeSet::new();
+    heap.for_each_block(|at, bytes| {
+        live.insert((at, bytes));
+    });
+    live
+}
+
+/// Chunk words and bitmaps say again what a complete list of owners says: whatever is damaged there, nothing stays damaged.
+#[test]
+fn with_a_complete_list_of_owners_every_flipped_byte_is_repaired_and_every_block_is_as_it_was() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, owned, ranges) = filled_owned(folder.path());
+    let image = std::fs::read(&path).expect("the pool file");
+    let before = live(&open(&path));
+    assert_eq!(before, owned.iter().copied().collect());
+    let mut flips = 0;
+    for (at, bytes) in ranges {
+        for offset in at.offset()..at.offset() + bytes {
+            let mut damaged = image.clone();
+            damaged[offset as usize] ^= 0xFF >> (offset % 3);
+            std::fs::write(&path, &damaged).expect("write back");
+            let heap = open(&path);
+            let report = heap.check_owned(&mut owned.iter().copied());
+            assert!(!report.is_clean(), "byte {offset:#x} of the range at {at}");
+            let rest = heap.repair(&report).expect("repair");
+            assert!(rest.left.is_empty(), "byte {offset:#x} of the range at {at}: {}", rest.left[0]);
+            let again = heap.check_owned(&mut owned.iter().copied());
+            assert!(again.is_clean(), "at once after the repair of byte {offset:#x}: {again}");
+            assert_eq!(live(&heap), before, "after the repair of byte {offset:#x}");
+            // What was set aside serves again.
+            let mut action = heap.action();
+            for bytes in [16, 100, 1000, 448] {
+                let fresh = action.alloc(bytes).expect("room");
+                assert!(!before.iter().any(|(at, _)| *at == fresh), "{fresh} was given out twice");
+            }
+            drop(action);
+            drop(heap);
+            let heap = open(&path);
+            let again = heap.check_owned(&mut owned.iter().copied());
+            assert!(again.is_clean() && heap.recovery().is_sound(), "after the repair of byte {offset:#x}: {again}");
+            assert_eq!(live(&heap), before, "opened after the repair of byte {offset:#x}");
+            flips += 1;
+        }
+    }
+    println!("{flips} flips, all repaired");
+    assert!(flips > 400, "{flips} flips");
+}
+
+/// Without sizes an extent whose word is lost takes all that was set aside: more than it had, and nothing of others.
+#[test]
+fn addresses_alone_repair_as_well() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, owned, ranges) = filled_owned(folder.path());
+    let image = std::fs::read(&path).expect("the pool file");
+    for (at, bytes) in ranges {
+        for offset in (at.offset()..at.offset() + bytes).step_by(8) {
+            let mut damaged = image.clone();
+            damaged[offset as usize] ^= 0x40;
+            std::fs::write(&path, &damaged).expect("write back");
+            let heap = open(&path);
+            let report = heap.check(Some(&mut owned.iter().map(|(at, _)| *at)));
+            let rest = heap.repair(&report).expect("repair");
+            assert!(rest.left.is_empty(), "word {offset:#x} of the range at {at}: {}", rest.left[0]);
+            assert!(heap.check(Some(&mut owned.iter().map(|(at, _)| *at))).is_clean());
+            for (at, bytes) in &owned {
+                assert!(heap.block_bytes(*at) >= Some(*bytes), "{at} after the repair of word {offset:#x}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_damaged_lane_is_told_when_the_heap_is_opened() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, blocks, ranges) = filled(folder.path());
+    let heap = open(&path);
+    let sound = heap.recovery().clone();
+    assert!(sound.is_sound() && (sound.actions_finished, sound.actions_rolled_back) == (0, 0), "{sound}");
+    drop(heap);
+    let lane = ranges[3].0;
+    let mut image = std::fs::read(&path).expect("the pool file");
+    image[lane.offset() as usize + 2] ^= 0x10;
+    std::fs::write(&path, &image).expect("write back");
+    let heap = open(&path);
+    let told = heap.recovery();
+    assert_eq!((told.lanes, told.lanes_damaged.len()), (2, 1), "{told}");
+    assert_eq!((told.lanes_damaged[0].number, told.lanes_damaged[0].at), (1, lane), "{told}");
+    assert!(told.to_string().contains("lane 1") && told.to_string().contains("may be half done"), "{told}");
+    let report = heap.check(Some(&mut blocks.iter().copied()));
+    let named = report.findings.iter().find(|finding| finding.kind == FindingKind::Lane).expect("a finding");
+    assert!(named.at == lane && named.finding.contains("lane 1"), "{named}");
+    // The other lane serves; the damaged one does after a repair and a reopen.
+    assert!(heap.repair(&report).expect("repair").left.is_empty());
+    drop(heap);
+    assert!(open(&path).recovery().is_sound());
 }
 
 #[test]
