@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 
 use crossbeam_utils::CachePadded;
 use lodestone_heap::Heap;
+use lodestone_store::Object;
 use lodestone_pmem::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use lodestone_pmem::sync::{Condvar, Mutex, lock};
 use lodestone_pmem::{Domain, Memory, PmAddr, WORD_BYTES, planted};
@@ -15,7 +16,6 @@ use crate::context::Kept;
 use crate::error::{Error, Result};
 use crate::format::{Places, SYSTEM_SHAPE};
 use crate::object::TypeInfo;
-use crate::only::Only;
 use crate::options::{Mode, StmOptions};
 use crate::shape::Shape;
 use crate::side::SideChains;
@@ -65,8 +65,8 @@ pub struct Core {
     pub commits: Box<[CachePadded<PlainU64>]>,
     /// Locked while a lock is looked into that nobody may hold.
     healing: Mutex<()>,
-    /// Keeps a second memory off the pool; `None` where nothing can be written. Given up last.
-    _only: Option<Only>,
+    /// The claim on the memory. Given up last.
+    pub object: Object,
 }
 
 static NEXT_ID: PlainU64 = PlainU64::new(1);
@@ -78,7 +78,7 @@ impl Core {
         options: &StmOptions,
         lives: Lives,
         slabs: Slabs,
-        only: Option<Only>,
+        object: Object,
     ) -> Arc<Self> {
         // S12: the paper's clocks begin at 0 in every life.
         let base = if planted::active("stm-s12") { Tick(1) } else { lives.base() };
@@ -108,7 +108,7 @@ impl Core {
             slabs,
             lives,
             base,
-            _only: only,
+            object,
         })
     }
 

@@ -111,6 +111,22 @@ pub enum Error {
     /// From the pool.
     #[error(transparent)]
     Pool(#[from] lodestone_pmem::Error),
+    /// From the store.
+    #[error(transparent)]
+    Store(lodestone_store::Error),
+}
+
+impl From<lodestone_store::Error> for Error {
+    fn from(error: lodestone_store::Error) -> Self {
+        use lodestone_store::Error as StoreError;
+        match error {
+            StoreError::Pool(error) => Self::Pool(error),
+            StoreError::Heap(error) => Self::Heap(error),
+            StoreError::AlreadyOpen { path, .. } => Self::AlreadyOpen { path },
+            StoreError::ReadOnly { what, .. } => Self::ReadOnly { what },
+            other => Self::Store(other),
+        }
+    }
 }
 
 /// Result of this crate.

@@ -1,7 +1,7 @@
 //! What stands in the pool besides slabs: header, clock, records, directory. `docs/format.md` draws the same map.
 //!
 //! ```text
-//! heap root word 0 -> header block:
+//! place of the object -> header block:
 //!   0     header line
 //!   256   clock: two state lines (lodestone-txn)
 //!   768   cell of the system object (first type, first root)
@@ -12,7 +12,7 @@
 //!
 //! One heap action makes all of it: it is there whole or not at all.
 
-use lodestone_heap::Heap;
+use lodestone_heap::{Action, Heap};
 use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, PmPtr, checked};
 use lodestone_txn::record::Buffers;
 use lodestone_txn::{
@@ -28,8 +28,6 @@ use crate::shape::Shape;
 pub const MAGIC: [u8; 8] = *b"LDSTSTM\0";
 /// Version of the format that this code writes, and the newest it reads.
 pub const VERSION: u32 = 1;
-/// The heap's root word that points to the header block.
-pub const ROOT_WORD: u64 = 0;
 
 const CLOCK_OFFSET: u64 = 256;
 const SYSTEM_OFFSET: u64 = CLOCK_OFFSET + STATE_PAIR_BYTES;
@@ -157,13 +155,9 @@ pub fn overlap(left: (PmAddr, u64), right: (PmAddr, u64)) -> bool {
         && right.offset() < left.offset() + left_bytes
 }
 
-/// Reads the header; `None` when there is none yet.
-pub fn read(heap: &Heap) -> Result<Option<Places>> {
+/// Reads the header at `header`, the place of the object.
+pub fn read(heap: &Heap, header: PmAddr) -> Result<Places> {
     let memory = heap.memory();
-    let header = PmAddr::from_raw(memory.load(heap.root_word(ROOT_WORD)));
-    if header.is_null() {
-        return Ok(None);
-    }
     let damaged = |finding: String| Error::Damaged {
         path: heap.pool().path().to_owned(),
         what: "header of the transactional memory",
@@ -171,7 +165,7 @@ pub fn read(heap: &Heap) -> Result<Option<Places>> {
         finding,
     };
     if !header.offset().is_multiple_of(LINE_BYTES) || !memory.contains(header, TABLE_OFFSET) {
-        return Err(damaged("the heap's root word points nowhere".into()));
+        return Err(damaged("its name leads nowhere".into()));
     }
     let line: HeaderLine = memory.get(PmPtr::new(header));
     if line.magic != MAGIC || line.crc != line.checksum() {
@@ -187,14 +181,13 @@ pub fn read(heap: &Heap) -> Result<Option<Places>> {
     if let Some(finding) = places.nonsense(memory) {
         return Err(damaged(finding.into()));
     }
-    Ok(Some(places))
+    Ok(places)
 }
 
-/// Makes header, clock, records and directory in one heap action.
-pub fn create(heap: &Heap, options: &StmOptions) -> Result<Places> {
+/// Makes header, clock, records and directory as part of `action`, which also makes the memory's name; the header's place.
+pub fn make(heap: &Heap, action: &mut Action<'_>, options: &StmOptions) -> Result<PmAddr> {
     let memory = heap.memory();
     options.check()?;
-    let mut action = heap.action();
     let header = action.alloc_zeroed(TABLE_OFFSET + u64::from(options.table_bytes))?;
     let records = action.alloc_zeroed(u64::from(options.threads_max) * 2 * u64::from(options.record_bytes))?;
     let directory = action.alloc_zeroed(u64::from(options.directory_bytes))?;
@@ -212,9 +205,7 @@ pub fn create(heap: &Heap, options: &StmOptions) -> Result<Places> {
     Lives::format(memory, &places.lives());
     write_system(memory, places.system());
     write_block_head(memory, directory);
-    action.set(heap.root_word(ROOT_WORD), header.to_raw());
-    action.commit()?;
-    Ok(places)
+    Ok(header)
 }
 
 /// Writes the link of an empty directory block and flushes it; whoever makes the block reachable fences.

@@ -210,6 +210,26 @@ impl Tx<'_> {
 }
 
 impl Stm {
+    /// Names and types of all roots, the collections among them, in no order.
+    ///
+    /// # Errors
+    /// When the list of roots is damaged.
+    pub fn roots(&self) -> Result<Vec<(String, String)>> {
+        self.read(|tx| {
+            let mut all = Vec::new();
+            let mut next = tx.read(tx.system())?.roots;
+            let mut walk = Walk::default();
+            while !next.is_null() {
+                walk.come_to(tx.core, next.addr())?;
+                let entry = tx.read(next)?;
+                let (name, kind) = (tx.read_bytes(entry.name)?, tx.read_bytes(entry.kind)?);
+                all.push([name, kind].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).into());
+                next = entry.next;
+            }
+            Ok(all)
+        })
+    }
+
     /// The root object, from which everything else is reached; made of zeroes when there is none.
     ///
     /// # Errors

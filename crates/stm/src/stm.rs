@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use lodestone_heap::{Heap, HeapOptions};
+use lodestone_heap::Heap;
+use lodestone_store::{InUse, Object, Store};
 use lodestone_pmem::sync::atomic::Ordering;
 use lodestone_pmem::sync::{lock, thread};
 use lodestone_pmem::{DurablePoint, PmAddr, Pool, planted};
@@ -13,7 +14,7 @@ use crate::context::{Change, Context, Running};
 use crate::core::Core;
 use crate::error::{Abort, Conflict, Error, Result, TxResult, Why};
 use crate::format;
-use crate::only::{InUse, Only};
+use crate::kind::MEMORY;
 use crate::options::StmOptions;
 use crate::published;
 use crate::recover::{RecoveryReport, recover};
@@ -23,10 +24,14 @@ use crate::stats::StmStats;
 use crate::ticket::Ticket;
 use crate::tx::{Access, Tx};
 
-/// A durable software transactional memory in a pool. Cheap to clone; used from any number of threads.
+/// Name of the memory that [`Stm::open`] opens.
+pub const MEMORY_NAME: &str = "objects";
+
+/// A durable software transactional memory in a store. Cheap to clone; used from any number of threads.
 ///
 /// ```
-/// use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// use lodestone_pmem::{DomainChoice, PoolOptions};
+/// use lodestone_store::Store;
 /// use lodestone_stm::{FromBytes, Immutable, IntoBytes, KnownLayout, PmObject, Stm};
 ///
 /// #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
@@ -37,7 +42,7 @@ use crate::tx::{Access, Tx};
 /// # let folder = tempfile::tempdir().unwrap();
 /// # let path = folder.path().join("bank.pool");
 /// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
-/// let stm = Stm::open(&Pool::create(&path, &options)?)?;
+/// let stm = Stm::open(&Store::create(&path, &options)?)?;
 /// let account = stm.root::<Account>()?;
 /// stm.update(|tx| {
 ///     tx.write(account)?.cents += 100;
@@ -45,58 +50,61 @@ use crate::tx::{Access, Tx};
 /// })?; // acknowledged: it survives power loss
 /// drop(stm);
 ///
-/// let stm = Stm::open(&Pool::open(&path, &options)?)?;
+/// let stm = Stm::open(&Store::open(&path, &options)?)?;
 /// let account = stm.root::<Account>()?;
 /// assert_eq!(stm.read(|tx| Ok(tx.read(account)?.cents))?, 100);
 /// # Ok::<(), lodestone_stm::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Stm {
-    /// Given up before `core`: from then on the memory is being closed. `None` where nothing can be written.
-    _in_use: Option<InUse>,
+    /// Given up before `core`: from then on the memory is being closed.
+    _in_use: InUse,
     pub(crate) core: Arc<Core>,
     report: Arc<RecoveryReport>,
 }
 
 impl Stm {
-    /// Opens the memory in `pool` with default options, on a heap of its own; formats both on first use.
+    /// Opens the memory of a store, called [`MEMORY_NAME`], with default options; makes it on first use.
     ///
     /// # Errors
-    /// When the pool has no room, or holds something damaged or newer.
-    pub fn open(pool: &Pool) -> Result<Self> {
-        Self::open_with(pool, &StmOptions::default())
+    /// When the pool has no room, or holds something damaged or newer; [`Error::AlreadyOpen`] when this process has it open. While
+    /// it is being closed, this waits.
+    pub fn open(store: &Store) -> Result<Self> {
+        Self::open_with(store, &StmOptions::default())
     }
 
     /// As [`open`](Self::open), with options.
     ///
     /// # Errors
     /// As [`open`](Self::open), and when the options make no sense.
-    pub fn open_with(pool: &Pool, options: &StmOptions) -> Result<Self> {
-        Self::open_in(&Heap::open(pool, &HeapOptions::default())?, options)
+    pub fn open_with(store: &Store, options: &StmOptions) -> Result<Self> {
+        Self::open_named(store, MEMORY_NAME, options)
     }
 
-    /// Opens the memory in a heap that is open already.
+    /// As [`open_with`](Self::open_with), the memory called `name`: a store can have several. A transaction is about the objects
+    /// of one.
     ///
     /// # Errors
-    /// As [`open_with`](Self::open_with); [`Error::AlreadyOpen`] when this process has it open, be it by another heap; while
-    /// it is being closed, this waits.
-    pub fn open_in(heap: &Heap, options: &StmOptions) -> Result<Self> {
-        let memory = heap.memory();
-        let (only, in_use) = if memory.is_read_only() { None } else { Some(Only::claim(heap)?) }.unzip();
-        let places = match format::read(heap)? {
-            Some(places) => places,
-            None if memory.is_read_only() => {
-                return Err(Error::ReadOnly { what: "formatting a transactional memory" });
-            }
-            None => format::create(heap, options)?,
-        };
+    /// As [`open_with`](Self::open_with), and when an object of another kind has that name.
+    pub fn open_named(store: &Store, name: &str, options: &StmOptions) -> Result<Self> {
+        let object = store.open_or_make(name, &MEMORY, |action| format::make(store.heap(), action, options))?;
+        Self::open_object(object, options)
+    }
+
+    /// Opens a memory that was claimed whatever its kind, by [`Store::open_object`]: for tools.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_object(object: Object, options: &StmOptions) -> Result<Self> {
+        let (heap, in_use) = (object.heap().clone(), object.in_use());
+        let (memory, places) = (heap.memory(), format::read(&heap, object.at())?);
         let mut lives = Lives::open(memory, places.lives())?;
         if options.reservation_ticks > 0 {
             lives.set_reservation(options.reservation_ticks);
         }
-        let slabs = Slabs::open(heap, &places)?;
-        let report = recover(heap, &places, &slabs, &mut lives)?;
-        let core = Core::new(heap.clone(), places, options, lives, slabs, only);
+        let slabs = Slabs::open(&heap, &places)?;
+        let report = recover(&heap, &places, &slabs, &mut lives)?;
+        let core = Core::new(heap.clone(), places, options, lives, slabs, object);
         Ok(Self { _in_use: in_use, core, report: Arc::new(report) })
     }
 
@@ -104,6 +112,12 @@ impl Stm {
     #[must_use]
     pub fn recovery(&self) -> &RecoveryReport {
         &self.report
+    }
+
+    /// The store that the memory is in.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        self.core.object.store()
     }
 
     /// The heap below.

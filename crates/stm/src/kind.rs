@@ -1,0 +1,47 @@
+//! The kind of object that a transactional memory is, for the store's registry.
+
+use lodestone_store::{Contents, Flaw, Kind, KindCode, KindError, Member, Object, Records};
+
+use crate::options::StmOptions;
+use crate::stm::Stm;
+
+/// The kind of a transactional memory. It has no records of its own; the crate of collections has a kind of the same code that
+/// reads the collections in it.
+pub static MEMORY: Memory = Memory;
+
+/// See [`MEMORY`].
+#[derive(Debug)]
+pub struct Memory;
+
+impl Kind for Memory {
+    fn code(&self) -> KindCode {
+        KindCode(*b"LSTM")
+    }
+
+    fn title(&self) -> &'static str {
+        "a transactional memory"
+    }
+
+    fn examine(&self, object: Object) -> Result<Contents, KindError> {
+        let report = Stm::open_object(object, &StmOptions::default())?.check_all();
+        let mut contents = Contents { records: report.objects, blocks: report.blocks, ..Contents::default() };
+        for finding in report.findings {
+            if finding.is_damage {
+                // Which blocks belong to a memory is in its directory, which an open has verified.
+                contents.flaws.push(Flaw { at: finding.at, text: finding.what, blocks_are_known: true });
+            } else {
+                contents.notes.push(finding.to_string());
+            }
+        }
+        Ok(contents)
+    }
+
+    fn members(&self, object: Object) -> Result<Vec<Member>, KindError> {
+        let roots = Stm::open_object(object, &StmOptions::default())?.roots()?;
+        Ok(roots.into_iter().map(|(name, what)| Member { name, what }).collect())
+    }
+
+    fn records(&self, object: Object, _: Option<&str>) -> Result<Box<dyn Records>, KindError> {
+        Err(format!("`{}` holds objects of any types, which only the program that made them can show", object.name()).into())
+    }
+}
