@@ -3,14 +3,15 @@
 use std::ops::ControlFlow;
 
 use lodestone_collections::{PmHashMap, PmList};
-use lodestone_pmem::{Pool, PoolOptions};
+use lodestone_pmem::PoolOptions;
 use lodestone_stm::{Error, Stm};
+use lodestone_store::Store;
 
 const ACCOUNTS: u64 = 100;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
-    let stm = Stm::open(&Pool::create(folder.path().join("bank.pool"), &PoolOptions::default())?)?;
+    let stm = Stm::open(&Store::create(folder.path().join("bank.pool"), &PoolOptions::default())?)?;
     let accounts = PmHashMap::<u64, i64>::open(&stm, "accounts")?;
     let journal = PmList::<[u8; 24]>::open(&stm, "journal")?;
     stm.update(|tx| (0..ACCOUNTS).try_for_each(|account| accounts.insert(tx, &account, &100).map(|_| ())))?;

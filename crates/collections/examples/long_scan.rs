@@ -8,15 +8,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use lodestone_collections::PmBTreeMap;
-use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+use lodestone_pmem::{DomainChoice, PoolOptions};
 use lodestone_stm::Stm;
+use lodestone_store::Store;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let entries: u64 = std::env::args().nth(1).map_or(Ok(1_000_000), |text| text.parse())?;
     let folder = tempfile::tempdir()?;
     let options =
         PoolOptions { domain: DomainChoice::Process, size_bytes: (64 << 20) + entries * 160, ..PoolOptions::default() };
-    let stm = Stm::open(&Pool::create(folder.path().join("scan.pool"), &options)?)?;
+    let stm = Stm::open(&Store::create(folder.path().join("scan.pool"), &options)?)?;
     let map = PmBTreeMap::<u64, i64>::open(&stm, "map")?;
     for first in (0..entries).step_by(1000) {
         stm.update(|tx| (first..entries.min(first + 1000)).try_for_each(|key| map.insert(tx, &key, &100).map(|_| ())))?;

@@ -13,6 +13,7 @@ use std::time::Instant;
 use lodestone_collections::PmHashMap;
 use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
 use lodestone_stm::Stm;
+use lodestone_store::Store;
 
 fn options(gibibytes: u64) -> PoolOptions {
     PoolOptions { domain: DomainChoice::Process, size_bytes: gibibytes << 30, ..PoolOptions::default() }
@@ -22,7 +23,7 @@ fn options(gibibytes: u64) -> PoolOptions {
 type Map = PmHashMap<u64, lodestone_collections::Bytes>;
 
 fn fill(path: &Path, gibibytes: u64, objects: u64) -> Result<(), Box<dyn std::error::Error>> {
-    let stm = Stm::open(&Pool::create(path, &options(gibibytes))?)?;
+    let stm = Stm::open(&Store::create(path, &options(gibibytes))?)?;
     let map = Map::open(&stm, "map")?;
     for first in (0..objects).step_by(100) {
         stm.update(|tx| (first..first + 100).try_for_each(|key| map.insert(tx, &key, &[7; 30]).map(|_| ())))?;
@@ -58,7 +59,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let began = Instant::now();
     let pool = Pool::open(&path, &options(gibibytes))?;
     let pool_ms = began.elapsed().as_secs_f64() * 1e3;
-    let stm = Stm::open(&pool)?;
+    let stm = Stm::open(&Store::over(&pool)?)?;
     let opened_ms = began.elapsed().as_secs_f64() * 1e3;
     let map = Map::open(&stm, "map")?;
     stm.update(|tx| map.insert(tx, &1, b"first").map(|_| ()))?;

@@ -4,8 +4,9 @@
 //! `... -- jobs.pool take`.
 
 use lodestone_collections::{Bytes, PmQueue};
-use lodestone_pmem::{Pool, PoolOptions};
+use lodestone_pmem::PoolOptions;
 use lodestone_stm::Stm;
+use lodestone_store::Store;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -15,7 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         [path, "take"] => (path, None),
         _ => return Err("usage: queue_between_runs POOL put JOB | POOL take".into()),
     };
-    let stm = Stm::open(&Pool::open_or_create(path, &PoolOptions::default())?)?;
+    let stm = Stm::open(&Store::open_or_create(path, &PoolOptions::default())?)?;
     let jobs = PmQueue::<Bytes>::open(&stm, "jobs")?;
     match command {
         Some(job) => {

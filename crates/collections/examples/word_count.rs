@@ -6,8 +6,9 @@ use std::io::BufRead;
 use std::ops::Bound;
 
 use lodestone_collections::{Bytes, PmBTreeMap, PmHashMap};
-use lodestone_pmem::{Pool, PoolOptions};
+use lodestone_pmem::PoolOptions;
 use lodestone_stm::Stm;
+use lodestone_store::Store;
 
 /// Orders by count, then by word.
 fn rank(count: u64, word: &[u8]) -> Vec<u8> {
@@ -16,7 +17,7 @@ fn rank(count: u64, word: &[u8]) -> Vec<u8> {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args().nth(1).ok_or("usage: word_count POOL < TEXT")?;
-    let stm = Stm::open(&Pool::open_or_create(path, &PoolOptions::default())?)?;
+    let stm = Stm::open(&Store::open_or_create(path, &PoolOptions::default())?)?;
     let counts = PmHashMap::<Bytes, u64>::open(&stm, "counts")?;
     let ranking = PmBTreeMap::<Bytes, u64>::open(&stm, "ranking")?;
     for line in std::io::stdin().lock().lines() {

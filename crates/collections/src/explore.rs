@@ -12,9 +12,10 @@ use std::ops::ControlFlow;
 
 use lodestone_crash::planted::Bug;
 use lodestone_crash::{Failure, Outcome, Profile, SiteKey, Structure, Target};
-use lodestone_heap::{Heap, HeapOptions};
+use lodestone_heap::HeapOptions;
 use lodestone_pmem::{Pool, PoolOptions};
 use lodestone_stm::{Mode, Result, Stm, StmOptions, TxResult};
+use lodestone_store::{Store, StoreOptions};
 
 use crate::{PmBTreeMap, PmHashMap, PmQueue};
 
@@ -55,9 +56,9 @@ const FIXED_OBJECTS: u64 = 3 * 3 + 4 * 3;
 
 impl Handle {
     fn open(pool: &Pool, mode: Mode) -> Result<Self> {
-        let heap = Heap::open(pool, &HeapOptions::small())?;
+        let store = Store::over_with(pool, &StoreOptions::with_heap(HeapOptions::small()))?;
         let options = StmOptions { mode, persistent_words: true, ..StmOptions::small() };
-        let stm = Stm::open_in(&heap, &options)?;
+        let stm = Stm::open_with(&store, &options)?;
         let hash = PmHashMap::open(&stm, "hash")?;
         let tree = PmBTreeMap::open(&stm, "tree")?;
         let queue = PmQueue::open(&stm, "queue")?;

@@ -80,11 +80,12 @@ impl Header for HashHeader {
 ///
 /// ```
 /// # use lodestone_collections::{Bytes, PmHashMap};
-/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
 /// # use lodestone_stm::Stm;
 /// # let folder = tempfile::tempdir().unwrap();
 /// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
-/// # let stm = Stm::open(&Pool::create(folder.path().join("a.pool"), &options)?)?;
+/// # let stm = Stm::open(&Store::create(folder.path().join("a.pool"), &options)?)?;
 /// let accounts = PmHashMap::<u64, i64>::open(&stm, "accounts")?;
 /// stm.update(|tx| {
 ///     accounts.insert(tx, &1, &100)?;

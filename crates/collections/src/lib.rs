@@ -9,13 +9,14 @@
 //!
 //! ```
 //! use lodestone_collections::{Bytes, PmBTreeMap, PmHashMap};
-//! use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+//! use lodestone_pmem::{DomainChoice, PoolOptions};
+//! use lodestone_store::Store;
 //! use lodestone_stm::Stm;
 //!
 //! # let folder = tempfile::tempdir().unwrap();
 //! # let path = folder.path().join("words.pool");
 //! # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
-//! let stm = Stm::open(&Pool::open_or_create(&path, &options)?)?;
+//! let stm = Stm::open(&Store::open_or_create(&path, &options)?)?;
 //! let counts = PmHashMap::<Bytes, u64>::open(&stm, "counts")?;
 //! let ranking = PmBTreeMap::<u64, Bytes>::open(&stm, "ranking")?;
 //! stm.update(|tx| {
@@ -56,6 +57,7 @@ pub mod explore;
 mod hash;
 mod hash_map;
 mod item;
+mod kind;
 mod list;
 mod node;
 mod queue;
@@ -68,6 +70,7 @@ pub use btree::{PmBTreeMap, Range, TreeHeader};
 pub use bytes::Bytes;
 pub use hash_map::{HashHeader, PmHashMap};
 pub use item::{Plain, PmKey, PmValue};
+pub use kind::COLLECTIONS;
 pub use list::{ListHeader, ListPosition, PmList};
 pub use queue::{PmQueue, QueueEnd, QueueHeader};
 

@@ -47,11 +47,12 @@ impl Header for ListHeader {
 ///
 /// ```
 /// # use lodestone_collections::PmList;
-/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
 /// # use lodestone_stm::Stm;
 /// # let folder = tempfile::tempdir().unwrap();
 /// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
-/// # let stm = Stm::open(&Pool::create(folder.path().join("a.pool"), &options)?)?;
+/// # let stm = Stm::open(&Store::create(folder.path().join("a.pool"), &options)?)?;
 /// let list = PmList::<u64>::open(&stm, "steps")?;
 /// stm.update(|tx| {
 ///     let two = list.push_back(tx, &2)?;

@@ -61,11 +61,12 @@ impl Header for QueueHeader {
 ///
 /// ```
 /// # use lodestone_collections::{Bytes, PmQueue};
-/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
 /// # use lodestone_stm::Stm;
 /// # let folder = tempfile::tempdir().unwrap();
 /// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
-/// # let stm = Stm::open(&Pool::create(folder.path().join("a.pool"), &options)?)?;
+/// # let stm = Stm::open(&Store::create(folder.path().join("a.pool"), &options)?)?;
 /// let jobs = PmQueue::<Bytes>::open(&stm, "jobs")?;
 /// std::thread::scope(|scope| {
 ///     let consumer = scope.spawn(|| stm.update(|tx| jobs.pop_wait(tx)));

@@ -17,9 +17,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use lodestone_collections::{Bytes, PmBTreeMap, PmHashMap, PmList, PmQueue};
-use lodestone_heap::{Heap, HeapOptions};
+use lodestone_heap::HeapOptions;
 use lodestone_pmem::{DomainChoice, PmAddr, Pool, PoolOptions, checked};
 use lodestone_stm::{PmPtr, Stm, StmOptions, pm_object};
+use lodestone_store::{Store, StoreOptions};
 use lodestone_txn::{SlotFlags, SlotHeader, Tick, Writer, seal};
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
@@ -413,7 +414,7 @@ fn open_stm(path: &Path, read_only: bool) -> Outcome<Stm> {
     let pool = if read_only { Pool::open_read_only(path, &options())? } else { Pool::open(path, &options())? };
     let mut heap = HeapOptions::small();
     (heap.chunk_bytes, heap.zone_chunks) = (4096, 32);
-    Ok(Stm::open_in(&Heap::open(&pool, &heap)?, &StmOptions::small())?)
+    Ok(Stm::open_with(&Store::over_with(&pool, &StoreOptions::with_heap(heap))?, &StmOptions::small())?)
 }
 
 fn text(number: u64) -> Vec<u8> {

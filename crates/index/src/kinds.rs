@@ -4,7 +4,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use lodestone_store::{Contents, Flaw, Kind, KindCode, KindError, Object, Records};
+use lodestone_store::{Contents, Flaw, Kind, KindCode, KindError, Object, Records, Registered};
 
 use crate::check::CheckReport;
 use crate::fastfair::FastFair;
@@ -16,19 +16,11 @@ use crate::skiplist::SkipList;
 use crate::tool_records::{OfHash, OfIndex, OfMap};
 use crate::traits::{IndexKey, OpenIndex, PointIndex};
 
-/// Every kind of this crate.
-pub static KINDS: [&dyn Kind; 10] = [
-    &ORDERED_MAP,
-    &INDEXED_RECORDS,
-    &FASTFAIR_WORDS,
-    &FASTFAIR_STRINGS,
-    &FPTREE_WORDS,
-    &FPTREE_STRINGS,
-    &HASH_WORDS,
-    &HASH_STRINGS,
-    &SKIPLIST_WORDS,
-    &SKIPLIST_STRINGS,
-];
+macro_rules! register {
+    ($($kind:ident),+) => { $(inventory::submit! { Registered(&$kind) })+ };
+}
+register!(ORDERED_MAP, INDEXED_RECORDS, FASTFAIR_WORDS, FASTFAIR_STRINGS, FPTREE_WORDS, FPTREE_STRINGS);
+register!(HASH_WORDS, HASH_STRINGS, SKIPLIST_WORDS, SKIPLIST_STRINGS);
 
 pub(crate) static ORDERED_MAP: IndexType<OrderedMap> = IndexType::new(*b"OMAP", "an ordered map", |object| {
     Ok(Box::new(OfMap(Box::new(OrderedMap::open_object(object)?))))

@@ -67,7 +67,6 @@ pub use fptree::{FpTree, TreeOptions};
 pub use hash::{HashIndex, HashOptions, HashStats};
 pub use hybrid::{Apply, Hybrid, HybridOptions, HybridStats};
 pub use hybrid_plus::{HybridPlus, HybridPlusOptions, HybridPlusStats, WarmUp};
-pub use kinds::KINDS;
 pub use layout::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use map::{Durability, OrderedMap};
 pub use open::MapOptions;

@@ -10,8 +10,9 @@
 //! 2. Walk what is reachable in transactions of moderate size: allocate the new object, move the reference, free the old one.
 //! 3. Note in the root how far the walk has come. A crash at any point leaves a pool that the next run of the migration finishes.
 
+use lodestone::Store;
 use lodestone::stm::{Result, pm_object};
-use lodestone::{PmPtr, Pool, PoolOptions, Stm};
+use lodestone::{PmPtr, PoolOptions, Stm};
 
 const ACCOUNTS: usize = 1000;
 /// Accounts that move in one transaction.
@@ -106,9 +107,9 @@ fn sum(stm: &Stm, bank: PmPtr<after::Bank>) -> Result<u64> {
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("bank.pool");
-    old_program(&Stm::open(&Pool::create(&path, &PoolOptions::default())?)?)?;
+    old_program(&Stm::open(&Store::create(&path, &PoolOptions::default())?)?)?;
 
-    let stm = Stm::open(&Pool::open(&path, &PoolOptions::default())?)?;
+    let stm = Stm::open(&Store::open(&path, &PoolOptions::default())?)?;
     let refused = stm.update(|tx| tx.alloc(careless::Account { cents: 0, owner: 0 }));
     println!(
         "the new layout under the old name: {}",

@@ -10,7 +10,8 @@
 
 use lodestone::crash::{Config, Failure, Mode, Outcome, Report, Structure, run_target};
 use lodestone::stm::{Result, Tx, TxResult, pm_object};
-use lodestone::{Heap, HeapOptions, PmPtr, Pool, PoolOptions, Stm, StmOptions};
+use lodestone::{HeapOptions, PmPtr, Pool, PoolOptions, Stm, StmOptions};
+use lodestone::{Store, StoreOptions};
 
 /// Where the list begins and ends.
 #[pm_object]
@@ -170,7 +171,7 @@ impl Structure for Crashed {
     fn open(&self, pool: &Pool) -> Outcome<Self::Handle> {
         // Small buffers and slabs: rare paths come soon. Persistent words: fewer crash states that differ in nothing that counts.
         let options = StmOptions { persistent_words: true, ..StmOptions::small() };
-        let stm = Stm::open_in(&Heap::open(pool, &HeapOptions::small())?, &options)?;
+        let stm = Stm::open_with(&Store::over_with(pool, &StoreOptions::with_heap(HeapOptions::small()))?, &options)?;
         let list = SortedList::open(&stm)?;
         Ok((stm, list))
     }
@@ -227,13 +228,13 @@ pub fn crash_everywhere(torn: bool) -> [Report; 2] {
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("sorted.pool");
-    let stm = Stm::open(&Pool::create(&path, &PoolOptions::default())?)?;
+    let stm = Stm::open(&Store::create(&path, &PoolOptions::default())?)?;
     let list = SortedList::open(&stm)?;
     for key in [30, 10, 20] {
         stm.update(|tx| list.insert(tx, key))?;
     }
     drop((list, stm)); // or pull the plug
-    let stm = Stm::open(&Pool::open(&path, &PoolOptions::default())?)?;
+    let stm = Stm::open(&Store::open(&path, &PoolOptions::default())?)?;
     let list = SortedList::open(&stm)?;
     println!("after opening again: {:?}", stm.read(|tx| list.keys(tx))?);
 

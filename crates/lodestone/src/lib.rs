@@ -1,28 +1,26 @@
 //! Durable data structures on persistent memory, and on ordinary files.
 //!
-//! A [`Pool`] is a file (or device) of durable memory, a [`Heap`] allocates in it, an [`OrderedMap`] lives on the heap. What
-//! a call has told you survives power loss: on an ordinary file because a journal was synced (group commit), on real
+//! A [`Store`] owns a pool, a file (or device) of durable memory, and the objects in it: maps, indexes and transactional
+//! memories, each with a name. What a call has told you survives power loss: on an ordinary file because a journal was synced (group commit), on real
 //! persistent memory because the lines were flushed and fenced. [`Domain`] says which it is.
 //!
 //! ```
-//! use lodestone::{Heap, HeapOptions, OrderedMap, Pool, PoolOptions};
+//! use lodestone::{OrderedMap, PoolOptions, Store};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
 //! # let path = folder.path().join("orders.pool");
 //! // An ordinary file: the block domain. On a file system mounted with -o dax the same line gives the dax domain.
-//! let pool = Pool::create(&path, &PoolOptions::default())?;
-//! let store = Store::over(&pool)?;
+//! let store = Store::create(&path, &PoolOptions::default())?;
 //! let orders = OrderedMap::open(&store, "orders")?;
 //!
 //! orders.insert(b"4711", b"one lamp")?; // durable when this returns
 //! orders.insert_relaxed(b"4712", b"two chairs")?; // ordered, not yet durable
 //! orders.insert_relaxed(b"4713", b"a table")?;
 //! orders.sync()?; // now both are, for one wait
-//! drop((orders, heap, pool)); // or pull the plug
+//! drop((orders, store)); // or pull the plug
 //!
-//! let pool = Pool::open(&path, &PoolOptions::default())?;
-//! let store = Store::over(&pool)?;
+//! let store = Store::open(&path, &PoolOptions::default())?;
 //! let orders = OrderedMap::open(&store, "orders")?;
 //! assert_eq!(orders.get(b"4712")?.as_deref(), Some(&b"two chairs"[..]));
 //! assert_eq!(orders.len()?, 3);
@@ -35,12 +33,12 @@
 //!
 //! ```
 //! use lodestone::collections::{Bytes, PmHashMap, PmQueue};
-//! use lodestone::{Pool, PoolOptions, Stm};
+//! use lodestone::{PoolOptions, Stm, Store};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
 //! # let path = folder.path().join("shop.pool");
-//! let stm = Stm::open(&Pool::open_or_create(&path, &PoolOptions::default())?)?;
+//! let stm = Stm::open(&Store::open_or_create(&path, &PoolOptions::default())?)?;
 //! let stock = PmHashMap::<Bytes, u64>::open(&stm, "stock")?;
 //! let parcels = PmQueue::<Bytes>::open(&stm, "parcels")?;
 //! stm.update(|tx| stock.insert(tx, b"lamp", &3))?;
@@ -73,3 +71,5 @@ pub use lodestone_index::{
 };
 pub use lodestone_pmem::{Domain, DomainChoice, Memory, PmAddr, PmPtr, Pool, PoolOptions};
 pub use lodestone_stm::{Stm, StmOptions};
+pub use lodestone_store as store;
+pub use lodestone_store::{Force, Store, StoreOptions};

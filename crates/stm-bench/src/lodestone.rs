@@ -2,6 +2,7 @@
 
 use lodestone_pmem::{PmAddr, PmPtr, Pool};
 use lodestone_stm::{Abort, ClockKind, FromBytes, IntoBytes, Mode, Part, PmObject, Stm, StmOptions, Tx};
+use lodestone_store::Store;
 use lodestone_workload::engine::{EngineError, Environment};
 
 use crate::tm::{Object, ReadBody, Reading, Ref, Root, Statistics, TransactionalMemory, UpdateBody, Worker, Writing};
@@ -53,7 +54,7 @@ impl Lodestone {
             options.clock = clock;
             options
         };
-        let stm = Stm::open_with(pool, &options).map_err(EngineError::new)?;
+        let stm = Stm::open_with(&Store::over(pool).map_err(EngineError::new)?, &options).map_err(EngineError::new)?;
         let root = Ref::from_raw(stm.root::<Root>().map_err(EngineError::new)?.addr().to_raw());
         Ok(Self { stm, root, mode, clock })
     }

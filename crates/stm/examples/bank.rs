@@ -6,8 +6,9 @@
 //!
 //! Kill it whenever you like and run it again: the sum is still right.
 
-use lodestone_pmem::{Pool, PoolOptions};
+use lodestone_pmem::PoolOptions;
 use lodestone_stm::{FromBytes, Immutable, IntoBytes, KnownLayout, PmObject, PmPtr, Result, Stm};
+use lodestone_store::Store;
 
 const ACCOUNTS: usize = 16;
 const START_CENTS: u64 = 1000;
@@ -70,7 +71,7 @@ fn transfer(stm: &Stm, bank: PmPtr<Bank>, from: usize, to: usize, cents: u64) ->
 
 fn main() -> Result<()> {
     let path = std::env::args().nth(1).map_or_else(|| std::env::temp_dir().join("lodestone-bank.pool"), Into::into);
-    let stm = Stm::open(&Pool::open_or_create(&path, &PoolOptions::default())?)?;
+    let stm = Stm::open(&Store::open_or_create(&path, &PoolOptions::default())?)?;
     println!("recovery: {:?}", stm.recovery());
     let bank = stm.root::<Bank>()?;
     fill(&stm, bank)?;

@@ -14,8 +14,9 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use lodestone_pmem::{Pool, PoolOptions};
+use lodestone_pmem::PoolOptions;
 use lodestone_stm::{FromBytes, Immutable, IntoBytes, KnownLayout, PmObject, PmPtr, Result, Stm, Tx};
+use lodestone_store::Store;
 
 const START_CENTS: u64 = 1000;
 const USAGE: &str = "\
@@ -168,7 +169,7 @@ fn main() -> std::result::Result<ExitCode, Box<dyn std::error::Error>> {
     let path = args.folder.join(format!("long-scan-{}.pool", std::process::id()));
     let size_bytes = (args.objects as u64 * 64) * 5 / 4 + (64 << 20);
     let options = PoolOptions { size_bytes, domain: args.domain.parse()?, ..PoolOptions::default() };
-    let stm = Stm::open(&Pool::create(&path, &options)?);
+    let stm = Stm::open(&Store::create(&path, &options)?);
     let outcome = stm.and_then(|stm| Ok((run(&args, &stm)?, stm.pool().memory().domain(), stm.stats())));
     std::fs::remove_file(&path)?;
     let (outcome, domain, stats) = outcome?;

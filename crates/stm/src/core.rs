@@ -6,10 +6,10 @@ use std::sync::{Arc, Weak};
 
 use crossbeam_utils::CachePadded;
 use lodestone_heap::Heap;
-use lodestone_store::Object;
 use lodestone_pmem::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use lodestone_pmem::sync::{Condvar, Mutex, lock};
 use lodestone_pmem::{Domain, Memory, PmAddr, WORD_BYTES, planted};
+use lodestone_store::Object;
 use lodestone_txn::{Clock, Epochs, Lives, Registry, SLOT_HEADER_BYTES, SlotHeader, State, Tick, VersionWord};
 
 use crate::context::Kept;

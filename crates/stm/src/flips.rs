@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use lodestone_pmem::{DomainChoice, PmPtr, Pool, PoolOptions};
+use lodestone_store::Store;
 use lodestone_txn::STATE_PAIR_BYTES;
 
 use crate::error::Result;
@@ -46,7 +47,7 @@ fn get(stm: &Stm, all: &[PmPtr<Value>]) -> Result<Vec<u64>> {
 /// the state lines and of the used table as ranges of the file.
 fn live_and_crash(path: &Path, value: u64) -> Result<Vec<std::ops::Range<u64>>> {
     let pool = Pool::open_or_create(path, &options())?;
-    let stm = Stm::open_with(&pool, &StmOptions { threads_max: 4, ..StmOptions::default() })?;
+    let stm = Stm::open_with(&Store::over(&pool)?, &StmOptions { threads_max: 4, ..StmOptions::default() })?;
     let all = values(&stm)?;
     set(&stm, &all, value)?;
     set(&stm, &all, value + 1)?;
@@ -72,7 +73,7 @@ fn judge(path: &Path, read_only: bool, expected: u64) -> bool {
     else {
         return true;
     };
-    let Ok(stm) = Stm::open(&pool) else { return true };
+    let Ok(stm) = Stm::open(&Store::over(&pool).expect("a store")) else { return true };
     let Ok(found) = values(&stm).and_then(|all| get(&stm, &all)) else { return true };
     assert_eq!(found, [expected; VALUES], "half a transaction, or another state than that before the crash");
     stm.recovery().clock_copies_damaged > 0 || !stm.check_all().findings.is_empty()

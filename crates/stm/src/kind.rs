@@ -42,6 +42,7 @@ impl Kind for Memory {
     }
 
     fn records(&self, object: Object, _: Option<&str>) -> Result<Box<dyn Records>, KindError> {
-        Err(format!("`{}` holds objects of any types, which only the program that made them can show", object.name()).into())
+        Err(format!("`{}` holds objects of any types, which only the program that made them can show", object.name())
+            .into())
     }
 }

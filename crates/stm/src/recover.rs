@@ -212,6 +212,7 @@ impl Recovery<'_> {
 #[cfg(test)]
 mod tests {
     use lodestone_pmem::{DomainChoice, PmPtr, Pool, PoolOptions};
+    use lodestone_store::Store;
     use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
     use super::*;
@@ -260,7 +261,8 @@ mod tests {
         for mode in [Mode::OneFence, Mode::AddressLog, Mode::Scan] {
             let folder = tempfile::tempdir().expect("a folder");
             let (path, copy) = (folder.path().join("a.pool"), folder.path().join("copy.pool"));
-            let stm = Stm::open_with(&Pool::create(&path, &options())?, &StmOptions { mode, ..StmOptions::default() })?;
+            let stm =
+                Stm::open_with(&Store::create(&path, &options())?, &StmOptions { mode, ..StmOptions::default() })?;
             let all = values(&stm)?;
             set(&stm, &all, 1)?;
             set(&stm, &all, 2)?;
@@ -278,12 +280,12 @@ mod tests {
             core.memory.store(torn.plus(16), 77);
             std::fs::copy(&path, &copy).expect("a copy");
             for _ in 0..2 {
-                let stm = Stm::open(&Pool::open_read_only(&copy, &options())?)?;
+                let stm = Stm::open(&Store::open_read_only(&copy, &options())?)?;
                 assert_eq!(get(&stm, &values(&stm)?)?, [1; VALUES], "{mode:?}, read-only");
                 assert_eq!(stm.snapshot(|tx| Ok(tx.read(all[0])?.value))?, 1, "{mode:?}, in a snapshot");
                 assert!(stm.check_all().is_intact(), "{mode:?}");
             }
-            let stm = Stm::open(&Pool::open(&copy, &options())?)?;
+            let stm = Stm::open(&Store::open(&copy, &options())?)?;
             assert_eq!(get(&stm, &values(&stm)?)?, [1; VALUES], "{mode:?}, recovered");
         }
         Ok(())
@@ -297,7 +299,7 @@ mod tests {
         // A life that ends around half of what a version word tells apart, around all of it, and behind.
         for (round, end) in [0, 1 << 50, (1 << 51) - 2, 1 << 51, 3 << 50, (1 << 52) - 1].into_iter().enumerate() {
             let pool = Pool::open_or_create(&path, &options())?;
-            let stm = Stm::open(&pool)?;
+            let stm = Stm::open(&Store::over(&pool)?)?;
             let all = values(&stm)?;
             assert_eq!(get(&stm, &all)?, if round == 0 { vec![0; VALUES] } else { vec![round as u64; VALUES] });
             let added =

@@ -274,7 +274,8 @@ impl Stm {
 
 #[cfg(test)]
 mod tests {
-    use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+    use lodestone_pmem::{DomainChoice, PoolOptions};
+    use lodestone_store::Store;
 
     use super::*;
 
@@ -322,14 +323,14 @@ mod tests {
     fn roots_and_types_are_found_behind_any_number_of_others() -> Result<()> {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("many.pool");
-        let stm = Stm::open(&Pool::create(&path, &options())?)?;
+        let stm = Stm::open(&Store::create(&path, &options())?)?;
         let first = stm.root_named::<Pet>("first")?;
         add_many(&stm)?;
         drop(stm);
-        let stm = Stm::open(&Pool::open(&path, &options())?)?;
+        let stm = Stm::open(&Store::open(&path, &options())?)?;
         assert_eq!(stm.root_named::<Pet>("first")?, first, "another root of this name was made");
         drop(stm);
-        let stm = Stm::open(&Pool::open(&path, &options())?)?;
+        let stm = Stm::open(&Store::open(&path, &options())?)?;
         let other = stm.check::<OtherPet>();
         assert!(matches!(other, Err(Error::LayoutChanged { .. })), "the type was not found: {other:?}");
         Ok(())
@@ -339,7 +340,7 @@ mod tests {
     fn a_list_that_leads_in_a_circle_is_damage() -> Result<()> {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("circle.pool");
-        let stm = Stm::open(&Pool::create(&path, &options())?)?;
+        let stm = Stm::open(&Store::create(&path, &options())?)?;
         for name in ["first", "second", "third"] {
             stm.root_named::<Pet>(name)?;
         }
@@ -355,7 +356,7 @@ mod tests {
         let fourth = stm.root_named::<Pet>("fourth");
         assert!(matches!(fourth, Err(Error::Damaged { .. })), "{fourth:?}");
         drop(stm);
-        let types = Stm::open(&Pool::open(&path, &options())?)?.check::<unknown::Unknown>();
+        let types = Stm::open(&Store::open(&path, &options())?)?.check::<unknown::Unknown>();
         assert!(matches!(types, Err(Error::Damaged { .. })), "{types:?}");
         Ok(())
     }

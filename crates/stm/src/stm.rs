@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use lodestone_heap::Heap;
-use lodestone_store::{InUse, Object, Store};
 use lodestone_pmem::sync::atomic::Ordering;
 use lodestone_pmem::sync::{lock, thread};
 use lodestone_pmem::{DurablePoint, PmAddr, Pool, planted};
+use lodestone_store::{InUse, Object, Store};
 use lodestone_txn::Lives;
 
 use crate::commit::commit;

@@ -14,14 +14,15 @@ use crate::error::Result;
 /// and no thread waits in a task's place.
 ///
 /// ```
-/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
 /// # use lodestone_stm::{FromBytes, Immutable, IntoBytes, KnownLayout, PmObject, Stm};
 /// # #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
 /// # #[repr(C)]
 /// # struct Account { cents: u64 }
 /// # let folder = tempfile::tempdir().unwrap();
 /// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
-/// # let stm = Stm::open(&Pool::create(folder.path().join("bank.pool"), &options)?)?;
+/// # let stm = Stm::open(&Store::create(folder.path().join("bank.pool"), &options)?)?;
 /// # let account = stm.root::<Account>()?;
 /// let answer = async {
 ///     let ticket = stm.update_async(|tx| {

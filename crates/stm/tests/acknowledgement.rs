@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
-use lodestone_pmem::{DomainChoice, DurablePoint, Pool, PoolOptions, process_counters};
+use lodestone_pmem::{DomainChoice, DurablePoint, PoolOptions, process_counters};
 use lodestone_stm::{FromBytes, Immutable, IntoBytes, KnownLayout, PmObject, PmPtr, Result, Stm, Tx, TxResult};
+use lodestone_store::Store;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
 #[repr(C)]
@@ -32,7 +33,7 @@ fn options(domain: DomainChoice) -> PoolOptions {
 
 /// A memory with two counters, all of it durable.
 fn counters(folder: &tempfile::TempDir, domain: DomainChoice) -> Result<(Stm, [PmPtr<Counter>; 2])> {
-    let stm = Stm::open(&Pool::create(folder.path().join("pool"), &options(domain))?)?;
+    let stm = Stm::open(&Store::create(folder.path().join("pool"), &options(domain))?)?;
     let found = [stm.root_named::<Counter>("first")?, stm.root_named::<Counter>("second")?];
     stm.update(|tx| found.iter().try_for_each(|&counter| tx.write(counter).map(|counter| counter.count = 0)))?;
     Ok((stm, found))
@@ -50,7 +51,7 @@ fn add(stm: &Stm, counter: PmPtr<Counter>) -> Result<lodestone_stm::Ticket<u64>>
 fn after_power_cut(folder: &tempfile::TempDir) -> Result<[u64; 2]> {
     let copy = folder.path().join("copy");
     std::fs::copy(folder.path().join("pool"), &copy).expect("a copy");
-    let stm = Stm::open(&Pool::open(&copy, &options(DomainChoice::Process))?)?;
+    let stm = Stm::open(&Store::open(&copy, &options(DomainChoice::Process))?)?;
     let found = [stm.root_named::<Counter>("first")?, stm.root_named::<Counter>("second")?];
     stm.read(|tx| Ok([tx.read(found[0])?.count, tx.read(found[1])?.count]))
 }
@@ -258,7 +259,7 @@ fn a_transaction_larger_than_a_commit_group_ends() -> Result<()> {
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let folder = tempfile::tempdir().expect("a folder");
     let pool = PoolOptions { size_bytes: 24 << 20, ..options(DomainChoice::Block) };
-    let stm = Stm::open(&Pool::create(folder.path().join("pool"), &pool)?)?;
+    let stm = Stm::open(&Store::create(folder.path().join("pool"), &pool)?)?;
     let (ended, end) = std::sync::mpsc::channel();
     let writer = stm.clone();
     // Not scoped: a commit that never ends must fail the test, not hang it.

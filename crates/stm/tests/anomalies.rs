@@ -12,9 +12,10 @@ use std::cell::Cell;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use lodestone_heap::{Heap, HeapOptions};
+use lodestone_heap::HeapOptions;
 use lodestone_pmem::{LineAddr, PmAddr, Pool, PoolOptions, Site, TracedMemory, Tracer, planted};
 use lodestone_stm::{FromBytes, Immutable, IntoBytes, KnownLayout, PmObject, PmPtr, Stm, StmOptions, Tx, TxResult};
+use lodestone_store::{Store, StoreOptions};
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
 #[repr(C)]
@@ -138,7 +139,11 @@ impl World {
 
     fn open(pool: &Pool) -> Stm {
         let options = StmOptions { threads_max: 16, slab_bytes: 512, ..StmOptions::small() };
-        Stm::open_in(&Heap::open(pool, &HeapOptions::small()).expect("a heap"), &options).expect("a memory")
+        Stm::open_with(
+            &Store::over_with(pool, &StoreOptions::with_heap(HeapOptions::small())).expect("a heap"),
+            &options,
+        )
+        .expect("a memory")
     }
 
     /// Sets objects in one transaction of another thread, which ends before this returns.

@@ -1,9 +1,10 @@
 //! What a transaction costs, exactly: fences, flushed bytes, writes of shared lines.
 
-use lodestone_pmem::{CounterScope, Counters, DomainChoice, Pool, PoolOptions};
+use lodestone_pmem::{CounterScope, Counters, DomainChoice, PoolOptions};
 use lodestone_stm::{
     ClockKind, FromBytes, Immutable, IntoBytes, KnownLayout, Mode, PmObject, PmPtr, Result, Stm, StmOptions,
 };
+use lodestone_store::Store;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
 #[repr(C)]
@@ -20,7 +21,7 @@ struct Small {
 
 fn memory(folder: &tempfile::TempDir, options: &StmOptions) -> Result<Stm> {
     let pool = PoolOptions { domain: DomainChoice::Process, size_bytes: 32 << 20, ..PoolOptions::default() };
-    Stm::open_with(&Pool::create(folder.path().join("budget.pool"), &pool)?, options)
+    Stm::open_with(&Store::create(folder.path().join("budget.pool"), &pool)?, options)
 }
 
 fn cost(work: impl FnOnce() -> Result<()>) -> Result<Counters> {

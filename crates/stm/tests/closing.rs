@@ -6,9 +6,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lodestone_heap::{Heap, HeapOptions};
+use lodestone_heap::HeapOptions;
 use lodestone_pmem::{LineAddr, PmAddr, Pool, PoolOptions, Site, TracedMemory, Tracer};
 use lodestone_stm::{Error, Result, Stm, StmOptions};
+use lodestone_store::{Store, StoreOptions};
 
 /// How long a close is held up, if nobody gives up meanwhile.
 const HOLD: Duration = Duration::from_millis(400);
@@ -39,8 +40,8 @@ impl Tracer for Gate {
     fn durable(&self, _: Site) {}
 }
 
-fn open(pool: &Pool) -> Result<Stm> {
-    Stm::open_in(&Heap::open(pool, &HeapOptions::small()).expect("a heap"), &StmOptions::small())
+fn open(store: &Store) -> Result<Stm> {
+    Stm::open_with(store, &StmOptions::small())
 }
 
 #[test]
@@ -49,10 +50,11 @@ fn an_open_waits_for_a_close_that_is_under_way() -> Result<()> {
     let options =
         PoolOptions { size_bytes: 256 << 10, journal_bytes: 0, reserve_bytes: 4 << 20, ..PoolOptions::default() };
     let pool = Pool::create_traced(&options, Arc::clone(&gate) as Arc<dyn Tracer>).expect("a pool");
-    let stm = open(&pool)?;
+    let store = Store::over_with(&pool, &StoreOptions::with_heap(HeapOptions::small()))?;
+    let stm = open(&store)?;
     // What did not begin a life has none to end.
     stm.update(|tx| tx.alloc_bytes(b"something"))?;
-    assert!(matches!(open(&pool), Err(Error::AlreadyOpen { .. })), "this one is open");
+    assert!(matches!(open(&store), Err(Error::AlreadyOpen { .. })), "this one is open");
     let (reached_end, reached) = channel();
     let (resume, resumed) = channel();
     *gate.ends.lock().expect("no panic under it") = Some((reached_end, resumed));
@@ -63,7 +65,7 @@ fn an_open_waits_for_a_close_that_is_under_way() -> Result<()> {
             assert!(!STOPS.get(), "a close stores to the pool");
         });
         reached.recv_timeout(Duration::from_secs(20)).expect("the close is under way");
-        let outcome = open(&pool).map(|_| ());
+        let outcome = open(&store).map(|_| ());
         drop(resume);
         assert!(outcome.is_ok(), "{outcome:?}");
     });

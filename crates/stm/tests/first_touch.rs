@@ -5,9 +5,10 @@ use std::cell::Cell;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use lodestone_heap::{Heap, HeapOptions};
+use lodestone_heap::HeapOptions;
 use lodestone_pmem::{LineAddr, PmAddr, Pool, PoolOptions, Site, TracedMemory, Tracer};
 use lodestone_stm::{FromBytes, Immutable, IntoBytes, KnownLayout, PmObject, PmPtr, Result, Stm, StmOptions};
+use lodestone_store::{Store, StoreOptions};
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
 #[repr(C)]
@@ -52,7 +53,9 @@ fn a_first_look_beside_commits_finds_no_damage() -> Result<()> {
     let options =
         PoolOptions { size_bytes: 256 << 10, journal_bytes: 0, reserve_bytes: 4 << 20, ..PoolOptions::default() };
     let pool = Pool::create_traced(&options, Arc::clone(&gate) as Arc<dyn Tracer>)?;
-    let open = || Stm::open_in(&Heap::open(&pool, &HeapOptions::small())?, &StmOptions::small());
+    let open = || {
+        Stm::open_with(&Store::over_with(&pool, &StoreOptions::with_heap(HeapOptions::small()))?, &StmOptions::small())
+    };
     let add = |stm: &Stm, at: PmPtr<Value>| stm.update(|tx| tx.write(at).map(|found| found.value += 1));
     let stm = open()?;
     let at = stm.root::<Value>()?;

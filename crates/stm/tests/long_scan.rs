@@ -2,11 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+use lodestone_pmem::{DomainChoice, PoolOptions};
 use lodestone_stm::{
     Error, FromBytes, Immutable, IntoBytes, KnownLayout, Mode, PmBytes, PmObject, PmPtr, Result, Stm, StmOptions, Tx,
     TxResult,
 };
+use lodestone_store::Store;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
 #[repr(C)]
@@ -33,7 +34,7 @@ const START_CENTS: u64 = 1000;
 
 fn memory(folder: &tempfile::TempDir, options: &StmOptions) -> Result<Stm> {
     let pool = PoolOptions { domain: DomainChoice::Process, size_bytes: 64 << 20, ..PoolOptions::default() };
-    Stm::open_with(&Pool::create(folder.path().join("scan.pool"), &pool)?, options)
+    Stm::open_with(&Store::create(folder.path().join("scan.pool"), &pool)?, options)
 }
 
 fn accounts(stm: &Stm, count: usize) -> Result<Vec<PmPtr<Account>>> {
@@ -239,10 +240,10 @@ fn a_snapshot_of_a_read_only_pool_reads() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("read-only.pool");
     let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
-    let stm = Stm::open(&Pool::create(&path, &options)?)?;
+    let stm = Stm::open(&Store::create(&path, &options)?)?;
     let all = accounts(&stm, 10)?;
     drop(stm);
-    let stm = Stm::open(&Pool::open_read_only(&path, &options)?)?;
+    let stm = Stm::open(&Store::open_read_only(&path, &options)?)?;
     assert_eq!(stm.snapshot(|tx| sum(tx, &all))?, 10 * START_CENTS);
     Ok(())
 }

@@ -6,10 +6,11 @@
 use std::cell::Cell;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+use lodestone_pmem::{DomainChoice, PoolOptions};
 use lodestone_stm::{
     Error, FromBytes, Immutable, IntoBytes, KnownLayout, Part, PmBytes, PmObject, PmPtr, Result, Stm, Tx, TxResult,
 };
+use lodestone_store::Store;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
 #[repr(C)]
@@ -27,7 +28,7 @@ struct Large {
 
 fn memory(folder: &tempfile::TempDir) -> Result<(Stm, [PmPtr<Counter>; 2])> {
     let options = PoolOptions { domain: DomainChoice::Process, size_bytes: 16 << 20, ..PoolOptions::default() };
-    let stm = Stm::open(&Pool::create(folder.path().join("a.pool"), &options)?)?;
+    let stm = Stm::open(&Store::create(folder.path().join("a.pool"), &options)?)?;
     let found = [stm.root_named("first")?, stm.root_named("second")?];
     Ok((stm, found))
 }

@@ -5,9 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use lodestone_heap::{Heap, HeapOptions};
+use lodestone_heap::HeapOptions;
 use lodestone_pmem::{LineAddr, PmAddr, Pool, PoolOptions, Site, TracedMemory, Tracer};
 use lodestone_stm::{Error, FromBytes, Immutable, IntoBytes, KnownLayout, PmObject, Result, Stm, StmOptions};
+use lodestone_store::{Store, StoreOptions};
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
 #[repr(C)]
@@ -50,7 +51,9 @@ fn a_commit_that_panicked_half_way_is_the_last() -> Result<()> {
     let options =
         PoolOptions { size_bytes: 256 << 10, journal_bytes: 0, reserve_bytes: 4 << 20, ..PoolOptions::default() };
     let pool = Pool::create_traced(&options, Arc::new(Bomb::default()))?;
-    let open = || Stm::open_in(&Heap::open(&pool, &HeapOptions::small())?, &StmOptions::small());
+    let open = || {
+        Stm::open_with(&Store::over_with(&pool, &StoreOptions::with_heap(HeapOptions::small()))?, &StmOptions::small())
+    };
     let stm = open()?;
     let [x, y] = [stm.root_named::<Value>("x")?, stm.root_named::<Value>("y")?];
     let set = |value| {
@@ -83,7 +86,10 @@ fn a_commit_that_was_under_way_beside_the_panic_is_refused_as_well() -> Result<(
         PoolOptions { size_bytes: 256 << 10, journal_bytes: 0, reserve_bytes: 4 << 20, ..PoolOptions::default() };
     let bomb = Arc::new(Bomb::default());
     let pool = Pool::create_traced(&options, Arc::clone(&bomb) as Arc<dyn Tracer>)?;
-    let stm = Stm::open_in(&Heap::open(&pool, &HeapOptions::small())?, &StmOptions::small())?;
+    let stm = Stm::open_with(
+        &Store::over_with(&pool, &StoreOptions::with_heap(HeapOptions::small()))?,
+        &StmOptions::small(),
+    )?;
     let [x, y] = [stm.root_named::<Value>("x")?, stm.root_named::<Value>("y")?];
     let set = |value| stm.update(|tx| [x, y].iter().try_for_each(|&at| tx.write(at).map(|found| found.value = value)));
     set(1)?;

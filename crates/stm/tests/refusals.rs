@@ -4,6 +4,7 @@ use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
 use lodestone_stm::{
     Error, FromBytes, Immutable, IntoBytes, KnownLayout, PmBytes, PmObject, PmPtr, Result, Stm, StmOptions,
 };
+use lodestone_store::Store;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
 #[repr(C)]
@@ -52,10 +53,10 @@ fn options() -> PoolOptions {
 #[test]
 fn a_changed_layout_is_refused_with_both_layouts_and_a_new_name_is_not() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
-    let stm = Stm::open(&Pool::create(folder.path().join("a.pool"), &options())?)?;
+    let stm = Stm::open(&Store::create(folder.path().join("a.pool"), &options())?)?;
     stm.root::<Person>()?;
     drop(stm);
-    let stm = Stm::open(&Pool::open(folder.path().join("a.pool"), &options())?)?;
+    let stm = Stm::open(&Store::open(folder.path().join("a.pool"), &options())?)?;
     let Err(error) = stm.root::<later::Person>() else { panic!("the type that it points to has changed") };
     let text = error.to_string();
     assert!(matches!(error, Error::LayoutChanged { .. }), "{text}");
@@ -74,7 +75,7 @@ use zerocopy::FromZeros;
 fn every_damaged_byte_of_the_newest_version_is_noticed_and_named() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("b.pool");
-    let stm = Stm::open(&Pool::create(&path, &options())?)?;
+    let stm = Stm::open(&Store::create(&path, &options())?)?;
     let person = stm.root::<Person>()?;
     for id in 0..2 {
         stm.update(|tx| {
@@ -92,7 +93,7 @@ fn every_damaged_byte_of_the_newest_version_is_noticed_and_named() -> Result<()>
         let at = person.addr().plus(offset);
         let old = memory.load(at);
         memory.store(at, old ^ (1 << 17));
-        let stm = Stm::open(&pool)?;
+        let stm = Stm::open(&Store::over(&pool)?)?;
         match stm.root::<Person>().and_then(|person| stm.read(|tx| Ok(tx.read(person)?.id))) {
             Ok(id) => assert_eq!(id, 42, "a wrong value by offset {offset}"),
             Err(Error::Damaged { .. }) => noticed += 1,
@@ -112,7 +113,7 @@ fn every_damaged_byte_of_the_newest_version_is_noticed_and_named() -> Result<()>
 fn a_second_writer_is_refused_and_a_reader_changes_nothing() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("c.pool");
-    let stm = Stm::open(&Pool::create(&path, &options())?)?;
+    let stm = Stm::open(&Store::create(&path, &options())?)?;
     let person = stm.root::<Person>()?;
     stm.update(|tx| {
         tx.write(person)?.id = 7;
@@ -121,7 +122,7 @@ fn a_second_writer_is_refused_and_a_reader_changes_nothing() -> Result<()> {
     assert!(Pool::open(&path, &options()).is_err(), "one writer at a time, in other processes too");
     drop(stm);
     let before = std::fs::read(&path).expect("the pool");
-    let stm = Stm::open(&Pool::open_read_only(&path, &options())?)?;
+    let stm = Stm::open(&Store::open_read_only(&path, &options())?)?;
     let person = stm.root::<Person>()?;
     assert_eq!(stm.read(|tx| Ok(tx.read(person)?.id))?, 7);
     assert!(matches!(stm.update(|tx| tx.write(person).map(|_| ())), Err(Error::ReadOnly { .. })));
@@ -151,7 +152,7 @@ mod same_name {
 #[test]
 fn two_types_of_one_name_are_not_taken_for_each_other() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
-    let stm = Stm::open(&Pool::create(folder.path().join("d.pool"), &options())?)?;
+    let stm = Stm::open(&Store::create(folder.path().join("d.pool"), &options())?)?;
     let refused = stm.root::<same_name::Zoo>().map(|_| ());
     assert!(matches!(refused, Err(Error::LayoutChanged { .. })), "both reached from one type: {refused:?}");
     stm.root_named::<Pet>("pet")?;
@@ -168,7 +169,7 @@ fn two_types_of_one_name_are_not_taken_for_each_other() -> Result<()> {
 fn a_pointer_to_a_smaller_object_destroys_no_neighbours() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("e.pool");
-    let stm = Stm::open(&Pool::create(&path, &options())?)?;
+    let stm = Stm::open(&Store::create(&path, &options())?)?;
     let pets = stm.update(|tx| {
         let small = |tx: &mut lodestone_stm::Tx<'_>, age| tx.alloc(Pet { age });
         (0..32).map(|age| small(tx, age)).collect::<lodestone_stm::TxResult<Vec<_>>>()
@@ -195,7 +196,7 @@ fn a_pointer_to_a_smaller_object_destroys_no_neighbours() -> Result<()> {
         }
     }
     drop(stm);
-    assert!(Stm::open(&Pool::open(&path, &options())?)?.check_all().is_intact());
+    assert!(Stm::open(&Store::open(&path, &options())?)?.check_all().is_intact());
     Ok(())
 }
 
@@ -203,13 +204,16 @@ fn a_pointer_to_a_smaller_object_destroys_no_neighbours() -> Result<()> {
 fn a_second_memory_on_an_open_pool_is_refused_until_the_first_is_dropped() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
     let pool = Pool::create(folder.path().join("f.pool"), &options())?;
-    let stm = Stm::open(&pool)?;
-    let second = Stm::open(&pool).map(|_| ());
+    let store = Store::over(&pool)?;
+    assert!(Store::over(&pool).is_err(), "a second store");
+    let stm = Stm::open(&store)?;
+    let second = Stm::open(&store).map(|_| ());
     let Err(error @ Error::AlreadyOpen { .. }) = second else { panic!("{second:?}") };
     assert!(error.to_string().contains("f.pool"), "{error}");
-    assert!(matches!(Stm::open_in(stm.heap(), &StmOptions::default()), Err(Error::AlreadyOpen { .. })));
     drop(stm);
-    Stm::open(&pool)?;
+    drop(Stm::open(&store)?);
+    drop(store);
+    Stm::open(&Store::over(&pool)?)?;
     Ok(())
 }
 
@@ -218,9 +222,9 @@ fn a_table_without_room_for_one_crashed_life_is_refused() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
     let pool = Pool::create(folder.path().join("g.pool"), &options())?;
     let tight = StmOptions { table_bytes: 128, threads_max: 14, ..StmOptions::default() };
-    let refused = Stm::open_with(&pool, &tight).map(|_| ());
+    let refused = Stm::open_with(&Store::over(&pool)?, &tight).map(|_| ());
     assert!(matches!(refused, Err(Error::Invalid { .. })), "24 bytes and 8 for each thread: {refused:?}");
-    Stm::open_with(&pool, &StmOptions { threads_max: 13, ..tight })?;
+    Stm::open_with(&Store::over(&pool)?, &StmOptions { threads_max: 13, ..tight })?;
     Ok(())
 }
 
@@ -254,7 +258,7 @@ fn string_at(at: lodestone_stm::PmAddr, bytes: u64) -> PmBytes {
 #[test]
 fn a_pointer_to_a_larger_object_than_there_is_room_for_is_an_error() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
-    let stm = Stm::open(&Pool::create(folder.path().join("h.pool"), &options())?)?;
+    let stm = Stm::open(&Store::create(folder.path().join("h.pool"), &options())?)?;
     // Until the pool is full: the last object ends where the pool does, or nearly.
     let mut last = PmPtr::<Pet>::NULL;
     let full = loop {
@@ -284,7 +288,7 @@ fn a_pointer_to_a_larger_object_than_there_is_room_for_is_an_error() -> Result<(
 #[test]
 fn a_string_of_another_length_is_an_error() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
-    let stm = Stm::open(&Pool::create(folder.path().join("i.pool"), &options())?)?;
+    let stm = Stm::open(&Store::create(folder.path().join("i.pool"), &options())?)?;
     let [string, _behind] = stm.update(|tx| Ok([tx.alloc_bytes(&[7; 100])?, tx.alloc_bytes(&[9; 100])?]))?;
     for bytes in [1, 50, 300, 5000] {
         let wrong = string_at(string.addr(), bytes);

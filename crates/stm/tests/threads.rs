@@ -8,10 +8,11 @@ mod judge;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+use lodestone_pmem::{DomainChoice, PoolOptions};
 use lodestone_stm::{
     ClockKind, FromBytes, Immutable, IntoBytes, KnownLayout, Mode, PmObject, PmPtr, Result, Stm, StmOptions,
 };
+use lodestone_store::Store;
 
 use judge::{Seen, judge};
 
@@ -38,7 +39,7 @@ struct World {
 impl World {
     fn new(folder: &tempfile::TempDir, options: &StmOptions) -> Result<Self> {
         let pool = PoolOptions { domain: DomainChoice::Process, size_bytes: 16 << 20, ..PoolOptions::default() };
-        let stm = Stm::open_with(&Pool::create(folder.path().join("threads.pool"), &pool)?, options)?;
+        let stm = Stm::open_with(&Store::create(folder.path().join("threads.pool"), &pool)?, options)?;
         let make = |_| stm.update(|tx| tx.alloc(Register { writer: 0, version: 0, copies: [0; 8] }));
         let registers = (0..OBJECTS).map(make).collect::<Result<_>>()?;
         let (committed, attempts) = (Mutex::default(), Mutex::default());

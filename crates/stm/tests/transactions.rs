@@ -7,6 +7,7 @@ use lodestone_stm::{
     Error, FromBytes, Immutable, IntoBytes, KnownLayout, PmBytes, PmObject, PmPtr, Result, Stm, StmOptions, Tx,
     TxResult,
 };
+use lodestone_store::Store;
 use tempfile::TempDir;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
@@ -47,7 +48,7 @@ impl Place {
 
     fn open(&self) -> Stm {
         let pool = Pool::open_or_create(&self.path, &self.options).expect("a pool");
-        Stm::open(&pool).expect("a memory")
+        Stm::open(&Store::over(&pool).expect("a store")).expect("a memory")
     }
 }
 
@@ -274,7 +275,7 @@ fn a_pointer_of_another_pool_is_an_error_where_that_pool_has_no_object() -> Resu
 fn more_threads_than_ids_is_an_error_until_one_ends() -> Result<()> {
     let place = Place::new(16 << 20);
     let pool = Pool::create(&place.path, &place.options)?;
-    let stm = Stm::open_with(&pool, &StmOptions { threads_max: 2, ..StmOptions::default() })?;
+    let stm = Stm::open_with(&Store::over(&pool)?, &StmOptions { threads_max: 2, ..StmOptions::default() })?;
     let pair = stm.root::<Pair>()?;
     let (started, end) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
     std::thread::scope(|scope| {
@@ -345,7 +346,7 @@ fn an_object_that_begins_and_ends_in_one_transaction_takes_no_place() -> Result<
 fn one_thread_id_is_enough_for_one_thread() -> Result<()> {
     let place = Place::new(16 << 20);
     let pool = Pool::create(&place.path, &place.options)?;
-    let stm = Stm::open_with(&pool, &StmOptions { threads_max: 1, ..StmOptions::default() })?;
+    let stm = Stm::open_with(&Store::over(&pool)?, &StmOptions { threads_max: 1, ..StmOptions::default() })?;
     // The pool does not know the type yet, and learns it in a transaction of its own.
     let node = stm.update(|tx| tx.alloc(Node { value: 3, next: PmPtr::NULL }))?;
     let pair = stm.root::<Pair>()?;

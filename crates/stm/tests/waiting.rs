@@ -1,8 +1,9 @@
 //! `Tx::retry_when` in every kind of transaction: it waits for a change that another thread makes, and ends; where nobody can
 //! make one it is an error.
 
-use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+use lodestone_pmem::{DomainChoice, PoolOptions};
 use lodestone_stm::{Error, FromBytes, Immutable, IntoBytes, KnownLayout, PmObject, PmPtr, Result, Stm, Tx, TxResult};
+use lodestone_store::Store;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
 #[repr(C)]
@@ -21,7 +22,7 @@ fn whoever_waits_for_a_condition_is_woken() -> Result<()> {
     for kind in 0..3 {
         let folder = tempfile::tempdir().expect("a folder");
         let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
-        let stm = Stm::open(&Pool::create(folder.path().join("waiting.pool"), &options)?)?;
+        let stm = Stm::open(&Store::create(folder.path().join("waiting.pool"), &options)?)?;
         let flag = stm.root::<Flag>()?;
         let (ended, end) = std::sync::mpsc::channel();
         let waiter = stm.clone();
@@ -52,8 +53,8 @@ fn nobody_waits_for_a_change_of_a_pool_that_is_open_read_only() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("waiting.pool");
     let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
-    let flag = Stm::open(&Pool::create(&path, &options)?)?.root::<Flag>()?;
-    let stm = Stm::open(&Pool::open_read_only(&path, &options)?)?;
+    let flag = Stm::open(&Store::create(&path, &options)?)?.root::<Flag>()?;
+    let stm = Stm::open(&Store::open_read_only(&path, &options)?)?;
     let (ended, end) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let _ = ended.send([stm.read(|tx| wait_until_up(tx, flag)), stm.snapshot(|tx| wait_until_up(tx, flag))]);

@@ -175,15 +175,36 @@ pub trait Kind: fmt::Debug + Sync {
     fn records(&self, object: Object, member: Option<&str>) -> Result<Box<dyn Records>, KindError>;
 }
 
+/// A kind that every store of the program knows: submit one from the crate that makes such objects.
+///
+/// ```
+/// # use lodestone_store::{Contents, Kind, KindCode, KindError, Object, Records};
+/// # #[derive(Debug)] struct Log;
+/// # impl Kind for Log {
+/// #     fn code(&self) -> KindCode { KindCode(*b"MLOG") }
+/// #     fn title(&self) -> &'static str { "a log" }
+/// #     fn examine(&self, _: Object) -> Result<Contents, KindError> { Ok(Contents::default()) }
+/// #     fn records(&self, _: Object, _: Option<&str>) -> Result<Box<dyn Records>, KindError> { Err("none".into()) }
+/// # }
+/// static LOG: Log = Log;
+/// inventory::submit! { lodestone_store::Registered(&LOG) }
+/// ```
+#[derive(Debug)]
+pub struct Registered(pub &'static dyn Kind);
+
+inventory::collect!(Registered);
+
 /// The kinds that a program knows.
 #[derive(Clone, Debug, Default)]
 pub struct Kinds(Vec<&'static dyn Kind>);
 
 impl Kinds {
-    /// No kind yet.
+    /// Every kind that a crate of the program registered.
     #[must_use]
-    pub const fn new() -> Self {
-        Self(Vec::new())
+    pub fn registered() -> Self {
+        let mut kinds = Self::default();
+        inventory::iter::<Registered>.into_iter().for_each(|registered| kinds.add(registered.0));
+        kinds
     }
 
     /// With `kinds` added; one that is there already counts once.

@@ -32,7 +32,9 @@ mod store;
 pub use discard::Force;
 pub use error::{Error, Result, committed};
 pub use examine::{Examined, Finding, StoreReport, severity_name};
-pub use kind::{Contents, Flaw, KeyForm, Kind, KindCode, KindError, Kinds, Member, Records, VisitLost, VisitRecord};
+pub use kind::{
+    Contents, Flaw, KeyForm, Kind, KindCode, KindError, Kinds, Member, Records, Registered, VisitLost, VisitRecord,
+};
 pub use layout::NAME_BYTES_MAX;
 pub use object::{InUse, Object};
 pub use store::{Named, Store, StoreOptions, StoreRecovery};

@@ -13,13 +13,19 @@ use crate::error::Result;
 use crate::kind::{Kind, KindCode, Kinds};
 
 /// How to open a store.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StoreOptions {
     /// How the heap is made and used.
     pub heap: HeapOptions,
-    /// The kinds that the program knows from the start. Opening an object by its type adds that kind.
+    /// The kinds that the store knows from the start: those that are registered. Opening an object by its type adds its kind.
     pub kinds: Kinds,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self { heap: HeapOptions::default(), kinds: Kinds::registered() }
+    }
 }
 
 impl StoreOptions {

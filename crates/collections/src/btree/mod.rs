@@ -76,11 +76,12 @@ impl Header for TreeHeader {
 ///
 /// ```
 /// # use lodestone_collections::{Bytes, PmBTreeMap};
-/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
 /// # use lodestone_stm::Stm;
 /// # let folder = tempfile::tempdir().unwrap();
 /// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
-/// # let stm = Stm::open(&Pool::create(folder.path().join("a.pool"), &options)?)?;
+/// # let stm = Stm::open(&Store::create(folder.path().join("a.pool"), &options)?)?;
 /// let map = PmBTreeMap::<Bytes, u64>::open(&stm, "stock")?;
 /// stm.update(|tx| {
 ///     for (name, count) in [("lamp", 3), ("lampshade", 5), ("chair", 8)] {

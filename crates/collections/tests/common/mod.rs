@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+use lodestone_pmem::{DomainChoice, PoolOptions};
 use lodestone_stm::Stm;
+use lodestone_store::Store;
 use tempfile::TempDir;
 
 pub struct Place {
@@ -21,6 +22,6 @@ impl Place {
     }
 
     pub fn open(&self) -> Stm {
-        Stm::open(&Pool::open_or_create(&self.path, &self.options).expect("a pool")).expect("a memory")
+        Stm::open(&Store::open_or_create(&self.path, &self.options).expect("a pool")).expect("a memory")
     }
 }

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
 use lodestone_crash::{Failure, Outcome, Redundant, SiteKey, Structure};
-use lodestone_heap::{Heap, HeapOptions};
+use lodestone_heap::HeapOptions;
 use lodestone_pmem::sync::RwLock;
 use lodestone_pmem::{Pool, PoolOptions};
+use lodestone_store::{Store, StoreOptions};
 
 use crate::{FromBytes, Immutable, IntoBytes, KnownLayout, PmObject, PmPtr, Stm, StmOptions, Tx, TxResult};
 
@@ -198,7 +199,7 @@ fn follow(view: &mut View, op: &Op) {
 
 impl Registers {
     fn open_stm(&self, pool: &Pool) -> Outcome<(Stm, PmPtr<Table>)> {
-        let stm = Stm::open_in(&Heap::open(pool, &HeapOptions::small())?, &self.stm)?;
+        let stm = Stm::open_with(&Store::over_with(pool, &StoreOptions::with_heap(HeapOptions::small()))?, &self.stm)?;
         let table = stm.root::<Table>()?;
         stm.update(|tx| {
             if !tx.read(table)?.narrow[0].is_null() {
@@ -324,7 +325,7 @@ impl Structure for Registers {
         // Three types of three objects each, a root of three with its table, six registers.
         let expected = 3 * 3 + 3 + 1 + 2 * REGISTERS as u64 + nodes;
         Failure::unless(report.objects == expected, || format!("{} objects, {expected} reachable", report.objects))?;
-        let owned: BTreeSet<_> = report.blocks.into_iter().collect();
+        let owned: BTreeSet<_> = report.blocks.into_iter().chain(stm.store().own_blocks()).collect();
         let mut held = BTreeSet::new();
         stm.heap().for_each_block(|at, _| {
             held.insert(at);

@@ -12,13 +12,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use lodestone_heap::{Heap, HeapOptions};
+use lodestone_heap::HeapOptions;
 use lodestone_pmem::sync::thread;
 use lodestone_pmem::{Pool, PoolOptions, SilentTracer};
 use lodestone_stm::{
     ClockKind, Error, FromBytes, Immutable, IntoBytes, KnownLayout, Mode, PmObject, PmPtr, Stm, StmOptions, Tx,
     TxResult,
 };
+use lodestone_store::{Store, StoreOptions};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{MaxSteps, Runner};
 
@@ -120,7 +121,7 @@ impl World {
             PoolOptions { size_bytes: 64 << 10, journal_bytes: 0, reserve_bytes: 1 << 20, ..PoolOptions::default() };
         let pool = Pool::create_traced(&options, Arc::new(SilentTracer))?;
         let options = StmOptions { mode: spec.mode, clock: spec.clock, threads_max: 6, ..StmOptions::small() };
-        let stm = Stm::open_in(&Heap::open(&pool, &HeapOptions::small())?, &options)?;
+        let stm = Stm::open_with(&Store::over_with(&pool, &StoreOptions::with_heap(HeapOptions::small()))?, &options)?;
         let (registers, holders) = stm.update(|tx| {
             let register = |tx: &mut Tx<'_>| tx.alloc(Register { version: 0, copies: [0; 4] });
             let registers = (0..REGISTERS).map(|_| register(tx)).collect::<TxResult<Vec<_>>>()?;
