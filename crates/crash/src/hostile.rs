@@ -172,7 +172,7 @@ impl fmt::Display for Tally {
 pub struct Layer {
     /// Its name, and that of its test.
     pub name: &'static str,
-    /// What runs the layer's test.
+    /// What runs the layer's test, up to its name.
     pub command: &'static str,
     /// Cases in the usual run.
     pub cases: u64,
@@ -211,7 +211,7 @@ fn variable(name: &str) -> Option<u64> {
 impl Layer {
     /// The command that shows the case with `seed` again.
     fn replay(&self, seed: u64) -> String {
-        format!("LODESTONE_HOSTILE_SEED={seed:#x} LODESTONE_HOSTILE_CASES=1 {} {}", self.command, self.name)
+        format!("LODESTONE_HOSTILE_SEED={seed:#x} LODESTONE_HOSTILE_CASES=1 {}{}", self.command, self.name)
     }
 
     /// Runs all cases: `case` damages what its numbers say and gives the kind of damage and its fate.

@@ -11,7 +11,7 @@ use lodestone_heap::{Heap, HeapOptions, ROOT_WORDS};
 use lodestone_pmem::{Domain, DomainChoice, Memory, PmAddr, Pool, PoolOptions, checked};
 
 const POOL_BYTES: u64 = 96 << 10;
-const COMMAND: &str = "cargo test -p lodestone-heap --test hostile";
+const COMMAND: &str = "cargo test -p lodestone-heap --test hostile ";
 
 fn options() -> PoolOptions {
     PoolOptions { domain: DomainChoice::Process, size_bytes: POOL_BYTES, journal_bytes: 0, ..PoolOptions::default() }

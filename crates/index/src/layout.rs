@@ -54,10 +54,10 @@ impl LeafAt {
     }
 }
 
-/// Number of slots and bytes of the lower bound in the payload of a leaf's shape word.
+/// Number of slots, at least two, and bytes of the lower bound in the payload of a leaf's shape word.
 pub(crate) fn decode_shape(payload: u64) -> Option<(usize, usize)> {
     let (slots, low_bytes) = ((payload & 0xFFFF) as usize, (payload >> 16) as usize);
-    ((1..=SLOTS_LIMIT).contains(&slots) && low_bytes <= KEY_BYTES_MAX).then_some((slots, low_bytes))
+    ((2..=SLOTS_LIMIT).contains(&slots) && low_bytes <= KEY_BYTES_MAX).then_some((slots, low_bytes))
 }
 
 /// The shape word's payload.

@@ -140,7 +140,7 @@ impl Leaf {
             drop(state);
             let mut state = self.write(medium)?;
             if state.alive {
-                state.sort(self.at, medium)?;
+                state.sort(self.at, &self.low, medium)?;
             }
         }
     }
@@ -279,9 +279,14 @@ impl LeafState {
         Ok(keys)
     }
 
-    fn sort(&mut self, leaf: LeafAt, medium: Medium<'_>) -> Result<()> {
+    fn sort(&mut self, leaf: LeafAt, low: &[u8], medium: Medium<'_>) -> Result<()> {
         if !self.ordered {
             let keys = self.sorted_keys(leaf, medium)?;
+            let is_inside = |key: &[u8]| key >= low && self.upper.as_ref().is_none_or(|upper| key < &**upper);
+            // A scan goes on behind the last key that it has shown: that must not lie before it.
+            if !keys.is_sorted_by(|left, right| left.0 < right.0) || !keys.iter().all(|(key, _)| is_inside(key)) {
+                return Err(medium.damaged(leaf.0, "leaf", "holds keys twice or outside its bounds"));
+            }
             for (place, (_, slot)) in self.order.iter_mut().zip(keys) {
                 *place = slot as u8;
             }

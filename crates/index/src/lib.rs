@@ -32,6 +32,7 @@ mod bulk;
 mod cells;
 mod change;
 mod check;
+mod circle;
 mod directory;
 mod error;
 mod fastfair;
@@ -52,6 +53,8 @@ mod reclaim;
 mod record_map;
 mod records;
 mod recovery;
+#[cfg(all(test, not(feature = "shuttle")))]
+mod reseal;
 mod salvage;
 mod scan;
 mod skiplist;

@@ -21,10 +21,10 @@ use crate::layout::{LeafAt, encode_leaf};
 use crate::leaf::{Leaf, LeafState, tag_of};
 use crate::map::OrderedMap;
 
-/// The shortest key that is above `left` and at most `right`, where `left` is below `right`.
-pub(crate) fn separator<'k>(left: &[u8], right: &'k [u8]) -> &'k [u8] {
+/// The shortest key that is above `left` and at most `right`; `None` when `left` is not below `right`.
+pub(crate) fn separator<'k>(left: &[u8], right: &'k [u8]) -> Option<&'k [u8]> {
     let common = left.iter().zip(right).take_while(|(l, r)| l == r).count();
-    &right[..=common]
+    right.get(..=common).filter(|_| left < right)
 }
 
 impl OrderedMap {
@@ -32,12 +32,18 @@ impl OrderedMap {
     pub(crate) fn split(&self, leaf: &Leaf, state: &mut LeafState, key: &[u8]) -> Result<()> {
         let medium = self.medium();
         let keys = state.sorted_keys(leaf.at, medium)?;
-        let last = &keys[keys.len() - 1].0;
+        let [(first, _), .., (last, _)] = &keys[..] else {
+            return Err(medium.damaged(leaf.at.shape(), "leaf", "is full of fewer than two records"));
+        };
+        if first[..] < *leaf.low || state.upper.as_ref().is_some_and(|upper| last[..] >= **upper) {
+            return Err(medium.damaged(leaf.at.0, "leaf", "holds keys outside its bounds"));
+        }
         let appends = state.upper.is_none() && key > &last[..];
         // The moved slots, the link and the allocation must fit one action of the heap.
         let moved_max = self.heap.action_words_max().saturating_sub(2);
         let cut = if appends { keys.len() } else { (keys.len() / 2).max(keys.len() - moved_max.min(keys.len())) };
         let low = if appends { separator(last, key) } else { separator(&keys[cut - 1].0, &keys[cut].0) };
+        let Some(low) = low else { return Err(medium.damaged(leaf.at.0, "leaf", "holds a key twice")) };
         let moved: Vec<(u16, PmAddr)> =
             keys[cut..].iter().map(|(key, slot)| (tag_of(key), state.addr(*slot))).collect();
         let addrs: Vec<PmAddr> = moved.iter().map(|&(_, at)| at).collect();
@@ -128,10 +134,13 @@ mod tests {
 
     #[test]
     fn separators_are_short_and_separate() {
-        assert_eq!(separator(b"", b"a"), b"a");
-        assert_eq!(separator(b"a", b"ab"), b"ab");
-        assert_eq!(separator(b"apple", b"banana"), b"b");
-        assert_eq!(separator(b"user100", b"user2"), b"user2");
-        assert_eq!(separator(b"user1", b"user10000"), b"user10");
+        assert_eq!(separator(b"", b"a"), Some(&b"a"[..]));
+        assert_eq!(separator(b"a", b"ab"), Some(&b"ab"[..]));
+        assert_eq!(separator(b"apple", b"banana"), Some(&b"b"[..]));
+        assert_eq!(separator(b"user100", b"user2"), Some(&b"user2"[..]));
+        assert_eq!(separator(b"user1", b"user10000"), Some(&b"user10"[..]));
+        assert_eq!(separator(b"a", b"a"), None);
+        assert_eq!(separator(b"ab", b"a"), None);
+        assert_eq!(separator(b"b", b"a"), None);
     }
 }

@@ -85,6 +85,12 @@ impl LineAt {
         if word >> CHECK_SHIFT == self.header_check(payload) { Some(Meta(payload)) } else { None }
     }
 
+    /// The header word with this payload, whatever it says.
+    #[cfg(test)]
+    pub(crate) const fn seal(self, payload: u64) -> u64 {
+        self.encode(Meta(payload & ((1 << CHECK_SHIFT) - 1)))
+    }
+
     /// Reads the header.
     #[inline]
     pub(crate) fn load(self, memory: &Memory) -> Option<Meta> {

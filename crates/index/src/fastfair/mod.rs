@@ -61,7 +61,7 @@ mod check;
 pub(crate) mod explore;
 pub(crate) mod keys;
 pub(crate) mod locks;
-mod node;
+pub(crate) mod node;
 mod parts;
 mod point;
 mod read;

@@ -24,6 +24,8 @@ use crate::medium::Medium;
 
 /// Most entry lines of a node: with the header line twelve lines, a size class of the heap, and 44 bits of order.
 pub(crate) const LINES_MAX: usize = 11;
+/// Highest level of a node: with two children to each, more nodes than any pool holds.
+pub(crate) const LEVEL_MAX: u8 = 48;
 /// Entries of a line.
 pub(crate) const SLOTS: usize = 3;
 /// Stamp of a node that was merged away.
@@ -226,7 +228,10 @@ impl Header {
         if shape.is_none_or(|shape| shape >> 16 != TAG) {
             return Err(medium.damaged(at, "shape of a tree node", "checksum mismatch"));
         }
-        if header.lines > LINES_MAX || !medium.memory.contains(at, NodeAt::bytes(header.lines)) {
+        if header.lines > LINES_MAX
+            || header.level > LEVEL_MAX
+            || !medium.memory.contains(at, NodeAt::bytes(header.lines))
+        {
             return Err(medium.damaged(at, "shape of a tree node", "is no shape that fits the pool"));
         }
         header.verify_order(medium)?;

@@ -2,6 +2,7 @@
 
 use lodestone_pmem::PmAddr;
 
+use crate::circle::Walk;
 use crate::error::Result;
 use crate::fastfair::FastFair;
 use crate::fastfair::keys;
@@ -15,17 +16,19 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
     pub(crate) fn range_starts(&self, wanted: usize) -> Result<Vec<K::Owned>> {
         let _pin = self.readers.pin();
         let medium = self.medium();
-        let mut first = self.root();
+        let (mut first, mut above) = (self.root(), u8::MAX);
         loop {
             let mut starts: Vec<K::Owned> = Vec::new();
-            let (mut at, mut child) = (first, None);
-            while !at.is_null() {
+            let (mut at, mut child, mut level) = (first, None, 0);
+            let mut walk = Walk::new();
+            while !at.is_null() && walk.goes_on(at) {
                 let (next, low) = self.stripes.read(at, || {
                     let header = Header::load(medium, at)?;
                     if header.stamp == DEAD {
                         return Ok((PmAddr::NULL, None));
                     }
                     if at == first {
+                        level = header.level;
                         child = if header.level == 0 { None } else { self.child(&header, Target::First)? };
                     }
                     let low = if header.low == 0 { None } else { Some(keys::bound_key::<K>(medium, header.low)?) };
@@ -40,7 +43,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
                 at = next;
             }
             match child {
-                Some(child) if starts.len() + 1 < wanted => first = child,
+                // What does not descend is damage.
+                Some(child) if starts.len() + 1 < wanted && level < above => (first, above) = (child, level),
                 _ => return Ok(starts),
             }
         }

@@ -11,10 +11,11 @@ use std::cmp::Ordering;
 
 use lodestone_pmem::{LINE_BYTES, PmAddr, WORD_BYTES};
 
+use crate::circle::Walk;
 use crate::error::Result;
 use crate::fastfair::FastFair;
 use crate::fastfair::keys;
-use crate::fastfair::node::{DEAD, Entry, Header, Line, Lines, NodeAt};
+use crate::fastfair::node::{DEAD, Entry, Header, LEVEL_MAX, Line, Lines, NodeAt};
 use crate::guide::Guide;
 use crate::traits::IndexKey;
 
@@ -130,6 +131,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         if header.stamp == DEAD {
             return Ok(Step::Restart);
         }
+        self.verify_size(header)?;
         let has_next = !header.next.is_null();
         let (right, left) = match target {
             Target::At(key) => {
@@ -150,6 +152,15 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
             (_, true) => Step::Restart,
             _ => Step::Here(()),
         })
+    }
+
+    /// Whether the node has as many lines as every node of the tree, and a level that a tree can have.
+    #[inline]
+    pub(super) fn verify_size(&self, header: &Header) -> Result<()> {
+        if header.lines == self.lines && header.level <= LEVEL_MAX {
+            return Ok(());
+        }
+        Err(self.medium().damaged(header.at.0, "shape of a tree node", "is none of this tree"))
     }
 
     /// The child of an inner node that leads to the target.
@@ -283,8 +294,11 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
     #[cold]
     fn at_leaf_from_root<T>(&self, target: Target<'_, K>, mut at_leaf: impl FnMut(&Header) -> Result<T>) -> Result<T> {
         let medium = self.medium();
-        let (mut at, mut restarts, mut parent) = (self.root(), 0, None);
+        let (mut at, mut restarts, mut parent, mut walk) = (self.root(), 0, None, Walk::new());
         for _ in 0..VISITS_MAX {
+            if !walk.goes_on(at) {
+                break;
+            }
             let step = self.stripes.read(at, || {
                 let mut header = Header::peek(medium, at)?;
                 if header.level == 0 {
@@ -315,7 +329,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
                 Step::Restart if restarts < RESTARTS_MAX => {
                     restarts += 1;
                     super::locks::pause(&mut (restarts as u32));
-                    at = self.root();
+                    (at, walk) = (self.root(), Walk::new());
                 }
                 Step::Restart => break,
             }

@@ -15,7 +15,7 @@ use std::ops::{Bound, ControlFlow};
 
 use lodestone_pmem::{PmAddr, WORD_BYTES};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::fastfair::FastFair;
 use crate::fastfair::keys;
 use crate::fastfair::node::{DEAD, Entry, EntryList, Header, Line, NodeAt};
@@ -241,6 +241,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
             if header.stamp == DEAD || header.level != 0 || header.low != low {
                 return Ok(false);
             }
+            self.verify_size(&header)?;
             self.copy(batch, &header, start, end).map(|()| true)
         })
     }
@@ -257,18 +258,46 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         }
         batch.high = if header.next.is_null() { None } else { Some(keys::bound_key::<K>(medium, header.high)?) };
         batch.low = if header.low == 0 { None } else { Some(keys::bound_key::<K>(medium, header.low)?) };
+        // The next leaf of a scan begins at this bound: one that does not ascend would lead in a circle.
+        let ascends = match (&batch.low, &batch.high) {
+            (_, None) => true,
+            (Some(low), Some(high)) => low < high,
+            (None, Some(_)) => header.high != 0,
+        };
+        if !ascends {
+            return Err(medium.damaged(header.at.0, "bounds of a tree node", "do not ascend"));
+        }
         self.live_entries(header, &mut batch.entries)?;
         if K::IS_WORD {
-            return Ok(());
+            let below_high = |entry: &Entry| header.next.is_null() || entry.0 < header.high;
+            let ascends = batch.entries.is_sorted_by(|left, right| left.0 < right.0)
+                && batch.entries.first().is_none_or(|first| first.0 >= header.low)
+                && batch.entries.last().is_none_or(below_high);
+            return if ascends { Ok(()) } else { Err(self.disordered(header)) };
         }
+        // What whoever reads goes on behind must not lie before it.
+        let mut last: Option<K::Owned> = None;
         for entry in batch.entries.iter() {
             let key = keys::key_of::<K>(medium, *entry)?;
+            let is_low = match &last {
+                Some(last) => *last >= key,
+                None => batch.low.as_ref().is_some_and(|low| *low > key),
+            };
+            if is_low || batch.high.as_ref().is_some_and(|high| *high <= key) {
+                return Err(self.disordered(header));
+            }
             if !is_before(key.borrow(), start) && !is_behind(key.borrow(), end) {
-                batch.pairs.push((key, keys::value_of::<K>(medium, *entry)?));
+                batch.pairs.push((key.clone(), keys::value_of::<K>(medium, *entry)?));
                 batch.blocks.push(entry.1);
             }
+            last = Some(key);
         }
         Ok(())
+    }
+
+    #[cold]
+    fn disordered(&self, header: &Header) -> Error {
+        self.medium().damaged(header.at.0, "leaf of a tree", "holds keys that do not ascend between its bounds")
     }
 
     /// The entries of a leaf in order, every line verified, without the copies that a crash in the split of a line left: what

@@ -33,14 +33,14 @@ use crate::fastfair::FastFair;
 use crate::fastfair::keys;
 use crate::fastfair::locks::{Locked, pause};
 use crate::fastfair::node::{
-    DEAD, Entry, EntryList, Header, LINES_MAX, Line, NewNode, NodeAt, Order, SLOTS, order_payload, spread,
+    DEAD, Entry, EntryList, Header, LEVEL_MAX, LINES_MAX, Line, NewNode, NodeAt, Order, SLOTS, order_payload, spread,
 };
 use crate::fastfair::read::{Step, Target, last_position};
 use crate::structure::separator;
 use crate::traits::IndexKey;
 
 /// Looks at a way that changes meanwhile before it is taken for damaged.
-const TRIES_MAX: usize = 10_000;
+const TRIES_MAX: usize = 1_000;
 
 /// Where a new child goes in its parent: behind entry `rank - 1` of a line.
 pub(super) struct Room {
@@ -329,14 +329,19 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
             let low = moved.first().map_or(key.order_word(), |first| first.0);
             return Ok((low, low));
         }
-        let last = header.verified_line(medium, cut - 1)?;
+        let Some(before) = cut.checked_sub(1) else {
+            return Err(medium.damaged(header.at.0, "leaf of a tree", "has one line"));
+        };
+        let last = header.verified_line(medium, before)?;
         let (mut left, mut right) = (Vec::new(), Vec::new());
-        keys::block_key(medium, PmAddr::from_raw(last.entry(last.count() - 1).1), &mut left)?;
+        keys::block_key(medium, PmAddr::from_raw(last.last().1), &mut left)?;
         match moved.first() {
             Some(first) => keys::block_key(medium, PmAddr::from_raw(first.1), &mut right)?,
             None => key.with_bytes(|key| right.extend_from_slice(key)),
         }
-        let low = separator(&left, &right);
+        let Some(low) = separator(&left, &right) else {
+            return Err(medium.damaged(header.at.0, "leaf of a tree", "holds keys that do not ascend"));
+        };
         let at = action.alloc(keys::block_bytes(low.len()))?;
         keys::write_block(medium, at, low, 0);
         Ok((crate::traits::IndexKey::order_word(low), at.to_raw()))
@@ -353,6 +358,9 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
     fn grow_root(&self, mut action: Action<'_>, old: &Header, sibling: Entry) -> Result<(bool, Result<()>)> {
         let medium = self.medium();
         let root = action.alloc(NodeAt::bytes(self.lines))?;
+        if old.level == LEVEL_MAX {
+            return Err(medium.damaged(old.at.0, "shape of a tree node", "is higher than a tree can be"));
+        }
         let content = NewNode {
             level: old.level + 1,
             lines: self.lines,

@@ -23,6 +23,9 @@ use crate::layout::KEY_BYTES_MAX;
 use crate::map::{Durability, limit};
 use crate::traits::IndexKey;
 
+/// Tries of a change before the tree is taken for damaged: each but the last lost against a change of others, or made room.
+const TRIES_MAX: usize = 20_000;
+
 /// What became of a change.
 enum Outcome {
     Done {
@@ -46,7 +49,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
             return Err(Error::ReadOnly { path: self.heap.pool().path().to_owned(), what: "a change" });
         }
         let (mut collected, mut takes_hint) = (false, true);
-        loop {
+        for _ in 0..TRIES_MAX {
             let outcome = self.change_once(key, new, &decide, takes_hint);
             takes_hint = false;
             let outcome = match outcome {
@@ -86,6 +89,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
                 Outcome::Moved | Outcome::Again => {}
             }
         }
+        Err(self.medium().damaged(self.root(), "tree", "never has room where the key belongs"))
     }
 
     /// `takes_hint`: the leaf that the guide names is locked without a look at it first.

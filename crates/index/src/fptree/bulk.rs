@@ -57,7 +57,7 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
         if last >= first {
             return Ok(false);
         }
-        let low = separator(&last, &first);
+        let Some(low) = separator(&last, &first) else { return Ok(false) };
         let mut action = self.heap.action();
         let content = self.pairs_for(&mut action, pairs)?;
         let right = TreeLeafAt(action.alloc(TreeLeafAt::bytes(self.lines, low.len()))?);

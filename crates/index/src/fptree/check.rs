@@ -38,6 +38,9 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
         }
         report.leaves = leaves.len() as u64;
         for (number, (leaf, lines, low)) in leaves.iter().enumerate() {
+            if *lines != self.lines {
+                report.find(leaf.0, "tree leaf: has other lines than the tree's leaves");
+            }
             owned.own(&mut report, leaf.0, TreeLeafAt::bytes(*lines, low.len()), "tree leaf");
             let upper = leaves.get(number + 1).map(|(_, _, low)| low);
             let mut keys = HashSet::new();

@@ -10,7 +10,7 @@ use crate::anchor::{self, Anchor, AnchorAt, First};
 use crate::cells::{Image, KeyKind};
 use crate::error::Result;
 use crate::fptree::layout::{Frame, LINES_MAX, TreeLeafAt, decode_options, encode_options, lines_max, tree_anchor};
-use crate::fptree::leaf::Leaves;
+use crate::fptree::leaf::{Leaves, Sought};
 use crate::fptree::rebuild::{Chain, LeavesFound};
 use crate::fptree::tree::FpTree;
 use crate::guide::Guide;
@@ -124,7 +124,7 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
         let (leaves, guide, recovery) = (Leaves::new(), Guide::new(), progress.recovery());
         let (heap, durability) = (heap.clone(), Durability::Sync);
         let mut tree = Self { heap, anchor, kind, lines, leaves, guide, recovery, durability, _keys: PhantomData };
-        tree.enter_all(found);
+        tree.enter_all(found)?;
         progress.points_ready();
         progress.ranges_ready();
         progress.warm();
@@ -134,9 +134,18 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
     }
 
     /// Makes the descriptors of all leaves, which come in order.
-    fn enter_all(&self, found: LeavesFound) {
-        let mut last = None;
+    fn enter_all(&self, found: LeavesFound) -> Result<()> {
+        let (mut last, mut last_word) = (None, None);
         for (at, Frame { lines, low }) in found {
+            // Bounds of words are told apart by their words alone, so these ascend, too.
+            let word = K::IS_WORD.then(|| Sought::new(&low).word);
+            if word.is_some() && (low.len() > size_of::<u64>() || word <= last_word) {
+                return Err(self.medium().damaged(at.0, "tree leaf", "its lower bound is none between words"));
+            }
+            if lines != self.lines {
+                return Err(self.medium().damaged(at.0, "shape of a tree leaf", "is none of this tree"));
+            }
+            last_word = word;
             let number = self.leaves.add(at, lines, &low, None);
             if let Some(last) = last {
                 self.leaves.leaf(last).set_next(Some((number, self.leaves.leaf(number))));
@@ -144,6 +153,7 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
             self.enter(number, &low);
             last = Some(number);
         }
+        Ok(())
     }
 }
 

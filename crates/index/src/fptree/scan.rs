@@ -74,6 +74,13 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
                 let (sorted, low, upper) = (self.sorted(table), leaf.low(), self.leaves.upper(leaf));
                 if leaf.lock.is_still(stamp) {
                     let mut pairs: Vec<_> = sorted?.into_iter().map(|(key, pair)| (key, pair.value)).collect();
+                    let is_inside = |key: &Vec<u8>| *key >= low && upper.as_ref().is_none_or(|upper| key < upper);
+                    if !pairs.is_sorted_by(|left, right| left.0 < right.0)
+                        || !pairs.iter().all(|(key, _)| is_inside(key))
+                    {
+                        let finding = "holds keys twice or outside its bounds";
+                        return Err(self.medium().damaged(at.0, "tree leaf", finding));
+                    }
                     if direction == Direction::Descending {
                         pairs.reverse();
                     }

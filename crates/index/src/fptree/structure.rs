@@ -58,10 +58,16 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
     fn split_frozen(&self, leaf: &TreeLeaf, key: &[u8]) -> Result<()> {
         let (medium, at, table) = (self.medium(), leaf.at(), leaf.table());
         let sorted = self.sorted(table)?;
-        let last = &sorted[sorted.len() - 1].0;
+        let [(first, _), .., (last, _)] = &sorted[..] else {
+            return Err(medium.damaged(at.0, "tree leaf", "is full of fewer than two pairs"));
+        };
+        if *first < leaf.low() || self.leaves.upper(leaf).is_some_and(|upper| *last >= upper) {
+            return Err(medium.damaged(at.0, "tree leaf", "holds keys outside its bounds"));
+        }
         let appends = leaf.next().is_none() && key > &last[..];
         let cut = if appends { sorted.len() } else { sorted.len() / 2 };
         let low = if appends { separator(last, key) } else { separator(&sorted[cut - 1].0, &sorted[cut].0) };
+        let Some(low) = low else { return Err(medium.damaged(at.0, "tree leaf", "holds a key twice")) };
         let next = medium.link(at.next(), "link to the next leaf", 64)?;
 
         let mut action = self.heap.action();

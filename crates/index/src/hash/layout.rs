@@ -172,7 +172,8 @@ pub(crate) fn read_cover(medium: Medium<'_>, at: PmAddr) -> Result<Cover> {
     let cover = Cover::unpack(medium.memory.load(at.plus(WORD_BYTES)));
     let intact = medium.memory.load(at) == SEGMENT_MAGIC
         && medium.word(at.plus(2 * WORD_BYTES), WHAT)? == segment_crc(cover)
-        && cover.depth <= DEPTH_MAX;
+        && cover.depth <= DEPTH_MAX
+        && cover == Cover::of(cover.prefix, cover.depth);
     if intact { Ok(cover) } else { Err(medium.damaged(at, WHAT, "checksum mismatch")) }
 }
 

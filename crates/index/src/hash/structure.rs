@@ -71,7 +71,12 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
         }
         let frozen = Frozen::new(vec![(index, segment)]);
         let pairs = self.pairs(segment);
-        self.replace(frozen, &cover.halves(), self.directory.stretch(cover), pairs).map(drop)
+        let has_room = self.replace(frozen, &cover.halves(), self.directory.stretch(cover), pairs)?;
+        if has_room {
+            return Ok(());
+        }
+        // Only pairs that are not where their hashes lead need more room than the old segment had.
+        Err(self.medium().damaged(segment.at(), "hash segment", "holds pairs that do not fit its halves"))
     }
 
     fn pairs(&self, segment: &Segment) -> Result<Vec<Pair>> {

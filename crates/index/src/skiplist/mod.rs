@@ -39,6 +39,7 @@ use lodestone_pmem::{Domain, LINE_BYTES, PmAddr, checked, planted};
 use lodestone_store::{Object, Store};
 
 use crate::anchor::{self, Anchor, AnchorAt, AnchorKind, First};
+use crate::circle::Walk;
 use crate::error::Result;
 use crate::fastfair::keys;
 use crate::fastfair::locks::Stripes;
@@ -171,6 +172,10 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
             if last.as_ref().is_some_and(|last| *last >= key) {
                 return Err(self.medium().damaged(node.0, "node of a list", "its key does not ascend"));
             }
+            // Nothing leads to a node that was removed, and changes wait until nothing does.
+            if self.heap.memory().load(node.mark()) == REMOVED {
+                return Err(self.medium().damaged(node.mark(), "node of a list", "is marked as removed"));
+            }
             if is_upper::<K>(key.borrow()) {
                 self.upper.insert(key.borrow(), node.0);
             }
@@ -193,6 +198,15 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
     fn next(&self, spot: Spot) -> Result<Option<NodeAt>> {
         let next = self.medium().link(spot.link, "link of a list", NodeAt::bytes(0))?;
         Ok((!next.is_null()).then_some(NodeAt(next)))
+    }
+
+    /// Notes the next node of a walk, which must not have come to it before.
+    #[inline]
+    fn goes_on(&self, walk: &mut Walk, node: NodeAt) -> Result<()> {
+        if walk.goes_on(node.0) {
+            return Ok(());
+        }
+        Err(self.medium().damaged(node.0, "node of a list", "links lead from it in a circle"))
     }
 
     fn key_of(&self, node: NodeAt) -> Result<K::Owned> {

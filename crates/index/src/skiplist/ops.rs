@@ -7,6 +7,7 @@ use std::ops::Bound;
 use lodestone_pmem::{Domain, PmAddr, checked, planted};
 
 use crate::change::Change;
+use crate::circle::Walk;
 use crate::error::{Error, Result, committed};
 use crate::fastfair::keys;
 use crate::layout::KEY_BYTES_MAX;
@@ -24,10 +25,14 @@ pub(super) struct Place {
     pub(super) found: bool,
 }
 
+/// Looks at a place that somebody else changes meanwhile before it is taken for damaged: each loses against a change that was made.
+const TRIES_MAX: usize = 1_000_000;
+
 impl<K: IndexKey + ?Sized> SkipList<K> {
     /// Walks to the key. Only while pinned.
     pub(super) fn find(&self, key: &K) -> Result<Place> {
         let mut before = self.upper.before(Bound::Excluded(key)).map_or(self.head(), NodeAt::spot);
+        let mut walk = Walk::new();
         loop {
             let next = self.next(before)?;
             let order = match next {
@@ -35,7 +40,10 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
                 None => Ordering::Less,
             };
             match (order, next) {
-                (Ordering::Greater, Some(node)) => before = node.spot(),
+                (Ordering::Greater, Some(node)) => {
+                    self.goes_on(&mut walk, node)?;
+                    before = node.spot();
+                }
                 _ => return Ok(Place { before, next, found: order == Ordering::Equal }),
             }
         }
@@ -61,11 +69,15 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
         if self.heap.memory().is_read_only() {
             return Err(Error::ReadOnly { path: self.heap.pool().path().to_owned(), what: "a change" });
         }
-        let mut collected = false;
+        let (mut collected, mut tries) = (false, 0);
         let (before, changed) = loop {
             match self.change_once(key, new, &decide) {
                 Ok(Some(done)) => break done,
-                Ok(None) => {}
+                Ok(None) if tries < TRIES_MAX => tries += 1,
+                Ok(None) => {
+                    let at = self.head().at;
+                    return Err(self.medium().damaged(at, "list", "the place of a key does not stay what it was"));
+                }
                 // What waits for readers may be all that is missing.
                 Err(error) if error.is_full() && !collected => {
                     collected = true;

@@ -15,12 +15,13 @@ use crate::anchor::{self, ANCHOR_BYTES};
 use crate::bulk;
 use crate::change::Change;
 use crate::check::CheckReport;
+use crate::circle::Walk;
 use crate::error::Result;
 use crate::fastfair::keys;
 use crate::layout::KEY_BYTES_MAX;
 use crate::map::Durability;
 use crate::scan::Direction;
-use crate::skiplist::{KIND_STRINGS, KIND_WORDS, NodeAt, SkipList, SkipListOptions, Spot};
+use crate::skiplist::{KIND_STRINGS, KIND_WORDS, NodeAt, REMOVED, SkipList, SkipListOptions, Spot};
 use crate::traits::{IndexKey, OpenIndex, OrderedIndex, PointIndex, Swap};
 
 /// Pairs in a batch of an ascending scan.
@@ -46,19 +47,26 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
     /// Copies from behind `spot` on what lies in the range, at most `limit` pairs.
     fn copy(&self, mut spot: Spot, start: Bound<&K>, end: Bound<&K>, limit: usize, pairs: &mut Pairs<K>) -> Result<()> {
         pairs.clear();
+        let (mut walk, mut last): (_, Option<K::Owned>) = (Walk::new(), None);
         while pairs.len() < limit {
             let next = self.next(spot)?;
             // That the next node is there, and nothing between, rests on the link; what a node holds, on the line that it shares with its own.
             self.settle(spot)?;
             let Some(at) = next else { return Ok(()) };
+            self.goes_on(&mut walk, at)?;
             let key = self.key_of(at)?;
+            // What whoever reads goes on behind must not lie before it.
+            if last.as_ref().is_some_and(|last| *last >= key) {
+                return Err(self.medium().damaged(at.0, "node of a list", "its key does not ascend"));
+            }
             let (starts, ends) = is_within(key.borrow(), start, end);
             if !ends {
                 return Ok(());
             }
             if starts {
-                pairs.push((key, self.value_of(at)?));
+                pairs.push((key.clone(), self.value_of(at)?));
             }
+            last = Some(key);
             spot = at.spot();
         }
         self.settle(spot)
@@ -149,6 +157,9 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
             if !owned.insert(node.0) || last.as_ref().is_some_and(|last| *last >= key) {
                 report.find(node.0, "node of a list: its key does not ascend");
                 return Ok(());
+            }
+            if self.heap.memory().load(node.mark()) == REMOVED {
+                report.find(node.0, "node of a list: is marked as removed");
             }
             let wanted = NodeAt::bytes(Borrow::<K>::borrow(&key).key_bytes());
             if self.heap.block_bytes(node.0).is_none_or(|bytes| bytes < wanted) {
