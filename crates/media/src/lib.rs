@@ -10,7 +10,7 @@
 //! use lodestone_pmem::{Domain, Memory, PmAddr, Topology};
 //! let profile = MediaProfile::builtin("optane").expect("it is built in");
 //! let model = Model::new(profile, TimeMode::Virtual, &Topology::of_machine(), &[0]);
-//! let memory = Memory::anonymous_with(&[1 << 20], Domain::Dax, Some(model.clone()))?;
+//! let memory = Memory::anonymous_with(&[1 << 20], Domain::DaxEmulated, Some(model.clone()))?;
 //! let _ = memory.load(PmAddr::new(0, 4096));
 //! assert_eq!(model.thread_ns(), 200, "a random read of 8 bytes");
 //! let _ = memory.load(PmAddr::new(0, 4096));

@@ -329,7 +329,8 @@ impl Agent<'_> {
 }
 
 /// Writes `bytes` and, unless they are only to be stored, starts their write-back. Whole lines go around the cache: on
-/// persistent memory an ordinary store to a line that is not cached reads it first. The caller fences.
+/// persistent memory an ordinary store to a line that is not cached reads it first. On return the bytes are visible before any
+/// answer, also before one that waits for no fence. The caller fences where they are to be persistent.
 pub(crate) fn put(memory: &Memory, at: PmAddr, bytes: &[u8], persist: Persist) {
     let whole_lines = at.offset().is_multiple_of(LINE_BYTES) && bytes.len() as u64 >= LINE_BYTES;
     match persist {

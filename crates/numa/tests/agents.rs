@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use lodestone_numa::{Access, AgentOptions, AgentState, Agents, Client, Error, Operation, Persist};
 use lodestone_pmem::{CounterScope, DomainChoice, Memory, PmAddr, Pool, PoolOptions, Topology};
@@ -477,5 +478,32 @@ fn what_an_agent_made_durable_is_there_in_the_next_life() -> Outcome {
     assert!(
         (0..20).all(|index| again.memory().load(at(&again, 1, 64 * index)) == u64::from_le_bytes([index as u8 + 1; 8]))
     );
+    Ok(())
+}
+
+/// What an agent answered is in memory for everybody who reads it there, also when it went around the caches of its processor.
+#[test]
+fn what_an_agent_answered_is_seen_by_who_reads_the_memory() -> Outcome {
+    const LOOKS: u64 = 500_000;
+    const TIME_MAX: Duration = Duration::from_secs(10);
+    for persist in [Persist::Flushed, Persist::Fenced] {
+        let memory = Memory::anonymous(1 << 20)?;
+        let topology = Topology::of_machine().with_virtual_nodes(2)?;
+        let agents = Agents::start(&memory, &topology, &[Some(0)], AgentOptions::default())?;
+        let mut client = by_agent(&agents, 1);
+        topology.pin_thread(1)?;
+        let started = Instant::now();
+        let (mut looks, mut stale) = (0_u64, 0);
+        while looks < LOOKS && started.elapsed() < TIME_MAX {
+            looks += 1;
+            // Few places, so that this thread has the old bytes in its cache.
+            let at = PmAddr::new(0, looks % 64 * 512);
+            client.write(at, &looks.to_le_bytes().repeat(8), persist)?;
+            stale += u64::from(memory.load(at.plus(56)) < looks);
+        }
+        assert_eq!(stale, 0, "so many of {looks} answers came before their bytes were visible, {persist:?}");
+        drop(client);
+        agents.shutdown()?;
+    }
     Ok(())
 }

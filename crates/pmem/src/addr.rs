@@ -92,7 +92,10 @@ impl PmAddr {
     #[must_use]
     #[inline]
     pub const fn plus(self, bytes: u64) -> Self {
-        Self::new(self.part(), self.offset() + bytes)
+        match self.offset().checked_add(bytes) {
+            Some(offset) => Self::new(self.part(), offset),
+            None => panic!("an offset has 48 bits"),
+        }
     }
 
     /// The line this address lies in.
@@ -127,11 +130,14 @@ impl LineAddr {
         PmAddr(self.0)
     }
 
-    /// The line after this one.
+    /// The line after this one, in the same part.
+    ///
+    /// # Panics
+    /// When the offset would pass 48 bits.
     #[must_use]
     #[inline]
     pub const fn next(self) -> Self {
-        Self(self.0 + LINE_BYTES)
+        Self(self.start().plus(LINE_BYTES).0)
     }
 }
 
@@ -142,11 +148,29 @@ impl fmt::Debug for LineAddr {
 }
 
 /// The lines that `len` bytes from `at` touch, in order; none when `len` is 0.
+///
+/// # Panics
+/// When the range would pass 48 bits of offset: it is in no part.
 #[inline]
 pub fn lines_of(at: PmAddr, len: u64) -> impl Iterator<Item = LineAddr> {
+    assert!(len <= OFFSET_LIMIT - at.offset(), "a range ends inside its part");
     let first = at.line().0;
-    let count = if len == 0 { 0 } else { (at.0 + len - 1 - first) / LINE_BYTES + 1 };
+    let count = if len == 0 { 0 } else { (at.0 - first + len - 1) / LINE_BYTES + 1 };
     (0..count).map(move |index| LineAddr(first + index * LINE_BYTES))
+}
+
+/// Bytes of `words` words; `None` where no 64-bit length can say it, so that no such range passes for a short one.
+#[must_use]
+#[inline(always)]
+pub(crate) const fn bytes_of_words(words: u64) -> Option<u64> {
+    words.checked_mul(WORD_BYTES)
+}
+
+/// Bytes of `lines` lines, as [`bytes_of_words`].
+#[must_use]
+#[inline(always)]
+pub(crate) const fn bytes_of_lines(lines: u64) -> Option<u64> {
+    lines.checked_mul(LINE_BYTES)
 }
 
 /// A typed address: where a `T` lives in a pool. A plain eight-byte value that may itself stand on the medium.
@@ -217,5 +241,30 @@ mod tests {
         assert_eq!(offsets(60, 8), [0, 64]);
         assert_eq!(offsets(127, 2), [64, 128]);
         assert_eq!(lines_of(PmAddr::new(2, 60), 8).next().map(|l| l.start().part()), Some(2));
+    }
+
+    /// Whether `work` panics with a message of ours. An overflow that the build happens to check does not count: a release
+    /// build does not check it.
+    fn is_refused<T>(work: impl FnOnce() -> T + std::panic::UnwindSafe) -> bool {
+        let Err(panic) = std::panic::catch_unwind(work) else { return false };
+        let text = panic.downcast_ref::<&str>().copied().unwrap_or_default();
+        text == "an offset has 48 bits" || text == "a range ends inside its part"
+    }
+
+    #[test]
+    fn lengths_that_no_part_has_are_refused_and_never_wrap() {
+        let at = PmAddr::new(2, 4096);
+        for bytes in [u64::MAX, u64::MAX - 4095, u64::MAX - 4096 + 64, OFFSET_LIMIT, OFFSET_LIMIT - 4096] {
+            assert!(is_refused(|| at.plus(bytes)), "{bytes:#x} further on");
+        }
+        assert_eq!(at.plus(OFFSET_LIMIT - 4097).offset(), OFFSET_LIMIT - 1);
+        for len in [u64::MAX, u64::MAX - 4095, OFFSET_LIMIT, OFFSET_LIMIT - 4095] {
+            assert!(is_refused(|| lines_of(at, len).count()), "{len:#x} bytes");
+        }
+        let last = PmAddr::from_raw(u64::MAX - 63).line();
+        assert!(is_refused(|| last.next()), "the line after the last one");
+        assert_eq!(lines_of(last.start(), 64).collect::<Vec<_>>(), [last]);
+        assert_eq!((bytes_of_words(1 << 61), bytes_of_words((1 << 61) - 1)), (None, Some(u64::MAX - 7)));
+        assert_eq!((bytes_of_lines(1 << 58), bytes_of_lines((1 << 58) - 1)), (None, Some(u64::MAX - 63)));
     }
 }

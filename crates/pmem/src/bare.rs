@@ -8,12 +8,11 @@ mod range;
 
 pub use range::{BareRange, STREAM_SOURCE_BYTES};
 
-use crate::addr::{LINE_BYTES, PmAddr};
+use crate::addr::{LINE_BYTES, PmAddr, bytes_of_lines};
 use crate::cpu::{self, FlushInstruction, StreamInstruction};
-use crate::domain::Domain;
 use crate::memory::Memory;
 
-/// A scratch range of lines in a memory of the `dax` domain.
+/// A scratch range of lines in a memory of the `dax` or `dax-emulated` domain.
 #[derive(Debug)]
 pub struct BareLines<'m> {
     /// Keeps the mapping alive.
@@ -26,17 +25,18 @@ pub struct BareLines<'m> {
 
 impl<'m> BareLines<'m> {
     /// The `lines` lines at `at`; `None` when they do not lie inside a part, are no power of two, `at` does not start a line, or the memory
-    /// is not of the `dax` domain (elsewhere the primitives do other things than these instructions).
+    /// is not of the `dax` or `dax-emulated` domain (elsewhere the primitives do other things than these instructions).
     #[must_use]
     pub fn new(memory: &'m Memory, at: PmAddr, lines: u64) -> Option<Self> {
-        let usable = memory.domain() == Domain::Dax
+        let bytes = bytes_of_lines(lines)?;
+        let usable = memory.domain().has_dax_instructions()
             && !memory.is_read_only()
             && at.line().start() == at
             && lines.is_power_of_two()
-            && memory.contains(at, lines * LINE_BYTES);
+            && memory.contains(at, bytes);
         let (flush, stream) = memory.instructions();
         usable.then(|| {
-            let base = memory.raw_pointer(at, lines * LINE_BYTES);
+            let base = memory.raw_pointer(at, bytes);
             Self { _memory: memory, base, lines, flush, stream }
         })
     }
@@ -87,6 +87,9 @@ mod tests {
         let memory = Memory::anonymous(8192)?;
         assert!(BareLines::new(&memory, PmAddr::new(0, 8), 1).is_none());
         assert!(BareLines::new(&memory, PmAddr::new(0, 4096), 65).is_none());
+        // Their bytes would wrap to none, which are inside every part.
+        assert!(BareLines::new(&memory, PmAddr::new(0, 4096), 1 << 58).is_none());
+        assert!(BareLines::new(&memory, PmAddr::new(0, 4096), 1 << 63).is_none());
         let bare = BareLines::new(&memory, PmAddr::new(0, 4096), 64).expect("inside");
         bare.persist_line(65, &[1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(memory.load(PmAddr::new(0, 4096 + 64 + 56)), 8);

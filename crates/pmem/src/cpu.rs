@@ -6,7 +6,10 @@
 //! Invariants:
 //! - an instruction is executed only after [`FlushInstruction::detect`] or [`StreamInstruction::detect`] found it, or
 //!   after a test asked for it by name and [`is_supported`](FlushInstruction::is_supported) agreed;
-//! - every `asm!` block keeps its implicit memory clobber, so the compiler moves no store across it.
+//! - every `asm!` block keeps its implicit memory clobber, so the compiler moves no store across it;
+//! - every `asm!` block declares each register that it changes, at its full width. Those with AVX-512 use `zmm16` alone: no
+//!   instruction of older extensions can name it, so what is left in it slows none of them down, and no `vzeroupper`, which
+//!   changes sixteen registers, has to follow.
 #![expect(unsafe_code, reason = "cache-line write-back has no safe form on stable Rust")]
 
 use crate::addr::LINE_BYTES;
@@ -251,20 +254,22 @@ mod x86 {
         std::arch::is_x86_feature_detected!("avx512f")
     }
 
+    #[inline(always)]
     pub(super) unsafe fn load_avx512(source: *const u8, lines: usize) -> u64 {
         let last: u64;
         // SAFETY: the caller of `load_lines` guarantees the range and the instruction; nothing is written.
         unsafe {
             asm!(
-                "2:", "vmovdqu64 zmm0, [{s}]", "add {s}, 64", "dec {n}", "jnz 2b",
-                "vmovq {last}, xmm0", "vzeroupper",
-                n = inout(reg) lines => _, s = inout(reg) source => _, last = lateout(reg) last, out("xmm0") _,
+                "2:", "vmovdqu64 zmm16, [{s}]", "add {s}, 64", "dec {n}", "jnz 2b",
+                "vmovq {last}, xmm16",
+                n = inout(reg) lines => _, s = inout(reg) source => _, last = lateout(reg) last, out("zmm16") _,
                 options(nostack)
             );
         }
         last
     }
 
+    #[inline(always)]
     pub(super) unsafe fn load_sse2(source: *const u8, lines: usize) -> u64 {
         let last: u64;
         // SAFETY: as above, 16 bytes at a time.
@@ -285,8 +290,8 @@ mod x86 {
         // SAFETY: the caller of `store_line` guarantees the line and the instruction; aligned words are written whole.
         unsafe {
             asm!(
-                "vpbroadcastq zmm0, {v}", "vmovdqu64 [{t}], zmm0",
-                v = in(reg) value, t = in(reg) target, out("xmm0") _, options(nostack, preserves_flags)
+                "vpbroadcastq zmm16, {v}", "vmovdqu64 [{t}], zmm16",
+                v = in(reg) value, t = in(reg) target, out("zmm16") _, options(nostack, preserves_flags)
             );
         }
     }
@@ -303,20 +308,21 @@ mod x86 {
         }
     }
 
+    #[inline(always)]
     pub(super) unsafe fn stream_avx512(target: *mut u8, source: *const u8, lines: usize) {
         // SAFETY: the caller of `stream_lines` guarantees both ranges and the instruction; each vector store writes
         // aligned 8-byte words whole, which is all the memory model of a pool asks for.
         unsafe {
             asm!(
                 "test {n}, {n}", "jz 3f",
-                "2:", "vmovdqu64 zmm0, [{s}]", "vmovntdq [{t}], zmm0", "add {s}, 64", "add {t}, 64", "dec {n}", "jnz 2b", "3:",
-                "vzeroupper",
-                n = inout(reg) lines => _, s = inout(reg) source => _, t = inout(reg) target => _, out("xmm0") _,
+                "2:", "vmovdqu64 zmm16, [{s}]", "vmovntdq [{t}], zmm16", "add {s}, 64", "add {t}, 64", "dec {n}", "jnz 2b", "3:",
+                n = inout(reg) lines => _, s = inout(reg) source => _, t = inout(reg) target => _, out("zmm16") _,
                 options(nostack)
             );
         }
     }
 
+    #[inline(always)]
     pub(super) unsafe fn stream_movdir64b(target: *mut u8, source: *const u8, lines: usize) {
         // SAFETY: as above; movdir64b reads 64 bytes at `s` and writes the aligned line at `t` in one transaction.
         unsafe {
@@ -329,6 +335,7 @@ mod x86 {
         }
     }
 
+    #[inline(always)]
     pub(super) unsafe fn stream_sse2(target: *mut u8, source: *const u8, lines: usize) {
         // SAFETY: as above, 16 bytes at a time.
         unsafe {
@@ -381,6 +388,63 @@ mod tests {
             }
             store_fence();
             assert_eq!((target.0[0], target.0[127], target.0[128], target.0[191], target.0[192]), (5, 0, 1, 1, 0));
+        }
+    }
+
+    /// Eight 32-byte values that are in registers while `lines` lines are streamed, read and written.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    fn values_across(lines: usize, target: &mut Lines, seed: i64) -> [[i64; 4]; 8] {
+        use std::arch::x86_64::{__m256i, _mm256_add_epi64, _mm256_set_epi64x, _mm256_storeu_si256};
+        let one: [i64; 4] = std::hint::black_box([1, 2, 3, 4]);
+        let step = _mm256_set_epi64x(one[3], one[2], one[1], one[0]);
+        let mut value = _mm256_set_epi64x(seed + 3, seed + 2, seed + 1, seed);
+        let mut values: [__m256i; 8] = std::array::from_fn(|_| {
+            value = _mm256_add_epi64(value, step);
+            value
+        });
+        for value in &mut values {
+            // SAFETY: no instruction. The value must be there now and cannot be computed later.
+            unsafe { std::arch::asm!("/* {} */", inout(ymm_reg) * value, options(nostack, preserves_flags)) };
+        }
+        let source = Lines([7; 256]);
+        // SAFETY: both ranges hold four lines, and `lines` is 0 where AVX-512 is missing: then no instruction of it is
+        // executed.
+        unsafe {
+            stream_lines(StreamInstruction::Avx512, target.0.as_mut_ptr(), source.0.as_ptr(), lines);
+            if lines > 0 {
+                store_line(true, target.0.as_mut_ptr(), 7);
+                std::hint::black_box(load_lines(true, target.0.as_ptr(), lines));
+            }
+        }
+        store_fence();
+        values.map(|value| {
+            let mut words = [0; 4];
+            // SAFETY: the array is as large as the register.
+            unsafe { _mm256_storeu_si256(words.as_mut_ptr().cast(), value) };
+            words
+        })
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn registers_that_are_in_use_keep_their_upper_halves() {
+        if !std::arch::is_x86_feature_detected!("avx2") {
+            println!("skipped: this processor has no AVX2");
+            return;
+        }
+        for lines in if StreamInstruction::Avx512.is_supported() { [0, 4] } else { [0, 0] } {
+            let mut target = Lines([0; 256]);
+            // SAFETY: AVX2 was found.
+            let found = unsafe { values_across(lines, &mut target, std::hint::black_box(1000)) };
+            for (index, words) in (1..).zip(found) {
+                assert_eq!(
+                    words,
+                    [1000 + index, 1001 + 2 * index, 1002 + 3 * index, 1003 + 4 * index],
+                    "value {index}"
+                );
+            }
+            assert!(target.0[..lines * 64].iter().all(|byte| *byte == 7));
         }
     }
 

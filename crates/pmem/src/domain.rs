@@ -12,6 +12,9 @@ pub enum Domain {
     /// Persistent memory behind volatile caches (fsdax with `MAP_SYNC`, devdax): flushed lines survive power loss after
     /// a fence.
     Dax,
+    /// The instructions of `dax` on memory that keeps nothing (any file, memory of this process), for tests and
+    /// measurements: **not durable**.
+    DaxEmulated,
     /// Persistent memory whose platform also saves the CPU caches: visible is persistent, after a fence in order.
     Eadr,
     /// An ordinary file: flushed lines travel in checksummed groups through a journal that is synced to the device.
@@ -28,6 +31,7 @@ impl Domain {
     pub const fn promise(self) -> &'static str {
         match self {
             Self::Dax => "survives power loss after every fence (cache lines are flushed)",
+            Self::DaxEmulated => "NOT durable: the instructions of dax on a medium that keeps nothing",
             Self::Eadr => "survives power loss after every fence (the platform saves its caches)",
             Self::Block => "survives power loss after durable() (group commit to a synced journal)",
             Self::Process => "survives the death of the process only, not of the system",
@@ -36,10 +40,20 @@ impl Domain {
     }
 }
 
+impl Domain {
+    /// Whether lines are flushed and bulk data is streamed with the instructions of the `dax` domain.
+    #[must_use]
+    #[inline]
+    pub const fn has_dax_instructions(self) -> bool {
+        matches!(self, Self::Dax | Self::DaxEmulated)
+    }
+}
+
 impl fmt::Display for Domain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Dax => "dax",
+            Self::DaxEmulated => "dax-emulated",
             Self::Eadr => "eadr",
             Self::Block => "block",
             Self::Process => "process",
@@ -52,10 +66,11 @@ impl fmt::Display for Domain {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DomainChoice {
-    /// `eadr` or `dax` where the file lies on persistent memory, else `block`. Never less than durable.
+    /// `eadr` or `dax` where the file lies on persistent memory and the processor can flush its lines, else `block`. Never
+    /// less than durable.
     #[default]
     Auto,
-    /// The `dax` domain; an error where the kernel refuses `MAP_SYNC`.
+    /// The `dax` domain; an error where the kernel refuses `MAP_SYNC` or the processor has no flush instruction.
     Dax,
     /// The `eadr` domain; an error where the platform does not report persistent caches.
     Eadr,

@@ -5,6 +5,8 @@
 //! - **store**: visible to other threads; may become persistent at any moment, or never, until flushed and fenced. Within
 //!   one 64-byte line ordinary stores persist in program order; across lines in any order; streaming stores in any
 //!   order. Aligned 8-byte words never tear.
+//! - **stream**: a store around the cache. The processor may make it visible after later ordinary stores; every call here
+//!   ends with the store fence that rules it out, so streamed data may be published like stored data.
 //! - **flush**: starts the write-back of lines. **fence**: what this thread flushed before is persistent before anything
 //!   it stores after. **persist** = flush + fence.
 //! - **durable**: waits until what this thread fenced would survive power loss. Ordering never pays for durability.
@@ -34,6 +36,7 @@ mod pool;
 mod topology;
 mod tracer;
 mod view;
+mod watch;
 
 pub use addr::{LINE_BYTES, LineAddr, MEDIA_BLOCK_BYTES, PmAddr, PmPtr, WORD_BYTES, lines_of};
 pub use barrier::AsymmetricBarrier;

@@ -3,8 +3,15 @@
 //! The reservation is larger than the part, so that growing maps more of the file behind what is mapped already and no
 //! address that was handed out ever moves.
 //!
+//! Growing puts a mapping over reserved pages (`MAP_FIXED`). Kernels before 6.12 take the old pages away first, so a refusal that
+//! comes later leaves a hole, which any other mapping of the process may fill. So:
+//! 1. the kernel is asked for a first mapping elsewhere, which tells whether it grants this file these flags;
+//! 2. when the mapping over reserved pages is refused all the same (memory, mostly), nobody knows whose the range is: it is
+//!    given up for good, neither mapped again nor unmapped. It costs address space alone.
+//!
 //! Invariants:
 //! - bytes `0..len()` are mapped readable and writable until the value is dropped; `len()` only grows;
+//! - a page is unmapped, or mapped over, only while it is certainly ours;
 //! - nobody forms a Rust reference to mapped bytes, except to whole aligned words as atomics (see [`crate::Memory`]).
 #![expect(unsafe_code, reason = "mmap and pointer arithmetic inside one mapping")]
 
@@ -38,7 +45,10 @@ pub(crate) struct Mapping {
     reserved: usize,
     len: AtomicU64,
     backing: Backing,
-    extend: Mutex<()>,
+    /// Bytes that a mapping of the backing file starts and ends at multiples of.
+    granule: usize,
+    /// Bytes from `len` on that were given up; nothing can be mapped behind them.
+    given_up: Mutex<usize>,
 }
 
 // SAFETY: the mapping is plain memory; `base` and `reserved` never change, and all access is by atomics.
@@ -57,10 +67,11 @@ impl Mapping {
 
     /// As [`reserve`](Self::reserve), aligned to at least `align` bytes, a power of two (devices ask for their own).
     pub(crate) fn reserve_aligned(reserve: u64, align: u64, backing: Backing) -> rustix::io::Result<Self> {
-        let too_large = |_| rustix::io::Errno::NOMEM;
-        let align = usize::try_from(align).map_err(too_large)?.next_power_of_two().max(HUGE);
-        let reserved = usize::try_from(reserve.next_multiple_of(PAGE)).map_err(too_large)?;
-        let reserved = reserved.checked_add(align).ok_or(rustix::io::Errno::NOMEM)?;
+        let too_large = rustix::io::Errno::NOMEM;
+        let granule = usize::try_from(align.max(PAGE)).map_err(|_| too_large)?;
+        let align = granule.checked_next_power_of_two().ok_or(too_large)?.max(HUGE);
+        let reserved = reserve.checked_next_multiple_of(PAGE).and_then(|bytes| usize::try_from(bytes).ok());
+        let reserved = reserved.and_then(|bytes| bytes.checked_add(align)).ok_or(too_large)?;
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice overlaps nothing.
         let start = unsafe {
             mmap_anonymous(std::ptr::null_mut(), reserved, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)
@@ -73,12 +84,16 @@ impl Mapping {
             // SAFETY: these pages are ours and were never handed out.
             unsafe { munmap(start, skip) }?;
         }
-        Ok(Self { base, reserved: reserved - skip, len: AtomicU64::new(0), backing, extend: Mutex::new(()) })
+        let (len, given_up) = (AtomicU64::new(0), Mutex::new(0));
+        Ok(Self { base, reserved: reserved - skip, len, backing, granule, given_up })
     }
 
     /// Maps bytes up to `len` (whole pages) of `file`, or zeroed memory, behind what is mapped.
+    ///
+    /// # Errors
+    /// What the kernel says. What was mapped stays; after some refusals nothing more can be mapped behind it.
     pub(crate) fn extend(&self, file: Option<BorrowedFd<'_>>, len: u64) -> rustix::io::Result<()> {
-        let _guard = self.extend.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut given_up = self.given_up.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let old = self.len.load(Ordering::Relaxed);
         if len <= old {
             return Ok(());
@@ -86,31 +101,66 @@ impl Mapping {
         // Devdax maps whole huge pages; everything else whole pages. The caller passes lengths that fit the backing.
         let start = usize::try_from(old).map_err(|_| rustix::io::Errno::NOMEM)?;
         let bytes = usize::try_from(len - old).map_err(|_| rustix::io::Errno::NOMEM)?;
-        if start + bytes > self.reserved || !old.is_multiple_of(PAGE) {
+        if start + bytes > self.reserved || !old.is_multiple_of(PAGE) || *given_up > 0 {
             return Err(rustix::io::Errno::NOMEM);
         }
-        let flags = MapFlags::FIXED
-            | match self.backing {
-                Backing::Anonymous => MapFlags::PRIVATE,
-                // Most pages of a pool are never stored to in one life: without this flag the kernel would refuse every
-                // pool that is larger than memory.
-                Backing::Private => MapFlags::PRIVATE | MapFlags::NORESERVE,
-                Backing::Shared | Backing::SharedReadOnly => MapFlags::SHARED,
-                Backing::SharedSync | Backing::SyncProbe => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
-            };
+        if let Some(file) = file {
+            self.probe(file, old)?;
+        }
+        if let Err(error) = self.map_over(file, start, bytes) {
+            // The reserved pages may be gone from this range, and another mapping may be in it.
+            *given_up = bytes;
+            return Err(error);
+        }
+        self.len.store(len, Ordering::Release);
+        Ok(())
+    }
+
+    /// Flags and protection of the backing.
+    fn kind(&self) -> (MapFlags, ProtFlags) {
+        let flags = match self.backing {
+            Backing::Anonymous => MapFlags::PRIVATE,
+            // Most pages of a pool are never stored to in one life: without this flag the kernel would refuse every
+            // pool that is larger than memory.
+            Backing::Private => MapFlags::PRIVATE | MapFlags::NORESERVE,
+            Backing::Shared | Backing::SharedReadOnly => MapFlags::SHARED,
+            Backing::SharedSync | Backing::SyncProbe => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
+        };
         let protection = match self.backing {
             Backing::SharedReadOnly | Backing::SyncProbe => ProtFlags::READ,
             _ => ProtFlags::READ | ProtFlags::WRITE,
         };
-        // SAFETY: the target range lies in our reservation and behind `len`, where nothing is mapped or handed out.
+        (flags, protection)
+    }
+
+    /// Asks for a mapping of `file` at `offset` as it will be made, at an address of the kernel's choice.
+    fn probe(&self, file: BorrowedFd<'_>, offset: u64) -> rustix::io::Result<()> {
+        let (flags, protection) = self.kind();
+        // SAFETY: a mapping at an address of the kernel's choice overlaps nothing; it is read by nobody, and only what the
+        // kernel gave is unmapped. A failure to unmap costs address space alone.
+        unsafe {
+            let place = mmap(std::ptr::null_mut(), self.granule, protection, flags, file, offset)?;
+            let _ = munmap(place, self.granule);
+        }
+        Ok(())
+    }
+
+    /// Maps `bytes` bytes of `file`, or zeroed memory, over the reserved pages from `start` on. After an error the range is
+    /// nobody's.
+    fn map_over(&self, file: Option<BorrowedFd<'_>>, start: usize, bytes: usize) -> rustix::io::Result<()> {
+        let (flags, protection) = self.kind();
+        let flags = flags | MapFlags::FIXED;
+        #[cfg(test)]
+        tests::refuse_if_told(self.base.wrapping_add(start), bytes)?;
+        // SAFETY: the caller found the range inside the reservation, behind `len` and not given up: it holds reserved pages
+        // of ours that were never handed out, and no other.
         unsafe {
             let at = self.base.add(start).cast();
             match file {
-                Some(file) => mmap(at, bytes, protection, flags, file, old)?,
+                Some(file) => mmap(at, bytes, protection, flags, file, start as u64)?,
                 None => mmap_anonymous(at, bytes, protection, flags)?,
             }
         };
-        self.len.store(len, Ordering::Release);
         Ok(())
     }
 
@@ -165,14 +215,26 @@ pub fn advise_huge_pages<T>(place: &[T]) {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is exactly what this value reserved, and no handle outlives the owning `Memory`. Failure
-        // would leave address space behind, which harms nobody.
-        let _ = unsafe { munmap(self.base.cast(), self.reserved) };
+        let given_up = *self.given_up.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // It was mapped, so it fits.
+        let mapped = *self.len.get_mut() as usize;
+        let ours = if given_up == 0 {
+            [(0, self.reserved), (0, 0)]
+        } else {
+            [(0, mapped), (mapped + given_up, self.reserved)]
+        };
+        for (start, end) in ours.into_iter().filter(|(start, end)| start < end) {
+            // SAFETY: the range lies in what this value reserved and has no page that was given up, and no handle outlives
+            // the owning `Memory`. Failure would leave address space behind, which harms nobody.
+            let _ = unsafe { munmap(self.base.wrapping_add(start).cast(), end - start) };
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
 
     #[test]
@@ -188,6 +250,79 @@ mod tests {
         assert_eq!(unsafe { first.cast::<u64>().read() }, 42);
         assert_eq!(mapping.len(), 16 * PAGE);
         assert!(mapping.extend(None, 4 << 20).is_err(), "beyond the reservation");
+    }
+
+    thread_local! {
+        static REFUSE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    }
+
+    /// What a kernel before 6.12 does when it is told to refuse: it takes the pages away, and then says no.
+    pub(super) fn refuse_if_told(at: *mut u8, bytes: usize) -> rustix::io::Result<()> {
+        if !REFUSE.get() {
+            return Ok(());
+        }
+        // SAFETY: as in `map_over`: reserved pages that nobody uses.
+        unsafe { munmap(at.cast(), bytes) }?;
+        Err(rustix::io::Errno::NOMEM)
+    }
+
+    #[test]
+    fn a_hole_that_a_refusal_left_is_never_touched_again() {
+        // Another test's thread may fill the hole first.
+        let filled = (0..1000).find_map(|_| mapping_with_a_filled_hole());
+        let (mapping, other) = filled.expect("a hole");
+        let bytes = 2 * PAGE as usize;
+        // SAFETY: the page was just mapped.
+        unsafe { other.cast::<u64>().write(42) };
+        assert!(mapping.extend(None, 4 * PAGE).is_err(), "nothing is mapped over what may be another's");
+        // SAFETY: as above.
+        assert_eq!(unsafe { other.cast::<u64>().read() }, 42, "growing again destroyed another's page");
+        assert_eq!(mapping.len(), 2 * PAGE, "what was mapped stays");
+        drop(mapping);
+        // SAFETY: the advice changes nothing; where nothing is mapped the kernel says so.
+        assert!(unsafe { madvise(other, bytes, Advice::Normal) }.is_ok(), "dropping unmapped another's page");
+        // SAFETY: as above; where a drop took the page away this would be a SIGSEGV.
+        assert_eq!(unsafe { other.cast::<u64>().read() }, 42);
+        // SAFETY: it was mapped by this test.
+        unsafe { munmap(other, bytes) }.expect("our own page");
+    }
+
+    /// Two pages mapped, and another mapping in the hole that a refusal left behind them.
+    fn mapping_with_a_filled_hole() -> Option<(Mapping, *mut std::ffi::c_void)> {
+        let mapping = Mapping::reserve(1 << 20, Backing::Anonymous).expect("address space");
+        mapping.extend(None, 2 * PAGE).expect("two pages");
+        REFUSE.set(true);
+        assert!(mapping.extend(None, 4 * PAGE).is_err());
+        REFUSE.set(false);
+        let bytes = 2 * PAGE as usize;
+        // SAFETY: the two pages behind the mapping were taken away; anyone may map there.
+        let hole = unsafe { mapping.base.add(bytes) }.cast();
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
+        // SAFETY: the kernel refuses where anything is mapped already.
+        let other = unsafe { mmap_anonymous(hole, bytes, ProtFlags::READ | ProtFlags::WRITE, flags) };
+        Some((mapping, other.ok()?))
+    }
+
+    #[test]
+    fn a_mapping_that_the_kernel_refuses_leaves_the_reservation_whole() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("a");
+        std::fs::write(&path, vec![1; 4 * PAGE as usize]).expect("file");
+        let reader = std::fs::File::open(&path).expect("read-only");
+        let mapping = Mapping::reserve(1 << 20, Backing::Shared).expect("address space");
+        let refused = mapping.extend(Some(reader.as_fd()), 4 * PAGE);
+        assert_eq!(refused, Err(rustix::io::Errno::ACCESS), "no permission to write");
+        let writer = std::fs::File::options().read(true).write(true).open(&path).expect("for writing");
+        mapping.extend(Some(writer.as_fd()), 4 * PAGE).expect("nothing was given up");
+        assert_eq!(mapping.len(), 4 * PAGE);
+    }
+
+    #[test]
+    fn reservations_that_no_machine_has_are_refused() {
+        for reserve in [u64::MAX, u64::MAX - PAGE + 2, 1 << 63] {
+            assert!(Mapping::reserve(reserve, Backing::Anonymous).is_err(), "{reserve:#x}");
+        }
+        assert!(Mapping::reserve_aligned(PAGE, u64::MAX, Backing::Anonymous).is_err());
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //!
 //! | domain | loads and stores | flush | stream | fence |
 //! | --- | --- | --- | --- | --- |
-//! | `dax`, `dax-emulated` | reported | reported | reported | reported |
+//! | `dax`, `dax-emulated` | reported | reported | reported, and the store fence at its end as a fence | reported |
 //! | `eadr`, `process` | reported | nothing happens, so nothing is reported | reported as ordinary stores | reported |
 //! | `block` | reported | a copy into the commit group, in ordinary memory: not reported | as ordinary stores | reported |
 //! | `traced` | never: time means nothing to the explorer, and a medium that is given is ignored | | | |

@@ -23,7 +23,7 @@ use std::sync::{Arc, OnceLock};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::addr::{LINE_BYTES, LineAddr, MEDIA_BLOCK_BYTES, PmAddr, PmPtr, WORD_BYTES, lines_of};
+use crate::addr::{LINE_BYTES, LineAddr, MEDIA_BLOCK_BYTES, PmAddr, PmPtr, WORD_BYTES, bytes_of_words, lines_of};
 use crate::block::BlockDomain;
 use crate::counters;
 use crate::cpu::{self, FlushInstruction, StreamInstruction};
@@ -34,15 +34,14 @@ use crate::mapping::{Backing, Mapping};
 use crate::medium::Medium;
 use crate::tracer::{Site, TracedMemory, Tracer};
 use crate::view::View;
+use crate::watch::Watch;
 
+mod stream;
 mod window;
 
+pub use stream::STREAM_BYTES_MIN;
 pub use window::Window;
 use window::load_each;
-
-/// From this size on a write that is not read soon goes around the cache: a 4 KiB stream costs a quarter of write plus
-/// clwb, a 64-byte one about the same (measured; `lodestone bench substrate` repeats it).
-pub const STREAM_BYTES_MIN: usize = 512;
 
 /// The mapped parts of a pool and the primitives on them. Cheap to clone; safe to use from many threads.
 ///
@@ -73,6 +72,7 @@ pub(crate) struct Inner {
     medium: Option<Arc<dyn Medium>>,
     block: OnceLock<BlockDomain>,
     gate: Gate,
+    watch: OnceLock<Watch>,
 }
 
 impl std::fmt::Debug for Memory {
@@ -119,28 +119,29 @@ impl Memory {
                 medium,
                 block: OnceLock::new(),
                 gate: Gate::default(),
+                watch: OnceLock::new(),
             }),
         }
     }
 
-    /// Zeroed memory of this process with the flush instructions of the `dax` domain, for tests and measurements.
+    /// Zeroed memory of this process in the `dax-emulated` domain, for tests and measurements.
     ///
     /// # Errors
     /// When address space runs out.
     pub fn anonymous(len: u64) -> Result<Self> {
-        Self::anonymous_with(&[len], Domain::Dax, None)
+        Self::anonymous_with(&[len], Domain::DaxEmulated, None)
     }
 
     /// Zeroed memory of this process with parts of the given lengths, in a domain without files, reported to `medium`.
     ///
     /// # Errors
-    /// When address space runs out, and for the `block` and `traced` domains, which need a pool or a tracer.
+    /// When address space runs out, and for the `dax`, `block` and `traced` domains, which need a pool or a tracer.
     pub fn anonymous_with(parts: &[u64], domain: Domain, medium: Option<Arc<dyn Medium>>) -> Result<Self> {
-        if matches!(domain, Domain::Block | Domain::Traced) {
+        if matches!(domain, Domain::Dax | Domain::Block | Domain::Traced) {
             return Err(Error::Invalid {
                 what: "domain",
                 finding: format!("`{domain}` for memory without a file"),
-                hint: "use dax, eadr or process, or open a pool",
+                hint: "use dax-emulated, eadr or process, or open a pool",
             });
         }
         let parts = parts.iter().map(|len| anonymous_mapping(*len, *len)).collect::<Result<Vec<_>>>()?;
@@ -231,6 +232,18 @@ impl Memory {
     pub(crate) fn attach_block(&self, block: BlockDomain) {
         let fresh = self.inner.block.set(block).is_ok();
         assert!(fresh, "one block domain per memory");
+    }
+
+    /// From now on those who wait for durability pass `watch`.
+    pub(crate) fn attach_watch(&self, watch: Watch) {
+        let fresh = self.inner.watch.set(watch).is_ok();
+        assert!(fresh, "one watch per memory");
+    }
+
+    /// Every so many waits, an error when a file of the pool has lost its name.
+    #[inline]
+    pub(crate) fn pass_watch(&self) -> Result<()> {
+        self.inner.watch.get().map_or(Ok(()), Watch::pass)
     }
 
     pub(crate) fn block(&self) -> Option<&BlockDomain> {
@@ -339,7 +352,7 @@ impl Memory {
     #[inline(never)]
     fn before_flush(&self, line: LineAddr) {
         // Elsewhere a flush sends nothing to the mapped memory (see `medium`).
-        if let (Some(medium), Domain::Dax) = (&self.inner.medium, self.inner.domain) {
+        if let Some(medium) = self.inner.medium.as_ref().filter(|_| self.inner.domain.has_dax_instructions()) {
             medium.flush(line);
         }
     }
@@ -479,7 +492,7 @@ impl Memory {
     #[inline]
     #[track_caller]
     pub fn write_and_flush(&self, at: PmAddr, words: &[u64]) {
-        if HOOKS && self.inner.hooked || self.inner.domain != Domain::Dax {
+        if HOOKS && self.inner.hooked || !self.inner.domain.has_dax_instructions() {
             self.write(at, words.as_bytes());
             return self.flush(at, words.len() as u64 * WORD_BYTES);
         }
@@ -503,7 +516,8 @@ impl Memory {
     #[track_caller]
     fn words(&self, at: PmAddr, count: u64) -> &[AtomicU64] {
         assert!(at.offset().is_multiple_of(WORD_BYTES), "words are aligned");
-        let pointer = self.pointer(at, count * WORD_BYTES).cast::<AtomicU64>();
+        let Some(bytes) = bytes_of_words(count) else { outside_every_part(at) };
+        let pointer = self.pointer(at, bytes).cast::<AtomicU64>();
         // SAFETY: bounds and alignment are checked as in `word`, for the whole range; atomics may be shared.
         unsafe { std::slice::from_raw_parts(pointer, count as usize) }
     }
@@ -516,7 +530,7 @@ impl Memory {
         if !at.offset().is_multiple_of(WORD_BYTES) {
             return None;
         }
-        let pointer = self.inner.parts.get(at.part() as usize)?.checked_at(at.offset(), words * WORD_BYTES)?;
+        let pointer = self.inner.parts.get(at.part() as usize)?.checked_at(at.offset(), bytes_of_words(words)?)?;
         // SAFETY: bounds and alignment were checked for the whole range; the mapping lives as long as `self` and is never
         // accessed other than by word atomics, which may be shared.
         let words = unsafe { std::slice::from_raw_parts(pointer.cast::<AtomicU64>(), words as usize) };
@@ -611,7 +625,7 @@ impl Memory {
         let start = line.start();
         counters::local().count_line(start.to_raw() / MEDIA_BLOCK_BYTES);
         match self.inner.domain {
-            Domain::Dax => {
+            Domain::Dax | Domain::DaxEmulated => {
                 let pointer = self.pointer(start, 1);
                 // SAFETY: the line starts inside the mapping, and the instruction was checked when it was chosen.
                 unsafe { cpu::flush_line(self.inner.flush_instruction, pointer) };
@@ -645,7 +659,7 @@ impl Memory {
             self.inner.gate.pass();
         }
         match self.inner.domain {
-            Domain::Dax | Domain::Eadr => cpu::store_fence(),
+            Domain::Dax | Domain::DaxEmulated | Domain::Eadr => cpu::store_fence(),
             // Order inside and between groups follows from when lines are copied (see `block`); order as seen by other
             // threads is release order.
             Domain::Block | Domain::Process => std::sync::atomic::fence(Ordering::Release),
@@ -666,98 +680,20 @@ impl Memory {
         self.fence();
     }
 
-    /// Writes `bytes` at `at` around the cache; persistent after the next fence, without a flush. Unordered until then,
-    /// even within a line. Meant for bulk data that is not read soon; the last word is filled up with zeroes.
-    ///
-    /// # Panics
-    /// As [`write`](Self::write).
-    #[inline]
-    #[track_caller]
-    pub fn stream(&self, at: PmAddr, bytes: &[u8]) {
-        let site = Location::caller();
-        match self.inner.domain {
-            Domain::Dax => self.stream_dax(at, bytes, site),
-            Domain::Eadr | Domain::Process => self.write(at, bytes),
-            Domain::Block => {
-                self.write(at, bytes);
-                self.flush(at, bytes.len() as u64);
-            }
-            Domain::Traced => {
-                self.before_store(at, &to_words(bytes), true, site);
-                for (word, value) in self.words(at, bytes.len().div_ceil(8) as u64).iter().zip(to_words(bytes)) {
-                    word.store(value, Ordering::Release);
-                }
-            }
-        }
-    }
-
-    #[inline]
-    #[track_caller]
-    fn stream_dax(&self, at: PmAddr, bytes: &[u8], site: Site) {
-        assert!(at.offset().is_multiple_of(WORD_BYTES), "words are aligned");
-        if self.inner.read_only {
-            self.before_store(at, &[], true, site);
-        }
-        // Whole lines are streamed; a ragged head or tail is written and flushed, which persists no later.
-        let head = (at.offset().wrapping_neg() % LINE_BYTES).min(bytes.len() as u64) as usize;
-        let lines = (bytes.len() - head) / LINE_BYTES as usize;
-        let body = lines * LINE_BYTES as usize;
-        if head > 0 {
-            self.write(at, &bytes[..head]);
-            self.flush(at, head as u64);
-        }
-        if lines > 0 {
-            let target = self.pointer(at.plus(head as u64), body as u64);
-            if HOOKS && self.inner.hooked {
-                self.before_stream(at.plus(head as u64), body as u64);
-            }
-            let local = counters::local();
-            counters::bump(&local.streamed_bytes, body as u64);
-            counters::bump(&local.media_blocks, (body as u64).div_ceil(MEDIA_BLOCK_BYTES));
-            // SAFETY: `pointer` checked the target range and it starts a line; `bytes` holds the source range; all other
-            // access to the target is by word atomics; the instruction was checked when it was chosen.
-            unsafe {
-                cpu::stream_lines(self.inner.stream_instruction, target, bytes[head..].as_ptr(), lines);
-                if self.inner.stream_instruction == StreamInstruction::Plain {
-                    for line in 0..lines {
-                        cpu::flush_line(self.inner.flush_instruction, target.add(line * LINE_BYTES as usize));
-                    }
-                }
-            }
-        }
-        if head + body < bytes.len() {
-            let tail = at.plus((head + body) as u64);
-            self.write(tail, &bytes[head + body..]);
-            self.flush(tail, (bytes.len() - head - body) as u64);
-        }
-    }
-
-    /// Writes `bytes` and starts their write-back by the cheaper way for their size; persistent after the next fence.
-    ///
-    /// # Panics
-    /// As [`write`](Self::write).
-    #[inline]
-    #[track_caller]
-    pub fn write_back(&self, at: PmAddr, bytes: &[u8]) {
-        if bytes.len() >= STREAM_BYTES_MIN {
-            self.stream(at, bytes);
-        } else {
-            self.write(at, bytes);
-            self.flush(at, bytes.len() as u64);
-        }
-    }
-
     /// Waits until everything this thread flushed and fenced would survive power loss (in the `process` domain: the
     /// death of the process). After `Ok` it may be acknowledged to the outside.
     ///
     /// # Errors
     /// [`Error::Poisoned`] in the `block` domain when a journal write or sync failed: the data may be lost.
+    /// [`Error::Changed`] when a file of the pool was deleted: all of it is lost when the pool is closed. It is noticed after
+    /// some thousand calls at the latest; [`Pool::verify_linked`](crate::Pool::verify_linked) looks at once.
     #[inline]
     #[track_caller]
     pub fn durable(&self) -> Result<()> {
         counters::bump(&counters::local().durables, 1);
+        self.pass_watch()?;
         match self.inner.domain {
-            Domain::Dax | Domain::Eadr | Domain::Process => Ok(()),
+            Domain::Dax | Domain::DaxEmulated | Domain::Eadr | Domain::Process => Ok(()),
             Domain::Block => match self.inner.block.get() {
                 Some(block) => block.durable(),
                 None => Ok(()),
@@ -778,6 +714,7 @@ impl Memory {
     /// As [`durable`](Self::durable).
     #[inline]
     pub fn durable_range(&self, at: PmAddr, len: u64) -> Result<()> {
+        self.pass_watch()?;
         match (self.inner.domain, self.inner.block.get()) {
             (Domain::Block, Some(block)) => block.durable_lines(lines_of(at, len)),
             _ => Ok(()),
@@ -789,6 +726,12 @@ impl Memory {
 #[track_caller]
 fn no_such_part(at: PmAddr) -> ! {
     panic!("address {at} names a part that the pool does not have")
+}
+
+#[cold]
+#[track_caller]
+fn outside_every_part(at: PmAddr) -> ! {
+    panic!("address outside the part: more words at {at} than any part has")
 }
 
 #[inline]
@@ -805,7 +748,8 @@ fn to_words(bytes: &[u8]) -> Vec<u64> {
 fn anonymous_mapping(len: u64, reserve: u64) -> Result<Mapping> {
     let failed = |source| Error::io("(memory)", "mapping", "free memory or ask for less", source);
     let mapping = Mapping::reserve(reserve.max(len), Backing::Anonymous).map_err(failed)?;
-    mapping.extend(None, len.next_multiple_of(4096)).map_err(failed)?;
+    let whole_pages = len.checked_next_multiple_of(4096).ok_or(failed(rustix::io::Errno::NOMEM))?;
+    mapping.extend(None, whole_pages).map_err(failed)?;
     Ok(mapping)
 }
 
@@ -820,11 +764,15 @@ mod tests {
         for len in (0..200).chain([511, 512, 513, 1999]) {
             for start in [0, 8, 56, 64] {
                 let at = PmAddr::new(0, 1024 + start);
-                for way in 0..3 {
+                for way in 0..4 {
                     memory.zero(PmAddr::new(0, 1024), 2560);
                     match way {
                         0 => memory.write(at, &pattern[..len]),
                         1 => memory.stream(at, &pattern[..len]),
+                        2 => {
+                            let (head, tail) = pattern[..len].split_at(len / 16 * 8);
+                            memory.stream_each(&[(at, head), (at.plus(head.len() as u64), tail)]);
+                        }
                         _ => memory.write_back(at, &pattern[..len]),
                     }
                     memory.fence();
@@ -835,6 +783,54 @@ mod tests {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// The message of the panic that `work` must end with.
+    fn caught(work: impl FnOnce() -> u64) -> String {
+        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).expect_err("a panic");
+        panic
+            .downcast_ref::<String>()
+            .cloned()
+            .unwrap_or_else(|| panic.downcast_ref::<&str>().expect("text").to_string())
+    }
+
+    #[test]
+    fn ranges_whose_length_would_wrap_are_refused() -> Result<()> {
+        let memory = Memory::anonymous(4096)?;
+        for words in [1 << 61, (1 << 61) + 1, 1 << 63, u64::MAX, 513] {
+            assert!(memory.window(PmAddr::NULL, words).is_none(), "{words:#x} words");
+        }
+        assert!(memory.window(PmAddr::NULL, 512).is_some());
+        assert!(!memory.contains(PmAddr::new(0, 64), u64::MAX - 63));
+        let refused = caught(|| memory.words(PmAddr::NULL, 1 << 61).len() as u64);
+        assert!(refused.contains("outside the part"), "{refused}");
+        assert!(Memory::anonymous(u64::MAX).is_err());
+        assert!(Memory::traced(&[vec![0; 64]], u64::MAX, Arc::new(crate::SilentTracer)).is_err());
+        Ok(())
+    }
+
+    #[test]
+    fn a_window_under_hooks_ends_where_it_ends() -> Result<()> {
+        let memory = Memory::traced(&[vec![7; 4096]], 4096, Arc::new(crate::SilentTracer))?;
+        let window = memory.window(PmAddr::new(0, 64), 2).expect("inside");
+        assert_eq!((window.load(1), window.get::<u64>(1)), (0x0707_0707_0707_0707, 0x0707_0707_0707_0707));
+        for index in [2, 100, 1 << 61, usize::MAX] {
+            let ways: [&dyn Fn() -> u64; 3] =
+                [&|| window.load(index), &|| window.get::<u64>(index), &|| window.load_words::<1>(index)[0]];
+            for (way, load) in ways.into_iter().enumerate() {
+                let text = caught(load);
+                assert!(text.contains("out of range") || text.contains("out of bounds"), "{index:#x} {way}: {text}");
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn memory_of_this_process_never_calls_itself_dax() -> Result<()> {
+        let memory = Memory::anonymous(4096)?;
+        assert_eq!((memory.domain(), memory.domain().to_string().as_str()), (Domain::DaxEmulated, "dax-emulated"));
+        assert!(Memory::anonymous_with(&[4096], Domain::Dax, None).is_err());
         Ok(())
     }
 

@@ -66,6 +66,7 @@ impl Memory {
     /// # Errors
     /// As [`durable`](Self::durable).
     pub fn wait_durable(&self, point: DurablePoint) -> Result<()> {
+        self.pass_watch()?;
         self.block().map_or(Ok(()), |block| block.wait_for(point.group))
     }
 
@@ -75,6 +76,9 @@ impl Memory {
     /// # Errors
     /// As [`durable`](Self::durable).
     pub fn poll_durable(&self, point: DurablePoint, task: &mut Context<'_>) -> Poll<Result<()>> {
+        if let Err(error) = self.pass_watch() {
+            return Poll::Ready(Err(error));
+        }
         self.block().map_or(Poll::Ready(Ok(())), |block| block.poll(point.group, task.waker()))
     }
 }

@@ -172,3 +172,32 @@ fn a_creation_that_is_killed_leaves_nothing_or_a_whole_pool() -> Outcome {
     assert_eq!(fs::read_dir(folder.path())?.count(), 1, "what killed creations left is cleaned up");
     Ok(())
 }
+
+/// A root's two lines with the largest sequence numbers, as a pool of a billion changes has them.
+#[test]
+fn a_root_that_was_changed_as_often_as_its_number_can_say_is_changed_again() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("x");
+    let options = options(DomainChoice::Process);
+    let places: Vec<PmAddr> = {
+        let pool = Pool::create(&path, &options)?;
+        let start = pool.heap_area(0).0;
+        pool.set_root("counter", 7, start)?;
+        (0..8).map(|number| start.plus(64 * number)).collect()
+    };
+    let mut image = fs::read(&path)?;
+    for line in [8192, 8192 + 2048] {
+        image[line..line + 4].copy_from_slice(&(u32::MAX - 3).to_le_bytes());
+        let crc = crc32c::crc32c(&image[line..line + 60]);
+        image[line + 60..line + 64].copy_from_slice(&crc.to_le_bytes());
+    }
+    fs::write(&path, image)?;
+    for place in places {
+        let pool = Pool::open(&path, &options)?;
+        pool.set_root("counter", 7, place)?;
+        assert_eq!(pool.root("counter")?, Some((7, place)));
+        drop(pool);
+        assert!(Pool::check(&path, &options)?.is_clean());
+    }
+    Ok(())
+}

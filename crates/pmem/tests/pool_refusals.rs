@@ -264,7 +264,10 @@ fn a_file_that_changes_under_an_open_pool_is_noticed() -> Outcome {
     assert!(text.contains("another file stands at its path"), "{text}");
     fs::remove_file(&path)?;
     fs::remove_file(&other)?;
-    let text = pool.backup(folder.path().join("z"), &CopyOptions::default()).expect_err("deleted").to_string();
+    let text = pool.verify_files().expect_err("deleted").to_string();
+    assert!(text.contains("it was deleted") && text.contains("take a backup"), "{text}");
+    pool.backup(folder.path().join("z"), &CopyOptions::default())?;
+    let text = pool.grow(0, 8 << 20).expect_err("deleted").to_string();
     assert!(text.contains("it was deleted"), "{text}");
     drop(pool);
     let pool = Pool::create(&path, &options())?;

@@ -17,7 +17,7 @@ fn emulated(name: &str, parts: &[usize]) -> (Arc<Model>, Memory) {
     let topology = Topology::of_machine();
     let model = Model::new(profile, TimeMode::Virtual, &topology, parts);
     let lens = vec![16 * MIB; parts.len()];
-    let memory = Memory::anonymous_with(&lens, Domain::Dax, Some(model.clone())).expect("memory");
+    let memory = Memory::anonymous_with(&lens, Domain::DaxEmulated, Some(model.clone())).expect("memory");
     (model, memory)
 }
 
@@ -74,7 +74,7 @@ fn two_nodes_multiply_and_are_counted() {
 fn spinning_takes_wall_time_and_charges_the_same() {
     let profile = MediaProfile::builtin("optane").expect("built in");
     let model = Model::new(profile, TimeMode::Spinning, &Topology::of_machine(), &[0]);
-    let memory = Memory::anonymous_with(&[MIB], Domain::Dax, Some(model.clone())).expect("memory");
+    let memory = Memory::anonymous_with(&[MIB], Domain::DaxEmulated, Some(model.clone())).expect("memory");
     let start = std::time::Instant::now();
     for block in 0..1000 {
         memory.read(PmAddr::new(0, block * 7 % 1000 * 1024), &mut [0; 256]);
@@ -170,9 +170,8 @@ fn writes_between_two_fences_are_paid_together() {
     let (model, memory) = optane(&[0]);
     let epoch = |lines: u64| {
         cost(&model, || {
-            for line in 0..lines {
-                memory.stream(PmAddr::new(0, 4 * MIB + lines * 8192 + line * 128), &[1; 64]);
-            }
+            let piece = |line| (PmAddr::new(0, 4 * MIB + lines * 8192 + line * 128), [1; 64].as_slice());
+            memory.stream_each(&(0..lines).map(piece).collect::<Vec<_>>());
             memory.fence();
         })
     };

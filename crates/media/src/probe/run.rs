@@ -324,7 +324,7 @@ impl Probe {
                 let model = Model::new(profile.as_ref().clone(), *mode, &self.topology, &[0]);
                 let parts = [self.range_bytes];
                 Ok(ScratchMemory {
-                    memory: Memory::anonymous_with(&parts, lodestone_pmem::Domain::Dax, Some(model))?,
+                    memory: Memory::anonymous_with(&parts, lodestone_pmem::Domain::DaxEmulated, Some(model))?,
                     domain_label: "dax-emulated".into(),
                     reason: "memory of this process under a model: NOT durable".into(),
                 })

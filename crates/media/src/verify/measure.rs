@@ -77,7 +77,7 @@ impl Bench {
         // Two nodes with a part on each; threads run on node 0.
         let model = Model::new(profile.clone(), TimeMode::Virtual, &Topology::of_machine(), &[0, 1]);
         let medium: Arc<dyn Medium> = model.clone();
-        let memory = Memory::anonymous_with(&[ARENA_BYTES; 2], Domain::Dax, Some(medium))?;
+        let memory = Memory::anonymous_with(&[ARENA_BYTES; 2], Domain::DaxEmulated, Some(medium))?;
         Ok(Self { model, memory })
     }
 

@@ -36,7 +36,7 @@ impl Machine {
         let nodes: Vec<usize> = (0..setup.nodes).collect();
         topology.pin_thread(0)?;
         let medium = emulate.then(|| Model::new(setup.medium.clone(), TimeMode::Spinning, &topology, &nodes) as Arc<_>);
-        let memory = Memory::anonymous_with(&vec![TABLE_BYTES; setup.nodes], Domain::Dax, medium)?;
+        let memory = Memory::anonymous_with(&vec![TABLE_BYTES; setup.nodes], Domain::DaxEmulated, medium)?;
         touch(&memory);
         let on: Vec<Option<usize>> = nodes.iter().copied().map(Some).collect();
         let agents = Agents::start(&memory, &topology, &on, AgentOptions::default())?;

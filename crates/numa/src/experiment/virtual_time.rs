@@ -38,7 +38,7 @@ impl Machine {
         let topology = Topology::of_machine().with_virtual_nodes(setup.nodes)?;
         let nodes: Vec<usize> = (0..setup.nodes).collect();
         let model = Model::new(setup.medium.clone(), TimeMode::Virtual, &topology, &nodes);
-        let memory = Memory::anonymous_with(&vec![TABLE_BYTES; setup.nodes], Domain::Dax, Some(model.clone()))?;
+        let memory = Memory::anonymous_with(&vec![TABLE_BYTES; setup.nodes], Domain::DaxEmulated, Some(model.clone()))?;
         Ok(Self { setup: setup.clone(), model, memory })
     }
 

@@ -34,13 +34,14 @@ pub struct BareRange<'m> {
 
 impl<'m> BareRange<'m> {
     /// The `bytes` bytes at `at`; `None` when they do not lie inside a part, `at` does not start a line, or the memory is
-    /// traced (its explorer must see every access). It is writable in the `dax` and `eadr` domains unless the memory is
-    /// read-only; in the `eadr` domain lines are not flushed.
+    /// traced (its explorer must see every access). It is writable in the `dax`, `dax-emulated` and `eadr` domains unless
+    /// the memory is read-only; in the `eadr` domain lines are not flushed.
     #[must_use]
     pub fn new(memory: &'m Memory, at: PmAddr, bytes: u64) -> Option<Self> {
         let usable =
             memory.domain() != Domain::Traced && at.line().start() == at && bytes > 0 && memory.contains(at, bytes);
-        let writable = matches!(memory.domain(), Domain::Dax | Domain::Eadr) && !memory.is_read_only();
+        let is_direct = memory.domain().has_dax_instructions() || memory.domain() == Domain::Eadr;
+        let writable = is_direct && !memory.is_read_only();
         let (flush, stream) = memory.instructions();
         let flush = if memory.domain() == Domain::Eadr { FlushInstruction::None } else { flush };
         let wide = StreamInstruction::Avx512.is_supported();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{HOOKS, Memory};
-use crate::addr::{PmAddr, WORD_BYTES};
+use crate::addr::{PmAddr, WORD_BYTES, bytes_of_words};
 
 /// Words of a [`Memory`] whose bounds were checked when the window was made; see [`Memory::window`].
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +22,15 @@ impl<'m> Window<'m> {
         Self { memory, at, words }
     }
 
+    /// Reports that `words` words from word `first` on are about to be loaded. They are inside the window: hooks hear of the
+    /// same words that are loaded, and a place outside is refused with hooks as without.
+    #[cold]
+    fn before_load(&self, first: usize, words: &[AtomicU64]) {
+        let offset = u64::try_from(first).ok().and_then(bytes_of_words);
+        let at = self.at.plus(offset.unwrap_or(u64::MAX));
+        self.memory.before_load(at, words.len() as u64 * WORD_BYTES);
+    }
+
     /// Address of the first word.
     #[inline]
     #[must_use]
@@ -36,10 +45,11 @@ impl<'m> Window<'m> {
     #[inline(always)]
     #[must_use]
     pub fn load(&self, index: usize) -> u64 {
+        let word = &self.words[index];
         if HOOKS && self.memory.inner.hooked {
-            self.memory.before_load(self.at.plus(index as u64 * WORD_BYTES), WORD_BYTES);
+            self.before_load(index, std::slice::from_ref(word));
         }
-        self.words[index].load(Ordering::Acquire)
+        word.load(Ordering::Acquire)
     }
 
     /// Loads the `WORDS` words from word `first` on in ascending order (acquire). A concurrent writer may leave a mixture of
@@ -50,10 +60,11 @@ impl<'m> Window<'m> {
     #[inline(always)]
     #[must_use]
     pub fn load_words<const WORDS: usize>(&self, first: usize) -> [u64; WORDS] {
+        let words = &self.words[first..][..WORDS];
         if HOOKS && self.memory.inner.hooked {
-            self.memory.before_load(self.at.plus(first as u64 * WORD_BYTES), WORDS as u64 * WORD_BYTES);
+            self.before_load(first, words);
         }
-        load_each(&self.words[first..first + WORDS])
+        load_each(words)
     }
 
     /// Reads a value from word `first` on, word by word in ascending order (acquire). A concurrent writer may leave a mixture
@@ -65,11 +76,10 @@ impl<'m> Window<'m> {
     #[must_use]
     pub fn get<T: FromBytes + IntoBytes>(&self, first: usize) -> T {
         let mut value = T::new_zeroed();
+        let source = &self.words[first..][..size_of::<T>().div_ceil(8)];
         if HOOKS && self.memory.inner.hooked {
-            self.memory.read(self.at.plus(first as u64 * WORD_BYTES), value.as_mut_bytes());
-            return value;
+            self.before_load(first, source);
         }
-        let source = &self.words[first..first + size_of::<T>().div_ceil(8)];
         let (chunks, rest) = value.as_mut_bytes().as_chunks_mut::<8>();
         for (chunk, word) in chunks.iter_mut().zip(source) {
             *chunk = word.load(Ordering::Acquire).to_le_bytes();

@@ -31,10 +31,11 @@ use crate::addr::{LINE_BYTES, LineAddr, PmAddr};
 use crate::error::{Error, Result};
 use crate::gate::ClosedGate;
 use crate::memory::Memory;
+use crate::pool::access::Access;
 use crate::pool::create::NewFile;
 use crate::pool::layout::{PAGE_BYTES, PART_PATH_BYTES, PartHeader};
 use crate::pool::uuid::Uuid;
-use crate::pool::{Pool, PoolOptions, header, info, set, space};
+use crate::pool::{Pool, PoolOptions, header, info, lock, set, space};
 use publish::{Observer, publish_all};
 
 /// Bytes that are copied at a time.
@@ -92,8 +93,12 @@ impl Pool {
     /// Writers are stopped at their next [`fence`](Memory::fence) while the lines are copied, so call it from a thread
     /// that holds no lock another thread needs to come to its fence and go on.
     ///
+    /// The files get owner and permissions of those that they are made of, as far as this user may; they are never open to
+    /// more users than those.
+    ///
     /// # Errors
-    /// When the target is there already, space runs out, or a read or write fails. The target is then what it was before, or
+    /// When the target is there already, space runs out, a read or write fails, or this pool was opened with
+    /// [`allow_concurrent_writer`](PoolOptions::allow_concurrent_writer): then nothing stops the other writer. The target is then what it was before, or
     /// not there; a kill leaves that, or the new pool.
     pub fn backup(&self, target: impl AsRef<Path>, options: &CopyOptions) -> Result<CopyReport> {
         self.copy_to(target.as_ref(), options, false, &mut |_| Ok(()))
@@ -116,13 +121,15 @@ impl Pool {
         after_step: Observer<'_>,
     ) -> Result<CopyReport> {
         let states = self.shared.states();
-        self.verify_files()?;
+        self.verify_one_moment()?;
+        // A deleted file can be copied: often that is the only way to keep what it holds.
+        self.verify_lengths()?;
         let lengths: Vec<u64> = self.shared.part_bytes.iter().map(|bytes| bytes.load(Ordering::Acquire)).collect();
         let paths = self.target_paths(target, options)?;
         let headers = self.target_headers(target, &paths, new_identity)?;
         let mut files = Vec::with_capacity(paths.len());
-        for (path, bytes) in paths.iter().zip(&lengths) {
-            let file = NewFile::beside(path, options.overwrite)?;
+        for (index, (path, bytes)) in paths.iter().zip(&lengths).enumerate() {
+            let file = NewFile::with_access(path, options.overwrite, self.access_of(index)?)?;
             space::allocate(path, &file.file, 0, *bytes)?;
             files.push(file);
         }
@@ -149,6 +156,41 @@ impl Pool {
             rewritten_bytes,
             writers_stopped_ns,
         })
+    }
+
+    /// Refuses what was opened without a lock: its bytes may mix moments, and no gate stops a writer of another process.
+    fn verify_one_moment(&self) -> Result<()> {
+        if !self.shared.is_unlocked {
+            return Ok(());
+        }
+        let mut writer = None;
+        for part in self.shared.parts.iter() {
+            writer = writer.or(lock::writer_of(&part.path, &part.file)?);
+        }
+        let writer = match writer {
+            Some(holder) => format!("it is open for writing in {holder}"),
+            None => "a writer may have been beside it since".into(),
+        };
+        Err(Error::Invalid {
+            what: "source of the copy",
+            finding: format!(
+                "{} was opened without a lock (allow_concurrent_writer), and {writer}: a copy would mix moments",
+                self.path().display()
+            ),
+            hint: "take the backup in the process that writes, or close the pool there and open it with a lock",
+        })
+    }
+
+    /// Owner and permissions of part `index`, for its copy; a device has no such file.
+    fn access_of(&self, index: usize) -> Result<Option<Access>> {
+        match self.shared.parts.get(index) {
+            None => Ok(None),
+            Some(part) if part.is_device() => Ok(Some(Access::private())),
+            Some(part) => {
+                let failed = |e| Error::io(&part.path, "reading owner and permissions", "check the file", e);
+                Access::of(&part.file).map(Some).map_err(failed)
+            }
+        }
     }
 
     /// Closes the gate; a read-only pool has no writers to stop.

@@ -16,7 +16,7 @@ use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -27,6 +27,7 @@ use crate::error::{Error, Result};
 use crate::mapping::Backing;
 use crate::memory::{Memory, Setup};
 use crate::planted;
+use crate::pool::access::Access;
 use crate::pool::header;
 use crate::pool::layout::{FIXED_END, MAGIC, PAGE_BYTES, PART_PATH_BYTES, PartHeader, STATE_CLEAN, StateSlot};
 use crate::pool::lock::{self, Hold};
@@ -161,18 +162,31 @@ pub(crate) struct NewFile {
 }
 
 impl NewFile {
-    /// Makes a temporary file in the folder of `target`, after checking that `target` may be written.
+    /// Makes a temporary file in the folder of `target`, after checking that `target` may be written. It gets the owner and
+    /// permissions of the file that it will replace.
     pub(crate) fn beside(target: &Path, overwrite: bool) -> Result<Self> {
+        Self::with_access(target, overwrite, None)
+    }
+
+    /// As [`beside`](Self::beside), with the owner and permissions `access`: from the first moment on, nobody may do more.
+    pub(crate) fn with_access(target: &Path, overwrite: bool, access: Option<Access>) -> Result<Self> {
         let replaces = verify_target(target, overwrite)?;
+        let failed = |e| Error::io(target, "setting owner and permissions", "choose another folder", e);
+        let access = match (access, &replaces) {
+            (None, Some(old)) => Some(Access::of(old).map_err(failed)?),
+            (access, _) => access,
+        };
         remove_abandoned(target);
         let path = temporary_path(target)?;
         let file = OpenOptions::new()
             .read(true)
             .write(true)
             .create_new(true)
+            .mode(access.map_or(0o666, Access::mode_at_creation))
             .open(&path)
             .map_err(|e| Error::io(target, "creating", "check that the folder exists and may be written", e))?;
         let new = Self { target: target.to_owned(), path, file, replaces, published: false };
+        access.map_or(Ok(()), |access| access.give_to(&new.file)).map_err(failed)?;
         // Locked before it has its name: nobody opens the pool between creation and the creator's open.
         lock::acquire(target, &new.file, Hold::Write)?;
         Ok(new)
@@ -300,7 +314,10 @@ fn remove_abandoned(target: &Path) {
         let is_ours = name.starts_with(prefix.as_bytes()) && name.ends_with(TEMPORARY_SUFFIX.as_bytes());
         // Eight digits between them: a pool whose own name looks alike is not touched.
         let fits = name.len() == prefix.len() + 8 + TEMPORARY_SUFFIX.len();
-        if is_ours && fits && File::open(&path).is_ok_and(|file| lock::acquire(&path, &file, Hold::Write).is_ok()) {
+        if is_ours
+            && fits
+            && part::open_file(&path, false).is_ok_and(|file| lock::acquire(&path, &file, Hold::Write).is_ok())
+        {
             let _ = fs::remove_file(&path);
         }
     }

@@ -104,7 +104,8 @@ fn extend_file(part: &PartFile, old: u64, wanted: u64) -> Result<()> {
             hint: "a pool on a device has the device's size: copy its data to a larger one",
         });
     }
-    part.verify_unchanged(old)?;
+    part.verify_not_shorter(old)?;
+    part.verify_linked()?;
     let failed =
         |action, source| Error::io(&part.path, action, "check the file system; the pool keeps its old length", source);
     let len = part.file.metadata().map_err(|e| failed("reading the length", e))?.len();

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use crate::addr::PmAddr;
 use crate::cpu::{FlushInstruction, StreamInstruction};
-use crate::domain::{Domain, DomainChoice};
+use crate::domain::Domain;
 use crate::pool::layout::{PAGE_BYTES, PartHeader};
 use crate::pool::part::PartKind;
 use crate::pool::uuid::Uuid;
@@ -57,8 +57,6 @@ pub struct PoolInfo {
     pub parts: Vec<PartInfo>,
     /// Persistence domain; of a read-only pool the one that a writer would get.
     pub domain: Domain,
-    /// Whether the domain's instructions run on a medium that does not keep its promise (`dax-emulated`).
-    pub domain_emulated: bool,
     /// Why this domain.
     pub domain_reason: String,
     /// What the domain survives.
@@ -104,17 +102,14 @@ impl Pool {
         let shared = &self.shared;
         let main = &shared.headers[0];
         let domain = self.memory.domain();
-        // A reader is told the domain that a writer gets, by the same name.
-        let emulated = shared.choice == DomainChoice::DaxEmulated;
         let parts: Vec<PartInfo> = (0..shared.headers.len()).map(|index| self.part_info(index)).collect();
         let (flush_instruction, stream_instruction) = self.memory.instructions();
         PoolInfo {
-            warnings: self.warnings(&parts, domain, emulated),
+            warnings: self.warnings(&parts, domain),
             parts,
             domain,
-            domain_emulated: emulated,
             domain_reason: shared.reason.clone(),
-            promise: promise(domain, emulated),
+            promise: domain.promise().into(),
             read_only: self.memory.is_read_only(),
             set_uuid: Uuid(main.set_uuid),
             format_version: main.format_version,
@@ -140,10 +135,10 @@ impl Pool {
         nodes::detect(self.shared.parts.get(usize::from(part))?, &self.shared.sysfs_root)
     }
 
-    fn warnings(&self, parts: &[PartInfo], domain: Domain, emulated: bool) -> Vec<String> {
+    fn warnings(&self, parts: &[PartInfo], domain: Domain) -> Vec<String> {
         let mut found = Vec::new();
         let read_only = self.memory.is_read_only();
-        if !read_only && emulated {
+        if !read_only && domain == Domain::DaxEmulated {
             found.push("dax-emulated: acknowledged writes are lost with the power; for measurements only".into());
         }
         if !read_only && domain == Domain::Process {
@@ -188,14 +183,6 @@ impl Pool {
     }
 }
 
-fn promise(domain: Domain, emulated: bool) -> String {
-    if emulated {
-        "NOT durable: the instructions of dax on a medium that keeps nothing".into()
-    } else {
-        domain.promise().into()
-    }
-}
-
 /// What the nodes of the parts mean for those who use the pool.
 fn node_warnings(parts: &[PartInfo], topology: &Topology) -> Vec<String> {
     let mut found = Vec::new();
@@ -220,10 +207,10 @@ fn node_warnings(parts: &[PartInfo], topology: &Topology) -> Vec<String> {
 }
 
 impl PoolInfo {
-    /// The domain as it is printed: `dax-emulated` is not `dax`.
+    /// The domain as it is printed.
     #[must_use]
     pub fn domain_label(&self) -> String {
-        if self.domain_emulated { "dax-emulated".into() } else { self.domain.to_string() }
+        self.domain.to_string()
     }
 
     /// What the memory lies on, as figures name it: the file system of part 0, or the emulated medium over it.

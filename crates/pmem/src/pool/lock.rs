@@ -58,6 +58,19 @@ pub(crate) fn acquire(path: &Path, file: &File, hold: Hold) -> Result<()> {
     Ok(())
 }
 
+/// Who has `file` open for writing. The file may not be locked through this descriptor.
+pub(crate) fn writer_of(path: &Path, file: &File) -> Result<Option<String>> {
+    match acquire(path, file, Hold::Read) {
+        Ok(()) => {
+            let failed = |source| Error::io(path, "unlocking", "use a file system that supports flock", source);
+            flock(file, FlockOperation::Unlock).map_err(failed)?;
+            Ok(None)
+        }
+        Err(Error::InUse { holder, .. }) => Ok(Some(holder)),
+        Err(error) => Err(error),
+    }
+}
+
 /// How often an open begins again because its file was replaced before it was locked.
 pub(crate) const REPLACED_MAX: u32 = 16;
 

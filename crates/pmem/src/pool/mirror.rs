@@ -3,11 +3,14 @@
 //! 1. *Write*: the new record, with the next sequence number and a CRC-32C, goes to the line that is not the newest intact
 //!    one (either, when they are equal); it is flushed and fenced; then the same bytes go to the other line, flushed and
 //!    fenced.
-//! 2. *Read*: of the intact lines the one with the larger sequence number counts.
+//! 2. *Read*: of the intact lines the one with the newer sequence number counts. Numbers are on a circle: after the largest
+//!    comes 1, and of two numbers the newer one is less than half a circle ahead of the other. So no record wears out, and
+//!    none can be made that the next write would destroy.
 //!
 //! Invariants:
 //! - the only intact newest line is never the one being written, so a crash leaves the old record or the new one;
 //! - at rest both lines are equal, so damage to one of them is found (its CRC) and harmless (the other has it all);
+//! - two intact lines are at most one write apart, far from half a circle;
 //! - a line that is damaged beside an empty one is a first write that a crash tore: nobody was told of it.
 //!
 //! An owner that finds the lines different at open ([`Mirror::is_at_rest`]) writes the newest record again before it relies
@@ -24,7 +27,7 @@ use crate::pool::layout::{RootLine, StateSlot, crc_of};
 ///
 /// The checksum is the CRC-32C of all but the last four bytes, and stands in these.
 pub trait Line: FromBytes + IntoBytes + Immutable + Copy + PartialEq {
-    /// No writer comes to this number: who has it was not written by one.
+    /// The largest number; 1 follows.
     const SEQUENCE_MAX: u64;
     /// Its sequence number; a record that was written has at least 1.
     fn sequence(&self) -> u64;
@@ -97,7 +100,7 @@ impl<L: Line> Mirror<L> {
             })
             // The earlier of two equal ones, so that "first line" is the answer at rest.
             .rev()
-            .max_by_key(|(line, _)| line.sequence())
+            .reduce(|one, other| if is_newer::<L>(one.0.sequence(), other.0.sequence()) { one } else { other })
     }
 
     /// Whether both lines are intact and equal, or both empty.
@@ -122,11 +125,23 @@ impl<L: Line> Mirror<L> {
 fn slot_of<L: Line>(line: L) -> Slot<L> {
     if line.as_bytes().iter().all(|byte| *byte == 0) {
         Slot::Empty
-    } else if (1..L::SEQUENCE_MAX).contains(&line.sequence()) && line.crc() == crc_of(&line) {
+    } else if line.sequence() != 0 && line.crc() == crc_of(&line) {
         Slot::Intact(line)
     } else {
         Slot::Damaged
     }
+}
+
+/// The sequence number that follows `sequence`; the first one follows 0.
+pub(crate) fn next_sequence<L: Line>(sequence: u64) -> u64 {
+    if sequence >= L::SEQUENCE_MAX { 1 } else { sequence + 1 }
+}
+
+/// Whether `sequence` was written after `other`: less than half a circle ahead.
+fn is_newer<L: Line>(sequence: u64, other: u64) -> bool {
+    // There are as many numbers as the largest one says, because 0 is none.
+    let ahead = if sequence >= other { sequence - other } else { L::SEQUENCE_MAX - (other - sequence) };
+    ahead > 0 && ahead < L::SEQUENCE_MAX / 2
 }
 
 /// Writes `line` as the newest record of the pair `at`: persistent on return, old or new after a crash at any moment. Returns
@@ -134,7 +149,7 @@ fn slot_of<L: Line>(line: L) -> Slot<L> {
 pub fn write<L: Line>(memory: &Memory, at: [PmPtr<L>; 2], mut line: L) -> L {
     let before = Mirror::read(memory, at);
     let (sequence, newest) = before.newest().map_or((0, 1), |(old, index)| (old.sequence(), index));
-    line.seal(sequence + 1);
+    line.seal(next_sequence::<L>(sequence));
     // At rest the other line holds the old record too, so any order would do; else spare the newest intact one.
     let first = 1 - newest;
     memory.put(at[first], &line);
@@ -158,6 +173,8 @@ pub fn write<L: Line>(memory: &Memory, at: [PmPtr<L>; 2], mut line: L) -> L {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zerocopy::FromZeros;
+
     use crate::addr::PmAddr;
     use crate::error::Result;
 
@@ -189,6 +206,35 @@ mod tests {
             }
         }
         Ok(())
+    }
+
+    /// A hundred records around the largest sequence number, each of them through every torn state of its write.
+    fn runs_over_the_largest_number<L: Line + std::fmt::Debug>(make: impl Fn(u64) -> L) -> Result<()> {
+        let at = [PmPtr::<L>::new(PmAddr::new(0, 0)), PmPtr::new(PmAddr::new(0, 256))];
+        let memory = Memory::anonymous(4096)?;
+        let mut old = make(0);
+        old.seal(L::SEQUENCE_MAX - 50);
+        at.iter().for_each(|place| memory.put(*place, &old));
+        for number in 1..=100 {
+            let mut new = make(number);
+            new.seal(next_sequence::<L>(old.sequence()));
+            for (lines, expected) in [([old, old], old), ([new, old], new), ([old, new], new), ([new, new], new)] {
+                (0..2).for_each(|index| memory.put(at[index], &lines[index]));
+                assert_eq!(Mirror::read(&memory, at).newest().map(|(line, _)| line), Some(expected), "record {number}");
+            }
+            at.iter().for_each(|place| memory.put(*place, &old));
+            let written = write(&memory, at, make(number));
+            assert_eq!((written, Mirror::read(&memory, at).slots), (new, [Slot::Intact(new); 2]), "record {number}");
+            old = written;
+        }
+        assert!(old.sequence() < 100, "the numbers began again");
+        Ok(())
+    }
+
+    #[test]
+    fn no_record_is_lost_when_the_numbers_begin_again() -> Result<()> {
+        runs_over_the_largest_number(|boot| StateSlot { boot, ..StateSlot::default() })?;
+        runs_over_the_largest_number(|addr| RootLine { addr, ..RootLine::new_zeroed() })
     }
 
     #[test]

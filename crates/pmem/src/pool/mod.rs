@@ -11,6 +11,7 @@
 //! made with ordinary tools is the same pool twice (same uuids): each opens on its own. `Pool::copy` makes a new pool with
 //! identities of its own.
 
+mod access;
 mod check;
 mod claim;
 mod copy;
@@ -36,7 +37,7 @@ mod uuid;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
 
 use crate::addr::PmAddr;
 use crate::domain::DomainChoice;
@@ -46,6 +47,7 @@ use crate::memory::Memory;
 use crate::sync::Mutex;
 use crate::topology::Topology;
 use crate::tracer::Tracer;
+use crate::watch::Watch;
 pub use claim::HeapClaim;
 pub use copy::{CopyOptions, CopyReport};
 pub use info::{PartInfo, PoolInfo, RootInfo};
@@ -153,9 +155,10 @@ struct Shared {
     /// Length in use of each part: what `states` says, without the lock.
     part_bytes: Box<[AtomicU64]>,
     /// Empty in the traced domain. Holds the locks.
-    parts: Vec<PartFile>,
-    /// What was asked for, and why it became what it is.
-    choice: DomainChoice,
+    parts: Arc<[PartFile]>,
+    /// Whether it was opened without a lock, so that a writer may be beside it, or have been.
+    is_unlocked: bool,
+    /// Why the memory has its domain.
     reason: String,
     sysfs_root: PathBuf,
     topology: Topology,
@@ -323,17 +326,45 @@ impl Pool {
         roots::get(&self.shared.path, &self.memory, name)
     }
 
-    /// Looks whether files still are what was opened: not shorter, not deleted, not replaced. `grow`, `copy`, `backup` and
-    /// close do this themselves. Another process that writes into the file is not noticed.
+    /// Looks whether files still are what was opened: not shorter, not deleted, not replaced. `grow` does this itself.
+    /// Another process that writes into the file is not noticed.
     ///
     /// # Errors
     /// [`Error::Changed`](crate::Error::Changed) with what happened.
     pub fn verify_files(&self) -> Result<()> {
-        for (part, bytes) in self.shared.parts.iter().zip(&self.shared.part_bytes) {
-            part.verify_unchanged(bytes.load(Ordering::Acquire))?;
-        }
-        Ok(())
+        self.verify_lengths()?;
+        self.verify_linked()
     }
+
+    /// Looks whether the files still have their names: not deleted, and no other file at their path. What a deleted file was
+    /// given is gone when the pool is closed, although every write succeeds: look before telling anyone that it is kept. A
+    /// file that was moved is no error. Some microseconds.
+    ///
+    /// [`Memory::durable`] and its like look every so many calls, for deleted files only.
+    ///
+    /// # Errors
+    /// [`Error::Changed`](crate::Error::Changed) with what happened.
+    pub fn verify_linked(&self) -> Result<()> {
+        self.shared.parts.iter().try_for_each(PartFile::verify_linked)
+    }
+
+    /// An error when a file is shorter than the part: a load behind its end would be a SIGBUS.
+    fn verify_lengths(&self) -> Result<()> {
+        let mut parts = self.shared.parts.iter().zip(&self.shared.part_bytes);
+        parts.try_for_each(|(part, bytes)| part.verify_not_shorter(bytes.load(Ordering::Acquire)))
+    }
+}
+
+/// Lets those who wait for durability notice that a file of `parts` was deleted.
+fn attach_watch(memory: &Memory, parts: &Arc<[PartFile]>) {
+    // A pool that somebody opened without a name (through /proc) has none to lose.
+    if parts.is_empty() || memory.is_read_only() || parts.iter().any(|part| part.verify_named().is_err()) {
+        return;
+    }
+    // The memory may outlive the pool, whose files are closed then.
+    let parts: Weak<[PartFile]> = Arc::downgrade(parts);
+    let look = move || parts.upgrade().map_or(Ok(()), |parts| parts.iter().try_for_each(PartFile::verify_named));
+    memory.attach_watch(Watch::new(memory.domain(), Box::new(look)));
 }
 
 impl Shared {

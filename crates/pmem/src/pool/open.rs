@@ -262,8 +262,11 @@ fn attach(opened: Opened, options: &PoolOptions) -> Result<Pool> {
     nodes::verify_given(options, &topology, opened.headers.len())?;
     let part_nodes = nodes::assign(&opened.parts, &opened.headers, options, &topology, opened.memory.domain());
     let Opened { path, parts, headers, memory, reason, .. } = opened;
+    let parts: Arc<[PartFile]> = parts.into();
     let was_clean = states[0].flags & STATE_CLEAN != 0;
     let states = if memory.is_read_only() { states } else { begin_life(&memory, states)? };
+    super::attach_watch(&memory, &parts);
+    let is_unlocked = memory.is_read_only() && options.allow_concurrent_writer && !parts.is_empty();
     let shared = Shared {
         path,
         memory: memory.clone(),
@@ -273,7 +276,7 @@ fn attach(opened: Opened, options: &PoolOptions) -> Result<Pool> {
         states: Mutex::new(states),
         headers,
         parts,
-        choice: options.domain,
+        is_unlocked,
         reason,
         sysfs_root: options.sysfs_root.clone(),
         topology,

@@ -1,12 +1,12 @@
 //! One part of a pool as the operating system has it: a regular file or a devdax device, opened, locked and measured.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, FileType, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{major, minor};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, major, minor};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::addr::{PmAddr, PmPtr};
@@ -46,8 +46,7 @@ impl PartFile {
     pub(crate) fn open(path: &Path, hold: Hold, sysfs: &Path) -> Result<Self> {
         let writing = hold == Hold::Write;
         for _ in 0..lock::REPLACED_MAX {
-            let file =
-                OpenOptions::new().read(true).write(writing).open(path).map_err(|e| open_error(path, writing, e))?;
+            let file = open_file(path, writing)?;
             lock::acquire(path, &file, hold)?;
             if hold == Hold::Nothing || lock::is_at(path, &file)? {
                 return Self::measure(path, file, sysfs);
@@ -65,9 +64,7 @@ impl PartFile {
         } else if found.is_file() {
             (PartKind::File, found.len())
         } else {
-            let what = if found.is_dir() { "a folder" } else { "neither a file nor a devdax device" };
-            let hint = "name a pool file; block devices need a file system on them";
-            return Err(Finding::new(0, what, "a regular file or a devdax device", hint).into_error(path));
+            return Err(no_part(path, found.file_type()));
         };
         Ok(Self { path: path.to_owned(), file, kind, len })
     }
@@ -174,28 +171,83 @@ impl PartFile {
         Err(Finding::new(self.len, finding, expected, hint).into_error(&self.path))
     }
 
-    /// An error when the path no longer leads to this file, or the file became shorter than the part.
-    pub(crate) fn verify_unchanged(&self, part_bytes: u64) -> Result<()> {
+    fn changed(&self, finding: impl Into<String>, hint: &'static str) -> Result<()> {
+        Err(Error::Changed { path: self.path.clone(), finding: finding.into(), hint })
+    }
+
+    fn metadata(&self) -> Result<Metadata> {
+        self.file.metadata().map_err(|e| Error::io(&self.path, "reading the metadata", "check the file", e))
+    }
+
+    /// An error when the file became shorter than the part.
+    pub(crate) fn verify_not_shorter(&self, part_bytes: u64) -> Result<()> {
+        let len = if self.is_device() { self.len } else { self.metadata()?.len() };
+        if len >= part_bytes {
+            return Ok(());
+        }
+        let finding = format!("it has {len} bytes now, {part_bytes} are in use");
+        self.changed(finding, "close the pool without writing and restore a backup")
+    }
+
+    /// An error when the file has no name any more: nothing leads to what it holds once it is closed.
+    pub(crate) fn verify_named(&self) -> Result<()> {
+        if self.is_device() || self.metadata()?.nlink() > 0 {
+            return Ok(());
+        }
+        let hint = "take a backup with the process that has it open: what it holds is gone when it is closed";
+        self.changed("it was deleted, or another file was renamed over it", hint)
+    }
+
+    /// An error when the file has no name, or its path leads to another file.
+    pub(crate) fn verify_linked(&self) -> Result<()> {
         if self.is_device() {
             return Ok(());
         }
-        let changed = |finding: String, hint| Err(Error::Changed { path: self.path.clone(), finding, hint });
-        let open =
-            self.file.metadata().map_err(|e| Error::io(&self.path, "reading the metadata", "check the file", e))?;
-        if open.len() < part_bytes {
-            let finding = format!("it has {} bytes now, {part_bytes} are in use", open.len());
-            return changed(finding, "close the pool without writing and restore a backup");
-        }
-        if open.nlink() == 0 {
-            return changed("it was deleted".into(), "take a backup now: closing the pool frees its space");
-        }
+        self.verify_named()?;
+        let open = self.metadata()?;
         match fs::metadata(&self.path) {
             Ok(named) if (named.dev(), named.ino()) == (open.dev(), open.ino()) => Ok(()),
-            Ok(_) => changed("another file stands at its path now".into(), "move that one away and the pool back"),
+            Ok(_) => self.changed("another file stands at its path now", "move that one away and the pool back"),
             // Moved: harmless to the pool, and whoever moved it knows the new path.
             Err(_) => Ok(()),
         }
     }
+}
+
+/// Opens the file or character device at `path`. Returns at once whatever is there: a FIFO would wait for its other end.
+pub(crate) fn open_file(path: &Path, writing: bool) -> Result<File> {
+    let is_possible = |kind: FileType| kind.is_file() || kind.is_char_device();
+    let failed = |e| open_error(path, writing, e);
+    // Before the open, because the open alone may do something to the other end of a FIFO.
+    let kind = fs::metadata(path).map_err(failed)?.file_type();
+    if !is_possible(kind) {
+        return Err(no_part(path, kind));
+    }
+    // Something else may have come to the path since.
+    let at_once = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(writing).custom_flags(at_once.bits().cast_signed());
+    let file = options.open(path).map_err(failed)?;
+    let kind = file.metadata().map_err(failed)?.file_type();
+    if !is_possible(kind) {
+        return Err(no_part(path, kind));
+    }
+    let flags = fcntl_getfl(&file).and_then(|flags| fcntl_setfl(&file, flags - OFlags::NONBLOCK));
+    flags.map_err(|e| failed(e.into()))?;
+    Ok(file)
+}
+
+/// The refusal of something that no part of a pool can lie on.
+fn no_part(path: &Path, kind: FileType) -> Error {
+    let what = match kind {
+        kind if kind.is_dir() => "a folder",
+        kind if kind.is_fifo() => "a FIFO (named pipe)",
+        kind if kind.is_socket() => "a socket",
+        kind if kind.is_block_device() => "a block device",
+        _ => "neither a file nor a devdax device",
+    };
+    let hint = "name a pool file; block devices need a file system on them";
+    Finding::new(0, what, "a regular file or a devdax device", hint).into_error(path)
 }
 
 /// An error of open(2) with the hint that fits its kind.

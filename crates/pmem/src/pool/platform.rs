@@ -3,7 +3,9 @@
 //! 1. A regular file is mapped for a moment with `MAP_SYNC`: the kernel accepts that on persistent memory only (fsdax),
 //!    where a flushed line is persistent and no journal of the file system can still lose its block.
 //! 2. Persistent memory whose region says `cpu_cache` in its `persistence_domain` keeps the CPU caches as well: `eadr`.
-//! 3. Everything else is an ordinary file: `block`, which needs the pool's journal.
+//! 3. Other persistent memory is `dax`, where the processor has an instruction that writes a line back. Without one nothing
+//!    that a program stores is ever known to be persistent, so there is no `dax` domain.
+//! 4. Everything else is an ordinary file: `block`, which needs the pool's journal.
 //!
 //! All parts of a pool get the same domain, the weakest that one of them needs. There is no silent downgrade: a domain that
 //! was asked for by name is an error where it is not to be had.
@@ -15,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{fstatfs, major, minor};
 
+use crate::cpu::FlushInstruction;
 use crate::domain::{Domain, DomainChoice};
 use crate::error::{Error, Result};
 use crate::mapping::{Backing, Mapping};
@@ -74,7 +77,7 @@ fn choose_for_writer(
             shared(Domain::Process, "the process domain was asked for by name: NOT safe against power loss")
         }
         DomainChoice::DaxEmulated => shared(
-            Domain::Dax,
+            Domain::DaxEmulated,
             "dax-emulated was asked for by name: the instructions of dax on any file, NOT durable, for measurements",
         ),
         DomainChoice::Block if all_devices => Err(Error::Unavailable {
@@ -85,7 +88,7 @@ fn choose_for_writer(
         }),
         DomainChoice::Block => block(path, journal_bytes, "the block domain was asked for by name".into()),
         DomainChoice::Auto | DomainChoice::Dax | DomainChoice::Eadr => {
-            on_persistent_memory(parts, choice, journal_bytes, all_devices, sysfs)
+            on_persistent_memory(parts, choice, journal_bytes, FlushInstruction::detect(), sysfs)
         }
     }
 }
@@ -107,10 +110,11 @@ fn on_persistent_memory(
     parts: &[PartFile],
     choice: DomainChoice,
     journal_bytes: u64,
-    devices: bool,
+    flush: FlushInstruction,
     sysfs: &Path,
 ) -> Result<Chosen> {
     let path = parts.first().map_or_else(PathBuf::new, |part| part.path.clone());
+    let devices = parts.iter().all(PartFile::is_device);
     let refusal = parts.iter().filter(|part| !part.is_device()).find_map(|part| sync_mapping_refusal(&part.file));
     if let Some(refusal) = refusal {
         let finding = format!("not on persistent memory: the kernel refuses MAP_SYNC ({refusal})");
@@ -129,6 +133,11 @@ fn on_persistent_memory(
     let caches_persist = parts.iter().all(|part| persistence_domain(part, sysfs).as_deref() == Some("cpu_cache"));
     let chosen = |domain, reason: String| Ok(Chosen { domain, backing, reason });
     match choice {
+        DomainChoice::Auto | DomainChoice::Dax
+            if flush == FlushInstruction::None && !(caches_persist && choice == DomainChoice::Auto) =>
+        {
+            without_flush(path, choice, journal_bytes, devices)
+        }
         DomainChoice::Dax => chosen(Domain::Dax, format!("{medium}; the dax domain was asked for by name")),
         _ if caches_persist => {
             chosen(Domain::Eadr, format!("{medium}, and its region reports persistence_domain cpu_cache"))
@@ -141,6 +150,29 @@ fn on_persistent_memory(
         }),
         _ => chosen(Domain::Dax, format!("{medium}; CPU caches are not reported as persistent")),
     }
+}
+
+/// Refuses to write to the device at `path` where the processor cannot write its cache lines back.
+pub(crate) fn verify_flush(path: &Path) -> Result<()> {
+    match FlushInstruction::detect() {
+        FlushInstruction::None => without_flush(path.to_owned(), DomainChoice::Dax, 0, true).map(drop),
+        _ => Ok(()),
+    }
+}
+
+/// Persistent memory under a processor that cannot write its cache lines back: `block` for files if any domain will do.
+fn without_flush(path: PathBuf, choice: DomainChoice, journal_bytes: u64, devices: bool) -> Result<Chosen> {
+    let finding = "this processor has no instruction that writes a cache line back (clwb, clflushopt or clflush): a store \
+                   would never be known to be persistent";
+    if choice == DomainChoice::Auto && !devices {
+        return block(path, journal_bytes, format!("persistent memory, but {finding}"));
+    }
+    let hint = if devices {
+        "make a file system on the device (fsdax) and use the block domain there"
+    } else {
+        "use the block domain (or auto), which syncs the file"
+    };
+    Err(Error::Unavailable { path, domain: Domain::Dax, finding: finding.into(), hint })
 }
 
 /// Why the kernel refuses a synchronous mapping of `file`; `None` when it grants one.
@@ -229,6 +261,7 @@ pub(crate) fn file_system_warning(file_system: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pool::part::PartKind;
     use std::os::unix::fs::symlink;
 
     /// A fake sysfs in which the device under `file` is a pmem namespace of a region.
@@ -255,6 +288,29 @@ mod tests {
         assert_eq!(persistence_domain(&part, &sysfs).as_deref(), Some("cpu_cache"));
         assert_eq!(numa_node(&part, &sysfs), Some(1));
         assert_eq!(persistence_domain(&part, Path::new("/nonexistent")), None);
+        Ok(())
+    }
+
+    #[test]
+    fn without_a_flush_instruction_there_is_no_dax() -> Result<()> {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = folder.path().join("a");
+        let file = File::create_new(&path).expect("file");
+        let sysfs = fake_sysfs(folder.path(), &file, "memory_controller", "0");
+        // A regular file that passes for a device: nobody asks the kernel for a synchronous mapping then.
+        let kind = PartKind::Device { align_bytes: 4096 };
+        let parts = [PartFile { path: path.clone(), file, kind, len: 1 << 20 }];
+        let choose = |choice, flush| on_persistent_memory(&parts, choice, 1 << 20, flush, &sysfs);
+        for choice in [DomainChoice::Auto, DomainChoice::Dax] {
+            assert_eq!(choose(choice, FlushInstruction::Clflush)?.domain, Domain::Dax);
+            let refused = choose(choice, FlushInstruction::None).expect_err("nothing would ever be persistent");
+            assert!(matches!(refused, Error::Unavailable { domain: Domain::Dax, .. }), "{refused}");
+            assert!(refused.to_string().contains("no instruction that writes a cache line back"), "{refused}");
+        }
+        let on_file = |choice, journal| without_flush(path.clone(), choice, journal, false);
+        assert_eq!(on_file(DomainChoice::Auto, 1 << 20)?.domain, Domain::Block);
+        assert!(on_file(DomainChoice::Auto, 0).is_err(), "no journal");
+        assert!(on_file(DomainChoice::Dax, 1 << 20).is_err(), "asked for by name");
         Ok(())
     }
 

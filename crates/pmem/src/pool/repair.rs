@@ -31,7 +31,7 @@ use crate::pool::lock::Hold;
 use crate::pool::mirror::{self, Mirror};
 use crate::pool::part::{self, PartFile};
 use crate::pool::report::RepairReport;
-use crate::pool::{PoolOptions, check, create, header, open, roots, space, state};
+use crate::pool::{PoolOptions, check, create, header, open, platform, roots, space, state};
 
 /// Repairs the pool at `path`, which nobody may have open.
 pub(crate) fn repair(path: &Path, options: &PoolOptions, accept_journal_loss: bool) -> Result<RepairReport> {
@@ -40,6 +40,11 @@ pub(crate) fn repair(path: &Path, options: &PoolOptions, accept_journal_loss: bo
     if !before.is_clean() {
         let examined = check::examine(path, options, Hold::Write)?;
         if examined.complete {
+            examined
+                .parts
+                .iter()
+                .filter(|part| part.is_device())
+                .try_for_each(|part| platform::verify_flush(&part.path))?;
             for (part, header) in examined.parts.iter().zip(&examined.headers) {
                 restore_front(part, header, &mut done)?;
             }

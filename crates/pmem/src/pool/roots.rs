@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::memory::Memory;
 use crate::planted;
 use crate::pool::layout::{ROOTS_MAX, ROOTS_MIRROR_BYTES, ROOTS_OFFSET, RootLine};
-use crate::pool::mirror::{self, Mirror};
+use crate::pool::mirror::{self, Line, Mirror};
 
 /// Addresses of the two lines of root number `root`.
 pub(crate) fn places(root: u64) -> [PmPtr<RootLine>; 2] {
@@ -79,8 +79,8 @@ pub(crate) fn set(path: &Path, memory: &Memory, name: &str, kind: u32, addr: PmA
         })?,
     };
     if planted::active("pool-root-in-place") {
-        next.sequence = all[root].newest().map_or(1, |(old, _)| old.sequence + 1);
-        next.crc = crate::pool::layout::crc_of(&next);
+        let sequence = all[root].newest().map_or(0, |(old, _)| old.sequence());
+        next.seal(mirror::next_sequence::<RootLine>(sequence));
         for place in places(root as u64) {
             memory.put(place, &next);
             // Wrong on purpose: the second line may overtake the first.

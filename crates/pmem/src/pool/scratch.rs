@@ -286,7 +286,7 @@ impl ScratchFile {
         // A journal is what the block domain would need; there is none, and what becomes of that domain stands below.
         let chosen = platform::choose(parts, DomainChoice::Auto, PAGE_BYTES, false, &self.sysfs)?;
         let ordinary = chosen.domain == Domain::Block;
-        let (domain, label) = if ordinary { (Domain::Dax, "dax-emulated") } else { (chosen.domain, "") };
+        let domain = if ordinary { Domain::DaxEmulated } else { chosen.domain };
         let backing = match (self.writable, ordinary) {
             (false, _) => Backing::SharedReadOnly,
             (true, true) => Backing::Shared,
@@ -313,8 +313,7 @@ impl ScratchFile {
         let mapping = view.map(backing, 0)?;
         let memory =
             Memory::new(Setup { parts: vec![mapping], domain, read_only: !self.writable, tracer: None, medium: None });
-        let label = if label.is_empty() { chosen.domain.to_string() } else { label.to_owned() };
-        Ok(ScratchMemory { memory, domain_label: label, reason: chosen.reason })
+        Ok(ScratchMemory { memory, domain_label: domain.to_string(), reason: chosen.reason })
     }
 }
 

@@ -188,7 +188,7 @@ fn scratch(path: Option<&Path>, profile: Option<&Profile>) -> Result<Scratch> {
             None => "DRAM of this process".into(),
         };
         return Ok(Scratch {
-            memory: Memory::anonymous_with(&[SCRATCH_BYTES], Domain::Dax, options.medium)?,
+            memory: Memory::anonymous_with(&[SCRATCH_BYTES], Domain::DaxEmulated, options.medium)?,
             domain: "dax-emulated".into(),
             media,
             _pool: None,

@@ -1,0 +1,166 @@
+//! Bulk writes around the cache, and when other threads may be told of them.
+//!
+//! 1. Whole lines are written with the processor's non-temporal stores; a ragged head or tail is stored and flushed.
+//! 2. A call ends with one store fence, however many lines and pieces it wrote. The processor may make non-temporal stores
+//!    visible after later ordinary ones, also after a release store; behind the fence it may not.
+//!
+//! Invariant: between a non-temporal store and the store fence no code runs but this file's and a medium that is told of the
+//! access, however the call ends. So the happens-before that safe code makes by a flag, a lock or a channel holds for streamed bytes as for stored ones.
+#![expect(unsafe_code, reason = "streaming stores into a checked range")]
+
+use std::panic::Location;
+use std::sync::atomic::Ordering;
+
+use super::{HOOKS, Memory, to_words};
+use crate::addr::{LINE_BYTES, MEDIA_BLOCK_BYTES, PmAddr, WORD_BYTES};
+use crate::counters;
+use crate::cpu::{self, StreamInstruction};
+use crate::domain::Domain;
+use crate::tracer::Site;
+
+/// From this size on a write that is not read soon goes around the cache: a 4 KiB stream costs a quarter of write plus
+/// clwb, a 64-byte one about the same (measured; `lodestone bench substrate` repeats it).
+pub const STREAM_BYTES_MIN: usize = 512;
+
+impl Memory {
+    /// Writes `bytes` at `at` around the cache; persistent after the next fence, without a flush. Until then it may become
+    /// persistent in any order, even within a line. Meant for bulk data that is not read soon; the last word is filled up
+    /// with zeroes.
+    ///
+    /// *Visibility.* On return the bytes are visible before anything that this thread stores later, as those of
+    /// [`write`](Self::write) are: a flag, a pointer or an answer may tell of them. The processor alone does not promise that
+    /// for non-temporal stores, so the call ends with a store fence. Several pieces share one in
+    /// [`stream_each`](Self::stream_each).
+    ///
+    /// # Panics
+    /// As [`write`](Self::write).
+    #[inline]
+    #[track_caller]
+    pub fn stream(&self, at: PmAddr, bytes: &[u8]) {
+        self.stream_each(&[(at, bytes)]);
+    }
+
+    /// [`stream`](Self::stream) for several pieces. They become visible in any order, all of them before the call returns.
+    ///
+    /// # Panics
+    /// As [`write`](Self::write); the pieces before the refused one are written.
+    #[inline]
+    #[track_caller]
+    pub fn stream_each(&self, pieces: &[(PmAddr, &[u8])]) {
+        /// Ends the streams however the loop ends: a refused piece is a panic, and the code that catches it may publish.
+        struct Publish<'m>(&'m Memory, bool);
+        impl Drop for Publish<'_> {
+            #[inline]
+            fn drop(&mut self) {
+                if self.1 {
+                    self.0.publish_streams();
+                }
+            }
+        }
+        let site = Location::caller();
+        let mut publish = Publish(self, false);
+        for &(at, bytes) in pieces {
+            publish.1 |= self.uses_streams(bytes);
+            self.stream_piece(at, bytes, site);
+        }
+    }
+
+    /// Whether a stream of `bytes` may use instructions whose stores are not ordered by themselves.
+    #[inline]
+    fn uses_streams(&self, bytes: &[u8]) -> bool {
+        bytes.len() as u64 >= LINE_BYTES
+            && self.inner.domain.has_dax_instructions()
+            && self.inner.stream_instruction != StreamInstruction::Plain
+    }
+
+    /// Makes what this thread streamed visible before anything it stores later. It is no fence of the contract: what it does
+    /// to persistence is not promised, traced or counted.
+    #[inline]
+    fn publish_streams(&self) {
+        if HOOKS && self.inner.hooked {
+            // The processor waits here for what it streamed.
+            self.before_fence();
+        }
+        // Non-temporal stores may become visible after later ordinary stores, also after a release store.
+        cpu::store_fence();
+    }
+
+    /// [`stream`](Self::stream) without its end. The caller calls [`publish_streams`](Self::publish_streams) before it stores
+    /// anything by which another thread could learn of the bytes, and before it returns to code that could.
+    #[inline]
+    #[track_caller]
+    fn stream_piece(&self, at: PmAddr, bytes: &[u8], site: Site) {
+        match self.inner.domain {
+            Domain::Dax | Domain::DaxEmulated => self.stream_dax(at, bytes, site),
+            Domain::Eadr | Domain::Process => self.write(at, bytes),
+            Domain::Block => {
+                self.write(at, bytes);
+                self.flush(at, bytes.len() as u64);
+            }
+            Domain::Traced => {
+                self.before_store(at, &to_words(bytes), true, site);
+                for (word, value) in self.words(at, bytes.len().div_ceil(8) as u64).iter().zip(to_words(bytes)) {
+                    word.store(value, Ordering::Release);
+                }
+            }
+        }
+    }
+
+    /// As [`stream_piece`](Self::stream_piece), in a domain with the instructions of `dax`.
+    #[inline]
+    #[track_caller]
+    fn stream_dax(&self, at: PmAddr, bytes: &[u8], site: Site) {
+        assert!(at.offset().is_multiple_of(WORD_BYTES), "words are aligned");
+        if self.inner.read_only {
+            self.before_store(at, &[], true, site);
+        }
+        // Whole lines are streamed; a ragged head or tail is written and flushed, which persists no later.
+        let head = (at.offset().wrapping_neg() % LINE_BYTES).min(bytes.len() as u64) as usize;
+        let lines = (bytes.len() - head) / LINE_BYTES as usize;
+        let body = lines * LINE_BYTES as usize;
+        if head > 0 {
+            self.write(at, &bytes[..head]);
+            self.flush(at, head as u64);
+        }
+        if lines > 0 {
+            let target = self.pointer(at.plus(head as u64), body as u64);
+            if HOOKS && self.inner.hooked {
+                self.before_stream(at.plus(head as u64), body as u64);
+            }
+            let local = counters::local();
+            counters::bump(&local.streamed_bytes, body as u64);
+            counters::bump(&local.media_blocks, (body as u64).div_ceil(MEDIA_BLOCK_BYTES));
+            // SAFETY: `pointer` checked the target range and it starts a line; `bytes` holds the source range; all other
+            // access to the target is by word atomics; the instruction was checked when it was chosen.
+            unsafe {
+                cpu::stream_lines(self.inner.stream_instruction, target, bytes[head..].as_ptr(), lines);
+                if self.inner.stream_instruction == StreamInstruction::Plain {
+                    for line in 0..lines {
+                        cpu::flush_line(self.inner.flush_instruction, target.add(line * LINE_BYTES as usize));
+                    }
+                }
+            }
+        }
+        if head + body < bytes.len() {
+            let tail = at.plus((head + body) as u64);
+            self.write(tail, &bytes[head + body..]);
+            self.flush(tail, (bytes.len() - head - body) as u64);
+        }
+    }
+
+    /// Writes `bytes` and starts their write-back by the cheaper way for their size; persistent after the next fence, and
+    /// visible before anything that this thread stores later.
+    ///
+    /// # Panics
+    /// As [`write`](Self::write).
+    #[inline]
+    #[track_caller]
+    pub fn write_back(&self, at: PmAddr, bytes: &[u8]) {
+        if bytes.len() >= STREAM_BYTES_MIN {
+            self.stream(at, bytes);
+        } else {
+            self.write(at, bytes);
+            self.flush(at, bytes.len() as u64);
+        }
+    }
+}
