@@ -1,4 +1,4 @@
-//! Keys and values on the command line and on the screen: text where it is text, hexadecimal where it is not.
+//! Keys and values on the command line and on the screen: text where it is text, escaped where it is not.
 
 use std::fs;
 use std::io::{self, Read};
@@ -56,12 +56,66 @@ pub fn value(text: &str, hex: bool) -> anyhow::Result<Vec<u8>> {
     if hex { from_hex(text).map_err(anyhow::Error::msg).context("reading the value") } else { Ok(text.into()) }
 }
 
-/// Bytes for a person: the text itself where it is printable, else `0x` and hexadecimal digits.
+/// Bytes for a person, on one line, so that no two different ones look alike.
+///
+/// Printable text is shown as it is. A backslash begins everything else: `\\`, `\n`, `\t`, `\r`, `\0`, `\u{7f}` for a
+/// character that does not show or that joins the one before it, `\xff` for a byte that is no text, and `\x20` for a blank
+/// at an end. [`undisplay`] reads it back.
 pub fn display(bytes: &[u8]) -> String {
-    match std::str::from_utf8(bytes) {
-        Ok(text) if !text.chars().any(|c| c.is_control() && c != '\t') => text.to_owned(),
-        _ => format!("0x{}", to_hex(bytes)),
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for found in chunk.valid().chars() {
+            match found {
+                '"' | '\'' => text.push(found),
+                _ => text.extend(found.escape_debug()),
+            }
+        }
+        for byte in chunk.invalid() {
+            text.push_str(&format!("\\x{byte:02x}"));
+        }
     }
+    if text.starts_with(' ') {
+        text.replace_range(..1, "\\x20");
+    }
+    if text.ends_with(' ') {
+        text.replace_range(text.len() - 1.., "\\x20");
+    }
+    text
+}
+
+/// The bytes that [`display`] showed as `text`; `None` when it never shows anything so.
+#[cfg(test)]
+fn undisplay(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut rest = text;
+    while let Some(found) = rest.chars().next() {
+        rest = &rest[found.len_utf8()..];
+        if found != '\\' {
+            bytes.extend_from_slice(found.encode_utf8(&mut [0; 4]).as_bytes());
+            continue;
+        }
+        let kind = rest.chars().next()?;
+        rest = &rest[kind.len_utf8()..];
+        match kind {
+            'n' => bytes.push(b'\n'),
+            't' => bytes.push(b'\t'),
+            'r' => bytes.push(b'\r'),
+            '0' => bytes.push(0),
+            '\\' => bytes.push(b'\\'),
+            'x' => {
+                bytes.push(u8::from_str_radix(rest.get(..2)?, 16).ok()?);
+                rest = &rest[2..];
+            }
+            'u' => {
+                let (digits, after) = rest.strip_prefix('{')?.split_once('}')?;
+                let character = char::from_u32(u32::from_str_radix(digits, 16).ok()?)?;
+                bytes.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+                rest = after;
+            }
+            _ => return None,
+        }
+    }
+    Some(bytes)
 }
 
 /// The smallest key greater than every key that starts with `prefix`; `None` when there is none.
@@ -78,6 +132,8 @@ pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -109,9 +165,45 @@ mod tests {
     }
 
     #[test]
-    fn only_printable_text_is_shown_as_text() {
-        assert_eq!(display(b"caf\xC3\xA9\tbar"), "caf\u{e9}\tbar");
-        assert_eq!(display(b"\x1b[31m"), "0x1b5b33316d");
-        assert_eq!(display(b"\xFF"), "0xff");
+    fn printable_text_is_shown_as_it_is_and_the_rest_is_escaped() {
+        for (bytes, shown) in [
+            (&b"caf\xC3\xA9 \"no. 1\""[..], "caf\u{e9} \"no. 1\""),
+            (b"a\tb\n", r"a\tb\n"),
+            (b"\x1b[31m", r"\u{1b}[31m"),
+            (b"\xFF", r"\xff"),
+            (b"0xff", "0xff"),
+            (br"\xff", r"\\xff"),
+            (b" a ", r"\x20a\x20"),
+            (b" ", r"\x20"),
+            // An e with an accent of its own, a mark that turns the direction round, a blank without width.
+            ("e\u{301}".as_bytes(), r"e\u{301}"),
+            ("\u{202e}abc".as_bytes(), r"\u{202e}abc"),
+            ("a\u{200b}b".as_bytes(), r"a\u{200b}b"),
+        ] {
+            assert_eq!(display(bytes), shown);
+            assert_eq!(undisplay(shown).as_deref(), Some(bytes));
+        }
+    }
+
+    proptest! {
+        /// No two keys are shown alike, and none spoils the line that it is shown on.
+        #[test]
+        fn what_is_shown_is_read_back(
+            pieces in prop::collection::vec(
+                prop_oneof![
+                    prop::sample::select(vec!["\\", "x", "u{", "}", "ff", "0", "n", " ", "\t", "\n", "\u{301}", "\u{e9}", "0x"])
+                        .prop_map(|text| text.as_bytes().to_vec()),
+                    prop::collection::vec(any::<u8>(), 0..4),
+                    any::<char>().prop_map(|c| c.to_string().into_bytes()),
+                ],
+                0..12,
+            )
+        ) {
+            let bytes = pieces.concat();
+            let shown = display(&bytes);
+            prop_assert_eq!(undisplay(&shown), Some(bytes));
+            prop_assert!(!shown.chars().any(char::is_control), "{}", shown);
+            prop_assert!(shown.trim() == shown, "{}", shown);
+        }
     }
 }

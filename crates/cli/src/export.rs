@@ -168,6 +168,9 @@ impl Export for FlatCsvExport<'_> {
 fn flat(key: &[u8], value: &[u8], key_name: &str) -> Result<Object> {
     let object: Object = serde_json::from_slice(value)
         .map_err(|_| anyhow::anyhow!("key `{}`: the value is no JSON object; export without --flat", display(key)))?;
+    if let Some(name) = object.repeated() {
+        bail!("key `{}`: the value has two fields `{name}`; export without --flat", display(key));
+    }
     if object.field(key_name).is_some() {
         bail!("key `{}`: the value has a field `{key_name}` of its own; give the key another name", display(key));
     }
@@ -223,7 +226,7 @@ mod tests {
         let chosen = ["a".to_owned()];
         let csv = export(|sink| Box::new(FlatCsvExport::new(sink, "id", &chosen)), &more).expect("chosen");
         assert_eq!(csv, "id,a\n1,1\n2,1\n");
-        for (value, name) in [("plain", "id"), (r#"{"id":1}"#, "id")] {
+        for (value, name) in [("plain", "id"), (r#"{"id":1}"#, "id"), (r#"{"a":1,"a":2}"#, "id")] {
             assert!(export(|sink| Box::new(FlatJsonExport::new(sink, name)), &[("k", value)]).is_err());
         }
     }

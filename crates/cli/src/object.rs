@@ -37,6 +37,14 @@ impl Object {
     }
 }
 
+impl Object {
+    /// The first name that two fields have: reading by name would lose one of them.
+    pub fn repeated(&self) -> Option<&str> {
+        let mut seen = std::collections::HashSet::with_capacity(self.0.len());
+        self.0.iter().map(|(name, _)| name.as_str()).find(|name| !seen.insert(*name))
+    }
+}
+
 /// A string's text, or the source text of any other value.
 pub fn plain_text(value: &RawValue) -> String {
     serde_json::from_str(value.get()).unwrap_or_else(|_| value.get().to_owned())

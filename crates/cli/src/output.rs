@@ -9,6 +9,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::Duration;
 
 use comfy_table::Table;
 use comfy_table::presets::UTF8_BORDERS_ONLY;
@@ -106,12 +107,47 @@ impl Output {
     pub fn error(&self, error: &anyhow::Error) {
         let text = chain(error);
         if self.json {
-            complain(&serde_json::json!({ "error": text }).to_string());
+            complain(&json_error(&causes(error)));
         } else if io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none() {
             complain(&format!("\x1b[1;31merror:\x1b[0m {text}"));
         } else {
             complain(&format!("error: {text}"));
         }
+    }
+
+    /// Prints what the argument parser found: as it is, or as one JSON object with `--json`.
+    pub fn usage_error(&self, error: &clap::Error) {
+        if !self.json {
+            // A closed stream leaves nobody to tell.
+            let _ = error.print();
+            return;
+        }
+        let text = error.render().to_string();
+        let text = text.split("\n\n").next().unwrap_or_default().trim().trim_start_matches("error: ");
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let tip = error.render().to_string();
+        let tip = tip.lines().find_map(|line| line.trim().strip_prefix("tip: ").map(str::to_owned));
+        let hint = tip.unwrap_or_else(|| "--help shows the arguments with examples".to_owned());
+        complain(&serde_json::json!({ "error": words, "hint": hint }).to_string());
+    }
+
+    /// Says that `signal` ends the command, and what holds.
+    pub fn interrupted(&self, signal: i32, so_far: &str) {
+        if self.json {
+            let hint = so_far;
+            complain(&serde_json::json!({ "error": "interrupted", "hint": hint, "signal": signal }).to_string());
+        } else {
+            // A bar may stand on this line.
+            let clear = if io::stderr().is_terminal() { "\r\x1b[2K" } else { "" };
+            complain(&format!("{clear}interrupted: {so_far}"));
+        }
+    }
+
+    /// A bar for work whose amount is not known: it turns until it is dropped.
+    pub fn busy(&self, what: &str) -> Busy {
+        let bar = self.progress(None, ProgressUnit::Time).with_prefix(what.to_owned());
+        bar.enable_steady_tick(Duration::from_millis(125));
+        Busy(bar)
     }
 
     /// A progress bar over `total` bytes or steps on standard error; hidden where that is no terminal, or with `--json`.
@@ -126,6 +162,7 @@ impl Output {
             (ProgressUnit::Bytes, false) => "{bytes} {bytes_per_sec}",
             (ProgressUnit::Steps, true) => "{pos}/{len} {per_sec} eta {eta}",
             (ProgressUnit::Steps, false) => "{pos} {per_sec}",
+            (ProgressUnit::Time, _) => "{elapsed}",
         };
         let template = if total.is_some() {
             format!("{{prefix}} [{{bar:30}}] {counts} {{wide_msg}}")
@@ -162,22 +199,50 @@ pub enum ProgressUnit {
     Bytes,
     /// Anything else.
     Steps,
+    /// The time alone.
+    Time,
+}
+
+/// A turning bar; gone when it is dropped.
+#[derive(Debug)]
+pub struct Busy(ProgressBar);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
 }
 
 /// The error and its causes in one line, each said once.
 fn chain(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for cause in error.chain() {
-        let cause = cause.to_string();
-        if text.contains(&cause) {
-            continue;
+    causes(error).join(": ")
+}
+
+/// The error and its causes, without those that an earlier one names.
+fn causes(error: &anyhow::Error) -> Vec<String> {
+    let mut texts: Vec<String> = Vec::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if !texts.iter().any(|text| text.contains(&cause)) {
+            texts.push(cause);
         }
-        if !text.is_empty() {
-            text.push_str(": ");
-        }
-        text.push_str(&cause);
     }
-    text
+    texts
+}
+
+/// The causes as a JSON object: what happened, and the next step. A message keeps the two apart by its last semicolon.
+fn json_error(causes: &[String]) -> String {
+    let (mut findings, mut hints) = (Vec::new(), Vec::new());
+    for cause in causes {
+        match cause.rsplit_once("; ") {
+            Some((finding, hint)) => {
+                findings.push(finding);
+                hints.push(hint);
+            }
+            None => findings.push(cause),
+        }
+    }
+    let hint = if hints.is_empty() { "--help shows the arguments with examples".into() } else { hints.join("; ") };
+    serde_json::json!({ "error": findings.join(": "), "hint": hint }).to_string()
 }
 
 /// A borderless-inside table with the given header.
@@ -206,5 +271,16 @@ mod tests {
         assert_eq!(chain(&error), "a.pool: opening failed: disk on fire");
         let error = anyhow::anyhow!("inner").context("outer");
         assert_eq!(chain(&error), "outer: inner");
+    }
+
+    #[test]
+    fn a_json_error_tells_the_finding_from_the_next_step() {
+        let error = anyhow::anyhow!("a.pool: no room; grow the pool").context("rows.csv: stopped; run it again");
+        let object: serde_json::Value = serde_json::from_str(&json_error(&causes(&error))).expect("JSON");
+        assert_eq!(object["error"], "rows.csv: stopped: a.pool: no room");
+        assert_eq!(object["hint"], "run it again; grow the pool");
+        let object: serde_json::Value = serde_json::from_str(&json_error(&["plain".into()])).expect("JSON");
+        assert_eq!(object["error"], "plain");
+        assert!(object["hint"].as_str().is_some_and(|hint| hint.contains("--help")));
     }
 }

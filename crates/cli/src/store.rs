@@ -11,6 +11,11 @@ pub trait Store {
     /// Waits until every earlier change of this thread is durable.
     fn sync(&self) -> Result<()>;
 
+    /// Fails when what is stored can no longer be found under its name: it would be lost with the process.
+    fn verify(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// The mark `name`.
     fn mark(&self, name: &str) -> Result<Option<Vec<u8>>>;
 

@@ -168,5 +168,8 @@ fn an_opening_is_measured_after_a_clean_end_and_after_a_kill() {
         assert!(time("first_answer_ms") > 0.0 && time("full_speed_ms") >= time("first_answer_ms"), "{line}");
         assert!(time("reads_per_s") > 0.0 && time("warm_ms") > 0.0, "{line}");
     }
+    // An ordinary file too, where a kill takes what was not durable yet: the loader waits for it.
+    let lines = place.json(["bench", "index", "--index", "fptree", "--open", "--records", "2000"]);
+    assert_eq!(lines.len(), 2, "{lines:?}");
     place.run(["bench", "index", "--index", "btreemap-lock", "--open"]).fails_with(&["nothing to open again"]);
 }

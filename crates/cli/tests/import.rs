@@ -41,15 +41,15 @@ fn a_killed_import_goes_on_to_the_same_map() {
     let command = ["kv", "import", "a.pool", "rows.csv", "--rejects", "bad.csv", "--batch", "50"];
     let mut kills = 0;
     let mut resumed = 0;
-    // Each life is killed as soon as its progress shows in the pool file's neighbour: the file of rejects has grown.
+    // Each life is killed as soon as its progress shows: the file of rejects in the making has grown.
     for life in 0..8_u64 {
         let mut child = place.command(command).stderr(std::process::Stdio::null()).spawn().expect("run");
-        let seen = std::fs::metadata(place.path("bad.csv")).map_or(0, |meta| meta.len());
+        let seen = std::fs::metadata(place.path("bad.csv.partial")).map_or(0, |meta| meta.len());
         loop {
             if child.try_wait().expect("status").is_some() {
                 break;
             }
-            let now = std::fs::metadata(place.path("bad.csv")).map_or(0, |meta| meta.len());
+            let now = std::fs::metadata(place.path("bad.csv.partial")).map_or(0, |meta| meta.len());
             if now > seen + life * 40 {
                 child.kill().expect("kill");
                 child.wait().expect("wait");
@@ -105,4 +105,38 @@ fn tabulators_and_system_files_are_read() {
     let passwd = ["kv", "import", "a.pool", "/etc/passwd", "--format", "csv", "--delimiter", ":", "--no-header"];
     place.run(passwd).ok();
     assert!(place.run(["kv", "get", "a.pool", "root"]).ok().contains("\"column_3\":\"0\""));
+}
+
+#[test]
+fn columns_of_one_name_are_refused() {
+    let place = Place::with_pool("8MiB");
+    place.write("rows.csv", "id,name,total,name\n1,Ann,7,Beth\n");
+    let import = ["kv", "import", "a.pool", "rows.csv"];
+    place.run(import).fails_with(&["rows.csv", "columns 2 and 4", "`name`"]);
+    place.run(import.into_iter().chain(["--value", "4"])).ok();
+    assert_eq!(place.run(["kv", "get", "a.pool", "1"]).ok(), "Beth\n");
+}
+
+#[test]
+fn a_batch_of_no_rows_is_refused() {
+    let place = Place::with_pool("8MiB");
+    place.write("rows.csv", rows(5));
+    place.run(["kv", "import", "a.pool", "rows.csv", "--batch", "0"]).fails_with(&["--batch"]);
+}
+
+#[test]
+fn a_field_above_16_mib_is_one_bad_row_and_the_import_ends() {
+    let place = Place::with_pool("8MiB");
+    let long = "x".repeat((16 << 20) + 100);
+    place.write("rows.csv", format!("id,name\n1,Ann\n2,{long}\n3,Cid\n"));
+    let done = place.run(["kv", "import", "a.pool", "rows.csv", "--rejects", "bad.csv"]).finding();
+    assert!(done.stderr.contains("line 3: the line has 16777"), "{}", done.stderr);
+    assert!(done.stdout.contains("2 rows imported") && done.stdout.contains("1 skipped"), "{}", done.stdout);
+    assert!(place.read("bad.csv") == format!("id,name\n2,{long}\n"), "the whole row is kept");
+    assert_eq!(place.run(["kv", "count", "a.pool"]).ok(), "2\n");
+    // JSON Lines, and from a pipe.
+    let lines = format!("{{\"key\":\"a\"}}\n{{\"key\":\"b\",\"v\":\"{long}\"}}\n{{\"key\":\"c\"}}\n");
+    let import = ["kv", "import", "a.pool", "-", "--format", "jsonl", "--map", "json"];
+    let done = place.feed(lines.as_bytes(), import).finding();
+    assert!(done.stderr.contains("line 2") && done.stdout.contains("2 rows imported"), "{done:?}");
 }

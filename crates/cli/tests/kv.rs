@@ -22,7 +22,7 @@ fn records_go_in_and_come_out() {
     assert_eq!(place.run(["kv", "count", "a.pool"]).ok(), "5\n");
     assert_eq!(place.run(["kv", "scan", "a.pool", "--from", "b", "--to", "c"]).ok(), "b\ttwo\n");
     assert_eq!(place.run(["kv", "scan", "a.pool", "--limit", "2", "--keys-only"]).ok(), "a\nb\n");
-    assert_eq!(place.run(["kv", "scan", "a.pool", "--prefix", "d"]).ok(), "0x64ff\t0x00\n");
+    assert_eq!(place.run(["kv", "scan", "a.pool", "--prefix", "d"]).ok(), "d\\xff\t\\0\n");
     assert_eq!(place.run(["kv", "count", "a.pool", "--prefix", "f"]).ok(), "1\n");
     let objects = place.json(["kv", "scan", "a.pool", "--prefix", "d"]);
     assert_eq!(objects, [serde_json::json!({"key_hex": "64ff", "value": "\u{0}"})]);

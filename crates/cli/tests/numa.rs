@@ -57,6 +57,12 @@ fn the_agents_benchmark_prints_prediction_and_measurement_side_by_side() {
     assert!(transaction("pure_read")["virtual_time"][2].as_f64().expect("a change") < -0.5);
     let real = place.json(small.into_iter().chain(["--virtual-nodes", "3"]));
     assert!(real.iter().all(|line| line.get("real_ns").is_none_or(|ns| ns.as_f64().is_some_and(|ns| ns > 0.0))));
+    assert!(real.iter().all(|line| line["measured"].as_array().is_some_and(|names| names.len() == 3)), "{real:?}");
+    let text = place.run(small.into_iter().chain(["--no-real-time", "-q"])).ok();
+    let labels = text.lines().find(|line| line.contains("input")).expect("labels under the columns");
+    for label in ["input", "predicted", "measured"] {
+        assert!(labels.contains(label), "{label}: {labels}");
+    }
     place.run(["bench", "agents", "--virtual-nodes", "1"]).fails_with(&["2 to 16"]);
     place.run(["bench", "agents", "--profile", "flux"]).fails_with(&["flux", "optane"]);
 }

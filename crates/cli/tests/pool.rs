@@ -142,7 +142,7 @@ fn a_read_only_file_can_be_read_and_not_written() {
     assert_eq!(place.run(["kv", "get", "a.pool", "k"]).ok(), "v\n");
     // The superuser may write whatever the mode says.
     if fs::OpenOptions::new().write(true).open(place.path("a.pool")).is_err() {
-        place.run(["kv", "put", "a.pool", "k", "w"]).fails_with(&["a.pool", "denied", "--read-only"]);
+        place.run(["kv", "put", "a.pool", "k", "w"]).fails_with(&["a.pool", "denied", "read-only"]);
     }
 }
 

@@ -73,3 +73,37 @@ fn ycsb_runs_on_transactional_memories_and_loses_no_record() {
         assert!(lines.iter().all(|line| line["missing"] == 0 && line["operations"] == 400), "{lines:?}");
     }
 }
+
+/// A disk's time is no software cost: without a place the pools are in memory, and the first line says so.
+#[test]
+fn transactions_run_in_memory_unless_told_and_say_so_first() {
+    if !std::path::Path::new("/dev/shm").is_dir() {
+        return;
+    }
+    let place = Place::new();
+    let bench = ["bench", "stm", "--engine", "stm", "--operations", "200", "--keys", "100"];
+    let text = place.run(bench).ok();
+    assert!(text.starts_with("domain dax-emulated, medium tmpfs, in /dev/shm: NOT durable"), "{text}");
+    assert_eq!(place.json(bench)[0]["domain"], "dax-emulated");
+    let asked = place.json(bench.into_iter().chain(["--domain", "block"]));
+    assert_eq!(asked[0]["domain"], "block", "what was asked for counts");
+
+    let sim = ["sim", "stm", "--transactions", "200", "--seconds", "0.02", "--threads", "1,36"];
+    let lines = place.json(sim);
+    assert_eq!((&lines[0]["kind"], &lines[0]["domain"]), (&"calibration".into(), &"dax-emulated".into()));
+    for line in &lines {
+        let expected = match line["kind"].as_str().expect("a kind") {
+            "calibration" | "model" | "assumption" => "input",
+            "validation" => "measured and predicted",
+            _ => "predicted",
+        };
+        assert_eq!(line["figures"], expected, "{line}");
+    }
+    let text = place.run(sim).ok();
+    assert!(text.starts_with("calibrated here: domain dax-emulated, medium tmpfs"), "{text}");
+    for table in ["threads here", "clock alone", "clock share"] {
+        let (_, after) = text.split_once(table).unwrap_or_else(|| panic!("`{table}` is missing in {text}"));
+        let labels = after.lines().nth(1).expect("the labels under the names");
+        assert!(labels.contains("input") && labels.contains("predicted"), "{table}: {labels}");
+    }
+}

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::target::Failure;
+use crate::target::{Failure, Target};
 
 /// What the platform keeps when power fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
@@ -71,10 +71,15 @@ pub struct Config {
     pub profile: Profile,
     /// Choice of states.
     pub mode: Mode,
-    /// Most crash states to judge; reaching it means that the report says "not exhausted".
+    /// Most crash states to judge; reaching it means that the report says "not exhausted". A target may have a smaller
+    /// bound of its own (see [`states_max_wins`](Self::states_max_wins)).
     pub states_max: u64,
-    /// How often recovery itself is crashed again: 0 never, 1 once (default).
+    /// Whether `states_max` counts for targets with a smaller bound of their own too: somebody asked for it by name.
+    pub states_max_wins: bool,
+    /// How often recovery itself is crashed again: 0 never, 1 once (default). A target may have a smaller limit of its own.
     pub nested_depth: u32,
+    /// Whether `nested_depth` counts for targets with a smaller limit of their own too.
+    pub nested_depth_wins: bool,
     /// Seed of the random part of the representative mode and of schedules.
     pub seed: u64,
     /// Stop after this many violations.
@@ -85,13 +90,27 @@ pub struct Config {
     pub planted: Option<String>,
 }
 
+impl Config {
+    /// Most crash states of `target` under this configuration.
+    pub(crate) fn states_max_of(&self, target: &dyn Target) -> u64 {
+        if self.states_max_wins { self.states_max } else { self.states_max.min(target.states_max()) }
+    }
+
+    /// Crashes inside recovery, one in the other, of `target` under this configuration.
+    pub(crate) fn nested_depth_of(&self, target: &dyn Target) -> u32 {
+        if self.nested_depth_wins { self.nested_depth } else { self.nested_depth.min(target.nested_depth_max()) }
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
             profile: Profile::Adr,
             mode: Mode::Reading,
             states_max: 200_000,
+            states_max_wins: false,
             nested_depth: 1,
+            nested_depth_wins: false,
             seed: 1,
             violations_max: 1,
             shrink: true,

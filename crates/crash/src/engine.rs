@@ -363,12 +363,12 @@ impl<'a> Engine<'a> {
 
     /// Crashes in recovery that are explored one inside the other.
     fn nested_depth(&self) -> u32 {
-        self.config.nested_depth.min(self.target.nested_depth_max())
+        self.config.nested_depth_of(self.target)
     }
 
     fn take_state(&mut self, path: &[Crash]) -> bool {
         // A state that needs no run costs little, but not nothing.
-        let states_max = self.config.states_max.min(self.target.states_max());
+        let states_max = self.config.states_max_of(self.target);
         if self.covered.states + self.covered.states_same / SAME_PER_STATE >= states_max {
             self.stopped = true;
             self.covered.exhausted = false;

@@ -31,7 +31,8 @@
 //!
 //! **What was explored** is in each [`Report`]: profile, mode, bound, number of states, whether they were exhausted, how
 //! deep recovery was crashed again, seed. A violation is shrunk (fewer crashes, fewer operations, fewer lost lines) and
-//! comes with an account of the stores that were lost and one command that shows it again.
+//! comes with an account of the stores that were lost and one command that shows it again. For a target of your own that is
+//! `LODESTONE_REPLAY='token' cargo test ...`: with this variable the test replays the token instead of exploring.
 //!
 //! **Three lines for a structure of your own**: implement [`Structure`] (operations, handle, view, model), then
 //!
@@ -74,6 +75,7 @@ mod pool;
 mod quiet;
 mod recorder;
 mod report;
+mod reproduce;
 mod run;
 #[cfg(feature = "shuttle")]
 pub mod schedules;
@@ -90,6 +92,7 @@ pub use medium::Medium;
 pub use mutation::{Change, Mutation};
 pub use pool::{PoolBoot, PoolCreate, PoolGrow, PoolRoots, pool_targets};
 pub use report::{AuditReport, Mutant, MutantFate, ReplayReport, Report, Violation, calls_nobody_audits};
+pub use reproduce::{REPLAY_VARIABLE, replay_with};
 pub use run::{explore, replay, run_target};
 pub use structure::Structure;
 pub use target::{Failure, Outcome, Recovered, Redundant, Target, in_pool_layer, tiny_pool};

@@ -22,14 +22,8 @@ pub struct Violation {
     pub token: String,
     /// The account: what was stored, kept and lost, line by line.
     pub account: String,
-}
-
-impl Violation {
     /// The one command that shows this violation again.
-    #[must_use]
-    pub fn command(&self) -> String {
-        format!("lodestone crash replay {}", self.token)
-    }
+    pub command: String,
 }
 
 impl fmt::Display for Violation {
@@ -39,7 +33,7 @@ impl fmt::Display for Violation {
         for line in self.account.lines() {
             writeln!(f, "  {line}")?;
         }
-        write!(f, "  see it again: {}", self.command())
+        write!(f, "  see it again: {}", self.command)
     }
 }
 
@@ -52,7 +46,7 @@ pub struct Report {
     pub profile: Profile,
     /// How states were chosen.
     pub mode: Mode,
-    /// Most states that would have been judged.
+    /// Most states that would have been judged: the smaller of the bound of the run and that of the target.
     pub bound: u64,
     /// States judged, those of crashed recoveries included.
     pub states: u64,

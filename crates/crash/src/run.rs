@@ -8,6 +8,7 @@ use crate::follow::follow;
 use crate::mutation::Mutation;
 use crate::planted;
 use crate::report::{ReplayReport, Report, Violation};
+use crate::reproduce::{self, REPLAY_VARIABLE};
 use crate::target::{Failure, Outcome, Target};
 use crate::token::{Crash, Kept, Token};
 
@@ -16,34 +17,65 @@ const SHRINK_STATES_MAX: u64 = 50_000;
 
 /// Explores `target` and reports. `progress` hears the number of states now and then.
 ///
+/// Where the variable [`REPLAY_VARIABLE`](crate::REPLAY_VARIABLE) holds a token of this target, the crash that it names is
+/// replayed first. If the violation is still there, the report holds it alone and nothing is explored.
+///
 /// # Panics
 /// When [`Config::planted`] names a bug and the build lacks the feature `planted-bugs`.
 pub fn run_target(target: &dyn Target, config: &Config, progress: &mut dyn FnMut(u64)) -> Report {
-    let _planted = planted::scope(config.planted.as_deref());
     let started = Instant::now();
+    if let Some(violation) = reproduce::asked_for(&target.name()).and_then(|token| replayed(target, &token)) {
+        return report(target, config, Covered { states: 1, ..Covered::default() }, vec![violation], started);
+    }
+    let _planted = planted::scope(config.planted.as_deref());
     let ops: Vec<usize> = (0..target.script_len()).collect();
     let covered = explore_ops(target, config, None, &ops, progress);
     let found: Vec<_> = covered.found.iter().map(|found| describe(target, config, None, found)).collect();
+    report(target, config, covered, found, started)
+}
+
+fn report(target: &dyn Target, config: &Config, covered: Covered, found: Vec<Violation>, started: Instant) -> Report {
     Report {
         target: target.name(),
         profile: config.profile,
         mode: config.mode,
-        bound: config.states_max.min(target.states_max()),
+        bound: config.states_max_of(target),
         states: covered.states,
         states_nested: covered.states_nested,
         states_same: covered.states_same,
         runs_unsteady: covered.unsteady,
         points: covered.points,
         events: covered.events,
-        operations: ops.len(),
+        operations: target.script_len(),
         exhausted: covered.exhausted && covered.unsteady == 0 && config.mode != Mode::Representative,
-        nested_depth: config.nested_depth.min(target.nested_depth_max()),
+        nested_depth: config.nested_depth_of(target),
         recovery_accesses_max: covered.recovery_accesses,
         violations: found.len(),
         seed: config.seed,
         seconds: started.elapsed().as_secs_f64(),
         found,
     }
+}
+
+/// The violation that `token` names, if it is still there; tells on standard error when it is gone.
+fn replayed(target: &dyn Target, token: &str) -> Option<Violation> {
+    let command = reproduce::command(token);
+    let found = |message: String, ops, account| {
+        Some(Violation { message, ops, token: token.to_owned(), account, command: command.clone() })
+    };
+    match replay_on(target, token) {
+        Ok(ReplayReport { violation: Some(message), ops, account, .. }) => found(message, ops, account),
+        Ok(ReplayReport { violation: None, .. }) => {
+            tell(&format!("{}: the violation that {REPLAY_VARIABLE} names is gone; exploring", target.name()));
+            None
+        }
+        Err(why) => found(format!("{REPLAY_VARIABLE} cannot be replayed: {why}"), Vec::new(), String::new()),
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "a test has no other place to say that it went on exploring")]
+fn tell(text: &str) {
+    eprintln!("{text}");
 }
 
 /// Explores with the default configuration: ADR, reading-driven, recovery crashed once more. The three-line test.
@@ -56,10 +88,20 @@ pub fn explore(target: impl Target) -> Report {
 /// # Errors
 /// When the token is damaged, names no target of these, or does not fit the code any more.
 pub fn replay(token: &str, targets: &[Box<dyn Target>]) -> Outcome<ReplayReport> {
-    let token: Token = token.trim().parse()?;
-    let target = targets.iter().find(|target| target.name() == token.target).ok_or_else(|| {
-        Failure::new(format!("no target is called `{}`; `lodestone crash list` shows them all", token.target))
+    let name = token.trim().parse::<Token>()?.target;
+    let target = targets.iter().find(|target| target.name() == name).ok_or_else(|| {
+        Failure::new(format!(
+            "no target is called `{name}`; `lodestone crash list` shows them all, and a target of your own is replayed by its \
+             own test: {REPLAY_VARIABLE}='{}' cargo test",
+            token.trim()
+        ))
     })?;
+    replay_on(target.as_ref(), token)
+}
+
+/// Shows the violation that `token` names on `target`, which is the one that it belongs to.
+fn replay_on(target: &dyn Target, token: &str) -> Outcome<ReplayReport> {
+    let token: Token = token.trim().parse()?;
     if let Some(op) = token.ops.iter().find(|op| **op >= target.script_len()) {
         return Err(Failure::new(format!("the script of `{}` has no operation {op}", token.target)));
     }
@@ -70,7 +112,7 @@ pub fn replay(token: &str, targets: &[Box<dyn Target>]) -> Outcome<ReplayReport>
     }
     let _planted = planted::scope(token.planted.as_deref());
     let config = Config { profile: token.profile, planted: token.planted.clone(), ..Config::default() };
-    let followed = follow(target.as_ref(), &config, token.mutation.as_ref(), &token.ops, &token.crashes)?;
+    let followed = follow(target, &config, token.mutation.as_ref(), &token.ops, &token.crashes)?;
     Ok(ReplayReport {
         token: token.to_string(),
         target: token.target,
@@ -126,7 +168,8 @@ pub(crate) fn describe(target: &dyn Target, config: &Config, mutation: Option<&M
         Err(why) => (found.message, format!("(no account: {why})")),
     };
     let ops = found.ops.iter().map(|&op| target.op_text(op)).collect();
-    Violation { message, ops, token: token.to_string(), account }
+    let (token, command) = (token.to_string(), reproduce::command(&token.to_string()));
+    Violation { message, ops, token, account, command }
 }
 
 /// Looks for a violation with fewer crashes in recovery: the search meets a deep one first.

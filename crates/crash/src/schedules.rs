@@ -31,6 +31,7 @@ use crate::medium::Medium;
 use crate::planted;
 use crate::quiet::catch;
 use crate::report::{Violation, json_line};
+use crate::reproduce;
 use crate::run::fewer_lost;
 use crate::structure::Structure;
 use crate::target::{Failure, Outcome, Target};
@@ -135,10 +136,10 @@ impl fmt::Display for ScheduleReport {
             self.states,
             self.seconds
         )?;
-        if let Some((seed, violation)) = &self.found {
+        if let Some((_, violation)) = &self.found {
             writeln!(f, "\nviolation: {}", violation.message)?;
             violation.account.lines().try_for_each(|line| writeln!(f, "  {line}"))?;
-            write!(f, "  see it again: run the same test with LODESTONE_SCHEDULE_SEED={seed} in the environment")?;
+            write!(f, "  see it again: {}", violation.command)?;
         }
         Ok(())
     }
@@ -183,7 +184,8 @@ pub fn explore_schedules<S: Structure + 'static>(structure: S, config: &Schedule
         report.schedules += 1;
         report.states += result.states;
         traces.insert(result.trace_hash);
-        if let Some(violation) = result.found {
+        if let Some(mut violation) = result.found {
+            violation.command = format!("LODESTONE_SCHEDULE_SEED={seed} {}", reproduce::this_program());
             report.violations = 1;
             report.found = Some((seed, violation));
             break;
@@ -276,7 +278,9 @@ fn violation(
         planted: config.crash.planted.clone(),
         crashes: crashes.to_vec(),
     };
-    Violation { message, ops, token: token.to_string(), account: account.to_owned() }
+    // The seed shows it again, which the caller knows.
+    let command = String::new();
+    Violation { message, ops, token: token.to_string(), account: account.to_owned(), command }
 }
 
 fn hash_of(trace: &[crate::Event]) -> u64 {

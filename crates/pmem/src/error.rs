@@ -70,7 +70,7 @@ pub enum Error {
         hint: &'static str,
     },
     /// Another process has the pool open.
-    #[error("{}: the pool is open in {holder}; a pool has one writer: close it there, or open read-only with --read-only once it is closed", path.display())]
+    #[error("{}: the pool is open in {holder}; a pool has one writer, and readers come after it: close it there, or wait for it (--wait SECONDS)", path.display())]
     InUse {
         /// The file.
         path: PathBuf,

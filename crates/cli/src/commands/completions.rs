@@ -12,7 +12,8 @@ use super::Cli;
 
 const AFTER_HELP: &str = "\
 Examples:
-  lodestone completions bash > ~/.local/share/bash-completion/completions/lodestone
+  lodestone completions bash \\
+    > ~/.local/share/bash-completion/completions/lodestone
   lodestone completions zsh > \"${fpath[1]}/_lodestone\"
   lodestone completions fish > ~/.config/fish/completions/lodestone.fish";
 

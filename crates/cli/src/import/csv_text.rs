@@ -13,7 +13,7 @@ use std::io;
 
 use crate::object::ObjectText;
 
-use super::lines::{Lines, Position, without_end};
+use super::lines::{Ahead, Lines, Position, Raw, too_long, without_end};
 use super::rows::{Row, Rows, Selection};
 
 /// Longest row that quotes may hold together; longer, and the quote counts as never closed.
@@ -123,7 +123,9 @@ impl CsvRows {
             values: Vec::new(),
         };
         if format.has_header {
-            rows.head = rows.lines.consume(count);
+            if let Raw::Bytes(head) = rows.lines.consume(count) {
+                rows.head = head;
+            }
             rows.columns = fields.into_iter().map(|name| String::from_utf8_lossy(&name).into_owned()).collect();
         } else {
             rows.columns = (1..=fields.len()).map(|number| format!("column_{number}")).collect();
@@ -140,6 +142,9 @@ impl CsvRows {
     fn select(&mut self) -> anyhow::Result<()> {
         let column = |name: &String| {
             let by_name = self.columns.iter().position(|column| column == name);
+            if let Some(first) = by_name {
+                refuse_twins(&self.columns, &[first])?;
+            }
             let by_number = || name.parse().ok().filter(|number| (1..=self.columns.len()).contains(number));
             by_name.or_else(|| by_number().map(|number: usize| number - 1)).ok_or_else(|| {
                 anyhow::anyhow!(
@@ -153,7 +158,15 @@ impl CsvRows {
         if self.values.is_empty() {
             self.values = (0..self.columns.len()).filter(|index| *index != self.key).collect();
         }
-        Ok(())
+        if self.values.len() == 1 && self.selection.values.len() == 1 {
+            return Ok(());
+        }
+        // The value is an object, in which each name is there once.
+        let names: Vec<String> = self.values.iter().map(|index| self.columns[*index].clone()).collect();
+        match names.iter().enumerate().find(|(index, name)| names[..*index].contains(name)) {
+            Some((index, _)) => refuse_twins(&self.columns, &[self.values[index]]),
+            None => Ok(()),
+        }
     }
 
     fn pick(&self, mut fields: Vec<Vec<u8>>) -> Result<(Vec<u8>, Vec<u8>), String> {
@@ -207,8 +220,26 @@ impl Rows for CsvRows {
     }
 }
 
+/// Refuses a selection by name where one of the columns at `chosen` shares its name with another.
+fn refuse_twins(columns: &[String], chosen: &[usize]) -> anyhow::Result<()> {
+    for index in chosen {
+        let name = &columns[*index];
+        let twins: Vec<usize> = (0..columns.len()).filter(|twin| columns[*twin] == *name).collect();
+        if let [first, second, ..] = twins[..] {
+            anyhow::bail!(
+                "columns {} and {} are both called `{name}`, and the value of one would be lost; rename one in the first \
+                 row, or choose the key and one value by number (--key 1 --value {})",
+                first + 1,
+                second + 1,
+                second + 1
+            );
+        }
+    }
+    Ok(())
+}
+
 fn skip_blank_lines(lines: &mut Lines) -> io::Result<()> {
-    while lines.peek(0)?.is_some_and(|line| without_end(line).is_empty()) {
+    while matches!(lines.peek(0)?, Some(Ahead::Line(line)) if without_end(line).is_empty()) {
         lines.consume(1);
     }
     Ok(())
@@ -223,8 +254,13 @@ fn split_row(lines: &mut Lines, delimiter: u8) -> io::Result<Option<(usize, Spli
     let mut bytes = 0;
     let mut count = 0;
     loop {
-        let Some(mut line) = lines.peek(count)? else {
-            return Ok((count > 0).then(|| (1, Err("a quote is opened and never closed".to_owned()))));
+        let mut line = match lines.peek(count)? {
+            Some(Ahead::Line(line)) => line,
+            Some(Ahead::TooLong(bytes)) if count == 0 => return Ok(Some((1, Err(too_long(bytes))))),
+            Some(Ahead::TooLong(_)) => {
+                return Ok(Some((1, Err("a quote is opened and not closed within 1 MiB".to_owned()))));
+            }
+            None => return Ok((count > 0).then(|| (1, Err("a quote is opened and never closed".to_owned())))),
         };
         if at_start && count == 0 {
             line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
@@ -293,6 +329,34 @@ mod tests {
         let missing = Selection { key: Some("zip".into()), values: vec![] };
         let message = CsvRows::new(lines, &format, missing).err().expect("no such column").to_string();
         assert!(message.contains("`zip`") && message.contains("a, b"), "{message}");
+    }
+
+    #[test]
+    fn columns_of_one_name_are_refused_by_number() {
+        let of = |text: &str, key: Option<&str>, values: &[&str]| {
+            let lines = Lines::new(Box::new(io::Cursor::new(text.as_bytes().to_vec())), Position::START);
+            let values = values.iter().map(|name| (*name).to_owned()).collect();
+            CsvRows::new(lines, &COMMA, Selection { key: key.map(str::to_owned), values })
+        };
+        let text = "id,name,total,name\n1,Ann,7,Beth\n";
+        for (key, values) in [(None, &[][..]), (Some("name"), &["total"]), (None, &["name"]), (None, &["2", "4"])] {
+            let message = of(text, key, values).err().expect("ambiguous").to_string();
+            assert!(message.contains("columns 2 and 4 are both called `name`"), "{message}");
+        }
+        assert_eq!(all(of(text, None, &["4"]).expect("by number")), [(2, good("1", "Beth"))]);
+        assert_eq!(all(of(text, None, &["total"]).expect("not meant")), [(2, good("1", "7"))]);
+    }
+
+    #[test]
+    fn a_line_of_more_than_16_mib_is_one_bad_row() {
+        let text = format!("k,v\n1,one\n2,{}\n3,three\n", "x".repeat(17 << 20));
+        let found = all(rows(&text, &COMMA, Selection { key: None, values: vec!["v".into()] }));
+        assert_eq!((found.len(), &found[0], &found[2]), (3, &(2, good("1", "one")), &(4, good("3", "three"))));
+        assert!(
+            found[1].0 == 3 && found[1].1.as_ref().is_err_and(|reason| reason.contains("16 MiB")),
+            "{:?}",
+            found[1].0
+        );
     }
 
     #[test]

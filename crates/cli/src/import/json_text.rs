@@ -9,7 +9,7 @@ use std::io;
 use crate::bytes::from_hex;
 use crate::object::{Object, ObjectText, plain_text};
 
-use super::lines::{Lines, Position, without_end};
+use super::lines::{Ahead, Lines, Position, too_long, without_end};
 use super::rows::{Row, Rows, Selection};
 
 /// JSON Lines as rows.
@@ -27,6 +27,9 @@ impl JsonRows {
 
     fn pick(&self, line: &[u8]) -> Result<(Vec<u8>, Vec<u8>), String> {
         let object: Object = serde_json::from_slice(line).map_err(|error| explain(&error))?;
+        if let Some(name) = object.repeated() {
+            return Err(format!("the field `{name}` is there twice"));
+        }
         let key = scalar(&object, &self.key)?;
         if key.is_empty() {
             return Err(format!("the key field `{}` is empty", self.key));
@@ -51,15 +54,20 @@ impl JsonRows {
 
 impl Rows for JsonRows {
     fn next_row(&mut self) -> io::Result<Option<Row>> {
-        while let Some(line) = self.lines.peek(0)? {
-            if line.trim_ascii().is_empty() {
-                self.lines.consume(1);
-                continue;
-            }
-            let line = without_end(line).to_vec();
-            let number = self.lines.position().line;
-            let raw = self.lines.consume(1);
-            return Ok(Some(Row { line: number, raw, content: self.pick(&line) }));
+        while let Some(ahead) = self.lines.peek(0)? {
+            let content = match ahead {
+                Ahead::Line(line) if line.trim_ascii().is_empty() => {
+                    self.lines.consume(1);
+                    continue;
+                }
+                Ahead::Line(line) => {
+                    let line = without_end(line).to_vec();
+                    self.pick(&line)
+                }
+                Ahead::TooLong(bytes) => Err(too_long(bytes)),
+            };
+            let line = self.lines.position().line;
+            return Ok(Some(Row { line, raw: self.lines.consume(1), content }));
         }
         Ok(None)
     }
@@ -126,5 +134,8 @@ mod tests {
         assert!(pick("{\"ID\":1}", "id", &[]).expect_err("missing").contains("no field `id`"));
         assert!(pick("{\"id\":\"\"}", "id", &[]).expect_err("empty").contains("empty"));
         assert!(pick("{\"id\":1} x", "id", &[]).is_err());
+        for line in [r#"{"id":1,"id":2}"#, r#"{"id":1,"a":2,"a":3}"#] {
+            assert!(pick(line, "id", &[]).expect_err("twice").contains("twice"));
+        }
     }
 }

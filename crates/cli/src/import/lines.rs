@@ -1,16 +1,23 @@
 //! Physical lines of a source, with their place, and any number of them ahead.
 //!
 //! 1. [`Lines::peek`] reads as far ahead as asked; nothing is consumed.
-//! 2. [`Lines::consume`] gives the first lines away and moves the position behind them.
+//! 2. [`Lines::consume`] returns the first lines and moves the position after them.
+//! 3. A line that is too long for a row ([`LINE_BYTES_MAX`]) is kept in a file without a name, so that its row can be
+//!    rejected whole and reading goes on after it.
 //!
-//! Invariants: the position always stands at the start of a line, and its checksum covers every byte before it, so
-//! that a later run can tell whether what it skips is what an earlier run read.
+//! Invariants: the position is always at the start of a line, and its checksum covers every byte before it, so
+//! that a later run can tell whether what it skips is what an earlier run read. Memory holds no more than
+//! [`LINE_BYTES_MAX`] bytes of a line.
 
 use std::collections::VecDeque;
-use std::io::{self, BufRead, Read};
+use std::fs::File;
+use std::io::{self, BufRead, Read, Seek, SeekFrom, Write};
 
-/// Longest line that is read: more is a binary file, or a mistake.
+/// Longest line that may be a row. No key or value comes near it.
 pub const LINE_BYTES_MAX: u64 = 16 << 20;
+
+/// Longest line that is read at all: more is a binary file, or a stream that never ends.
+const LINE_BYTES_READ_MAX: u64 = 1 << 30;
 
 /// A place in a source: the start of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,19 +34,89 @@ impl Position {
     /// The first byte of a source.
     pub const START: Self = Self { offset: 0, line: 1, crc: 0 };
 
-    fn after(self, line: &[u8]) -> Self {
-        Self {
-            offset: self.offset + line.len() as u64,
-            line: self.line + 1,
-            crc: crc32c::crc32c_append(self.crc, line),
+    fn after(self, line: &Line) -> Self {
+        let (offset, next) = (self.offset + line.len(), self.line + 1);
+        match line {
+            Line::Whole(bytes) => Self { offset, line: next, crc: crc32c::crc32c_append(self.crc, bytes) },
+            Line::Long(long) => {
+                // Lossless: a line has fewer bytes than memory could hold.
+                let bytes = usize::try_from(long.bytes).unwrap_or(usize::MAX);
+                Self { offset, line: next, crc: crc32c::crc32c_combine(self.crc, long.crc, bytes) }
+            }
         }
+    }
+}
+
+/// A line that was read.
+#[derive(Debug)]
+enum Line {
+    Whole(Vec<u8>),
+    Long(LongLine),
+}
+
+impl Line {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Whole(bytes) => bytes.len() as u64,
+            Self::Long(long) => long.bytes,
+        }
+    }
+}
+
+/// A line of more than [`LINE_BYTES_MAX`] bytes, in a file without a name.
+#[derive(Debug)]
+pub struct LongLine {
+    file: File,
+    bytes: u64,
+    crc: u32,
+}
+
+/// A line ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ahead<'a> {
+    /// The line with its line end.
+    Line(&'a [u8]),
+    /// A line of so many bytes, which are too many.
+    TooLong(u64),
+}
+
+/// The text of a row as it is in the source, with line ends.
+#[derive(Debug)]
+pub enum Raw {
+    /// In memory.
+    Bytes(Vec<u8>),
+    /// One line that is too long for that.
+    Long(LongLine),
+}
+
+impl Raw {
+    /// Writes the text to `target`; returns the number of bytes. A line end is added where the source has none.
+    pub fn write_to(&mut self, target: &mut impl Write) -> io::Result<u64> {
+        let (bytes, last) = match self {
+            Self::Bytes(bytes) => {
+                target.write_all(bytes)?;
+                (bytes.len() as u64, bytes.last().copied())
+            }
+            Self::Long(long) => {
+                let mut last = [0];
+                long.file.seek(SeekFrom::End(-1))?;
+                long.file.read_exact(&mut last)?;
+                long.file.seek(SeekFrom::Start(0))?;
+                (io::copy(&mut long.file, target)?, Some(last[0]))
+            }
+        };
+        if last == Some(b'\n') {
+            return Ok(bytes);
+        }
+        target.write_all(b"\n")?;
+        Ok(bytes + 1)
     }
 }
 
 /// A source, line by line.
 pub struct Lines {
     input: Box<dyn BufRead>,
-    ahead: VecDeque<Vec<u8>>,
+    ahead: VecDeque<Line>,
     position: Position,
 }
 
@@ -54,40 +131,78 @@ impl Lines {
         self.position
     }
 
-    /// The line `index` lines ahead with its line end, or `None` behind the last one.
-    pub fn peek(&mut self, index: usize) -> io::Result<Option<&[u8]>> {
+    /// The line `index` lines ahead, or `None` after the last one.
+    pub fn peek(&mut self, index: usize) -> io::Result<Option<Ahead<'_>>> {
         while self.ahead.len() <= index {
             let mut line = Vec::new();
             (&mut self.input).take(LINE_BYTES_MAX + 1).read_until(b'\n', &mut line)?;
             if line.is_empty() {
                 return Ok(None);
             }
-            if line.len() as u64 > LINE_BYTES_MAX {
+            let line = if line.len() as u64 > LINE_BYTES_MAX {
                 let number = self.position.line + self.ahead.len() as u64;
-                return Err(io::Error::new(
-                    io::ErrorKind::InvalidData,
-                    format!("line {number} is longer than 16 MiB: this is no CSV or JSON Lines text"),
-                ));
-            }
+                Line::Long(keep_long(&mut self.input, &line, number)?)
+            } else {
+                Line::Whole(line)
+            };
             self.ahead.push_back(line);
         }
-        Ok(self.ahead.get(index).map(Vec::as_slice))
+        Ok(self.ahead.get(index).map(|line| match line {
+            Line::Whole(bytes) => Ahead::Line(bytes),
+            Line::Long(long) => Ahead::TooLong(long.bytes),
+        }))
     }
 
-    /// Gives away the first `count` lines, which were peeked at, as one piece.
-    pub fn consume(&mut self, count: usize) -> Vec<u8> {
+    /// Returns the first `count` lines, which were peeked at, as one piece. A long line comes alone.
+    pub fn consume(&mut self, count: usize) -> Raw {
         let mut raw = Vec::new();
         for _ in 0..count {
             let Some(line) = self.ahead.pop_front() else { break };
             self.position = self.position.after(&line);
-            if raw.is_empty() {
-                raw = line;
-            } else {
-                raw.extend_from_slice(&line);
+            match line {
+                Line::Long(long) => return Raw::Long(long),
+                Line::Whole(bytes) if raw.is_empty() => raw = bytes,
+                Line::Whole(bytes) => raw.extend_from_slice(&bytes),
             }
         }
-        raw
+        Raw::Bytes(raw)
     }
+}
+
+/// Keeps a line whose `head` is too long already in a file without a name, and reads it to its end.
+fn keep_long(input: &mut dyn BufRead, head: &[u8], number: u64) -> io::Result<LongLine> {
+    let kept = |error: io::Error| {
+        let text = format!(
+            "line {number} is longer than 16 MiB and cannot be kept aside: {error}; set TMPDIR to a folder with room"
+        );
+        io::Error::new(error.kind(), text)
+    };
+    let mut file = tempfile::tempfile().map_err(kept)?;
+    file.write_all(head).map_err(kept)?;
+    let (mut bytes, mut crc) = (head.len() as u64, crc32c::crc32c(head));
+    let mut ended = head.ends_with(b"\n");
+    while !ended {
+        let found = input.fill_buf()?;
+        if found.is_empty() {
+            break;
+        }
+        let end = found.iter().position(|byte| *byte == b'\n');
+        let step = &found[..end.map_or(found.len(), |end| end + 1)];
+        (bytes, crc, ended) = (bytes + step.len() as u64, crc32c::crc32c_append(crc, step), end.is_some());
+        if bytes > LINE_BYTES_READ_MAX {
+            let text = format!("line {number} is longer than 1 GiB: this is no CSV or JSON Lines text");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        file.write_all(step).map_err(kept)?;
+        let count = step.len();
+        input.consume(count);
+    }
+    Ok(LongLine { file, bytes, crc })
+}
+
+/// Why a line of `bytes` bytes is no row.
+pub fn too_long(bytes: u64) -> String {
+    format!("the line has {bytes} bytes; at most {LINE_BYTES_MAX} (16 MiB) fit a row")
 }
 
 /// Reads `offset` bytes of `input` and gives their CRC-32C, or `None` when the input is shorter.
@@ -117,26 +232,66 @@ pub fn without_end(line: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
 
+    fn line(text: &[u8]) -> Option<Ahead<'_>> {
+        Some(Ahead::Line(text))
+    }
+
+    fn text_of(mut raw: Raw) -> Vec<u8> {
+        let mut text = Vec::new();
+        raw.write_to(&mut text).expect("memory");
+        text
+    }
+
     #[test]
-    fn the_position_is_behind_what_was_consumed() {
+    fn the_position_is_after_what_was_consumed() {
         let text: &[u8] = b"one\r\ntwo\n\nlast";
         let mut lines = Lines::new(Box::new(text), Position::START);
-        assert_eq!(lines.peek(1).expect("read"), Some(&b"two\n"[..]));
+        assert_eq!(lines.peek(1).expect("read"), line(b"two\n"));
         assert_eq!(lines.position(), Position::START);
-        assert_eq!(lines.consume(2), b"one\r\ntwo\n");
+        assert_eq!(text_of(lines.consume(2)), b"one\r\ntwo\n");
         assert_eq!(lines.position(), Position { offset: 9, line: 3, crc: crc32c::crc32c(&text[..9]) });
         assert_eq!(checksum_of_prefix(text, 9).expect("read"), Some(lines.position().crc));
         assert_eq!(checksum_of_prefix(text, 900).expect("read"), None);
-        assert_eq!(lines.peek(1).expect("read"), Some(&b"last"[..]));
+        assert_eq!(lines.peek(1).expect("read"), line(b"last"));
         assert_eq!(lines.peek(2).expect("read"), None);
         lines.consume(2);
         assert_eq!(lines.position().offset, text.len() as u64);
     }
 
     #[test]
-    fn an_endless_line_is_an_error_and_not_all_of_memory() {
-        let mut lines = Lines::new(Box::new(io::BufReader::new(io::repeat(b'x'))), Position::START);
-        let message = lines.peek(0).expect_err("too long").to_string();
-        assert!(message.contains("line 1"), "{message}");
+    fn a_long_line_is_kept_whole_and_reading_goes_on_after_it() {
+        let long = "x".repeat(LINE_BYTES_MAX as usize + 4000);
+        for end in ["\nlast\n", "\n", ""] {
+            let text = format!("first\n{long}{end}").into_bytes();
+            let mut lines = Lines::new(Box::new(io::Cursor::new(text.clone())), Position::START);
+            assert_eq!(lines.peek(0).expect("read"), line(b"first\n"));
+            let bytes = long.len() as u64 + u64::from(!end.is_empty());
+            assert_eq!(lines.peek(1).expect("read"), Some(Ahead::TooLong(bytes)));
+            lines.consume(1);
+            assert!(text_of(lines.consume(1)) == format!("{long}\n").into_bytes(), "the whole line");
+            let read = text.len() - end.len() + usize::from(!end.is_empty());
+            let position = Position { offset: read as u64, line: 3, crc: crc32c::crc32c(&text[..read]) };
+            assert_eq!(lines.position(), position);
+            assert_eq!(lines.peek(0).expect("read"), (end.len() > 1).then_some(Ahead::Line(b"last\n")));
+        }
+    }
+
+    /// More than can be a line, without a line end.
+    struct Endless(u64);
+
+    impl Read for Endless {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.0 += buffer.len() as u64;
+            buffer.fill(b'x');
+            Ok(buffer.len())
+        }
+    }
+
+    #[test]
+    fn an_endless_line_is_an_error_and_not_all_of_memory_or_of_the_disk() {
+        let mut input = io::BufReader::with_capacity(1 << 20, Endless(0).take(LINE_BYTES_READ_MAX + (8 << 20)));
+        let head = vec![b'x'; LINE_BYTES_MAX as usize + 1];
+        let message = keep_long(&mut input, &head, 7).expect_err("too long").to_string();
+        assert!(message.contains("line 7") && message.contains("1 GiB"), "{message}");
     }
 }

@@ -1,12 +1,12 @@
 //! Import of CSV and JSON Lines into a map: batched, resumable, and honest about bad rows.
 //!
 //! 1. Look for the mark of an interrupted import of the same source. If there is one, check that the source still
-//!    starts with what was read then, and go on behind it.
+//!    starts with what was read then, and go on after it.
 //! 2. Insert rows one by one, without waiting; a bad row is told with its line number and kept in the file of rejects.
-//! 3. After each batch store the mark behind the rows and wait once until all of it is durable.
+//! 3. After each batch store the mark after the rows and wait once until all of it is durable.
 //! 4. At the end remove the mark.
 //!
-//! Invariants: a mark never counts a row that could still be lost (it is ordered behind the rows, and the file of
+//! Invariants: a mark never counts a row that could still be lost (it is ordered after the rows, and the file of
 //! rejects is synced before it); a row that is imported twice leaves the same map. So an import that is killed at any
 //! moment and started again ends with the same map and the same file of rejects as one that ran through.
 
@@ -25,6 +25,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
+use crate::interrupt;
 use crate::output::{Output, ProgressUnit};
 use crate::store::Store;
 
@@ -63,6 +64,8 @@ pub struct Request {
     pub batch_rows: u64,
     /// Where bad rows go.
     pub rejects: Option<PathBuf>,
+    /// Whether a file that is there may be replaced by the rejects.
+    pub overwrite: bool,
     /// Start from the first row even if an import of this source was interrupted.
     pub restart: bool,
 }
@@ -103,34 +106,39 @@ pub fn import(store: &dyn Store, request: &Request, output: &Output) -> Result<S
     let resumed_at_line = mark.line;
     let rows_before = mark.rows;
     let mut rows = open_rows(request, &mark)?;
-    let mut rejects = Rejects::open(request.rejects.as_deref(), mark.rejects_bytes, rows.head())?;
+    let mut rejects = Rejects::open(request.rejects.as_deref(), request.overwrite, mark.rejects_bytes, rows.head())?;
     let total = request.path.as_ref().and_then(|path| path.metadata().ok()).map(|meta| meta.len());
     let bar = output.progress(total, ProgressUnit::Bytes).with_prefix("import");
     let mut batches = 0;
     loop {
+        interrupt::so_far(so_far(&source, &mark, request));
         let more = batch(store, request, rows.as_mut(), &mut rejects, &mut mark, output)
             .with_context(|| failed_after(&source, &mark, request))?;
         rejects.sync()?;
         mark.advance(rows.position());
-        mark.rejects_bytes = rejects.bytes();
+        // A file without a row is made anew by an import that goes on.
+        mark.rejects_bytes = if mark.rejected == 0 { 0 } else { rejects.bytes() };
         let end = |result: Result<()>| result.with_context(|| failed_after(&source, &mark, request));
         if request.path.is_some() {
             end(mark.save(store, &source))?;
+            if mark.rejects_bytes > 0 {
+                rejects.marked();
+            }
         }
-        // One wait for the rows and their mark: the mark is ordered behind the rows, so it cannot survive without them.
+        // One wait for the rows and their mark: the mark is ordered after the rows, so it cannot survive without them.
         end(store.sync())?;
+        end(store.verify())?;
         batches += 1;
         bar.set_position(mark.offset);
         if !more {
             break;
         }
     }
+    // Before the mark goes: a run that is interrupted here finds the file by its length.
+    rejects.finish(mark.rejected)?;
     if request.path.is_some() {
         store.clear_mark(&source)?;
         store.sync()?;
-    }
-    if mark.rejected == 0 {
-        rejects.remove()?;
     }
     bar.finish_and_clear();
     let seconds = started.elapsed().as_secs_f64();
@@ -160,7 +168,7 @@ fn batch(
     let (key_bytes_max, value_bytes_max) = store.limits();
     let mut bytes = 0;
     for _ in 0..request.batch_rows.max(1) {
-        let Some(row) = rows.next_row()? else { return Ok(false) };
+        let Some(mut row) = rows.next_row()? else { return Ok(false) };
         let checked = row.content.and_then(|(key, value)| {
             if key.len() > key_bytes_max {
                 Err(format!("the key has {} bytes; at most {key_bytes_max} fit", key.len()))
@@ -177,7 +185,7 @@ fn batch(
                 bytes += key.len() + value.len();
             }
             Err(reason) => {
-                rejects.reject(output, row.line, &reason, &row.raw)?;
+                rejects.reject(output, row.line, &reason, &mut row.raw)?;
                 mark.rejected += 1;
             }
         }
@@ -260,12 +268,23 @@ fn open_rows(request: &Request, mark: &Mark) -> Result<Box<dyn Rows>> {
 }
 
 fn failed_after(source: &str, mark: &Mark, request: &Request) -> String {
-    let how = if request.path.is_some() {
-        "what is imported stays: run the same command again to go on"
-    } else {
-        "what is imported stays: standard input cannot be resumed, but importing a row twice does no harm"
+    format!("{source}: the import stopped: {}", what_stays(mark, request))
+}
+
+/// What a signal finds done.
+fn so_far(source: &str, mark: &Mark, request: &Request) -> String {
+    format!("{source}: {}", what_stays(mark, request))
+}
+
+fn what_stays(mark: &Mark, request: &Request) -> String {
+    let how = match (&request.path, &request.rejects) {
+        (None, _) => "standard input cannot be resumed, but importing a row twice does no harm".into(),
+        (Some(_), Some(rejects)) if mark.rejects_bytes > 0 => {
+            format!("run the same command again to go on; rejected rows so far are in {}.partial", rejects.display())
+        }
+        (Some(_), _) => "run the same command again to go on".to_owned(),
     };
-    format!("{source}: the import stopped behind line {}; {how}", mark.line)
+    format!("every row before line {} is imported, durable and stays ({} rows); {how}", mark.line, mark.rows)
 }
 
 #[cfg(test)]

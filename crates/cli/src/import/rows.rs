@@ -2,15 +2,15 @@
 
 use std::io;
 
-use super::lines::Position;
+use super::lines::{Position, Raw};
 
 /// One row of a source.
 #[derive(Debug)]
 pub struct Row {
     /// Number of its first line, from 1.
     pub line: u64,
-    /// Its text as it stands in the source, with line ends.
-    pub raw: Vec<u8>,
+    /// Its text as it is in the source, with line ends.
+    pub raw: Raw,
     /// Key and value, or why there are none.
     pub content: Result<(Vec<u8>, Vec<u8>), String>,
 }

@@ -30,6 +30,7 @@ fn source() -> (tempfile::TempDir, Request) {
         selection: Selection::default(),
         batch_rows: 4,
         rejects: Some(folder.path().join("rejects.csv")),
+        overwrite: true,
         restart: false,
     };
     (folder, request)

@@ -80,7 +80,12 @@ fn verify_features(header: &PartHeader, read_only: bool) -> std::result::Result<
     let unknown = header.features_read_only_compatible & !FEATURES_READ_ONLY_COMPATIBLE_KNOWN;
     if unknown != 0 && !read_only {
         let finding = format!("features {unknown:#x} that this version can read but not write");
-        return Err(Finding::new(24, finding, "known features", "open it with --read-only, or use a newer lodestone"));
+        return Err(Finding::new(
+            24,
+            finding,
+            "known features",
+            "only read it (open it read-only), or use a newer lodestone",
+        ));
     }
     Ok(())
 }

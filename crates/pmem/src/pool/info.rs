@@ -10,7 +10,7 @@ use crate::domain::Domain;
 use crate::pool::layout::{PAGE_BYTES, PartHeader};
 use crate::pool::part::PartKind;
 use crate::pool::uuid::Uuid;
-use crate::pool::{NodeOrigin, PartNode, Pool, header, nodes, platform, roots};
+use crate::pool::{NodeOrigin, PartNode, Pool, header, nodes, platform, roots, volatile};
 use crate::topology::Topology;
 
 /// One part of a pool.
@@ -109,7 +109,7 @@ impl Pool {
             parts,
             domain,
             domain_reason: shared.reason.clone(),
-            promise: domain.promise().into(),
+            promise: promise(domain, self.volatile_medium().as_deref()),
             read_only: self.memory.is_read_only(),
             set_uuid: Uuid(main.set_uuid),
             format_version: main.format_version,
@@ -135,6 +135,11 @@ impl Pool {
         nodes::detect(self.shared.parts.get(usize::from(part))?, &self.shared.sysfs_root)
     }
 
+    /// The volatile file system that a part is on; one such part is enough to lose the pool.
+    fn volatile_medium(&self) -> Option<String> {
+        self.shared.parts.iter().find_map(volatile::medium_of)
+    }
+
     fn warnings(&self, parts: &[PartInfo], domain: Domain) -> Vec<String> {
         let mut found = Vec::new();
         let read_only = self.memory.is_read_only();
@@ -148,6 +153,11 @@ impl Pool {
         let mut file_systems: Vec<&str> = parts.iter().map(|part| part.file_system.as_str()).collect();
         file_systems.dedup();
         found.extend(file_systems.into_iter().filter_map(platform::file_system_warning));
+        if let Some(medium) = self.volatile_medium().filter(|medium| medium.starts_with("overlay")) {
+            found.push(format!(
+                "{medium}: the files are in volatile memory, and nothing in this pool survives power loss"
+            ));
+        }
         found.extend(node_warnings(parts, self.topology()));
         found
     }
@@ -180,6 +190,16 @@ impl Pool {
                 addr: PmAddr::from_raw(found.addr),
             })
             .collect()
+    }
+}
+
+fn promise(domain: Domain, volatile: Option<&str>) -> String {
+    match volatile {
+        Some(medium) if !matches!(domain, Domain::Traced | Domain::DaxEmulated) => format!(
+            "NOT durable here: {medium} is memory, and nothing in this pool survives power loss; the death of the process it \
+             does survive"
+        ),
+        _ => domain.promise().into(),
     }
 }
 

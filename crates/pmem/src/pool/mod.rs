@@ -34,6 +34,7 @@ mod set;
 mod space;
 mod state;
 mod uuid;
+mod volatile;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -256,7 +256,7 @@ fn open_error(path: &Path, writing: bool, source: io::Error) -> Error {
     let hint = match source.kind() {
         ErrorKind::NotFound => "check the path (was the pool moved?), or create it with `lodestone pool create`",
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem if writing => {
-            "the file may not be written: change its permissions, or open it with --read-only"
+            "the file may not be written: change its permissions, or only read it (open it read-only)"
         }
         ErrorKind::PermissionDenied => "the file may not be read: change its permissions",
         ErrorKind::IsADirectory => "this is a folder: name the pool file in it",

@@ -219,7 +219,12 @@ pub(crate) fn file_system(part: &PartFile) -> String {
         return "devdax".into();
     }
     let Ok(found) = fstatfs(&part.file) else { return "unknown".into() };
-    let kind = found.f_type as u64 & 0xFFFF_FFFF;
+    file_system_name(found.f_type as u64)
+}
+
+/// The name of a file system by the number that statfs(2) has for it.
+pub(crate) fn file_system_name(kind: u64) -> String {
+    let kind = kind & 0xFFFF_FFFF;
     let known = [
         (0xEF53, "ext4"),
         (0x5846_5342, "xfs"),

@@ -7,7 +7,7 @@
 //!
 //! Columns: the paper's units; the profile by latency (a thread that is alone) and by bandwidth (the medium's time, which is
 //! how the paper got its units); virtual time (deterministic); real time (agents and rings on this machine, the model
-//! spinning).
+//! spinning). Only the last is measured: each column says whether it is an input, predicted or measured.
 
 use std::process::ExitCode;
 
@@ -28,7 +28,8 @@ Examples:
   lodestone bench agents --no-real-time --json
 
 Times in virtual time are exact and the same in every run. Times in real time depend on this machine: two virtual nodes
-share a cache, so that a message is cheaper than between sockets; take ratios.";
+share a cache, so that a message is cheaper than between sockets; take ratios. Each column says whether it is an input,
+predicted by a model, or measured here (on the emulated medium).";
 
 /// Arguments of `lodestone bench agents`.
 #[derive(Debug, clap::Args)]
@@ -113,11 +114,16 @@ struct Modelled<'a, T> {
     #[serde(flatten)]
     line: &'a T,
     media: String,
+    /// The fields that were measured; every other figure is predicted.
+    measured: [&'static str; 3],
 }
+
+/// Fields that hold what threads of this machine took, on the emulated medium.
+const MEASURED: [&str; 3] = ["real_ns", "real_time", "real_time_overlapped"];
 
 impl<'a, T: Serialize> Modelled<'a, T> {
     fn of(medium: &MediaProfile, line: &'a T) -> Self {
-        Self { line, media: format!("emulated: {}", medium.name) }
+        Self { line, media: format!("emulated: {}", medium.name), measured: MEASURED }
     }
 }
 
@@ -148,6 +154,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     if let Some(warning) = real.as_ref().and_then(Machine::warning) {
         output.note(&format!("note: {warning}"));
     }
+    let _busy = output.busy("bench agents");
     output.note("remote operations ...");
     operations(args, &setup, real.as_mut(), output)?;
     output.note("transactions over two tables ...");
@@ -198,8 +205,16 @@ fn operations(args: &Args, setup: &Setup, mut real: Option<&mut Machine>, output
     if output.is_json() {
         return lines.iter().try_for_each(|line| output.json(&Modelled::of(&setup.medium, line)));
     }
-    let mut shown =
-        table(&["remote", "bytes", "way", "paper units", "latency ns", "bandwidth ns", "virtual ns", "real ns"]);
+    let mut shown = table(&[
+        "remote\ninput",
+        "bytes\ninput",
+        "way\ninput",
+        "paper units\npredicted",
+        "latency ns\npredicted",
+        "bandwidth ns\npredicted",
+        "virtual ns\npredicted",
+        "real ns\nmeasured",
+    ]);
     for line in &lines {
         let real = line.real_ns.map_or_else(|| "-".into(), |ns| format!("{ns:.0}"));
         shown.add_row([
@@ -257,24 +272,25 @@ fn transactions(setup: &Setup, mut real: Option<&mut Machine>, output: &Output) 
     if output.is_json() {
         return lines.iter().try_for_each(|line| output.json(&Modelled::of(&setup.medium, line)));
     }
-    let mut shown = table(&["transaction", "costs from", "direct", "agents", "change", "overlapped", "change"]);
+    let mut shown = table(&["transaction", "costs from", "what", "direct", "agents", "change", "overlapped", "change"]);
     let percent = |change: f64| format!("{:+.1} %", 100.0 * change);
     for line in &lines {
-        let mut row = |from: &str, (direct, agent, change): (f64, f64, f64), overlapped: Option<(f64, f64)>| {
-            let (by, by_change) =
-                overlapped.map_or(("-".into(), "-".into()), |(by, c)| (format!("{by:.0}"), percent(c)));
-            let cells =
-                [name(line.workload), from.into(), format!("{direct:.0}"), format!("{agent:.0}"), percent(change)];
-            shown.add_row(cells.into_iter().chain([by, by_change]));
-        };
+        let mut row =
+            |from: &str, what: &str, (direct, agent, change): (f64, f64, f64), overlapped: Option<(f64, f64)>| {
+                let (by, by_change) =
+                    overlapped.map_or(("-".into(), "-".into()), |(by, c)| (format!("{by:.0}"), percent(c)));
+                let times = [format!("{direct:.0}"), format!("{agent:.0}"), percent(change)];
+                let cells = [name(line.workload), from.into(), what.into()].into_iter().chain(times);
+                shown.add_row(cells.chain([by, by_change]));
+            };
         let printed =
             line.paper_printed_percent.map_or("paper".into(), |printed| format!("paper (prints {printed:+.0} %)"));
-        row(&printed, line.paper, None);
-        row("profile, latency ns", line.predicted_latency, None);
-        row("profile, bandwidth ns", line.predicted_bandwidth, None);
-        row("virtual time, ns", line.virtual_time, Some(line.virtual_time_overlapped));
+        row(&printed, "predicted", line.paper, None);
+        row("profile, latency ns", "predicted", line.predicted_latency, None);
+        row("profile, bandwidth ns", "predicted", line.predicted_bandwidth, None);
+        row("virtual time, ns", "predicted", line.virtual_time, Some(line.virtual_time_overlapped));
         if let Some(real) = line.real_time {
-            row("real time, ns", real, line.real_time_overlapped);
+            row("real time, ns", "measured", real, line.real_time_overlapped);
         }
     }
     output.line("transactions over two tables, 256 bytes each of data (and log, where they write)")?;
@@ -282,7 +298,13 @@ fn transactions(setup: &Setup, mut real: Option<&mut Machine>, output: &Output) 
 }
 
 fn loads(setup: &Setup, output: &Output) -> Result<()> {
-    let mut shown = table(&["remote 256 bytes", "clients", "direct ops/s", "agents ops/s", "change"]);
+    let mut shown = table(&[
+        "remote 256 bytes\ninput",
+        "clients\ninput",
+        "direct ops/s\npredicted",
+        "agents ops/s\npredicted",
+        "change\npredicted",
+    ]);
     for kind in [Kind::Read, Kind::Write] {
         for clients in CLIENTS {
             let of =

@@ -20,9 +20,12 @@ use crate::output::Output;
 const AFTER_HELP: &str = "\
 Examples:
   lodestone bench ycsb --workload a --threads 8
-  lodestone bench ycsb --workload all --records 1000000 --durability sync --json
-  lodestone bench stm --structure hash,tree --updates 2,20,80 --threads 1,2 --path /dev/shm --domain dax-emulated
-  lodestone bench index --index fastfair,fptree,hash --mix search,insert --path /dev/shm --domain dax-emulated
+  lodestone bench ycsb --workload all --records 1000000 --durability sync \\
+    --json
+  lodestone bench stm --structure hash,tree --updates 2,20,80 --threads 1,2 \\
+    --path /dev/shm --domain dax-emulated
+  lodestone bench index --index fastfair,fptree,hash --mix search,insert \\
+    --path /dev/shm --domain dax-emulated
   lodestone bench substrate --assert
   lodestone bench agents --profile optane
 
@@ -53,8 +56,20 @@ enum BenchCommand {
     Substrate(substrate::Args),
 }
 
+impl Args {
+    /// Whether another command started this one to end it.
+    pub fn is_worker(&self) -> bool {
+        matches!(self.command, BenchCommand::IndexLoad(_))
+    }
+}
+
 /// Longest time of a run: a year. Sums of such times, and moments so far away, are no overflow.
 const SECONDS_MAX: f64 = 365.0 * 86_400.0;
+
+/// What a signal finds done after so many of all runs.
+fn so_far(done: usize, of: usize) -> String {
+    format!("{done} of {of} runs were measured; with --json each figure is printed as soon as it is there")
+}
 
 /// The time of a run that the argument `name` asks for.
 fn duration(seconds: f64, name: &str) -> Result<Duration> {

@@ -11,8 +11,10 @@ use clap::ValueEnum;
 use lodestone_media::TimeMode;
 use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
 use lodestone_workload::syncprobe::SyncLatency;
+use serde::Serialize;
 
 use crate::emulation;
+use crate::interrupt::Scratch;
 
 /// What an acknowledged write survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -75,6 +77,31 @@ impl Place {
         }
     }
 
+    /// This place, or memory where none was asked for: for figures that a disk would only disturb.
+    pub fn or_memory(&self) -> Self {
+        let is_asked_for =
+            self.path.is_some() || self.domain != DomainChoice::Auto || self.durability != Durability::Sync;
+        let memory = Path::new(MEMORY_FOLDER);
+        if is_asked_for || !memory.is_dir() {
+            return self.clone();
+        }
+        Self { path: Some(memory.to_owned()), domain: DomainChoice::DaxEmulated, ..self.clone() }
+    }
+
+    /// Where figures of this place come from.
+    ///
+    /// # Errors
+    /// When no pool can be made there.
+    pub fn origin(&self) -> Result<Origin> {
+        let info = self.create(ORIGIN_POOL_BYTES, ORIGIN_JOURNAL_BYTES)?.info();
+        Ok(Origin {
+            domain: info.domain_label(),
+            medium: info.media_label(),
+            folder: self.folder().display().to_string(),
+            promise: info.promise,
+        })
+    }
+
     /// The domain that goes with the durability.
     pub fn domain_choice(&self) -> Result<DomainChoice> {
         match (self.durability, self.domain) {
@@ -115,6 +142,8 @@ impl Place {
             PoolOptions { size_bytes, journal_bytes, domain: self.domain_choice()?, ..PoolOptions::default() };
         // A benchmark reads the wall clock, so there is no virtual time here.
         let options = emulation::apply(self.profile.as_ref(), TimeMode::Spinning, options)?;
+        // A signal between the making of the file and the removal of its name leaves nothing behind.
+        let scratch = (!self.keep).then(|| Scratch::new(&path));
         let pool = Pool::create(&path, &options).with_context(|| {
             format!("{}: creating the benchmark's pool failed; give a writable place with --path", path.display())
         })?;
@@ -122,6 +151,7 @@ impl Place {
         if !self.keep {
             std::fs::remove_file(&path).with_context(|| format!("{}: removing the name failed", path.display()))?;
         }
+        drop(scratch);
         Ok(pool)
     }
 
@@ -132,6 +162,27 @@ impl Place {
         measured.with_context(|| format!("{}: measuring fdatasync failed", folder.display()))
     }
 }
+
+/// Domain and medium of a benchmark's pools.
+#[derive(Clone, Debug, Serialize)]
+pub struct Origin {
+    pub domain: String,
+    pub medium: String,
+    pub folder: String,
+    pub promise: String,
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "domain {}, medium {}, in {}: {}", self.domain, self.medium, self.folder, self.promise)
+    }
+}
+
+/// The file system that is memory on every Linux.
+const MEMORY_FOLDER: &str = "/dev/shm";
+/// A pool that is made to look at its domain alone.
+const ORIGIN_POOL_BYTES: u64 = 4 << 20;
+const ORIGIN_JOURNAL_BYTES: u64 = 1 << 20;
 
 const SYNC_SAMPLES: u64 = 500;
 const SYNC_TIME_MAX: Duration = Duration::from_secs(2);
@@ -152,5 +203,22 @@ mod tests {
         assert!(place(Durability::Process, DomainChoice::Block).domain_choice().is_err());
         assert!(place(Durability::Sync, DomainChoice::Process).domain_choice().is_err());
         assert_eq!(place(Durability::Relaxed, DomainChoice::Block).domain_choice().ok(), Some(DomainChoice::Block));
+    }
+
+    #[test]
+    fn memory_is_for_those_who_asked_for_no_place() {
+        let place = |durability, domain| Place { path: None, keep: false, domain, durability, profile: None };
+        let chosen = |place: &Place| (place.or_memory().path, place.or_memory().domain);
+        let memory = Some(PathBuf::from(MEMORY_FOLDER));
+        assert_eq!(chosen(&place(Durability::Sync, DomainChoice::Auto)), (memory, DomainChoice::DaxEmulated));
+        for (durability, domain) in [
+            (Durability::Sync, DomainChoice::Block),
+            (Durability::Process, DomainChoice::Auto),
+            (Durability::Relaxed, DomainChoice::Auto),
+        ] {
+            assert_eq!(chosen(&place(durability, domain)), (None, domain));
+        }
+        let asked = Place::in_folder(Path::new("/tmp"));
+        assert_eq!(chosen(&asked), (Some("/tmp".into()), DomainChoice::Auto));
     }
 }

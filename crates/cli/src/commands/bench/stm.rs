@@ -19,16 +19,23 @@ use lodestone_stm_bench::tl2::{ClockKind, LogKind, Tl2, Tl2Options};
 use lodestone_stm_bench::tm::TransactionalMemory;
 use lodestone_workload::result::{BenchResult, human_figure};
 
-use crate::output::{Output, exit, table};
+use crate::interrupt;
+use crate::output::{Output, ProgressUnit, exit, table};
 
-use super::duration;
 use super::place::Place;
+use super::{duration, so_far};
 
 const AFTER_HELP: &str = "\
 Examples:
-  lodestone bench stm --structure hash --updates 2,20,80 --threads 1,2 --path /dev/shm --domain dax-emulated
-  lodestone bench stm --engine tl2-redo --clock mutex,add,cas --structure hash --updates 80 --json
-  lodestone bench stm --engine dram,dram-lock --structure hash,tree,list,btree --seconds 2
+  lodestone bench stm --structure hash --updates 2,20,80 --threads 1,2 \\
+    --path /dev/shm --domain dax-emulated
+  lodestone bench stm --engine tl2-redo --clock mutex,add,cas \\
+    --structure hash --updates 80 --json
+  lodestone bench stm --engine dram,dram-lock \\
+    --structure hash,tree,list,btree --seconds 2
+
+Without --path and --domain the pools are in memory (/dev/shm, domain dax-emulated): the figures are those of the code, not
+of a disk. The domain is printed first.
 
 Keys are drawn from a range of twice the loaded keys, and updates are inserts and removes, half and half: so the
 structure keeps its size, and half of the updates find nothing to change.
@@ -195,17 +202,36 @@ pub struct Request {
 /// Runs the command.
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     let mut results = Vec::new();
-    for request in args.requests()? {
-        let result = measure(&request, &args.place)?;
+    let (requests, place) = (args.requests()?, args.place.or_memory());
+    // First: whoever reads a figure knows where it comes from.
+    let origin = place.origin()?;
+    if !output.is_json() {
+        output.line(&origin.to_string())?;
+    }
+    let bar = output.progress(Some(requests.len() as u64), ProgressUnit::Steps).with_prefix("bench stm");
+    for (done, request) in requests.iter().enumerate() {
+        bar.set_message(request.name());
+        bar.set_position(done as u64);
+        interrupt::so_far(so_far(done, requests.len()));
+        let result = measure(request, &place)?;
         if output.is_json() {
             output.json(&result)?;
         }
         results.push(result);
     }
+    bar.finish_and_clear();
     if !output.is_json() {
         output.line(&text(&results))?;
     }
     Ok(exit::ok())
+}
+
+impl Request {
+    /// What is running, for a person who waits.
+    fn name(&self) -> String {
+        let Spec { updates_percent, threads, .. } = self.spec;
+        format!("{:?} on {:?}, {updates_percent} % updates, {threads} threads", self.engine, self.structure)
+    }
 }
 
 impl Args {

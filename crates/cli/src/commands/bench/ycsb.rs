@@ -23,6 +23,8 @@ use lodestone_workload::runner::{Outcome, Progress, Runner};
 use lodestone_workload::syncprobe::SyncLatency;
 use lodestone_workload::ycsb::{Spec, Workload};
 
+use crate::interrupt;
+use crate::new_file;
 use crate::output::{Output, ProgressUnit, exit, table};
 use crate::size;
 
@@ -33,10 +35,12 @@ use super::ycsb_report;
 const AFTER_HELP: &str = "\
 Examples:
   lodestone bench ycsb --workload a --threads 1,8
-  lodestone bench ycsb --workload all --records 1000000 --operations 1000000 --threads 8
+  lodestone bench ycsb --workload all --records 1000000 --operations 1000000 \\
+    --threads 8
   lodestone bench ycsb --durability process --html ycsb.html
   lodestone bench ycsb --workload e --distribution uniform --json
-  lodestone bench ycsb --engine stm --workload a,b,c,d --path /dev/shm --domain dax-emulated
+  lodestone bench ycsb --engine stm --workload a,b,c,d --path /dev/shm \\
+    --domain dax-emulated
 
 Durability: `sync` waits for every write, and a read waits until what it saw is durable; `relaxed` orders writes and
 does not wait; `process` survives the death of the process only.";
@@ -150,6 +154,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     for &workload in args.workload.iter().flat_map(|word| &word.0) {
         for &threads in &args.threads {
             let request = args.request(workload, threads)?;
+            interrupt::so_far(format!("{} runs were measured; with --json each figure is printed at once", all.len()));
             let measured = measure(&request, output)?;
             if output.is_json() {
                 output.json(&measured.outcome.result)?;
@@ -161,7 +166,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         output.line(&text(&all))?;
     }
     if let Some(path) = &args.html {
-        ycsb_report::page(&all).write_to(path)?;
+        new_file::write_page(path, &ycsb_report::page(&all).to_html())?;
         output.note(&format!("the page is {}", path.display()));
     }
     Ok(exit::ok())

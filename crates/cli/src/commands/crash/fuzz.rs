@@ -18,7 +18,8 @@ use super::run::print_violation;
 const AFTER_HELP: &str = "\
 Examples:
   lodestone crash fuzz --programs 100
-  lodestone crash fuzz --kind fastfair,fptree-text --seconds 600 --seed 20000 --profile adr,block --json
+  lodestone crash fuzz --kind fastfair,fptree-text --seconds 600 \\
+    --seed 20000 --profile adr,block --json
 
 Kinds: fastfair, fastfair-text, fptree, fptree-text, skiplist, skiplist-text, hash, hash-text, hybrid-plus, acs-fptree, map.
 
@@ -49,7 +50,7 @@ pub struct Args {
     profile: Vec<Profile>,
 
     /// Most crash states per program
-    #[arg(long, value_name = "STATES", default_value_t = 2000)]
+    #[arg(long, value_name = "STATES", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..))]
     bound: u64,
 
     /// How often recovery itself is crashed again
@@ -141,7 +142,16 @@ fn one(args: &Args, profile: Profile, number: u64, fuzzed: &mut Fuzzed, output: 
     let name = program_name(fuzzed.kind, number);
     let target = program(&name).with_context(|| format!("{name} is no program"))?;
     let (states_max, nested_depth, planted) = (args.bound, args.depth, args.planted.clone());
-    let config = Config { profile, states_max, nested_depth, planted, ..Config::default() };
+    // What was asked for by name counts, whatever the programs say of themselves.
+    let config = Config {
+        profile,
+        states_max,
+        states_max_wins: true,
+        nested_depth,
+        nested_depth_wins: true,
+        planted,
+        ..Config::default()
+    };
     let report = run_target(target.as_ref(), &config, &mut |_| {});
     fuzzed.programs += 1;
     fuzzed.states += report.states;

@@ -14,7 +14,7 @@ use clap::Subcommand;
 
 use crate::output::Output;
 
-pub use select::targets;
+pub use select::{Floor, floors};
 
 const AFTER_HELP: &str = "\
 Examples:

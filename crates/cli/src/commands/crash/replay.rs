@@ -12,6 +12,9 @@ const AFTER_HELP: &str = "\
 Example:
   lodestone crash replay 'pool-roots~adr~0.2~-~-~k41.1080=0'
 
+A target of your own is replayed by its own test, which knows it: the violation prints the command,
+LODESTONE_REPLAY='TOKEN' cargo test ...
+
 Exit code 1 when the violation is there, 0 when it is gone.";
 
 /// Arguments of `lodestone crash replay`.

@@ -3,8 +3,11 @@
 use anyhow::{Result, bail};
 use lodestone_crash::{Config, Failure, Mode, Profile, Target, pool_targets};
 
+/// A floor by its name, with its targets.
+pub type Floor = (&'static str, Vec<Box<dyn Target>>);
+
 /// The floors of this build with their targets, from the ground up. The name of a floor stands for all its targets.
-fn floors() -> Vec<(&'static str, Vec<Box<dyn Target>>)> {
+pub fn floors() -> Vec<Floor> {
     vec![
         ("pool", pool_targets()),
         ("heap", lodestone_heap::explore::heap_targets()),
@@ -97,13 +100,14 @@ pub struct ConfigArgs {
     #[arg(long, value_name = "MODE", default_value = "reading", value_parser = mode)]
     mode: Mode,
 
-    /// Most crash states per target; the report says whether that was enough
-    #[arg(long, value_name = "STATES", default_value_t = Config::default().states_max)]
-    bound: u64,
+    /// Most crash states per target, whatever the target says; the report says whether that was enough
+    /// [default: 200000, or what a large target says]
+    #[arg(long, value_name = "STATES", value_parser = clap::value_parser!(u64).range(1..))]
+    bound: Option<u64>,
 
-    /// How often recovery itself is crashed again
-    #[arg(long, value_name = "COUNT", default_value_t = Config::default().nested_depth)]
-    depth: u32,
+    /// How often recovery itself is crashed again, whatever the target says [default: 1, or what a large target says]
+    #[arg(long, value_name = "COUNT")]
+    depth: Option<u32>,
 
     /// Seed of the representative mode
     #[arg(long, default_value_t = Config::default().seed)]
@@ -115,6 +119,11 @@ pub struct ConfigArgs {
 }
 
 impl ConfigArgs {
+    /// Whether only a sample of the states is judged.
+    pub fn is_sample(&self) -> bool {
+        self.mode == Mode::Representative
+    }
+
     /// One configuration for each profile, in the given order.
     pub fn configs(&self) -> Result<Vec<Config>> {
         if self.planted.is_some() && !cfg!(feature = "planted-bugs") {
@@ -122,14 +131,17 @@ impl ConfigArgs {
                 "--planted needs a build with the feature: cargo run -p lodestone-cli --features planted-bugs -- ..."
             );
         }
+        let defaults = Config::default();
         let config = |profile: &Profile| Config {
             profile: *profile,
             mode: self.mode,
-            states_max: self.bound,
-            nested_depth: self.depth,
+            states_max: self.bound.unwrap_or(defaults.states_max),
+            states_max_wins: self.bound.is_some(),
+            nested_depth: self.depth.unwrap_or(defaults.nested_depth),
+            nested_depth_wins: self.depth.is_some(),
             seed: self.seed,
             planted: self.planted.clone(),
-            ..Config::default()
+            ..defaults.clone()
         };
         Ok(self.profile.iter().map(config).collect())
     }

@@ -13,6 +13,7 @@
 
 mod broken;
 mod characters;
+mod floors;
 mod page;
 mod prove;
 mod serve;
@@ -22,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use lodestone_pmem::{Pool, PoolInfo, PoolOptions};
 
 use crate::commands::bench::ycsb::{self, Measured};
@@ -32,11 +33,13 @@ use crate::commands::pool::OpenArgs;
 use crate::commands::torture::kill::{Killed, Round};
 use crate::emulation::{self, EmulationArgs, Profile};
 use crate::import::Summary;
+use crate::interrupt::TempFolder;
+use crate::new_file;
 use crate::output::{Output, exit};
 use crate::size;
 
 use broken::Caught;
-use prove::Explored;
+use prove::{Audited, Explored};
 use serve::Reads;
 use story::{Expectation, STEPS, Story};
 
@@ -65,7 +68,7 @@ pub struct Args {
     #[arg(long)]
     keep: bool,
 
-    /// Seconds for the explorer, and for the benchmark
+    /// Seconds for the explorer, and for the benchmark; half as many for the audit of flushes and fences
     #[arg(long, value_name = "SECONDS", default_value_t = 8)]
     seconds: u64,
 
@@ -97,6 +100,9 @@ pub struct Findings {
     pub rounds: Vec<Round>,
     pub killed: Killed,
     pub explored: Vec<Explored>,
+    pub audited: Vec<Audited>,
+    /// Runs of the explorer that the time did not reach.
+    pub not_begun: usize,
     pub caught: Caught,
     pub measured: Vec<Measured>,
     pub expectations: Vec<Expectation>,
@@ -132,7 +138,10 @@ fn work(args: &Args, story: &mut Story<'_>, folder: &Path, pool: PoolInfo) -> Re
     let reads = serve::read(story, &map, args.seed)?;
     let (rounds, killed) = prove::kill(story, folder, args)?;
     let limit = Duration::from_secs(args.seconds);
-    let explored = prove::explore(story, &crash::targets(), limit, args.seed)?;
+    let floors = crash::floors();
+    let explored = prove::explore(story, &floors, limit, args.seed)?;
+    let audited = prove::audit(story, &floors, &explored, limit / 2)?;
+    prove::tell(story, &floors, &explored, &audited)?;
     let caught = broken::catch(story)?;
     let measured = measure(story, folder, limit, args)?;
     Ok(Findings {
@@ -141,7 +150,9 @@ fn work(args: &Args, story: &mut Story<'_>, folder: &Path, pool: PoolInfo) -> Re
         reads,
         rounds,
         killed,
+        not_begun: prove::not_begun(&floors, &explored),
         explored,
+        audited,
         caught,
         measured,
         expectations: Vec::new(),
@@ -151,7 +162,7 @@ fn work(args: &Args, story: &mut Story<'_>, folder: &Path, pool: PoolInfo) -> Re
 }
 
 /// A pool in a temporary folder; on a disk rather than in a file system that is memory, where there is a choice.
-fn create_pool(story: &mut Story<'_>, emulation: &EmulationArgs) -> Result<(tempfile::TempDir, PoolInfo)> {
+fn create_pool(story: &mut Story<'_>, emulation: &EmulationArgs) -> Result<(TempFolder, PoolInfo)> {
     story.step(
         "Create a pool",
         "A pool is one file that holds durable memory. Programs work on it with loads and stores; the persistence domain \
@@ -159,7 +170,7 @@ fn create_pool(story: &mut Story<'_>, emulation: &EmulationArgs) -> Result<(temp
          gathered into groups, each group is written to a checksummed journal and synced to the device once, however \
          many threads wait for it.",
     )?;
-    let make = |folder: tempfile::TempDir| -> Result<(tempfile::TempDir, PoolInfo)> {
+    let make = |folder: TempFolder| -> Result<(TempFolder, PoolInfo)> {
         let path = folder.path().join("demo.pool");
         let options = PoolOptions { size_bytes: POOL_BYTES, journal_bytes: JOURNAL_BYTES, ..PoolOptions::default() };
         let pool = Pool::create(&path, &emulation.apply(options)?)?;
@@ -167,12 +178,11 @@ fn create_pool(story: &mut Story<'_>, emulation: &EmulationArgs) -> Result<(temp
         let info = pool.info();
         Ok((folder, info))
     };
-    let folder = tempfile::Builder::new().prefix("lodestone-demo-").tempdir();
-    let mut made = make(folder.context("making a temporary folder failed; set TMPDIR to a writable folder")?)?;
+    let mut made = make(TempFolder::new()?)?;
     let in_memory = |info: &PoolInfo| info.parts.iter().any(|part| part.file_system == "tmpfs");
     if in_memory(&made.1) && std::env::var_os("TMPDIR").is_none() {
         // By convention this folder survives a reboot, so it is on a disk. If it cannot be used, memory must do.
-        if let Ok(folder) = tempfile::Builder::new().prefix("lodestone-demo-").tempdir_in("/var/tmp") {
+        if let Ok(folder) = TempFolder::within(Path::new("/var/tmp")) {
             made = make(folder)?;
         }
     }
@@ -217,18 +227,18 @@ fn measure(story: &mut Story<'_>, folder: &Path, limit: Duration, args: &Args) -
 }
 
 fn write_page(args: &Args, findings: &Findings) -> Result<PathBuf> {
-    let page = page::page(findings);
+    let page = page::page(findings).to_html();
     if let Some(path) = &args.report {
-        page.write_to(path)?;
+        new_file::write_page(path, &page)?;
         return Ok(path.clone());
     }
     let here = PathBuf::from("lodestone-demo.html");
-    if page.write_to(&here).is_ok() {
+    if new_file::write_page(&here, &page).is_ok() {
         return Ok(here.canonicalize().unwrap_or(here));
     }
     // A read-only working folder is no reason to lose the page.
     let elsewhere = std::env::temp_dir().join(format!("lodestone-demo-{}.html", std::process::id()));
-    page.write_to(&elsewhere)?;
+    new_file::write_page(&elsewhere, &page)?;
     Ok(elsewhere)
 }
 

@@ -7,6 +7,7 @@ use lodestone_workload::result::{BenchResult, human_figure, human_ns};
 
 use crate::commands::bench::ycsb_report;
 
+use super::floors::{FloorSummary, PROFILES, left_out};
 use super::{Findings, characters};
 
 /// Everything that was found.
@@ -127,54 +128,33 @@ fn kills(page: HtmlReport, found: &Findings) -> HtmlReport {
 }
 
 fn explorer(page: HtmlReport, found: &Findings) -> HtmlReport {
-    let mut table = Table::new([
-        "target",
-        "profile",
-        "mode",
-        "crash states",
-        "all judged",
-        "recovery crashed again",
-        "violations",
-        "seconds",
-    ]);
-    for one in &found.explored {
-        table = table.row([
-            one.target.clone(),
-            one.profile.to_string(),
-            one.mode.to_owned(),
-            one.states.to_string(),
-            if one.exhausted { "yes" } else { "up to the bound" }.to_owned(),
-            format!("{} deep", one.nested_depth),
-            one.violations.to_string(),
-            format!("{:.2}", one.seconds),
-        ]);
+    let floors = FloorSummary::of(&found.explored, &found.audited);
+    let mut table = Table::new(FloorSummary::HEADERS);
+    for floor in &floors {
+        table = table.row(floor.cells());
     }
-    let mut targets: Vec<&str> = Vec::new();
-    for one in &found.explored {
-        if !targets.contains(&one.target.as_str()) {
-            targets.push(&one.target);
-        }
-    }
-    let mut bars = Figure::bars("Crash states judged", targets.iter().copied())
+    let mut bars = Figure::bars("Crash states judged, by floor", floors.iter().map(|floor| floor.floor))
         .y_axis("crash states", Unit::Count)
         .log_y()
         .note("Each state is a memory that a power failure could leave; recovery ran on it and was judged.");
-    for profile in [lodestone_crash::Profile::Adr, lodestone_crash::Profile::Block] {
-        let states = |target: &&str| {
-            let one = found.explored.iter().find(|one| one.target == **target && one.profile == profile);
-            one.map_or(f64::NAN, |one| one.states as f64)
-        };
-        bars = bars.bar_series(profile.to_string(), targets.iter().map(states).collect::<Vec<_>>());
+    for (place, profile) in PROFILES.iter().enumerate() {
+        let states = floors.iter().map(|floor| floor.states[place]).map(|states| states as f64);
+        bars = bars.bar_series(profile.to_string(), states.collect::<Vec<_>>());
     }
     let page = page
         .heading("Power failures taken apart")
         .paragraph(
             "The explorer records every store, flush and fence, builds the memories that a power failure could leave, lets \
              recovery run on each, crashes recovery as well, and checks the outcome. Profile adr: persistent memory \
-             behind volatile caches; block: an ordinary file.",
+             under volatile caches; block: an ordinary file. A mutant is the same code with one flush or fence removed or \
+             moved: that it is caught shows that the call is needed and that its absence would be noticed.",
         )
         .figure(bars)
         .table(table);
+    let page = match left_out(&floors, found.not_begun) {
+        Some(text) => page.paragraph(text),
+        None => page.paragraph("Every state of every run was judged."),
+    };
     match &found.caught.violation {
         Some(violation) => page
             .paragraph("A mistake on purpose: a mark is persistent before the value that it announces. What the explorer says:")

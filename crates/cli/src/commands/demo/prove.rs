@@ -4,12 +4,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use lodestone_crash::{Config, Profile, Report, Target, run_target};
+use lodestone_crash::{AuditReport, Config, Profile, Report, Target, audit_target, run_target};
 use serde::Serialize;
 
+use crate::commands::crash::Floor;
 use crate::commands::torture::kill::{self, Killed, Round};
 use crate::output::{ProgressUnit, table};
 
+use super::floors::{FloorSummary, PROFILES, left_out};
 use super::story::Story;
 
 /// Longest stretch of load before a kill.
@@ -68,6 +70,7 @@ pub fn kill(story: &mut Story<'_>, folder: &Path, asked: &super::Args) -> Result
 #[derive(Serialize)]
 pub struct Explored {
     pub event: &'static str,
+    pub floor: &'static str,
     pub target: String,
     pub profile: Profile,
     pub mode: &'static str,
@@ -81,12 +84,7 @@ pub struct Explored {
 }
 
 /// Explores target after target, until all are done or `limit` is over.
-pub fn explore(
-    story: &mut Story<'_>,
-    targets: &[Box<dyn Target>],
-    limit: Duration,
-    seed: u64,
-) -> Result<Vec<Explored>> {
+pub fn explore(story: &mut Story<'_>, floors: &[Floor], limit: Duration, seed: u64) -> Result<Vec<Explored>> {
     story.step(
         "Take power failures apart",
         "A kill keeps what is in the page cache; a power failure keeps of each cache line whatever had reached the medium, \
@@ -100,13 +98,17 @@ pub fn explore(
     let bar = story.output().progress(None, ProgressUnit::Steps).with_prefix("explore");
     // Every target a little before any of them at length: each round allows more states to those that need more, the
     // quick ones first.
-    let mut runs: Vec<(Profile, &dyn Target, f64)> = Vec::new();
-    for profile in [Profile::Adr, Profile::Block] {
-        runs.extend(targets.iter().map(|target| (profile, target.as_ref(), 0.0)));
+    // Every floor in turn, so that a short time shows something of each.
+    let mut runs: Vec<Run<'_>> = Vec::new();
+    for place in 0..floors.iter().map(|(_, targets)| targets.len()).max().unwrap_or(0) {
+        for (floor, profile) in floors.iter().flat_map(|floor| PROFILES.map(|profile| (floor, profile))) {
+            let target = floor.1.get(place).map(AsRef::as_ref);
+            runs.extend(target.map(|target| Run { floor: floor.0, profile, target, seconds: 0.0 }));
+        }
     }
     'rounds: for states_max in STATES_MAX {
-        runs.sort_by(|left, right| left.2.total_cmp(&right.2));
-        for (profile, target, seconds) in &mut runs {
+        runs.sort_by(|left, right| left.seconds.total_cmp(&right.seconds));
+        for Run { floor, profile, target, seconds } in &mut runs {
             let place = explored.iter().position(|one| one.target == target.name() && one.profile == *profile);
             if place.is_some_and(|place| explored[place].exhausted || explored[place].violations > 0) {
                 continue;
@@ -116,7 +118,7 @@ pub fn explore(
             }
             bar.set_message(format!("{} ({profile})", target.name()));
             let config = Config { profile: *profile, seed, states_max, ..Config::default() };
-            let found = summary(&run_target(*target, &config, &mut |_| {}));
+            let found = summary(floor, &run_target(*target, &config, &mut |_| {}));
             *seconds = found.seconds;
             match place {
                 Some(place) => explored[place] = found,
@@ -125,18 +127,92 @@ pub fn explore(
             bar.inc(1);
         }
     }
-    let left_out = 2 * targets.len() - explored.len();
     bar.finish_and_clear();
-    tell(story, &explored, left_out)?;
+    explored.iter().try_for_each(|one| story.data(one))?;
     Ok(explored)
 }
+
+/// A target under a profile, and how long it took the last time.
+struct Run<'t> {
+    floor: &'static str,
+    profile: Profile,
+    target: &'t dyn Target,
+    seconds: f64,
+}
+
+/// The audit of one target.
+#[derive(Serialize)]
+pub struct Audited {
+    pub event: &'static str,
+    pub floor: &'static str,
+    pub target: String,
+    pub mutants: usize,
+    pub killed: usize,
+    pub redundant: usize,
+    pub survived: usize,
+    pub seconds: f64,
+}
+
+/// Removes and moves flushes and fences of the quickest targets of each floor, in turn, until `limit` is over.
+pub fn audit(story: &mut Story<'_>, floors: &[Floor], explored: &[Explored], limit: Duration) -> Result<Vec<Audited>> {
+    let started = Instant::now();
+    let bar = story.output().progress(None, ProgressUnit::Steps).with_prefix("audit");
+    let seconds = |target: &dyn Target| {
+        let found = explored.iter().find(|one| one.target == target.name() && one.profile == Profile::Adr);
+        found.filter(|one| one.exhausted).map(|one| one.seconds)
+    };
+    let mut queues: Vec<(&'static str, Vec<(f64, &dyn Target)>)> = Vec::new();
+    for (floor, targets) in floors {
+        let mut queue: Vec<_> =
+            targets.iter().filter_map(|target| Some((seconds(target.as_ref())?, target.as_ref()))).collect();
+        // The quickest is the last.
+        queue.sort_by(|left, right| right.0.total_cmp(&left.0));
+        queues.push((floor, queue));
+    }
+    let mut audited = Vec::new();
+    while queues.iter().any(|(_, queue)| !queue.is_empty()) {
+        for (floor, queue) in &mut queues {
+            let Some((seconds, target)) = queue.pop() else { continue };
+            let left = limit.saturating_sub(started.elapsed()).as_secs_f64();
+            if seconds * RUNS_OF_AUDIT > left {
+                queue.clear();
+                continue;
+            }
+            bar.set_message(target.name());
+            let config = Config { states_max: AUDIT_STATES_MAX, nested_depth: 0, ..Config::default() };
+            if let Ok(report) = audit_target(target, &config, &mut |_, _| {}) {
+                let AuditReport { target, mutants, killed, redundant, survived, seconds, .. } = report;
+                audited.push(Audited {
+                    event: "audited",
+                    floor,
+                    target,
+                    mutants,
+                    killed,
+                    redundant,
+                    survived,
+                    seconds,
+                });
+            }
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    audited.iter().try_for_each(|one| story.data(one))?;
+    Ok(audited)
+}
+
+/// Most states of a mutant: most die at once.
+const AUDIT_STATES_MAX: u64 = 4_000;
+/// An audit takes about so many explorations of its target.
+const RUNS_OF_AUDIT: f64 = 30.0;
 
 /// Most states of a target in the rounds.
 const STATES_MAX: [u64; 4] = [500, 4_000, 32_000, 256_000];
 
-fn summary(report: &Report) -> Explored {
+fn summary(floor: &'static str, report: &Report) -> Explored {
     Explored {
         event: "explored",
+        floor,
         target: report.target.clone(),
         profile: report.profile,
         mode: report.mode.name(),
@@ -150,28 +226,30 @@ fn summary(report: &Report) -> Explored {
     }
 }
 
-fn tell(story: &mut Story<'_>, explored: &[Explored], left_out: usize) -> Result<()> {
-    let mut rows = table(&["target", "profile", "mode", "crash states", "all of them", "violations", "time"]);
-    for one in explored {
-        rows.add_row([
-            one.target.clone(),
-            one.profile.to_string(),
-            one.mode.to_owned(),
-            one.states.to_string(),
-            if one.exhausted { "yes" } else { "no, up to the bound" }.to_owned(),
-            one.violations.to_string(),
-            format!("{:.2} s", one.seconds),
-        ]);
-        story.data(one)?;
+/// Runs that the time did not reach.
+pub fn not_begun(floors: &[Floor], explored: &[Explored]) -> usize {
+    PROFILES.len() * floors.iter().map(|(_, targets)| targets.len()).sum::<usize>() - explored.len()
+}
+
+/// Says what was explored and audited, floor by floor.
+pub fn tell(story: &mut Story<'_>, floors: &[Floor], explored: &[Explored], audited: &[Audited]) -> Result<()> {
+    let summaries = FloorSummary::of(explored, audited);
+    let mut rows = table(&FloorSummary::HEADERS);
+    for floor in &summaries {
+        rows.add_row(floor.cells());
     }
     story.show(&rows.to_string())?;
-    if left_out > 0 {
-        story.say(&format!("The time was over before {left_out} more; `lodestone crash run --all` takes its time."))?;
+    story.say(
+        "A mutant is the same code with one flush or fence removed or moved: that it is caught shows that the call is needed \
+         and that its absence would be noticed.",
+    )?;
+    if let Some(text) = left_out(&summaries, not_begun(floors, explored)) {
+        story.say(&text)?;
     }
     let states: u64 = explored.iter().map(|one| one.states).sum();
     let violations: usize = explored.iter().map(|one| one.violations).sum();
     story.expect(
         violations == 0 && states > 0,
-        format!("{states} crash states of {} runs: {violations} violations", explored.len()),
+        format!("{states} crash states of {} runs: {violations} violations found", explored.len()),
     )
 }

@@ -53,6 +53,7 @@ pub fn import(story: &mut Story<'_>, folder: &Path, map: &MapArgs) -> Result<Sum
         selection: Selection { key: Some("code_point".into()), values: Vec::new() },
         batch_rows: 1000,
         rejects: None,
+        overwrite: false,
         restart: false,
     };
     let store = MapStore::new(map.open()?, &map.map)?;

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use serde::Serialize;
 
+use crate::commands::pool::ReadArgs;
 use crate::output::{Output, exit};
 
 use super::MapArgs;
@@ -23,6 +24,9 @@ Exit code 1 when something does not verify. `lodestone pool check` verifies the 
 pub struct Args {
     #[command(flatten)]
     map: MapArgs,
+
+    #[command(flatten)]
+    read: ReadArgs,
 }
 
 #[derive(Serialize)]
@@ -39,7 +43,7 @@ struct Checked {
 
 /// Verifies every leaf and record of the map.
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
-    let opened = args.map.open_to_read()?;
+    let opened = args.map.open_to_read(args.read)?;
     let report = opened.map.check();
     let checked = Checked {
         map: args.map.map.clone(),

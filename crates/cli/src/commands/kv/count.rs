@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use serde::Serialize;
 
+use crate::commands::pool::ReadArgs;
 use crate::output::{Output, exit};
 
 use super::MapArgs;
@@ -24,6 +25,9 @@ pub struct Args {
     map: MapArgs,
 
     #[command(flatten)]
+    read: ReadArgs,
+
+    #[command(flatten)]
     range: RangeArgs,
 }
 
@@ -34,7 +38,7 @@ struct Count {
 
 /// Prints the number of records.
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
-    let opened = args.map.open_to_read()?;
+    let opened = args.map.open_to_read(args.read)?;
     let mut records = 0;
     if args.range.is_everything() {
         records = opened.map.len()?;

@@ -1,16 +1,18 @@
 //! `lodestone kv export`.
 
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::ValueEnum;
 use serde::Serialize;
 
+use crate::commands::pool::ReadArgs;
 use crate::export::{CsvExport, Export, FlatCsvExport, FlatJsonExport, JsonExport};
+use crate::interrupt;
+use crate::new_file::NewFile;
 use crate::output::{Output, ProgressUnit, exit, spare, stdout_error};
 
 use super::MapArgs;
@@ -21,7 +23,8 @@ Examples:
   lodestone kv export orders.pool --format jsonl > orders.jsonl
   lodestone kv export orders.pool --format csv --output orders.csv
   lodestone kv export orders.pool --format csv --flat id > orders.csv
-  lodestone kv export orders.pool --format csv --flat id --columns name,total > totals.csv
+  lodestone kv export orders.pool --format csv --flat id \\
+    --columns name,total > totals.csv
 
 Without --flat every record becomes a key and a value, and importing the file with `--key key --value value` gives the
 same map again, byte for byte. With --flat, values that are JSON objects (as import stores them) become columns or
@@ -44,15 +47,22 @@ pub struct Args {
     map: MapArgs,
 
     #[command(flatten)]
+    read: ReadArgs,
+
+    #[command(flatten)]
     range: RangeArgs,
 
     /// What is written
     #[arg(long, value_enum, default_value_t = FormatArg::Jsonl)]
     format: FormatArg,
 
-    /// Where to; standard output when not given
+    /// Where to; standard output when not given. The file has its name when it is whole
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
+
+    /// Replace the file that is there
+    #[arg(long, requires = "output")]
+    overwrite: bool,
 
     /// Spread values that are JSON objects over columns or fields; the key goes to the column KEY
     #[arg(long, value_name = "KEY")]
@@ -85,12 +95,13 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     if let Some(path) = &args.output {
         spare(path, &[&args.map.open.path])?;
     }
-    let opened = args.map.open_to_read()?;
-    let target: Box<dyn Write> = match &args.output {
-        Some(path) => Box::new(
-            File::create(path)
-                .with_context(|| format!("{}: creating the file failed; check its folder", path.display()))?,
-        ),
+    let opened = args.map.open_to_read(args.read)?;
+    let mut file = args.output.as_deref().map(|path| NewFile::create(path, args.overwrite)).transpose()?;
+    if let Some(path) = &args.output {
+        interrupt::so_far(format!("{}: not made, and what was there is as it was; run it again", path.display()));
+    }
+    let target: Box<dyn Write + '_> = match &mut file {
+        Some(file) => Box::new(file),
         None => Box::new(io::stdout().lock()),
     };
     let mut export = args.sink(Box::new(BufWriter::with_capacity(1 << 16, target)));
@@ -106,6 +117,10 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         Ok(ControlFlow::Continue(()))
     })?;
     export.finish().map_err(explain)?;
+    drop(export);
+    if let Some(file) = file {
+        file.publish()?;
+    }
     bar.finish_and_clear();
     if let Some(path) = &args.output {
         let exported = Exported { records, output: path.display().to_string() };

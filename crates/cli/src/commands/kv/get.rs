@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 use crate::bytes;
+use crate::commands::pool::ReadArgs;
 use crate::output::{Output, exit, stdout_error};
 
 use super::MapArgs;
@@ -26,6 +27,9 @@ pub struct Args {
     #[command(flatten)]
     map: MapArgs,
 
+    #[command(flatten)]
+    read: ReadArgs,
+
     /// The key
     key: String,
 
@@ -41,7 +45,7 @@ pub struct Args {
 /// Prints the value.
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     let key = bytes::key(&args.key, args.hex)?;
-    let opened = args.map.open_to_read()?;
+    let opened = args.map.open_to_read(args.read)?;
     let Some(value) = opened.map.get(&key)? else {
         output.note(&format!(
             "{}: there is no key `{}` in map `{}`",

@@ -17,9 +17,12 @@ const AFTER_HELP: &str = "\
 Examples:
   lodestone kv import orders.pool orders.csv --key id
   lodestone kv import orders.pool orders.csv --key id --value total
-  lodestone kv import orders.pool users.txt --format csv --delimiter ':' --no-header --rejects bad.txt
-  lodestone kv import orders.pool orders.csv --key id --map tree --index fastfair
-  zcat events.jsonl.gz | lodestone kv import orders.pool - --format jsonl --key event_id
+  lodestone kv import orders.pool users.txt --format csv --delimiter ':' \\
+    --no-header --rejects bad.txt
+  lodestone kv import orders.pool orders.csv --key id --map tree \\
+    --index fastfair
+  zcat events.jsonl.gz | lodestone kv import orders.pool - --format jsonl \\
+    --key event_id
 
 The value of a row is a JSON object of its other columns (or of the columns given with --value); one --value column
 alone is stored as it is. A row replaces an older one with the same key.
@@ -73,12 +76,16 @@ pub struct Args {
     no_header: bool,
 
     /// Rows per wait for durability (fewer when they are long: 1 MiB at most)
-    #[arg(long, value_name = "ROWS", default_value_t = 5000)]
+    #[arg(long, value_name = "ROWS", default_value_t = 5000, value_parser = clap::value_parser!(u64).range(1..))]
     batch: u64,
 
-    /// Keep skipped rows in this file
+    /// Keep skipped rows in this file; it has its name when the import is at its end
     #[arg(long, value_name = "FILE")]
     rejects: Option<PathBuf>,
+
+    /// Replace the file of rejects that is there
+    #[arg(long, requires = "rejects")]
+    overwrite: bool,
 
     /// Start with the first row, even if an import of this file was interrupted
     #[arg(long)]
@@ -120,6 +127,7 @@ impl Args {
             selection: Selection { key: self.key, values: self.value },
             batch_rows: self.batch,
             rejects: self.rejects,
+            overwrite: self.overwrite,
             restart: self.restart,
         })
     }

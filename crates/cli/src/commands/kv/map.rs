@@ -14,7 +14,7 @@ use lodestone_index::{
 };
 use lodestone_pmem::Pool;
 
-use crate::commands::pool::OpenArgs;
+use crate::commands::pool::{OpenArgs, PoolFiles, ReadArgs};
 use crate::store::Store;
 
 /// Name of the map that holds the progress of imports. Names that start so belong to the command itself.
@@ -139,7 +139,7 @@ impl MapArgs {
     }
 
     /// Opens a map that exists, for reading; changes no byte of the pool unless a crash left something to recover.
-    pub fn open_to_read(&self) -> Result<Opened> {
+    pub fn open_to_read(&self, read: ReadArgs) -> Result<Opened> {
         let pool = self.open.open_read_only()?;
         let path = pool.path().display().to_string();
         if is_root_unmade(&pool, &self.map)? {
@@ -148,12 +148,14 @@ impl MapArgs {
         if let Some((KIND_PENDING | KIND_RECORDS_PENDING, _)) = pool.root(&self.map)? {
             // A crash came before the last step of making the map; the next open goes on with that, which takes a writer.
             drop(pool);
+            read.may_finish(&self.open)?;
             return self.open();
         }
         match Heap::open(&pool, &HeapOptions::default()) {
             Ok(heap) => match self.open_on(pool, heap, Wanted::default()) {
                 // The same: of a map over an index not everything is there yet.
                 Err(error) if matches!(error.downcast_ref(), Some(lodestone_index::Error::ReadOnly { .. })) => {
+                    read.may_finish(&self.open)?;
                     self.open()
                 }
                 other => other,
@@ -161,6 +163,7 @@ impl MapArgs {
             // The heap wants to finish what a crash cut short, which takes a writer.
             Err(lodestone_heap::Error::Invalid { what: "heap", .. }) => {
                 drop(pool);
+                read.may_finish(&self.open)?;
                 self.open()
             }
             Err(error) => Err(error).with_context(|| format!("{path}: opening the heap failed")),
@@ -192,6 +195,7 @@ pub struct MapStore {
     rows: Box<dyn RecordMap>,
     marks: OrderedMap,
     map_name: String,
+    files: PoolFiles,
 }
 
 impl MapStore {
@@ -199,7 +203,8 @@ impl MapStore {
     pub fn new(opened: Opened, map_name: &str) -> Result<Self> {
         let marks = OrderedMap::open(&opened.heap, MARKS)
             .with_context(|| format!("{}: opening the progress of imports failed", opened.pool.path().display()))?;
-        Ok(Self { rows: opened.map, marks, map_name: map_name.to_owned() })
+        let files = PoolFiles::of(&opened.pool)?;
+        Ok(Self { rows: opened.map, marks, map_name: map_name.to_owned(), files })
     }
 
     /// Key of the mark `name`: map and source; the head of a long source gives way to its checksum.
@@ -223,6 +228,10 @@ impl Store for MapStore {
 
     fn sync(&self) -> Result<()> {
         Ok(self.rows.sync()?)
+    }
+
+    fn verify(&self) -> Result<()> {
+        self.files.verify()
     }
 
     fn mark(&self, name: &str) -> Result<Option<Vec<u8>>> {

@@ -28,7 +28,8 @@ Examples:
   lodestone kv get orders.pool 4711
   lodestone kv scan orders.pool --prefix 47 --limit 10
   lodestone kv import orders.pool orders.csv --key id --rejects bad.csv
-  printf 'expect alice 100\nadd alice -30\nadd bob 30\n' | lodestone kv txn bank.pool
+  printf 'expect alice 100\\nadd alice -30\\nadd bob 30\\n' \\
+    | lodestone kv txn bank.pool
   lodestone kv export orders.pool --format jsonl --output orders.jsonl";
 
 /// Arguments of `lodestone kv`.

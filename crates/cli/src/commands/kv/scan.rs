@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
+use crate::commands::pool::ReadArgs;
 use crate::output::{Output, exit, stdout_error};
 
 use super::MapArgs;
@@ -27,6 +28,9 @@ pub struct Args {
     map: MapArgs,
 
     #[command(flatten)]
+    read: ReadArgs,
+
+    #[command(flatten)]
     range: RangeArgs,
 
     /// Print at most so many records
@@ -40,7 +44,7 @@ pub struct Args {
 
 /// Prints the records, key and value separated by a tabulator.
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
-    let opened = args.map.open_to_read()?;
+    let opened = args.map.open_to_read(args.read)?;
     let mut stdout = BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
     let mut left = args.limit.unwrap_or(u64::MAX);
     args.range.scan(&*opened.map, |key, value| {

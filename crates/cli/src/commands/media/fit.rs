@@ -1,5 +1,6 @@
 //! `lodestone media fit`.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -8,6 +9,7 @@ use lodestone_media::MediaProfile;
 use lodestone_media::fit::fit;
 use lodestone_media::probe::ProbeResult;
 
+use crate::new_file::NewFile;
 use crate::output::{Output, exit, spare};
 
 const AFTER_HELP: &str = "\
@@ -55,9 +57,10 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     let fitted = fit(&result, &base, &name).with_context(|| format!("{}: fitting failed", args.probe.display()))?;
     spare(&args.output, &[&args.probe])?;
     let target = args.output.display();
-    ensure!(args.overwrite || !args.output.exists(), "{target}: exists; choose another file, or say --overwrite");
-    std::fs::write(&args.output, fitted.profile.to_toml())
+    let mut file = NewFile::create(&args.output, args.overwrite)?;
+    file.write_all(fitted.profile.to_toml().as_bytes())
         .with_context(|| format!("{target}: writing the profile failed; choose a writable place"))?;
+    file.publish()?;
     let summary = serde_json::json!({
         "profile": fitted.profile.name, "path": target.to_string(), "emulated": result.target.emulated, "notes": fitted.notes,
     });

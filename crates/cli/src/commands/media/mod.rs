@@ -20,7 +20,8 @@ Examples:
   lodestone media profiles
   lodestone media show optane > my.toml
   lodestone media verify --profile optane
-  lodestone kv put a.pool key value --domain dax-emulated --profile my.toml --virtual-time";
+  lodestone kv put a.pool key value --domain dax-emulated --profile my.toml \\
+    --virtual-time";
 
 /// Arguments of `lodestone media`.
 #[derive(Debug, clap::Args)]

@@ -7,6 +7,7 @@ use lodestone_pmem::Pool;
 use serde::Serialize;
 
 use crate::examine::{self, Examination};
+use crate::interrupt;
 use crate::output::{Output, exit};
 use crate::size;
 
@@ -17,6 +18,10 @@ use super::OpenArgs;
 pub struct Args {
     #[command(flatten)]
     open: OpenArgs,
+
+    /// Accepted as by the other commands that read; without --repair a check never changes a byte
+    #[arg(long, conflicts_with = "repair")]
+    read_only: bool,
 
     /// Repair what can be repaired
     #[arg(long)]
@@ -55,7 +60,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     if args.repair {
         mend(&args.open, args.repair_args.accept_journal_loss, output)?;
     }
-    let found = examine::examine(&args.open.path, &args.open.options()?)?;
+    let found = look(&args.open, output)?;
     output.result(&found, text)?;
     Ok(exit::holds(found.clean))
 }
@@ -63,13 +68,22 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
 /// Repairs the pool and checks what is left.
 pub fn run_repair(args: &RepairArgs, output: &Output) -> Result<ExitCode> {
     mend(&args.open, args.options.accept_journal_loss, output)?;
-    let found = examine::examine(&args.open.path, &args.open.options()?)?;
+    let found = look(&args.open, output)?;
     output.result(&found, text)?;
     Ok(exit::holds(found.clean))
 }
 
+/// Checks the pool through all layers, once nobody else has it open.
+fn look(open: &OpenArgs, output: &Output) -> Result<Examination> {
+    let options = open.options()?;
+    let _busy = output.busy("check");
+    interrupt::so_far("the check was not finished, and nothing was changed; run it again");
+    open.wait.retry(|| examine::examine(&open.path, &options))
+}
+
 fn mend(open: &OpenArgs, accept_journal_loss: bool, output: &Output) -> Result<()> {
-    let report = Pool::repair(&open.path, &open.options()?, accept_journal_loss)?;
+    let options = open.options()?;
+    let report = open.wait.retry(|| Ok(Pool::repair(&open.path, &options, accept_journal_loss)?))?;
     let mut repaired = report.done;
     // A pool that still cannot be opened is described by the check that follows.
     if report.after.is_clean() {

@@ -7,8 +7,11 @@ use anyhow::Result;
 use lodestone_pmem::{CopyOptions, CopyReport, Pool, PoolOptions};
 use serde::Serialize;
 
+use crate::interrupt;
 use crate::output::{Output, exit};
 use crate::size;
+
+use super::WaitArgs;
 
 /// What the second pool is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +39,13 @@ pub struct Args {
     /// Where further parts go [default: beside the target]
     #[arg(long = "part", value_name = "FILE")]
     parts: Vec<PathBuf>,
+
+    /// Accepted as by the other commands that read; the source is never changed
+    #[arg(long)]
+    read_only: bool,
+
+    #[command(flatten)]
+    wait: WaitArgs,
 }
 
 #[derive(Serialize)]
@@ -50,7 +60,9 @@ struct Copied {
 
 /// Copies the pool; the source is not changed.
 pub fn run(args: &Args, kind: Kind, output: &Output) -> Result<ExitCode> {
-    let pool = Pool::open_read_only(&args.source, &PoolOptions::default())?;
+    let pool = args.wait.retry(|| Ok(Pool::open_read_only(&args.source, &PoolOptions::default())?))?;
+    let _busy = output.busy(if kind == Kind::Copy { "copy" } else { "backup" });
+    interrupt::so_far(format!("{}: not made, and what was there is as it was; run it again", args.target.display()));
     let options = CopyOptions { overwrite: args.overwrite, parts: args.parts.clone() };
     let report = match kind {
         Kind::Copy => pool.copy(&args.target, &options)?,

@@ -29,8 +29,8 @@ pub struct Args {
     #[command(flatten)]
     open: OpenArgs,
 
-    /// Change no byte: always so, accepted for symmetry
-    #[arg(long, hide = true)]
+    /// Accepted as by the other commands that read; this one never changes a byte
+    #[arg(long)]
     read_only: bool,
 
     /// Show how full the heap is
@@ -137,7 +137,7 @@ impl InfoLine {
 /// Prints what the pool is.
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     let options = PoolOptions { allow_concurrent_writer: true, ..args.open.options()? };
-    let pool = Pool::open_read_only(&args.open.path, &options)?;
+    let pool = args.open.wait.retry(|| Ok(Pool::open_read_only(&args.open.path, &options)?))?;
     let usage = if args.usage { Some(Heap::open(&pool, &HeapOptions::default())?.usage()) } else { None };
     let info = pool.info();
     if output.is_json() {

@@ -14,7 +14,7 @@ use clap::Subcommand;
 
 use crate::output::Output;
 
-pub use open::{OpenArgs, domain};
+pub use open::{OpenArgs, PoolFiles, ReadArgs, WaitArgs, domain};
 
 const AFTER_HELP: &str = "\
 Examples:

@@ -1,8 +1,18 @@
 //! How commands open a pool: the arguments they share.
+//!
+//! 1. [`WaitArgs`] is for every command that opens a pool: how long to wait for another process to close it.
+//! 2. [`ReadArgs`] is for every command that only reads. Such a command opens the pool read-only by itself. Where a crash left
+//!    something to finish it opens it for writing once, unless `--read-only` forbids that.
+//! 3. [`OpenArgs`] holds the pool, its parts and its domain.
+//!
+//! A reader cannot share a pool with a writer: the files change under its mapping without an order that it could follow.
+//! `lodestone pool info` is the exception, because it reads headers only.
 
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
 
 use crate::emulation::{self, EmulationArgs};
@@ -10,6 +20,81 @@ use crate::emulation::{self, EmulationArgs};
 /// Parses `--domain`.
 pub fn domain(text: &str) -> Result<DomainChoice, String> {
     text.parse().map_err(|error: lodestone_pmem::Error| error.to_string())
+}
+
+/// Longest wait for a pool: a year.
+const WAIT_SECONDS_MAX: f64 = 365.0 * 86_400.0;
+/// Time between two attempts to open a pool.
+const WAIT_INTERVAL: Duration = Duration::from_millis(20);
+
+fn wait(text: &str) -> Result<Duration, String> {
+    let bad = || format!("`{text}` is no number of seconds; use a number from 0 to {WAIT_SECONDS_MAX} (a year)");
+    let seconds: f64 = text.parse().map_err(|_| bad())?;
+    Duration::try_from_secs_f64(seconds).ok().filter(|_| seconds <= WAIT_SECONDS_MAX).ok_or_else(bad)
+}
+
+/// How long to wait for a pool that another process has open.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub struct WaitArgs {
+    /// Wait so long for a pool that another process has open [default: 0]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value = "0",
+        hide_default_value = true,
+        allow_negative_numbers = true,
+        value_parser = wait
+    )]
+    pub wait: Duration,
+}
+
+impl WaitArgs {
+    /// Runs `attempt` until it succeeds, fails for another reason than a pool in use, or the time is over.
+    ///
+    /// # Errors
+    /// The error of the last attempt.
+    pub fn retry<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+        let until = Instant::now() + self.wait;
+        loop {
+            match attempt() {
+                Err(error) if is_in_use(&error) && Instant::now() < until => std::thread::sleep(WAIT_INTERVAL),
+                Err(error) if is_in_use(&error) && !self.wait.is_zero() => {
+                    let waited = format!("waited {} s in vain", self.wait.as_secs_f64());
+                    return Err(error).context(waited);
+                }
+                other => return other,
+            }
+        }
+    }
+}
+
+fn is_in_use(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| matches!(cause.downcast_ref(), Some(lodestone_pmem::Error::InUse { .. })))
+}
+
+/// How far a command that only reads may go.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub struct ReadArgs {
+    /// Change no byte, even if a crash left something to finish [default: finish that first, otherwise change nothing]
+    #[arg(long)]
+    pub read_only: bool,
+}
+
+impl ReadArgs {
+    /// Refuses to open `open` for writing where only reading is allowed.
+    ///
+    /// # Errors
+    /// With `--read-only`.
+    pub fn may_finish(&self, open: &OpenArgs) -> Result<()> {
+        if self.read_only {
+            bail!(
+                "{}: a crash left something that the next open for writing finishes, and --read-only forbids that; \
+                 leave --read-only out",
+                open.path.display()
+            );
+        }
+        Ok(())
+    }
 }
 
 /// A pool, and the domain to open it in.
@@ -36,6 +121,9 @@ pub struct OpenArgs {
     pub virtual_nodes: usize,
 
     #[command(flatten)]
+    pub wait: WaitArgs,
+
+    #[command(flatten)]
     pub emulation: EmulationArgs,
 }
 
@@ -49,6 +137,7 @@ impl OpenArgs {
             parts: Vec::new(),
             part_nodes: Vec::new(),
             virtual_nodes: 0,
+            wait: WaitArgs::default(),
             emulation: EmulationArgs::default(),
         }
     }
@@ -66,15 +155,55 @@ impl OpenArgs {
 
     /// Opens the pool as its one writer.
     pub fn open(&self) -> Result<Pool> {
-        let pool = Pool::open(&self.path, &self.options()?)?;
+        let options = self.options()?;
+        let pool = self.wait.retry(|| Ok(Pool::open(&self.path, &options)?))?;
         emulation::place(&pool);
         Ok(pool)
     }
 
     /// Opens the pool without changing a byte of it.
     pub fn open_read_only(&self) -> Result<Pool> {
-        let pool = Pool::open_read_only(&self.path, &self.options()?)?;
+        let options = self.options()?;
+        let pool = self.wait.retry(|| Ok(Pool::open_read_only(&self.path, &options)?))?;
         emulation::place(&pool);
         Ok(pool)
     }
+}
+
+/// The files of an open pool, by path and identity.
+#[derive(Debug)]
+pub struct PoolFiles(Vec<(PathBuf, (u64, u64))>);
+
+impl PoolFiles {
+    /// The files of `pool` as they are now.
+    ///
+    /// # Errors
+    /// When one is not there.
+    pub fn of(pool: &Pool) -> Result<Self> {
+        let paths = pool.info().parts.into_iter().map(|part| part.path);
+        let found = paths.map(|path| identity(&path).map(|identity| (path, identity)));
+        Ok(Self(found.collect::<Result<_>>()?))
+    }
+
+    /// Checks that every path still leads to the file that is open.
+    ///
+    /// # Errors
+    /// When one was removed, renamed or replaced: what is written is lost with the process.
+    pub fn verify(&self) -> Result<()> {
+        for (path, expected) in &self.0 {
+            if !identity(path).is_ok_and(|found| found == *expected) {
+                bail!(
+                    "{}: the file of the open pool was removed, renamed or replaced; what this command wrote is in a file \
+                     without that name: stop what removes it, and run the command again",
+                    path.display()
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+fn identity(path: &Path) -> Result<(u64, u64)> {
+    let found = path.metadata().with_context(|| format!("{}: reading the file's metadata failed", path.display()))?;
+    Ok((found.dev(), found.ino()))
 }

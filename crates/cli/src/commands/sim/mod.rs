@@ -11,7 +11,8 @@ use crate::output::Output;
 
 const AFTER_HELP: &str = "\
 Examples:
-  lodestone sim stm --structure hash --updates 80 --path /dev/shm --domain dax-emulated
+  lodestone sim stm --structure hash --updates 80 --path /dev/shm \\
+    --domain dax-emulated
   lodestone sim stm --engine tl2-redo --structure tree --updates 50 --json
 
 A model's figures are not measurements: its assumptions, and its error where it can be measured, are printed with them.";

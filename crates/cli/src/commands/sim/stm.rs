@@ -28,23 +28,29 @@ use lodestone_stm_bench::tm::TransactionalMemory;
 use lodestone_workload::result::human_figure;
 use serde::Serialize;
 
-use crate::commands::bench::place::Place;
+use crate::commands::bench::place::{Origin, Place};
 use crate::commands::bench::stm::{Structure, mode};
 use crate::output::{Output, exit, table};
 
 const AFTER_HELP: &str = "\
 Examples:
-  lodestone sim stm --structure hash --updates 80 --path /dev/shm --domain dax-emulated
-  lodestone sim stm --engine tl2-undo --structure tree --updates 50 --threads 1,2,4,8,16,32,64 --json
+  lodestone sim stm --structure hash --updates 80 --path /dev/shm \\
+    --domain dax-emulated
+  lodestone sim stm --engine tl2-undo --structure tree --updates 50 \\
+    --threads 1,2,4,8,16,32,64 --json
 
 The software costs what it costs here; flushes, fences and transfers of lines cost what a machine with Optane modules
-and two nodes of 36 hardware threads is assumed to take. Every assumption is printed.";
+and two nodes of 36 hardware threads is assumed to take. Every assumption is printed, and each column says whether it is
+an input, measured or predicted.
+
+Without --path and --domain the transactions run in memory (/dev/shm, domain dax-emulated): a disk's time is no software
+cost. The domain is printed first.";
 
 const POOL_BYTES: u64 = 192 << 20;
 const JOURNAL_BYTES: u64 = 16 << 20;
 
 /// Arguments of `lodestone sim stm`.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
     /// Structure: hash, tree, list, btree
@@ -102,16 +108,37 @@ fn engine(text: &str) -> Result<Recorded, String> {
 #[derive(Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 enum Line<'a> {
+    /// Where the transactions ran that the model was calibrated with.
+    Calibration {
+        figures: &'static str,
+        #[serde(flatten)]
+        origin: Origin,
+    },
     /// What the model was told.
-    Model { engine: String, structure: &'a str, updates_percent: u64, software: SoftwareCosts, machine: &'a Machine },
+    Model {
+        figures: &'static str,
+        engine: String,
+        structure: &'a str,
+        updates_percent: u64,
+        software: SoftwareCosts,
+        machine: &'a Machine,
+    },
     /// Where a cost comes from.
-    Assumption { cost: &'a str, source: &'a str },
+    Assumption { figures: &'static str, cost: &'a str, source: &'a str },
     /// The model's error on this machine.
-    Validation { threads: usize, updates_percent: u64, measured_ops_per_cpu_s: f64, model_ops_per_s: f64, error: f64 },
+    Validation {
+        figures: &'static str,
+        threads: usize,
+        updates_percent: u64,
+        measured_ops_per_cpu_s: f64,
+        model_ops_per_s: f64,
+        error: f64,
+    },
     /// A simulated run of the clock alone: transactions of no software, no lines, no fences.
-    ClockAlone { clock: &'a str, threads: usize, ticks_per_s: f64 },
+    ClockAlone { figures: &'static str, clock: &'a str, threads: usize, ticks_per_s: f64 },
     /// A simulated run.
     Result {
+        figures: &'static str,
         clock: &'a str,
         #[serde(flatten)]
         simulated: Simulated,
@@ -134,6 +161,16 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     if let Some(threads) = args.threads.iter().find(|&&threads| threads == 0 || threads > machine.threads_max()) {
         bail!("{threads} threads: the machine of the model runs 1 to {}", machine.threads_max());
     }
+    let place = args.place.or_memory();
+    // First: whoever reads a figure knows what the model was calibrated on.
+    let origin = place.origin()?;
+    if output.is_json() {
+        output.json(&Line::Calibration { figures: "input", origin })?;
+    } else {
+        output.line(&format!("calibrated here: {origin}"))?;
+    }
+    let args = &Args { place, ..args.clone() };
+    let _busy = output.busy("sim stm");
     let found = match args.structure {
         Structure::Hash => on(args, &machine, HashTable { buckets: 10_000 }),
         Structure::Tree => on(args, &machine, SearchTree),
@@ -235,8 +272,8 @@ fn print(args: &Args, machine: &Machine, found: &Found, output: &Output) -> Resu
     }
     let mode = if args.engine == Recorded::Stm { mode_name(args.mode) } else { "" };
     output.line(&format!(
-        "transactions of {} {mode} on a {} with {} % updates: {:.2} reads, {:.2} writes, {:.2} lines, {:.2} fences each\n\
-         software: {:.0} ns an operation, {:.0} ns more a change, without flushes, fences and clock",
+        "recorded here (input): transactions of {} {mode} on a {} with {} % updates: {:.2} reads, {:.2} writes, {:.2} lines, {:.2} fences each\n\
+         measured here (input): software {:.0} ns an operation, {:.0} ns more a change, without flushes, fences and clock",
         found.engine,
         found.structure,
         args.updates,
@@ -247,7 +284,13 @@ fn print(args: &Args, machine: &Machine, found: &Found, output: &Output) -> Resu
         found.software.operation_ns,
         found.software.change_ns,
     ))?;
-    let mut checked = table(&["threads here", "updates", "measured ops per processor second", "model", "error"]);
+    let mut checked = table(&[
+        "threads here\ninput",
+        "updates\ninput",
+        "ops per processor second\nmeasured",
+        "ops per processor second\npredicted",
+        "error\nof the prediction",
+    ]);
     for &(threads, updates, measured, model) in &found.validation {
         let error = format!("{:+.0} %", 100.0 * (model / measured - 1.0));
         checked.add_row([
@@ -258,11 +301,23 @@ fn print(args: &Args, machine: &Machine, found: &Found, output: &Output) -> Resu
             error,
         ]);
     }
-    output.line(&format!("{checked}\nassumed of {}:", machine.name))?;
+    output.line(&format!("{checked}\nassumed (input) of {}:", machine.name))?;
     for (cost, source) in Machine::OPTANE_SOURCES {
         output.line(&format!("  {cost}: {source}"))?;
     }
-    let mut shown = table(&["clock", "threads", "ops/s", "aborts/commit", "clock share", "persist share"]);
+    let mut alone = table(&["clock alone\ninput", "threads\ninput", "ticks/s\npredicted"]);
+    for (clock, threads, ticks_per_s) in clock_alone(args, machine) {
+        alone.add_row([clock.to_owned(), threads.to_string(), human_figure(ticks_per_s)]);
+    }
+    output.line(&format!("every thread does nothing but take a time from a global clock\n{alone}"))?;
+    let mut shown = table(&[
+        "clock\ninput",
+        "threads\ninput",
+        "ops/s\npredicted",
+        "aborts/commit\npredicted",
+        "clock share\npredicted",
+        "persist share\npredicted",
+    ]);
     for (clock, simulated) in &found.results {
         shown.add_row([
             clock.name().to_owned(),
@@ -278,6 +333,7 @@ fn print(args: &Args, machine: &Machine, found: &Found, output: &Output) -> Resu
 
 fn print_json(args: &Args, machine: &Machine, found: &Found, output: &Output) -> Result<()> {
     output.json(&Line::Model {
+        figures: "input",
         engine: found.engine.clone(),
         structure: found.structure,
         updates_percent: args.updates,
@@ -285,17 +341,20 @@ fn print_json(args: &Args, machine: &Machine, found: &Found, output: &Output) ->
         machine,
     })?;
     for (cost, source) in Machine::OPTANE_SOURCES {
-        output.json(&Line::Assumption { cost, source })?;
+        output.json(&Line::Assumption { figures: "input", cost, source })?;
     }
     for &(threads, updates_percent, measured_ops_per_cpu_s, model_ops_per_s) in &found.validation {
         let error = model_ops_per_s / measured_ops_per_cpu_s - 1.0;
-        output.json(&Line::Validation { threads, updates_percent, measured_ops_per_cpu_s, model_ops_per_s, error })?;
+        let figures = "measured and predicted";
+        let measured_line =
+            Line::Validation { figures, threads, updates_percent, measured_ops_per_cpu_s, model_ops_per_s, error };
+        output.json(&measured_line)?;
     }
     for (clock, threads, ticks_per_s) in clock_alone(args, machine) {
-        output.json(&Line::ClockAlone { clock, threads, ticks_per_s })?;
+        output.json(&Line::ClockAlone { figures: "predicted", clock, threads, ticks_per_s })?;
     }
     for (clock, simulated) in &found.results {
-        output.json(&Line::Result { clock: clock.name(), simulated: simulated.clone() })?;
+        output.json(&Line::Result { figures: "predicted", clock: clock.name(), simulated: simulated.clone() })?;
     }
     Ok(())
 }

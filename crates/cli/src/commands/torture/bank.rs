@@ -20,6 +20,7 @@ use lodestone_workload::random::Random;
 use serde::Serialize;
 
 use crate::commands::pool::domain;
+use crate::interrupt::TempFolder;
 use crate::output::{Output, ProgressUnit, exit};
 
 use super::bank_worker::{Bank, CENTS_AT_START, Transfer};
@@ -139,7 +140,7 @@ struct Judge<'a> {
 
 /// Kills and judges.
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
-    let folder = tempfile::tempdir().context("making a temporary folder failed")?;
+    let folder = TempFolder::new()?;
     let path = args.pool.clone().unwrap_or_else(|| folder.path().join("bank.pool"));
     ensure!(!path.exists(), "{}: exists; the kill test needs a pool of its own", path.display());
     ensure!(args.kills > 0 || args.transfers > 0, "--kills 0 without --transfers tests nothing; ask for one of them");

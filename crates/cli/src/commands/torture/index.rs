@@ -20,6 +20,7 @@ use lodestone_workload::value::{self, VALUE_BYTES_MIN};
 use serde::Serialize;
 
 use crate::commands::pool::domain;
+use crate::interrupt::TempFolder;
 use crate::output::{Output, ProgressUnit, exit};
 
 use super::index_worker::{KeysOf, LoadArgs, ROOT, read_all};
@@ -31,7 +32,8 @@ use super::verdict::Tally;
 const AFTER_HELP: &str = "\
 Examples:
   lodestone torture index --index fastfair --kills 50 --domain process
-  lodestone torture index --index hash --key bytes:12 --kills 1000 --seconds 60 --domain block --json
+  lodestone torture index --index hash --key bytes:12 --kills 1000 \\
+    --seconds 60 --domain block --json
 
 Exit code 0 only when no acknowledged change was lost, nothing else was found, and nothing leaked.";
 
@@ -116,7 +118,7 @@ impl Killed {
 
 /// Kills and judges.
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
-    let folder = tempfile::tempdir().context("making a temporary folder failed")?;
+    let folder = TempFolder::new()?;
     let path = args.pool.clone().unwrap_or_else(|| folder.path().join("torture.pool"));
     ensure!(!path.exists(), "{}: exists; the kill test needs a pool of its own", path.display());
     let bar = output.progress(Some(args.kills), ProgressUnit::Steps).with_prefix("kill");

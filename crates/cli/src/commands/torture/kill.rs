@@ -20,6 +20,7 @@ use serde::Serialize;
 
 use crate::commands::pool::domain;
 use crate::emulation::{self, EmulationArgs};
+use crate::interrupt::TempFolder;
 use crate::output::{Output, ProgressUnit, exit};
 
 use super::life::{self, Moment, ReportLine};
@@ -106,7 +107,7 @@ pub struct Round {
 
 /// Kills and judges.
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
-    let folder = tempfile::tempdir().context("making a temporary folder failed")?;
+    let folder = TempFolder::new()?;
     let path = args.pool.clone().unwrap_or_else(|| folder.path().join("torture.pool"));
     let bar = output.progress(Some(args.kills), ProgressUnit::Steps).with_prefix("kill");
     let killed = rounds(args, &path, output, &mut |_| {

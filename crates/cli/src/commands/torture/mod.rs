@@ -1,4 +1,4 @@
-//! `lodestone torture`: kill tests of real processes on real files. Hidden from the help: it is for the project's tests.
+//! `lodestone torture`: kill tests of real processes on real files.
 //!
 //! - `writer` writes self-describing values and reports on standard output what it starts and what is durable.
 //! - `verify` judges a pool against such a report.
@@ -31,7 +31,8 @@ Examples:
   lodestone torture kill --kills 1000 --domain block
   lodestone torture index --index fastfair --kills 50 --domain process
   lodestone torture bank --kills 200 --transfers 1000000 --domain process
-  lodestone torture writer a.pool --seed 7 > acks & sleep 1; kill -KILL $!; lodestone torture verify a.pool acks";
+  lodestone torture writer a.pool --seed 7 > acks & sleep 1; kill -KILL $!; \\
+    lodestone torture verify a.pool acks";
 
 /// Arguments of `lodestone torture`.
 #[derive(Debug, clap::Args)]
@@ -57,6 +58,14 @@ enum TortureCommand {
     Bank(bank::Args),
     /// Transfer money until done or killed, and report what is durable
     BankWorker(bank_worker::Args),
+}
+
+impl Args {
+    /// Whether another command started this one to kill it.
+    pub fn is_worker(&self) -> bool {
+        use TortureCommand::{BankWorker, IndexWorker, Writer};
+        matches!(self.command, Writer(_) | IndexWorker(_) | BankWorker(_))
+    }
 }
 
 /// Runs the command.

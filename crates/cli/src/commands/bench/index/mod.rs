@@ -19,19 +19,26 @@ use lodestone_report::provenance::Provenance;
 use lodestone_workload::keys::Distribution;
 use lodestone_workload::result::{BenchResult, human_figure, human_ns};
 
+use crate::interrupt;
 use crate::output::{Output, exit, table};
 
 use super::place::Place;
+use super::so_far;
 
 pub use names::IndexName;
 pub use reopen::{LoadArgs, run_load};
 
 const AFTER_HELP: &str = "\
 Examples:
-  lodestone bench index --index fastfair,fptree,skiplist,hash --mix search --threads 1,2 --path /dev/shm --domain dax-emulated
-  lodestone bench index --index fastfair,btreemap-lock --mix a,b,c,d,e,f --records 1000000 --durability process --json
-  lodestone bench index --index fptree,hybrid,hybrid-plus --open --records 1000000 --path /dev/shm --domain dax-emulated
-  lodestone bench index --index hash --mix read=50,insert=25,remove=25 --operations 100000 --profile optane --path /dev/shm --domain dax-emulated
+  lodestone bench index --index fastfair,fptree,skiplist,hash --mix search \\
+    --threads 1,2 --path /dev/shm --domain dax-emulated
+  lodestone bench index --index fastfair,btreemap-lock --mix a,b,c,d,e,f \\
+    --records 1000000 --durability process --json
+  lodestone bench index --index fptree,hybrid,hybrid-plus --open \\
+    --records 1000000 --path /dev/shm --domain dax-emulated
+  lodestone bench index --index hash --mix read=50,insert=25,remove=25 \\
+    --operations 100000 --profile optane --path /dev/shm \\
+    --domain dax-emulated
 
 Presets of --mix: search, insert, update, remove, scan, mixed (half reads, a quarter inserts, a quarter removes), write (half
 inserts, half removes), and a to f as in YCSB. Shares are given as read=50,insert=20,update=10,remove=10,scan=10 (also
@@ -164,8 +171,10 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         return run_open(args, output);
     }
     let mut results = Vec::new();
-    for request in request::requests(args)? {
-        measure::measure(&request, output, &mut |result| {
+    let requests = request::requests(args)?;
+    for (done, request) in requests.iter().enumerate() {
+        interrupt::so_far(so_far(done, requests.len()));
+        measure::measure(request, output, &mut |result| {
             if output.is_json() {
                 output.json(&result)?;
             }

@@ -26,6 +26,7 @@ use super::IndexName;
 use super::request::{Request, load_average};
 use crate::commands::torture::own_binary;
 use crate::emulation;
+use crate::interrupt::TempFolder;
 use crate::output::Output;
 
 /// Time between two looks at the speed.
@@ -67,9 +68,8 @@ fn milliseconds(since: Instant) -> f64 {
 
 /// Arguments of the hidden process that loads.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Example:\n  lodestone bench index-load --index hash --records 1000 --path a.pool --size 128MiB < /dev/null"
-)]
+#[command(after_help = "Example:\n  lodestone bench index-load --index hash --records 1000 --path a.pool \\
+    --size 128MiB < /dev/null")]
 pub struct LoadArgs {
     #[arg(long)]
     index: IndexKind,
@@ -137,6 +137,10 @@ impl<K: Keyed + ?Sized> Visitor<K> for Loader<'_> {
         let (mut keys, records) = (K::maker(self.args.key), self.args.records);
         let target = IndexTarget::<I>::open(self.heap, self.args.index.name(), options, Durability::Relaxed, "load")?;
         load(&target, &keys, records, 2, LoadOrder::Random)?;
+        // A kill must find every record: in the block domain what is ordered is not durable yet. A thread waits for its own
+        // writes, so one of this thread comes after those of the loading threads, which have ended.
+        target.index().upsert(keys.key(0), value_of(0, 1))?;
+        target.index().sync()?;
         crate::output::Output::new(false, true).line("loaded")?;
         let ended = std::thread::spawn(|| std::io::stdin().lock().read_to_end(&mut Vec::new()));
         let mut random = Random::new(1);
@@ -155,7 +159,7 @@ pub fn measure(request: &Request, _output: &Output, tell: &mut dyn FnMut(Reopene
         bail!("{} is in DRAM: there is nothing to open again; leave it out of --index", request.index)
     };
     for after in ["clean", "kill"] {
-        let folder = tempfile::tempdir_in(request.place.folder()).context("making a folder for the pool failed")?;
+        let folder = TempFolder::within(&request.place.folder())?;
         let path = folder.path().join("open.pool");
         let mut loader = start_loader(request, kind, &path)?;
         if after == "kill" {

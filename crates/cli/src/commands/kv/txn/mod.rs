@@ -34,7 +34,8 @@ Steps, one a line (# begins a comment; words with blanks stand in double quotes,
 Steps see what the steps before them did. Everything happens or nothing; it is durable when the command returns.
 
 Examples:
-  printf 'expect alice 100\\nadd alice -30\\nadd bob 30\\n' | lodestone kv txn bank.pool
+  printf 'expect alice 100\\nadd alice -30\\nadd bob 30\\n' \\
+    | lodestone kv txn bank.pool
   lodestone kv txn bank.pool transfer.txt --json
   echo scan | lodestone kv txn bank.pool
 

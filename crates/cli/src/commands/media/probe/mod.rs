@@ -20,6 +20,7 @@ use lodestone_media::{MediaProfile, TimeMode};
 use lodestone_report::provenance::Provenance;
 use serde::Serialize;
 
+use crate::new_file;
 use crate::output::{Output, ProgressUnit, exit, properties, spare, table};
 use crate::size;
 
@@ -27,12 +28,12 @@ use grids::Grid;
 
 const AFTER_HELP: &str = "\
 Examples:
-  lodestone media probe /mnt/pmem --html pmem.html     a temporary file on that file system
-  lodestone media probe . --quick                      the same here, in less than a minute
-  lodestone media probe stock.pool --read-only         reads only: the pool keeps its content
-  lodestone media probe /dev/dax0.0 --overwrite-data   a device whose content may go
+  lodestone media probe /mnt/pmem --html pmem.html  # a temporary file there
+  lodestone media probe . --quick  # the same here, in less than a minute
+  lodestone media probe stock.pool --read-only  # the pool keeps its content
+  lodestone media probe /dev/dax0.0 --overwrite-data  # its content goes
   lodestone media probe --dram --threads 8
-  lodestone media probe --profile optane               a model, in virtual time
+  lodestone media probe --profile optane  # a model, in virtual time
 
 Sections: latency, threads, fence, instruction, mixed, nodes, compare.
 
@@ -131,7 +132,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     let result = measure(probe, output)?;
     let verdict = Verdict::of(&result);
     if let Some(file) = &args.html {
-        page::page(&result, &verdict).write_to(file)?;
+        new_file::write_page(file, &page::page(&result, &verdict).to_html())?;
         output.note(&format!("report: {}", file.display()));
     }
     if output.is_json() {

@@ -1,0 +1,164 @@
+//! Ctrl-C: what is said, what is removed, and with which code the command ends.
+//!
+//! 1. A thread waits for SIGINT and SIGTERM. Until one comes, commands name what must not stay behind
+//!    ([`Scratch`], [`TempFolder`]) and what they have acknowledged so far ([`so_far`]).
+//! 2. On the signal the thread removes what was named, says how far the command came and where to go on, and ends the
+//!    process: with exit code 130 after Ctrl-C, by the signal itself after SIGTERM.
+//!
+//! Nothing else is unwound. That is right because every change to a pool is failure-atomic: the end of the process is one
+//! of the moments at which it may die anyhow.
+//!
+//! Invariant: a file gets its final name under the lock of this module, so a name is never removed after it was published.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{fs, io, thread};
+
+use anyhow::{Context, Result};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::output::Output;
+
+/// What the signal thread has to know.
+#[derive(Debug, Default)]
+struct Scene {
+    /// Files and folders that must not stay behind.
+    scratch: BTreeSet<PathBuf>,
+    /// What was acknowledged, and where to go on.
+    so_far: Option<String>,
+}
+
+static SCENE: Mutex<Scene> = Mutex::new(Scene { scratch: BTreeSet::new(), so_far: None });
+
+fn scene() -> MutexGuard<'static, Scene> {
+    SCENE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Begins to wait for signals.
+///
+/// # Errors
+/// When the system refuses a handler or a thread.
+pub fn watch(output: Output) -> Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("preparing for Ctrl-C failed")?;
+    let wait = move || {
+        if let Some(signal) = signals.forever().next() {
+            end(signal, output);
+        }
+    };
+    thread::Builder::new().name("signals".into()).spawn(wait).context("preparing for Ctrl-C failed")?;
+    Ok(())
+}
+
+/// Removes what must not stay, says how far the command came, and ends the process.
+fn end(signal: i32, output: Output) {
+    // The lock is kept to the end: nobody publishes a file or makes another one from here on.
+    let mut scene = scene();
+    let how = scene.so_far.take();
+    output.interrupted(signal, how.as_deref().unwrap_or("whatever was acknowledged is kept, and nothing is half done"));
+    scene.scratch.iter().chain(&unfinished_pools()).for_each(|path| remove(path));
+    if signal == SIGTERM {
+        // Whoever sent it sees that the process died of it.
+        let _ = signal_hook::low_level::emulate_default_handler(signal);
+    }
+    std::process::exit(128 + signal);
+}
+
+/// How the name of a pool in the making ends, in the folder where it will be.
+const UNFINISHED_SUFFIX: &str = ".creating";
+
+/// The pools in the making that this process has open. Those of other processes stay.
+fn unfinished_pools() -> Vec<PathBuf> {
+    let in_the_making = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with('.') && name.ends_with(UNFINISHED_SUFFIX)
+    };
+    let Ok(open) = fs::read_dir("/proc/self/fd") else { return Vec::new() };
+    open.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok()).filter(in_the_making).collect()
+}
+
+fn remove(path: &Path) {
+    // What cannot be removed stays; there is nobody left to tell.
+    let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+}
+
+/// Says what a signal from now on finds done, and where to go on.
+pub fn so_far(text: impl Into<String>) {
+    scene().so_far = Some(text.into());
+}
+
+/// A path that is removed when a signal ends the command. Dropping it changes nothing on the disk.
+#[derive(Debug)]
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    /// Names `path`, which may not exist yet.
+    pub fn new(path: &Path) -> Self {
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        scene().scratch.insert(path.clone());
+        Self(path)
+    }
+
+    /// Runs `publish`, which gives the path its final name. No signal comes between that and the end of the guard.
+    ///
+    /// # Errors
+    /// What `publish` returns.
+    pub fn publish(self, publish: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let mut scene = scene();
+        let done = publish();
+        scene.scratch.remove(&self.0);
+        drop(scene);
+        std::mem::forget(self);
+        done
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        scene().scratch.remove(&self.0);
+    }
+}
+
+/// A temporary folder that is gone when it is dropped or a signal ends the command.
+#[derive(Debug)]
+pub struct TempFolder {
+    folder: tempfile::TempDir,
+    scratch: Scratch,
+}
+
+impl TempFolder {
+    /// A folder in the place for temporary files, which TMPDIR names.
+    ///
+    /// # Errors
+    /// When none can be made there.
+    pub fn new() -> Result<Self> {
+        Self::within(&std::env::temp_dir())
+    }
+
+    /// A folder in `parent`.
+    ///
+    /// # Errors
+    /// When none can be made there.
+    pub fn within(parent: &Path) -> Result<Self> {
+        // Under the lock: no signal comes between the folder and its entry.
+        let mut scene = scene();
+        let folder = tempfile::Builder::new().prefix("lodestone-").tempdir_in(parent).with_context(|| {
+            format!("{}: making a temporary folder failed; set TMPDIR to a writable folder", parent.display())
+        })?;
+        let path = std::path::absolute(folder.path()).unwrap_or_else(|_| folder.path().to_owned());
+        scene.scratch.insert(path.clone());
+        Ok(Self { folder, scratch: Scratch(path) })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Leaves the folder where it is.
+    pub fn keep(self) -> PathBuf {
+        drop(self.scratch);
+        self.folder.keep()
+    }
+}
