@@ -10,9 +10,10 @@
 use std::cmp::Ordering;
 use std::marker::PhantomData;
 
-use lodestone_stm::{Layout, PmObject, Tx, TxResult};
+use lodestone_stm::{Layout, PmAddr, PmObject, Tx, TxResult};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::damaged;
 use crate::hash::Hasher;
 
 /// A type of values. Implemented for numbers, byte arrays, [`Bytes`](crate::Bytes) and [`Plain`].
@@ -257,7 +258,8 @@ impl<T: PmObject> PmValue for Plain<T> {
     }
 
     fn load(_: &mut Tx<'_>, stored: &[u64]) -> TxResult<T> {
-        Ok(load_fixed(stored))
+        let read = T::try_read_from_prefix(stored.as_bytes());
+        read.map(|(value, _)| value).map_err(|_| damaged(PmAddr::NULL, "a value whose bytes are none of its type"))
     }
 
     fn free(_: &mut Tx<'_>, _: &[u64]) -> TxResult<()> {

@@ -2,32 +2,33 @@
 
 use lodestone_heap::Heap;
 use lodestone_index::{Durability, IndexKey};
+use lodestone_store::Store;
 use lodestone_pmem::{Domain, Pool, process_counters};
 use lodestone_workload::engine::{EngineCounters, EngineError, Environment};
 
 use crate::kinds::BenchIndex;
 use crate::target::{Result, Session, Target, unordered};
 
-/// Name of the root under which a benchmark's index stands.
+/// Name of a benchmark's index.
 pub const ROOT: &str = "bench";
 
 /// An open index.
 #[derive(Debug)]
 pub struct IndexTarget<I> {
     index: I,
-    heap: Heap,
+    store: Store,
     name: String,
     durability: String,
 }
 
 impl<I: BenchIndex> IndexTarget<I> {
-    /// Opens the index in `heap`, or creates it. `durability` is what results say of its acknowledgements.
+    /// Opens the index in `store`, or creates it. `durability` is what results say of its acknowledgements.
     ///
     /// # Errors
     /// The index's.
-    pub fn open(heap: &Heap, name: &str, options: &I::Options, mode: Durability, durability: &str) -> Result<Self> {
-        let index = I::open_index(heap, ROOT, options, mode).map_err(EngineError::new)?;
-        Ok(Self { index, heap: heap.clone(), name: name.into(), durability: durability.into() })
+    pub fn open(store: &Store, name: &str, options: &I::Options, mode: Durability, durability: &str) -> Result<Self> {
+        let index = I::open_index(store, ROOT, options, mode).map_err(EngineError::new)?;
+        Ok(Self { index, store: store.clone(), name: name.into(), durability: durability.into() })
     }
 
     /// The index itself.
@@ -39,7 +40,7 @@ impl<I: BenchIndex> IndexTarget<I> {
     /// Bytes of all blocks of the heap that are allocated.
     #[must_use]
     pub fn pm_bytes(&self) -> u64 {
-        heap_bytes(&self.heap)
+        heap_bytes(self.store.heap())
     }
 }
 
@@ -105,11 +106,11 @@ impl<I: BenchIndex> Target for IndexTarget<I> {
     }
 
     fn environment(&self) -> Environment {
-        environment_of(self.heap.pool(), self.durability.clone())
+        environment_of(self.store.pool(), self.durability.clone())
     }
 
     fn counters(&self) -> EngineCounters {
-        counters_of(self.heap.memory().domain())
+        counters_of(self.store.memory().domain())
     }
 
     fn counts(&self) -> Vec<(&'static str, u64)> {

@@ -56,4 +56,4 @@ pub use pool::{
 };
 pub use topology::{DISTANCE_LOCAL, Node, Topology};
 pub use tracer::{SilentTracer, Site, TracedMemory, Tracer};
-pub use view::{Block, VIEW_BLOCK_BYTES, View};
+pub use view::{Block, Raw, VIEW_BLOCK_BYTES, View};

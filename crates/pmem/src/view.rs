@@ -12,9 +12,10 @@
 #![expect(unsafe_code, reason = "words of a mapping as atomics, at addresses that one comparison checks")]
 
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::{IntoBytes, TryFromBytes};
 
 use crate::addr::{LINE_BYTES, PmAddr, WORD_BYTES};
 use crate::memory::Memory;
@@ -92,14 +93,14 @@ impl Block<'_> {
         self.words[index].load(Ordering::Relaxed)
     }
 
-    /// Reads a value from word `first` on. A concurrent writer may leave a mixture of words, which the caller must notice
-    /// by a look ([`load_behind`](Self::load_behind)) at a word that the writer changes first.
+    /// Reads the bytes of a value from word `first` on. A concurrent writer may leave a mixture of words, which the caller must
+    /// notice by a look ([`load_behind`](Self::load_behind)) at a word that the writer changes first.
     ///
     /// # Panics
     /// When the block is shorter.
     #[inline(always)]
     #[must_use]
-    pub fn get<T: FromBytes + IntoBytes>(&self, first: usize) -> T {
+    pub fn get<T: IntoBytes>(&self, first: usize) -> Raw<T> {
         let source = &self.words[first..first + size_of::<T>().div_ceil(8)];
         collect(|index| source[index].load(Ordering::Relaxed))
     }
@@ -141,7 +142,7 @@ impl Block<'_> {
     /// When the block is shorter.
     #[inline(always)]
     #[must_use]
-    pub fn get_either<T: FromBytes + IntoBytes>(&self, first: usize, second: usize, is_second: bool) -> T {
+    pub fn get_either<T: IntoBytes>(&self, first: usize, second: usize, is_second: bool) -> Raw<T> {
         let words = size_of::<T>().div_ceil(8);
         let (firsts, seconds) = (&self.words[first..first + words], &self.words[second..second + words]);
         collect(|index| {
@@ -151,10 +152,51 @@ impl Block<'_> {
     }
 }
 
-/// The value whose words `word` gives.
+/// The bytes of a `T` as they were read: a value only if they are one.
+#[derive(Debug)]
+pub struct Raw<T> {
+    /// Invariant: every byte is initialised. `T` has no padding, so none is lost when this moves.
+    bytes: MaybeUninit<T>,
+}
+
+impl<T: IntoBytes> Raw<T> {
+    /// All bytes zero.
+    #[inline(always)]
+    #[must_use]
+    pub fn zeroed() -> Self {
+        Self { bytes: MaybeUninit::zeroed() }
+    }
+
+    /// The bytes.
+    #[inline(always)]
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        // SAFETY: that many bytes stand there, all of them initialised (the invariant); the borrow keeps them.
+        unsafe { std::slice::from_raw_parts(self.bytes.as_ptr().cast::<u8>(), size_of::<T>()) }
+    }
+
+    /// The bytes, to be changed.
+    #[inline(always)]
+    pub fn as_mut_bytes(&mut self) -> &mut [u8] {
+        // SAFETY: as in `as_bytes`; whatever is stored there, no `T` is made of it but by `value`.
+        unsafe { std::slice::from_raw_parts_mut(self.bytes.as_mut_ptr().cast::<u8>(), size_of::<T>()) }
+    }
+
+    /// The value, `None` when the bytes are none. Costs nothing for types of which any bytes are a value.
+    #[inline(always)]
+    #[must_use]
+    pub fn value(&self) -> Option<T>
+    where
+        T: TryFromBytes,
+    {
+        T::try_read_from_bytes(self.as_bytes()).ok()
+    }
+}
+
+/// The bytes whose words `word` gives.
 #[inline(always)]
-fn collect<T: FromBytes + IntoBytes>(word: impl Fn(usize) -> u64) -> T {
-    let mut value = T::new_zeroed();
+fn collect<T: IntoBytes>(word: impl Fn(usize) -> u64) -> Raw<T> {
+    let mut value = Raw::zeroed();
     let (chunks, rest) = value.as_mut_bytes().as_chunks_mut::<8>();
     let whole = chunks.len();
     for (index, chunk) in chunks.iter_mut().enumerate() {
@@ -180,7 +222,8 @@ mod tests {
         let view = memory.view();
         let block = view.block(PmAddr::new(0, 128)).expect("inside");
         assert_eq!((block.load(0), block.load_behind(511)), (16, 16 + 511));
-        assert_eq!(block.get::<[u64; 3]>(1), [17, 18, 19]);
+        assert_eq!(block.get::<[u64; 3]>(1).value(), Some([17, 18, 19]));
+        assert_eq!(block.get::<bool>(1).value(), None, "a byte of 17 is no bool");
         let mut copy = [0; 2];
         block.copy(3, &mut copy);
         assert_eq!(copy, [19, 20]);
@@ -190,9 +233,10 @@ mod tests {
             assert_eq!(bytes[..len], [19_u64, 20, 21].as_bytes()[..len]);
             assert!(bytes[len..].iter().all(|byte| *byte == 0xFF));
         }
-        assert_eq!(block.get::<[u8; 12]>(1), memory.get(crate::PmPtr::<[u8; 12]>::new(PmAddr::new(0, 136))));
-        assert_eq!(block.get_either::<[u64; 2]>(1, 8, false), [17, 18]);
-        assert_eq!(block.get_either::<[u64; 2]>(1, 8, true), [24, 25]);
+        let expected = memory.get(crate::PmPtr::<[u8; 12]>::new(PmAddr::new(0, 136)));
+        assert_eq!(block.get::<[u8; 12]>(1).value(), Some(expected));
+        assert_eq!(block.get_either::<[u64; 2]>(1, 8, false).value(), Some([17, 18]));
+        assert_eq!(block.get_either::<[u64; 2]>(1, 8, true).value(), Some([24, 25]));
         assert!(view.block(PmAddr::new(0, 16384 - 4096)).is_some(), "the last block");
         let refused = [
             PmAddr::new(0, 16384 - 4096 + 64),

@@ -18,7 +18,7 @@ use lodestone_workload::engine::{EngineError, Environment};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// A plain value that a transactional memory stores: whole words, no padding, any bit pattern valid.
-pub trait Object: PmObject + Copy + Send + Sync {
+pub trait Object: PmObject + FromBytes + Copy + Send + Sync {
     /// Words of the value; fails to compile for a layout that is not made of words.
     const WORDS: usize = {
         assert!(size_of::<Self>().is_multiple_of(8) && align_of::<Self>() <= 8, "objects are made of whole words");

@@ -4,14 +4,17 @@
 //! `IntoBytes`, `Immutable` and `KnownLayout`. Name (the struct's own, or `#[pm(name = "..")]`), version
 //! (`#[pm(version = n)]`, 1 otherwise) and the list of fields with their types are what an open compares with the pool.
 //!
-//! `#[pm_object]` says all of that in one line. The generated code names the transactional memory by the way the user's crate
+//! A struct that derives it may stand in a field of another one. `#[derive(PmEnum)]` does the same for enums without fields: the
+//! list of variants with their numbers is part of the layout.
+//!
+//! `#[pm_object]` says all of that in one line, above a struct or an enum. The generated code names the transactional memory by the way the user's crate
 //! reaches it: `lodestone-stm` or the facade `lodestone`, renamed or not, or what `#[pm(crate = "path")]` says.
 
 use proc_macro_crate::{FoundCrate, crate_name};
 use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote};
 use syn::spanned::Spanned;
-use syn::{Data, DeriveInput, Error, Fields, ItemStruct, LitInt, LitStr, Path, Result, parse_macro_input};
+use syn::{Data, DeriveInput, Error, Fields, LitInt, LitStr, Path, Result, Type, parse_macro_input};
 
 /// See the crate.
 #[proc_macro_derive(PmObject, attributes(pm))]
@@ -20,29 +23,51 @@ pub fn derive_pm_object(input: proc_macro::TokenStream) -> proc_macro::TokenStre
     expand(&input).unwrap_or_else(Error::into_compile_error).into()
 }
 
+/// Makes an enum without fields a type of fields: see the crate.
+#[proc_macro_derive(PmEnum, attributes(pm))]
+pub fn derive_pm_enum(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    expand_enum(&input).unwrap_or_else(Error::into_compile_error).into()
+}
+
 /// Makes a struct with named fields a type of persistent objects: `repr(C)`, zerocopy's four traits and `PmObject`, without
-/// zerocopy among the crate's own dependencies. Takes what `#[pm(..)]` takes.
+/// zerocopy among the crate's own dependencies. Takes what `#[pm(..)]` takes. An enum without fields becomes a type of fields,
+/// of one byte unless it says `#[repr(..)]`.
 #[proc_macro_attribute]
 pub fn pm_object(arguments: proc_macro::TokenStream, input: proc_macro::TokenStream) -> proc_macro::TokenStream {
-    let item = parse_macro_input!(input as ItemStruct);
+    let item = parse_macro_input!(input as DeriveInput);
     declare(&arguments.into(), &item).unwrap_or_else(Error::into_compile_error).into()
 }
 
-fn declare(arguments: &TokenStream, item: &ItemStruct) -> Result<TokenStream> {
+fn declare(arguments: &TokenStream, item: &DeriveInput) -> Result<TokenStream> {
     let pm = (!arguments.is_empty()).then(|| quote! { #[pm(#arguments)] });
     let described = attributes(&syn::parse2(quote! { #pm #item })?)?;
     let stm = &described.stm;
     let zerocopy = quote! { #stm::zerocopy }.to_string().replace(' ', "");
+    let is_enum = matches!(item.data, Data::Enum(_));
+    let own = if is_enum {
+        quote! { #stm::PmEnum }
+    } else {
+        quote! { #stm::PmObject }
+    };
+    let repr = match (is_enum, has_repr(item)) {
+        (_, true) => None,
+        (true, false) => Some(quote! { #[repr(u8)] }),
+        (false, false) => Some(quote! { #[repr(C)] }),
+    };
     Ok(quote! {
         #[derive(
-            #stm::zerocopy::FromBytes, #stm::zerocopy::IntoBytes, #stm::zerocopy::Immutable, #stm::zerocopy::KnownLayout,
-            #stm::PmObject,
+            #stm::zerocopy::FromZeros, #stm::zerocopy::IntoBytes, #stm::zerocopy::Immutable, #stm::zerocopy::KnownLayout, #own,
         )]
         #[zerocopy(crate = #zerocopy)]
         #pm
-        #[repr(C)]
+        #repr
         #item
     })
+}
+
+fn has_repr(item: &DeriveInput) -> bool {
+    item.attrs.iter().any(|attribute| attribute.path().is_ident("repr"))
 }
 
 /// What `#[pm(..)]` says of a type.
@@ -95,13 +120,81 @@ fn attributes(input: &DeriveInput) -> Result<Described> {
     Ok(Described { name, version, stm })
 }
 
+/// What to write in place of a type that no field can have, where that is easily told.
+fn cure(kind: &Type) -> Option<String> {
+    let name = match kind {
+        Type::Reference(_) | Type::Ptr(_) => "&".to_owned(),
+        Type::Path(path) => path.path.segments.last()?.ident.to_string(),
+        Type::Tuple(_) => "()".to_owned(),
+        _ => return None,
+    };
+    let cure = match name.as_str() {
+        "Option" => "use `PmOption<T>`, or `PmPtr<T>`, which may be null",
+        "&" | "Box" | "Rc" | "Arc" => "an address of this process means nothing to the next one; use `PmPtr<T>`",
+        "String" | "Vec" | "str" => "use `PmBytes`, the blob or a collection of lodestone-collections, or an array",
+        "usize" | "isize" => "its size differs between machines; use `u64` or `i64`",
+        "char" => "use `u32`, and `char::from_u32` when it is read",
+        "()" => "name the parts: use a struct with `#[pm_object]`",
+        _ => return None,
+    };
+    let shown = quote! { #kind }.to_string().replace(' ', "");
+    Some(format!("a field of a persistent object cannot be a `{shown}`: {cure}"))
+}
+
+fn expand_enum(input: &DeriveInput) -> Result<TokenStream> {
+    let Data::Enum(data) = &input.data else {
+        return Err(Error::new(input.span(), "PmEnum is for enums; write `#[derive(PmObject)]` above a struct"));
+    };
+    if !input.generics.params.is_empty() {
+        return Err(Error::new(input.generics.span(), "an enum in a field has no parameters; write an enum for each"));
+    }
+    if !has_repr(input) {
+        let help =
+            "write `#[repr(u8)]` above the enum: it fixes the numbers in the pool; `#[pm_object]` does it by itself";
+        return Err(Error::new(input.span(), help));
+    }
+    if let Some(variant) = data.variants.iter().find(|variant| !matches!(variant.fields, Fields::Unit)) {
+        let help = "a variant in a pool holds nothing: keep what belongs to it in fields of the struct, a `PmOption` each, or in an \
+                    object of its own behind a `PmPtr`";
+        return Err(Error::new(variant.span(), help));
+    }
+    let (ident, stm) = (&input.ident, attributes(input)?.stm);
+    let names = data.variants.iter().map(|variant| &variant.ident);
+    let texts = names.clone().map(ToString::to_string);
+    Ok(quote! {
+        impl #stm::PmField for #ident {
+            fn layout() -> ::std::string::String {
+                let variants = [#((#texts, Self::#names as i128)),*];
+                let variants = variants.map(|(name, number)| ::std::format!("{name} = {number}"));
+                ::std::format!("enum of {} bytes {{{}}}", ::core::mem::size_of::<Self>(), variants.join(", "))
+            }
+        }
+    })
+}
+
 fn expand(input: &DeriveInput) -> Result<TokenStream> {
-    let Data::Struct(data) = &input.data else {
-        return Err(Error::new(input.span(), "PmObject is for structs; keep the variant of an enum in a field"));
+    let data = match &input.data {
+        Data::Struct(data) => data,
+        Data::Enum(_) => {
+            let help = "an enum is no object of its own: write `#[pm_object]` above it, or `#[derive(PmEnum)]`, and keep it in a \
+                        field of a struct";
+            return Err(Error::new(input.span(), help));
+        }
+        Data::Union(_) => return Err(Error::new(input.span(), "PmObject is for structs; keep the bytes in an array")),
     };
     let Fields::Named(fields) = &data.fields else {
-        return Err(Error::new(input.span(), "PmObject is for structs with named fields"));
+        let help = "give the fields names, as in `struct Account { cents: u64 }`: names are part of the layout that an open compares";
+        return Err(Error::new(input.span(), help));
     };
+    if !has_repr(input) {
+        let help = "write `#[repr(C)]` above the struct: it fixes where fields stand; `#[pm_object]` does it by itself";
+        return Err(Error::new(input.span(), help));
+    }
+    for field in &fields.named {
+        if let Some(cure) = cure(&field.ty) {
+            return Err(Error::new(field.ty.span(), cure));
+        }
+    }
     if !input.generics.params.is_empty() {
         let help = "a persistent type has no parameters, its name stands for one layout; write a struct for each";
         return Err(Error::new(input.generics.span(), help));
@@ -114,11 +207,31 @@ fn expand(input: &DeriveInput) -> Result<TokenStream> {
         let kind = &field.ty;
         quote! { layout.field::<#kind>(#field_name, ::core::mem::offset_of!(Self, #field_ident)); }
     });
+    let kinds = fields.named.iter().map(|field| &field.ty);
+    let gaps = format!(
+        "`{ident}` has gaps between or behind its fields, which a pool must not hold: put large fields first, and fill the rest with a \
+         field like `rest: [u8; 7]`"
+    );
     let visits = fields.named.iter().map(|field| {
         let kind = &field.ty;
         quote! { <#kind as #stm::PmField>::visit_types(visitor); }
     });
     Ok(quote! {
+        const _: () = ::core::assert!(
+            ::core::mem::size_of::<#ident>() == 0 #(+ ::core::mem::size_of::<#kinds>())*,
+            #gaps
+        );
+
+        impl #stm::PmField for #ident {
+            fn layout() -> ::std::string::String {
+                ::std::format!("({})", #stm::Layout::of::<Self>())
+            }
+
+            fn visit_types(visitor: &mut #stm::TypeVisitor<'_>) {
+                <Self as #stm::PmObject>::visit_field_types(visitor);
+            }
+        }
+
         impl #stm::PmObject for #ident {
             const NAME: &'static str = #name;
             const VERSION: u32 = #version;
@@ -137,4 +250,40 @@ fn expand(input: &DeriveInput) -> Result<TokenStream> {
             }
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(item: &str) -> String {
+        let input: DeriveInput = syn::parse_str(item).expect("an item");
+        let outcome = if item.contains("enum Stored") { expand_enum(&input) } else { expand(&input) };
+        outcome.expect_err("it is refused").to_string()
+    }
+
+    #[test]
+    fn every_refusal_names_the_cure() {
+        for (item, cure) in [
+            ("#[repr(C)] struct A { a: Option<u64> }", "PmOption<T>"),
+            ("#[repr(C)] struct A { a: std::option::Option<u64> }", "PmOption<T>"),
+            ("#[repr(C)] struct A { a: String }", "PmBytes"),
+            ("#[repr(C)] struct A { a: Vec<u8> }", "PmBytes"),
+            ("#[repr(C)] struct A { a: Box<A> }", "PmPtr<T>"),
+            ("#[repr(C)] struct A { a: &'static A }", "PmPtr<T>"),
+            ("#[repr(C)] struct A { a: usize }", "`u64`"),
+            ("#[repr(C)] struct A { a: char }", "`u32`"),
+            ("#[repr(C)] struct A { a: (u64, u64) }", "struct with `#[pm_object]`"),
+            ("struct A { a: u64 }", "#[repr(C)]"),
+            ("#[repr(C)] struct A(u64);", "names"),
+            ("#[repr(C)] struct A<T> { a: T }", "no parameters"),
+            ("#[repr(C)] union A { a: u64 }", "array"),
+            ("#[repr(u8)] enum A { B }", "#[pm_object]"),
+            ("enum Stored { B }", "#[repr(u8)]"),
+            ("#[repr(u8)] enum Stored { B(u64) }", "PmOption"),
+        ] {
+            let refusal = refusal(item);
+            assert!(refusal.contains(cure), "{item}: {refusal}");
+        }
+    }
 }

@@ -13,7 +13,7 @@ use lodestone_txn::record::Buffers;
 use lodestone_txn::{Horizon, Lease, SLOT_HEADER_WORDS, StartClocks, Tick, VersionWord};
 
 use crate::core::Core;
-use crate::error::{Abort, Conflict, Error, Result, TxResult};
+use crate::error::{Abort, Conflict, Error, Result, TxResult, Why};
 use crate::shape::Shape;
 use crate::write_index::WriteIndex;
 
@@ -63,6 +63,8 @@ pub enum Doom {
     Conflict(Conflict),
     /// A nested transaction failed, and what that changed is in the write set.
     Nested,
+    /// It waits for a change.
+    Retry,
 }
 
 impl From<Doom> for Abort {
@@ -71,6 +73,7 @@ impl From<Doom> for Abort {
         match doom {
             Doom::Conflict(conflict) => conflict.into(),
             Doom::Nested => nested_failed(),
+            Doom::Retry => Self(Why::Retry),
         }
     }
 }
@@ -128,7 +131,7 @@ pub struct Context {
     pub kept: Kept,
     free: Vec<(Shape, Vec<FreeCell>)>,
     /// Set by an error that the closure was given and may have kept for itself.
-    pub doom: Option<Doom>,
+    pub doom: Cell<Option<Doom>>,
     /// State of the generator for back-off.
     pub random: u64,
 }
@@ -161,7 +164,7 @@ impl Context {
             record: Vec::new(),
             kept,
             free: Vec::new(),
-            doom: None,
+            doom: Cell::new(None),
         }
     }
 
@@ -262,10 +265,10 @@ impl Context {
     /// What a closure that came to its end gave: an abort when an error that it did not hand on forbids a commit.
     #[inline]
     pub fn judge<R>(&mut self, outcome: TxResult<R>) -> TxResult<R> {
-        match self.doom {
+        match self.doom.get() {
             None => outcome,
             // Also in place of an error: it may come of what was seen.
-            Some(Doom::Conflict(conflict)) => Err(conflict.into()),
+            Some(doom @ (Doom::Conflict(_) | Doom::Retry)) => Err(doom.into()),
             Some(Doom::Nested) => outcome.and_then(|_| Err(nested_failed())),
         }
     }
@@ -273,7 +276,7 @@ impl Context {
     /// Forgets the transaction: cells that it took are free again.
     #[inline(always)]
     pub fn reset(&mut self, core: &Core) {
-        self.doom = None;
+        self.doom.set(None);
         self.reads.clear();
         if !self.writes.is_empty() {
             self.forget_writes(core);

@@ -134,9 +134,49 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why an attempt of a transaction ended without a commit. Hand it on with `?`: the transaction starts again by itself
 /// where that helps.
+///
+/// It is an error, so that closures of [`Stm::try_update`](crate::Stm::try_update) can hand it on in an error type of their
+/// own: by `#[from] Abort` in an enum, or as it is in `Box<dyn Error>` and its like.
 #[derive(Debug)]
 #[must_use]
 pub struct Abort(pub(crate) Why);
+
+impl Abort {
+    /// The error that ended the transaction. An abort that another transaction caused never leaves
+    /// [`Stm::try_update`](crate::Stm::try_update) and its siblings: those begin again.
+    #[must_use]
+    pub fn into_error(self) -> Error {
+        match self.0 {
+            Why::Failed(error) => *error,
+            Why::Conflict(_) | Why::Retry => Error::Cancelled { reason: self.to_string().into() },
+        }
+    }
+}
+
+impl std::fmt::Display for Abort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.0 {
+            Why::Failed(error) => error.fmt(f),
+            Why::Conflict(_) => f.write_str("another transaction was in the way; hand this error on with `?`"),
+            Why::Retry => f.write_str("the transaction waits for a change; hand this error on with `?`"),
+        }
+    }
+}
+
+impl std::error::Error for Abort {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.0 {
+            Why::Failed(error) => error.source(),
+            Why::Conflict(_) | Why::Retry => None,
+        }
+    }
+}
+
+impl From<Abort> for Error {
+    fn from(abort: Abort) -> Self {
+        abort.into_error()
+    }
+}
 
 /// Inside an [`Abort`].
 #[derive(Debug)]

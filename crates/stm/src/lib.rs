@@ -21,7 +21,8 @@
 //! | `slabs`, `shape` | cells whose own slots say whether they are free |
 //! | `recover` | what an open does after a crash |
 //! | `snapshot`, `side` | long readers, and the versions kept for them |
-//! | `object`, `roots` | types, layouts, named roots |
+//! | `object`, `fields`, `roots` | types, layouts, fields, named roots |
+//! | `own_errors` | closures with an error type of their own |
 //! | `format` | header, directory |
 
 extern crate self as lodestone_stm;
@@ -35,12 +36,14 @@ mod commit;
 mod context;
 mod core;
 mod error;
+mod fields;
 #[cfg(test)]
 mod flips;
 mod format;
 mod kind;
 mod object;
 mod options;
+mod own_errors;
 mod part;
 mod published;
 mod recover;
@@ -59,9 +62,10 @@ mod write_index;
 pub use bytes::PmBytes;
 pub use check::{CheckReport, Finding};
 pub use error::{Abort, Conflict, Error, Result, TxResult};
+pub use fields::PmOption;
 pub use kind::MEMORY;
 pub use lodestone_pmem::{PmAddr, PmPtr};
-pub use lodestone_stm_derive::{PmObject, pm_object};
+pub use lodestone_stm_derive::{PmEnum, PmObject, pm_object};
 pub use lodestone_txn::ClockKind;
 pub use object::{CheckedBy, Layout, PmField, PmObject, TypeInfo, TypeVisitor};
 pub use options::{Mode, StmOptions};
@@ -72,4 +76,4 @@ pub use stm::{MEMORY_NAME, Stm};
 pub use ticket::Ticket;
 pub use tx::Tx;
 pub use zerocopy;
-pub use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+pub use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, TryFromBytes};

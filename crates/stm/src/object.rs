@@ -11,12 +11,17 @@ use std::fmt::Write;
 
 use lodestone_pmem::{PmAddr, PmPtr};
 use std::sync::atomic::{AtomicU64, Ordering};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromZeros, Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
 use crate::error::{Error, Result};
 use crate::shape::Shape;
 
 /// A type of persistent objects; use `#[pm_object]`, or `#[derive(PmObject)]` beside zerocopy's traits and `repr(C)`.
+///
+/// Fields are numbers, `bool`, arrays, pointers ([`PmPtr`], [`PmAddr`]), byte strings ([`PmBytes`](crate::PmBytes)),
+/// [`PmOption`](crate::PmOption), structs that are persistent objects themselves, and enums without fields that `#[pm_object]`
+/// stands above. Not all bytes are a `bool` or a variant: where a pool holds others, a read is
+/// [`Error::Damaged`](crate::Error::Damaged) and names the type.
 ///
 /// ```
 /// use lodestone_stm::{PmPtr, pm_object};
@@ -41,9 +46,9 @@ use crate::shape::Shape;
 /// }
 /// ```
 #[diagnostic::on_unimplemented(
-    note = "write `#[pm_object]` above the struct, or derive FromBytes, IntoBytes, Immutable, KnownLayout and PmObject with `#[repr(C)]`"
+    note = "write `#[pm_object]` above the struct, or derive FromZeros, IntoBytes, Immutable, KnownLayout and PmObject with `#[repr(C)]`"
 )]
-pub trait PmObject: FromBytes + IntoBytes + Immutable + KnownLayout + Sized + 'static {
+pub trait PmObject: TryFromBytes + FromZeros + IntoBytes + Immutable + KnownLayout + Sized + 'static {
     /// Name in the pool, 1 to 64 bytes, unique in the program.
     const NAME: &'static str;
     /// Version of the layout.
@@ -127,7 +132,10 @@ impl std::fmt::Display for Layout {
 
 /// A type that fields of persistent objects may have.
 #[diagnostic::on_unimplemented(
-    note = "fields are numbers, arrays, `PmPtr`, `PmAddr` and `PmBytes`; keep other structs in objects of their own"
+    note = "fields are numbers, `bool`, arrays, `PmPtr`, `PmAddr`, `PmBytes`, `PmOption`, structs that derive PmObject, and enums \
+            without fields under `#[pm_object]`",
+    note = "in place of `Option<T>` use `PmOption<T>`, of a reference or `Box<T>` a `PmPtr<T>`, of `String` or `Vec<u8>` a `PmBytes`, \
+            of `usize` a `u64`; or write `#[pm_object]` above the type of the field"
 )]
 pub trait PmField {
     /// The type as it stands in a layout.
@@ -142,7 +150,7 @@ pub trait PmField {
 macro_rules! plain_fields {
     ($($kind:ty),+) => { $(impl PmField for $kind { fn layout() -> String { stringify!($kind).into() } })+ };
 }
-plain_fields!(u8, u16, u32, u64, u128, i8, i16, i32, i64, i128, f32, f64);
+plain_fields!(u8, u16, u32, u64, u128, i8, i16, i32, i64, i128, f32, f64, bool);
 
 impl PmField for PmAddr {
     fn layout() -> String {

@@ -35,6 +35,20 @@ impl<T, F> Clone for Part<T, F> {
 }
 impl<T, F> Copy for Part<T, F> {}
 
+impl<T: PmObject> Part<T, T> {
+    /// All of it.
+    pub(crate) const WHOLE: Self = Self { word: 0, kind: PhantomData };
+}
+
+impl<T, F> Part<T, F> {
+    /// Number of the object's word at which it begins.
+    #[inline(always)]
+    #[must_use]
+    pub const fn word(self) -> usize {
+        self.word
+    }
+}
+
 impl<T: PmObject, F: FromBytes + IntoBytes> Part<T, F> {
     /// The `F` at byte `offset` of a `T`. Any bytes are an `F`, so a wrong offset gives a wrong value and nothing worse.
     ///
@@ -46,13 +60,6 @@ impl<T: PmObject, F: FromBytes + IntoBytes> Part<T, F> {
         assert!(offset.is_multiple_of(8), "a part begins at a multiple of 8 bytes");
         assert!(offset <= size_of::<T>() && size_of::<F>() <= size_of::<T>() - offset, "a part lies inside the object");
         Self { word: offset / 8, kind: PhantomData }
-    }
-
-    /// Number of the object's word at which it begins.
-    #[inline(always)]
-    #[must_use]
-    pub const fn word(self) -> usize {
-        self.word
     }
 
     /// The part of `value`.

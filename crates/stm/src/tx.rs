@@ -13,9 +13,9 @@
 
 use std::borrow::Cow;
 
-use lodestone_pmem::{LINE_BYTES, PmAddr, PmPtr, VIEW_BLOCK_BYTES, View};
+use lodestone_pmem::{LINE_BYTES, PmAddr, PmPtr, Raw, VIEW_BLOCK_BYTES, View};
 use lodestone_txn::{ClockKind, SLOT_HEADER_WORDS, SlotHeader, State, VersionWord, Which};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::{FromBytes, IntoBytes, TryFromBytes};
 
 use crate::commit::{another_size, not_allocated};
 use crate::context::{Change, Context, Doom, FreeCell, ReadEntry, WriteEntry};
@@ -89,7 +89,7 @@ impl<'t> Tx<'t> {
     #[inline]
     pub fn read<T: PmObject>(&mut self, ptr: PmPtr<T>) -> TxResult<T> {
         let at = ptr.addr();
-        match self.read_at_once(self.view, at, const { Part::<T, T>::at(0) }) {
+        match self.read_at_once(self.view, at, Part::<T, T>::WHOLE) {
             Some(value) => Ok(value),
             None => self.read_again(at),
         }
@@ -111,7 +111,7 @@ impl<'t> Tx<'t> {
 
     /// The part of the newest version of the object at `at`, if `view` shows it and it is covered.
     #[inline(always)]
-    fn read_at_once<T: PmObject, F: FromBytes + IntoBytes>(
+    fn read_at_once<T: PmObject, F: TryFromBytes + IntoBytes>(
         &mut self,
         view: View<'t>,
         at: PmAddr,
@@ -128,7 +128,7 @@ impl<'t> Tx<'t> {
         }
         let is_second = word.slot() == Which::Second;
         let (first, second) = (payload[0] + part.word(), payload[1] + part.word());
-        let value = if const { size_of::<F>() <= EITHER_BYTES_MAX } {
+        let value: Raw<F> = if const { size_of::<F>() <= EITHER_BYTES_MAX } {
             block.get_either(first, second, is_second)
         } else {
             block.get(if is_second { second } else { first })
@@ -137,7 +137,8 @@ impl<'t> Tx<'t> {
             return None;
         }
         self.note(at, word);
-        Some(value)
+        // Bytes that are no value: the long way names them.
+        value.value()
     }
 
     /// As [`read`](Self::read), when the first look was not enough.
@@ -148,14 +149,14 @@ impl<'t> Tx<'t> {
                 return self.own_copy(number);
             }
             if !published::reads()
-                && let Some(value) = self.read_at_once(self.whole, at, const { Part::<T, T>::at(0) })
+                && let Some(value) = self.read_at_once(self.whole, at, Part::<T, T>::WHOLE)
             {
                 return Ok(value);
             }
         }
-        let mut value = T::new_zeroed();
+        let mut value = Raw::<T>::zeroed();
         self.read_slow(at, T::SHAPE, T::WORDS, value.as_mut_bytes())?;
-        Ok(value)
+        value.value().ok_or_else(|| no_value::<T>(self.core, at))
     }
 
     /// The newest version of the object of `words` words at `at`, which is not in the write set, into `out`, if a view shows it and it is covered;
@@ -198,9 +199,9 @@ impl<'t> Tx<'t> {
             return Err(not_allocated(entry.at).into());
         }
         let bytes = self.context.payload(number).as_bytes();
-        match T::read_from_prefix(bytes) {
+        match T::try_read_from_prefix(bytes) {
             Ok((value, _)) => Ok(value),
-            Err(_) => Err(not_allocated(entry.at).into()),
+            Err(_) => Err(no_value::<T>(self.core, entry.at)),
         }
     }
 
@@ -293,14 +294,14 @@ impl<'t> Tx<'t> {
     /// Makes every later operation fail: without views reads take the long way, without access changes are refused.
     #[cold]
     fn doom(&mut self, doom: Doom) {
-        self.context.doom = Some(doom);
+        self.context.doom.set(Some(doom));
         (self.view, self.whole, self.access) = (View::EMPTY, View::EMPTY, Access::None);
     }
 
     /// An error that was given before is given again.
     #[inline(always)]
     pub(crate) fn refuse_if_doomed(&self) -> TxResult<()> {
-        match self.context.doom {
+        match self.context.doom.get() {
             None => Ok(()),
             Some(doom) => Err(doom.into()),
         }
@@ -313,10 +314,11 @@ impl<'t> Tx<'t> {
     #[inline]
     pub fn write<T: PmObject>(&mut self, ptr: PmPtr<T>) -> TxResult<&mut T> {
         let number = self.writable(ptr)?;
+        let core = self.core;
         let bytes = zerocopy::IntoBytes::as_mut_bytes(self.context.payload(number));
-        match T::mut_from_prefix(bytes) {
+        match T::try_mut_from_prefix(bytes) {
             Ok((value, _)) => Ok(value),
-            Err(_) => Err(not_allocated(ptr.addr()).into()),
+            Err(_) => Err(no_value::<T>(core, ptr.addr())),
         }
     }
 
@@ -505,7 +507,11 @@ impl<'t> Tx<'t> {
         match condition {
             false => Ok(()),
             true if self.core.memory.is_read_only() => Err(Error::NeverChanges.into()),
-            true => Err(Abort(Why::Retry)),
+            true => {
+                // Also when the closure answers with an error of its own, or goes on.
+                self.context.doom.set(Some(Doom::Retry));
+                Err(Abort(Why::Retry))
+            }
         }
     }
 
@@ -518,11 +524,18 @@ impl<'t> Tx<'t> {
     pub fn nested<R>(&mut self, body: impl FnOnce(&mut Tx<'_>) -> TxResult<R>) -> TxResult<R> {
         self.refuse_if_doomed()?;
         let outcome = body(self);
-        if outcome.is_err() && self.context.doom.is_none() {
+        if outcome.is_err() && self.context.doom.get().is_none() {
             self.doom(Doom::Nested);
         }
         outcome
     }
+}
+
+/// The error that the bytes of an object are no `T`.
+#[cold]
+fn no_value<T: PmObject>(core: &Core, at: PmAddr) -> Abort {
+    let finding = format!("its bytes are no `{}`: a field holds what its type does not have", T::NAME);
+    core.damaged("object", at, finding).into()
 }
 
 /// A global clock: everything up to now is known (paper 1: `get_time`).

@@ -1,7 +1,7 @@
 //! The layers: each structure with words and with strings as keys, the hybrids on top of them, and maps over indexes.
 
 use lodestone_crash::hostile::Tally;
-use lodestone_heap::Heap;
+use lodestone_store::Store;
 
 use super::subject::{Hashed, Mapped, Ordered, Subject};
 use super::{Open, run};
@@ -31,16 +31,16 @@ fn strings() -> Vec<Vec<u8>> {
     (1..=100).map(|number| name(number).into_bytes()).collect()
 }
 
-fn ordered<I: OpenIndex + OrderedIndex + 'static>(heap: &Heap, options: &I::Options) -> Result<Box<dyn Subject>> {
-    Ok(Box::new(Ordered(I::open_index(heap, "index", options, Durability::Sync)?)))
+fn ordered<I: OpenIndex + OrderedIndex + 'static>(store: &Store, options: &I::Options) -> Result<Box<dyn Subject>> {
+    Ok(Box::new(Ordered(I::open_index(store, "index", options, Durability::Sync)?)))
 }
 
-fn hashed<K: IndexKey + ?Sized>(heap: &Heap) -> Result<Box<dyn Subject>> {
-    Ok(Box::new(Hashed(HashIndex::<K>::open_with(heap, "index", &HashOptions::small())?)))
+fn hashed<K: IndexKey + ?Sized>(store: &Store) -> Result<Box<dyn Subject>> {
+    Ok(Box::new(Hashed(HashIndex::<K>::open_with(store, "index", &HashOptions::small())?)))
 }
 
-fn fptree<K: IndexKey + ?Sized>(heap: &Heap) -> Result<Box<dyn Subject>> {
-    ordered::<FpTree<K>>(heap, &TreeOptions { lines_per_leaf: 2, rebuild_threads: 1 })
+fn fptree<K: IndexKey + ?Sized>(store: &Store) -> Result<Box<dyn Subject>> {
+    ordered::<FpTree<K>>(store, &TreeOptions { lines_per_leaf: 2, rebuild_threads: 1 })
 }
 
 /// Kinds of damage that change what the index holds and nothing of how: another key between the same neighbours, another value, a pair
@@ -72,8 +72,8 @@ fn run_told(name: &'static str, cases: u64, open: Open, keys: &[Vec<u8>], is_ord
 
 #[test]
 fn ordered_map() {
-    let open = |heap: &Heap| -> Result<Box<dyn Subject>> {
-        Ok(Box::new(Mapped(OrderedMap::open_with(heap, "index", &MapOptions { slots_per_leaf: 4 })?)))
+    let open = |store: &Store| -> Result<Box<dyn Subject>> {
+        Ok(Box::new(Mapped(OrderedMap::open_with(store, "index", &MapOptions { slots_per_leaf: 4 })?)))
     };
     run_told("ordered_map", 250, open, &strings(), true);
 }
@@ -83,7 +83,7 @@ fn fastfair_words() {
     run_told(
         "fastfair_words",
         250,
-        |heap| ordered::<FastFair<u64>>(heap, &FastFairOptions::with_lines(3)),
+        |store| ordered::<FastFair<u64>>(store, &FastFairOptions::with_lines(3)),
         &words(),
         true,
     );
@@ -91,7 +91,7 @@ fn fastfair_words() {
 
 #[test]
 fn fastfair_strings() {
-    let open = |heap: &Heap| ordered::<FastFair<[u8]>>(heap, &FastFairOptions::with_lines(3));
+    let open = |store: &Store| ordered::<FastFair<[u8]>>(store, &FastFairOptions::with_lines(3));
     run_told("fastfair_strings", 250, open, &strings(), true);
 }
 
@@ -117,29 +117,29 @@ fn hash_strings() {
 
 #[test]
 fn skiplist_words() {
-    run_told("skiplist_words", 250, |heap| ordered::<SkipList<u64>>(heap, &Default::default()), &words(), true);
+    run_told("skiplist_words", 250, |store| ordered::<SkipList<u64>>(store, &Default::default()), &words(), true);
 }
 
 #[test]
 fn skiplist_strings() {
-    run_told("skiplist_strings", 250, |heap| ordered::<SkipList<[u8]>>(heap, &Default::default()), &strings(), true);
+    run_told("skiplist_strings", 250, |store| ordered::<SkipList<[u8]>>(store, &Default::default()), &strings(), true);
 }
 
 #[test]
 fn hybrid() {
-    run_told("hybrid", 200, |heap| ordered::<Hybrid<u64>>(heap, &HybridOptions::small()), &words(), true);
+    run_told("hybrid", 200, |store| ordered::<Hybrid<u64>>(store, &HybridOptions::small()), &words(), true);
 }
 
 #[test]
 fn hybrid_plus() {
-    run_told("hybrid_plus", 200, |heap| ordered::<HybridPlus<u64>>(heap, &HybridPlusOptions::small()), &words(), true);
+    run_told("hybrid_plus", 200, |store| ordered::<HybridPlus<u64>>(store, &HybridPlusOptions::small()), &words(), true);
 }
 
 #[test]
 fn records() {
-    let open = |heap: &Heap| -> Result<Box<dyn Subject>> {
+    let open = |store: &Store| -> Result<Box<dyn Subject>> {
         let options = RecordsOptions { stripes: 2, index: FastFairOptions::with_lines(3) };
-        Ok(Box::new(Mapped(IndexedRecords::<FastFair<[u8]>>::open(heap, "index", &options, Durability::Sync)?)))
+        Ok(Box::new(Mapped(IndexedRecords::<FastFair<[u8]>>::open(store, "index", &options, Durability::Sync)?)))
     };
     run_told("records", 200, open, &strings(), true);
 }
