@@ -15,12 +15,12 @@ mod emulation;
 mod examine;
 mod export;
 mod import;
+mod import_store;
 mod interrupt;
 mod new_file;
 mod object;
 mod output;
 mod size;
-mod store;
 
 use std::process::ExitCode;
 

@@ -6,9 +6,9 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use lodestone_heap::{Heap, HeapOptions};
 use lodestone_index::OrderedMap;
 use lodestone_pmem::{Domain, DomainChoice, Pool, PoolOptions, process_counters, thread_counters};
+use lodestone_store::Store;
 
 static TURN: Mutex<()> = Mutex::new(());
 
@@ -34,8 +34,8 @@ impl Fixture {
         };
         let pool = Pool::create(folder.path().join("counts.pool"), &options).expect("pool");
         assert_eq!(pool.memory().domain(), Domain::Block);
-        let heap = Heap::open(&pool, &HeapOptions::default()).expect("heap");
-        let map = OrderedMap::open(&heap, "counts").expect("map");
+        let store = Store::over(&pool).expect("heap");
+        let map = OrderedMap::open(&store, "counts").expect("map");
         Self { map, _folder: folder }
     }
 }

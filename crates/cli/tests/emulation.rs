@@ -6,10 +6,10 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use lodestone_heap::{Heap, HeapOptions};
 use lodestone_index::OrderedMap;
 use lodestone_media::{MediaProfile, Model, TimeMode};
 use lodestone_pmem::{DomainChoice, LineAddr, Medium, PmAddr, Pool, PoolOptions, Topology, lines_of};
+use lodestone_store::Store;
 
 fn optane() -> MediaProfile {
     MediaProfile::builtin("optane").expect("built in")
@@ -121,8 +121,8 @@ fn fixture(domain: DomainChoice) -> Fixture {
     let ledger = Ledger::new();
     let medium: Arc<dyn Medium> = ledger.clone();
     let pool = Pool::create(folder.path().join("a.pool"), &options(domain, Some(medium))).expect("pool");
-    let heap = Heap::open(&pool, &HeapOptions::default()).expect("heap");
-    let map = OrderedMap::open(&heap, "main").expect("map");
+    let store = Store::over(&pool).expect("heap");
+    let map = OrderedMap::open(&store, "main").expect("map");
     Fixture { ledger, map, pool, _folder: folder }
 }
 
@@ -133,13 +133,13 @@ fn a_heap_without_a_structure_in_it_costs_its_fences() {
     let ledger = Ledger::new();
     let medium: Arc<dyn Medium> = ledger.clone();
     let pool = Pool::create(folder.path().join("a.pool"), &options(DomainChoice::DaxEmulated, Some(medium)));
-    let heap = Heap::open(&pool.expect("pool"), &HeapOptions::default()).expect("heap");
+    let store = Store::over(&pool.expect("pool")).expect("heap");
     let model = &ledger.model;
     let turn = || {
-        let mut action = heap.action();
+        let mut action = store.heap().action();
         let block = action.alloc(256).expect("block");
         action.commit().expect("committed");
-        let mut action = heap.action();
+        let mut action = store.heap().action();
         action.free(block).expect("freed");
         action.commit().expect("committed");
     };
@@ -247,8 +247,8 @@ fn a_read_only_pool_charges_reads_and_a_traced_one_has_no_medium() {
     let model = Model::new(optane(), TimeMode::Virtual, &Topology::of_machine(), &[0]);
     let medium: Arc<dyn Medium> = model.clone();
     let reader = Pool::open_read_only(&path, &options(DomainChoice::Process, Some(medium.clone()))).expect("pool");
-    let heap = Heap::open(&reader, &HeapOptions::default()).expect("heap");
-    let map = OrderedMap::open(&heap, "main").expect("map");
+    let store = Store::over(&reader).expect("heap");
+    let map = OrderedMap::open(&store, "main").expect("map");
     assert_eq!(map.get(b"key").expect("get").as_deref(), Some(b"value".as_slice()));
     let counts = model.counts();
     assert!(counts.fetched_lines > 0 && counts.write_bytes == 0 && model.thread_ns() > 0, "{counts:?}");

@@ -3,8 +3,6 @@
 mod common;
 
 use common::Place;
-use lodestone_index::{KIND_PENDING, KIND_RECORDS_PENDING};
-use lodestone_pmem::{PmAddr, Pool, PoolOptions};
 
 const KINDS: [&str; 5] = ["fastfair", "fptree", "skiplist", "hybrid", "hybrid-plus"];
 
@@ -100,31 +98,4 @@ fn a_full_pool_says_so_and_an_import_goes_on_after_growing() {
     place.run(import).ok();
     assert_eq!(place.run(["kv", "count", "a.pool"]).ok(), "20000\n");
     place.run(["pool", "check", "a.pool"]).ok();
-}
-
-/// The root that a crash leaves between the first step of a creation and the one that allocates: it names a block that is free.
-#[test]
-fn a_creation_that_a_crash_cut_short_leaves_the_choice_of_the_kind() {
-    let fptree_pending = u32::from_le_bytes(*b"FPT0");
-    for (pending, kind) in [
-        (KIND_PENDING, "fptree"),
-        (KIND_RECORDS_PENDING, "ordered-map"),
-        (KIND_RECORDS_PENDING, "skiplist"),
-        (fptree_pending, "fastfair"),
-    ] {
-        let place = Place::with_pool("8MiB");
-        let pool = Pool::open(place.path("a.pool"), &PoolOptions::default()).expect("a pool");
-        pool.set_root("main", pending, PmAddr::new(0, 1 << 20)).expect("a root");
-        drop(pool);
-        place.run(["kv", "get", "a.pool", "k"]).fails_with(&["there is no map `main`"]);
-        place.run(["kv", "put", "a.pool", "k", "v", "--index", kind]).ok();
-        assert_eq!(place.run(["kv", "get", "a.pool", "k"]).ok(), "v\n", "{kind}");
-        place.run(["pool", "check", "a.pool"]).ok();
-    }
-    let place = Place::with_pool("8MiB");
-    let pool = Pool::open(place.path("a.pool"), &PoolOptions::default()).expect("a pool");
-    pool.set_root("main", KIND_RECORDS_PENDING, PmAddr::new(0, 1 << 20)).expect("a root");
-    drop(pool);
-    place.run(["kv", "put", "a.pool", "k", "v"]).ok();
-    assert!(place.run(["pool", "info", "a.pool"]).ok().contains("main: ordered-map"), "the default");
 }

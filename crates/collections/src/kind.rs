@@ -1,7 +1,9 @@
 //! The kind of a transactional memory, with the collections in it: for the store's registry.
 
 use lodestone_stm::MEMORY;
-use lodestone_store::{Contents, Kind, KindCode, KindError, Member, Object, Records, Registered};
+use lodestone_store::{Acknowledge, Contents, Kind, KindCode, KindError, Member, Object, Records, Registered};
+
+use crate::tool_records::open_records;
 
 /// The kind of a transactional memory whose collections can be read by tools. It has the code of [`lodestone_stm::MEMORY`].
 pub static COLLECTIONS: Collections = Collections;
@@ -29,7 +31,15 @@ impl Kind for Collections {
         MEMORY.members(object)
     }
 
-    fn records(&self, object: Object, member: Option<&str>) -> Result<Box<dyn Records>, KindError> {
-        MEMORY.records(object, member)
+    fn records(
+        &self,
+        object: Object,
+        member: Option<&str>,
+        acknowledge: Acknowledge,
+    ) -> Result<Box<dyn Records>, KindError> {
+        match member {
+            Some(member) => open_records(object, member),
+            None => MEMORY.records(object, member, acknowledge),
+        }
     }
 }

@@ -63,6 +63,7 @@ mod node;
 mod queue;
 mod root;
 mod steps;
+mod tool_records;
 mod words;
 
 pub use blob::PmBlob;

@@ -182,9 +182,9 @@ fn rebuild_zone(core: &Core, part: u16, zone: u32, usable: u32) {
     let mut free = Vec::new();
     // Behind a damaged chunk word there may be the rest of an extent.
     let mut doubtful = false;
-    // Chunks up to here are the table's, or belong to the extent found last.
-    let mut covered = core.geometry.table_chunks();
-    for slot in covered..core.geometry.zone_chunks() {
+    // Chunks up to here belong to the extent found last.
+    let mut covered = 0;
+    for slot in core.geometry.table_chunks()..core.geometry.zone_chunks() {
         let chunk = &table[slot as usize];
         if slot < covered {
             continue;

@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use lodestone_heap::{Error, FindingKind, Heap, HeapOptions};
 use lodestone_pmem::{DomainChoice, PmAddr, Pool, PoolOptions};
 
+/// Addresses with a number of bytes.
+type Ranges = Vec<(PmAddr, u64)>;
+
 fn options() -> PoolOptions {
     let domain = DomainChoice::Process;
     PoolOptions { domain, size_bytes: 96 << 10, journal_bytes: 0, reserve_bytes: 1 << 30, ..PoolOptions::default() }
@@ -18,13 +21,13 @@ fn open(path: &Path) -> Heap {
 }
 
 /// A pool file with blocks of several classes and extents, their addresses, and all metadata ranges.
-fn filled(folder: &Path) -> (PathBuf, Vec<PmAddr>, Vec<(PmAddr, u64)>) {
+fn filled(folder: &Path) -> (PathBuf, Vec<PmAddr>, Ranges) {
     let (path, owned, ranges) = filled_owned(folder);
     (path, owned.into_iter().map(|(at, _)| at).collect(), ranges)
 }
 
 /// As [`filled`], with the bytes of each block.
-fn filled_owned(folder: &Path) -> (PathBuf, Vec<(PmAddr, u64)>, Vec<(PmAddr, u64)>) {
+fn filled_owned(folder: &Path) -> (PathBuf, Ranges, Ranges) {
     let path = folder.join("heap.pool");
     let pool = Pool::create(&path, &options()).expect("a fresh pool");
     let heap = Heap::open(&pool, &HeapOptions::small()).expect("a fresh heap");

@@ -106,7 +106,11 @@ fn damage_header(memory: &Memory, sound: &Sound, numbers: &mut Numbers) -> &'sta
     const FIELDS: [(usize, usize); 10] =
         [(8, 4), (12, 4), (16, 4), (20, 4), (24, 4), (28, 4), (32, 8), (40, 8), (48, 8), (56, 4)];
     let (field, bytes) = *numbers.pick(&FIELDS);
-    let copies: &[u64] = *numbers.pick(&[&[0][..], &[2048], &[0, 2048], &[0, 2048]]);
+    let copies: &[u64] = match numbers.below(4) {
+        0 => &[0],
+        1 => &[2048],
+        _ => &[0, 2048],
+    };
     let mut line = [0; 64];
     memory.read(sound.start, &mut line);
     let mut old = [0; 8];

@@ -2,8 +2,8 @@
 
 use lodestone_heap::Heap;
 use lodestone_index::{Durability, IndexKey};
-use lodestone_store::Store;
 use lodestone_pmem::{Domain, Pool, process_counters};
+use lodestone_store::Store;
 use lodestone_workload::engine::{EngineCounters, EngineError, Environment};
 
 use crate::kinds::BenchIndex;

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use lodestone_heap::{Heap, HeapOptions};
 use lodestone_index::{CacheMode, Durability, IndexKey};
 use lodestone_index_bench::dram::{CrossbeamList, LockedTree};
 use lodestone_index_bench::engines::OnEngine;
@@ -15,6 +14,7 @@ use lodestone_index_bench::mix::Mix;
 use lodestone_index_bench::runner::{self, Length, LoadOrder, Outcome, Spec};
 use lodestone_index_bench::target::{Result, Session, Target};
 use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+use lodestone_store::Store;
 use lodestone_workload::memory::MemoryEngine;
 
 const RECORDS: u64 = 1500;
@@ -56,7 +56,7 @@ fn exercise<T: Target, M: KeyMaker<Key = T::Key>>(target: &T, keys: &M, order: L
 
 struct Exercise<'a, M> {
     keys: M,
-    heap: &'a Heap,
+    store: &'a Store,
     kind: IndexKind,
 }
 
@@ -64,7 +64,7 @@ impl<K: IndexKey + ?Sized, M: KeyMaker<Key = K>> Visitor<K> for Exercise<'_, M> 
     type Out = ();
 
     fn visit<I: BenchIndex<Key = K>>(self, options: &I::Options) {
-        let target = IndexTarget::<I>::open(self.heap, self.kind.name(), options, Durability::Sync, "process");
+        let target = IndexTarget::<I>::open(self.store, self.kind.name(), options, Durability::Sync, "process");
         let target = target.expect("index");
         assert_eq!(target.is_ordered(), self.kind.is_ordered());
         exercise(&target, &self.keys, LoadOrder::Random);
@@ -75,22 +75,22 @@ impl<K: IndexKey + ?Sized, M: KeyMaker<Key = K>> Visitor<K> for Exercise<'_, M> 
 
 const SETUP: Setup = Setup { cache_keys: 150, cache_mode: CacheMode::Adaptive };
 
-fn with_heap(work: impl FnOnce(&Heap)) {
+fn with_heap(work: impl FnOnce(&Store)) {
     let folder = tempfile::tempdir().expect("folder");
     let options = PoolOptions { size_bytes: 32 << 20, domain: DomainChoice::Process, ..PoolOptions::default() };
     let pool = Pool::create(folder.path().join("a.pool"), &options).expect("pool");
-    work(&Heap::open(&pool, &HeapOptions::default()).expect("heap"));
+    work(&Store::over(&pool).expect("heap"));
 }
 
 #[test]
 fn every_index_runs_with_numbers_and_with_strings() {
     for kind in IndexKind::ALL {
         if kind.takes_words() {
-            with_heap(|heap| {
-                visit(kind, SETUP, Exercise { keys: WordKeys::default(), heap, kind }).expect("takes words");
+            with_heap(|store| {
+                visit(kind, SETUP, Exercise { keys: WordKeys::default(), store, kind }).expect("takes words");
             });
         }
-        with_heap(|heap| visit_strings(kind, SETUP, Exercise { keys: StringKeys::new(20), heap, kind }));
+        with_heap(|store| visit_strings(kind, SETUP, Exercise { keys: StringKeys::new(20), store, kind }));
     }
 }
 

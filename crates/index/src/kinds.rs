@@ -4,7 +4,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use lodestone_store::{Contents, Flaw, Kind, KindCode, KindError, Object, Records, Registered};
+use lodestone_store::{Acknowledge, Contents, Flaw, Kind, KindCode, KindError, Object, Records, Registered};
 
 use crate::check::CheckReport;
 use crate::fastfair::FastFair;
@@ -22,38 +22,39 @@ macro_rules! register {
 register!(ORDERED_MAP, INDEXED_RECORDS, FASTFAIR_WORDS, FASTFAIR_STRINGS, FPTREE_WORDS, FPTREE_STRINGS);
 register!(HASH_WORDS, HASH_STRINGS, SKIPLIST_WORDS, SKIPLIST_STRINGS);
 
-pub(crate) static ORDERED_MAP: IndexType<OrderedMap> = IndexType::new(*b"OMAP", "an ordered map", |object| {
-    Ok(Box::new(OfMap(Box::new(OrderedMap::open_object(object)?))))
-});
+pub(crate) static ORDERED_MAP: IndexType<OrderedMap> =
+    IndexType::new(*b"OMAP", "an ordered map", |object, durability| {
+        Ok(Box::new(OfMap { map: Box::new(OrderedMap::open_object(object)?), durability }))
+    });
 pub(crate) static INDEXED_RECORDS: MapOverIndex = MapOverIndex;
 pub(crate) static FASTFAIR_WORDS: IndexType<FastFair<u64>> =
-    IndexType::new(*b"FFTW", "a FAST & FAIR tree with words as keys", |object| ordered::<FastFair<u64>>(object));
+    IndexType::new(*b"FFTW", "a FAST & FAIR tree with words as keys", ordered::<FastFair<u64>>);
 pub(crate) static FASTFAIR_STRINGS: IndexType<FastFair<[u8]>> =
-    IndexType::new(*b"FFTS", "a FAST & FAIR tree with strings as keys", |object| ordered::<FastFair<[u8]>>(object));
+    IndexType::new(*b"FFTS", "a FAST & FAIR tree with strings as keys", ordered::<FastFair<[u8]>>);
 pub(crate) static FPTREE_WORDS: IndexType<FpTree<u64>> =
-    IndexType::new(*b"FPTW", "an FPTree with words as keys", |object| ordered::<FpTree<u64>>(object));
+    IndexType::new(*b"FPTW", "an FPTree with words as keys", ordered::<FpTree<u64>>);
 pub(crate) static FPTREE_STRINGS: IndexType<FpTree<[u8]>> =
-    IndexType::new(*b"FPTS", "an FPTree with strings as keys", |object| ordered::<FpTree<[u8]>>(object));
+    IndexType::new(*b"FPTS", "an FPTree with strings as keys", ordered::<FpTree<[u8]>>);
 pub(crate) static HASH_WORDS: IndexType<HashIndex<u64>> =
-    IndexType::new(*b"HSHW", "a hash index with words as keys", |object| hashed::<u64>(object));
+    IndexType::new(*b"HSHW", "a hash index with words as keys", hashed::<u64>);
 pub(crate) static HASH_STRINGS: IndexType<HashIndex<[u8]>> =
-    IndexType::new(*b"HSHS", "a hash index with strings as keys", |object| hashed::<[u8]>(object));
+    IndexType::new(*b"HSHS", "a hash index with strings as keys", hashed::<[u8]>);
 pub(crate) static SKIPLIST_WORDS: IndexType<SkipList<u64>> =
-    IndexType::new(*b"SKLW", "a skip list with words as keys", |object| ordered::<SkipList<u64>>(object));
+    IndexType::new(*b"SKLW", "a skip list with words as keys", ordered::<SkipList<u64>>);
 pub(crate) static SKIPLIST_STRINGS: IndexType<SkipList<[u8]>> =
-    IndexType::new(*b"SKLS", "a skip list with strings as keys", |object| ordered::<SkipList<[u8]>>(object));
+    IndexType::new(*b"SKLS", "a skip list with strings as keys", ordered::<SkipList<[u8]>>);
 
-type OpenRecords = fn(Object) -> Result<Box<dyn Records>, KindError>;
+type OpenRecords = fn(Object, Durability) -> Result<Box<dyn Records>, KindError>;
 
-fn ordered<I>(object: Object) -> Result<Box<dyn Records>, KindError>
+fn ordered<I>(object: Object, durability: Durability) -> Result<Box<dyn Records>, KindError>
 where
     I: OpenIndex + crate::traits::OrderedIndex + 'static,
 {
-    Ok(Box::new(OfIndex(I::open_object(object, &I::Options::default(), Durability::Sync)?)))
+    Ok(Box::new(OfIndex(I::open_object(object, &I::Options::default(), durability)?)))
 }
 
-fn hashed<K: IndexKey + ?Sized>(object: Object) -> Result<Box<dyn Records>, KindError> {
-    Ok(Box::new(OfHash(HashIndex::<K>::open_object(object, &Default::default(), Durability::Sync)?)))
+fn hashed<K: IndexKey + ?Sized>(object: Object, durability: Durability) -> Result<Box<dyn Records>, KindError> {
+    Ok(Box::new(OfHash(HashIndex::<K>::open_object(object, &Default::default(), durability)?)))
 }
 
 /// The kind of the objects that `I` opens.
@@ -90,9 +91,14 @@ impl<I: OpenIndex> Kind for IndexType<I> {
         Ok(contents_of(PointIndex::check(&index)))
     }
 
-    fn records(&self, object: Object, member: Option<&str>) -> Result<Box<dyn Records>, KindError> {
+    fn records(
+        &self,
+        object: Object,
+        member: Option<&str>,
+        acknowledge: Acknowledge,
+    ) -> Result<Box<dyn Records>, KindError> {
         no_member(&object, member)?;
-        (self.records)(object)
+        (self.records)(object, durability_of(acknowledge))
     }
 }
 
@@ -113,9 +119,22 @@ impl Kind for MapOverIndex {
         Ok(contents_of(open_records_object(object, Durability::Relaxed)?.check()))
     }
 
-    fn records(&self, object: Object, member: Option<&str>) -> Result<Box<dyn Records>, KindError> {
+    fn records(
+        &self,
+        object: Object,
+        member: Option<&str>,
+        acknowledge: Acknowledge,
+    ) -> Result<Box<dyn Records>, KindError> {
         no_member(&object, member)?;
-        Ok(Box::new(OfMap(open_records_object(object, Durability::Sync)?)))
+        let durability = durability_of(acknowledge);
+        Ok(Box::new(OfMap { map: open_records_object(object, durability)?, durability }))
+    }
+}
+
+fn durability_of(acknowledge: Acknowledge) -> Durability {
+    match acknowledge {
+        Acknowledge::EachChange => Durability::Sync,
+        Acknowledge::OnSync => Durability::Relaxed,
     }
 }
 

@@ -9,12 +9,16 @@ use lodestone_store::{KeyForm, KindError, Records, VisitLost, VisitRecord};
 
 use crate::error::Error;
 use crate::hash::HashIndex;
+use crate::map::Durability;
 use crate::record_map::RecordMap;
 use crate::scan::Direction;
 use crate::traits::{IndexKey, OrderedIndex, PointIndex};
 
 /// Those of a map from byte strings to byte strings.
-pub(crate) struct OfMap(pub(crate) Box<dyn RecordMap>);
+pub(crate) struct OfMap {
+    pub(crate) map: Box<dyn RecordMap>,
+    pub(crate) durability: Durability,
+}
 
 /// Those of an ordered index.
 pub(crate) struct OfIndex<I>(pub(crate) I);
@@ -32,27 +36,37 @@ impl Records for OfMap {
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KindError> {
-        Ok(self.0.get(key)?)
+        Ok(self.map.get(key)?)
     }
 
     fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool, KindError> {
-        Ok(self.0.insert(key, value)?)
+        match self.durability {
+            Durability::Sync => Ok(self.map.insert(key, value)?),
+            Durability::Relaxed => Ok(self.map.insert_relaxed(key, value)?),
+        }
     }
 
     fn remove(&self, key: &[u8]) -> Result<bool, KindError> {
-        Ok(self.0.remove(key)?)
+        match self.durability {
+            Durability::Sync => Ok(self.map.remove(key)?),
+            Durability::Relaxed => Ok(self.map.remove_relaxed(key)?),
+        }
+    }
+
+    fn sync(&self) -> Result<(), KindError> {
+        Ok(self.map.sync()?)
     }
 
     fn scan(&self, start: Option<&[u8]>, visit: &mut VisitRecord<'_>) -> Result<u64, KindError> {
-        Ok(self.0.scan(from(start), Bound::Unbounded, visit)?)
+        Ok(self.map.scan(from(start), Bound::Unbounded, visit)?)
     }
 
     fn salvage(&self, visit: &mut VisitRecord<'_>, lost: &mut VisitLost<'_>) -> Result<u64, KindError> {
-        Ok(self.0.salvage(visit, lost)?)
+        Ok(self.map.salvage(visit, lost)?)
     }
 
     fn len(&self) -> Result<u64, KindError> {
-        Ok(self.0.len()?)
+        Ok(self.map.len()?)
     }
 }
 
@@ -106,6 +120,10 @@ impl<I: OrderedIndex + Send + Sync> Records for OfIndex<I> {
 
     fn remove(&self, key: &[u8]) -> Result<bool, KindError> {
         Ok(self.0.remove(key_from::<I::Key>(key)?.borrow())?.is_some())
+    }
+
+    fn sync(&self) -> Result<(), KindError> {
+        Ok(PointIndex::sync(&self.0)?)
     }
 
     fn scan(&self, start: Option<&[u8]>, visit: &mut VisitRecord<'_>) -> Result<u64, KindError> {
@@ -182,6 +200,10 @@ impl<K: IndexKey + ?Sized> Records for OfHash<K> {
 
     fn remove(&self, key: &[u8]) -> Result<bool, KindError> {
         Ok(self.0.remove(key_from::<K>(key)?.borrow())?.is_some())
+    }
+
+    fn sync(&self) -> Result<(), KindError> {
+        Ok(PointIndex::sync(&self.0)?)
     }
 
     fn scan(&self, start: Option<&[u8]>, visit: &mut VisitRecord<'_>) -> Result<u64, KindError> {

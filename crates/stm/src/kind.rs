@@ -1,6 +1,6 @@
 //! The kind of object that a transactional memory is, for the store's registry.
 
-use lodestone_store::{Contents, Flaw, Kind, KindCode, KindError, Member, Object, Records};
+use lodestone_store::{Acknowledge, Contents, Flaw, Kind, KindCode, KindError, Member, Object, Records};
 
 use crate::options::StmOptions;
 use crate::stm::Stm;
@@ -41,7 +41,7 @@ impl Kind for Memory {
         Ok(roots.into_iter().map(|(name, what)| Member { name, what }).collect())
     }
 
-    fn records(&self, object: Object, _: Option<&str>) -> Result<Box<dyn Records>, KindError> {
+    fn records(&self, object: Object, _: Option<&str>, _: Acknowledge) -> Result<Box<dyn Records>, KindError> {
         Err(format!("`{}` holds objects of any types, which only the program that made them can show", object.name())
             .into())
     }

@@ -19,7 +19,7 @@ use lodestone_pmem::{PmAddr, planted};
 
 use crate::catalog::{Catalog, Slot, damaged};
 use crate::error::{Error, Result, committed};
-use crate::kind::{Contents, KindCode, KindError};
+use crate::kind::{Contents, KindError};
 use crate::layout::{Entry, List, State};
 use crate::object::{Claim, Object};
 use crate::store::{Store, StoreRecovery};
@@ -112,16 +112,7 @@ impl Store {
 
     /// Examines an object that is claimed already.
     pub(crate) fn examine_claimed(&self, object: Object) -> std::result::Result<Contents, Examine> {
-        let name = object.name();
-        let code = lock(&self.inner.catalog).slots[object.slot].entry.as_ref().map_or(0, |entry| entry.kind);
-        let code = KindCode::from_raw(code);
-        match self.find_kind(code) {
-            Some(kind) => kind.examine(object).map_err(Examine::Failed),
-            None => {
-                let path = self.pool().path().to_owned();
-                Err(Examine::Unknown(Error::UnknownKind { path, name, kind: code.to_string() }))
-            }
-        }
+        self.kind_of(&object).map_err(Examine::Unknown)?.examine(object).map_err(Examine::Failed)
     }
 }
 

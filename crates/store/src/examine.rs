@@ -65,6 +65,13 @@ impl fmt::Display for Finding {
 }
 
 impl Finding {
+    /// A finding without a place in the pool.
+    #[must_use]
+    pub fn new(layer: &'static str, place: &str, severity: Severity, finding: &str, next_step: &str) -> Self {
+        let (place, finding, next_step) = (place.to_owned(), finding.to_owned(), next_step.to_owned());
+        Self { layer, place, at: None, severity, finding, next_step }
+    }
+
     /// A finding about the whole pool at `path`, from below the store.
     #[must_use]
     pub fn of_pool(found: &lodestone_pmem::CheckFinding) -> Self {

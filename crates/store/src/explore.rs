@@ -11,7 +11,9 @@ use lodestone_crash::{Failure, Outcome, SiteKey, Structure, Target};
 use lodestone_heap::{Action, HeapOptions};
 use lodestone_pmem::{PmAddr, Pool, PoolOptions};
 
-use crate::{Contents, Error, Flaw, Force, Kind, KindCode, KindError, Object, Records, Store, StoreOptions};
+use crate::{
+    Acknowledge, Contents, Error, Flaw, Force, Kind, KindCode, KindError, Object, Records, Store, StoreOptions,
+};
 
 /// A kind for tests: an object of some blocks, each stamped with its number.
 #[derive(Debug)]
@@ -55,7 +57,7 @@ impl Kind for Shelf {
         Ok(contents)
     }
 
-    fn records(&self, _: Object, _: Option<&str>) -> Result<Box<dyn Records>, KindError> {
+    fn records(&self, _: Object, _: Option<&str>, _: Acknowledge) -> Result<Box<dyn Records>, KindError> {
         Err("a shelf has no records".into())
     }
 }

@@ -93,6 +93,16 @@ pub type VisitRecord<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
 /// What a salvage tells of records that it cannot bring out: the place, or the range of keys.
 pub type VisitLost<'v> = dyn FnMut(&str) + 'v;
 
+/// What a change through [`Records`] waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Acknowledge {
+    /// Every change is durable when its call returns.
+    #[default]
+    EachChange,
+    /// Changes are durable when [`Records::sync`] returns, where the object can do that; else as `EachChange`.
+    OnSync,
+}
+
 /// The records of an object, whatever it is made of: for tools.
 pub trait Records: Send + Sync {
     /// What the keys are.
@@ -104,17 +114,23 @@ pub trait Records: Send + Sync {
     /// When the key makes no sense, or the medium is damaged where the answer is.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KindError>;
 
-    /// Sets `key` to `value`; whether it replaced an older value. Durable on return.
+    /// Sets `key` to `value`; whether it replaced an older value. Durable as the records were opened.
     ///
     /// # Errors
     /// As [`get`](Self::get); when there is no space or a limit is passed; where the object takes no changes from tools.
     fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool, KindError>;
 
-    /// Removes `key`; whether it was there. Durable on return.
+    /// Removes `key`; whether it was there. Durable as the records were opened.
     ///
     /// # Errors
     /// As [`insert`](Self::insert).
     fn remove(&self, key: &[u8]) -> Result<bool, KindError>;
+
+    /// Waits until every change of this thread is durable.
+    ///
+    /// # Errors
+    /// When the pool failed: changes since the last success may be lost.
+    fn sync(&self) -> Result<(), KindError>;
 
     /// Shows `visit` the records from `start` on, in the order of the object, until it breaks; how many it saw. An object
     /// without an order shows all records, in any order, and refuses a `start`.
@@ -172,19 +188,24 @@ pub trait Kind: fmt::Debug + Sync {
     ///
     /// # Errors
     /// When the object is damaged at its root, has no such member, or has no records.
-    fn records(&self, object: Object, member: Option<&str>) -> Result<Box<dyn Records>, KindError>;
+    fn records(
+        &self,
+        object: Object,
+        member: Option<&str>,
+        acknowledge: Acknowledge,
+    ) -> Result<Box<dyn Records>, KindError>;
 }
 
 /// A kind that every store of the program knows: submit one from the crate that makes such objects.
 ///
 /// ```
-/// # use lodestone_store::{Contents, Kind, KindCode, KindError, Object, Records};
+/// # use lodestone_store::{Acknowledge, Contents, Kind, KindCode, KindError, Object, Records};
 /// # #[derive(Debug)] struct Log;
 /// # impl Kind for Log {
 /// #     fn code(&self) -> KindCode { KindCode(*b"MLOG") }
 /// #     fn title(&self) -> &'static str { "a log" }
 /// #     fn examine(&self, _: Object) -> Result<Contents, KindError> { Ok(Contents::default()) }
-/// #     fn records(&self, _: Object, _: Option<&str>) -> Result<Box<dyn Records>, KindError> { Err("none".into()) }
+/// #     fn records(&self, _: Object, _: Option<&str>, _: Acknowledge) -> Result<Box<dyn Records>, KindError> { Err("none".into()) }
 /// # }
 /// static LOG: Log = Log;
 /// inventory::submit! { lodestone_store::Registered(&LOG) }

@@ -33,7 +33,8 @@ pub use discard::Force;
 pub use error::{Error, Result, committed};
 pub use examine::{Examined, Finding, StoreReport, severity_name};
 pub use kind::{
-    Contents, Flaw, KeyForm, Kind, KindCode, KindError, Kinds, Member, Records, Registered, VisitLost, VisitRecord,
+    Acknowledge, Contents, Flaw, KeyForm, Kind, KindCode, KindError, Kinds, Member, Records, Registered, VisitLost,
+    VisitRecord,
 };
 pub use layout::NAME_BYTES_MAX;
 pub use object::{InUse, Object};

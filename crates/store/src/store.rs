@@ -214,6 +214,20 @@ impl Store {
         Ok(known.and_then(|_| self.names().into_iter().find(|named| named.name == name)))
     }
 
+    /// The kind of an opened object.
+    ///
+    /// # Errors
+    /// [`Error::UnknownKind`](crate::Error::UnknownKind).
+    pub fn kind_of(&self, object: &crate::Object) -> Result<&'static dyn Kind> {
+        let code = lock(&self.inner.catalog).slots[object.slot].entry.as_ref().map_or(0, |entry| entry.kind);
+        let code = KindCode::from_raw(code);
+        self.find_kind(code).ok_or_else(|| crate::Error::UnknownKind {
+            path: self.pool().path().to_owned(),
+            name: object.name(),
+            kind: code.to_string(),
+        })
+    }
+
     /// The present name of the object in `slot`.
     pub(crate) fn name_of(&self, slot: usize) -> String {
         let catalog = lock(&self.inner.catalog);

@@ -9,7 +9,7 @@
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::store::Store;
+use crate::import_store::ImportStore;
 
 use super::lines::Position;
 
@@ -66,7 +66,7 @@ impl Mark {
     }
 
     /// The mark of the source `name`, if an import of it was interrupted.
-    pub fn load(store: &dyn Store, name: &str) -> Result<Option<Self>> {
+    pub fn load(store: &dyn ImportStore, name: &str) -> Result<Option<Self>> {
         let Some(bytes) = store.mark(name)? else { return Ok(None) };
         let mark: Self = serde_json::from_slice(&bytes)
             .with_context(|| format!("{name}: the progress mark in the pool cannot be read; import with --restart"))?;
@@ -80,7 +80,7 @@ impl Mark {
     }
 
     /// Stores the mark behind every earlier change.
-    pub fn save(&self, store: &dyn Store, name: &str) -> Result<()> {
+    pub fn save(&self, store: &dyn ImportStore, name: &str) -> Result<()> {
         store.set_mark(name, &serde_json::to_vec(self)?)
     }
 }

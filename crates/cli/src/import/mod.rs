@@ -25,9 +25,9 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 
+use crate::import_store::ImportStore;
 use crate::interrupt;
 use crate::output::{Output, ProgressUnit};
-use crate::store::Store;
 
 pub use csv_text::CsvFormat;
 pub use rows::Selection;
@@ -99,7 +99,7 @@ pub struct Summary {
 ///
 /// # Errors
 /// When the source, the store or the file of rejects fails; the message says how to go on. What was imported stays.
-pub fn import(store: &dyn Store, request: &Request, output: &Output) -> Result<Summary> {
+pub fn import(store: &dyn ImportStore, request: &Request, output: &Output) -> Result<Summary> {
     let started = Instant::now();
     let source = source_name(request)?;
     let mut mark = starting_mark(store, request, &source)?;
@@ -158,7 +158,7 @@ pub fn import(store: &dyn Store, request: &Request, output: &Output) -> Result<S
 
 /// Inserts one batch of rows; `false` when the source has no more.
 fn batch(
-    store: &dyn Store,
+    store: &dyn ImportStore,
     request: &Request,
     rows: &mut dyn Rows,
     rejects: &mut Rejects,
@@ -206,7 +206,7 @@ fn source_name(request: &Request) -> Result<String> {
 }
 
 /// The mark of an interrupted import of the same source read in the same way, or one that starts.
-fn starting_mark(store: &dyn Store, request: &Request, source: &str) -> Result<Mark> {
+fn starting_mark(store: &dyn ImportStore, request: &Request, source: &str) -> Result<Mark> {
     let reading = format!("{:?} {:?}", request.format, request.selection);
     let Some(path) = request.path.as_ref().filter(|_| !request.restart) else { return Ok(Mark::start(reading)) };
     let Some(mark) = Mark::load(store, source)? else { return Ok(Mark::start(reading)) };

@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::*;
-use crate::store::memory::MemoryStore;
+use crate::import_store::memory::MemoryStore;
 
 const ROWS: u64 = 23;
 

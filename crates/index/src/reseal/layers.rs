@@ -132,7 +132,13 @@ fn hybrid() {
 
 #[test]
 fn hybrid_plus() {
-    run_told("hybrid_plus", 200, |store| ordered::<HybridPlus<u64>>(store, &HybridPlusOptions::small()), &words(), true);
+    run_told(
+        "hybrid_plus",
+        200,
+        |store| ordered::<HybridPlus<u64>>(store, &HybridPlusOptions::small()),
+        &words(),
+        true,
+    );
 }
 
 #[test]

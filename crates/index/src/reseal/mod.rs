@@ -18,8 +18,9 @@ mod subject;
 use std::collections::BTreeMap;
 
 use lodestone_crash::hostile::{Fate, Layer, Numbers, Tally};
-use lodestone_heap::{Heap, HeapOptions};
+use lodestone_heap::HeapOptions;
 use lodestone_pmem::{Domain, DomainChoice, Memory, PmAddr, Pool, PoolOptions};
+use lodestone_store::{Store, StoreOptions};
 
 use crate::OrderedMap;
 use crate::error::Result;
@@ -34,7 +35,7 @@ const COMMAND: &str = "cargo test -p lodestone-index --lib reseal::layers::";
 type Model = BTreeMap<Vec<u8>, u64>;
 
 /// How a layer's index is opened, or made.
-type Open = fn(&Heap) -> Result<Box<dyn Subject>>;
+type Open = fn(&Store) -> Result<Box<dyn Subject>>;
 
 /// A pool with an index in use.
 struct Sound {
@@ -65,14 +66,14 @@ fn memory() -> Memory {
 fn sound(open: Open, keys: &[Vec<u8>], is_ordered: bool) -> Sound {
     let memory = memory();
     let pool = Pool::create_on(memory.clone(), &options()).expect("a fresh pool");
-    let heap = Heap::open(&pool, &heap_options()).expect("a fresh heap");
-    let other = OrderedMap::open(&heap, "other").expect("another map");
+    let store = Store::over_with(&pool, &StoreOptions::with_heap(heap_options())).expect("a fresh heap");
+    let other = OrderedMap::open(&store, "other").expect("another map");
     for number in 0..12_u64 {
         other.insert(&number.to_be_bytes(), &[7; 20]).expect("room");
     }
-    let others = other.check().blocks;
+    let mut others = other.check().blocks;
     drop(other);
-    let index = open(&heap).expect("a fresh index");
+    let index = open(&store).expect("a fresh index");
     let (mut model, mut absent) = (Model::new(), Vec::new());
     for (number, key) in keys.iter().enumerate() {
         if number % 4 == 3 {
@@ -88,8 +89,9 @@ fn sound(open: Open, keys: &[Vec<u8>], is_ordered: bool) -> Sound {
     }
     let report = index.check();
     assert!(report.is_intact(), "{:?}", report.findings);
-    let sites = Sites::collect(&heap, &report.blocks);
-    drop((index, heap, pool));
+    others.extend(store.own_blocks());
+    let sites = Sites::collect(store.heap(), &report.blocks);
+    drop((index, store, pool));
     let mut image = vec![0; POOL_BYTES as usize];
     memory.read(PmAddr::new(0, 0), &mut image);
     Sound { image, model, absent, sites, others, is_ordered }
@@ -166,9 +168,9 @@ fn change(index: &dyn Subject, sound: &Sound, numbers: &mut Numbers) {
     }
 }
 
-fn heap_over(memory: &Memory) -> Heap {
+fn store_over(memory: &Memory) -> Store {
     let pool = Pool::open_on(memory.clone(), &options()).expect("the pool is sound");
-    Heap::open(&pool, &heap_options()).expect("the heap is sound")
+    Store::over_with(&pool, &StoreOptions::with_heap(heap_options())).expect("the heap is sound")
 }
 
 fn run_case(sound: &Sound, open: Open, numbers: &mut Numbers) -> (&'static str, Fate) {
@@ -179,13 +181,13 @@ fn run_case(sound: &Sound, open: Open, numbers: &mut Numbers) -> (&'static str, 
         damage(&memory, &sound.sites, numbers);
         kind = "several";
     }
-    let heap = heap_over(&memory);
-    let Ok(index) = open(&heap) else { return (kind, Fate::Refused) };
+    let store = store_over(&memory);
+    let Ok(index) = open(&store) else { return (kind, Fate::Refused) };
     // In a third of the cases a search is the first that comes to the damage.
     let early = (numbers.below(3) == 0).then(|| ask_all(&*index, sound, numbers));
     let report = index.check();
     // As a check of the pool does: what the index names no more has leaked.
-    let owners = heap.check(Some(&mut report.blocks.iter().chain(&sound.others).copied()));
+    let owners = store.heap().check(Some(&mut report.blocks.iter().chain(&sound.others).copied()));
     let reported = !report.is_intact() || !owners.is_clean();
     let answers = early.unwrap_or(Answers::Same).max(ask_all(&*index, sound, numbers));
     change(&*index, sound, numbers);
@@ -194,7 +196,7 @@ fn run_case(sound: &Sound, open: Open, numbers: &mut Numbers) -> (&'static str, 
     }
     drop(index);
     if numbers.below(4) == 0
-        && let Ok(index) = open(&heap)
+        && let Ok(index) = open(&store)
     {
         let _ = index.check();
         change(&*index, sound, numbers);

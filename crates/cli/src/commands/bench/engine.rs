@@ -9,10 +9,10 @@
 
 use std::ops::{Bound, ControlFlow};
 
-use lodestone_heap::{Heap, HeapOptions};
 use lodestone_index::{Direction, OrderedMap};
 use lodestone_index_bench::lodestone::{counters_of, environment_of};
 use lodestone_pmem::{LINE_BYTES, Pool};
+use lodestone_store::Store;
 use lodestone_workload::engine::{self, Engine, EngineCounters, EngineError, Environment, Footprint, Session};
 
 use super::place::Durability;
@@ -34,8 +34,8 @@ fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> EngineE
 impl MapEngine {
     /// The benchmark's map in `pool`, made if it is not there.
     pub fn open(pool: Pool, durability: Durability) -> anyhow::Result<Self> {
-        let heap = Heap::open(&pool, &HeapOptions::default())?;
-        let map = OrderedMap::open(&heap, MAP)?;
+        let store = Store::over(&pool)?;
+        let map = OrderedMap::open(&store, MAP)?;
         Ok(Self { map, pool, durability })
     }
 

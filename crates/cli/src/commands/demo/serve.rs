@@ -10,6 +10,9 @@ use lodestone_workload::random::Random;
 use lodestone_workload::result::human_ns;
 use serde::Serialize;
 
+use lodestone_index::OrderedMap;
+use lodestone_store::Store;
+
 use crate::commands::kv::{MapArgs, MapStore};
 use crate::import::{self, CsvFormat, Format, Request, Selection, Summary};
 use crate::output::table;
@@ -97,10 +100,11 @@ pub fn read(story: &mut Story<'_>, map: &MapArgs, seed: u64) -> Result<Reads> {
     )?;
     let names = characters::names();
     let started = Instant::now();
-    let opened = map.open()?;
+    let pool = map.open.open()?;
+    let opened = OrderedMap::open(&Store::over(&pool)?, &map.map)?;
     let open_ms = started.elapsed().as_secs_f64() * 1e3;
     let mut reads = Reads {
-        records: opened.map.len()?,
+        records: opened.len()?,
         open_ms,
         point_ns: Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3)?,
         range_ns: Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3)?,
@@ -112,7 +116,7 @@ pub fn read(story: &mut Story<'_>, map: &MapArgs, seed: u64) -> Result<Reads> {
         let (code_point, name) = &names[random.below(names.len() as u64) as usize];
         let key = characters::key(*code_point);
         let started = Instant::now();
-        let found = opened.map.get_into(key.as_bytes(), &mut value)?;
+        let found = opened.get_into(key.as_bytes(), &mut value)?;
         reads.point_ns.saturating_record(started.elapsed().as_nanos() as u64);
         reads.wrong += u64::from(!found || !holds_name(&value, name));
     }
@@ -123,7 +127,7 @@ pub fn read(story: &mut Story<'_>, map: &MapArgs, seed: u64) -> Result<Reads> {
         let mut seen = 0;
         let mut wrong = 0;
         let started = Instant::now();
-        opened.map.scan(Bound::Included(start.as_bytes()), Bound::Unbounded, &mut |key, value| {
+        opened.scan(Bound::Included(start.as_bytes()), Bound::Unbounded, &mut |key, value| {
             let (code_point, name) = &expected[seen];
             wrong += u64::from(key != characters::key(*code_point).as_bytes() || !holds_name(value, name));
             seen += 1;
@@ -132,7 +136,7 @@ pub fn read(story: &mut Story<'_>, map: &MapArgs, seed: u64) -> Result<Reads> {
         reads.range_ns.saturating_record(started.elapsed().as_nanos() as u64);
         reads.wrong += wrong + u64::from(seen != RANGE_RECORDS);
     }
-    tell(story, map, &opened.map.get(characters::key(0x1F980).as_bytes())?, &reads)?;
+    tell(story, map, &opened.get(characters::key(0x1F980).as_bytes())?, &reads)?;
     Ok(reads)
 }
 

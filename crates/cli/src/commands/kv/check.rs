@@ -9,7 +9,6 @@ use crate::commands::pool::ReadArgs;
 use crate::output::{Output, exit};
 
 use super::MapArgs;
-use super::map::MapKind;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -32,43 +31,39 @@ pub struct Args {
 #[derive(Serialize)]
 struct Checked {
     map: String,
-    index: String,
+    kind: String,
     records: u64,
-    leaves: u64,
     pm_bytes: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    dram_bytes: Option<u64>,
     findings: Vec<String>,
 }
 
-/// Verifies every leaf and record of the map.
+/// Verifies everything of the map.
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
-    let opened = args.map.open_to_read(args.read)?;
-    let report = opened.map.check();
+    let (store, object) = args.map.open_object_to_read(args.read)?;
+    let name = object.name();
+    let kind = store.kind_of(&object)?;
+    let contents = kind.examine(object).map_err(anyhow::Error::from_boxed)?;
     let checked = Checked {
-        map: args.map.map.clone(),
-        index: opened.kind.to_string(),
-        records: report.records,
-        leaves: report.leaves,
-        pm_bytes: report.blocks.iter().filter_map(|at| opened.heap.block_bytes(*at)).sum(),
-        dram_bytes: opened.map.dram_bytes(),
-        findings: report.findings.iter().map(ToString::to_string).collect(),
+        map: name,
+        kind: kind.title().to_owned(),
+        records: contents.records,
+        pm_bytes: contents.blocks.iter().filter_map(|at| store.heap().block_bytes(*at)).sum(),
+        findings: contents.flaws.iter().map(|flaw| format!("{}: {}", flaw.at, flaw.text)).collect(),
     };
     output.result(&checked, |checked| {
         let mut text = String::new();
         for finding in &checked.findings {
-            text.push_str(&format!("{}: {finding}\n", opened.pool.path().display()));
+            text.push_str(&format!("{}: {finding}\n", store.pool().path().display()));
         }
         let verdict = if checked.findings.is_empty() {
             "everything verifies".to_owned()
         } else {
-            format!("{} findings; restore a backup, or export what is readable into a new pool", checked.findings.len())
+            format!(
+                "{} findings; restore a backup, or bring out the rest by `lodestone kv export --skip-damaged`",
+                checked.findings.len()
+            )
         };
-        let place = match opened.kind {
-            MapKind::Ordered => format!("in {} leaves", checked.leaves),
-            MapKind::Over(kind) => format!("over the index {kind}"),
-        };
-        format!("{text}map {}: {} records {place}: {verdict}", checked.map, checked.records)
+        format!("{text}map {}, {}: {} records: {verdict}", checked.map, checked.kind, checked.records)
     })?;
-    Ok(exit::holds(report.is_intact()))
+    Ok(exit::holds(checked.findings.is_empty()))
 }

@@ -41,9 +41,9 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     let opened = args.map.open_to_read(args.read)?;
     let mut records = 0;
     if args.range.is_everything() {
-        records = opened.map.len()?;
+        records = opened.records.len().map_err(anyhow::Error::from_boxed)?;
     } else {
-        args.range.scan(&*opened.map, |_, _| {
+        args.range.scan(&*opened.records, |_, _| {
             records += 1;
             Ok(ControlFlow::Continue(()))
         })?;

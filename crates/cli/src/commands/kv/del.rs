@@ -40,8 +40,8 @@ struct Removed {
 /// Removes the record; durable when this returns.
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     let key = bytes::key(&args.key, args.hex)?;
-    let opened = args.map.open()?;
-    let removed = opened.map.remove(&key)?;
+    let opened = args.map.open_existing()?;
+    let removed = opened.records.remove(&key).map_err(anyhow::Error::from_boxed)?;
     if output.is_json() {
         output.json(&Removed { removed })?;
     } else if !removed {

@@ -23,6 +23,7 @@ Examples:
   lodestone kv export orders.pool --format jsonl > orders.jsonl
   lodestone kv export orders.pool --format csv --output orders.csv
   lodestone kv export orders.pool --format csv --flat id > orders.csv
+  lodestone kv export orders.pool --skip-damaged > what-is-left.jsonl
   lodestone kv export orders.pool --format csv --flat id \\
     --columns name,total > totals.csv
 
@@ -68,6 +69,10 @@ pub struct Args {
     #[arg(long, value_name = "KEY")]
     flat: Option<String>,
 
+    /// Go on past damage: what is lost is named on standard error, and the exit code is 1
+    #[arg(long, conflicts_with_all = ["from", "to", "prefix"])]
+    skip_damaged: bool,
+
     /// Columns of a flat CSV [default: those of the first record]
     #[arg(long, value_name = "COLUMNS", value_delimiter = ',', requires = "flat")]
     columns: Vec<String>,
@@ -76,6 +81,8 @@ pub struct Args {
 #[derive(Serialize)]
 struct Exported {
     records: u64,
+    /// Places at which records are lost.
+    lost: u64,
     output: String,
 }
 
@@ -105,17 +112,36 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         None => Box::new(io::stdout().lock()),
     };
     let mut export = args.sink(Box::new(BufWriter::with_capacity(1 << 16, target)));
-    let total = if args.range.is_everything() { Some(opened.map.len()?) } else { None };
+    // Of a damaged map the number is not known.
+    let total = if args.range.is_everything() { opened.records.len().ok() } else { None };
     let bar = output.progress(total, ProgressUnit::Steps).with_prefix("export");
     let mut records = 0;
-    args.range.scan(&*opened.map, |key, value| {
+    let mut lost = 0_u64;
+    let mut write = |key: &[u8], value: &[u8]| {
         export.record(key, value).map_err(explain)?;
         records += 1;
         if records % 1024 == 0 {
             bar.set_position(records);
         }
         Ok(ControlFlow::Continue(()))
-    })?;
+    };
+    if args.skip_damaged {
+        let mut failed = None;
+        let mut show = |key: &[u8], value: &[u8]| {
+            write(key, value).unwrap_or_else(|error| {
+                failed = Some(error);
+                ControlFlow::Break(())
+            })
+        };
+        let mut name = |text: &str| {
+            lost += 1;
+            output.note(&format!("lost: {text}"));
+        };
+        opened.records.salvage(&mut show, &mut name).map_err(anyhow::Error::from_boxed)?;
+        failed.map_or(Ok(()), Err)?;
+    } else {
+        args.range.scan(&*opened.records, &mut write)?;
+    }
     export.finish().map_err(explain)?;
     drop(export);
     if let Some(file) = file {
@@ -123,10 +149,15 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     }
     bar.finish_and_clear();
     if let Some(path) = &args.output {
-        let exported = Exported { records, output: path.display().to_string() };
-        output.result(&exported, |exported| format!("{}: {} records exported", exported.output, exported.records))?;
+        let exported = Exported { records, lost, output: path.display().to_string() };
+        output.result(&exported, |exported| match exported.lost {
+            0 => format!("{}: {} records exported", exported.output, exported.records),
+            lost => {
+                format!("{}: {} records exported, {lost} places lost (named above)", exported.output, exported.records)
+            }
+        })?;
     }
-    Ok(exit::ok())
+    Ok(exit::holds(lost == 0))
 }
 
 /// A closed pipe ends the command quietly, whichever layer met it.

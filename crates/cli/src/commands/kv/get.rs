@@ -46,7 +46,7 @@ pub struct Args {
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     let key = bytes::key(&args.key, args.hex)?;
     let opened = args.map.open_to_read(args.read)?;
-    let Some(value) = opened.map.get(&key)? else {
+    let Some(value) = opened.records.get(&key).map_err(anyhow::Error::from_boxed)? else {
         output.note(&format!(
             "{}: there is no key `{}` in map `{}`",
             opened.pool.path().display(),

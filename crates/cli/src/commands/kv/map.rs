@@ -1,21 +1,19 @@
 //! The map of a pool that the `kv` commands work on, and that map as the importer's store.
 //!
-//! A map is the ordered map, or records over an index of another kind. What it is, its root says: only a command that may create
-//! one takes a choice, and a choice that differs from what is there is refused.
+//! A map is any object that has records: an ordered map, a map over an index, an index, a collection in a transactional
+//! memory. The store says which it is. Only a command that may create a map takes a choice, and a choice that differs from what
+//! is there is refused.
 
 use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
-use lodestone_heap::{Heap, HeapOptions};
-use lodestone_index::{
-    Durability, IndexKind, KEY_BYTES_MAX, KIND_PENDING, KIND_RECORDS, KIND_RECORDS_PENDING, OrderedMap, RecordMap,
-    VALUE_BYTES_MAX, index_of_map, is_root_unmade, open_records,
-};
+use lodestone_index::{Durability, IndexKind, KEY_BYTES_MAX, OrderedMap, VALUE_BYTES_MAX, open_records};
 use lodestone_pmem::Pool;
+use lodestone_store::{Acknowledge, Error, Kind, Member, NAME_BYTES_MAX, Named, Object, Records, Store};
 
 use crate::commands::pool::{OpenArgs, PoolFiles, ReadArgs};
-use crate::store::Store;
+use crate::import_store::ImportStore;
 
 /// Name of the map that holds the progress of imports. Names that start so belong to the command itself.
 const MARKS: &str = "lodestone.imports";
@@ -32,8 +30,8 @@ pub struct MapArgs {
 }
 
 fn map_name(text: &str) -> Result<String, String> {
-    if text.is_empty() || text.len() > 32 {
-        return Err("a map's name has 1 to 32 bytes".into());
+    if text.is_empty() || text.len() > NAME_BYTES_MAX {
+        return Err(format!("a map's name has 1 to {NAME_BYTES_MAX} bytes"));
     }
     if text.starts_with("lodestone.") {
         return Err("names that start with `lodestone.` are kept for the command itself".into());
@@ -86,113 +84,184 @@ pub struct KindArg {
     pub index: Option<MapKind>,
 }
 
-/// How a command opens its map.
-#[derive(Clone, Copy, Default)]
-struct Wanted {
-    kind: Option<MapKind>,
-    durability: Durability,
-}
-
-/// The kind of the map `name`, if it is there.
-fn kind_of(pool: &Pool, name: &str) -> Result<Option<MapKind>> {
-    if is_root_unmade(pool, name)? {
-        // Nothing, or less: a crash came while something of whatever kind was made. Whoever creates has the choice again.
-        return Ok(None);
-    }
-    Ok(match pool.root(name)? {
-        None => None,
-        Some((KIND_RECORDS | KIND_RECORDS_PENDING, _)) => index_of_map(pool, name)?.map(MapKind::Over),
-        // Anything else is for the ordered map to take or to refuse.
-        Some(_) => Some(MapKind::Ordered),
-    })
-}
-
-/// An open map. Dropping it closes the pool.
+/// An open map: the records of an object, or of something inside one. Dropping it closes the pool.
 pub struct Opened {
-    pub map: Box<dyn RecordMap>,
-    pub kind: MapKind,
-    pub heap: Heap,
+    pub records: Box<dyn Records>,
+    pub store: Store,
     pub pool: Pool,
+}
+
+/// Where the records are.
+struct Place {
+    object: String,
+    member: Option<String>,
+    kind: &'static dyn Kind,
 }
 
 impl MapArgs {
     /// Opens the map, creating it if the pool has none of that name.
     pub fn open(&self) -> Result<Opened> {
-        self.open_for(Wanted::default())
+        self.open_as(KindArg::default())
     }
 
     /// As [`open`](Self::open); it is created as, and must be, of the chosen kind.
     pub fn open_as(&self, kind: KindArg) -> Result<Opened> {
-        self.open_for(Wanted { kind: kind.index, durability: Durability::Sync })
+        self.open_to_change(kind, Acknowledge::EachChange)
+    }
+
+    /// Opens a map that exists, for changes.
+    pub fn open_existing(&self) -> Result<Opened> {
+        let pool = self.open.open()?;
+        let store = open_store(&pool)?;
+        self.open_on(store, Acknowledge::EachChange)
     }
 
     /// As [`open_as`](Self::open_as), for a command that waits for the durability of many changes at once.
     pub fn open_to_load(&self, kind: KindArg) -> Result<Opened> {
-        self.open_for(Wanted { kind: kind.index, durability: Durability::Relaxed })
+        self.open_to_change(kind, Acknowledge::OnSync)
     }
 
-    fn open_for(&self, wanted: Wanted) -> Result<Opened> {
+    fn open_to_change(&self, kind: KindArg, acknowledge: Acknowledge) -> Result<Opened> {
         let pool = self.open.open()?;
-        let heap = Heap::open(&pool, &HeapOptions::default())
-            .with_context(|| format!("{}: opening the heap failed", pool.path().display()))?;
-        self.open_on(pool, heap, wanted)
+        let store = open_store(&pool)?;
+        if self.place(&store)?.is_none() {
+            self.create(&store, kind.index.unwrap_or_default())?;
+        } else if let Some(wanted) = kind.index {
+            self.must_be(&store, wanted)?;
+        }
+        self.open_on(store, acknowledge)
     }
 
     /// Opens a map that exists, for reading; changes no byte of the pool unless a crash left something to recover.
     pub fn open_to_read(&self, read: ReadArgs) -> Result<Opened> {
-        let pool = self.open.open_read_only()?;
-        let path = pool.path().display().to_string();
-        if is_root_unmade(&pool, &self.map)? {
-            bail!("{path}: there is no map `{}` in this pool; `lodestone pool info` lists its roots", self.map)
-        }
-        if let Some((KIND_PENDING | KIND_RECORDS_PENDING, _)) = pool.root(&self.map)? {
-            // A crash came before the last step of making the map; the next open goes on with that, which takes a writer.
-            drop(pool);
-            read.may_finish(&self.open)?;
-            return self.open();
-        }
-        match Heap::open(&pool, &HeapOptions::default()) {
-            Ok(heap) => match self.open_on(pool, heap, Wanted::default()) {
-                // The same: of a map over an index not everything is there yet.
-                Err(error) if matches!(error.downcast_ref(), Some(lodestone_index::Error::ReadOnly { .. })) => {
-                    read.may_finish(&self.open)?;
-                    self.open()
-                }
-                other => other,
-            },
-            // The heap wants to finish what a crash cut short, which takes a writer.
-            Err(lodestone_heap::Error::Invalid { what: "heap", .. }) => {
-                drop(pool);
-                read.may_finish(&self.open)?;
-                self.open()
-            }
-            Err(error) => Err(error).with_context(|| format!("{path}: opening the heap failed")),
-        }
+        self.open_on(self.store_to_read(read)?, Acknowledge::EachChange)
     }
 
-    /// Opens the map of a pool that is already open.
-    fn open_on(&self, pool: Pool, heap: Heap, wanted: Wanted) -> Result<Opened> {
-        let path = pool.path().display().to_string();
-        let found = kind_of(&pool, &self.map)?;
-        let kind = found.or(wanted.kind).unwrap_or_default();
-        if let Some(wanted) = wanted.kind.filter(|wanted| *wanted != kind) {
+    /// Opens, for reading, the object that the map is or is in.
+    pub fn open_object_to_read(&self, read: ReadArgs) -> Result<(Store, Object)> {
+        let store = self.store_to_read(read)?;
+        let place = self.place(&store)?.with_context(|| self.missing(&store))?;
+        let object = store.open_object(&place.object)?;
+        Ok((store, object))
+    }
+
+    /// The store of the pool, opened for reading unless a crash left something to finish.
+    fn store_to_read(&self, read: ReadArgs) -> Result<Store> {
+        let pool = self.open.open_read_only()?;
+        if pool.memory().load(pool.heap_area(0).0) == 0 {
             bail!(
-                "{path}: the map `{}` is of kind {kind}, not {wanted}; leave --index out, or choose another --map",
+                "{}: there is no map `{}` in this pool; nothing was ever stored in it",
+                pool.path().display(),
                 self.map
             );
         }
-        let opened: lodestone_index::Result<Box<dyn RecordMap>> = match kind {
-            MapKind::Ordered => OrderedMap::open(&heap, &self.map).map(|map| Box::new(map) as Box<dyn RecordMap>),
-            MapKind::Over(kind) => open_records(&heap, &self.map, kind, wanted.durability),
-        };
-        let map = opened.with_context(|| format!("{path}: opening the map `{}` failed", self.map))?;
-        Ok(Opened { map, kind, heap, pool })
+        match Store::over(&pool) {
+            Ok(store) => Ok(store),
+            // The heap wants to finish what a crash cut short, which takes a writer.
+            Err(Error::Heap(lodestone_heap::Error::Invalid { what: "heap", .. })) => {
+                drop(pool);
+                read.may_finish(&self.open)?;
+                open_store(&self.open.open()?)
+            }
+            Err(error) => Err(error).with_context(|| format!("{}: opening the store failed", pool.path().display())),
+        }
     }
+
+    fn missing(&self, store: &Store) -> String {
+        let names: Vec<String> = store.names().into_iter().map(|named| named.name).collect();
+        let names = if names.is_empty() { "nothing has a name in it".into() } else { names.join(", ") };
+        let path = store.pool().path().display();
+        format!("{path}: there is no map `{}` in this pool; there are: {names}", self.map)
+    }
+
+    fn create(&self, store: &Store, kind: MapKind) -> Result<()> {
+        let made = match kind {
+            MapKind::Ordered => OrderedMap::open(store, &self.map).map(drop),
+            MapKind::Over(index) => open_records(store, &self.map, index, Durability::Sync).map(drop),
+        };
+        made.with_context(|| format!("{}: creating the map `{}` failed", store.pool().path().display(), self.map))
+    }
+
+    /// Refuses a choice that differs from what is there.
+    fn must_be(&self, store: &Store, wanted: MapKind) -> Result<()> {
+        let path = store.pool().path().display();
+        let is_right = match wanted {
+            MapKind::Ordered => OrderedMap::open(store, &self.map).map(drop),
+            MapKind::Over(index) => open_records(store, &self.map, index, Durability::Sync).map(drop),
+        };
+        is_right.with_context(|| {
+            format!(
+                "{path}: the map `{}` is not of kind {wanted}; leave --index out, or choose another --map",
+                self.map
+            )
+        })
+    }
+
+    /// Where the map is: an object of that name, `OBJECT/NAME` for something inside one, or the one thing of that name inside
+    /// of any object.
+    fn place(&self, store: &Store) -> Result<Option<Place>> {
+        if let Some((object, member)) = self.map.split_once('/') {
+            let Some(found) = store.find(object)? else { return Ok(None) };
+            let kind = kind_of(store, &found)?;
+            return Ok(Some(Place { object: object.into(), member: Some(member.into()), kind }));
+        }
+        if let Some(found) = store.find(&self.map)? {
+            return Ok(Some(Place { object: self.map.clone(), member: None, kind: kind_of(store, &found)? }));
+        }
+        let mut inside = Vec::new();
+        for (object, kind, member) in members(store)? {
+            if member.name == self.map {
+                inside.push(Place { object, member: Some(member.name), kind });
+            }
+        }
+        if inside.len() > 1 {
+            let all: Vec<String> = inside.iter().map(|place| format!("{}/{}", place.object, self.map)).collect();
+            bail!("`{}` is in several objects; name one of them: {}", self.map, all.join(", "));
+        }
+        Ok(inside.pop())
+    }
+
+    /// Opens the records of a store that is open.
+    fn open_on(&self, store: Store, acknowledge: Acknowledge) -> Result<Opened> {
+        let path = store.pool().path().display().to_string();
+        let place = self.place(&store)?.with_context(|| self.missing(&store))?;
+        let object = store.open_object(&place.object)?;
+        let records = place
+            .kind
+            .records(object, place.member.as_deref(), acknowledge)
+            .map_err(anyhow::Error::from_boxed)
+            .with_context(|| format!("{path}: opening the map `{}` failed", self.map))?;
+        let pool = store.pool().clone();
+        Ok(Opened { records, store, pool })
+    }
+}
+
+/// The store of `pool`.
+pub fn open_store(pool: &Pool) -> Result<Store> {
+    Store::over(pool).with_context(|| format!("{}: opening the store failed", pool.path().display()))
+}
+
+fn kind_of(store: &Store, named: &Named) -> Result<&'static dyn Kind> {
+    store.find_kind(named.kind).with_context(|| {
+        let path = store.pool().path().display();
+        format!("{path}: `{}` has a kind that this program does not know ({})", named.name, named.kind)
+    })
+}
+
+/// Everything that is inside of objects: object, its kind, and the member.
+pub fn members(store: &Store) -> Result<Vec<(String, &'static dyn Kind, Member)>> {
+    let mut all = Vec::new();
+    for named in store.names() {
+        let Some(kind) = store.find_kind(named.kind) else { continue };
+        let found = kind.members(store.open_object(&named.name)?).map_err(anyhow::Error::from_boxed)?;
+        all.extend(found.into_iter().map(|member| (named.name.clone(), kind, member)));
+    }
+    Ok(all)
 }
 
 /// The store of an import: the map, and the progress marks in a map of their own beside it.
 pub struct MapStore {
-    rows: Box<dyn RecordMap>,
+    rows: Box<dyn Records>,
     marks: OrderedMap,
     map_name: String,
     files: PoolFiles,
@@ -201,10 +270,10 @@ pub struct MapStore {
 impl MapStore {
     /// The store that imports into `opened`, a map named `map_name`.
     pub fn new(opened: Opened, map_name: &str) -> Result<Self> {
-        let marks = OrderedMap::open(&opened.heap, MARKS)
+        let marks = OrderedMap::open(&opened.store, MARKS)
             .with_context(|| format!("{}: opening the progress of imports failed", opened.pool.path().display()))?;
         let files = PoolFiles::of(&opened.pool)?;
-        Ok(Self { rows: opened.map, marks, map_name: map_name.to_owned(), files })
+        Ok(Self { rows: opened.records, marks, map_name: map_name.to_owned(), files })
     }
 
     /// Key of the mark `name`: map and source; the head of a long source gives way to its checksum.
@@ -221,13 +290,13 @@ impl MapStore {
     }
 }
 
-impl Store for MapStore {
+impl ImportStore for MapStore {
     fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
-        Ok(self.rows.insert_relaxed(key, value)?)
+        self.rows.insert(key, value).map_err(anyhow::Error::from_boxed)
     }
 
     fn sync(&self) -> Result<()> {
-        Ok(self.rows.sync()?)
+        self.rows.sync().map_err(anyhow::Error::from_boxed)
     }
 
     fn verify(&self) -> Result<()> {

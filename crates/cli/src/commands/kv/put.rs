@@ -52,7 +52,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     let key = bytes::key(&args.key, args.hex)?;
     let value = bytes::value(&args.value, args.hex)?;
     let opened = args.map.open_as(args.kind)?;
-    let replaced = opened.map.insert(&key, &value)?;
+    let replaced = opened.records.insert(&key, &value).map_err(anyhow::Error::from_boxed)?;
     if output.is_json() {
         let domain = opened.pool.info().domain_label();
         output.json(&Put { replaced, value_bytes: value.len(), domain })?;

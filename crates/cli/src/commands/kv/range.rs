@@ -1,9 +1,9 @@
 //! Ranges of keys: the arguments that `scan`, `count` and `export` share.
 
-use std::ops::{Bound, ControlFlow};
+use std::ops::ControlFlow;
 
-use anyhow::Result;
-use lodestone_index::RecordMap;
+use anyhow::{Context, Result, bail};
+use lodestone_store::{KeyForm, Records};
 
 use crate::bytes;
 
@@ -50,25 +50,42 @@ impl RangeArgs {
     /// Calls `visit` for each record in key order until it says stop or fails.
     pub fn scan(
         &self,
-        map: &dyn RecordMap,
+        records: &dyn Records,
         mut visit: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
         let (from, to) = self.bounds()?;
-        if let (Some(from), Some(to)) = (&from, &to)
-            && from >= to
-        {
-            return Ok(());
-        }
         let mut failed = None;
-        let lower = from.as_deref().map_or(Bound::Unbounded, Bound::Included);
-        let upper = to.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        map.scan(lower, upper, &mut |key, value| match visit(key, value) {
-            Ok(flow) => flow,
-            Err(error) => {
+        let is_number = records.key_form() == KeyForm::Number;
+        if is_number && self.prefix.is_some() {
+            bail!("the keys of this map are numbers, which have no prefix; use --from and --to");
+        }
+        let end = to.as_deref().map(|end| comparable(end, is_number)).transpose()?;
+        let is_over = |key: &[u8]| match (&end, comparable(key, is_number)) {
+            (Some(end), Ok(key)) => key >= *end,
+            _ => false,
+        };
+        let show = &mut |key: &[u8], value: &[u8]| {
+            if is_over(key) {
+                return ControlFlow::Break(());
+            }
+            visit(key, value).unwrap_or_else(|error| {
                 failed = Some(error);
                 ControlFlow::Break(())
-            }
-        })?;
+            })
+        };
+        records.scan(from.as_deref(), show).map_err(anyhow::Error::from_boxed)?;
         failed.map_or(Ok(()), Err)
     }
+}
+
+/// A key in a form that orders as the keys of the map do.
+fn comparable(key: &[u8], is_number: bool) -> Result<Vec<u8>> {
+    if !is_number {
+        return Ok(key.to_vec());
+    }
+    let number: Option<i128> = std::str::from_utf8(key).ok().and_then(|text| text.parse().ok());
+    let number =
+        number.with_context(|| format!("the keys of this map are numbers, and `{}` is none", key.escape_ascii()))?;
+    // The sign bit is flipped, so that negative numbers come first.
+    Ok((number.cast_unsigned() ^ 1 << 127).to_be_bytes().to_vec())
 }

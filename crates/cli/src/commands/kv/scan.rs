@@ -47,7 +47,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     let opened = args.map.open_to_read(args.read)?;
     let mut stdout = BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
     let mut left = args.limit.unwrap_or(u64::MAX);
-    args.range.scan(&*opened.map, |key, value| {
+    args.range.scan(&*opened.records, |key, value| {
         if left == 0 {
             return Ok(ControlFlow::Break(()));
         }

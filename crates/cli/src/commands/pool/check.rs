@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use lodestone_pmem::Pool;
+use lodestone_pmem::{Pool, Severity};
 use serde::Serialize;
 
 use crate::examine::{self, Examination};
@@ -78,7 +78,7 @@ fn look(open: &OpenArgs, output: &Output) -> Result<Examination> {
     let options = open.options()?;
     let _busy = output.busy("check");
     interrupt::so_far("the check was not finished, and nothing was changed; run it again");
-    open.wait.retry(|| examine::examine(&open.path, &options))
+    open.wait.retry(|| examine::examine(&open.path, &options, &mut |_| {}))
 }
 
 fn mend(open: &OpenArgs, accept_journal_loss: bool, output: &Output) -> Result<()> {
@@ -88,9 +88,9 @@ fn mend(open: &OpenArgs, accept_journal_loss: bool, output: &Output) -> Result<(
     // A pool that still cannot be opened is described by the check that follows.
     if report.after.is_clean() {
         let pool = open.open()?;
-        let heap = examine::repair_heap(&pool)
-            .with_context(|| format!("{}: repairing the heap failed", open.path.display()))?;
-        repaired.extend(heap.done);
+        let inside = examine::repair_inside(&pool)
+            .with_context(|| format!("{}: repairing what is in the pool failed", open.path.display()))?;
+        repaired.extend(inside);
     }
     let repaired = Repaired { path: open.path.display().to_string(), repaired };
     output.result(&repaired, |repaired| match repaired.repaired.as_slice() {
@@ -100,19 +100,19 @@ fn mend(open: &OpenArgs, accept_journal_loss: bool, output: &Output) -> Result<(
 }
 
 fn text(found: &Examination) -> String {
-    let mut lines: Vec<_> = found.findings.iter().map(|finding| finding.text()).collect();
-    let damaged = found.findings.iter().filter(|finding| finding.severity != "note").count();
+    let mut lines: Vec<_> = found.findings.iter().map(ToString::to_string).collect();
+    let damaged = found.findings.iter().filter(|finding| finding.severity != Severity::Note).count();
     let verdict = if found.clean { "no damage".to_owned() } else { format!("{damaged} DAMAGED") };
     let ownership = if found.ownership_checked { "every block has one owner" } else { "ownership not checked" };
     lines.push(format!(
-        "{}: {verdict}; {} read, {} words of heap metadata, {} blocks ({}), {} records in {} maps",
+        "{}: {verdict}; {} read, {} words of heap metadata, {} blocks ({}), {} records in {} objects",
         found.path,
         size::human(found.read_bytes),
         found.heap_words,
         found.heap_blocks,
         if found.clean { ownership } else { "see above" },
         found.records,
-        found.maps
+        found.objects.len()
     ));
     lines.join("\n")
 }

@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use lodestone_heap::{Heap, HeapOptions, Usage};
-use lodestone_index::{KIND_LIVE, KIND_RECORDS, index_of_map, index_root_of};
-use lodestone_pmem::{Pool, PoolInfo, PoolOptions, RootInfo};
+use lodestone_heap::Usage;
+use lodestone_pmem::{Pool, PoolInfo, PoolOptions};
+use lodestone_store::Store;
 use serde::Serialize;
 
 use crate::output::{Output, exit, properties};
@@ -57,7 +57,7 @@ struct InfoLine {
     pool_bytes: u64,
     heap_bytes: u64,
     parts: Vec<PartLine>,
-    roots: Vec<RootLine>,
+    objects: Vec<ObjectLine>,
     warnings: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Usage>,
@@ -77,17 +77,24 @@ struct PartLine {
 }
 
 #[derive(Serialize)]
-struct RootLine {
+struct ObjectLine {
     name: String,
-    kind: u32,
-    /// What the root is, when it is a map of this program.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    holds: Option<String>,
-    addr: String,
+    kind: String,
+    /// What the object is.
+    what: String,
+    /// What is inside of it, by name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    members: Vec<MemberLine>,
+}
+
+#[derive(Serialize)]
+struct MemberLine {
+    name: String,
+    what: String,
 }
 
 impl InfoLine {
-    fn new(pool: &Pool, info: &PoolInfo, usage: Option<Usage>) -> Self {
+    fn new(info: &PoolInfo, objects: Vec<ObjectLine>, usage: Option<Usage>) -> Self {
         let parts: Vec<_> = info
             .parts
             .iter()
@@ -103,12 +110,6 @@ impl InfoLine {
                 node_origin: part.node.origin.to_string(),
             })
             .collect();
-        let root = |root: &RootInfo| RootLine {
-            name: root.name.clone(),
-            kind: root.kind,
-            holds: holds(pool, root),
-            addr: root.addr.to_string(),
-        };
         Self {
             path: parts.first().map(|part| part.path.clone()).unwrap_or_default(),
             domain: info.domain_label(),
@@ -127,7 +128,7 @@ impl InfoLine {
             pool_bytes: info.parts.iter().map(|part| part.part_bytes).sum(),
             heap_bytes: info.parts.iter().map(|part| part.heap_bytes).sum(),
             parts,
-            roots: info.roots.iter().map(root).collect(),
+            objects,
             warnings: info.warnings.clone(),
             usage,
         }
@@ -138,16 +139,26 @@ impl InfoLine {
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     let options = PoolOptions { allow_concurrent_writer: true, ..args.open.options()? };
     let pool = args.open.wait.retry(|| Ok(Pool::open_read_only(&args.open.path, &options)?))?;
-    let usage = if args.usage { Some(Heap::open(&pool, &HeapOptions::default())?.usage()) } else { None };
     let info = pool.info();
+    // A pool that a crash left, or that a writer changes just now, may be unfit for a look inside: its header still shows.
+    let store = Store::over(&pool);
+    let objects = store.as_ref().map(objects_of).unwrap_or_default();
+    let usage = match &store {
+        Ok(store) if args.usage => Some(store.heap().usage()),
+        _ => None,
+    };
     if output.is_json() {
-        output.json(&InfoLine::new(&pool, &info, usage))?;
+        output.json(&InfoLine::new(&info, objects, usage))?;
         return Ok(exit::ok());
     }
     output.line(info.to_string().trim_end())?;
-    for root in &info.roots {
-        if let Some(holds) = holds(&pool, root) {
-            output.line(&format!("map            {}: {holds}", root.name))?;
+    if let Err(error) = &store {
+        output.line(&format!("objects        not shown: {error}"))?;
+    }
+    for object in &objects {
+        output.line(&format!("object         {}: {}", object.name, object.what))?;
+        for member in &object.members {
+            output.line(&format!("  inside       {}/{}: {}", object.name, member.name, member.what))?;
         }
     }
     if let Some(usage) = usage {
@@ -156,17 +167,22 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     Ok(exit::ok())
 }
 
-/// What a map is made of; `None` for other roots.
-fn holds(pool: &Pool, root: &RootInfo) -> Option<String> {
-    match root.kind {
-        KIND_LIVE => Some("ordered-map".into()),
-        KIND_RECORDS => {
-            // A damaged anchor is what the check is for.
-            let index = index_of_map(pool, &root.name).ok()??;
-            Some(format!("records over {index}, whose root is {}", index_root_of(&root.name)))
-        }
-        _ => None,
-    }
+fn objects_of(store: &Store) -> Vec<ObjectLine> {
+    let members_of = |name: &str, kind| {
+        let kind = store.find_kind(kind)?;
+        let members = kind.members(store.open_object(name).ok()?).ok()?;
+        Some(members.into_iter().map(|member| MemberLine { name: member.name, what: member.what }).collect())
+    };
+    let line = |named: lodestone_store::Named| ObjectLine {
+        // A damaged object is for the check to describe.
+        members: members_of(&named.name, named.kind).unwrap_or_default(),
+        kind: named.kind.to_string(),
+        what: named
+            .title
+            .map_or_else(|| format!("of a kind that this program does not know ({})", named.kind), str::to_owned),
+        name: named.name,
+    };
+    store.names().into_iter().map(line).collect()
 }
 
 fn usage_text(usage: &Usage) -> String {

@@ -87,7 +87,7 @@ pub struct Bank {
 impl Bank {
     /// Opens the bank in `pool`; makes it when there is none.
     pub fn open(pool: &Pool, threads: u64, accounts: u64) -> Result<Self> {
-        let stm = Stm::open(pool)?;
+        let stm = Stm::open(&lodestone_store::Store::over(pool)?)?;
         let map = PmHashMap::<u64, i64>::open(&stm, "accounts")?;
         let counts = (0..threads).map(|thread| PmHashMap::open(&stm, &format!("count of thread {thread}")));
         let counts = counts.collect::<Result<Vec<_>, _>>()?;

@@ -10,10 +10,10 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use lodestone_heap::{Heap, HeapOptions};
 use lodestone_index::Durability;
 use lodestone_index_bench::kinds::{BenchIndex, Visitor};
 use lodestone_pmem::{Pool, PoolOptions};
+use lodestone_store::Store;
 use lodestone_workload::kv::{History, Verdict};
 use lodestone_workload::random::Random;
 use lodestone_workload::value::{self, VALUE_BYTES_MIN};
@@ -188,13 +188,13 @@ fn judge(args: &Args, path: &Path, history: &mut History, killed: &mut Killed) -
     let pool = Pool::open(path, &PoolOptions { domain: choice, ..PoolOptions::default() })?;
     let info = pool.info();
     (killed.domain, killed.promise) = (info.domain_label(), info.promise);
-    let heap = Heap::open(&pool, &HeapOptions::default())?;
-    args.load.with_index(Judge { load: &args.load, heap: &heap, born, history, killed })
+    let store = Store::over(&pool)?;
+    args.load.with_index(Judge { load: &args.load, store: &store, born, history, killed })
 }
 
 struct Judge<'a> {
     load: &'a LoadArgs,
-    heap: &'a Heap,
+    store: &'a Store,
     born: Instant,
     history: &'a mut History,
     killed: &'a mut Killed,
@@ -210,7 +210,7 @@ impl<K: KeysOf + ?Sized> Visitor<K> for Judge<'_> {
     type Out = Result<()>;
 
     fn visit<I: BenchIndex<Key = K>>(mut self, options: &I::Options) -> Result<()> {
-        let index = I::open_index(self.heap, ROOT, options, Durability::Sync)?;
+        let index = I::open_index(self.store, ROOT, options, Durability::Sync)?;
         self.killed.reopen_ms_max = self.killed.reopen_ms_max.max(milliseconds(self.born));
         match read_all(&index, self.load) {
             Ok(found) => {
@@ -222,7 +222,7 @@ impl<K: KeysOf + ?Sized> Visitor<K> for Judge<'_> {
         }
         let report = index.check();
         report.findings.iter().for_each(|finding| self.wrong(finding));
-        let owned = self.heap.check(Some(&mut report.blocks.iter().copied()));
+        let owned = self.store.heap().check(Some(&mut report.blocks.iter().copied().chain(self.store.own_blocks())));
         owned.findings.iter().for_each(|finding| self.wrong(finding));
         Ok(())
     }
@@ -287,7 +287,7 @@ mod tests {
     /// Changes records, tells of it, and does harm that it does not tell of.
     struct Life<'a> {
         load: &'a LoadArgs,
-        heap: &'a Heap,
+        store: &'a Store,
         history: &'a mut History,
         harm: Harm,
     }
@@ -296,8 +296,8 @@ mod tests {
         type Out = Result<()>;
 
         fn visit<I: BenchIndex<Key = K>>(self, options: &I::Options) -> Result<()> {
-            let Self { load, heap, history, harm } = self;
-            let index = I::open_index(heap, ROOT, options, Durability::Sync)?;
+            let Self { load, store, history, harm } = self;
+            let index = I::open_index(store, ROOT, options, Durability::Sync)?;
             let mut maker = K::maker(load.key);
             let mut key = |record| maker.key(record).to_key();
             let mut tell = |record, version, kind| {
@@ -339,8 +339,8 @@ mod tests {
             let domain = domain("process").expect("a domain");
             let options = PoolOptions { domain, size_bytes: 32 << 20, ..PoolOptions::default() };
             let pool = Pool::create(&path, &options).expect("a pool");
-            let heap = Heap::open(&pool, &HeapOptions::default()).expect("a heap");
-            let life = Life { load: &args.load, heap: &heap, history: &mut history, harm };
+            let store = Store::over(&pool).expect("a heap");
+            let life = Life { load: &args.load, store: &store, history: &mut history, harm };
             args.load.with_index(life).expect("a life");
         }
         let mut killed = Killed::new(&args);

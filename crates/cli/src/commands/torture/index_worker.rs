@@ -15,11 +15,11 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::{Context, Result, bail, ensure};
-use lodestone_heap::{Heap, HeapOptions};
 use lodestone_index::{CacheMode, Durability, IndexKey, Swap};
 use lodestone_index_bench::key::{KeyMaker, KeyShape, StringKeys, WordKeys};
 use lodestone_index_bench::kinds::{BenchIndex, IndexKind, Setup, Visitor, visit, visit_strings};
 use lodestone_pmem::{Pool, PoolOptions};
+use lodestone_store::Store;
 use lodestone_workload::kv::WriteKind;
 use lodestone_workload::random::Random;
 
@@ -136,23 +136,23 @@ pub fn run(args: &Args, _output: &Output) -> Result<ExitCode> {
     let options = PoolOptions { size_bytes: POOL_BYTES, journal_bytes: JOURNAL_BYTES, ..args.open.options()? };
     let pool = Pool::open_or_create(&args.open.path, &options)?;
     crate::emulation::place(&pool);
-    let heap = Heap::open(&pool, &HeapOptions::default())?;
-    args.load.with_index(Work { args, heap: &heap })?;
+    let store = Store::over(&pool)?;
+    args.load.with_index(Work { args, store: &store })?;
     Ok(exit::ok())
 }
 
 struct Work<'a> {
     args: &'a Args,
-    heap: &'a Heap,
+    store: &'a Store,
 }
 
 impl<K: KeysOf + ?Sized> Visitor<K> for Work<'_> {
     type Out = Result<()>;
 
     fn visit<I: BenchIndex<Key = K>>(self, options: &I::Options) -> Result<()> {
-        let Self { args, heap } = self;
-        let index = I::open_index(heap, ROOT, options, Durability::Sync)?;
-        let versions = AtomicU64::new(heap.pool().boot() << 32 | 1);
+        let Self { args, store } = self;
+        let index = I::open_index(store, ROOT, options, Durability::Sync)?;
+        let versions = AtomicU64::new(store.pool().boot() << 32 | 1);
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let load = &args.load;

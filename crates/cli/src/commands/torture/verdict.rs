@@ -3,9 +3,9 @@
 use std::ops::{Bound, ControlFlow};
 
 use anyhow::{Result, bail};
-use lodestone_heap::{Heap, HeapOptions};
 use lodestone_index::OrderedMap;
 use lodestone_pmem::Pool;
+use lodestone_store::Store;
 use lodestone_workload::kv::{History, Verdict, Violation};
 use serde::Serialize;
 
@@ -42,8 +42,8 @@ impl Tally {
 
 /// All records of the map, and its structure checked.
 pub fn judge(pool: &Pool, history: &History) -> Result<Verdict> {
-    let heap = Heap::open(pool, &HeapOptions::default())?;
-    let map = OrderedMap::open(&heap, MAP)?;
+    let store = Store::over(pool)?;
+    let map = OrderedMap::open(&store, MAP)?;
     let mut view = Vec::new();
     map.scan(Bound::Unbounded, Bound::Unbounded, &mut |key, value| {
         view.push((key.to_vec(), value.to_vec()));

@@ -11,9 +11,9 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result};
-use lodestone_heap::{Heap, HeapOptions};
 use lodestone_index::OrderedMap;
 use lodestone_pmem::{Pool, PoolOptions};
+use lodestone_store::Store;
 use lodestone_workload::keys::KeyCodec;
 use lodestone_workload::kv::WriteKind;
 use lodestone_workload::random::Random;
@@ -71,8 +71,8 @@ pub struct Args {
 pub fn run(args: &Args, _output: &Output) -> Result<ExitCode> {
     let options = PoolOptions { size_bytes: POOL_BYTES, journal_bytes: JOURNAL_BYTES, ..args.open.options()? };
     let pool = Pool::open_or_create(&args.open.path, &options)?;
-    let heap = Heap::open(&pool, &HeapOptions::default())?;
-    let map = OrderedMap::open(&heap, MAP)?;
+    let store = Store::over(&pool)?;
+    let map = OrderedMap::open(&store, MAP)?;
     let codec = report::codec()?;
     if !args.known {
         tell_what_is_there(&map, codec)?;

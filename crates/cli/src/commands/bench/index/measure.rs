@@ -1,7 +1,6 @@
 //! Loads an index and runs everything that was asked for on it.
 
 use anyhow::{Context, Result};
-use lodestone_heap::{Heap, HeapOptions};
 use lodestone_index::IndexKey;
 use lodestone_index_bench::dram::{CrossbeamList, LockedTree};
 use lodestone_index_bench::key::{KeyMaker, KeyShape, StringKeys, WordKeys};
@@ -12,6 +11,7 @@ use lodestone_index_bench::runner::{self, Spec};
 use lodestone_index_bench::target::Target;
 use lodestone_pmem::Domain;
 use lodestone_report::provenance::Provenance;
+use lodestone_store::Store;
 use lodestone_workload::result::BenchResult;
 
 use super::IndexName;
@@ -142,7 +142,7 @@ where
 {
     let Request { place, pool_bytes, journal_bytes, .. } = series.request;
     let pool = place.create(*pool_bytes, *journal_bytes)?;
-    let heap = Heap::open(&pool, &HeapOptions::default())?;
+    let store = Store::over(&pool)?;
     let wanted = match place.durability {
         Durability::Sync | Durability::Process => lodestone_index::Durability::Sync,
         Durability::Relaxed => lodestone_index::Durability::Relaxed,
@@ -151,11 +151,11 @@ where
         Domain::Block => lodestone_index::Durability::Relaxed,
         _ => wanted,
     };
-    let open = |mode| IndexTarget::open(&heap, kind.name(), options, mode, &place.durability.to_string());
+    let open = |mode| IndexTarget::open(&store, kind.name(), options, mode, &place.durability.to_string());
     let dram_before = bytes_in_use();
     let mut target = open(for_load)?;
     let mut loaded = series.load(&target, dram_before)?;
-    loaded.pm_bytes = Some(heap_bytes(&heap));
+    loaded.pm_bytes = Some(heap_bytes(store.heap()));
     if for_load != wanted {
         drop(target);
         target = open(wanted)?;

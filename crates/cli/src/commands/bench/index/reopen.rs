@@ -11,7 +11,6 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use lodestone_heap::{Heap, HeapOptions};
 use lodestone_index::{CacheMode, Durability, IndexKey};
 use lodestone_index_bench::key::{KeyMaker, KeyShape, StringKeys, WordKeys, belongs, value_of};
 use lodestone_index_bench::kinds::{BenchIndex, IndexKind, Setup, Visitor, visit, visit_strings};
@@ -19,6 +18,7 @@ use lodestone_index_bench::lodestone::{IndexTarget, ROOT};
 use lodestone_index_bench::runner::{LoadOrder, load};
 use lodestone_media::TimeMode;
 use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+use lodestone_store::Store;
 use lodestone_workload::random::Random;
 use serde::Serialize;
 
@@ -90,8 +90,8 @@ pub fn run_load(args: &LoadArgs) -> Result<()> {
     let path = args.place.path.as_ref().context("the loader needs --path")?;
     let options = PoolOptions { size_bytes: args.size, domain: args.place.domain_choice()?, ..PoolOptions::default() };
     let pool = Pool::create(path, &options)?;
-    let heap = Heap::open(&pool, &HeapOptions::default())?;
-    with_kind(args.index, args.key, args.cache_keys, Loader { heap: &heap, args })
+    let store = Store::over(&pool)?;
+    with_kind(args.index, args.key, args.cache_keys, Loader { store: &store, args })
 }
 
 fn with_kind<W>(kind: IndexKind, key: KeyShape, cache_keys: usize, work: W) -> Result<()>
@@ -126,7 +126,7 @@ impl Keyed for [u8] {
 }
 
 struct Loader<'a> {
-    heap: &'a Heap,
+    store: &'a Store,
     args: &'a LoadArgs,
 }
 
@@ -135,7 +135,7 @@ impl<K: Keyed + ?Sized> Visitor<K> for Loader<'_> {
 
     fn visit<I: BenchIndex<Key = K>>(self, options: &I::Options) -> Result<()> {
         let (mut keys, records) = (K::maker(self.args.key), self.args.records);
-        let target = IndexTarget::<I>::open(self.heap, self.args.index.name(), options, Durability::Relaxed, "load")?;
+        let target = IndexTarget::<I>::open(self.store, self.args.index.name(), options, Durability::Relaxed, "load")?;
         load(&target, &keys, records, 2, LoadOrder::Random)?;
         // A kill must find every record: in the block domain what is ordered is not durable yet. A thread waits for its own
         // writes, so one of this thread comes after those of the loading threads, which have ended.
@@ -236,9 +236,9 @@ impl<K: Keyed + ?Sized> Visitor<K> for Opening<'_> {
         let pool = Pool::open(path, &pool_options)?;
         let pool_open_ms = milliseconds(start);
         emulation::place(&pool);
-        let heap = Heap::open(&pool, &HeapOptions::default())?;
+        let store = Store::over(&pool)?;
         let heap_open_ms = milliseconds(start) - pool_open_ms;
-        let index = I::open_index(&heap, ROOT, options, Durability::Sync)?;
+        let index = I::open_index(&store, ROOT, options, Durability::Sync)?;
         let index_open_ms = milliseconds(start) - heap_open_ms - pool_open_ms;
         read(&index, &mut keys, 0)?;
         let first_answer_ms = milliseconds(start);

@@ -18,6 +18,7 @@ use crate::output::{Output, exit};
 
 use self::script::{Op, Step};
 use super::MapArgs;
+use super::map::open_store;
 use super::record::Record;
 
 const AFTER_HELP: &str = "\
@@ -90,8 +91,9 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     let (name, text) = read(&args.script)?;
     let steps = script::parse(&name, &text)?;
     let pool = args.map.open.open()?;
-    let stm = Stm::open(&pool).with_context(|| format!("{}: opening the memory failed", pool.path().display()))?;
-    let map = PmBTreeMap::<Bytes, Bytes>::open(&stm, &format!("kv {}", args.map.map))?;
+    let stm = Stm::open(&open_store(&pool)?)
+        .with_context(|| format!("{}: opening the memory failed", pool.path().display()))?;
+    let map = PmBTreeMap::<Bytes, Bytes>::open(&stm, &args.map.map)?;
     let mut failed = None;
     let outcome = stm.update(|tx| {
         failed = None;

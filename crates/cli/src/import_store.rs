@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 /// Keys and values in order, with explicit durability, and a few marks beside them.
-pub trait Store {
+pub trait ImportStore {
     /// Inserts or replaces; ordered before every later change of this thread, durable after [`sync`](Self::sync).
     /// Whether a value was replaced.
     fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool>;
@@ -36,7 +36,7 @@ pub mod memory {
     use std::cell::RefCell;
     use std::collections::BTreeMap;
 
-    use super::{Result, Store};
+    use super::{ImportStore, Result};
 
     type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -46,7 +46,7 @@ pub mod memory {
         marks: BTreeMap<String, Vec<u8>>,
     }
 
-    /// A [`Store`] whose every change fails after a number of them.
+    /// A [`ImportStore`] whose every change fails after a number of them.
     #[derive(Debug, Default)]
     pub struct MemoryStore {
         /// One state per change: a crash may leave any from the last synced one on.
@@ -100,7 +100,7 @@ pub mod memory {
         }
     }
 
-    impl Store for MemoryStore {
+    impl ImportStore for MemoryStore {
         fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool> {
             self.change(|state| state.rows.insert(key.to_vec(), value.to_vec()).is_some())
         }
