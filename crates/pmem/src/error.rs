@@ -111,6 +111,20 @@ pub enum Error {
         /// The first failure.
         cause: String,
     },
+    /// The pool was closed; memory that outlives it makes nothing durable any more.
+    #[error("{}: the pool was closed; what was not durable by then is not kept: open the pool again", path.display())]
+    Closed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The pool was not closed, because other handles of it are in use.
+    #[error("{}: not closed: {handles} other handles of the pool are in use (a heap, a map or a transactional memory has one); drop them, then close the last", path.display())]
+    StillOpen {
+        /// The file.
+        path: PathBuf,
+        /// Handles besides the one that was to be closed.
+        handles: usize,
+    },
 }
 
 impl Error {

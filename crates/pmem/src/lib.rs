@@ -40,6 +40,7 @@ mod watch;
 
 pub use addr::{LINE_BYTES, LineAddr, MEDIA_BLOCK_BYTES, PmAddr, PmPtr, WORD_BYTES, lines_of};
 pub use barrier::AsymmetricBarrier;
+pub use block::JournalRecovery;
 pub use cells::{PmCell, PmRange, PmU64};
 pub use counters::{CounterScope, Counters, count_shared_rmws, process_counters, thread_counters};
 pub use cpu::{FlushInstruction, StreamInstruction, prefetch_line, prefetch_value};

@@ -7,12 +7,12 @@
 //! Contract of every side: bytes covered by a successful `sync` survive power loss; anything else may be old, new or,
 //! sector by sector (512 bytes), a mixture. A failed sync leaves all unsynced bytes undefined for ever; nobody retries.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::ReadWriteFlags;
 
@@ -127,57 +127,117 @@ impl Storage for FileStorage {
     }
 }
 
+/// Which calls of one kind fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failing {
+    first: u64,
+    times: u64,
+}
+
+impl Failing {
+    /// Call number `first` (counted from 1) fails and later ones succeed, as Linux reports an error of a device.
+    #[must_use]
+    pub const fn once(first: u64) -> Self {
+        Self { first, times: 1 }
+    }
+
+    /// Call number `first` (counted from 1) and all later ones fail.
+    #[must_use]
+    pub const fn for_ever(first: u64) -> Self {
+        Self { first, times: u64::MAX }
+    }
+
+    const fn hits(self, number: u64) -> bool {
+        number >= self.first && number - self.first < self.times
+    }
+}
+
 /// Which calls of a [`FaultyStorage`] go wrong.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FaultPlan {
-    /// This sync (durable write or sync, counted from 1) and all later ones fail; the bytes were handed to the device.
-    pub fail_sync: Option<u64>,
-    /// This write (counted from 1) and all later ones fail with "no space".
-    pub fail_write: Option<u64>,
+    /// These syncs (durable writes and syncs) fail. The bytes were handed to the device, and no later sync makes them durable.
+    pub fail_sync: Option<Failing>,
+    /// These writes fail with "no space" and write nothing.
+    pub fail_write: Option<Failing>,
+    /// The write of this number (counted from 1) takes this many bytes only.
+    pub short_write: Option<(u64, usize)>,
     /// Every write of more than this many bytes is cut to it.
     pub short_write_bytes: Option<usize>,
+}
+
+/// A storage with a cache that a failed write-back can lose.
+pub trait Cached: Storage {
+    /// Forgets that the unsynced bytes of this range are to be written, as Linux does after a failed write-back: readers
+    /// see them, the device may have them or not, and no later sync writes them.
+    fn forget_unsynced(&self, offset: u64, len: u64);
+}
+
+#[derive(Debug, Default)]
+struct FaultState {
+    plan: FaultPlan,
+    syncs: u64,
+    writes: u64,
 }
 
 /// A storage that fails on plan.
 #[derive(Debug)]
 pub struct FaultyStorage<S> {
     inner: S,
-    plan: FaultPlan,
-    syncs: AtomicU64,
-    writes: AtomicU64,
+    state: Mutex<FaultState>,
 }
 
-impl<S: Storage> FaultyStorage<S> {
+impl<S: Cached> FaultyStorage<S> {
     /// Wraps `inner`.
     #[must_use]
     pub fn new(inner: S, plan: FaultPlan) -> Self {
-        Self { inner, plan, syncs: AtomicU64::new(0), writes: AtomicU64::new(0) }
+        Self { inner, state: Mutex::new(FaultState { plan, ..FaultState::default() }) }
     }
 
-    /// Syncs asked for so far.
+    /// Makes `plan` count from now on, with both counts back at 0.
+    pub fn arm(&self, plan: FaultPlan) {
+        *self.state() = FaultState { plan, ..FaultState::default() };
+    }
+
+    /// Syncs asked for since the plan was made.
     #[must_use]
     pub fn syncs(&self) -> u64 {
-        self.syncs.load(Ordering::Relaxed)
+        self.state().syncs
+    }
+
+    /// Writes asked for since the plan was made.
+    #[must_use]
+    pub fn writes(&self) -> u64 {
+        self.state().writes
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, FaultState> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     fn count_sync(&self) -> io::Result<()> {
-        let number = self.syncs.fetch_add(1, Ordering::Relaxed) + 1;
-        if self.plan.fail_sync.is_some_and(|first| number >= first) {
-            return Err(io::Error::other(format!("injected failure of sync {number}")));
+        let mut state = self.state();
+        state.syncs += 1;
+        if state.plan.fail_sync.is_some_and(|failing| failing.hits(state.syncs)) {
+            return Err(io::Error::other(format!("injected failure of sync {}", state.syncs)));
         }
         Ok(())
     }
 
     fn cut<'b>(&self, bytes: &'b [u8]) -> io::Result<&'b [u8]> {
-        let number = self.writes.fetch_add(1, Ordering::Relaxed) + 1;
-        if self.plan.fail_write.is_some_and(|first| number >= first) {
+        let mut state = self.state();
+        state.writes += 1;
+        if state.plan.fail_write.is_some_and(|failing| failing.hits(state.writes)) {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        Ok(&bytes[..bytes.len().min(self.plan.short_write_bytes.unwrap_or(usize::MAX))])
+        let limit = match state.plan.short_write {
+            Some((number, limit)) if number == state.writes => limit,
+            _ => state.plan.short_write_bytes.unwrap_or(usize::MAX),
+        };
+        Ok(&bytes[..bytes.len().min(limit)])
     }
 }
 
-impl<S: Storage> Storage for FaultyStorage<S> {
+impl<S: Cached> Storage for FaultyStorage<S> {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.inner.read_at(buffer, offset)
     }
@@ -190,13 +250,14 @@ impl<S: Storage> Storage for FaultyStorage<S> {
         let bytes = self.cut(bytes)?;
         if let Err(error) = self.count_sync() {
             self.inner.write_at(bytes, offset)?;
+            self.inner.forget_unsynced(offset, bytes.len() as u64);
             return Err(error);
         }
         self.inner.write_durably_at(bytes, offset)
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.count_sync()?;
+        self.count_sync().inspect_err(|_| self.inner.forget_unsynced(0, u64::MAX))?;
         self.inner.sync()
     }
 }
@@ -204,11 +265,20 @@ impl<S: Storage> Storage for FaultyStorage<S> {
 /// Bytes that a device writes whole.
 pub const SECTOR_BYTES: usize = 512;
 
+/// A sector that was written and is not known to be durable.
+#[derive(Debug)]
+struct CachedSector {
+    sector: usize,
+    bytes: [u8; SECTOR_BYTES],
+    /// A write-back of it failed: no sync writes it any more.
+    forgotten: bool,
+}
+
 #[derive(Debug, Default)]
 struct DiskState {
     durable: Vec<u8>,
     /// Sectors written since the last sync, in order of writing.
-    cache: Vec<(usize, [u8; SECTOR_BYTES])>,
+    cache: Vec<CachedSector>,
     current: Vec<u8>,
 }
 
@@ -236,7 +306,7 @@ impl SimulatedDisk {
     pub fn power_cut(&self, mut survives: impl FnMut(usize) -> bool) -> Vec<u8> {
         let state = self.state();
         let mut content = state.durable.clone();
-        for (sector, bytes) in &state.cache {
+        for CachedSector { sector, bytes, .. } in &state.cache {
             if survives(*sector) {
                 content[sector * SECTOR_BYTES..][..SECTOR_BYTES].copy_from_slice(bytes);
             }
@@ -259,27 +329,43 @@ impl SimulatedDisk {
         target.copy_from_slice(bytes);
         let (first, last) = (start / SECTOR_BYTES, (start + bytes.len()).div_ceil(SECTOR_BYTES));
         for sector in first..last {
-            let mut copy = [0; SECTOR_BYTES];
-            copy.copy_from_slice(&state.current[sector * SECTOR_BYTES..][..SECTOR_BYTES]);
-            state.cache.push((sector, copy));
+            let mut bytes = [0; SECTOR_BYTES];
+            bytes.copy_from_slice(&state.current[sector * SECTOR_BYTES..][..SECTOR_BYTES]);
+            state.cache.push(CachedSector { sector, bytes, forgotten: false });
         }
         Ok((first, last))
     }
 
-    fn settle(&self, range: Option<(usize, usize)>) {
+    /// Makes the cached sectors of `range` durable, but for forgotten ones.
+    fn settle(&self, range: std::ops::Range<usize>) {
         let mut state = self.state();
-        let DiskState { durable, cache, current } = &mut *state;
-        match range {
-            None => {
-                cache.clear();
-                durable.copy_from_slice(current);
-            }
-            Some((first, last)) => {
-                cache.retain(|(sector, _)| !(first..last).contains(sector));
-                let bytes = first * SECTOR_BYTES..last * SECTOR_BYTES;
-                durable[bytes.clone()].copy_from_slice(&current[bytes]);
+        let DiskState { durable, cache, .. } = &mut *state;
+        let mut settled = BTreeSet::new();
+        for CachedSector { sector, bytes, forgotten } in &*cache {
+            if range.contains(sector) && !forgotten {
+                durable[sector * SECTOR_BYTES..][..SECTOR_BYTES].copy_from_slice(bytes);
+                settled.insert(*sector);
             }
         }
+        // What is durable now replaces what may have been there, forgotten or not.
+        cache.retain(|cached| !settled.contains(&cached.sector));
+    }
+}
+
+impl Cached for SimulatedDisk {
+    fn forget_unsynced(&self, offset: u64, len: u64) {
+        let end = offset.saturating_add(len);
+        let touched = |sector: usize| (sector * SECTOR_BYTES) as u64;
+        for cached in &mut self.state().cache {
+            let start = touched(cached.sector);
+            cached.forgotten |= start < end && start + SECTOR_BYTES as u64 > offset;
+        }
+    }
+}
+
+impl<S: Cached + ?Sized> Cached for std::sync::Arc<S> {
+    fn forget_unsynced(&self, offset: u64, len: u64) {
+        (**self).forget_unsynced(offset, len);
     }
 }
 
@@ -298,13 +384,13 @@ impl Storage for SimulatedDisk {
     }
 
     fn write_durably_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
-        let range = self.write(bytes, offset)?;
-        self.settle(Some(range));
+        let (first, last) = self.write(bytes, offset)?;
+        self.settle(first..last);
         Ok(bytes.len())
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.settle(None);
+        self.settle(0..usize::MAX);
         Ok(())
     }
 }
@@ -343,7 +429,8 @@ mod tests {
 
     #[test]
     fn short_writes_are_continued_and_planned_failures_fail() -> io::Result<()> {
-        let plan = FaultPlan { fail_sync: Some(2), short_write_bytes: Some(100), ..FaultPlan::default() };
+        let plan =
+            FaultPlan { fail_sync: Some(Failing::for_ever(2)), short_write_bytes: Some(100), ..FaultPlan::default() };
         let storage = FaultyStorage::new(SimulatedDisk::new(vec![0; 4096]), plan);
         write_all(&storage, &[7; 1000], 8, false)?;
         let mut back = [0; 1000];
@@ -352,6 +439,29 @@ mod tests {
         storage.sync()?;
         assert!(storage.sync().is_err());
         assert!(storage.sync().is_err(), "a failed device stays failed");
+        Ok(())
+    }
+    #[test]
+    fn a_failure_comes_once_and_its_bytes_are_forgotten() -> io::Result<()> {
+        let disk = std::sync::Arc::new(SimulatedDisk::new(vec![0; 4096]));
+        let plan = FaultPlan {
+            fail_sync: Some(Failing::once(1)),
+            fail_write: Some(Failing::once(2)),
+            short_write: Some((3, 7)),
+            ..FaultPlan::default()
+        };
+        let storage = FaultyStorage::new(disk.clone(), plan);
+        storage.write_at(&[1; 512], 0)?;
+        assert!(storage.sync().is_err());
+        assert!(storage.write_at(&[2; 512], 512).is_err());
+        assert_eq!(storage.write_at(&[3; 512], 1024)?, 7);
+        storage.sync()?;
+        let (lost, kept) = (disk.power_cut(|_| false), disk.power_cut(|_| true));
+        assert_eq!((lost[0], lost[512], lost[1024], lost[1031]), (0, 0, 3, 0));
+        assert_eq!((kept[0], disk.content()[0]), (1, 1), "the device may have it, and readers see it");
+        storage.write_at(&[4; 512], 0)?;
+        storage.sync()?;
+        assert_eq!(disk.power_cut(|_| false)[0], 4);
         Ok(())
     }
 }

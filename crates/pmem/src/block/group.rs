@@ -23,6 +23,7 @@
 
 use crossbeam_utils::CachePadded;
 
+use super::record::Record;
 use crate::addr::{LINE_BYTES, LineAddr};
 use crate::memory::Memory;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -184,30 +185,31 @@ impl Groups {
         if is_used || self.open_group() != group { group } else { group - 1 }
     }
 
-    /// Closes the open group and moves its lines to `addrs` and `data`. One caller at a time.
-    pub(crate) fn close(&self, addrs: &mut Vec<u64>, data: &mut Vec<[u64; 8]>) -> u64 {
+    /// Closes the open group and moves its lines to `record`. One caller at a time.
+    pub(crate) fn close(&self, record: &mut Record) -> u64 {
         let group = self.open.load(Ordering::Relaxed);
         self.open.store(group + 1, Ordering::SeqCst);
         for shard in &self.shards {
             interleave();
             let mut shard = lock(shard);
             let lines = &mut shard[(group % 2) as usize];
-            addrs.extend_from_slice(&lines.addrs);
-            data.extend_from_slice(&lines.data);
+            lines.addrs.iter().zip(&lines.data).for_each(|(addr, words)| record.push(*addr, words));
             lines.clear();
         }
         group
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "shuttle")))]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::addr::PmAddr;
+    use crate::block::record::Life;
     use crate::error::Result;
 
     #[test]
-    #[cfg(not(feature = "shuttle"))]
     fn a_line_occurs_once_with_its_latest_copy_and_groups_are_bounded() -> Result<()> {
         let memory = Memory::anonymous(1 << 20)?;
         let groups = Groups::new(9, 16 * 40);
@@ -221,17 +223,15 @@ mod tests {
                 }
             }
         }
-        let (mut addrs, mut data) = (Vec::new(), Vec::new());
-        assert_eq!(groups.close(&mut addrs, &mut data), 9);
-        let mut sorted = addrs.clone();
-        sorted.sort_unstable();
-        sorted.dedup();
-        assert_eq!(sorted.len(), addrs.len());
-        assert_eq!(joined, 2 * addrs.len());
-        assert!(addrs.len() <= 16 * 40);
-        for (addr, words) in addrs.iter().zip(&data) {
-            assert_eq!(words[0], 2000 + addr / 64);
-        }
+        let mut record = Record::default();
+        assert_eq!(groups.close(&mut record), 9);
+        record.seal(&Life::default(), 0, 9);
+        let lines: BTreeMap<u64, u8> =
+            record.entries().map(|(line, bytes)| (line.start().to_raw(), bytes[0])).collect();
+        assert_eq!(lines.len() as u64, record.lines());
+        assert_eq!(joined, 2 * lines.len());
+        assert!(lines.len() <= 16 * 40);
+        assert!(lines.iter().all(|(addr, byte)| u64::from(*byte) == (2000 + addr / 64) % 256));
         assert_eq!(groups.open_group(), 10);
         Ok(())
     }

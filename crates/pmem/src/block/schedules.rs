@@ -10,7 +10,7 @@ use crate::addr::PmAddr;
 use crate::domain::Domain;
 use crate::mapping::{Backing, Mapping};
 use crate::memory::Setup;
-use crate::storage::SimulatedDisk;
+use crate::storage::{Failing, FaultPlan, FaultyStorage, SimulatedDisk};
 use crate::sync::interleave;
 
 const DISK: u64 = 96 << 10;
@@ -23,6 +23,7 @@ fn word(content: &[u8], line: u64) -> u64 {
 fn files(disk: Arc<dyn Storage>) -> BlockFiles {
     BlockFiles {
         path: PathBuf::from("sim.pool"),
+        journal: Arc::clone(&disk),
         parts: vec![disk],
         part_bytes: vec![DISK],
         journal_offset: 4096,
@@ -89,6 +90,10 @@ fn open() -> (Memory, Arc<Witness>, Arc<std::sync::Mutex<[u64; 4]>>) {
         noted: Arc::clone(&noted),
         cuts: std::sync::Mutex::new(Vec::new()),
     });
+    (memory_over(disk.clone()), disk, noted)
+}
+
+fn memory_over(disk: Arc<dyn Storage>) -> Memory {
     let mapping = Mapping::reserve(DISK, Backing::Anonymous).expect("address space");
     mapping.extend(None, DISK).expect("memory");
     let memory = Memory::new(Setup {
@@ -100,8 +105,8 @@ fn open() -> (Memory, Arc<Witness>, Arc<std::sync::Mutex<[u64; 4]>>) {
     });
     let options =
         BlockOptions { background: false, gather: Duration::ZERO, spin: Duration::ZERO, ..BlockOptions::default() };
-    memory.attach_block(BlockDomain::start(files(disk.clone()), options).expect("a working disk"));
-    (memory, disk, noted)
+    memory.attach_block(BlockDomain::start(files(disk), options).expect("a working disk"));
+    memory
 }
 
 fn writers_and_a_power_cut() {
@@ -165,4 +170,182 @@ fn priority_schedules_lose_nothing() {
 #[test]
 fn a_dependant_never_lands_in_an_earlier_group() {
     shuttle::check_random(a_dependant_and_its_ground, 20_000);
+}
+
+/// Units of the ring that are used when the faults begin: the next few commits need a checkpoint.
+const UNITS_USED: u64 = 13;
+
+/// Three writers and a checkpointer beside them, on a disk that fails as `plan` says after the ring is almost full.
+///
+/// Judged at the end: every line that was acknowledged is there, whichever of the sectors in doubt survive.
+fn committers_on_a_failing_disk(plan: FaultPlan) {
+    let disk = Arc::new(SimulatedDisk::new(vec![0; DISK as usize]));
+    let faulty = Arc::new(FaultyStorage::new(Arc::clone(&disk), FaultPlan::default()));
+    let memory = memory_over(Arc::new(Interleaved(Arc::clone(&faulty))));
+    let used = PmAddr::new(0, DATA + 4 * 64);
+    for round in 1..=UNITS_USED {
+        memory.store(used, round);
+        memory.persist(used, 8);
+        memory.durable().expect("no fault yet");
+    }
+    faulty.arm(plan);
+    let checkpointer = {
+        let memory = memory.clone();
+        crate::sync::thread::spawn(move || {
+            let engine = &memory.block().expect("attached").engine;
+            for _ in 0..2 {
+                if engine.checkpoint().is_err() {
+                    engine.wake_all();
+                }
+            }
+        })
+    };
+    let writers: Vec<_> = (1..=3_u64)
+        .map(|writer| {
+            let memory = memory.clone();
+            crate::sync::thread::spawn(move || {
+                let own = PmAddr::new(0, DATA + writer * 64);
+                for round in 1..=3_u64 {
+                    memory.store(own, round);
+                    memory.persist(own, 8);
+                    if memory.durable().is_err() {
+                        assert!(memory.durable().is_err(), "a poisoned pool stays poisoned");
+                        return round - 1;
+                    }
+                }
+                3
+            })
+        })
+        .collect();
+    let acknowledged: Vec<u64> = writers.into_iter().map(|writer| writer.join().expect("the writer")).collect();
+    checkpointer.join().expect("the checkpointer");
+    for survivors in [0_u64, u64::MAX, 0x5555_5555_5555_5555, 0x3C3C_3C3C_3C3C_3C3C] {
+        let mut choice = survivors;
+        let content = disk.power_cut(|_| {
+            choice = choice.rotate_left(1);
+            choice & 1 != 0
+        });
+        let reborn = Arc::new(SimulatedDisk::new(content));
+        replay(&files(reborn.clone())).expect("a consistent journal");
+        let content = reborn.content();
+        assert_eq!(word(&content, 4), UNITS_USED, "{plan:?}: acknowledged before the first fault");
+        for (writer, noted) in (1..).zip(&acknowledged) {
+            let found = word(&content, writer);
+            assert!(found >= *noted, "{plan:?}: writer {writer}, acknowledged {noted}, found {found}");
+        }
+    }
+}
+
+/// A storage with points of choice around each call.
+#[derive(Debug)]
+struct Interleaved(Arc<FaultyStorage<Arc<SimulatedDisk>>>);
+
+impl Storage for Interleaved {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
+        self.0.read_at(buffer, offset)
+    }
+    fn write_at(&self, bytes: &[u8], offset: u64) -> std::io::Result<usize> {
+        interleave();
+        self.0.write_at(bytes, offset)
+    }
+    fn write_durably_at(&self, bytes: &[u8], offset: u64) -> std::io::Result<usize> {
+        interleave();
+        let done = self.0.write_durably_at(bytes, offset);
+        interleave();
+        done
+    }
+    fn sync(&self) -> std::io::Result<()> {
+        interleave();
+        let done = self.0.sync();
+        interleave();
+        done
+    }
+}
+
+/// The workload above makes about this many writes and syncs.
+const CALLS_MAX: u64 = 16;
+
+fn every_call(plan: impl Fn(u64) -> FaultPlan) {
+    for number in 1..=CALLS_MAX {
+        let plan = plan(number);
+        shuttle::check_random(move || committers_on_a_failing_disk(plan), 60);
+        shuttle::check_pct(move || committers_on_a_failing_disk(plan), 60, 3);
+    }
+}
+
+#[test]
+fn a_sync_that_fails_once_loses_nothing_acknowledged() {
+    every_call(|number| FaultPlan { fail_sync: Some(Failing::once(number)), ..FaultPlan::default() });
+}
+
+#[test]
+fn syncs_that_fail_for_ever_lose_nothing_acknowledged() {
+    every_call(|number| FaultPlan { fail_sync: Some(Failing::for_ever(number)), ..FaultPlan::default() });
+}
+
+#[test]
+fn a_write_that_fails_once_loses_nothing_acknowledged() {
+    every_call(|number| FaultPlan { fail_write: Some(Failing::once(number)), ..FaultPlan::default() });
+}
+
+#[test]
+fn writes_that_fail_for_ever_lose_nothing_acknowledged() {
+    every_call(|number| FaultPlan { fail_write: Some(Failing::for_ever(number)), ..FaultPlan::default() });
+}
+
+#[test]
+fn a_short_write_loses_nothing_acknowledged() {
+    every_call(|number| FaultPlan { short_write: Some((number, 700)), ..FaultPlan::default() });
+}
+
+#[test]
+fn a_short_write_with_no_space_for_the_rest_loses_nothing_acknowledged() {
+    every_call(|number| FaultPlan {
+        short_write: Some((number, 1024)),
+        fail_write: Some(Failing::once(number + 1)),
+        ..FaultPlan::default()
+    });
+}
+
+/// Two writers and a thread that closes: everything acknowledged is found, and nothing is acknowledged after the close.
+fn a_close_beside_writers() {
+    let disk = Arc::new(SimulatedDisk::new(vec![0; DISK as usize]));
+    let faulty = Arc::new(FaultyStorage::new(Arc::clone(&disk), FaultPlan::default()));
+    let memory = memory_over(Arc::new(Interleaved(faulty)));
+    let writers: Vec<_> = (1..=2_u64)
+        .map(|writer| {
+            let memory = memory.clone();
+            crate::sync::thread::spawn(move || {
+                let own = PmAddr::new(0, DATA + writer * 64);
+                for round in 1..=3_u64 {
+                    memory.store(own, round);
+                    memory.persist(own, 8);
+                    if let Err(error) = memory.durable() {
+                        assert!(matches!(error, Error::Closed { .. }), "{error}");
+                        return round - 1;
+                    }
+                }
+                3
+            })
+        })
+        .collect();
+    let last = PmAddr::new(0, DATA + 3 * 64);
+    memory.store(last, 1);
+    memory.persist(last, 8);
+    memory.block().expect("attached").close().expect("a working disk");
+    let acknowledged: Vec<u64> = writers.into_iter().map(|writer| writer.join().expect("the writer")).collect();
+    let reborn = Arc::new(SimulatedDisk::new(disk.power_cut(|_| false)));
+    assert_eq!(replay(&files(reborn.clone())).expect("a closed journal"), JournalRecovery::default());
+    let content = reborn.content();
+    assert_eq!(word(&content, 3), 1, "flushed before the close, and never waited for");
+    for (writer, noted) in (1..).zip(acknowledged) {
+        let found = word(&content, writer);
+        assert!(found >= noted, "writer {writer}: acknowledged {noted}, found {found}");
+    }
+}
+
+#[test]
+fn a_close_loses_nothing_acknowledged_beside_it() {
+    shuttle::check_random(a_close_beside_writers, 2000);
+    shuttle::check_pct(a_close_beside_writers, 2000, 3);
 }

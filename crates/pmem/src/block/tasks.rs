@@ -1,8 +1,12 @@
 //! Tasks that wait for a group without a thread.
 //!
-//! A task adds its waker and looks at the durable group again; whoever moves that group takes the wakers afterwards. Both
+//! A task adds its waker and looks at the durable group again; the thread that moves that group takes the wakers afterwards. Both
 //! hold the lock: either the task sees the new group, or its waker is found.
+//!
+//! A waker is foreign code. It is cloned and called without a lock, it may drop the last handle of the pool, and one that
+//! panics takes neither the others' wake-up nor the thread that calls it with it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
 use crate::sync::{Mutex, lock};
@@ -16,10 +20,12 @@ pub(super) struct Tasks {
 impl Tasks {
     /// Adds a waker for `group`.
     pub(super) fn add(&self, group: u64, waker: &Waker) {
-        let mut waiting = lock(&self.waiting);
-        let known = waiting.last().is_some_and(|(last, other)| *last == group && other.will_wake(waker));
-        if !known {
-            waiting.push((group, waker.clone()));
+        let is_known = |waiting: &[(u64, Waker)]| {
+            waiting.last().is_some_and(|(last, other)| *last == group && other.will_wake(waker))
+        };
+        if !is_known(&lock(&self.waiting)) {
+            let waker = waker.clone();
+            lock(&self.waiting).push((group, waker));
         }
     }
 
@@ -33,6 +39,9 @@ impl Tasks {
         *waiting = later;
         drop(waiting);
         let ready: Vec<(u64, Waker)> = ready;
-        ready.into_iter().for_each(|(_, waker)| waker.wake());
+        for (_, waker) in ready {
+            // The panic hook has told of it already; no one else here needs to know.
+            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+        }
     }
 }

@@ -16,6 +16,7 @@ use std::path::Path;
 
 use crate::addr::PmAddr;
 use crate::block::check_journal;
+use crate::block::journal::JournalFinding;
 use crate::error::Result;
 use crate::mapping::Backing;
 use crate::memory::{Memory, Setup};
@@ -202,16 +203,18 @@ fn view(examined: &mut Examined) -> Result<(Memory, Vec<Option<StateSlot>>)> {
     if let Some(files) = &files {
         let found = check_journal(files)?;
         let replayed = open::replay_in_memory(files, &memory, |_| true);
-        report
-            .findings
-            .extend(found.into_iter().map(|(offset, what)| journal_finding(path, offset, what, replayed.is_ok())));
+        report.findings.extend(found.into_iter().map(|found| journal_finding(path, found, replayed.is_ok())));
         replayed?;
     }
     Ok((memory, before))
 }
 
 /// Damage of the journal: harmless when it could be replayed all the same (one of its two header pages is enough).
-fn journal_finding(path: &Path, offset: u64, what: String, could_be_replayed: bool) -> CheckFinding {
+fn journal_finding(path: &Path, found: JournalFinding, could_be_replayed: bool) -> CheckFinding {
+    let JournalFinding { offset, finding: what, is_note } = found;
+    if is_note {
+        return CheckFinding::note(path, offset, what);
+    }
     if could_be_replayed {
         return CheckFinding::repairable(path, offset, what);
     }

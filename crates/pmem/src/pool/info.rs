@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use crate::addr::PmAddr;
+use crate::block::JournalRecovery;
 use crate::cpu::{FlushInstruction, StreamInstruction};
 use crate::domain::Domain;
 use crate::pool::layout::{PAGE_BYTES, PartHeader};
@@ -79,6 +80,8 @@ pub struct PoolInfo {
     pub boot: u64,
     /// Whether the life before this one was closed in order.
     pub was_clean: bool,
+    /// What this open found in the journal.
+    pub recovery: JournalRecovery,
     /// Offset of the journal in part 0.
     pub journal_offset: u64,
     /// Bytes of the journal.
@@ -119,6 +122,7 @@ impl Pool {
             created_unix_ns: main.created_unix_ns,
             boot: self.boot(),
             was_clean: self.was_clean(),
+            recovery: self.recovery(),
             journal_offset: main.journal_offset,
             journal_bytes: main.journal_bytes,
             roots: self.root_infos(),
@@ -274,6 +278,9 @@ impl fmt::Display for PoolInfo {
         let open = if self.read_only { "last life; read-only now" } else { "this life" };
         writeln!(f, "boot           {} ({open}); {ended}", self.boot)?;
         writeln!(f, "journal        {} at {:#x}", bytes(self.journal_bytes), self.journal_offset)?;
+        if self.recovery.groups > 0 || self.recovery.unfinished_group.is_some() {
+            writeln!(f, "recovery       {}", self.recovery)?;
+        }
         writeln!(f, "instructions   flush {:?}, stream {:?}", self.flush_instruction, self.stream_instruction)?;
         if let Some(medium) = &self.medium {
             writeln!(f, "medium         emulated: {medium}; times and block counts of this pool are the model's")?;

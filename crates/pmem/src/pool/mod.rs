@@ -5,7 +5,7 @@
 //! 2. *Open* takes the one-writer lock, verifies header and state, maps the parts in the chosen domain, replays what
 //!    the journal holds, and starts a new life: the boot number goes up and is persistent before anything else is stored
 //!    (see `open`).
-//! 3. *Close* (drop) makes everything durable and sets the clean mark.
+//! 3. *Close* ([`Pool::close`], or the drop of the last handle) makes everything durable and sets the clean mark.
 //!
 //! Moved and copied pools: nothing in a pool names the path of part 0, so a pool that was moved opens as before. A copy
 //! made with ordinary tools is the same pool twice (same uuids): each opens on its own. `Pool::copy` makes a new pool with
@@ -41,8 +41,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
 
 use crate::addr::PmAddr;
+use crate::block::JournalRecovery;
 use crate::domain::DomainChoice;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::medium::Medium;
 use crate::memory::Memory;
 use crate::sync::Mutex;
@@ -151,6 +152,9 @@ struct Shared {
     memory: Memory,
     boot: u64,
     was_clean: bool,
+    recovery: JournalRecovery,
+    /// Whether the pool was closed, or an attempt failed: nothing is left for the drop.
+    is_finished: AtomicBool,
     /// The states of all parts as persisted; locked by whoever changes state or roots.
     states: Mutex<Vec<StateSlot>>,
     /// Length in use of each part: what `states` says, without the lock.
@@ -284,6 +288,54 @@ impl Pool {
         self.shared.was_clean
     }
 
+    /// What this open found in the journal of the block domain. A read-only open applied it to memory only.
+    #[must_use]
+    pub fn recovery(&self) -> JournalRecovery {
+        self.shared.recovery
+    }
+
+    /// Closes the pool: makes everything durable that was flushed, empties the journal into the files, and sets the clean
+    /// mark. A program that never waits for durability learns here whether its writes were kept. Dropping the last handle
+    /// does the same, and tells nobody when it fails.
+    ///
+    /// Memory that outlives the pool can make nothing durable any more in the `block` domain:
+    /// [`Memory::durable`] returns [`Error::Closed`].
+    ///
+    /// # Errors
+    /// - [`Error::StillOpen`] while other handles of the pool are in use. What was flushed is durable; the last handle
+    ///   closes.
+    /// - [`Error::Poisoned`] when the device failed at any time in this life, [`Error::Changed`] when a file was cut short
+    ///   underneath. What was acknowledged before is found by the next open.
+    ///
+    /// ```
+    /// use lodestone_pmem::{DomainChoice, Error, Pool, PoolOptions};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("a.pool");
+    /// let options = PoolOptions { domain: DomainChoice::Block, size_bytes: 16 << 20, ..PoolOptions::default() };
+    /// let pool = Pool::create(&path, &options)?;
+    /// let (at, _end) = pool.heap_area(0);
+    /// pool.memory().store(at, 7);
+    /// pool.memory().persist(at, 8);
+    /// // Nobody called `durable`. Another handle keeps the pool open:
+    /// let other = pool.clone();
+    /// assert!(matches!(pool.close(), Err(Error::StillOpen { handles: 1, .. })));
+    /// other.close()?;
+    /// let pool = Pool::open(&path, &options)?;
+    /// assert!(pool.was_clean() && pool.memory().load(at) == 7);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn close(self) -> Result<()> {
+        self.memory.wait_durable(self.memory.flushed_anywhere())?;
+        let path = self.shared.path.clone();
+        let handles = Arc::strong_count(&self.shared) - 1;
+        let Self { memory, shared } = self;
+        // Of several that close at once exactly one has the last handle.
+        let last = Arc::into_inner(shared).ok_or(Error::StillOpen { path, handles: handles.max(1) })?;
+        let closed = last.finish();
+        drop(memory);
+        closed
+    }
+
     /// First byte of the heap area of `part` and the first byte behind it. Grows when the pool grows.
     ///
     /// # Panics
@@ -372,26 +424,41 @@ impl Shared {
     fn states(&self) -> crate::sync::MutexGuard<'_, Vec<StateSlot>> {
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Makes everything durable and sets the clean mark, once.
+    fn finish(&self) -> Result<()> {
+        if self.is_finished.swap(true, Ordering::AcqRel) || self.memory.is_read_only() {
+            return Ok(());
+        }
+        let marked = self.mark_clean();
+        // Whoever waits is told in any case, and the background thread ends.
+        match self.memory.block() {
+            Some(block) if matches!(marked, Err(Error::Changed { .. })) => block.abandon(),
+            Some(block) => return marked.and(block.close()),
+            None => {}
+        }
+        marked
+    }
+
+    fn mark_clean(&self) -> Result<()> {
+        // Everything the structures above stored must be durable before the clean mark says that nothing is to recover.
+        self.memory.wait_durable(self.memory.flushed_anywhere())?;
+        let in_reach =
+            |part: &&PartFile| part.file.metadata().is_ok_and(|found| part.is_device() || found.len() > PAGE_BYTES * 2);
+        if let Some(part) = self.parts.iter().find(|part| !in_reach(part)) {
+            // A store to the state would be a SIGBUS.
+            let finding = "it was truncated, or cannot be looked at".into();
+            return Err(Error::Changed { path: part.path.clone(), finding, hint: "restore a backup" });
+        }
+        let state = self.states()[0];
+        state::write(&self.memory, 0, StateSlot { flags: STATE_CLEAN, ..state });
+        self.memory.durable()
+    }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Everything the structures above stored must be durable before the clean mark says that nothing is to recover.
-        if self.memory.is_read_only() || self.memory.durable().is_err() {
-            return;
-        }
-        let in_reach =
-            |part: &PartFile| part.file.metadata().is_ok_and(|found| part.is_device() || found.len() > PAGE_BYTES * 2);
-        if !self.parts.iter().all(in_reach) {
-            // The file was truncated underneath: a store to the state would be a SIGBUS.
-            return;
-        }
-        let state = self.states()[0];
-        state::write(&self.memory, 0, StateSlot { flags: STATE_CLEAN, ..state });
         // Too late to tell anyone; an unset clean mark only costs the next open its checks.
-        let _ = self.memory.durable();
-        if let Some(block) = self.memory.block() {
-            let _ = block.close();
-        }
+        let _ = self.finish();
     }
 }

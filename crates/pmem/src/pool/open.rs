@@ -9,12 +9,17 @@
 //! 5. A writer heals what a crash tore (mirrored lines, the page of a former header copy) and writes the state with the
 //!    next boot number to all parts, part 0 last, and makes it durable: from here on the life has begun.
 
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use rustix::fs::OFlags;
 
 use crate::addr::{LINE_BYTES, LineAddr, PmAddr};
-use crate::block::{BlockDomain, BlockFiles, BlockOptions, ReplayReport, apply_journal, read_journal, read_salvage};
+use crate::block::journal::HEADERS_BYTES;
+use crate::block::{BlockDomain, BlockFiles, BlockOptions, JournalRecovery, apply_journal, read_journal, read_salvage};
 use crate::domain::Domain;
 use crate::error::{Error, Result};
 use crate::mapping::Backing;
@@ -62,6 +67,7 @@ pub(crate) fn open_parts(
     let chosen = platform::choose(&parts, options.domain, journal_bytes, read_only, &options.sysfs_root)?;
     let files = block_files(&parts, &headers[0])?;
     let mut lengths: Vec<u64> = parts.iter().map(|part| part.len).collect();
+    let mut recovery = JournalRecovery::default();
     if !read_only && !parts.iter().any(PartFile::is_device) {
         let (found, states) = preview(&parts, &headers, files.as_ref())?;
         lengths = states.iter().map(|state| state.part_bytes).collect();
@@ -72,6 +78,7 @@ pub(crate) fn open_parts(
         if let Some(files) = &files {
             apply_journal(files, found)?;
         }
+        recovery = found;
     }
     let mappings = parts
         .iter()
@@ -82,14 +89,22 @@ pub(crate) fn open_parts(
     let memory = Memory::new(Setup { parts: mappings, domain: chosen.domain, read_only, tracer: None, medium });
     let before = states_in(&memory);
     match files {
-        Some(files) if read_only => drop(replay_in_memory(&files, &memory, |_| true)?),
+        Some(files) if read_only => recovery = replay_in_memory(&files, &memory, |_| true)?,
         Some(files) if chosen.domain == Domain::Block => {
+            hide_journal(&memory, &files);
             memory.attach_block(BlockDomain::start(files, BlockOptions::default())?);
         }
         _ => {}
     }
     let path = parts[0].path.clone();
-    attach(Opened { path, parts, headers, memory, before, reason: chosen.reason }, options)
+    attach(Opened { path, parts, headers, memory, before, recovery, reason: chosen.reason }, options)
+}
+
+/// Zeroes in the place of the journal's header pages, in private memory: nobody who reads memory sees the salt in the files.
+fn hide_journal(memory: &Memory, files: &BlockFiles) {
+    for offset in (files.journal_offset..files.journal_offset + HEADERS_BYTES).step_by(8) {
+        memory.raw_store(PmAddr::new(0, offset), 0);
+    }
 }
 
 /// Address space to reserve for traced memory.
@@ -135,6 +150,7 @@ struct Opened {
     memory: Memory,
     /// The states before the journal was replayed into `memory`.
     before: Vec<Option<StateSlot>>,
+    recovery: JournalRecovery,
     /// Why the memory has its domain.
     reason: String,
 }
@@ -142,7 +158,8 @@ struct Opened {
 impl Opened {
     fn traced(header: PartHeader, memory: Memory) -> Self {
         let (path, reason) = (PathBuf::from(TRACED_PATH), TRACED_REASON.into());
-        Self { path, parts: Vec::new(), headers: vec![header], memory, before: Vec::new(), reason }
+        let recovery = JournalRecovery::default();
+        Self { path, parts: Vec::new(), headers: vec![header], memory, before: Vec::new(), recovery, reason }
     }
 }
 
@@ -158,8 +175,20 @@ pub(crate) fn block_files(parts: &[PartFile], main: &PartHeader) -> Result<Optio
         storages.push(Arc::new(FileStorage::new(part.file.try_clone().map_err(failed)?)));
     }
     let path = parts[0].path.clone();
+    let journal = Arc::new(FileStorage::new(open_again(&parts[0])?));
     let (journal_offset, journal_bytes) = (main.journal_offset, main.journal_bytes);
-    Ok(Some(BlockFiles { path, parts: storages, part_bytes, journal_offset, journal_bytes }))
+    Ok(Some(BlockFiles { path, parts: storages, journal, part_bytes, journal_offset, journal_bytes }))
+}
+
+/// The file of `part` as an open file of its own, which the kernel tells of errors of the device by itself. A duplicate would
+/// share one report: a commit could take the error of a checkpoint's write, and the checkpoint go on as if there were none.
+fn open_again(part: &PartFile) -> Result<File> {
+    let failed = |source| Error::io(&part.path, "opening the journal", "mount /proc, or close some files", source);
+    let flags = rustix::fs::fcntl_getfl(&part.file).map_err(|errno| failed(errno.into()))?;
+    let writing = flags & OFlags::RWMODE == OFlags::RDWR;
+    // By descriptor, not by path: the file may have been renamed.
+    let path = format!("/proc/self/fd/{}", part.file.as_raw_fd());
+    OpenOptions::new().read(true).write(writing).open(path).map_err(failed)
 }
 
 /// What the journal holds, and the states of the parts as they will be when it is replayed; an error when the open is to be refused.
@@ -168,10 +197,10 @@ fn preview(
     parts: &[PartFile],
     headers: &[PartHeader],
     files: Option<&BlockFiles>,
-) -> Result<(ReplayReport, Vec<StateSlot>)> {
+) -> Result<(JournalRecovery, Vec<StateSlot>)> {
     let memory = private_view(parts)?;
     let before = states_in(&memory);
-    let found = files.map_or(Ok(ReplayReport::default()), |files| replay_states(files, &memory))?;
+    let found = files.map_or(Ok(JournalRecovery::default()), |files| replay_states(files, &memory))?;
     let states = verified_states(&parts[0].path, parts, headers, &memory, &before)?;
     Ok((found, states))
 }
@@ -214,7 +243,7 @@ pub(crate) fn states_in(memory: &Memory) -> Vec<Option<StateSlot>> {
 }
 
 /// Replays the lines of states alone: each line costs a page of memory in a private view.
-fn replay_states(files: &BlockFiles, memory: &Memory) -> Result<ReplayReport> {
+fn replay_states(files: &BlockFiles, memory: &Memory) -> Result<JournalRecovery> {
     replay_in_memory(files, memory, is_state)
 }
 
@@ -236,7 +265,7 @@ pub(crate) fn replay_in_memory(
     files: &BlockFiles,
     memory: &Memory,
     counts: impl Fn(LineAddr) -> bool,
-) -> Result<ReplayReport> {
+) -> Result<JournalRecovery> {
     let mut outside = None;
     let found = read_journal(files, |line, bytes| {
         if !memory.contains(line.start(), LINE_BYTES) {
@@ -261,7 +290,7 @@ fn attach(opened: Opened, options: &PoolOptions) -> Result<Pool> {
     let topology = Topology::for_pool(&options.sysfs_root, options.virtual_nodes)?;
     nodes::verify_given(options, &topology, opened.headers.len())?;
     let part_nodes = nodes::assign(&opened.parts, &opened.headers, options, &topology, opened.memory.domain());
-    let Opened { path, parts, headers, memory, reason, .. } = opened;
+    let Opened { path, parts, headers, memory, recovery, reason, .. } = opened;
     let parts: Arc<[PartFile]> = parts.into();
     let was_clean = states[0].flags & STATE_CLEAN != 0;
     let states = if memory.is_read_only() { states } else { begin_life(&memory, states)? };
@@ -272,11 +301,14 @@ fn attach(opened: Opened, options: &PoolOptions) -> Result<Pool> {
         memory: memory.clone(),
         boot: states[0].boot,
         was_clean,
+        recovery,
         part_bytes: states.iter().map(|state| AtomicU64::new(state.part_bytes)).collect(),
         states: Mutex::new(states),
         headers,
         parts,
         is_unlocked,
+        is_finished: AtomicBool::new(false),
+        choice: options.domain,
         reason,
         sysfs_root: options.sysfs_root.clone(),
         topology,
@@ -352,4 +384,32 @@ pub(crate) fn clear_former_copy(memory: &Memory, part: u16, grown_from: u64) {
     memory.zero(page, PAGE_BYTES);
     // The state that says "cleared" must not overtake the zeroes.
     memory.persist(page, PAGE_BYTES);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Seek, SeekFrom};
+
+    use super::*;
+
+    #[test]
+    fn the_journal_is_written_through_an_open_file_of_its_own() -> Result<()> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.pool");
+        drop(Pool::create(
+            &path,
+            &PoolOptions { size_bytes: 1 << 20, journal_bytes: 256 << 10, ..PoolOptions::default() },
+        )?);
+        let part = PartFile::open(&path, Hold::Write, Path::new("/sys"))?;
+        let mut journal = open_again(&part)?;
+        // A duplicate would share the position, as it shares the reports of errors.
+        journal.seek(SeekFrom::Start(77)).expect("a file");
+        assert_eq!((&part.file).stream_position().expect("a file"), 0);
+        assert!(PartFile::open(&path, Hold::Write, Path::new("/sys")).is_err(), "the lock is still held");
+        let reader = File::open(&path).map_err(|e| Error::io(&path, "opening", "", e))?;
+        let reader = PartFile::measure(&path, reader, Path::new("/sys"))?;
+        let again = open_again(&reader)?;
+        assert_eq!(rustix::fs::fcntl_getfl(&again).expect("open") & OFlags::RWMODE, OFlags::RDONLY);
+        Ok(())
+    }
 }
