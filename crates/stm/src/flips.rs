@@ -1,6 +1,7 @@
-//! One flipped bit in the persistent clock of a crashed pool: found, and never half a transaction.
+//! One flipped bit in the persistent clock of a crashed pool: found, and never half a transaction. And version words that
+//! damage made: locks that nobody holds.
 //!
-//! The fault model: a life crashed in the middle of a transaction of several objects, one of whose slots did not reach the
+//! The fault model of the first: a life crashed in the middle of a transaction of several objects, one of whose slots did not reach the
 //! medium. Then one bit of the clock's two state lines, or of the table of crashed lives, is flipped.
 
 use std::fs::{self, OpenOptions};
@@ -107,6 +108,35 @@ fn one_flipped_bit_in_the_clock_of_a_crashed_pool_is_found_and_shows_no_half() -
     for value in [10, 20, 30] {
         let ranges = live_and_crash(&path, value)?;
         flip_everything(&path, &ranges, value);
+    }
+    Ok(())
+}
+
+/// A word that says "committing" and is of this life, as the bytes of a damaged line may: whoever meets it would wait for ever.
+#[test]
+fn a_lock_that_nobody_holds_is_made_anew() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pool = Pool::create(folder.path().join("a.pool"), &options())?;
+    let stm = Stm::open_with(&pool, &StmOptions { threads_max: 4, ..StmOptions::default() })?;
+    let all = values(&stm)?;
+    set(&stm, &all, 1)?;
+    for kind in 0..3 {
+        let core = &*stm.core;
+        let word = core.word(all[1].addr(), Value::SHAPE)?;
+        core.memory.store(all[1].addr(), word.locked().to_raw());
+        let (ended, end) = std::sync::mpsc::channel();
+        let (user, all) = (stm.clone(), all.clone());
+        // Not scoped: one that waits for ever must fail the test, not hang it.
+        std::thread::spawn(move || {
+            let outcome = match kind {
+                0 => get(&user, &all),
+                1 => user.snapshot(|tx| all.iter().map(|&ptr| tx.read(ptr).map(|found| found.value)).collect()),
+                _ => set(&user, &all, 1).and_then(|()| get(&user, &all)),
+            };
+            let _ = ended.send(outcome);
+        });
+        let found = end.recv_timeout(std::time::Duration::from_secs(60)).expect("it ends");
+        assert_eq!(found?, [1; VALUES]);
     }
     Ok(())
 }
