@@ -184,7 +184,7 @@ fn a_check_shows_on_a_terminal_that_it_works() {
     };
     // The pool is in use, so the check takes as long as it waits.
     let Some(shown) = on_terminal("pool check a.pool --wait 1") else { return end(held) };
-    assert!(shown.contains("check") && shown.contains('\u{1b}'), "{shown:?}");
+    assert!(shown.contains("check 0s") && shown.contains("\u{1b}[2K"), "{shown:?}");
     let quiet = on_terminal("pool check a.pool --wait 0.5 --quiet").expect("script");
     assert!(!quiet.contains("\u{1b}[2K"), "{quiet:?}");
     end(held);

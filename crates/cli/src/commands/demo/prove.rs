@@ -157,21 +157,10 @@ pub struct Audited {
 pub fn audit(story: &mut Story<'_>, floors: &[Floor], explored: &[Explored], limit: Duration) -> Result<Vec<Audited>> {
     let started = Instant::now();
     let bar = story.output().progress(None, ProgressUnit::Steps).with_prefix("audit");
-    let seconds = |target: &dyn Target| {
-        let found = explored.iter().find(|one| one.target == target.name() && one.profile == Profile::Adr);
-        found.filter(|one| one.exhausted).map(|one| one.seconds)
-    };
-    let mut queues: Vec<(&'static str, Vec<(f64, &dyn Target)>)> = Vec::new();
-    for (floor, targets) in floors {
-        let mut queue: Vec<_> =
-            targets.iter().filter_map(|target| Some((seconds(target.as_ref())?, target.as_ref()))).collect();
-        // The quickest is the last.
-        queue.sort_by(|left, right| right.0.total_cmp(&left.0));
-        queues.push((floor, queue));
-    }
+    let mut queues: Vec<Queue<'_>> = floors.iter().map(|floor| quickest_last(floor, explored)).collect();
     let mut audited = Vec::new();
-    while queues.iter().any(|(_, queue)| !queue.is_empty()) {
-        for (floor, queue) in &mut queues {
+    while queues.iter().any(|queue| !queue.targets.is_empty()) {
+        for Queue { floor, targets: queue } in &mut queues {
             let Some((seconds, target)) = queue.pop() else { continue };
             let left = limit.saturating_sub(started.elapsed()).as_secs_f64();
             if seconds * RUNS_OF_AUDIT > left {
@@ -199,6 +188,24 @@ pub fn audit(story: &mut Story<'_>, floors: &[Floor], explored: &[Explored], lim
     bar.finish_and_clear();
     audited.iter().try_for_each(|one| story.data(one))?;
     Ok(audited)
+}
+
+/// The targets of a floor that are to be audited, each with the time of its exploration.
+struct Queue<'t> {
+    floor: &'static str,
+    targets: Vec<(f64, &'t dyn Target)>,
+}
+
+/// The targets of a floor that were exhausted under adr; the quickest is the last.
+fn quickest_last<'t>((floor, targets): &'t Floor, explored: &[Explored]) -> Queue<'t> {
+    let seconds = |target: &dyn Target| {
+        let is_run = |one: &&Explored| one.target == target.name() && one.profile == Profile::Adr && one.exhausted;
+        explored.iter().find(is_run).map(|one| one.seconds)
+    };
+    let mut found: Vec<_> =
+        targets.iter().filter_map(|target| Some((seconds(target.as_ref())?, target.as_ref()))).collect();
+    found.sort_by(|left, right| right.0.total_cmp(&left.0));
+    Queue { floor, targets: found }
 }
 
 /// Most states of a mutant: most die at once.
