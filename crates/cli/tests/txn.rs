@@ -16,7 +16,7 @@ fn a_script_happens_whole_or_not_at_all() {
     let late = b"add alice -70\ncas bob 34 0\n";
     assert!(place.feed(late, ["kv", "txn", "a.pool", "-"]).finding().stderr.contains("line 2"));
     let shown = place.feed(b"scan\nget nobody", ["kv", "txn", "a.pool"]).ok();
-    assert_eq!(shown, "a long key with blanks\t0x780079\nalice\t70\nbob\t35\n(absent)\n");
+    assert_eq!(shown, "a long key with blanks\tx\\0y\nalice\t70\nbob\t35\n(absent)\n");
     assert!(place.run(["pool", "check", "a.pool"]).ok().contains("a.pool"));
 }
 

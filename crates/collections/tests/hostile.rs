@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write;
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -428,7 +429,8 @@ fn sound(path: &Path, lives: u64, dies: bool) -> Outcome<Image> {
     for life in 0..lives {
         let stm = open_stm(path, false)?;
         fill(&stm, life)?;
-        let header = PmAddr::from_raw(stm.pool().memory().load(stm.heap().root_word(0)));
+        let named = stm.store().find(lodestone_stm::MEMORY_NAME)?.ok_or("the memory has its name")?;
+        let header = named.at;
         if life + 1 < lives || dies {
             // The next process finds the pool as one that died leaves it.
             let bytes = fs::read(path)?;
@@ -585,7 +587,8 @@ fn watch(case: &'static AtomicU64) {
             if now != seen {
                 (seen, since) = (now, Instant::now());
             } else if now != u64::MAX && since.elapsed() > Duration::from_secs(CASE_SECONDS_MAX) {
-                eprintln!("case {now} does not end; LODESTONE_HOSTILE_SEED={now} runs it alone");
+                let text = format!("case {now} does not end; LODESTONE_HOSTILE_SEED={now} runs it alone");
+                let _ = writeln!(std::io::stderr(), "{text}");
                 std::process::abort();
             }
         }

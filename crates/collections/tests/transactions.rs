@@ -111,7 +111,8 @@ fn collections_live_in_objects_and_go_with_them() -> Result<()> {
 
 #[test]
 fn a_full_pool_refuses_cleanly() -> Result<()> {
-    let stm = Place::new(10 << 20).open();
+    let place = Place::new(10 << 20);
+    let stm = place.open();
     let map = PmHashMap::<Bytes, Bytes>::open(&stm, "map")?;
     let tree = PmBTreeMap::<Bytes, Bytes>::open(&stm, "tree")?;
     let empty = stm.objects();
@@ -220,7 +221,8 @@ fn a_change_that_found_no_room_half_way_is_not_committed() -> Result<()> {
     let scattered = |number: u64| number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let long = |number: u64| format!("a key of more than sixteen bytes, number {number}").into_bytes();
 
-    let stm = Place::new(10 << 20).open();
+    let place = Place::new(10 << 20);
+    let stm = place.open();
     let tree = PmBTreeMap::<u64, u64>::open(&stm, "tree")?;
     let kept = fill(&stm, |tx, number| tree.insert(tx, &scattered(number), &number).map(|_| ()));
     stm.read(|tx| {
@@ -229,7 +231,8 @@ fn a_change_that_found_no_room_half_way_is_not_committed() -> Result<()> {
         Ok(())
     })?;
 
-    let stm = Place::new(10 << 20).open();
+    let place = Place::new(10 << 20);
+    let stm = place.open();
     let map = PmHashMap::<Bytes, u64>::open(&stm, "map")?;
     let kept = fill(&stm, |tx, number| map.insert(tx, &long(number), &number).map(|_| ()));
     stm.read(|tx| {
@@ -238,13 +241,15 @@ fn a_change_that_found_no_room_half_way_is_not_committed() -> Result<()> {
         Ok(())
     })?;
 
-    let stm = Place::new(10 << 20).open();
+    let place = Place::new(10 << 20);
+    let stm = place.open();
     let map = PmHashMap::<u64, Bytes>::open(&stm, "map")?;
     // A longer value each time: the old one is freed before the new one finds no room.
     fill(&stm, |tx, number| map.insert(tx, &1, &vec![7; number as usize * 1000]).map(|_| ()));
     stm.read(|tx| map.check(tx).map(|_| map.get(tx, &1)).and_then(|found| found))?;
 
-    let stm = Place::new(10 << 20).open();
+    let place = Place::new(10 << 20);
+    let stm = place.open();
     let (queue, list) = (PmQueue::<Bytes>::open(&stm, "queue")?, PmList::<Bytes>::open(&stm, "list")?);
     fill(&stm, |tx, number| queue.push(tx, &vec![7; number as usize % 3000]));
     fill(&stm, |tx, number| list.push_back(tx, &vec![7; number as usize % 3000]).map(|_| ()));
@@ -268,7 +273,8 @@ fn a_collection_that_found_no_room_when_it_was_made_leaves_nothing() -> Result<(
         ("queue", 5, |tx| PmQueue::<u64>::create(tx).map(|_| ())),
     ];
     for (name, objects, make) in makes {
-        let stm = Place::new(10 << 20).open();
+        let place = Place::new(10 << 20);
+        let stm = place.open();
         let before = stm.objects();
         let made = fill(&stm, |tx, _| make(tx));
         assert_eq!(stm.objects(), before + made * objects, "{name}: what no header leads to was committed");

@@ -66,6 +66,9 @@ pub trait TargetMap: RecordMap + Sized + 'static {
     /// Whose flushes and fences the mutation audit answers for: a part of their files' paths.
     const AUDITED: &'static str;
 
+    /// Deepest crash in recovery that is explored where the run creates the map.
+    const CREATION_DEPTH_MAX: u32 = u32::MAX;
+
     /// How the heap is made.
     fn heap_options() -> HeapOptions;
 
@@ -127,11 +130,6 @@ impl<M: TargetMap> MapTarget<M> {
     fn on(name: &'static str, size: usize, before: Option<Vec<MapOp>>, script: &[MapOp]) -> Self {
         let script = script.to_vec();
         Self { name, size, before, script, threads: Vec::new(), redundant: Vec::new, map: PhantomData }
-    }
-
-    /// What the map can do without in this target, and why it is there.
-    pub(crate) fn excusing(self, redundant: fn() -> Vec<Redundant>) -> Self {
-        Self { redundant, ..self }
     }
 
     /// What each thread does when schedules are explored.
@@ -248,6 +246,10 @@ impl<M: TargetMap> Structure for MapTarget<M> {
 
     fn redundant(&self) -> Vec<Redundant> {
         (self.redundant)()
+    }
+
+    fn nested_depth_max(&self) -> u32 {
+        if self.before.is_none() { M::CREATION_DEPTH_MAX } else { u32::MAX }
     }
 }
 
@@ -415,7 +417,6 @@ pub fn map_bugs() -> Vec<Bug> {
             target("map-split")
         }),
         Bug::new("index-merge-unlinks-first", "the records of a merged leaf are lost and leak", || target("map-merge")),
-        Bug::new("index-create-unnamed", "a crashed creation leaks the map's first blocks", || target("map-create")),
         Bug::new("heap-record-before-contents", lost, || target("map-insert")),
     ]
 }

@@ -11,7 +11,7 @@ use crate::fastfair::FastFair;
 use crate::fptree::FpTree;
 use crate::hash::HashIndex;
 use crate::map::{Durability, OrderedMap};
-use crate::records::open_records_object;
+use crate::records::{index_of, open_records_object};
 use crate::skiplist::SkipList;
 use crate::tool_records::{OfHash, OfIndex, OfMap};
 use crate::traits::{IndexKey, OpenIndex, PointIndex};
@@ -113,6 +113,13 @@ impl Kind for MapOverIndex {
 
     fn title(&self) -> &'static str {
         "a map over an index"
+    }
+
+    fn describe(&self, object: &Object) -> String {
+        match index_of(object) {
+            Ok(index) => format!("a map over the index {index}"),
+            Err(_) => self.title().to_owned(),
+        }
     }
 
     fn examine(&self, object: Object) -> Result<Contents, KindError> {

@@ -50,5 +50,5 @@ fn lookups_that_ignore_what_changed_under_them_are_found() {
     // A lookup in a list tells of a link whose line nobody has flushed.
     must_panic("skiplist-tells-unflushed", list_readers::tell_only_what_was_flushed, 1000);
     // Two threads that find no root make an index each, and the root names one: what the other was told is lost.
-    must_panic("index-open-twice", openings::one_of_two_threads_makes_an_index, 200);
+    must_panic("store-open-twice", openings::one_of_two_threads_makes_an_index, 200);
 }

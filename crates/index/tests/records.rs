@@ -7,7 +7,6 @@ use std::marker::PhantomData;
 use std::ops::{Bound, ControlFlow};
 use std::path::PathBuf;
 
-use lodestone_heap::Heap;
 use lodestone_index::{
     Durability, Error, FastFair, FastFairOptions, FpTree, Hybrid, HybridPlus, IndexKind, IndexedRecords, KEY_BYTES_MAX,
     OrderedMap, RecordIndex, RecordMap, RecordsOptions, Result, SkipList, open_records,
@@ -63,7 +62,7 @@ impl<I: RecordIndex> Fixture for Place<I> {
     }
 
     fn assert_no_leak(&self, map: &IndexedRecords<I>) {
-        let owned: HashSet<_> = map.check().blocks.into_iter().collect();
+        let owned: HashSet<_> = map.check().blocks.into_iter().chain(self.store().own_blocks()).collect();
         let mut held = HashSet::new();
         self.store().heap().for_each_block(|at, _| {
             held.insert(at);

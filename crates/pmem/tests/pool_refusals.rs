@@ -147,8 +147,10 @@ fn pools_of_other_versions_features_machines_and_layouts_are_refused() -> Outcom
         seal(&mut image);
         fs::write(&path, image)
     };
-    changed(8, &2_u32.to_le_bytes())?;
-    assert!(refused(&path).contains("format version 2; expected at most version 1; use a newer lodestone"));
+    changed(8, &1_u32.to_le_bytes())?;
+    assert!(refused(&path).contains("format version 1; expected version 2; export its data"));
+    changed(8, &3_u32.to_le_bytes())?;
+    assert!(refused(&path).contains("format version 3; expected at most version 2; use a newer lodestone"));
     assert!(!Pool::check(&path, &options())?.is_repairable(), "a newer pool is not repaired with an older header");
     changed(12, &[1, 2, 3, 4])?;
     assert!(refused(&path).contains("big-endian"));
@@ -158,7 +160,7 @@ fn pools_of_other_versions_features_machines_and_layouts_are_refused() -> Outcom
     assert!(refused(&path).contains("part 3 of 1"));
     changed(24, &[4])?;
     let text = Pool::open(&path, &options()).expect_err("cannot write it").to_string();
-    assert!(text.contains("--read-only"), "{text}");
+    assert!(text.contains("open it read-only"), "{text}");
     assert_eq!(Pool::open_read_only(&path, &options())?.info().features, [0, 4, 0]);
     changed(16, &[4])?;
     assert_eq!(Pool::open(&path, &options())?.info().features, [4, 0, 0]);
@@ -347,7 +349,7 @@ fn a_file_that_may_not_be_written_can_be_read() -> Outcome {
             rustix::thread::set_thread_res_uid(nobody, nobody, nobody).expect("becoming nobody");
         }
         let text = Pool::open(&path, &options()).expect_err("read-only").to_string();
-        assert!(text.contains("Permission denied") && text.contains("--read-only"), "{text}");
+        assert!(text.contains("Permission denied") && text.contains("open it read-only"), "{text}");
         assert_eq!(Pool::open_read_only(&path, &options()).expect("reading").boot(), 1);
         let text = Pool::create(folder.path().join("new"), &options()).expect_err("folder").to_string();
         assert!(text.contains("new: creating failed"), "{text}");

@@ -204,6 +204,10 @@ impl Core {
     #[cold]
     pub fn heal_lock(&self, at: PmAddr, word: VersionWord) -> bool {
         use std::sync::atomic::Ordering::Acquire;
+        // S11 leaves locks that nobody holds; what they do is to be seen.
+        if planted::active("stm-s11") {
+            return false;
+        }
         let _one = lock(&self.healing);
         let counts = || self.commits.iter().map(|count| count.load(Acquire));
         let before: Vec<u64> = counts().collect();

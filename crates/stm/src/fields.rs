@@ -35,10 +35,11 @@ enum Tag {
 ///     rest: [u8; 6],
 /// }
 ///
-/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
 /// # let folder = tempfile::tempdir().unwrap();
 /// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
-/// # let stm = lodestone_stm::Stm::open(&Pool::create(folder.path().join("a.pool"), &options)?)?;
+/// # let stm = lodestone_stm::Stm::open(&Store::create(folder.path().join("a.pool"), &options)?)?;
 /// let lamp = stm.root::<Lamp>()?;
 /// stm.update(|tx| {
 ///     let lamp = tx.write(lamp)?;

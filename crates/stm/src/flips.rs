@@ -117,7 +117,7 @@ fn one_flipped_bit_in_the_clock_of_a_crashed_pool_is_found_and_shows_no_half() -
 fn a_lock_that_nobody_holds_is_made_anew() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
     let pool = Pool::create(folder.path().join("a.pool"), &options())?;
-    let stm = Stm::open_with(&pool, &StmOptions { threads_max: 4, ..StmOptions::default() })?;
+    let stm = Stm::open_with(&Store::over(&pool)?, &StmOptions { threads_max: 4, ..StmOptions::default() })?;
     let all = values(&stm)?;
     set(&stm, &all, 1)?;
     for kind in 0..3 {

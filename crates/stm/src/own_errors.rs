@@ -15,7 +15,8 @@ impl Stm {
     /// As [`update`](Self::update), for closures with an error type of their own.
     ///
     /// ```
-    /// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+    /// # use lodestone_pmem::{DomainChoice, PoolOptions};
+    /// # use lodestone_store::Store;
     /// use lodestone_stm::{Abort, Stm, pm_object};
     ///
     /// #[pm_object]
@@ -33,7 +34,7 @@ impl Stm {
     ///
     /// # let folder = tempfile::tempdir().unwrap();
     /// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
-    /// # let stm = Stm::open(&Pool::create(folder.path().join("bank.pool"), &options)?)?;
+    /// # let stm = Stm::open(&Store::create(folder.path().join("bank.pool"), &options)?)?;
     /// let account = stm.root::<Account>()?;
     /// let outcome = stm.try_update(|tx| {
     ///     let account = tx.write(account)?;

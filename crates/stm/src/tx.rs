@@ -223,7 +223,7 @@ impl<'t> Tx<'t> {
                     return Ok(word);
                 }
                 if looks > PATIENCE {
-                    if self.core.heal_lock(at, word) {
+                    if word.state() == State::Committing && self.core.heal_lock(at, word) {
                         looks = 0;
                         continue;
                     }

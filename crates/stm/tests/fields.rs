@@ -1,7 +1,8 @@
 //! Fields that are no numbers: `bool`, enums without fields, values that may be missing, structs in structs.
 
-use lodestone_pmem::{DomainChoice, PmPtr, Pool, PoolOptions};
+use lodestone_pmem::{DomainChoice, PmPtr, PoolOptions};
 use lodestone_stm::{Error, Layout, PmAddr, PmOption, Result, Stm, pm_object};
+use lodestone_store::Store;
 
 #[pm_object]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +35,7 @@ struct Lamp {
 fn stm() -> Result<(tempfile::TempDir, Stm)> {
     let folder = tempfile::tempdir().expect("a folder");
     let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
-    let stm = Stm::open(&Pool::create(folder.path().join("a.pool"), &options)?)?;
+    let stm = Stm::open(&Store::create(folder.path().join("a.pool"), &options)?)?;
     Ok((folder, stm))
 }
 

@@ -2,8 +2,9 @@
 
 use std::cell::Cell;
 
-use lodestone_pmem::{DomainChoice, PmPtr, Pool, PoolOptions};
+use lodestone_pmem::{DomainChoice, PmPtr, PoolOptions};
 use lodestone_stm::{Abort, Error, Stm, pm_object};
+use lodestone_store::Store;
 
 #[pm_object]
 struct Stock {
@@ -30,7 +31,7 @@ struct Shop {
 fn shop() -> Result<Shop, Error> {
     let folder = tempfile::tempdir().expect("a folder");
     let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
-    let stm = Stm::open(&Pool::create(folder.path().join("shop.pool"), &options)?)?;
+    let stm = Stm::open(&Store::create(folder.path().join("shop.pool"), &options)?)?;
     let (stock, other) = (stm.root_named("stock")?, stm.root_named("other")?);
     Ok(Shop { _folder: folder, stm, stock, other })
 }

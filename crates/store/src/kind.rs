@@ -169,6 +169,12 @@ pub trait Kind: fmt::Debug + Sync {
     /// What an object of it is, with an article: "an FPTree". For messages and tables.
     fn title(&self) -> &'static str;
 
+    /// What `object` is in more words than [`title`](Self::title), for listings.
+    fn describe(&self, object: &Object) -> String {
+        let _ = object;
+        self.title().to_owned()
+    }
+
     /// Verifies everything of `object`; nobody changes it meanwhile. Changes nothing.
     ///
     /// # Errors

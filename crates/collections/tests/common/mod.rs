@@ -17,7 +17,9 @@ impl Place {
     pub fn new(size_bytes: u64) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("test.pool");
-        let options = PoolOptions { domain: DomainChoice::Process, size_bytes, ..PoolOptions::default() };
+        // Tests drop the place, and with it the file's name, while the memory is open.
+        let options =
+            PoolOptions { domain: DomainChoice::Process, size_bytes, scratch: true, ..PoolOptions::default() };
         Self { _folder: folder, path, options }
     }
 

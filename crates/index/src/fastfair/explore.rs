@@ -39,10 +39,6 @@ fn target_of_lines<K: IndexKey + ?Sized>(
 /// What a target can do without, and why it is there.
 fn redundant_of(family: &str, name: &str) -> fn() -> Vec<Redundant> {
     match (family, name) {
-        (_, "create") => || {
-            let reason = "a creation fences the anchor before it fences and publishes the root: either fence will do";
-            vec![Redundant::new("late flush at crates/index/src/fastfair/node.rs", 1, reason)]
-        },
         ("fastfair", "line-high") => || {
             let reason = "the entry that moved here is the last one: the line behind covers its copy until one more removal, \
                           whose fence comes first (line-low needs this one)";
@@ -142,7 +138,6 @@ pub const RACES: [(&str, &str); 2] =
 #[must_use]
 pub fn bugs() -> Vec<Bug> {
     vec![
-        Bug::new("index-anchor-unnamed", "a crashed creation leaks the first blocks", || named("fastfair-create")),
         Bug::new("fastfair-meta-before-entry", "a crashed insert publishes what stood in the slot before", || {
             named("fastfair-change")
         }),

@@ -132,7 +132,8 @@ impl Order {
             }
             used |= 1 << nibble;
         }
-        (count <= lines).then_some(order)
+        // A position beyond the last would be carried along, and at last out of the word.
+        (count <= lines && payload >> (4 * count) == 0).then_some(order)
     }
 }
 
@@ -622,6 +623,15 @@ pub(crate) fn order_payload(order: Order) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_order_of_more_positions_than_a_node_has_lines_is_none() {
+        let full = (0..LINES_MAX).fold(Order::identity(0), |order, line| order.with(line, line));
+        assert_eq!(Order::decode(full.0, LINES_MAX), Some(full));
+        for beyond in 1..16 {
+            assert_eq!(Order::decode(full.0 | beyond << (4 * LINES_MAX), LINES_MAX), None);
+        }
+    }
 
     #[test]
     fn orders_behave_as_lists() {

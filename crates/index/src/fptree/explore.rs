@@ -6,7 +6,7 @@ use lodestone_crash::planted::Bug;
 use lodestone_crash::{Redundant, Target};
 
 use crate::cells::explore::CellOp::{Put, Read, Remove};
-use crate::cells::explore::{CellOp, CellTarget, ScriptKey, early_write_backs, puts};
+use crate::cells::explore::{CellOp, CellTarget, ScriptKey, puts};
 use crate::error::Result;
 use crate::fptree::open::TreeOptions;
 use crate::fptree::tree::FpTree;
@@ -36,12 +36,7 @@ fn target<K: ScriptKey + ?Sized>(
     script: &[CellOp],
 ) -> CellTarget<FpTree<K>> {
     let options = TreeOptions { lines_per_leaf: 2, rebuild_threads: 1 };
-    let redundant = if before.is_none() {
-        early_write_backs("late flush at crates/index/src/fptree/open.rs", 2)
-    } else {
-        Vec::new()
-    };
-    CellTarget { name, options, contents, before, script: script.to_vec(), threads: Vec::new(), redundant }
+    CellTarget { name, options, contents, before, script: script.to_vec(), threads: Vec::new(), redundant: Vec::new() }
 }
 
 /// Two leaves, of which the left one has room for the right one's pairs.

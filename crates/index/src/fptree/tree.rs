@@ -56,7 +56,6 @@ impl<K: IndexKey + ?Sized> Asker for Question<'_, K> {
 /// ```
 /// use std::ops::Bound;
 /// use lodestone_store::Store;
-
 /// use lodestone_index::{FpTree, OrderedIndex, PointIndex};
 /// use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
 ///

@@ -4,7 +4,7 @@ use lodestone_crash::Target;
 use lodestone_crash::planted::Bug;
 
 use crate::cells::explore::CellOp::{Put, Read, Remove};
-use crate::cells::explore::{CellOp, CellTarget, ScriptKey, early_write_backs, puts};
+use crate::cells::explore::{CellOp, CellTarget, ScriptKey, puts};
 use crate::error::Result;
 use crate::hash::map::HashIndex;
 use crate::hash::open::HashOptions;
@@ -21,9 +21,7 @@ fn target<K: ScriptKey + ?Sized>(
     script: &[CellOp],
 ) -> CellTarget<HashIndex<K>> {
     let options = HashOptions::small();
-    let redundant =
-        if before.is_none() { early_write_backs("late flush at crates/index/src/hash/open.rs", 3) } else { Vec::new() };
-    CellTarget { name, options, contents, before, script: script.to_vec(), threads: Vec::new(), redundant }
+    CellTarget { name, options, contents, before, script: script.to_vec(), threads: Vec::new(), redundant: Vec::new() }
 }
 
 /// A target for a random program.

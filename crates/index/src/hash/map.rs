@@ -37,7 +37,6 @@ use crate::traits::{IndexKey, OpenIndex, PointIndex, Swap};
 ///
 /// ```
 /// use lodestone_store::Store;
-
 /// use lodestone_index::{HashIndex, PointIndex};
 /// use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
 ///

@@ -27,7 +27,8 @@ fn changes() -> Vec<IndexOp> {
 /// The targets.
 pub(crate) fn targets() -> Vec<Box<dyn Target>> {
     vec![
-        Box::new(target::<u64>("create", None, inserts([10]))),
+        // The creation is the hash's, and explored there.
+        Box::new(target::<u64>("first", Some(Vec::new()), inserts([10]))),
         Box::new(target::<u64>("change", Some(inserts([40])), changes())),
         Box::new(target::<[u8]>("text", Some(inserts([40])), [inserts([20]), removes([40])].concat())),
     ]

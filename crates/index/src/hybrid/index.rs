@@ -135,6 +135,7 @@ pub(super) struct Shared<K: IndexKey + ?Sized> {
 ///
 /// use lodestone_index::{Durability, Hybrid, OpenIndex, OrderedIndex, PointIndex};
 /// use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// use lodestone_store::Store;
 ///
 /// let folder = tempfile::tempdir()?;
 /// let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };

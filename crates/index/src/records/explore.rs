@@ -2,8 +2,8 @@
 //! two stripes, so that keys share an intent; and one script of every kind of change over each other index, because the protocol rests on
 //! what an index promises of its own changes. What each judges is said in [`explore`](crate::explore).
 
+use lodestone_crash::Target;
 use lodestone_crash::planted::Bug;
-use lodestone_crash::{Redundant, Target};
 use lodestone_heap::HeapOptions;
 use lodestone_store::Store;
 
@@ -64,6 +64,9 @@ impl SmallIndex for HybridPlus<[u8]> {
 impl<I: SmallIndex> TargetMap for IndexedRecords<I> {
     const AUDITED: &'static str = if I::IS_AUDITED { "index/src/records/" } else { "audited over another index" };
 
+    // An open that creates the map writes over all that a crash left open: too many states to crash it once more.
+    const CREATION_DEPTH_MAX: u32 = 0;
+
     fn heap_options() -> HeapOptions {
         let mut options = HeapOptions::small();
         // A merge of a tree sets the words of a whole node.
@@ -88,10 +91,7 @@ pub fn targets() -> Vec<Box<dyn Target>> {
     let two = [insert(10, 1), insert(20, 1)];
     let long = MapOp::Insert { key: 10, version: 3, bytes: 700 };
     let mut all: Vec<Box<dyn Target>> = vec![
-        Box::new(MapTarget::<Records>::created("index-records-create", 2, &[insert(10, 1)]).excusing(|| {
-            let reason = "a creation fences the anchor before it fences and publishes the root: either fence will do";
-            vec![Redundant::new("late flush at crates/index/src/records/table.rs", 1, reason)]
-        })),
+        Box::new(MapTarget::<Records>::created("index-records-create", 2, &[insert(10, 1)])),
         Box::new(MapTarget::<Records>::new("index-records-insert", 2, &[], &[insert(10, 1), remove(10)])),
         Box::new(MapTarget::<Records>::new("index-records-update", 2, &two, &[insert(20, 2), long, insert(20, 3)])),
         Box::new(MapTarget::<Records>::new("index-records-remove", 2, &two, &[remove(20), insert(20, 2), remove(10)])),

@@ -54,8 +54,8 @@ use lodestone_pmem::sync::{Mutex, lock};
 use lodestone_pmem::{PmAddr, checked, planted};
 use lodestone_store::{Object, Store};
 
-pub(crate) use kind::open_records_object;
 pub use kind::{IndexKind, RecordIndex, open_records};
+pub(crate) use kind::{index_of, open_records_object};
 
 use self::table::{INTENTS_MAX, IntentAt, intent_bytes};
 use crate::anchor::{self, ANCHOR_BYTES, Anchor, AnchorAt, AnchorKind, First};
@@ -96,7 +96,6 @@ impl<O: Default> Default for RecordsOptions<O> {
 ///
 /// ```
 /// use lodestone_store::Store;
-
 /// use lodestone_index::{Durability, FastFair, IndexedRecords, RecordMap, RecordsOptions};
 /// use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
 ///

@@ -25,9 +25,9 @@ pub enum Swap {
 /// linearizability). After an error nothing has changed, unless the error's text says so.
 ///
 /// ```
-///
 /// use lodestone_index::{Durability, OpenIndex, OrderedMap, PointIndex, Swap};
 /// use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// use lodestone_store::Store;
 ///
 /// fn count<I: PointIndex<Key = [u8]>>(index: &I, word: &[u8]) -> lodestone_index::Result<u64> {
 ///     let mut seen = index.get(word)?.unwrap_or(0);

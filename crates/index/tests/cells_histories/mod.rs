@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use lodestone_heap::{Heap, HeapOptions};
+use lodestone_heap::HeapOptions;
 use lodestone_index::{FpTree, HashIndex, HashOptions, PointIndex, TreeOptions};
 use lodestone_pmem::{Pool, PoolOptions, SilentTracer};
 use lodestone_store::{Store, StoreOptions};
@@ -13,7 +13,7 @@ use shuttle::{Config, MaxSteps, Runner};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// An empty heap in DRAM.
-fn store() -> Heap {
+fn store() -> Store {
     let options =
         PoolOptions { size_bytes: 64 << 10, journal_bytes: 0, reserve_bytes: 4 << 20, ..PoolOptions::default() };
     let pool = Pool::create_traced(&options, Arc::new(SilentTracer)).expect("a pool");

@@ -66,8 +66,13 @@ pub struct Place<I: OpenIndex> {
 
 impl<I: OpenIndex> Place<I> {
     pub fn new(size_bytes: u64, options: I::Options) -> Self {
-        let pool =
-            PoolOptions { domain: DomainChoice::Process, size_bytes, journal_bytes: 1 << 20, ..PoolOptions::default() };
+        let pool = PoolOptions {
+            domain: DomainChoice::Process,
+            size_bytes,
+            journal_bytes: 1 << 20,
+            scratch: true,
+            ..PoolOptions::default()
+        };
         Self {
             folder: tempfile::tempdir().expect("temporary folder"),
             pool,

@@ -561,13 +561,13 @@ mod tests {
             let life = new_life(Path::new("test.pool"))?;
             area.write_header(&state(life, end.position, end.group))?;
             area.append(&record(&life, end.position, end.group, 1), end.position).expect("room");
-            write_all(&disk, &[0xFF], area.offset + page * UNIT_BYTES + 20, true).expect("inside");
+            write_all(&disk, &[0xFF; 8], area.offset + page * UNIT_BYTES + 20, true).expect("inside");
             let header = area.read_header()?.expect("the other page");
             assert_eq!((header.life(), header.tail), (life, end.position));
             assert_eq!(area.scan(&header, |_| Ok(()))?.records, 1);
             let found = area.check()?;
             assert!(found.len() == 1 && !found[0].is_note, "{found:?}");
-            write_all(&disk, &[0xFF], area.offset + (1 - page) * UNIT_BYTES + 20, true).expect("inside");
+            write_all(&disk, &[0xFF; 8], area.offset + (1 - page) * UNIT_BYTES + 20, true).expect("inside");
             let text = area.read_header().expect_err("no page is left").to_string();
             assert!(text.contains("both journal headers are damaged"), "{text}");
         }

@@ -63,6 +63,11 @@ pub(crate) fn verify(header: &PartHeader, read_only: bool) -> std::result::Resul
         let finding = format!("format version {}{doubt}", header.format_version);
         return Err(Finding::new(8, finding, format!("at most version {FORMAT_VERSION}"), "use a newer lodestone"));
     }
+    if intact && header.format_version < FORMAT_VERSION {
+        let finding = format!("format version {}", header.format_version);
+        let hint = "export its data with the program that wrote it, and import them into a new pool";
+        return Err(Finding::new(8, finding, format!("version {FORMAT_VERSION}"), hint));
+    }
     if !intact {
         let finding = format!("header checksum {:#010x} for contents that give {:#010x}", header.crc, crc_of(header));
         return Err(Finding::new(PAGE_BYTES - 4, finding, "a matching CRC-32C", RESTORE));
@@ -241,7 +246,8 @@ mod tests {
             seal(&mut header);
             verify(&header, false).expect_err("must be refused").finding
         };
-        assert!(resealed(|h| h.format_version = 2).contains("format version 2"));
+        assert!(resealed(|h| h.format_version = 1).contains("format version 1"));
+        assert!(resealed(|h| h.format_version = 3).contains("format version 3"));
         assert!(resealed(|h| h.endian_mark = ENDIAN_MARK.swap_bytes()).contains("big-endian"));
         assert!(resealed(|h| h.features_incompatible = 4).contains("0x4"));
         assert!(resealed(|h| h.features_read_only_compatible = 2).contains("read but not write"));

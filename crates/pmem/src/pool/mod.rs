@@ -89,6 +89,9 @@ pub struct PoolOptions {
     pub overwrite: bool,
     /// Whether a read-only open may run beside a writer. What it reads may then mix moments; for inspection only.
     pub allow_concurrent_writer: bool,
+    /// Whether the pool is scratch space, whose files may lose their names while it is open. Otherwise that is an error
+    /// ([`Error::Changed`]), because what is stored then is gone when the pool is closed.
+    pub scratch: bool,
     /// Where the kernel describes devices; another folder in tests.
     pub sysfs_root: PathBuf,
     /// The model of a medium that accesses are reported to (see [`Medium`]); figures of such a pool are emulated.
@@ -109,6 +112,7 @@ impl Default for PoolOptions {
             virtual_nodes: 0,
             overwrite: false,
             allow_concurrent_writer: false,
+            scratch: false,
             sysfs_root: PathBuf::from("/sys"),
             medium: None,
         }
@@ -409,9 +413,13 @@ impl Pool {
 }
 
 /// Lets those who wait for durability notice that a file of `parts` was deleted.
-fn attach_watch(memory: &Memory, parts: &Arc<[PartFile]>) {
+fn attach_watch(memory: &Memory, parts: &Arc<[PartFile]>, options: &PoolOptions) {
     // A pool that somebody opened without a name (through /proc) has none to lose.
-    if parts.is_empty() || memory.is_read_only() || parts.iter().any(|part| part.verify_named().is_err()) {
+    if options.scratch
+        || parts.is_empty()
+        || memory.is_read_only()
+        || parts.iter().any(|part| part.verify_named().is_err())
+    {
         return;
     }
     // The memory may outlive the pool, whose files are closed then.

@@ -294,7 +294,7 @@ fn attach(opened: Opened, options: &PoolOptions) -> Result<Pool> {
     let parts: Arc<[PartFile]> = parts.into();
     let was_clean = states[0].flags & STATE_CLEAN != 0;
     let states = if memory.is_read_only() { states } else { begin_life(&memory, states)? };
-    super::attach_watch(&memory, &parts);
+    super::attach_watch(&memory, &parts, options);
     let is_unlocked = memory.is_read_only() && options.allow_concurrent_writer && !parts.is_empty();
     let shared = Shared {
         path,
@@ -308,7 +308,6 @@ fn attach(opened: Opened, options: &PoolOptions) -> Result<Pool> {
         parts,
         is_unlocked,
         is_finished: AtomicBool::new(false),
-        choice: options.domain,
         reason,
         sysfs_root: options.sysfs_root.clone(),
         topology,

@@ -138,8 +138,13 @@ impl Place {
             }
             _ => folder.join(format!(".lodestone-bench-{}-{}.pool", std::process::id(), next_number())),
         };
-        let options =
-            PoolOptions { size_bytes, journal_bytes, domain: self.domain_choice()?, ..PoolOptions::default() };
+        let options = PoolOptions {
+            size_bytes,
+            journal_bytes,
+            domain: self.domain_choice()?,
+            scratch: !self.keep,
+            ..PoolOptions::default()
+        };
         // A benchmark reads the wall clock, so there is no virtual time here.
         let options = emulation::apply(self.profile.as_ref(), TimeMode::Spinning, options)?;
         // A signal between the making of the file and the removal of its name leaves nothing behind.

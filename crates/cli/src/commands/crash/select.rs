@@ -11,6 +11,7 @@ pub fn floors() -> Vec<Floor> {
     vec![
         ("pool", pool_targets()),
         ("heap", lodestone_heap::explore::heap_targets()),
+        ("store", lodestone_store::explore::targets()),
         ("index", lodestone_index::explore::targets()),
         ("stm", lodestone_stm::explore::targets()),
         ("tl2", lodestone_stm_bench::tl2::explore::targets()),
@@ -32,7 +33,7 @@ fn targets_of_floor(floor: &str) -> Vec<String> {
 /// Targets by name.
 #[derive(Debug, clap::Args)]
 pub struct TargetArgs {
-    /// Names of targets, beginnings of names, or floors: pool, heap, index, stm, tl2, collections (see `lodestone crash list`)
+    /// Names of targets, beginnings of names, or floors: pool, heap, store, index, stm, tl2, collections (see `lodestone crash list`)
     #[arg(value_name = "TARGET")]
     names: Vec<String>,
 

@@ -42,10 +42,11 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     let (store, object) = args.map.open_object_to_read(args.read)?;
     let name = object.name();
     let kind = store.kind_of(&object)?;
+    let what = kind.describe(&object);
     let contents = kind.examine(object).map_err(anyhow::Error::from_boxed)?;
     let checked = Checked {
         map: name,
-        kind: kind.title().to_owned(),
+        kind: what,
         records: contents.records,
         pm_bytes: contents.blocks.iter().filter_map(|at| store.heap().block_bytes(*at)).sum(),
         findings: contents.flaws.iter().map(|flaw| format!("{}: {}", flaw.at, flaw.text)).collect(),

@@ -171,7 +171,10 @@ impl MapArgs {
         let names: Vec<String> = store.names().into_iter().map(|named| named.name).collect();
         let names = if names.is_empty() { "nothing has a name in it".into() } else { names.join(", ") };
         let path = store.pool().path().display();
-        format!("{path}: there is no map `{}` in this pool; there are: {names}", self.map)
+        format!(
+            "{path}: there is no map `{}` in this pool; `lodestone pool info` says more of what there is: {names}",
+            self.map
+        )
     }
 
     fn create(&self, store: &Store, kind: MapKind) -> Result<()> {
@@ -185,13 +188,16 @@ impl MapArgs {
     /// Refuses a choice that differs from what is there.
     fn must_be(&self, store: &Store, wanted: MapKind) -> Result<()> {
         let path = store.pool().path().display();
+        let found = store.open_object(&self.map)?;
+        let what = store.kind_of(&found)?.describe(&found);
+        drop(found);
         let is_right = match wanted {
             MapKind::Ordered => OrderedMap::open(store, &self.map).map(drop),
             MapKind::Over(index) => open_records(store, &self.map, index, Durability::Sync).map(drop),
         };
         is_right.with_context(|| {
             format!(
-                "{path}: the map `{}` is not of kind {wanted}; leave --index out, or choose another --map",
+                "{path}: the map `{}` is {what}, not of kind {wanted}; leave --index out, or choose another --map",
                 self.map
             )
         })

@@ -168,19 +168,20 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
 }
 
 fn objects_of(store: &Store) -> Vec<ObjectLine> {
-    let members_of = |name: &str, kind| {
+    let look_inside = |name: &str, kind| {
         let kind = store.find_kind(kind)?;
-        let members = kind.members(store.open_object(name).ok()?).ok()?;
-        Some(members.into_iter().map(|member| MemberLine { name: member.name, what: member.what }).collect())
+        let object = store.open_object(name).ok()?;
+        let what = kind.describe(&object);
+        let members = kind.members(object).unwrap_or_default();
+        let members = members.into_iter().map(|member| MemberLine { name: member.name, what: member.what });
+        Some((what, members.collect::<Vec<_>>()))
     };
-    let line = |named: lodestone_store::Named| ObjectLine {
+    let line = |named: lodestone_store::Named| {
+        let unknown = || format!("of a kind that this program does not know ({})", named.kind);
         // A damaged object is for the check to describe.
-        members: members_of(&named.name, named.kind).unwrap_or_default(),
-        kind: named.kind.to_string(),
-        what: named
-            .title
-            .map_or_else(|| format!("of a kind that this program does not know ({})", named.kind), str::to_owned),
-        name: named.name,
+        let closed = || (named.title.map_or_else(unknown, str::to_owned), Vec::new());
+        let (what, members) = look_inside(&named.name, named.kind).unwrap_or_else(closed);
+        ObjectLine { kind: named.kind.to_string(), what, members, name: named.name }
     };
     store.names().into_iter().map(line).collect()
 }

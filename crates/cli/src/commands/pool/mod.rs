@@ -5,6 +5,7 @@ mod copy;
 mod create;
 mod grow;
 mod info;
+mod names;
 mod open;
 
 use std::process::ExitCode;
@@ -29,8 +30,8 @@ Examples:
   lodestone pool check orders.pool --json
   lodestone pool check orders.pool --repair
 
-Looks at headers, state, roots, journal, every word of heap metadata, every record of every map, and at who owns each
-block. Changes nothing without --repair. Exit code 1 when something is damaged.";
+Looks at headers, state, roots, journal, every word of heap metadata, every object, and at who owns
+each block. Changes nothing without --repair. Exit code 1 when something is damaged.";
 
 const REPAIR_HELP: &str = "\
 Examples:
@@ -72,6 +73,10 @@ enum PoolCommand {
     /// Repair what is there a second time, and say what is left
     #[command(after_help = REPAIR_HELP)]
     Repair(check::RepairArgs),
+    /// Give an object of a pool another name
+    Rename(names::RenameArgs),
+    /// Drop an object of a pool, and give its space back
+    Drop(names::DropArgs),
     /// Make a pool larger; nothing in it moves
     Grow(grow::Args),
     /// Copy a pool; the copy is a new pool with an identity of its own
@@ -89,6 +94,8 @@ pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
         PoolCommand::Info(args) => info::run(&args, output),
         PoolCommand::Check(args) => check::run(&args, output),
         PoolCommand::Repair(args) => check::run_repair(&args, output),
+        PoolCommand::Rename(args) => names::run_rename(&args, output),
+        PoolCommand::Drop(args) => names::run_drop(&args, output),
         PoolCommand::Grow(args) => grow::run(&args, output),
         PoolCommand::Copy(args) => copy::run(&args, copy::Kind::Copy, output),
         PoolCommand::Backup(args) => copy::run(&args, copy::Kind::Backup, output),

@@ -179,7 +179,7 @@ fn nanoseconds(value: f64) -> String {
 }
 
 fn scratch(path: Option<&Path>, profile: Option<&Profile>) -> Result<Scratch> {
-    let options = PoolOptions { size_bytes: SCRATCH_BYTES, ..PoolOptions::default() };
+    let options = PoolOptions { size_bytes: SCRATCH_BYTES, scratch: true, ..PoolOptions::default() };
     // The wall clock is read, so the medium's time is spun for.
     let options = emulation::apply(profile, TimeMode::Spinning, options)?;
     let Some(path) = path else {

@@ -1,0 +1,225 @@
+//! A pool that holds one object of every kind, damaged at random: flipped bits, lost lines, lost pages, in the bytes that are in
+//! use. What the check and the readers make of it:
+//!
+//! 1. no answer is wrong without an error;
+//! 2. every damage that changes an answer, or turns it into an error, is reported by the check;
+//! 3. nothing panics and nothing hangs.
+//!
+//! `LODESTONE_HOSTILE_CASES=1000 cargo test -p lodestone --test damaged_pool -- --nocapture` runs so many cases of each test.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use lodestone::collections::{Bytes, PmBTreeMap, PmHashMap, PmList, PmQueue};
+use lodestone::crash::hostile::{Fate, Layer, Numbers, Tally};
+use lodestone::heap::HeapOptions;
+use lodestone::index::{FpTree, HashIndex, IndexKind, OpenIndex, SkipList, open_records};
+use lodestone::pmem::{Memory, PmAddr, PoolOptions};
+use lodestone::store::{Acknowledge, StoreOptions};
+use lodestone::{Domain, DomainChoice, Durability, FastFair, OrderedMap, Pool, Stm, Store};
+
+const POOL_BYTES: u64 = 2 << 20;
+const COMMAND: &str = "cargo test -p lodestone --test damaged_pool ";
+
+type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+/// Records by object and member.
+type Answers = BTreeMap<String, Vec<(Vec<u8>, Vec<u8>)>>;
+
+fn options() -> PoolOptions {
+    PoolOptions { domain: DomainChoice::Process, size_bytes: POOL_BYTES, journal_bytes: 0, ..PoolOptions::default() }
+}
+
+fn store_options() -> StoreOptions {
+    let mut heap = HeapOptions::small();
+    (heap.chunk_bytes, heap.zone_chunks, heap.lane_bytes) = (8192, 32, 1024);
+    StoreOptions::with_heap(heap)
+}
+
+fn memory() -> Memory {
+    Memory::anonymous_with(&[POOL_BYTES], Domain::Process, None).expect("memory")
+}
+
+fn fill_words<I: OpenIndex<Key = u64>>(store: &Store, name: &str) -> Outcome {
+    let index = I::open_index(store, name, &I::Options::default(), Durability::Sync)?;
+    (0..60).try_for_each(|key| index.insert(&(key * 3), key).map(drop))?;
+    Ok(())
+}
+
+fn fill_strings<I: OpenIndex<Key = [u8]>>(store: &Store, name: &str) -> Outcome {
+    let index = I::open_index(store, name, &I::Options::default(), Durability::Sync)?;
+    (0..60_u64).try_for_each(|key| index.insert(format!("a key of {key}").as_bytes(), key).map(drop))?;
+    Ok(())
+}
+
+fn fill(store: &Store) -> Outcome {
+    let map = OrderedMap::open(store, "ordered map")?;
+    (0..80_u8).try_for_each(|key| map.insert(&[key], &[key; 50]).map(drop))?;
+    for kind in IndexKind::ALL {
+        let map = open_records(store, &format!("map over {kind}"), kind, Durability::Sync)?;
+        (0..40_u8).try_for_each(|key| map.insert(&[key], &[key; 30]).map(drop))?;
+    }
+    fill_words::<FastFair<u64>>(store, "fastfair words")?;
+    fill_strings::<FastFair<[u8]>>(store, "fastfair strings")?;
+    fill_words::<FpTree<u64>>(store, "fptree words")?;
+    fill_strings::<FpTree<[u8]>>(store, "fptree strings")?;
+    fill_words::<HashIndex<u64>>(store, "hash words")?;
+    fill_strings::<HashIndex<[u8]>>(store, "hash strings")?;
+    fill_words::<SkipList<u64>>(store, "list words")?;
+    fill_strings::<SkipList<[u8]>>(store, "list strings")?;
+    let stm = Stm::open_with(store, &lodestone::StmOptions::small())?;
+    let hash = PmHashMap::<Bytes, u64>::open(&stm, "hash map")?;
+    let tree = PmBTreeMap::<Bytes, Bytes>::open(&stm, "tree")?;
+    let (queue, list) = (PmQueue::<u64>::open(&stm, "queue")?, PmList::<Bytes>::open(&stm, "list")?);
+    for number in 0..30_u64 {
+        let text = format!("text {number}").into_bytes();
+        stm.update(|tx| {
+            hash.insert(tx, &text, &number)?;
+            tree.insert(tx, &text, &text)?;
+            queue.push(tx, &number)?;
+            list.push_back(tx, &text).map(drop)
+        })?;
+    }
+    Ok(())
+}
+
+/// Every record of one object or member.
+fn records_of(store: &Store, object: &str, member: Option<&str>) -> Outcome<Vec<(Vec<u8>, Vec<u8>)>> {
+    let object = store.open_object(object)?;
+    let records = store.kind_of(&object)?.records(object, member, Acknowledge::EachChange)?;
+    let mut all = Vec::new();
+    records.scan(None, &mut |key, value| {
+        all.push((key.to_vec(), value.to_vec()));
+        ControlFlow::Continue(())
+    })?;
+    all.sort();
+    Ok(all)
+}
+
+/// What has records, by object and member.
+fn places(store: &Store) -> Outcome<Vec<(String, Option<String>)>> {
+    let mut all = Vec::new();
+    for named in store.names() {
+        let kind = store.find_kind(named.kind).ok_or("an unknown kind")?;
+        let members = kind.members(store.open_object(&named.name)?)?;
+        if members.is_empty() {
+            all.push((named.name, None));
+        } else {
+            all.extend(members.into_iter().map(|member| (named.name.clone(), Some(member.name))));
+        }
+    }
+    Ok(all)
+}
+
+/// A sound pool, its answers, and the stretches of it that are in use.
+struct Sound {
+    image: Vec<u8>,
+    places: Vec<(String, Option<String>)>,
+    answers: Answers,
+    used: Vec<(PmAddr, u64)>,
+}
+
+fn sound() -> Outcome<Sound> {
+    let memory = memory();
+    let pool = Pool::create_on(memory.clone(), &options())?;
+    let store = Store::over_with(&pool, &store_options())?;
+    fill(&store)?;
+    let report = store.check(&mut |_| {});
+    assert!(report.is_clean() && report.ownership_checked, "{:?}", report.findings);
+    let places = places(&store)?;
+    let mut answers = Answers::new();
+    for (object, member) in &places {
+        answers.insert(format!("{object}/{member:?}"), records_of(&store, object, member.as_deref())?);
+    }
+    let mut used = store.heap().metadata_ranges();
+    store.heap().for_each_block(|at, bytes| used.push((at, bytes)));
+    drop((store, pool));
+    let mut image = vec![0; usize::try_from(POOL_BYTES)?];
+    memory.read(PmAddr::new(0, 0), &mut image);
+    Ok(Sound { image, places, answers, used })
+}
+
+/// A byte that is in use.
+fn used_byte(sound: &Sound, numbers: &mut Numbers) -> PmAddr {
+    let total: u64 = sound.used.iter().map(|(_, bytes)| bytes).sum();
+    let mut left = numbers.below(total);
+    for &(at, bytes) in &sound.used {
+        if left < bytes {
+            return at.plus(left);
+        }
+        left -= bytes;
+    }
+    sound.used[0].0
+}
+
+fn flip_bit(memory: &Memory, at: PmAddr, numbers: &mut Numbers) {
+    let word_at = PmAddr::new(at.part(), at.offset() & !7);
+    memory.store(word_at, memory.load(word_at) ^ 1 << numbers.below(64));
+}
+
+fn lose(memory: &Memory, at: PmAddr, bytes: u64, numbers: &mut Numbers) {
+    let start = at.offset() & !(bytes - 1);
+    let fill_random = numbers.below(2) == 0;
+    for offset in (start..start + bytes).step_by(8) {
+        memory.store(PmAddr::new(at.part(), offset), if fill_random { numbers.number() } else { 0 });
+    }
+}
+
+fn judge(sound: &Sound, memory: Memory) -> Outcome<Fate> {
+    let Ok(pool) = Pool::open_on(memory, &options()) else { return Ok(Fate::Refused) };
+    let Ok(store) = Store::over_with(&pool, &store_options()) else { return Ok(Fate::Refused) };
+    let (mut failed, mut wrong) = (false, false);
+    // What an open healed from its copy was reported by the open.
+    let healed = store.recovery().copies_healed > 0 || !store.heap().recovery().is_sound();
+    let report = store.check(&mut |_| {});
+    for (object, member) in &sound.places {
+        match records_of(&store, object, member.as_deref()) {
+            Ok(found) => wrong |= found != sound.answers[&format!("{object}/{member:?}")],
+            Err(_) => failed = true,
+        }
+    }
+    let reported = !report.is_clean() || healed;
+    Ok(match (wrong, failed) {
+        (true, _) => Fate::Wrong { reported },
+        (false, true) => Fate::Failed { reported },
+        (false, false) => Fate::Same { reported },
+    })
+}
+
+fn run(name: &'static str, cases: u64, damage: impl Fn(&Sound, &Memory, &mut Numbers)) -> Tally {
+    let sound = sound().expect("a sound pool");
+    let layer = Layer { name, command: COMMAND, cases, seed: 0xDA_0000, seconds_max: 60 };
+    layer.run(|numbers| {
+        let memory = memory();
+        memory.write(PmAddr::new(0, 0), &sound.image);
+        damage(&sound, &memory, numbers);
+        (name, judge(&sound, memory).expect("a judgement"))
+    })
+}
+
+fn assert_told(tally: &Tally) {
+    for (kind, counts) in &tally.kinds {
+        assert_eq!(counts.wrong, [0, 0], "{kind}: wrong answers without an error: {tally}");
+        assert_eq!(counts.failed[1], 0, "{kind}: errors that the check does not know: {tally}");
+    }
+}
+
+#[test]
+fn flipped_bits() {
+    assert_told(&run("flipped_bits", 120, |sound, memory, numbers| {
+        flip_bit(memory, used_byte(sound, numbers), numbers);
+    }));
+}
+
+#[test]
+fn lost_lines() {
+    assert_told(&run("lost_lines", 80, |sound, memory, numbers| {
+        lose(memory, used_byte(sound, numbers), 64, numbers);
+    }));
+}
+
+#[test]
+fn lost_pages() {
+    assert_told(&run("lost_pages", 60, |sound, memory, numbers| {
+        lose(memory, used_byte(sound, numbers), 4096, numbers);
+    }));
+}
