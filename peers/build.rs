@@ -1,5 +1,6 @@
-//! Links the system's RocksDB and libpmemobj (Debian: librocksdb-dev, libpmemobj-dev; `setup.sh` installs them), and compiles the
-//! structures on libpmemobj, which are written in C; nothing is compiled from the sources of either library.
+//! Links the system's RocksDB and libpmemobj (Debian: librocksdb-dev, libpmemobj-dev; `setup.sh` installs them), and
+//! compiles the structures on libpmemobj, which are written in C; nothing is compiled from the sources of either
+//! library.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -1,9 +1,10 @@
 //! libpmemobj: the structures of the transactional memory benchmark, and a B+-tree of records for YCSB.
 //!
-//! - The structures are C (`pmemobj/maps.c`), one reader-writer lock around each; the threads, draws, clock and checks are
-//!   the runner's own, as for every engine.
-//! - `PMEM_IS_PMEM_FORCE=1` makes the library flush cache lines on any file, as our `dax-emulated` domain does: the same
-//!   instructions on both sides. The library reads it when it is loaded, so [`force_flushes`] runs this program again.
+//! - The structures are C (`pmemobj/maps.c`), one reader-writer lock around each; the threads, draws, clock and checks
+//!   are the runner's own, as for every engine.
+//! - `PMEM_IS_PMEM_FORCE=1` makes the library flush cache lines on any file, as our `dax-emulated` domain does: the
+//!   same instructions on both sides. The library reads it when it is loaded, so [`force_flushes`] runs this program
+//!   again.
 //! - Durability `sync` is that; there is no weaker mode.
 
 mod ffi;

@@ -1,11 +1,11 @@
 //! What the hooks of `Memory` cost when nothing hangs on them: the same program with and without.
 //!
-//! 1. The example `hook_cost` of `lodestone-pmem` is built twice, the second time with `--cfg lodestone_unhooked`, in target
-//!    folders of their own.
+//! 1. The example `hook_cost` of `lodestone-pmem` is built twice, the second time with `--cfg lodestone_unhooked`, in
+//!    target folders of their own.
 //! 2. Both run in turn, many times and shortly, so that both meet the same noise; lower quartiles are compared, because
 //!    what disturbs a run only makes it longer.
-//! 3. Where valgrind is installed, callgrind counts instructions of both, for two counts of rounds: the difference divided
-//!    by the difference of the counts is exact and free of start-up.
+//! 3. Where valgrind is installed, callgrind counts instructions of both, for two counts of rounds: the difference
+//!    divided by the difference of the counts is exact and free of start-up.
 //!
 //! The requirement is less than one nanosecond for a persist of 64 bytes (write, flush, fence).
 

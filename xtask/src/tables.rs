@@ -467,7 +467,8 @@ impl Bench<'_> {
         Ok(table.finish())
     }
 
-    /// Throughput at ten million keys of everything, one thread and two. The insert column is the load: from nothing to all keys.
+    /// Throughput at ten million keys of everything, one thread and two. The insert column is the load: from nothing to
+    /// all keys.
     fn ten_million(&self) -> Result<String> {
         let columns = [
             "thousand operations per second",

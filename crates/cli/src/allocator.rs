@@ -1,9 +1,9 @@
-//! The allocator of the command: the system's, with a count of the bytes that are in use, so that `bench index` can say what
-//! an index holds in DRAM.
+//! The allocator of the command: the system's, with a count of the bytes that are in use, so that `bench index` can say
+//! what an index holds in DRAM.
 //!
-//! Each thread counts in a cell of its own among [`CELLS`], so counting costs an addition on a line that no other thread
-//! writes at the time. Bytes that one thread allocates and another frees make cells negative; only their sum means
-//! anything. What the system's allocator adds to each block is not counted.
+//! Each thread counts in a cell of its own among [`CELLS`], so counting costs an addition on a line that no other
+//! thread writes at the time. Bytes that one thread allocates and another frees make cells negative; only their sum
+//! means anything. What the system's allocator adds to each block is not counted.
 
 #![expect(unsafe_code, reason = "an allocator is an unsafe trait; every call goes to the system's allocator unchanged")]
 
@@ -52,8 +52,8 @@ fn signed(bytes: usize) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-// SAFETY: every method passes its arguments to the system's allocator unchanged and returns what that returned; counting
-// neither allocates nor unwinds.
+// SAFETY: every method passes its arguments to the system's allocator unchanged and returns what that returned;
+// counting neither allocates nor unwinds.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(signed(layout.size()));

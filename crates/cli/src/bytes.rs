@@ -59,8 +59,8 @@ pub fn value(text: &str, hex: bool) -> anyhow::Result<Vec<u8>> {
 /// Bytes for a person, on one line, so that no two different ones look alike.
 ///
 /// Printable text is shown as it is. A backslash begins everything else: `\\`, `\n`, `\t`, `\r`, `\0`, `\u{7f}` for a
-/// character that does not show or that joins the one before it, `\xff` for a byte that is no text, and `\x20` for a blank
-/// at an end. [`undisplay`] reads it back.
+/// character that does not show or that joins the one before it, `\xff` for a byte that is no text, and `\x20` for a
+/// blank at an end. [`undisplay`] reads it back.
 pub fn display(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {

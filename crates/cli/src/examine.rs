@@ -54,7 +54,8 @@ pub fn examine(path: &Path, options: &PoolOptions, tell: &mut dyn FnMut(&str)) -
     Ok(found)
 }
 
-/// Repairs what is in a pool that is open for writing, as far as it can be known what is right; what was done, in words.
+/// Repairs what is in a pool that is open for writing, as far as it can be known what is right; what was done, in
+/// words.
 ///
 /// # Errors
 /// When the pool fails.

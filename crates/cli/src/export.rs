@@ -1,8 +1,8 @@
 //! Records as CSV or JSON Lines.
 //!
 //! Two shapes for each: *key and value*, from which an import makes the same records again byte for byte; and *flat*,
-//! where a value that is a JSON object is spread over columns or fields. Flat never drops anything silently: a value that
-//! does not fit the columns is an error that says how to export it.
+//! where a value that is a JSON object is spread over columns or fields. Flat never drops anything silently: a value
+//! that does not fit the columns is an error that says how to export it.
 
 use std::io::Write;
 

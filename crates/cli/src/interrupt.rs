@@ -5,10 +5,11 @@
 //! 2. On the signal the thread removes what was named, says how far the command came and where to go on, and ends the
 //!    process: with exit code 130 after Ctrl-C, by the signal itself after SIGTERM.
 //!
-//! Nothing else is unwound. That is right because every change to a pool is failure-atomic: the end of the process is one
-//! of the moments at which it may die anyhow.
+//! Nothing else is unwound. That is right because every change to a pool is failure-atomic: the end of the process is
+//! one of the moments at which it may die anyhow.
 //!
-//! Invariant: a file gets its final name under the lock of this module, so a name is never removed after it was published.
+//! Invariant: a file gets its final name under the lock of this module, so a name is never removed after it was
+//! published.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -6,7 +6,8 @@
 //!    of standard output that went away ends the command quietly with 0.
 //!
 //! Invariants: results go to standard output, everything else to standard error; nothing is left in an unsafe state by
-//! Ctrl-C or SIGKILL, because every change to a pool is failure-atomic. After Ctrl-C ([`interrupt`]) the exit code is 130.
+//! Ctrl-C or SIGKILL, because every change to a pool is failure-atomic. After Ctrl-C ([`interrupt`]) the exit code is
+//! 130.
 
 mod allocator;
 mod bytes;

@@ -2,7 +2,8 @@
 //!
 //! 1. Results go to standard output: text or tables for people, with `--json` one JSON object per line.
 //! 2. Notes, warnings, errors and progress go to standard error; the bar is drawn only on a terminal.
-//! 3. A closed standard output (`lodestone ... | head`) is no error: it surfaces as [`StdoutClosed`] and ends the command.
+//! 3. A closed standard output (`lodestone ... | head`) is no error: it surfaces as [`StdoutClosed`] and ends the
+//!    command.
 //!
 //! Invariant: no `println!` anywhere in this crate: it would panic on a closed pipe.
 
@@ -150,7 +151,8 @@ impl Output {
         Busy(bar)
     }
 
-    /// A progress bar over `total` bytes or steps on standard error; hidden where that is no terminal, or with `--json`.
+    /// A progress bar over `total` bytes or steps on standard error; hidden where that is no terminal, or with
+    /// `--json`.
     pub fn progress(&self, total: Option<u64>, unit: ProgressUnit) -> ProgressBar {
         if self.json || self.quiet || !io::stderr().is_terminal() {
             return ProgressBar::hidden();

@@ -1,5 +1,5 @@
-//! What one durable operation of the map costs, in events: exact where the protocol decides, bounded where the scheduler
-//! has a say. Nothing is timed.
+//! What one durable operation of the map costs, in events: exact where the protocol decides, bounded where the
+//! scheduler has a say. Nothing is timed.
 //!
 //! The counters are those of the whole process, so the tests of this file take turns.
 

@@ -82,7 +82,8 @@ fn names_and_tokens_that_mean_nothing_are_refused() {
     place.run(["crash", "replay", "gibberish"]).fails_with(&["token"]);
 }
 
-/// A target's own bound must not win over that of the user, and whoever reads the last line must learn what was left out.
+/// A target's own bound must not win over that of the user, and whoever reads the last line must learn what was left
+/// out.
 #[test]
 fn the_bound_of_the_user_wins_and_the_end_names_what_was_not_exhausted() {
     let place = Place::new();

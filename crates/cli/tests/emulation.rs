@@ -1,7 +1,7 @@
 //! Structures on an emulated medium, in virtual time: what an operation costs follows from what it does.
 //!
-//! [`Ledger`] is a second, much simpler statement of the model's rules for one thread: it hears the same events, and its
-//! sum must be the model's to the nanosecond. Nothing here is timed.
+//! [`Ledger`] is a second, much simpler statement of the model's rules for one thread: it hears the same events, and
+//! its sum must be the model's to the nanosecond. Nothing here is timed.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,5 @@
-//! The page of `lodestone media probe` in a real browser: every figure is there and drawn, in light and in dark, and the
-//! browser complains about nothing.
+//! The page of `lodestone media probe` in a real browser: every figure is there and drawn, in light and in dark, and
+//! the browser complains about nothing.
 //!
 //! A script that the test adds to a copy of the page measures every figure and writes what it found into the title-like
 //! element that `--dump-dom` prints. The page itself has none.
@@ -13,8 +13,8 @@ use common::Place;
 /// `tools/setup.sh test` installs it.
 const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
-/// Figures of a full run on a profile with several threads: paper 2's Figures 1 to 14 (8, 9 and 10 hold reads and writes),
-/// and those of instructions (2), nodes (2) and DRAM (2).
+/// Figures of a full run on a profile with several threads: paper 2's Figures 1 to 14 (8, 9 and 10 hold reads and
+/// writes), and those of instructions (2), nodes (2) and DRAM (2).
 const FIGURES: [&str; 21] = [
     "Figure 8)",
     "Figure 9)",

@@ -1,4 +1,5 @@
-//! `kv txn` as a user has it: all or nothing, errors with line numbers, exit codes; and a pool check that knows the memory.
+//! `kv txn` as a user has it: all or nothing, errors with line numbers, exit codes; and a pool check that knows the
+//! memory.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! A bank: transfers that check the balance and write a journal, in one transaction each, while a reader adds everything up.
+//! A bank: transfers that check the balance and write a journal, in one transaction each, while a reader adds
+//! everything up.
 
 use std::ops::ControlFlow;
 

@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release -p lodestone-collections --example open_after_kill -- FOLDER [GIBIBYTES] [OBJECTS]`
 //!
-//! A child process fills a sparse pool and goes on writing until it is killed; then the pool is opened here, and the first
-//! transaction is timed too.
+//! A child process fills a sparse pool and goes on writing until it is killed; then the pool is opened here, and the
+//! first transaction is timed too.
 
 use std::io::BufRead;
 use std::path::Path;

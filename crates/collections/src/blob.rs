@@ -1,7 +1,7 @@
 //! Byte strings of any length.
 //!
-//! Up to [`CHUNK_BYTES`] a blob is one byte string of the memory below. Longer ones are cut into chunks, and a table of the
-//! chunks is the byte string that the blob points to. A blob is written once; replace it to change it.
+//! Up to [`CHUNK_BYTES`] a blob is one byte string of the memory below. Longer ones are cut into chunks, and a table of
+//! the chunks is the byte string that the blob points to. A blob is written once; replace it to change it.
 //!
 //! Cost: one object written for each chunk, and one for the table; the transaction still makes one fence.
 

@@ -1,12 +1,13 @@
 //! Byte strings as keys and values.
 //!
-//! A *key* takes three words: length and a tag of its hash, then 16 bytes. Up to 16 bytes the key itself stands there; a longer
-//! one leaves its first 8 bytes and the address of a byte string that holds all of it, so most comparisons read nothing
-//! else. The bytes stand as big-endian numbers: comparing words compares keys.
+//! A *key* takes three words: length and a tag of its hash, then 16 bytes. Up to 16 bytes the key itself stands there;
+//! a longer one leaves its first 8 bytes and the address of a byte string that holds all of it, so most comparisons
+//! read nothing else. The bytes stand as big-endian numbers: comparing words compares keys.
 //!
-//! A *value* takes one word: the address of a box, with the box's size in the low bits, which are zero in an address. The
-//! box holds length and bytes, in one of four sizes (36, 100, 228 and 484 bytes), and is changed in
-//! place while the new value needs a box of the same size: such an update writes one object, whatever the collection's size. Longer values stand in a blob that the box holds.
+//! A *value* takes one word: the address of a box, with the box's size in the low bits, which are zero in an address.
+//! The box holds length and bytes, in one of four sizes (36, 100, 228 and 484 bytes), and is changed in
+//! place while the new value needs a box of the same size: such an update writes one object, whatever the collection's
+//! size. Longer values stand in a blob that the box holds.
 
 use std::cmp::Ordering;
 

@@ -1,11 +1,12 @@
-//! The crash explorer's targets for collections: several of them in one transaction, with pages and nodes so small that a few
-//! operations split and merge them.
+//! The crash explorer's targets for collections: several of them in one transaction, with pages and nodes so small that
+//! a few operations split and merge them.
 //!
 //! What each judges after a crash, recovery (and a crash inside recovery): all collections open; they show exactly the
-//! acknowledged transactions and each begun one whole or not at all, *together*; each is sound; the objects that they own are
-//! exactly those that are allocated; and they keep working.
+//! acknowledged transactions and each begun one whole or not at all, *together*; each is sound; the objects that they
+//! own are exactly those that are allocated; and they keep working.
 //!
-//! Each script runs in the three commit modes: `collections-split`, `collections-split-address-log`, `collections-split-scan`.
+//! Each script runs in the three commit modes: `collections-split`, `collections-split-address-log`,
+//! `collections-split-scan`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
@@ -50,8 +51,8 @@ struct Handle {
     queue: PmQueue<u64>,
 }
 
-/// Objects beside what the collections own: an entry, a name and a type's name for each of three roots; an entry, a name and a
-/// layout for each of four types.
+/// Objects beside what the collections own: an entry, a name and a type's name for each of three roots; an entry, a
+/// name and a layout for each of four types.
 const FIXED_OBJECTS: u64 = 3 * 3 + 4 * 3;
 
 impl Handle {
@@ -172,7 +173,8 @@ impl Structure for Explored {
     }
 
     fn states_max(&self) -> u64 {
-        // What a run of everything has time for; under ADR not even states without crashes of the recovery end below 200,000.
+        // What a run of everything has time for; under ADR not even states without crashes of the recovery end below
+        // 200,000.
         3000
     }
 
@@ -229,7 +231,8 @@ pub fn bugs() -> Vec<Bug> {
             target("collections-queue")
         }),
     ];
-    // Each is a mistake in what is written, not in its order: it shows where caches survive, whose states a target's bound exhausts.
+    // Each is a mistake in what is written, not in its order: it shows where caches survive, whose states a target's
+    // bound exhausts.
     for bug in &mut all {
         bug.config.profile = Profile::Eadr;
         bug.config.nested_depth = 0;

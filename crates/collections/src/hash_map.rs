@@ -1,19 +1,20 @@
 //! [`PmHashMap`]: extendible hashing whose directory is a tree, so that it grows by small steps.
 //!
-//! 1. *Pages* hold entries in no order. *Directories* hold 64 addresses of pages or further directories; a directory at level `l`
-//!    is indexed by bits `6l .. 6l+6` of the key's hash. A lookup reads the header, one directory per level, one page.
-//! 2. A page in a directory is shared by `2^(6-b)` of its places: those whose low `b` bits agree. A full page is split by the
-//!    next bit: its entries are divided, and half of the places lead to the new page. That writes two pages and one
-//!    directory.
+//! 1. *Pages* hold entries in no order. *Directories* hold 64 addresses of pages or further directories; a directory at
+//!    level `l` is indexed by bits `6l .. 6l+6` of the key's hash. A lookup reads the header, one directory per level,
+//!    one page.
+//! 2. A page in a directory is shared by `2^(6-b)` of its places: those whose low `b` bits agree. A full page is split
+//!    by the next bit: its entries are divided, and half of the places lead to the new page. That writes two pages and
+//!    one directory.
 //! 3. A full page that has its place for itself gets a directory of its own, one level down, and is split there.
 //! 4. Keys whose hashes agree in 60 bits stand in overflow pages behind the page.
 //!
 //! No step touches more than a few objects, and none touches an object that every transaction reads, but for the first
-//! directories: a growing map is in nobody's way. There is no count of entries, for the same reason: counting visits the
-//! pages.
+//! directories: a growing map is in nobody's way. There is no count of entries, for the same reason: counting visits
+//! the pages.
 //!
-//! Invariants: every entry stands in the page that its hash leads to; a page's places in its directory are exactly those that
-//! agree with it in its low bits; pages stay when they empty, until the map is cleared.
+//! Invariants: every entry stands in the page that its hash leads to; a page's places in its directory are exactly
+//! those that agree with it in its low bits; pages stay when they empty, until the map is cleared.
 
 use std::borrow::Borrow;
 use std::marker::PhantomData;
@@ -74,9 +75,10 @@ impl Header for HashHeader {
 
 /// An unordered map in a transactional memory.
 ///
-/// Cost of an operation on `n` entries, in objects: a lookup reads the header, `log64(n / 10)` directories, one page, and for a byte
-/// string's value its box. An insert or removal also writes the page (4 lines) and the box; an update of a byte string that fits its
-/// box writes the box alone. A split writes two pages and a directory. Fences: one per transaction.
+/// Cost of an operation on `n` entries, in objects: a lookup reads the header, `log64(n / 10)` directories, one page,
+/// and for a byte string's value its box. An insert or removal also writes the page (4 lines) and the box; an update of
+/// a byte string that fits its box writes the box alone. A split writes two pages and a directory. Fences: one per
+/// transaction.
 ///
 /// ```
 /// # use lodestone_collections::{Bytes, PmHashMap};
@@ -155,7 +157,8 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
     /// The map with the root `name`, made when there is none.
     ///
     /// # Errors
-    /// [`Error::RootType`](lodestone_stm::Error::RootType) when the root is something else, or a map of other types; and as
+    /// [`Error::RootType`](lodestone_stm::Error::RootType) when the root is something else, or a map of other types;
+    /// and as
     /// [`Stm::update`].
     pub fn open(stm: &Stm, name: &str) -> Result<Self> {
         Ok(Self::new(root::open(stm, name, &Self::signature())?))
@@ -169,8 +172,8 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
         Self::create_with(tx, 0)
     }
 
-    /// As [`create`](Self::create), with pages of at most `entries_max` entries (0: as many as fit). For tests that want splits
-    /// soon.
+    /// As [`create`](Self::create), with pages of at most `entries_max` entries (0: as many as fit). For tests that
+    /// want splits soon.
     ///
     /// # Errors
     /// As [`create`](Self::create).
@@ -207,7 +210,8 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
         self.header
     }
 
-    /// Frees all entries, all pages and the header. Not for a map that was opened by name: its root would point to nothing.
+    /// Frees all entries, all pages and the header. Not for a map that was opened by name: its root would point to
+    /// nothing.
     ///
     /// # Errors
     /// As [`Tx::free`].
@@ -580,8 +584,8 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
         })
     }
 
-    /// Checks that every entry stands where its hash leads, once; gives the number of objects that the map owns, header and
-    /// signature included. Visits everything.
+    /// Checks that every entry stands where its hash leads, once; gives the number of objects that the map owns, header
+    /// and signature included. Visits everything.
     ///
     /// # Errors
     /// What is wrong, as [`Error::BadPointer`](lodestone_stm::Error::BadPointer).

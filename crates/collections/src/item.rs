@@ -4,8 +4,8 @@
 //! - [`Bytes`](crate::Bytes) are byte strings of any length: see `bytes`.
 //! - [`Plain`] is any persistent object type by value.
 //!
-//! Invariants: stored words are owned by exactly one entry; whoever removes an entry frees its words, whoever moves an entry
-//! moves them.
+//! Invariants: stored words are owned by exactly one entry; whoever removes an entry frees its words, whoever moves an
+//! entry moves them.
 
 use std::cmp::Ordering;
 use std::marker::PhantomData;

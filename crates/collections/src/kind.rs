@@ -5,7 +5,8 @@ use lodestone_store::{Acknowledge, Contents, Kind, KindCode, KindError, Member, 
 
 use crate::tool_records::open_records;
 
-/// The kind of a transactional memory whose collections can be read by tools. It has the code of [`lodestone_stm::MEMORY`].
+/// The kind of a transactional memory whose collections can be read by tools. It has the code of
+/// [`lodestone_stm::MEMORY`].
 pub static COLLECTIONS: Collections = Collections;
 
 inventory::submit! { Registered(&COLLECTIONS) }

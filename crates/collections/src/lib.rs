@@ -1,9 +1,9 @@
 //! Collections that change inside durable transactions: several of them, and objects of your own, all or nothing.
 //!
-//! - [`PmHashMap`] and [`PmBTreeMap`] map keys to values, [`PmList`] is a sequence, [`PmQueue`] hands items from producers to
-//!   consumers, [`PmBlob`] is a byte string of any length as a field.
-//! - Keys are integers, byte arrays or byte strings ([`Bytes`]); values these, floating-point numbers, and persistent object types
-//!   by value ([`Plain`]).
+//! - [`PmHashMap`] and [`PmBTreeMap`] map keys to values, [`PmList`] is a sequence, [`PmQueue`] hands items from
+//!   producers to consumers, [`PmBlob`] is a byte string of any length as a field.
+//! - Keys are integers, byte arrays or byte strings ([`Bytes`]); values these, floating-point numbers, and persistent
+//!   object types by value ([`Plain`]).
 //! - Every operation takes the transaction. Reading ones run in [`Stm::read`](lodestone_stm::Stm::read) and
 //!   [`Stm::snapshot`](lodestone_stm::Stm::snapshot) too: a long scan in a snapshot is in nobody's way.
 //!
@@ -29,14 +29,14 @@
 //! # Ok::<(), lodestone_stm::Error>(())
 //! ```
 //!
-//! **Errors.** A change of a collection happens whole or ends the transaction: a closure that keeps its error for itself (a
-//! full pool's, say) and goes on ends with [`Error::Cancelled`](lodestone_stm::Error::Cancelled).
+//! **Errors.** A change of a collection happens whole or ends the transaction: a closure that keeps its error for
+//! itself (a full pool's, say) and goes on ends with [`Error::Cancelled`](lodestone_stm::Error::Cancelled).
 //!
-//! **Cost.** A transaction makes one fence, whatever it touches, and flushes the lines of the slots that it wrote and of its
-//! record. Each collection says how many objects an operation reads and writes; tests count them.
+//! **Cost.** A transaction makes one fence, whatever it touches, and flushes the lines of the slots that it wrote and
+//! of its record. Each collection says how many objects an operation reads and writes; tests count them.
 //!
-//! **Ownership.** A collection is `Copy`: it is the address of a header. Opened by name it hangs from a root of its own; made by
-//! `create` it hangs from wherever you keep its pointer, and `destroy` frees everything.
+//! **Ownership.** A collection is `Copy`: it is the address of a header. Opened by name it hangs from a root of its
+//! own; made by `create` it hangs from wherever you keep its pointer, and `destroy` frees everything.
 //!
 //! | file | idea |
 //! | --- | --- |

@@ -1,8 +1,8 @@
 //! [`PmList`]: a sequence as a doubly linked list.
 //!
-//! A node holds the addresses of its neighbours and the item's words. Insertions and removals write the two neighbours and the
-//! header, which counts the items: transactions that change one list wait for each other. For a hand-over between threads
-//! use [`PmQueue`](crate::PmQueue).
+//! A node holds the addresses of its neighbours and the item's words. Insertions and removals write the two neighbours
+//! and the header, which counts the items: transactions that change one list wait for each other. For a hand-over
+//! between threads use [`PmQueue`](crate::PmQueue).
 
 use std::marker::PhantomData;
 
@@ -42,8 +42,8 @@ impl Header for ListHeader {
 
 /// A sequence in a transactional memory.
 ///
-/// Cost in objects: an insertion reads and writes the header, the new node and its neighbours (2 at most), and what the item needs; a
-/// removal the same. Reading in order reads a node per item. Fences: one per transaction.
+/// Cost in objects: an insertion reads and writes the header, the new node and its neighbours (2 at most), and what the
+/// item needs; a removal the same. Reading in order reads a node per item. Fences: one per transaction.
 ///
 /// ```
 /// # use lodestone_collections::PmList;
@@ -81,7 +81,8 @@ impl<T> std::fmt::Debug for PmList<T> {
     }
 }
 
-/// Where an item stands: valid until the item is removed. Using it for another list, or later, is an error or finds another item.
+/// Where an item stands: valid until the item is removed. Using it for another list, or later, is an error or finds
+/// another item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListPosition(PmAddr);
 
@@ -98,7 +99,8 @@ impl<T: PmValue> PmList<T> {
     /// The list with the root `name`, made when there is none.
     ///
     /// # Errors
-    /// [`Error::RootType`](lodestone_stm::Error::RootType) when the root is something else, or a list of other items; and as
+    /// [`Error::RootType`](lodestone_stm::Error::RootType) when the root is something else, or a list of other items;
+    /// and as
     /// [`Stm::update`].
     pub fn open(stm: &Stm, name: &str) -> Result<Self> {
         Ok(Self::new(root::open(stm, name, &Self::signature())?))
@@ -361,7 +363,8 @@ impl<T: PmValue> PmList<T> {
         })
     }
 
-    /// Checks links both ways and the length; gives the number of objects that the list owns, header and signature included.
+    /// Checks links both ways and the length; gives the number of objects that the list owns, header and signature
+    /// included.
     ///
     /// # Errors
     /// What is wrong, as [`Error::BadPointer`](lodestone_stm::Error::BadPointer).

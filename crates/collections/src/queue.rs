@@ -1,10 +1,11 @@
 //! [`PmQueue`]: first in, first out, between threads and between runs of a program.
 //!
 //! 1. The items are a linked list with an empty node at its end. Head and tail are objects of their own.
-//! 2. *Push* fills the empty node, links a new empty one behind it and moves the tail. *Pop* reads the node at the head, moves the
-//!    head and frees it. So a producer writes the tail, a consumer the head: they meet only in the node of a queue that is empty.
-//! 3. *Waiting*: [`pop_wait`](PmQueue::pop_wait) on an empty queue ends the attempt until something that it read changes: the empty
-//!    node, which a push fills.
+//! 2. *Push* fills the empty node, links a new empty one behind it and moves the tail. *Pop* reads the node at the
+//!    head, moves the head and frees it. So a producer writes the tail, a consumer the head: they meet only in the node
+//!    of a queue that is empty.
+//! 3. *Waiting*: [`pop_wait`](PmQueue::pop_wait) on an empty queue ends the attempt until something that it read
+//!    changes: the empty node, which a push fills.
 //!
 //! Invariant: from head to tail there are `pushed - popped` filled nodes, and the tail leads to the empty one.
 
@@ -56,8 +57,8 @@ impl Header for QueueHeader {
 
 /// A queue in a transactional memory.
 ///
-/// Cost in objects: a push writes the tail, the node at the end and a new one; a pop reads and frees a node and writes the head; both
-/// what the item needs. Fences: one per transaction.
+/// Cost in objects: a push writes the tail, the node at the end and a new one; a pop reads and frees a node and writes
+/// the head; both what the item needs. Fences: one per transaction.
 ///
 /// ```
 /// # use lodestone_collections::{Bytes, PmQueue};
@@ -111,7 +112,8 @@ impl<T: PmValue> PmQueue<T> {
     /// The queue with the root `name`, made when there is none.
     ///
     /// # Errors
-    /// [`Error::RootType`](lodestone_stm::Error::RootType) when the root is something else, or a queue of other items; and as
+    /// [`Error::RootType`](lodestone_stm::Error::RootType) when the root is something else, or a queue of other items;
+    /// and as
     /// [`Stm::update`].
     pub fn open(stm: &Stm, name: &str) -> Result<Self> {
         let header: PmPtr<QueueHeader> = root::open(stm, name, &Self::signature())?;

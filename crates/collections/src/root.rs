@@ -1,7 +1,8 @@
-//! How a collection is opened: a root of its name, or a pointer that the user keeps, and the types of its items compared.
+//! How a collection is opened: a root of its name, or a pointer that the user keeps, and the types of its items
+//! compared.
 //!
-//! The kind of collection is the type of the header object, which the root compares. The types of keys and values are a text
-//! in the header (the *signature*), written when the collection is first opened or made.
+//! The kind of collection is the type of the header object, which the root compares. The types of keys and values are a
+//! text in the header (the *signature*), written when the collection is first opened or made.
 
 use lodestone_stm::{Error, PmBytes, PmObject, PmPtr, Result, Stm, Tx, TxResult};
 

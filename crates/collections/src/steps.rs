@@ -1,12 +1,12 @@
 //! Walks from node to node that end, whatever the links say.
 //!
-//! A link whose object is intact may still lead back: damage whose checksum fits, or a program that wrote what it should not.
-//! A walk comes to each node once, so:
+//! A link whose object is intact may still lead back: damage whose checksum fits, or a program that wrote what it
+//! should not. A walk comes to each node once, so:
 //!
-//! 1. it notices when it comes back to a node that it remembers, a later one whenever its length has doubled (Brent's way):
-//!    that ends a circle after at most three times its length;
-//! 2. it ends when it has seen more nodes than the pool can hold: that ends a walk over nodes that have more than one parent,
-//!    in time that the pool's size bounds.
+//! 1. it notices when it comes back to a node that it remembers, a later one whenever its length has doubled (Brent's
+//!    way): that ends a circle after at most three times its length;
+//! 2. it ends when it has seen more nodes than the pool can hold: that ends a walk over nodes that have more than one
+//!    parent, in time that the pool's size bounds.
 
 use lodestone_stm::{PmAddr, Tx, TxResult};
 

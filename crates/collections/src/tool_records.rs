@@ -1,7 +1,7 @@
 //! The records of collections as tools see them: byte strings, whatever the items are.
 //!
-//! A collection's header says in words what its items are. Numbers and byte strings can be shown; other items only by the
-//! program that made them. A queue and a list are shown with positions as keys, and take no changes from tools.
+//! A collection's header says in words what its items are. Numbers and byte strings can be shown; other items only by
+//! the program that made them. A queue and a list are shown with positions as keys, and take no changes from tools.
 
 use std::marker::PhantomData;
 use std::ops::ControlFlow;

@@ -1,8 +1,8 @@
 //! Objects made of words: what nodes, pages and values are stored in.
 //!
-//! A collection is generic over keys and values, an object of the memory below has one Rust type. So every node is an object
-//! of a fixed number of words, and the collection says what they mean. Small ones come in five sizes, chosen so that a slot
-//! (header included) ends at the end of a line; see [`lodestone_stm`] for how slots stand in cells.
+//! A collection is generic over keys and values, an object of the memory below has one Rust type. So every node is an
+//! object of a fixed number of words, and the collection says what they mean. Small ones come in five sizes, chosen so
+//! that a slot (header included) ends at the end of a line; see [`lodestone_stm`] for how slots stand in cells.
 //!
 //! Invariant: a place keeps the size that it was allocated with; whoever stores its address also knows its size.
 
@@ -31,7 +31,8 @@ impl<const N: usize> PmObject for Words<N> {
     }
 }
 
-/// Sizes of small objects in words: with the slot's header they take 1, 2, 4, 8 and 16 lines, the version word included.
+/// Sizes of small objects in words: with the slot's header they take 1, 2, 4, 8 and 16 lines, the version word
+/// included.
 pub const SIZES: [usize; 5] = [5, 13, 29, 61, 125];
 /// Most words of a small object.
 pub const WORDS_MAX: usize = SIZES[SIZES.len() - 1];

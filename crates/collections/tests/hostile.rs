@@ -1,8 +1,9 @@
 //! Damage whose checksums fit: no bytes make the transactional memory or a collection panic, or run for ever.
 //!
-//! A case takes a sound pool, changes a few fields of what stands in it, and makes every checksum over them right again, as
-//! `docs/format.md` says they are made: this file is a second implementation of the format. Then the pool is opened,
-//! checked, read and written through every collection. Any error is right; a panic, or a case that does not end, is a fault.
+//! A case takes a sound pool, changes a few fields of what stands in it, and makes every checksum over them right
+//! again, as `docs/format.md` says they are made: this file is a second implementation of the format. Then the pool is
+//! opened, checked, read and written through every collection. Any error is right; a panic, or a case that does not
+//! end, is a fault.
 //!
 //! `LODESTONE_HOSTILE_CASES=100000 cargo test -p lodestone-collections --test hostile -- --nocapture`
 //!

@@ -1,4 +1,5 @@
-//! Every collection against the standard library's, on random operations in random transactions, some of which are cancelled.
+//! Every collection against the standard library's, on random operations in random transactions, some of which are
+//! cancelled.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! Several threads on the same collections: invariants that every reader checks, and queues that lose and repeat nothing.
+//! Several threads on the same collections: invariants that every reader checks, and queues that lose and repeat
+//! nothing.
 
 mod common;
 

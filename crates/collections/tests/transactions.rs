@@ -1,4 +1,5 @@
-//! Collections together in transactions: all or nothing, whatever ends them; names and types; a full pool; what it costs.
+//! Collections together in transactions: all or nothing, whatever ends them; names and types; a full pool; what it
+//! costs.
 
 mod common;
 
@@ -199,7 +200,8 @@ fn every_transaction_makes_one_fence_and_writes_what_it_says() -> Result<()> {
     Ok(())
 }
 
-/// Keeps the errors of a change for itself, as long as the pool has room for it and a few times more; gives how many succeeded.
+/// Keeps the errors of a change for itself, as long as the pool has room for it and a few times more; gives how many
+/// succeeded.
 fn fill(
     stm: &lodestone_stm::Stm,
     mut change: impl FnMut(&mut lodestone_stm::Tx<'_>, u64) -> lodestone_stm::TxResult<()>,

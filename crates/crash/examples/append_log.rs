@@ -1,7 +1,7 @@
 //! An append-only log as a type ([`Structure`]), once with the length word published too early and once right.
 //!
-//! `cargo run -p lodestone-crash --example append_log` explores both in every profile and audits the flushes and fences of
-//! the right one. In a test of your own: `explore(Log { published_early: false }).expect_clean()`.
+//! `cargo run -p lodestone-crash --example append_log` explores both in every profile and audits the flushes and fences
+//! of the right one. In a test of your own: `explore(Log { published_early: false }).expect_clean()`.
 
 use lodestone_crash::{Config, Failure, Outcome, Profile, Structure, audit_target, explore, run_target};
 use lodestone_pmem::{PmAddr, Pool};

@@ -1,9 +1,9 @@
 //! The mutation audit: is every flush and every fence needed, and would we notice?
 //!
-//! 1. Explore the target as it is: it must be clean; note every source position that executed a flush, fence or stream, in
-//!    operations and in recoveries.
-//! 2. For each position and each change ([`crate::Change`]) explore again until something is caught: a sample of the states
-//!    without and with crashes inside recovery, then all.
+//! 1. Explore the target as it is: it must be clean; note every source position that executed a flush, fence or stream,
+//!    in operations and in recoveries.
+//! 2. For each position and each change ([`crate::Change`]) explore again until something is caught: a sample of the
+//!    states without and with crashes inside recovery, then all.
 //! 3. A mutant that nobody catches is redundant when the target says why, else it survived: a flush to remove, or an
 //!    oracle to strengthen. An excuse that excuses nobody, because all it names were caught, is stale: an error.
 
@@ -67,8 +67,9 @@ pub fn audit_target(
     })
 }
 
-/// The flushes and fences that run under some of `targets` and that none of them audits, as [`calls_nobody_audits`](crate::calls_nobody_audits) names
-/// them, without an audit: of each target so many crash states as `config` allows run, for what its recoveries call.
+/// The flushes and fences that run under some of `targets` and that none of them audits, as
+/// [`calls_nobody_audits`](crate::calls_nobody_audits) names them, without an audit: of each target so many crash
+/// states as `config` allows run, for what its recoveries call.
 ///
 /// ```
 /// use lodestone_crash::{Config, calls_without_audit, pool_targets};

@@ -76,7 +76,8 @@ pub struct Config {
     pub states_max: u64,
     /// Whether `states_max` counts for targets with a smaller bound of their own too: somebody asked for it by name.
     pub states_max_wins: bool,
-    /// How often recovery itself is crashed again: 0 never, 1 once (default). A target may have a smaller limit of its own.
+    /// How often recovery itself is crashed again: 0 never, 1 once (default). A target may have a smaller limit of its
+    /// own.
     pub nested_depth: u32,
     /// Whether `nested_depth` counts for targets with a smaller limit of their own too.
     pub nested_depth_wins: bool,

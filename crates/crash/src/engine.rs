@@ -2,13 +2,14 @@
 //!
 //! 1. Prepare and take the baseline; run the operations and record the trace.
 //! 2. Between two boundaries the set of possible images only grows and the outside learns nothing that would loosen the
-//!    verdict, so it suffices to visit the end of each segment. Boundaries are: a fence that makes something certain, the
-//!    beginning of an operation, the end (ADR); every store (eADR); a wait for durability (block).
+//!    verdict, so it suffices to visit the end of each segment. Boundaries are: a fence that makes something certain,
+//!    the beginning of an operation, the end (ADR); every store (eADR); a wait for durability (block).
 //! 3. At a visit, choose states by the mode ([`crate::choose`]), lay each out, recover it under the recorder, judge it.
-//! 4. Crash the recovery the same way, to the configured depth, with the same history: recovery may crash inside itself.
+//! 4. Crash the recovery the same way, to the configured depth, with the same history: recovery may crash inside
+//!    itself.
 //!
-//! Images that were judged before under the same history at the same or a lesser depth are skipped, and so are visits with
-//! the same open choices; the reading-driven mode also knows what was read the same way before ([`crate::memo`]).
+//! Images that were judged before under the same history at the same or a lesser depth are skipped, and so are visits
+//! with the same open choices; the reading-driven mode also knows what was read the same way before ([`crate::memo`]).
 //!
 //! Invariant: `states` counts recoveries that really ran and were judged.
 
@@ -256,8 +257,8 @@ impl<'a> Engine<'a> {
         self.after(&recovery, contents, visit, crash);
     }
 
-    /// Runs recovery over and over, each time along the next path of decisions about the lines that it reads; paths that
-    /// an earlier run read the same way are walked without running.
+    /// Runs recovery over and over, each time along the next path of decisions about the lines that it reads; paths
+    /// that an earlier run read the same way are walked without running.
     fn read_driven(&mut self, options: &Contents, visit: &Visit<'_>) {
         let mut plan: Vec<usize> = Vec::new();
         loop {

@@ -1,18 +1,19 @@
 //! Damage that verifies: many small cases, each damaged and sealed again, none of which may panic or hang.
 //!
-//! A checksum tells flipped bits. It does not tell a value that was computed wrongly, written by a bug or forged, and so
-//! nothing that is read from a medium may be believed only because its checksum fits. A *layer* here is one structure with a
-//! function that runs one case: it makes a pool with content, changes something in it, seals that again, and then opens,
-//! checks, reads and changes the structure. [`Layer::run`]
+//! A checksum tells flipped bits. It does not tell a value that was computed wrongly, written by a bug or forged, and
+//! so nothing that is read from a medium may be believed only because its checksum fits. A *layer* here is one
+//! structure with a function that runs one case: it makes a pool with content, changes something in it, seals that
+//! again, and then opens, checks, reads and changes the structure. [`Layer::run`]
 //!
 //! 1. runs the cases one after the other, each with numbers from its own seed;
 //! 2. catches panics, and keeps one case for each place that panicked;
-//! 3. ends the whole process when a case takes longer than [`Layer::seconds_max`], because a thread that hangs cannot be ended;
+//! 3. ends the whole process when a case takes longer than [`Layer::seconds_max`], because a thread that hangs cannot
+//!    be ended;
 //! 4. tells at the end what became of the cases, by what was damaged.
 //!
-//! Two variables of the environment change what is run: `LODESTONE_HOSTILE_CASES` is the number of cases for each layer,
-//! `LODESTONE_HOSTILE_SEED` the seed of the first one. The seeds of the others follow, so a failed case is replayed with its
-//! own seed and one case.
+//! Two variables of the environment change what is run: `LODESTONE_HOSTILE_CASES` is the number of cases for each
+//! layer, `LODESTONE_HOSTILE_SEED` the seed of the first one. The seeds of the others follow, so a failed case is
+//! replayed with its own seed and one case.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;

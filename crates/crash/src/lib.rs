@@ -2,9 +2,10 @@
 //!
 //! **Fault model.** Power fails between any two events of a run. What the medium then holds depends on the profile:
 //!
-//! - `adr` (only what was written back is safe): each 64-byte line holds a prefix of its ordinary stores, in 8-byte words
-//!   and program order, at least everything stored to it before a flush that a fence of the flushing thread completed;
-//!   streamed words are kept in any subset until a fence of their thread. Lines are independent of each other.
+//! - `adr` (only what was written back is safe): each 64-byte line holds a prefix of its ordinary stores, in 8-byte
+//!   words and program order, at least everything stored to it before a flush that a fence of the flushing thread
+//!   completed; streamed words are kept in any subset until a fence of their thread. Lines are independent of each
+//!   other.
 //! - `eadr` (caches survive): everything stored up to the crash, in order. The `eadr` domain never streams around the
 //!   cache, so streamed words count as stored.
 //! - `block` (ordinary files): the lines as they were when flushed, for some prefix of all flushes, at least up to the
@@ -15,9 +16,9 @@
 //! Not modelled: media errors, torn 8-byte words, reordering of one thread's stores as other threads see them (memory
 //! order is for loom and shuttle), more than one failure domain.
 //!
-//! **How it works.** The `traced` domain of [`lodestone_pmem`] reports each store, flush, fence and wait to the explorer.
-//! One run of a target's operations gives a trace; at the end of each segment between fences and marks the explorer lays
-//! out what the medium may hold, recovers, and asks the target's oracles:
+//! **How it works.** The `traced` domain of [`lodestone_pmem`] reports each store, flush, fence and wait to the
+//! explorer. One run of a target's operations gives a trace; at the end of each segment between fences and marks the
+//! explorer lays out what the medium may hold, recovers, and asks the target's oracles:
 //!
 //! 1. recovery succeeds, does not panic, and makes no more accesses than its bound;
 //! 2. the recovered view is that of a sequence of operations that contains every acknowledged one, whole or not at all;
@@ -25,14 +26,15 @@
 //! 4. it keeps working: further operations do what they should;
 //! 5. and recovery itself is crashed again, [`Config::nested_depth`] times.
 //!
-//! **Modes** ([`Mode`]): *exhaustive* enumerates every combination of every line's contents; *reading* decides a line only
-//! when recovery or an oracle touches it, and walks past runs that would read what an earlier one read, so it sees all that
-//! the exhaustive mode sees (a test compares them on random programs); *representative* is a sample.
+//! **Modes** ([`Mode`]): *exhaustive* enumerates every combination of every line's contents; *reading* decides a line
+//! only when recovery or an oracle touches it, and walks past runs that would read what an earlier one read, so it sees
+//! all that the exhaustive mode sees (a test compares them on random programs); *representative* is a sample.
 //!
-//! **What was explored** is in each [`Report`]: profile, mode, bound, number of states, whether they were exhausted, how
-//! deep recovery was crashed again, seed. A violation is shrunk (fewer crashes, fewer operations, fewer lost lines) and
-//! comes with an account of the stores that were lost and one command that shows it again. For a target of your own that is
-//! `LODESTONE_REPLAY='token' cargo test ...`: with this variable the test replays the token instead of exploring.
+//! **What was explored** is in each [`Report`]: profile, mode, bound, number of states, whether they were exhausted,
+//! how deep recovery was crashed again, seed. A violation is shrunk (fewer crashes, fewer operations, fewer lost lines)
+//! and comes with an account of the stores that were lost and one command that shows it again. For a target of your own
+//! that is `LODESTONE_REPLAY='token' cargo test ...`: with this variable the test replays the token instead of
+//! exploring.
 //!
 //! **Three lines for a structure of your own**: implement [`Structure`] (operations, handle, view, model), then
 //!
@@ -43,16 +45,17 @@
 //! }
 //! ```
 //!
-//! or use closures: [`Explore`]. `examples/append_log.rs` and `examples/counter_pair.rs` show a wrong and a right version of
-//! each. All persistent memory must be accessed through [`lodestone_pmem`], and recovery must depend on nothing but the
-//! medium: time, random numbers and the order of hash tables make runs that cannot be repeated (the report says so).
+//! or use closures: [`Explore`]. `examples/append_log.rs` and `examples/counter_pair.rs` show a wrong and a right
+//! version of each. All persistent memory must be accessed through [`lodestone_pmem`], and recovery must depend on
+//! nothing but the medium: time, random numbers and the order of hash tables make runs that cannot be repeated (the
+//! report says so).
 //!
 //! **The mutation audit** ([`audit_target`]) asks the reverse: is every flush and fence needed, and would the oracles
 //! notice its absence? It removes or moves each one, and whatever survives is a performance finding, a weak oracle, or
 //! excused with a reason ([`Redundant`]).
 //!
-//! **Threads**: with the feature `shuttle`, `schedules::explore_schedules` runs the operations of several threads under a
-//! deterministic scheduler and judges the crash states of each interleaving by durable linearizability.
+//! **Threads**: with the feature `shuttle`, `schedules::explore_schedules` runs the operations of several threads under
+//! a deterministic scheduler and judges the crash states of each interleaving by durable linearizability.
 
 pub mod hostile;
 pub mod planted;

@@ -1,12 +1,13 @@
 //! What was judged already, by what was read: the decision tree behind the reading-driven mode.
 //!
-//! Recovery and judgement are deterministic functions of the lines they read, in the order of first touch. So each run is a
-//! path in a tree: a node is the line that is touched next, an edge its content. Before a state is run, the tree is walked
-//! with the state's contents; arriving at a leaf means that a run that read exactly this has been judged, whatever the
-//! lines hold that nobody read.
+//! Recovery and judgement are deterministic functions of the lines they read, in the order of first touch. So each run
+//! is a path in a tree: a node is the line that is touched next, an edge its content. Before a state is run, the tree
+//! is walked with the state's contents; arriving at a leaf means that a run that read exactly this has been judged,
+//! whatever the lines hold that nobody read.
 //!
-//! Only lines that vary are in the tree: those that the run or some recovery stored to. All others hold the same in every
-//! state. When a recovery stores to a line for the first time, the tree is forgotten, because its paths lack that line.
+//! Only lines that vary are in the tree: those that the run or some recovery stored to. All others hold the same in
+//! every state. When a recovery stores to a line for the first time, the tree is forgotten, because its paths lack that
+//! line.
 //!
 //! Invariant: a leaf is a run whose verdict was good under the same history and the same lengths of parts; its trace is
 //! kept when it is to be crashed again, for every image that leads to it.
@@ -68,8 +69,8 @@ impl Memo {
         is_new
     }
 
-    /// Walks the tree with `contents`, deciding along `plan`; `None` when the walk ends before a leaf, or at one without
-    /// the trace that is wanted.
+    /// Walks the tree with `contents`, deciding along `plan`; `None` when the walk ends before a leaf, or at one
+    /// without the trace that is wanted.
     pub(crate) fn find(
         &self,
         root: u64,

@@ -1,7 +1,7 @@
 //! Mutations: one source position whose flush, fence or streaming store is removed or comes at the wrong time.
 //!
-//! A mutation works inside the recorder while the code runs, so recovery is mutated as well as the operations, and every
-//! execution of the position is affected.
+//! A mutation works inside the recorder while the code runs, so recovery is mutated as well as the operations, and
+//! every execution of the position is affected.
 
 use std::fmt;
 

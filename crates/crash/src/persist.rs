@@ -1,11 +1,11 @@
 //! What the medium may hold at a point of a trace: the fault model as code.
 //!
-//! 1. Each stored word joins the pending list of its line. Ordinary stores persist in order (a prefix); streamed words in
-//!    any subset.
-//! 2. A flush by thread T marks, for T, the ordinary stores that the line has at that moment. T's next fence makes marked
-//!    stores and T's own streamed words certain: they leave the pending list for the base.
-//! 3. The options of a line are the distinct contents that a prefix of its ordinary pending stores, with a subset of its
-//!    streamed ones, gives over its base.
+//! 1. Each stored word joins the pending list of its line. Ordinary stores persist in order (a prefix); streamed words
+//!    in any subset.
+//! 2. A flush by thread T marks, for T, the ordinary stores that the line has at that moment. T's next fence makes
+//!    marked stores and T's own streamed words certain: they leave the pending list for the base.
+//! 3. The options of a line are the distinct contents that a prefix of its ordinary pending stores, with a subset of
+//!    its streamed ones, gives over its base.
 //!
 //! For the eADR profile only the live contents count; for the block profile the log of flushed line contents does.
 //!

@@ -1,8 +1,8 @@
 //! Planted bugs: the proof that the explorer can fail.
 //!
 //! Code asks [`lodestone_pmem::planted::active`] whether a named bug is switched on (feature `planted-bugs`, for tests
-//! only). A [`Bug`] says which target must notice; [`Bug::must_be_found`] checks both directions: the clean tree passes,
-//! the planted one fails with a shrunk reproducer that replays.
+//! only). A [`Bug`] says which target must notice; [`Bug::must_be_found`] checks both directions: the clean tree
+//! passes, the planted one fails with a shrunk reproducer that replays.
 
 use crate::config::Config;
 use crate::report::Violation;

@@ -3,12 +3,12 @@
 //! It is in one of three phases:
 //! 1. *off*: nothing is recorded (setting up, judging, closing);
 //! 2. *recording*: events are appended;
-//! 3. either of the two with *undecided lines*: the first touch of such a line takes the next decision from the plan, or
-//!    option 0 where the plan ends, and writes it to memory before the access goes on. The list of decisions taken is
-//!    the path that the explorer backtracks over.
+//! 3. either of the two with *undecided lines*: the first touch of such a line takes the next decision from the plan,
+//!    or option 0 where the plan ends, and writes it to memory before the access goes on. The list of decisions taken
+//!    is the path that the explorer backtracks over.
 //!
-//! Invariants: one thread runs at a time (the contract of traced memory), so the lock is never contended; no lock is held
-//! while a panic leaves this file; a limit on accesses ends endless recoveries with a panic that names the limit.
+//! Invariants: one thread runs at a time (the contract of traced memory), so the lock is never contended; no lock is
+//! held while a panic leaves this file; a limit on accesses ends endless recoveries with a panic that names the limit.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -54,8 +54,8 @@ pub struct Report {
     pub states_nested: u64,
     /// States beyond those that needed no run: everything that would be read is as in a state that was judged.
     pub states_same: u64,
-    /// Runs that read the same and then went another way: recovery depends on something else than the medium (time, random
-    /// numbers, the order of a hash table), so the reading-driven mode is not complete and `exhausted` is false.
+    /// Runs that read the same and then went another way: recovery depends on something else than the medium (time,
+    /// random numbers, the order of a hash table), so the reading-driven mode is not complete and `exhausted` is false.
     pub runs_unsteady: u64,
     /// Visits: ends of segments at which states were chosen.
     pub points: u64,
@@ -236,8 +236,8 @@ pub struct AuditReport {
     pub calls_left: BTreeSet<(CallKind, SiteKey)>,
 }
 
-/// The calls that ran under some of these audits and that none of them answers for: holes in the audit as a whole. Code of
-/// targets and tests (files in folders `explore`, `tests` and `examples`) does not count.
+/// The calls that ran under some of these audits and that none of them answers for: holes in the audit as a whole. Code
+/// of targets and tests (files in folders `explore`, `tests` and `examples`) does not count.
 #[must_use]
 pub fn calls_nobody_audits(reports: &[AuditReport]) -> Vec<String> {
     let audited: BTreeSet<_> = reports.iter().flat_map(|report| &report.calls_audited).collect();

@@ -17,8 +17,8 @@ const SHRINK_STATES_MAX: u64 = 50_000;
 
 /// Explores `target` and reports. `progress` hears the number of states now and then.
 ///
-/// Where the variable [`REPLAY_VARIABLE`](crate::REPLAY_VARIABLE) holds a token of this target, the crash that it names is
-/// replayed first. If the violation is still there, the report holds it alone and nothing is explored.
+/// Where the variable [`REPLAY_VARIABLE`](crate::REPLAY_VARIABLE) holds a token of this target, the crash that it names
+/// is replayed first. If the violation is still there, the report holds it alone and nothing is explored.
 ///
 /// # Panics
 /// When [`Config::planted`] names a bug and the build lacks the feature `planted-bugs`.

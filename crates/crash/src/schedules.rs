@@ -1,13 +1,13 @@
-//! Interleavings and crashes together: threads run under a deterministic scheduler while the trace records, and the crash
-//! states of each schedule are judged by durable linearizability.
+//! Interleavings and crashes together: threads run under a deterministic scheduler while the trace records, and the
+//! crash states of each schedule are judged by durable linearizability.
 //!
 //! 1. A schedule comes from one seed: the scheduler's choices, hence the trace, are a function of it.
 //! 2. Within one execution of the scheduler: prepare, open, run [`Structure::threads`] to their ends, then explore the
 //!    crash states of the trace (representative mode by default) as the engine always does.
-//! 3. A recovered view must fit some order of the begun operations that contains every acknowledged one and respects real
-//!    time; see [`History`](crate::History).
-//! 4. A violation names its seed: `LODESTONE_SCHEDULE_SEED=<seed>` makes [`explore_schedules`] run that schedule alone, and
-//!    the same crash state is found again.
+//! 3. A recovered view must fit some order of the begun operations that contains every acknowledged one and respects
+//!    real time; see [`History`](crate::History).
+//! 4. A violation names its seed: `LODESTONE_SCHEDULE_SEED=<seed>` makes [`explore_schedules`] run that schedule alone,
+//!    and the same crash state is found again.
 //!
 //! Every lock of the structure must come from [`lodestone_pmem::sync`]. What is not modelled: weak memory order (the
 //! scheduler is sequentially consistent).
@@ -43,7 +43,8 @@ use crate::token::{Crash, Token};
 pub enum Scheduler {
     /// A random thread at each access.
     Random,
-    /// Priorities with few changes (probabilistic concurrency testing): finds bugs that need long undisturbed stretches.
+    /// Priorities with few changes (probabilistic concurrency testing): finds bugs that need long undisturbed
+    /// stretches.
     Pct,
 }
 

@@ -181,7 +181,8 @@ impl<S: Structure + ?Sized> Opened<'_, S> {
             ops.extend(more.iter().cloned());
             matched && self.structure.model(&ops) == view
         });
-        // A judge of the structure's own may accept views that no sequence gives; then there is nothing to compare with.
+        // A judge of the structure's own may accept views that no sequence gives; then there is nothing to compare
+        // with.
         let judged_by_model = history.any_sequence(|sequence| {
             self.structure.model(&sequence.iter().map(|&op| script[op].clone()).collect::<Vec<_>>()) == *before
         });

@@ -121,13 +121,14 @@ pub trait Target: Send + Sync {
         100_000
     }
 
-    /// Deepest crash in recovery that is explored, however deep the run goes: for targets whose recovery is that of a smaller
-    /// one, so that the bound is spent on states of their own.
+    /// Deepest crash in recovery that is explored, however deep the run goes: for targets whose recovery is that of a
+    /// smaller one, so that the bound is spent on states of their own.
     fn nested_depth_max(&self) -> u32 {
         u32::MAX
     }
 
-    /// Most crash states that are explored, however large the bound of the run: for targets that are too large to exhaust.
+    /// Most crash states that are explored, however large the bound of the run: for targets that are too large to
+    /// exhaust.
     fn states_max(&self) -> u64 {
         u64::MAX
     }

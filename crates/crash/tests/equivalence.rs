@@ -1,5 +1,6 @@
-//! The reading-driven mode sees everything that the exhaustive mode sees: on random programs with random recoveries that
-//! read, decide and store, both modes show the judge exactly the same observations, crashes of the recovery included.
+//! The reading-driven mode sees everything that the exhaustive mode sees: on random programs with random recoveries
+//! that read, decide and store, both modes show the judge exactly the same observations, crashes of the recovery
+//! included.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};

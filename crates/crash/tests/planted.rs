@@ -49,8 +49,8 @@ fn boot_number_not_persisted() {
     found(Bug::new("pool-boot-in-memory-only", harm, || Box::new(PoolBoot)));
 }
 
-/// Bug: opening keeps the clean mark. Harm: a crash is taken for an orderly close and recovery is skipped. Fix: the state
-/// of a new life has no clean mark.
+/// Bug: opening keeps the clean mark. Harm: a crash is taken for an orderly close and recovery is skipped. Fix: the
+/// state of a new life has no clean mark.
 #[test]
 fn clean_mark_kept() {
     found(Bug::new("pool-clean-mark-kept", "recovery is skipped after a crash", || Box::new(PoolBoot)));
@@ -64,8 +64,8 @@ fn copy_at_the_new_end_not_flushed() {
     found(Bug::new("pool-grow-copy-not-flushed", harm, || Box::new(PoolGrow)));
 }
 
-/// Bug: opening after a crash in growth does not clear the former header copy. Harm: it stays in the heap area as garbage.
-/// Fix: opening finishes what the state says is under way.
+/// Bug: opening after a crash in growth does not clear the former header copy. Harm: it stays in the heap area as
+/// garbage. Fix: opening finishes what the state says is under way.
 #[test]
 fn growth_not_finished_by_recovery() {
     let harm = "old metadata shows up in the heap area";

@@ -1,4 +1,5 @@
-//! `Pool::check` against crashes: no crash state of the pool layer is called lost, and after recovery nothing is damaged.
+//! `Pool::check` against crashes: no crash state of the pool layer is called lost, and after recovery nothing is
+//! damaged.
 
 use std::fs;
 use std::path::PathBuf;

@@ -33,8 +33,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Replaces blocks behind a table of pointers; gives nanoseconds per action of each batch in ascending order, flushes and
-/// fences per action.
+/// Replaces blocks behind a table of pointers; gives nanoseconds per action of each batch in ascending order, flushes
+/// and fences per action.
 fn replace_blocks(heap: &Heap, batch_actions: u64) -> lodestone_heap::Result<(Vec<f64>, f64, f64)> {
     const BATCHES: u64 = 50;
     const SLOTS: u64 = 4096;

@@ -60,8 +60,9 @@ pub struct Freed<'h> {
     entries: Entries,
 }
 
-/// As [`Freed`], without a borrow of the heap, for structures that own one. Give it to [`Heap::give_out_again`](crate::Heap::give_out_again); dropped
-/// instead, the blocks stay unused until the heap is opened anew.
+/// As [`Freed`], without a borrow of the heap, for structures that own one. Give it to
+/// [`Heap::give_out_again`](crate::Heap::give_out_again); dropped instead, the blocks stay unused until the heap is
+/// opened anew.
 #[derive(Debug)]
 #[must_use = "the freed blocks are available again only after Heap::give_out_again"]
 pub struct FreedBlocks {
@@ -87,13 +88,13 @@ impl<'h> Action<'h> {
     }
 
     /// Reserves a block of at least `bytes` bytes in the part that the heap's [`Placement`](crate::Placement) names: by
-    /// default the nearest to the calling thread's node; in another part when that is full. Blocks of 64 bytes or more start
-    /// a line, smaller ones are aligned to 16. The content is whatever stood there; write it with
+    /// default the nearest to the calling thread's node; in another part when that is full. Blocks of 64 bytes or more
+    /// start a line, smaller ones are aligned to 16. The content is whatever stood there; write it with
     /// [`Memory::write_back`] before the commit, no fence is needed.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] when all parts are full (it names the first that was tried), [`Error::TooLarge`] when no block can
-    /// have that size.
+    /// [`Error::NoSpace`] when all parts are full (it names the first that was tried), [`Error::TooLarge`] when no
+    /// block can have that size.
     #[inline]
     pub fn alloc(&mut self, bytes: u64) -> Result<PmAddr> {
         if self.core.bases.len() == 1 {
@@ -178,9 +179,9 @@ impl<'h> Action<'h> {
         Ok(at)
     }
 
-    /// Gives a block of at least `bytes` bytes with the contents of the block at `at` (as far as they fit): the same block
-    /// when it is large enough and not much too large, else a new one, and `at` is freed. The new block's contents are
-    /// flushed; whoever points to the block sets the pointer in this action.
+    /// Gives a block of at least `bytes` bytes with the contents of the block at `at` (as far as they fit): the same
+    /// block when it is large enough and not much too large, else a new one, and `at` is freed. The new block's
+    /// contents are flushed; whoever points to the block sets the pointer in this action.
     ///
     /// # Errors
     /// As [`alloc`](Self::alloc) and [`free`](Self::free); [`Error::NotAllocated`] also when this action frees `at`.
@@ -284,8 +285,8 @@ impl<'h> Action<'h> {
         reserved
     }
 
-    /// Notes that the word at `at` becomes `word` with the commit. Of two values for one word the later counts. No other
-    /// action that is open at the same time, and no plain store, may change the word.
+    /// Notes that the word at `at` becomes `word` with the commit. Of two values for one word the later counts. No
+    /// other action that is open at the same time, and no plain store, may change the word.
     ///
     /// An `at` that is not an aligned word of the pool makes the commit fail.
     #[inline]
@@ -311,8 +312,9 @@ impl<'h> Action<'h> {
         outcome_of(self.core, damage)
     }
 
-    /// As [`commit`](Self::commit), but keeps freed blocks from being given out again until the first value is dropped. It is there
-    /// whenever the action took effect, also when the outcome is [`Error::Damaged`]; without it nothing happened.
+    /// As [`commit`](Self::commit), but keeps freed blocks from being given out again until the first value is dropped.
+    /// It is there whenever the action took effect, also when the outcome is [`Error::Damaged`]; without it nothing
+    /// happened.
     #[must_use = "dropping the freed blocks makes them available at once, and the outcome may be an error"]
     pub fn commit_keeping(mut self) -> (Option<Freed<'h>>, Result<()>) {
         match self.persist() {

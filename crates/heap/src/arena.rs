@@ -1,15 +1,15 @@
 //! Reservation of small blocks: which slabs a thread takes blocks from.
 //!
-//! 1. A thread locks its own arena (by thread number; others lock it only to steal or to give back a slab) and takes the
-//!    first free block of the newest listed slab of the class. Nothing is stored on the medium.
+//! 1. A thread locks its own arena (by thread number; others lock it only to steal or to give back a slab) and takes
+//!    the first free block of the newest listed slab of the class. Nothing is stored on the medium.
 //! 2. A slab without free blocks leaves the list; whoever frees a block of an unlisted slab puts it back.
-//! 3. Without a listed slab the arena takes a new chunk, else a slab of another arena, else empty slabs of all classes are
-//!    given back to the chunk lists and the search starts again.
+//! 3. Without a listed slab the arena takes a new chunk, else a slab of another arena, else empty slabs of all classes
+//!    are given back to the chunk lists and the search starts again.
 //!
 //! Invariants:
 //! - only slabs of one arena are used by a thread, so threads rarely write the same bitmap line;
-//! - a slab is in at most one list, that of its owner, and `listed` says so; `listed` and the taken bits change only under
-//!   the owner's lock (they are atomics so that they can be looked at without it).
+//! - a slab is in at most one list, that of its owner, and `listed` says so; `listed` and the taken bits change only
+//!   under the owner's lock (they are atomics so that they can be looked at without it).
 
 use std::sync::atomic::Ordering;
 

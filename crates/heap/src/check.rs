@@ -1,11 +1,11 @@
 //! Verification of everything the heap keeps on the medium, and of who owns which block.
 //!
-//! 1. *Metadata*: both header copies, the commit word of every lane, the zones word, the zone word and the chunk words of every zone, the
-//!    bitmap words of every slab. Each verifies itself, so every flipped byte is found.
+//! 1. *Metadata*: both header copies, the commit word of every lane, the zones word, the zone word and the chunk words
+//!    of every zone, the bitmap words of every slab. Each verifies itself, so every flipped byte is found.
 //! 2. *Structure*: extents cover only free chunk words inside their zone, bitmaps name only blocks that exist, and the
 //!    medium says the same as DRAM.
-//! 3. *Ownership* (`owners`), when the caller says what it can reach: a block reached twice has two owners, an allocated block that
-//!    is not reached is a leak, and what is reached must be an allocated block.
+//! 3. *Ownership* (`owners`), when the caller says what it can reach: a block reached twice has two owners, an
+//!    allocated block that is not reached is a leak, and what is reached must be an allocated block.
 //!
 //! Meant for a heap at rest: blocks of actions that are open or commit meanwhile may be reported.
 
@@ -166,8 +166,8 @@ impl Heap {
         }
     }
 
-    /// As [`check`](Self::check), told of each block how many bytes its owner keeps in it. The list must be complete: what it lacks is
-    /// taken for free by a [`repair`](Self::repair) of the report.
+    /// As [`check`](Self::check), told of each block how many bytes its owner keeps in it. The list must be complete:
+    /// what it lacks is taken for free by a [`repair`](Self::repair) of the report.
     ///
     /// The words of chunk tables and bitmaps say again what a complete list says. So whatever is damaged in them, the
     /// report is repairable as long as the owners do not contradict each other.
@@ -409,7 +409,8 @@ impl Check<'_> {
                     let finding = format!("the bitmap says {bits:#x} are allocated, the running heap has {live:#x}");
                     self.add(FindingKind::Disagreement, at, finding, BACKUP, Fix::None);
                 }
-                // Set aside at open: all taken, none live. Anything else was intact then, and what stands in DRAM is right.
+                // Set aside at open: all taken, none live. Anything else was intact then, and what stands in DRAM is
+                // right.
                 _ if live != 0 || taken & class.mask(word) != class.mask(word) => {
                     let finding = "a bitmap word is damaged";
                     self.add(FindingKind::Bitmap, at, finding, REWRITE, Fix::Word(checked::encode(at, live)));

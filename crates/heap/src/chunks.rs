@@ -7,8 +7,10 @@
 //!
 //! Invariants:
 //! - a run lies inside one zone;
-//! - a chunk is taken here before anything is stored in it, and comes back only when nothing on the medium refers to it;
-//! - behind a damaged chunk word, everything up to the next chunk that is known stays taken: it may be inside an extent.
+//! - a chunk is taken here before anything is stored in it, and comes back only when nothing on the medium refers to
+//!   it;
+//! - behind a damaged chunk word, everything up to the next chunk that is known stays taken: it may be inside an
+//!   extent.
 
 use lodestone_pmem::{PmAddr, checked};
 

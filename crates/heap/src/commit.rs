@@ -1,27 +1,28 @@
 //! The commit of an action: the protocol, and what it does to words, blocks and lanes.
 //!
 //! 1. `commit` of an action that allocates fences: **fence 1** makes the contents persistent before a record that
-//!    publishes them counts. Without an allocation there is no fence 1: whoever publishes other contents fences them first.
+//!    publishes them counts. Without an allocation there is no fence 1: whoever publishes other contents fences them
+//!    first.
 //! 2. It takes a lane, writes the record of all words into it and flushes; **fence 2** decides: from here on the action
 //!    survives. No word in place may overtake it.
 //! 3. It stores the words in place and flushes them; **fence 3** makes them persistent before the record ends.
-//! 4. It clears the record and flushes; **fence 4** makes that persistent before anyone may change one of the words again:
-//!    replay of a record that is still there would roll such a change back.
+//! 4. It clears the record and flushes; **fence 4** makes that persistent before anyone may change one of the words
+//!    again: replay of a record that is still there would roll such a change back.
 //!
-//! So whatever anyone sees of an action in place is decided and survives. An action that changes one word needs no record:
-//! the store itself is atomic. It keeps fence 1 (contents before the word) and one fence behind the word; others may see
-//! the word before that fence.
+//! So whatever anyone sees of an action in place is decided and survives. An action that changes one word needs no
+//! record: the store itself is atomic. It keeps fence 1 (contents before the word) and one fence behind the word;
+//! others may see the word before that fence.
 //!
 //! Why not fewer fences:
 //! - Without fence 1 the record may be persistent while contents are not: replay then publishes garbage (the explorer
-//!   finds it at once). A checksum over the contents in the record would not help: another thread may change the published
-//!   block before the record ends, and a crash then takes the record for torn, half applied.
+//!   finds it at once). A checksum over the contents in the record would not help: another thread may change the
+//!   published block before the record ends, and a crash then takes the record for torn, half applied.
 //! - Recording old and new values and letting one of the words in place decide would merge fences 1 and 2, but then
 //!   readers see words that a crash takes back.
-//! - Leaving the record in place until the lane's next use would need a commit order over all lanes (a shared counter on
-//!   every action), and it would forbid to store to such a word outside an action for as long as the record may be
-//!   replayed. Leaving fence 4 to the next action of the same thread lets another thread change the word in between, and a
-//!   crash then rolls that change back.
+//! - Leaving the record in place until the lane's next use would need a commit order over all lanes (a shared counter
+//!   on every action), and it would forbid to store to such a word outside an action for as long as the record may be
+//!   replayed. Leaving fence 4 to the next action of the same thread lets another thread change the word in between,
+//!   and a crash then rolls that change back.
 
 use std::sync::atomic::Ordering;
 
@@ -36,9 +37,9 @@ use crate::record::{self, Entry, Kind};
 use crate::table::{Chunk, State};
 
 impl Action<'_> {
-    /// The commit up to the point where the action is persistent and its allocations are live; gives a word of metadata that
-    /// was damaged, if there is one: the rest is persistent all the same. On an error the action is undone, and the entries stay for the drop to
-    /// roll back.
+    /// The commit up to the point where the action is persistent and its allocations are live; gives a word of metadata
+    /// that was damaged, if there is one: the rest is persistent all the same. On an error the action is undone, and
+    /// the entries stay for the drop to roll back.
     pub(crate) fn persist(&mut self) -> Result<Option<PmAddr>> {
         let core = self.core;
         if let Some(at) = self.bad_word {
@@ -94,7 +95,8 @@ impl Action<'_> {
         memory.fence();
         record::clear(memory, lane);
         if !planted::active("heap-record-end-not-fenced") {
-            // Fence 4: later changes of the same words may not overtake the end of the record, or replay rolls them back.
+            // Fence 4: later changes of the same words may not overtake the end of the record, or replay rolls them
+            // back.
             memory.fence();
         }
         if planted::active("heap-lane-lock-persisted") {
@@ -124,7 +126,8 @@ fn lock_on_medium(core: &Core, lane: PmAddr) -> Result<()> {
     Ok(())
 }
 
-/// Stores the words of all entries in place and flushes each line once; the caller fences. Gives the first damaged word.
+/// Stores the words of all entries in place and flushes each line once; the caller fences. Gives the first damaged
+/// word.
 pub fn apply(core: &Core, entries: &[Entry]) -> Option<PmAddr> {
     let memory = &core.memory;
     let mut damage = None;

@@ -1,13 +1,13 @@
 //! The header of a heap: formatting, reading, finishing.
 //!
-//! 1. *Format*: lanes are made idle, root words and the number of zones zero, fence; then the copy of the header, fence; then the front header.
-//!    Parts above 0 first.
-//! 2. *Read*: the front header counts, else its copy. While the front is all zeroes and the copy is not intact, the heap
-//!    was never used: a format that a crash cut short is begun again.
+//! 1. *Format*: lanes are made idle, root words and the number of zones zero, fence; then the copy of the header,
+//!    fence; then the front header. Parts above 0 first.
+//! 2. *Read*: the front header counts, else its copy. While the front is all zeroes and the copy is not intact, the
+//!    heap was never used: a format that a crash cut short is begun again.
 //! 3. *Finish*: the front header of a heap without zones that a crash cut short is written anew from the copy.
 //!
-//! Invariant: an intact copy means that everything before it is persistent, so a heap is formatted from the fence behind
-//! the copy on.
+//! Invariant: an intact copy means that everything before it is persistent, so a heap is formatted from the fence
+//! behind the copy on.
 
 use lodestone_pmem::{Memory, PmAddr, Pool, checked, planted};
 use zerocopy::{FromZeros, IntoBytes};
@@ -21,8 +21,8 @@ use crate::record;
 
 /// Header and geometry of a formatted heap, `None` when the heap was never formatted.
 ///
-/// A header that verifies may still name what the pool has no room for: of two copies the one counts whose sizes fit the
-/// pool and lead to the first zone. [`Heap::check`](crate::Heap::check) names the other one.
+/// A header that verifies may still name what the pool has no room for: of two copies the one counts whose sizes fit
+/// the pool and lead to the first zone. [`Heap::check`](crate::Heap::check) names the other one.
 pub fn read_header(pool: &Pool) -> Result<Option<(HeapHeader, Geometry)>> {
     let memory = pool.memory();
     let (start, _) = pool.heap_area(0);
@@ -80,8 +80,8 @@ fn leads_to_a_zone(pool: &Pool, geometry: &Geometry) -> bool {
     pool.memory().load(zone) == encode_zone(zone, 0)
 }
 
-/// Writes the front header that a crash cut short while the heap was formatted: it is a beginning of its copy and zeroes
-/// behind, and the heap was never used. Anything else is damage, which is left for the check to tell.
+/// Writes the front header that a crash cut short while the heap was formatted: it is a beginning of its copy and
+/// zeroes behind, and the heap was never used. Anything else is damage, which is left for the check to tell.
 fn finish_header(memory: &Memory, start: PmAddr, copies: &[HeapHeader; 2]) {
     let [front, copy] = copies.each_ref().map(HeapHeader::as_bytes);
     let same = front.chunks(8).zip(copy.chunks(8)).take_while(|(front, copy)| front == copy).count() * 8;

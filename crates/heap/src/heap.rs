@@ -1,7 +1,7 @@
 //! The heap: options, opening, and questions about blocks.
 //!
-//! Opening reads the header or formats (see `format`), finishes what a crash cut short and reads the metadata into DRAM (see
-//! `recover`).
+//! Opening reads the header or formats (see `format`), finishes what a crash cut short and reads the metadata into DRAM
+//! (see `recover`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,7 +34,8 @@ pub struct HeapOptions {
     pub zone_chunks: u32,
     /// Lanes: actions that can commit at the same time. Persistent.
     pub lanes: u32,
-    /// Bytes of a lane, a multiple of 64: an action changes at most a sixteenth of that many words, less one. Persistent.
+    /// Bytes of a lane, a multiple of 64: an action changes at most a sixteenth of that many words, less one.
+    /// Persistent.
     pub lane_bytes: u32,
     /// Arenas per part; 0: twice the processors, at least 4.
     pub arenas: usize,
@@ -82,9 +83,10 @@ impl Heap {
     /// short. Damaged metadata is set aside (nothing is given out there) and named by [`check`](Self::check).
     ///
     /// # Errors
-    /// [`Error::AlreadyOpen`] while a heap of this open pool lives: clone that one. An open waits a tenth of a second for a
-    /// heap that is ending on another thread. Also when both copies of the header are damaged, the format is newer, the options make no sense, the heap area is too
-    /// small, or the pool is read-only and the heap needs recovery or formatting.
+    /// [`Error::AlreadyOpen`] while a heap of this open pool lives: clone that one. An open waits a tenth of a second
+    /// for a heap that is ending on another thread. Also when both copies of the header are damaged, the format is
+    /// newer, the options make no sense, the heap area is too small, or the pool is read-only and the heap needs
+    /// recovery or formatting.
     pub fn open(pool: &Pool, options: &HeapOptions) -> Result<Self> {
         if let Placement::Part(part) = options.placement
             && part >= pool.memory().part_count()
@@ -152,8 +154,8 @@ impl Heap {
         make_freed_available(&self.core, blocks.entries.as_slice());
     }
 
-    /// Usable bytes of the block at `at`, or `None` when no allocated block starts there. A block counts from the commit
-    /// that allocates it to the call of `free`.
+    /// Usable bytes of the block at `at`, or `None` when no allocated block starts there. A block counts from the
+    /// commit that allocates it to the call of `free`.
     #[must_use]
     pub fn block_bytes(&self, at: PmAddr) -> Option<u64> {
         match self.core.block(at) {

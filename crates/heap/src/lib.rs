@@ -1,11 +1,12 @@
 //! A persistent heap: blocks that survive crashes, and actions that change several words at once or not at all.
 //!
 //! - [`Heap`] opens the heap area of a pool, recovers it, and reports, checks and repairs it.
-//! - [`Action`] allocates, frees and sets words: all of it is persistent after [`Action::commit`], nothing of it before.
+//! - [`Action`] allocates, frees and sets words: all of it is persistent after [`Action::commit`], nothing of it
+//!   before.
 //!
 //! Nothing leaks and nothing is owned twice after any crash: what an action allocates is reserved in DRAM until the
-//! commit publishes it together with the word that points to it, and what it frees is available only after the commit is
-//! persistent. The `commit` module states the protocol and the reason for each fence.
+//! commit publishes it together with the word that points to it, and what it frees is available only after the commit
+//! is persistent. The `commit` module states the protocol and the reason for each fence.
 //!
 //! Cost of an action (lines flushed, fences), besides the contents that the caller flushes: one word, 1 and 2; up to
 //! three words, 2 lines for the record and one line per word, and 3 fences, or 4 when it

@@ -1,11 +1,12 @@
 //! In which part of a pool a block is made: near the thread that asks, by default.
 //!
-//! 1. The policy names a first part: the nearest to the node of the calling thread (where a node has several parts, its threads
-//!    are spread over them), each part in turn, one part, or what a closure says.
-//! 2. When that part is full the others are tried, nearest first. Each such allocation is counted: a heap that falls back
-//!    pays remote accesses from then on, and [`Usage`](crate::Usage) says so.
+//! 1. The policy names a first part: the nearest to the node of the calling thread (where a node has several parts, its
+//!    threads are spread over them), each part in turn, one part, or what a closure says.
+//! 2. When that part is full the others are tried, nearest first. Each such allocation is counted: a heap that falls
+//!    back pays remote accesses from then on, and [`Usage`](crate::Usage) says so.
 //!
-//! A pool of one part takes none of these steps. Invariant: [`Action::alloc_in`](crate::Action::alloc_in) never leaves its part.
+//! A pool of one part takes none of these steps. Invariant: [`Action::alloc_in`](crate::Action::alloc_in) never leaves
+//! its part.
 
 use std::cell::Cell;
 use std::fmt;

@@ -8,16 +8,16 @@
 //! word 2..: entries of two words: address with the kind in its low three bits, value
 //! ```
 //!
-//! 1. *Write*: word 1 and the entries, then the commit word, then flush all. Up to three entries share the commit word's
-//!    line, so the usual action flushes one line for its record.
-//! 2. The record counts when the commit word names entries whose CRC-32C (over word 1 and entries) matches. Lines persist
-//!    in any order, so after a crash the entries of a longer record may be missing: the CRC tells.
+//! 1. *Write*: word 1 and the entries, then the commit word, then flush all. Up to three entries share the commit
+//!    word's line, so the usual action flushes one line for its record.
+//! 2. The record counts when the commit word names entries whose CRC-32C (over word 1 and entries) matches. Lines
+//!    persist in any order, so after a crash the entries of a longer record may be missing: the CRC tells.
 //! 3. *Clear*: the commit word goes back to idle: one atomic store.
 //!
 //! Invariants:
 //! - the commit word is atomic and checked, so in every crash state it is intact: a damaged one is media damage;
-//! - a commit word is persistent together with everything that precedes it in its own line, so a mismatch in a record of
-//!   one line is media damage as well;
+//! - a commit word is persistent together with everything that precedes it in its own line, so a mismatch in a record
+//!   of one line is media damage as well;
 //! - entries are idempotent, so a record may be applied any number of times.
 
 use lodestone_pmem::{Memory, PmAddr, checked};

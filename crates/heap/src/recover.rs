@@ -1,7 +1,7 @@
 //! Recovery and rebuild: what `open` does with a formatted heap.
 //!
-//! 1. *Recover*: every lane whose record counts is replayed, fence, then all those lanes are made idle, fence. Both may be
-//!    cut short and repeated: records are idempotent, and no two records that count change the same word.
+//! 1. *Recover*: every lane whose record counts is replayed, fence, then all those lanes are made idle, fence. Both may
+//!    be cut short and repeated: records are idempotent, and no two records that count change the same word.
 //! 2. *Rebuild*: the tables of all zones and the bitmaps of all slabs are read into DRAM.
 //!
 //! Bounds: lanes times entries for replay, 8 bytes per chunk and 8 bytes per 48 blocks for the rebuild.
@@ -9,8 +9,8 @@
 //! Invariants:
 //! - nothing is given out where metadata is damaged: a damaged bitmap word takes its 48 blocks out of use, a
 //!   damaged chunk word its chunk and the free chunks behind it, which may be inside its extent;
-//! - a checksum that fits is no proof: a record is replayed only when each of its words is one that an action changes, and a
-//!   chunk word that contradicts its neighbours or the end of the part is damage.
+//! - a checksum that fits is no proof: a record is replayed only when each of its words is one that an action changes,
+//!   and a chunk word that contradicts its neighbours or the end of the part is damage.
 
 use std::sync::atomic::Ordering;
 
@@ -117,8 +117,8 @@ fn what_stands(core: &Core, at: PmAddr) -> Stands {
     }
 }
 
-/// Whether an action can have written this entry. A checksum that fits does not say so: replay of an entry that none wrote would
-/// overwrite metadata, or what others own.
+/// Whether an action can have written this entry. A checksum that fits does not say so: replay of an entry that none
+/// wrote would overwrite metadata, or what others own.
 fn is_possible(core: &Core, entry: &Entry) -> bool {
     let (at, value) = (entry.at(), entry.value);
     if !core.memory.contains(at, WORD_BYTES) {
@@ -160,8 +160,9 @@ pub fn rebuild(core: &Core) {
     }
 }
 
-/// Number of formatted zones of `part`: what the zones word says, as far as there is room. Where the word is damaged, every zone that
-/// may be formatted counts: up to the last whose zone word is not zero. What is garbage there is damaged and set aside.
+/// Number of formatted zones of `part`: what the zones word says, as far as there is room. Where the word is damaged,
+/// every zone that may be formatted counts: up to the last whose zone word is not zero. What is garbage there is
+/// damaged and set aside.
 fn zone_count(core: &Core, part: u16) -> u32 {
     let at = core.zones_word(part);
     let exists = |&zone: &u32| usable_chunks(core, part, zone) > core.geometry.table_chunks();
@@ -214,14 +215,16 @@ fn rebuild_zone(core: &Core, part: u16, zone: u32, usable: u32) {
     lock(&core.chunks).add_zone(core, part, free.into_iter());
 }
 
-/// The state that `word` of chunk `slot` gives it, or `None` when it cannot be right: `words` are those of the chunks inside the part.
+/// The state that `word` of chunk `slot` gives it, or `None` when it cannot be right: `words` are those of the chunks
+/// inside the part.
 fn sound_chunk(core: &Core, words: &[Option<ChunkWord>], slot: u32, word: Option<ChunkWord>) -> Option<State> {
     let behind = words.get(slot as usize + 1..)?;
     match word? {
         ChunkWord::Slab(block_bytes) => core.classes.index_of(block_bytes).map(State::Slab),
         ChunkWord::Extent(chunks) => {
             let inside = behind.get(..(chunks as usize).checked_sub(1)?)?;
-            // A word inside that fails its checksum is redundant; one that verifies and says something else contradicts this one.
+            // A word inside that fails its checksum is redundant; one that verifies and says something else contradicts
+            // this one.
             inside.iter().all(|word| matches!(word, None | Some(ChunkWord::Free))).then_some(State::Extent(chunks))
         }
         ChunkWord::Free | ChunkWord::Table => None,

@@ -1,12 +1,12 @@
 //! Repair of what a check found, as far as it can be known what is right.
 //!
-//! 1. A header copy that is damaged, or contradicts the one in use, is written anew; table, zone and covered chunk words are written anew from what
-//!    the structure around them says.
-//! 2. A damaged or dead lane becomes idle. If it held the record of an action that a crash cut short, that action may be
-//!    half done: the finding says so.
+//! 1. A header copy that is damaged, or contradicts the one in use, is written anew; table, zone and covered chunk
+//!    words are written anew from what the structure around them says.
+//! 2. A damaged or dead lane becomes idle. If it held the record of an action that a crash cut short, that action may
+//!    be half done: the finding says so.
 //! 3. A damaged bitmap word gets the bits of the blocks that the check was told are reachable.
-//! 4. A damaged chunk word, and the chunks that were set aside for it, become what their owners say (`owners`): free when nothing
-//!    there is reachable. One that was intact when the heap was opened is written anew from DRAM.
+//! 4. A damaged chunk word, and the chunks that were set aside for it, become what their owners say (`owners`): free
+//!    when nothing there is reachable. One that was intact when the heap was opened is written anew from DRAM.
 //! 5. Leaked blocks are freed, one action each.
 //!
 //! Each step is persistent by itself; a crash in between leaves the rest to the next repair. What cannot be repaired is
@@ -37,8 +37,8 @@ pub struct RepairReport {
 }
 
 impl Heap {
-    /// Repairs what `report` names and can be repaired. The heap must be at rest since the check, and what was reachable
-    /// then must still be.
+    /// Repairs what `report` names and can be repaired. The heap must be at rest since the check, and what was
+    /// reachable then must still be.
     ///
     /// # Errors
     /// When the pool is open read-only, or a leaked block cannot be freed any more: the heap was not at rest.

@@ -30,7 +30,8 @@ pub enum State {
     Busy(u32),
     /// The chunk word is damaged: nothing in it is given out.
     Damaged,
-    /// The chunk word says free, but stands behind a damaged one, whose extent the chunk may be in: nothing in it is given out.
+    /// The chunk word says free, but stands behind a damaged one, whose extent the chunk may be in: nothing in it is
+    /// given out.
     Doubtful,
 }
 

@@ -1,5 +1,5 @@
-//! Every flipped byte of metadata is found by `check` after a reopen; what can be repaired is; leaks and double owners are
-//! told; nothing panics.
+//! Every flipped byte of metadata is found by `check` after a reopen; what can be repaired is; leaks and double owners
+//! are told; nothing panics.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -90,7 +90,8 @@ fn live(heap: &Heap) -> BTreeSet<(PmAddr, u64)> {
     live
 }
 
-/// Chunk words and bitmaps say again what a complete list of owners says: whatever is damaged there, nothing stays damaged.
+/// Chunk words and bitmaps say again what a complete list of owners says: whatever is damaged there, nothing stays
+/// damaged.
 #[test]
 fn with_a_complete_list_of_owners_every_flipped_byte_is_repaired_and_every_block_is_as_it_was() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,5 @@
-//! Placement on a machine that has nodes: LODESTONE_PM_NODES names a folder on persistent memory of each node, node 0 first.
-//! Without it these tests have nothing to show, and say so.
+//! Placement on a machine that has nodes: LODESTONE_PM_NODES names a folder on persistent memory of each node, node 0
+//! first. Without it these tests have nothing to show, and say so.
 
 use std::path::PathBuf;
 use std::thread;

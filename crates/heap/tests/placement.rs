@@ -1,4 +1,5 @@
-//! In which part blocks are made: by node of the thread, in turn, where the program says; and elsewhere when that is full.
+//! In which part blocks are made: by node of the thread, in turn, where the program says; and elsewhere when that is
+//! full.
 
 use std::sync::Arc;
 use std::thread;

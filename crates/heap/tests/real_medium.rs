@@ -1,15 +1,15 @@
 //! The heap on a real medium, in a process that is killed in the middle of its actions.
 //!
-//! The place comes from the environment (`LODESTONE_PM_DIR` or `LODESTONE_PM_DEVICE`: persistent memory, with the domain
-//! in `LODESTONE_EXPECT_DOMAIN`, see `vm/README.md`); without one it is a file in a temporary folder, in the domain that an
-//! ordinary file gets.
+//! The place comes from the environment (`LODESTONE_PM_DIR` or `LODESTONE_PM_DEVICE`: persistent memory, with the
+//! domain in `LODESTONE_EXPECT_DOMAIN`, see `vm/README.md`); without one it is a file in a temporary folder, in the
+//! domain that an ordinary file gets.
 //!
 //! 1. The test runs itself again as a child. The child owns a table of words; each action allocates a block, fills it,
 //!    points a word of the table at it and frees the block that the word pointed at before. Each commit is told to the
 //!    parent.
-//! 2. The parent kills the child without warning after a number of commits, opens the pool and checks: the heap's metadata
-//!    is sound, exactly the blocks that the table reaches are allocated, every block is whole, and no word is older than
-//!    what the child had told.
+//! 2. The parent kills the child without warning after a number of commits, opens the pool and checks: the heap's
+//!    metadata is sound, exactly the blocks that the table reaches are allocated, every block is whole, and no word is
+//!    older than what the child had told.
 //! 3. Over and over on the same pool.
 
 use std::collections::HashMap;

@@ -1,5 +1,5 @@
-//! Threads that allocate, free their own and each other's blocks, and read what they wrote: no block has two owners, and
-//! the heap is sound afterwards and after a reopen.
+//! Threads that allocate, free their own and each other's blocks, and read what they wrote: no block has two owners,
+//! and the heap is sound afterwards and after a reopen.
 
 use std::collections::HashSet;
 use std::sync::Mutex;

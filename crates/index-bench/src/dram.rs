@@ -1,8 +1,8 @@
 //! Indexes in DRAM: what the same operations cost where nothing is durable.
 //!
 //! - `btreemap-lock`: the standard library's B-tree behind a reader-writer lock;
-//! - `crossbeam-skiplist`: a lock-free skip list. Its insert of a key that is there cannot be told from an update, so updates
-//!   and inserts look before they write; the runner's threads never change the same record at once.
+//! - `crossbeam-skiplist`: a lock-free skip list. Its insert of a key that is there cannot be told from an update, so
+//!   updates and inserts look before they write; the runner's threads never change the same record at once.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;

@@ -1,4 +1,5 @@
-//! Any key-value engine of `lodestone-workload` as a target: keys as bytes that order as the keys do, values of eight bytes.
+//! Any key-value engine of `lodestone-workload` as a target: keys as bytes that order as the keys do, values of eight
+//! bytes.
 
 use std::marker::PhantomData;
 

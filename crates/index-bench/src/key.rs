@@ -1,7 +1,7 @@
 //! Keys and values of a record: computed from its number by a few multiplications, never looked up.
 //!
-//! A value tells whose it is: its upper half is a hash of the record, its lower half the version that wrote it. So every
-//! value that is read can be judged by itself.
+//! A value tells whose it is: its upper half is a hash of the record, its lower half the version that wrote it. So
+//! every value that is read can be judged by itself.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,8 +1,8 @@
 //! Which operations a thread does.
 //!
 //! 1. A [`Mix`] gives shares of reads, inserts, updates, removes and scans; presets name the usual ones.
-//! 2. A [`Script`] is drawn before the clock runs: kind and record in one word each, up to a million of them, then from the
-//!    front again. So a measured operation pays for reading one word in sequence, not for a zipfian draw.
+//! 2. A [`Script`] is drawn before the clock runs: kind and record in one word each, up to a million of them, then from
+//!    the front again. So a measured operation pays for reading one word in sequence, not for a zipfian draw.
 //! 3. Inserts are of new records: thread `t` of `n` inserts `records + t`, `records + t + n`, and so on. Removes are of
 //!    loaded ones: thread `t` removes `t`, `t + n`, and so on, each once; records are scattered over the keys.
 //!

@@ -2,10 +2,10 @@
 //!
 //! 1. *Load*: the records, by number (their keys are scattered) or in order of their keys, from several threads.
 //! 2. *Warm-up*: every thread runs its script for a while; then all stop, and the counters are noted.
-//! 3. *Measured phase*: until the time is over or each thread has done its share. The coordinator notes how many operations
-//!    are done at every interval; of so many operations one is timed.
-//! 4. *Judgement*: every value that was read belonged to its key, every insert was new and every removal found its key (or
-//!    the run fails at once), and at the end the index has as many keys as these say.
+//! 3. *Measured phase*: until the time is over or each thread has done its share. The coordinator notes how many
+//!    operations are done at every interval; of so many operations one is timed.
+//! 4. *Judgement*: every value that was read belonged to its key, every insert was new and every removal found its key
+//!    (or the run fails at once), and at the end the index has as many keys as these say.
 //!
 //! Throughput is the sum of each thread's operations over its own time.
 
@@ -163,8 +163,8 @@ fn sorted_records<M: KeyMaker>(keys: &M, records: u64) -> Vec<u64> {
     all.into_iter().map(|(_, record)| record).collect()
 }
 
-/// Runs the mix on loaded records and judges the index. `noted` is called at the moment that divides warm-up from measured
-/// phase and once more at the end, while no operation is under way.
+/// Runs the mix on loaded records and judges the index. `noted` is called at the moment that divides warm-up from
+/// measured phase and once more at the end, while no operation is under way.
 ///
 /// # Errors
 /// The target's; a wrong answer; a number of keys at the end that the operations do not explain.

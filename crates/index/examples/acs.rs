@@ -1,12 +1,13 @@
 //! What a cache in DRAM gives an index on a slow medium, and what it costs:
 //! `cargo run --release -p lodestone-index --example acs -- POOL_FILE [KEYS [ROUNDS [PROFILE [INDEX]]]]`.
 //!
-//! For each index: zipfian (0.99) and uniform reads and zipfian updates by one thread, with a cache of a tenth of the keys and without,
-//! in turns of 2,000 operations of one thread, so that whatever else the machine does harms both. The medium is emulated
-//! (`optane`, spinning; any built-in name, or `none`), the pool is created with the flush instructions of persistent memory
-//! (not durable on an ordinary file) and removed at the end. Prints nanoseconds of the thread's processor time (the
-//! emulated medium's included: it spins) per operation, the median of all rounds; by how much each round's turns differ, the median and
-//! the quartiles; and from which share of hits the cache pays, by the times of a hit, of a miss and of a read of the index.
+//! For each index: zipfian (0.99) and uniform reads and zipfian updates by one thread, with a cache of a tenth of the
+//! keys and without, in turns of 2,000 operations of one thread, so that whatever else the machine does harms both. The
+//! medium is emulated (`optane`, spinning; any built-in name, or `none`), the pool is created with the flush
+//! instructions of persistent memory (not durable on an ordinary file) and removed at the end. Prints nanoseconds of
+//! the thread's processor time (the emulated medium's included: it spins) per operation, the median of all rounds; by
+//! how much each round's turns differ, the median and the quartiles; and from which share of hits the cache pays, by
+//! the times of a hit, of a miss and of a read of the index.
 
 use std::sync::Arc;
 
@@ -39,7 +40,8 @@ impl Load {
     }
 }
 
-/// Nanoseconds of processor time that this thread has had: on a busy machine others do less harm to it than to the wall clock.
+/// Nanoseconds of processor time that this thread has had: on a busy machine others do less harm to it than to the wall
+/// clock.
 fn processor_ns() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64

@@ -1,10 +1,12 @@
 //! The two hybrids side by side in one run, one thread, random `u64` keys:
-//! `cargo run --release -p lodestone-index --example hybrid -- POOL_FILE KEYS [PROFILE]`. With a profile of `lodestone media` (`optane`) every
-//! access to the pool takes that medium's time, by spinning, and the figures are emulated; without one the file's memory is what it is. The
-//! pool is created with the flush instructions of persistent memory (`dax-emulated`: not durable on an ordinary file) and removed.
+//! `cargo run --release -p lodestone-index --example hybrid -- POOL_FILE KEYS [PROFILE]`. With a profile of
+//! `lodestone media` (`optane`) every access to the pool takes that medium's time, by spinning, and the figures are
+//! emulated; without one the file's memory is what it is. The pool is created with the flush instructions of persistent
+//! memory (`dax-emulated`: not durable on an ordinary file) and removed.
 //!
-//! Prints nanoseconds per operation of the thread's own processor time, lines and fences per operation, bytes per key, and after
-//! closing and opening again the wall-clock times to the first point, to the first range and until everything is warm.
+//! Prints nanoseconds per operation of the thread's own processor time, lines and fences per operation, bytes per key,
+//! and after closing and opening again the wall-clock times to the first point, to the first range and until everything
+//! is warm.
 
 use std::hint::black_box;
 use std::ops::{Bound, ControlFlow};

@@ -1,10 +1,11 @@
 //! Raw speed of an index with `u64` keys on one thread, beside a B-tree in DRAM in the same run:
-//! `cargo run --release -p lodestone-index --example raw -- POOL_FILE KEYS [fastfair] [btreemap] [more]`. The pool is created with the flush
-//! instructions of persistent memory (`dax-emulated`: not durable on an ordinary file) and removed at the end.
+//! `cargo run --release -p lodestone-index --example raw -- POOL_FILE KEYS [fastfair] [btreemap] [more]`. The pool is
+//! created with the flush instructions of persistent memory (`dax-emulated`: not durable on an ordinary file) and
+//! removed at the end.
 //!
-//! Prints thousands of operations per second of the thread's own processor time (as the kernel counts it, so that a busy machine does
-//! less harm; waiting for memory counts) for random inserts, lookups, updates and scans of 100, and lines and fences
-//! per insert; with `more` also two threads and a bulk load.
+//! Prints thousands of operations per second of the thread's own processor time (as the kernel counts it, so that a
+//! busy machine does less harm; waiting for memory counts) for random inserts, lookups, updates and scans of 100, and
+//! lines and fences per insert; with `more` also two threads and a bulk load.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
@@ -43,8 +44,8 @@ fn shuffled(count: u64, number: u64) -> u64 {
     key(number ^ 0x5555) % count
 }
 
-/// As [`timed`], on two threads, each with its half of the numbers: by the processor time of the thread that needed more (as long as they
-/// would take with a processor each, but for waits in the kernel), and by the clock on the wall.
+/// As [`timed`], on two threads, each with its half of the numbers: by the processor time of the thread that needed
+/// more (as long as they would take with a processor each, but for waits in the kernel), and by the clock on the wall.
 fn timed_by_two(name: &str, what: &str, count: u64, operation: impl Fn(u64) + Sync) {
     let begun = std::time::Instant::now();
     let times: Vec<f64> = std::thread::scope(|scope| {

@@ -1,8 +1,8 @@
 //! The block by which an index is found: its anchor. Made and opened in one way for every structure.
 //!
-//! The anchor is the place of an object of the store. It is made in the action that makes the object's name, together with
-//! the index's first blocks, so it is there whole or not at all. An index below a map has no name: the map's anchor leads
-//! to it, and the map's action makes both.
+//! The anchor is the place of an object of the store. It is made in the action that makes the object's name, together
+//! with the index's first blocks, so it is there whole or not at all. An index below a map has no name: the map's
+//! anchor leads to it, and the map's action makes both.
 //!
 //! ```text
 //!  0  magic                                    8  format version | options << 32

@@ -1,7 +1,8 @@
 //! Verifying a map on its medium, and counting what it takes.
 //!
 //! 1. The header verifies.
-//! 2. From the first leaf on: each leaf is an allocated block large enough, its frame verifies, its lower bound ascends.
+//! 2. From the first leaf on: each leaf is an allocated block large enough, its frame verifies, its lower bound
+//!    ascends.
 //! 3. Each slot verifies; no two slots of the map name one record.
 //! 4. Each record is an allocated block large enough, key and value verify, the key lies within its leaf's bounds and
 //!    stands once.
@@ -31,7 +32,8 @@ pub struct Finding {
     pub at: PmAddr,
     /// What, and what was found.
     pub text: String,
-    /// Whether every block that the structure owns is known all the same: the heap's metadata is damaged, not the structure.
+    /// Whether every block that the structure owns is known all the same: the heap's metadata is damaged, not the
+    /// structure.
     pub blocks_are_known: bool,
 }
 
@@ -144,8 +146,8 @@ struct Checked {
 }
 
 impl OrderedMap {
-    /// Verifies everything on the medium: structure, order, checksums, allocation. Call it while nobody changes the map:
-    /// changes under way may be reported as findings.
+    /// Verifies everything on the medium: structure, order, checksums, allocation. Call it while nobody changes the
+    /// map: changes under way may be reported as findings.
     #[must_use]
     pub fn check(&self) -> CheckReport {
         let mut report = CheckReport::default();

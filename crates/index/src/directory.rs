@@ -1,8 +1,8 @@
 //! The inner directory: which leaf covers a key. In DRAM only; `open` rebuilds it from the leaves' lower bounds.
 //!
 //! A sorted list of leaves in chunks of at most [`CHUNK_LEAVES`], so that a structure change moves one chunk's pointers
-//! at most (and once in [`CHUNK_LEAVES`] / 2 changes the list of chunks). Beside each leaf stands the first eight bytes of
-//! its lower bound as a number: a search compares numbers and follows a pointer only where they are equal.
+//! at most (and once in [`CHUNK_LEAVES`] / 2 changes the list of chunks). Beside each leaf stands the first eight bytes
+//! of its lower bound as a number: a search compares numbers and follows a pointer only where they are equal.
 //!
 //! Invariant: the first leaf's lower bound is the empty key, so every key is covered; bounds ascend strictly.
 
@@ -171,7 +171,8 @@ impl<L: Bounded> Directory<L> {
     pub(crate) fn dram_bytes(&self) -> u64 {
         let of_chunk = |chunk: &Chunk<L>| {
             let bounds: usize = chunk.leaves.iter().map(|leaf| leaf.low().len()).sum();
-            // Each bound stands twice: as a leaf's lower one and as its neighbour's upper one. Each leaf has two counts.
+            // Each bound stands twice: as a leaf's lower one and as its neighbour's upper one. Each leaf has two
+            // counts.
             size_of::<Chunk<L>>() + CHUNK_LEAVES * 16 + chunk.leaves.len() * (size_of::<L>() + 16) + 2 * bounds
         };
         self.chunks.iter().map(of_chunk).sum::<usize>() as u64

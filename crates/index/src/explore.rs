@@ -170,7 +170,8 @@ impl<M: TargetMap> Structure for MapTarget<M> {
     fn setup(&self, pool: &Pool) -> Outcome {
         let store = Store::over_with(pool, &StoreOptions::with_heap(M::heap_options()))?;
         let Some(before) = &self.before else {
-            // Free blocks that still look like a finished map of this name: where it will be created, if the heap gives them again.
+            // Free blocks that still look like a finished map of this name: where it will be created, if the heap gives
+            // them again.
             let old = M::open_old(&store, self.size)?;
             Self::change(&old, &insert(77, 7))?;
             let blocks = old.check().blocks;
@@ -253,7 +254,8 @@ impl<M: TargetMap> Structure for MapTarget<M> {
     }
 }
 
-/// What a target demands of a structure's check: it found nothing, and the blocks that the structure owns are those that the heap holds.
+/// What a target demands of a structure's check: it found nothing, and the blocks that the structure owns are those
+/// that the heap holds.
 pub(crate) fn judge_check(report: CheckReport, store: &Store) -> Outcome {
     Failure::unless(report.is_intact(), || {
         report.findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")

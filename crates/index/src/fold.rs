@@ -1,7 +1,8 @@
 //! A check of words that costs a multiplication per two words.
 //!
-//! For lines that are verified at every read: a checksum by table or by the processor's CRC takes several times as long as
-//! reading the line from the cache. A changed word goes unnoticed with a probability of 2 to the power of minus the bits kept.
+//! For lines that are verified at every read: a checksum by table or by the processor's CRC takes several times as long
+//! as reading the line from the cache. A changed word goes unnoticed with a probability of 2 to the power of minus the
+//! bits kept.
 
 /// Folds the 128-bit product of `left` and `right`, each first mixed with a constant.
 #[inline]

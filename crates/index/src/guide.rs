@@ -1,23 +1,27 @@
 //! A guide in DRAM from keys to places: where a search starts, so that it need not come from the root.
 //!
-//! It holds hints, never answers. Whoever gets a place from it verifies there that the place covers the key, and goes the long
-//! way if not; so the guide may lack entries (a new life starts with none, and searches fill it as they go), and nothing on
-//! the medium depends on it.
+//! It holds hints, never answers. Whoever gets a place from it verifies there that the place covers the key, and goes
+//! the long way if not; so the guide may lack entries (a new life starts with none, and searches fill it as they go),
+//! and nothing on the medium depends on it.
 //!
-//! **The one promise**: a place that [`Guide::floor`] gives was in the guide at a moment of the call. The owner keeps that enough:
+//! **The one promise**: a place that [`Guide::floor`] gives was in the guide at a moment of the call. The owner keeps
+//! that enough:
 //! 1. Readers pin before they ask.
 //! 2. Who takes a place out of the structure marks it dead there, *then* removes it here, *then* retires its block.
-//! 3. Who enters a place does so by [`Guide::insert_if`] with a test for that mark, which runs under the same lock as the removal.
+//! 3. Who enters a place does so by [`Guide::insert_if`] with a test for that mark, which runs under the same lock as
+//!    the removal.
 //!
 //! So a place that a pinned reader gets is not given out again before the reader leaves.
 //!
-//! **Keys** are numbers, the order words of the keys that are meant. Where different keys have one order word (strings with the same first eight
-//! bytes), the places are told apart by an [`Asker`], who reads what the place says, under the same promise.
+//! **Keys** are numbers, the order words of the keys that are meant. Where different keys have one order word (strings
+//! with the same first eight bytes), the places are told apart by an [`Asker`], who reads what the place says, under
+//! the same promise.
 //!
-//! It is a B+-tree of nodes of [`FANOUT`] pairs in an arena. Writers hold one lock. Readers lock nothing: a node has a version,
-//! odd while a writer is in it, and what was read counts only if the version stood still. A reader that comes to a node from which the
-//! pairs moved on gets a hint that is less good; one that comes to a node that has another use meanwhile notices its level or finds
-//! a place that is as true as any. Nodes are never freed before the guide is, empty ones are used again.
+//! It is a B+-tree of nodes of [`FANOUT`] pairs in an arena. Writers hold one lock. Readers lock nothing: a node has a
+//! version, odd while a writer is in it, and what was read counts only if the version stood still. A reader that comes
+//! to a node from which the pairs moved on gets a hint that is less good; one that comes to a node that has another use
+//! meanwhile notices its level or finds a place that is as true as any. Nodes are never freed before the guide is,
+//! empty ones are used again.
 
 use std::sync::OnceLock;
 
@@ -34,8 +38,8 @@ const CHUNKS: usize = 40;
 /// Looks at nodes that change under a reader before it goes without a hint.
 const TRIES_MAX: usize = 16;
 
-/// A node: `head` is the number of pairs and the level (0: the values are places, else numbers of nodes). Keys behind the last pair are
-/// the largest there is, so that a search looks at a fixed number of them.
+/// A node: `head` is the number of pairs and the level (0: the values are places, else numbers of nodes). Keys behind
+/// the last pair are the largest there is, so that a search looks at a fixed number of them.
 ///
 /// A node that is not in the cache costs one wait: its nine lines are asked for together.
 #[repr(align(64))]
@@ -152,7 +156,8 @@ impl Node {
         is_still().then_some(seen)
     }
 
-    /// Lets `change` change the pairs, and give the new number of them, while readers look away; under the lock of writers.
+    /// Lets `change` change the pairs, and give the new number of them, while readers look away; under the lock of
+    /// writers.
     fn write(&self, level: u64, change: impl FnOnce(usize) -> usize) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version + 1, Ordering::Relaxed);
@@ -276,7 +281,8 @@ impl Guide {
         (0..TRIES_MAX).find_map(|_| self.look_down(word, asker)).flatten()
     }
 
-    /// As [`floor_by`](Self::floor_by), but it waits for those who change the guide: what it does not name is not there.
+    /// As [`floor_by`](Self::floor_by), but it waits for those who change the guide: what it does not name is not
+    /// there.
     #[inline]
     pub(crate) fn floor_surely<A: Asker>(&self, word: u64, asker: &A) -> Option<Pair> {
         for turn in 1.. {
@@ -313,8 +319,9 @@ impl Guide {
         }
     }
 
-    /// The value of the pair for `key` and those of the pairs behind it whose keys are not above `until`, as many as fit `places` and are at
-    /// hand: how many. None when the pair for `key` is not at hand; [`floor`](Self::floor) looks further. For keys that are order words.
+    /// The value of the pair for `key` and those of the pairs behind it whose keys are not above `until`, as many as
+    /// fit `places` and are at hand: how many. None when the pair for `key` is not at hand; [`floor`](Self::floor)
+    /// looks further. For keys that are order words.
     #[inline]
     pub(crate) fn run(&self, key: u64, until: u64, places: &mut [u64]) -> usize {
         (0..TRIES_MAX).find_map(|_| self.run_once(key, until, places)).unwrap_or(0)
@@ -547,7 +554,8 @@ mod tests {
         assert_eq!(guide.dram_bytes(), before, "nodes are used again");
     }
 
-    /// Keys of eight bits that share order words: the word is the key without its lower four bits, the place the key and a mark.
+    /// Keys of eight bits that share order words: the word is the key without its lower four bits, the place the key
+    /// and a mark.
     struct Coarse(u64);
 
     const MARK: u64 = 1 << 40;

@@ -1,11 +1,11 @@
 //! Crash targets of any ordered index: creation and every kind of change, with nodes so small that a few operations
 //! change the structure.
 //!
-//! What each judges after a crash, recovery (and a crash inside recovery): the index opens within its bound; scans in both
-//! directions, point reads and the count agree and show exactly the acknowledged operations and each begun one whole or not at
-//! all; the check is clean; the blocks that the index owns are exactly those that the heap holds; and it keeps working: every key can be
-//! removed, once, and others inserted. What an acknowledged read of the script answered has to fit the same order as what is recovered: nobody
-//! was told what a crash takes away.
+//! What each judges after a crash, recovery (and a crash inside recovery): the index opens within its bound; scans in
+//! both directions, point reads and the count agree and show exactly the acknowledged operations and each begun one
+//! whole or not at all; the check is clean; the blocks that the index owns are exactly those that the heap holds; and
+//! it keeps working: every key can be removed, once, and others inserted. What an acknowledged read of the script
+//! answered has to fit the same order as what is recovered: nobody was told what a crash takes away.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,8 +31,8 @@ pub enum IndexOp {
     Update(u8, u64),
     /// Removes a key.
     Remove(u8),
-    /// Adds so many keys from this one on, behind all others, each with ten times itself as value: a part of a bulk load that
-    /// happens whole or not at all.
+    /// Adds so many keys from this one on, behind all others, each with ten times itself as value: a part of a bulk
+    /// load that happens whole or not at all.
     Append(u8, u8),
     /// Reads a key. The second number is the read's own among all of the target: its answer is kept under it.
     Read(u8, u8),
@@ -205,7 +205,8 @@ impl<I: OpenIndex + OrderedIndex + 'static> Structure for IndexTarget<I> {
     fn setup(&self, pool: &Pool) -> Outcome {
         let store = Store::over_with(pool, &StoreOptions::with_heap(Self::heap_options()))?;
         let Some(before) = &self.before else {
-            // Free blocks that still look like a finished index of this name: where it will be created, if the heap gives them again.
+            // Free blocks that still look like a finished index of this name: where it will be created, if the heap
+            // gives them again.
             let old = self.open_named(&store, "index")?;
             inserts([77, 78]).iter().try_for_each(|op| self.change(&old, op))?;
             let blocks = old.check().blocks;

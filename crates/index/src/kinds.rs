@@ -1,5 +1,5 @@
-//! The kinds of objects that this crate makes, for the store's registry: what each is called, how it is verified, and how
-//! tools read its records.
+//! The kinds of objects that this crate makes, for the store's registry: what each is called, how it is verified, and
+//! how tools read its records.
 
 use std::fmt;
 use std::marker::PhantomData;

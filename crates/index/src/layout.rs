@@ -1,8 +1,8 @@
 //! Where things stand in the blocks of a map, byte for byte; `docs/format.md` draws the same map.
 //!
-//! Three kinds of block: one *anchor* (see `anchor`), *leaves* linked in ascending order of keys, *records*. All words are
-//! little-endian. Links and slots are checked words (48 bits of address, CRC-16 of address and place), so that each can
-//! change by one atomic store and still verify itself; everything else is written before its block is published and
+//! Three kinds of block: one *anchor* (see `anchor`), *leaves* linked in ascending order of keys, *records*. All words
+//! are little-endian. Links and slots are checked words (48 bits of address, CRC-16 of address and place), so that each
+//! can change by one atomic store and still verify itself; everything else is written before its block is published and
 //! never changes while it is published, and is covered by a CRC-32C.
 
 use lodestone_pmem::{PmAddr, WORD_BYTES, checked};
@@ -149,7 +149,8 @@ impl RecordHead {
 
     /// Checksum over place, lengths and key: a record that was copied elsewhere does not verify.
     ///
-    /// Place and lengths choose the value that the CRC starts from; odd factors, so that no change of one alone cancels.
+    /// Place and lengths choose the value that the CRC starts from; odd factors, so that no change of one alone
+    /// cancels.
     #[inline]
     pub(crate) fn key_crc(at: PmAddr, key: &[u8], value_bytes: u32) -> u32 {
         let raw = at.to_raw() >> 3;

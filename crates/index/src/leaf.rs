@@ -1,9 +1,9 @@
 //! A leaf as DRAM sees it: its lock, and under the lock a tag and the address of each record.
 //!
 //! 1. `open` makes an unloaded leaf from the frame on the medium: address, lower bound, successor.
-//! 2. The first operation that locks it *loads* it: reads its slots and the keys behind them, and keeps for each slot the
-//!    record's address and a 16-bit tag of the key. From then on a point operation reads the medium only where a tag
-//!    matches: the record itself, and in one of a thousand operations a second one.
+//! 2. The first operation that locks it *loads* it: reads its slots and the keys behind them, and keeps for each slot
+//!    the record's address and a 16-bit tag of the key. From then on a point operation reads the medium only where a
+//!    tag matches: the record itself, and in one of a thousand operations a second one.
 //! 3. A scan keeps the order of keys it found until an insert or a removal makes it stale; an update does not.
 //!
 //! Invariants, while the lock is free:

@@ -1,12 +1,13 @@
 //! Durable maps and indexes on persistent memory.
 //!
-//! Two families. [`OrderedMap`] maps byte strings to byte strings. *Indexes* map keys (`u64` or byte strings) to words, behind the
-//! traits [`PointIndex`] and [`OrderedIndex`], which wrappers compose and one conformance suite tests.
+//! Two families. [`OrderedMap`] maps byte strings to byte strings. *Indexes* map keys (`u64` or byte strings) to words,
+//! behind the traits [`PointIndex`] and [`OrderedIndex`], which wrappers compose and one conformance suite tests.
 //!
-//! [`OrderedMap`] maps byte strings to byte strings, in order of the keys. Leaves and records stand in the pool; the inner
-//! directory, locks and tags of keys stand in DRAM and are rebuilt on open, so no volatile thing is persistent and a
-//! lookup touches the medium once. Records are written out of place and published by one word; every change, a split
-//! and a merge too, is one failure-atomic action of the heap, so that each crash state is a map before or after it.
+//! [`OrderedMap`] maps byte strings to byte strings, in order of the keys. Leaves and records stand in the pool; the
+//! inner directory, locks and tags of keys stand in DRAM and are rebuilt on open, so no volatile thing is persistent
+//! and a lookup touches the medium once. Records are written out of place and published by one word; every change, a
+//! split and a merge too, is one failure-atomic action of the heap, so that each crash state is a map before or after
+//! it.
 //!
 //! Why not the inner nodes in the pool: they would save the walk over the leaves at open (one visit per leaf, about
 //! 25,000 for a million records) and cost flushes and a recovery protocol at every structure change. Why not sorted

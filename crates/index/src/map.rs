@@ -1,7 +1,8 @@
 //! The ordered map: point operations.
 //!
-//! *Lookup.* 1. The directory (shared lock, let go at once) names the leaf that covers the key. 2. The leaf is locked; if
-//! it was split or merged away meanwhile, start again. 3. Tags name the slots to look at; the record's key is compared.
+//! *Lookup.* 1. The directory (shared lock, let go at once) names the leaf that covers the key. 2. The leaf is locked;
+//! if it was split or merged away meanwhile, start again. 3. Tags name the slots to look at; the record's key is
+//! compared.
 //!
 //! *Insert and update.* 1. A record is reserved and written, its write-back started: nobody points to it. 2. Under the
 //! leaf's lock one heap action publishes it: allocation, slot word and, for an update, the release of the old record
@@ -32,7 +33,8 @@ use crate::layout::{KEY_BYTES_MAX, VALUE_BYTES_MAX, encode_record, record_bytes}
 use crate::leaf::{Found, Leaf, LeafState, tag_of};
 use crate::medium::Medium;
 
-/// A durable ordered map from byte strings to byte strings. Share it by reference or [`Arc`]; every method takes `&self`.
+/// A durable ordered map from byte strings to byte strings. Share it by reference or [`Arc`]; every method takes
+/// `&self`.
 ///
 /// ```
 /// use lodestone_store::Store;
@@ -155,8 +157,8 @@ impl OrderedMap {
         Ok(self.get_into(key, &mut out)?.then_some(out))
     }
 
-    /// As [`get`](Self::get); the value replaces the content of `out`, so that a loop allocates nothing. Whether the key
-    /// was found; `out` is empty if not.
+    /// As [`get`](Self::get); the value replaces the content of `out`, so that a loop allocates nothing. Whether the
+    /// key was found; `out` is empty if not.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -226,8 +228,8 @@ impl OrderedMap {
         Ok(replaced)
     }
 
-    /// As [`insert`](Self::insert), ordered but not yet durable: call [`sync`](Self::sync) on this thread before telling
-    /// anyone.
+    /// As [`insert`](Self::insert), ordered but not yet durable: call [`sync`](Self::sync) on this thread before
+    /// telling anyone.
     ///
     /// # Errors
     /// As [`insert`](Self::insert).
@@ -250,8 +252,8 @@ impl OrderedMap {
         }
     }
 
-    /// As [`update`](Self::update), ordered but not yet durable: call [`sync`](Self::sync) on this thread before telling
-    /// anyone.
+    /// As [`update`](Self::update), ordered but not yet durable: call [`sync`](Self::sync) on this thread before
+    /// telling anyone.
     ///
     /// # Errors
     /// As [`insert`](Self::insert).
@@ -313,8 +315,8 @@ impl OrderedMap {
         self.remove_with(key, Durability::Sync)
     }
 
-    /// As [`remove`](Self::remove), ordered but not yet durable: call [`sync`](Self::sync) on this thread before telling
-    /// anyone.
+    /// As [`remove`](Self::remove), ordered but not yet durable: call [`sync`](Self::sync) on this thread before
+    /// telling anyone.
     ///
     /// # Errors
     /// As [`remove`](Self::remove).

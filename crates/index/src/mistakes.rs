@@ -1,6 +1,6 @@
 //! Wrong ways to do things, for planted bugs: proof that the explorer and the tests would notice. Each is behind
-//! [`planted::active`](lodestone_pmem::planted::active), which is the constant `false` in every build without the feature
-//! `planted-bugs`.
+//! [`planted::active`](lodestone_pmem::planted::active), which is the constant `false` in every build without the
+//! feature `planted-bugs`.
 
 use lodestone_heap::Action;
 use lodestone_pmem::{PmAddr, checked};

@@ -39,10 +39,13 @@ impl OrderedMap {
     /// Opens the map `name`, or creates it. Durable on return.
     ///
     /// # Errors
-    /// [`Error::AlreadyOpen`](crate::Error::AlreadyOpen) when this process has the map open; [`Error::ReadOnly`](crate::Error::ReadOnly) when
-    /// the pool is and there is no such map; [`Error::WrongKind`](crate::Error::WrongKind) when the name is that of something else;
-    /// [`Error::Damaged`](crate::Error::Damaged) when anchor, links or bounds do not verify (damaged records do not prevent an open);
-    /// [`Error::Heap`](crate::Error::Heap) when a new map finds no space; [`Error::Store`](crate::Error::Store) when the name is none.
+    /// [`Error::AlreadyOpen`](crate::Error::AlreadyOpen) when this process has the map open;
+    /// [`Error::ReadOnly`](crate::Error::ReadOnly) when the pool is and there is no such map;
+    /// [`Error::WrongKind`](crate::Error::WrongKind) when the name is that of something else;
+    /// [`Error::Damaged`](crate::Error::Damaged) when anchor, links or bounds do not verify (damaged records do not
+    /// prevent an open);
+    /// [`Error::Heap`](crate::Error::Heap) when a new map finds no space; [`Error::Store`](crate::Error::Store) when
+    /// the name is none.
     pub fn open(store: &Store, name: &str) -> Result<Self> {
         Self::open_with(store, name, &MapOptions::default())
     }

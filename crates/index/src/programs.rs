@@ -1,10 +1,12 @@
 //! Random programs for the crash explorer: what nobody thought of writing a target for.
 //!
-//! A program is a name: kind and number decide the shape of the index, what stands in it before (phases that grow it, thin it out, empty
-//! stretches, and change values), and the few operations during which power fails. So a violation's token finds its program again.
+//! A program is a name: kind and number decide the shape of the index, what stands in it before (phases that grow it,
+//! thin it out, empty stretches, and change values), and the few operations during which power fails. So a violation's
+//! token finds its program again.
 //!
-//! Why beside the targets of each structure: those are small on purpose and exhausted, but a state that takes a history (a line that was
-//! emptied among full ones, a leaf that was merged and split again) is in none of them unless somebody foresaw it.
+//! Why beside the targets of each structure: those are small on purpose and exhausted, but a state that takes a history
+//! (a line that was emptied among full ones, a leaf that was merged and split again) is in none of them unless somebody
+//! foresaw it.
 
 use lodestone_crash::{Medium, Outcome, Recovered, Redundant, SiteKey, Target};
 use lodestone_pmem::PoolOptions;
@@ -25,7 +27,8 @@ use crate::traits::{OpenIndex, OrderedIndex};
 const PREFIX: &str = "index-random-";
 /// Crash states of a program by default: what a script of few operations seldom exceeds.
 const STATES_MAX: u64 = 20_000;
-/// Accesses that recovery and the judge's first looks may make: the indexes before are larger than those of the targets.
+/// Accesses that recovery and the judge's first looks may make: the indexes before are larger than those of the
+/// targets.
 const RECOVERY_ACCESSES_MAX: u64 = 1_000_000;
 
 /// Kinds of indexes that random programs run on.

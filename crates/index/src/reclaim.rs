@@ -1,17 +1,21 @@
 //! When freed blocks may be given out again: after every reader that could still be in them has left.
 //!
-//! 1. A reader pins: it puts the epoch, which never is 0, into the slot that is its thread's own, and takes it out when it leaves. If that is taken (who has a
-//!    pin may ask for another: a scan's visitor reads), or there are more threads than slots, it is noted in a list under a lock, so nobody ever waits for a pin.
-//! 2. Who unlinked blocks (persistently, by a heap action that keeps them) retires them under the present epoch and moves the
-//!    epoch on by one.
-//! 3. When enough blocks wait, or somebody wants them, every thread of the process is made to execute a memory barrier, and the slots are read behind that. Blocks
-//!    retired under epoch *e* go back to the heap if no pin is *e* or smaller.
+//! 1. A reader pins: it puts the epoch, which never is 0, into the slot that is its thread's own, and takes it out when
+//!    it leaves. If that is taken (who has a pin may ask for another: a scan's visitor reads), or there are more
+//!    threads than slots, it is noted in a list under a lock, so nobody ever waits for a pin.
+//! 2. Who unlinked blocks (persistently, by a heap action that keeps them) retires them under the present epoch and
+//!    moves the epoch on by one.
+//! 3. When enough blocks wait, or somebody wants them, every thread of the process is made to execute a memory barrier,
+//!    and the slots are read behind that. Blocks retired under epoch *e* go back to the heap if no pin is *e* or
+//!    smaller.
 //!
-//! Why that is enough: a reader whose pin is larger than *e* read the epoch after the retirement moved it on, hence after
-//! the blocks were unlinked, so it cannot find them. A reader whose pin was not seen in its slot stored it behind the barrier, and all that it
-//! loads then is behind it too, hence behind the unlinking. After a crash there are no readers: the blocks are free at once.
+//! Why that is enough: a reader whose pin is larger than *e* read the epoch after the retirement moved it on, hence
+//! after the blocks were unlinked, so it cannot find them. A reader whose pin was not seen in its slot stored it behind
+//! the barrier, and all that it loads then is behind it too, hence behind the unlinking. After a crash there are no
+//! readers: the blocks are free at once.
 //!
-//! Why the rare side pays: a pin with a barrier of its own waits for the line that the thread's last operation flushed, a tenth of the time of an insert.
+//! Why the rare side pays: a pin with a barrier of its own waits for the line that the thread's last operation flushed,
+//! a tenth of the time of an insert.
 //!
 //! A small seam: the operations that structures use are `pin`, `retire` and `collect`.
 
@@ -37,8 +41,8 @@ pub(crate) struct Readers {
     epoch: CachePadded<AtomicU64>,
     slots: Box<[CachePadded<AtomicU64>]>,
     barrier: AsymmetricBarrier,
-    /// Readers without a slot: how many pinned each epoch. Never held while anything else is waited for, so it need not be a lock of the
-    /// scheduler.
+    /// Readers without a slot: how many pinned each epoch. Never held while anything else is waited for, so it need not
+    /// be a lock of the scheduler.
     crowd: std::sync::Mutex<BTreeMap<u64, usize>>,
     waiting: Mutex<Waiting>,
 }
@@ -141,12 +145,14 @@ impl Readers {
     #[inline]
     pub(crate) fn pin(&self) -> Pin<'_> {
         let Some(slot) = self.slots.get(thread_number()) else { return self.join_crowd() };
-        // Only its thread puts something into an empty slot; who takes it out may be another one, that was given the pin.
+        // Only its thread puts something into an empty slot; who takes it out may be another one, that was given the
+        // pin.
         if slot.load(Ordering::Acquire) != 0 {
             return self.join_crowd();
         }
         slot.store(self.epoch.load(Ordering::Acquire), Ordering::Relaxed);
-        // What is loaded from here on is behind the pin, for whom has made every thread execute a barrier: see the module.
+        // What is loaded from here on is behind the pin, for whom has made every thread execute a barrier: see the
+        // module.
         self.barrier.light();
         Pin(Place::Slot(slot))
     }
@@ -158,7 +164,8 @@ impl Readers {
     #[cold]
     fn join_crowd(&self) -> Pin<'_> {
         let mut crowd = self.crowd();
-        // Under the lock: a retirement that looked into the list before had moved the epoch on, one that looks later finds this.
+        // Under the lock: a retirement that looked into the list before had moved the epoch on, one that looks later
+        // finds this.
         let epoch = self.epoch.load(Ordering::SeqCst);
         *crowd.entry(epoch).or_default() += 1;
         Pin(Place::Crowd { readers: self, epoch })
@@ -173,7 +180,8 @@ impl Readers {
         }
     }
 
-    /// Takes what a commit freed, blocks that nobody can find any more; at times gives back what nobody can be in any more.
+    /// Takes what a commit freed, blocks that nobody can find any more; at times gives back what nobody can be in any
+    /// more.
     pub(crate) fn retire(&self, freed: Option<Freed<'_>>) {
         let Some(freed) = freed else { return };
         let mut waiting = lock(&self.waiting);
@@ -293,7 +301,8 @@ mod tests {
         Ok(())
     }
 
-    /// A thread with a pin that asks for another never waits, however many there are: its own pin could be what it waits for.
+    /// A thread with a pin that asks for another never waits, however many there are: its own pin could be what it
+    /// waits for.
     #[test]
     fn readers_beyond_the_slots_count_as_well() -> Result<(), Box<dyn std::error::Error>> {
         blocks_wait_beside(SLOTS - 1)?;

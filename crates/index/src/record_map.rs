@@ -1,5 +1,5 @@
-//! The interface of maps from byte strings to byte strings, and with it their tests. Indexes have values of eight bytes:
-//! see `traits`; a map over one of them: `records`.
+//! The interface of maps from byte strings to byte strings, and with it their tests. Indexes have values of eight
+//! bytes: see `traits`; a map over one of them: `records`.
 
 use std::ops::{Bound, ControlFlow};
 
@@ -18,7 +18,8 @@ pub trait RecordMap: Send + Sync {
     /// When the medium is damaged where the answer lies, or the pool failed.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>>;
 
-    /// As [`get`](Self::get); the value replaces the content of `out`. Whether the key was found; `out` is empty if not.
+    /// As [`get`](Self::get); the value replaces the content of `out`. Whether the key was found; `out` is empty if
+    /// not.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -61,8 +62,8 @@ pub trait RecordMap: Send + Sync {
         Ok(self.len()? == 0)
     }
 
-    /// As [`insert`](Self::insert), but it need not be durable before [`sync`](Self::sync) on this thread. A map over an index
-    /// waits as long as the durability says that it was opened with.
+    /// As [`insert`](Self::insert), but it need not be durable before [`sync`](Self::sync) on this thread. A map over
+    /// an index waits as long as the durability says that it was opened with.
     ///
     /// # Errors
     /// As [`insert`](Self::insert).

@@ -22,7 +22,8 @@ pub struct Recovery {
     pub keys_total: Option<u64>,
     /// Share of the work that is done, 0 to 1.
     pub share_done: f64,
-    /// Whether the rebuild met damage and stopped. What it would have served is served by the structure on the medium, or names the damage.
+    /// Whether the rebuild met damage and stopped. What it would have served is served by the structure on the medium,
+    /// or names the damage.
     pub has_failed: bool,
 }
 

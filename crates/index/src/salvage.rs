@@ -1,7 +1,7 @@
 //! Bringing out of a damaged map what can still be read, and naming the rest.
 //!
-//! Leaf by leaf: every slot that verifies leads to a record, and every record that verifies is shown. A slot or record that
-//! does not verify is named by its place, and by the range of keys that its leaf covers.
+//! Leaf by leaf: every slot that verifies leads to a record, and every record that verifies is shown. A slot or record
+//! that does not verify is named by its place, and by the range of keys that its leaf covers.
 
 use std::ops::ControlFlow;
 use std::sync::PoisonError;

@@ -1,8 +1,8 @@
 //! Ranges: `scan`, iterators, first and last.
 //!
-//! A range is read in batches, none larger than a leaf. 1. The leaf that covers the next key is locked, ordered, and the
-//! batch's keys and values are copied out and verified; 2. the lock is let go; 3. unless relaxed, the batch waits until
-//! what it rests on is durable; 4. the visitor sees the copies, with no lock held, so it may use the map.
+//! A range is read in batches, none larger than a leaf. 1. The leaf that covers the next key is locked, ordered, and
+//! the batch's keys and values are copied out and verified; 2. the lock is let go; 3. unless relaxed, the batch waits
+//! until what it rests on is durable; 4. the visitor sees the copies, with no lock held, so it may use the map.
 //!
 //! Guarantee under concurrent change: keys come in strictly ascending (or descending) order; a key that is in the map
 //! from before the scan began until it ended comes exactly once, with a value that it had meanwhile; a key that is
@@ -238,8 +238,8 @@ impl OrderedMap {
     /// is durable before it is shown. See the module text for the guarantee under concurrent change.
     ///
     /// # Errors
-    /// [`crate::Error::Damaged`] at the first leaf with a record that does not verify, after everything before that leaf
-    /// was shown; [`crate::Error::Pool`] when the pool is poisoned.
+    /// [`crate::Error::Damaged`] at the first leaf with a record that does not verify, after everything before that
+    /// leaf was shown; [`crate::Error::Pool`] when the pool is poisoned.
     pub fn scan(&self, start: Bound<&[u8]>, end: Bound<&[u8]>, visit: &mut Visit<'_>) -> Result<u64> {
         self.scan_with(start, end, Direction::Ascending, Durability::Sync, visit)
     }

@@ -1,5 +1,5 @@
-//! [`Acs`] over each index passes the conformance suite of that index, with caches so small that most keys have to go; the suite's
-//! check also compares everything that is cached with the index.
+//! [`Acs`] over each index passes the conformance suite of that index, with caches so small that most keys have to go;
+//! the suite's check also compares everything that is cached with the index.
 
 mod cached;
 mod conformance;

@@ -1,5 +1,5 @@
-//! The published races of the cache, planted one at a time: each is found by a scenario that is clean without it. In a process of
-//! its own, because a planted bug is switched on for all threads.
+//! The published races of the cache, planted one at a time: each is found by a scenario that is clean without it. In a
+//! process of its own, because a planted bug is switched on for all threads.
 
 mod conformance;
 

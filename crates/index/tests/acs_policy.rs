@@ -1,5 +1,6 @@
-//! What stays in the cache, beside the textbook's LRU over all entries, trace by trace: once with as many entries, and once with as many
-//! bytes. All see the same reads; the first quarter warms and does not count. Run with `--nocapture` for the table.
+//! What stays in the cache, beside the textbook's LRU over all entries, trace by trace: once with as many entries, and
+//! once with as many bytes. All see the same reads; the first quarter warms and does not count. Run with `--nocapture`
+//! for the table.
 
 mod cached;
 
@@ -12,7 +13,8 @@ const KEYS: u64 = 60_000;
 const READS: u64 = 300_000;
 /// What two samples of one distribution may differ by, and what keys that crowd one bucket may cost.
 const NOISE: f64 = 0.003;
-/// Bytes of an entry of an LRU that wastes none: key, value, two links of the list, one of the chain and a head of it, four bytes each.
+/// Bytes of an entry of an LRU that wastes none: key, value, two links of the list, one of the chain and a head of it,
+/// four bytes each.
 const LRU_ENTRY_BYTES: u64 = 8 + 8 + 4 * 4;
 
 /// Random numbers that are the same on every machine.
@@ -195,8 +197,9 @@ fn bursts_are_answered() {
     .is_no_less();
 }
 
-/// The keys that are wanted are as many as the cache holds, or nearly, and none is wanted more than another. Without a choice of two buckets, those
-/// that get more of them than they hold would lose some: of a loop of 9/10 of the cache 37 % of the reads, of the newest 5/6 4 %.
+/// The keys that are wanted are as many as the cache holds, or nearly, and none is wanted more than another. Without a
+/// choice of two buckets, those that get more of them than they hold would lose some: of a loop of 9/10 of the cache 37
+/// % of the reads, of the newest 5/6 4 %.
 #[test]
 fn a_working_set_that_nearly_fills_the_cache_is_held() {
     for thousandths in [75, 90, 95] {

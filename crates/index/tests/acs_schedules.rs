@@ -1,5 +1,5 @@
-//! Interleavings of a cache and its index: fills, hits, changes and growth, under random schedules and schedules with few
-//! changes of priority; every history is linearizable, and in the end the cache says what the index says.
+//! Interleavings of a cache and its index: fills, hits, changes and growth, under random schedules and schedules with
+//! few changes of priority; every history is linearizable, and in the end the cache says what the index says.
 //!
 //! Run with `cargo test -p lodestone-index --features shuttle --test acs_schedules`; a failure prints the schedule.
 

@@ -1,5 +1,5 @@
-//! Lines flushed and fences of every kind of change of every index, with words and with strings as keys, against the figures that the
-//! modules argue. Counts are exact, so each change that costs more shows here.
+//! Lines flushed and fences of every kind of change of every index, with words and with strings as keys, against the
+//! figures that the modules argue. Counts are exact, so each change that costs more shows here.
 
 mod conformance;
 

@@ -1,4 +1,5 @@
-//! Bugs of the tree of leaves that only interleavings show: each planted, each found by the histories that are clean without it.
+//! Bugs of the tree of leaves that only interleavings show: each planted, each found by the histories that are clean
+//! without it.
 //!
 //! Run with `cargo test -p lodestone-index --features shuttle,planted-bugs --test fptree_planted_schedules`.
 

@@ -1,5 +1,5 @@
-//! Interleavings of the tree of leaves: point operations and ranges of few threads while leaves split, merge and hand their descriptors on;
-//! every history is linearizable, key by key.
+//! Interleavings of the tree of leaves: point operations and ranges of few threads while leaves split, merge and hand
+//! their descriptors on; every history is linearizable, key by key.
 //!
 //! Run with `cargo test -p lodestone-index --features shuttle --test fptree_schedules`.
 

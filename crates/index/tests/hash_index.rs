@@ -264,8 +264,8 @@ fn every_change_of_a_number_is_one_line_and_one_fence() -> Result<()> {
         match cost(|| index.insert(&u64::numbered(number), number))? {
             (1, 1) => {}
             (2, 2) => raised += 1,
-            // The header lines, the entries and the record of one action; the tables are streamed. Now and then the heap
-            // cuts a chunk for new segments.
+            // The header lines, the entries and the record of one action; the tables are streamed. Now and then the
+            // heap cuts a chunk for new segments.
             (lines, fences) => {
                 assert!(lines <= 110 && fences <= 8, "a split: {lines} lines and {fences} fences");
                 split += 1;
@@ -455,7 +455,8 @@ fn versions_never_go_back() -> Result<()> {
     Ok(())
 }
 
-/// A walk that stands behind a segment when that merges with the next one comes to the merged one, which holds what was shown already.
+/// A walk that stands behind a segment when that merges with the next one comes to the merged one, which holds what was
+/// shown already.
 #[test]
 fn a_walk_shows_no_key_twice_when_segments_merge_behind_it() {
     let mut place = Place::new(HashOptions::small());

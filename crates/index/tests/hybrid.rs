@@ -73,7 +73,8 @@ fn trouble_is_told() -> Result<()> {
     trouble::damage_is_never_an_answer(&mut place::<[u8]>(threads(1)), 40, 3)
 }
 
-/// With queues that threads cannot keep short, ranges still show what was acknowledged, and the end of the index is orderly.
+/// With queues that threads cannot keep short, ranges still show what was acknowledged, and the end of the index is
+/// orderly.
 #[test]
 fn a_full_queue_makes_changes_help_and_ranges_wait() -> Result<()> {
     let mut options = threads(2);

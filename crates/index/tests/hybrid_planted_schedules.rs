@@ -1,4 +1,5 @@
-//! Bugs of the two hybrids that only interleavings show: each planted, each found by the histories that are clean without it.
+//! Bugs of the two hybrids that only interleavings show: each planted, each found by the histories that are clean
+//! without it.
 //!
 //! Run with `cargo test -p lodestone-index --features shuttle,planted-bugs --test hybrid_planted_schedules`.
 
@@ -96,7 +97,8 @@ fn a_rebuild_that_forgets_what_came_meanwhile_is_found() {
     must_be_found::<Hybrid<u64>>("hybrid-rebuild-forgets", program(&[(0, 1), (1, 1)], &[&[put(2), put(3)], &[put(4)]]));
 }
 
-/// A split ends the segment that a walk has found, a second one gives its descriptor to a segment of fewer hashes: the others would be missed.
+/// A split ends the segment that a walk has found, a second one gives its descriptor to a segment of fewer hashes: the
+/// others would be missed.
 #[test]
 fn a_walk_that_trusts_what_a_segment_once_covered_is_found() {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
-//! [`HybridPlus`] passes the conformance suite with words and with strings as keys, with a hash that is warm, one that is filled in the
-//! background and one that is filled along with the operations.
+//! [`HybridPlus`] passes the conformance suite with words and with strings as keys, with a hash that is warm, one that
+//! is filled in the background and one that is filled along with the operations.
 
 mod conformance;
 
@@ -181,7 +181,8 @@ fn a_warm_point_read_does_not_touch_the_medium() -> Result<()> {
     Ok(())
 }
 
-/// A change that fails between the two structures: the hash forgets, the tree names the damage, and nothing is wrong afterwards.
+/// A change that fails between the two structures: the hash forgets, the tree names the damage, and nothing is wrong
+/// afterwards.
 #[test]
 fn a_change_that_meets_damage_leaves_no_stale_answer() -> Result<()> {
     let mut place = place::<u64>(3, 1, BACKGROUND);
@@ -217,7 +218,8 @@ fn a_change_that_meets_damage_leaves_no_stale_answer() -> Result<()> {
     Ok(())
 }
 
-/// A bulk load writes leaves, not keys, and leaves a hash that answers everything; one that fails half-way leaves both alike.
+/// A bulk load writes leaves, not keys, and leaves a hash that answers everything; one that fails half-way leaves both
+/// alike.
 #[test]
 fn a_bulk_load_fills_both() -> Result<()> {
     for warm_up in [COLD, ALONG, BACKGROUND] {

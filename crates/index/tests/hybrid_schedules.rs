@@ -1,5 +1,6 @@
-//! Interleavings of the two hybrids: point operations, ranges, the rebuild and the threads that apply; every history is linearizable, key by
-//! key, over both structures. And the crash states of threads' schedules, judged by durable linearizability.
+//! Interleavings of the two hybrids: point operations, ranges, the rebuild and the threads that apply; every history is
+//! linearizable, key by key, over both structures. And the crash states of threads' schedules, judged by durable
+//! linearizability.
 //!
 //! Run with `cargo test -p lodestone-index --features shuttle --test hybrid_schedules`.
 

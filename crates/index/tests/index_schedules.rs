@@ -1,5 +1,5 @@
-//! Interleavings of the indexes: threads change few keys under a deterministic scheduler while the trace records, and the
-//! crash states of each schedule are judged by durable linearizability.
+//! Interleavings of the indexes: threads change few keys under a deterministic scheduler while the trace records, and
+//! the crash states of each schedule are judged by durable linearizability.
 //!
 //! Run with `cargo test -p lodestone-index --features shuttle --test index_schedules`.
 

@@ -365,7 +365,8 @@ fn every_flipped_byte_is_found_and_never_returned() -> Result<()> {
                         Err(error) => panic!("{error}"),
                     }
                 }
-                // A damaged free slot fails no point read of a key that is there, but a scan cannot know that it was free.
+                // A damaged free slot fails no point read of a key that is there, but a scan cannot know that it was
+                // free.
                 let scan_failed = match contents(&map) {
                     Ok(all) => {
                         assert_eq!(all, expected, "flipped byte {byte} at {at}");

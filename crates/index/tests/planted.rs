@@ -1,4 +1,5 @@
-//! Planted bugs: each is found by the target that is there for it, with a reproducer that replays; none in the clean tree.
+//! Planted bugs: each is found by the target that is there for it, with a reproducer that replays; none in the clean
+//! tree.
 
 use lodestone_index::explore::bugs;
 

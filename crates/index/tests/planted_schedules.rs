@@ -1,5 +1,5 @@
-//! Bugs that only interleavings show, in a process of their own: a planted bug is switched on for all threads, so one test plants
-//! them one after the other.
+//! Bugs that only interleavings show, in a process of their own: a planted bug is switched on for all threads, so one
+//! test plants them one after the other.
 
 mod list_readers;
 mod openings;

@@ -1,5 +1,5 @@
-//! Interleavings: threads insert, update, remove and read few keys under a deterministic scheduler, with leaves of two slots
-//! so that splits and merges are among them; every history of answers is linearizable.
+//! Interleavings: threads insert, update, remove and read few keys under a deterministic scheduler, with leaves of two
+//! slots so that splits and merges are among them; every history of answers is linearizable.
 //!
 //! Checker: a history is right when the operations have an order that respects real time (what ended before another
 //! began comes before it) and gives every answer that was given. All orders are searched.

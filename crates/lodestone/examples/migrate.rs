@@ -7,8 +7,10 @@
 //! The pool refuses a type whose layout differs from what it holds, and names both layouts. The way on:
 //!
 //! 1. Keep the old struct, under its old name in the pool (`#[pm(name = "Account")]`), and give the new one a new name.
-//! 2. Walk what is reachable in transactions of moderate size: allocate the new object, move the reference, free the old one.
-//! 3. Note in the root how far the walk has come. A crash at any point leaves a pool that the next run of the migration finishes.
+//! 2. Walk what is reachable in transactions of moderate size: allocate the new object, move the reference, free the
+//!    old one.
+//! 3. Note in the root how far the walk has come. A crash at any point leaves a pool that the next run of the migration
+//!    finishes.
 
 use lodestone::Store;
 use lodestone::stm::{Result, pm_object};

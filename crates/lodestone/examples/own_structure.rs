@@ -4,9 +4,10 @@
 //! cargo run -p lodestone --example own_structure
 //! ```
 //!
-//! Linking a node in changes up to four objects (the node, its two neighbours, the list). As one transaction they change together, so the
-//! structure needs no recovery of its own. `crates/lodestone/tests/own_structure.rs` includes this file and runs the explorer; it
-//! also shows that the explorer notices when the same change is cut into two transactions.
+//! Linking a node in changes up to four objects (the node, its two neighbours, the list). As one transaction they
+//! change together, so the structure needs no recovery of its own. `crates/lodestone/tests/own_structure.rs` includes
+//! this file and runs the explorer; it also shows that the explorer notices when the same change is cut into two
+//! transactions.
 
 use lodestone::crash::{Config, Failure, Mode, Outcome, Report, Structure, run_target};
 use lodestone::stm::{Result, Tx, TxResult, pm_object};
@@ -169,7 +170,8 @@ impl Structure for Crashed {
     }
 
     fn open(&self, pool: &Pool) -> Outcome<Self::Handle> {
-        // Small buffers and slabs: rare paths come soon. Persistent words: fewer crash states that differ in nothing that counts.
+        // Small buffers and slabs: rare paths come soon. Persistent words: fewer crash states that differ in nothing
+        // that counts.
         let options = StmOptions { persistent_words: true, ..StmOptions::small() };
         let stm = Stm::open_with(&Store::over_with(pool, &StoreOptions::with_heap(HeapOptions::small()))?, &options)?;
         let list = SortedList::open(&stm)?;
@@ -216,7 +218,8 @@ impl Structure for Crashed {
     }
 }
 
-/// Every crash state of the run, and a sample of those in which the recovery crashes as well (all of them take minutes).
+/// Every crash state of the run, and a sample of those in which the recovery crashes as well (all of them take
+/// minutes).
 #[must_use]
 pub fn crash_everywhere(torn: bool) -> [Report; 2] {
     let all = Config { nested_depth: 0, ..Config::default() };

@@ -1,8 +1,9 @@
 //! Durable data structures on persistent memory, and on ordinary files.
 //!
-//! A [`Store`] owns a pool, a file (or device) of durable memory, and the objects in it: maps, indexes and transactional
-//! memories, each with a name. What a call has told you survives power loss: on an ordinary file because a journal was synced (group commit), on real
-//! persistent memory because the lines were flushed and fenced. [`Domain`] says which it is.
+//! A [`Store`] owns a pool, a file (or device) of durable memory, and the objects in it: maps, indexes and
+//! transactional memories, each with a name. What a call has told you survives power loss: on an ordinary file because
+//! a journal was synced (group commit), on real persistent memory because the lines were flushed and fenced. [`Domain`]
+//! says which it is.
 //!
 //! ```
 //! use lodestone::{OrderedMap, PoolOptions, Store};
@@ -56,7 +57,8 @@
 //! ```
 //!
 //! The crates below, whole: [`pmem`] (pools, flush, fence), [`heap`] (allocation, failure-atomic actions), [`index`]
-//! (maps), [`stm`] (transactions), [`collections`] (maps, lists, queues inside them), [`crash`] (the explorer that crashes a structure, ours or yours, at every point).
+//! (maps), [`stm`] (transactions), [`collections`] (maps, lists, queues inside them), [`crash`] (the explorer that
+//! crashes a structure, ours or yours, at every point).
 
 pub use lodestone_collections as collections;
 pub use lodestone_crash as crash;

@@ -1,11 +1,12 @@
-//! A pool that holds one object of every kind, damaged at random: flipped bits, lost lines, lost pages, in the bytes that are in
-//! use. What the check and the readers make of it:
+//! A pool that holds one object of every kind, damaged at random: flipped bits, lost lines, lost pages, in the bytes
+//! that are in use. What the check and the readers make of it:
 //!
 //! 1. no answer is wrong without an error;
 //! 2. every damage that changes an answer, or turns it into an error, is reported by the check;
 //! 3. nothing panics and nothing hangs.
 //!
-//! `LODESTONE_HOSTILE_CASES=1000 cargo test -p lodestone --test damaged_pool -- --nocapture` runs so many cases of each test.
+//! `LODESTONE_HOSTILE_CASES=1000 cargo test -p lodestone --test damaged_pool -- --nocapture` runs so many cases of each
+//! test.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

@@ -1,5 +1,5 @@
-//! The README's two examples in one program on one pool: a map and collections beside each other, for thousands of rounds,
-//! through reopenings.
+//! The README's two examples in one program on one pool: a map and collections beside each other, for thousands of
+//! rounds, through reopenings.
 
 use lodestone::collections::{Bytes, PmHashMap, PmQueue};
 use lodestone::{DomainChoice, OrderedMap, PoolOptions, Stm, Store};

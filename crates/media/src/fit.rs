@@ -1,14 +1,14 @@
 //! Fitting: a profile from what a probe measured.
 //!
-//! 1. Latencies by size are the probe's cells with one thread ([`Evidence::curve`]). Small sequential reads tell what a read
-//!    inside a block costs that is already at hand.
+//! 1. Latencies by size are the probe's cells with one thread ([`Evidence::curve`]). Small sequential reads tell what a
+//!    read inside a block costs that is already at hand.
 //! 2. The size of the internal block is the smallest random read that reaches full bandwidth, if small sequential reads
 //!    reach it too (else there is no larger block to see).
 //! 3. Ceilings are the highest bandwidths of whole blocks; what large accesses leave of them, how latency grows with
 //!    threads and from how many threads on bandwidth falls are read from the sweep over threads.
 //! 4. Mixed load, other nodes and fences come from the sections of that name.
-//! 5. What the probe does not tell (its sections were left out, or nothing outside shows it, such as the sizes of buffers and
-//!    caches) is taken from a base profile, and a note says so.
+//! 5. What the probe does not tell (its sections were left out, or nothing outside shows it, such as the sizes of
+//!    buffers and caches) is taken from a base profile, and a note says so.
 //!
 //! Invariant: the profile passes the checks of a profile from a file.
 
@@ -196,7 +196,8 @@ impl Fitted {
             let peak = by_size.iter().map(|(_, bandwidth)| *bandwidth).reduce(f64::max)?;
             by_size.iter().find(|(_, bandwidth)| *bandwidth >= REACHES * peak).map(|(bytes, _)| *bytes)
         };
-        // Reads may be short of the ceiling for want of threads and seem to need larger blocks; so the smaller answer counts.
+        // Reads may be short of the ceiling for want of threads and seem to need larger blocks; so the smaller answer
+        // counts.
         let blocks = [Operation::Read, Operation::Write].into_iter().filter_map(|operation| {
             let random = reaching(operation, Pattern::Random)?;
             let sequential = reaching(operation, Pattern::Sequential)?;

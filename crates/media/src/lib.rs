@@ -1,6 +1,7 @@
 //! Media: what a memory costs.
 //!
-//! - [`MediaProfile`]: the parameters of a medium in a TOML file; `dram`, `optane` and `cxl` are built in ([`profile`]).
+//! - [`MediaProfile`]: the parameters of a medium in a TOML file; `dram`, `optane` and `cxl` are built in
+//!   ([`profile`]).
 //! - [`Model`]: a profile at work. It is a [`Medium`](lodestone_pmem::Medium), so that a pool opened with it pays the
 //!   medium's time for what its code does, by spinning or on a virtual clock, and counts media blocks ([`model`]).
 //! - [`probe`]: measures a real medium (or a model) the way paper 2 does, into one record with a verdict.

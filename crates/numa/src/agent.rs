@@ -2,18 +2,18 @@
 //!
 //! A turn:
 //!
-//! 1. Every client's ring is looked at in order, and up to a batch of requests is carried out from each, in the order in which
-//!    the client submitted them. Reads, and writes that need no fence, are answered at once.
-//! 2. When some ask for more, one fence serves all of them: it covers everything this thread flushed before. Those that want no
-//!    more than the fence are answered; one wait for durability serves the rest.
+//! 1. Every client's ring is looked at in order, and up to a batch of requests is carried out from each, in the order
+//!    in which the client submitted them. Reads, and writes that need no fence, are answered at once.
+//! 2. When some ask for more, one fence serves all of them: it covers everything this thread flushed before. Those that
+//!    want no more than the fence are answered; one wait for durability serves the rest.
 //! 3. One full barrier, then every client that got an answer and sleeps is woken.
 //!
-//! A turn without work is repeated a number of times (spinning), then the thread sleeps until a client publishes something, a
-//! ring is added, or the agents are stopped.
+//! A turn without work is repeated a number of times (spinning), then the thread sleeps until a client publishes
+//! something, a ring is added, or the agents are stopped.
 //!
 //! Invariants:
-//! - the agent touches no ring after its life has ended (`Stopped`, `Dead`), so that what a client then finds unanswered was not
-//!   carried out by a stopped agent;
+//! - the agent touches no ring after its life has ended (`Stopped`, `Dead`), so that what a client then finds
+//!   unanswered was not carried out by a stopped agent;
 //! - what was submitted before the stop is carried out before the life ends;
 //! - however the thread ends, its life says so and every client is woken: nobody waits for ever.
 
@@ -306,7 +306,8 @@ impl Agent<'_> {
         if state.pending.is_empty() {
             return;
         }
-        // An answer may not overtake what it acknowledges: all writes of this turn were flushed or streamed by this thread.
+        // An answer may not overtake what it acknowledges: all writes of this turn were flushed or streamed by this
+        // thread.
         self.memory.fence();
         state.counts.fences += 1;
         let mut pending = std::mem::take(&mut state.pending);
@@ -329,8 +330,8 @@ impl Agent<'_> {
 }
 
 /// Writes `bytes` and, unless they are only to be stored, starts their write-back. Whole lines go around the cache: on
-/// persistent memory an ordinary store to a line that is not cached reads it first. On return the bytes are visible before any
-/// answer, also before one that waits for no fence. The caller fences where they are to be persistent.
+/// persistent memory an ordinary store to a line that is not cached reads it first. On return the bytes are visible
+/// before any answer, also before one that waits for no fence. The caller fences where they are to be persistent.
 pub(crate) fn put(memory: &Memory, at: PmAddr, bytes: &[u8], persist: Persist) {
     let whole_lines = at.offset().is_multiple_of(LINE_BYTES) && bytes.len() as u64 >= LINE_BYTES;
     match persist {

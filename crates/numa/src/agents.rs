@@ -1,10 +1,10 @@
 //! The agents of a pool: started together, stopped together, asked for together.
 //!
-//! 1. Every node that holds a part and whose processors this process may use gets one agent, whose thread is pinned there
-//!    before [`Agents::start`] returns. A node of memory only, or one that is closed to this process, gets none: a thread
-//!    elsewhere would be as far away as the client. The report says so, and clients go there themselves.
-//! 2. [`Agents::shutdown`] (and drop) lets every agent carry out what was submitted, then ends it. Clients may outlive the
-//!    agents: their requests end with an error.
+//! 1. Every node that holds a part and whose processors this process may use gets one agent, whose thread is pinned
+//!    there before [`Agents::start`] returns. A node of memory only, or one that is closed to this process, gets none:
+//!    a thread elsewhere would be as far away as the client. The report says so, and clients go there themselves.
+//! 2. [`Agents::shutdown`] (and drop) lets every agent carry out what was submitted, then ends it. Clients may outlive
+//!    the agents: their requests end with an error.
 
 use std::sync::Arc;
 #[cfg(not(feature = "shuttle"))]
@@ -31,8 +31,8 @@ pub struct AgentOptions {
     pub ring_slots: usize,
     /// Requests of one client that an agent carries out before it looks at the next client.
     pub batch_max: usize,
-    /// Fruitless turns before a thread, agent or client, goes to sleep; `None`: many where every agent can have a processor of
-    /// its own, few otherwise.
+    /// Fruitless turns before a thread, agent or client, goes to sleep; `None`: many where every agent can have a
+    /// processor of its own, few otherwise.
     pub spins_max: Option<u32>,
     /// Pin each agent to its node.
     pub pin: bool,
@@ -148,8 +148,8 @@ impl Agents {
         Self::start(pool.memory(), pool.topology(), &nodes, options)
     }
 
-    /// Starts an agent on each node of `topology` that holds a part of `memory`; `part_nodes` has the node of each part by
-    /// index, `None` where it is unknown.
+    /// Starts an agent on each node of `topology` that holds a part of `memory`; `part_nodes` has the node of each part
+    /// by index, `None` where it is unknown.
     ///
     /// # Errors
     /// When the options make no sense, a node is not in the topology, or a thread cannot be started or pinned.

@@ -1,9 +1,10 @@
 //! The side of one thread: requests to agents, answers, and accesses of its own.
 //!
-//! 1. Where an access goes is decided by the node of its part and the client's [`Access`]: the own node's memory and parts of
-//!    unknown node are always accessed directly.
-//! 2. A request goes into the next slot of the ring to that node's agent (made on first use). When the slot still carries an
-//!    answer that nobody took, it is set aside; when it carries a request in flight, the client waits for it (back-pressure).
+//! 1. Where an access goes is decided by the node of its part and the client's [`Access`]: the own node's memory and
+//!    parts of unknown node are always accessed directly.
+//! 2. A request goes into the next slot of the ring to that node's agent (made on first use). When the slot still
+//!    carries an answer that nobody took, it is set aside; when it carries a request in flight, the client waits for it
+//!    (back-pressure).
 //! 3. A wait spins for a while, then sleeps; an agent that stopped or died ends it with an error.
 //!
 //! Invariants:
@@ -130,8 +131,8 @@ impl Client {
     /// Writes `bytes` at `at`, of any length; on return `persist` holds. The last word is filled up with zeroes.
     ///
     /// # Errors
-    /// As [`read`](Self::read), and when the memory is read-only or could not be made durable. A write that fails may have
-    /// been carried out in part.
+    /// As [`read`](Self::read), and when the memory is read-only or could not be made durable. A write that fails may
+    /// have been carried out in part.
     pub fn write(&mut self, at: PmAddr, bytes: &[u8], persist: Persist) -> Result<()> {
         self.write_many(&[(at, bytes)], persist)
     }
@@ -161,8 +162,8 @@ impl Client {
         first_error.map_or(Ok(()), Err)
     }
 
-    /// Writes several ranges, to each node in the order given; on return `persist` holds for all of them. One fence per node,
-    /// however many ranges.
+    /// Writes several ranges, to each node in the order given; on return `persist` holds for all of them. One fence per
+    /// node, however many ranges.
     ///
     /// # Errors
     /// As [`write`](Self::write): the first error, after every request has ended.
@@ -195,7 +196,8 @@ impl Client {
         first_error.map_or(Ok(()), Err)
     }
 
-    /// Makes everything fenced (and durable, when asked) that agents and the client itself have flushed for this client.
+    /// Makes everything fenced (and durable, when asked) that agents and the client itself have flushed for this
+    /// client.
     ///
     /// # Errors
     /// As [`write`](Self::write).

@@ -1,7 +1,7 @@
 //! What accesses cost by size, and hence whether a remote one is better left to the agent.
 //!
-//! A [`Curve`] is a few measured or modelled points, with straight lines between them. [`Costs`] has one for each way; the unit
-//! is the curves' own (nanoseconds from a medium's profile, the paper's relative units from [`Costs::paper`]).
+//! A [`Curve`] is a few measured or modelled points, with straight lines between them. [`Costs`] has one for each way;
+//! the unit is the curves' own (nanoseconds from a medium's profile, the paper's relative units from [`Costs::paper`]).
 
 use serde::Serialize;
 
@@ -22,8 +22,8 @@ impl Curve {
         Self { points }
     }
 
-    /// Cost of `bytes`: on the line between the nearest points; beyond the last in proportion to it; before the first as much
-    /// as the first, because a medium moves whole blocks.
+    /// Cost of `bytes`: on the line between the nearest points; beyond the last in proportion to it; before the first
+    /// as much as the first, because a medium moves whole blocks.
     #[must_use]
     pub fn at(&self, bytes: u64) -> f64 {
         let above = self.points.partition_point(|(point, _)| *point < bytes);

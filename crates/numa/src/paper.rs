@@ -1,13 +1,13 @@
-//! The cost model of paper 4, section 2.1.3, as code: what a transaction over two tables on two nodes costs, with remote
-//! access and with I/O agents.
+//! The cost model of paper 4, section 2.1.3, as code: what a transaction over two tables on two nodes costs, with
+//! remote access and with I/O agents.
 //!
-//! Costs are per unit of data (the paper's delta, 256 bytes), relative to a local read of 100. They come from the paper's
-//! bandwidth measurements: local reads have ten times the bandwidth of remote ones, local writes a tenth of local reads and twice
-//! the bandwidth of remote writes; a message is a copy to another node's DRAM, whose bandwidth is 2.9 times that of a local read of
-//! persistent memory, hence 100 / 2.9, rounded to 35.
+//! Costs are per unit of data (the paper's delta, 256 bytes), relative to a local read of 100. They come from the
+//! paper's bandwidth measurements: local reads have ten times the bandwidth of remote ones, local writes a tenth of
+//! local reads and twice the bandwidth of remote writes; a message is a copy to another node's DRAM, whose bandwidth is
+//! 2.9 times that of a local read of persistent memory, hence 100 / 2.9, rounded to 35.
 //!
-//! What the model leaves out is in `docs/DEVIATIONS.md`: the agent is always idle and answers at once, a message costs the same
-//! whatever its size, a read pays for the request as little as for nothing.
+//! What the model leaves out is in `docs/DEVIATIONS.md`: the agent is always idle and answers at once, a message costs
+//! the same whatever its size, a read pays for the request as little as for nothing.
 
 use serde::Serialize;
 
@@ -131,8 +131,8 @@ mod tests {
     /// `docs/DEVIATIONS.md`: two sentences of the paper give two costs of a message.
     #[test]
     fn the_papers_two_ratios_of_local_to_remote_dram_change_little() {
-        // Section 2.1.3: local DRAM writes have 5.8 times the bandwidth of local reads of persistent memory, and remote ones
-        // half of that. Section 2.1.1: a local access has three times the bandwidth of a remote one.
+        // Section 2.1.3: local DRAM writes have 5.8 times the bandwidth of local reads of persistent memory, and remote
+        // ones half of that. Section 2.1.1: a local access has three times the bandwidth of a remote one.
         let (by_half, by_third): (f64, f64) = (100.0 / (5.8 / 2.0), 100.0 / (5.8 / 3.0));
         assert_eq!((by_half.ceil(), by_third.ceil()), (PAPER.message, 52.0));
         let other = UnitCosts { message: by_third, ..PAPER };

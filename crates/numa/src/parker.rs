@@ -1,14 +1,14 @@
-//! How a thread sleeps until another has something for it, without a lost wake-up and without a locked instruction on a line
-//! that both write as long as nobody sleeps.
+//! How a thread sleeps until another has something for it, without a lost wake-up and without a locked instruction on a
+//! line that both write as long as nobody sleeps.
 //!
-//! 1. The sleeper takes the lock, raises `sleeping`, executes a full barrier and looks once more whether it is needed. Only
-//!    then it waits, which gives the lock up.
-//! 2. Who has published something executes a full barrier and looks at `sleeping`. If it is raised, takes the lock, gives it
-//!    up and notifies.
+//! 1. The sleeper takes the lock, raises `sleeping`, executes a full barrier and looks once more whether it is needed.
+//!    Only then it waits, which gives the lock up.
+//! 2. Who has published something executes a full barrier and looks at `sleeping`. If it is raised, takes the lock,
+//!    gives it up and notifies.
 //!
 //! Why no wake-up is lost: of the two barriers one comes first. If the sleeper's, the publisher sees `sleeping`; if the
-//! publisher's, the sleeper's look sees what was published. And the publisher gets the lock only when the sleeper waits, so the
-//! notification finds it. Schedules under shuttle fail when the look is left out.
+//! publisher's, the sleeper's look sees what was published. And the publisher gets the lock only when the sleeper
+//! waits, so the notification finds it. Schedules under shuttle fail when the look is left out.
 
 use lodestone_pmem::sync::atomic::{AtomicBool, Ordering, fence};
 use lodestone_pmem::sync::{Condvar, Mutex, lock};

@@ -2,10 +2,10 @@
 //!
 //! Two readings of one profile, because the paper's unit costs are one of them and a lone thread feels the other:
 //!
-//! - *Latency*: what one access takes when nobody else is there. A message is two transfers from the other node's DRAM: the agent
-//!   fetches the request, the client the answer; the payload travels with one of them.
-//! - *Bandwidth*: how long an access occupies the medium, which is what limits many threads. The paper derives its costs this
-//!   way. A message occupies the link between the nodes for its bytes.
+//! - *Latency*: what one access takes when nobody else is there. A message is two transfers from the other node's DRAM:
+//!   the agent fetches the request, the client the answer; the payload travels with one of them.
+//! - *Bandwidth*: how long an access occupies the medium, which is what limits many threads. The paper derives its
+//!   costs this way. A message occupies the link between the nodes for its bytes.
 
 use lodestone_media::MediaProfile;
 use serde::Serialize;

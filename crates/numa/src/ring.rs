@@ -1,25 +1,28 @@
-//! The message ring between one client and one agent: bounded, single producer, single consumer, request and answer in one
-//! slot.
+//! The message ring between one client and one agent: bounded, single producer, single consumer, request and answer in
+//! one slot.
 //!
-//! A slot is four lines: a state word, three header words, room for a small payload, and where a large payload lies. Requests
-//! are numbered; request `n` lives in slot `n` modulo the capacity.
+//! A slot is four lines: a state word, three header words, room for a small payload, and where a large payload lies.
+//! Requests are numbered; request `n` lives in slot `n` modulo the capacity.
 //!
 //! 1. The client fills header and payload of slot `n` and stores the state `2n + 1` (release): requested.
-//! 2. The agent knows which number comes next and looks at that slot's state alone. It carries the request out, leaves the
-//!    answer in the same slot and stores `2n + 2` (release): done.
-//! 3. The client takes the answer when it sees that state (acquire). The slot may carry request `n + capacity` from then on.
+//! 2. The agent knows which number comes next and looks at that slot's state alone. It carries the request out, leaves
+//!    the answer in the same slot and stores `2n + 2` (release): done.
+//! 3. The client takes the answer when it sees that state (acquire). The slot may carry request `n + capacity` from
+//!    then on.
 //!
-//! A ring that is full makes the client wait for the answer in the slot that it needs: that is the back-pressure. A payload of
-//! up to 192 bytes stands in the slot; a larger one, up to 8 KiB, in a buffer of the slot in the client's DRAM, made on first
-//! use. Buffers belong to the ring and not to the caller: a client that gives up or dies leaves nothing dangling, and no
-//! unsafe code is needed. That takes one copy more in the client's own memory than handing over the caller's pointer would.
+//! A ring that is full makes the client wait for the answer in the slot that it needs: that is the back-pressure. A
+//! payload of up to 192 bytes stands in the slot; a larger one, up to 8 KiB, in a buffer of the slot in the client's
+//! DRAM, made on first use. Buffers belong to the ring and not to the caller: a client that gives up or dies leaves
+//! nothing dangling, and no unsafe code is needed. That takes one copy more in the client's own memory than handing
+//! over the caller's pointer would.
 //!
 //! **Why one ring per client and agent**, and not one that all clients of an agent share: sharing costs at least one
-//! read-modify-write per message on a line that all nodes fight for; here a message takes none. What it costs is a look per client
-//! and turn of the agent, on lines that stay in the agent's cache until the client writes to them.
+//! read-modify-write per message on a line that all nodes fight for; here a message takes none. What it costs is a look
+//! per client and turn of the agent, on lines that stay in the agent's cache until the client writes to them.
 //!
 //! Invariants:
-//! - header and payload of a slot are written by the client only while the state is even, by the agent only while it is odd;
+//! - header and payload of a slot are written by the client only while the state is even, by the agent only while it is
+//!   odd;
 //! - all words are atomics, so that nothing here can be undefined behaviour; only the state orders them.
 
 use std::sync::{Arc, OnceLock};
@@ -41,11 +44,12 @@ const INLINE_WORDS: usize = INLINE_BYTES / 8;
 pub enum Persist {
     /// It is visible to all threads; it may become persistent at any moment or never.
     Stored,
-    /// Its write-back has started (flushed, or streamed around the cache when it is large). A later fence by the same agent
-    /// makes it persistent: a later write with [`Fenced`](Self::Fenced), or [`Client::fence`](crate::Client::fence).
+    /// Its write-back has started (flushed, or streamed around the cache when it is large). A later fence by the same
+    /// agent makes it persistent: a later write with [`Fenced`](Self::Fenced), or
+    /// [`Client::fence`](crate::Client::fence).
     Flushed,
-    /// It, and everything that this client had the same agent write before, is persistent before anything that the client stores
-    /// later.
+    /// It, and everything that this client had the same agent write before, is persistent before anything that the
+    /// client stores later.
     Fenced,
     /// As `Fenced`, and it would survive power loss: it may be acknowledged to the outside.
     Durable,

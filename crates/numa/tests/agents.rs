@@ -1,5 +1,5 @@
-//! Agents and clients together, on real threads: what is written is there, in order, counted exactly; and whatever goes wrong
-//! is an error and never a wait without end.
+//! Agents and clients together, on real threads: what is written is there, in order, counted exactly; and whatever goes
+//! wrong is an error and never a wait without end.
 
 #![cfg(not(feature = "shuttle"))]
 
@@ -481,7 +481,8 @@ fn what_an_agent_made_durable_is_there_in_the_next_life() -> Outcome {
     Ok(())
 }
 
-/// What an agent answered is in memory for everybody who reads it there, also when it went around the caches of its processor.
+/// What an agent answered is in memory for everybody who reads it there, also when it went around the caches of its
+/// processor.
 #[test]
 fn what_an_agent_answered_is_seen_by_who_reads_the_memory() -> Outcome {
     const LOOKS: u64 = 500_000;

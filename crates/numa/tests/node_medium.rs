@@ -1,5 +1,5 @@
-//! Agents on a machine that has nodes: LODESTONE_PM_NODES names a folder on persistent memory of each node, node 0 first.
-//! Without it this test has nothing to show, and says so.
+//! Agents on a machine that has nodes: LODESTONE_PM_NODES names a folder on persistent memory of each node, node 0
+//! first. Without it this test has nothing to show, and says so.
 
 #![cfg(not(feature = "shuttle"))]
 

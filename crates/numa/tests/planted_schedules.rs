@@ -1,5 +1,5 @@
-//! Bugs that only interleavings and crashes show, planted one at a time: each must be found. In a process of its own, because
-//! a planted bug is switched on for all threads; one test, because they share that switch.
+//! Bugs that only interleavings and crashes show, planted one at a time: each must be found. In a process of its own,
+//! because a planted bug is switched on for all threads; one test, because they share that switch.
 
 mod scheduled;
 

@@ -1,5 +1,5 @@
-//! The cost of the store fence that every stream ends with: pieces of several sizes, streamed with a fence after each, with one
-//! fence for eight, and as one call for eight.
+//! The cost of the store fence that every stream ends with: pieces of several sizes, streamed with a fence after each,
+//! with one fence for eight, and as one call for eight.
 //!
 //! ```text
 //! cargo run --release -p lodestone-pmem --example stream_cost

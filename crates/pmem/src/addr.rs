@@ -175,8 +175,9 @@ pub(crate) const fn bytes_of_lines(lines: u64) -> Option<u64> {
 
 /// A typed address: where a `T` lives in a pool. A plain eight-byte value that may itself stand on the medium.
 ///
-/// The type, and which pool, is the program's word for it: the place itself does not say. Through a wrong pointer a program reads
-/// some other value of its type, or is given an error, but never leaves the pool; `lodestone_stm::Tx::read` says which when.
+/// The type, and which pool, is the program's word for it: the place itself does not say. Through a wrong pointer a
+/// program reads some other value of its type, or is given an error, but never leaves the pool;
+/// `lodestone_stm::Tx::read` says which when.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(transparent)]
 pub struct PmPtr<T> {
@@ -243,8 +244,8 @@ mod tests {
         assert_eq!(lines_of(PmAddr::new(2, 60), 8).next().map(|l| l.start().part()), Some(2));
     }
 
-    /// Whether `work` panics with a message of ours. An overflow that the build happens to check does not count: a release
-    /// build does not check it.
+    /// Whether `work` panics with a message of ours. An overflow that the build happens to check does not count: a
+    /// release build does not check it.
     fn is_refused<T>(work: impl FnOnce() -> T + std::panic::UnwindSafe) -> bool {
         let Err(panic) = std::panic::catch_unwind(work) else { return false };
         let text = panic.downcast_ref::<&str>().copied().unwrap_or_default();

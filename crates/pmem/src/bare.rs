@@ -24,8 +24,9 @@ pub struct BareLines<'m> {
 }
 
 impl<'m> BareLines<'m> {
-    /// The `lines` lines at `at`; `None` when they do not lie inside a part, are no power of two, `at` does not start a line, or the memory
-    /// is not of the `dax` or `dax-emulated` domain (elsewhere the primitives do other things than these instructions).
+    /// The `lines` lines at `at`; `None` when they do not lie inside a part, are no power of two, `at` does not start a
+    /// line, or the memory is not of the `dax` or `dax-emulated` domain (elsewhere the primitives do other things than
+    /// these instructions).
     #[must_use]
     pub fn new(memory: &'m Memory, at: PmAddr, lines: u64) -> Option<Self> {
         let bytes = bytes_of_lines(lines)?;
@@ -57,8 +58,8 @@ impl<'m> BareLines<'m> {
         cpu::store_fence();
     }
 
-    /// Streams `source` (whole lines) to the lines from `line` on and fences. Starts over at line 0 when the rest of the
-    /// range is too short.
+    /// Streams `source` (whole lines) to the lines from `line` on and fences. Starts over at line 0 when the rest of
+    /// the range is too short.
     ///
     /// # Panics
     /// When `source` is longer than the range or no multiple of 64 bytes.

@@ -1,8 +1,9 @@
 //! Memory barriers that one thread executes for all.
 //!
-//! Two threads that each store a word and then load the other's need a barrier between store and load on both sides, or both may miss the
-//! other's store. Where one side is rare, it can execute the barrier for both: `membarrier(2)` makes every running thread of the process execute one
-//! between two of its instructions. The other side then only keeps the compiler from exchanging the two.
+//! Two threads that each store a word and then load the other's need a barrier between store and load on both sides, or
+//! both may miss the other's store. Where one side is rare, it can execute the barrier for both: `membarrier(2)` makes
+//! every running thread of the process execute one between two of its instructions. The other side then only keeps the
+//! compiler from exchanging the two.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{Ordering, compiler_fence, fence};
@@ -15,7 +16,8 @@ fn is_expedited() -> bool {
     *REGISTERED.get_or_init(|| membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok())
 }
 
-/// Every running thread of this process executes a full barrier during the call. Where the kernel has only the plain one, that takes milliseconds.
+/// Every running thread of this process executes a full barrier during the call. Where the kernel has only the plain
+/// one, that takes milliseconds.
 pub(crate) fn everywhere() -> rustix::io::Result<()> {
     if is_expedited() && membarrier(MembarrierCommand::PrivateExpedited).is_ok() {
         return Ok(());
@@ -23,11 +25,11 @@ pub(crate) fn everywhere() -> rustix::io::Result<()> {
     membarrier(MembarrierCommand::Global)
 }
 
-/// A barrier in two halves: one that is passed often and costs nothing, and one that is rare and makes up for it. Where the kernel has no
-/// quick `membarrier(2)`, both are full barriers.
+/// A barrier in two halves: one that is passed often and costs nothing, and one that is rare and makes up for it. Where
+/// the kernel has no quick `membarrier(2)`, both are full barriers.
 ///
-/// Of two threads that each store, pass a half (one of the two the rare one) and load what the other one has stored, at least one
-/// sees the other's store.
+/// Of two threads that each store, pass a half (one of the two the rare one) and load what the other one has stored, at
+/// least one sees the other's store.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -1,6 +1,7 @@
 //! Typed handles on persistent memory: a word, a value, a range.
 //!
-//! A handle is a memory and an address, not a reference to the bytes: safe code cannot form one (see [`crate::Memory`]).
+//! A handle is a memory and an address, not a reference to the bytes: safe code cannot form one (see
+//! [`crate::Memory`]).
 
 use std::marker::PhantomData;
 

@@ -1,7 +1,8 @@
 //! Eight bytes that verify themselves: 48 bits of payload and a 16-bit checksum of payload and place.
 //!
 //! Metadata that changes by single atomic stores (bitmaps, slots, links) cannot carry a checksum of a larger range: two
-//! words would have to change at once. A checked word holds its checksum in the same eight bytes, so it is always whole.
+//! words would have to change at once. A checked word holds its checksum in the same eight bytes, so it is always
+//! whole.
 //!
 //! The checksum is CRC-16/CCITT over the payload, mixed with the word's own address: a flipped byte is found with
 //! certainty (the CRC finds every burst of up to 16 bits), a word that was copied to another place with probability

@@ -7,9 +7,9 @@
 //! - an instruction is executed only after [`FlushInstruction::detect`] or [`StreamInstruction::detect`] found it, or
 //!   after a test asked for it by name and [`is_supported`](FlushInstruction::is_supported) agreed;
 //! - every `asm!` block keeps its implicit memory clobber, so the compiler moves no store across it;
-//! - every `asm!` block declares each register that it changes, at its full width. Those with AVX-512 use `zmm16` alone: no
-//!   instruction of older extensions can name it, so what is left in it slows none of them down, and no `vzeroupper`, which
-//!   changes sixteen registers, has to follow.
+//! - every `asm!` block declares each register that it changes, at its full width. Those with AVX-512 use `zmm16`
+//!   alone: no instruction of older extensions can name it, so what is left in it slows none of them down, and no
+//!   `vzeroupper`, which changes sixteen registers, has to follow.
 #![expect(unsafe_code, reason = "cache-line write-back has no safe form on stable Rust")]
 
 use crate::addr::LINE_BYTES;
@@ -112,14 +112,15 @@ pub(crate) fn prefetch(address: *const u8) {
     let _ = address;
 }
 
-/// Tells the processor that the line where `value` begins, in ordinary memory, will be read soon: a hint without effect on what
-/// anyone sees. For persistent memory there is [`Memory::prefetch`](crate::Memory::prefetch).
+/// Tells the processor that the line where `value` begins, in ordinary memory, will be read soon: a hint without effect
+/// on what anyone sees. For persistent memory there is [`Memory::prefetch`](crate::Memory::prefetch).
 #[inline(always)]
 pub fn prefetch_line<T>(value: &T) {
     prefetch(std::ptr::from_ref(value).cast());
 }
 
-/// Tells the processor that all lines of `value` will be read soon: for nodes in DRAM, which then cost one wait. A hint.
+/// Tells the processor that all lines of `value` will be read soon: for nodes in DRAM, which then cost one wait. A
+/// hint.
 #[inline(always)]
 pub fn prefetch_value<T>(value: &T) {
     let start = std::ptr::from_ref(value).cast::<u8>();

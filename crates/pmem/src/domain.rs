@@ -66,8 +66,8 @@ impl fmt::Display for Domain {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DomainChoice {
-    /// `eadr` or `dax` where the file lies on persistent memory and the processor can flush its lines, else `block`. Never
-    /// less than durable.
+    /// `eadr` or `dax` where the file lies on persistent memory and the processor can flush its lines, else `block`.
+    /// Never less than durable.
     #[default]
     Auto,
     /// The `dax` domain; an error where the kernel refuses `MAP_SYNC` or the processor has no flush instruction.

@@ -1,14 +1,15 @@
 //! The gate in `fence`: how a copy of a pool in use is made consistent without stopping its readers.
 //!
-//! 1. [`Gate::close`] raises a flag and then makes every thread of the process execute a memory barrier (`membarrier(2)`).
+//! 1. [`Gate::close`] raises a flag and then makes every thread of the process execute a memory barrier
+//!    (`membarrier(2)`).
 //! 2. A thread that comes to a fence looks at the flag first and waits while it is raised.
 //! 3. The copy is made; the guard's drop lowers the flag and wakes the waiters.
 //!
 //! Why the copy is a state that the persistence contract allows: take a thread that passed a fence. Either its look at
 //! the flag came before its barrier, then all its stores before that fence were visible when `close` returned, and the
-//! copy has them. Or it came after, then it saw the flag and waits: nothing that it stores after the fence is in the copy.
-//! So the copy holds everything that was fenced, and of what was not fenced (the stores between two fences) any part of
-//! each line, as after a power cut at the moment of the copy.
+//! copy has them. Or it came after, then it saw the flag and waits: nothing that it stores after the fence is in the
+//! copy. So the copy holds everything that was fenced, and of what was not fenced (the stores between two fences) any
+//! part of each line, as after a power cut at the moment of the copy.
 //!
 //! The look costs one relaxed load and a predictable branch per fence; the thread pays no barrier, the rare copy does.
 //! The order "stores before the look" is the program's: the compiler is held by a compiler fence, the processor by the

@@ -3,11 +3,11 @@
 //! The reservation is larger than the part, so that growing maps more of the file behind what is mapped already and no
 //! address that was handed out ever moves.
 //!
-//! Growing puts a mapping over reserved pages (`MAP_FIXED`). Kernels before 6.12 take the old pages away first, so a refusal that
-//! comes later leaves a hole, which any other mapping of the process may fill. So:
+//! Growing puts a mapping over reserved pages (`MAP_FIXED`). Kernels before 6.12 take the old pages away first, so a
+//! refusal that comes later leaves a hole, which any other mapping of the process may fill. So:
 //! 1. the kernel is asked for a first mapping elsewhere, which tells whether it grants this file these flags;
-//! 2. when the mapping over reserved pages is refused all the same (memory, mostly), nobody knows whose the range is: it is
-//!    given up for good, neither mapped again nor unmapped. It costs address space alone.
+//! 2. when the mapping over reserved pages is refused all the same (memory, mostly), nobody knows whose the range is:
+//!    it is given up for good, neither mapped again nor unmapped. It costs address space alone.
 //!
 //! Invariants:
 //! - bytes `0..len()` are mapped readable and writable until the value is dropped; `len()` only grows;
@@ -77,8 +77,8 @@ impl Mapping {
             mmap_anonymous(std::ptr::null_mut(), reserved, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)
         }?;
         let skip = start.align_offset(align);
-        // SAFETY: `skip < align`, so the pointer stays inside the reservation. The head and tail stay reserved: the tail
-        // is unmapped together with the rest on drop, the head is given back here.
+        // SAFETY: `skip < align`, so the pointer stays inside the reservation. The head and tail stay reserved: the
+        // tail is unmapped together with the rest on drop, the head is given back here.
         let base = unsafe { start.cast::<u8>().add(skip) };
         if skip > 0 {
             // SAFETY: these pages are ours and were never handed out.
@@ -136,8 +136,8 @@ impl Mapping {
     /// Asks for a mapping of `file` at `offset` as it will be made, at an address of the kernel's choice.
     fn probe(&self, file: BorrowedFd<'_>, offset: u64) -> rustix::io::Result<()> {
         let (flags, protection) = self.kind();
-        // SAFETY: a mapping at an address of the kernel's choice overlaps nothing; it is read by nobody, and only what the
-        // kernel gave is unmapped. A failure to unmap costs address space alone.
+        // SAFETY: a mapping at an address of the kernel's choice overlaps nothing; it is read by nobody, and only what
+        // the kernel gave is unmapped. A failure to unmap costs address space alone.
         unsafe {
             let place = mmap(std::ptr::null_mut(), self.granule, protection, flags, file, offset)?;
             let _ = munmap(place, self.granule);
@@ -145,15 +145,15 @@ impl Mapping {
         Ok(())
     }
 
-    /// Maps `bytes` bytes of `file`, or zeroed memory, over the reserved pages from `start` on. After an error the range is
-    /// nobody's.
+    /// Maps `bytes` bytes of `file`, or zeroed memory, over the reserved pages from `start` on. After an error the
+    /// range is nobody's.
     fn map_over(&self, file: Option<BorrowedFd<'_>>, start: usize, bytes: usize) -> rustix::io::Result<()> {
         let (flags, protection) = self.kind();
         let flags = flags | MapFlags::FIXED;
         #[cfg(test)]
         tests::refuse_if_told(self.base.wrapping_add(start), bytes)?;
-        // SAFETY: the caller found the range inside the reservation, behind `len` and not given up: it holds reserved pages
-        // of ours that were never handed out, and no other.
+        // SAFETY: the caller found the range inside the reservation, behind `len` and not given up: it holds reserved
+        // pages of ours that were never handed out, and no other.
         unsafe {
             let at = self.base.add(start).cast();
             match file {
@@ -199,9 +199,9 @@ impl Mapping {
     }
 }
 
-/// Asks the kernel to back `place`, memory of this process, with huge pages where they fit: one entry of the translation cache covers
-/// 2 MiB then. For large tables in DRAM that are searched at random, before they are first written. A hint: contents do not
-/// change, and nothing happens where the kernel has no such pages to give.
+/// Asks the kernel to back `place`, memory of this process, with huge pages where they fit: one entry of the
+/// translation cache covers 2 MiB then. For large tables in DRAM that are searched at random, before they are first
+/// written. A hint: contents do not change, and nothing happens where the kernel has no such pages to give.
 pub fn advise_huge_pages<T>(place: &[T]) {
     let (start, bytes) = (place.as_ptr().cast::<u8>(), size_of_val(place));
     let skip = start.align_offset(PAGE as usize);
@@ -209,7 +209,8 @@ pub fn advise_huge_pages<T>(place: &[T]) {
     if whole < HUGE {
         return;
     }
-    // SAFETY: the range lies inside `place`, which is borrowed; the advice changes how its pages are backed, not what they hold.
+    // SAFETY: the range lies inside `place`, which is borrowed; the advice changes how its pages are backed, not what
+    // they hold.
     let _ = unsafe { madvise(start.wrapping_add(skip).cast_mut().cast(), whole, Advice::LinuxHugepage) };
 }
 
@@ -224,8 +225,8 @@ impl Drop for Mapping {
             [(0, mapped), (mapped + given_up, self.reserved)]
         };
         for (start, end) in ours.into_iter().filter(|(start, end)| start < end) {
-            // SAFETY: the range lies in what this value reserved and has no page that was given up, and no handle outlives
-            // the owning `Memory`. Failure would leave address space behind, which harms nobody.
+            // SAFETY: the range lies in what this value reserved and has no page that was given up, and no handle
+            // outlives the owning `Memory`. Failure would leave address space behind, which harms nobody.
             let _ = unsafe { munmap(self.base.wrapping_add(start).cast(), end - start) };
         }
     }

@@ -1,8 +1,8 @@
 //! The seam of media models: what code does to a pool is reported to a [`Medium`], access by access.
 //!
 //! A memory that was made with a medium ([`PoolOptions::medium`](crate::PoolOptions::medium),
-//! [`Memory::anonymous_with`](crate::Memory::anonymous_with)) tells it of each load, store, write-back, streaming store and
-//! fence before it happens, on the thread that does it. The medium may take time (emulation) or only count it.
+//! [`Memory::anonymous_with`](crate::Memory::anonymous_with)) tells it of each load, store, write-back, streaming store
+//! and fence before it happens, on the thread that does it. The medium may take time (emulation) or only count it.
 //!
 //! What is reported depends on the domain, by one rule: **what the processor would do to the mapped memory**.
 //!
@@ -13,8 +13,8 @@
 //! | `block` | reported | a copy into the commit group, in ordinary memory: not reported | as ordinary stores | reported |
 //! | `traced` | never: time means nothing to the explorer, and a medium that is given is ignored | | | |
 //!
-//! In the `block` domain the profile is thus the kind of memory that the pool's private mapping lies in; journal and file
-//! are real I/O and take the time they take.
+//! In the `block` domain the profile is thus the kind of memory that the pool's private mapping lies in; journal and
+//! file are real I/O and take the time they take.
 //!
 //! Invariants:
 //! - a memory without a medium pays one predictable branch per primitive, shared with tracing and read-only pools;

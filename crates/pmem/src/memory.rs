@@ -6,15 +6,15 @@
 //! racing reader may see a mixture of two versions of a range (it must verify what it read), never undefined bits, and
 //! every byte pattern is valid for the types that can be read ([`zerocopy::FromBytes`]).
 //!
-//! Release stores also keep the compiler from reordering two stores to one line, which the contract needs: within a line
-//! ordinary stores persist in program order.
+//! Release stores also keep the compiler from reordering two stores to one line, which the contract needs: within a
+//! line ordinary stores persist in program order.
 //!
 //! Invariants:
 //! - every store, flush, fence and stream to a pool goes through this file, so one trace sees all of them;
 //! - an access outside the mapped parts panics; addresses read from the medium are checked with `contains` first;
-//! - the hot path of an ordinary domain has one predictable branch per primitive (`hooked`) for tracing, read-only pools
-//!   and media models. Built with `--cfg lodestone_unhooked` the branch is left out, for one purpose: to measure its cost
-//!   (`cargo xtask hook-cost`); such a build cannot trace.
+//! - the hot path of an ordinary domain has one predictable branch per primitive (`hooked`) for tracing, read-only
+//!   pools and media models. Built with `--cfg lodestone_unhooked` the branch is left out, for one purpose: to measure
+//!   its cost (`cargo xtask hook-cost`); such a build cannot trace.
 #![expect(unsafe_code, reason = "words of a mapping as atomics, cache-line write-back, streaming stores")]
 
 use std::panic::Location;
@@ -465,7 +465,8 @@ impl Memory {
     /// Writes `bytes` at `at`, word by word in ascending order; the last word is filled up with zeroes.
     ///
     /// # Panics
-    /// When `at` is not a multiple of 8, the range (rounded up to words) lies outside the parts, or the pool is read-only.
+    /// When `at` is not a multiple of 8, the range (rounded up to words) lies outside the parts, or the pool is
+    /// read-only.
     #[inline]
     #[track_caller]
     pub fn write(&self, at: PmAddr, bytes: &[u8]) {
@@ -484,8 +485,8 @@ impl Memory {
         }
     }
 
-    /// Writes `words` at `at` in ascending order and starts the write-back of the lines that they touch: [`write`](Self::write)
-    /// and [`flush`](Self::flush) with one look at the place.
+    /// Writes `words` at `at` in ascending order and starts the write-back of the lines that they touch:
+    /// [`write`](Self::write) and [`flush`](Self::flush) with one look at the place.
     ///
     /// # Panics
     /// As [`write`](Self::write).
@@ -504,8 +505,8 @@ impl Memory {
         let mut pointer = target.as_ptr().cast::<u8>();
         for line in lines_of(at, words.len() as u64 * WORD_BYTES) {
             local.count_line(line.start().to_raw() / MEDIA_BLOCK_BYTES);
-            // SAFETY: the pointer is as far into this line as the first word is into its own; the line holds words of the
-            // checked range, so it is mapped whole. The instruction was checked when it was chosen.
+            // SAFETY: the pointer is as far into this line as the first word is into its own; the line holds words of
+            // the checked range, so it is mapped whole. The instruction was checked when it was chosen.
             unsafe { cpu::flush_line(self.inner.flush_instruction, pointer) };
             pointer = pointer.wrapping_add(LINE_BYTES as usize);
         }
@@ -531,14 +532,14 @@ impl Memory {
             return None;
         }
         let pointer = self.inner.parts.get(at.part() as usize)?.checked_at(at.offset(), bytes_of_words(words)?)?;
-        // SAFETY: bounds and alignment were checked for the whole range; the mapping lives as long as `self` and is never
-        // accessed other than by word atomics, which may be shared.
+        // SAFETY: bounds and alignment were checked for the whole range; the mapping lives as long as `self` and is
+        // never accessed other than by word atomics, which may be shared.
         let words = unsafe { std::slice::from_raw_parts(pointer.cast::<AtomicU64>(), words as usize) };
         Some(Window::new(self, at, words))
     }
 
-    /// Tells the processor that the lines of `len` bytes at `at` will be read soon. A hint without effect on what anyone sees;
-    /// nothing happens for bytes outside the parts, nor where accesses are traced or reported to a medium.
+    /// Tells the processor that the lines of `len` bytes at `at` will be read soon. A hint without effect on what
+    /// anyone sees; nothing happens for bytes outside the parts, nor where accesses are traced or reported to a medium.
     #[inline(always)]
     pub fn prefetch(&self, at: PmAddr, len: u64) {
         if HOOKS && self.inner.hooked {
@@ -685,8 +686,8 @@ impl Memory {
     ///
     /// # Errors
     /// [`Error::Poisoned`] in the `block` domain when a journal write or sync failed: the data may be lost.
-    /// [`Error::Changed`] when a file of the pool was deleted: all of it is lost when the pool is closed. It is noticed after
-    /// some thousand calls at the latest; [`Pool::verify_linked`](crate::Pool::verify_linked) looks at once.
+    /// [`Error::Changed`] when a file of the pool was deleted: all of it is lost when the pool is closed. It is noticed
+    /// after some thousand calls at the latest; [`Pool::verify_linked`](crate::Pool::verify_linked) looks at once.
     #[inline]
     #[track_caller]
     pub fn durable(&self) -> Result<()> {

@@ -53,8 +53,8 @@ impl Memory {
         self.point(crate::block::BlockDomain::flushed_anywhere)
     }
 
-    /// The point that a line flushed now would get, or an earlier one than it will get. Two equal ones with flushes of this
-    /// thread between them: all those flushes have that point.
+    /// The point that a line flushed now would get, or an earlier one than it will get. Two equal ones with flushes of
+    /// this thread between them: all those flushes have that point.
     #[must_use]
     #[inline]
     pub fn flushing_now(&self) -> DurablePoint {
@@ -70,8 +70,9 @@ impl Memory {
         self.block().map_or(Ok(()), |block| block.wait_for(point.group))
     }
 
-    /// Whether `point` is reached; if not, the task of `task` is woken when it is, or when the medium has failed. No thread
-    /// waits meanwhile: the pool's background thread commits. A memory without one (tests) makes the caller wait.
+    /// Whether `point` is reached; if not, the task of `task` is woken when it is, or when the medium has failed. No
+    /// thread waits meanwhile: the pool's background thread commits. A memory without one (tests) makes the caller
+    /// wait.
     ///
     /// # Errors
     /// As [`durable`](Self::durable).

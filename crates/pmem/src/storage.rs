@@ -1,8 +1,8 @@
 //! The file layer under the block domain: a seam with a real side and a simulated one.
 //!
-//! [`FileStorage`] is a file. [`FaultyStorage`] wraps any storage and makes chosen calls fail or write short, as devices
-//! do. [`SimulatedDisk`] keeps a volatile write cache, so that a test can cut the power: sectors written since the last
-//! sync then survive or not, in any combination.
+//! [`FileStorage`] is a file. [`FaultyStorage`] wraps any storage and makes chosen calls fail or write short, as
+//! devices do. [`SimulatedDisk`] keeps a volatile write cache, so that a test can cut the power: sectors written since
+//! the last sync then survive or not, in any combination.
 //!
 //! Contract of every side: bytes covered by a successful `sync` survive power loss; anything else may be old, new or,
 //! sector by sector (512 bytes), a mixture. A failed sync leaves all unsynced bytes undefined for ever; nobody retries.
@@ -155,7 +155,8 @@ impl Failing {
 /// Which calls of a [`FaultyStorage`] go wrong.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FaultPlan {
-    /// These syncs (durable writes and syncs) fail. The bytes were handed to the device, and no later sync makes them durable.
+    /// These syncs (durable writes and syncs) fail. The bytes were handed to the device, and no later sync makes them
+    /// durable.
     pub fail_sync: Option<Failing>,
     /// These writes fail with "no space" and write nothing.
     pub fail_write: Option<Failing>,
@@ -167,8 +168,8 @@ pub struct FaultPlan {
 
 /// A storage with a cache that a failed write-back can lose.
 pub trait Cached: Storage {
-    /// Forgets that the unsynced bytes of this range are to be written, as Linux does after a failed write-back: readers
-    /// see them, the device may have them or not, and no later sync writes them.
+    /// Forgets that the unsynced bytes of this range are to be written, as Linux does after a failed write-back:
+    /// readers see them, the device may have them or not, and no later sync writes them.
     fn forget_unsynced(&self, offset: u64, len: u64);
 }
 

@@ -1,7 +1,8 @@
 //! The one place where locks and threads come from.
 //!
-//! Crates above take `Mutex`, `RwLock`, `Condvar`, `thread` and `thread_local` from here. With the feature `shuttle` they are the
-//! explorer's: a deterministic scheduler then decides every interleaving. Without it they are the standard library's.
+//! Crates above take `Mutex`, `RwLock`, `Condvar`, `thread` and `thread_local` from here. With the feature `shuttle`
+//! they are the explorer's: a deterministic scheduler then decides every interleaving. Without it they are the standard
+//! library's.
 
 #[cfg(not(feature = "shuttle"))]
 pub use std::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -34,8 +35,8 @@ pub fn interleave() {
     shuttle::thread::sleep(std::time::Duration::ZERO);
 }
 
-/// Turn number `turn` of a loop that waits for another thread: now and then the processor is offered to somebody else, who may
-/// be the one that is waited for.
+/// Turn number `turn` of a loop that waits for another thread: now and then the processor is offered to somebody else,
+/// who may be the one that is waited for.
 #[inline]
 pub fn spin(turn: u32) {
     #[cfg(not(feature = "shuttle"))]

@@ -1,12 +1,13 @@
 //! NUMA: which nodes, processors and distances the machine has, and where a thread runs.
 //!
-//! Read once from sysfs (`/sys/devices/system/node`; another root in tests). A machine without that folder is one node with
-//! all its processors. *Virtual nodes* split the processors of a small machine into several nodes of equal size, so that
-//! placement by node can be exercised and, with a media model, measured where there is only one; they are labelled.
+//! Read once from sysfs (`/sys/devices/system/node`; another root in tests). A machine without that folder is one node
+//! with all its processors. *Virtual nodes* split the processors of a small machine into several nodes of equal size,
+//! so that placement by node can be exercised and, with a media model, measured where there is only one; they are
+//! labelled.
 //!
-//! **Node of a thread.** A thread that was pinned by [`Topology::pin_thread`] keeps its node in a thread-local word: two loads and
-//! a comparison. Any other thread asks `getcpu` through the vDSO (no system call) and looks the processor up in a table; the
-//! answer may be old at once. `lodestone topology` measures both on the machine at hand.
+//! **Node of a thread.** A thread that was pinned by [`Topology::pin_thread`] keeps its node in a thread-local word:
+//! two loads and a comparison. Any other thread asks `getcpu` through the vDSO (no system call) and looks the processor
+//! up in a table; the answer may be old at once. `lodestone topology` measures both on the machine at hand.
 //!
 //! Invariants:
 //! - there is at least one node, and nodes are numbered from 0 without gaps ([`Node::id`] keeps the kernel's number);
@@ -124,8 +125,8 @@ impl Topology {
         Self::read(Path::new("/sys")).restricted_to(&allowed_cpus())
     }
 
-    /// The machine described under `sysfs` (normally `/sys`). What is missing or unreadable there leaves one node. All its
-    /// processors count as usable.
+    /// The machine described under `sysfs` (normally `/sys`). What is missing or unreadable there leaves one node. All
+    /// its processors count as usable.
     #[must_use]
     pub fn read(sysfs: &Path) -> Self {
         let mut nodes = sysfs::read_nodes(sysfs);
@@ -226,8 +227,8 @@ impl Topology {
         self.inner.node_of_cpu.get(cpu).filter(|node| **node != NO_NODE).map(|node| usize::from(*node))
     }
 
-    /// Index of the node of the calling thread: where it was pinned by this topology, else where it runs now (which may be
-    /// another node at once). 0 when the processor belongs to no node.
+    /// Index of the node of the calling thread: where it was pinned by this topology, else where it runs now (which may
+    /// be another node at once). 0 when the processor belongs to no node.
     #[must_use]
     #[inline]
     pub fn node_of_thread(&self) -> usize {
@@ -253,7 +254,8 @@ impl Topology {
     /// [`node_of_thread`](Self::node_of_thread) of this topology and its clones answers without asking the kernel.
     ///
     /// # Errors
-    /// When there is no such node, it has no processors, or this process may use none of them. The thread stays where it was.
+    /// When there is no such node, it has no processors, or this process may use none of them. The thread stays where
+    /// it was.
     pub fn pin_thread(&self, index: usize) -> Result<()> {
         let invalid = |finding: String, hint| Err(Error::Invalid { what: "node", finding, hint });
         let Some(node) = self.nodes().get(index) else {

@@ -2,8 +2,9 @@
 //!
 //! 1. [`Memory::view`] looks once at the mapping, its length and whether the memory has hooks (a tracer, a medium, no
 //!    permission to store). With hooks the view is empty, so that every access takes the way that reports it.
-//! 2. [`View::block`] is one rotation and one comparison: it finds out at once whether an address is in another part, does not
-//!    start a line, or has less than [`VIEW_BLOCK_BYTES`] bytes behind it. Then the caller takes the way through [`Memory`].
+//! 2. [`View::block`] is one rotation and one comparison: it finds out at once whether an address is in another part,
+//!    does not start a line, or has less than [`VIEW_BLOCK_BYTES`] bytes behind it. Then the caller takes the way
+//!    through [`Memory`].
 //! 3. [`Block`] gives words by value. Places known at compile time cost no check.
 //!
 //! Invariants:
@@ -58,8 +59,8 @@ impl<'m> View<'m> {
         if line >= self.lines {
             return None;
         }
-        // SAFETY: the comparison puts `at` at the start of a line with a whole block behind it inside the mapping, which is
-        // aligned and stays while the memory is borrowed; all other access to it is by word atomics.
+        // SAFETY: the comparison puts `at` at the start of a line with a whole block behind it inside the mapping,
+        // which is aligned and stays while the memory is borrowed; all other access to it is by word atomics.
         let words = unsafe { &*self.base.add(at.to_raw() as usize).cast::<[AtomicU64; BLOCK_WORDS]>() };
         Some(Block { words })
     }
@@ -93,8 +94,8 @@ impl Block<'_> {
         self.words[index].load(Ordering::Relaxed)
     }
 
-    /// Reads the bytes of a value from word `first` on. A concurrent writer may leave a mixture of words, which the caller must
-    /// notice by a look ([`load_behind`](Self::load_behind)) at a word that the writer changes first.
+    /// Reads the bytes of a value from word `first` on. A concurrent writer may leave a mixture of words, which the
+    /// caller must notice by a look ([`load_behind`](Self::load_behind)) at a word that the writer changes first.
     ///
     /// # Panics
     /// When the block is shorter.
@@ -135,8 +136,8 @@ impl Block<'_> {
         }
     }
 
-    /// As [`get`](Self::get), from `second` on when `is_second`, else from `first` on. Reads both, so that the processor
-    /// need not wait for the decision; for small values.
+    /// As [`get`](Self::get), from `second` on when `is_second`, else from `first` on. Reads both, so that the
+    /// processor need not wait for the decision; for small values.
     ///
     /// # Panics
     /// When the block is shorter.

@@ -1,10 +1,11 @@
 //! Whether the files of an open pool still have a name, looked at now and then by those who wait for durability.
 //!
-//! A file that is deleted, or over which another one is renamed, takes stores, flushes and syncs as before, and all of it is gone
-//! when the pool is closed. No call fails by itself. So every so many waits ask the kernel for the number of names (one
-//! fstat(2), below a microsecond); when it is 0, that wait and every later one is refused.
+//! A file that is deleted, or over which another one is renamed, takes stores, flushes and syncs as before, and all of
+//! it is gone when the pool is closed. No call fails by itself. So every so many waits ask the kernel for the number of
+//! names (one fstat(2), below a microsecond); when it is 0, that wait and every later one is refused.
 //!
-//! Only the number of names is looked at here: it cannot be mistaken. A file that was moved away by its name still has one;
+//! Only the number of names is looked at here: it cannot be mistaken. A file that was moved away by its name still has
+//! one;
 //! [`Pool::verify_linked`](crate::Pool::verify_linked) looks at names too.
 
 use std::cell::Cell;
@@ -13,8 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::domain::Domain;
 use crate::error::Result;
 
-/// Waits between two looks in the `block` domain, where a wait takes tens of microseconds at least; and elsewhere. Odd, so that
-/// a thread that waits for several pools in turn looks at each of them.
+/// Waits between two looks in the `block` domain, where a wait takes tens of microseconds at least; and elsewhere. Odd,
+/// so that a thread that waits for several pools in turn looks at each of them.
 const WAITS_PER_LOOK_BLOCK: u32 = 61;
 const WAITS_PER_LOOK: u32 = 4093;
 

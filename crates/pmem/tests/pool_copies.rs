@@ -1,4 +1,5 @@
-//! Backups and copies: consistent under load, in every domain that an ordinary file can have; what they keep and change.
+//! Backups and copies: consistent under load, in every domain that an ordinary file can have; what they keep and
+//! change.
 
 use std::fs;
 use std::path::Path;
@@ -42,7 +43,8 @@ fn count(memory: &Memory, (first, second): (PmAddr, PmAddr), stop: &AtomicBool) 
     number
 }
 
-/// What holds after a crash at any moment: words of a line fall by at most one step, and the second line follows the first.
+/// What holds after a crash at any moment: words of a line fall by at most one step, and the second line follows the
+/// first.
 fn verify(pool: &Pool, index: u64) -> u64 {
     let memory = pool.memory();
     let (first, second) = places(pool, index);

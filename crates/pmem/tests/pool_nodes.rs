@@ -1,5 +1,5 @@
-//! The NUMA nodes of a pool's parts: said, recorded, virtual, unknown; and what makes no sense is refused before anything is
-//! created.
+//! The NUMA nodes of a pool's parts: said, recorded, virtual, unknown; and what makes no sense is refused before
+//! anything is created.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! Plots: what to show. [`svg`] says how it is drawn, [`scale`] where a value lies and which ticks an axis has.
 //!
 //! Invariants:
-//! - Values that cannot be drawn (NaN, infinite, not positive on a logarithmic axis) are left out: a line is broken there,
-//!   and the figure says "no data" if nothing is left.
+//! - Values that cannot be drawn (NaN, infinite, not positive on a logarithmic axis) are left out: a line is broken
+//!   there, and the figure says "no data" if nothing is left.
 //! - Series differ by colour *and* by dash and marker, so that a print without colours is readable.
 //! - A linear axis of bars starts at zero.
 
@@ -148,7 +148,8 @@ impl Figure {
         self
     }
 
-    /// Lets a linear y axis of a line begin at zero, so that heights compare as the values do. A logarithmic one has no zero.
+    /// Lets a linear y axis of a line begin at zero, so that heights compare as the values do. A logarithmic one has no
+    /// zero.
     #[must_use]
     pub fn zero_y(mut self) -> Self {
         self.y.from_zero = true;
@@ -194,8 +195,8 @@ impl Figure {
         svg::render(self, "figure", svg::Place::File)
     }
 
-    /// The figure for use inside of an HTML page whose style holds [`STYLE`]; `id` must be unique in the page and made of
-    /// ASCII letters, digits and `-`.
+    /// The figure for use inside of an HTML page whose style holds [`STYLE`]; `id` must be unique in the page and made
+    /// of ASCII letters, digits and `-`.
     #[must_use]
     pub fn to_svg_fragment(&self, id: &str) -> String {
         svg::render(self, id, svg::Place::Page)

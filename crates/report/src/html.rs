@@ -173,8 +173,8 @@ impl HtmlReport {
         page
     }
 
-    /// Writes the page to `path`: into a new file beside it, which then takes its name, so that a reader never sees half
-    /// a page.
+    /// Writes the page to `path`: into a new file beside it, which then takes its name, so that a reader never sees
+    /// half a page.
     ///
     /// # Errors
     /// If the folder cannot be written; the message names the file.

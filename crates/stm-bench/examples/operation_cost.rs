@@ -5,8 +5,8 @@
 //! valgrind --tool=callgrind --toggle-collect='*measured*' target/release/examples/operation_cost hash stm 20 100000
 //! ```
 //!
-//! Arguments: structure (hash, tree, list, btree), engine (stm, dram, dram-lock, tl2-redo), updates in a hundred, number of
-//! operations. The pool lies in `/dev/shm` and executes the flush instructions that the processor has.
+//! Arguments: structure (hash, tree, list, btree), engine (stm, dram, dram-lock, tl2-redo), updates in a hundred,
+//! number of operations. The pool lies in `/dev/shm` and executes the flush instructions that the processor has.
 
 use lodestone_heap::HeapOptions;
 use lodestone_pmem::{CounterScope, DomainChoice, Pool, PoolOptions};

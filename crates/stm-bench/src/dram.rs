@@ -1,7 +1,7 @@
 //! The floor: the same structures in plain DRAM, with one reader-writer lock or with none. Nothing survives.
 //!
-//! 1. Objects lie in one array of words; a reference is an index. Words are relaxed atomics, which cost what plain loads
-//!    and stores cost and keep shared access sound without `unsafe`.
+//! 1. Objects lie in one array of words; a reference is an index. Words are relaxed atomics, which cost what plain
+//!    loads and stores cost and keep shared access sound without `unsafe`.
 //! 2. A worker takes blocks from lists of its own by size, filled by cutting pieces from the end of the array.
 //! 3. Changes are made in place at once: a body never aborts, because the lock (or being alone) excludes others.
 

@@ -1,6 +1,7 @@
 //! What the runner drives: a map, however it is made transactional.
 //!
-//! A [`MapOn`] joins a structure of [`crate::structures`] with a transactional memory; peers in other languages implement
+//! A [`MapOn`] joins a structure of [`crate::structures`] with a transactional memory; peers in other languages
+//! implement
 //! [`Driver`] themselves. The runner is compiled for each driver, so neither pays for a virtual call.
 
 use lodestone_workload::engine::{EngineError, Environment};

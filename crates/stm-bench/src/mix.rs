@@ -1,8 +1,9 @@
-//! What the threads of a run do: the mix of operations over a range of keys, as benchmarks of transactional memory have it.
+//! What the threads of a run do: the mix of operations over a range of keys, as benchmarks of transactional memory have
+//! it.
 //!
 //! 1. The map is loaded with `keys` keys drawn at random from a range of twice as many.
-//! 2. An operation is an update with a probability of `updates_percent` in a hundred; updates are inserts and removes, half
-//!    and half; keys are drawn uniformly from the range.
+//! 2. An operation is an update with a probability of `updates_percent` in a hundred; updates are inserts and removes,
+//!    half and half; keys are drawn uniformly from the range.
 //! 3. So the map keeps about its size, and about half of the updates find nothing to change.
 //!
 //! The stream of a seed and a thread is fixed for all time: peers in other languages repeat it bit by bit.

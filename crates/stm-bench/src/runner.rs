@@ -1,10 +1,10 @@
 //! Runs a map from many threads and checks what is left.
 //!
 //! 1. The load inserts its keys from one thread, in the order of the seed.
-//! 2. Each thread makes its worker, runs its mix until the warm-up ends, notes its counters at the first operation behind
-//!    it, and goes on until the time or its share of the operations is used up.
-//! 3. Threads time themselves; the throughput is the sum of each thread's operations over its own time, so that a thread
-//!    that starts late is not counted as idle.
+//! 2. Each thread makes its worker, runs its mix until the warm-up ends, notes its counters at the first operation
+//!    behind it, and goes on until the time or its share of the operations is used up.
+//! 3. Threads time themselves; the throughput is the sum of each thread's operations over its own time, so that a
+//!    thread that starts late is not counted as idle.
 //! 4. Afterwards one transaction reads the whole structure: its order, the values, and its size against the inserts and
 //!    removes that reported success. A run whose check fails has no figures.
 
@@ -227,8 +227,8 @@ impl Outcome {
         self.cpu_ns = self.cpu_ns.zip(thread.cpu_ns).map(|(sum, next)| sum + next);
     }
 
-    /// Operations per second if each thread had a processor of its own all the time: by processor time, where the system
-    /// tells it. On a busy machine this is what the code costs; wall time is what the neighbours cost.
+    /// Operations per second if each thread had a processor of its own all the time: by processor time, where the
+    /// system tells it. On a busy machine this is what the code costs; wall time is what the neighbours cost.
     #[must_use]
     pub fn ops_per_cpu_s(&self, threads: usize) -> f64 {
         match self.cpu_ns {

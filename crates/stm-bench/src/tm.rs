@@ -3,8 +3,8 @@
 //! - A [`TransactionalMemory`] is shared; each thread works through a [`Worker`] of its own.
 //! - A transaction is a [`ReadBody`] or an [`UpdateBody`], not a closure: its `run` is generic over the transaction, so
 //!   every engine gets a copy of the structure's code compiled for it, and no call in the hot path is virtual.
-//! - Objects are plain values of a fixed layout ([`Object`]). They are read by value and changed in place by a function,
-//!   which each engine applies to what it calls its working copy.
+//! - Objects are plain values of a fixed layout ([`Object`]). They are read by value and changed in place by a
+//!   function, which each engine applies to what it calls its working copy.
 //! - A `run` that gets an `Abort` from the engine passes it on at once; the engine decides whether to run it again.
 //!
 //! Invariant: a `run` may be called many times for one transaction and must not keep results of earlier calls.

@@ -1,14 +1,15 @@
 //! `#[derive(PmObject)]`: what a type of persistent objects says about itself.
 //!
-//! The macro implements `lodestone_stm::PmObject` for a struct with named fields, `repr(C)`, and zerocopy's `FromBytes`,
-//! `IntoBytes`, `Immutable` and `KnownLayout`. Name (the struct's own, or `#[pm(name = "..")]`), version
+//! The macro implements `lodestone_stm::PmObject` for a struct with named fields, `repr(C)`, and zerocopy's
+//! `FromBytes`, `IntoBytes`, `Immutable` and `KnownLayout`. Name (the struct's own, or `#[pm(name = "..")]`), version
 //! (`#[pm(version = n)]`, 1 otherwise) and the list of fields with their types are what an open compares with the pool.
 //!
-//! A struct that derives it may stand in a field of another one. `#[derive(PmEnum)]` does the same for enums without fields: the
-//! list of variants with their numbers is part of the layout.
+//! A struct that derives it may stand in a field of another one. `#[derive(PmEnum)]` does the same for enums without
+//! fields: the list of variants with their numbers is part of the layout.
 //!
-//! `#[pm_object]` says all of that in one line, above a struct or an enum. The generated code names the transactional memory by the way the user's crate
-//! reaches it: `lodestone-stm` or the facade `lodestone`, renamed or not, or what `#[pm(crate = "path")]` says.
+//! `#[pm_object]` says all of that in one line, above a struct or an enum. The generated code names the transactional
+//! memory by the way the user's crate reaches it: `lodestone-stm` or the facade `lodestone`, renamed or not, or what
+//! `#[pm(crate = "path")]` says.
 
 use proc_macro_crate::{FoundCrate, crate_name};
 use proc_macro2::{Span, TokenStream};
@@ -30,9 +31,9 @@ pub fn derive_pm_enum(input: proc_macro::TokenStream) -> proc_macro::TokenStream
     expand_enum(&input).unwrap_or_else(Error::into_compile_error).into()
 }
 
-/// Makes a struct with named fields a type of persistent objects: `repr(C)`, zerocopy's four traits and `PmObject`, without
-/// zerocopy among the crate's own dependencies. Takes what `#[pm(..)]` takes. An enum without fields becomes a type of fields,
-/// of one byte unless it says `#[repr(..)]`.
+/// Makes a struct with named fields a type of persistent objects: `repr(C)`, zerocopy's four traits and `PmObject`,
+/// without zerocopy among the crate's own dependencies. Takes what `#[pm(..)]` takes. An enum without fields becomes a
+/// type of fields, of one byte unless it says `#[repr(..)]`.
 #[proc_macro_attribute]
 pub fn pm_object(arguments: proc_macro::TokenStream, input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let item = parse_macro_input!(input as DeriveInput);

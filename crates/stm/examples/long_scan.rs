@@ -1,13 +1,13 @@
-//! A scan of many objects as one snapshot while writers transfer money between them at full speed: it does not begin again,
-//! and its sum is right to the cent.
+//! A scan of many objects as one snapshot while writers transfer money between them at full speed: it does not begin
+//! again, and its sum is right to the cent.
 //!
 //! ```text
 //! cargo run --release -p lodestone-stm --example long_scan -- --objects 1000000 --writers 2 --scans 3 --json
 //! cargo run --release -p lodestone-stm --example long_scan -- --domain block --folder /var/tmp
 //! ```
 //!
-//! Prints the writers' throughput alone and beside the scans, and how many versions were kept aside. Exit code 1 when a scan
-//! began again or a sum was wrong.
+//! Prints the writers' throughput alone and beside the scans, and how many versions were kept aside. Exit code 1 when a
+//! scan began again or a sum was wrong.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

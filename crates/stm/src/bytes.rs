@@ -1,7 +1,8 @@
 //! Byte strings: objects of any length up to a limit, written once.
 //!
-//! A byte string has one slot, since it never changes: whoever wants other bytes allocates another and frees this one, in
-//! the transaction that changes the pointer. [`PmBytes`] is the pointer: it holds the length, so it stands in a field.
+//! A byte string has one slot, since it never changes: whoever wants other bytes allocates another and frees this one,
+//! in the transaction that changes the pointer. [`PmBytes`] is the pointer: it holds the length, so it stands in a
+//! field.
 
 use lodestone_pmem::PmAddr;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -13,8 +14,8 @@ use crate::object::PmField;
 use crate::shape::{PAYLOAD_BYTES_MAX, Shape};
 use crate::tx::Tx;
 
-/// Where a byte string stands, and how long it is. A field of a persistent object. The default is the empty string, which
-/// takes no room.
+/// Where a byte string stands, and how long it is. A field of a persistent object. The default is the empty string,
+/// which takes no room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct PmBytes {

@@ -1,25 +1,26 @@
 //! The commit of a transaction with changes.
 //!
-//! 1. *Lock*: each object's word, as it was when the transaction first used the object, is replaced by the same word in the
-//!    state "committing". A word that has changed is a conflict. Nothing was stored to the pool before, so an attempt that
-//!    fails here undoes only its locks; nobody waits for anybody, so there is no deadlock. All locks are visible before step 2
-//!    ([`Locks::take_all`]).
+//! 1. *Lock*: each object's word, as it was when the transaction first used the object, is replaced by the same word in
+//!    the state "committing". A word that has changed is a conflict. Nothing was stored to the pool before, so an
+//!    attempt that fails here undoes only its locks; nobody waits for anybody, so there is no deadlock. All locks are
+//!    visible before step 2 ([`Locks::take_all`]).
 //! 2. Read the snapshot epoch. Every object is marked: a snapshot that begins later sees a later epoch.
 //! 3. *Validate*: each word that was read must be unchanged, or changed only by our own lock. A word that another
 //!    transaction is committing is a conflict.
 //! 4. Take the tick: above everything that was read or overwritten.
-//! 5. Write the slots that are not the newest, and (two objects or more) the intent record, and flush them, in any order.
-//! 6. **The fence.** Behind it the transaction survives. (Block domain: record and slots are in one commit group or the slots
-//!    join the last one again, so that an object is never durable before its transaction is.)
+//! 5. Write the slots that are not the newest, and (two objects or more) the intent record, and flush them, in any
+//!    order.
+//! 6. **The fence.** Behind it the transaction survives. (Block domain: record and slots are in one commit group or the
+//!    slots join the last one again, so that an object is never durable before its transaction is.)
 //! 7. *Publish*: store each object's new word, which also unlocks it.
 //!
-//! Why locks at commit and not at the first write, as the paper has it: the word that is locked is compared with the one
-//! that was read, so an upgrade from reading to writing cannot miss a change (paper 1's algorithm does); one locked
+//! Why locks at commit and not at the first write, as the paper has it: the word that is locked is compared with the
+//! one that was read, so an upgrade from reading to writing cannot miss a change (paper 1's algorithm does); one locked
 //! instruction per object suffices, because every lock is taken before anything is validated; readers never wait for a
 //! closure. The cost: two transactions that write the same object find out later.
 //!
-//! The modes `AddressLog` and `Scan` (paper 1, section 4.3) write a record first, **fence**, then the slots, **fence**, then
-//! the end of the record, **fence**; only then is the transaction published.
+//! The modes `AddressLog` and `Scan` (paper 1, section 4.3) write a record first, **fence**, then the slots, **fence**,
+//! then the end of the record, **fence**; only then is the transaction published.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -67,11 +68,12 @@ impl<'c> Locks<'c> {
         Self { core, context, new_held: false, held: 0, writes: false }
     }
 
-    /// Locks every object. On return every lock is visible to all threads before this one loads anything further: the epoch,
-    /// or a word that it validates.
+    /// Locks every object. On return every lock is visible to all threads before this one loads anything further: the
+    /// epoch, or a word that it validates.
     ///
-    /// New objects come first, by plain stores. On x86-64 the first exchange behind them, or a fence where there is none,
-    /// empties the store buffer that may still hold them. Where a locked instruction orders less, there is always a fence.
+    /// New objects come first, by plain stores. On x86-64 the first exchange behind them, or a fence where there is
+    /// none, empties the store buffer that may still hold them. Where a locked instruction orders less, there is always
+    /// a fence.
     fn take_all(&mut self) -> Result<(), Conflict> {
         self.new_held = true;
         for entry in self.context.writes.iter().filter(|entry| entry.change == Change::Alloc) {
@@ -94,16 +96,17 @@ impl<'c> Locks<'c> {
             self.held += 1;
         }
         if !exchanged || cfg!(not(target_arch = "x86_64")) {
-            // A new object may be in the way of others, too: of those that read, by an old pointer, that its cell is free, and
-            // of snapshots that begin. They lock or count up the epoch, and then look at this word; this thread has stored the
-            // word, and then looks at theirs. Without an order between store and loads both could miss each other: see the
-            // models in `txn/tests/weak_memory.rs`.
+            // A new object may be in the way of others, too: of those that read, by an old pointer, that its cell is
+            // free, and of snapshots that begin. They lock or count up the epoch, and then look at this word; this
+            // thread has stored the word, and then looks at theirs. Without an order between store and loads both could
+            // miss each other: see the models in `txn/tests/weak_memory.rs`.
             fence(Ordering::SeqCst);
         }
         Ok(())
     }
 
-    /// Whether everything that was read is unchanged; gives a tick that none of what was read or is overwritten exceeds.
+    /// Whether everything that was read is unchanged; gives a tick that none of what was read or is overwritten
+    /// exceeds.
     #[inline]
     fn validate(&self) -> Result<Tick, Conflict> {
         let (core, context) = (self.core, &*self.context);
@@ -173,8 +176,9 @@ pub fn commit(core: &Core, context: &mut Context) -> TxResult<()> {
     let early = if planted::active("stm-epoch-early") { Some(core.epochs.present()) } else { None };
     locks.take_all()?;
     let epoch = early.unwrap_or_else(|| core.epochs.present());
-    // Whoever overwrites what is validated here reads the epoch behind his lock, and may not find an older one than this
-    // thread did: a rule about two words that third parties write, for which loads in order are not enough everywhere.
+    // Whoever overwrites what is validated here reads the epoch behind his lock, and may not find an older one than
+    // this thread did: a rule about two words that third parties write, for which loads in order are not enough
+    // everywhere.
     #[cfg(not(target_arch = "x86_64"))]
     fence(Ordering::SeqCst);
     let latest = locks.validate()?;
@@ -281,8 +285,8 @@ fn write_one_fence(core: &Core, context: &mut Context, tick: Tick, changes: usiz
     }
     write_slots(core, context, tick, alone);
     if !planted::active("stm-publish-before-fence") {
-        // The one fence. Nobody may see a version, and nobody may overwrite the version before it, that a crash could take
-        // back: no store of `publish`, and none of whoever locks next, may overtake the slots and the record.
+        // The one fence. Nobody may see a version, and nobody may overwrite the version before it, that a crash could
+        // take back: no store of `publish`, and none of whoever locks next, may overtake the slots and the record.
         core.memory.fence();
     }
 }
@@ -307,9 +311,9 @@ fn write_logged(core: &Core, context: &mut Context, tick: Tick, kind: RecordKind
     }
 }
 
-/// Block domain: whoever reads one object of the transaction waits for the group of that object's lines alone. When groups
-/// were closed while record and slots were flushed (the first of those flushes saw `group` open), all slots join the open
-/// group again, until all of them are in one: then no object is durable before the whole transaction is.
+/// Block domain: whoever reads one object of the transaction waits for the group of that object's lines alone. When
+/// groups were closed while record and slots were flushed (the first of those flushes saw `group` open), all slots join
+/// the open group again, until all of them are in one: then no object is durable before the whole transaction is.
 #[cold]
 fn join_groups(core: &Core, context: &Context, group: DurablePoint) {
     let mut first = group;
@@ -325,8 +329,8 @@ fn join_groups(core: &Core, context: &Context, group: DurablePoint) {
             core.memory.flush(at, (SLOT_HEADER_WORDS as u64 + u64::from(entry.words)) * 8);
         }
     }
-    // More than a group holds. When all of it is durable before anybody sees it, no group matters. A medium that failed is
-    // told to whoever waits next.
+    // More than a group holds. When all of it is durable before anybody sees it, no group matters. A medium that failed
+    // is told to whoever waits next.
     let _ = core.memory.wait_durable(core.memory.flushed_here());
 }
 

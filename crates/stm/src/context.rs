@@ -56,7 +56,8 @@ pub struct WriteEntry {
     pub arena: usize,
 }
 
-/// Why an attempt may not commit, although its closure may come to its end: every operation until there gives the error again.
+/// Why an attempt may not commit, although its closure may come to its end: every operation until there gives the error
+/// again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doom {
     /// It met a conflict and went on: what it saw need not be valid any more.

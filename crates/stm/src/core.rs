@@ -143,8 +143,9 @@ impl Core {
     /// The version word of the cell at `at`, made anew from the slots when it is of an earlier life.
     ///
     /// # Errors
-    /// [`Error::BadPointer`] when no cell of `shape` starts at `at`, as far as that is looked at: always that there is room for
-    /// one, the rest in each life when the object is touched first. [`Error::Damaged`] when its newest version is damaged.
+    /// [`Error::BadPointer`] when no cell of `shape` starts at `at`, as far as that is looked at: always that there is
+    /// room for one, the rest in each life when the object is touched first. [`Error::Damaged`] when its newest version
+    /// is damaged.
     pub fn word(&self, at: PmAddr, shape: Shape) -> Result<VersionWord> {
         let bad = |finding| Error::BadPointer { at, finding };
         if at.is_null() {
@@ -186,21 +187,22 @@ impl Core {
         }
     }
 
-    /// Whether `word` is of this life: of a tick that it has reserved. The bytes of a damaged line say so by a chance of one in
-    /// 2^23 (the version word has no checksum), all others are made anew from the slots, which have one.
+    /// Whether `word` is of this life: of a tick that it has reserved. The bytes of a damaged line say so by a chance
+    /// of one in 2^23 (the version word has no checksum), all others are made anew from the slots, which have one.
     fn is_of_this_life(&self, word: VersionWord) -> bool {
         // The limit is loaded behind the word: whoever published the word had reserved its tick.
         let reserved = self.limit.load(Ordering::Acquire).saturating_sub(self.base.0);
         word.ticks_since(self.base) <= reserved || planted::active("stm-lock-survives")
     }
 
-    /// Looks into `word`, the word of the cell at `at`, which says "committing" for a long while: when nobody is committing at
-    /// all it is damage, and is made anew from the slots by the next look. Returns whether another look makes sense.
+    /// Looks into `word`, the word of the cell at `at`, which says "committing" for a long while: when nobody is
+    /// committing at all it is damage, and is made anew from the slots by the next look. Returns whether another look
+    /// makes sense.
     ///
-    /// Each committer counts its thread's word in [`commits`](Self::commits) up before its first lock and behind its last
-    /// release. When all counts are even and the same before and behind a look that finds `word`, then nobody held it at that
-    /// moment: the count of whoever locked it is visible with the lock. From then on it stays as it is until it is made anew,
-    /// which only this function does, one thread at a time.
+    /// Each committer counts its thread's word in [`commits`](Self::commits) up before its first lock and behind its
+    /// last release. When all counts are even and the same before and behind a look that finds `word`, then nobody held
+    /// it at that moment: the count of whoever locked it is visible with the lock. From then on it stays as it is until
+    /// it is made anew, which only this function does, one thread at a time.
     #[cold]
     pub fn heal_lock(&self, at: PmAddr, word: VersionWord) -> bool {
         use std::sync::atomic::Ordering::Acquire;
@@ -221,8 +223,8 @@ impl Core {
         self.memory.compare_exchange(at, word.to_raw(), 0).is_ok()
     }
 
-    /// Reads the version in the slot at `slot` into `out`; gives whether it has `words` words. What was read counts if the
-    /// object's word is the same afterwards.
+    /// Reads the version in the slot at `slot` into `out`; gives whether it has `words` words. What was read counts if
+    /// the object's word is the same afterwards.
     #[inline]
     pub fn read_version(&self, slot: PmAddr, words: u32, out: &mut [u8]) -> bool {
         // The header is on the line of the payload's beginning. An object of another type would be read as this one.

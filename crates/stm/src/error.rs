@@ -135,8 +135,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Why an attempt of a transaction ended without a commit. Hand it on with `?`: the transaction starts again by itself
 /// where that helps.
 ///
-/// It is an error, so that closures of [`Stm::try_update`](crate::Stm::try_update) can hand it on in an error type of their
-/// own: by `#[from] Abort` in an enum, or as it is in `Box<dyn Error>` and its like.
+/// It is an error, so that closures of [`Stm::try_update`](crate::Stm::try_update) can hand it on in an error type of
+/// their own: by `#[from] Abort` in an enum, or as it is in `Box<dyn Error>` and its like.
 #[derive(Debug)]
 #[must_use]
 pub struct Abort(pub(crate) Why);

@@ -14,8 +14,8 @@ enum Tag {
 
 /// A value that may be missing, as a field of a persistent object: what `Option` is elsewhere. The default is none.
 ///
-/// It takes eight bytes more than the value, and like all fields it must leave no gap: a `T` of a multiple of eight bytes fits
-/// everywhere.
+/// It takes eight bytes more than the value, and like all fields it must leave no gap: a `T` of a multiple of eight
+/// bytes fits everywhere.
 ///
 /// ```
 /// use lodestone_stm::{PmOption, pm_object};

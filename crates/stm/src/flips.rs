@@ -1,8 +1,8 @@
-//! One flipped bit in the persistent clock of a crashed pool: found, and never half a transaction. And version words that
-//! damage made: locks that nobody holds.
+//! One flipped bit in the persistent clock of a crashed pool: found, and never half a transaction. And version words
+//! that damage made: locks that nobody holds.
 //!
-//! The fault model of the first: a life crashed in the middle of a transaction of several objects, one of whose slots did not reach the
-//! medium. Then one bit of the clock's two state lines, or of the table of crashed lives, is flipped.
+//! The fault model of the first: a life crashed in the middle of a transaction of several objects, one of whose slots
+//! did not reach the medium. Then one bit of the clock's two state lines, or of the table of crashed lives, is flipped.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -44,8 +44,8 @@ fn get(stm: &Stm, all: &[PmPtr<Value>]) -> Result<Vec<u64>> {
     stm.read(|tx| all.iter().map(|&ptr| tx.read(ptr).map(|found| found.value)).collect())
 }
 
-/// The life in which all values became `value`, and then `value` + 1 in a transaction that a crash tore. Gives the bytes of
-/// the state lines and of the used table as ranges of the file.
+/// The life in which all values became `value`, and then `value` + 1 in a transaction that a crash tore. Gives the
+/// bytes of the state lines and of the used table as ranges of the file.
 fn live_and_crash(path: &Path, value: u64) -> Result<Vec<std::ops::Range<u64>>> {
     let pool = Pool::open_or_create(path, &options())?;
     let stm = Stm::open_with(&Store::over(&pool)?, &StmOptions { threads_max: 4, ..StmOptions::default() })?;
@@ -67,8 +67,8 @@ fn live_and_crash(path: &Path, value: u64) -> Result<Vec<std::ops::Range<u64>>> 
     Ok(vec![range(lives.state, 64), range(lives.state.plus(half), 64), range(lives.table, table_bytes)])
 }
 
-/// Opens the pool, read-only or not; every value must be `expected`, or the open must fail. Gives whether anybody was told
-/// that something is damaged.
+/// Opens the pool, read-only or not; every value must be `expected`, or the open must fail. Gives whether anybody was
+/// told that something is damaged.
 fn judge(path: &Path, read_only: bool, expected: u64) -> bool {
     let Ok(pool) = (if read_only { Pool::open_read_only(path, &options()) } else { Pool::open(path, &options()) })
     else {
@@ -112,7 +112,8 @@ fn one_flipped_bit_in_the_clock_of_a_crashed_pool_is_found_and_shows_no_half() -
     Ok(())
 }
 
-/// A word that says "committing" and is of this life, as the bytes of a damaged line may: whoever meets it would wait for ever.
+/// A word that says "committing" and is of this life, as the bytes of a damaged line may: whoever meets it would wait
+/// for ever.
 #[test]
 fn a_lock_that_nobody_holds_is_made_anew() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");

@@ -141,7 +141,8 @@ impl Places {
         u64::from(self.line.directory_bytes)
     }
 
-    /// Blocks of the heap that belong to none of the slabs, with their bytes; directory blocks behind the first excepted.
+    /// Blocks of the heap that belong to none of the slabs, with their bytes; directory blocks behind the first
+    /// excepted.
     pub fn blocks(&self) -> [PmAddr; 3] {
         [self.header, PmAddr::from_raw(self.line.records), self.directory()]
     }
@@ -184,7 +185,8 @@ pub fn read(heap: &Heap, header: PmAddr) -> Result<Places> {
     Ok(places)
 }
 
-/// Makes header, clock, records and directory as part of `action`, which also makes the memory's name; the header's place.
+/// Makes header, clock, records and directory as part of `action`, which also makes the memory's name; the header's
+/// place.
 pub fn make(heap: &Heap, action: &mut Action<'_>, options: &StmOptions) -> Result<PmAddr> {
     let memory = heap.memory();
     options.check()?;

@@ -5,8 +5,8 @@ use lodestone_store::{Acknowledge, Contents, Flaw, Kind, KindCode, KindError, Me
 use crate::options::StmOptions;
 use crate::stm::Stm;
 
-/// The kind of a transactional memory. It has no records of its own; the crate of collections has a kind of the same code that
-/// reads the collections in it.
+/// The kind of a transactional memory. It has no records of its own; the crate of collections has a kind of the same
+/// code that reads the collections in it.
 pub static MEMORY: Memory = Memory;
 
 /// See [`MEMORY`].

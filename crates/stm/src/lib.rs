@@ -1,16 +1,16 @@
-//! Durable software transactional memory: typed objects in a pool, changed by transactions that are atomic, isolated and
-//! survive power loss.
+//! Durable software transactional memory: typed objects in a pool, changed by transactions that are atomic, isolated
+//! and survive power loss.
 //!
 //! - [`Stm`] opens the memory in a pool and runs transactions: [`Stm::update`], [`Stm::read`], [`Stm::snapshot`].
 //! - [`Tx`] reads objects by value, hands out working copies, allocates and frees.
 //! - [`PmObject`] is derived for the types of objects; [`PmBytes`] is a byte string in a field.
 //!
-//! The design follows paper 1 (thread clocks, two versions side by side) with its holes closed, and goes beyond it in one
-//! point: a transaction costs **one fence**, whatever it changes, allocations and frees included. The intent record and the
-//! new versions verify themselves and are written without an order between them; see [`lodestone_txn::record`].
+//! The design follows paper 1 (thread clocks, two versions side by side) with its holes closed, and goes beyond it in
+//! one point: a transaction costs **one fence**, whatever it changes, allocations and frees included. The intent record
+//! and the new versions verify themselves and are written without an order between them; see [`lodestone_txn::record`].
 //!
-//! Cost of a transaction (mode one-fence): 0 fences when it changes nothing; else 1 fence, the lines of the written slots,
-//! and for two objects or more the lines of the record (five objects in the first).
+//! Cost of a transaction (mode one-fence): 0 fences when it changes nothing; else 1 fence, the lines of the written
+//! slots, and for two objects or more the lines of the record (five objects in the first).
 //!
 //! | file | idea |
 //! | --- | --- |

@@ -1,10 +1,10 @@
 //! Types of persistent objects: what they are made of, and how a pool tells that a program means the same.
 //!
-//! A type has a name, a version and a layout: its size and its fields with offsets and types, down to numbers and pointers.
-//! All three are written into the pool when the type is first used and compared whenever it is used again; a difference
-//! is an error that names both. *Migration*: give the changed struct a new name (`#[pm(name = "AccountV2")]`), keep the old
-//! struct beside it, and move the objects over in transactions; `crates/lodestone/examples/migrate.rs` does it step by step, and may be
-//! killed between any two steps.
+//! A type has a name, a version and a layout: its size and its fields with offsets and types, down to numbers and
+//! pointers. All three are written into the pool when the type is first used and compared whenever it is used again; a
+//! difference is an error that names both. *Migration*: give the changed struct a new name
+//! (`#[pm(name = "AccountV2")]`), keep the old struct beside it, and move the objects over in transactions;
+//! `crates/lodestone/examples/migrate.rs` does it step by step, and may be killed between any two steps.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -19,8 +19,8 @@ use crate::shape::Shape;
 /// A type of persistent objects; use `#[pm_object]`, or `#[derive(PmObject)]` beside zerocopy's traits and `repr(C)`.
 ///
 /// Fields are numbers, `bool`, arrays, pointers ([`PmPtr`], [`PmAddr`]), byte strings ([`PmBytes`](crate::PmBytes)),
-/// [`PmOption`](crate::PmOption), structs that are persistent objects themselves, and enums without fields that `#[pm_object]`
-/// stands above. Not all bytes are a `bool` or a variant: where a pool holds others, a read is
+/// [`PmOption`](crate::PmOption), structs that are persistent objects themselves, and enums without fields that
+/// `#[pm_object]` stands above. Not all bytes are a `bool` or a variant: where a pool holds others, a read is
 /// [`Error::Damaged`](crate::Error::Damaged) and names the type.
 ///
 /// ```

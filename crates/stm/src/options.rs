@@ -35,14 +35,14 @@ pub struct StmOptions {
     pub slab_bytes: u32,
     /// Bytes of a block of the slab directory. Persistent.
     pub directory_bytes: u32,
-    /// Makes version words persistent when a life first touches their objects, which nothing needs: crash states are fewer
-    /// by the product of all words that may or may not have reached the medium. For tests.
+    /// Makes version words persistent when a life first touches their objects, which nothing needs: crash states are
+    /// fewer by the product of all words that may or may not have reached the medium. For tests.
     pub persistent_words: bool,
     /// Timestamps that are reserved at a time; 0: so many that it happens once in minutes of full load. For tests.
     pub reservation_ticks: u64,
-    /// Bytes of memory for versions that active snapshots still see when they are overwritten: at most one for each snapshot
-    /// and object. Beyond it such a snapshot begins again ([`StmStats::conflicts_snapshot`](crate::StmStats)). No limit by
-    /// default.
+    /// Bytes of memory for versions that active snapshots still see when they are overwritten: at most one for each
+    /// snapshot and object. Beyond it such a snapshot begins again ([`StmStats::conflicts_snapshot`](crate::StmStats)).
+    /// No limit by default.
     pub side_bytes_max: u64,
 }
 

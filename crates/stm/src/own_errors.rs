@@ -1,11 +1,12 @@
 //! Transactions whose closures have an error type of their own.
 //!
-//! [`Stm::update`] fixes the error type of its closure, so that nobody has to write it down. The transactions here leave it
-//! open: any type that an [`Abort`] converts to. The closure's own error ends the transaction and comes back as it is.
+//! [`Stm::update`] fixes the error type of its closure, so that nobody has to write it down. The transactions here
+//! leave it open: any type that an [`Abort`] converts to. The closure's own error ends the transaction and comes back
+//! as it is.
 //!
-//! Whether a transaction begins again is not read from the closure's error: a conflict, or a condition that is waited for,
-//! dooms the attempt when it is met. So an error type that loses it, or a closure that answers it with an error of its own,
-//! changes nothing: what it saw may never have been a state, and the transaction begins again.
+//! Whether a transaction begins again is not read from the closure's error: a conflict, or a condition that is waited
+//! for, dooms the attempt when it is met. So an error type that loses it, or a closure that answers it with an error of
+//! its own, changes nothing: what it saw may never have been a state, and the transaction begins again.
 
 use crate::error::{Abort, Error, Result, TxResult};
 use crate::stm::Stm;

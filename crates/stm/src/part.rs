@@ -50,7 +50,8 @@ impl<T, F> Part<T, F> {
 }
 
 impl<T: PmObject, F: FromBytes + IntoBytes> Part<T, F> {
-    /// The `F` at byte `offset` of a `T`. Any bytes are an `F`, so a wrong offset gives a wrong value and nothing worse.
+    /// The `F` at byte `offset` of a `T`. Any bytes are an `F`, so a wrong offset gives a wrong value and nothing
+    /// worse.
     ///
     /// # Panics
     /// When it does not lie inside a `T`, or does not begin at a multiple of 8. In a constant that is an error of the

@@ -1,7 +1,7 @@
 //! The orders that paper 1 prints, where ours differ: switched on one at a time by tests that show what each breaks.
 //!
-//! Every function answers for one rule of the read and commit protocol. In a build without the feature `planted-bugs` the
-//! switches are constants and what is left is the rule itself. The names are those of `docs/DEVIATIONS.md`.
+//! Every function answers for one rule of the read and commit protocol. In a build without the feature `planted-bugs`
+//! the switches are constants and what is left is the rule itself. The names are those of `docs/DEVIATIONS.md`.
 
 use lodestone_pmem::{PmAddr, planted};
 use lodestone_txn::{SLOT_HEADER_WORDS, SlotHeader, StartClocks, State, VersionWord, Which};
@@ -55,8 +55,8 @@ pub fn same(again: VersionWord, word: VersionWord) -> bool {
     again == word || (on("stm-s4") || on("stm-s6") || on("stm-s7") || on("stm-s10")) && again.same_version(word)
 }
 
-/// Whether what was read under `seen` is still valid when the word is `now`: only when it is the same. `own` says that the
-/// object is being opened for writing.
+/// Whether what was read under `seen` is still valid when the word is `now`: only when it is the same. `own` says that
+/// the object is being opened for writing.
 #[inline]
 pub fn valid(now: VersionWord, seen: VersionWord, own: bool, known: &StartClocks) -> bool {
     now == seen

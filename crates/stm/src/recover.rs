@@ -1,16 +1,16 @@
 //! Recovery: what an open does after a life that did not end in order.
 //!
 //! 0. The clock's two state lines are made equal again where a crash or damage left them different.
-//! 1. Each thread's newest intact record is decided (see [`lodestone_txn::record`]). The members of a transaction in the
-//!    modes address log and scan, which lost if its record is still there, are made invalid.
-//! 2. The decisions become one entry in the table of lives, fence (which covers step 1 as well), and the clock is closed,
-//!    fence. From here on the old records mean nothing.
+//! 1. Each thread's newest intact record is decided (see [`lodestone_txn::record`]). The members of a transaction in
+//!    the modes address log and scan, which lost if its record is still there, are made invalid.
+//! 2. The decisions become one entry in the table of lives, fence (which covers step 1 as well), and the clock is
+//!    closed, fence. From here on the old records mean nothing.
 //!
-//! No object is visited (the mode scan apart): losers never count, and lose their places later. The bound is two records
-//! per thread id and the members of the newest.
+//! No object is visited (the mode scan apart): losers never count, and lose their places later. The bound is two
+//! records per thread id and the members of the newest.
 //!
-//! Invariant: steps read only what they do not change before step 2 ends, so a crash in recovery repeats it with the same
-//! outcome.
+//! Invariant: steps read only what they do not change before step 2 ends, so a crash in recovery repeats it with the
+//! same outcome.
 
 use lodestone_heap::Heap;
 use lodestone_pmem::{Memory, PmAddr, planted};
@@ -43,8 +43,8 @@ pub struct RecoveryReport {
     pub crashed_lives: u32,
     /// Whether every object was visited to empty the table of lives.
     pub renewed: bool,
-    /// Copies of the transaction clock's state that were not whole: torn by a crash while it was written, or damaged. The
-    /// other copy was used, and an open for writing has made them whole again.
+    /// Copies of the transaction clock's state that were not whole: torn by a crash while it was written, or damaged.
+    /// The other copy was used, and an open for writing has made them whole again.
     pub clock_copies_damaged: u32,
 }
 
@@ -179,14 +179,14 @@ impl Recovery<'_> {
             return;
         }
         self.memory.store(at, 0);
-        // Before the fence in front of the state that ends the life (`close_crashed`), or of the empty table (`renew`): the
-        // record that would repeat it may not lose its meaning before.
+        // Before the fence in front of the state that ends the life (`close_crashed`), or of the empty table (`renew`):
+        // the record that would repeat it may not lose its meaning before.
         self.memory.flush(at, 8);
         self.report.invalidated += 1;
     }
 
-    /// Visits every object: losers and torn slots are made invalid, old version words cleared; then the table of lives is
-    /// empty again. Necessary after thousands of crashes or years of commits.
+    /// Visits every object: losers and torn slots are made invalid, old version words cleared; then the table of lives
+    /// is empty again. Necessary after thousands of crashes or years of commits.
     fn renew(&mut self, lives: &mut Lives) {
         let memory = self.memory;
         let known = lives.clone();
@@ -202,7 +202,8 @@ impl Recovery<'_> {
             // Before the fence below.
             memory.flush(cell, 8);
         });
-        // The empty table makes every version count that is still there: it may not overtake the last that was made invalid.
+        // The empty table makes every version count that is still there: it may not overtake the last that was made
+        // invalid.
         memory.fence();
         lives.renew(memory);
         self.report.renewed = true;

@@ -233,8 +233,8 @@ impl Stm {
     /// The root object, from which everything else is reached; made of zeroes when there is none.
     ///
     /// # Errors
-    /// [`Error::RootType`] when it has another type, [`Error::LayoutChanged`] when `T` or a type that it reaches has another
-    /// layout than in the pool, and as [`update`](Self::update).
+    /// [`Error::RootType`] when it has another type, [`Error::LayoutChanged`] when `T` or a type that it reaches has
+    /// another layout than in the pool, and as [`update`](Self::update).
     pub fn root<T: PmObject>(&self) -> Result<PmPtr<T>> {
         self.root_named("root")
     }

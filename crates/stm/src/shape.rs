@@ -5,9 +5,9 @@
 //! single: | version word | slot 1: header only | slot 0 |
 //! ```
 //!
-//! Version word and slot 0 begin in one line, slot 1 begins a line: up to 40 bytes of payload a slot is one line, up to 104
-//! bytes two lines and the cell one media block of 256 bytes (paper 1, section 4.1: both versions side by side in one
-//! block). With up to 8 bytes of payload the whole cell is one line.
+//! Version word and slot 0 begin in one line, slot 1 begins a line: up to 40 bytes of payload a slot is one line, up to
+//! 104 bytes two lines and the cell one media block of 256 bytes (paper 1, section 4.1: both versions side by side in
+//! one block). With up to 8 bytes of payload the whole cell is one line.
 //!
 //! A single cell is for what is written once: its second slot can only say "deleted".
 //!

@@ -1,37 +1,40 @@
 //! The side chains: versions that are about to be overwritten and that an active snapshot still sees, copied to DRAM.
 //!
-//! An object has room for two versions; a long snapshot may need one that is older than both. So that it never has to begin
-//! again, whoever overwrites the last copy of such a version keeps it here first. The paper (section 4.2) aborts.
+//! An object has room for two versions; a long snapshot may need one that is older than both. So that it never has to
+//! begin again, whoever overwrites the last copy of such a version keeps it here first. The paper (section 4.2) aborts.
 //!
-//! 1. *Keep* ([`SideChains::keep`], from the commit, behind validation and before the first store to a slot): when a snapshot
-//!    is active, for each object of the write set: if the oldest active snapshot sees the newest version, so do all, and
-//!    nobody needs the other one. Else the other one is copied, with the range of active snapshots that see it and not the
-//!    newest.
-//! 2. *Find* ([`SideChains::find`], from the snapshot): the version whose range holds the snapshot's epoch, before a look at
-//!    the older slot.
-//! 3. *Release* ([`SideChains::release`], when a snapshot has ended): each version is owned by the oldest active snapshot of
-//!    its range; it is handed to the next one of the range, or dropped.
+//! 1. *Keep* ([`SideChains::keep`], from the commit, behind validation and before the first store to a slot): when a
+//!    snapshot is active, for each object of the write set: if the oldest active snapshot sees the newest version, so
+//!    do all, and nobody needs the other one. Else the other one is copied, with the range of active snapshots that see
+//!    it and not the newest.
+//! 2. *Find* ([`SideChains::find`], from the snapshot): the version whose range holds the snapshot's epoch, before a
+//!    look at the older slot.
+//! 3. *Release* ([`SideChains::release`], when a snapshot has ended): each version is owned by the oldest active
+//!    snapshot of its range; it is handed to the next one of the range, or dropped.
 //!
 //! **Why an active snapshot finds what it sees.** Let snapshot `s` be active, `v` the version of an object that it sees
 //! and `n` the next version.
-//! - While `v` stands in a slot, it is there: the newest slot is read under its word, the older one under a word that is
-//!   looked at again, and nobody writes to a slot before the word says "committing".
-//! - Somebody overwrites `v`. He has locked the object, hence seen the word of `n`. `n` is of an epoch later than `s`, so its
-//!   writer read an epoch that began after `s` was published as active; with the word of `n` this came to whoever locked it.
-//!   So he finds `s` active (one relaxed load: the value is not older than that), finds that `s` sees `v` and not `n`, and
-//!   inserts the copy before he stores to the slot.
-//! - A reader that sees the word of his version sees the copy; one that still sees the word of `n` looks at the word again
-//!   after it read the slot, and it has changed. So a read takes at most two turns beside waiting for commits under way.
-//! - The copy stays while `s` is active: `keep` asks which snapshots are active under the shard's lock, and `release` comes
-//!   to the shard after the snapshot has left the active ones: either `keep` no longer finds it, or `release` finds the copy.
+//! - While `v` stands in a slot, it is there: the newest slot is read under its word, the older one under a word that
+//!   is looked at again, and nobody writes to a slot before the word says "committing".
+//! - Somebody overwrites `v`. He has locked the object, hence seen the word of `n`. `n` is of an epoch later than `s`,
+//!   so its writer read an epoch that began after `s` was published as active; with the word of `n` this came to
+//!   whoever locked it. So he finds `s` active (one relaxed load: the value is not older than that), finds that `s`
+//!   sees `v` and not `n`, and inserts the copy before he stores to the slot.
+//! - A reader that sees the word of his version sees the copy; one that still sees the word of `n` looks at the word
+//!   again after it read the slot, and it has changed. So a read takes at most two turns beside waiting for commits
+//!   under way.
+//! - The copy stays while `s` is active: `keep` asks which snapshots are active under the shard's lock, and `release`
+//!   comes to the shard after the snapshot has left the active ones: either `keep` no longer finds it, or `release`
+//!   finds the copy.
 //!
-//! A freed object is a version that says "deleted", and its cell keeps its shape for ever, so nothing here is special about
-//! frees and cells used again.
+//! A freed object is a version that says "deleted", and its cell keeps its shape for ever, so nothing here is special
+//! about frees and cells used again.
 //!
-//! **Bound.** Per object at most one version for each active snapshot: snapshots times objects that were written twice since
-//! the snapshot began, each with its payload and about a hundred bytes. Nothing is kept while no snapshot is active. With
-//! [`StmOptions::side_bytes_max`](crate::StmOptions::side_bytes_max) reached, versions are not kept, and a snapshot that needs
-//! one begins again.
+//! **Bound.** Per object at most one version for each active snapshot: snapshots times objects that were written twice
+//! since the snapshot began, each with its payload and about a hundred bytes. Nothing is kept while no snapshot is
+//! active. With
+//! [`StmOptions::side_bytes_max`](crate::StmOptions::side_bytes_max) reached, versions are not kept, and a snapshot
+//! that needs one begins again.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -110,8 +113,8 @@ impl SideChains {
         &self.shards[(mixed >> 32) as usize % SHARDS]
     }
 
-    /// Keeps what active snapshots still see of the versions that the commit of `context` is about to overwrite. All its
-    /// objects are locked, none of their slots has been stored to.
+    /// Keeps what active snapshots still see of the versions that the commit of `context` is about to overwrite. All
+    /// its objects are locked, none of their slots has been stored to.
     #[cold]
     pub fn keep(&self, core: &Core, context: &mut Context) {
         let epochs = &core.epochs;
@@ -168,8 +171,8 @@ impl SideChains {
         }
     }
 
-    /// Copies the version of the object of `words` words at `at` that the active snapshot of `epoch` sees into `out`, when it
-    /// was kept.
+    /// Copies the version of the object of `words` words at `at` that the active snapshot of `epoch` sees into `out`,
+    /// when it was kept.
     pub fn find(&self, at: PmAddr, epoch: u64, words: u32, out: &mut [u8]) -> Option<Found> {
         // What is to be found was counted before the word was published under which it is looked for.
         if self.versions.load(Ordering::Acquire) == 0 {

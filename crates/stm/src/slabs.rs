@@ -1,15 +1,15 @@
 //! Where cells come from: slabs of cells of one shape, made by the heap once and kept.
 //!
-//! There is no bitmap. A cell is free when its newest version that counts says "deleted", or when it has none: whether it
-//! is taken is decided by the same slot, hence by the same fence, as the object itself. An allocation that does not commit
-//! needs no undo, and a crash leaks nothing.
+//! There is no bitmap. A cell is free when its newest version that counts says "deleted", or when it has none: whether
+//! it is taken is decided by the same slot, hence by the same fence, as the object itself. An allocation that does not
+//! commit needs no undo, and a crash leaks nothing.
 //!
 //! 1. *Take*: a thread takes free cells in batches from the shape's pool. When the pool is empty, a few slabs that this
-//!    life has not looked at are scanned; when those have nothing free, the heap gives a new slab, zeroed, with an entry in
-//!    the directory (one heap action). When the heap is full, all slabs that are left are scanned.
-//! 2. *Give*: a cell goes back when the transaction that freed it is durable. No grace period is needed: cells stay cells
-//!    of their shape for ever, a reader that still follows an old pointer finds a version word that its validation
-//!    refuses, and a snapshot finds that the versions are too new.
+//!    life has not looked at are scanned; when those have nothing free, the heap gives a new slab, zeroed, with an
+//!    entry in the directory (one heap action). When the heap is full, all slabs that are left are scanned.
+//! 2. *Give*: a cell goes back when the transaction that freed it is durable. No grace period is needed: cells stay
+//!    cells of their shape for ever, a reader that still follows an old pointer finds a version word that its
+//!    validation refuses, and a snapshot finds that the versions are too new.
 //! 3. *Open* reads the directory, 16 bytes per slab; slabs grow with the number of their kind, so that is little.
 //!
 //! Invariants:
@@ -258,8 +258,8 @@ impl Slabs {
         Ok(())
     }
 
-    /// Blocks of the heap that the directory takes behind its first. The chain was compared with the rules at open, and is
-    /// looked at again: no longer than the slabs need, whatever happened to it since.
+    /// Blocks of the heap that the directory takes behind its first. The chain was compared with the rules at open, and
+    /// is looked at again: no longer than the slabs need, whatever happened to it since.
     pub fn directory_blocks(&self, heap: &Heap, places: &Places) -> Vec<PmAddr> {
         let memory = heap.memory();
         let blocks_max = self.by_start().len() as u64 / self.entries_per_block + 1;
@@ -274,8 +274,8 @@ impl Slabs {
         blocks
     }
 
-    /// Looks at the slab of the cell at `at`, unless that was done, so that a cell that is freed from now on is in no list
-    /// but that of whoever frees it. Call it before the transaction that frees the cell commits.
+    /// Looks at the slab of the cell at `at`, unless that was done, so that a cell that is freed from now on is in no
+    /// list but that of whoever frees it. Call it before the transaction that frees the cell commits.
     pub fn ensure_scanned(&self, at: PmAddr, mut is_free: impl FnMut(PmAddr) -> bool) {
         if self.unscanned.load(Ordering::Acquire) == 0 {
             return;

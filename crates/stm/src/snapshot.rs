@@ -1,9 +1,9 @@
 //! Reads of a snapshot: the newest version, the one before it, or one that was kept aside, whichever belongs to the
 //! snapshot's epoch.
 //!
-//! A snapshot needs no validation: what it sees is the cut that its epoch makes (see [`lodestone_txn::Epochs`]). It does not
-//! begin again either, however long it takes: a version that it still sees is copied aside before it is overwritten (see
-//! the module `side`).
+//! A snapshot needs no validation: what it sees is the cut that its epoch makes (see [`lodestone_txn::Epochs`]). It
+//! does not begin again either, however long it takes: a version that it still sees is copied aside before it is
+//! overwritten (see the module `side`).
 
 use lodestone_pmem::PmAddr;
 use lodestone_txn::{SlotHeader, SnapshotGuard, State, Tick, VersionWord, Writer};
@@ -43,8 +43,8 @@ impl Drop for Active<'_> {
     }
 }
 
-/// Reads the version of the object of `words` words at `at` that the snapshot of `epoch` sees into `out`; gives the object's
-/// word.
+/// Reads the version of the object of `words` words at `at` that the snapshot of `epoch` sees into `out`; gives the
+/// object's word.
 pub(crate) fn read(
     tx: &mut Tx<'_>,
     epoch: u64,

@@ -67,8 +67,8 @@ impl Stm {
     /// Opens the memory of a store, called [`MEMORY_NAME`], with default options; makes it on first use.
     ///
     /// # Errors
-    /// When the pool has no room, or holds something damaged or newer; [`Error::AlreadyOpen`] when this process has it open. While
-    /// it is being closed, this waits.
+    /// When the pool has no room, or holds something damaged or newer; [`Error::AlreadyOpen`] when this process has it
+    /// open. While it is being closed, this waits.
     pub fn open(store: &Store) -> Result<Self> {
         Self::open_with(store, &StmOptions::default())
     }
@@ -81,8 +81,8 @@ impl Stm {
         Self::open_named(store, MEMORY_NAME, options)
     }
 
-    /// As [`open_with`](Self::open_with), the memory called `name`: a store can have several. A transaction is about the objects
-    /// of one.
+    /// As [`open_with`](Self::open_with), the memory called `name`: a store can have several. A transaction is about
+    /// the objects of one.
     ///
     /// # Errors
     /// As [`open_with`](Self::open_with), and when an object of another kind has that name.
@@ -140,8 +140,8 @@ impl Stm {
         stats
     }
 
-    /// Runs `body` as a transaction until it commits: all its changes are durable on return, or none happened. `body` may
-    /// run several times; it always sees a state that was committed as a whole. It must not keep what it read of an
+    /// Runs `body` as a transaction until it commits: all its changes are durable on return, or none happened. `body`
+    /// may run several times; it always sees a state that was committed as a whole. It must not keep what it read of an
     /// attempt that failed.
     ///
     /// # Errors
@@ -161,16 +161,17 @@ impl Stm {
         Ok(value)
     }
 
-    /// As [`update`](Self::update), but returns when the transaction is committed and ordered: others see it, and whatever
-    /// depends on it will not survive without it. The ticket waits until it is durable: a thread by
+    /// As [`update`](Self::update), but returns when the transaction is committed and ordered: others see it, and
+    /// whatever depends on it will not survive without it. The ticket waits until it is durable: a thread by
     /// [`durable`](Ticket::durable), a task by `.await`.
     ///
     /// # When it waits all the same
-    /// In the `block` domain this call itself can wait for the medium, as long as a sync takes: when the open commit group has
-    /// no room for another line, and when the lines of the transaction came to more than one group, because they are more than
-    /// a group holds (some megabytes) or because groups were closed again and again while it flushed. All that happens inside the
-    /// commit, with the changed objects locked: whoever reads or changes one of them waits as well. A task that must never
-    /// hold up its executor calls it on a thread where waiting is allowed. In the other domains nothing waits.
+    /// In the `block` domain this call itself can wait for the medium, as long as a sync takes: when the open commit
+    /// group has no room for another line, and when the lines of the transaction came to more than one group, because
+    /// they are more than a group holds (some megabytes) or because groups were closed again and again while it
+    /// flushed. All that happens inside the commit, with the changed objects locked: whoever reads or changes one of
+    /// them waits as well. A task that must never hold up its executor calls it on a thread where waiting is allowed.
+    /// In the other domains nothing waits.
     ///
     /// # Errors
     /// As [`update`](Self::update).
@@ -269,8 +270,8 @@ impl Stm {
     /// Runs `body` on a snapshot: the state as of some moment after the call, however long it takes and whatever others
     /// commit meanwhile. For long scans; short reads are cheaper with [`read`](Self::read).
     ///
-    /// Nobody's commit makes it begin again: versions that it still sees are copied to memory before they are overwritten,
-    /// at most one for each active snapshot and object, and dropped when the snapshot ends
+    /// Nobody's commit makes it begin again: versions that it still sees are copied to memory before they are
+    /// overwritten, at most one for each active snapshot and object, and dropped when the snapshot ends
     /// ([`StmOptions::side_bytes_max`] bounds that).
     ///
     /// # Errors
@@ -326,8 +327,8 @@ fn anywhere(core: &Core, _: &Context) -> DurablePoint {
     core.memory.flushed_anywhere()
 }
 
-/// What happens between two attempts; gives the error that ends the transaction. `seen` tells where what the attempt saw is
-/// durable.
+/// What happens between two attempts; gives the error that ends the transaction. `seen` tells where what the attempt
+/// saw is durable.
 #[cold]
 fn after_abort(
     core: &Core,
@@ -373,7 +374,8 @@ fn wait_for_change(core: &Core, context: &Context) {
         context.reads.iter().all(|entry| same(entry.at, entry.word))
             && context.writes.iter().all(|entry| same(entry.at, entry.seen))
     };
-    // Snapshots, and readers in their first attempt, note nothing: they look again after the next commit, or a while later.
+    // Snapshots, and readers in their first attempt, note nothing: they look again after the next commit, or a while
+    // later.
     let notes = !context.reads.is_empty() || !context.writes.is_empty();
     let mut waited = false;
     let mut guard = lock(&core.changed.0);

@@ -1,4 +1,5 @@
-//! Acknowledgement apart from the commit: a ticket that waits until the transaction is durable, as a thread or as a task.
+//! Acknowledgement apart from the commit: a ticket that waits until the transaction is durable, as a thread or as a
+//! task.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -10,8 +11,8 @@ use crate::error::Result;
 
 /// A committed transaction that may not be durable yet; see [`Stm::update_async`](crate::Stm::update_async).
 ///
-/// A thread waits with [`durable`](Self::durable), a task with `ticket.await`, on any executor: nothing here needs a runtime,
-/// and no thread waits in a task's place.
+/// A thread waits with [`durable`](Self::durable), a task with `ticket.await`, on any executor: nothing here needs a
+/// runtime, and no thread waits in a task's place.
 ///
 /// ```
 /// # use lodestone_pmem::{DomainChoice, PoolOptions};
@@ -77,8 +78,9 @@ impl<R> IntoFuture for Ticket<R> {
     }
 }
 
-/// The future of a [`Ticket`]: ready when the transaction survives power loss. In the `block` domain whoever commits the group
-/// wakes its task; the pool's background thread commits at once when a task waits. In the other domains it is ready.
+/// The future of a [`Ticket`]: ready when the transaction survives power loss. In the `block` domain whoever commits
+/// the group wakes its task; the pool's background thread commits at once when a task waits. In the other domains it is
+/// ready.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Acknowledgement<R> {

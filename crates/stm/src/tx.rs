@@ -1,15 +1,16 @@
 //! A transaction in progress: reads by value, working copies, allocation.
 //!
 //! 1. *Read*: the version word says which slot is newest. It is copied, and the word looked at again (see
-//!    [`lodestone_txn::VersionWord`]). A version that the thread's start clocks cover is consistent with everything read
-//!    before; a newer one makes the transaction validate its reads and extend the start clock, or begin again. So a closure
-//!    never sees a state that never was (opacity). That holds also when it keeps a conflict for itself and goes on: the
-//!    attempt is *doomed* then, and every later operation gives the same conflict. Nobody pays for the question: the views
-//!    of a doomed attempt show nothing, and it is asked on the long way behind them.
+//!    [`lodestone_txn::VersionWord`]). A version that the thread's start clocks cover is consistent with everything
+//!    read before; a newer one makes the transaction validate its reads and extend the start clock, or begin again. So
+//!    a closure never sees a state that never was (opacity). That holds also when it keeps a conflict for itself and
+//!    goes on: the attempt is *doomed* then, and every later operation gives the same conflict. Nobody pays for the
+//!    question: the views of a doomed attempt show nothing, and it is asked on the long way behind them.
 //! 2. *Write*: the first write to an object copies it into the thread's arena. Nothing is stored to the pool before the
 //!    commit.
 //! 3. Reads that may need validation are noted: address and word, nothing else. Read-only transactions note nothing at
-//!    first; only when they meet a version that is not covered, and read something before, they begin again with a list.
+//!    first; only when they meet a version that is not covered, and read something before, they begin again with a
+//!    list.
 
 use std::borrow::Cow;
 
@@ -80,12 +81,12 @@ impl<'t> Tx<'t> {
     /// Hand them on with `?`: a conflict begins the transaction again. [`Error::BadPointer`] when no object is there.
     ///
     /// # Wrong pointers
-    /// A pointer names a place, neither a pool nor a type. One of another pool, or to an object of another type, is an error
-    /// where this pool has no object, or no room for a `T`. Else the read gives what stands there, taken for a `T`: any value
-    /// of the type, never a byte from outside of the pool. That an object of another size is no `T` is noticed by every change
-    /// ([`write`](Self::write), [`free`](Self::free)), by reads of byte strings and by reads that take the long way (objects of
-    /// more than about 2 KB, snapshots), not by the short way: a look at the size would cost a small read a tenth to a quarter
-    /// of its time.
+    /// A pointer names a place, neither a pool nor a type. One of another pool, or to an object of another type, is an
+    /// error where this pool has no object, or no room for a `T`. Else the read gives what stands there, taken for a
+    /// `T`: any value of the type, never a byte from outside of the pool. That an object of another size is no `T` is
+    /// noticed by every change ([`write`](Self::write), [`free`](Self::free)), by reads of byte strings and by reads
+    /// that take the long way (objects of more than about 2 KB, snapshots), not by the short way: a look at the size
+    /// would cost a small read a tenth to a quarter of its time.
     #[inline]
     pub fn read<T: PmObject>(&mut self, ptr: PmPtr<T>) -> TxResult<T> {
         let at = ptr.addr();
@@ -95,8 +96,8 @@ impl<'t> Tx<'t> {
         }
     }
 
-    /// A part of the object at `ptr`, by value: as [`read`](Self::read), but nothing else is copied. For large objects of
-    /// which a step needs a field or two.
+    /// A part of the object at `ptr`, by value: as [`read`](Self::read), but nothing else is copied. For large objects
+    /// of which a step needs a field or two.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -159,8 +160,9 @@ impl<'t> Tx<'t> {
         value.value().ok_or_else(|| no_value::<T>(self.core, at))
     }
 
-    /// The newest version of the object of `words` words at `at`, which is not in the write set, into `out`, if a view shows it and it is covered;
-    /// whether it did. As [`read_at_once`](Self::read_at_once), where the size is known only now; it is looked at, too.
+    /// The newest version of the object of `words` words at `at`, which is not in the write set, into `out`, if a view
+    /// shows it and it is covered; whether it did. As [`read_at_once`](Self::read_at_once), where the size is known
+    /// only now; it is looked at, too.
     #[inline]
     pub(crate) fn copy_bytes_at_once(&mut self, at: PmAddr, shape: Shape, words: u32, out: &mut [u8]) -> bool {
         let view = if self.context.writes.is_empty() || published::reads() { self.view } else { self.whole };
@@ -205,8 +207,8 @@ impl<'t> Tx<'t> {
         }
     }
 
-    /// Reads the payload of the object of `words` words at `at`, or its beginning, into `out`, when the first look was not
-    /// enough. Gives the word.
+    /// Reads the payload of the object of `words` words at `at`, or its beginning, into `out`, when the first look was
+    /// not enough. Gives the word.
     #[cold]
     #[inline(never)]
     pub(crate) fn read_slow(&mut self, at: PmAddr, shape: Shape, words: u32, out: &mut [u8]) -> TxResult<VersionWord> {
@@ -343,8 +345,8 @@ impl<'t> Tx<'t> {
         Ok(self.context.add_entry(WriteEntry { at, seen, shape, change: Change::Update, words, arena }))
     }
 
-    /// The newest version of the object at `at` to word `start` of the arena, if the view shows it and it is covered; gives
-    /// its word. Without a read entry: the lock will compare the word.
+    /// The newest version of the object at `at` to word `start` of the arena, if the view shows it and it is covered;
+    /// gives its word. Without a read entry: the lock will compare the word.
     #[inline(always)]
     fn copy_at_once<T: PmObject>(&mut self, at: PmAddr, start: usize) -> Option<VersionWord> {
         if const { T::SHAPE.cell_bytes as u64 > VIEW_BLOCK_BYTES } {
@@ -363,7 +365,8 @@ impl<'t> Tx<'t> {
         (fits && block.load_behind(0) == word.to_raw()).then_some(word)
     }
 
-    /// As [`copy_at_once`](Self::copy_at_once), when that was not enough, for the arena's last entry, which begins at `arena`.
+    /// As [`copy_at_once`](Self::copy_at_once), when that was not enough, for the arena's last entry, which begins at
+    /// `arena`.
     #[cold]
     #[inline(never)]
     fn copy_again(&mut self, at: PmAddr, shape: Shape, arena: usize) -> TxResult<VersionWord> {
@@ -403,7 +406,8 @@ impl<'t> Tx<'t> {
     /// A new object with the content `value`. It is there when the transaction commits, else nothing was taken.
     ///
     /// # Errors
-    /// A full pool ([`lodestone_heap::Error::NoSpace`] in [`Error::Heap`]), [`Error::LayoutChanged`], [`Error::ReadOnly`].
+    /// A full pool ([`lodestone_heap::Error::NoSpace`] in [`Error::Heap`]), [`Error::LayoutChanged`],
+    /// [`Error::ReadOnly`].
     pub fn alloc<T: PmObject>(&mut self, value: T) -> TxResult<PmPtr<T>> {
         self.changeable("an allocation")?;
         self.core.check_type::<T>(self.context)?;
@@ -482,7 +486,8 @@ impl<'t> Tx<'t> {
         (known && fits && block.load_behind(0) == word.to_raw()).then_some(word)
     }
 
-    /// More objects than the pool can hold: who follows links from object to object and comes to so many is led in a circle.
+    /// More objects than the pool can hold: who follows links from object to object and comes to so many is led in a
+    /// circle.
     #[must_use]
     pub fn objects_max(&self) -> u64 {
         let memory = &self.core.memory;
@@ -497,8 +502,8 @@ impl<'t> Tx<'t> {
         Err(Error::Cancelled { reason: reason.into() }.into())
     }
 
-    /// When `condition` holds, ends this attempt and waits until something that it read has changed; then the transaction
-    /// begins again. It waits as long as that takes: for ever when nobody makes the change.
+    /// When `condition` holds, ends this attempt and waits until something that it read has changed; then the
+    /// transaction begins again. It waits as long as that takes: for ever when nobody makes the change.
     ///
     /// # Errors
     /// Hand it on with `?`. [`Error::NeverChanges`] when `condition` holds and the pool is open read-only.
@@ -515,8 +520,8 @@ impl<'t> Tx<'t> {
         }
     }
 
-    /// Runs `body` as part of this transaction: nested transactions flatten. A failure ends the whole, also when the outer
-    /// closure does not hand it on: whatever that does next fails, so that it never sees half of `body`, and
+    /// Runs `body` as part of this transaction: nested transactions flatten. A failure ends the whole, also when the
+    /// outer closure does not hand it on: whatever that does next fails, so that it never sees half of `body`, and
     /// [`Stm::update`](crate::Stm::update) gives [`Error::Cancelled`].
     ///
     /// # Errors

@@ -1,4 +1,5 @@
-//! Finds objects in the write set: a look at each entry while there are few, an open-addressing table when there are many.
+//! Finds objects in the write set: a look at each entry while there are few, an open-addressing table when there are
+//! many.
 
 use lodestone_pmem::PmAddr;
 

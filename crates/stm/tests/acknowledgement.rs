@@ -1,5 +1,6 @@
-//! Who is told what, and when: tickets of threads and tasks, and answers of readers, in the block domain, where a commit is
-//! not durable by itself. What is durable is judged by opening a copy of the file, as it would be found after a power cut.
+//! Who is told what, and when: tickets of threads and tasks, and answers of readers, in the block domain, where a
+//! commit is not durable by itself. What is durable is judged by opening a copy of the file, as it would be found after
+//! a power cut.
 
 use std::future::{Future, IntoFuture};
 use std::pin::pin;

@@ -1,10 +1,10 @@
 //! What the published order of paper 1 breaks, and ours does not: each hole of its read and commit protocol as an
-//! interleaving of real transactions on the real code, run twice: with the published order switched on, where it shows what
-//! it must not, and without.
+//! interleaving of real transactions on the real code, run twice: with the published order switched on, where it shows
+//! what it must not, and without.
 //!
-//! The interleavings are deterministic. A transaction runs others to their ends between two of its reads; a [`Gate`] in the
-//! traced memory stops a thread at a flush, a fence or a store in the middle of its commit until another has done its part.
-//! Readers give up after a few attempts, because our order lets them wait for the one that is stopped.
+//! The interleavings are deterministic. A transaction runs others to their ends between two of its reads; a [`Gate`] in
+//! the traced memory stops a thread at a flush, a fence or a store in the middle of its commit until another has done
+//! its part. Readers give up after a few attempts, because our order lets them wait for the one that is stopped.
 //!
 //! `cargo test -p lodestone-stm anomalies -- --nocapture` lists every id.
 
@@ -224,8 +224,8 @@ fn s2(switch: Switch) -> bool {
     seen == Some(vec![0])
 }
 
-/// S3: fallback to the old version. a: Y = 1. b: reads Y = 1, X = 1. R: X = 1, Z; Z is overwritten, so that the extension for
-/// Y fails; Y = 0 (old). R sees b, which saw a, but not a.
+/// S3: fallback to the old version. a: Y = 1. b: reads Y = 1, X = 1. R: X = 1, Z; Z is overwritten, so that the
+/// extension for Y fails; Y = 0 (old). R sees b, which saw a, but not a.
 fn s3(switch: Switch) -> bool {
     let world = World::new(switch);
     // Thread ids: a has 0, b has 1, and so has the reader behind it, which knows nothing of 0.
@@ -264,8 +264,8 @@ fn half_published(switch: Switch) -> bool {
     seen == Some(vec![1, 0])
 }
 
-/// S5: the start clock is raised, validation fails, the reader falls back and goes on: X is old, and Z, written by the same
-/// transaction, is new without a look.
+/// S5: the start clock is raised, validation fails, the reader falls back and goes on: X is old, and Z, written by the
+/// same transaction, is new without a look.
 fn s5(switch: Switch) -> bool {
     let world = World::new(switch);
     let all = [(world.x, 1), (world.y, 1), (world.z, 1)];
@@ -277,7 +277,8 @@ fn s5(switch: Switch) -> bool {
     seen == Some(vec![0, 0, 1])
 }
 
-/// S6: T2 has read Y, locked X and validated; T1 overwrites Y; R reads X old and Y new. T2 before T1 before R before T2.
+/// S6: T2 has read Y, locked X and validated; T1 overwrites Y; R reads X old and Y new. T2 before T1 before R before
+/// T2.
 fn s6(switch: Switch) -> bool {
     let world = World::new(switch);
     world.while_stopped(
@@ -372,8 +373,8 @@ fn s11(switch: Switch) -> bool {
     world.read(&[world.x], |_| ()).is_none()
 }
 
-/// ABA: the reader looks at X again and sees the same slot, unlocked, though two versions were committed meanwhile: without
-/// a look at the timestamp it takes the newest X for the one that fits the Y it has read.
+/// ABA: the reader looks at X again and sees the same slot, unlocked, though two versions were committed meanwhile:
+/// without a look at the timestamp it takes the newest X for the one that fits the Y it has read.
 fn aba(switch: Switch) -> bool {
     let world = World::new(switch);
     let both = |value| [(world.x, value), (world.y, value)];

@@ -1,5 +1,5 @@
-//! A memory that is being closed is no open one: whoever opens the pool anew meanwhile waits until that is done, however long it
-//! takes, and is not told that it is open.
+//! A memory that is being closed is no open one: whoever opens the pool anew meanwhile waits until that is done,
+//! however long it takes, and is not told that it is open.
 
 use std::cell::Cell;
 use std::sync::mpsc::{Receiver, Sender, channel};

@@ -1,5 +1,5 @@
-//! The crash explorer on every kind of transaction, with recovery crashed again, up to a bound; `lodestone crash run` goes
-//! further.
+//! The crash explorer on every kind of transaction, with recovery crashed again, up to a bound; `lodestone crash run`
+//! goes further.
 
 use lodestone_crash::{Config, Mode, Profile, audit_target, run_target};
 use lodestone_stm::explore::targets;
@@ -21,7 +21,8 @@ fn every_target_is_clean_under_every_profile() {
 #[test]
 fn every_flush_and_fence_is_needed_or_excused() {
     for target in targets() {
-        // What recovery does shows only when the next one is crashed into: a sample of that; `lodestone crash mutants` has all.
+        // What recovery does shows only when the next one is crashed into: a sample of that; `lodestone crash mutants`
+        // has all.
         let in_recovery = ["stm-pair", "stm-renew-losers"].iter().any(|name| target.name().starts_with(name));
         let config = match in_recovery {
             true => Config { mode: Mode::Representative, states_max: 10_000, ..Config::default() },

@@ -1,5 +1,5 @@
-//! The first look of a life at an object, beside a thread that is done with its own first look and commits: what is read of
-//! the slots then is a mixture, and no damage.
+//! The first look of a life at an object, beside a thread that is done with its own first look and commits: what is
+//! read of the slots then is a mixture, and no damage.
 
 use std::cell::Cell;
 use std::sync::mpsc::{Receiver, Sender, channel};

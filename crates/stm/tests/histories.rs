@@ -1,5 +1,5 @@
-//! Histories of random programs under a deterministic scheduler, random schedules and schedules by priorities, are judged
-//! for opacity and strict serializability: every mode, thread clock and global clocks, snapshots among them.
+//! Histories of random programs under a deterministic scheduler, random schedules and schedules by priorities, are
+//! judged for opacity and strict serializability: every mode, thread clock and global clocks, snapshots among them.
 //!
 //! A violation names seed and configuration; the same seed shows it again.
 

@@ -1,7 +1,7 @@
-//! A closure may keep an error for itself and go on. What it gives then still comes of one committed state, or the attempt is
-//! not believed: the cases where the error was a conflict, an absent object, or the end of a nested transaction. And behind a
-//! conflict or a nested transaction that failed there is nothing more to see: states that never were would break what the
-//! closure relies on, and it may loop or panic before anybody could disbelieve it.
+//! A closure may keep an error for itself and go on. What it gives then still comes of one committed state, or the
+//! attempt is not believed: the cases where the error was a conflict, an absent object, or the end of a nested
+//! transaction. And behind a conflict or a nested transaction that failed there is nothing more to see: states that
+//! never were would break what the closure relies on, and it may loop or panic before anybody could disbelieve it.
 
 use std::cell::Cell;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -138,8 +138,8 @@ fn a_nested_transaction_that_failed_takes_the_whole_with_it() -> Result<()> {
     Ok(())
 }
 
-/// Reads one counter, keeps the conflict that the other one meets, and looks at the other one again: what it sees of both,
-/// if anything.
+/// Reads one counter, keeps the conflict that the other one meets, and looks at the other one again: what it sees of
+/// both, if anything.
 fn keep_a_conflict(tx: &mut Tx<'_>, both: [PmPtr<Counter>; 2], between: impl FnOnce()) -> TxResult<Option<[u64; 2]>> {
     let first = tx.read(both[0])?.count;
     between();

@@ -1,5 +1,5 @@
-//! The judge over schedules can fail: the published orders of paper 1 and planted bugs of snapshots, each switched on, are
-//! found in random programs. In a process of its own: a switch is on for all threads.
+//! The judge over schedules can fail: the published orders of paper 1 and planted bugs of snapshots, each switched on,
+//! are found in random programs. In a process of its own: a switch is on for all threads.
 
 mod history;
 mod judge;

@@ -1,4 +1,5 @@
-//! Transactions as their users see them: atomic, isolated, durable across opens, with every outcome that is not a commit.
+//! Transactions as their users see them: atomic, isolated, durable across opens, with every outcome that is not a
+//! commit.
 
 use std::path::PathBuf;
 

@@ -1,8 +1,8 @@
 //! The catalog in DRAM: read at open, changed together with the medium.
 //!
-//! Every pair of copies is compared at open. Where one copy is damaged the other one counts, and in a pool that is open for
-//! writing the damaged one is written anew. Where both are damaged the name in it is unknown: it is remembered as lost, and
-//! a lookup that finds its name nowhere else says so instead of "no such object".
+//! Every pair of copies is compared at open. Where one copy is damaged the other one counts, and in a pool that is open
+//! for writing the damaged one is written anew. Where both are damaged the name in it is unknown: it is remembered as
+//! lost, and a lookup that finds its name nowhere else says so instead of "no such object".
 
 use std::collections::{BTreeMap, HashSet};
 

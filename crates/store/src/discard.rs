@@ -2,14 +2,15 @@
 //!
 //! An object can own more blocks than one action of the heap can free. So:
 //! 1. The object is examined: its kind says which blocks it owns.
-//! 2. Their addresses are written into list blocks, each linked in front of the others by an action of its own. The object
-//!    still lives: a crash here leaves its name, and the next open frees the list blocks only.
+//! 2. Their addresses are written into list blocks, each linked in front of the others by an action of its own. The
+//!    object still lives: a crash here leaves its name, and the next open frees the list blocks only.
 //! 3. One action sets the entry's state to *dropped*: the name is gone.
 //! 4. One action for each list block frees the blocks in it and the list block itself, and moves the entry's list on.
 //! 5. The last action frees the entry and clears its slot.
 //!
-//! The next open for writing finishes steps 4 and 5. A list block and its addresses go in one action, so nothing is freed
-//! twice and nothing stays. The blocks of steps 1 to 3 cannot change meanwhile: the drop has the claim on the object.
+//! The next open for writing finishes steps 4 and 5. A list block and its addresses go in one action, so nothing is
+//! freed twice and nothing stays. The blocks of steps 1 to 3 cannot change meanwhile: the drop has the claim on the
+//! object.
 //!
 //! Where the pool has no room for the list, the drop reports that it is full and changes nothing.
 
@@ -40,8 +41,9 @@ impl Store {
     /// Drops the object `name`: gives all its blocks back. Durable on return. Works as long as the object is large.
     ///
     /// # Errors
-    /// [`Error::NotFound`]; [`Error::AlreadyOpen`] while the object is open; [`Error::UnknownKind`]; [`Error::NotWhole`] when the object is
-    /// damaged and `force` is not given; [`Error::Heap`] when there is no room for the list of its blocks; [`Error::ReadOnly`].
+    /// [`Error::NotFound`]; [`Error::AlreadyOpen`] while the object is open; [`Error::UnknownKind`];
+    /// [`Error::NotWhole`] when the object is damaged and `force` is not given; [`Error::Heap`] when there is no room
+    /// for the list of its blocks; [`Error::ReadOnly`].
     pub fn drop_object(&self, name: &str, force: Force) -> Result<()> {
         if self.memory().is_read_only() {
             return Err(self.read_only("a drop"));
@@ -125,8 +127,8 @@ pub(crate) enum Examine {
     Failed(KindError),
 }
 
-/// Writes the lists of `blocks`, each linked in front of the others; the address of the first. On failure with the lists
-/// that are there.
+/// Writes the lists of `blocks`, each linked in front of the others; the address of the first. On failure with the
+/// lists that are there.
 fn write_lists(heap: &Heap, entry: &Entry, blocks: &[PmAddr]) -> std::result::Result<PmAddr, (PmAddr, Error)> {
     // Freeing changes a word for each block, one for the list block and two for the link to the next.
     let count = LIST_BLOCKS_MAX.min(heap.action_words_max().saturating_sub(3)).max(1);
@@ -190,8 +192,8 @@ fn clear(heap: &Heap, catalog: &mut Catalog, slot: usize, entry: &Entry) -> Resu
     outcome
 }
 
-/// Finishes the drops that a crash cut short, and takes back those that had only begun. A drop whose list is damaged stays,
-/// and the check names it.
+/// Finishes the drops that a crash cut short, and takes back those that had only begun. A drop whose list is damaged
+/// stays, and the check names it.
 pub(crate) fn recover(heap: &Heap, catalog: &mut Catalog, report: &mut StoreRecovery) -> Result<()> {
     for slot in 0..catalog.slots.len() {
         let Slot { entry: Some(entry), state: Some(state), list, .. } = &catalog.slots[slot] else { continue };

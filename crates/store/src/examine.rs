@@ -4,8 +4,8 @@
 //! 2. Every object, by its kind. An object of an unknown kind is a finding.
 //! 3. The heap's metadata, and ownership: a block that nothing reaches has leaked.
 //!
-//! Invariant: ownership is only judged, and blocks are only freed by a repair, when everything that could own a block was
-//! read completely. A damaged object must not turn the records beyond the damage into leaks.
+//! Invariant: ownership is only judged, and blocks are only freed by a repair, when everything that could own a block
+//! was read completely. A damaged object must not turn the records beyond the damage into leaks.
 
 use std::fmt;
 
@@ -149,8 +149,8 @@ impl StoreReport {
 const RESTORE: &str = "restore a backup, or bring out what is readable with `lodestone kv export --skip-damaged`";
 
 impl Store {
-    /// Verifies everything in the pool, and who owns which block. Nobody may change anything meanwhile; changes nothing.
-    /// `tell` hears which object is looked at next.
+    /// Verifies everything in the pool, and who owns which block. Nobody may change anything meanwhile; changes
+    /// nothing. `tell` hears which object is looked at next.
     pub fn check(&self, tell: &mut dyn FnMut(&str)) -> StoreReport {
         let mut report = StoreReport::default();
         let mut blocks = Vec::new();
@@ -175,8 +175,8 @@ impl Store {
         report
     }
 
-    /// Repairs what `report` found in the heap and can be repaired; nobody may have changed anything since the check. What
-    /// was done, in words. Durable on return.
+    /// Repairs what `report` found in the heap and can be repaired; nobody may have changed anything since the check.
+    /// What was done, in words. Durable on return.
     ///
     /// # Errors
     /// When the pool is read-only or fails.

@@ -1,8 +1,8 @@
 //! The store's targets for the crash explorer: objects of a plain kind are created, renamed and dropped.
 //!
 //! What each judges after a crash, recovery, and a crash inside recovery: the names are those of the acknowledged
-//! operations and of each begun one whole or not at all; every object has the blocks that it was made with; the check is
-//! clean and finds no leak and no second owner; and the store keeps working.
+//! operations and of each begun one whole or not at all; every object has the blocks that it was made with; the check
+//! is clean and finds no leak and no second owner; and the store keeps working.
 
 use std::collections::BTreeMap;
 

@@ -117,7 +117,8 @@ pub trait Records: Send + Sync {
     /// Sets `key` to `value`; whether it replaced an older value. Durable as the records were opened.
     ///
     /// # Errors
-    /// As [`get`](Self::get); when there is no space or a limit is passed; where the object takes no changes from tools.
+    /// As [`get`](Self::get); when there is no space or a limit is passed; where the object takes no changes from
+    /// tools.
     fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool, KindError>;
 
     /// Removes `key`; whether it was there. Durable as the records were opened.
@@ -132,8 +133,8 @@ pub trait Records: Send + Sync {
     /// When the pool failed: changes since the last success may be lost.
     fn sync(&self) -> Result<(), KindError>;
 
-    /// Shows `visit` the records from `start` on, in the order of the object, until it breaks; how many it saw. An object
-    /// without an order shows all records, in any order, and refuses a `start`.
+    /// Shows `visit` the records from `start` on, in the order of the object, until it breaks; how many it saw. An
+    /// object without an order shows all records, in any order, and refuses a `start`.
     ///
     /// # Errors
     /// As [`get`](Self::get).

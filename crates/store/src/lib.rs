@@ -1,6 +1,7 @@
 //! The one owner of what is in a pool: its heap, and objects with names.
 //!
-//! - [`Store`] opens the heap of a pool and the catalog in it; maps, indexes and transactional memories are objects in a store.
+//! - [`Store`] opens the heap of a pool and the catalog in it; maps, indexes and transactional memories are objects in
+//!   a store.
 //! - [`Object`] is an opened object: its place, and the claim that keeps a second owner away.
 //! - [`Kind`] says what objects there can be. Each kind registers once; checks, drops and tools ask the registry.
 //!
@@ -14,8 +15,8 @@
 //! An open reads two lines for every seven names, and each
 //! name's entry.
 //!
-//! Files: `layout` (bytes), `catalog` (names in DRAM), `store` (opening), `names` (create, open, rename), `discard` (drop),
-//! `object` (claims), `kind` (the registry), `examine` (check and repair).
+//! Files: `layout` (bytes), `catalog` (names in DRAM), `store` (opening), `names` (create, open, rename), `discard`
+//! (drop), `object` (claims), `kind` (the registry), `examine` (check and repair).
 
 mod catalog;
 mod discard;

@@ -1,7 +1,7 @@
 //! Creating, opening and renaming objects. Each change is one action of the heap.
 //!
-//! *Create.* One action allocates the entry and everything that the kind makes for a new object, and sets both copies of the
-//! slot to the entry. So an object and its name are there whole or not at all, and nothing of it leaks.
+//! *Create.* One action allocates the entry and everything that the kind makes for a new object, and sets both copies
+//! of the slot to the entry. So an object and its name are there whole or not at all, and nothing of it leaks.
 //!
 //! *Rename.* An entry never changes its name: one action allocates a new entry, sets both copies of the slot to it and
 //! frees the old one. A crash leaves one of the two names.
@@ -23,12 +23,13 @@ use crate::store::Store;
 const LOOKS: u32 = if cfg!(feature = "shuttle") { 64 } else { 60_000 };
 
 impl Store {
-    /// Opens the object `name` of kind `kind`, or creates it: `make` reserves and writes its first blocks in the action that
-    /// it is given, and returns the object's place. Durable on return.
+    /// Opens the object `name` of kind `kind`, or creates it: `make` reserves and writes its first blocks in the action
+    /// that it is given, and returns the object's place. Durable on return.
     ///
     /// # Errors
-    /// [`Error::InvalidName`]; [`Error::WrongKind`]; [`Error::AlreadyOpen`]; [`Error::ReadOnly`] when there is no such object and the pool
-    /// is read-only; [`Error::Damaged`]; [`Error::Heap`] when there is no room; whatever `make` returns.
+    /// [`Error::InvalidName`]; [`Error::WrongKind`]; [`Error::AlreadyOpen`]; [`Error::ReadOnly`] when there is no such
+    /// object and the pool is read-only; [`Error::Damaged`]; [`Error::Heap`] when there is no room; whatever `make`
+    /// returns.
     pub fn open_or_make<E: From<Error>>(
         &self,
         name: &str,
@@ -81,7 +82,8 @@ impl Store {
     /// Gives the object `name` the name `new_name`, also while it is open. Durable on return.
     ///
     /// # Errors
-    /// [`Error::NotFound`]; [`Error::Exists`] when an object has the new name; otherwise as [`open_or_make`](Self::open_or_make).
+    /// [`Error::NotFound`]; [`Error::Exists`] when an object has the new name; otherwise as
+    /// [`open_or_make`](Self::open_or_make).
     pub fn rename(&self, name: &str, new_name: &str) -> Result<()> {
         verify_name(new_name)?;
         let mut catalog = lock(&self.inner.catalog);

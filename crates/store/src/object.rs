@@ -4,8 +4,8 @@
 //! [`Object`] is a claim: a second open of the name is an error while it lives, and so is a drop. The claim is on the
 //! object, not on the name: an object can be renamed while it is open.
 //!
-//! An object whose last user has gone may still be closing, on another thread. It says so by an [`InUse`]: while the claim
-//! lives and no `InUse` does, an open waits for the end of the close instead of failing.
+//! An object whose last user has gone may still be closing, on another thread. It says so by an [`InUse`]: while the
+//! claim lives and no `InUse` does, an open waits for the end of the close instead of failing.
 
 use std::sync::{Arc, Weak};
 

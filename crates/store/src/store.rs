@@ -18,7 +18,8 @@ use crate::kind::{Kind, KindCode, Kinds};
 pub struct StoreOptions {
     /// How the heap is made and used.
     pub heap: HeapOptions,
-    /// The kinds that the store knows from the start: those that are registered. Opening an object by its type adds its kind.
+    /// The kinds that the store knows from the start: those that are registered. Opening an object by its type adds its
+    /// kind.
     pub kinds: Kinds,
 }
 
@@ -128,13 +129,14 @@ impl Store {
     /// Opens the store of an open pool; formats it on first use.
     ///
     /// # Errors
-    /// When the pool has a store or heap already ([`lodestone_heap::Error::AlreadyOpen`]), the heap cannot be opened, or both links
-    /// to the first page of the catalog are damaged. Other damage is named by [`check`](Self::check).
+    /// When the pool has a store or heap already ([`lodestone_heap::Error::AlreadyOpen`]), the heap cannot be opened,
+    /// or both links to the first page of the catalog are damaged. Other damage is named by [`check`](Self::check).
     pub fn over(pool: &Pool) -> Result<Self> {
         Self::over_with(pool, &StoreOptions::default())
     }
 
-    /// As [`over`](Self::over), with options. Finishes what a crash cut short; bounded by the size of what was being dropped.
+    /// As [`over`](Self::over), with options. Finishes what a crash cut short; bounded by the size of what was being
+    /// dropped.
     ///
     /// # Errors
     /// As [`over`](Self::over).

@@ -143,8 +143,8 @@ fn a_kind_that_nobody_knows_is_a_finding_and_is_not_dropped() -> Result<()> {
     Ok(())
 }
 
-/// Every byte of the catalog, flipped one at a time in a pool at rest: the other copy counts, every object keeps its name, and
-/// the open says what it healed.
+/// Every byte of the catalog, flipped one at a time in a pool at rest: the other copy counts, every object keeps its
+/// name, and the open says what it healed.
 #[test]
 fn every_flipped_byte_of_the_catalog_is_healed_from_its_copy() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");

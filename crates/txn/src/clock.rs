@@ -1,10 +1,10 @@
 //! Clocks: where new ticks come from, and which ticks a thread knows.
 //!
-//! *Thread clock* (the default; paper 1, section 3): each thread counts for itself, and a commit takes the largest of its
-//! own count and of all versions it read or overwrote, plus one (a Lamport clock; the paper's plain count orders nothing
-//! between threads). No shared word is written.
-//! *Global clocks* (the paper's baselines, section 2.1): one word for all, advanced under a mutex, by fetch-and-add or by
-//! compare-and-exchange. Each commit writes a line that every thread reads.
+//! *Thread clock* (the default; paper 1, section 3): each thread counts for itself, and a commit takes the largest of
+//! its own count and of all versions it read or overwrote, plus one (a Lamport clock; the paper's plain count orders
+//! nothing between threads). No shared word is written.
+//! *Global clocks* (the paper's baselines, section 2.1): one word for all, advanced under a mutex, by fetch-and-add or
+//! by compare-and-exchange. Each commit writes a line that every thread reads.
 //!
 //! *Start clocks* (paper 1, Algorithm 1, `scs[]`): per thread id, up to which tick this thread knows that everything is
 //! committed. A version at or below it may be read without a look at what was read before. One above it is learned: the
@@ -65,8 +65,8 @@ impl Clock {
         }
     }
 
-    /// A new tick (paper 1: `new_time`): above `seen`, the largest of the thread's own clock and of all versions that the
-    /// transaction read or overwrote.
+    /// A new tick (paper 1: `new_time`): above `seen`, the largest of the thread's own clock and of all versions that
+    /// the transaction read or overwrote.
     #[must_use]
     #[inline]
     pub fn next(&self, seen: Tick) -> Tick {
@@ -102,12 +102,12 @@ impl Clock {
 
 /// Up to which tick a thread knows each writer.
 ///
-/// Counted from the base of the life, so that one comparison also refuses the words of earlier lives: seen from the base
-/// they are almost 2^51 ticks ahead.
+/// Counted from the base of the life, so that one comparison also refuses the words of earlier lives: seen from the
+/// base they are almost 2^51 ticks ahead.
 ///
-/// Hot readers compare the [`age`](VersionWord::age) of a word instead, which has the state on top: one comparison refuses all
-/// words that are not live, too. A carry from tick to state would spoil that, so it is not used in a life in which the 51
-/// bits may wrap.
+/// Hot readers compare the [`age`](VersionWord::age) of a word instead, which has the state on top: one comparison
+/// refuses all words that are not live, too. A carry from tick to state would spoil that, so it is not used in a life
+/// in which the 51 bits may wrap.
 #[derive(Debug)]
 pub struct StartClocks {
     base: Tick,
@@ -115,8 +115,8 @@ pub struct StartClocks {
     known: Box<[u64]>,
     origin: u64,
     age_mask: u64,
-    /// The largest known age of each writer and slot, which are the low bits of an age: an entry is the known tick above
-    /// eleven ones. All zero where ages are not used.
+    /// The largest known age of each writer and slot, which are the low bits of an age: an entry is the known tick
+    /// above eleven ones. All zero where ages are not used.
     ages: Box<[u64; AGES]>,
     has_ages: bool,
     /// The largest known tick of all, counted from the base.
@@ -155,8 +155,8 @@ impl StartClocks {
         word.ticks_since(self.base) <= self.known[word.writer().index() & self.mask]
     }
 
-    /// Whether the version that `word` names is live and [covered](Self::covers), by one comparison. May say no to a covered
-    /// one.
+    /// Whether the version that `word` names is live and [covered](Self::covers), by one comparison. May say no to a
+    /// covered one.
     #[inline(always)]
     #[must_use]
     pub fn covers_live(&self, word: VersionWord) -> bool {
@@ -164,8 +164,8 @@ impl StartClocks {
         age <= self.ages[(age & self.age_mask) as usize % AGES]
     }
 
-    /// Learns that everything that the writer of `word` committed up to it is known (the second half of `cmp_time`). Call
-    /// it when all reads of the transaction were found valid after `word` was seen.
+    /// Learns that everything that the writer of `word` committed up to it is known (the second half of `cmp_time`).
+    /// Call it when all reads of the transaction were found valid after `word` was seen.
     #[inline]
     pub fn raise(&mut self, word: VersionWord) {
         self.learn(word.writer().index(), word.ticks_since(self.base));

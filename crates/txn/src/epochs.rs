@@ -1,21 +1,23 @@
 //! Snapshot epochs: what a long reader may see while others go on committing.
 //!
 //! 1. A snapshot takes the present epoch and begins the next one. Only snapshots write the epoch word.
-//! 2. A committer reads the epoch after it has marked all its objects "committing" and before it validates; its versions
-//!    belong to that epoch. Epochs change rarely, so a thread only notes at which of its ticks it first saw a new epoch
-//!    (its transitions): the epoch of a version follows from its writer and tick, and nothing is stored per version.
+//! 2. A committer reads the epoch after it has marked all its objects "committing" and before it validates; its
+//!    versions belong to that epoch. Epochs change rarely, so a thread only notes at which of its ticks it first saw a
+//!    new epoch (its transitions): the epoch of a version follows from its writer and tick, and nothing is stored per
+//!    version.
 //! 3. A snapshot of epoch `s` sees exactly the versions of epochs up to `s`. Write-read, write-write and read-write
 //!    dependencies all carry the epoch monotonically (validation comes after reading the epoch, and an overwriter marks
 //!    before it reads the epoch), so this set is closed under dependencies: the snapshot is a serializable cut.
-//! 4. A snapshot is *active* from before its epoch ends until its guard is dropped. A version that it sees and that is not
-//!    the newest was superseded by a version of a later epoch. Whoever overwrites such a version has seen that later one,
-//!    hence the end of the snapshot's epoch, hence the snapshot among the active ones ([`Epochs::any_active`] is one relaxed
-//!    load): it is told which versions to keep ([`Epochs::seen_between`]).
+//! 4. A snapshot is *active* from before its epoch ends until its guard is dropped. A version that it sees and that is
+//!    not the newest was superseded by a version of a later epoch. Whoever overwrites such a version has seen that
+//!    later one, hence the end of the snapshot's epoch, hence the snapshot among the active ones
+//!    ([`Epochs::any_active`] is one relaxed load): it is told which versions to keep ([`Epochs::seen_between`]).
 //!
 //! Invariants:
 //! - per thread, epochs and ticks of the transitions rise;
-//! - the first transition behind the epoch of an active snapshot is never forgotten, so an active snapshot is never left
-//!   without an answer. A thread remembers at most a constant number of transitions more than there are active snapshots.
+//! - the first transition behind the epoch of an active snapshot is never forgotten, so an active snapshot is never
+//!   left without an answer. A thread remembers at most a constant number of transitions more than there are active
+//!   snapshots.
 
 use std::collections::BTreeSet;
 
@@ -118,15 +120,15 @@ impl Epochs {
         thread.newest.store(epoch, Ordering::Release);
     }
 
-    /// The tick of the first version of `writer` that is later than `epoch`; `None` when there is none yet. Once there is
-    /// one it stays, for as long as the snapshot of `epoch` is active.
+    /// The tick of the first version of `writer` that is later than `epoch`; `None` when there is none yet. Once there
+    /// is one it stays, for as long as the snapshot of `epoch` is active.
     #[must_use]
     pub fn first_after(&self, writer: Writer, epoch: u64) -> Option<Tick> {
         self.threads.get(writer.index())?.first_after(epoch)
     }
 
-    /// Whether the version that `writer` committed at `tick` in this life belongs to `epoch` or an earlier one. `epoch` is
-    /// that of an active snapshot.
+    /// Whether the version that `writer` committed at `tick` in this life belongs to `epoch` or an earlier one. `epoch`
+    /// is that of an active snapshot.
     #[must_use]
     pub fn is_visible(&self, writer: Writer, tick: Tick, epoch: u64) -> bool {
         self.first_after(writer, epoch).is_none_or(|first| tick < first)
@@ -145,7 +147,8 @@ impl Epochs {
         }
         // Behind the bounds: whoever sees the later epoch sees that this one is active.
         self.epoch.fetch_add(1, Ordering::AcqRel);
-        // A committer marks, then reads the epoch; a snapshot changes the epoch, then looks for marks. One sees the other.
+        // A committer marks, then reads the epoch; a snapshot changes the epoch, then looks for marks. One sees the
+        // other.
         fence(Ordering::SeqCst);
         if planted::active("txn-active-late") {
             lodestone_pmem::sync::interleave();
@@ -193,8 +196,8 @@ impl Epochs {
         lock(&self.active).range(after + 1..).next().copied().filter(|&epoch| epoch <= last)
     }
 
-    /// Oldest and newest of the active snapshots that see the version `older` of an object and not `newer`, the one that
-    /// superseded it.
+    /// Oldest and newest of the active snapshots that see the version `older` of an object and not `newer`, the one
+    /// that superseded it.
     #[must_use]
     pub fn seen_between(&self, older: (Writer, Tick), newer: (Writer, Tick)) -> Option<(u64, u64)> {
         let active = self.active();

@@ -11,11 +11,12 @@
 //! | [`Lives`]: ranges of timestamps by life, and which transactions of a crashed life count | `lives` | the pool |
 //! | [`Epochs`]: what a long reader may see | `epochs` | DRAM |
 //!
-//! **Timestamps and their lifetimes.** A [`Tick`] is 64 bits wide. One clock runs through all lives of a pool: each open
-//! starts above everything that any earlier life can have used, so a tick is never used twice and "same life, later" is
-//! one comparison. A clean close costs one tick. A life that crashed costs what it had reserved beyond its last commit, at
-//! most [`RESERVATION_TICKS`]: 2^64 ticks are good for 2^36 crashes, or for 58,000 years at ten million commits a second.
-//! A version word holds the low 51 bits. That is unambiguous as long as no word is older than 2^50 ticks when it is met:
+//! **Timestamps and their lifetimes.** A [`Tick`] is 64 bits wide. One clock runs through all lives of a pool: each
+//! open starts above everything that any earlier life can have used, so a tick is never used twice and "same life,
+//! later" is one comparison. A clean close costs one tick. A life that crashed costs what it had reserved beyond its
+//! last commit, at most [`RESERVATION_TICKS`]: 2^64 ticks are good for 2^36 crashes, or for 58,000 years at ten million
+//! commits a second. A version word holds the low 51 bits. That is unambiguous as long as no word is older than 2^50
+//! ticks when it is met:
 //! [`Lives::scrub_is_due`] says when all words must be renewed (after years of full load), and a single life ends its
 //! service after [`LIFE_TICKS_MAX`] ticks, three years of ten million commits a second without a pause.
 

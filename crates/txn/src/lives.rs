@@ -5,25 +5,27 @@
 //! table: entries { base, limit, count | CRC-32C << 32, count words: thread's last tick - base (54 bits) | writer }
 //! ```
 //!
-//! 1. *Begin*: the first transaction that writes persists the state "open" with a limit above every tick it may use soon;
-//!    whoever passes the limit reserves more first ([`Lives::reserve`]). An open that only reads writes nothing.
-//! 2. *End*: a clean close persists "closed" with the last tick; the next life begins behind it and needs no table entry.
+//! 1. *Begin*: the first transaction that writes persists the state "open" with a limit above every tick it may use
+//!    soon; whoever passes the limit reserves more first ([`Lives::reserve`]). An open that only reads writes nothing.
+//! 2. *End*: a clean close persists "closed" with the last tick; the next life begins behind it and needs no table
+//!    entry.
 //! 3. *Crash*: "open" is found. For each thread the caller decides up to which tick its versions count
-//!    ([`record::decide`](crate::record::decide)); [`Lives::close_crashed`] appends them to the table, fence, and then sets the
-//!    state to "closed" at the old limit, fence. Repeated after a crash in between, it writes the same again.
+//!    ([`record::decide`](crate::record::decide)); [`Lives::close_crashed`] appends them to the table, fence, and then
+//!    sets the state to "closed" at the old limit, fence. Repeated after a crash in between, it writes the same again.
 //! 4. A version that does not certify itself counts ([`Lives::counts`]) iff its tick lies in no crashed life, or at or
 //!    below its writer's last tick of that life. Losers need no undo: they simply never count.
 //! 5. When the table is full, or version words grow old, the owner of the slots makes every loser invalid and calls
 //!    [`Lives::renew`], which empties the table.
 //!
-//! The state is mirrored ([`lodestone_pmem::mirror`]): at rest both lines hold the newest one. An older state beside the newest
-//! would be enough for crashes, but not for damage: one flipped bit would bring it back, and with it losers of a crash that
-//! it does not know. An open for writing makes the lines equal before it decides anything ([`Lives::heal`]).
+//! The state is mirrored ([`lodestone_pmem::mirror`]): at rest both lines hold the newest one. An older state beside
+//! the newest would be enough for crashes, but not for damage: one flipped bit would bring it back, and with it losers
+//! of a crash that it does not know. An open for writing makes the lines equal before it decides anything
+//! ([`Lives::heal`]).
 //!
 //! Invariants:
 //! - ranges of lives do not overlap and ascend, so a tick names its life;
-//! - what is read from the medium is compared with all of this module's rules ([`Lives::open`]), so that no arithmetic here can
-//!   overflow, whatever stands there.
+//! - what is read from the medium is compared with all of this module's rules ([`Lives::open`]), so that no arithmetic
+//!   here can overflow, whatever stands there.
 
 mod format;
 
@@ -146,7 +148,8 @@ pub struct Lives {
     layout: LivesLayout,
     state: StateLine,
     crashed: Vec<Life>,
-    /// Transactions that certify themselves and lost, whose slots cannot be made invalid: of a pool that is open read-only.
+    /// Transactions that certify themselves and lost, whose slots cannot be made invalid: of a pool that is open
+    /// read-only.
     undone: Vec<(Writer, Tick)>,
     reservation_ticks: u64,
 }
@@ -155,7 +158,8 @@ impl Lives {
     /// Reads state and table.
     ///
     /// # Errors
-    /// [`Error::Damaged`] when both state lines or an entry of the table fail their checksums, or say what nobody wrote.
+    /// [`Error::Damaged`] when both state lines or an entry of the table fail their checksums, or say what nobody
+    /// wrote.
     pub fn open(memory: &Memory, layout: LivesLayout) -> Result<Self> {
         let damaged = |finding: &str| Error::Damaged {
             what: "state of the transaction clock",
@@ -173,8 +177,8 @@ impl Lives {
     }
 
     /// Makes both state lines equal again when a crash or damage left them different; returns how many of them were not
-    /// whole. For an open for writing, before it decides anything: while the lines differ, damage to the newest one would
-    /// bring the other one back.
+    /// whole. For an open for writing, before it decides anything: while the lines differ, damage to the newest one
+    /// would bring the other one back.
     pub fn heal(&mut self, memory: &Memory) -> u32 {
         let found = Mirror::read(memory, self.layout.lines());
         if !found.is_at_rest() {
@@ -229,8 +233,8 @@ impl Lives {
 
     /// Writes the state to both lines and makes it persistent.
     fn write(&mut self, memory: &Memory, state: StateLine) {
-        // The mirror's fences: no slot or record with a tick of the new range, and no other decision, overtakes the state
-        // that covers it.
+        // The mirror's fences: no slot or record with a tick of the new range, and no other decision, overtakes the
+        // state that covers it.
         self.state = mirror::write(memory, self.layout.lines(), state);
     }
 
@@ -265,7 +269,8 @@ impl Lives {
         (ENTRY_HEADER_WORDS + threads as u64) * 8
     }
 
-    /// Ends a life that crashed: appends `last` to the table, then closes at the old limit. What comes later may rely on it.
+    /// Ends a life that crashed: appends `last` to the table, then closes at the old limit. What comes later may rely
+    /// on it.
     ///
     /// # Errors
     /// [`Error::TableFull`]: make all losers invalid and call [`renew`](Self::renew) first.
@@ -289,8 +294,8 @@ impl Lives {
         Ok(())
     }
 
-    /// As [`close_crashed`](Self::close_crashed), in DRAM alone: for a pool that is open read-only. `undone` are transactions
-    /// whose slots would have been made invalid.
+    /// As [`close_crashed`](Self::close_crashed), in DRAM alone: for a pool that is open read-only. `undone` are
+    /// transactions whose slots would have been made invalid.
     pub fn close_crashed_in_memory(&mut self, last: Vec<(Writer, Tick)>, undone: Vec<(Writer, Tick)>) {
         self.undone = undone;
         let life = Life { base: Tick(self.state.base), limit: Tick(self.state.limit), last };
@@ -340,8 +345,8 @@ impl Lives {
     }
 }
 
-/// The first tick from `tick` on at which a life may begin: a version word of zero, that of a cell never used, must not look
-/// like one of the life, so the low bits of the base lie in the lower half of what a word tells apart.
+/// The first tick from `tick` on at which a life may begin: a version word of zero, that of a cell never used, must not
+/// look like one of the life, so the low bits of the base lie in the lower half of what a word tells apart.
 const fn base_from(tick: u64) -> u64 {
     const LOW: u64 = (1 << TICK_BITS) - 1;
     match tick & LOW {

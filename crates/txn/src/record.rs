@@ -9,13 +9,14 @@
 //! spill block: word 0 address of the next block or 0, words 1..: members
 //! ```
 //!
-//! 1. A thread has two buffers and writes them in turn, so the record before the newest is whole while the newest is being
-//!    written: a torn newest record is found by its checksum, and the one before tells where the thread stood.
-//! 2. Up to five members share one line with the header. What does not fit the buffer goes into a chain of spill blocks.
+//! 1. A thread has two buffers and writes them in turn, so the record before the newest is whole while the newest is
+//!    being written: a torn newest record is found by its checksum, and the one before tells where the thread stood.
+//! 2. Up to five members share one line with the header. What does not fit the buffer goes into a chain of spill
+//!    blocks.
 //! 3. *One fence*: record and slots are flushed without an order between them, then one fence. [`decide`] says after a
 //!    crash whether the transaction counts: iff each member slot is intact and has its tick and writer, or the member's
-//!    object has an intact version with a larger tick. Such a version was begun only after this transaction had released
-//!    the object, hence after its fence.
+//!    object has an intact version with a larger tick. Such a version was begun only after this transaction had
+//!    released the object, hence after its fence.
 //! 4. *Address log* and *scan* (paper 1, section 4.3): the record is fenced before the slots are written, and ended
 //!    ([`clear`]) after they are. A record that is found after a crash is that of a loser.
 
@@ -248,8 +249,8 @@ pub fn read(memory: &Memory, buffers: &Buffers, index: u64, spill_bytes: u64) ->
     }
 }
 
-/// The members in the chain from `at` on, `None` when it is broken. Reads no more blocks than `members` fill, and none when
-/// the pool has not room for so many: a chain that leads in a circle would fill the memory of this machine.
+/// The members in the chain from `at` on, `None` when it is broken. Reads no more blocks than `members` fill, and none
+/// when the pool has not room for so many: a chain that leads in a circle would fill the memory of this machine.
 fn read_spill(memory: &Memory, mut at: PmAddr, members: usize, spill_bytes: u64) -> Option<Vec<u64>> {
     let pool_bytes: u64 = (0..memory.part_count()).map(|part| memory.part_len(part)).sum();
     if members as u64 > pool_bytes / LINE_BYTES {
@@ -279,8 +280,8 @@ pub struct Verdict {
 }
 
 /// Decides about the newest transaction of `writer` in the life that began at `base` and reserved ticks up to `limit`.
-/// `holds(member, tick, writer)`: whether the member's slot is intact and of that transaction, or its object has an intact
-/// version with a larger tick.
+/// `holds(member, tick, writer)`: whether the member's slot is intact and of that transaction, or its object has an
+/// intact version with a larger tick.
 ///
 /// A record with a tick that the life cannot have used, or that its own transaction comes before, is as good as torn.
 pub fn decide(

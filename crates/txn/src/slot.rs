@@ -6,9 +6,9 @@
 //! word 2..: payload
 //! ```
 //!
-//! The checksum covers both header words (without itself), the payload and the slot's own address. A slot whose checksum
-//! fails was torn by a crash or damaged on the medium; a slot that is intact may still be the loser of a crash: whether it
-//! counts is decided by [`Lives`](crate::Lives).
+//! The checksum covers both header words (without itself), the payload and the slot's own address. A slot whose
+//! checksum fails was torn by a crash or damaged on the medium; a slot that is intact may still be the loser of a
+//! crash: whether it counts is decided by [`Lives`](crate::Lives).
 //!
 //! Invariant: a slot is written only while its object's version word says "committing", and never the newest one.
 

@@ -9,16 +9,18 @@
 //! ```
 //!
 //! 1. A *reader* loads the word, copies the slot, loads the word again: equal words mean a whole, current version. Both
-//!    loads acquire, and a committer stores "committing" before it stores to the other slot, so whoever copies a torn slot
-//!    sees another word afterwards. One comparison re-checks lock, slot and timestamp at once; the published order
+//!    loads acquire, and a committer stores "committing" before it stores to the other slot, so whoever copies a torn
+//!    slot sees another word afterwards. One comparison re-checks lock, slot and timestamp at once; the published order
 //!    (lock before timestamp) cannot be got wrong.
-//! 2. A *committer* replaces the word it saw by the same word with the state "committing" (one compare-and-exchange), and
-//!    after the fence stores the new tick, its id, the other slot and "live": publish and release are one store. Other
-//!    objects of the same transaction may still be committing then; whoever needs them waits, so nobody sees a half.
+//! 2. A *committer* replaces the word it saw by the same word with the state "committing" (one compare-and-exchange),
+//!    and after the fence stores the new tick, its id, the other slot and "live": publish and release are one store.
+//!    Other objects of the same transaction may still be committing then; whoever needs them waits, so nobody sees a
+//!    half.
 //!
 //! Invariants:
-//! - a word counts only if its tick lies in the range of this life ([`StartClocks::covers`](crate::StartClocks::covers)):
-//!   words of earlier lives, a lock among them, are stale and are made anew from the slots;
+//! - a word counts only if its tick lies in the range of this life
+//!   ([`StartClocks::covers`](crate::StartClocks::covers)): words of earlier lives, a lock among them, are stale and
+//!   are made anew from the slots;
 //! - per object the tick strictly increases, so equal words mean that nothing was committed in between.
 
 use crate::tick::{TICK_BITS, Tick, WRITER_BITS, Writer};
@@ -157,8 +159,8 @@ impl VersionWord {
     }
 
     /// The word with its state on top of tick, writer and slot, counted from `origin` (see
-    /// [`age_origin`](Self::age_origin)): of two live words of a writer and a life the later has the larger age, and a word
-    /// that is not live or of an earlier life has an age above all of these.
+    /// [`age_origin`](Self::age_origin)): of two live words of a writer and a life the later has the larger age, and a
+    /// word that is not live or of an earlier life has an age above all of these.
     #[must_use]
     #[inline(always)]
     pub const fn age(self, origin: u64) -> u64 {

@@ -1,8 +1,9 @@
 //! The word protocols under weak memory order: every execution that the memory model allows, by loom.
 //!
-//! The code under test works on mapped memory, whose words are atomics with the orders that [`lodestone_pmem::Memory`] gives
-//! them: loads acquire, stores release, compare-and-exchange both. The models use the real [`VersionWord`] on loom's atomics,
-//! in the same steps. Each is run as it is, and once with each rule broken: a model that cannot fail shows nothing.
+//! The code under test works on mapped memory, whose words are atomics with the orders that [`lodestone_pmem::Memory`]
+//! gives them: loads acquire, stores release, compare-and-exchange both. The models use the real [`VersionWord`] on
+//! loom's atomics, in the same steps. Each is run as it is, and once with each rule broken: a model that cannot fail
+//! shows nothing.
 //!
 //! | model | steps of | broken rules that are caught |
 //! | --- | --- | --- |
@@ -139,9 +140,9 @@ fn lock_then_validate(broken: Broken) {
     assert!(!(first && other), "write skew");
 }
 
-/// A transaction has read `x` and makes a new object in a free cell, whose word it locks by a plain store: nobody else writes
-/// it. Another one has read, by an old pointer, that there is nothing in the cell, and overwrites `x`. Each saw a state
-/// before the other.
+/// A transaction has read `x` and makes a new object in a free cell, whose word it locks by a plain store: nobody else
+/// writes it. Another one has read, by an old pointer, that there is nothing in the cell, and overwrites `x`. Each saw
+/// a state before the other.
 ///
 /// On x86-64 an exchange behind the store is as good as the fence; here both are the fence.
 fn a_new_object_is_locked_by_a_store(broken: Broken) {
@@ -189,8 +190,8 @@ fn a_new_object_and_a_snapshot(broken: Broken) {
     assert!(!(belongs && unmarked), "the snapshot misses an object of its epoch");
 }
 
-/// One committer reads the epoch and then validates `x`; another locks `x` and then reads the epoch. When the first finds
-/// `x` as it was, it comes before the other, so its epoch may not be the later one.
+/// One committer reads the epoch and then validates `x`; another locks `x` and then reads the epoch. When the first
+/// finds `x` as it was, it comes before the other, so its epoch may not be the later one.
 fn what_is_validated_is_of_the_epoch_or_later(broken: Broken) {
     let x = Arc::new(AtomicU64::new(live(2).to_raw()));
     let epoch = Arc::new(AtomicU64::new(1));
@@ -220,8 +221,8 @@ fn what_is_validated_is_of_the_epoch_or_later(broken: Broken) {
     assert!(reader.is_none_or(|reader| reader <= writer), "a dependency goes back to an earlier epoch");
 }
 
-/// A committer marks its object and reads the epoch; a snapshot changes the epoch and reads the object. When the version
-/// belongs to the snapshot's epoch, the snapshot may not find the object as it was.
+/// A committer marks its object and reads the epoch; a snapshot changes the epoch and reads the object. When the
+/// version belongs to the snapshot's epoch, the snapshot may not find the object as it was.
 fn a_snapshot_begins(broken: Broken) {
     let object = Arc::new(AtomicU64::new(live(2).to_raw()));
     let epoch = Arc::new(AtomicU64::new(1));
@@ -246,8 +247,8 @@ fn a_snapshot_begins(broken: Broken) {
     assert!(!(belongs && unmarked), "the snapshot misses a version of its epoch");
 }
 
-/// A snapshot is published as active, then its epoch ends. One committer writes a version; a second one, which overwrites the
-/// version before that, must find the snapshot active when the first one's version is of a later epoch.
+/// A snapshot is published as active, then its epoch ends. One committer writes a version; a second one, which
+/// overwrites the version before that, must find the snapshot active when the first one's version is of a later epoch.
 fn whoever_overwrites_finds_the_snapshot(broken: Broken) {
     let word = Arc::new(AtomicU64::new(live(2).to_raw()));
     let epoch = Arc::new(AtomicU64::new(1));

@@ -1,7 +1,7 @@
 //! Whether an engine does what the [`Engine`] trait says, so that a benchmark does not reward a shortcut.
 //!
-//! Random operations go to the engine and to a sorted map; every answer is compared. Keys come from a small set, so that
-//! replacing, removing and missing are frequent; values change their length.
+//! Random operations go to the engine and to a sorted map; every answer is compared. Keys come from a small set, so
+//! that replacing, removing and missing are frequent; values change their length.
 
 use std::collections::BTreeMap;
 

@@ -190,7 +190,8 @@ impl KeyChooser {
         match &mut self.shape {
             Shape::Scrambled(zipfian) => choose_scrambled(zipfian, random, population),
             Shape::SelfSimilar { power } => {
-                // The share below which a choice falls is the choice's fraction to a power that maps `1 - skew` to `skew`.
+                // The share below which a choice falls is the choice's fraction to a power that maps `1 - skew` to
+                // `skew`.
                 let rank = (population as f64 * random.next_fraction().powf(*power)) as u64;
                 scramble(rank.min(population - 1), population)
             }

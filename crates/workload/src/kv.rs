@@ -1,8 +1,8 @@
 //! Judges a map that came back after a kill against what its writer was told.
 //!
 //! The writer reports two [events](Event) for each write: *started* before it hands the write to the engine, and
-//! *acknowledged* when the engine called it durable. A [`History`] collects them; after the kill it judges the recovered
-//! records.
+//! *acknowledged* when the engine called it durable. A [`History`] collects them; after the kill it judges the
+//! recovered records.
 //!
 //! Rules, for each key (versions of one key grow in the order in which its writes take effect: one writer for each key,
 //! or version numbers drawn under the key's lock):

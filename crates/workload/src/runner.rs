@@ -3,7 +3,8 @@
 //! 1. Each thread opens its session and waits at the [gate](gate); the coordinator notes the counters and opens it.
 //! 2. Each thread draws an operation, prepares key and value, and times the engine's call alone (two clock readings,
 //!    some 50 ns together, are inside the throughput but not inside the latency).
-//! 3. Latencies go into one histogram for each thread and kind (three significant digits); they are added up at the end.
+//! 3. Latencies go into one histogram for each thread and kind (three significant digits); they are added up at the
+//!    end.
 //! 4. The coordinator reports progress ten times a second while it waits.
 //!
 //! Invariants:

@@ -2,13 +2,14 @@
 //!
 //! 1. [`Spec`] says what to run; [`Spec::validate`] refuses what cannot be run.
 //! 2. [`Generator::new`] prepares what the threads share: the zipfian sums and the [ledger](InsertLedger) of inserts.
-//! 3. [`Generator::stream`] gives thread `t` its [`OperationStream`]; it draws kind and record from stream `t` of the seed.
+//! 3. [`Generator::stream`] gives thread `t` its [`OperationStream`]; it draws kind and record from stream `t` of the
+//!    seed.
 //!
 //! Inserts: thread `t` of `n` inserts records `records + t`, `records + t + n`, ...; so the inserted keys do not depend
 //! on timing. A thread reports each finished insert to the ledger; other threads choose only among records below a
 //! watermark under which every insert has finished (each thread looks at it every few draws). With one thread the
-//! whole stream depends on the seed alone; with several, kinds and inserts do, and which *new* records are read depends on
-//! progress, as it must.
+//! whole stream depends on the seed alone; with several, kinds and inserts do, and which *new* records are read depends
+//! on progress, as it must.
 //!
 //! | workload | read | update | insert | scan | read-modify-write | distribution |
 //! | --- | --- | --- | --- | --- | --- | --- |

@@ -1,4 +1,5 @@
-//! Draws the figures of paper 1 from collected lines: an SVG file for each, and one page with all of them and the ratios.
+//! Draws the figures of paper 1 from collected lines: an SVG file for each, and one page with all of them and the
+//! ratios.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -6,8 +6,8 @@
 //! | 19 | mean latency of reads and updates of three indexes without and with a cache of a tenth, uniform and zipfian |
 //! | 20 | what a low hit rate costs: no cache, and a cache that is asked first, beside the index (by a helper), or while it pays |
 //!
-//! Each on the medium as it is (raw) and on the emulated profile `optane`. Figure 20 of the paper is a drawing of the parallel search;
-//! ours is its measurement, beside the other answers to a low hit rate.
+//! Each on the medium as it is (raw) and on the emulated profile `optane`. Figure 20 of the paper is a drawing of the
+//! parallel search; ours is its measurement, beside the other answers to a low hit rate.
 
 use std::path::{Path, PathBuf};
 

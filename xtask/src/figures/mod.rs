@@ -1,5 +1,5 @@
-//! `cargo xtask figures stm`: the figures of paper 1 (transactional memory) from our own runs; `figures index` ([`index`]): those
-//! of paper 2 that compare indexes.
+//! `cargo xtask figures stm`: the figures of paper 1 (transactional memory) from our own runs; `figures index`
+//! ([`index`]): those of paper 2 that compare indexes.
 //!
 //! 1. Build the command in release mode, and the peers where their libraries are installed (`peers/setup.sh`).
 //! 2. Run benchmarks and models; keep every line of their output under the folder ([`collect`]).

@@ -1,10 +1,11 @@
 //! `cargo xtask vm numa`: placement, agents and the probe on guests with several real NUMA nodes and an NVDIMM on each.
 //!
-//! For each machine (two nodes, then four): fresh NVDIMMs, one boot with the job `numa`. The guest makes a DAX file system on
-//! every node's NVDIMM and checks what `lodestone` makes of them; then it runs the test programs that ask for nodes.
+//! For each machine (two nodes, then four): fresh NVDIMMs, one boot with the job `numa`. The guest makes a DAX file
+//! system on every node's NVDIMM and checks what `lodestone` makes of them; then it runs the test programs that ask for
+//! nodes.
 //!
-//! What it shows: nodes, processors, distances and devices as a kernel reports them; threads pinned for real. What it cannot
-//! show is speed: every emulated memory is equally far.
+//! What it shows: nodes, processors, distances and devices as a kernel reports them; threads pinned for real. What it
+//! cannot show is speed: every emulated memory is equally far.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

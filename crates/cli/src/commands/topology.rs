@@ -1,6 +1,7 @@
 //! `lodestone topology`: the NUMA nodes of this machine as pools and agents see them.
 //!
-//! A command of its own, beside `media` and `pool`: it needs neither a medium nor a pool, and both refer to its node numbers.
+//! A command of its own, beside `media` and `pool`: it needs neither a medium nor a pool, and both refer to its node
+//! numbers.
 
 use std::process::ExitCode;
 use std::time::Instant;

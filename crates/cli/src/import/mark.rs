@@ -1,8 +1,8 @@
 //! How far an import came: a small record beside the rows, written after each batch.
 //!
 //! The mark says which part of which source is in the map. It is stored behind the rows of its batch (ordered, see
-//! [`Store::set_mark`]), so a mark that survives a crash proves that its rows did. Rows behind the mark may have survived
-//! too; they are inserted again, which changes nothing, because a row's key decides where it goes.
+//! [`Store::set_mark`]), so a mark that survives a crash proves that its rows did. Rows behind the mark may have
+//! survived too; they are inserted again, which changes nothing, because a row's key decides where it goes.
 //!
 //! A mark is a JSON object: an import that was interrupted by one version can be read, and refused, by another.
 

@@ -1,11 +1,11 @@
 //! Rows that could not be imported: told to the user with their line numbers, and kept in a file.
 //!
-//! 1. Rows go to a file beside the one that was asked for, with `.partial` after its name. They are exactly as they are in
-//!    the source, after its header, so that the file can be mended and imported in turn.
-//! 2. The file is synced before the progress mark that counts on its length is stored. A continued import cuts it back to
-//!    that length, so no row is in it twice.
-//! 3. At the end of the import the file gets its name. Before the first mark nothing counts on it, and it is removed on an
-//!    error or a signal.
+//! 1. Rows go to a file beside the one that was asked for, with `.partial` after its name. They are exactly as they are
+//!    in the source, after its header, so that the file can be mended and imported in turn.
+//! 2. The file is synced before the progress mark that counts on its length is stored. A continued import cuts it back
+//!    to that length, so no row is in it twice.
+//! 3. At the end of the import the file gets its name. Before the first mark nothing counts on it, and it is removed on
+//!    an error or a signal.
 //!
 //! Invariants: the final name never holds half of the rows; a file that was there keeps its bytes unless `overwrite` is
 //! set. A target that is no regular file (`/dev/stderr`) is written to directly.
@@ -58,7 +58,8 @@ impl Rejects {
     /// Keeps rejected rows for the file at `path`, if any, after the `bytes` that an interrupted import left.
     ///
     /// # Errors
-    /// When the file is there and may not be replaced, when what an interrupted import left is gone, or the folder fails.
+    /// When the file is there and may not be replaced, when what an interrupted import left is gone, or the folder
+    /// fails.
     pub fn open(path: Option<&Path>, overwrite: bool, bytes: u64, head: &[u8]) -> Result<Self> {
         let file = path.map(|path| Kept::open(path, overwrite, bytes)).transpose()?;
         let mut rejects = Self { file, bytes, count: 0, unsynced: false };

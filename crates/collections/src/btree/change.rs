@@ -344,8 +344,8 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         Ok(())
     }
 
-    /// Checks that keys ascend, that separators lead to them and that nodes are sound; gives the number of objects that the map
-    /// owns, header and signature included. Visits everything.
+    /// Checks that keys ascend, that separators lead to them and that nodes are sound; gives the number of objects that
+    /// the map owns, header and signature included. Visits everything.
     ///
     /// # Errors
     /// What is wrong, as [`Error::BadPointer`](lodestone_stm::Error::BadPointer).

@@ -2,16 +2,17 @@
 //!
 //! 1. *Leaves* hold entries in order; *inner nodes* hold separators and children, the first child without a separator.
 //!    A lookup reads the header, one inner node per level, one leaf.
-//! 2. *Insert* writes the leaf; a full one is split, which writes both halves and the parent. An append splits off the new
-//!    entry alone, so ascending loads fill their leaves.
-//! 3. *Remove* writes the leaf. A leaf that is left with a quarter of its entries is merged with a neighbour that has room;
-//!    an empty one goes. Inner nodes likewise, and a root with one child gives its place to the child.
+//! 2. *Insert* writes the leaf; a full one is split, which writes both halves and the parent. An append splits off the
+//!    new entry alone, so ascending loads fill their leaves.
+//! 3. *Remove* writes the leaf. A leaf that is left with a quarter of its entries is merged with a neighbour that has
+//!    room; an empty one goes. Inner nodes likewise, and a root with one child gives its place to the child.
 //! 4. A separator is a key of its own, the shortest that separates: it never shares a byte string with an entry.
 //!
-//! Invariants: keys of a subtree are not below its separator, and below the next one; a tree without entries has no nodes
-//! unless a full neighbour kept an empty leaf; the number of levels is in the header.
+//! Invariants: keys of a subtree are not below its separator, and below the next one; a tree without entries has no
+//! nodes unless a full neighbour kept an empty leaf; the number of levels is in the header.
 //!
-//! There are no links between leaves: a split would have to write a neighbour too. A scan remembers the way down instead.
+//! There are no links between leaves: a split would have to write a neighbour too. A scan remembers the way down
+//! instead.
 
 mod change;
 mod scan;
@@ -70,9 +71,9 @@ impl Header for TreeHeader {
 /// An ordered map in a transactional memory.
 ///
 /// Cost of an operation on `n` entries, in objects: a lookup reads the header, `log n` inner nodes (base about 40 for
-/// integers, 20 for byte strings) and one leaf, and for a byte string's value its box. An insert or removal also writes the leaf (8
-/// lines at most), and the box; an update of a byte string that fits its box writes the box alone. A split or merge writes two nodes and
-/// their parent, seldom more. Fences: one per transaction.
+/// integers, 20 for byte strings) and one leaf, and for a byte string's value its box. An insert or removal also writes
+/// the leaf (8 lines at most), and the box; an update of a byte string that fits its box writes the box alone. A split
+/// or merge writes two nodes and their parent, seldom more. Fences: one per transaction.
 ///
 /// ```
 /// # use lodestone_collections::{Bytes, PmBTreeMap};
@@ -149,7 +150,8 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
     /// The map with the root `name`, made when there is none.
     ///
     /// # Errors
-    /// [`Error::RootType`](lodestone_stm::Error::RootType) when the root is something else, or a map of other types; and as
+    /// [`Error::RootType`](lodestone_stm::Error::RootType) when the root is something else, or a map of other types;
+    /// and as
     /// [`Stm::update`].
     pub fn open(stm: &Stm, name: &str) -> Result<Self> {
         Ok(Self::new(root::open(stm, name, &Self::signature())?))
@@ -163,8 +165,8 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         Self::create_with(tx, 0)
     }
 
-    /// As [`create`](Self::create), with nodes of at most `entries_max` entries (at least 2; 0: as many as fit). For tests that want
-    /// splits soon.
+    /// As [`create`](Self::create), with nodes of at most `entries_max` entries (at least 2; 0: as many as fit). For
+    /// tests that want splits soon.
     ///
     /// # Errors
     /// As [`create`](Self::create).
@@ -202,7 +204,8 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         self.header
     }
 
-    /// Frees all entries, all nodes and the header. Not for a map that was opened by name: its root would point to nothing.
+    /// Frees all entries, all nodes and the header. Not for a map that was opened by name: its root would point to
+    /// nothing.
     ///
     /// # Errors
     /// As [`Tx::free`].

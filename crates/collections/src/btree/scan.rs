@@ -1,7 +1,7 @@
 //! Reading in order: ranges both ways, first and last, all keys with a prefix.
 //!
-//! A scan holds the transaction, so the tree does not change under it: it keeps the leaf that it is in and the way to it, and goes
-//! on from the nearest node on that way with a child that was not visited.
+//! A scan holds the transaction, so the tree does not change under it: it keeps the leaf that it is in and the way to
+//! it, and goes on from the nearest node on that way with a child that was not visited.
 
 use std::cmp::Ordering;
 use std::ops::Bound;

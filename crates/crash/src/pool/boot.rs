@@ -1,8 +1,8 @@
 //! The boot number and the orderly close: a sequence of lives, each of which uses its number.
 //!
-//! Each operation is a life of the pool: open, write the boot number into the heap area as a transaction would stamp its
-//! timestamps, close. After any crash the next boot number must be larger than every stamp that is found, and what was
-//! acknowledged must be there.
+//! Each operation is a life of the pool: open, write the boot number into the heap area as a transaction would stamp
+//! its timestamps, close. After any crash the next boot number must be larger than every stamp that is found, and what
+//! was acknowledged must be there.
 
 use lodestone_pmem::{PmAddr, PmU64, Pool};
 

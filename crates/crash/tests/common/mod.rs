@@ -35,7 +35,8 @@ pub enum Mistake {
     RecoveryPanics,
     /// Recovery never ends when it finds a record.
     RecoveryEndless,
-    /// Recovery leaves a mark of a former life that stops the next operation: the view is right, it does not keep working.
+    /// Recovery leaves a mark of a former life that stops the next operation: the view is right, it does not keep
+    /// working.
     StuckAfterCrash,
     /// Each operation takes a block and recovery forgets to give back that of an undone one.
     Leak,

@@ -1,11 +1,12 @@
 //! A table of slots over the heap: the structure that all targets of the heap explore.
 //!
-//! Layout in the root words: words 0 to 11 are slots (address of a block, or 0); words 16, 17 and 24 are the *stamps*: an
-//! action sets 16 and 24, a plain store sets 16, then 17 in the same line. So 16 is never behind 17 or 24, unless the
-//! replay of an old record rolls it back.
+//! Layout in the root words: words 0 to 11 are slots (address of a block, or 0); words 16, 17 and 24 are the *stamps*:
+//! an action sets 16 and 24, a plain store sets 16, then 17 in the same line. So 16 is never behind 17 or 24, unless
+//! the replay of an old record rolls it back.
 //!
-//! A block's content is its slot and size in the first word of every line, so a block with two owners or unwritten content
-//! shows. One word per line keeps the number of crash states small: what a line keeps of its own stores is not the heap's.
+//! A block's content is its slot and size in the first word of every line, so a block with two owners or unwritten
+//! content shows. One word per line keeps the number of crash states small: what a line keeps of its own stores is not
+//! the heap's.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -294,8 +295,8 @@ impl Structure for Slots {
             Heap::open(pool, &self.heap)?;
             return Ok(());
         }
-        // What stood there before the pool was made is not zero, except where pool creation zeroes: the heap's first line.
-        // One word per line, and few lines of the header page, keep the number of states small.
+        // What stood there before the pool was made is not zero, except where pool creation zeroes: the heap's first
+        // line. One word per line, and few lines of the header page, keep the number of states small.
         let (start, end) = pool.heap_area(0);
         for offset in (4096..end.offset() - start.offset()).step_by(64).chain([1024 + 24 * 8, 1024 + 64 * 8]) {
             pool.memory().store(start.plus(offset), GARBAGE ^ offset);

@@ -35,8 +35,9 @@ fn turning_lanes() -> HeapOptions {
     options
 }
 
-/// Two threads that allocate and free side by side: for schedules, not among the targets. With one arena they take blocks of
-/// one slab, so they change the same bitmap words and meet in every lock; slot 0 goes back and forth between them.
+/// Two threads that allocate and free side by side: for schedules, not among the targets. With one arena they take
+/// blocks of one slab, so they change the same bitmap words and meet in every lock; slot 0 goes back and forth between
+/// them.
 #[must_use]
 pub fn heap_threads(arenas: usize) -> Slots {
     use Op::{Abort, Del, Put};

@@ -1,15 +1,17 @@
 //! The cache: tables that together have as many buckets as it needs, and which bucket a key belongs to.
 //!
-//! A key's second bucket ([`Pair`]) is near its first one, in the same table: their numbers within the level, less a power of two, differ in a few low bits. So the
-//! first 4, 8, 16 and 32 buckets, and the first of any multiple of 32, keep to themselves, and a few buckets can be a sample of all (`meter`).
+//! A key's second bucket ([`Pair`]) is near its first one, in the same table: their numbers within the level, less a
+//! power of two, differ in a few low bits. So the first 4, 8, 16 and 32 buckets, and the first of any multiple of 32,
+//! keep to themselves, and a few buckets can be a sample of all (`meter`).
 //!
-//! It begins with one table, and doubles: level `n` has as many buckets as all levels below it. At depth `d` a key belongs to the
-//! bucket that its hash names among those of the levels 0 to `d`. When the depth grows, each bucket hands the keys of one more bit of
-//! the hash to a bucket of the new level; what it has of them is never looked at again, and makes room in time.
+//! It begins with one table, and doubles: level `n` has as many buckets as all levels below it. At depth `d` a key
+//! belongs to the bucket that its hash names among those of the levels 0 to `d`. When the depth grows, each bucket
+//! hands the keys of one more bit of the hash to a bucket of the new level; what it has of them is never looked at
+//! again, and makes room in time.
 //!
-//! The depth changes while everybody is kept out of all stripes. Whoever loads a stripe's state first and finds it even, and then the depth,
-//! asks the bucket that was right at the first load or at a later one; a fill of the old depth is dropped, or, if it looked at its stripe before,
-//! puts its key where nobody looks for it.
+//! The depth changes while everybody is kept out of all stripes. Whoever loads a stripe's state first and finds it
+//! even, and then the depth, asks the bucket that was right at the first load or at a later one; a fill of the old
+//! depth is dropped, or, if it looked at its stripe before, puts its key where nobody looks for it.
 
 use std::sync::OnceLock;
 
@@ -36,7 +38,8 @@ const NEAR_LAST: usize = 8;
 
 const _: () = assert!(NEAR.is_power_of_two() && NEAR_FIRST.is_power_of_two() && NEAR_LAST.is_power_of_two());
 
-/// Buckets among which bucket `number` of `base` has its second ones: a power of two, and those with the same number but for the low bits.
+/// Buckets among which bucket `number` of `base` has its second ones: a power of two, and those with the same number
+/// but for the low bits.
 #[inline]
 fn near(number: usize, base: usize) -> usize {
     if number >= NEAR {
@@ -102,7 +105,8 @@ impl<K: IndexKey + ?Sized> Cache<K> {
         &self.common
     }
 
-    /// The highest hash of keys that belong to the first `count` buckets of each level, or to some more that these share keys with; they are what a sample is.
+    /// The highest hash of keys that belong to the first `count` buckets of each level, or to some more that these
+    /// share keys with; they are what a sample is.
     pub(super) fn hash_max(&self, count: usize) -> u64 {
         let count = if count < NEAR { count.next_power_of_two().max(NEAR_FIRST) } else { count.next_multiple_of(NEAR) };
         if count >= self.base {
@@ -128,7 +132,8 @@ impl<K: IndexKey + ?Sized> Cache<K> {
         ((u128::from(hash) * self.base as u128) >> 64) as usize
     }
 
-    /// The second bucket of a key with this hash whose first one is `first`, both within a level's first multiple of the base.
+    /// The second bucket of a key with this hash whose first one is `first`, both within a level's first multiple of
+    /// the base.
     #[inline]
     fn second_of(&self, first: usize, hash: u64) -> Option<usize> {
         let width = near(first, self.base);

@@ -1,7 +1,8 @@
 //! The index with its cache and counts: what readers, writers and the threads behind them share.
 //!
-//! A cache whose size is a share of an index that holds something begins with a small *starter*; a thread counts the keys meanwhile and makes
-//! the cache of the right size. It is published while everybody is kept out of all stripes, so at no moment two caches say something.
+//! A cache whose size is a share of an index that holds something begins with a small *starter*; a thread counts the
+//! keys meanwhile and makes the cache of the right size. It is published while everybody is kept out of all stripes, so
+//! at no moment two caches say something.
 
 use std::sync::OnceLock;
 
@@ -80,7 +81,8 @@ impl<I: PointIndex> Core<I> {
         cache.locate(hash).probe(Key { words, hash }, cache.common().now())
     }
 
-    /// Caches a value that was read after the key's stripe had the state `seen`, and after its buckets missed in `versions`.
+    /// Caches a value that was read after the key's stripe had the state `seen`, and after its buckets missed in
+    /// `versions`.
     pub(super) fn fill(&self, words: &[u64], hash: u64, value: u64, (seen, versions): (u64, Versions)) -> Fill {
         let (cache, stripe) = (self.cache(), self.stripes.of(hash));
         let pair = cache.locate(hash);
@@ -145,8 +147,8 @@ impl<I: PointIndex> Core<I> {
     }
 }
 
-/// An operation that may change a key in the index is under way. When this is dropped, the cache follows the index, and the operation
-/// has ended; after a panic the key is not cached.
+/// An operation that may change a key in the index is under way. When this is dropped, the cache follows the index, and
+/// the operation has ended; after a panic the key is not cached.
 pub(super) struct Entered<'e, I: PointIndex> {
     core: &'e Core<I>,
     words: &'e [u64],

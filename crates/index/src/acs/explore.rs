@@ -1,5 +1,6 @@
-//! The crash explorer's targets for an index behind a cache of few entries: whatever the index did, a recovered cache is empty and
-//! tells what the index tells; and what a read answered, from the cache or past it, a crash does not take away.
+//! The crash explorer's targets for an index behind a cache of few entries: whatever the index did, a recovered cache
+//! is empty and tells what the index tells; and what a read answered, from the cache or past it, a crash does not take
+//! away.
 //!
 //! The cache stores, flushes and fences nothing, so the mutation audit finds no site of its own here.
 
@@ -64,7 +65,8 @@ pub(crate) fn targets() -> Vec<Box<dyn Target>> {
     all
 }
 
-/// The targets whose threads read through the cache what others change; their schedules are explored together with the crashes.
+/// The targets whose threads read through the cache what others change; their schedules are explored together with the
+/// crashes.
 #[must_use]
 pub fn acs_threaded() -> Vec<IndexTarget<Acs<FastFair<u64>>>> {
     use IndexOp::{Insert, Read, Remove, Update};

@@ -1,8 +1,9 @@
 //! The helper of parallel reads: a thread that searches the index while readers ask the cache.
 //!
-//! A reader posts its key in a mailbox and asks the cache. If it hits, it withdraws the search, or leaves a search that has begun to end unheard.
-//! If it misses and the search has not begun, it withdraws it and searches itself; else it waits for the answer, but not for long: the helper may have lost
-//! its processor, and then the reader searches as well. So a read waits for the helper no longer than about a search takes.
+//! A reader posts its key in a mailbox and asks the cache. If it hits, it withdraws the search, or leaves a search that
+//! has begun to end unheard. If it misses and the search has not begun, it withdraws it and searches itself; else it
+//! waits for the answer, but not for long: the helper may have lost its processor, and then the reader searches as
+//! well. So a read waits for the helper no longer than about a search takes.
 //!
 //! | state of a mailbox | who goes on |
 //! | --- | --- |
@@ -13,8 +14,9 @@
 //! | answered | the reader takes the answer (free) |
 //! | left | the helper, when its search ends (free) |
 //!
-//! The answer is right for the reader: the search began behind its post and ended before it returns. What it may fill into the cache is decided by
-//! the state that the reader saw *before* it posted: the search may have overtaken every later look.
+//! The answer is right for the reader: the search began behind its post and ended before it returns. What it may fill
+//! into the cache is decided by the state that the reader saw *before* it posted: the search may have overtaken every
+//! later look.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -79,7 +81,8 @@ pub(super) struct Helper {
 pub(super) struct Posted<'h>(&'h Mailbox);
 
 impl Helper {
-    /// Starts a helper for the index of `core`; `None` where there is no second processor for it, or no thread to be had.
+    /// Starts a helper for the index of `core`; `None` where there is no second processor for it, or no thread to be
+    /// had.
     pub(super) fn start<I: PointIndex + 'static>(core: &Arc<Core<I>>) -> Option<Self> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         if processors < 2 && cfg!(not(feature = "shuttle")) {

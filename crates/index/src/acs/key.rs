@@ -1,7 +1,7 @@
 //! Keys as words: what a bucket stores and compares.
 //!
-//! A `u64` is one word. A string takes the same number of words whatever its length: its bytes, zeroes, and its length in the last
-//! byte, so different strings have different words. A string that is too long for that is never cached.
+//! A `u64` is one word. A string takes the same number of words whatever its length: its bytes, zeroes, and its length
+//! in the last byte, so different strings have different words. A string that is too long for that is never cached.
 
 use crate::traits::IndexKey;
 

@@ -1,28 +1,33 @@
 //! What each thread counts, and whether the cache pays for it.
 //!
-//! A thread counts in a slot of its own, with plain loads and stores: a shared counter would cost more than a hit. More threads than
-//! slots share some, and then a few counts are lost.
+//! A thread counts in a slot of its own, with plain loads and stores: a shared counter would cost more than a hit. More
+//! threads than slots share some, and then a few counts are lost.
 //!
-//! *Adaptive*: each slot judges its own reads, a window of [`WINDOW`] probes at a time (of [`SAMPLED_WINDOW`] while it samples).
+//! *Adaptive*: each slot judges its own reads, a window of [`WINDOW`] probes at a time (of [`SAMPLED_WINDOW`] while it
+//! samples).
 //!
-//! 1. Fewer hits than the break-even: the slot *bypasses* the cache. Its reads go to the index at once, except those of a *sample*: the keys whose
-//!    hash is at most a limit, which are those of the first buckets. So a read that leaves the cache alone hashes its key, compares, and counts;
-//!    it touches nothing of the cache. While the cache fills, the break-even is lowered by the share that is full: with so few entries so few hits
-//!    are to be had; below [`FULL_MIN`] nothing is judged.
-//! 2. The buckets of the sample see all reads of their keys, so they hold what they would hold otherwise, and their share of hits is that of the
-//!    whole cache; a sample of reads instead would see each key so much more seldom. The sample is one bucket of [`SAMPLE`], and half of that after each
-//!    window that confirms it, down to one of [`SAMPLE_LEAST`] (and to [`SAMPLE_BUCKETS_MIN`] buckets, where a cache has enough of them).
-//! 3. More hits in a window of the sample than the upper threshold: the slot uses the whole cache again, and is not judged before it has
-//!    asked twice as often as the cache has entries: what it holds is of another time.
+//! 1. Fewer hits than the break-even: the slot *bypasses* the cache. Its reads go to the index at once, except those of
+//!    a *sample*: the keys whose hash is at most a limit, which are those of the first buckets. So a read that leaves
+//!    the cache alone hashes its key, compares, and counts; it touches nothing of the cache. While the cache fills, the
+//!    break-even is lowered by the share that is full: with so few entries so few hits are to be had; below
+//!    [`FULL_MIN`] nothing is judged.
+//! 2. The buckets of the sample see all reads of their keys, so they hold what they would hold otherwise, and their
+//!    share of hits is that of the whole cache; a sample of reads instead would see each key so much more seldom. The
+//!    sample is one bucket of [`SAMPLE`], and half of that after each window that confirms it, down to one of
+//!    [`SAMPLE_LEAST`] (and to [`SAMPLE_BUCKETS_MIN`] buckets, where a cache has enough of them).
+//! 3. More hits in a window of the sample than the upper threshold: the slot uses the whole cache again, and is not
+//!    judged before it has asked twice as often as the cache has entries: what it holds is of another time.
 //!
 //! # The thresholds
 //!
-//! A cache pays if what hits save is more than what misses cost: from a share of hits of `m / (m + b - h)`, where `b` is the time of a read
-//! of the index, `h` that of a hit, and `m` what a miss takes longer than `b`. `cargo run --release -p lodestone-index --example acs -- POOL_FILE
-//! 1000000 300 PROFILE` measures the three for each index and prints that share. It was 9 % before a skip list, 25 % before
-//! `FastFair` and 30 % before `FpTree` on the emulated `optane`, and half or more before `FastFair` in DRAM. The defaults, 15 and 20 %, are for a medium that is slower
-//! than DRAM: a tenth of hits, as uniform reads give with a cache of a tenth, is below them with five standard deviations of a window to spare. They are fixed, not
-//! measured at run time: before an index in DRAM, set [`CacheOptions::bypass_below`] and [`CacheOptions::resume_above`] higher.
+//! A cache pays if what hits save is more than what misses cost: from a share of hits of `m / (m + b - h)`, where `b`
+//! is the time of a read of the index, `h` that of a hit, and `m` what a miss takes longer than `b`.
+//! `cargo run --release -p lodestone-index --example acs -- POOL_FILE 1000000 300 PROFILE` measures the three for each
+//! index and prints that share. It was 9 % before a skip list, 25 % before `FastFair` and 30 % before `FpTree` on the
+//! emulated `optane`, and half or more before `FastFair` in DRAM. The defaults, 15 and 20 %, are for a medium that is
+//! slower than DRAM: a tenth of hits, as uniform reads give with a cache of a tenth, is below them with five standard
+//! deviations of a window to spare. They are fixed, not measured at run time: before an index in DRAM, set
+//! [`CacheOptions::bypass_below`] and [`CacheOptions::resume_above`] higher.
 
 use crossbeam_utils::CachePadded;
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
@@ -405,7 +410,8 @@ mod tests {
         assert!(bypasses(CAPACITY, 0.14) && !bypasses(CAPACITY, 0.16));
     }
 
-    /// Two threads share the slot: one loaded the count of hits, the other counted to the end of its window, and the first one stores its own.
+    /// Two threads share the slot: one loaded the count of hits, the other counted to the end of its window, and the
+    /// first one stores its own.
     #[test]
     fn counts_that_go_back_are_judged_as_well() {
         let meter = Meter::new(&CacheOptions::default());

@@ -1,60 +1,75 @@
-//! A bounded cache in DRAM in front of any index: the asynchronous cache scheme (ACS) of paper 2, section 3.2, repaired.
+//! A bounded cache in DRAM in front of any index: the asynchronous cache scheme (ACS) of paper 2, section 3.2,
+//! repaired.
 //!
-//! What is persistent is the index, unchanged; nothing here writes, flushes or fences. After a crash the cache is empty, serves
-//! at once and warms by what is read.
+//! What is persistent is the index, unchanged; nothing here writes, flushes or fences. After a crash the cache is
+//! empty, serves at once and warms by what is read.
 //!
-//! The cache is a table of *buckets* of 24 entries; each key has two that it may be in (`pair`). Apart from it there are some thousand *stripes* (`stripes`), which keys share by their hash,
-//! each with a *state word* (`word`): even while nothing is under way, odd while an operation may be changing one of its keys in
-//! the index; its upper bits count changes. A bucket has a *latch* and a version of its own, for those who change its content.
+//! The cache is a table of *buckets* of 24 entries; each key has two that it may be in (`pair`). Apart from it there
+//! are some thousand *stripes* (`stripes`), which keys share by their hash, each with a *state word* (`word`): even
+//! while nothing is under way, odd while an operation may be changing one of its keys in the index; its upper bits
+//! count changes. A bucket has a *latch* and a version of its own, for those who change its content.
 //!
-//! 1. **Read**: load the stripe's state. Odd: the index answers. Even: look for the key in its buckets. *Hit*: if the bucket did not change during
-//!    the look, the value is the answer. *Miss*: the index answers, and the value is filled into one of the two buckets: take its latch by a
-//!    compare-and-swap from exactly the version that missed; under it, load the other bucket's version and the stripe's state again. If one of them is not what was
-//!    loaded first, or the latch was not to be had, the fill is dropped.
-//! 2. **Update, upsert, remove, compare-and-swap**: enter the stripe (its state is odd); ask for the buckets' lines, and do not wait for them; change the
-//!    index, durably if it was opened so; wait until nobody has the latches, and look whether the key is cached. If so, take the latch and give it the new value, if
-//!    no other writer was in the stripe meanwhile, else throw it out. Leave with a new version.
+//! 1. **Read**: load the stripe's state. Odd: the index answers. Even: look for the key in its buckets. *Hit*: if the
+//!    bucket did not change during the look, the value is the answer. *Miss*: the index answers, and the value is
+//!    filled into one of the two buckets: take its latch by a compare-and-swap from exactly the version that missed;
+//!    under it, load the other bucket's version and the stripe's state again. If one of them is not what was loaded
+//!    first, or the latch was not to be had, the fill is dropped.
+//! 2. **Update, upsert, remove, compare-and-swap**: enter the stripe (its state is odd); ask for the buckets' lines,
+//!    and do not wait for them; change the index, durably if it was opened so; wait until nobody has the latches, and
+//!    look whether the key is cached. If so, take the latch and give it the new value, if no other writer was in the
+//!    stripe meanwhile, else throw it out. Leave with a new version.
 //! 3. **Insert** changes the index only. **Scans** read the index only.
 //!
-//! A writer of a key that is not cached thus exchanges two words that stay in its processor's cache, and looks at two lines that have come from memory while
-//! the index was changing.
+//! A writer of a key that is not cached thus exchanges two words that stay in its processor's cache, and looks at two
+//! lines that have come from memory while the index was changing.
 //!
 //! # Why it is linearizable
 //!
-//! *Invariant*: while the state of a stripe is even, each of its keys that is cached (where its hash leads at this moment) has the value that the index has for it.
-//! - A fill keeps it. Under the latch the stripe had the state that it had before the index was read: no writer was inside between, so the
-//!   value is right at that moment. A writer that enters later sees the latch when it leaves, and waits: the fill takes the latch and loads the state
-//!   behind it, the writer enters and loads the latch behind it, all of it sequentially consistent, so one of the two sees the other.
-//!   The key had no other entry: neither of its buckets had changed since they missed (`pair`).
-//! - A writer keeps it: from before its change of the index until after its change of the cache the state is odd. If it was
-//!   alone, the index's last value is the one it wrote. It asks for that under the latch: who enters later finds it inside, so it is not alone
-//!   itself, waits for the latch, and throws the key out. An operation that failed, or whose thread panicked, throws the key out as well.
-//! - An insert keeps it: a key that is absent from the index is not cached, for its removal threw it out, and a fill with a value from before
-//!   the removal saw an older state. A value that is read after the insert is the inserted one.
+//! *Invariant*: while the state of a stripe is even, each of its keys that is cached (where its hash leads at this
+//! moment) has the value that the index has for it.
+//! - A fill keeps it. Under the latch the stripe had the state that it had before the index was read: no writer was
+//!   inside between, so the value is right at that moment. A writer that enters later sees the latch when it leaves,
+//!   and waits: the fill takes the latch and loads the state behind it, the writer enters and loads the latch behind
+//!   it, all of it sequentially consistent, so one of the two sees the other. The key had no other entry: neither of
+//!   its buckets had changed since they missed (`pair`).
+//! - A writer keeps it: from before its change of the index until after its change of the cache the state is odd. If it
+//!   was alone, the index's last value is the one it wrote. It asks for that under the latch: who enters later finds it
+//!   inside, so it is not alone itself, waits for the latch, and throws the key out. An operation that failed, or whose
+//!   thread panicked, throws the key out as well.
+//! - An insert keeps it: a key that is absent from the index is not cached, for its removal threw it out, and a fill
+//!   with a value from before the removal saw an older state. A value that is read after the insert is the inserted
+//!   one.
 //! - Growth keeps it: it happens with all stripes held, and leaves them with new versions (`cache`).
 //! - Nothing else changes the index: it is owned by the [`Acs`].
 //!
-//! So a hit is the index's value when the state was loaded; or, if the entry was changed between that and the look, at that change. Both lie between
-//! call and return: it takes effect there. Every other
-//! operation takes effect where the index says. Both orders agree, because they are one: the index's. What is cached was told
-//! by an index that tells only what it may (durable with [`Durability::Sync`](crate::Durability::Sync)), so a hit tells nothing that a crash could lose:
-//! the targets `index-acs-*` and `acs-threads-*` read through the cache, and demand that what an acknowledged read answered is in what is recovered.
+//! So a hit is the index's value when the state was loaded; or, if the entry was changed between that and the look, at
+//! that change. Both lie between call and return: it takes effect there. Every other
+//! operation takes effect where the index says. Both orders agree, because they are one: the index's. What is cached
+//! was told by an index that tells only what it may (durable with [`Durability::Sync`](crate::Durability::Sync)), so a
+//! hit tells nothing that a crash could lose: the targets `index-acs-*` and `acs-threads-*` read through the cache, and
+//! demand that what an acknowledged read answered is in what is recovered.
 //!
 //! # What is different from the paper
 //!
-//! - *A fill is not queued.* The reader has the bucket in its processor's cache, so the fill costs it an exchange of one word and some
-//!   stores, less than handing it to another thread would. It never waits: whoever finds the latch taken drops the fill.
-//! - *LRU* would take a lock or write shared memory at every hit, and hits less often where some keys are popular: see `policy`.
-//! - *Parallel search* ([`CacheMode::Parallel`]) is there, and right: a hit decides, an answer of the index began within the call, and a fill carries the
-//!   state from before the search. But handing a search to another thread costs more than the one or two lines that asking the cache reads.
-//! - *A low hit rate* is therefore answered by not asking the cache ([`CacheMode::Adaptive`]), not by a second search beside the first: see `meter`, also
-//!   for the thresholds and how they were measured.
-//! - *Long strings are not cached*: longer than [`CacheOptions::key_bytes`], at most 127 bytes. An entry has room for the longest key, so
-//!   that a hit compares words in place, without a pointer to a block that would have to be kept from being freed under a reader; with
-//!   room for a kilobyte, the longest key of the indexes, each value of eight bytes would take a kilobyte of DRAM, and a pool's worth of DRAM would cache next to nothing. A digest
-//!   instead of the key would be short, but two keys with one digest would have one value. Such keys go to the index at once, and are never wrong.
+//! - *A fill is not queued.* The reader has the bucket in its processor's cache, so the fill costs it an exchange of
+//!   one word and some stores, less than handing it to another thread would. It never waits: whoever finds the latch
+//!   taken drops the fill.
+//! - *LRU* would take a lock or write shared memory at every hit, and hits less often where some keys are popular: see
+//!   `policy`.
+//! - *Parallel search* ([`CacheMode::Parallel`]) is there, and right: a hit decides, an answer of the index began
+//!   within the call, and a fill carries the state from before the search. But handing a search to another thread costs
+//!   more than the one or two lines that asking the cache reads.
+//! - *A low hit rate* is therefore answered by not asking the cache ([`CacheMode::Adaptive`]), not by a second search
+//!   beside the first: see `meter`, also for the thresholds and how they were measured.
+//! - *Long strings are not cached*: longer than [`CacheOptions::key_bytes`], at most 127 bytes. An entry has room for
+//!   the longest key, so that a hit compares words in place, without a pointer to a block that would have to be kept
+//!   from being freed under a reader; with room for a kilobyte, the longest key of the indexes, each value of eight
+//!   bytes would take a kilobyte of DRAM, and a pool's worth of DRAM would cache next to nothing. A digest instead of
+//!   the key would be short, but two keys with one digest would have one value. Such keys go to the index at once, and
+//!   are never wrong.
 //!
-//! Files: `word` (state), `stripes`, `table` (buckets), `pair` (the two of a key), `cache` (levels of tables, growth), `core` (what threads share), `helper` (parallel search), `policy` (eviction), `key` (keys as words), `meter`
+//! Files: `word` (state), `stripes`, `table` (buckets), `pair` (the two of a key), `cache` (levels of tables, growth),
+//! `core` (what threads share), `helper` (parallel search), `policy` (eviction), `key` (keys as words), `meter`
 //! (counts, adaptive), `point` (the traits).
 
 mod cache;
@@ -89,8 +104,8 @@ use self::stripes::Stripes;
 use crate::error::Result;
 use crate::traits::{IndexKey, PointIndex};
 
-/// An index behind a cache; see the module for the protocol, [`PointIndex`] and [`OrderedIndex`](crate::OrderedIndex) for the
-/// operations. Share it by reference or [`Arc`](std::sync::Arc).
+/// An index behind a cache; see the module for the protocol, [`PointIndex`] and [`OrderedIndex`](crate::OrderedIndex)
+/// for the operations. Share it by reference or [`Arc`](std::sync::Arc).
 ///
 /// ```
 /// use lodestone_store::Store;
@@ -135,8 +150,9 @@ impl<I: PointIndex> std::fmt::Debug for Acs<I> {
 }
 
 impl<I: PointIndex + 'static> Acs<I> {
-    /// Puts a cache in front of `index`, which nobody else may change from now on. With [`CacheCapacity::Share`] a thread counts the keys of an
-    /// index that holds some, and a small cache serves until it has; if they cannot be counted it stays small.
+    /// Puts a cache in front of `index`, which nobody else may change from now on. With [`CacheCapacity::Share`] a
+    /// thread counts the keys of an index that holds some, and a small cache serves until it has; if they cannot be
+    /// counted it stays small.
     ///
     /// # Errors
     /// As [`PointIndex::is_empty`].
@@ -193,7 +209,8 @@ impl<I: PointIndex> Acs<I> {
         self.counting = None;
     }
 
-    /// What the cache has done. Other threads go on counting meanwhile; with more than 64 threads a few counts are lost.
+    /// What the cache has done. Other threads go on counting meanwhile; with more than 64 threads a few counts are
+    /// lost.
     pub fn stats(&self) -> CacheStats {
         let (cache, meter) = (self.core.cache(), &self.core.meter);
         let beside = self.core.stripes.bytes() as u64 + meter.bytes();

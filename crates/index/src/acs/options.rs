@@ -7,12 +7,12 @@ use super::key;
 pub enum CacheMode {
     /// Every read asks the cache, and the index if the cache does not know.
     Serial,
-    /// A helper thread searches the index while the reader asks the cache: a miss has waited for nothing. It takes a processor for
-    /// that, and handing a search over costs about what asking the cache costs: measure before choosing it. On a machine with one
-    /// processor as `Serial`.
+    /// A helper thread searches the index while the reader asks the cache: a miss has waited for nothing. It takes a
+    /// processor for that, and handing a search over costs about what asking the cache costs: measure before choosing
+    /// it. On a machine with one processor as `Serial`.
     Parallel,
-    /// As `Serial` while enough reads hit; else most reads go to the index at once, and a sample of the buckets goes on to tell
-    /// whether that is still right.
+    /// As `Serial` while enough reads hit; else most reads go to the index at once, and a sample of the buckets goes on
+    /// to tell whether that is still right.
     #[default]
     Adaptive,
 }
@@ -42,8 +42,9 @@ pub struct CacheOptions {
     pub mode: CacheMode,
     /// How many entries it has.
     pub capacity: CacheCapacity,
-    /// Longest byte string that is cached; longer keys go to the index at once. Every entry takes room for it, so choose what most
-    /// keys keep to; at most 127, and rounded up to one less than a multiple of 8. Means nothing for `u64` keys.
+    /// Longest byte string that is cached; longer keys go to the index at once. Every entry takes room for it, so
+    /// choose what most keys keep to; at most 127, and rounded up to one less than a multiple of 8. Means nothing for
+    /// `u64` keys.
     pub key_bytes: usize,
     /// `Adaptive`: share of hits below which the cache costs more than it saves.
     pub bypass_below: f64,

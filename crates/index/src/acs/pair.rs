@@ -1,12 +1,14 @@
 //! The two buckets that a key may be in, of which at most one has it.
 //!
-//! With one bucket for each key, some buckets get more of the keys that are wanted than they have entries, while others keep what nobody wants. A fill
-//! that has the choice of two takes the emptier one, or the one with the worse entry (`policy`), and the difference is all but gone ("the power
-//! of two choices": Azar, Broder, Karlin and Upfal, Balanced Allocations, 1999).
+//! With one bucket for each key, some buckets get more of the keys that are wanted than they have entries, while others
+//! keep what nobody wants. A fill that has the choice of two takes the emptier one, or the one with the worse entry
+//! (`policy`), and the difference is all but gone ("the power of two choices": Azar, Broder, Karlin and Upfal, Balanced
+//! Allocations, 1999).
 //!
-//! *A key is never in both.* A fill takes the latch of its bucket from the version that missed, and then looks whether the other one still has
-//! the version that missed. Of two fills of one key into different buckets, the one whose exchange is later sees the other's latch, or what it has left behind, and is dropped. So
-//! what was found in one bucket need not be looked for in the other.
+//! *A key is never in both.* A fill takes the latch of its bucket from the version that missed, and then looks whether
+//! the other one still has the version that missed. Of two fills of one key into different buckets, the one whose
+//! exchange is later sees the other's latch, or what it has left behind, and is dropped. So what was found in one
+//! bucket need not be looked for in the other.
 
 use super::table::{Bucket, Common, Fill, Key, Probe};
 use lodestone_pmem::planted;
@@ -49,7 +51,8 @@ impl Pair<'_> {
     /// What is cached of `key`, at the time `now` of the clock.
     #[inline]
     pub(super) fn probe(&self, key: Key<'_>, now: u64) -> Probe<Versions> {
-        // It comes while the first one is looked through; asking for it only after that costs a miss, and a hit there, a wait more.
+        // It comes while the first one is looked through; asking for it only after that costs a miss, and a hit there,
+        // a wait more.
         self.prefetch_second();
         let first = match self.first.probe(key, now) {
             Probe::Hit(value) => return Probe::Hit(value),
@@ -69,8 +72,8 @@ impl Pair<'_> {
         Versions { first: self.first.version(), second: self.second.map_or(0, |second| second.version()) }
     }
 
-    /// Caches `value` for `key`, which was in neither bucket in `versions`; dropped if one of them has changed since, or if `is_current` does not hold
-    /// under the latch: whether the value is what the index has.
+    /// Caches `value` for `key`, which was in neither bucket in `versions`; dropped if one of them has changed since,
+    /// or if `is_current` does not hold under the latch: whether the value is what the index has.
     pub(super) fn fill(
         &self,
         key: Key<'_>,
@@ -98,17 +101,17 @@ impl Pair<'_> {
         }
     }
 
-    /// Makes the buckets follow a change of `key` in the index, by a writer that is inside its stripe: if the key is cached, it gets the
-    /// value that `value` gives under the latch, or goes if that is none.
+    /// Makes the buckets follow a change of `key` in the index, by a writer that is inside its stripe: if the key is
+    /// cached, it gets the value that `value` gives under the latch, or goes if that is none.
     pub(super) fn follow(&self, key: Key<'_>, value: impl Fn() -> Option<u64>) {
-        // A fill that looked at the stripe before this writer was inside may be about to put the key into either. Fills that come later see the
-        // writer: from here on the key can only leave.
+        // A fill that looked at the stripe before this writer was inside may be about to put the key into either. Fills
+        // that come later see the writer: from here on the key can only leave.
         self.first.wait_for_latch();
         if let Some(second) = &self.second {
             second.wait_for_latch();
         }
-        // A glance sees a key of several words also where a fill of another one has come half way, so it does not say that the key is not in the
-        // other bucket; what is found under the latch does.
+        // A glance sees a key of several words also where a fill of another one has come half way, so it does not say
+        // that the key is not in the other bucket; what is found under the latch does.
         if self.first.has(key) && self.first.change(key, &value) {
             return;
         }
@@ -129,7 +132,8 @@ mod schedules {
     use super::super::table::Table;
     use super::*;
 
-    /// Of one hash, so of one tag. While the third one takes the place of the first, its first word beside the other's second one is the second key.
+    /// Of one hash, so of one tag. While the third one takes the place of the first, its first word beside the other's
+    /// second one is the second key.
     const KEYS: [[u64; 2]; 3] = [[1, 2], [3, 2], [3, 4]];
 
     fn key(number: usize) -> Key<'static> {

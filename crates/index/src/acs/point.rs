@@ -30,7 +30,8 @@ impl<I: PointIndex> Acs<I> {
         self.read_cached(key, words, hash, slot)
     }
 
-    /// As [`read`](Self::read), of a key that the cache is asked for. A function of its own: what bypasses it should be short.
+    /// As [`read`](Self::read), of a key that the cache is asked for. A function of its own: what bypasses it should be
+    /// short.
     #[inline(never)]
     fn read_cached(&self, key: &I::Key, words: &[u64], hash: u64, slot: &Slot) -> Result<Option<u64>> {
         let core = &*self.core;

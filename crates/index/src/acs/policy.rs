@@ -1,28 +1,33 @@
-//! Which entry of a full bucket makes room: what an expert says who trusts the last use, or one who trusts the number of uses.
+//! Which entry of a full bucket makes room: what an expert says who trusts the last use, or one who trusts the number
+//! of uses.
 //!
 //! A bucket has up to [`WAYS`] entries, each with a byte: a *stamp* of six bits, and two bits of *uses*.
 //!
-//! 1. The cache has a *clock*. The fills of its first [`TICKERS`] buckets make it tick, so it ticks about as often while each bucket is filled once. A hit or a
-//!    fill stamps its entry with the time, so ages can be compared between buckets. A second use within one tick stores nothing: a hot
-//!    entry costs no store. Stamps wrap; each fill of a bucket takes those that are older than [`AGE_MAX`] for as old as that.
+//! 1. The cache has a *clock*. The fills of its first [`TICKERS`] buckets make it tick, so it ticks about as often
+//!    while each bucket is filled once. A hit or a fill stamps its entry with the time, so ages can be compared between
+//!    buckets. A second use within one tick stores nothing: a hot entry costs no store. Stamps wrap; each fill of a
+//!    bucket takes those that are older than [`AGE_MAX`] for as old as that.
 //! 2. A hit that changes the stamp, or is the first one, raises the uses as well, up to three.
-//! 3. The expert of *last use* would throw out the oldest entry (LRU), the expert of *uses* the one with the fewest uses, the
-//!    oldest among these; if that one has uses left, all entries lose that many. So whoever is not used for some time goes,
-//!    whatever it was before.
-//! 4. Where the two disagree, one entry goes and the other one is kept: a *dispute*. Whichever of the two keys is asked for first should have stayed: the
-//!    kept one is used, a voice for the expert that was followed; the one that went comes back before, a voice against it. If the kept one
-//!    goes unused, the dispute is void. A bucket remembers its last [`DISPUTES`] undecided ones, by 16 bits of the hash of the key that went. Which
-//!    expert is followed is decided by the *balance* of the voices, one number for the whole cache between plus and minus [`BALANCE_MAX`].
+//! 3. The expert of *last use* would throw out the oldest entry (LRU), the expert of *uses* the one with the fewest
+//!    uses, the oldest among these; if that one has uses left, all entries lose that many. So whoever is not used for
+//!    some time goes, whatever it was before.
+//! 4. Where the two disagree, one entry goes and the other one is kept: a *dispute*. Whichever of the two keys is asked
+//!    for first should have stayed: the kept one is used, a voice for the expert that was followed; the one that went
+//!    comes back before, a voice against it. If the kept one goes unused, the dispute is void. A bucket remembers its
+//!    last [`DISPUTES`] undecided ones, by 16 bits of the hash of the key that went. Which expert is followed is
+//!    decided by the *balance* of the voices, one number for the whole cache between plus and minus [`BALANCE_MAX`].
 //! 5. A key that comes back and decides a dispute starts with one use.
-//! 6. A key has two buckets that it may be in (`pair`): of the two entries that would make room there, the better one does, and the first bucket's if they are equal: it is asked first
-//!    by a hit.
+//! 6. A key has two buckets that it may be in (`pair`): of the two entries that would make room there, the better one
+//!    does, and the first bucket's if they are equal: it is asked first by a hit.
 //!
-//! Why this and not one order of all entries (LRU, S3-FIFO, SIEVE, ARC): a hit touches the line that it reads anyway and takes no lock, a fill
-//! touches two buckets. Why two experts: counting uses holds what is popular (zipfian reads, scans between) and lets go too late of what
-//! was (a hot set that moves, keys that are read in bursts); there LRU is better, and S3-FIFO and ARC are as wrong as
-//! counting alone. Why both outcomes of a dispute count: with the returns alone, each expert is blamed while it is followed, and the balance
-//! swings about the middle although one of the two is better. Why [`WAYS`] entries and two buckets: keys that crowd one bucket are what is lost against one order of all,
-//! and with a choice of two buckets hardly any crowd. `tests/acs_policy.rs` prints the hits beside LRU's, trace by trace.
+//! Why this and not one order of all entries (LRU, S3-FIFO, SIEVE, ARC): a hit touches the line that it reads anyway
+//! and takes no lock, a fill touches two buckets. Why two experts: counting uses holds what is popular (zipfian reads,
+//! scans between) and lets go too late of what was (a hot set that moves, keys that are read in bursts); there LRU is
+//! better, and S3-FIFO and ARC are as wrong as counting alone. Why both outcomes of a dispute count: with the returns
+//! alone, each expert is blamed while it is followed, and the balance swings about the middle although one of the two
+//! is better. Why [`WAYS`] entries and two buckets: keys that crowd one bucket are what is lost against one order of
+//! all, and with a choice of two buckets hardly any crowd. `tests/acs_policy.rs` prints the hits beside LRU's, trace by
+//! trace.
 
 /// Most entries of a bucket.
 pub(super) const WAYS: usize = 24;
@@ -103,7 +108,8 @@ impl Victim {
     }
 }
 
-/// Which of the first `ways` entries an expert would throw out. Which one of equals depends on `now`, so that it is not always the same.
+/// Which of the first `ways` entries an expert would throw out. Which one of equals depends on `now`, so that it is not
+/// always the same.
 pub(super) fn victim(bytes: &Bytes, ways: usize, now: u64, by_uses: bool) -> Victim {
     const STAMPS: u64 = ONES * STAMP_MAX as u64;
     // In every byte its own age: a turn of the stamps more keeps it from borrowing.
@@ -129,7 +135,8 @@ fn max_of(bytes: &Bytes) -> u8 {
     each.iter().copied().fold(0, u8::max)
 }
 
-/// Which of the first `ways` bytes is the largest one; of several the first one behind `turn`. Without a branch that is hard to foresee.
+/// Which of the first `ways` bytes is the largest one; of several the first one behind `turn`. Without a branch that is
+/// hard to foresee.
 fn place_of_max(bytes: &Bytes, ways: usize, turn: u64) -> usize {
     const LOWS: u64 = ONES * 0x7F;
     let mut among = *bytes;
@@ -148,8 +155,8 @@ fn place_of_max(bytes: &Bytes, ways: usize, turn: u64) -> usize {
     (((found | found << WAYS) >> turn).trailing_zeros() + turn) as usize % WAYS
 }
 
-/// The bytes after all of the first `ways` entries have lost as many uses as the entry `victim` has. It had the fewest when it was chosen; a reader that has
-/// used it since may have left others with fewer, and these lose what they have.
+/// The bytes after all of the first `ways` entries have lost as many uses as the entry `victim` has. It had the fewest
+/// when it was chosen; a reader that has used it since may have left others with fewer, and these lose what they have.
 pub(super) fn worn(bytes: &Bytes, ways: usize, victim: usize) -> Bytes {
     let mut each = each(bytes);
     let uses = each[victim] / USE * USE;
@@ -173,7 +180,8 @@ pub(super) fn ghost_of(hash: u64) -> u16 {
     ((hash >> 8) as u16).max(1)
 }
 
-/// A dispute: bits 0 to 15 the ghost, never 0; 16 to 20 the entry that was kept; 21 whether the expert of uses was followed.
+/// A dispute: bits 0 to 15 the ghost, never 0; 16 to 20 the entry that was kept; 21 whether the expert of uses was
+/// followed.
 type Dispute = u32;
 const KEPT_SHIFT: u32 = 16;
 const BY_USES: Dispute = 1 << 21;
@@ -207,7 +215,8 @@ fn retained(disputes: Disputes, mut stays: impl FnMut(Dispute) -> bool) -> Dispu
     words(left)
 }
 
-/// The disputes that are undecided, and the voices of those whose kept entry has been used since the bucket's last fill, at `then`.
+/// The disputes that are undecided, and the voices of those whose kept entry has been used since the bucket's last
+/// fill, at `then`.
 pub(super) fn settled(disputes: Disputes, bytes: &Bytes, then: u64, now: u64) -> (Disputes, i64) {
     if disputes == [0; DISPUTE_WORDS] {
         return (disputes, 0);

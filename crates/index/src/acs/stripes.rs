@@ -1,7 +1,8 @@
 //! The stripes: the state words that keys share by their hash, apart from the buckets.
 //!
-//! They are few, so they stay in the processor's second-level cache: a writer of a key that is not cached enters and leaves there, and its
-//! bucket is on its way from memory meanwhile. Two keys of one stripe cost each other a dropped fill, or a key that is thrown out, at most.
+//! They are few, so they stay in the processor's second-level cache: a writer of a key that is not cached enters and
+//! leaves there, and its bucket is on its way from memory meanwhile. Two keys of one stripe cost each other a dropped
+//! fill, or a key that is thrown out, at most.
 
 use lodestone_pmem::count_shared_rmws;
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
@@ -43,8 +44,8 @@ impl Stripes {
         Stripe(&self.words[(hash >> STRIPE_SHIFT) as usize % STRIPES])
     }
 
-    /// Does `work` with nobody inside: no hit and no fill meanwhile, no writer can enter, and those that were inside have left. Fills that began
-    /// before are dropped. The caller is not inside an operation.
+    /// Does `work` with nobody inside: no hit and no fill meanwhile, no writer can enter, and those that were inside
+    /// have left. Fills that began before are dropped. The caller is not inside an operation.
     pub(super) fn exclusively<T>(&self, work: impl FnOnce() -> T) -> T {
         let _alone = lock(&self.alone);
         for stripe in &self.words {
@@ -78,8 +79,8 @@ impl Stripe<'_> {
         let mut turn = 0;
         loop {
             count_shared_rmws(1);
-            // Before the index changes: who reads what the index holds from now on fills nothing. Sequentially consistent, as the latch
-            // of a fill: either the fill sees this, or this writer sees the fill (`table`).
+            // Before the index changes: who reads what the index holds from now on fills nothing. Sequentially
+            // consistent, as the latch of a fill: either the fill sees this, or this writer sees the fill (`table`).
             let found = self.0.fetch_add(WRITER, Ordering::SeqCst);
             if found & HELD == 0 {
                 return found;

@@ -9,12 +9,13 @@
 //! | 8 to 11 | disputes, see [`policy`]; four unused words |
 //! | 16 on | entries: value, then the words of the key |
 //!
-//! For `u64` keys a bucket is 512 bytes. A miss reads one line, the first; a hit that and the line of its entry; a fill the second as well. Content
-//! changes only under the latch, which is held for some stores and never waits; stamps and uses are set by readers without it, and one that is lost
-//! decides nothing but who makes room.
+//! For `u64` keys a bucket is 512 bytes. A miss reads one line, the first; a hit that and the line of its entry; a fill
+//! the second as well. Content changes only under the latch, which is held for some stores and never waits; stamps and
+//! uses are set by readers without it, and one that is lost decides nothing but who makes room.
 //!
-//! Whoever reads a bucket loads word 0, then the content, then word 0 again: equal and without latch, and all of the content was there
-//! at one moment. Content is stored with release and loaded with acquire order, so a reader that sees a new word sees the latch or what came behind it.
+//! Whoever reads a bucket loads word 0, then the content, then word 0 again: equal and without latch, and all of the
+//! content was there at one moment. Content is stored with release and loaded with acquire order, so a reader that sees
+//! a new word sees the latch or what came behind it.
 
 use std::marker::PhantomData;
 
@@ -59,8 +60,8 @@ pub(super) struct Table<K: ?Sized> {
     key: PhantomData<fn(&K)>,
 }
 
-/// What the buckets of a cache have in common: the clock, and whom of the two experts fills follow (see [`policy`]). Changed without an
-/// exchange: a tick or a voice that is lost is one of many.
+/// What the buckets of a cache have in common: the clock, and whom of the two experts fills follow (see [`policy`]).
+/// Changed without an exchange: a tick or a voice that is lost is one of many.
 #[derive(Default)]
 pub(super) struct Common {
     clock: CachePadded<AtomicU64>,
@@ -168,14 +169,15 @@ impl<K: IndexKey + ?Sized> Table<K> {
     }
 }
 
-/// The tag of a key with this hash. Never 0, an empty entry, nor 1, which an empty entry may be taken for (see [`candidates`]): the key that was thrown
-/// out of it still stands there.
+/// The tag of a key with this hash. Never 0, an empty entry, nor 1, which an empty entry may be taken for (see
+/// [`candidates`]): the key that was thrown out of it still stands there.
 #[inline]
 fn tag_of(hash: u64) -> u8 {
     (hash as u8).max(2)
 }
 
-/// The high bit of every byte that may be `tag`: of all that are, and behind the first one of those that differ from it in the lowest bit, perhaps.
+/// The high bit of every byte that may be `tag`: of all that are, and behind the first one of those that differ from it
+/// in the lowest bit, perhaps.
 #[inline]
 fn candidates(tags: u64, tag: u8) -> u64 {
     const ONES: u64 = 0x0101_0101_0101_0101;
@@ -272,9 +274,10 @@ impl Bucket<'_> {
         Some(policy::victim(&self.load(BYTES), self.ways, now, by_uses))
     }
 
-    /// Caches `value` for `key`, which was not cached in `version`; dropped if the bucket has changed since, or if `is_current` does not
-    /// hold under the latch: whether the value is what the index has, and whether the key is nowhere else. `room`: whose turn it is to
-    /// throw out an entry, and which one, as [`glance`](Self::glance) has said since.
+    /// Caches `value` for `key`, which was not cached in `version`; dropped if the bucket has changed since, or if
+    /// `is_current` does not hold under the latch: whether the value is what the index has, and whether the key is
+    /// nowhere else. `room`: whose turn it is to throw out an entry, and which one, as [`glance`](Self::glance) has
+    /// said since.
     pub(super) fn fill(
         &self,
         key: Key<'_>,
@@ -292,8 +295,8 @@ impl Bucket<'_> {
             return Fill::Dropped;
         }
         count_shared_rmws(1);
-        // Sequentially consistent, as a writer's entrance: either this fill sees the writer below, or the writer sees the latch when it
-        // leaves; and of two fills of the key into two buckets one sees the other.
+        // Sequentially consistent, as a writer's entrance: either this fill sees the writer below, or the writer sees
+        // the latch when it leaves; and of two fills of the key into two buckets one sees the other.
         if state.compare_exchange(version, version | LATCH, Ordering::SeqCst, Ordering::Relaxed).is_err() {
             return Fill::Dropped;
         }
@@ -397,7 +400,8 @@ impl Bucket<'_> {
         self.find(key).is_some()
     }
 
-    /// Gives `key`, if it is cached here, the value that `value` gives under the latch; or throws it out, if that is none. Whether it was here.
+    /// Gives `key`, if it is cached here, the value that `value` gives under the latch; or throws it out, if that is
+    /// none. Whether it was here.
     pub(super) fn change(&self, key: Key<'_>, value: impl Fn() -> Option<u64>) -> bool {
         let version = self.latch();
         let found = self.find(key);

@@ -1,13 +1,14 @@
 //! Changing a table. The caller holds the lock of the key's bucket, and the stash's lock while it uses the stash.
 //!
-//! *Insert.* 1. A free slot is looked for, home line first. 2. If it is not in the home line and the home's level does not
-//! lead there yet, the level is raised and fenced: a search that starts after a crash must find what was acknowledged.
+//! *Insert.* 1. A free slot is looked for, home line first. 2. If it is not in the home line and the home's level does
+//! not lead there yet, the level is raised and fenced: a search that starts after a crash must find what was
+//! acknowledged.
 //! 3. Key and value are written into free cells, then the header that names them, one line, one flush, one fence.
 //!
 //! *Update.* The free value cell is written, then the header. *Remove.* The header alone.
 //!
-//! A byte-string key has a block: its insert and its removal are one action of the heap that changes the bitmap of the heap
-//! and the headers together. Its update needs no action.
+//! A byte-string key has a block: its insert and its removal are one action of the heap that changes the bitmap of the
+//! heap and the headers together. Its update needs no action.
 
 use lodestone_heap::{Action, Heap};
 use lodestone_pmem::{Memory, PmAddr, WORD_BYTES, checked, planted};
@@ -93,7 +94,8 @@ impl Change {
         }
     }
 
-    /// Notes the pair in `action`, whose commit publishes it; the action must allocate, so that its commit fences first.
+    /// Notes the pair in `action`, whose commit publishes it; the action must allocate, so that its commit fences
+    /// first.
     pub(crate) fn insert_in(&self, action: &mut Action<'_>, memory: &Memory, key: u64, value: u64) {
         let (cell, meta) = self.header(key, value);
         self.store_pair(memory, key, cell, value);
@@ -192,7 +194,8 @@ pub(crate) fn insert_pair(site: Site<'_>, key: KeyRef<'_>, hash: u64, value: u64
     Ok(true)
 }
 
-/// The key word of `key`; of a string, a record is reserved in `action` and written, whose commit fences before it publishes it.
+/// The key word of `key`; of a string, a record is reserved in `action` and written, whose commit fences before it
+/// publishes it.
 pub(crate) fn key_word(action: &mut Action<'_>, medium: Medium<'_>, key: KeyRef<'_>, hash: u64) -> Result<u64> {
     let bytes = match key {
         KeyRef::Number(number) => return Ok(number),

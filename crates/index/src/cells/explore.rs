@@ -1,8 +1,9 @@
 //! Scripts on an index for the crash explorer, for every index that stands on cell lines.
 //!
-//! What each judges after a crash, recovery (and a crash inside recovery): the index opens within its bound; going through
-//! all pairs, point reads and the count agree and show exactly the acknowledged operations and each begun one whole or
-//! not at all; the check is clean; the blocks that the index owns are exactly those that the heap holds; it keeps working.
+//! What each judges after a crash, recovery (and a crash inside recovery): the index opens within its bound; going
+//! through all pairs, point reads and the count agree and show exactly the acknowledged operations and each begun one
+//! whole or not at all; the check is clean; the blocks that the index owns are exactly those that the heap holds; it
+//! keeps working.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -130,7 +131,8 @@ where
     fn setup(&self, pool: &Pool) -> Outcome {
         let store = Store::over_with(pool, &StoreOptions::with_heap(HeapOptions::small()))?;
         let Some(before) = &self.before else {
-            // Free blocks that still look like a finished index of this name: where it will be created, if the heap gives them again.
+            // Free blocks that still look like a finished index of this name: where it will be created, if the heap
+            // gives them again.
             let old = self.open_in(&store, "index")?;
             Self::change(&old, &CellOp::Put(77, 7))?;
             let blocks = old.check().blocks;
@@ -200,8 +202,8 @@ where
     }
 
     fn nested_depth_max(&self) -> u32 {
-        // An open that creates the index writes over all that a crash left open: too many states to crash it once more, and a
-        // creation over other leftovers is what the other targets of the store and of the trees explore.
+        // An open that creates the index writes over all that a crash left open: too many states to crash it once more,
+        // and a creation over other leftovers is what the other targets of the store and of the trees explore.
         if self.before.is_none() { 0 } else { u32::MAX }
     }
 }

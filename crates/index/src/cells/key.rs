@@ -1,8 +1,8 @@
 //! What the key word of a pair holds.
 //!
 //! A `u64` key is its own key word. A byte string stands in a block of its own (a record of the ordered map without a
-//! value, so its bytes are checked); the key word is the block's address with 16 bits of the key's hash above it, so that
-//! a search reads the block of another key once in 65,536 comparisons.
+//! value, so its bytes are checked); the key word is the block's address with 16 bits of the key's hash above it, so
+//! that a search reads the block of another key once in 65,536 comparisons.
 
 use lodestone_pmem::PmAddr;
 use xxhash_rust::xxh3::xxh3_64_with_seed;

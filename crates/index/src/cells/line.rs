@@ -1,9 +1,9 @@
 //! A cell line, byte for byte: `docs/format.md` draws the same map.
 //!
 //! Word 0 is the header, words 1 to 3 are keys, words 4 to 7 value cells. The header says which of the three slots are
-//! used, which value cell each has, how far keys at home here may have gone elsewhere ([`Level`](super::Level)), carries
-//! 14 bits of check for each pair and 11 bits for itself. All checks mix in the line's place, so that a line copied
-//! elsewhere does not verify; a zeroed line never does.
+//! used, which value cell each has, how far keys at home here may have gone elsewhere ([`Level`](super::Level)),
+//! carries 14 bits of check for each pair and 11 bits for itself. All checks mix in the line's place, so that a line
+//! copied elsewhere does not verify; a zeroed line never does.
 //!
 //! Invariant: of the four value cells at most three are named, so an update always finds a free one.
 

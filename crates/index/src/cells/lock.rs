@@ -2,12 +2,13 @@
 //!
 //! 1. A reader takes a [`Stamp`], reads whatever the lock guards (words of the medium, each by value), and asks whether
 //!    the stamp is [still](VersionLock::is_still) true. If not, what it read means nothing and it starts again.
-//! 2. A writer [locks](VersionLock::lock); readers wait until it is done, so they see nothing that is not persistent yet.
+//! 2. A writer [locks](VersionLock::lock); readers wait until it is done, so they see nothing that is not persistent
+//!    yet.
 //! 3. A structure change [freezes](VersionLock::freeze): writers wait, readers go on. What was guarded is copied; then
 //!    the lock is [killed](VersionLock::kill), and who finds it dead looks for the copy.
 //!
-//! Why loads suffice: a reader's loads acquire and a writer's stores release, so a reader that saw any store of a writer
-//! also sees that writer's version.
+//! Why loads suffice: a reader's loads acquire and a writer's stores release, so a reader that saw any store of a
+//! writer also sees that writer's version.
 //!
 //! Nothing of this is on the medium: no crash leaves a lock behind.
 
@@ -41,8 +42,8 @@ impl Turn {
     #[inline]
     pub(crate) fn wait(&mut self) {
         self.0 = self.0.wrapping_add(1);
-        // A deterministic scheduler must be told that this thread waits; elsewhere a holder is done within a microsecond,
-        // unless it lost its processor.
+        // A deterministic scheduler must be told that this thread waits; elsewhere a holder is done within a
+        // microsecond, unless it lost its processor.
         if cfg!(feature = "shuttle") || self.0.is_multiple_of(64) {
             thread::yield_now();
         } else {

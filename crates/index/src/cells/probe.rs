@@ -1,7 +1,8 @@
 //! Finding a key in a table.
 //!
-//! Every pair of every line that is read is verified, also those of other keys: a damaged key word must not pass for the
-//! absence of the key that it was. A caller without the lock asks its version before it believes an answer or an error.
+//! Every pair of every line that is read is verified, also those of other keys: a damaged key word must not pass for
+//! the absence of the key that it was. A caller without the lock asks its version before it believes an answer or an
+//! error.
 
 use lodestone_pmem::{Domain, LINE_BYTES, Memory};
 
@@ -86,8 +87,8 @@ pub(crate) fn home_level(table: TableAt, medium: Medium<'_>, hash: u64) -> Resul
     Ok(header(medium, table.line(table.shape.home(hash).line))?.level())
 }
 
-/// Waits until what an answer rests on is durable: the line of `found`, or for an absence every line where the key could
-/// be. For the block domain; elsewhere what a reader can see is durable already.
+/// Waits until what an answer rests on is durable: the line of `found`, or for an absence every line where the key
+/// could be. For the block domain; elsewhere what a reader can see is durable already.
 pub(crate) fn settle(table: TableAt, memory: &Memory, hash: u64, found: Option<LineAt>) -> Result<()> {
     if memory.domain() != Domain::Block {
         return Ok(());

@@ -1,9 +1,9 @@
 //! Where the lines of a key are: buckets of lines, each key at home in one, and a few spare lines behind them.
 //!
-//! A key's hash names its home line. A key that finds its home full goes to another line of the same 256-byte media block,
-//! else of the same bucket, else to the *stash* behind the buckets; the home line's header says how far a search must go
-//! ([`Level`]), so that nearly every search, of an absent key too, reads one line. A segment of the hash index is a table
-//! of many buckets with a stash; a leaf of the tree is a table of one bucket without.
+//! A key's hash names its home line. A key that finds its home full goes to another line of the same 256-byte media
+//! block, else of the same bucket, else to the *stash* behind the buckets; the home line's header says how far a search
+//! must go ([`Level`]), so that nearly every search, of an absent key too, reads one line. A segment of the hash index
+//! is a table of many buckets with a stash; a leaf of the tree is a table of one bucket without.
 
 use lodestone_pmem::{LINE_BYTES, MEDIA_BLOCK_BYTES, PmAddr};
 
@@ -85,7 +85,8 @@ impl Shape {
         Home { bucket: line / self.lines, line }
     }
 
-    /// The lines where a key at home in `home` may be, nearest first, each with the level that leads there; up to `level`.
+    /// The lines where a key at home in `home` may be, nearest first, each with the level that leads there; up to
+    /// `level`.
     #[inline]
     pub(crate) fn candidates(self, home: Home, level: u8) -> impl Iterator<Item = (u32, u8)> {
         let bucket = home.bucket * self.lines;

@@ -1,7 +1,7 @@
 //! Verifying a tree on its medium.
 //!
-//! 1. Anchor and root verify. 2. Level by level from the left: each node is an allocated block, its header verifies, its low
-//!    bound is the high bound of its left neighbour, its lines verify, and its keys ascend within its bounds.
+//! 1. Anchor and root verify. 2. Level by level from the left: each node is an allocated block, its header verifies,
+//!    its low bound is the high bound of its left neighbour, its lines verify, and its keys ascend within its bounds.
 //! 3. The nodes that a level names as children are, in order, the nodes of the level below.
 //! 4. Each string's block verifies and is owned once.
 //!

@@ -2,8 +2,8 @@
 //!
 //! A string's entry holds its first eight bytes as a number that orders as strings do, so a search compares numbers and
 //! follows the pointer only where they are equal: one or two blocks per lookup for strings that differ early, one per
-//! probe when all share a prefix. In inner nodes the entry's pointer is the child, whose header names the block of its lower
-//! bound; that is followed on equal prefixes only.
+//! probe when all share a prefix. In inner nodes the entry's pointer is the child, whose header names the block of its
+//! lower bound; that is followed on equal prefixes only.
 //!
 //! ```text
 //! key block:  0 value head: checked, which value counts | CRC-32C of it << 8    8 value 0    16 value 1
@@ -40,7 +40,8 @@ fn value_head(at: PmAddr, which: u64, value: u64) -> u64 {
     checked::encode(at, which | u64::from(crc32c::crc32c(&value.to_le_bytes())) << 8)
 }
 
-/// Writes a key's block at the reserved place `at` and starts its write-back; the action that publishes it fences first.
+/// Writes a key's block at the reserved place `at` and starts its write-back; the action that publishes it fences
+/// first.
 pub(crate) fn write_block(medium: Medium<'_>, at: PmAddr, key: &[u8], value: u64) {
     let mut bytes = Vec::with_capacity(KEY_OFFSET as usize + key.len());
     bytes.extend_from_slice(&value_head(at, 0, value).to_le_bytes());

@@ -1,12 +1,14 @@
-//! Versions and locks of nodes, in DRAM: none of them is ever on the medium, and a new life starts with all of them free.
+//! Versions and locks of nodes, in DRAM: none of them is ever on the medium, and a new life starts with all of them
+//! free.
 //!
-//! One word a stripe; a node belongs to the stripe that its address hashes to. Even: nobody writes. Odd: a writer is inside.
+//! One word a stripe; a node belongs to the stripe that its address hashes to. Even: nobody writes. Odd: a writer is
+//! inside.
 //!
 //! 1. A writer makes the word odd, changes the node, *makes the change persistent*, and makes the word even again.
 //! 2. A reader waits for an even word, reads, and looks at the word again: if it differs, it reads anew.
 //!
-//! So a reader stores nothing, sees no half-done change, and what it sees is persistent in order: publication comes behind the
-//! fence. It waits for a writer of its own leaf only, from that writer's first store to its fence.
+//! So a reader stores nothing, sees no half-done change, and what it sees is persistent in order: publication comes
+//! behind the fence. It waits for a writer of its own leaf only, from that writer's first store to its fence.
 
 use lodestone_pmem::PmAddr;
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
@@ -59,8 +61,8 @@ impl Stripes {
         ((at.to_raw() >> 6).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as usize & (STRIPES - 1)
     }
 
-    /// What `read` finds in the node at `at` at one moment. It may run several times; what it returns (an error as well) counts only if
-    /// nobody wrote meanwhile.
+    /// What `read` finds in the node at `at` at one moment. It may run several times; what it returns (an error as
+    /// well) counts only if nobody wrote meanwhile.
     #[inline]
     pub(crate) fn read<T>(&self, at: PmAddr, mut read: impl FnMut() -> Result<T>) -> Result<T> {
         let word = &self.0[Self::number(at)];

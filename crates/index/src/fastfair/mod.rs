@@ -1,30 +1,34 @@
-//! FAST & FAIR: a B+-tree that lives wholly in persistent memory and is usable the moment it is opened (paper 2, section 3;
-//! the structure is that of FAST'18, its known faults mended).
+//! FAST & FAIR: a B+-tree that lives wholly in persistent memory and is usable the moment it is opened (paper 2,
+//! section 3; the structure is that of FAST'18, its known faults mended).
 //!
-//! **What is kept of the published design.** *FAST*: entries are moved by eight-byte stores whose every intermediate state
-//! readers of the medium can endure, relying on the order of stores within a line, without a log. *FAIR*: nodes are
-//! rebalanced in place, and every node knows its right sibling and its high key, so a search that comes to the wrong node
-//! goes right.
+//! **What is kept of the published design.** *FAST*: entries are moved by eight-byte stores whose every intermediate
+//! state readers of the medium can endure, relying on the order of stores within a line, without a log. *FAIR*: nodes
+//! are rebalanced in place, and every node knows its right sibling and its high key, so a search that comes to the
+//! wrong node goes right.
 //!
-//! **What is different.** The published leaf is one dense array. An insert shifts half of it, and each line it passes costs
-//! a flush and a fence (4.2 lines and 7.7 fences per insert, splits included, as counted in the authors' program). Here the unit of the
-//! shift is the line, because the line is the unit in which the medium keeps order:
+//! **What is different.** The published leaf is one dense array. An insert shifts half of it, and each line it passes
+//! costs a flush and a fence (4.2 lines and 7.7 fences per insert, splits included, as counted in the authors'
+//! program). Here the unit of the shift is the line, because the line is the unit in which the medium keeps order:
 //!
 //! 1. A leaf is a list of lines of three entries, in the order that a word of its header gives.
-//! 2. An insert goes into the line that covers its key: the entry's words, then the line's own meta word, all in one line: **one flush,
-//!    one fence**, whatever the position.
-//! 3. A line that is full gives its upper entries to a free line of the leaf: the copy is written and fenced, then the order word links it, then
-//!    the old line lets them go: two more lines and fences. A crash in between leaves entries in both lines; readers endure it, and the first
-//!    writer of the new life drops the copies (`repair`) before it changes anything in the leaf.
-//! 4. A leaf without a free line splits: one action of the heap allocates the right half, cuts the order word, sets link and
-//!    bounds and enters the new leaf into the parent. A removal that leaves little merges a leaf with its sibling, in one action as
-//!    well; the root grows and shrinks likewise. So a crash sees each of them whole or not at all.
-//! 5. A value is changed in place: pending mark, value, meta word, in one line: one flush, one fence. A removal is one meta word.
+//! 2. An insert goes into the line that covers its key: the entry's words, then the line's own meta word, all in one
+//!    line: **one flush, one fence**, whatever the position.
+//! 3. A line that is full gives its upper entries to a free line of the leaf: the copy is written and fenced, then the
+//!    order word links it, then the old line lets them go: two more lines and fences. A crash in between leaves entries
+//!    in both lines; readers endure it, and the first writer of the new life drops the copies (`repair`) before it
+//!    changes anything in the leaf.
+//! 4. A leaf without a free line splits: one action of the heap allocates the right half, cuts the order word, sets
+//!    link and bounds and enters the new leaf into the parent. A removal that leaves little merges a leaf with its
+//!    sibling, in one action as well; the root grows and shrinks likewise. So a crash sees each of them whole or not at
+//!    all.
+//! 5. A value is changed in place: pending mark, value, meta word, in one line: one flush, one fence. A removal is one
+//!    meta word.
 //!
-//! **What an insert costs, argued** (random keys; lines flushed, fences): itself 1 and 1. A leaf of 11 lines takes about 18
-//! inserts between two splits; 5 or 6 of them split a line, 2 and 2 more each, and one begins a line, 1 and 1 more. The split of a leaf: 9 lines of the
-//! new leaf, 1 of the old one's header, record and its end 4, allocation 1, parent 1 to 3, with 4 fences. That is about 1 + 0.65 + 0.9 = 2.6
-//! lines and 1 + 0.65 + 0.2 = 1.9 fences. One fence per insert is the least any durable index can do.
+//! **What an insert costs, argued** (random keys; lines flushed, fences): itself 1 and 1. A leaf of 11 lines takes
+//! about 18 inserts between two splits; 5 or 6 of them split a line, 2 and 2 more each, and one begins a line, 1 and 1
+//! more. The split of a leaf: 9 lines of the new leaf, 1 of the old one's header, record and its end 4, allocation 1,
+//! parent 1 to 3, with 4 fences. That is about 1 + 0.65 + 0.9 = 2.6 lines and 1 + 0.65 + 0.2 = 1.9 fences. One fence
+//! per insert is the least any durable index can do.
 //!
 //! | operation, keys that are words | lines flushed | fences | instructions |
 //! | --- | ---: | ---: | ---: |
@@ -33,27 +37,34 @@
 //! | update, removal | 1 | 1 | |
 //! | scan of 100 keys | 0 | 0 | 14,100 |
 //!
-//! Lines and fences are asserted by `tests/costs.rs`. Instructions were counted by valgrind in the example `raw` with 60,000 keys, in a release
-//! build: `valgrind --tool=callgrind --toggle-collect='*PointIndex*FastFair*::insert' raw POOL_FILE 60000 fastfair`. The checks of what is
-//! read are in them.
+//! Lines and fences are asserted by `tests/costs.rs`. Instructions were counted by valgrind in the example `raw` with
+//! 60,000 keys, in a release build:
+//! `valgrind --tool=callgrind --toggle-collect='*PointIndex*FastFair*::insert' raw POOL_FILE 60000 fastfair`. The
+//! checks of what is read are in them.
 //!
-//! **Readers** take no lock and store nothing in shared memory but a pin of their own (`reclaim`). They read a node between two looks at its
-//! version (`locks`), so they never see a shift half done and never a neighbour's value; a writer makes its change
-//! persistent before it lets the version go, so no answer rests on what a crash could lose (durable linearizability).
+//! **Readers** take no lock and store nothing in shared memory but a pin of their own (`reclaim`). They read a node
+//! between two looks at its version (`locks`), so they never see a shift half done and never a neighbour's value; a
+//! writer makes its change persistent before it lets the version go, so no answer rests on what a crash could lose
+//! (durable linearizability).
 //!
-//! **The guides.** Where keys are words, a guide in DRAM (`guide`) names the leaf for a key, so a search touches the medium in the leaf only: all its
-//! lines are asked for at once, and nothing is believed before the leaf's bounds say that it covers the key. It starts empty and learns from searches, which go
-//! through the inner nodes as long as it knows nothing better: the tree is open at once, and what the guide lacks costs time only. It also names the
-//! leaves that follow, so a scan has several of them on their way. A second one names the nodes above the leaves, for splits. By the size of
-//! their nodes one and a half bytes of DRAM per key, and up to twice that where their memory has just grown.
+//! **The guides.** Where keys are words, a guide in DRAM (`guide`) names the leaf for a key, so a search touches the
+//! medium in the leaf only: all its lines are asked for at once, and nothing is believed before the leaf's bounds say
+//! that it covers the key. It starts empty and learns from searches, which go through the inner nodes as long as it
+//! knows nothing better: the tree is open at once, and what the guide lacks costs time only. It also names the leaves
+//! that follow, so a scan has several of them on their way. A second one names the nodes above the leaves, for splits.
+//! By the size of their nodes one and a half bytes of DRAM per key, and up to twice that where their memory has just
+//! grown.
 //!
-//! **Strings** as keys: see `keys`. An insert or a removal allocates or frees the key's block, so it is one action of the heap.
+//! **Strings** as keys: see `keys`. An insert or a removal allocates or frees the key's block, so it is one action of
+//! the heap.
 //!
-//! **Structure changes** lock the two or three nodes that change; lookups and other writers go on in all others. Leaves split side by side
-//! (one in about 18 inserts does); the rare other changes are made by one thread at a time (`structure`).
+//! **Structure changes** lock the two or three nodes that change; lookups and other writers go on in all others. Leaves
+//! split side by side (one in about 18 inserts does); the rare other changes are made by one thread at a time
+//! (`structure`).
 //!
-//! Damage: lines, bounds, links and blocks carry checks that include their place, cheap enough (`fold`) to be computed at every read. A lookup
-//! verifies what its answer rests on, and each address before it follows it; whether an inner node led to the right leaf, the leaf's bounds tell.
+//! Damage: lines, bounds, links and blocks carry checks that include their place, cheap enough (`fold`) to be computed
+//! at every read. A lookup verifies what its answer rests on, and each address before it follows it; whether an inner
+//! node led to the right leaf, the leaf's bounds tell.
 
 mod bulk;
 mod check;
@@ -102,7 +113,8 @@ const NO_LIFE: u64 = 0;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FastFairOptions {
-    /// Entry lines of a node, 2 to 11. Fewer than the default of 11 make sense in tests only: structure changes come sooner.
+    /// Entry lines of a node, 2 to 11. Fewer than the default of 11 make sense in tests only: structure changes come
+    /// sooner.
     pub lines_per_node: usize,
 }
 
@@ -126,7 +138,8 @@ impl FastFairOptions {
     }
 }
 
-/// A durable B+-tree from keys (`u64` or `[u8]`) to words. See the module for the design, [`PointIndex`](crate::PointIndex) and
+/// A durable B+-tree from keys (`u64` or `[u8]`) to words. See the module for the design,
+/// [`PointIndex`](crate::PointIndex) and
 /// [`OrderedIndex`](crate::OrderedIndex) for the operations.
 pub struct FastFair<K: IndexKey + ?Sized> {
     pub(crate) heap: Heap,

@@ -1,7 +1,8 @@
 //! Nodes of the tree, byte for byte; `docs/format.md` draws the same map.
 //!
-//! A node is a header line and up to [`LINES_MAX`] *entry lines* of three entries. An entry is two words: in a leaf the key's
-//! order word and the value (or the key's block), in an inner node the order word of a child's lower bound and the child.
+//! A node is a header line and up to [`LINES_MAX`] *entry lines* of three entries. An entry is two words: in a leaf the
+//! key's order word and the value (or the key's block), in an inner node the order word of a child's lower bound and
+//! the child.
 //!
 //! ```text
 //! header:  0 shape: checked, level | lines << 8 | tag << 16    8 order: checked, entry lines by position, 4 bits each
@@ -14,7 +15,8 @@
 //! - a line's meta word alone says which slots count, and in which order, and its checksum covers them: so one store
 //!   behind the entry's words, *in the same line*, publishes an entry, and no fence is needed between them;
 //! - keys ascend over the positions of the order word, except that a crash inside the split of a line leaves the upper
-//!   entries of one line in the line behind it as well (`FastFair::repair` drops them before anything is written there).
+//!   entries of one line in the line behind it as well (`FastFair::repair` drops them before anything is written
+//!   there).
 
 use lodestone_pmem::{LINE_BYTES, PmAddr, WORD_BYTES, Window, checked};
 
@@ -257,8 +259,8 @@ impl Header {
         Ok(header)
     }
 
-    /// As [`load`](Self::load), without looking at checksums: for nodes on the way to a leaf, whose bounds tell whether the way was
-    /// right. What stands there can be anything; every address in it is checked before it is followed.
+    /// As [`load`](Self::load), without looking at checksums: for nodes on the way to a leaf, whose bounds tell whether
+    /// the way was right. What stands there can be anything; every address in it is checked before it is followed.
     #[inline]
     pub(crate) fn peek(medium: Medium<'_>, at: PmAddr) -> Result<Self> {
         if !Self::has_room(medium, at) {
@@ -349,8 +351,8 @@ impl Lines<'_> {
         (key, if both { self.window.load(base + 2 + 2 * slot) } else { 0 })
     }
 
-    /// The first entry of the line at a position, unverified: its order word and, if `both`, the other word. `None` when the line has
-    /// none.
+    /// The first entry of the line at a position, unverified: its order word and, if `both`, the other word. `None`
+    /// when the line has none.
     #[inline]
     pub(crate) fn first(&self, position: usize, both: bool) -> Option<Entry> {
         let base = self.base(position);

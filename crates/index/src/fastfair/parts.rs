@@ -11,8 +11,9 @@ use crate::fastfair::read::Target;
 use crate::traits::IndexKey;
 
 impl<K: IndexKey + ?Sized> FastFair<K> {
-    /// Keys, ascending, that cut the tree into ranges: the lower bounds of the nodes of the highest level with at least `wanted`
-    /// nodes, else of the leaves; without the first, which is below every key. A hint: the structure may change meanwhile.
+    /// Keys, ascending, that cut the tree into ranges: the lower bounds of the nodes of the highest level with at least
+    /// `wanted` nodes, else of the leaves; without the first, which is below every key. A hint: the structure may
+    /// change meanwhile.
     pub(crate) fn range_starts(&self, wanted: usize) -> Result<Vec<K::Owned>> {
         let _pin = self.readers.pin();
         let medium = self.medium();

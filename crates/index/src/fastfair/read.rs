@@ -1,11 +1,12 @@
 //! Finding: from the root to a leaf, and within a node.
 //!
-//! 1. At each node, between two looks at its version: read the header; if the key is not below the high bound, go right; else take
-//!    the last child whose lower bound is not above the key.
-//! 2. In the leaf the same, down to the line, and in the line the entry. What the answer rests on is verified: the leaf's
-//!    bounds and the entry's line; for "absent" the line behind it as well, because only both prove that nothing is between.
-//! 3. A node that was merged away, or whose lower bound is above the key, sends the search back to the root. That can happen
-//!    while the structure changes; when it goes on for ever, an inner node is damaged, and the search says so.
+//! 1. At each node, between two looks at its version: read the header; if the key is not below the high bound, go
+//!    right; else take the last child whose lower bound is not above the key.
+//! 2. In the leaf the same, down to the line, and in the line the entry. What the answer rests on is verified: the
+//!    leaf's bounds and the entry's line; for "absent" the line behind it as well, because only both prove that nothing
+//!    is between.
+//! 3. A node that was merged away, or whose lower bound is above the key, sends the search back to the root. That can
+//!    happen while the structure changes; when it goes on for ever, an inner node is damaged, and the search says so.
 
 use std::cmp::Ordering;
 
@@ -63,9 +64,10 @@ pub(super) struct Place {
 }
 
 /// The last position that `is_left` says yes to for its first entry, or one whose last entry it says no to (then
-/// the answer is in that line). `guess` is probed first; `both`: it wants both words. `copies`: a line may hold copies of the next one's entries, so the last of
-/// them says nothing. Of the lines that were probed only the one that comes out is to be verified: the others could send the
-/// search elsewhere, and then the neighbours that prove an absence would not verify, or not agree.
+/// the answer is in that line). `guess` is probed first; `both`: it wants both words. `copies`: a line may hold copies
+/// of the next one's entries, so the last of them says nothing. Of the lines that were probed only the one that comes
+/// out is to be verified: the others could send the search elsewhere, and then the neighbours that prove an absence
+/// would not verify, or not agree.
 #[inline]
 pub(super) fn last_position(
     lines: Lines<'_>,
@@ -94,7 +96,8 @@ pub(super) fn last_position(
         };
         if goes_right {
             if first.is_some() {
-                // Between the first and the last entry of one line: no look at the next one, which would be another cache miss.
+                // Between the first and the last entry of one line: no look at the next one, which would be another
+                // cache miss.
                 if !copies && !is_left(lines.last(position, both))? {
                     return Ok(Some(position));
                 }
@@ -180,7 +183,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         let lines = header.lines(medium)?;
         if let Some(position) = last_position(lines, header.order.count(), guess, (!K::IS_WORD, false), is_left)? {
             let line = lines.line(position);
-            // Where the search went may be wrong, and the leaf's bounds tell; what it follows is an address that was written here.
+            // Where the search went may be wrong, and the leaf's bounds tell; what it follows is an address that was
+            // written here.
             line.verify(medium)?;
             let mut child = line.entry(0).1;
             for index in 1..line.count() {
@@ -201,7 +205,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         Ok(None)
     }
 
-    /// Goes to the leaf that covers the target and gives what `at_leaf` finds there, read at one moment. Only while pinned.
+    /// Goes to the leaf that covers the target and gives what `at_leaf` finds there, read at one moment. Only while
+    /// pinned.
     #[inline]
     pub(super) fn at_leaf<T>(&self, target: Target<'_, K>, at_leaf: impl FnMut(&Header) -> Result<T>) -> Result<T> {
         self.at_hinted_leaf(self.hint(target), target, at_leaf)
@@ -372,7 +377,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         Ok(Place { line, rank, found })
     }
 
-    /// The value of a key that is a word, with what the answer rests on: as [`locate`](Self::locate), without the place of an absent key.
+    /// The value of a key that is a word, with what the answer rests on: as [`locate`](Self::locate), without the place
+    /// of an absent key.
     #[inline]
     fn lookup_word(&self, header: &Header, key: &K) -> Result<(Option<u64>, PmAddr, u64, u64)> {
         let (medium, word) = (self.medium(), key.order_word());
@@ -445,7 +451,8 @@ mod tests {
     use crate::map::Durability;
     use crate::traits::PointIndex;
 
-    /// The state while a writer waits for its commit group, of which the one before took the new line, but not the word that links it.
+    /// The state while a writer waits for its commit group, of which the one before took the new line, but not the word
+    /// that links it.
     #[test]
     fn a_key_is_told_when_the_word_that_links_its_line_is_durable()
     -> std::result::Result<(), Box<dyn std::error::Error>> {

@@ -4,11 +4,11 @@
 //! 2. If the tree was opened so, the copies wait until they would survive power loss.
 //! 3. The visitor sees them; no lock is held.
 //!    While it sees them, the leaves that follow are on their way from the medium: the guide names them (`Ahead`).
-//! 4. The scan goes on at the leaf's high bound (low bound, descending): by the leaf's link if the leaf there still begins at that
-//!    bound, else by a search, so what happens to leaves meanwhile does not matter.
+//! 4. The scan goes on at the leaf's high bound (low bound, descending): by the leaf's link if the leaf there still
+//!    begins at that bound, else by a search, so what happens to leaves meanwhile does not matter.
 //!
-//! Keys come in strictly ascending (descending) order because only what lies beyond that bound is copied next: the leaf there may have
-//! merged with the one before it meanwhile.
+//! Keys come in strictly ascending (descending) order because only what lies beyond that bound is copied next: the leaf
+//! there may have merged with the one before it meanwhile.
 
 use std::borrow::Borrow;
 use std::ops::{Bound, ControlFlow};
@@ -45,15 +45,16 @@ impl<K: IndexKey + ?Sized> Batch<K> {
     }
 }
 
-/// Leaves that an ascending scan is about to come to, as the guide knows them: they are asked for before their turn, so that the medium
-/// works on several of them at once. Hints only: the scan itself follows the links.
+/// Leaves that an ascending scan is about to come to, as the guide knows them: they are asked for before their turn, so
+/// that the medium works on several of them at once. Hints only: the scan itself follows the links.
 struct Ahead {
     places: [u64; AHEAD_PLACES],
     /// Places that are known; how many of them were asked for; the one whose turn is next.
     known: usize,
     asked: usize,
     next: usize,
-    /// Leaves that are asked for before their turn: a scan that goes on gets further ahead, for its first leaf may be all of it.
+    /// Leaves that are asked for before their turn: a scan that goes on gets further ahead, for its first leaf may be
+    /// all of it.
     window: usize,
     /// Word of the last key of the scan.
     until: u64,
@@ -300,8 +301,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         self.medium().damaged(header.at.0, "leaf of a tree", "holds keys that do not ascend between its bounds")
     }
 
-    /// The entries of a leaf in order, every line verified, without the copies that a crash in the split of a line left: what
-    /// is not below the line behind it.
+    /// The entries of a leaf in order, every line verified, without the copies that a crash in the split of a line
+    /// left: what is not below the line behind it.
     #[inline]
     pub(super) fn live_entries(&self, header: &Header, live: &mut EntryList) -> Result<()> {
         live.truncate(0);

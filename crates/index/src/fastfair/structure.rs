@@ -1,25 +1,27 @@
 //! Structure changes: nodes split and merge, the root grows and shrinks. Each is one action of the heap.
 //!
-//! **Who may.** Every node that a change touches is locked (`locks`) from before it is looked at until the change is persistent. The usual
-//! change, a leaf splits and its parent has room, takes these two locks alone, so leaves split side by side: guides name
-//! leaf and parent, and under the locks both must cover the key and the parent must name the leaf, else nothing was known. All
-//! others (a parent is full, the root grows or shrinks, nodes merge, keys are strings) hold the lock of structure changes as
-//! well, one at a time: no inner node splits, merges or dies but under it. Even so a leaf may split meanwhile: what was seen before the locks
-//! of the nodes is looked at again.
+//! **Who may.** Every node that a change touches is locked (`locks`) from before it is looked at until the change is
+//! persistent. The usual change, a leaf splits and its parent has room, takes these two locks alone, so leaves split
+//! side by side: guides name leaf and parent, and under the locks both must cover the key and the parent must name the
+//! leaf, else nothing was known. All others (a parent is full, the root grows or shrinks, nodes merge, keys are
+//! strings) hold the lock of structure changes as well, one at a time: no inner node splits, merges or dies but under
+//! it. Even so a leaf may split meanwhile: what was seen before the locks of the nodes is looked at again.
 //!
 //! *Split* of a node N, found without a free line. 0. If the parent has no room, it is split first, by an action of its
-//! own. 1. The right node R is reserved and written: the entries of the upper half of N's lines, two to a line, N's link and
-//! high bound. 2. One action allocates R, cuts N's order word, sets N's link and bounds, and enters R into the parent (or makes a new
-//! root above both). When the new key is behind all others of the last leaf, nothing moves: R starts empty, so that ascending keys
-//! fill their leaves.
+//! own. 1. The right node R is reserved and written: the entries of the upper half of N's lines, two to a line, N's
+//! link and high bound. 2. One action allocates R, cuts N's order word, sets N's link and bounds, and enters R into the
+//! parent (or makes a new root above both). When the new key is behind all others of the last leaf, nothing moves: R
+//! starts empty, so that ascending keys fill their leaves.
 //!
-//! *Merge* of two siblings with one parent. One action rewrites the left node with the entries of both, sets its link and
-//! bounds, takes the right one out of the parent and frees it. An inner root with one child gives way to it.
+//! *Merge* of two siblings with one parent. One action rewrites the left node with the entries of both, sets its link
+//! and bounds, takes the right one out of the parent and frees it. An inner root with one child gives way to it.
 //!
-//! Invariants: the entry of a child in its parent is the child's lower bound; a node's high bound is the lower bound of its right sibling;
-//! only siblings with one parent merge, so the first child of a node keeps the node's own lower bound.
+//! Invariants: the entry of a child in its parent is the child's lower bound; a node's high bound is the lower bound of
+//! its right sibling; only siblings with one parent merge, so the first child of a node keeps the node's own lower
+//! bound.
 //!
-//! A string's lower bound is a block of the leaf that it begins; inner nodes share the block of the leaf they begin with.
+//! A string's lower bound is a block of the leaf that it begins; inner nodes share the block of the leaf they begin
+//! with.
 
 use std::sync::atomic::Ordering;
 
@@ -73,7 +75,8 @@ enum Way {
 }
 
 impl<K: IndexKey + ?Sized> FastFair<K> {
-    /// The inner nodes from the root to above the node of `level` that covers `key`, and that node. Under the lock of structure changes.
+    /// The inner nodes from the root to above the node of `level` that covers `key`, and that node. Under the lock of
+    /// structure changes.
     pub(super) fn path(&self, key: &K, level: u8) -> Result<(Vec<PmAddr>, PmAddr)> {
         let (mut path, mut at) = (Vec::with_capacity(8), self.root());
         for _ in 0..256 {
@@ -115,8 +118,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         Ok(all)
     }
 
-    /// The path to the leaf that covers `key`, as [`path`](Self::path), with room in its parent for one more child: full inner nodes are split.
-    /// Under the lock of structure changes.
+    /// The path to the leaf that covers `key`, as [`path`](Self::path), with room in its parent for one more child:
+    /// full inner nodes are split. Under the lock of structure changes.
     fn path_with_room(&self, key: &K) -> Result<(Vec<PmAddr>, PmAddr)> {
         let medium = self.medium();
         let mut level = 0;
@@ -142,7 +145,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         Err(self.leads_astray(self.root()))
     }
 
-    /// Locks the leaf that covers `key` and its parent, which has room for one more child. Under the lock of structure changes.
+    /// Locks the leaf that covers `key` and its parent, which has room for one more child. Under the lock of structure
+    /// changes.
     pub(super) fn hold_leaf(&self, key: &K) -> Result<Held<'_>> {
         for _ in 0..TRIES_MAX {
             let (path, at) = self.path_with_room(key)?;
@@ -153,8 +157,9 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         Err(self.leads_astray(self.root()))
     }
 
-    /// Locks the node at `at` and its parent; nothing when they are not what they were taken for: the node covers `key`, the parent names it
-    /// for that key and has room for one more child, or there is no parent and the node is the root.
+    /// Locks the node at `at` and its parent; nothing when they are not what they were taken for: the node covers
+    /// `key`, the parent names it for that key and has room for one more child, or there is no parent and the node is
+    /// the root.
     fn hold(&self, at: PmAddr, parent: Option<PmAddr>, key: &K) -> Result<Option<Held<'_>>> {
         let medium = self.medium();
         let covers = |header: &Header| Ok::<_, Error>(matches!(self.covers(header, Target::At(key))?, Step::Here(())));
@@ -187,7 +192,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         self.make_room(self.hold_leaf(key)?, key)
     }
 
-    /// As [`hold_leaf`](Self::hold_leaf), without the lock of structure changes: if the guides know the leaf and its parent, and that has room.
+    /// As [`hold_leaf`](Self::hold_leaf), without the lock of structure changes: if the guides know the leaf and its
+    /// parent, and that has room.
     fn hold_hinted(&self, key: &K) -> Result<Option<Held<'_>>> {
         if !K::IS_WORD {
             return Ok(None);
@@ -228,8 +234,9 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         Ok(())
     }
 
-    /// The child of `parent` that leads to `key`, and where one that begins in its range goes: nowhere when the parent must split first. Of
-    /// its lines only that child's is verified: if another one sent the search astray, the child does not cover the key.
+    /// The child of `parent` that leads to `key`, and where one that begins in its range goes: nowhere when the parent
+    /// must split first. Of its lines only that child's is verified: if another one sent the search astray, the child
+    /// does not cover the key.
     fn room_for(&self, parent: &Header, key: &K) -> Result<(PmAddr, Option<Room>)> {
         let (medium, lines) = (self.medium(), parent.lines(self.medium())?);
         let is_left = |entry| Ok(keys::compare(medium, key, parent.level, entry)?.is_ge());
@@ -280,7 +287,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         self.publish_right(action, header, parent, (word, low), right)
     }
 
-    /// Commits `action`, which makes the node at `right` and what it holds, with the link of its left sibling and its entry in the parent.
+    /// Commits `action`, which makes the node at `right` and what it holds, with the link of its left sibling and its
+    /// entry in the parent.
     pub(super) fn publish_right<'t>(
         &'t self,
         mut action: Action<'t>,
@@ -354,7 +362,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         action.set(node.bounds(), header.bounds_check((header.low, high, !next.is_null())));
     }
 
-    /// Commits `action` with a new root above the old one and its new sibling. Whether it took effect, and what to report.
+    /// Commits `action` with a new root above the old one and its new sibling. Whether it took effect, and what to
+    /// report.
     fn grow_root(&self, mut action: Action<'_>, old: &Header, sibling: Entry) -> Result<(bool, Result<()>)> {
         let medium = self.medium();
         let root = action.alloc(NodeAt::bytes(self.lines))?;
@@ -426,8 +435,9 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         }
     }
 
-    /// Joins the leaf that covers `key` with a sibling if both together are small, then its ancestors likewise. A failure
-    /// changes nothing and is not reported: a small leaf is no fault, and what is wrong shows in the operation that needs it.
+    /// Joins the leaf that covers `key` with a sibling if both together are small, then its ancestors likewise. A
+    /// failure changes nothing and is not reported: a small leaf is no fault, and what is wrong shows in the operation
+    /// that needs it.
     pub(super) fn merge_at(&self, key: &K) {
         let _changing = lock(&self.changing);
         let _pin = self.readers.pin();

@@ -1,14 +1,15 @@
 //! Changing one leaf: insert, update, remove, the split of a line, and the repair of what a crash left.
 //!
-//! All of it happens under the leaf's lock and is persistent before the lock goes. The intermediate states on the medium:
+//! All of it happens under the leaf's lock and is persistent before the lock goes. The intermediate states on the
+//! medium:
 //!
 //! - *Insert*: the words of a slot that does not count, then the meta word, in one line. Before or after.
-//! - *Update* of a word: the meta word with the slot marked pending (its value not covered by the checksum), the value, the meta
-//!   word without the mark, in one line. Old or new, and a leftover mark is harmless.
+//! - *Update* of a word: the meta word with the slot marked pending (its value not covered by the checksum), the value,
+//!   the meta word without the mark, in one line. Old or new, and a leftover mark is harmless.
 //! - *Remove*: the meta word.
-//! - *Split of a line*: the free line, fence, the order word, fence, the old line without what it gave away (and with the new entry, if
-//!   it belongs there). In between the moved entries stand twice, equal. When the only free line is an empty one, an order word without it
-//!   comes first.
+//! - *Split of a line*: the free line, fence, the order word, fence, the old line without what it gave away (and with
+//!   the new entry, if it belongs there). In between the moved entries stand twice, equal. When the only free line is
+//!   an empty one, an order word without it comes first.
 
 use lodestone_heap::Action;
 use lodestone_pmem::{Domain, LINE_BYTES, PmAddr, WORD_BYTES, checked, planted};
@@ -23,7 +24,8 @@ use crate::layout::KEY_BYTES_MAX;
 use crate::map::{Durability, limit};
 use crate::traits::IndexKey;
 
-/// Tries of a change before the tree is taken for damaged: each but the last lost against a change of others, or made room.
+/// Tries of a change before the tree is taken for damaged: each but the last lost against a change of others, or made
+/// room.
 const TRIES_MAX: usize = 20_000;
 
 /// What became of a change.
@@ -149,7 +151,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         Ok(Outcome::Done { before, changed: true, is_small })
     }
 
-    /// Whether a leaf in which a line has become empty should try to join a sibling: when at most a quarter of its lines hold entries.
+    /// Whether a leaf in which a line has become empty should try to join a sibling: when at most a quarter of its
+    /// lines hold entries.
     fn is_small(&self, header: &Header) -> bool {
         let lines = (0..header.order.count()).filter(|at| header.load_line(self.medium(), *at).count() > 0).count();
         lines <= header.lines / 4
@@ -223,8 +226,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         if K::IS_WORD { done } else { Ok(Outcome::Again) }
     }
 
-    /// A line of the leaf that stands nowhere in its order, if need be an empty one that is taken out of it first: the header with the order
-    /// without it, `position` as it is in that order, and the line.
+    /// A line of the leaf that stands nowhere in its order, if need be an empty one that is taken out of it first: the
+    /// header with the order without it, `position` as it is in that order, and the line.
     fn free_line(&self, header: &Header, position: usize) -> Option<(Header, usize, usize)> {
         if let Some(free) = header.order.free_line(header.lines) {
             return Some((*header, position, free));
@@ -236,8 +239,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         without.order = header.order.without(empty);
         if !planted::active("fastfair-empty-line-in-order") {
             memory.store(header.at.order(), checked::encode(header.at.order(), order_payload(without.order)));
-            // The line may not be written anew before the order that lacks it is persistent: its new entries would stand at its old
-            // place, among keys that they are not between.
+            // The line may not be written anew before the order that lacks it is persistent: its new entries would
+            // stand at its old place, among keys that they are not between.
             memory.persist(header.at.order(), WORD_BYTES);
         }
         Some((without, position - usize::from(empty < position), header.order.line(empty)))
@@ -313,7 +316,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         memory.fence();
     }
 
-    /// Moves the upper entries of a full line into a free one. For keys that are words the new entry goes along, as entry `rank`.
+    /// Moves the upper entries of a full line into a free one. For keys that are words the new entry goes along, as
+    /// entry `rank`.
     fn split_line(&self, header: &Header, position: usize, line: &Line, free: usize, rank: usize, entry: Entry) {
         let memory = self.heap.memory();
         let goes_right = rank >= 2;
@@ -415,7 +419,8 @@ mod tests {
         Ok(FastFair::open(&store, "tree", &FastFairOptions::default(), Durability::Sync)?)
     }
 
-    /// A read-only pool has the number of the life that crashed: that life's stamp says nothing about copies it may have left.
+    /// A read-only pool has the number of the life that crashed: that life's stamp says nothing about copies it may
+    /// have left.
     #[test]
     fn a_read_only_pool_shows_no_copy_that_the_last_life_left() -> Outcome {
         let folder = tempfile::tempdir()?;

@@ -1,12 +1,13 @@
 //! Loading sorted input: leaf by leaf, not key by key.
 //!
 //! 1. The first pairs go in one by one: the first leaf is there already.
-//! 2. As many further pairs as fill four fifths of a leaf are written, with their keys' records, as a leaf behind the last one.
+//! 2. As many further pairs as fill four fifths of a leaf are written, with their keys' records, as a leaf behind the
+//!    last one.
 //! 3. One action allocates the leaf and the records and links it, as a split at the end does.
 //!
-//! So a crash leaves a prefix of the input, whole leaves of it, and nothing leaks. Cost of a leaf of 48 words: its lines, written past the
-//! caches, the action's record and its end, the allocation and the link: 0.12 flushed lines and 0.1 fences a key, where an insert takes 2
-//! and 1.4.
+//! So a crash leaves a prefix of the input, whole leaves of it, and nothing leaks. Cost of a leaf of 48 words: its
+//! lines, written past the caches, the action's record and its end, the allocation and the link: 0.12 flushed lines and
+//! 0.1 fences a key, where an insert takes 2 and 1.4.
 
 use std::borrow::Borrow;
 

@@ -2,8 +2,8 @@
 //!
 //! 1. The anchor verifies.
 //! 2. From the first leaf on: each leaf is an allocated block, its frame verifies, its lower bound ascends.
-//! 3. Every line and pair verifies, each key lies within its leaf's bounds, stands once, and where its home line's level
-//!    leads.
+//! 3. Every line and pair verifies, each key lies within its leaf's bounds, stands once, and where its home line's
+//!    level leads.
 //! 4. Each byte-string key stands in an allocated record of its own.
 
 use std::collections::HashSet;

@@ -31,7 +31,8 @@ pub(crate) const LINES_MAX: u32 = 64;
 /// Start value of the hash that names a key's home line inside a leaf.
 pub(crate) const HOME_SEED: u64 = 0;
 
-/// Lines of a leaf that an action of `heap` can change at once: a split sets their headers and the link, and allocates a leaf; a merge frees one.
+/// Lines of a leaf that an action of `heap` can change at once: a split sets their headers and the link, and allocates
+/// a leaf; a merge frees one.
 pub(crate) fn lines_max(heap: &Heap) -> u32 {
     let lines = heap.action_words_max().saturating_sub(2).max(1);
     u32::try_from(lines).unwrap_or(LINES_MAX).min(LINES_MAX)

@@ -1,13 +1,15 @@
 //! A leaf as DRAM sees it: where it stands, what it covers, its lock.
 //!
-//! Descriptors of leaves stay where they are until the tree is dropped. That of a merged leaf is given to a later leaf; a reader
-//! that still holds it finds that its stamp is old, or that the leaf covers other keys. So nobody counts readers.
+//! Descriptors of leaves stay where they are until the tree is dropped. That of a merged leaf is given to a later leaf;
+//! a reader that still holds it finds that its stamp is old, or that the leaf covers other keys. So nobody counts
+//! readers.
 //!
-//! **The order that makes this true**: a stamp first, then what the leaf covers and where it stands, then whether the stamp is still true. What was
-//! read before the stamp may speak of the descriptor's former leaf.
+//! **The order that makes this true**: a stamp first, then what the leaf covers and where it stands, then whether the
+//! stamp is still true. What was read before the stamp may speak of the descriptor's former leaf.
 //!
-//! A leaf's lower bound never changes while it is alive. Its upper bound changes when it splits or takes in its neighbour, under its lock.
-//! Its neighbour lives as long as it says so, hence the neighbour's lower bound, which is its upper one, can be read under its stamp.
+//! A leaf's lower bound never changes while it is alive. Its upper bound changes when it splits or takes in its
+//! neighbour, under its lock. Its neighbour lives as long as it says so, hence the neighbour's lower bound, which is
+//! its upper one, can be read under its stamp.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -97,7 +99,8 @@ impl TreeLeaf {
         self.at().table((shape >> LINES_SHIFT) as u32, low_bytes)
     }
 
-    /// Where it stands, and its lines, unless `stamp` is not true any more: those of two lives together may lie outside the pool.
+    /// Where it stands, and its lines, unless `stamp` is not true any more: those of two lives together may lie outside
+    /// the pool.
     #[inline]
     pub(crate) fn place(&self, stamp: Stamp) -> Option<(TreeLeafAt, TableAt)> {
         let place = (self.at(), self.table());
@@ -153,7 +156,8 @@ impl TreeLeaf {
         self.low_bytes() == 0
     }
 
-    /// Lets the leaf end where `next` begins, or nowhere. Under the lock, with readers waiting, or before anyone knows the leaf.
+    /// Lets the leaf end where `next` begins, or nowhere. Under the lock, with readers waiting, or before anyone knows
+    /// the leaf.
     pub(crate) fn set_next(&self, next: Option<(u32, &TreeLeaf)>) {
         let number = next.map_or(NONE, |(number, _)| number);
         self.upper.store(next.map_or(0, |(_, next)| next.low_word()), Memory::Release);
@@ -294,7 +298,8 @@ mod tests {
         }
     }
 
-    /// The lines of a leaf with a long lower bound begin further behind its place than those of the next leaf, which may be the pool's last block.
+    /// The lines of a leaf with a long lower bound begin further behind its place than those of the next leaf, which
+    /// may be the pool's last block.
     #[test]
     fn a_stamp_of_a_former_life_gives_no_place() {
         let leaves = Leaves::new();

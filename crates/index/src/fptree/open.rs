@@ -25,7 +25,8 @@ pub struct TreeOptions {
     /// Lines of a leaf, 1 to 64, each with room for three pairs. With the default of 20 a leaf fills a block of 1,536
     /// bytes. Fewer where the heap's lanes are so small that an action could not change them all.
     pub lines_per_leaf: u32,
-    /// Threads that rebuild the directory at each opening, the caller's included. By default as many as processors, at most 8.
+    /// Threads that rebuild the directory at each opening, the caller's included. By default as many as processors, at
+    /// most 8.
     pub rebuild_threads: usize,
 }
 
@@ -70,7 +71,8 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
         Self::open_reporting(store, name, options, &mut |_| {})
     }
 
-    /// As [`open_with`](Self::open_with), and tells `tell` how far the rebuild of the directory is, at least once and at the end.
+    /// As [`open_with`](Self::open_with), and tells `tell` how far the rebuild of the directory is, at least once and
+    /// at the end.
     ///
     /// # Errors
     /// As [`open`](Self::open).

@@ -1,17 +1,18 @@
 //! Rebuilding what stands in DRAM: the chain of leaves is walked, by several threads where it is long.
 //!
-//! Of each leaf its frame is read, no line and no key; nothing is stored. Bound: one visit per leaf, enforced by the ascending
-//! lower bounds, so a damaged link cannot make it run for ever.
+//! Of each leaf its frame is read, no line and no key; nothing is stored. Bound: one visit per leaf, enforced by the
+//! ascending lower bounds, so a damaged link cannot make it run for ever.
 //!
 //! *In parallel.* A chain has no middle to begin at, so beginnings are guessed:
 //! 1. The first [`SERIAL_LEAVES`] leaves are walked one after the other; most trees end here.
-//! 2. Of the heap's blocks that could be leaves some are looked at; those whose frame verifies are *starts*. Each start leads
-//!    along a *stretch*, up to the next start that the chain meets, its end, or damage.
-//! 3. Helpers walk stretches. The caller follows the chain from stretch to stretch and walks itself what nobody has begun. When it is at the
-//!    end the helpers stop.
+//! 2. Of the heap's blocks that could be leaves some are looked at; those whose frame verifies are *starts*. Each start
+//!    leads along a *stretch*, up to the next start that the chain meets, its end, or damage.
+//! 3. Helpers walk stretches. The caller follows the chain from stretch to stretch and walks itself what nobody has
+//!    begun. When it is at the end the helpers stop.
 //!
-//! What a start is does not matter to the result: a stretch counts only if the chain leads to its start, and then it is what a walk from
-//! there reads. A leaf of another tree, or one that was freed long ago, costs a helper's time and no more.
+//! What a start is does not matter to the result: a stretch counts only if the chain leads to its start, and then it is
+//! what a walk from there reads. A leaf of another tree, or one that was freed long ago, costs a helper's time and no
+//! more.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

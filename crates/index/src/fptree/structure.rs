@@ -1,16 +1,18 @@
 //! Structure changes: a full leaf splits, a sparse one joins its left neighbour. Each is one heap action.
 //!
-//! *Split* of leaf L. 1. L is frozen: writers wait, readers go on. 2. A new leaf R is reserved and written: the upper half
-//! of L's pairs, L's successor, and as lower bound the shortest key that separates the halves. 3. Readers of L wait; one
-//! action allocates R, points L at R and takes the moved pairs out of L's headers (whose levels it makes as low as the
-//! rest allows). 4. In DRAM, R gets a descriptor and is entered in the guide; L ends where R begins. When the new key lies behind
-//! all others of the last leaf, nothing moves: R starts empty, so that a sorted import fills its leaves.
+//! *Split* of leaf L. 1. L is frozen: writers wait, readers go on. 2. A new leaf R is reserved and written: the upper
+//! half of L's pairs, L's successor, and as lower bound the shortest key that separates the halves. 3. Readers of L
+//! wait; one action allocates R, points L at R and takes the moved pairs out of L's headers (whose levels it makes as
+//! low as the rest allows). 4. In DRAM, R gets a descriptor and is entered in the guide; L ends where R begins. When
+//! the new key lies behind all others of the last leaf, nothing moves: R starts empty, so that a sorted import fills
+//! its leaves.
 //!
-//! *Merge* of leaf R into its left neighbour L, both frozen from left to right. 1. R's pairs are written into free cells
-//! of L and fenced: no header names them. 2. Readers wait; one action sets L's headers, points L at R's successor and
-//! frees R. 3. R leaves the guide and its descriptor dies; L ends where R ended. The first leaf stays for ever.
+//! *Merge* of leaf R into its left neighbour L, both frozen from left to right. 1. R's pairs are written into free
+//! cells of L and fenced: no header names them. 2. Readers wait; one action sets L's headers, points L at R's successor
+//! and frees R. 3. R leaves the guide and its descriptor dies; L ends where R ended. The first leaf stays for ever.
 //!
-//! There is no split log to replay (FPTree's micro-log): the action's record is one, and replaying it twice changes nothing.
+//! There is no split log to replay (FPTree's micro-log): the action's record is one, and replaying it twice changes
+//! nothing.
 
 use std::collections::BTreeSet;
 
@@ -90,7 +92,8 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
         self.publish_right(leaf, right, low, action)
     }
 
-    /// Lets the frozen `leaf` link to the new leaf `right`, which begins at `low`, and commits `action`; then DRAM follows.
+    /// Lets the frozen `leaf` link to the new leaf `right`, which begins at `low`, and commits `action`; then DRAM
+    /// follows.
     pub(crate) fn publish_right(
         &self,
         leaf: &TreeLeaf,
@@ -135,13 +138,15 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
         }
     }
 
-    /// Whether `leaf`, of which a removal left a line empty, is so sparse that it should join its left neighbour. Under its lock.
+    /// Whether `leaf`, of which a removal left a line empty, is so sparse that it should join its left neighbour. Under
+    /// its lock.
     pub(crate) fn wants_to_join(&self, leaf: &TreeLeaf) -> bool {
         self.is_sparse(leaf) && !leaf.is_first()
     }
 
-    /// Lets the sparse leaf `number` join its left neighbour, unless that changed meanwhile. A failure changes nothing and is not reported: a sparse
-    /// leaf is no fault, and what is wrong with the pool shows in the operation that needs it.
+    /// Lets the sparse leaf `number` join its left neighbour, unless that changed meanwhile. A failure changes nothing
+    /// and is not reported: a sparse leaf is no fault, and what is wrong with the pool shows in the operation that
+    /// needs it.
     #[cold]
     pub(crate) fn join_left(&self, number: u32) {
         let _ = self.try_merge(number);
@@ -151,7 +156,8 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
         self.count_in(leaf.table()) <= leaf.table().shape.pairs_max() / 3
     }
 
-    /// Number of pairs of `table`, from its headers. A damaged one counts as empty until an operation needs it and reports it.
+    /// Number of pairs of `table`, from its headers. A damaged one counts as empty until an operation needs it and
+    /// reports it.
     pub(crate) fn count_in(&self, table: TableAt) -> usize {
         let memory = self.heap.memory();
         table.lines().filter_map(|line| line.load(memory)).map(|meta| meta.count()).sum()
@@ -253,7 +259,8 @@ mod tests {
         Ok(())
     }
 
-    /// A key goes, and its leaf with it, into one that changes in nothing but its link; the writer waits for its commit group.
+    /// A key goes, and its leaf with it, into one that changes in nothing but its link; the writer waits for its commit
+    /// group.
     #[test]
     fn a_key_that_went_with_its_leaf_is_told_absent_when_that_is_durable()
     -> std::result::Result<(), Box<dyn std::error::Error>> {

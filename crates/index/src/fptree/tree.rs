@@ -1,13 +1,14 @@
 //! The tree: leaves as DRAM sees them, and point operations.
 //!
-//! *Lookup.* 1. The guide names the leaf that covers the key, as far as it knows; the leaf's lock gives a stamp. 2. The leaf is asked
-//! whether it covers the key; if not, the guide was just changing and is asked again. 3. The key's hash names its home line in the leaf; that line
-//! is read, and others only where its header says so. 4. If the stamp is still true, so is the answer. A lookup writes nothing that another
-//! thread reads.
+//! *Lookup.* 1. The guide names the leaf that covers the key, as far as it knows; the leaf's lock gives a stamp. 2. The
+//! leaf is asked whether it covers the key; if not, the guide was just changing and is asked again. 3. The key's hash
+//! names its home line in the leaf; that line is read, and others only where its header says so. 4. If the stamp is
+//! still true, so is the answer. A lookup writes nothing that another thread reads.
 //!
 //! *Change.* The same under the leaf's lock. A full leaf splits, and the change starts again.
 //!
-//! Invariants: alive leaves cover every key exactly once; each is in the guide, but while the change that made it is under way.
+//! Invariants: alive leaves cover every key exactly once; each is in the guide, but while the change that made it is
+//! under way.
 //!
 //! Order of locks: leaves from left to right, then the guide's.
 
@@ -50,8 +51,8 @@ impl<K: IndexKey + ?Sized> Asker for Question<'_, K> {
     }
 }
 
-/// A durable ordered index from `u64` or byte-string keys to `u64` values: leaves in persistent memory, everything above
-/// them in DRAM.
+/// A durable ordered index from `u64` or byte-string keys to `u64` values: leaves in persistent memory, everything
+/// above them in DRAM.
 ///
 /// ```
 /// use std::ops::Bound;
@@ -95,7 +96,8 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
         Medium { memory: self.heap.memory(), path: self.heap.pool().path() }
     }
 
-    /// Number of the leaf that covers `key` at this moment, as far as the guide knows; ask it again under a stamp or the lock.
+    /// Number of the leaf that covers `key` at this moment, as far as the guide knows; ask it again under a stamp or
+    /// the lock.
     #[inline]
     pub(crate) fn leaf_of(&self, key: Sought<'_>) -> u32 {
         self.ask(key.word, key, false)
@@ -201,8 +203,9 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
         }
     }
 
-    /// Waits until an answer about a key with this hash would survive power loss, if the tree was opened so: the line of what was `found`; for an
-    /// absence all lines where the key could be in the leaf at `at`, and its link: the key may have gone with a leaf that joined this one.
+    /// Waits until an answer about a key with this hash would survive power loss, if the tree was opened so: the line
+    /// of what was `found`; for an absence all lines where the key could be in the leaf at `at`, and its link: the key
+    /// may have gone with a leaf that joined this one.
     fn settle(&self, at: TreeLeafAt, table: TableAt, hash: u64, found: Option<LineAt>) -> Result<()> {
         if self.durability == Durability::Sync {
             let memory = self.heap.memory();
@@ -230,7 +233,8 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
         }
     }
 
-    /// Number of pairs from `from` on in the leaf that covers it, and where that leaf ends, at one moment; `None` when a writer came between.
+    /// Number of pairs from `from` on in the leaf that covers it, and where that leaf ends, at one moment; `None` when
+    /// a writer came between.
     fn count_from(&self, from: &[u8]) -> Result<Option<(u64, Option<Vec<u8>>)>> {
         let sought = Sought::new(from);
         let leaf = self.leaves.leaf(self.leaf_of(sought));

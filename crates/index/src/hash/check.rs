@@ -1,8 +1,8 @@
 //! Verifying a hash index on its medium, and counting what it takes.
 //!
 //! 1. The anchor verifies.
-//! 2. Each directory node is an allocated block, each of its entries verifies, each segment has exactly the entries that
-//!    its prefix says.
+//! 2. Each directory node is an allocated block, each of its entries verifies, each segment has exactly the entries
+//!    that its prefix says.
 //! 3. Each segment is an allocated block, its header and every line verify.
 //! 4. Each pair belongs to its segment and stands where its home line's level leads; no key stands twice.
 //! 5. Each byte-string key stands in an allocated record of its own.
@@ -37,8 +37,8 @@ pub struct HashStats {
 }
 
 impl<K: IndexKey + ?Sized> HashIndex<K> {
-    /// Verifies everything on the medium: structure, checks, allocation. Call it while nobody changes the index: changes
-    /// under way may be reported as findings.
+    /// Verifies everything on the medium: structure, checks, allocation. Call it while nobody changes the index:
+    /// changes under way may be reported as findings.
     #[must_use]
     pub fn check(&self) -> CheckReport {
         let mut report = CheckReport::default();

@@ -1,9 +1,11 @@
 //! The directory in DRAM: what the nodes on the medium say, read when a search first needs it.
 //!
-//! 1. A node resolves [`HashShape::node_bits`] bits of a hash. Its entry names a segment, a further node, or nothing yet.
-//! 2. Who finds nothing reads the medium's entry under the structure lock and enters it. So opening an index reads none.
-//! 3. A split replaces its segment's entries; where they are one, a new node is hung in. No node is ever doubled, copied
-//!    or freed, so a structure change costs the same at every size.
+//! 1. A node resolves [`HashShape::node_bits`] bits of a hash. Its entry names a segment, a further node, or nothing
+//!    yet.
+//! 2. Who finds nothing reads the medium's entry under the structure lock and enters it. So opening an index reads
+//!    none.
+//! 3. A split replaces its segment's entries; where they are one, a new node is hung in. No node is ever doubled,
+//!    copied or freed, so a structure change costs the same at every size.
 //!
 //! Descriptors of segments stay where they are until the index is dropped. A dead one is given to a later segment; a
 //! reader that still holds it finds that its stamp is old or that it covers other hashes. So nobody counts readers.
@@ -28,8 +30,8 @@ pub(crate) struct Segment {
     pub(crate) locks: Box<[VersionLock]>,
     /// For changes of the stash, which all buckets share; taken after a bucket's lock.
     pub(crate) stash: Mutex<()>,
-    /// For structure changes, the birth included; taken before any bucket's lock. Of two, that of the descriptor with the smaller number
-    /// first: which one has the smaller hashes changes with their lives.
+    /// For structure changes, the birth included; taken before any bucket's lock. Of two, that of the descriptor with
+    /// the smaller number first: which one has the smaller hashes changes with their lives.
     pub(crate) structure: Mutex<()>,
     /// Removals since the segment was last counted.
     pub(crate) removals: AtomicU64,
@@ -126,8 +128,8 @@ impl Directory {
         index
     }
 
-    /// A descriptor for `fresh` with its structure lock, to be held until the directory names it: who has the descriptor from a former life
-    /// and waits to split it finds it whole and in its place.
+    /// A descriptor for `fresh` with its structure lock, to be held until the directory names it: who has the
+    /// descriptor from a former life and waits to split it finds it whole and in its place.
     fn add_segment<'d>(&'d self, stock: &mut Stock, fresh: Fresh) -> (usize, MutexGuard<'d, ()>) {
         // Not waited for, with `stock` locked: who holds one may wait for another whose holder waits for `stock`.
         let lock_of = |index: usize| self.segments.get(index).structure.try_lock().ok();
@@ -240,8 +242,8 @@ impl Directory {
         self.nodes.get(self.stretch(cover).node).depth < cover.depth
     }
 
-    /// Whether one node names the segments that cover `low` and `high`. A node that one segment fills stays: the entries
-    /// above could name the segment, but a reader may be on its way through the node.
+    /// Whether one node names the segments that cover `low` and `high`. A node that one segment fills stays: the
+    /// entries above could name the segment, but a reader may be on its way through the node.
     pub(crate) fn are_siblings(&self, low: Cover, high: Cover) -> bool {
         self.stretch(low).node == self.stretch(high).node
     }
@@ -259,8 +261,8 @@ impl Directory {
         (stretch.first..stretch.first + stretch.count).map(move |slot| at.plus(slot as u64 * WORD_BYTES))
     }
 
-    /// Lets `stretch` name the halves `fresh` instead of the dead segments `old`; when it is a single entry, by way of a
-    /// new node that stands at `child`.
+    /// Lets `stretch` name the halves `fresh` instead of the dead segments `old`; when it is a single entry, by way of
+    /// a new node that stands at `child`.
     pub(crate) fn replace(&self, stretch: Stretch, child: Option<PmAddr>, fresh: &[Fresh], old: &[usize]) {
         let mut stock = lock(&self.stock);
         let mut births = Vec::with_capacity(fresh.len());
@@ -301,7 +303,8 @@ impl Directory {
 mod tests {
     use super::*;
 
-    /// A descriptor with two buckets could be found alive in one and dead in the other, or alive and not yet in the directory.
+    /// A descriptor with two buckets could be found alive in one and dead in the other, or alive and not yet in the
+    /// directory.
     #[test]
     fn a_descriptor_lives_again_only_under_a_structure_lock_that_nobody_else_has() {
         let table = crate::cells::Shape { buckets: 2, lines: 1, stash: 1 };

@@ -71,7 +71,8 @@ impl HashShape {
         LINE_BYTES + self.table.bytes() + (MEDIA_BLOCK_BYTES - LINE_BYTES)
     }
 
-    /// The table of the segment at `segment`: it begins with a media block, so that a bucket's block of four lines is one.
+    /// The table of the segment at `segment`: it begins with a media block, so that a bucket's block of four lines is
+    /// one.
     #[inline]
     pub(crate) fn table_at(self, segment: PmAddr) -> TableAt {
         let first = (segment.offset() + LINE_BYTES).next_multiple_of(MEDIA_BLOCK_BYTES);
@@ -129,7 +130,8 @@ pub(crate) enum Entry {
 }
 
 impl Entry {
-    /// The word at `at` that names it. Blocks of this size start a line, so eight more bytes tell a node from a segment.
+    /// The word at `at` that names it. Blocks of this size start a line, so eight more bytes tell a node from a
+    /// segment.
     pub(crate) fn encode(self, at: PmAddr) -> u64 {
         match self {
             Self::Segment(target) => checked::encode_addr(at, target),

@@ -1,17 +1,18 @@
 //! The hash index: point operations.
 //!
-//! *Lookup.* 1. The directory names the segment, the hash the bucket; the bucket's lock gives a stamp. 2. The segment is
-//! asked whether it covers the hash, the lines are read. 3. If the stamp is still true, the answer is. A lookup writes
-//! nothing that another thread reads.
+//! *Lookup.* 1. The directory names the segment, the hash the bucket; the bucket's lock gives a stamp. 2. The segment
+//! is asked whether it covers the hash, the lines are read. 3. If the stamp is still true, the answer is. A lookup
+//! writes nothing that another thread reads.
 //!
-//! *Change.* The same under the bucket's lock, and with the stash's lock when the key's home says that keys went there. A
-//! bucket and a stash without room: the segment splits, and the change starts again.
+//! *Change.* The same under the bucket's lock, and with the stash's lock when the key's home says that keys went there.
+//! A bucket and a stash without room: the segment splits, and the change starts again.
 //!
-//! *The stash* is all buckets': a reader whose key went there passes pairs that change although its bucket's stamp stays. Its own pair
-//! is where it was; what does not verify it looks at again under both locks before it calls it damage.
+//! *The stash* is all buckets': a reader whose key went there passes pairs that change although its bucket's stamp
+//! stays. Its own pair is where it was; what does not verify it looks at again under both locks before it calls it
+//! damage.
 //!
-//! Order of locks: a segment's structure lock, buckets ascending, the stash, the directory's; of two segments' structure locks the
-//! one of the descriptor with the smaller number first.
+//! Order of locks: a segment's structure lock, buckets ascending, the stash, the directory's; of two segments'
+//! structure locks the one of the descriptor with the smaller number first.
 
 use std::marker::PhantomData;
 
@@ -110,7 +111,8 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
         }
     }
 
-    /// The pair of `key` in `table` while nobody changes its bucket or the stash; `None` when that is not the segment's any more.
+    /// The pair of `key` in `table` while nobody changes its bucket or the stash; `None` when that is not the segment's
+    /// any more.
     #[cold]
     fn find_alone(
         &self,

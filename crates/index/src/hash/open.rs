@@ -30,7 +30,8 @@ pub struct HashOptions {
     pub stash_lines: u16,
     /// Segments to begin with, as a power of two: more let more threads write at once while the index is small.
     pub initial_depth: u32,
-    /// Start value of the hash, its low 48 bits; `None`: a random one, so that nobody can choose keys that crowd one segment.
+    /// Start value of the hash, its low 48 bits; `None`: a random one, so that nobody can choose keys that crowd one
+    /// segment.
     pub seed: Option<u64>,
 }
 
@@ -68,11 +69,12 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
     /// index, stores nothing.
     ///
     /// # Errors
-    /// [`Error::AlreadyOpen`](crate::Error::AlreadyOpen) when this process has it open; [`Error::ReadOnly`](crate::Error::ReadOnly)
-    /// when the pool is and there is no such index; [`Error::WrongKind`](crate::Error::WrongKind) when the name is that of something
-    /// else or an index with other keys; [`Error::Damaged`](crate::Error::Damaged) when the header does not verify;
-    /// [`Error::Heap`](crate::Error::Heap) when a new index finds no space; [`Error::Pool`](crate::Error::Pool) when the name is
-    /// not 1 to 40 bytes or all roots are taken.
+    /// [`Error::AlreadyOpen`](crate::Error::AlreadyOpen) when this process has it open;
+    /// [`Error::ReadOnly`](crate::Error::ReadOnly) when the pool is and there is no such index;
+    /// [`Error::WrongKind`](crate::Error::WrongKind) when the name is that of something else or an index with other
+    /// keys; [`Error::Damaged`](crate::Error::Damaged) when the header does not verify;
+    /// [`Error::Heap`](crate::Error::Heap) when a new index finds no space; [`Error::Pool`](crate::Error::Pool) when
+    /// the name is not 1 to 40 bytes or all roots are taken.
     pub fn open(store: &Store, name: &str) -> Result<Self> {
         Self::open_with(store, name, &HashOptions::default())
     }

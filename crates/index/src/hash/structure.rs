@@ -2,17 +2,18 @@
 //!
 //! 1. The structure locks of the old segments are taken, then their buckets frozen: writers wait, readers go on.
 //! 2. All pairs are read; the new segments are built in DRAM, written, and their write-back started.
-//! 3. One heap action allocates the new segments, sets the directory's entries (for a single entry: a new node, too) and
-//!    frees the old segments. The freed blocks are kept back.
-//! 4. The old buckets' locks die: from here on no reader believes what it reads there. 5. The directory in DRAM names the new
-//!    segments; waiting writers and readers find them. 6. The freed blocks are given back.
+//! 3. One heap action allocates the new segments, sets the directory's entries (for a single entry: a new node, too)
+//!    and frees the old segments. The freed blocks are kept back.
+//! 4. The old buckets' locks die: from here on no reader believes what it reads there. 5. The directory in DRAM names
+//!    the new segments; waiting writers and readers find them. 6. The freed blocks are given back.
 //!
-//! Why not split in place, moving half of the pairs out: the half that moved would have to be cleared line by line (as many
-//! write-backs as a new segment), or be told from the rest at every later insert; and readers would have to be stopped
-//! while the headers change. Why 4 before 5: with two live copies a reader of the old one could miss a change of the new.
+//! Why not split in place, moving half of the pairs out: the half that moved would have to be cleared line by line (as
+//! many write-backs as a new segment), or be told from the rest at every later insert; and readers would have to be
+//! stopped while the headers change. Why 4 before 5: with two live copies a reader of the old one could miss a change
+//! of the new.
 //!
-//! A new segment always has room for its half: in each bucket at most the pairs of the old one come together, and what a
-//! bucket cannot take was in the old stash.
+//! A new segment always has room for its half: in each bucket at most the pairs of the old one come together, and what
+//! a bucket cannot take was in the old stash.
 
 use lodestone_heap::{Action, Freed};
 use lodestone_pmem::sync::atomic::Ordering;
@@ -57,7 +58,8 @@ impl<'d> Frozen<'d> {
 }
 
 impl<K: IndexKey + ?Sized> HashIndex<K> {
-    /// Splits the segment with this index, unless somebody else did it meanwhile: the descriptor may be another segment's by now.
+    /// Splits the segment with this index, unless somebody else did it meanwhile: the descriptor may be another
+    /// segment's by now.
     #[cold]
     pub(crate) fn split(&self, index: usize, hash: u64) -> Result<()> {
         let segment = self.directory.segment(index);
@@ -164,9 +166,9 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
         Ok(Some(child))
     }
 
-    /// After a removal left a line empty: now and then the segment is counted, and if it and its neighbour are sparse they
-    /// merge. A failure changes nothing and is not reported: a sparse segment is no fault, and what is wrong with the pool
-    /// shows in the operation that needs it.
+    /// After a removal left a line empty: now and then the segment is counted, and if it and its neighbour are sparse
+    /// they merge. A failure changes nothing and is not reported: a sparse segment is no fault, and what is wrong with
+    /// the pool shows in the operation that needs it.
     #[inline]
     pub(crate) fn after_removal(&self, index: usize, hash: u64) {
         let removals = self.directory.segment(index).removals.fetch_add(1, Ordering::Relaxed) + 1;
@@ -210,7 +212,8 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
         self.replace(frozen, &[union], self.directory.stretch_with_buddy(cover), pairs)
     }
 
-    /// Pairs of two segments up to which they merge: a half of what one holds, so that the next inserts do not split it.
+    /// Pairs of two segments up to which they merge: a half of what one holds, so that the next inserts do not split
+    /// it.
     fn sparse(&self) -> usize {
         self.shape.table.pairs_max() / 2
     }

@@ -14,10 +14,11 @@ use crate::map::Durability;
 use crate::traits::IndexKey;
 
 impl<K: IndexKey + ?Sized> HashIndex<K> {
-    /// Calls `visit` for each segment that covers some of `hashes`, with what it covered when it was found; when it says `false`, the segment
-    /// died meanwhile and what took its place comes. A dead descriptor may live on as another segment's, so `visit` asks again what it
-    /// covers. Other segments that split or merge meanwhile are visited before or after. `visit` gets the hashes that are left: the first of
-    /// them lies within the segment, which may have merged with the one before it and hold what was visited there, too.
+    /// Calls `visit` for each segment that covers some of `hashes`, with what it covered when it was found; when it
+    /// says `false`, the segment died meanwhile and what took its place comes. A dead descriptor may live on as another
+    /// segment's, so `visit` asks again what it covers. Other segments that split or merge meanwhile are visited before
+    /// or after. `visit` gets the hashes that are left: the first of them lies within the segment, which may have
+    /// merged with the one before it and hold what was visited there, too.
     fn for_each_segment(
         &self,
         hashes: RangeInclusive<u64>,
@@ -51,7 +52,8 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
         Ok(count)
     }
 
-    /// Number of the pairs of `segment` with hashes that are `left`, or `None` when it did not cover `cover` all the while.
+    /// Number of the pairs of `segment` with hashes that are `left`, or `None` when it did not cover `cover` all the
+    /// while.
     fn count_of(&self, segment: &Segment, cover: Cover, left: &RangeInclusive<u64>) -> Result<Option<u64>> {
         if cover.prefix < *left.start() {
             // Merged with the one before it, whose pairs were counted: the headers do not tell them apart.
@@ -93,7 +95,8 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
         self.for_each_between(0..=u64::MAX, visit)
     }
 
-    /// As [`for_each`](Self::for_each), of the keys whose hashes lie in `hashes`: for several threads, each with its own.
+    /// As [`for_each`](Self::for_each), of the keys whose hashes lie in `hashes`: for several threads, each with its
+    /// own.
     pub(crate) fn for_each_between(&self, hashes: RangeInclusive<u64>, mut visit: impl FnMut(&K, u64)) -> Result<()> {
         self.for_each_segment(hashes, |segment, cover, left| {
             let Some(pairs) = self.snapshot(segment, cover, &left)? else { return Ok(false) };
@@ -104,8 +107,8 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
         })
     }
 
-    /// The pairs with these hashes at one moment at which `segment` covered `cover`, or `None` when there was none: a writer came, or the
-    /// segment died.
+    /// The pairs with these hashes at one moment at which `segment` covered `cover`, or `None` when there was none: a
+    /// writer came, or the segment died.
     #[expect(clippy::type_complexity, reason = "owned keys with their values")]
     fn snapshot(
         &self,
@@ -117,7 +120,8 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
         let Some(stamps) = segment.locks.iter().map(|lock| lock.stamp()).collect::<Option<Vec<Stamp>>>() else {
             return Ok(None);
         };
-        // Between the cover and the stamps the segment may have died and its descriptor come back with fewer hashes: the others would be missed.
+        // Between the cover and the stamps the segment may have died and its descriptor come back with fewer hashes:
+        // the others would be missed.
         if segment.cover() != cover && !planted::active("hash-walk-old-cover") {
             return Ok(None);
         }

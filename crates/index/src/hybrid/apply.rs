@@ -23,7 +23,8 @@ pub(super) struct Update<K: IndexKey + ?Sized> {
 pub(super) type Kept<K> = BTreeMap<<K as IndexKey>::Owned, Option<u64>>;
 pub(super) type UpdateQueue<K> = Queue<Update<K>, Kept<K>>;
 
-/// A change of the hash that the tree does not know of yet. Dropped without word of what became of it, its key becomes suspect.
+/// A change of the hash that the tree does not know of yet. Dropped without word of what became of it, its key becomes
+/// suspect.
 pub(super) struct Pending<'s, K: IndexKey + ?Sized> {
     shared: &'s Shared<K>,
     key: &'s K,
@@ -104,12 +105,14 @@ impl<K: IndexKey + ?Sized> Shared<K> {
         }
     }
 
-    /// Returns when every change of the hash that could be seen at the call has reached the tree, or is known not to be known.
+    /// Returns when every change of the hash that could be seen at the call has reached the tree, or is known not to be
+    /// known.
     pub(super) fn catch_up(&self) -> Result<()> {
         loop {
             self.settle_suspects()?;
             self.drain();
-            // A change that failed half-way gave up its place in the queue while that drained, and its key was suspect before that.
+            // A change that failed half-way gave up its place in the queue while that drained, and its key was suspect
+            // before that.
             if self.suspects_count.load(Ordering::Acquire) == 0 || planted::active("hybrid-no-drain") {
                 return Ok(());
             }
@@ -167,7 +170,8 @@ mod tests {
     use crate::hybrid::{Hybrid, HybridOptions};
     use crate::{Direction, Durability, OpenIndex, OrderedIndex, PointIndex};
 
-    /// A range that waits for a change under way sees what the hash holds for its key, also when the change does not say.
+    /// A range that waits for a change under way sees what the hash holds for its key, also when the change does not
+    /// say.
     #[test]
     fn a_change_that_fails_while_a_range_waits_for_it_is_looked_at() -> Result<(), Box<dyn std::error::Error>> {
         let folder = tempfile::tempdir()?;

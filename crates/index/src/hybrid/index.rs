@@ -32,8 +32,8 @@ pub enum Apply {
         /// How many, at least 1.
         threads: usize,
     },
-    /// The threads that use the index: a range applies what it waits for, a change what there is no room for. For processes that want no thread
-    /// that they did not make.
+    /// The threads that use the index: a range applies what it waits for, a change what there is no room for. For
+    /// processes that want no thread that they did not make.
     WithOperations,
 }
 
@@ -47,8 +47,8 @@ pub struct HybridOptions {
     pub apply: Apply,
     /// Most updates that wait in a queue: who finds it full helps.
     pub queue_updates_max: usize,
-    /// Threads of the index that rebuild the tree after opening; 0: the first range does (until then the last change of each key is kept in
-    /// DRAM).
+    /// Threads of the index that rebuild the tree after opening; 0: the first range does (until then the last change of
+    /// each key is kept in DRAM).
     pub rebuild_threads: usize,
     /// Locks that keep changes of one key in order; keys share them by hash.
     pub stripes: usize,
@@ -71,7 +71,8 @@ impl Default for HybridOptions {
 }
 
 impl HybridOptions {
-    /// Segments, leaves and queues so small that a few keys change the structure and fill the queue, without threads. For tests.
+    /// Segments, leaves and queues so small that a few keys change the structure and fill the queue, without threads.
+    /// For tests.
     #[must_use]
     pub fn small() -> Self {
         Self {
@@ -127,8 +128,8 @@ pub(super) struct Shared<K: IndexKey + ?Sized> {
     pub(super) turn: AtomicU64,
 }
 
-/// A durable ordered index with constant-time point operations. See the module for the design, [`PointIndex`] and [`OrderedIndex`]
-/// for the operations. When it is dropped its threads end first.
+/// A durable ordered index with constant-time point operations. See the module for the design, [`PointIndex`] and
+/// [`OrderedIndex`] for the operations. When it is dropped its threads end first.
 ///
 /// ```
 /// use std::ops::Bound;
@@ -243,7 +244,8 @@ impl<K: IndexKey + ?Sized> Hybrid<K> {
     /// As [`OpenIndex::open_index`].
     ///
     /// # Panics
-    /// When the options ask for no stripe, no thread to apply, leaves of fewer than 4 pairs, or a hash that [`HashIndex::open_with`] refuses.
+    /// When the options ask for no stripe, no thread to apply, leaves of fewer than 4 pairs, or a hash that
+    /// [`HashIndex::open_with`] refuses.
     pub fn open(store: &Store, name: &str, options: &HybridOptions, durability: Durability) -> Result<Self> {
         Self::over(|| HashIndex::open_index(store, name, &options.hash, durability), options)
     }

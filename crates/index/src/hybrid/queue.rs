@@ -1,18 +1,21 @@
 //! A bounded queue of updates whose order is fixed before they exist.
 //!
-//! 1. A writer *reserves* a ticket before it changes the hash, and *fills* it afterwards (or skips it, when nothing changed).
-//! 2. Updates are applied in the order of the tickets, so a ticket that is reserved and not filled holds up those behind it.
-//! 3. A *watermark* is the number of tickets reserved so far: when as many are applied, every change of the hash that could be seen when
-//!    the watermark was read has reached the tree.
+//! 1. A writer *reserves* a ticket before it changes the hash, and *fills* it afterwards (or skips it, when nothing
+//!    changed).
+//! 2. Updates are applied in the order of the tickets, so a ticket that is reserved and not filled holds up those
+//!    behind it.
+//! 3. A *watermark* is the number of tickets reserved so far: when as many are applied, every change of the hash that
+//!    could be seen when the watermark was read has reached the tree.
 //!
-//! Why the ticket comes first: if a writer queued up behind its change, a range could begin in between, find the queue empty, and miss
-//! what a point read has shown already.
+//! Why the ticket comes first: if a writer queued up behind its change, a range could begin in between, find the queue
+//! empty, and miss what a point read has shown already.
 //!
-//! *Back-pressure.* Who finds no room applies updates itself. So does a range that waits for a watermark. One thread applies at a
-//! time. There may be a thread of the index that applies, and it may be slow, or dead: nobody depends on it.
+//! *Back-pressure.* Who finds no room applies updates itself. So does a range that waits for a watermark. One thread
+//! applies at a time. There may be a thread of the index that applies, and it may be slow, or dead: nobody depends on
+//! it.
 //!
-//! *Waking.* Waking a thread costs more than an update. The thread of the index naps before it sleeps; who fills wakes it when it
-//! sleeps or much has come together.
+//! *Waking.* Waking a thread costs more than an update. The thread of the index naps before it sleeps; who fills wakes
+//! it when it sleeps or much has come together.
 
 use std::collections::VecDeque;
 use std::sync::PoisonError;

@@ -1,12 +1,13 @@
 //! The ordered half of the hybrid: a tree in DRAM, two levels deep.
 //!
-//! A directory of leaves (that of the ordered map, see `directory`), and leaves that are sorted arrays under a lock of their own.
+//! A directory of leaves (that of the ordered map, see `directory`), and leaves that are sorted arrays under a lock of
+//! their own.
 //!
-//! Invariants: a leaf covers the keys from its `low`, which never changes, up to its `upper`; alive leaves cover every key once. A
-//! leaf that was merged away is dead, and who finds it looks again.
+//! Invariants: a leaf covers the keys from its `low`, which never changes, up to its `upper`; alive leaves cover every
+//! key once. A leaf that was merged away is dead, and who finds it looks again.
 //!
-//! Order of locks: merges, leaves from left to right, the directory's. Who looks in the directory lets go of it before it locks a leaf,
-//! and therefore asks the leaf whether it still covers what was looked for.
+//! Order of locks: merges, leaves from left to right, the directory's. Who looks in the directory lets go of it before
+//! it locks a leaf, and therefore asks the leaf whether it still covers what was looked for.
 
 use std::borrow::Borrow;
 use std::ops::{Bound, ControlFlow};
@@ -155,7 +156,8 @@ impl<K: IndexKey + ?Sized> Tree<K> {
         }
     }
 
-    /// Gives the upper half of a full leaf to a new one; nothing but the new key's place, when that is the end of the last leaf.
+    /// Gives the upper half of a full leaf to a new one; nothing but the new key's place, when that is the end of the
+    /// last leaf.
     #[cold]
     fn split(&self, pairs: &mut Pairs<K>, at: usize) {
         let appends = pairs.upper.is_none() && at == pairs.sorted.len();
@@ -184,8 +186,8 @@ impl<K: IndexKey + ?Sized> Tree<K> {
         write(&self.directory).remove(&right.low);
     }
 
-    /// Shows `visit` the pairs between `start` and `end` until it breaks; how many it saw. Each leaf is read at one moment; no lock is
-    /// held while `visit` runs.
+    /// Shows `visit` the pairs between `start` and `end` until it breaks; how many it saw. Each leaf is read at one
+    /// moment; no lock is held while `visit` runs.
     pub(super) fn scan(
         &self,
         start: Bound<&K>,

@@ -1,8 +1,9 @@
-//! The crash explorer's targets: changes and structure changes, judged by an index whose hash is filled along with the judge's reads, one
-//! pair at a time. So every state is read with a cold hash, with each half-filled one and with a warm one.
+//! The crash explorer's targets: changes and structure changes, judged by an index whose hash is filled along with the
+//! judge's reads, one pair at a time. So every state is read with a cold hash, with each half-filled one and with a
+//! warm one.
 //!
-//! The hybrid stores and flushes nothing on the medium itself: the audit of its own flushes and fences has none to look at (the
-//! tree's are audited by the tree's targets).
+//! The hybrid stores and flushes nothing on the medium itself: the audit of its own flushes and fences has none to look
+//! at (the tree's are audited by the tree's targets).
 
 use lodestone_crash::Target;
 use lodestone_crash::planted::Bug;
@@ -67,7 +68,8 @@ pub fn hybrid_plus_threaded() -> Vec<IndexTarget<HybridPlus<u64>>> {
     ]
 }
 
-/// Bugs that can be planted here and that a crash shows; those that only interleavings show are in `tests/hybrid_planted_schedules.rs`.
+/// Bugs that can be planted here and that a crash shows; those that only interleavings show are in
+/// `tests/hybrid_planted_schedules.rs`.
 pub(crate) fn bugs() -> Vec<Bug> {
     vec![Bug::new("hybrid-plus-miss-is-absent", "keys are gone until the hash is warm", || Box::new(cold()))]
 }

@@ -1,10 +1,11 @@
 //! Arrays that grow to twice their length and never move, so that readers need no lock and no reclamation.
 //!
-//! Segment 0 has `2^base_bits` elements and segment *n* as many as all before it. An element keeps its place for as long as the
-//! array lives; segments are made when they are first needed and given back with the array.
+//! Segment 0 has `2^base_bits` elements and segment *n* as many as all before it. An element keeps its place for as
+//! long as the array lives; segments are made when they are first needed and given back with the array.
 //!
-//! Several arrays, *shares*, may have their segments in common: whichever grows first makes the segment for all. So the addresses of the
-//! segments, which every access looks at, are few enough to stay in the processor's first cache, and allocations are few and large.
+//! Several arrays, *shares*, may have their segments in common: whichever grows first makes the segment for all. So the
+//! addresses of the segments, which every access looks at, are few enough to stay in the processor's first cache, and
+//! allocations are few and large.
 
 use std::sync::OnceLock;
 

@@ -30,8 +30,8 @@ pub enum WarmUp {
         /// How many.
         threads: usize,
     },
-    /// The threads that use the index: each operation fills in up to `keys` pairs besides. For processes that want no thread that they
-    /// did not make.
+    /// The threads that use the index: each operation fills in up to `keys` pairs besides. For processes that want no
+    /// thread that they did not make.
     WithOperations {
         /// Pairs for each operation; 0: only [`HybridPlus::wait_warm`] fills.
         keys: usize,
@@ -48,7 +48,8 @@ pub struct HybridPlusOptions {
     pub stripes: usize,
     /// Who fills the hash.
     pub warm_up: WarmUp,
-    /// Start value of the hash; `None`: a random one at each opening, so that nobody can choose keys that crowd one stripe.
+    /// Start value of the hash; `None`: a random one at each opening, so that nobody can choose keys that crowd one
+    /// stripe.
     pub seed: Option<u64>,
 }
 
@@ -179,8 +180,8 @@ impl<K: IndexKey + ?Sized> Shared<K> {
         self.stripe(hash).read(hash, key)
     }
 
-    /// Changes the tree, then the hash, with the key's stripe busy meanwhile. `known`: the answer, where what DRAM knows of the key says
-    /// that there is nothing to change.
+    /// Changes the tree, then the hash, with the key's stripe busy meanwhile. `known`: the answer, where what DRAM
+    /// knows of the key says that there is nothing to change.
     fn change<T>(
         &self,
         key: &K,
@@ -410,13 +411,15 @@ impl<K: IndexKey + ?Sized> OrderedIndex for HybridPlus<K> {
         self.shared.tree.scan(start, end, direction, visit)
     }
 
-    /// As of every index: the tree is loaded leaf by leaf, then the hash is filled from it. If `sorted` panics, what came before is in the index,
-    /// and misses in DRAM ask the tree until the index is opened again. A load while another one is under way is told that the index is not empty.
+    /// As of every index: the tree is loaded leaf by leaf, then the hash is filled from it. If `sorted` panics, what
+    /// came before is in the index, and misses in DRAM ask the tree until the index is opened again. A load while
+    /// another one is under way is told that the index is not empty.
     fn bulk_load<S>(&self, sorted: S) -> Result<u64>
     where
         S: IntoIterator<Item = (K::Owned, u64)>,
     {
-        // Whose load ends says that DRAM knows every key, which is not so while another one goes on. Not waited for: `sorted` may ask for a load.
+        // Whose load ends says that DRAM knows every key, which is not so while another one goes on. Not waited for:
+        // `sorted` may ask for a load.
         let _loading = match self.shared.loading.try_lock() {
             Ok(loading) => loading,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),

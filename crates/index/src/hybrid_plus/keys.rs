@@ -4,8 +4,8 @@
 //! block:  0 value    1 bytes of the key    2 the key's bytes, filled up with zeroes
 //! ```
 //!
-//! Readers walk into blocks without a lock and ask the stripe's version afterwards, so a block that is freed and taken again under
-//! them is harmless: every access is bounded by the array. One thread at a time allocates and frees.
+//! Readers walk into blocks without a lock and ask the stripe's version afterwards, so a block that is freed and taken
+//! again under them is harmless: every access is bounded by the array. One thread at a time allocates and frees.
 
 use std::collections::BTreeMap;
 

@@ -1,13 +1,15 @@
 //! Filling the hash from the tree while everybody works, and comparing the two.
 //!
 //! 1. The tree is cut into ranges of keys (a hint that may be out of date: the ranges cover every key all the same).
-//! 2. Whoever fills takes a range and goes through it in batches. Before a batch it notes each stripe's number of completed
-//!    changes; then it scans; each pair is filled in under its stripe's lock.
-//! 3. *The number is the same*: no change of a key of this stripe completed since before the scan read the pair, and none is under
-//!    way, for the lock is held: the pair is what the tree holds. *It differs*: the tree is asked again, under the lock.
+//! 2. Whoever fills takes a range and goes through it in batches. Before a batch it notes each stripe's number of
+//!    completed changes; then it scans; each pair is filled in under its stripe's lock.
+//! 3. *The number is the same*: no change of a key of this stripe completed since before the scan read the pair, and
+//!    none is under way, for the lock is held: the pair is what the tree holds. *It differs*: the tree is asked again,
+//!    under the lock.
 //! 4. The last range done makes every stripe complete.
 //!
-//! The number is counted up behind the change of the tree and before the lock goes: a change that the scan missed comes behind the note.
+//! The number is counted up behind the change of the tree and before the lock goes: a change that the scan missed comes
+//! behind the note.
 
 use std::borrow::Borrow;
 use std::ops::{Bound, ControlFlow};
@@ -177,7 +179,8 @@ impl<K: IndexKey + ?Sized> Shared<K> {
         }
     }
 
-    /// Loads `sorted` into the tree, which is empty, then into the hash. Between the two a key that is not in the hash may be in the tree.
+    /// Loads `sorted` into the tree, which is empty, then into the hash. Between the two a key that is not in the hash
+    /// may be in the tree.
     pub(super) fn load(&self, sorted: impl Iterator<Item = (K::Owned, u64)>) -> Result<u64> {
         self.stripes.iter().for_each(|stripe| stripe.write().set_complete(false));
         let loaded = self.tree.bulk_load(sorted);
@@ -256,7 +259,8 @@ impl<K: IndexKey + ?Sized> Shared<K> {
         if let Err(error) = scanned {
             return report.find_error(at, error);
         }
-        // The hash may be filled meanwhile: what it held before the scan was found, and what was found it holds behind it.
+        // The hash may be filled meanwhile: what it held before the scan was found, and what was found it holds behind
+        // it.
         let after = count();
         if !(before..=after).contains(&found) {
             report.find(at, format!("DRAM holds {before} to {after} keys, {found} of them in the tree"));

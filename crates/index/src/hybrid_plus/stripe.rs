@@ -1,28 +1,33 @@
-//! One stripe of the hash in DRAM: the keys whose hashes agree in their upper bits, one writer at a time, readers without a lock.
+//! One stripe of the hash in DRAM: the keys whose hashes agree in their upper bits, one writer at a time, readers
+//! without a lock.
 //!
-//! *Version.* One word. Bit 0, *busy*: tree and hash are being changed together, or the hash alone. Bit 1, *complete*: a key that is not
-//! here is not in the tree. Bit 2, *lossy*: entries were forgotten, so it never is complete again. The rest counts.
+//! *Version.* One word. Bit 0, *busy*: tree and hash are being changed together, or the hash alone. Bit 1, *complete*:
+//! a key that is not here is not in the tree. Bit 2, *lossy*: entries were forgotten, so it never is complete again.
+//! The rest counts.
 //!
-//! 1. A writer waits until the word is free and makes it busy, changes the tree, then the hash, and makes the word free and different.
-//! 2. A reader that sees a free word, searches, and sees the same word again has searched at one moment at which every entry here was
-//!    what the tree held. In every other case it asks the tree.
+//! 1. A writer waits until the word is free and makes it busy, changes the tree, then the hash, and makes the word free
+//!    and different.
+//! 2. A reader that sees a free word, searches, and sees the same word again has searched at one moment at which every
+//!    entry here was what the tree held. In every other case it asks the tree.
 //!
-//! The word is the lock, too: to free it is a plain store, which need not wait for the write-back of the tree's line as an exchange would. Where
-//! a change waits for a device (the block domain), writers take turns by a mutex before it, so that they sleep.
+//! The word is the lock, too: to free it is a plain store, which need not wait for the write-back of the tree's line as
+//! an exchange would. Where a change waits for a device (the block domain), writers take turns by a mutex before it, so
+//! that they sleep.
 //!
-//! Why loads suffice: a writer's stores release and a reader's loads acquire, so a reader that saw any store of a writer also sees
-//! that writer's version.
+//! Why loads suffice: a writer's stores release and a reader's loads acquire, so a reader that saw any store of a
+//! writer also sees that writer's version.
 //!
-//! *Table.* Lines of four keys and four values, a line of the processor's cache each; a key stands in the first line from its home on
-//! that had room. So a search reads one line in most cases and ends at the first line with a free slot. A removal moves keys back into
-//! the hole; there are no marks of removed keys. Words are hashed one to one, and the hash stands for the key; a string's entry
-//! names a copy of it (`keys`).
+//! *Table.* Lines of four keys and four values, a line of the processor's cache each; a key stands in the first line
+//! from its home on that had room. So a search reads one line in most cases and ends at the first line with a free
+//! slot. A removal moves keys back into the hole; there are no marks of removed keys. Words are hashed one to one, and
+//! the hash stands for the key; a string's entry names a copy of it (`keys`).
 //!
-//! The table doubles in place, while the stripe is busy and readers ask the tree: stripes are many, so each has a small part of the keys.
+//! The table doubles in place, while the stripe is busy and readers ask the tree: stripes are many, so each has a small
+//! part of the keys.
 //!
-//! *Waiting for memory.* With many keys the line of a key is in no cache. A change asks for it before it changes the tree, and comes back to it
-//! afterwards: it waits for DRAM and medium at once. All else of a stripe that every change looks at is one line, and so few lines in all that
-//! they stay in the second cache.
+//! *Waiting for memory.* With many keys the line of a key is in no cache. A change asks for it before it changes the
+//! tree, and comes back to it afterwards: it waits for DRAM and medium at once. All else of a stripe that every change
+//! looks at is one line, and so few lines in all that they stay in the second cache.
 
 use std::sync::Arc;
 
@@ -130,7 +135,8 @@ impl Line {
 }
 
 impl Stripe {
-    /// `count` empty stripes, a power of two; `is_complete`: the tree holds no key of them either; `sleeps`: changes wait for a device.
+    /// `count` empty stripes, a power of two; `is_complete`: the tree holds no key of them either; `sleeps`: changes
+    /// wait for a device.
     pub(super) fn many<K: IndexKey + ?Sized>(count: usize, is_complete: bool, sleeps: bool) -> Box<[Self]> {
         let group = count.min(GROUP);
         let mut all = Vec::with_capacity(count);
@@ -161,7 +167,8 @@ impl Stripe {
         }
     }
 
-    /// Whether the last change had nothing to do: then the next one may have nothing to do either, and should look here before it goes to the tree.
+    /// Whether the last change had nothing to do: then the next one may have nothing to do either, and should look here
+    /// before it goes to the tree.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
         self.is_idle.load(Ordering::Relaxed)
@@ -358,7 +365,8 @@ impl Writing<'_> {
     }
 
     fn count_change(&self) {
-        // Only who holds the lock counts. Behind the change of the tree: a fill that saw the count before it may have missed that change.
+        // Only who holds the lock counts. Behind the change of the tree: a fill that saw the count before it may have
+        // missed that change.
         self.stripe.changes.store(self.stripe.changes() + 1, Ordering::Release);
     }
 

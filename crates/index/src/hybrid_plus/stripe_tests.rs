@@ -1,5 +1,5 @@
-//! A stripe beside a map of the standard library, with hashes chosen so that keys crowd few lines, the last ones above all: there the way of
-//! a key goes on at the first line.
+//! A stripe beside a map of the standard library, with hashes chosen so that keys crowd few lines, the last ones above
+//! all: there the way of a key goes on at the first line.
 
 use std::collections::HashMap;
 

@@ -1,8 +1,8 @@
 //! Verifying a map over an index on its medium.
 //!
-//! Anchor and intents verify. The index verifies by itself. Each record that the index names is an allocated block large enough,
-//! verifies, has the index's key, and is named once. In a pool that is open for writing no intent is set; in a read-only view a crash
-//! may have left some, and what they name is owned.
+//! Anchor and intents verify. The index verifies by itself. Each record that the index names is an allocated block
+//! large enough, verifies, has the index's key, and is named once. In a pool that is open for writing no intent is set;
+//! in a read-only view a crash may have left some, and what they name is owned.
 
 use std::ops::{Bound, ControlFlow};
 

@@ -1,6 +1,7 @@
-//! The crash explorer's targets for maps over an index: creation and every kind of change, over a tree with small nodes and with
-//! two stripes, so that keys share an intent; and one script of every kind of change over each other index, because the protocol rests on
-//! what an index promises of its own changes. What each judges is said in [`explore`](crate::explore).
+//! The crash explorer's targets for maps over an index: creation and every kind of change, over a tree with small nodes
+//! and with two stripes, so that keys share an intent; and one script of every kind of change over each other index,
+//! because the protocol rests on what an index promises of its own changes. What each judges is said in
+//! [`explore`](crate::explore).
 
 use lodestone_crash::Target;
 use lodestone_crash::planted::Bug;

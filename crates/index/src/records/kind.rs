@@ -1,7 +1,7 @@
 //! Which indexes a map can stand over, by name and by the code on the medium.
 //!
-//! Ordered ones alone, because a map shows its records in order; and none behind a cache in DRAM ([`Acs`](crate::Acs)): it serves a
-//! program that stays, which can put it there itself.
+//! Ordered ones alone, because a map shows its records in order; and none behind a cache in DRAM ([`Acs`](crate::Acs)):
+//! it serves a program that stays, which can put it there itself.
 
 use std::fmt;
 use std::str::FromStr;

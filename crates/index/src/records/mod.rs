@@ -1,41 +1,47 @@
-//! Maps from byte strings to byte strings over any ordered index of words: the index maps each key to the address of its record.
+//! Maps from byte strings to byte strings over any ordered index of words: the index maps each key to the address of
+//! its record.
 //!
-//! The index changes by operations of its own, each atomic; the record's block is allocated and freed by actions of the heap.
-//! Nothing makes both one step, so an *intent* on the medium joins them. The keys fall into stripes; a stripe has a lock in DRAM
-//! and one intent: two words, `new` and `old`.
+//! The index changes by operations of its own, each atomic; the record's block is allocated and freed by actions of the
+//! heap. Nothing makes both one step, so an *intent* on the medium joins them. The keys fall into stripes; a stripe has
+//! a lock in DRAM and one intent: two words, `new` and `old`.
 //!
-//! *Put.* Under the stripe's lock: 1. the record is written at a reserved place and flushed; `old` is what the index names. 2. One
-//! action allocates the record and sets the intent to (`new`, `old`): from here the intent owns the record. 3. The index is told: key to
-//! `new`. 4. One action frees `old` and clears the intent. Without an old record step 4 is a store that need not last.
+//! *Put.* Under the stripe's lock: 1. the record is written at a reserved place and flushed; `old` is what the index
+//! names. 2. One action allocates the record and sets the intent to (`new`, `old`): from here the intent owns the
+//! record. 3. The index is told: key to `new`. 4. One action frees `old` and clears the intent. Without an old record
+//! step 4 is a store that need not last.
 //!
 //! *Remove.* The same with `new` null: the intent, the index's removal, the action that frees and clears.
 //!
-//! *Open.* For each intent that is set, the record it names (`new`, else `old`) tells the key, and the index tells whether step 3
-//! happened: then `old` is freed, else `new` (a removal: nothing). The same action clears the intent. Bounded by the number of intents,
-//! whatever the size of the map.
+//! *Open.* For each intent that is set, the record it names (`new`, else `old`) tells the key, and the index tells
+//! whether step 3 happened: then `old` is freed, else `new` (a removal: nothing). The same action clears the intent.
+//! Bounded by the number of intents, whatever the size of the map.
 //!
 //! Why nothing leaks and nothing is freed twice, in every crash state:
 //! - before step 2 nothing is allocated; step 2 is atomic, so an allocated record is named by an intent;
-//! - step 3 is atomic, and the index keeps the order of what is fenced: the index names `old` or `new`, never anything else, because the
-//!   stripe's lock keeps other changes of the key away until the intent is cleared, persistently;
-//! - so while an intent is set, exactly one of the two records is the index's and the other one the intent's. Step 4 and the
-//!   recovery free the intent's one and clear the intent in one action: after it no intent names the freed block, and no later recovery
-//!   does it again. A crash inside recovery leaves some intents cleared and the others as they were;
-//! - an intent that owns nothing (a new key's that the index has, a removal that did not happen) may outlive its end on the medium:
-//!   recovery finds nothing to free in it, and the next change of its stripe sets both words before it can free the record that the intent names;
+//! - step 3 is atomic, and the index keeps the order of what is fenced: the index names `old` or `new`, never anything
+//!   else, because the stripe's lock keeps other changes of the key away until the intent is cleared, persistently;
+//! - so while an intent is set, exactly one of the two records is the index's and the other one the intent's. Step 4
+//!   and the recovery free the intent's one and clear the intent in one action: after it no intent names the freed
+//!   block, and no later recovery does it again. A crash inside recovery leaves some intents cleared and the others as
+//!   they were;
+//! - an intent that owns nothing (a new key's that the index has, a removal that did not happen) may outlive its end on
+//!   the medium: recovery finds nothing to free in it, and the next change of its stripe sets both words before it can
+//!   free the record that the intent names;
 //! - the records that an intent names stay allocated while it is set, so the key can always be read from them.
 //!
-//! *Readers* take no lock: they pin, ask the index, and read the record; a freed record is not given out again before they left
-//! (`reclaim`). Key and value are verified, and the key must be the one asked for.
+//! *Readers* take no lock: they pin, ask the index, and read the record; a freed record is not given out again before
+//! they left (`reclaim`). Key and value are verified, and the key must be the one asked for.
 //!
-//! *Durability* is the index's: opened with `Sync` it lets a change be told, and a read tell, only what would survive. What comes
-//! behind it (step 4) needs no waiting: recovery would do it again. So a stripe's lock is held while the index waits for a device; stripes are many.
+//! *Durability* is the index's: opened with `Sync` it lets a change be told, and a read tell, only what would survive.
+//! What comes behind it (step 4) needs no waiting: recovery would do it again. So a stripe's lock is held while the
+//! index waits for a device; stripes are many.
 //!
-//! *What it costs* beside the index's own change: two actions for a put over an old record, one action and a store for a new key,
-//! where [`OrderedMap`](crate::OrderedMap) has one action in all. It remains the default; this is for who wants an index's other properties.
+//! *What it costs* beside the index's own change: two actions for a put over an old record, one action and a store for
+//! a new key, where [`OrderedMap`](crate::OrderedMap) has one action in all. It remains the default; this is for who
+//! wants an index's other properties.
 //!
-//! An intent that cannot be resolved, because a record or the index is damaged there, stays: changes of its stripe are refused, reads
-//! and other stripes go on, and the check names it.
+//! An intent that cannot be resolved, because a record or the index is damaged there, stays: changes of its stripe are
+//! refused, reads and other stripes go on, and the check names it.
 //!
 //! Files: `table` (the intents), `change`, `read`, `check`, `kind` (which indexes, and opening by name).
 
@@ -91,7 +97,8 @@ impl<O: Default> Default for RecordsOptions<O> {
     }
 }
 
-/// A durable ordered map from byte strings to byte strings over the index `I`; see the module text for the protocol, and
+/// A durable ordered map from byte strings to byte strings over the index `I`; see the module text for the protocol,
+/// and
 /// [`RecordMap`](crate::RecordMap) for the operations. Share it by reference or [`Arc`](std::sync::Arc).
 ///
 /// ```
@@ -142,7 +149,8 @@ impl<I: RecordIndex> IndexedRecords<I> {
     /// Opens the map `name`, or creates it together with its index. Finishes what a crash cut short. Durable on return.
     ///
     /// # Errors
-    /// As [`OpenIndex::open_index`](crate::OpenIndex::open_index); [`Error::WrongKind`] also when the map is over another index.
+    /// As [`OpenIndex::open_index`](crate::OpenIndex::open_index); [`Error::WrongKind`] also when the map is over
+    /// another index.
     ///
     /// # Panics
     /// When the options ask for no stripe or more than 1024.

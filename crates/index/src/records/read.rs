@@ -1,7 +1,7 @@
 //! Reading a map over an index.
 //!
-//! A scan goes by batches: under a pin it copies records, then shows them without one, so what it shows them to may change the map
-//! and take its time. The next batch begins strictly behind the last key shown.
+//! A scan goes by batches: under a pin it copies records, then shows them without one, so what it shows them to may
+//! change the map and take its time. The next batch begins strictly behind the last key shown.
 
 use std::ops::{Bound, ControlFlow};
 

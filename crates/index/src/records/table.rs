@@ -4,8 +4,8 @@
 //! one line per stripe:  0 new: checked address    8 old: checked address    16 zero (48 bytes)
 //! ```
 //!
-//! Both words change by one action of the heap; a line each, so that stripes do not share one. An intent that owns no record is let go by
-//! a store that need not last.
+//! Both words change by one action of the heap; a line each, so that stripes do not share one. An intent that owns no
+//! record is let go by a store that need not last.
 
 use lodestone_heap::Action;
 use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, WORD_BYTES, checked, planted};
@@ -22,7 +22,8 @@ pub(super) fn intent_bytes(count: usize) -> u64 {
     count as u64 * LINE_BYTES
 }
 
-/// Writes a table without an intent at the reserved place `at` and starts its write-back; the action that publishes it fences first.
+/// Writes a table without an intent at the reserved place `at` and starts its write-back; the action that publishes it
+/// fences first.
 pub(super) fn write_empty(memory: &Memory, at: PmAddr, count: usize) {
     let mut bytes = Vec::with_capacity(count * LINE_BYTES as usize);
     for number in 0..count {
@@ -86,8 +87,8 @@ impl IntentAt {
     /// Lets go of an intent that owns no record.
     pub(super) fn let_go(self, memory: &Memory, from: Intent) {
         let word = if from.new.is_null() { self.old_word() } else { self.new_word() };
-        // Not flushed: recovery would find that the index has the record, and nothing to free; and the next change of the stripe, the
-        // first that may free it, sets both words.
+        // Not flushed: recovery would find that the index has the record, and nothing to free; and the next change of
+        // the stripe, the first that may free it, sets both words.
         memory.store(word, checked::encode_addr(word, PmAddr::NULL));
     }
 }

@@ -43,8 +43,9 @@ fn fptree<K: IndexKey + ?Sized>(store: &Store) -> Result<Box<dyn Subject>> {
     ordered::<FpTree<K>>(store, &TreeOptions { lines_per_leaf: 2, rebuild_threads: 1 })
 }
 
-/// Kinds of damage that change what the index holds and nothing of how: another key between the same neighbours, another value, a pair
-/// less in a node. Sealed again, they are an index that somebody could have made, where no block is lost.
+/// Kinds of damage that change what the index holds and nothing of how: another key between the same neighbours,
+/// another value, a pair less in a node. Sealed again, they are an index that somebody could have made, where no block
+/// is lost.
 const CONTENTS: [&str; 13] = [
     "record: key",
     "record: key length",

@@ -1,15 +1,15 @@
-//! Nodes that verify and are wrong all the same: a word of an index that holds keys is changed and sealed again, then the index
-//! is opened, checked, read and changed. Nothing panics, nothing hangs.
+//! Nodes that verify and are wrong all the same: a word of an index that holds keys is changed and sealed again, then
+//! the index is opened, checked, read and changed. Nothing panics, nothing hangs.
 //!
-//! 1. A pool is made once for each layer: the index with some hundred keys in nodes as small as they can be, beside a map whose
-//!    blocks are somebody else's. Its words are sorted by kind ([`sites`]).
+//! 1. A pool is made once for each layer: the index with some hundred keys in nodes as small as they can be, beside a
+//!    map whose blocks are somebody else's. Its words are sorted by kind ([`sites`]).
 //! 2. A case changes one to three of them: to a neighbour's value, to an address of the pool, to a number that upsets
 //!    arithmetic; and computes the right checksum.
-//! 3. Every answer is compared with that of the undamaged index, and the fate is counted by the kind of word: what the check
-//!    does not report although an answer is wrong can only be a value.
+//! 3. Every answer is compared with that of the undamaged index, and the fate is counted by the kind of word: what the
+//!    check does not report although an answer is wrong can only be a value.
 //!
-//! `LODESTONE_HOSTILE_CASES=100000 cargo test -p lodestone-index --lib reseal` runs many cases for each layer; a failed case
-//! prints the command that shows it again.
+//! `LODESTONE_HOSTILE_CASES=100000 cargo test -p lodestone-index --lib reseal` runs many cases for each layer; a failed
+//! case prints the command that shows it again.
 
 mod layers;
 mod sites;

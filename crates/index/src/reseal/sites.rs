@@ -21,7 +21,8 @@ enum Site {
     Word(PmAddr),
     /// Magic and shape of an anchor or a map's header: CRC in word 4.
     Anchor(PmAddr),
-    /// A leaf's lower bound: a checked word with shape before it, CRC in the word behind that; the bound's place depends on the first.
+    /// A leaf's lower bound: a checked word with shape before it, CRC in the word behind that; the bound's place
+    /// depends on the first.
     Low { shape: PmAddr, low: PmAddr, bytes: u64 },
     /// A record: lengths, key, value.
     Record { at: PmAddr },

@@ -1,10 +1,12 @@
 //! Loading sorted input: a stretch of nodes at once, not key by key.
 //!
 //! 1. Nodes are reserved and written, each with the link to the next.
-//! 2. Under the lock of the last node, one heap action allocates them all and links the first. Then they join the upper level.
+//! 2. Under the lock of the last node, one heap action allocates them all and links the first. Then they join the upper
+//!    level.
 //!
-//! So a crash leaves a prefix of the input, whole stretches of it, and nothing leaks. Cost of a stretch of 128 words: its nodes' lines, of each
-//! flush of the action's record and bitmaps a share, and 4 fences: 1.04 lines and 0.03 fences a key, where an insert takes 5.2 and 4.1.
+//! So a crash leaves a prefix of the input, whole stretches of it, and nothing leaks. Cost of a stretch of 128 words:
+//! its nodes' lines, of each flush of the action's record and bitmaps a share, and 4 fences: 1.04 lines and 0.03 fences
+//! a key, where an insert takes 5.2 and 4.1.
 
 use std::borrow::Borrow;
 

@@ -1,24 +1,30 @@
-//! A persistent skip list: the bottom list of all keys stands in the pool, the upper levels in DRAM (paper 2, section 3.2,
-//! evaluates one as the third index behind its cache).
+//! A persistent skip list: the bottom list of all keys stands in the pool, the upper levels in DRAM (paper 2, section
+//! 3.2, evaluates one as the third index behind its cache).
 //!
-//! **Why the upper levels are not persistent.** They hold nothing that the bottom list does not say, and every level that is
-//! persistent costs an insert another line and another order to keep. They are rebuilt by one walk over the list when it is opened: recovery
-//! takes as long as reading the keys once. Because they are volatile they need not be towers either: one sorted
-//! structure holds every eighth key (chosen by its hash, so that each life chooses the same), and a search walks eight nodes on the average.
+//! **Why the upper levels are not persistent.** They hold nothing that the bottom list does not say, and every level
+//! that is persistent costs an insert another line and another order to keep. They are rebuilt by one walk over the
+//! list when it is opened: recovery takes as long as reading the keys once. Because they are volatile they need not be
+//! towers either: one sorted structure holds every eighth key (chosen by its hash, so that each life chooses the same),
+//! and a search walks eight nodes on the average.
 //!
 //! 1. *Search*: the upper level names the last node of its own before the key; from there along the list.
-//! 2. *Insert*: a node is reserved and written with the link to its successor; under the lock of its predecessor, which must still be linked and
-//!    point to that successor, one heap action allocates it and sets the predecessor's link. Then it joins the upper level, still under the lock.
-//! 3. *Remove*: under the locks of predecessor and node: it leaves the upper level; one action sets the predecessor's link past it and
-//!    frees it; it is marked for those who stand on it; the block goes back to the heap when no reader can be there.
+//! 2. *Insert*: a node is reserved and written with the link to its successor; under the lock of its predecessor, which
+//!    must still be linked and point to that successor, one heap action allocates it and sets the predecessor's link.
+//!    Then it joins the upper level, still under the lock.
+//! 3. *Remove*: under the locks of predecessor and node: it leaves the upper level; one action sets the predecessor's
+//!    link past it and frees it; it is marked for those who stand on it; the block goes back to the heap when no reader
+//!    can be there.
 //! 4. *Update*: the value's words in the node (see `fastfair::keys`): one line, one fence.
 //!
-//! Cost of an insert: the node's line, the heap's record (2), the allocation, the link and the end of the record: 6 lines and 4
-//! fences; of a removal 5 and 3. A tree does better (see `fastfair`): a list node is a block of the heap, a tree's entry is not.
+//! Cost of an insert: the node's line, the heap's record (2), the allocation, the link and the end of the record: 6
+//! lines and 4 fences; of a removal 5 and 3. A tree does better (see `fastfair`): a list node is a block of the heap, a
+//! tree's entry is not.
 //!
-//! **Readers** lock nothing. A link is changed only by a heap action, and what anyone sees of an action survives (in the block domain, whoever tells
-//! of a link first waits for its writer, then for the medium); a value is read between two looks at its node's version. A reader on a node that was removed goes on along that node's link: whoever was in the list all the time is
-//! still ahead of it, because nothing stood between the node and its successor when it was removed; what came later came while the reader was on its way.
+//! **Readers** lock nothing. A link is changed only by a heap action, and what anyone sees of an action survives (in
+//! the block domain, whoever tells of a link first waits for its writer, then for the medium); a value is read between
+//! two looks at its node's version. A reader on a node that was removed goes on along that node's link: whoever was in
+//! the list all the time is still ahead of it, because nothing stood between the node and its successor when it was
+//! removed; what came later came while the reader was on its way.
 //!
 //! ```text
 //! node:  0 next: checked address    8 mark: volatile, all ones once the node was removed    16 key block (as in `fastfair::keys`)
@@ -65,7 +71,8 @@ const REMOVED: u64 = u64::MAX;
 #[non_exhaustive]
 pub struct SkipListOptions {}
 
-/// A durable skip list from keys (`u64` or `[u8]`) to words. See the module for the design, [`PointIndex`](crate::PointIndex) and
+/// A durable skip list from keys (`u64` or `[u8]`) to words. See the module for the design,
+/// [`PointIndex`](crate::PointIndex) and
 /// [`OrderedIndex`](crate::OrderedIndex) for the operations.
 pub struct SkipList<K: IndexKey + ?Sized> {
     heap: Heap,
@@ -223,14 +230,17 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
         checked::encode_addr(spot.link, target)
     }
 
-    /// Waits until the line of `spot`, its link included, would survive power loss as it was read, if the list was opened so.
+    /// Waits until the line of `spot`, its link included, would survive power loss as it was read, if the list was
+    /// opened so.
     fn settle(&self, spot: Spot) -> Result<()> {
         if self.durability == Durability::Sync {
             let memory = self.heap.memory();
-            // Elsewhere what anyone sees of an action survives; explored schedules have no medium, and are judged by this one's rule.
+            // Elsewhere what anyone sees of an action survives; explored schedules have no medium, and are judged by
+            // this one's rule.
             let is_block = memory.domain() == Domain::Block || cfg!(feature = "shuttle");
             if is_block && !planted::active("skiplist-tells-unflushed") {
-                // A link is seen between its store and its flush, and only what was flushed can be waited for: first for its writer.
+                // A link is seen between its store and its flush, and only what was flushed can be waited for: first
+                // for its writer.
                 self.stripes.read(spot.at, || Ok(()))?;
             }
             memory.durable_range(spot.link.line().start(), LINE_BYTES)?;

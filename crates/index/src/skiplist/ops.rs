@@ -25,7 +25,8 @@ pub(super) struct Place {
     pub(super) found: bool,
 }
 
-/// Looks at a place that somebody else changes meanwhile before it is taken for damaged: each loses against a change that was made.
+/// Looks at a place that somebody else changes meanwhile before it is taken for damaged: each loses against a change
+/// that was made.
 const TRIES_MAX: usize = 20_000;
 
 impl<K: IndexKey + ?Sized> SkipList<K> {
@@ -173,7 +174,8 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
         }
         let (freed, outcome) = action.commit_keeping();
         if freed.is_some() {
-            // For writers that found it as their predecessor. The block is nobody's: what it holds does not matter to a crash.
+            // For writers that found it as their predecessor. The block is nobody's: what it holds does not matter to a
+            // crash.
             self.heap.memory().store(node.mark(), REMOVED);
             self.readers.retire(freed);
         } else if leaves {

@@ -1,8 +1,8 @@
 //! Reading in order, verifying, and the list as an index.
 //!
-//! Ascending: batches along the list, each begun by a search behind the last key that was shown. Descending: behind the last node
-//! of the upper level before the end, a stretch is read forwards and shown backwards; then the stretch before it, up to that node. The reader is
-//! pinned while it copies, never while the visitor runs.
+//! Ascending: batches along the list, each begun by a search behind the last key that was shown. Descending: behind the
+//! last node of the upper level before the end, a stretch is read forwards and shown backwards; then the stretch before
+//! it, up to that node. The reader is pinned while it copies, never while the visitor runs.
 
 use std::borrow::Borrow;
 use std::collections::HashSet;
@@ -50,7 +50,8 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
         let (mut walk, mut last): (_, Option<K::Owned>) = (Walk::new(), None);
         while pairs.len() < limit {
             let next = self.next(spot)?;
-            // That the next node is there, and nothing between, rests on the link; what a node holds, on the line that it shares with its own.
+            // That the next node is there, and nothing between, rests on the link; what a node holds, on the line that
+            // it shares with its own.
             self.settle(spot)?;
             let Some(at) = next else { return Ok(()) };
             self.goes_on(&mut walk, at)?;
@@ -106,7 +107,8 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
     ) -> Result<u64> {
         let (mut pairs, mut seen, mut until): (Pairs<K>, u64, Option<K::Owned>) = (Vec::new(), 0, None);
         loop {
-            // A stretch ends with the node that the one behind it was read from: it is shown by way of the link to it, which it rests on.
+            // A stretch ends with the node that the one behind it was read from: it is shown by way of the link to it,
+            // which it rests on.
             let (to, before) = match &until {
                 Some(until) => (Bound::Included(until.borrow()), Bound::Excluded(until.borrow())),
                 None => (end, end),
@@ -286,7 +288,8 @@ mod tests {
         assert!(memory.poll_durable(link, &mut task).is_ready(), "a power failure would take the change back");
     }
 
-    /// The state while a writer waits for its commit group, of which the one before took the new node, but not the link to it.
+    /// The state while a writer waits for its commit group, of which the one before took the new node, but not the link
+    /// to it.
     #[test]
     fn a_key_of_the_upper_level_is_shown_when_the_link_to_it_is_durable() -> Outcome {
         let folder = tempfile::tempdir()?;

@@ -18,8 +18,8 @@ pub trait IndexKey: Ord + Hash + Debug + Send + Sync + 'static {
     /// Makes `target` a copy of this key, in the memory that `target` has if it is enough.
     fn assign_to(&self, target: &mut Self::Owned);
 
-    /// The first eight bytes as a number that orders as keys do: `a < b` implies `a.order_word() <= b.order_word()`. For a
-    /// `u64` it is the key itself; a shorter string is filled up with zeroes.
+    /// The first eight bytes as a number that orders as keys do: `a < b` implies `a.order_word() <= b.order_word()`.
+    /// For a `u64` it is the key itself; a shorter string is filled up with zeroes.
     fn order_word(&self) -> u64;
 
     /// Whether [`order_word`](Self::order_word) says all.

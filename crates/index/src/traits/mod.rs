@@ -1,5 +1,5 @@
-//! What every index can do, whatever it is made of: the traits that structures implement, wrappers (a cache, a hybrid of
-//! two structures) compose, and one conformance suite tests.
+//! What every index can do, whatever it is made of: the traits that structures implement, wrappers (a cache, a hybrid
+//! of two structures) compose, and one conformance suite tests.
 //!
 //! 1. [`PointIndex`]: operations on one key. Each is atomic: it takes effect at one moment between call and return.
 //! 2. [`OrderedIndex`]: reading in order of the keys, and loading sorted input.
@@ -11,12 +11,14 @@
 //! Everything is generic and compiled for each structure; a wrapper is `struct Cached<I: PointIndex>` that implements
 //! [`PointIndex`] again. There is no trait object, because a call through one costs as much as a cached lookup.
 //!
-//! **Durability** is chosen when an index is opened ([`Durability`](crate::Durability)): with `Sync` a change would survive power loss before the
-//! call returns and a read tells only what would; with `Relaxed` a change is ordered (a crash loses it only together with everything
-//! after it) and [`PointIndex::sync`] waits. Which one: [`OpenIndex::open_index`].
+//! **Durability** is chosen when an index is opened ([`Durability`](crate::Durability)): with `Sync` a change would
+//! survive power loss before the call returns and a read tells only what would; with `Relaxed` a change is ordered (a
+//! crash loses it only together with everything after it) and [`PointIndex::sync`] waits. Which one:
+//! [`OpenIndex::open_index`].
 //!
-//! Why the value is not a byte string as in [`OrderedMap`](crate::OrderedMap): compare-and-swap and failure-atomic update want one
-//! word, and the published structures that are compared here store one. A byte string is one indirection away.
+//! Why the value is not a byte string as in [`OrderedMap`](crate::OrderedMap): compare-and-swap and failure-atomic
+//! update want one word, and the published structures that are compared here store one. A byte string is one
+//! indirection away.
 
 mod key;
 mod ordered;

@@ -56,15 +56,17 @@ pub trait PointIndex: Send + Sync {
     /// The value of `key`.
     ///
     /// # Errors
-    /// [`Error::Damaged`](crate::Error::Damaged) when the medium is damaged where the answer lies (never a wrong answer instead),
+    /// [`Error::Damaged`](crate::Error::Damaged) when the medium is damaged where the answer lies (never a wrong answer
+    /// instead),
     /// [`Error::Pool`](crate::Error::Pool) when the pool is poisoned.
     fn get(&self, key: &Self::Key) -> Result<Option<u64>>;
 
     /// Gives `key` a value if it has none; whether it did. A key that is there keeps its value.
     ///
     /// # Errors
-    /// As [`get`](Self::get); [`Error::TooLong`](crate::Error::TooLong) for a key beyond [`key_bytes_max`](Self::key_bytes_max); an error for
-    /// which [`Error::is_full`](crate::Error::is_full) holds when the pool has no room; [`Error::ReadOnly`](crate::Error::ReadOnly).
+    /// As [`get`](Self::get); [`Error::TooLong`](crate::Error::TooLong) for a key beyond
+    /// [`key_bytes_max`](Self::key_bytes_max); an error for which [`Error::is_full`](crate::Error::is_full) holds when
+    /// the pool has no room; [`Error::ReadOnly`](crate::Error::ReadOnly).
     fn insert(&self, key: &Self::Key, value: u64) -> Result<bool>;
 
     /// Changes the value of `key` if it is there; the former one.
@@ -79,7 +81,8 @@ pub trait PointIndex: Send + Sync {
     /// As [`insert`](Self::insert).
     fn upsert(&self, key: &Self::Key, value: u64) -> Result<Option<u64>>;
 
-    /// Removes `key`; its value. What the index needed for it goes back to the heap when no reader can be there any more.
+    /// Removes `key`; its value. What the index needed for it goes back to the heap when no reader can be there any
+    /// more.
     ///
     /// # Errors
     /// As [`insert`](Self::insert).
@@ -91,8 +94,9 @@ pub trait PointIndex: Send + Sync {
     /// As [`insert`](Self::insert).
     fn compare_and_swap(&self, key: &Self::Key, current: u64, new: u64) -> Result<Swap>;
 
-    /// Number of keys. May have to visit the whole index; changes meanwhile count or do not, so beside them it is approximate. It need not wait
-    /// until what it counts is durable: a crash may take back a change that a count behind it has seen.
+    /// Number of keys. May have to visit the whole index; changes meanwhile count or do not, so beside them it is
+    /// approximate. It need not wait until what it counts is durable: a crash may take back a change that a count
+    /// behind it has seen.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -116,8 +120,8 @@ pub trait PointIndex: Send + Sync {
     /// [`Error::Pool`](crate::Error::Pool) when the pool is poisoned: changes since the last success may be lost.
     fn sync(&self) -> Result<()>;
 
-    /// Verifies everything on the medium and lists the blocks that the index owns. Call it while nobody changes the index. Blocks that wait
-    /// for readers to leave are given back first.
+    /// Verifies everything on the medium and lists the blocks that the index owns. Call it while nobody changes the
+    /// index. Blocks that wait for readers to leave are given back first.
     fn check(&self) -> CheckReport;
 }
 
@@ -129,11 +133,13 @@ pub trait OpenIndex: PointIndex + Sized {
     /// Opens the index `name`, or creates it. Durable on return; a crash during the creation leaks nothing.
     ///
     /// # Errors
-    /// [`Error::AlreadyOpen`](crate::Error::AlreadyOpen), [`Error::WrongKind`](crate::Error::WrongKind), [`Error::ReadOnly`](crate::Error::ReadOnly) when there is
-    /// nothing to open and the pool is read-only, [`Error::Damaged`](crate::Error::Damaged), and what the heap and the pool refuse.
+    /// [`Error::AlreadyOpen`](crate::Error::AlreadyOpen), [`Error::WrongKind`](crate::Error::WrongKind),
+    /// [`Error::ReadOnly`](crate::Error::ReadOnly) when there is nothing to open and the pool is read-only,
+    /// [`Error::Damaged`](crate::Error::Damaged), and what the heap and the pool refuse.
     fn open_index(store: &Store, name: &str, options: &Self::Options, durability: Durability) -> Result<Self>;
 
-    /// Opens an index that was claimed whatever its kind, by [`Store::open_object`]: for tools. The caller knows its kind.
+    /// Opens an index that was claimed whatever its kind, by [`Store::open_object`]: for tools. The caller knows its
+    /// kind.
     ///
     /// # Errors
     /// As [`open_index`](Self::open_index).

@@ -1,7 +1,7 @@
 //! An iterator over any ordered index, from both ends, made of scans.
 //!
-//! Each end has a batch of copies. When it is used up, a scan reads the next keys behind the last one that was given, as
-//! many as before and half as many again. So no lock is held between two steps, and the guarantee of
+//! Each end has a batch of copies. When it is used up, a scan reads the next keys behind the last one that was given,
+//! as many as before and half as many again. So no lock is held between two steps, and the guarantee of
 //! [`OrderedIndex`] holds for the iteration as a whole: every batch begins strictly behind what was given.
 
 use std::borrow::Borrow;

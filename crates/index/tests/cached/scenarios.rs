@@ -1,7 +1,7 @@
 //! Few threads on few keys of one bucket, under a deterministic scheduler, and a history that must be linearizable.
 //!
-//! The index below is a map in DRAM whose every operation is one step between two points where the scheduler may switch, so that each
-//! schedule decides what the cache does around it.
+//! The index below is a map in DRAM whose every operation is one step between two points where the scheduler may
+//! switch, so that each schedule decides what the cache does around it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

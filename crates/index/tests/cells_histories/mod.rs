@@ -1,5 +1,6 @@
-//! Interleavings on cell lines with more than one bucket: readers beside writers of other buckets, segments and leaves that change or die
-//! between an attempt and the structure change that it asks for. Each scenario panics when a schedule breaks a promise.
+//! Interleavings on cell lines with more than one bucket: readers beside writers of other buckets, segments and leaves
+//! that change or die between an attempt and the structure change that it asks for. Each scenario panics when a
+//! schedule breaks a promise.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -51,7 +52,8 @@ fn keys_of(bucket: u64, count: usize) -> Vec<u64> {
     (0_u64..).filter(|key| home(key) == bucket).take(count).collect()
 }
 
-/// A reader whose key stands in the stash passes pairs of the other bucket there, which change under it without its stamp telling.
+/// A reader whose key stands in the stash passes pairs of the other bucket there, which change under it without its
+/// stamp telling.
 pub fn a_reader_of_the_stash_endures_writers_of_other_buckets(schedules: usize) {
     every_schedule(schedules, || {
         let store = store();
@@ -75,7 +77,8 @@ fn insert_all(index: &HashIndex<u64>, keys: Range<u64>) {
     keys.for_each(|key| assert!(index.insert(&key, key).expect("insert")));
 }
 
-/// A writer finds its segment full, and by the time it asks for a split the segment's descriptor is being given to another one.
+/// A writer finds its segment full, and by the time it asks for a split the segment's descriptor is being given to
+/// another one.
 pub fn segments_whose_descriptors_are_used_again_split_whole(schedules: usize) {
     every_schedule(schedules, || {
         let store = store();

@@ -1,9 +1,10 @@
 //! A checker of linearizability, key by key: a history of an index is linearizable exactly when the history of each key
 //! is, because an operation is about one key.
 //!
-//! A key's history is right when its operations have an order that respects real time (what ended before another began comes
-//! before it) and explains every answer. All orders are searched: a state is how far each thread is and the value; no state is
-//! visited twice, so the search ends after at most (operations per thread + 1) ^ threads x values states.
+//! A key's history is right when its operations have an order that respects real time (what ended before another began
+//! comes before it) and explains every answer. All orders are searched: a state is how far each thread is and the
+//! value; no state is visited twice, so the search ends after at most (operations per thread + 1) ^ threads x values
+//! states.
 
 use std::collections::{BTreeMap, HashSet};
 

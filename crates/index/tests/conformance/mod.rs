@@ -1,8 +1,8 @@
 //! The conformance suite: what every index must do, whatever it is made of. Each test file makes a [`Place`] for its
 //! structure and calls the functions here and in [`concurrent`] and [`trouble`].
 //!
-//! The oracle is a [`BTreeMap`]. Keys come in two families: spread-out numbers, and awkward ones (dense runs, the ends of
-//! the range; strings that are empty, hold zero bytes, share long prefixes, are prefixes of each other, are long).
+//! The oracle is a [`BTreeMap`]. Keys come in two families: spread-out numbers, and awkward ones (dense runs, the ends
+//! of the range; strings that are empty, hold zero bytes, share long prefixes, are prefixes of each other, are long).
 
 #![allow(dead_code, reason = "each test file uses its part of the suite")]
 
@@ -448,7 +448,8 @@ where
 /// What an index holds, as the model has it.
 pub type Held<I> = BTreeMap<KeyOf<I>, u64>;
 
-/// Fills the pool until an insert finds no room, which says so and changes nothing: what is in the index, and the key that is not.
+/// Fills the pool until an insert finds no room, which says so and changes nothing: what is in the index, and the key
+/// that is not.
 pub fn fill<I: OpenIndex>(index: &I) -> Result<(Held<I>, KeyOf<I>)>
 where
     I::Key: TestKey,

@@ -82,7 +82,8 @@ where
     Ok(())
 }
 
-/// A life in the block domain, where an operation is told only once a group of changes is in the journal: answers and what a new life finds.
+/// A life in the block domain, where an operation is told only once a group of changes is in the journal: answers and
+/// what a new life finds.
 pub fn block_domain<I: OpenIndex>(place: &mut Place<I>) -> Result<()>
 where
     I::Key: TestKey,
@@ -100,8 +101,8 @@ where
     run_model(place, &steps, false)
 }
 
-/// Strings of every length that an index must take, strings that differ in zero bytes only, duplicates, the names of this machine's files,
-/// and one byte too many.
+/// Strings of every length that an index must take, strings that differ in zero bytes only, duplicates, the names of
+/// this machine's files, and one byte too many.
 pub fn many_strings<I: OpenIndex + PointIndex<Key = [u8]>>(place: &mut Place<I>) -> Result<()> {
     let index = place.open();
     let mut model: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
@@ -137,8 +138,8 @@ pub fn many_strings<I: OpenIndex + PointIndex<Key = [u8]>>(place: &mut Place<I>)
     Ok(())
 }
 
-/// At most `limit` names of files below a folder that every system has, first whole paths, then last parts, so that some come twice; names made up
-/// where there are none.
+/// At most `limit` names of files below a folder that every system has, first whole paths, then last parts, so that
+/// some come twice; names made up where there are none.
 fn file_names(limit: usize) -> Vec<String> {
     let (mut folders, mut names) = (vec![PathBuf::from("/usr/share")], Vec::new());
     while let Some(folder) = folders.pop() {
@@ -180,8 +181,8 @@ where
     Ok(())
 }
 
-/// The heap's bitmaps are damaged under an open index: each change that meets the damage says so. Whatever it says, reads never fail for it, a key that
-/// was reported removed is gone, and the changes before it are there.
+/// The heap's bitmaps are damaged under an open index: each change that meets the damage says so. Whatever it says,
+/// reads never fail for it, a key that was reported removed is gone, and the changes before it are there.
 pub fn damaged_heap<I: OpenIndex>(place: &mut Place<I>, count: u64) -> Result<()>
 where
     I::Key: TestKey,

@@ -40,8 +40,8 @@ pub fn split() -> Program {
     program(&[0, 1, 2, 4, 5, 6], &[&[put(3, 7)], &[get(6), put(6, 8), get(6)], &[get(1), put(4, 9), get(4)]])
 }
 
-/// Leaves with 0, 1, 2, 4 and with 5, 6, 7. Of the right one all but `kept` go, so that it joins the left one, which splits again for 3, so that
-/// its descriptor gets another life; `kept` is there all the time.
+/// Leaves with 0, 1, 2, 4 and with 5, 6, 7. Of the right one all but `kept` go, so that it joins the left one, which
+/// splits again for 3, so that its descriptor gets another life; `kept` is there all the time.
 fn reuse(kept: u64, gone: [u64; 2]) -> Program {
     let mut changes = [0, 1, gone[0], gone[1]].map(remove).to_vec();
     changes.extend([8, 9, 10, 3].map(|key| put(key, 1)));
@@ -65,8 +65,9 @@ pub fn programs() -> Vec<Program> {
     [vec![split(), range()], reuses()].concat()
 }
 
-/// Three leaves: the last one, of which `kept` stays, joins the one before it; then the first one splits, and the new leaf in between gets the
-/// descriptor that led to `kept`. Readers of `kept` must find it, however old what they were told; the first answer that says otherwise.
+/// Three leaves: the last one, of which `kept` stays, joins the one before it; then the first one splits, and the new
+/// leaf in between gets the descriptor that led to `kept`. Readers of `kept` must find it, however old what they were
+/// told; the first answer that says otherwise.
 pub fn another_life(kept: u64, by: Schedules, schedules: usize) -> Option<String> {
     const LAST: [u64; 3] = [120, 130, 140];
     let found = Arc::new(Mutex::new(None));

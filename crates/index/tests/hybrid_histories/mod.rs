@@ -1,8 +1,9 @@
-//! Histories of the two hybrids under a deterministic scheduler: random programs of few threads on three keys, with ranges among their
-//! operations, on an index that was just opened, so that the rebuild, the thread that applies and the program interleave.
+//! Histories of the two hybrids under a deterministic scheduler: random programs of few threads on three keys, with
+//! ranges among their operations, on an index that was just opened, so that the rebuild, the thread that applies and
+//! the program interleave.
 //!
-//! A range counts as a read of every key, some time between its beginning and its end. Every key's history must be linearizable; that
-//! says as well that points and ranges never contradict each other.
+//! A range counts as a read of every key, some time between its beginning and its end. Every key's history must be
+//! linearizable; that says as well that points and ranges never contradict each other.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -144,7 +145,8 @@ pub fn place<I>(open: impl FnOnce(&Store) -> lodestone_index::Result<I>) -> (Sto
     (store, index)
 }
 
-/// Runs `program` once under the scheduler that drives this thread; a history that no order explains, or what the check found.
+/// Runs `program` once under the scheduler that drives this thread; a history that no order explains, or what the check
+/// found.
 fn run_once<I: Kind>(program: &Program) -> Option<String> {
     let open = |store: &Store| I::open_index(store, "index", &I::options(), Durability::Sync);
     let (store, index) = place(open);
@@ -230,7 +232,8 @@ pub fn explore<I: Kind>(programs: impl Iterator<Item = Program>, by: Schedules, 
     None
 }
 
-/// Walks through a hash index in one thread while another's inserts split its segments; what was there before must come exactly once.
+/// Walks through a hash index in one thread while another's inserts split its segments; what was there before must come
+/// exactly once.
 pub fn walk_beside_splits(by: Schedules, schedules: usize) -> Option<String> {
     const BEFORE: u64 = 6;
     let found = Arc::new(Mutex::new(None));

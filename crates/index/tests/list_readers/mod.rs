@@ -1,5 +1,5 @@
-//! What readers of a skip list tell while its only key comes or goes: they take no lock, so they see links that are stored and not yet flushed,
-//! and in the block domain only what was flushed can be waited for.
+//! What readers of a skip list tell while its only key comes or goes: they take no lock, so they see links that are
+//! stored and not yet flushed, and in the block domain only what was flushed can be waited for.
 
 use std::collections::HashSet;
 use std::ops::{Bound, ControlFlow};
@@ -80,7 +80,8 @@ pub fn tell_only_what_was_flushed(schedules: usize) {
     for comes in [true, false] {
         let mut config = Config::new();
         config.stack_size = 1 << 18;
-        // A reader must get through while the writer stands between two steps: schedules that rarely change who goes on.
+        // A reader must get through while the writer stands between two steps: schedules that rarely change who goes
+        // on.
         Runner::new(PctScheduler::new_from_seed(3, 2, schedules), config).run(move || run(comes));
     }
 }

@@ -1,12 +1,12 @@
 //! A ceiling of bandwidth over time: windows that fill up.
 //!
-//! Time is cut into windows. A block that occupies the medium for some time takes it from the windows from its arrival on;
-//! where they are full, it waits. So what is granted depends on the time of arrival, not on the order of the calls: a
-//! thread whose clock is behind still finds what the others left in its past.
+//! Time is cut into windows. A block that occupies the medium for some time takes it from the windows from its arrival
+//! on; where they are full, it waits. So what is granted depends on the time of arrival, not on the order of the calls:
+//! a thread whose clock is behind still finds what the others left in its past.
 //!
 //! 1. Windows lie in chunks of about a millisecond, which come into being when they are first used.
-//! 2. The latest [`CHUNKS`] chunks are kept: more than a second. That is the occupancy of gigabytes, so that calls of many
-//!    megabytes by many threads still know of each other. A medium in light use has few chunks: each is 16 KiB.
+//! 2. The latest [`CHUNKS`] chunks are kept: more than a second. That is the occupancy of gigabytes, so that calls of
+//!    many megabytes by many threads still know of each other. A medium in light use has few chunks: each is 16 KiB.
 //! 3. For an arrival in a chunk that is forgotten nothing is known of the others, and it does not wait.
 //!
 //! Invariants: no window gives more time than it has; a chunk's place is taken by later ones only.
@@ -111,8 +111,8 @@ mod tests {
         assert_eq!(finish_ps, 1000 * 100_000);
     }
 
-    /// Sixteen threads arrive together, each with 16 MiB in blocks that take 100 ns, and each call is longer than the one
-    /// before by all of them: nobody gets time that another one has.
+    /// Sixteen threads arrive together, each with 16 MiB in blocks that take 100 ns, and each call is longer than the
+    /// one before by all of them: nobody gets time that another one has.
     #[test]
     fn calls_of_many_milliseconds_share_one_ceiling() {
         let mut bandwidth = Bandwidth::new();

@@ -1,7 +1,8 @@
 //! The processor's cache in front of the medium: which lines a thread has at hand, and which of them are dirty.
 //!
-//! A set-associative array of line tags with true LRU order inside a set: the most recent tag stands first. One per thread,
-//! as the private caches of one processor; a shared last-level cache and coherence between threads are not modelled.
+//! A set-associative array of line tags with true LRU order inside a set: the most recent tag stands first. One per
+//! thread, as the private caches of one processor; a shared last-level cache and coherence between threads are not
+//! modelled.
 //!
 //! Invariants: a line stands in one set only, once; a tag of 0 is empty (line 0 of part 0 is tagged 1 in the low bits).
 

@@ -1,7 +1,8 @@
 //! Wall time for spinning: the processor's time-stamp counter, calibrated against the monotonic clock.
 //!
 //! 1. Where the processor has an invariant counter (CPUID leaf 8000_0007h, EDX bit 8), its rate is measured once per
-//!    process against `Instant` over a few milliseconds; reading it then takes a few nanoseconds instead of twenty-five.
+//!    process against `Instant` over a few milliseconds; reading it then takes a few nanoseconds instead of
+//!    twenty-five.
 //! 2. Elsewhere `Instant` is the clock.
 //!
 //! Times are picoseconds since the first use in this process.

@@ -8,9 +8,9 @@ macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
         /// Counts of a [`Model`](super::Model), of all threads or of one. Differences of two are what a phase did.
         ///
-        /// These are blocks as the medium sees them: behind the processor's cache and behind the medium's own buffers. The
-        /// `media_blocks` counter of `pmem` counts blocks as the code addresses them, without either: it says what the
-        /// code asks for on any machine, these say what a given medium makes of it.
+        /// These are blocks as the medium sees them: behind the processor's cache and behind the medium's own buffers.
+        /// The `media_blocks` counter of `pmem` counts blocks as the code addresses them, without either: it says what
+        /// the code asks for on any machine, these say what a given medium makes of it.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
         #[non_exhaustive]
         pub struct MediaCounts { $($(#[$doc])* pub $name: u64),+ }
@@ -77,8 +77,8 @@ impl MediaCounts {
         ratio(blocks * block_bytes, self.fetched_lines * lodestone_pmem::LINE_BYTES)
     }
 
-    /// Bytes that the medium wrote for each byte sent to it; 0 without writes. Blocks that still wait in the write buffer
-    /// are not written yet: [`Model::drain`](super::Model::drain) sends them.
+    /// Bytes that the medium wrote for each byte sent to it; 0 without writes. Blocks that still wait in the write
+    /// buffer are not written yet: [`Model::drain`](super::Model::drain) sends them.
     #[must_use]
     pub fn write_amplification(&self, block_bytes: u64) -> f64 {
         ratio(self.blocks_written * block_bytes, self.sent_lines * lodestone_pmem::LINE_BYTES)

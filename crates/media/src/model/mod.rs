@@ -1,31 +1,33 @@
 //! The model: a profile that charges time and counts blocks.
 //!
-//! 1. *Load*: lines in the thread's cache are free. A run of missing lines is fetched: blocks in the medium's buffers cost
-//!    the buffered latency; else the latency by size, sequential when the run goes on where the last one ended. Each new
-//!    block also takes its time from the part's bandwidth and waits where that is used up.
+//! 1. *Load*: lines in the thread's cache are free. A run of missing lines is fetched: blocks in the medium's buffers
+//!    cost the buffered latency; else the latency by size, sequential when the run goes on where the last one ended.
+//!    Each new block also takes its time from the part's bandwidth and waits where that is used up.
 //! 2. *Store*: a missing line is fetched as for a load, but the thread goes on; the next fence waits for it.
-//! 3. *Flush, stream*: the line goes to the medium's write buffer, where neighbours join; the oldest block there is written
-//!    when room is needed, after a read when lines are missing. The thread goes on.
-//! 4. *Fence*: waits until stores have their lines and everything sent since the last fence has passed: the write latency
-//!    by size from its start, and room in the medium's bandwidth.
+//! 3. *Flush, stream*: the line goes to the medium's write buffer, where neighbours join; the oldest block there is
+//!    written when room is needed, after a read when lines are missing. The thread goes on.
+//! 4. *Fence*: waits until stores have their lines and everything sent since the last fence has passed: the write
+//!    latency by size from its start, and room in the medium's bandwidth.
 //! 5. A dirty line that has to leave the cache is sent like a flushed one, and nobody waits for it.
 //!
-//! Other threads at work on the part stretch latencies and shrink ceilings (`[read]`, `[write]`, `[mixed]`), another node
-//! multiplies both (`[remote]`). A thread is not in its own way.
+//! Other threads at work on the part stretch latencies and shrink ceilings (`[read]`, `[write]`, `[mixed]`), another
+//! node multiplies both (`[remote]`). A thread is not in its own way.
 //!
-//! **Time.** *Virtual*: each thread has a clock that only charges advance. *Spinning*: a charge ends at a moment of the wall
-//! clock; what the thread really does between a flush and its fence overlaps with the write-back, as on the medium. The
-//! model's own computation is time that the medium does not take: each hook's time beyond its charge is kept as a credit
-//! (at most [`CREDIT_PS_MAX`]), and the next charges are shorter by it. So a thread's wall time is its own work plus the larger of
-//! charges and hooks. What the real access takes afterwards is not subtracted, because nobody knows whether it missed the
-//! real cache: emulated figures are upper bounds by at most the cost of the memory in use.
+//! **Time.** *Virtual*: each thread has a clock that only charges advance. *Spinning*: a charge ends at a moment of the
+//! wall clock; what the thread really does between a flush and its fence overlaps with the write-back, as on the
+//! medium. The model's own computation is time that the medium does not take: each hook's time beyond its charge is
+//! kept as a credit (at most [`CREDIT_PS_MAX`]), and the next charges are shorter by it. So a thread's wall time is its
+//! own work plus the larger of charges and hooks. What the real access takes afterwards is not subtracted, because
+//! nobody knows whether it missed the real cache: emulated figures are upper bounds by at most the cost of the memory
+//! in use.
 //!
-//! **Threads.** [`Model::as_thread`] and [`Model::simulate`] run many simulated threads on one: the one with the smallest
-//! clock takes the next step, so the result is exact and repeatable. With real threads in virtual time, each thread's own
-//! charges are exact but clocks drift apart, so who was in whose way is approximate (see [`bandwidth`]).
+//! **Threads.** [`Model::as_thread`] and [`Model::simulate`] run many simulated threads on one: the one with the
+//! smallest clock takes the next step, so the result is exact and repeatable. With real threads in virtual time, each
+//! thread's own charges are exact but clocks drift apart, so who was in whose way is approximate (see [`bandwidth`]).
 //!
-//! Invariants: a thread's clock never goes back; charges depend on addresses, clocks and counts only, never on bytes or on
-//! the wall clock (virtual); locks are taken in the order thread, part, and no lock is held while spinning but the thread's own.
+//! Invariants: a thread's clock never goes back; charges depend on addresses, clocks and counts only, never on bytes or
+//! on the wall clock (virtual); locks are taken in the order thread, part, and no lock is held while spinning but the
+//! thread's own.
 
 mod bandwidth;
 mod buffer;
@@ -73,8 +75,8 @@ impl std::fmt::Display for TimeMode {
     }
 }
 
-/// Time of hooks that later charges may make up for: some tens of accesses. A longer debt (the thread was descheduled in a
-/// hook) is no cost of the model.
+/// Time of hooks that later charges may make up for: some tens of accesses. A longer debt (the thread was descheduled
+/// in a hook) is no cost of the model.
 const CREDIT_PS_MAX: u64 = 5_000_000;
 
 /// Most parts that a pool has.
@@ -102,8 +104,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Model {
-    /// A model of `profile` for memory whose part `i` lies on node `part_nodes[i]` of `topology`; parts behind the last lie
-    /// where it lies, all on node 0 without any.
+    /// A model of `profile` for memory whose part `i` lies on node `part_nodes[i]` of `topology`; parts behind the last
+    /// lie where it lies, all on node 0 without any.
     #[must_use]
     pub fn new(profile: MediaProfile, mode: TimeMode, topology: &Topology, part_nodes: &[usize]) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -146,8 +148,8 @@ impl Model {
         self.mode
     }
 
-    /// The clock of the calling (simulated) thread, ns. Virtual: its virtual time; a new thread starts at the latest time
-    /// that any thread has reached. Spinning: the sum of its charges.
+    /// The clock of the calling (simulated) thread, ns. Virtual: its virtual time; a new thread starts at the latest
+    /// time that any thread has reached. Spinning: the sum of its charges.
     #[must_use]
     pub fn thread_ns(&self) -> u64 {
         self.with_thread(|thread| match self.mode {
@@ -190,8 +192,8 @@ impl Model {
         self.with_thread(|thread| thread.snapshot())
     }
 
-    /// Writes the blocks that wait in the medium's write buffers, for exact counts. Nobody is charged; the calling thread
-    /// counts them. Dirty lines in caches stay there.
+    /// Writes the blocks that wait in the medium's write buffers, for exact counts. Nobody is charged; the calling
+    /// thread counts them. Dirty lines in caches stay there.
     pub fn drain(&self) {
         self.with_thread(|thread| {
             for part in &self.parts {
@@ -210,8 +212,8 @@ impl Model {
         self.parts.iter().map(|part| lock(part).waiting_blocks()).sum()
     }
 
-    /// Empties the calling thread's cache (dirty lines are dropped, not sent) and the medium's read buffers: the next reads
-    /// are cold.
+    /// Empties the calling thread's cache (dirty lines are dropped, not sent) and the medium's read buffers: the next
+    /// reads are cold.
     pub fn cool(&self) {
         self.with_thread(|thread| thread.cache.clear());
         for part in &self.parts {

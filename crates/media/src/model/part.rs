@@ -141,7 +141,8 @@ impl Part {
         line.start().to_raw().is_multiple_of(self.block_bytes)
     }
 
-    /// Writes a block from `now_ps` on, after reading it when it is not whole; gives the time when there was room for it.
+    /// Writes a block from `now_ps` on, after reading it when it is not whole; gives the time when there was room for
+    /// it.
     pub(super) fn write_block(
         &mut self,
         written: Written,

@@ -17,14 +17,15 @@ pub struct SimulatedRun {
 }
 
 impl Model {
-    /// Runs simulated threads 0, 1, ... on the given nodes for `duration_ns` of virtual time: `step(index)` is called for
-    /// the one with the smallest clock (of equal ones the lowest number) until every clock has passed the end. All start
-    /// at the latest time that any of them has reached.
+    /// Runs simulated threads 0, 1, ... on the given nodes for `duration_ns` of virtual time: `step(index)` is called
+    /// for the one with the smallest clock (of equal ones the lowest number) until every clock has passed the end. All
+    /// start at the latest time that any of them has reached.
     ///
     /// Exact and repeatable as far as `step` is. A step should be short (one operation): it is not interrupted.
     ///
     /// # Panics
-    /// When a step does not advance its thread's clock a million times in a row (it would never end), or in spinning mode.
+    /// When a step does not advance its thread's clock a million times in a row (it would never end), or in spinning
+    /// mode.
     pub fn simulate(&self, nodes: &[usize], duration_ns: u64, mut step: impl FnMut(usize)) -> Vec<SimulatedRun> {
         assert_eq!(self.mode(), TimeMode::Virtual, "simulation needs virtual time");
         let thread = |index: usize| SimulatedThread(u32::try_from(index).unwrap_or(u32::MAX));

@@ -1,7 +1,8 @@
 //! Which state belongs to the running thread.
 //!
-//! Each thread keeps its states of the models it uses; the model keeps them all, for sums. A simulated thread's state takes
-//! the place of the running thread's own while it is simulated. States of finished threads are folded into one sum.
+//! Each thread keeps its states of the models it uses; the model keeps them all, for sums. A simulated thread's state
+//! takes the place of the running thread's own while it is simulated. States of finished threads are folded into one
+//! sum.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -64,8 +65,8 @@ impl Model {
         })
     }
 
-    /// Runs `action` as the simulated thread `thread` on node `node`: its clock, its cache, its counts. A thread that was
-    /// not seen before starts at the latest time that any thread has reached.
+    /// Runs `action` as the simulated thread `thread` on node `node`: its clock, its cache, its counts. A thread that
+    /// was not seen before starts at the latest time that any thread has reached.
     pub fn as_thread<R>(&self, thread: SimulatedThread, node: usize, action: impl FnOnce() -> R) -> R {
         let state = self.simulated(thread, node);
         lock(&state).node = node;

@@ -1,8 +1,8 @@
 //! Which block comes next: in order, or by a permutation in which every block comes once before any comes again.
 //!
 //! The permutation is a bijection on the `bits` bits of a block's number, computed and not stored: two rounds of an odd
-//! multiplication (modulo a power of two) and a xor with its own upper half. It needs a few instructions and no memory, so
-//! that what is measured is the medium and not a table of addresses; no prefetcher follows it.
+//! multiplication (modulo a power of two) and a xor with its own upper half. It needs a few instructions and no memory,
+//! so that what is measured is the medium and not a table of addresses; no prefetcher follows it.
 
 /// Odd multipliers with bits all over (from splitmix64's finaliser and the golden ratio).
 const MULTIPLIERS: [u64; 2] = [0xBF58_476D_1CE4_E5B9, 0x9E37_79B9_7F4A_7C15];
@@ -18,8 +18,8 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// A walk over as many blocks of `block_bytes` as are a power of two and fit into `slice_bytes` from `base` on; `None`
-    /// when not even one does. `seed` chooses where the walk begins.
+    /// A walk over as many blocks of `block_bytes` as are a power of two and fit into `slice_bytes` from `base` on;
+    /// `None` when not even one does. `seed` chooses where the walk begins.
     #[must_use]
     pub fn new(base: u64, slice_bytes: u64, block_bytes: u64, seed: u64) -> Option<Self> {
         let blocks = slice_bytes.checked_div(block_bytes).filter(|blocks| *blocks > 0)?;

@@ -141,7 +141,8 @@ struct Done {
     elapsed_ns: u64,
 }
 
-/// Runs the workers for `warm_ns`, which do not count, and for `duration_ns`, and on until each has done a whole access.
+/// Runs the workers for `warm_ns`, which do not count, and for `duration_ns`, and on until each has done a whole
+/// access.
 fn simulate(
     model: &Model,
     nodes: &[usize],

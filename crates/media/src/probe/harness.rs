@@ -6,8 +6,8 @@
 //!    accesses and its own time.
 //! 3. A repetition's latency is the time of all threads by their accesses; its bandwidth the sum of each thread's rate.
 //!
-//! Invariants: a thread that fails still meets the others, so nobody waits for ever; the first failure is what the caller
-//! gets. A thread is pinned to a processor of its own as long as there are enough; the rest share in turn.
+//! Invariants: a thread that fails still meets the others, so nobody waits for ever; the first failure is what the
+//! caller gets. A thread is pinned to a processor of its own as long as there are enough; the rest share in turn.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -53,8 +53,8 @@ pub(super) fn allowed_processors() -> Vec<usize> {
     sched_getaffinity(None).map(|set| (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()).unwrap_or_default()
 }
 
-/// Keeps the calling thread on `cpus`, where there are some. Processors that were taken from this process meanwhile make
-/// no difference: the thread runs elsewhere then.
+/// Keeps the calling thread on `cpus`, where there are some. Processors that were taken from this process meanwhile
+/// make no difference: the thread runs elsewhere then.
 pub(super) fn pin_to(cpus: &[usize]) {
     let mut set = CpuSet::new();
     cpus.iter().filter(|cpu| **cpu < CpuSet::MAX_CPU).for_each(|cpu| set.set(*cpu));
@@ -63,8 +63,8 @@ pub(super) fn pin_to(cpus: &[usize]) {
     }
 }
 
-/// Lets all threads of all `groups` work together; `make` gives the worker of thread `index` of group `group`. `cpus` is
-/// where they run, in turn; empty: wherever the kernel likes.
+/// Lets all threads of all `groups` work together; `make` gives the worker of thread `index` of group `group`. `cpus`
+/// is where they run, in turn; empty: wherever the kernel likes.
 pub(super) fn measure<'w>(
     groups: &[Group],
     budget: &Budget,

@@ -1,7 +1,7 @@
 //! Cells of mapped memory in real time: loads, stores with write-back, streams.
 //!
-//! Each thread has a slice of the range to itself and walks it in order or by permutation. Under a model that spins, what is
-//! done is reported to it first, exactly as [`lodestone_pmem::Memory`] reports what it does.
+//! Each thread has a slice of the range to itself and walks it in order or by permutation. Under a model that spins,
+//! what is done is reported to it first, exactly as [`lodestone_pmem::Memory`] reports what it does.
 
 use std::hint::black_box;
 

@@ -2,8 +2,8 @@
 //!
 //! 1. Sizes and thread counts follow the paper's tables: 8 B to 16 MiB, threads doubling up to the number asked for.
 //! 2. Each [`Section`] lists its jobs: one or two groups of threads that run together. A job yields a cell per group.
-//! 3. What cannot be measured (a range too small for a size, one processor, no second node) is left out with a note that
-//!    says so. Nothing is left out silently.
+//! 3. What cannot be measured (a range too small for a size, one processor, no second node) is left out with a note
+//!    that says so. Nothing is left out silently.
 
 use std::time::Duration;
 
@@ -324,7 +324,8 @@ impl Plan {
     }
 
     /// What the plan will cost. In real time, repetitions are bounded by the clock, so time is known better than bytes:
-    /// these assume that a thread writes 2 GB/s to memory and a file takes 1 GB/s, or 20 syncs a millisecond's time each.
+    /// these assume that a thread writes 2 GB/s to memory and a file takes 1 GB/s, or 20 syncs a millisecond's time
+    /// each.
     #[must_use]
     pub fn estimate(&self, budget: &Budget) -> Estimate {
         const MEMORY_BYTES_PER_S: f64 = 2e9;

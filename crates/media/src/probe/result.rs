@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - `format` and `version` come first; a reader refuses what it does not know ([`ProbeResult::from_json`]).
-//! - A cell says everything about its own conditions in its [`CellKey`]; two cells of one section never have the same key.
+//! - A cell says everything about its own conditions in its [`CellKey`]; two cells of one section never have the same
+//!   key.
 //! - Times are nanoseconds, sizes bytes, rates bytes per second. Emulated results say so in `target.emulated`.
 
 use serde::{Deserialize, Serialize};

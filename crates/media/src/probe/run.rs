@@ -1,7 +1,7 @@
 //! A probe from its target to its result.
 //!
-//! 1. [`Probe::open`] opens and judges the target: nothing is written. A target that holds data is refused unless it may be
-//!    overwritten or is only read. The plan is made.
+//! 1. [`Probe::open`] opens and judges the target: nothing is written. A target that holds data is refused unless it
+//!    may be overwritten or is only read. The plan is made.
 //! 2. [`Probe::run`] fills the target where it is to be written, maps it, and measures job by job.
 //! 3. A file that was empty is emptied again at the end; a temporary one has no name and goes with its last handle.
 
@@ -60,8 +60,8 @@ pub struct ProbeOptions {
     pub quick: bool,
     /// How long each cell is measured.
     pub budget: Budget,
-    /// Split the processors into so many virtual nodes, with the model's memory on the first; for profiles only. 0: none when
-    /// spinning, two in virtual time.
+    /// Split the processors into so many virtual nodes, with the model's memory on the first; for profiles only. 0:
+    /// none when spinning, two in virtual time.
     pub virtual_nodes: usize,
     /// Folder of a file that is compared where the target itself is none.
     pub file_folder: Option<PathBuf>,
@@ -474,8 +474,8 @@ fn open_target(choice: TargetChoice, options: &ProbeOptions) -> Result<Opened> {
     }
 }
 
-/// What is measured for an empty file: a file without a name beside it, which is gone however this process ends; where none
-/// can be made, the file itself.
+/// What is measured for an empty file: a file without a name beside it, which is gone however this process ends; where
+/// none can be made, the file itself.
 fn beside_empty(file: ScratchFile, path: &Path) -> Opened {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match ScratchFile::temporary(folder) {

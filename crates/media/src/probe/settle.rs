@@ -1,16 +1,17 @@
 //! Which figures may decide a rule, and what stands in for those that may not.
 //!
 //! 1. A figure whose repetitions scatter by more than [`UNSURE`] decides nothing by itself.
-//! 2. In a row of figures (by size, by number of threads) such a one is replaced by the median of itself and the two nearest
-//!    that are sure: one on each side, at the ends both from the same side. So it can neither make a peak nor break a row.
+//! 2. In a row of figures (by size, by number of threads) such a one is replaced by the median of itself and the two
+//!    nearest that are sure: one on each side, at the ends both from the same side. So it can neither make a peak nor
+//!    break a row.
 //! 3. In a row with fewer than two sure figures nothing is replaced: there is nothing to go by.
 //!
 //! Invariant: a row in which all are sure stays as it is.
 
 use super::Cell;
 
-/// Coefficient of variation above which a figure decides nothing by itself. Four times what the paper accepts (section 2.1): a
-/// machine with other work on it still has figures, one that was interrupted in a cell loses that cell.
+/// Coefficient of variation above which a figure decides nothing by itself. Four times what the paper accepts (section
+/// 2.1): a machine with other work on it still has figures, one that was interrupted in a cell loses that cell.
 pub(super) const UNSURE: f64 = 0.2;
 
 /// Whether the repetitions of `cell` agree well enough to decide something.

@@ -7,8 +7,9 @@
 //! 4. *Fences*: what one every 256 bytes does to large writes.
 //! 5. *Avoid*: what costs half of the bandwidth or more, or a tenth where the alternative costs nothing.
 //!
-//! Every sentence carries the figures that it rests on. A rule whose cells were not measured says nothing, nor does one that
-//! compares two cells of which one scatters; in rows of cells, neighbours stand in for those (see [`settle`](super::settle)).
+//! Every sentence carries the figures that it rests on. A rule whose cells were not measured says nothing, nor does one
+//! that compares two cells of which one scatters; in rows of cells, neighbours stand in for those (see
+//! [`settle`](super::settle)).
 
 use serde::Serialize;
 

@@ -31,8 +31,8 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// A curve through `points` (size in bytes, value); `None` when there are none, sizes do not ascend, or a value is not
-    /// positive and finite.
+    /// A curve through `points` (size in bytes, value); `None` when there are none, sizes do not ascend, or a value is
+    /// not positive and finite.
     #[must_use]
     pub fn new(points: Vec<(u64, f64)>, above: Above) -> Option<Self> {
         let sizes_ascend = points.windows(2).all(|pair| pair[0].0 < pair[1].0);

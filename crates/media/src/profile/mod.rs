@@ -1,14 +1,14 @@
 //! Profiles: the parameters of a medium.
 //!
-//! A profile is a TOML file with units in its key names. `dram`, `optane` and `cxl` are compiled in from `profiles/`; the
-//! comments there say where each figure comes from. `lodestone media show NAME` prints one to start from.
+//! A profile is a TOML file with units in its key names. `dram`, `optane` and `cxl` are compiled in from `profiles/`;
+//! the comments there say where each figure comes from. `lodestone media show NAME` prints one to start from.
 //!
 //! 1. The text is parsed; every key is taken by name and checked for kind and range ([`reader`]).
 //! 2. A key that is left over is an error too: a misspelt key must not leave a default in force. There are no defaults.
 //! 3. [`MediaProfile::to_toml`] writes every key, so that what is written can be read ([`writer`]).
 //!
-//! Invariants: a `MediaProfile` from [`from_toml`](MediaProfile::from_toml) has passed all checks; the same checks hold for
-//! one that was fitted.
+//! Invariants: a `MediaProfile` from [`from_toml`](MediaProfile::from_toml) has passed all checks; the same checks hold
+//! for one that was fitted.
 
 mod curve;
 mod reader;

@@ -1,11 +1,13 @@
-//! The measuring program of the verification: the paper's loops, in virtual time, through the calls that real code makes.
+//! The measuring program of the verification: the paper's loops, in virtual time, through the calls that real code
+//! makes.
 //!
-//! Each measurement has a model and a memory of its own, so none depends on another. *Random* visits the slots of an arena
-//! in an order that never repeats one and never takes neighbours in sequence; slots are no closer than a media block, so
-//! that no access finds what another left. *Sequential* takes them in order, each thread in a range of its own.
+//! Each measurement has a model and a memory of its own, so none depends on another. *Random* visits the slots of an
+//! arena in an order that never repeats one and never takes neighbours in sequence; slots are no closer than a media
+//! block, so that no access finds what another left. *Sequential* takes them in order, each thread in a range of its
+//! own.
 //!
-//! `Memory` never streams less than a line. The cells for streaming stores of 8 to 32 bytes are therefore reported to the
-//! model directly; everything else goes through `Memory`.
+//! `Memory` never streams less than a line. The cells for streaming stores of 8 to 32 bytes are therefore reported to
+//! the model directly; everything else goes through `Memory`.
 
 use std::sync::Arc;
 

@@ -1,9 +1,10 @@
 //! Verification: the papers' figures beside the model's.
 //!
-//! 1. Each cell of Tables 3 to 8 of paper 2 is measured in virtual time with the paper's loop ([`measure`], [`tables`]).
+//! 1. Each cell of Tables 3 to 8 of paper 2 is measured in virtual time with the paper's loop ([`measure`],
+//!    [`tables`]).
 //! 2. So are the sentences about ceilings, sizes, threads, mixed load and other nodes ([`sentences`]).
-//! 3. Where a figure contains the cost of the program that measured it, the profile's `[instrument]` is added, in a column
-//!    of its own.
+//! 3. Where a figure contains the cost of the program that measured it, the profile's `[instrument]` is added, in a
+//!    column of its own.
 //!
 //! Invariants: the same profile gives the same cells, bit for bit; nothing depends on the machine.
 

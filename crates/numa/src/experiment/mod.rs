@@ -1,12 +1,14 @@
-//! Paper 4's estimate of section 2.1.3, put to the test: remote reads and writes with and without agents, and its transactions
-//! over two tables on two nodes.
+//! Paper 4's estimate of section 2.1.3, put to the test: remote reads and writes with and without agents, and its
+//! transactions over two tables on two nodes.
 //!
-//! - [`virtual_time`]: a deterministic simulation. Accesses go through the model of the medium, clock by clock; messages are
-//!   charged as transfers between nodes; the agent has a clock of its own, so that requests queue when it is behind.
-//! - [`real_time`]: real agents, real rings and real threads on this machine, over memory whose model spins. The message costs what
-//!   it costs here; two virtual nodes share one cache, so it is cheaper than between sockets.
+//! - [`virtual_time`]: a deterministic simulation. Accesses go through the model of the medium, clock by clock;
+//!   messages are charged as transfers between nodes; the agent has a clock of its own, so that requests queue when it
+//!   is behind.
+//! - [`real_time`]: real agents, real rings and real threads on this machine, over memory whose model spins. The
+//!   message costs what it costs here; two virtual nodes share one cache, so it is cheaper than between sockets.
 //!
-//! Both write whole lines around the cache, fence every write, and touch random places of a table larger than the cache.
+//! Both write whole lines around the cache, fence every write, and touch random places of a table larger than the
+//! cache.
 
 pub mod real_time;
 pub mod virtual_time;

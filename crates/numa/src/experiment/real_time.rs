@@ -1,8 +1,9 @@
-//! The experiment with real threads: a client pinned to node 0, real agents on the other nodes, memory whose model spins.
+//! The experiment with real threads: a client pinned to node 0, real agents on the other nodes, memory whose model
+//! spins.
 //!
-//! The figures hold for this machine: the model charges what the medium would take, the ring costs what it costs between two
-//! processors here. With fewer processors than nodes, agents and client share them, and the figures are of little worth: they
-//! come with [`Machine::warning`].
+//! The figures hold for this machine: the model charges what the medium would take, the ring costs what it costs
+//! between two processors here. With fewer processors than nodes, agents and client share them, and the figures are of
+//! little worth: they come with [`Machine::warning`].
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,10 +1,11 @@
-//! The experiment as a deterministic simulation: clients on node 0, one agent on each other node, every one with a clock.
+//! The experiment as a deterministic simulation: clients on node 0, one agent on each other node, every one with a
+//! clock.
 //!
 //! A request by message:
 //!
 //! 1. The client publishes it at its time `t`: stores to its own DRAM, which take nothing here.
-//! 2. The agent goes on at `t`, or when it has finished what came before: requests queue. It fetches request and payload from
-//!    the client's node, accesses its own memory, and fences when it wrote.
+//! 2. The agent goes on at `t`, or when it has finished what came before: requests queue. It fetches request and
+//!    payload from the client's node, accesses its own memory, and fences when it wrote.
 //! 3. The client goes on when the agent has answered, and fetches the answer (with what it read) from the agent's line.
 //!
 //! Not simulated: sleeping and waking, batches of several clients under one fence, a second agent on a node.
@@ -61,7 +62,8 @@ impl Machine {
         }
     }
 
-    /// Sends accesses to the agent of their part, one request with one fence at the end; gives when the answer is there.
+    /// Sends accesses to the agent of their part, one request with one fence at the end; gives when the answer is
+    /// there.
     fn send(&self, kind: Kind, places: &[PmAddr], buffer: &mut [u8]) -> u64 {
         let node = usize::from(places[0].part());
         let sent_ns = self.model.thread_ns();

@@ -1,5 +1,5 @@
-//! What the schedules run: clients and an agent over rings of two slots, without spinning, so that every message may find the
-//! other side asleep.
+//! What the schedules run: clients and an agent over rings of two slots, without spinning, so that every message may
+//! find the other side asleep.
 
 use std::sync::Arc;
 
@@ -56,8 +56,8 @@ pub fn clients_and_an_agent() {
     assert_eq!(agents.shutdown().expect("no agent died").messages, 12);
 }
 
-/// A client submits while the agent is stopped: what is acknowledged is there, what is refused is not, what was submitted before
-/// the stop is acknowledged, and nobody waits for ever.
+/// A client submits while the agent is stopped: what is acknowledged is there, what is refused is not, what was
+/// submitted before the stop is acknowledged, and nobody waits for ever.
 #[allow(dead_code, reason = "each test program uses its own part of this module")]
 pub fn a_stop_in_the_middle() {
     let memory = Memory::anonymous(1 << 16).expect("memory");

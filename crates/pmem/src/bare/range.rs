@@ -1,10 +1,11 @@
 //! The kernels that measure a medium: reads, stores with write-back and streams of any size, as bare instructions.
 //!
-//! 1. [`BareRange::new`] checks once that a range lies inside a part; every access is a bounds check and the instructions.
+//! 1. [`BareRange::new`] checks once that a range lies inside a part; every access is a bounds check and the
+//!    instructions.
 //! 2. Reads of 64 bytes and more go line by line with the widest loads of the processor and give back what the last one
 //!    read, so that a caller can make the next address depend on it (a dependent chain).
-//! 3. Writes either store and flush each line in turn, or stream around the cache. Both end with a fence, and may have one
-//!    every so many bytes on the way (paper 2, Figure 5).
+//! 3. Writes either store and flush each line in turn, or stream around the cache. Both end with a fence, and may have
+//!    one every so many bytes on the way (paper 2, Figure 5).
 //!
 //! Invariant: nothing here looks at what it reads, and nothing it writes means anything. It is for measuring alone.
 #![expect(unsafe_code, reason = "the medium is measured by bare instructions")]
@@ -33,9 +34,9 @@ pub struct BareRange<'m> {
 }
 
 impl<'m> BareRange<'m> {
-    /// The `bytes` bytes at `at`; `None` when they do not lie inside a part, `at` does not start a line, or the memory is
-    /// traced (its explorer must see every access). It is writable in the `dax`, `dax-emulated` and `eadr` domains unless
-    /// the memory is read-only; in the `eadr` domain lines are not flushed.
+    /// The `bytes` bytes at `at`; `None` when they do not lie inside a part, `at` does not start a line, or the memory
+    /// is traced (its explorer must see every access). It is writable in the `dax`, `dax-emulated` and `eadr` domains
+    /// unless the memory is read-only; in the `eadr` domain lines are not flushed.
     #[must_use]
     pub fn new(memory: &'m Memory, at: PmAddr, bytes: u64) -> Option<Self> {
         let usable =
@@ -87,8 +88,8 @@ impl<'m> BareRange<'m> {
         mixed
     }
 
-    /// Stores `value` all over the `bytes` bytes at `offset`, flushes each line behind its stores, and fences at the end
-    /// and, unless `fence_bytes` is 0, after every `fence_bytes` bytes.
+    /// Stores `value` all over the `bytes` bytes at `offset`, flushes each line behind its stores, and fences at the
+    /// end and, unless `fence_bytes` is 0, after every `fence_bytes` bytes.
     ///
     /// # Panics
     /// As [`read`](Self::read), and when the range is not writable.
@@ -116,7 +117,8 @@ impl<'m> BareRange<'m> {
                 }
             }
         }
-        // The write counts as done when all of its lines are on their way in order: no later access may be timed before.
+        // The write counts as done when all of its lines are on their way in order: no later access may be timed
+        // before.
         cpu::store_fence();
     }
 
@@ -129,8 +131,8 @@ impl<'m> BareRange<'m> {
         }
     }
 
-    /// Streams `bytes` bytes to `offset` around the cache and fences at the end and, unless `fence_bytes` is 0, after every
-    /// `fence_bytes` bytes. Below 64 bytes each word is a non-temporal store of its own.
+    /// Streams `bytes` bytes to `offset` around the cache and fences at the end and, unless `fence_bytes` is 0, after
+    /// every `fence_bytes` bytes. Below 64 bytes each word is a non-temporal store of its own.
     ///
     /// # Panics
     /// As [`read`](Self::read), when the range is not writable, and when `fence_bytes` is above

@@ -1,12 +1,12 @@
 //! Checkpoints: committed lines move to the files, and the background thread that sees to it.
 //!
-//! **A failed checkpoint is the last one.** It has taken its records from the list. A later checkpoint would know only newer
-//! ones, and move the tail past lines that are in no file. So the failure is noted under the lock that admits one checkpoint
-//! at a time.
+//! **A failed checkpoint is the last one.** It has taken its records from the list. A later checkpoint would know only
+//! newer ones, and move the tail past lines that are in no file. So the failure is noted under the lock that admits one
+//! checkpoint at a time.
 //!
-//! **A silent pool confirms its last group.** The last record of a journal is the only one whose acknowledgement no later
-//! record proves (see [`journal`](super::journal)). When nothing was committed between two looks, the thread commits an empty
-//! group after it: at most two intervals after the last group, and once.
+//! **A silent pool confirms its last group.** The last record of a journal is the only one whose acknowledgement no
+//! later record proves (see [`journal`](super::journal)). When nothing was committed between two looks, the thread
+//! commits an empty group after it: at most two intervals after the last group, and once.
 
 use super::record::Record;
 use super::replay::sync_parts;
@@ -17,7 +17,8 @@ use crate::error::{Error, Result};
 use crate::sync::lock;
 
 impl Engine {
-    /// The background thread: checkpoints whenever half of the ring is used, and commits flushed lines that no thread waits for.
+    /// The background thread: checkpoints whenever half of the ring is used, and commits flushed lines that no thread
+    /// waits for.
     pub(super) fn run_checkpoints(&self) {
         let half = self.files.area().ring_bytes() / 2;
         let mut seen = 0;

@@ -1,8 +1,8 @@
 //! Group commit: one waiter at a time writes the open group for all.
 //!
 //! **A failure ends everything.** Linux reports a failed write or sync to one caller and then succeeds. A group that is
-//! written after a failed one would be acknowledged, and replay stops before it. So the first failure is noted under the
-//! lock under which the next committer is chosen, before it can be chosen; from then on every wait is an error.
+//! written after a failed one would be acknowledged, and replay stops before it. So the first failure is noted under
+//! the lock under which the next committer is chosen, before it can be chosen; from then on every wait is an error.
 
 use std::time::{Duration, Instant};
 

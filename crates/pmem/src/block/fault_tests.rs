@@ -1,5 +1,6 @@
-//! What a device can do to the block domain: every write and sync fails once, for ever or short; every bit of the journal
-//! flips; sectors and pages of it are lost; values are stored that look like the journal's own bytes; wakers misbehave.
+//! What a device can do to the block domain: every write and sync fails once, for ever or short; every bit of the
+//! journal flips; sectors and pages of it are lost; values are stored that look like the journal's own bytes; wakers
+//! misbehave.
 
 use std::sync::atomic::{AtomicU64 as StdAtomicU64, Ordering as StdOrdering};
 use std::sync::mpsc;

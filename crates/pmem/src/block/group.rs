@@ -2,8 +2,8 @@
 //!
 //! **Why copies are made under a lock per line.** Two threads may flush one line in the same group. If each copied into
 //! a buffer of its own, either copy could miss the other thread's store, and whichever came last would lose a fenced
-//! store. Here the copier holds the shard's lock: the second copier sees everything the first one saw, so the later copy
-//! always replaces the earlier.
+//! store. Here the copier holds the shard's lock: the second copier sees everything the first one saw, so the later
+//! copy always replaces the earlier.
 //!
 //! **Why groups never contain what a later group holds the ground for.** A flush copies the line first and reads the
 //! number of the open group afterwards, both under the shard's lock:
@@ -14,9 +14,9 @@
 //!
 //! So B's copy joins g or a later group: what depends on A never lands in an earlier group than A.
 //!
-//! **Why closing loses nothing.** The committer first opens group g+1, then takes the shards of g one by one under their
-//! locks. A flusher that read g holds its shard's lock until the copy is in, and so is waited for; one that locks the
-//! shard after the committer took it reads at least g+1.
+//! **Why closing loses nothing.** The committer first opens group g+1, then takes the shards of g one by one under
+//! their locks. A flusher that read g holds its shard's lock until the copy is in, and so is waited for; one that locks
+//! the shard after the committer took it reads at least g+1.
 //!
 //! Invariants: two groups exist at a time (the open one and the one being collected), told apart by parity; within a
 //! group a line occurs once.

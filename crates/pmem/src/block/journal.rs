@@ -5,27 +5,28 @@
 //! (the place in the ring is the position modulo its length).
 //!
 //! 1. The *header* is in both pages. A change writes one page durably and then the other, before a byte that the old
-//!    header leads to may be overwritten. So whichever intact page has the larger sequence leads to all records that are
-//!    not in the parts, and one damaged page loses nothing.
-//! 2. Every open for writing makes a new *life*: a random generation and a random salt, which stand in the header. Records
-//!    of any other life are void, so nothing is believed that no header names.
+//!    header leads to may be overwritten. So whichever intact page has the larger sequence leads to all records that
+//!    are not in the parts, and one damaged page loses nothing.
+//! 2. Every open for writing makes a new *life*: a random generation and a random salt, which stand in the header.
+//!    Records of any other life are void, so nothing is believed that no header names.
 //! 3. *Scan* walks from the tail until there is no further record.
 //! 4. The header of a pool that was closed, or replayed and not written since, says so: then nothing is after the tail.
 //!
 //! **Where the records end.** One record is in flight at a time. So:
 //!
-//! - a record whose successor was begun was acknowledged. If it is not intact, and the beginning of a later record of this
-//!   life is anywhere in the ring, acknowledged data is damaged: the scan refuses;
-//! - a last record that is a mixture of new and old sectors was cut short by a crash. It was never acknowledged, because
-//!   an acknowledgement comes after all of its sectors are durable. The scan ends before it and says so (`unfinished`);
+//! - a record whose successor was begun was acknowledged. If it is not intact, and the beginning of a later record of
+//!   this life is anywhere in the ring, acknowledged data is damaged: the scan refuses;
+//! - a last record that is a mixture of new and old sectors was cut short by a crash. It was never acknowledged,
+//!   because an acknowledgement comes after all of its sectors are durable. The scan ends before it and says so
+//!   (`unfinished`);
 //! - a last record with a damaged sector may have been acknowledged. The scan refuses.
 //!
-//! **The one case that is left.** If the medium takes back the *first sector* of the last record as a whole, to what was
-//! there before, the record looks as if it was never begun. For a record of several sectors, or one whose first sector
-//! stayed, it looks unfinished, and the report of the open says so. No content of that record can tell; only something
-//! written after its sync can. The next record is that. For a pool that falls silent the background thread writes an empty
-//! record (see `checkpoint`), so the case needs a medium that loses whole sectors of a synced write within half a second
-//! before a crash.
+//! **The one case that is left.** If the medium takes back the *first sector* of the last record as a whole, to what
+//! was there before, the record looks as if it was never begun. For a record of several sectors, or one whose first
+//! sector stayed, it looks unfinished, and the report of the open says so. No content of that record can tell; only
+//! something written after its sync can. The next record is that. For a pool that falls silent the background thread
+//! writes an empty record (see `checkpoint`), so the case needs a medium that loses whole sectors of a synced write
+//! within half a second before a crash.
 //!
 //! Scanning is linear: each record once, and the first sector of each unit once.
 
@@ -384,7 +385,8 @@ impl JournalArea<'_> {
 
     /// Writes the record at the end of `end` again, durably.
     ///
-    /// After a write that failed the page cache may show a record that the device does not have and that no sync writes.
+    /// After a write that failed the page cache may show a record that the device does not have and that no sync
+    /// writes.
     pub(crate) fn rewrite_last(&self, life: &Life, end: &JournalEnd) -> Result<()> {
         if let Found::Record(record) = self.read_record(life, end.last, end.group - 1)? {
             self.append(&record, end.last).map_err(|source| self.io("syncing the journal", source))?;

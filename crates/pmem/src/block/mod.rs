@@ -16,10 +16,10 @@
 //!   that the persistence contract allows;
 //! - lines reach the file only after their group's record is durable, and leave the journal only after they are durable
 //!   in the file;
-//! - after a failed write or sync the domain is poisoned: every later `durable` fails, nothing is retried. The failure is
-//!   noted under the lock that serialises what would come next;
-//! - journal and parts are written through open files of their own. The kernel reports an error of the device once to each
-//!   open file, so neither side can take the other's error away.
+//! - after a failed write or sync the domain is poisoned: every later `durable` fails, nothing is retried. The failure
+//!   is noted under the lock that serialises what would come next;
+//! - journal and parts are written through open files of their own. The kernel reports an error of the device once to
+//!   each open file, so neither side can take the other's error away.
 
 mod checkpoint;
 mod commit;
@@ -203,8 +203,8 @@ impl BlockDomain {
                 hint: "open the pool in another domain, or copy it into one with a journal (`lodestone pool copy`)",
             });
         }
-        // What this life acknowledges relies on all that is in the parts. A life in another domain, or a tool that copied the files,
-        // may have left that in the page cache: it must be durable before the first record.
+        // What this life acknowledges relies on all that is in the parts. A life in another domain, or a tool that
+        // copied the files, may have left that in the page cache: it must be durable before the first record.
         replay::sync_parts(&files)?;
         let area = files.area();
         let (tail, group) = area.read_header()?.map_or((0, 1), |header| (header.tail, header.group));
@@ -329,8 +329,8 @@ impl BlockDomain {
         self.engine.wait_for(newest)
     }
 
-    /// Makes everything durable that was flushed before the call, checkpoints, says in the journal that nothing follows, and
-    /// stops. Every later wait is an error.
+    /// Makes everything durable that was flushed before the call, checkpoints, says in the journal that nothing
+    /// follows, and stops. Every later wait is an error.
     ///
     /// # Errors
     /// The first failure of the device in this life. What was acknowledged before is in the journal then.
@@ -356,8 +356,8 @@ impl BlockDomain {
         lock(&self.engine.ring).closing = true;
         self.engine.ring_moved.notify_all();
         let Some(thread) = lock(&self.checkpointer).take() else { return };
-        // A waker that the thread itself calls may drop the last handle: a thread cannot wait for its own end. It looks at
-        // `closing` when the waker returns, and ends.
+        // A waker that the thread itself calls may drop the last handle: a thread cannot wait for its own end. It looks
+        // at `closing` when the waker returns, and ends.
         if thread.thread().id() != std::thread::current().id() {
             let _ = thread.join();
         }

@@ -1,22 +1,22 @@
 //! A record of the journal: one commit group, in sectors that each tell whether they are whole.
 //!
 //! A record is a sequence of sectors of 512 bytes, filled up to units of 4096. Each sector ends with a *tag* and the
-//! CRC-32C of everything before it. The tag says for which place of which life the sector was written. So a reader tells
-//! three kinds of sector apart:
+//! CRC-32C of everything before it. The tag says for which place of which life the sector was written. So a reader
+//! tells three kinds of sector apart:
 //!
 //! - *new*: the checksum fits, and so does the tag;
-//! - *old*: the checksum fits, the tag is another: an earlier lap of the ring, an earlier life, or never written (zeroes
-//!   in the first lap);
+//! - *old*: the checksum fits, the tag is another: an earlier lap of the ring, an earlier life, or never written
+//!   (zeroes in the first lap);
 //! - *damaged*: the checksum does not fit. A device writes sectors whole, so no crash leaves this.
 //!
-//! **Torn or damaged.** A record that was acknowledged has new sectors only. A record that a crash cut short is a mixture
-//! of new and old ones. A record with a damaged sector is neither: the medium changed it, and it may have been
+//! **Torn or damaged.** A record that was acknowledged has new sectors only. A record that a crash cut short is a
+//! mixture of new and old ones. A record with a damaged sector is neither: the medium changed it, and it may have been
 //! acknowledged. One flipped bit, or any other change that a CRC-32C notices, never passes for a torn record.
 //!
 //! **Stored values never forge a record.** Values fill the content of a sector. Tags and checksums are at its end,
-//! where no value ever is, and the tag of a first sector differs from the tags of the others. So no content, at whatever
-//! boundary, is taken for the beginning of a record. The tags come from a salt of the life (16 random bytes), so content
-//! that a device writes to the wrong place is not taken for one either.
+//! where no value ever is, and the tag of a first sector differs from the tags of the others. So no content, at
+//! whatever boundary, is taken for the beginning of a record. The tags come from a salt of the life (16 random bytes),
+//! so content that a device writes to the wrong place is not taken for one either.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

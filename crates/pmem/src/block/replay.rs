@@ -1,13 +1,14 @@
 //! Replay: brings the parts up to the last durable group before anybody maps them.
 //!
-//! 1. The journal is scanned whole, and each line verified, before a byte changes: whatever refuses the open does so first.
-//! 2. The journal is made durable. What a killed writer wrote last may be in the page cache only, and a power cut while its
-//!    lines are written would leave some of them without the record that completes the group.
+//! 1. The journal is scanned whole, and each line verified, before a byte changes: whatever refuses the open does so
+//!    first.
+//! 2. The journal is made durable. What a killed writer wrote last may be in the page cache only, and a power cut while
+//!    its lines are written would leave some of them without the record that completes the group.
 //! 3. The lines of all records go to the parts in order; the parts are synced.
 //! 4. The header says that nothing is after the tail any more.
 //!
-//! Replay may crash anywhere and is repeated whole. It reads the journal area at most three times, a record at a time, and writes
-//! at most its bytes.
+//! Replay may crash anywhere and is repeated whole. It reads the journal area at most three times, a record at a time,
+//! and writes at most its bytes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -95,7 +96,8 @@ fn make_durable(
     sync_part(files, &files.journal)
 }
 
-/// Empties a damaged journal, which [`replay`] refuses. The records before the damage are applied first; the rest is lost.
+/// Empties a damaged journal, which [`replay`] refuses. The records before the damage are applied first; the rest is
+/// lost.
 pub(crate) fn drop_journal(files: &BlockFiles) -> Result<()> {
     let area = files.area();
     let state = match area.read_header() {
@@ -145,8 +147,8 @@ pub(crate) fn check_journal(files: &BlockFiles) -> Result<Vec<JournalFinding>> {
     if files.journal_bytes < JOURNAL_BYTES_MIN { Ok(Vec::new()) } else { files.area().check() }
 }
 
-/// Gives every line of the journal that is not yet in the file to `visit`, oldest group first, and refuses a damaged journal: a
-/// read-only open brings its private memory up to date with it, and changes no byte of the file.
+/// Gives every line of the journal that is not yet in the file to `visit`, oldest group first, and refuses a damaged
+/// journal: a read-only open brings its private memory up to date with it, and changes no byte of the file.
 pub(crate) fn read_journal(files: &BlockFiles, mut visit: impl FnMut(LineAddr, &[u8])) -> Result<JournalRecovery> {
     if files.journal_bytes < JOURNAL_BYTES_MIN {
         return Ok(JournalRecovery::default());

@@ -1,8 +1,8 @@
 //! The group commit engine under a deterministic scheduler: every lock, atomic and copy is a point of choice.
 //!
 //! Each of three writers fences a line of its own, then a line that all share, then waits for durability and notes the
-//! acknowledgement. What a power cut would leave (all unsynced sectors lost) is taken after every sync of the device, so
-//! each schedule yields every durable state it passes through.
+//! acknowledgement. What a power cut would leave (all unsynced sectors lost) is taken after every sync of the device,
+//! so each schedule yields every durable state it passes through.
 //! Judged for each: everything noted before the cut is there, and no line is there without what was fenced before it.
 
 use super::*;

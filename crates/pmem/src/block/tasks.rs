@@ -1,10 +1,10 @@
 //! Tasks that wait for a group without a thread.
 //!
-//! A task adds its waker and looks at the durable group again; the thread that moves that group takes the wakers afterwards. Both
-//! hold the lock: either the task sees the new group, or its waker is found.
+//! A task adds its waker and looks at the durable group again; the thread that moves that group takes the wakers
+//! afterwards. Both hold the lock: either the task sees the new group, or its waker is found.
 //!
-//! A waker is foreign code. It is cloned and called without a lock, it may drop the last handle of the pool, and one that
-//! panics takes neither the others' wake-up nor the thread that calls it with it.
+//! A waker is foreign code. It is cloned and called without a lock, it may drop the last handle of the pool, and one
+//! that panics takes neither the others' wake-up nor the thread that calls it with it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;

@@ -168,8 +168,8 @@ fn cut_and_judge(operations: &[(u8, bool)], survivors: u64, background: bool) ->
     replay(&files(reborn.clone()))?;
     let content = reborn.content();
     let found: Vec<u64> = (0..256).map(|line| word(&content, DATA + line * 64)).collect();
-    // Operations are sequences of fenced single-line stores; a state between two of them is legal, but it must lie at or
-    // behind everything acknowledged, and must be a prefix: every line as of one point of the whole sequence.
+    // Operations are sequences of fenced single-line stores; a state between two of them is legal, but it must lie at
+    // or behind everything acknowledged, and must be a prefix: every line as of one point of the whole sequence.
     let prefixes = prefix_states(operations);
     let position = prefixes.iter().rposition(|state| *state == found);
     let Some(position) = position else { panic!("the recovered lines are no prefix of what was fenced") };
@@ -436,8 +436,8 @@ fn no_line_of_a_record_that_only_the_page_cache_holds_reaches_the_disk_before_it
     memory.durable()?;
     let journal = &disk.content()[JOURNAL_OFFSET as usize..DATA as usize];
     for (failing, is_forgotten) in (1..=5).flat_map(|failing| [(failing, false), (failing, true)]) {
-        // A kill between the writes of a record that runs around the end of the ring and its sync; or a sync that failed, after
-        // which no other sync writes what the page cache shows.
+        // A kill between the writes of a record that runs around the end of the ring and its sync; or a sync that
+        // failed, after which no other sync writes what the page cache shows.
         let killed = Arc::new(SimulatedDisk::new(before.clone()));
         write_all(&killed, journal, JOURNAL_OFFSET, false).expect("room");
         if is_forgotten {

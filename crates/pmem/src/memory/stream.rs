@@ -1,11 +1,12 @@
 //! Bulk writes around the cache, and when other threads may be told of them.
 //!
 //! 1. Whole lines are written with the processor's non-temporal stores; a ragged head or tail is stored and flushed.
-//! 2. A call ends with one store fence, however many lines and pieces it wrote. The processor may make non-temporal stores
-//!    visible after later ordinary ones, also after a release store; behind the fence it may not.
+//! 2. A call ends with one store fence, however many lines and pieces it wrote. The processor may make non-temporal
+//!    stores visible after later ordinary ones, also after a release store; behind the fence it may not.
 //!
-//! Invariant: between a non-temporal store and the store fence no code runs but this file's and a medium that is told of the
-//! access, however the call ends. So the happens-before that safe code makes by a flag, a lock or a channel holds for streamed bytes as for stored ones.
+//! Invariant: between a non-temporal store and the store fence no code runs but this file's and a medium that is told
+//! of the access, however the call ends. So the happens-before that safe code makes by a flag, a lock or a channel
+//! holds for streamed bytes as for stored ones.
 #![expect(unsafe_code, reason = "streaming stores into a checked range")]
 
 use std::panic::Location;
@@ -23,13 +24,13 @@ use crate::tracer::Site;
 pub const STREAM_BYTES_MIN: usize = 512;
 
 impl Memory {
-    /// Writes `bytes` at `at` around the cache; persistent after the next fence, without a flush. Until then it may become
-    /// persistent in any order, even within a line. Meant for bulk data that is not read soon; the last word is filled up
-    /// with zeroes.
+    /// Writes `bytes` at `at` around the cache; persistent after the next fence, without a flush. Until then it may
+    /// become persistent in any order, even within a line. Meant for bulk data that is not read soon; the last word is
+    /// filled up with zeroes.
     ///
     /// *Visibility.* On return the bytes are visible before anything that this thread stores later, as those of
-    /// [`write`](Self::write) are: a flag, a pointer or an answer may tell of them. The processor alone does not promise that
-    /// for non-temporal stores, so the call ends with a store fence. Several pieces share one in
+    /// [`write`](Self::write) are: a flag, a pointer or an answer may tell of them. The processor alone does not
+    /// promise that for non-temporal stores, so the call ends with a store fence. Several pieces share one in
     /// [`stream_each`](Self::stream_each).
     ///
     /// # Panics
@@ -40,14 +41,16 @@ impl Memory {
         self.stream_each(&[(at, bytes)]);
     }
 
-    /// [`stream`](Self::stream) for several pieces. They become visible in any order, all of them before the call returns.
+    /// [`stream`](Self::stream) for several pieces. They become visible in any order, all of them before the call
+    /// returns.
     ///
     /// # Panics
     /// As [`write`](Self::write); the pieces before the refused one are written.
     #[inline]
     #[track_caller]
     pub fn stream_each(&self, pieces: &[(PmAddr, &[u8])]) {
-        /// Ends the streams however the loop ends: a refused piece is a panic, and the code that catches it may publish.
+        /// Ends the streams however the loop ends: a refused piece is a panic, and the code that catches it may
+        /// publish.
         struct Publish<'m>(&'m Memory, bool);
         impl Drop for Publish<'_> {
             #[inline]
@@ -73,8 +76,8 @@ impl Memory {
             && self.inner.stream_instruction != StreamInstruction::Plain
     }
 
-    /// Makes what this thread streamed visible before anything it stores later. It is no fence of the contract: what it does
-    /// to persistence is not promised, traced or counted.
+    /// Makes what this thread streamed visible before anything it stores later. It is no fence of the contract: what it
+    /// does to persistence is not promised, traced or counted.
     #[inline]
     fn publish_streams(&self) {
         if HOOKS && self.inner.hooked {
@@ -85,8 +88,8 @@ impl Memory {
         cpu::store_fence();
     }
 
-    /// [`stream`](Self::stream) without its end. The caller calls [`publish_streams`](Self::publish_streams) before it stores
-    /// anything by which another thread could learn of the bytes, and before it returns to code that could.
+    /// [`stream`](Self::stream) without its end. The caller calls [`publish_streams`](Self::publish_streams) before it
+    /// stores anything by which another thread could learn of the bytes, and before it returns to code that could.
     #[inline]
     #[track_caller]
     fn stream_piece(&self, at: PmAddr, bytes: &[u8], site: Site) {
@@ -130,8 +133,8 @@ impl Memory {
             let local = counters::local();
             counters::bump(&local.streamed_bytes, body as u64);
             counters::bump(&local.media_blocks, (body as u64).div_ceil(MEDIA_BLOCK_BYTES));
-            // SAFETY: `pointer` checked the target range and it starts a line; `bytes` holds the source range; all other
-            // access to the target is by word atomics; the instruction was checked when it was chosen.
+            // SAFETY: `pointer` checked the target range and it starts a line; `bytes` holds the source range; all
+            // other access to the target is by word atomics; the instruction was checked when it was chosen.
             unsafe {
                 cpu::stream_lines(self.inner.stream_instruction, target, bytes[head..].as_ptr(), lines);
                 if self.inner.stream_instruction == StreamInstruction::Plain {
@@ -148,8 +151,8 @@ impl Memory {
         }
     }
 
-    /// Writes `bytes` and starts their write-back by the cheaper way for their size; persistent after the next fence, and
-    /// visible before anything that this thread stores later.
+    /// Writes `bytes` and starts their write-back by the cheaper way for their size; persistent after the next fence,
+    /// and visible before anything that this thread stores later.
     ///
     /// # Panics
     /// As [`write`](Self::write).

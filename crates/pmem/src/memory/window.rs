@@ -22,8 +22,8 @@ impl<'m> Window<'m> {
         Self { memory, at, words }
     }
 
-    /// Reports that `words` words from word `first` on are about to be loaded. They are inside the window: hooks hear of the
-    /// same words that are loaded, and a place outside is refused with hooks as without.
+    /// Reports that `words` words from word `first` on are about to be loaded. They are inside the window: hooks hear
+    /// of the same words that are loaded, and a place outside is refused with hooks as without.
     #[cold]
     fn before_load(&self, first: usize, words: &[AtomicU64]) {
         let offset = u64::try_from(first).ok().and_then(bytes_of_words);
@@ -52,8 +52,8 @@ impl<'m> Window<'m> {
         word.load(Ordering::Acquire)
     }
 
-    /// Loads the `WORDS` words from word `first` on in ascending order (acquire). A concurrent writer may leave a mixture of
-    /// words, which the caller must notice.
+    /// Loads the `WORDS` words from word `first` on in ascending order (acquire). A concurrent writer may leave a
+    /// mixture of words, which the caller must notice.
     ///
     /// # Panics
     /// When the window is shorter.
@@ -67,8 +67,8 @@ impl<'m> Window<'m> {
         load_each(words)
     }
 
-    /// Reads a value from word `first` on, word by word in ascending order (acquire). A concurrent writer may leave a mixture
-    /// of words, which the caller must notice.
+    /// Reads a value from word `first` on, word by word in ascending order (acquire). A concurrent writer may leave a
+    /// mixture of words, which the caller must notice.
     ///
     /// # Panics
     /// When the window is shorter.

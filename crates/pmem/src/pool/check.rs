@@ -2,10 +2,10 @@
 //!
 //! 1. Headers: the front of each part by itself, else by its copy at the end of the file.
 //! 2. The medium: every byte is read with pread(2), so that a bad sector is a finding and not a signal.
-//! 3. The journal: as found on the medium; then it is replayed into a private view, because state, roots and header copies
-//!    of a pool that crashed may be newer there than in the file.
-//! 4. In that view: states and their mirrors, lengths, lives of the parts, header copies, roots and their mirrors, where
-//!    roots point, reserved space.
+//! 3. The journal: as found on the medium; then it is replayed into a private view, because state, roots and header
+//!    copies of a pool that crashed may be newer there than in the file.
+//! 4. In that view: states and their mirrors, lengths, lives of the parts, header copies, roots and their mirrors,
+//!    where roots point, reserved space.
 //!
 //! A mirrored line whose two places differ is what a crash in the middle of a write leaves (a note); one that fails its
 //! checksum is damage, or torn by a crash: either way the other place has the record, and either way it is reported.

@@ -1,7 +1,7 @@
 //! The claim of a heap on its open pool: two heaps over one pool would give out the same memory.
 //!
-//! 1. A heap that may write claims the pool before it reads a byte, and holds the claim as long as it lives. The mark is in
-//!    DRAM, in what all handles of the open pool share: it means nothing to a later open.
+//! 1. A heap that may write claims the pool before it reads a byte, and holds the claim as long as it lives. The mark
+//!    is in DRAM, in what all handles of the open pool share: it means nothing to a later open.
 //! 2. A claim that finds another one waits a moment: the heap before may be ending on another thread just now.
 //! 3. Heaps of a pool that is open read-only share it: they give nothing out.
 
@@ -17,7 +17,8 @@ const LOOKS: u32 = if cfg!(feature = "shuttle") { 64 } else { 200 };
 
 /// The right to be the one heap of an open pool; ends when it is dropped.
 ///
-/// It does not keep the pool open. Drop it after everything else of the heap: whoever claims next may use the memory at once.
+/// It does not keep the pool open. Drop it after everything else of the heap: whoever claims next may use the memory at
+/// once.
 #[derive(Debug)]
 #[must_use = "dropping it lets another heap claim the pool"]
 pub struct HeapClaim {

@@ -1,14 +1,15 @@
 //! Copies of a pool, online and consistent: a *backup* is the same pool at another moment, a *copy* is a new pool.
 //!
 //! 1. Temporary files are made beside the targets, with all their space: a full disk stops nobody.
-//! 2. The pool's states are locked (no growth, no change of a root meanwhile) and a first pass writes everything that is
-//!    not zero to the targets, while writers go on: it need not be right, it saves time later.
-//! 3. The gate in `fence` is closed: writers stop at their next fence, readers go on (see `gate` for why that gives a state
-//!    that the contract allows). The second pass reads every line until two readings agree, so each is a prefix of its
-//!    stores, and rewrites what differs in the target. The journal area stays empty: what it would add is in the memory
-//!    already.
-//! 4. The gate opens; the targets are synced and renamed into place, part 0 last and over no older one (see `publish`): the
-//!    parts of two backups of one pool have the same identity, and no file may ever be found beside one of another backup.
+//! 2. The pool's states are locked (no growth, no change of a root meanwhile) and a first pass writes everything that
+//!    is not zero to the targets, while writers go on: it need not be right, it saves time later.
+//! 3. The gate in `fence` is closed: writers stop at their next fence, readers go on (see `gate` for why that gives a
+//!    state that the contract allows). The second pass reads every line until two readings agree, so each is a prefix
+//!    of its stores, and rewrites what differs in the target. The journal area stays empty: what it would add is in the
+//!    memory already.
+//! 4. The gate opens; the targets are synced and renamed into place, part 0 last and over no older one (see `publish`):
+//!    the parts of two backups of one pool have the same identity, and no file may ever be found beside one of another
+//!    backup.
 //!
 //! It is the same in every domain, because the memory of an open pool is the newest state in every domain. What was
 //! acknowledged before the call is in the copy.
@@ -87,19 +88,20 @@ impl fmt::Display for CopyReport {
 }
 
 impl Pool {
-    /// Makes a backup: the same pool, with the same identity, as it is at one moment during the call. Works while the pool
-    /// is in use; opening the backup recovers it as after a power cut. What was acknowledged before the call is in it.
+    /// Makes a backup: the same pool, with the same identity, as it is at one moment during the call. Works while the
+    /// pool is in use; opening the backup recovers it as after a power cut. What was acknowledged before the call is in
+    /// it.
     ///
     /// Writers are stopped at their next [`fence`](Memory::fence) while the lines are copied, so call it from a thread
     /// that holds no lock another thread needs to come to its fence and go on.
     ///
-    /// The files get owner and permissions of those that they are made of, as far as this user may; they are never open to
-    /// more users than those.
+    /// The files get owner and permissions of those that they are made of, as far as this user may; they are never open
+    /// to more users than those.
     ///
     /// # Errors
     /// When the target is there already, space runs out, a read or write fails, or this pool was opened with
-    /// [`allow_concurrent_writer`](PoolOptions::allow_concurrent_writer): then nothing stops the other writer. The target is then what it was before, or
-    /// not there; a kill leaves that, or the new pool.
+    /// [`allow_concurrent_writer`](PoolOptions::allow_concurrent_writer): then nothing stops the other writer. The
+    /// target is then what it was before, or not there; a kill leaves that, or the new pool.
     pub fn backup(&self, target: impl AsRef<Path>, options: &CopyOptions) -> Result<CopyReport> {
         self.copy_to(target.as_ref(), options, false, &mut |_| Ok(()))
     }
@@ -158,7 +160,8 @@ impl Pool {
         })
     }
 
-    /// Refuses what was opened without a lock: its bytes may mix moments, and no gate stops a writer of another process.
+    /// Refuses what was opened without a lock: its bytes may mix moments, and no gate stops a writer of another
+    /// process.
     fn verify_one_moment(&self) -> Result<()> {
         if !self.shared.is_unlocked {
             return Ok(());

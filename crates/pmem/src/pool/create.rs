@@ -1,16 +1,16 @@
 //! Creation: a pool appears whole or not at all.
 //!
 //! For a file:
-//! 1. make a temporary file beside the target, take its lock, allocate all its blocks (a full disk is an error here, not a
-//!    SIGBUS later) and write the journal area with zeroes (so that later overwrites change no metadata);
+//! 1. make a temporary file beside the target, take its lock, allocate all its blocks (a full disk is an error here,
+//!    not a SIGBUS later) and write the journal area with zeroes (so that later overwrites change no metadata);
 //! 2. format it: state, copy of the header, header; sync the file;
-//! 3. rename it into place (never over an existing file, unless that is empty or overwriting was asked for) and sync the
-//!    folder. Further parts come first, part 0 last: what has a part 0 is complete. A killed creation leaves a temporary
-//!    file that nobody has locked; the next creation of the same name removes it. (A copy over an older one takes more care
-//!    with the order, see `copy::publish`.)
+//! 3. rename it into place (never over an existing file, unless that is empty or overwriting was asked for) and sync
+//!    the folder. Further parts come first, part 0 last: what has a part 0 is complete. A killed creation leaves a
+//!    temporary file that nobody has locked; the next creation of the same name removes it. (A copy over an older one
+//!    takes more care with the order, see `copy::publish`.)
 //!
-//! A device is formatted in place: first the header is wiped, then everything is zeroed and formatted, the magic last and
-//! behind a fence. A crash leaves a device without a header, or a whole pool.
+//! A device is formatted in place: first the header is wiped, then everything is zeroed and formatted, the magic last
+//! and behind a fence. A crash leaves a device without a header, or a whole pool.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -162,13 +162,14 @@ pub(crate) struct NewFile {
 }
 
 impl NewFile {
-    /// Makes a temporary file in the folder of `target`, after checking that `target` may be written. It gets the owner and
-    /// permissions of the file that it will replace.
+    /// Makes a temporary file in the folder of `target`, after checking that `target` may be written. It gets the owner
+    /// and permissions of the file that it will replace.
     pub(crate) fn beside(target: &Path, overwrite: bool) -> Result<Self> {
         Self::with_access(target, overwrite, None)
     }
 
-    /// As [`beside`](Self::beside), with the owner and permissions `access`: from the first moment on, nobody may do more.
+    /// As [`beside`](Self::beside), with the owner and permissions `access`: from the first moment on, nobody may do
+    /// more.
     pub(crate) fn with_access(target: &Path, overwrite: bool, access: Option<Access>) -> Result<Self> {
         let replaces = verify_target(target, overwrite)?;
         let failed = |e| Error::io(target, "setting owner and permissions", "choose another folder", e);
@@ -216,8 +217,8 @@ impl NewFile {
         Ok(())
     }
 
-    /// Moves what stands at the target out of the way, and expects nothing there from now on; `None` when nothing was there.
-    /// Durable when the folder is synced.
+    /// Moves what stands at the target out of the way, and expects nothing there from now on; `None` when nothing was
+    /// there. Durable when the folder is synced.
     ///
     /// # Errors
     /// Also when nothing was there at first, and now something is.
@@ -244,8 +245,8 @@ impl Drop for NewFile {
     }
 }
 
-/// A file that was moved out of the way of a [`NewFile`], under the name of a file in the making: what is left of it after a
-/// kill is removed like one. Removed when it is dropped, unless it was put back.
+/// A file that was moved out of the way of a [`NewFile`], under the name of a file in the making: what is left of it
+/// after a kill is removed like one. Removed when it is dropped, unless it was put back.
 #[derive(Debug)]
 pub(crate) struct SetAside {
     target: PathBuf,
@@ -304,8 +305,8 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// Removes what creations of `target` left that were killed: files in the making that nobody holds locked. What cannot be
-/// looked at or removed stays; it only costs space.
+/// Removes what creations of `target` left that were killed: files in the making that nobody holds locked. What cannot
+/// be looked at or removed stays; it only costs space.
 fn remove_abandoned(target: &Path) {
     let prefix = temporary_prefix(target);
     let Ok(entries) = fs::read_dir(folder_of(target)) else { return };

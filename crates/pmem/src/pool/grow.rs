@@ -6,12 +6,13 @@
 //! 2. The new space is mapped behind the old: no address changes.
 //! 3. The copy of the header is stored at the new end and persisted.
 //! 4. The state with the new length, and with the old length as `grown_from`, is persisted: the part has grown.
-//! 5. The page of the former copy, inside the heap area now, is zeroed and persisted; a state without `grown_from` ends it.
-//!    Only then does `heap_area` tell the new end.
+//! 5. The page of the former copy, inside the heap area now, is zeroed and persisted; a state without `grown_from` ends
+//!    it. Only then does `heap_area` tell the new end.
 //!
-//! A crash before 4 leaves the old length and a longer file (step 1 of the next growth cuts it); after 4 the next open does
-//! step 5 again. The order holds in every domain, because it is made of fences: in the block domain the lines of 3, 4 and
-//! 5 are redo records in groups that land in order, and step 1 went to the file itself and was synced before any of them.
+//! A crash before 4 leaves the old length and a longer file (step 1 of the next growth cuts it); after 4 the next open
+//! does step 5 again. The order holds in every domain, because it is made of fences: in the block domain the lines of
+//! 3, 4 and 5 are redo records in groups that land in order, and step 1 went to the file itself and was synced before
+//! any of them.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -24,7 +25,8 @@ use crate::pool::part::{self, PartFile};
 use crate::pool::{Pool, open, space, state};
 
 impl Pool {
-    /// Grows `part` to `part_bytes` (rounded up to whole pages) while the pool is in use. Returns the new length, durable.
+    /// Grows `part` to `part_bytes` (rounded up to whole pages) while the pool is in use. Returns the new length,
+    /// durable.
     ///
     /// # Errors
     /// When the length is not larger than the present one, the disk is full, the part is a device or read-only, or the
@@ -49,7 +51,8 @@ impl Pool {
         let copy = part::copy(part, wanted);
         self.memory.put(copy, &header);
         if !planted::active("pool-grow-copy-not-flushed") {
-            // The state that makes this the end of the part must not overtake the copy that repair looks for at the end.
+            // The state that makes this the end of the part must not overtake the copy that repair looks for at the
+            // end.
             self.memory.persist(copy.addr(), PAGE_BYTES);
         }
         let grown = StateSlot { part_bytes: wanted, grown_from: old.part_bytes, ..old };

@@ -1,8 +1,8 @@
 //! The header of a part: how it is built, and every way in which it can be wrong.
 //!
 //! The checks go from "is this a pool at all" to "is it the pool that was asked for", so that the first failure is the
-//! one that explains the others. A header that fails is compared with its copy at the end of the part: where that one is
-//! intact, the message says that repair is possible.
+//! one that explains the others. A header that fails is compared with its copy at the end of the part: where that one
+//! is intact, the message says that repair is possible.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -249,7 +249,8 @@ impl PoolInfo {
 }
 
 impl PartInfo {
-    /// The file system, and the size of its pages where that is not the usual one: it decides how far a table of translations reaches.
+    /// The file system, and the size of its pages where that is not the usual one: it decides how far a table of
+    /// translations reaches.
     fn file_system_label(&self) -> String {
         format!("{}{}", self.file_system, if self.huge_pages { " with huge pages" } else { "" })
     }

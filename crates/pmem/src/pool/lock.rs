@@ -3,16 +3,17 @@
 //! The lock is `flock(2)`: it belongs to the open file, so a second open in the same process conflicts as well, and the
 //! kernel drops it with the process, however that dies; no lock file can go stale. POSIX record locks are lost when any
 //! descriptor of the file is closed anywhere in the process; open-file-description locks do not tell their holder. The
-//! holder's process is looked up in `/proc/locks` at the moment of refusal, so it needs no hint on the medium and is never
-//! out of date; where the kernel hides it (another PID namespace) the message says so.
+//! holder's process is looked up in `/proc/locks` at the moment of refusal, so it needs no hint on the medium and is
+//! never out of date; where the kernel hides it (another PID namespace) the message says so.
 //!
 //! A writer holds the lock exclusively, read-only opens share it.
 //!
-//! A process that is being started by this one shares its open files until it executes its own program: for that moment a lock outlives the
-//! pool that was closed. So a refusal is asked for again for some milliseconds before it is told.
+//! A process that is being started by this one shares its open files until it executes its own program: for that moment
+//! a lock outlives the pool that was closed. So a refusal is asked for again for some milliseconds before it is told.
 //!
-//! The file may be replaced between its open and its lock: the lock is then on a file without a name, beside the writer of the new one. So
-//! whoever has the lock looks whether the path still leads to the file, and begins again when not. Whoever replaces a file holds its lock.
+//! The file may be replaced between its open and its lock: the lock is then on a file without a name, beside the writer
+//! of the new one. So whoever has the lock looks whether the path still leads to the file, and begins again when not.
+//! Whoever replaces a file holds its lock.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -92,8 +93,8 @@ pub(crate) fn replaced_again_and_again(path: &Path) -> Error {
     Error::io(path, "locking", "stop what replaces the file all the time", source)
 }
 
-/// How often the table of locks is read before the holder is given up: the kernel gives it in pieces, and where other processes take and
-/// drop locks between two of them, lines are left out.
+/// How often the table of locks is read before the holder is given up: the kernel gives it in pieces, and where other
+/// processes take and drop locks between two of them, lines are left out.
 const TABLE_READINGS: u32 = 8;
 
 /// Names the process that holds a lock on `file`, as far as the kernel tells.

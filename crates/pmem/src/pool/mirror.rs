@@ -1,11 +1,11 @@
 //! Mirrored lines: one small record in two places, such that neither a crash nor one damaged line loses it.
 //!
-//! 1. *Write*: the new record, with the next sequence number and a CRC-32C, goes to the line that is not the newest intact
-//!    one (either, when they are equal); it is flushed and fenced; then the same bytes go to the other line, flushed and
-//!    fenced.
-//! 2. *Read*: of the intact lines the one with the newer sequence number counts. Numbers are on a circle: after the largest
-//!    comes 1, and of two numbers the newer one is less than half a circle ahead of the other. So no record wears out, and
-//!    none can be made that the next write would destroy.
+//! 1. *Write*: the new record, with the next sequence number and a CRC-32C, goes to the line that is not the newest
+//!    intact one (either, when they are equal); it is flushed and fenced; then the same bytes go to the other line,
+//!    flushed and fenced.
+//! 2. *Read*: of the intact lines the one with the newer sequence number counts. Numbers are on a circle: after the
+//!    largest comes 1, and of two numbers the newer one is less than half a circle ahead of the other. So no record
+//!    wears out, and none can be made that the next write would destroy.
 //!
 //! Invariants:
 //! - the only intact newest line is never the one being written, so a crash leaves the old record or the new one;
@@ -13,8 +13,8 @@
 //! - two intact lines are at most one write apart, far from half a circle;
 //! - a line that is damaged beside an empty one is a first write that a crash tore: nobody was told of it.
 //!
-//! An owner that finds the lines different at open ([`Mirror::is_at_rest`]) writes the newest record again before it relies
-//! on it: until then one damaged line could still bring the old record back.
+//! An owner that finds the lines different at open ([`Mirror::is_at_rest`]) writes the newest record again before it
+//! relies on it: until then one damaged line could still bring the old record back.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -144,8 +144,8 @@ fn is_newer<L: Line>(sequence: u64, other: u64) -> bool {
     ahead > 0 && ahead < L::SEQUENCE_MAX / 2
 }
 
-/// Writes `line` as the newest record of the pair `at`: persistent on return, old or new after a crash at any moment. Returns
-/// what it wrote, with its sequence number. One thread at a time.
+/// Writes `line` as the newest record of the pair `at`: persistent on return, old or new after a crash at any moment.
+/// Returns what it wrote, with its sequence number. One thread at a time.
 pub fn write<L: Line>(memory: &Memory, at: [PmPtr<L>; 2], mut line: L) -> L {
     let before = Mirror::read(memory, at);
     let (sequence, newest) = before.newest().map_or((0, 1), |(old, index)| (old.sequence(), index));

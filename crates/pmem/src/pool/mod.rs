@@ -3,13 +3,13 @@
 //! 1. *Create* formats a temporary file, syncs it and renames it into place (a device is formatted in place, its header
 //!    last), so a half-made pool is never taken for a pool (see `create`).
 //! 2. *Open* takes the one-writer lock, verifies header and state, maps the parts in the chosen domain, replays what
-//!    the journal holds, and starts a new life: the boot number goes up and is persistent before anything else is stored
-//!    (see `open`).
+//!    the journal holds, and starts a new life: the boot number goes up and is persistent before anything else is
+//!    stored (see `open`).
 //! 3. *Close* ([`Pool::close`], or the drop of the last handle) makes everything durable and sets the clean mark.
 //!
 //! Moved and copied pools: nothing in a pool names the path of part 0, so a pool that was moved opens as before. A copy
-//! made with ordinary tools is the same pool twice (same uuids): each opens on its own. `Pool::copy` makes a new pool with
-//! identities of its own.
+//! made with ordinary tools is the same pool twice (same uuids): each opens on its own. `Pool::copy` makes a new pool
+//! with identities of its own.
 
 mod access;
 mod check;
@@ -79,11 +79,11 @@ pub struct PoolOptions {
     /// Further parts, one per NUMA node as a rule; empty at open: they are found by the part table and by name
     /// (`name.pool.1`, `name.pool.2`, ...).
     pub parts: Vec<PathBuf>,
-    /// NUMA node of each part, part 0 first, by the kernel's number; empty: the devices tell, or nobody does. At creation it is
-    /// written into the header, at open it counts more than anything else.
+    /// NUMA node of each part, part 0 first, by the kernel's number; empty: the devices tell, or nobody does. At
+    /// creation it is written into the header, at open it counts more than anything else.
     pub part_nodes: Vec<u32>,
-    /// Split the machine's processors into this many virtual nodes, over which the parts are spread; 0: the machine's own
-    /// nodes.
+    /// Split the machine's processors into this many virtual nodes, over which the parts are spread; 0: the machine's
+    /// own nodes.
     pub virtual_nodes: usize,
     /// Whether `create` may replace an existing file or the pool on a device. Never one that is open.
     pub overwrite: bool,
@@ -124,8 +124,8 @@ impl Default for PoolOptions {
 /// **Bad media.** Header, state, roots and journal are read with read(2) at open, so a bad sector there is an
 /// [`Error`](crate::Error). The heap is memory: a sector or page that goes bad under it, and a file that somebody else
 /// truncates while it is open, are a SIGBUS to the thread that touches it, as for every mapped file.
-/// [`check`](Self::check) reads every byte with read(2) and lists what cannot be read; [`verify_files`](Self::verify_files)
-/// notices truncation.
+/// [`check`](Self::check) reads every byte with read(2) and lists what cannot be read;
+/// [`verify_files`](Self::verify_files) notices truncation.
 ///
 /// ```
 /// use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
@@ -181,8 +181,8 @@ impl Pool {
     /// `path` when it is whole.
     ///
     /// # Errors
-    /// When something is there already, space runs out, or the options make no sense. Nothing is left behind then, except
-    /// further parts of a pool of several.
+    /// When something is there already, space runs out, or the options make no sense. Nothing is left behind then,
+    /// except further parts of a pool of several.
     pub fn create(path: impl AsRef<Path>, options: &PoolOptions) -> Result<Self> {
         let (parts, headers) = create::create(path.as_ref(), options)?;
         open::open_parts(parts, headers, options, false)
@@ -249,8 +249,8 @@ impl Pool {
         open::open_on(memory, options)
     }
 
-    /// Checks the pool at `path`, which no writer may have open: headers, states, roots, journal, lengths, reserved space,
-    /// and that every byte can be read. Changes nothing. What the heap holds is the heap's to check.
+    /// Checks the pool at `path`, which no writer may have open: headers, states, roots, journal, lengths, reserved
+    /// space, and that every byte can be read. Changes nothing. What the heap holds is the heap's to check.
     ///
     /// # Errors
     /// When the file cannot be opened or is in use. Damage is no error but a finding in the report.
@@ -258,8 +258,8 @@ impl Pool {
         check::check(path.as_ref(), options)
     }
 
-    /// Repairs what is there a second time: headers, states, roots, reserved space. With `accept_journal_loss` a damaged
-    /// journal is emptied as well, and acknowledged writes in it are lost.
+    /// Repairs what is there a second time: headers, states, roots, reserved space. With `accept_journal_loss` a
+    /// damaged journal is emptied as well, and acknowledged writes in it are lost.
     ///
     /// # Errors
     /// As [`check`](Self::check), and when writing fails. What cannot be repaired is a finding in the report.
@@ -279,8 +279,8 @@ impl Pool {
         &self.shared.path
     }
 
-    /// Number of this life of the pool; larger than every earlier one, persistent before `open` returned. In a read-only
-    /// pool the number of the last life that could write.
+    /// Number of this life of the pool; larger than every earlier one, persistent before `open` returned. In a
+    /// read-only pool the number of the last life that could write.
     #[must_use]
     pub fn boot(&self) -> u64 {
         self.shared.boot
@@ -298,9 +298,9 @@ impl Pool {
         self.shared.recovery
     }
 
-    /// Closes the pool: makes everything durable that was flushed, empties the journal into the files, and sets the clean
-    /// mark. A program that never waits for durability learns here whether its writes were kept. Dropping the last handle
-    /// does the same, and tells nobody when it fails.
+    /// Closes the pool: makes everything durable that was flushed, empties the journal into the files, and sets the
+    /// clean mark. A program that never waits for durability learns here whether its writes were kept. Dropping the
+    /// last handle does the same, and tells nobody when it fails.
     ///
     /// Memory that outlives the pool can make nothing durable any more in the `block` domain:
     /// [`Memory::durable`] returns [`Error::Closed`].
@@ -308,8 +308,8 @@ impl Pool {
     /// # Errors
     /// - [`Error::StillOpen`] while other handles of the pool are in use. What was flushed is durable; the last handle
     ///   closes.
-    /// - [`Error::Poisoned`] when the device failed at any time in this life, [`Error::Changed`] when a file was cut short
-    ///   underneath. What was acknowledged before is found by the next open.
+    /// - [`Error::Poisoned`] when the device failed at any time in this life, [`Error::Changed`] when a file was cut
+    ///   short underneath. What was acknowledged before is found by the next open.
     ///
     /// ```
     /// use lodestone_pmem::{DomainChoice, Error, Pool, PoolOptions};
@@ -393,9 +393,9 @@ impl Pool {
         self.verify_linked()
     }
 
-    /// Looks whether the files still have their names: not deleted, and no other file at their path. What a deleted file was
-    /// given is gone when the pool is closed, although every write succeeds: look before telling anyone that it is kept. A
-    /// file that was moved is no error. Some microseconds.
+    /// Looks whether the files still have their names: not deleted, and no other file at their path. What a deleted
+    /// file was given is gone when the pool is closed, although every write succeeds: look before telling anyone that
+    /// it is kept. A file that was moved is no error. Some microseconds.
     ///
     /// [`Memory::durable`] and its like look every so many calls, for deleted files only.
     ///

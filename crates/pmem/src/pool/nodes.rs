@@ -80,8 +80,8 @@ pub(crate) fn verify_given(options: &PoolOptions, topology: &Topology, part_coun
     }
 }
 
-/// What the header of a new pool says about the nodes of its parts. Virtual nodes are not written down: they are a way of
-/// opening a pool, not a place.
+/// What the header of a new pool says about the nodes of its parts. Virtual nodes are not written down: they are a way
+/// of opening a pool, not a place.
 pub(crate) fn record(options: &PoolOptions) -> [u16; PARTS_MAX] {
     let mut recorded = [0; PARTS_MAX];
     if options.virtual_nodes == 0 {

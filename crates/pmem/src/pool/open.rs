@@ -1,11 +1,14 @@
 //! Opening: from locked, verified parts to a pool with a new life.
 //!
 //! 1. Part 0 is opened, locked and verified; it names the others, which are opened and verified against it.
-//! 2. The domain is chosen. A writer looks at the journal and, through a private view, at the states as they will be behind it:
-//!    whatever refuses the open does so before a file changes. A file that is mapped shared gets the space that it lacks.
-//! 3. A pool with a journal may hold groups that its last life, in the block domain, did not apply: they are replayed into the
-//!    files, whatever domain comes next. Read-only, they are replayed into the private view and no file changes.
-//! 4. The parts are mapped, for a writer as far as the states say: what a growth left behind its end may be cut off. States are read and compared: lengths against the files, lives of the parts against each other.
+//! 2. The domain is chosen. A writer looks at the journal and, through a private view, at the states as they will be
+//!    behind it: whatever refuses the open does so before a file changes. A file that is mapped shared gets the space
+//!    that it lacks.
+//! 3. A pool with a journal may hold groups that its last life, in the block domain, did not apply: they are replayed
+//!    into the files, whatever domain comes next. Read-only, they are replayed into the private view and no file
+//!    changes.
+//! 4. The parts are mapped, for a writer as far as the states say: what a growth left behind its end may be cut off.
+//!    States are read and compared: lengths against the files, lives of the parts against each other.
 //! 5. A writer heals what a crash tore (mirrored lines, the page of a former header copy) and writes the state with the
 //!    next boot number to all parts, part 0 last, and makes it durable: from here on the life has begun.
 
@@ -100,7 +103,8 @@ pub(crate) fn open_parts(
     attach(Opened { path, parts, headers, memory, before, recovery, reason: chosen.reason }, options)
 }
 
-/// Zeroes in the place of the journal's header pages, in private memory: nobody who reads memory sees the salt in the files.
+/// Zeroes in the place of the journal's header pages, in private memory: nobody who reads memory sees the salt in the
+/// files.
 fn hide_journal(memory: &Memory, files: &BlockFiles) {
     for offset in (files.journal_offset..files.journal_offset + HEADERS_BYTES).step_by(8) {
         memory.raw_store(PmAddr::new(0, offset), 0);
@@ -180,8 +184,9 @@ pub(crate) fn block_files(parts: &[PartFile], main: &PartHeader) -> Result<Optio
     Ok(Some(BlockFiles { path, parts: storages, journal, part_bytes, journal_offset, journal_bytes }))
 }
 
-/// The file of `part` as an open file of its own, which the kernel tells of errors of the device by itself. A duplicate would
-/// share one report: a commit could take the error of a checkpoint's write, and the checkpoint go on as if there were none.
+/// The file of `part` as an open file of its own, which the kernel tells of errors of the device by itself. A duplicate
+/// would share one report: a commit could take the error of a checkpoint's write, and the checkpoint go on as if there
+/// were none.
 fn open_again(part: &PartFile) -> Result<File> {
     let failed = |source| Error::io(&part.path, "opening the journal", "mount /proc, or close some files", source);
     let flags = rustix::fs::fcntl_getfl(&part.file).map_err(|errno| failed(errno.into()))?;
@@ -191,8 +196,8 @@ fn open_again(part: &PartFile) -> Result<File> {
     OpenOptions::new().read(true).write(writing).open(path).map_err(failed)
 }
 
-/// What the journal holds, and the states of the parts as they will be when it is replayed; an error when the open is to be refused.
-/// Changes no file.
+/// What the journal holds, and the states of the parts as they will be when it is replayed; an error when the open is
+/// to be refused. Changes no file.
 fn preview(
     parts: &[PartFile],
     headers: &[PartHeader],

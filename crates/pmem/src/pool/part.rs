@@ -151,7 +151,8 @@ impl PartFile {
         Ok(front)
     }
 
-    /// Reads what every open needs with read(2): where the medium is bad there, the open gets an error and not a signal.
+    /// Reads what every open needs with read(2): where the medium is bad there, the open gets an error and not a
+    /// signal.
     pub(crate) fn probe_fixed_areas(&self) -> Result<()> {
         let mut page = [0; PAGE_BYTES as usize];
         for offset in (PAGE_BYTES..FIXED_END).step_by(PAGE_BYTES as usize).filter(|_| !self.is_device()) {
@@ -214,7 +215,8 @@ impl PartFile {
     }
 }
 
-/// Opens the file or character device at `path`. Returns at once whatever is there: a FIFO would wait for its other end.
+/// Opens the file or character device at `path`. Returns at once whatever is there: a FIFO would wait for its other
+/// end.
 pub(crate) fn open_file(path: &Path, writing: bool) -> Result<File> {
     let is_possible = |kind: FileType| kind.is_file() || kind.is_char_device();
     let failed = |e| open_error(path, writing, e);

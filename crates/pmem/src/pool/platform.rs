@@ -3,12 +3,12 @@
 //! 1. A regular file is mapped for a moment with `MAP_SYNC`: the kernel accepts that on persistent memory only (fsdax),
 //!    where a flushed line is persistent and no journal of the file system can still lose its block.
 //! 2. Persistent memory whose region says `cpu_cache` in its `persistence_domain` keeps the CPU caches as well: `eadr`.
-//! 3. Other persistent memory is `dax`, where the processor has an instruction that writes a line back. Without one nothing
-//!    that a program stores is ever known to be persistent, so there is no `dax` domain.
+//! 3. Other persistent memory is `dax`, where the processor has an instruction that writes a line back. Without one
+//!    nothing that a program stores is ever known to be persistent, so there is no `dax` domain.
 //! 4. Everything else is an ordinary file: `block`, which needs the pool's journal.
 //!
-//! All parts of a pool get the same domain, the weakest that one of them needs. There is no silent downgrade: a domain that
-//! was asked for by name is an error where it is not to be had.
+//! All parts of a pool get the same domain, the weakest that one of them needs. There is no silent downgrade: a domain
+//! that was asked for by name is an error where it is not to be had.
 
 use std::fs::{self, File};
 use std::os::fd::AsFd;

@@ -2,14 +2,15 @@
 //!
 //! 1. Damaged headers at the front are written from their copies: straight to the file and synced, because everything
 //!    else is found through them.
-//!    Parts of different lives, and ones shorter than header or state say, are left as they are from here on: nothing of one moment is written to another.
-//! 2. The journal is replayed into the files. A damaged journal stops the repair, unless the caller accepts the loss: then
-//!    the records before the damage are applied (unless the newest header page is gone: then they may be older than the files) and the
-//!    rest is dropped.
-//! 3. In a shared mapping: states and roots from their mirrors, header copies from the headers, zeroes into reserved space.
-//!    A state of which both copies are gone is made anew from the length of the file, with the boot number of the other
-//!    parts. Without an intact state in any part that is the time in seconds: larger than any count of opens, so that no
-//!    boot number repeats.
+//!    Parts of different lives, and ones shorter than header or state say, are left as they are from here on: nothing
+//!    of one moment is written to another.
+//! 2. The journal is replayed into the files. A damaged journal stops the repair, unless the caller accepts the loss:
+//!    then the records before the damage are applied (unless the newest header page is gone: then they may be older
+//!    than the files) and the rest is dropped.
+//! 3. In a shared mapping: states and roots from their mirrors, header copies from the headers, zeroes into reserved
+//!    space. A state of which both copies are gone is made anew from the length of the file, with the boot number of
+//!    the other parts. Without an intact state in any part that is the time in seconds: larger than any count of opens,
+//!    so that no boot number repeats.
 //! 4. The files are synced and checked again.
 //!
 //! Each step can be repeated: a crash in the middle is cured by another repair.
@@ -140,8 +141,8 @@ fn repair_mapped(parts: &[PartFile], headers: &[PartHeader], done: &mut Vec<Stri
     create::sync_folder(&parts[0].path)
 }
 
-/// The boot number of states that are made anew: the smallest of the intact states, because an open that died half-way left
-/// further parts one ahead of part 0.
+/// The boot number of states that are made anew: the smallest of the intact states, because an open that died half-way
+/// left further parts one ahead of part 0.
 fn boot_of_set(memory: &Memory, parts: &[PartFile], headers: &[PartHeader]) -> u64 {
     let intact = parts.iter().zip(headers).enumerate().filter_map(|(index, (part, header))| {
         state::read(memory, index as u16).filter(|state| state::nonsense(state, header, part.len).is_none())

@@ -5,8 +5,8 @@
 //! 2. [`ScratchFile::content`] says what is there; whether that may be overwritten is for the caller to decide.
 //! 3. [`ScratchFile::fill`] writes bytes that do not compress all over it and syncs them: what is measured lies on the
 //!    medium, not in a hole of a file.
-//! 4. [`ScratchFile::map`] gives the memory. On persistent memory its domain is `dax` or `eadr`; any other file is mapped
-//!    with the instructions of `dax` and labelled `dax-emulated`: what is measured then is the page cache.
+//! 4. [`ScratchFile::map`] gives the memory. On persistent memory its domain is `dax` or `eadr`; any other file is
+//!    mapped with the instructions of `dax` and labelled `dax-emulated`: what is measured then is the page cache.
 //!
 //! Invariant: what was opened read-only is never changed; nothing is written before `fill` or a store.
 
@@ -31,7 +31,8 @@ use crate::pool::platform;
 
 /// Bytes that are written at a time.
 const STEP_BYTES: u64 = 1 << 20;
-/// Pages of a large file or device that are looked at for content, evenly spread; the first and the last are among them.
+/// Pages of a large file or device that are looked at for content, evenly spread; the first and the last are among
+/// them.
 const SAMPLE_PAGES: u64 = 1024;
 
 /// A file or device that is, or may become, scratch memory. The lock is held until it is dropped.
@@ -76,8 +77,8 @@ impl ScratchFile {
         Ok(Self { part, kind: "file", writable: true, temporary: true, sysfs })
     }
 
-    /// The regular file, block device or devdax device at `path`, locked for writing unless it is only to be read. A block
-    /// device that the system uses (mounted, swap, part of an array) is refused for writing.
+    /// The regular file, block device or devdax device at `path`, locked for writing unless it is only to be read. A
+    /// block device that the system uses (mounted, swap, part of an array) is refused for writing.
     ///
     /// # Errors
     /// When there is no such thing, it may not be opened, it is something else, or a pool in it is open elsewhere.
@@ -153,8 +154,8 @@ impl ScratchFile {
         platform::numa_node(&self.part, &self.sysfs)
     }
 
-    /// What it holds, in words; `None` when it is empty. A device counts as empty when 1024 pages all over it, the first
-    /// and the last among them, hold zeroes only.
+    /// What it holds, in words; `None` when it is empty. A device counts as empty when 1024 pages all over it, the
+    /// first and the last among them, hold zeroes only.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -214,8 +215,8 @@ impl ScratchFile {
         Ok(())
     }
 
-    /// Makes `bytes` bytes (whole pages) of bytes that do not compress, synced; a file becomes at least that long. Calls
-    /// `progress` with the bytes written so far.
+    /// Makes `bytes` bytes (whole pages) of bytes that do not compress, synced; a file becomes at least that long.
+    /// Calls `progress` with the bytes written so far.
     ///
     /// # Errors
     /// When there is no space, the device is smaller, or writing fails. A temporary file gives its space back then.

@@ -2,11 +2,12 @@
 //!
 //! - Every part's header carries the uuid of the set, its own uuid, and the table of all part uuids and paths.
 //! - A further part is looked for where the caller says, else where the table says, else by convention: part `N` of
-//!   `name.pool` is `name.pool.N`. Paths that follow the convention are not stored, so a set that is moved or copied as a
-//!   whole (all names changed alike) finds its own parts and not those of the original.
-//! - A part is accepted only if set uuid, number and part uuid agree with part 0's table, and if it took part in the same
-//!   life of the pool: every open writes its boot number to all parts. So a file of another pool, a swapped
-//!   order and a part restored from an older copy are each refused by name, before the journal writes anything into them.
+//!   `name.pool` is `name.pool.N`. Paths that follow the convention are not stored, so a set that is moved or copied as
+//!   a whole (all names changed alike) finds its own parts and not those of the original.
+//! - A part is accepted only if set uuid, number and part uuid agree with part 0's table, and if it took part in the
+//!   same life of the pool: every open writes its boot number to all parts. So a file of another pool, a swapped
+//!   order and a part restored from an older copy are each refused by name, before the journal writes anything into
+//!   them.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -50,8 +51,8 @@ pub(crate) fn paths_of_new(path: &Path, options: &PoolOptions) -> Result<Vec<Pat
     Ok(paths)
 }
 
-/// What the part table says about a part created at `part`: empty for the conventional path, else relative to the folder
-/// of part 0 where possible, else absolute.
+/// What the part table says about a part created at `part`: empty for the conventional path, else relative to the
+/// folder of part 0 where possible, else absolute.
 pub(crate) fn stored_path(path: &Path, part: &Path, index: usize) -> Result<[u8; PART_PATH_BYTES]> {
     let mut stored = [0; PART_PATH_BYTES];
     if index == 0 || part == conventional_path(path, index) {
@@ -165,11 +166,12 @@ pub(crate) fn verify_identity(found: &Path, main: &PartHeader, header: &PartHead
     Ok(())
 }
 
-/// Which parts come from another life than the set, each as the refusal of an open. `states` are as the replay of the journal makes
-/// them, `before` as they are without it; what is damaged tells nothing.
+/// Which parts come from another life than the set, each as the refusal of an open. `states` are as the replay of the
+/// journal makes them, `before` as they are without it; what is damaged tells nothing.
 ///
-/// An open that died half-way leaves further parts one ahead of part 0, and marked so. The oldest records of a journal are of the life
-/// after the one that the files were last brought up to: so the beginning of a life in it makes no file newer by two.
+/// An open that died half-way leaves further parts one ahead of part 0, and marked so. The oldest records of a journal
+/// are of the life after the one that the files were last brought up to: so the beginning of a life in it makes no file
+/// newer by two.
 pub(crate) fn other_lives(
     parts: &[PartFile],
     before: &[Option<StateSlot>],

@@ -1,7 +1,7 @@
 //! Space on the file system: all that a pool may store to is allocated before it is mapped.
 //!
-//! A store to a hole of a shared mapping takes a block from the file system, and is a SIGBUS when that is full. A new pool has no
-//! holes. A file that was restored by a tool that leaves out zeroes has, until [`fill_holes`].
+//! A store to a hole of a shared mapping takes a block from the file system, and is a SIGBUS when that is full. A new
+//! pool has no holes. A file that was restored by a tool that leaves out zeroes has, until [`fill_holes`].
 
 use std::fs::File;
 use std::io;
@@ -33,8 +33,8 @@ pub(crate) fn allocate(path: &Path, file: &File, offset: u64, len: u64) -> Resul
     }
 }
 
-/// Asks `step` for `len` bytes from `offset` on. A signal may interrupt the call, and some file systems give back what it had
-/// allocated: smaller and smaller steps get done between two signals.
+/// Asks `step` for `len` bytes from `offset` on. A signal may interrupt the call, and some file systems give back what
+/// it had allocated: smaller and smaller steps get done between two signals.
 fn in_steps(offset: u64, len: u64, mut step: impl FnMut(u64, u64) -> rustix::io::Result<()>) -> rustix::io::Result<()> {
     let (mut done, mut most) = (0, len);
     while done < len {
@@ -63,8 +63,9 @@ pub(crate) fn write_zeroes(path: &Path, file: &File, offset: u64, len: u64) -> R
 
 /// Gives a part that will be mapped shared the blocks that its file lacks.
 ///
-/// Asked for only when stat(2) counts fewer blocks than the file is long: over 8 GiB that are there, fallocate takes 0.3 s on a tmpfs and
-/// up to 0.1 s on an ext4. The count has blocks of metadata in it, so a file with few and small holes can keep them.
+/// Asked for only when stat(2) counts fewer blocks than the file is long: over 8 GiB that are there, fallocate takes
+/// 0.3 s on a tmpfs and up to 0.1 s on an ext4. The count has blocks of metadata in it, so a file with few and small
+/// holes can keep them.
 pub(crate) fn fill_holes(part: &PartFile) -> Result<()> {
     const HINT: &str = "the file has holes (a copy without its zeroes?), and a store there would kill the process: free \
                         space on the file system, or open the pool read-only";
@@ -77,8 +78,8 @@ pub(crate) fn fill_holes(part: &PartFile) -> Result<()> {
     if missing == 0 {
         return Ok(());
     }
-    // What is allocated up to the end of the space stays allocated: a refused open must not fill the disk for others. A file system
-    // without a limit (a tmpfs can be so) says that it has no blocks, and none free.
+    // What is allocated up to the end of the space stays allocated: a refused open must not fill the disk for others. A
+    // file system without a limit (a tmpfs can be so) says that it has no blocks, and none free.
     let is_short = |room: StatVfs| room.f_blocks > 0 && room.f_bfree.saturating_mul(room.f_frsize) < missing;
     if fstatvfs(&part.file).is_ok_and(is_short) {
         return Err(failed(Errno::NOSPC.into()));
@@ -96,7 +97,8 @@ mod tests {
 
     #[test]
     fn an_interrupted_allocation_goes_on_and_ends_however_often_signals_come() {
-        // A file system that gives back what an interrupted call had allocated, and a signal in whatever takes longer than 3 MiB.
+        // A file system that gives back what an interrupted call had allocated, and a signal in whatever takes longer
+        // than 3 MiB.
         let mut got = Vec::new();
         let mut calls = 0;
         let result = in_steps(4096, 100 << 20, |offset, len| {

@@ -1,8 +1,8 @@
 //! Whether a file system keeps its files only as long as the machine has power.
 //!
 //! 1. `tmpfs` and `ramfs` are memory by their type.
-//! 2. `overlay` keeps what is written in its upper folder, which `/proc/self/mountinfo` names: the file system of that folder
-//!    decides. Where it cannot be reached from here (another mount namespace), that is said.
+//! 2. `overlay` keeps what is written in its upper folder, which `/proc/self/mountinfo` names: the file system of that
+//!    folder decides. Where it cannot be reached from here (another mount namespace), that is said.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;

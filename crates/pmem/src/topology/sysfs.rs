@@ -1,7 +1,7 @@
 //! What sysfs says about nodes: `devices/system/node` and `devices/system/cpu` under a root that tests can choose.
 //!
-//! What is missing or does not parse is left out, never guessed: a node without a readable `cpulist` is no node, a table of
-//! distances of the wrong length says nothing.
+//! What is missing or does not parse is left out, never guessed: a node without a readable `cpulist` is no node, a
+//! table of distances of the wrong length says nothing.
 
 use std::fs;
 use std::path::Path;

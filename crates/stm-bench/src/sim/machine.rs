@@ -34,7 +34,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A machine as in paper 1, section 6.1 (two nodes of 36 hardware threads, Optane modules), by figures of papers 1 to 3.
+    /// A machine as in paper 1, section 6.1 (two nodes of 36 hardware threads, Optane modules), by figures of papers 1
+    /// to 3.
     #[must_use]
     pub fn optane() -> Self {
         Self {

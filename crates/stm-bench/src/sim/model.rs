@@ -1,15 +1,16 @@
 //! The model: simulated threads, each with its own virtual time; always the one that is furthest behind takes a step.
 //!
 //! Steps of a transaction:
-//! 1. *Begin*: with a global clock, its line is read (fetched, if it changed). The versions of the objects that will be read
-//!    are noted; lines that another thread changed since this thread last saw them are fetched; the software runs.
-//! 2. *Commit*: objects that it changes are locked; a locked one aborts. A global clock ticks: its line has one owner at a
-//!    time, so ticks queue. A changed read aborts. The locked time begins.
-//! 3. *Persist*: lines are flushed; the medium takes them one after the other; each fence waits for the lines before it.
+//! 1. *Begin*: with a global clock, its line is read (fetched, if it changed). The versions of the objects that will be
+//!    read are noted; lines that another thread changed since this thread last saw them are fetched; the software runs.
+//! 2. *Commit*: objects that it changes are locked; a locked one aborts. A global clock ticks: its line has one owner
+//!    at a time, so ticks queue. A changed read aborts. The locked time begins.
+//! 3. *Persist*: lines are flushed; the medium takes them one after the other; each fence waits for the lines before
+//!    it.
 //! 4. *Release*: versions go up, locks are free.
 //!
-//! Invariants: an object has at most one holder; a step never happens before the time of an earlier one; nothing is drawn
-//! at random: each thread plays the trace from a place of its own.
+//! Invariants: an object has at most one holder; a step never happens before the time of an earlier one; nothing is
+//! drawn at random: each thread plays the trace from a place of its own.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -316,7 +317,8 @@ impl World<'_> {
             SimulatedClock::Thread => return,
             SimulatedClock::GlobalAdd => thread.now = self.counter.take(machine, number, from, atomic),
             SimulatedClock::GlobalCas => {
-                // Who finds the line in use has read an old value: its first exchange fails and it fetches the line again.
+                // Who finds the line in use has read an old value: its first exchange fails and it fetches the line
+                // again.
                 let contended = self.counter.free_at > from;
                 thread.now = self.counter.take(machine, number, from, atomic);
                 if contended {

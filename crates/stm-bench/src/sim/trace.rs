@@ -1,7 +1,7 @@
 //! Records what the transactions of a real engine do: a transactional memory around another one.
 //!
-//! Objects are numbered by first use. Of a transaction that was tried several times the last attempt counts; the recorder
-//! runs on one thread, so there is only one. Counters of the persistence primitives are read before and after.
+//! Objects are numbered by first use. Of a transaction that was tried several times the last attempt counts; the
+//! recorder runs on one thread, so there is only one. Counters of the persistence primitives are read before and after.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

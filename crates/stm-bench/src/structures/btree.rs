@@ -1,8 +1,9 @@
 //! A B+-tree: entries in linked leaves of [`SLOTS`] entries, separators above.
 //!
-//! 1. A descent notes the path. A full leaf is split in two, and the separator goes into the parent, which may split too.
-//! 2. A remove takes the entry out of its leaf and leaves the leaf where it is, empty or not: with keys from a fixed range
-//!    an emptied leaf is filled again, and neighbours are not locked to merge it.
+//! 1. A descent notes the path. A full leaf is split in two, and the separator goes into the parent, which may split
+//!    too.
+//! 2. A remove takes the entry out of its leaf and leaves the leaf where it is, empty or not: with keys from a fixed
+//!    range an emptied leaf is filled again, and neighbours are not locked to merge it.
 //!
 //! Invariant: every key of a subtree is at least the separator before it and below the one behind it.
 

@@ -1,7 +1,7 @@
 //! A hash table of a fixed number of buckets, each a sorted chain.
 //!
-//! The heads are objects of their own, so that transactions on different buckets never meet. Pages of references to them
-//! are chained from the root and read once, at open, into a table in DRAM: finding a bucket is not transactional.
+//! The heads are objects of their own, so that transactions on different buckets never meet. Pages of references to
+//! them are chained from the root and read once, at open, into a table in DRAM: finding a bucket is not transactional.
 
 use lodestone_stm::PmObject;
 use lodestone_workload::engine::EngineError;

@@ -1,7 +1,7 @@
 //! Blocks of objects: pages of one size each, and which blocks are free.
 //!
-//! 1. A page's first word says the stride of its blocks; 0 means that the page is unused. It is persistent before any of
-//!    its blocks is given out, and never changes again, so an old reference always finds a block of its own size.
+//! 1. A page's first word says the stride of its blocks; 0 means that the page is unused. It is persistent before any
+//!    of its blocks is given out, and never changes again, so an old reference always finds a block of its own size.
 //! 2. A block's first word says whether it is taken. Only a transaction's commit changes it.
 //! 3. Free blocks are known in DRAM only: read from the words at open, then kept by the workers.
 //!
@@ -108,7 +108,8 @@ impl Blocks {
         used.sum::<usize>() as u64
     }
 
-    /// Moves free blocks of `class` into `cache`, making a page of them where there are none; false when memory is full.
+    /// Moves free blocks of `class` into `cache`, making a page of them where there are none; false when memory is
+    /// full.
     #[cold]
     pub(super) fn refill(&self, memory: &Memory, geometry: &Geometry, class: usize, cache: &mut Vec<u64>) -> bool {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);

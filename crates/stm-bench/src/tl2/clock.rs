@@ -1,7 +1,7 @@
 //! The global clock in the three forms that are compared: behind a mutex, by fetch-and-add, by compare-and-swap.
 //!
-//! Each tick writes one line that every thread shares; ticks are counted (`shared_rmws`), because their number, not their
-//! time on two processors, is what limits many.
+//! Each tick writes one line that every thread shares; ticks are counted (`shared_rmws`), because their number, not
+//! their time on two processors, is what limits many.
 
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,7 +1,7 @@
 //! Where things stand: a header, the root, the logs, and pages of equal blocks, in one block of the heap.
 //!
-//! 1. The heap's root word [`ROOT_WORD`] holds the address of the area; it is set in the action that allocates the area,
-//!    behind everything that formatting wrote, so a crash leaves all of it or nothing.
+//! 1. The heap's root word [`ROOT_WORD`] holds the address of the area; it is set in the action that allocates the
+//!    area, behind everything that formatting wrote, so a crash leaves all of it or nothing.
 //! 2. The header is checksummed and says for which log the area was made.
 
 use lodestone_heap::Heap;

@@ -1,8 +1,8 @@
 //! The two logs, byte for byte.
 //!
-//! Both consist of entries: `address`, `words | checksum << 32`, `sequence`, then the words of the content. The checksum
-//! (CRC-32C) covers address, length, sequence and content, so an entry of an earlier transaction is never taken for one
-//! of this.
+//! Both consist of entries: `address`, `words | checksum << 32`, `sequence`, then the words of the content. The
+//! checksum (CRC-32C) covers address, length, sequence and content, so an entry of an earlier transaction is never
+//! taken for one of this.
 //!
 //! - **Redo**: the log's first line holds `count | checksum << 32` and `sequence`; the checksum covers the checksums of
 //!   all `count` entries. A first word of 0 means: no record. One fence decides over the whole record.

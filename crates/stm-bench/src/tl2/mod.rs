@@ -1,14 +1,16 @@
 //! The baselines: TL2 (transactional locking with one global clock) made durable by an undo or by a redo log.
 //!
-//! 1. A version word in DRAM guards the objects that hash to it: a version from the global clock, or a lock. A transaction
-//!    notes the clock when it starts; an object that is newer aborts it (there is no extension).
+//! 1. A version word in DRAM guards the objects that hash to it: a version from the global clock, or a lock. A
+//!    transaction notes the clock when it starts; an object that is newer aborts it (there is no extension).
 //! 2. Changes go to working copies. With a **redo** log the objects are locked at commit; with an **undo** log at their
-//!    first change, and the old content is persistent in the log before the transaction goes on: a fence for each object.
+//!    first change, and the old content is persistent in the log before the transaction goes on: a fence for each
+//!    object.
 //! 3. The commit locks, draws a version from the clock, validates its reads, and makes the changes durable:
 //!    - redo: record, **fence** (decides), objects in place, **fence**, end of the record, **fence**;
 //!    - undo: objects in place, **fence**, end of the log (decides), **fence**.
 //! 4. Locks are released last: nobody sees what a crash could take back.
-//! 5. Recovery replays the record or takes the logged contents back, for each worker's log, and reads the block headers.
+//! 5. Recovery replays the record or takes the logged contents back, for each worker's log, and reads the block
+//!    headers.
 //!
 //! Allocation is part of the transaction: a block's header word says whether it is taken, and is logged like any word.
 //!

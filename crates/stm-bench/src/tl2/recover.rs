@@ -1,7 +1,7 @@
 //! Recovery: each log is finished (redo) or taken back (undo) before anything else happens.
 //!
-//! Idempotent: contents are whole values, and a log ends only after they are persistent. Bounded by the size of the logs.
-//! The logs may be handled in any order, because no two name the same object: their transactions held its lock.
+//! Idempotent: contents are whole values, and a log ends only after they are persistent. Bounded by the size of the
+//! logs. The logs may be handled in any order, because no two name the same object: their transactions held its lock.
 
 use lodestone_pmem::Memory;
 use lodestone_workload::engine::EngineError;

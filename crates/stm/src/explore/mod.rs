@@ -1,8 +1,8 @@
 //! The transactional memory's targets for the crash explorer.
 //!
-//! All of them drive one structure ([`Registers`]): registers whose words all say the same number, and nodes that come and
-//! go. The oracle compares both with a plain model after every crash, counts the objects (nothing leaked), compares the blocks
-//! that the memory owns with those that the heap holds, verifies every slot, and goes on working.
+//! All of them drive one structure ([`Registers`]): registers whose words all say the same number, and nodes that come
+//! and go. The oracle compares both with a plain model after every crash, counts the objects (nothing leaked), compares
+//! the blocks that the memory owns with those that the heap holds, verifies every slot, and goes on working.
 //!
 //! | target | drives |
 //! | --- | --- |

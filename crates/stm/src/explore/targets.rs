@@ -48,8 +48,8 @@ fn lives() -> Vec<Op> {
     vec![Set(0b011, 1), Kill, elsewhere(Set(0b011, 3)), Reopen, Put(0, 4), Kill, Set(0b110, 6)]
 }
 
-/// What comes between the fence and its late place is the first published word: it means nothing after a crash. What other
-/// threads make of it is for schedules of threads.
+/// What comes between the fence and its late place is the first published word: it means nothing after a crash. What
+/// other threads make of it is for schedules of threads.
 fn late_fence() -> Redundant {
     Redundant::new(
         "late fence at crates/stm/src/commit.rs",
@@ -63,7 +63,8 @@ fn persistent_words() -> Redundant {
     Redundant::new("at crates/stm/src/core.rs", 5, "a version word means nothing after a crash")
 }
 
-/// So small that every crash state is visited, those of crashed recoveries among them: two transactions on one register.
+/// So small that every crash state is visited, those of crashed recoveries among them: two transactions on one
+/// register.
 fn pair_targets() -> Vec<Registers> {
     use Op::{Set, Sum};
     let pair = |name, mode, second: Op| Registers {

@@ -1,12 +1,12 @@
 //! Random programs under a deterministic scheduler, and what their transactions saw, for the judge.
 //!
-//! A program has three threads of a few transactions each, on registers and on holders. A register holds its version number
-//! several times. A holder points to a node that holds the same version number; to write it means to free its node and to
-//! allocate another. Transactions read and write both, nested or not; some are read-only, some snapshots.
+//! A program has three threads of a few transactions each, on registers and on holders. A register holds its version
+//! number several times. A holder points to a node that holds the same version number; to write it means to free its
+//! node and to allocate another. Transactions read and write both, nested or not; some are read-only, some snapshots.
 //!
-//! What is wrong at once: a torn register, a node that is not its holder's, an error, more attempts than any order of the
-//! others explains, a snapshot that begins again, anything that is kept for snapshots when all have ended. The rest is the
-//! judge's.
+//! What is wrong at once: a torn register, a node that is not its holder's, an error, more attempts than any order of
+//! the others explains, a snapshot that begins again, anything that is kept for snapshots when all have ended. The rest
+//! is the judge's.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};

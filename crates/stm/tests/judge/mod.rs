@@ -1,8 +1,8 @@
 //! The judge of histories: opacity and strict serializability, from what transactions read and wrote.
 //!
-//! Every version of an object has a number, and a transaction that writes version n + 1 has read version n. So the order of
-//! versions is known, and with it all dependencies: who read from whom, who overwrote what somebody read. Together with real
-//! time (a transaction that had ended before another began) they are the edges of a graph.
+//! Every version of an object has a number, and a transaction that writes version n + 1 has read version n. So the
+//! order of versions is known, and with it all dependencies: who read from whom, who overwrote what somebody read.
+//! Together with real time (a transaction that had ended before another began) they are the edges of a graph.
 //!
 //! 1. *Strict serializability*: the committed transactions, snapshots among them, have no circle.
 //! 2. *Opacity*: they still have none when any one attempt that did not commit is added, with what it read.

@@ -10,8 +10,8 @@
 //!
 //! Invariants: a drawn rank is below `n`; `zeta` belongs to the current `n`.
 //!
-//! The power in step 3 comes from the platform's mathematics library, whose last bit may differ between platforms: there,
-//! one draw in many millions may give the neighbouring rank. All other choices are integer arithmetic.
+//! The power in step 3 comes from the platform's mathematics library, whose last bit may differ between platforms:
+//! there, one draw in many millions may give the neighbouring rank. All other choices are integer arithmetic.
 
 use crate::keys::KeysError;
 use crate::random::Random;

@@ -1,13 +1,13 @@
-//! `lodestone bench agents`: what I/O agents bring, as paper 4 estimates it, as the medium's profile predicts it, and as it is
-//! measured under emulation.
+//! `lodestone bench agents`: what I/O agents bring, as paper 4 estimates it, as the medium's profile predicts it, and
+//! as it is measured under emulation.
 //!
 //! 1. Remote reads and writes of several sizes, direct and by agent.
 //! 2. The paper's transactions over two tables on two nodes: pure write, pure read, mixed.
 //! 3. Many clients and one agent: what the paper's model leaves out.
 //!
-//! Columns: the paper's units; the profile by latency (a thread that is alone) and by bandwidth (the medium's time, which is
-//! how the paper got its units); virtual time (deterministic); real time (agents and rings on this machine, the model
-//! spinning). Only the last is measured: each column says whether it is an input, predicted or measured.
+//! Columns: the paper's units; the profile by latency (a thread that is alone) and by bandwidth (the medium's time,
+//! which is how the paper got its units); virtual time (deterministic); real time (agents and rings on this machine,
+//! the model spinning). Only the last is measured: each column says whether it is an input, predicted or measured.
 
 use std::process::ExitCode;
 

@@ -1,7 +1,7 @@
 //! Where a benchmark's pool lies, and what its acknowledgements mean.
 //!
-//! The pool is a file of its own: one that must not exist yet, or a temporary one in the working folder. Unless it is to
-//! be kept, its name is removed as soon as it is open, so that nothing is left behind however the benchmark ends.
+//! The pool is a file of its own: one that must not exist yet, or a temporary one in the working folder. Unless it is
+//! to be kept, its name is removed as soon as it is open, so that nothing is left behind however the benchmark ends.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

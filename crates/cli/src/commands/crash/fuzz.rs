@@ -1,7 +1,8 @@
 //! `lodestone crash fuzz`: crash states of random programs.
 //!
-//! The targets of `crash run` are small and exhausted; states that take a history which nobody foresaw are in none of them. Here the
-//! history is drawn: what an index holds, how it came to hold it, and the few operations during which power fails.
+//! The targets of `crash run` are small and exhausted; states that take a history which nobody foresaw are in none of
+//! them. Here the history is drawn: what an index holds, how it came to hold it, and the few operations during which
+//! power fails.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

@@ -80,7 +80,8 @@ pub struct Args {
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// Emulate a medium by spinning, in every pool of the run: dram, optane, cxl, or a TOML file (see `lodestone media`)
+    /// Emulate a medium by spinning, in every pool of the run: dram, optane, cxl, or a TOML file (see
+    /// `lodestone media`)
     #[arg(long, value_name = "NAME|FILE", value_parser = emulation::profile)]
     profile: Option<Profile>,
 }

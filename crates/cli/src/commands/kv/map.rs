@@ -1,8 +1,8 @@
 //! The map of a pool that the `kv` commands work on, and that map as the importer's store.
 //!
 //! A map is any object that has records: an ordered map, a map over an index, an index, a collection in a transactional
-//! memory. The store says which it is. Only a command that may create a map takes a choice, and a choice that differs from what
-//! is there is refused.
+//! memory. The store says which it is. Only a command that may create a map takes a choice, and a choice that differs
+//! from what is there is refused.
 
 use std::fmt;
 use std::str::FromStr;
@@ -203,8 +203,8 @@ impl MapArgs {
         })
     }
 
-    /// Where the map is: an object of that name, `OBJECT/NAME` for something inside one, or the one thing of that name inside
-    /// of any object.
+    /// Where the map is: an object of that name, `OBJECT/NAME` for something inside one, or the one thing of that name
+    /// inside of any object.
     fn place(&self, store: &Store) -> Result<Option<Place>> {
         if let Some((object, member)) = self.map.split_once('/') {
             let Some(found) = store.find(object)? else { return Ok(None) };

@@ -140,7 +140,8 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     let options = PoolOptions { allow_concurrent_writer: true, ..args.open.options()? };
     let pool = args.open.wait.retry(|| Ok(Pool::open_read_only(&args.open.path, &options)?))?;
     let info = pool.info();
-    // A pool that a crash left, or that a writer changes just now, may be unfit for a look inside: its header still shows.
+    // A pool that a crash left, or that a writer changes just now, may be unfit for a look inside: its header still
+    // shows.
     let store = Store::over(&pool);
     let objects = store.as_ref().map(objects_of).unwrap_or_default();
     let usage = match &store {

@@ -1,12 +1,12 @@
 //! How commands open a pool: the arguments they share.
 //!
 //! 1. [`WaitArgs`] is for every command that opens a pool: how long to wait for another process to close it.
-//! 2. [`ReadArgs`] is for every command that only reads. Such a command opens the pool read-only by itself. Where a crash left
-//!    something to finish it opens it for writing once, unless `--read-only` forbids that.
+//! 2. [`ReadArgs`] is for every command that only reads. Such a command opens the pool read-only by itself. Where a
+//!    crash left something to finish it opens it for writing once, unless `--read-only` forbids that.
 //! 3. [`OpenArgs`] holds the pool, its parts and its domain.
 //!
-//! A reader cannot share a pool with a writer: the files change under its mapping without an order that it could follow.
-//! `lodestone pool info` is the exception, because it reads headers only.
+//! A reader cannot share a pool with a writer: the files change under its mapping without an order that it could
+//! follow. `lodestone pool info` is the exception, because it reads headers only.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};

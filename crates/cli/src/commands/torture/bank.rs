@@ -1,7 +1,9 @@
-//! `lodestone torture bank`: a bank whose process is killed at random moments, reopened and judged, over and over on one pool.
+//! `lodestone torture bank`: a bank whose process is killed at random moments, reopened and judged, over and over on
+//! one pool.
 //!
 //! After each kill:
-//! 1. the sum of all accounts is what it was at the beginning (every reader of the bank saw that too, or it would have said so);
+//! 1. the sum of all accounts is what it was at the beginning (every reader of the bank saw that too, or it would have
+//!    said so);
 //! 2. no thread's count is below what it acknowledged, nor above the one transfer more that it may have begun;
 //! 3. every account holds exactly what the transfers give that the counts name: no transfer is lost, doubled or halved;
 //! 4. no more objects are allocated than a bank without transfers has: nothing leaks.

@@ -1,12 +1,13 @@
-//! `lodestone torture bank-worker`: transfers among accounts, and readers that add all accounts up, until done or killed.
+//! `lodestone torture bank-worker`: transfers among accounts, and readers that add all accounts up, until done or
+//! killed.
 //!
 //! 1. Open the pool, or create one with its accounts.
-//! 2. Each thread makes its transfers in order: number `k` of thread `t` is the same in every run of a seed, and the transaction
-//!    that makes it also sets the thread's count to `k + 1`. So the counts say which transfers happened, and what every
-//!    account must hold.
+//! 2. Each thread makes its transfers in order: number `k` of thread `t` is the same in every run of a seed, and the
+//!    transaction that makes it also sets the thread's count to `k + 1`. So the counts say which transfers happened,
+//!    and what every account must hold.
 //! 3. `ack T K` is printed when the transaction is durable, before the thread begins the next one.
-//! 4. Two readers add everything up all the time, one in plain transactions, one in snapshots; a wrong sum ends the process
-//!    with an error.
+//! 4. Two readers add everything up all the time, one in plain transactions, one in snapshots; a wrong sum ends the
+//!    process with an error.
 
 use std::io::Write;
 use std::ops::ControlFlow;

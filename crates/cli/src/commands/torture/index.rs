@@ -1,4 +1,5 @@
-//! `lodestone torture index`: an index whose process is killed at random moments, reopened and judged, over and over on one pool.
+//! `lodestone torture index`: an index whose process is killed at random moments, reopened and judged, over and over on
+//! one pool.
 //!
 //! After each kill:
 //! 1. every acknowledged change is there, and no value that no change under way could have left;

@@ -2,10 +2,10 @@
 //!
 //! 1. Open the pool, or create a small one, and the index in it.
 //! 2. Each writer changes records of its own, so that the order of one record's changes is known: inserts, updates,
-//!    upserts, compare-and-swaps and removals. It knows what each record holds and demands the answers that follow from it.
-//!    *start* is printed before a change, *ack* when the index called it durable.
-//! 3. Each reader reads records of all writers; versions of a record only grow, so a reader that sees one go back ends the
-//!    process with an error. Ordered reads must ascend.
+//!    upserts, compare-and-swaps and removals. It knows what each record holds and demands the answers that follow from
+//!    it. *start* is printed before a change, *ack* when the index called it durable.
+//! 3. Each reader reads records of all writers; versions of a record only grow, so a reader that sees one go back ends
+//!    the process with an error. Ordered reads must ascend.
 //!
 //! The value of a record is the version that wrote it: the boot number in the upper half, a count in the lower one.
 

@@ -2,10 +2,12 @@
 //!
 //! 1. A writer runs in a process of its own and reports over a pipe.
 //! 2. It is killed: while it starts (and recovers), or after a random stretch of load. All moments come from the seed.
-//! 3. What the pipe holds is read to its end; the pool is opened and judged against everything any writer was ever told.
+//! 3. What the pipe holds is read to its end; the pool is opened and judged against everything any writer was ever
+//!    told.
 //! 4. What was uncertain is now decided: the next life must not bring a discarded write back.
 //!
-//! Invariant: the history is that of the pool's whole life, so a write that is lost later than at its own kill is found.
+//! Invariant: the history is that of the pool's whole life, so a write that is lost later than at its own kill is
+//! found.
 
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -135,8 +137,8 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     Ok(exit::holds(killed.tally.is_clean()))
 }
 
-/// Kills and judges on the pool at `path`, which must not exist; `each` hears of every kill. Ends early when a kill left
-/// something wrong.
+/// Kills and judges on the pool at `path`, which must not exist; `each` hears of every kill. Ends early when a kill
+/// left something wrong.
 pub fn rounds(args: &Args, path: &Path, output: &Output, each: &mut dyn FnMut(&Round) -> Result<()>) -> Result<Killed> {
     let started = Instant::now();
     ensure!(!path.exists(), "{}: exists; the kill test needs a pool of its own", path.display());

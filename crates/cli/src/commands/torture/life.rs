@@ -1,7 +1,7 @@
 //! One life of a process that reports over a pipe and is killed: what every kill test has in common.
 //!
-//! Invariants: everything that the process wrote before the kill is heard, because it is still in the pipe; a process that found something wrong
-//! is never taken for one that was killed, however close the two moments were.
+//! Invariants: everything that the process wrote before the kill is heard, because it is still in the pipe; a process
+//! that found something wrong is never taken for one that was killed, however close the two moments were.
 
 use std::io::{BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
@@ -82,8 +82,8 @@ pub fn one_life<L: ReportLine>(command: &mut Command, moment: Moment) -> Result<
     }
 }
 
-/// Demands that the kill was why the process ended, or that it was just done: one that found something wrong between the last look and the kill
-/// is no more among the living, and says so by how it ended.
+/// Demands that the kill was why the process ended, or that it was just done: one that found something wrong between
+/// the last look and the kill is no more among the living, and says so by how it ended.
 fn died_of_nothing_else(status: ExitStatus, stderr: &str) -> Result<()> {
     ensure!(status.success() || status.signal() == Some(SIGKILL), "the writer was not killed, it failed");
     ensure!(
@@ -165,7 +165,8 @@ mod tests {
         one_life(Command::new("sh").args(["-c", script]), Moment::Load(Duration::ZERO))
     }
 
-    /// A second process keeps the pipe open, and speaks when the first one is no more: nobody who only listens can know of the end.
+    /// A second process keeps the pipe open, and speaks when the first one is no more: nobody who only listens can know
+    /// of the end.
     #[test]
     fn a_wrong_answer_just_before_the_kill_is_no_kill() {
         let script = r#"(until grep -q ") Z" /proc/$$/stat; do :; done; echo ack; sleep 1) 2>/dev/null & exit 3"#;

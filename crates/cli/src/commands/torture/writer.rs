@@ -1,8 +1,8 @@
 //! `lodestone torture writer`: a load that says what it is told.
 //!
 //! 1. Open the pool, or create a small one.
-//! 2. Each thread writes records of its own (so that the order of one record's writes is known): puts of self-describing
-//!    values of changing length, and removals, alone or in bursts that share one wait for durability.
+//! 2. Each thread writes records of its own (so that the order of one record's writes is known): puts of
+//!    self-describing values of changing length, and removals, alone or in bursts that share one wait for durability.
 //! 3. *start* is printed before a write is handed to the map, *ack* when the map called it durable.
 
 use std::io::Write;

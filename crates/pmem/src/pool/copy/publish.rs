@@ -1,17 +1,18 @@
-//! The files of a copy get their names, such that a kill or a power cut at any moment leaves the old pool at the target, the new
-//! one, or none that opens.
+//! The files of a copy get their names, such that a kill or a power cut at any moment leaves the old pool at the
+//! target, the new one, or none that opens.
 //!
-//! Two backups of one pool have the same identity and may be of the same life, so nothing tells a mixture of their parts: none may
-//! ever stand there with a part 0, by which a pool is opened.
+//! Two backups of one pool have the same identity and may be of the same life, so nothing tells a mixture of their
+//! parts: none may ever stand there with a part 0, by which a pool is opened.
 //!
 //! 1. All new files are synced.
-//! 2. Of several parts: an old part 0 is moved aside, under the name of a file in the making; its folder is synced. Where there was
-//!    none, there must be none now.
+//! 2. Of several parts: an old part 0 is moved aside, under the name of a file in the making; its folder is synced.
+//!    Where there was none, there must be none now.
 //! 3. The further parts are renamed into place, each with a sync of its folder; then part 0.
 //! 4. The old part 0 is removed. After a kill the next copy to the same target does it.
 //!
-//! Two copies to one target at a time: all new files are locked until part 0 has its name. So whoever holds the lock of a further part,
-//! to replace it, finds the part 0 beside it in step 2, and gives way; and where no further part was, only one copy can rename its own.
+//! Two copies to one target at a time: all new files are locked until part 0 has its name. So whoever holds the lock of
+//! a further part, to replace it, finds the part 0 beside it in step 2, and gives way; and where no further part was,
+//! only one copy can rename its own.
 //!
 //! An error before 3 has changed anything puts the old part 0 back; later there is no old pool to put it to.
 

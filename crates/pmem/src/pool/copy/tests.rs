@@ -1,5 +1,5 @@
-//! A backup over an older one of the same pool, in the same life: cut short after each step it leaves the old one, the new one, or
-//! nothing that opens, and the next backup to the same target puts everything in order.
+//! A backup over an older one of the same pool, in the same life: cut short after each step it leaves the old one, the
+//! new one, or nothing that opens, and the next backup to the same target puts everything in order.
 
 use std::fs;
 

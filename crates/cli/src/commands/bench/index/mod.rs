@@ -1,7 +1,8 @@
 //! `lodestone bench index`: the same operations on several indexes, in the manner of PIBench.
 //!
-//! Each index is loaded into a fresh pool (or into DRAM), then every mix, distribution and number of threads runs on it; a mix
-//! that inserts or removes gets an index of its own. A run with a wrong answer has no figures; the command fails.
+//! Each index is loaded into a fresh pool (or into DRAM), then every mix, distribution and number of threads runs on
+//! it; a mix that inserts or removes gets an index of its own. A run with a wrong answer has no figures; the command
+//! fails.
 
 mod measure;
 mod names;
@@ -52,7 +53,8 @@ Space: PM bytes are the allocated blocks of the heap; DRAM bytes are what the pr
 opened (a counting allocator), the heap's own tables included; unknown with --profile, whose model stands in DRAM too. Media
 blocks are counted with --profile alone.";
 
-/// Arguments that say what a run does and how it is loaded: `--open` has no runs and a load of its own, and would ignore them.
+/// Arguments that say what a run does and how it is loaded: `--open` has no runs and a load of its own, and would
+/// ignore them.
 const OF_RUNS: [&str; 12] = [
     "mix",
     "distribution",
@@ -92,8 +94,8 @@ pub struct Args {
     #[arg(long, value_name = "COUNT", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..1 << 40))]
     records: u64,
 
-    /// Measure so many operations of all threads instead of a time: one thread's counts are then the same in every run, but for indexes whose
-    /// hash begins with a random seed
+    /// Measure so many operations of all threads instead of a time: one thread's counts are then the same in every run,
+    /// but for indexes whose hash begins with a random seed
     #[arg(long, value_name = "COUNT", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..))]
     operations: Option<u64>,
 
@@ -121,7 +123,8 @@ pub struct Args {
     #[arg(long, value_name = "PERCENT%|KEYS", default_value = "10%")]
     cache: request::CacheSize,
 
-    /// When the cache is asked: adaptive (while enough reads hit), serial (always, first), parallel (always, beside the index)
+    /// When the cache is asked: adaptive (while enough reads hit), serial (always, first), parallel (always, beside the
+    /// index)
     #[arg(long, value_enum, default_value = "adaptive")]
     cache_mode: request::Asked,
 
@@ -145,7 +148,8 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", value_parser = crate::size::parse)]
     pool_size: Option<u64>,
 
-    /// Measure no operations but opening: time to the first answer and to full speed, after a clean end and after a kill
+    /// Measure no operations but opening: time to the first answer and to full speed, after a clean end and after a
+    /// kill
     #[arg(long, conflicts_with_all = OF_RUNS)]
     open: bool,
 

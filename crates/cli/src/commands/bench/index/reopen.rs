@@ -1,9 +1,11 @@
 //! `--open`: how long an index takes to its first answer and to full speed, after a clean end and after a kill.
 //!
-//! 1. A process of its own loads the index and goes on changing it; it ends cleanly when its standard input ends, or is killed.
+//! 1. A process of its own loads the index and goes on changing it; it ends cleanly when its standard input ends, or is
+//!    killed.
 //! 2. This process opens pool, heap and index and reads one record: the first answer. The first ordered read follows.
-//! 3. It reads records at random in windows of [`WINDOW`], until the index says that it is warm, and for [`AFTER_WARM`] more. Full
-//!    speed is the median of the last windows; it was reached at the end of the first of three windows in a row that had nine tenths of it.
+//! 3. It reads records at random in windows of [`WINDOW`], until the index says that it is warm, and for [`AFTER_WARM`]
+//!    more. Full speed is the median of the last windows; it was reached at the end of the first of three windows in a
+//!    row that had nine tenths of it.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -137,8 +139,8 @@ impl<K: Keyed + ?Sized> Visitor<K> for Loader<'_> {
         let (mut keys, records) = (K::maker(self.args.key), self.args.records);
         let target = IndexTarget::<I>::open(self.store, self.args.index.name(), options, Durability::Relaxed, "load")?;
         load(&target, &keys, records, 2, LoadOrder::Random)?;
-        // A kill must find every record: in the block domain what is ordered is not durable yet. A thread waits for its own
-        // writes, so one of this thread comes after those of the loading threads, which have ended.
+        // A kill must find every record: in the block domain what is ordered is not durable yet. A thread waits for its
+        // own writes, so one of this thread comes after those of the loading threads, which have ended.
         target.index().upsert(keys.key(0), value_of(0, 1))?;
         target.index().sync()?;
         crate::output::Output::new(false, true).line("loaded")?;

@@ -3,8 +3,8 @@
 //! 1. `persist(64 B)` is a store, a flush and a fence through [`Memory`](lodestone_pmem::Memory); bare, the same three
 //!    as unchecked instructions. `stream(4 KiB)` likewise. Same memory, same lines, same process.
 //! 2. `durable()` in the block domain beside a bare durable write of 4 KiB and beside a bare write with `fdatasync`.
-//! 3. Both sides of a comparison take turns in short rounds; the order changes from round to round. A ratio is the median
-//!    over the rounds, so that whatever else the machine does hits both sides alike.
+//! 3. Both sides of a comparison take turns in short rounds; the order changes from round to round. A ratio is the
+//!    median over the rounds, so that whatever else the machine does hits both sides alike.
 
 mod compare;
 mod device;

@@ -1,6 +1,7 @@
 //! `lodestone kv txn`: several changes of a transactional map, all or nothing.
 //!
-//! The map is a [`PmBTreeMap`] in the pool's transactional memory; it lives beside the ordered maps of the other commands.
+//! The map is a [`PmBTreeMap`] in the pool's transactional memory; it lives beside the ordered maps of the other
+//! commands.
 
 mod script;
 

@@ -1,7 +1,7 @@
 //! The language of `lodestone kv txn`: one step a line, blanks between words, `#` begins a comment.
 //!
-//! A word is plain, or stands in double quotes with `\"`, `\\`, `\n`, `\t` and `\xNN` inside. Nothing is executed before the
-//! whole script was understood.
+//! A word is plain, or stands in double quotes with `\"`, `\\`, `\n`, `\t` and `\xNN` inside. Nothing is executed
+//! before the whole script was understood.
 
 use anyhow::{Context, Result, bail, ensure};
 

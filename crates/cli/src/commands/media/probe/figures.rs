@@ -1,7 +1,8 @@
-//! The figures of a probe: the paper's Figures 1 to 14 for this machine, and those that its questions ask for beside them.
+//! The figures of a probe: the paper's Figures 1 to 14 for this machine, and those that its questions ask for beside
+//! them.
 //!
-//! Invariants: a figure is drawn only when it has points; which are missing follows from the notes of the result. A y axis
-//! begins at zero, or its label says that it is logarithmic.
+//! Invariants: a figure is drawn only when it has points; which are missing follows from the notes of the result. A y
+//! axis begins at zero, or its label says that it is logarithmic.
 
 use lodestone_media::probe::{
     Access, Cell, CellKey, FENCE_BYTES, Operation, Pattern, Place, ProbeResult, Section, Subject, bytes_text,

@@ -71,7 +71,8 @@ pub struct Args {
     #[arg(long, requires = "profile")]
     spinning: bool,
 
-    /// Split the processors into so many virtual nodes, with the model's memory on the first [default: 2 in virtual time]
+    /// Split the processors into so many virtual nodes, with the model's memory on the first [default: 2 in virtual
+    /// time]
     #[arg(long, value_name = "COUNT", requires = "profile", default_value_t = 0, hide_default_value = true)]
     virtual_nodes: usize,
 
@@ -79,7 +80,8 @@ pub struct Args {
     #[arg(long)]
     quick: bool,
 
-    /// Bytes that accesses range over [default: 512MiB, quick 256MiB, in virtual time 4GiB; a file's or device's own size]
+    /// Bytes that accesses range over [default: 512MiB, quick 256MiB, in virtual time 4GiB; a file's or device's own
+    /// size]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
 
