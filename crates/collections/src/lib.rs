@@ -52,8 +52,6 @@
 mod blob;
 mod btree;
 mod bytes;
-#[cfg(feature = "explore")]
-pub mod explore;
 mod hash;
 mod hash_map;
 mod item;

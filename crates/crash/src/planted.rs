@@ -48,21 +48,32 @@ impl Bug {
     }
 }
 
-/// Switches the bug `name` on until the guard is dropped; one at a time in a process.
+/// Switches the bug `name` on until the guard is dropped: one bug at a time in a process, and no clean exploration
+/// beside it.
 pub(crate) struct Scope {
     #[cfg(feature = "planted-bugs")]
-    _one_at_a_time: Option<std::sync::MutexGuard<'static, ()>>,
+    _others: Others,
 }
 
 #[cfg(feature = "planted-bugs")]
-static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+static TURNS: std::sync::RwLock<()> = std::sync::RwLock::new(());
+
+/// What a scope keeps out. Clean explorations run side by side.
+#[cfg(feature = "planted-bugs")]
+enum Others {
+    None(#[expect(dead_code, reason = "held until the scope ends")] std::sync::RwLockWriteGuard<'static, ()>),
+    Clean(#[expect(dead_code, reason = "held until the scope ends")] std::sync::RwLockReadGuard<'static, ()>),
+}
 
 #[cfg(feature = "planted-bugs")]
 pub(crate) fn scope(name: Option<&str>) -> Scope {
-    // Clean explorations take the lock as well: a bug that another test planted must not be seen by them.
-    let guard = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    use std::sync::PoisonError;
+    if name.is_none() {
+        return Scope { _others: Others::Clean(TURNS.read().unwrap_or_else(PoisonError::into_inner)) };
+    }
+    let guard = TURNS.write().unwrap_or_else(PoisonError::into_inner);
     lodestone_pmem::planted::plant(name);
-    Scope { _one_at_a_time: Some(guard) }
+    Scope { _others: Others::None(guard) }
 }
 
 #[cfg(not(feature = "planted-bugs"))]
@@ -74,6 +85,9 @@ pub(crate) fn scope(name: Option<&str>) -> Scope {
 #[cfg(feature = "planted-bugs")]
 impl Drop for Scope {
     fn drop(&mut self) {
-        lodestone_pmem::planted::plant(None);
+        if matches!(self._others, Others::None(_)) {
+            // Before the guard goes: no exploration has begun beside the bug.
+            lodestone_pmem::planted::plant(None);
+        }
     }
 }

@@ -20,10 +20,10 @@ mod class;
 mod commit;
 mod core;
 mod error;
-#[cfg(feature = "explore")]
-pub mod explore;
 mod format;
 mod heap;
+#[cfg(feature = "proof")]
+mod interrupted;
 mod layout;
 mod owners;
 mod placement;

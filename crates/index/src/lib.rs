@@ -20,13 +20,6 @@
 //! values up to [`VALUE_BYTES_MAX`] bytes and to what one block of the heap can hold
 //! ([`Heap::block_bytes_max`](lodestone_heap::Heap::block_bytes_max)).
 
-#[cfg(feature = "explore")]
-pub mod explore;
-#[cfg(feature = "explore")]
-pub mod index_target;
-#[cfg(feature = "explore")]
-mod programs;
-
 mod acs;
 mod anchor;
 mod bulk;

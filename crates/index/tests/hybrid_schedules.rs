@@ -1,15 +1,11 @@
 //! Interleavings of the two hybrids: point operations, ranges, the rebuild and the threads that apply; every history is
-//! linearizable, key by key, over both structures. And the crash states of threads' schedules, judged by durable
-//! linearizability.
+//! linearizable, key by key, over both structures.
 //!
 //! Run with `cargo test -p lodestone-index --features shuttle --test hybrid_schedules`.
 
 mod hybrid_histories;
 
 use hybrid_histories::{Kind, Schedules, explore, linear, program};
-use lodestone_crash::Structure;
-use lodestone_crash::schedules::{ScheduleConfig, Scheduler, explore_schedules};
-use lodestone_index::explore::{hybrid_plus_threaded, hybrid_threaded};
 use lodestone_index::{Hybrid, HybridPlus};
 
 fn histories<I: Kind>() {
@@ -28,24 +24,4 @@ fn histories_of_hybrid_plus_are_linearizable_over_both_structures() {
 #[test]
 fn histories_of_hybrid_are_linearizable_over_both_structures() {
     histories::<Hybrid<u64>>();
-}
-
-fn crashes<S: Structure + 'static>(targets: Vec<S>) {
-    for target in targets {
-        let mut config = ScheduleConfig { scheduler: Scheduler::Random, schedules: 12, ..ScheduleConfig::default() };
-        config.crash.states_max = 300;
-        let report = explore_schedules(target, &config);
-        println!("{report}");
-        report.expect_clean();
-    }
-}
-
-#[test]
-fn every_schedule_of_hybrid_plus_survives_its_crashes() {
-    crashes(hybrid_plus_threaded());
-}
-
-#[test]
-fn every_schedule_of_hybrid_survives_its_crashes() {
-    crashes(hybrid_threaded());
 }

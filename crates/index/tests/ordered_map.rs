@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::ops::Bound;
 use std::path::PathBuf;
 
-use lodestone_index::{Durability, Error, KEY_BYTES_MAX, MapOptions, OrderedMap, Result};
+use lodestone_index::{Durability, Error, FastFair, FastFairOptions, KEY_BYTES_MAX, MapOptions, OrderedMap, Result};
 use lodestone_pmem::{CounterScope, DomainChoice, Pool, PoolOptions};
 use lodestone_store::Store;
 use proptest::prelude::*;
@@ -284,7 +284,7 @@ fn two_maps_share_a_heap_and_other_roots_are_refused() -> Result<()> {
     let second = OrderedMap::open(fixture.store(), "second")?;
     first.insert(b"key", b"in the first")?;
     assert_eq!(second.get(b"key")?, None);
-    drop(lodestone_store::explore::Shelf::open(fixture.store(), "other", 1, 64)?);
+    drop(FastFair::<u64>::open(fixture.store(), "other", &FastFairOptions::default(), Durability::Sync)?);
     let error = OrderedMap::open(fixture.store(), "other").expect_err("not a map");
     assert!(matches!(error, Error::WrongKind { .. }), "{error}");
     Ok(())

@@ -11,9 +11,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use lodestone_crash::schedules::{ScheduleConfig, Scheduler, explore_schedules};
 use lodestone_heap::HeapOptions;
-use lodestone_index::explore::threaded;
 use lodestone_index::{Durability, MapOptions, OrderedMap};
 use lodestone_pmem::{Pool, PoolOptions, SilentTracer};
 use lodestone_store::{Store, StoreOptions};
@@ -196,26 +194,6 @@ fn schedules_with_few_changes_of_priority_are_linearizable() {
     for seed in 0..60 {
         let scenario = scenario(1000 + seed);
         Runner::new(PctScheduler::new_from_seed(seed, 3, 25), config()).run(move || run_scenario(&scenario));
-    }
-}
-
-fn schedules_of(scheduler: Scheduler, schedules: u64) -> ScheduleConfig {
-    let mut config = ScheduleConfig { scheduler, schedules, ..ScheduleConfig::default() };
-    config.crash.states_max = 1000;
-    config
-}
-
-#[test]
-fn every_schedule_survives_its_crashes() {
-    for map in threaded() {
-        let report = explore_schedules(map, &schedules_of(Scheduler::Random, 30));
-        println!("{report}");
-        report.expect_clean();
-    }
-    for map in threaded() {
-        let report = explore_schedules(map, &schedules_of(Scheduler::Pct, 15));
-        println!("{report}");
-        report.expect_clean();
     }
 }
 

@@ -27,9 +27,6 @@
 
 extern crate self as lodestone_stm;
 
-#[cfg(feature = "explore")]
-pub mod explore;
-
 mod bytes;
 mod check;
 mod commit;

@@ -64,6 +64,13 @@ pub struct Stm {
 }
 
 impl Stm {
+    /// Ends this memory as a killed process leaves it: nothing is closed when the last handle goes, and nothing is
+    /// committed any more. For tests of what the next open finds.
+    #[doc(hidden)]
+    pub fn abandon(self) {
+        self.core.poisoned.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+
     /// Opens the memory of a store, called [`MEMORY_NAME`], with default options; makes it on first use.
     ///
     /// # Errors

@@ -22,8 +22,6 @@ mod catalog;
 mod discard;
 mod error;
 mod examine;
-#[cfg(feature = "explore")]
-pub mod explore;
 mod kind;
 mod layout;
 mod names;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use lodestone_heap::HeapOptions;
 use lodestone_pmem::{DomainChoice, PmAddr, Pool, PoolOptions};
-use lodestone_store::explore::{SHELF, Shelf};
+use lodestone_proof::store::{SHELF, Shelf};
 use lodestone_store::{Error, Force, Kinds, NAME_BYTES_MAX, Result, Store, StoreOptions};
 
 fn options() -> PoolOptions {

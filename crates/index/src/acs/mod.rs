@@ -74,8 +74,6 @@
 
 mod cache;
 mod core;
-#[cfg(feature = "explore")]
-pub(crate) mod explore;
 mod helper;
 mod key;
 mod meter;

@@ -13,8 +13,6 @@
 
 mod arena;
 mod change;
-#[cfg(feature = "explore")]
-pub mod explore;
 mod image;
 mod key;
 mod line;

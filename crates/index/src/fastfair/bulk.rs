@@ -34,7 +34,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
     }
 
     /// Adds pairs that lie behind all others.
-    pub(crate) fn load_leaf_of(&self, pairs: &[(K::Owned, u64)], is_first: bool) -> Result<()> {
+    #[doc(hidden)]
+    pub fn load_leaf_of(&self, pairs: &[(K::Owned, u64)], is_first: bool) -> Result<()> {
         let fits = pairs.len() + 8 <= self.heap.action_words_max();
         if !is_first && fits && pairs.len() > SLOTS && self.append_leaf(pairs)? {
             return Ok(());

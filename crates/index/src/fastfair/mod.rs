@@ -68,8 +68,6 @@
 
 mod bulk;
 mod check;
-#[cfg(feature = "explore")]
-pub(crate) mod explore;
 pub(crate) mod keys;
 pub(crate) mod locks;
 pub(crate) mod node;

@@ -31,7 +31,8 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
     }
 
     /// Adds pairs, no more than a leaf holds, that lie behind all others.
-    pub(crate) fn load_leaf_of(&self, pairs: &[(K::Owned, u64)], is_first: bool) -> Result<()> {
+    #[doc(hidden)]
+    pub fn load_leaf_of(&self, pairs: &[(K::Owned, u64)], is_first: bool) -> Result<()> {
         if is_first || pairs.is_empty() || !self.append_leaf(pairs)? {
             return bulk::insert_each(self, pairs);
         }

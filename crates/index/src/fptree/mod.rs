@@ -19,8 +19,6 @@
 
 mod bulk;
 mod check;
-#[cfg(feature = "explore")]
-pub(crate) mod explore;
 pub(crate) mod layout;
 mod leaf;
 mod open;

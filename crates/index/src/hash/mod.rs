@@ -28,8 +28,6 @@
 
 mod check;
 mod directory;
-#[cfg(feature = "explore")]
-pub(crate) mod explore;
 pub(crate) mod layout;
 mod map;
 mod open;

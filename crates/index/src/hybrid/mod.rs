@@ -34,8 +34,6 @@
 //! Files: `queue`, `tree`, `index` (operations), `apply` (from the queues into the tree), `rebuild`.
 
 mod apply;
-#[cfg(feature = "explore")]
-pub(crate) mod explore;
 mod index;
 mod queue;
 mod rebuild;

@@ -40,8 +40,6 @@
 //!
 //! Files: `grown` (arrays), `keys` (copies of strings), `stripe` (hash and versions), `index` (operations), `rebuild`.
 
-#[cfg(feature = "explore")]
-pub(crate) mod explore;
 mod grown;
 mod index;
 mod keys;

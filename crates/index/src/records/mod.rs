@@ -47,8 +47,6 @@
 
 mod change;
 mod check;
-#[cfg(feature = "explore")]
-pub(crate) mod explore;
 mod kind;
 mod read;
 mod table;

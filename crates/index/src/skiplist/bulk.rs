@@ -29,7 +29,8 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
     }
 
     /// Adds pairs, no more than [`bulk_pairs`](Self::bulk_pairs), that lie behind all others.
-    pub(crate) fn load_stretch(&self, pairs: &[(K::Owned, u64)]) -> Result<()> {
+    #[doc(hidden)]
+    pub fn load_stretch(&self, pairs: &[(K::Owned, u64)]) -> Result<()> {
         if pairs.is_empty() || self.append(pairs)? { Ok(()) } else { bulk::insert_each(self, pairs) }
     }
 

@@ -31,8 +31,6 @@
 //! ```
 
 mod bulk;
-#[cfg(feature = "explore")]
-pub(crate) mod explore;
 mod ops;
 mod scan;
 mod upper;

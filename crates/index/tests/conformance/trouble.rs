@@ -2,7 +2,7 @@
 
 use std::borrow::Borrow;
 
-use lodestone_index::{Error, OpenIndex, OrderedIndex, Result};
+use lodestone_index::{Error, OpenIndex, OrderedIndex, OrderedMap, Result};
 use lodestone_pmem::Pool;
 use lodestone_store::{Store, StoreOptions};
 
@@ -38,10 +38,10 @@ where
     index.insert(key.borrow(), 4)?;
     let again = I::open_index(place.store(), "index", &place.options, place.durability);
     assert!(matches!(again.err(), Some(Error::AlreadyOpen { .. })));
-    drop(lodestone_store::explore::Shelf::open(place.store(), "other", 1, 64)?);
+    drop(OrderedMap::open(place.store(), "other")?);
     let other = I::open_index(place.store(), "other", &place.options, place.durability);
     let other = other.err().expect("another kind");
-    assert!(matches!(&other, Error::WrongKind { found, .. } if found == "a shelf"), "{other}");
+    assert!(matches!(&other, Error::WrongKind { found, .. } if found == "an ordered map"), "{other}");
     assert!(other.to_string().contains(", not a"), "{other}");
     let path = place.path();
     drop(index);

@@ -15,7 +15,7 @@ use lodestone_workload::engine::EngineError;
 use super::layout::{Geometry, STRIDE_MAX};
 
 /// The header word of a taken block; a free one holds 0.
-pub(super) const TAKEN: u64 = 0x7461_6B65_6E21;
+pub const TAKEN: u64 = 0x7461_6B65_6E21;
 /// Bytes of the header word.
 pub(super) const BLOCK_HEADER_BYTES: u64 = 8;
 /// Free blocks that a worker takes over at a time.

@@ -17,10 +17,8 @@
 //! Invariants: versions and locks live in DRAM and mean nothing in the next life; a log names only objects that its
 //! transaction has locked until the log has ended.
 
-mod blocks;
+pub mod blocks;
 mod clock;
-#[cfg(feature = "explore")]
-pub mod explore;
 mod layout;
 mod log;
 mod recover;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use lodestone_crash::{Config, Failure, Profile, run_target};
-use lodestone_index::explore::{PROGRAM_KINDS, program, program_name};
+use lodestone_proof::index::{PROGRAM_KINDS, program, program_name};
 use serde::Serialize;
 
 use crate::output::{Output, ProgressUnit, exit};

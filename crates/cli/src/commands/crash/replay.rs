@@ -29,7 +29,7 @@ pub struct Args {
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     let mut targets = targets();
     // A random program is made again from its name.
-    targets.extend(args.token.split('~').next().and_then(lodestone_index::explore::program));
+    targets.extend(args.token.split('~').next().and_then(lodestone_proof::index::program));
     let report = lodestone_crash::replay(&args.token, &targets).map_err(|failure| anyhow!("{failure}"))?;
     output.result(&report, ToString::to_string)?;
     Ok(exit::holds(report.violation.is_none()))

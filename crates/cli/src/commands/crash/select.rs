@@ -1,22 +1,14 @@
 //! Which targets to explore, and how: the arguments that the explorer's commands share.
 
 use anyhow::{Result, bail};
-use lodestone_crash::{Config, Failure, Mode, Profile, Target, pool_targets};
+use lodestone_crash::{Config, Failure, Mode, Profile, Target};
 
 /// A floor by its name, with its targets.
 pub type Floor = (&'static str, Vec<Box<dyn Target>>);
 
 /// The floors of this build with their targets, from the ground up. The name of a floor stands for all its targets.
 pub fn floors() -> Vec<Floor> {
-    vec![
-        ("pool", pool_targets()),
-        ("heap", lodestone_heap::explore::heap_targets()),
-        ("store", lodestone_store::explore::targets()),
-        ("index", lodestone_index::explore::targets()),
-        ("stm", lodestone_stm::explore::targets()),
-        ("tl2", lodestone_stm_bench::tl2::explore::targets()),
-        ("collections", lodestone_collections::explore::targets()),
-    ]
+    lodestone_proof::floors().into_iter().map(|floor| (floor.name, (floor.targets)())).collect()
 }
 
 /// Every target of this build, from the ground up.

@@ -1,0 +1,59 @@
+//! What the crash explorer tries on every structure of Lodestone: the proof that lives outside the product.
+//!
+//! The explorer itself is `lodestone-crash`. This crate holds what it is given, one module per floor:
+//!
+//! | module | what it drives |
+//! | --- | --- |
+//! | [`heap`] | actions of the allocator |
+//! | [`store`] | names: create, rename, drop |
+//! | [`index`] | the ordered map and every index, random programs as well |
+//! | [`stm`] | transactions over typed objects |
+//! | [`tl2`] | the logged baselines that `bench stm` compares with |
+//! | [`collections`] | maps, lists and queues that change in one transaction |
+//!
+//! A module has three parts: a *structure* with its oracle (a plain model, and what recovery must show), *targets*
+//! (scripts on it, small enough to be exhausted), and *bugs* (mistakes that a target must find). The pool's own targets
+//! are in `lodestone-crash`, which depends on nothing above the pool.
+//!
+//! A bug is one line where it is planted, `planted::active("name")`, and is described here. A flush or fence that a
+//! reason excuses from the mutation audit is named by its file and its number there.
+//!
+//! **A target for a new structure**: implement [`lodestone_crash::Structure`], add a module beside these, and one line
+//! in [`floors`]. `lodestone crash run`, the tests here and the guided run take it from there.
+
+pub mod collections;
+pub mod heap;
+pub mod index;
+pub mod stm;
+pub mod store;
+pub mod tl2;
+
+use lodestone_crash::{Target, pool_targets};
+
+/// The targets of one floor.
+#[derive(Debug, Clone, Copy)]
+pub struct Floor {
+    /// The name that stands for all its targets on the command line.
+    pub name: &'static str,
+    /// Makes its targets.
+    pub targets: fn() -> Vec<Box<dyn Target>>,
+}
+
+/// The floors, from the ground up.
+///
+/// ```
+/// let names: Vec<&str> = lodestone_proof::floors().iter().map(|floor| floor.name).collect();
+/// assert_eq!(names, ["pool", "heap", "store", "index", "stm", "tl2", "collections"]);
+/// ```
+#[must_use]
+pub fn floors() -> Vec<Floor> {
+    vec![
+        Floor { name: "pool", targets: pool_targets },
+        Floor { name: "heap", targets: heap::heap_targets },
+        Floor { name: "store", targets: store::targets },
+        Floor { name: "index", targets: index::targets },
+        Floor { name: "stm", targets: stm::targets },
+        Floor { name: "tl2", targets: tl2::targets },
+        Floor { name: "collections", targets: collections::targets },
+    ]
+}

@@ -1,0 +1,192 @@
+//! The scripts of the targets; the table in the module above says what each drives.
+
+use lodestone_crash::planted::Bug;
+use lodestone_crash::{Redundant, Target};
+use lodestone_stm::{Mode, StmOptions};
+
+use super::registers::{Op, Registers};
+
+fn options() -> StmOptions {
+    StmOptions { persistent_words: true, ..StmOptions::small() }
+}
+
+fn registers(name: &'static str, script: Vec<Op>) -> Registers {
+    Registers {
+        name,
+        script,
+        threads: Vec::new(),
+        stm: options(),
+        wide: false,
+        formatted: true,
+        // Enough to exhaust most of the targets without a crash in recovery, in a few seconds.
+        states_max: 5000,
+        // A recovery writes the same whatever the script was: `stm-pair` and its like exhaust its crashes.
+        nested_depth_max: 0,
+        audited: &[],
+        redundant: Vec::new(),
+    }
+}
+
+fn elsewhere(op: Op) -> Op {
+    Op::Elsewhere(Box::new(op))
+}
+
+/// Commits of two threads on the same registers. When the last one is torn, the first thread's record before it names a
+/// slot that the other thread has written over: the evidence rule is needed.
+fn commits() -> Vec<Op> {
+    use Op::{Set, Sum};
+    vec![Set(0b011, 1), elsewhere(Set(0b001, 2)), elsewhere(Set(0b101, 3)), Sum(0b011, 4)]
+}
+
+fn allocations() -> Vec<Op> {
+    use Op::{Cancelled, Del, Put};
+    vec![Put(0, 1), elsewhere(Put(0, 2)), Cancelled(4), Del(0), Put(1, 6)]
+}
+
+fn lives() -> Vec<Op> {
+    use Op::{Kill, Put, Reopen, Set};
+    vec![Set(0b011, 1), Kill, elsewhere(Set(0b011, 3)), Reopen, Put(0, 4), Kill, Set(0b110, 6)]
+}
+
+/// What comes between the fence and its late place is the first published word: it means nothing after a crash. What
+/// other threads make of it is for schedules of threads.
+fn late_fence() -> Redundant {
+    Redundant::new(
+        "late fence at crates/stm/src/commit.rs",
+        3,
+        "a published word passes it, which means nothing after a crash",
+    )
+}
+
+/// Baselines can be asked to make version words persistent, as the paper's do; they mean nothing after a crash.
+fn persistent_words() -> Redundant {
+    Redundant::new("at crates/stm/src/core.rs", 5, "a version word means nothing after a crash")
+}
+
+/// So small that every crash state is visited, those of crashed recoveries among them: two transactions on one
+/// register.
+fn pair_targets() -> Vec<Registers> {
+    use Op::{Set, Sum};
+    let pair = |name, mode, second: Op| Registers {
+        stm: StmOptions { mode, ..options() },
+        states_max: 30_000,
+        nested_depth_max: u32::MAX,
+        ..registers(name, vec![Set(0b011, 1), elsewhere(second)])
+    };
+    let logged =
+        Registers { audited: &["stm/src/recover.rs"], ..pair("stm-pair-address-log", Mode::AddressLog, Sum(0b110, 2)) };
+    vec![pair("stm-pair", Mode::OneFence, Set(0b001, 2)), logged]
+}
+
+/// The targets of the transactional memory.
+#[must_use]
+pub fn targets() -> Vec<Box<dyn Target>> {
+    let all = pair_targets().into_iter().chain(commit_targets()).chain(life_targets()).chain(published_targets());
+    all.map(|target| Box::new(target) as Box<dyn Target>).collect()
+}
+
+fn commit_targets() -> Vec<Registers> {
+    let create = Registers {
+        formatted: false,
+        audited: &["stm/src/format.rs", "stm/src/slabs.rs", "txn/src/lives/format.rs"],
+        ..registers("stm-create", vec![Op::Put(0, 1)])
+    };
+    let commit = Registers {
+        audited: &["stm/src/commit.rs", "txn/src/record.rs", "stm/src/core.rs"],
+        redundant: vec![late_fence(), persistent_words()],
+        ..registers("stm-commit", commits())
+    };
+    let wide = Registers { wide: true, ..registers("stm-wide", commits()) };
+    let alloc = Registers { audited: &["stm/src/slabs.rs"], ..registers("stm-alloc", allocations()) };
+    let chain = Registers {
+        audited: &["txn/src/record.rs"],
+        ..registers("stm-chain", vec![Op::All(1), Op::Set(0b011, 2), Op::All(3)])
+    };
+    vec![create, commit, wide, alloc, chain]
+}
+
+fn life_targets() -> Vec<Registers> {
+    let lives =
+        Registers { nested_depth_max: u32::MAX, audited: &["txn/src/lives.rs"], ..registers("stm-lives", lives()) };
+    let renew = Registers {
+        stm: StmOptions { table_bytes: 64, ..options() },
+        nested_depth_max: u32::MAX,
+        audited: &["txn/src/lives.rs"],
+        ..registers("stm-renew", vec![Op::Set(0b011, 1), Op::Kill, Op::Set(0b110, 2), Op::Kill, Op::Set(0b011, 3)])
+    };
+    // The second life crashes in a transaction of two registers, and its recovery fills the table and empties it.
+    let losers = Registers {
+        stm: StmOptions { table_bytes: 64, ..options() },
+        nested_depth_max: 1,
+        audited: &["stm/src/recover.rs"],
+        redundant: vec![Redundant::new(
+            "at crates/stm/src/recover.rs",
+            3,
+            "an old version word is taken for a new one after as many ticks as no target has, and the last flush before the \
+             fence is that of such a word",
+        )],
+        ..registers("stm-renew-losers", vec![Op::Set(0b001, 1), Op::Kill, Op::Set(0b011, 2)])
+    };
+    let reserve =
+        Registers { stm: StmOptions { reservation_ticks: 2, ..options() }, ..registers("stm-reserve", commits()) };
+    vec![lives, renew, losers, reserve]
+}
+
+fn published_targets() -> Vec<Registers> {
+    let mode = |name, mode, script: Vec<Op>| Registers {
+        stm: StmOptions { mode, ..options() },
+        audited: &["stm/src/commit.rs", "txn/src/record.rs"],
+        redundant: vec![late_fence()],
+        ..registers(name, script)
+    };
+    let mixed = || vec![Op::Set(0b011, 1), elsewhere(Op::Sum(0b110, 2)), Op::Put(0, 3), Op::Set(0b001, 4)];
+    vec![mode("stm-address-log", Mode::AddressLog, mixed()), mode("stm-scan", Mode::Scan, mixed())]
+}
+
+/// Registers that threads change under a deterministic scheduler while the trace records: for `explore_schedules`.
+#[must_use]
+pub fn threaded() -> Vec<Registers> {
+    use Op::{Del, Put, Set, Sum};
+    let with = |name, mode, threads: Vec<Vec<Op>>| Registers {
+        stm: StmOptions { mode, ..options() },
+        threads,
+        ..registers(name, Vec::new())
+    };
+    let commits = || vec![vec![Set(0b011, 1), Sum(0b110, 2), Set(0b001, 3)], vec![Set(0b110, 4), Sum(0b011, 5)]];
+    vec![
+        with("stm-threads", Mode::OneFence, commits()),
+        with(
+            "stm-threads-alloc",
+            Mode::OneFence,
+            vec![vec![Put(0, 1), Del(0), Put(1, 2)], vec![Put(0, 3), Sum(0b011, 4), Put(1, 5)]],
+        ),
+        with("stm-threads-address-log", Mode::AddressLog, commits()),
+        with("stm-threads-scan", Mode::Scan, commits()),
+    ]
+}
+
+fn target(name: &str) -> Box<dyn Target> {
+    let found = targets().into_iter().find(|target| target.name() == name);
+    found.expect("a bug names a target that is there")
+}
+
+/// Bugs that can be planted, each with the target that must find it.
+#[must_use]
+pub fn bugs() -> Vec<Bug> {
+    let half = "half a transaction survives";
+    let bug = |name, harm, target| {
+        let mut bug = Bug::new(name, harm, target);
+        (bug.config.nested_depth, bug.config.states_max) = (0, 20_000);
+        bug
+    };
+    vec![
+        bug("stm-publish-before-fence", "what others saw and built upon is taken back", || target("stm-commit")),
+        bug("stm-slot-crc-ignored", "a torn version is read as whole", || target("stm-wide")),
+        bug("stm-final-ignored", half, || target("stm-commit")),
+        bug("stm-evidence-ignored", "a committed transaction is taken back", || target("stm-commit")),
+        bug("txn-life-state-first", "losers of a crashed life count", || target("stm-lives")),
+        bug("stm-log-not-fenced", half, || target("stm-address-log")),
+        bug("stm-truncate-not-ordered", half, || target("stm-address-log")),
+        bug("stm-truncate-not-fenced", "an acknowledged transaction is taken back", || target("stm-address-log")),
+    ]
+}

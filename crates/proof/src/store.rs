@@ -1,0 +1,254 @@
+//! The store's targets for the crash explorer: objects of a plain kind are created, renamed and dropped.
+//!
+//! What each judges after a crash, recovery, and a crash inside recovery: the names are those of the acknowledged
+//! operations and of each begun one whole or not at all; every object has the blocks that it was made with; the check
+//! is clean and finds no leak and no second owner; and the store keeps working.
+
+use std::collections::BTreeMap;
+
+use lodestone_crash::planted::Bug;
+use lodestone_crash::{Failure, Outcome, SiteKey, Structure, Target};
+use lodestone_heap::{Action, HeapOptions};
+use lodestone_pmem::{PmAddr, Pool, PoolOptions};
+use lodestone_store::{
+    Acknowledge, Contents, Error, Flaw, Force, Kind, KindCode, KindError, Object, Records, Store, StoreOptions,
+};
+
+/// A kind for tests: an object of some blocks, each stamped with its number.
+#[derive(Debug)]
+pub struct Shelf;
+
+/// The kind [`Shelf`].
+pub static SHELF: Shelf = Shelf;
+
+const SHELF_MAGIC: u64 = u64::from_le_bytes(*b"LDSTSHLF");
+
+/// The content of block `number` of a shelf of `blocks` blocks: another one in each shelf of a script.
+const fn stamp(blocks: u64, number: u64) -> u64 {
+    blocks << 8 | (number + 1)
+}
+
+impl Kind for Shelf {
+    fn code(&self) -> KindCode {
+        KindCode(*b"SHLF")
+    }
+
+    fn title(&self) -> &'static str {
+        "a shelf"
+    }
+
+    fn examine(&self, object: Object) -> Result<Contents, KindError> {
+        let (memory, at) = (object.memory(), object.at());
+        if memory.load(at) != SHELF_MAGIC {
+            return Err("no magic of a shelf".into());
+        }
+        let mut contents = Contents { blocks: vec![at], ..Contents::default() };
+        for number in 0..memory.load(at.plus(8)) {
+            let block = PmAddr::from_raw(memory.load(at.plus(16 + 8 * number)));
+            if memory.contains(block, 64) && memory.load(block) == stamp(memory.load(at.plus(8)), number) {
+                contents.records += 1;
+                contents.blocks.push(block);
+            } else {
+                let text = format!("block {number} has another content");
+                contents.flaws.push(Flaw { at: block, text, blocks_are_known: false });
+            }
+        }
+        Ok(contents)
+    }
+
+    fn records(&self, _: Object, _: Option<&str>, _: Acknowledge) -> Result<Box<dyn Records>, KindError> {
+        Err("a shelf has no records".into())
+    }
+}
+
+impl Shelf {
+    /// Opens or creates a shelf of `blocks` blocks of `bytes` bytes.
+    ///
+    /// # Errors
+    /// As [`Store::open_or_make`].
+    pub fn open(store: &Store, name: &str, blocks: u64, bytes: u64) -> lodestone_store::Result<Object> {
+        store.open_or_make(name, &SHELF, |action| Self::make(store, action, blocks, bytes))
+    }
+
+    fn make(store: &Store, action: &mut Action<'_>, blocks: u64, bytes: u64) -> Result<PmAddr, Error> {
+        let at = action.alloc(16 + 8 * blocks)?;
+        let mut words = vec![SHELF_MAGIC, blocks];
+        for number in 0..blocks {
+            let block = action.alloc(bytes)?;
+            store.memory().write_back(block, &stamp(blocks, number).to_le_bytes());
+            words.push(block.to_raw());
+        }
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        store.memory().write_back(at, &bytes);
+        Ok(at)
+    }
+}
+
+/// One operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreOp {
+    /// Creates a shelf of so many blocks.
+    Create(&'static str, u64),
+    /// Renames an object.
+    Rename(&'static str, &'static str),
+    /// Drops an object.
+    Drop(&'static str),
+}
+
+/// A script on a store that holds what `before` left.
+pub struct StoreTarget {
+    name: &'static str,
+    before: Option<Vec<StoreOp>>,
+    script: Vec<StoreOp>,
+}
+
+impl StoreTarget {
+    fn change(store: &Store, op: &StoreOp) -> Outcome {
+        match *op {
+            StoreOp::Create(name, blocks) => drop(Shelf::open(store, name, blocks, 64)?),
+            StoreOp::Rename(name, new_name) => store.rename(name, new_name)?,
+            StoreOp::Drop(name) => store.drop_object(name, Force::No)?,
+        }
+        Ok(())
+    }
+
+    /// Makes the slabs that a first object needs: how a heap grows is explored by its own targets.
+    fn touch_heap(store: &Store) -> Outcome {
+        let mut action = store.heap().action();
+        let blocks = [512, 256, 128, 64, 32].map(|bytes| action.alloc(bytes));
+        action.commit()?;
+        let mut action = store.heap().action();
+        for block in blocks {
+            action.free(block?)?;
+        }
+        Ok(action.commit()?)
+    }
+
+    fn open_store(pool: &Pool) -> Outcome<Store> {
+        let store = Store::over_with(pool, &StoreOptions::with_heap(HeapOptions::small()))?;
+        store.add_kind(&SHELF);
+        Ok(store)
+    }
+}
+
+impl Structure for StoreTarget {
+    type Op = StoreOp;
+    type Handle = Store;
+    type View = BTreeMap<String, u64>;
+
+    fn name(&self) -> String {
+        self.name.into()
+    }
+
+    fn options(&self) -> PoolOptions {
+        PoolOptions { size_bytes: 64 << 10, journal_bytes: 0, reserve_bytes: 4 << 20, ..PoolOptions::default() }
+    }
+
+    fn script(&self) -> Vec<StoreOp> {
+        self.script.clone()
+    }
+
+    fn setup(&self, pool: &Pool) -> Outcome {
+        let store = Self::open_store(pool)?;
+        let Some(before) = &self.before else { return Self::touch_heap(&store) };
+        before.iter().try_for_each(|op| Self::change(&store, op))
+    }
+
+    fn open(&self, pool: &Pool) -> Outcome<Store> {
+        Self::open_store(pool)
+    }
+
+    fn apply(&self, store: &Store, op: &StoreOp) -> Outcome {
+        Self::change(store, op)
+    }
+
+    fn view(&self, store: &Store) -> Outcome<Self::View> {
+        let mut view = BTreeMap::new();
+        for named in store.names() {
+            let contents =
+                SHELF.examine(store.open_object(&named.name)?).map_err(|why| Failure::new(why.to_string()))?;
+            view.insert(named.name, contents.records);
+        }
+        Ok(view)
+    }
+
+    fn model(&self, ops: &[StoreOp]) -> Self::View {
+        let mut view = BTreeMap::new();
+        for op in self.before.iter().flatten().chain(ops) {
+            match *op {
+                StoreOp::Create(name, blocks) => {
+                    view.entry(name.to_owned()).or_insert(blocks);
+                }
+                StoreOp::Rename(name, new_name) => {
+                    if let Some(blocks) = view.remove(name) {
+                        view.insert(new_name.to_owned(), blocks);
+                    }
+                }
+                StoreOp::Drop(name) => drop(view.remove(name)),
+            }
+        }
+        view
+    }
+
+    fn audit(&self, store: &Store) -> Outcome {
+        let report = store.check(&mut |_| {});
+        let whole = report.findings.is_empty() && report.ownership_checked;
+        Failure::unless(whole, || {
+            let findings: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
+            format!("ownership checked: {}; {}", report.ownership_checked, findings.join("; "))
+        })
+    }
+
+    fn more(&self) -> Vec<StoreOp> {
+        vec![StoreOp::Create("later", 2), StoreOp::Rename("later", "last"), StoreOp::Drop("last")]
+    }
+
+    fn audits(&self, site: &SiteKey) -> bool {
+        site.file.contains("store/src/")
+    }
+}
+
+/// Every target of the store.
+#[must_use]
+pub fn targets() -> Vec<Box<dyn Target>> {
+    use StoreOp::{Create, Drop, Rename};
+    let target = |name, before: Option<Vec<StoreOp>>, script: Vec<StoreOp>| -> Box<dyn Target> {
+        Box::new(StoreTarget { name, before, script })
+    };
+    // A slot and blocks that were used before, so that what stands there can be mistaken for something.
+    let used = vec![Create("old", 3), Drop("old")];
+    vec![
+        target("store-format", None, vec![Create("one", 1)]),
+        target("store-create", Some(used), vec![Create("one", 2), Create("two", 0)]),
+        target("store-rename", Some(vec![Create("one", 2)]), vec![Rename("one", "two"), Rename("two", "one")]),
+        // More blocks than one action of the small heap frees.
+        target("store-drop", Some(vec![Create("one", 9), Create("two", 1)]), vec![Drop("one"), Create("one", 1)]),
+        target(
+            "store-mixed",
+            Some(Vec::new()),
+            vec![Create("a", 1), Rename("a", "b"), Create("a", 2), Drop("b"), Drop("a")],
+        ),
+    ]
+}
+
+fn target(name: &str) -> Box<dyn Target> {
+    let found = targets().into_iter().find(|target| target.name() == name);
+    found.expect("a bug names a target that is there")
+}
+
+/// Bugs that can be planted in the store, each with the target that must find it.
+#[must_use]
+pub fn bugs() -> Vec<Bug> {
+    vec![
+        Bug::new("store-entry-not-flushed", "an acknowledged object has no name", || target("store-create")),
+        Bug::new("store-create-in-two-steps", "a crash between them leaks the object", || target("store-create")),
+        Bug::new("store-rename-in-two-steps", "a crash between them loses the object", || target("store-rename")),
+        Bug::new("store-drop-frees-first", "a crash leaves a name whose blocks are given to others", || {
+            target("store-drop")
+        }),
+        Bug::new("store-list-moves-on-first", "a crash leaks the blocks of a list", || target("store-drop")),
+        Bug::new("store-no-recovery", "a drop that a crash cut short keeps its blocks for ever", || {
+            target("store-drop")
+        }),
+    ]
+}

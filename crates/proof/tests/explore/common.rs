@@ -1,0 +1,31 @@
+//! What the tests of every floor do with its targets.
+
+use lodestone_crash::{Config, Mode, Profile, Target, audit_target, run_target};
+
+/// Explores every target and demands that every state of the mode was judged and is right.
+pub fn exhaust(targets: &[Box<dyn Target>], profile: Profile, mode: Mode, nested_depth: u32) {
+    let config = Config { profile, mode, nested_depth, ..Config::default() };
+    for target in targets {
+        println!("{}", run_target(target.as_ref(), &config, &mut |_| {}).expect_exhausted());
+    }
+}
+
+/// Explores every target within the bounds of `config`, whether or not that exhausts it.
+pub fn sample(targets: &[Box<dyn Target>], config: &Config) {
+    for target in targets {
+        println!("{}", run_target(target.as_ref(), config, &mut |_| {}).expect_clean());
+    }
+}
+
+/// Drops and moves every flush and fence that the targets answer for. Returns the number of mutants.
+pub fn audit(targets: &[Box<dyn Target>], config: impl Fn(&str) -> Config) -> u64 {
+    let (mut mutants, mut clean) = (0, true);
+    for target in targets {
+        let report = audit_target(target.as_ref(), &config(&target.name()), &mut |_, _| {}).expect("clean");
+        println!("{report}");
+        mutants += report.mutants as u64;
+        clean &= report.is_clean();
+    }
+    assert!(clean, "a mutant survived, see above");
+    mutants
+}

@@ -1,0 +1,29 @@
+//! The crash explorer on every kind of change of the map and of each index: exhausted, with recovery crashed again.
+
+use lodestone_crash::{Config, Mode, Profile};
+use lodestone_proof::index::targets;
+
+#[test]
+#[ignore = "`make prove` runs it"]
+fn every_target_is_clean_under_every_profile() {
+    for profile in [Profile::Adr, Profile::Eadr, Profile::Block] {
+        let config = Config { profile, ..Config::default() };
+        crate::common::exhaust(&targets(), profile, config.mode, config.nested_depth);
+    }
+}
+
+#[test]
+#[ignore = "`make prove` runs it"]
+fn every_combination_of_every_line_up_to_a_bound() {
+    // The reading mode above is as complete. Here the map shows it, and the other structures sample it.
+    let config = |states_max| Config { mode: Mode::Exhaustive, nested_depth: 0, states_max, ..Config::default() };
+    let (maps, others): (Vec<_>, Vec<_>) = targets().into_iter().partition(|target| target.name().starts_with("map"));
+    crate::common::sample(&maps, &config(30_000));
+    crate::common::sample(&others, &config(2000));
+}
+
+#[test]
+#[ignore = "`make prove` runs it"]
+fn every_flush_and_fence_is_needed_or_excused() {
+    crate::common::audit(&targets(), |_| Config { nested_depth: 0, ..Config::default() });
+}

@@ -1,0 +1,13 @@
+//! Every floor under the crash explorer.
+//!
+//! `make test` runs the first states of every target and the quick floors. The tests marked "`make prove` runs it"
+//! exhaust the targets and audit every flush and fence: `cargo test -p lodestone-proof --test explore -- --ignored`.
+
+mod collections;
+mod common;
+mod first_states;
+mod heap;
+mod index;
+mod stm;
+mod store;
+mod tl2;

@@ -1,0 +1,28 @@
+//! The store under the crash explorer: every target, every profile, in full; every mutant killed or excused.
+
+use lodestone_crash::{Config, Mode, Profile};
+use lodestone_proof::store::targets;
+
+#[test]
+#[ignore = "`make prove` runs it"]
+fn every_crash_state_that_recovery_can_tell_apart_is_right_and_so_is_each_in_a_crashed_recovery() {
+    crate::common::exhaust(&targets(), Profile::Adr, Mode::Reading, 1);
+}
+
+#[test]
+#[ignore = "`make prove` runs it"]
+fn every_crash_state_with_persistent_caches_is_right() {
+    crate::common::exhaust(&targets(), Profile::Eadr, Mode::Reading, 1);
+}
+
+#[test]
+#[ignore = "`make prove` runs it"]
+fn every_prefix_of_flushes_is_right() {
+    crate::common::exhaust(&targets(), Profile::Block, Mode::Reading, 1);
+}
+
+#[test]
+#[ignore = "`make prove` runs it"]
+fn every_mutant_is_killed_or_excused() {
+    crate::common::audit(&targets(), |_| Config::default());
+}

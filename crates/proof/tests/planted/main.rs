@@ -1,0 +1,9 @@
+//! Planted bugs of every floor: each is found by the target that is there for it, with a reproducer that replays.
+//!
+//! A bug is switched on for the whole process, so the tests of this program take turns.
+
+mod collections;
+mod heap;
+mod index;
+mod stm;
+mod store;
