@@ -4,14 +4,15 @@ SHELL := /bin/bash
 # A Rust installed for the user alone is often not in the path of a fresh shell.
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help run test lint clean
+.PHONY: help run test prove lint clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "Lodestone: storage for persistent memory, and for any SSD file with full power-loss durability."
 	@echo
 	@echo "  make run     guided first run: a pool, real data, crashes, figures, a report (ARGS='...' is passed on)"
-	@echo "  make test    everything that must hold: format, tidy, lints, all tests; ends with 'N passed, N failed'"
+	@echo "  make test    format, tidy, and the tests of every crate; ends with 'N passed, N failed'"
+	@echo "  make prove   exhausted crash states, mutation audits, planted bugs, schedules, weak memory, lints"
 	@echo "  make lint    format, tidy and lints alone"
 	@echo "  make clean   remove what was built, and the guest's files in vm/.cache"
 	@echo
@@ -24,7 +25,11 @@ run:
 
 test:
 	@tools/setup.sh test
-	@tools/test.sh
+	@tools/test.sh test
+
+prove:
+	@tools/setup.sh test
+	@tools/test.sh prove
 
 lint:
 	@tools/setup.sh test

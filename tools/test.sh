@@ -1,36 +1,81 @@
 #!/bin/bash
-# Everything that must hold, in one list of steps (at the end of this file); "make test" runs it.
+# What must hold, as lists of steps (at the end of this file).
 #
-# usage: tools/test.sh [lint]     ("lint" stops after the steps that run no test)
+# usage: tools/test.sh lint|test|prove
 #
-# Every step runs, also after a failure, bounded by LODESTONE_STEP_SECONDS_MAX (default 2400 s). The last line is
-# "N passed, N failed": the sum over cargo's result lines; a failed step without a failed test counts as one failure.
+#   lint   format, tidy, clippy
+#   test   format, tidy, and every test of every crate but those marked "`make prove` runs it"   ("make test")
+#   prove  lints, the marked tests (exhausted targets, audits, planted bugs), schedules, weak memory   ("make prove")
+#
+# Every step runs, also after a failure. A step is stopped when it has used LODESTONE_STEP_PROCESSOR_SECONDS_MAX
+# (default 4000) seconds of processor time, or none for LODESTONE_STEP_IDLE_SECONDS_MAX (default 300): a busy machine
+# fails no step, a hang does. The last line is "N passed, N failed": the sum over cargo's result lines; a failed step
+# without a failed test counts as one failure.
 set -uo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 export CARGO_TERM_COLOR=never
-step_seconds_max=${LODESTONE_STEP_SECONDS_MAX:-2400}
-only=${1:-all}
+processor_max=${LODESTONE_STEP_PROCESSOR_SECONDS_MAX:-4000}
+idle_max=${LODESTONE_STEP_IDLE_SECONDS_MAX:-300}
+list=${1:-}
+case $list in
+  lint | test | prove) ;;
+  *) echo "usage: tools/test.sh lint|test|prove (not '$list')" >&2; exit 2 ;;
+esac
 log=$(mktemp) || exit 1
 trap 'rm -f "$log"' EXIT
 passed=0 failed=0 failed_steps=()
+ticks=$(getconf CLK_TCK)
 
 # Seconds of processor time that the steps took so far.
 processor_seconds() {
-  awk -v ticks="$(getconf CLK_TCK)" '{ sub(/^.*\) /, ""); print int(($14 + $15) / ticks) }' "/proc/$$/stat"
+  awk -v ticks="$ticks" '{ sub(/^.*\) /, ""); print int(($14 + $15) / ticks) }' "/proc/$$/stat"
+}
+
+# group_ticks GROUP: processor time of the processes of a group that live, and of their children that ended.
+group_ticks() {
+  cat /proc/[0-9]*/stat 2>/dev/null |
+    awk -v group="$1" '{ sub(/^.*\) /, ""); if ($3 == group) sum += $12 + $13 + $14 + $15 } END { print sum + 0 }'
+}
+
+# watch GROUP: ends the group when it has used too much processor time, or none for too long.
+watch() {
+  local used last=-1 idle=0
+  while sleep 5 && kill -0 -- "-$1" 2>/dev/null; do
+    used=$(group_ticks "$1")
+    if [ "$used" = "$last" ]; then idle=$((idle + 5)); else idle=0 last=$used; fi
+    if [ "$idle" -ge "$idle_max" ]; then
+      echo "    stopped: no processor time used for $idle_max s" | tee -a "$log"
+    elif [ "$used" -ge $((processor_max * ticks)) ]; then
+      echo "    stopped: more than $processor_max s of processor time" | tee -a "$log"
+    else
+      continue
+    fi
+    kill -TERM -- "-$1" 2>/dev/null
+    sleep 10
+    kill -KILL -- "-$1" 2>/dev/null
+    return
+  done
 }
 
 # step NAME COMMAND...: runs the command, shows its output, adds up its test results.
 step() {
-  local name=$1 started=$SECONDS status=0 step_passed step_failed processor
+  local name=$1 started=$SECONDS status=0 step_passed step_failed processor group watcher
   processor=$(processor_seconds)
   shift
   echo "==> $name: $*"
-  timeout --kill-after=10 "$step_seconds_max" "$@" 2>&1 | tee "$log" || status=$?
+  set -m
+  ("$@" 2>&1 | tee "$log"; exit "${PIPESTATUS[0]}") &
+  group=$!
+  set +m
+  watch "$group" &
+  watcher=$!
+  wait "$group" || status=$?
+  kill "$watcher" 2>/dev/null
+  wait "$watcher" 2>/dev/null
   read -r step_passed step_failed < <(awk '/^test result: / { p += $4; f += $6 } END { print p + 0, f + 0 }' "$log")
   if [ "$status" -ne 0 ]; then
     failed_steps+=("$name")
     [ "$step_failed" -gt 0 ] || step_failed=1
-    [ "$status" -ne 124 ] || echo "    $name took longer than $step_seconds_max s and was stopped"
   fi
   passed=$((passed + step_passed)) failed=$((failed + step_failed))
   echo "<== $name: $([ "$status" -eq 0 ] && echo ok || echo "FAILED (exit code $status)"), $((SECONDS - started)) s, of a processor $(($(processor_seconds) - processor)) s"
@@ -45,25 +90,44 @@ finish() {
   exit
 }
 
-# The list. One line a step.
-step format cargo fmt --all --check
-step tidy cargo run --package xtask -- tidy
-step clippy cargo clippy --workspace --all-targets -- -D warnings
-[ "$only" != lint ] || finish
-# With the explorer's targets, and with bugs that can be planted on request (no test but `planted` asks for one): the explorer must find each,
-# and none where none is planted. One build for all of it.
-features=lodestone-crash/planted-bugs,lodestone-heap/explore,lodestone-heap/planted-bugs,lodestone-index/planted-bugs
-features=$features,lodestone-store/planted-bugs,lodestone-stm/planted-bugs,lodestone-collections/planted-bugs,lodestone-cli/planted-bugs
-step workspace cargo test --workspace --no-fail-fast --features "$features"
-# Locks and threads of the deterministic scheduler; the planted race must be found.
-step schedules-block cargo test --no-fail-fast -p lodestone-pmem --features shuttle,planted-bugs --lib schedules
-step schedules-cache cargo test --no-fail-fast -p lodestone-index --features shuttle --lib schedules
-schedules=lodestone-crash/shuttle,lodestone-heap/explore,lodestone-heap/shuttle,lodestone-index/shuttle,lodestone-numa/shuttle,lodestone-stm/shuttle
-step schedules cargo test --no-fail-fast -p lodestone-crash -p lodestone-heap -p lodestone-index -p lodestone-numa -p lodestone-stm \
-  --features "$schedules,lodestone-index/planted-bugs,lodestone-numa/planted-bugs" --test schedules --test planted_schedules \
-  --test index_schedules --test histories --test planted_histories --test acs_schedules --test acs_planted_schedules \
-  --test hybrid_schedules --test hybrid_planted_schedules --test fptree_schedules --test fptree_planted_schedules \
-  --test cells_schedules --test cells_planted_schedules
-# Weak memory order: every execution of the word protocols, and of each with a rule broken.
-step weak-memory cargo test --no-fail-fast -p lodestone-txn --features loom --test weak_memory
+# packages_with_feature FEATURE: the crates that have it, as options for cargo.
+packages_with_feature() {
+  local manifest
+  for manifest in crates/*/Cargo.toml; do
+    grep -q "^$1 = " "$manifest" && sed -n '0,/^name = /s/^name = "\(.*\)"/-p \1/p' "$manifest"
+  done
+}
+# features_of FEATURE: the same as a list of features.
+features_of() { packages_with_feature "$1" | sed "s/^-p \(.*\)/\1\/$1/" | paste -sd, -; }
+
+lint() {
+  step format cargo fmt --all --check
+  step tidy cargo run --package xtask -- tidy
+}
+
+# The lists. One line a step; which crates take part follows from their features and from the names of their tests.
+# Bugs can be planted on request in all of it (no test but the planted ones asks for one), so one build serves both.
+planted=$(features_of planted-bugs)
+case $list in
+  lint)
+    lint
+    step clippy cargo clippy --workspace --all-targets -- -D warnings
+    ;;
+  test)
+    lint
+    step tests cargo test --workspace --no-fail-fast --features "$planted"
+    ;;
+  prove)
+    step proofs cargo test --workspace --no-fail-fast --features "$planted" -- --ignored
+    # Locks and threads of the deterministic scheduler; planted races must be found.
+    # shellcheck disable=SC2046
+    step schedules cargo test --no-fail-fast $(packages_with_feature shuttle | grep -v -e lodestone-txn) \
+      --features "$(features_of shuttle),$planted" --test '*schedules' --test '*histories'
+    step schedules-block cargo test --no-fail-fast -p lodestone-pmem --features shuttle,planted-bugs --lib schedules
+    step schedules-cache cargo test --no-fail-fast -p lodestone-index --features shuttle --lib schedules
+    # Weak memory order: every execution of the word protocols, and of each with a rule broken.
+    step weak-memory cargo test --no-fail-fast -p lodestone-txn --features loom --test weak_memory
+    step clippy cargo clippy --workspace --all-targets -- -D warnings
+    ;;
+esac
 finish
