@@ -1,68 +1,84 @@
-//! The `lodestone` command: pools, a durable key-value map, imports, and crash exploration from the shell.
-//!
-//! 1. The arguments are parsed ([`commands`]); a usage error ends with exit code 2.
-//! 2. The command runs and returns an exit code: 0 when what was asked holds, 1 for a finding.
-//! 3. An error that reaches this file is printed with its causes to standard error and ends with exit code 2; a reader
-//!    of standard output that went away ends the command quietly with 0.
-//!
-//! Invariants: results go to standard output, everything else to standard error; nothing is left in an unsafe state by
-//! Ctrl-C or SIGKILL, because every change to a pool is failure-atomic. After Ctrl-C ([`interrupt`]) the exit code is
-//! 130.
+//! The `lodestone` command: pools, a durable key-value map, imports, media. `bench`, `sim`, `torture`, `crash` and `demo`
+//! are commands of `lodestone-lab`, which this program becomes when it is asked for one of them.
 
-mod allocator;
-mod bytes;
-mod commands;
-mod emulation;
-mod examine;
-mod export;
-mod import;
-mod import_store;
-mod interrupt;
-mod new_file;
-mod object;
-mod output;
-mod size;
+mod lab_program;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::Parser;
+use clap::{CommandFactory, Parser, Subcommand};
+use lodestone_cli::commands::Daily;
+use lodestone_cli::output::Output;
+use lodestone_cli::program::{self, AFTER_HELP, Globals, Program, STYLES};
 
-use crate::commands::Cli;
-use crate::output::{Output, StdoutClosed, exit};
+/// Durable data on persistent memory and on ordinary files.
+#[derive(Debug, Parser)]
+#[command(
+    name = "lodestone",
+    version,
+    about,
+    after_help = AFTER_HELP,
+    styles = STYLES,
+    propagate_version = true,
+    max_term_width = 110
+)]
+struct Cli {
+    #[command(flatten)]
+    globals: Globals,
 
-fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => return usage(&error),
-    };
-    let output = Output::new(cli.json, cli.quiet);
-    match run(cli, &output) {
-        Ok(code) => code,
-        Err(error) if error.is::<StdoutClosed>() => exit::ok(),
-        Err(error) => {
-            output.error(&error);
-            exit::failure()
+    /// What to do.
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+enum Command {
+    #[command(flatten)]
+    Daily(Daily),
+    /// Explore what a power failure can leave behind (lodestone-lab)
+    Crash,
+    /// Kill writers and judge what they leave, on your file system and device (lodestone-lab)
+    Torture,
+    /// Measure throughput, latency and cost (lodestone-lab)
+    Bench,
+    /// Model machines that are not here (lodestone-lab)
+    Sim,
+    /// A guided first run: a pool, real data, kills, power failures, figures, one page (lodestone-lab)
+    Demo,
+}
+
+/// Commands of the laboratory.
+const LAB: [&str; 5] = ["crash", "torture", "bench", "sim", "demo"];
+
+impl Program for Cli {
+    fn globals(&self) -> Globals {
+        self.globals
+    }
+
+    fn is_worker(&self) -> bool {
+        false
+    }
+
+    fn run(self, output: &Output) -> Result<ExitCode> {
+        match self.command {
+            Command::Daily(command) => command.run(Self::command(), output),
+            Command::Crash | Command::Torture | Command::Bench | Command::Sim | Command::Demo => {
+                lab_program::become_it()
+            }
         }
     }
 }
 
-fn run(cli: Cli, output: &Output) -> Result<ExitCode> {
-    // A worker that another command started is ended by that command, and has nothing to tell.
-    if !cli.command.is_worker() {
-        interrupt::watch(*output)?;
+fn main() -> ExitCode {
+    // Before the arguments are parsed: those of the laboratory's commands are its own.
+    let words = || std::env::args().skip(1);
+    match words().find(|word| !word.starts_with('-')).as_deref() {
+        Some(word) if LAB.contains(&word) => lab_program::run(),
+        // Pages and completions are of all commands, when they are here.
+        Some("man" | "completions") if lab_program::is_here() => lab_program::run(),
+        // `lodestone help bench`
+        Some("help") if words().any(|word| LAB.contains(&word.as_str())) => lab_program::run(),
+        _ => program::run::<Cli>(),
     }
-    // The targets of this program are replayed by this program.
-    lodestone_crash::replay_with("lodestone crash replay");
-    let code = cli.command.run(output)?;
-    emulation::report(output)?;
-    Ok(code)
-}
-
-/// Ends a command whose arguments were not understood, or that was asked for help or its version.
-fn usage(error: &clap::Error) -> ExitCode {
-    // The arguments were not understood as a whole, so the option is looked for by itself.
-    let json = error.use_stderr() && std::env::args_os().any(|word| word == "--json");
-    Output::new(json, false).usage_error(error);
-    if error.use_stderr() { exit::failure() } else { exit::ok() }
 }

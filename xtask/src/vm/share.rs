@@ -113,8 +113,9 @@ fn copy_into(path: &Path, folder: &Path) -> Result<String> {
     Ok(name.to_owned())
 }
 
+/// `lodestone-lab` holds every command, those of `lodestone` too, and starts no other program.
 fn build_lodestone(root: &Path) -> Result<PathBuf> {
-    build_program(root, &["build", "--release", "--package", "lodestone-cli"], "lodestone")
+    build_program(root, &["build", "--release", "--package", "lodestone-cli"], "lodestone-lab")
 }
 
 fn build_program(root: &Path, arguments: &[&str], name: &str) -> Result<PathBuf> {

@@ -3,12 +3,10 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{CommandFactory, ValueEnum};
+use clap::ValueEnum;
 use clap_complete::generate;
 
 use crate::output::{exit, stdout_error};
-
-use super::Cli;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -33,14 +31,13 @@ pub struct Args {
     shell: Shell,
 }
 
-/// Prints the script.
-pub fn run(args: &Args) -> Result<ExitCode> {
-    let mut command = Cli::command();
+/// Prints the script for `program`.
+pub fn run(args: &Args, mut program: clap::Command) -> Result<ExitCode> {
     let mut script = Vec::new();
     match args.shell {
-        Shell::Bash => generate(clap_complete::Shell::Bash, &mut command, "lodestone", &mut script),
-        Shell::Zsh => generate(clap_complete::Shell::Zsh, &mut command, "lodestone", &mut script),
-        Shell::Fish => generate(clap_complete::Shell::Fish, &mut command, "lodestone", &mut script),
+        Shell::Bash => generate(clap_complete::Shell::Bash, &mut program, "lodestone", &mut script),
+        Shell::Zsh => generate(clap_complete::Shell::Zsh, &mut program, "lodestone", &mut script),
+        Shell::Fish => generate(clap_complete::Shell::Fish, &mut program, "lodestone", &mut script),
     }
     std::io::Write::write_all(&mut std::io::stdout().lock(), &script).map_err(stdout_error)?;
     Ok(exit::ok())

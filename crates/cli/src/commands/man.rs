@@ -5,14 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
-use clap::CommandFactory;
 use clap_mangen::Man;
 use serde::Serialize;
 
 use crate::new_file::NewFile;
 use crate::output::{Output, exit};
-
-use super::Cli;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -38,12 +35,12 @@ struct Written {
     pages: Vec<String>,
 }
 
-/// Writes the pages.
-pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+/// Writes the pages of `program` and of all its commands.
+pub fn run(args: &Args, program: clap::Command, output: &Output) -> Result<ExitCode> {
     let folder = args.out.display().to_string();
     std::fs::create_dir_all(&args.out)
         .with_context(|| format!("{folder}: making the folder failed; choose a writable place"))?;
-    let mut command = Cli::command().disable_help_subcommand(true);
+    let mut command = program.disable_help_subcommand(true);
     command.build();
     let mut pages = Vec::new();
     write(&command, "lodestone", args, &mut pages)?;

@@ -22,6 +22,7 @@ const MARKS: &str = "lodestone.imports";
 #[derive(Clone, Debug, clap::Args)]
 pub struct MapArgs {
     #[command(flatten)]
+    #[expect(missing_docs, reason = "a comment would become the text of the help")]
     pub open: OpenArgs,
 
     /// Name of the map inside the pool

@@ -121,9 +121,11 @@ pub struct OpenArgs {
     pub virtual_nodes: usize,
 
     #[command(flatten)]
+    #[expect(missing_docs, reason = "a comment would become the text of the help")]
     pub wait: WaitArgs,
 
     #[command(flatten)]
+    #[expect(missing_docs, reason = "a comment would become the text of the help")]
     pub emulation: EmulationArgs,
 }
 

@@ -1,0 +1,313 @@
+//! `lodestone bench index`: the same operations on several indexes, in the manner of PIBench.
+//!
+//! Each index is loaded into a fresh pool (or into DRAM), then every mix, distribution and number of threads runs on
+//! it; a mix that inserts or removes gets an index of its own. A run with a wrong answer has no figures; the command
+//! fails.
+
+mod measure;
+mod names;
+mod reopen;
+mod request;
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+use std::str::FromStr;
+
+use anyhow::Result;
+use lodestone_index_bench::key::KeyShape;
+use lodestone_index_bench::mix::{Mix, ScanKeys};
+use lodestone_report::provenance::Provenance;
+use lodestone_workload::keys::Distribution;
+use lodestone_workload::result::{BenchResult, human_figure, human_ns};
+
+use lodestone_cli::interrupt;
+use lodestone_cli::output::{Output, exit, table};
+
+use super::place::Place;
+use super::so_far;
+
+pub use names::IndexName;
+pub use reopen::{LoadArgs, run_load};
+
+const AFTER_HELP: &str = "\
+Examples:
+  lodestone bench index --index fastfair,fptree,skiplist,hash --mix search \\
+    --threads 1,2 --path /dev/shm --domain dax-emulated
+  lodestone bench index --index fastfair,btreemap-lock --mix a,b,c,d,e,f \\
+    --records 1000000 --durability process --json
+  lodestone bench index --index fptree,hybrid,hybrid-plus --open \\
+    --records 1000000 --path /dev/shm --domain dax-emulated
+  lodestone bench index --index hash --mix read=50,insert=25,remove=25 \\
+    --operations 100000 --profile optane --path /dev/shm \\
+    --domain dax-emulated
+
+Presets of --mix: search, insert, update, remove, scan, mixed (half reads, a quarter inserts, a quarter removes), write (half
+inserts, half removes), and a to f as in YCSB. Shares are given as read=50,insert=20,update=10,remove=10,scan=10 (also
+read-update). Distributions: uniform, zipfian[:THETA], self-similar[:SKEW], latest[:THETA], sequential [default: what the preset
+defines, else uniform].
+
+Indexes: fastfair, fptree, skiplist, hash (points only), hybrid, hybrid-plus, acs-NAME (a cache in DRAM before fastfair, fptree, skiplist or
+hash), map (strings only). In DRAM for comparison: btreemap-lock, crossbeam-skiplist.
+
+Space: PM bytes are the allocated blocks of the heap; DRAM bytes are what the process has allocated since before the index was
+opened (a counting allocator), the heap's own tables included; unknown with --profile, whose model stands in DRAM too. Media
+blocks are counted with --profile alone.";
+
+/// Arguments that say what a run does and how it is loaded: `--open` has no runs and a load of its own, and would
+/// ignore them.
+const OF_RUNS: [&str; 12] = [
+    "mix",
+    "distribution",
+    "operations",
+    "seconds",
+    "warm_up",
+    "threads",
+    "load",
+    "load_threads",
+    "cache_mode",
+    "scan_keys",
+    "time_one_of",
+    "sample_ms",
+];
+
+/// Arguments of `lodestone bench index`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    /// Indexes, separated by commas; see below for their names
+    #[arg(long, value_name = "NAMES", default_value = "fastfair,fptree,skiplist,hash", value_delimiter = ',')]
+    index: Vec<IndexName>,
+
+    /// Presets separated by commas, or shares; may be given several times
+    #[arg(long, value_name = "MIX", default_value = "search", value_parser = mixes)]
+    mix: Vec<Mixes>,
+
+    /// Which records are touched
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    distribution: Vec<Distribution>,
+
+    /// Keys: u64, or bytes:N for strings of N bytes
+    #[arg(long, value_name = "SHAPE", default_value = "u64")]
+    key: KeyShape,
+
+    /// Records that are loaded
+    #[arg(long, value_name = "COUNT", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..1 << 40))]
+    records: u64,
+
+    /// Measure so many operations of all threads instead of a time: one thread's counts are then the same in every run,
+    /// but for indexes whose hash begins with a random seed
+    #[arg(long, value_name = "COUNT", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..))]
+    operations: Option<u64>,
+
+    /// Measured time of each run
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
+    seconds: f64,
+
+    /// Time before it that is not measured [default: 0.5, with --operations 0]
+    #[arg(long, value_name = "SECONDS")]
+    warm_up: Option<f64>,
+
+    /// Threads; several numbers run one after the other
+    #[arg(long, value_name = "COUNTS", default_value = "1", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=512))]
+    threads: Vec<u16>,
+
+    /// Order of the load: random or sorted
+    #[arg(long, value_enum, default_value = "random")]
+    load: request::Load,
+
+    /// Threads of the load [default: as many as processors, at most 8]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=512))]
+    load_threads: Option<u16>,
+
+    /// What a cache in DRAM may hold: a share of the records, or a number of keys
+    #[arg(long, value_name = "PERCENT%|KEYS", default_value = "10%")]
+    cache: request::CacheSize,
+
+    /// When the cache is asked: adaptive (while enough reads hit), serial (always, first), parallel (always, beside the
+    /// index)
+    #[arg(long, value_enum, default_value = "adaptive")]
+    cache_mode: request::Asked,
+
+    /// Scans read 1 to this many keys, or MIN-MAX
+    #[arg(long, value_name = "KEYS", default_value = "100")]
+    scan_keys: ScanKeys,
+
+    /// Time one of so many operations
+    #[arg(long, value_name = "COUNT", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    time_one_of: u64,
+
+    /// Time between two samples of the throughput, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    sample_ms: u64,
+
+    /// Seed of all random choices
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// Size of the pool [default: enough for the records and for what a run may insert]
+    #[arg(long, value_name = "BYTES", value_parser = lodestone_cli::size::parse)]
+    pool_size: Option<u64>,
+
+    /// Measure no operations but opening: time to the first answer and to full speed, after a clean end and after a
+    /// kill
+    #[arg(long, conflicts_with_all = OF_RUNS)]
+    open: bool,
+
+    #[command(flatten)]
+    place: Place,
+}
+
+/// One word of `--mix`.
+#[derive(Clone, Debug)]
+struct Mixes(Vec<Mix>);
+
+fn mixes(text: &str) -> Result<Mixes, String> {
+    let one = |text: &str| Mix::from_str(text).map_err(|error| error.to_string());
+    if text.contains('=') {
+        return one(text).map(|mix| Mixes(vec![mix]));
+    }
+    text.split(',').map(one).collect::<Result<_, _>>().map(Mixes)
+}
+
+/// Runs the benchmark.
+pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+    if args.open {
+        return run_open(args, output);
+    }
+    let mut results = Vec::new();
+    let requests = request::requests(args)?;
+    for (done, request) in requests.iter().enumerate() {
+        interrupt::so_far(so_far(done, requests.len()));
+        measure::measure(request, output, &mut |result| {
+            if output.is_json() {
+                output.json(&result)?;
+            }
+            results.push(result);
+            Ok(())
+        })?;
+    }
+    if !output.is_json() {
+        output.line(&text(&results))?;
+    }
+    Ok(exit::ok())
+}
+
+/// Opens each index after a clean end and after a kill.
+fn run_open(args: &Args, output: &Output) -> Result<ExitCode> {
+    let mut shown =
+        table(&["index", "after", "opening the index", "first answer", "first range", "warm", "full speed", "reads/s"]);
+    for request in request::requests(args)? {
+        reopen::measure(&request, output, &mut |found| {
+            if output.is_json() {
+                return output.json(&found);
+            }
+            let time = |ms: f64| human_ns((ms * 1e6) as u64);
+            shown.add_row([
+                found.engine.clone(),
+                found.after.to_owned(),
+                time(found.index_open_ms),
+                time(found.first_answer_ms),
+                found.first_range_ms.map_or_else(|| "-".into(), time),
+                time(found.warm_ms),
+                time(found.full_speed_ms),
+                human_figure(found.reads_per_s),
+            ]);
+            Ok(())
+        })?;
+    }
+    if !output.is_json() {
+        output.line(&format!(
+            "{shown}\nall from before the pool is opened, but the second column; {} records, seed {}",
+            args.records, args.seed
+        ))?;
+    }
+    Ok(exit::ok())
+}
+
+/// Speed, then events and space: two tables, and where the figures come from.
+fn text(results: &[BenchResult]) -> String {
+    let mut speed = table(&[
+        "index",
+        "mix",
+        "keys from",
+        "threads",
+        "ops/s",
+        "cpu ns/op",
+        "p50",
+        "p99",
+        "p99.9",
+        "p99.99",
+        "max",
+        "load/s",
+    ]);
+    let mut counts = table(&[
+        "index",
+        "mix",
+        "threads",
+        "lines/op",
+        "fences/op",
+        "blocks read/op",
+        "blocks written/op",
+        "PM bytes/op",
+        "PM bytes/key",
+        "DRAM bytes/key",
+        "hit rate",
+    ]);
+    for result in results {
+        let figure = |value: Option<f64>| value.map_or_else(|| "-".into(), human_figure);
+        let extra = |key: &str| figure(result.extra.get(key).and_then(serde_json::Value::as_f64));
+        let time = |value: Option<u64>| value.map_or_else(|| "-".into(), human_ns);
+        let extra_time = |key: &str| time(result.extra.get(key).and_then(serde_json::Value::as_u64));
+        let (index, mix, threads) = (result.engine.clone(), result.workload.clone(), result.threads.to_string());
+        speed.add_row([
+            index.clone(),
+            mix.clone(),
+            result.extra.get("distribution").and_then(|value| value.as_str()).unwrap_or("-").to_owned(),
+            threads.clone(),
+            figure(result.ops_per_s),
+            extra("cpu_ns_per_op"),
+            time(result.latency_ns_p50),
+            time(result.latency_ns_p99),
+            time(result.latency_ns_p99_9),
+            extra_time("latency_ns_p99_99"),
+            time(result.latency_ns_max),
+            extra("load_ops_per_s"),
+        ]);
+        counts.add_row([
+            index,
+            mix,
+            threads,
+            figure(result.flushes_per_op),
+            figure(result.fences_per_op),
+            extra("media_blocks_read_per_op"),
+            extra("media_blocks_written_per_op"),
+            figure(result.pm_bytes_per_op),
+            figure(result.pm_bytes_per_record),
+            figure(result.dram_bytes_per_record),
+            extra("cache_hit_rate"),
+        ]);
+    }
+    format!("{speed}\n{counts}\n{}", origin(results))
+}
+
+/// What all figures depend on.
+fn origin(results: &[BenchResult]) -> String {
+    let Some(first) = results.first() else { return String::new() };
+    let every = |fact: fn(&BenchResult) -> Option<&str>| {
+        let found: BTreeSet<&str> = results.iter().filter_map(fact).collect();
+        if found.is_empty() { "none".to_owned() } else { Vec::from_iter(found).join("; ") }
+    };
+    let machine = Provenance::of_this_machine();
+    let machine = machine.facts().iter().find(|(name, _)| name == "machine").map_or("unknown", |(_, fact)| fact);
+    let fact = |key: &str| first.extra.get(key).map_or_else(String::new, |value| value.to_string().replace('"', ""));
+    format!(
+        "{} records, keys {}, seed {}; domain {}, medium {}, durability {}\n{machine}; load average {}",
+        human_figure(first.records as f64),
+        fact("key"),
+        first.seed,
+        every(|result| result.domain.as_deref()),
+        every(|result| result.media.as_deref()),
+        every(|result| result.durability.as_deref()),
+        fact("load_average"),
+    )
+}

@@ -1,0 +1,90 @@
+//! `lodestone bench`: what this machine and this code do, in figures that say where they come from.
+
+mod agents;
+mod engine;
+mod index;
+pub mod place;
+pub mod stm;
+mod substrate;
+pub mod ycsb;
+pub mod ycsb_report;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Subcommand;
+
+use lodestone_cli::output::Output;
+
+const AFTER_HELP: &str = "\
+Examples:
+  lodestone bench ycsb --workload a --threads 8
+  lodestone bench ycsb --workload all --records 1000000 --durability sync \\
+    --json
+  lodestone bench stm --structure hash,tree --updates 2,20,80 --threads 1,2 \\
+    --path /dev/shm --domain dax-emulated
+  lodestone bench index --index fastfair,fptree,hash --mix search,insert \\
+    --path /dev/shm --domain dax-emulated
+  lodestone bench substrate --assert
+  lodestone bench agents --profile optane
+
+Every figure comes with its domain, medium, durability, instructions and seed.";
+
+/// Arguments of `lodestone bench`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    #[command(subcommand)]
+    command: BenchCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum BenchCommand {
+    /// Run the workloads A to F of YCSB on a map in a pool of its own
+    Ycsb(ycsb::Args),
+    /// Run one structure on several transactional memories: Lodestone's, log-based ones, plain DRAM
+    Stm(stm::Args),
+    /// Run one mix of operations on several indexes: Lodestone's, and plain ones in DRAM
+    Index(index::Args),
+    /// Load an index for `bench index --open`, and change it until standard input ends
+    #[command(hide = true)]
+    IndexLoad(index::LoadArgs),
+    /// Compare remote access with I/O agents: the paper's estimate, the profile's, and measured
+    Agents(agents::Args),
+    /// Compare persist, stream and durable with the bare instructions and system calls
+    Substrate(substrate::Args),
+}
+
+impl Args {
+    /// Whether another command started this one to end it.
+    pub fn is_worker(&self) -> bool {
+        matches!(self.command, BenchCommand::IndexLoad(_))
+    }
+}
+
+/// Longest time of a run: a year. Sums of such times, and moments so far away, are no overflow.
+const SECONDS_MAX: f64 = 365.0 * 86_400.0;
+
+/// What a signal finds done after so many of all runs.
+fn so_far(done: usize, of: usize) -> String {
+    format!("{done} of {of} runs were measured; with --json each figure is printed as soon as it is there")
+}
+
+/// The time of a run that the argument `name` asks for.
+fn duration(seconds: f64, name: &str) -> Result<Duration> {
+    let found = Duration::try_from_secs_f64(seconds).ok().filter(|_| seconds <= SECONDS_MAX);
+    found.with_context(|| format!("{name} needs a number of seconds, from 0 to {SECONDS_MAX} (a year)"))
+}
+
+/// Runs the command.
+pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
+    match args.command {
+        BenchCommand::Ycsb(args) => ycsb::run(&args, output),
+        BenchCommand::Stm(args) => stm::run(&args, output),
+        BenchCommand::Index(args) => index::run(&args, output),
+        BenchCommand::IndexLoad(args) => index::run_load(&args).map(|()| lodestone_cli::output::exit::ok()),
+        BenchCommand::Agents(args) => agents::run(&args, output),
+        BenchCommand::Substrate(args) => substrate::run(&args, output),
+    }
+}

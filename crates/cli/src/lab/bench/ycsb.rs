@@ -1,0 +1,380 @@
+//! `lodestone bench ycsb`: the workloads of the Yahoo! Cloud Serving Benchmark on a map in a pool of its own.
+//!
+//! For each workload and number of threads, in turn:
+//! 1. a fresh pool is made and the records are loaded;
+//! 2. in the block domain the cost of one bare device sync is measured beside the pool;
+//! 3. the operations run; each is timed; events are counted by the primitives themselves.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use lodestone_heap::HeapOptions;
+use lodestone_pmem::{Domain, Pool};
+use lodestone_stm::Mode;
+use lodestone_stm_bench::lodestone::Lodestone;
+use lodestone_stm_bench::records::Records;
+use lodestone_stm_bench::tl2::{ClockKind, LogKind, Tl2, Tl2Options};
+use lodestone_workload::engine::Engine;
+use lodestone_workload::keys::Distribution;
+use lodestone_workload::result::{human_figure, human_ns};
+use lodestone_workload::runner::{Outcome, Progress, Runner};
+use lodestone_workload::syncprobe::SyncLatency;
+use lodestone_workload::ycsb::{Spec, Workload};
+
+use lodestone_cli::interrupt;
+use lodestone_cli::new_file;
+use lodestone_cli::output::{Output, ProgressUnit, exit, table};
+use lodestone_cli::size;
+
+use super::engine::MapEngine;
+use super::place::{Durability, Place};
+use super::ycsb_report;
+
+const AFTER_HELP: &str = "\
+Examples:
+  lodestone bench ycsb --workload a --threads 1,8
+  lodestone bench ycsb --workload all --records 1000000 --operations 1000000 \\
+    --threads 8
+  lodestone bench ycsb --durability process --html ycsb.html
+  lodestone bench ycsb --workload e --distribution uniform --json
+  lodestone bench ycsb --engine stm --workload a,b,c,d --path /dev/shm \\
+    --domain dax-emulated
+
+Durability: `sync` waits for every write, and a read waits until what it saw is durable; `relaxed` orders writes and
+does not wait; `process` survives the death of the process only.";
+
+/// Bytes of a pool beside its records and its journal: headers, tables, and slabs that are not full.
+const POOL_BYTES_FIXED: u64 = 64 << 20;
+/// Room for each record beside key and value: its header, its slot, the leaf around it.
+const RECORD_BYTES_EXTRA: u64 = 96;
+
+/// Arguments of `lodestone bench ycsb`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    /// Workloads, a to f, load, or all
+    #[arg(long, value_name = "NAMES", default_value = "a", value_delimiter = ',', value_parser = workloads)]
+    workload: Vec<Workloads>,
+
+    /// What holds the records: the ordered map, or a B+-tree over a transactional memory
+    #[arg(long, value_enum, default_value = "map")]
+    engine: YcsbEngine,
+
+    /// Records loaded before the run
+    #[arg(long, value_name = "COUNT", default_value_t = 100_000)]
+    records: u64,
+
+    /// Operations, all threads together
+    #[arg(long, value_name = "COUNT", default_value_t = 100_000)]
+    operations: u64,
+
+    /// Threads; several numbers run one after the other
+    #[arg(long, value_name = "COUNTS", default_value = "1", value_delimiter = ',')]
+    threads: Vec<usize>,
+
+    /// Bytes of a value; keys have 8
+    #[arg(long, value_name = "BYTES", default_value_t = 100)]
+    value_bytes: usize,
+
+    /// Which records are chosen: zipfian, uniform or latest [default: what the workload defines]
+    #[arg(long, value_name = "NAME")]
+    distribution: Option<String>,
+
+    /// Exponent of the zipfian and latest distributions
+    #[arg(long, value_name = "THETA", default_value_t = 0.99)]
+    theta: f64,
+
+    /// Seed of all random choices
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// End a run after so many seconds even if operations are left
+    #[arg(long, value_name = "SECONDS")]
+    seconds: Option<f64>,
+
+    /// Check every value that is read
+    #[arg(long)]
+    verify: bool,
+
+    /// Write a page with plots to this file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
+    #[command(flatten)]
+    place: Place,
+}
+
+/// What holds the records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum YcsbEngine {
+    /// The durable ordered map
+    Map,
+    /// A B+-tree over Lodestone's transactional memory (mode one-fence, thread clocks)
+    Stm,
+    /// A B+-tree over TL2 with an undo log and a global clock
+    Tl2Undo,
+    /// A B+-tree over TL2 with a redo log and a global clock
+    Tl2Redo,
+}
+
+/// One word of `--workload`.
+#[derive(Clone, Debug)]
+struct Workloads(Vec<Workload>);
+
+fn workloads(text: &str) -> Result<Workloads, String> {
+    if text.eq_ignore_ascii_case("all") {
+        return Ok(Workloads(Workload::ALL.to_vec()));
+    }
+    text.parse()
+        .map(|workload| Workloads(vec![workload]))
+        .map_err(|_| format!("`{text}` is no workload; use a to f, load, or all"))
+}
+
+/// What to run, however it was asked for.
+pub struct Request {
+    pub engine: YcsbEngine,
+    pub spec: Spec,
+    pub place: Place,
+    pub time_limit: Option<Duration>,
+    pub verify_reads: bool,
+}
+
+/// One run with everything that belongs to its figures.
+pub struct Measured {
+    pub outcome: Outcome,
+    pub load: Outcome,
+    pub sync_latency: Option<SyncLatency>,
+}
+
+/// Runs the benchmark.
+pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+    let mut all = Vec::new();
+    for &workload in args.workload.iter().flat_map(|word| &word.0) {
+        for &threads in &args.threads {
+            let request = args.request(workload, threads)?;
+            interrupt::so_far(format!("{} runs were measured; with --json each figure is printed at once", all.len()));
+            let measured = measure(&request, output)?;
+            if output.is_json() {
+                output.json(&measured.outcome.result)?;
+            }
+            all.push(measured);
+        }
+    }
+    if !output.is_json() {
+        output.line(&text(&all))?;
+    }
+    if let Some(path) = &args.html {
+        new_file::write_page(path, &ycsb_report::page(&all).to_html())?;
+        output.note(&format!("the page is {}", path.display()));
+    }
+    Ok(exit::ok())
+}
+
+impl Args {
+    fn request(&self, workload: Workload, threads: usize) -> Result<Request> {
+        let distribution = match &self.distribution {
+            None => match workload.distribution() {
+                Distribution::Latest { .. } => Distribution::Latest { theta: self.theta },
+                _ => Distribution::Zipfian { theta: self.theta },
+            },
+            Some(name) if matches!(name.as_str(), "zipfian" | "latest") => format!("{name}:{}", self.theta).parse()?,
+            Some(name) => name.parse()?,
+        };
+        let spec = Spec {
+            records: self.records,
+            operations: self.operations,
+            threads,
+            value_bytes: self.value_bytes,
+            distribution,
+            seed: self.seed,
+            ..Spec::new(workload)
+        };
+        spec.validate()?;
+        let time_limit = match self.seconds {
+            None => None,
+            Some(seconds) => Some(Duration::try_from_secs_f64(seconds).context("--seconds needs a positive number")?),
+        };
+        Ok(Request { engine: self.engine, spec, place: self.place.clone(), time_limit, verify_reads: self.verify })
+    }
+}
+
+/// Bytes of a pool and of its journal for what `spec` will hold, with room to spare.
+pub fn pool_bytes(spec: &Spec) -> (u64, u64) {
+    let record_bytes = spec.key_bytes as u64 + spec.value_bytes as u64 + RECORD_BYTES_EXTRA;
+    let records_bytes = 2 * spec.capacity().saturating_mul(record_bytes);
+    let journal_bytes = (records_bytes / 4).next_multiple_of(1 << 20).clamp(16 << 20, 128 << 20);
+    let pool_bytes = (records_bytes + journal_bytes + POOL_BYTES_FIXED).next_multiple_of(1 << 20);
+    (pool_bytes, journal_bytes)
+}
+
+/// Loads and runs.
+pub fn measure(request: &Request, output: &Output) -> Result<Measured> {
+    let Request { spec, place, .. } = request;
+    let (map_bytes, journal_bytes) = pool_bytes(spec);
+    // Two versions of each record, or blocks of whole lines and a log, beside the tree.
+    let pool_bytes = if request.engine == YcsbEngine::Map { map_bytes } else { 3 * map_bytes };
+    if request.engine != YcsbEngine::Map && place.durability == Durability::Relaxed {
+        bail!("--durability relaxed is for --engine map; the others acknowledge what is durable");
+    }
+    let pool = place.create(pool_bytes, journal_bytes)?;
+    let opened = Opened { pool: pool.clone(), pool_bytes, journal_bytes };
+    let tl2 = |log| {
+        let options = Tl2Options { object_bytes: pool_bytes / 2, ..Tl2Options::new(log, ClockKind::Add) };
+        // The area is one block of the heap: zones as large as the pool.
+        let mut heap_options = HeapOptions::default();
+        heap_options.zone_chunks = u32::try_from(pool_bytes >> 16)?.next_power_of_two();
+        anyhow::Ok(Records::create(Tl2::open(&pool, &heap_options, &options)?)?)
+    };
+    match request.engine {
+        YcsbEngine::Map => measure_on(&MapEngine::open(pool.clone(), place.durability)?, &opened, request, output),
+        YcsbEngine::Stm => {
+            let memory = Lodestone::open(&pool, Mode::OneFence, lodestone_stm::ClockKind::Thread)?;
+            measure_on(&Records::create(memory)?, &opened, request, output)
+        }
+        YcsbEngine::Tl2Undo => measure_on(&tl2(LogKind::Undo)?, &opened, request, output),
+        YcsbEngine::Tl2Redo => measure_on(&tl2(LogKind::Redo)?, &opened, request, output),
+    }
+}
+
+/// The pool of a run.
+struct Opened {
+    pool: Pool,
+    pool_bytes: u64,
+    journal_bytes: u64,
+}
+
+fn measure_on<E: Engine>(engine: &E, opened: &Opened, request: &Request, output: &Output) -> Result<Measured> {
+    let Request { spec, place, .. } = request;
+    let name = format!("ycsb {} x{}", spec.workload, spec.threads);
+    let load =
+        with_progress(output, &format!("{name} load"), |hook| Runner::new(engine, spec).on_progress(hook).load())?;
+    let domain = opened.pool.memory().domain();
+    let sync_latency = match domain {
+        Domain::Block => Some(place.sync_latency()?),
+        _ => None,
+    };
+    let mut outcome = with_progress(output, &name, |hook| {
+        let runner = Runner::new(engine, spec).on_progress(hook).verify_reads(request.verify_reads);
+        match request.time_limit {
+            Some(limit) => runner.time_limit(limit).run(),
+            None => runner.run(),
+        }
+    })?;
+    if outcome.missing > 0 {
+        bail!("{} reads or updates found no record; the map lost records that were loaded", outcome.missing);
+    }
+    let (flush, stream) = opened.pool.memory().instructions();
+    let result = &mut outcome.result;
+    result.set_extra("instructions", format!("{flush:?} {stream:?}").to_lowercase());
+    result.set_extra("pool_bytes", opened.pool_bytes);
+    result.set_extra("journal_bytes", opened.journal_bytes);
+    result.set_extra("load_ops_per_s", load.result.ops_per_s);
+    if let Some(latency) = &sync_latency {
+        latency.add_to(&mut result.extra);
+    }
+    Ok(Measured { outcome, load, sync_latency })
+}
+
+/// Runs `work` with a hook that draws a progress bar.
+fn with_progress<T, E>(
+    output: &Output,
+    name: &str,
+    work: impl FnOnce(Box<dyn FnMut(Progress)>) -> Result<T, E>,
+) -> Result<T, E> {
+    let bar = output.progress(Some(0), ProgressUnit::Steps).with_prefix(name.to_owned());
+    let shown = bar.clone();
+    let done = work(Box::new(move |progress| {
+        shown.set_length(progress.total);
+        shown.set_position(progress.done);
+    }));
+    bar.finish_and_clear();
+    done
+}
+
+/// Speed, then events: two tables, and where the figures come from.
+pub fn text(all: &[Measured]) -> String {
+    let mut speed = table(&["workload", "threads", "ops/s", "p50", "p99", "p99.9", "max", "bare sync p50", "load/s"]);
+    let mut counts = table(&[
+        "workload",
+        "threads",
+        "fences",
+        "flushes",
+        "PM bytes",
+        "media blocks",
+        "syncs",
+        "PM bytes/record",
+        "DRAM bytes/record",
+    ]);
+    for measured in all {
+        let result = &measured.outcome.result;
+        let figure = |value: Option<f64>| value.map_or_else(|| "-".into(), human_figure);
+        let time = |value: Option<u64>| value.map_or_else(|| "-".into(), human_ns);
+        let (workload, threads) = (result.workload.clone(), result.threads.to_string());
+        speed.add_row([
+            workload.clone(),
+            threads.clone(),
+            figure(result.ops_per_s),
+            time(result.latency_ns_p50),
+            time(result.latency_ns_p99),
+            time(result.latency_ns_p99_9),
+            time(result.latency_ns_max),
+            time(measured.sync_latency.map(|latency| latency.p50_ns)),
+            figure(measured.load.result.ops_per_s),
+        ]);
+        counts.add_row([
+            workload,
+            threads,
+            figure(result.fences_per_op),
+            figure(result.flushes_per_op),
+            figure(result.pm_bytes_per_op),
+            figure(result.media_blocks_per_op),
+            figure(result.syncs_per_op),
+            figure(result.pm_bytes_per_record),
+            figure(result.dram_bytes_per_record),
+        ]);
+    }
+    let origin = all.first().map(origin).unwrap_or_default();
+    format!("{origin}\n{speed}\nevents for each operation, and space\n{counts}")
+}
+
+/// What the figures of a run depend on, in one line.
+pub fn origin(measured: &Measured) -> String {
+    let result = &measured.outcome.result;
+    let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".into());
+    let extra = |key: &str| match result.extra.get(key) {
+        Some(serde_json::Value::String(text)) => text.clone(),
+        Some(value) => value.to_string(),
+        None => "unknown".into(),
+    };
+    format!(
+        "YCSB on a durable ordered map: {} records of {} + {} bytes, {}, seed {}\n\
+         domain {}, medium {}, durability {}, instructions {}, journal {}",
+        human_figure(result.records as f64),
+        extra("key_bytes"),
+        extra("value_bytes"),
+        extra("distribution"),
+        result.seed,
+        known(&result.domain),
+        known(&result.media),
+        known(&result.durability),
+        extra("instructions"),
+        result.extra.get("journal_bytes").and_then(serde_json::Value::as_u64).map_or_else(String::new, size::human),
+    )
+}
+
+impl Request {
+    /// Workload A in `folder` as the guided run shows it: durable writes in the domain that is chosen by itself, every
+    /// value checked.
+    pub fn guided(folder: &Path, threads: usize, time_limit: Duration, seed: u64) -> Self {
+        let spec = Spec { records: 100_000, operations: 5_000_000, threads, seed, ..Spec::new(Workload::A) };
+        Self {
+            engine: YcsbEngine::Map,
+            spec,
+            place: Place::in_folder(folder),
+            time_limit: Some(time_limit),
+            verify_reads: true,
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The `lodestone-lab` program: everything that `lodestone` does, and the commands that measure and prove.
+//!
+//! | command | what it does |
+//! | --- | --- |
+//! | [`bench`] | measures this machine |
+//! | [`sim`] | models machines that are not here |
+//! | [`torture`] | kills writers and judges what they leave |
+//! | [`crash`] | explores what a power failure can leave behind |
+//! | [`demo`] | the guided first run: all of them |
+//!
+//! A user types `lodestone bench`; that program becomes this one. So the names in help and examples are `lodestone`.
+
+mod allocator;
+mod bench;
+mod crash;
+mod demo;
+mod sim;
+mod torture;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{CommandFactory, Parser, Subcommand};
+use lodestone_cli::commands::Daily;
+use lodestone_cli::output::Output;
+use lodestone_cli::program::{self, AFTER_HELP, Globals, Program, STYLES};
+
+/// Durable data on persistent memory and on ordinary files.
+#[derive(Debug, Parser)]
+#[command(
+    name = "lodestone",
+    version,
+    about,
+    after_help = AFTER_HELP,
+    styles = STYLES,
+    propagate_version = true,
+    max_term_width = 110
+)]
+struct Cli {
+    #[command(flatten)]
+    globals: Globals,
+
+    /// What to do.
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+enum Command {
+    #[command(flatten)]
+    Daily(Daily),
+    /// Explore what a power failure can leave behind
+    Crash(crash::Args),
+    /// Kill writers and judge what they leave: the project's own kill tests, for your file system and device
+    Torture(torture::Args),
+    /// Measure throughput, latency and cost, with the figures' origin
+    Bench(bench::Args),
+    /// Model machines that are not here, with every assumption stated
+    Sim(sim::Args),
+    /// A guided first run: a pool, real data, kills, power failures, figures, one page
+    Demo(demo::Args),
+}
+
+impl Program for Cli {
+    fn globals(&self) -> Globals {
+        self.globals
+    }
+
+    fn is_worker(&self) -> bool {
+        match &self.command {
+            Command::Torture(args) => args.is_worker(),
+            Command::Bench(args) => args.is_worker(),
+            _ => false,
+        }
+    }
+
+    fn run(self, output: &Output) -> Result<ExitCode> {
+        match self.command {
+            Command::Daily(command) => command.run(Self::command(), output),
+            Command::Torture(args) => torture::run(args, output),
+            Command::Crash(args) => crash::run(args, output),
+            Command::Bench(args) => bench::run(args, output),
+            Command::Sim(args) => sim::run(args, output),
+            Command::Demo(args) => demo::run(&args, output),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    // The targets of this program are replayed by this program.
+    lodestone_crash::replay_with("lodestone crash replay");
+    program::run::<Cli>()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_tree_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    /// Calls `check` with every command and the words that lead to it.
+    fn visit(command: &clap::Command, path: &str, check: &mut dyn FnMut(&clap::Command, &str)) {
+        let path = format!("{path} {}", command.get_name());
+        check(command, path.trim());
+        for inner in command.get_subcommands().filter(|inner| inner.get_name() != "help") {
+            visit(inner, &path, check);
+        }
+    }
+
+    /// Every command explains itself with examples.
+    #[test]
+    fn every_command_has_examples() {
+        visit(&Cli::command(), "", &mut |command, path| {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("Example"), "`{path} --help` has no examples");
+            assert!(help.contains("lodestone "), "`{path} --help` shows no command line");
+        });
+    }
+
+    /// The examples of a help text as it is printed, one a line.
+    fn examples(help: &str) -> Vec<String> {
+        let lines = help.lines().skip_while(|line| !line.starts_with("Example")).skip(1);
+        let text = lines.take_while(|line| !line.trim().is_empty()).collect::<Vec<_>>().join("\n");
+        // A line that ends in a backslash goes on in the next one.
+        text.replace("\\\n", " ").lines().map(str::to_owned).collect()
+    }
+
+    /// The words of each simple command on a line of a shell: quotes, pipes, redirections and comments, nothing more.
+    fn shell(line: &str) -> Vec<Vec<String>> {
+        let (mut commands, mut words, mut word) = (Vec::new(), Vec::new(), None::<String>);
+        let mut chars = line.chars().peekable();
+        while let Some(found) = chars.next() {
+            match found {
+                '\'' | '"' => {
+                    let text = word.get_or_insert_default();
+                    text.extend(chars.by_ref().take_while(|inner| *inner != found));
+                }
+                '#' if word.is_none() => break,
+                '|' | '&' | ';' => {
+                    words.extend(word.take());
+                    commands.push(std::mem::take(&mut words));
+                }
+                found if found.is_whitespace() => words.extend(word.take()),
+                found => word.get_or_insert_default().push(found),
+            }
+        }
+        words.extend(word);
+        commands.push(words);
+        for words in &mut commands {
+            let redirection = words.iter().position(|word| matches!(word.as_str(), ">" | "<" | "2>"));
+            words.truncate(redirection.unwrap_or(words.len()));
+        }
+        commands.retain(|words| !words.is_empty());
+        commands
+    }
+
+    /// What is pasted from the help of a terminal of 80 columns is understood: no line is broken, no option is gone.
+    #[test]
+    fn every_example_survives_pasting() {
+        let mut count = 0;
+        visit(&Cli::command(), "", &mut |command, path| {
+            let help = command.clone().term_width(80).max_term_width(80).render_long_help().to_string();
+            for example in examples(&help) {
+                let calls = shell(&example);
+                assert!(calls.iter().any(|words| words[0] == "lodestone"), "`{path} --help`: {example}");
+                for words in calls.iter().filter(|words| words[0] == "lodestone") {
+                    count += 1;
+                    if let Err(error) = Cli::try_parse_from(words) {
+                        // A file of the user's own is not here.
+                        let is_no_file = error.to_string().contains("No such file");
+                        assert!(is_no_file || !error.use_stderr(), "`{path} --help`: {example}\n{error}");
+                    }
+                }
+            }
+        });
+        assert!(count > 100, "{count} examples");
+    }
+
+    #[test]
+    fn the_shell_of_the_test_is_one() {
+        let line = "A | lodestone kv txn 'a b' \"c d\" > out; lodestone x & kill -9 $! # why | not";
+        let expected: [&[&str]; 4] =
+            [&["A"], &["lodestone", "kv", "txn", "a b", "c d"], &["lodestone", "x"], &["kill", "-9", "$!"]];
+        assert_eq!(shell(line), expected);
+        assert_eq!(examples("Examples:\n  a \\\n    b\n  c\n\nmore"), ["  a      b", "  c"]);
+    }
+}

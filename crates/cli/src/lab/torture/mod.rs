@@ -1,0 +1,82 @@
+//! `lodestone torture`: kill tests of real processes on real files.
+//!
+//! - `writer` writes self-describing values and reports on standard output what it starts and what is durable.
+//! - `verify` judges a pool against such a report.
+//! - `kill` does both in a loop, with SIGKILL between them, and judges over all lives of the pool.
+//! - `index` does so with any index, its writers and readers.
+//! - `bank` kills a bank: transfers among accounts in transactions, with readers that add all of them up.
+
+mod bank;
+mod bank_worker;
+mod index;
+mod index_worker;
+pub mod kill;
+mod life;
+mod report;
+mod verdict;
+mod verify;
+mod writer;
+
+pub use life::own_binary;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+use lodestone_cli::output::Output;
+
+const AFTER_HELP: &str = "\
+Examples:
+  lodestone torture kill --kills 1000 --domain block
+  lodestone torture index --index fastfair --kills 50 --domain process
+  lodestone torture bank --kills 200 --transfers 1000000 --domain process
+  lodestone torture writer a.pool --seed 7 > acks & sleep 1; kill -KILL $!; \\
+    lodestone torture verify a.pool acks";
+
+/// Arguments of `lodestone torture`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    #[command(subcommand)]
+    command: TortureCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum TortureCommand {
+    /// Write, and report what is started and what is durable
+    Writer(writer::Args),
+    /// Judge a pool against a writer's report
+    Verify(verify::Args),
+    /// Kill writers in a loop and judge what they leave
+    Kill(kill::Args),
+    /// Kill writers and readers of an index in a loop, and judge what they leave
+    Index(index::Args),
+    /// Change an index until killed, and report what is durable
+    IndexWorker(index_worker::Args),
+    /// Kill a bank in a loop: the sum stays, and no acknowledged transfer is lost
+    Bank(bank::Args),
+    /// Transfer money until done or killed, and report what is durable
+    BankWorker(bank_worker::Args),
+}
+
+impl Args {
+    /// Whether another command started this one to kill it.
+    pub fn is_worker(&self) -> bool {
+        use TortureCommand::{BankWorker, IndexWorker, Writer};
+        matches!(self.command, Writer(_) | IndexWorker(_) | BankWorker(_))
+    }
+}
+
+/// Runs the command.
+pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
+    match args.command {
+        TortureCommand::Writer(args) => writer::run(&args, output),
+        TortureCommand::Verify(args) => verify::run(&args, output),
+        TortureCommand::Kill(args) => kill::run(&args, output),
+        TortureCommand::Index(args) => index::run(&args, output),
+        TortureCommand::IndexWorker(args) => index_worker::run(&args, output),
+        TortureCommand::Bank(args) => bank::run(&args, output),
+        TortureCommand::BankWorker(args) => bank_worker::run(&args, output),
+    }
+}

@@ -1,0 +1,106 @@
+//! How a program of Lodestone runs, from its arguments to its exit code.
+//!
+//! 1. The arguments are parsed; a usage error ends with exit code 2.
+//! 2. The command runs and returns an exit code: 0 when what was asked holds, 1 for a finding.
+//! 3. An error is printed with its causes to standard error and ends with exit code 2; a reader of standard output that
+//!    went away ends the command quietly with 0.
+//!
+//! Invariants: results go to standard output, everything else to standard error; nothing is left in an unsafe state by
+//! Ctrl-C or SIGKILL, because every change to a pool is failure-atomic. After Ctrl-C ([`interrupt`](crate::interrupt))
+//! the exit code is 130.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Parser;
+use clap::builder::styling::{AnsiColor, Styles};
+
+use crate::emulation;
+use crate::interrupt;
+use crate::output::{Output, StdoutClosed, exit};
+
+/// Colours of the help.
+pub const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default());
+
+/// Examples and exit codes after the help of a program.
+pub const AFTER_HELP: &str = "\
+Examples:
+  lodestone pool create orders.pool --size 256MiB
+  lodestone kv import orders.pool orders.csv --key id
+  lodestone kv scan orders.pool --prefix 2026- --limit 10
+  lodestone pool check orders.pool
+  lodestone crash run --all
+
+Exit codes:
+  0  what was asked holds
+  1  a finding: damage, a missing key, rejected rows, a crash-consistency violation, a surviving mutant
+  2  wrong usage, or the work could not be done; the message names the file, the finding and the next step
+
+Every command takes --json (one JSON object per line on standard output) and --help (with examples).";
+
+/// Arguments that every command takes.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct Globals {
+    /// Print one JSON object per line instead of text
+    #[arg(long, global = true)]
+    pub json: bool,
+
+    /// Print results and errors only: no notes, no progress
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
+}
+
+/// The arguments of a program, and what it does.
+pub trait Program: Parser {
+    /// Arguments that every command takes.
+    fn globals(&self) -> Globals;
+
+    /// Whether another command started this one, reads what it prints and ends it.
+    fn is_worker(&self) -> bool;
+
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// When the work could not be done.
+    fn run(self, output: &Output) -> Result<ExitCode>;
+}
+
+/// Runs a program with the arguments of this process.
+#[must_use]
+pub fn run<P: Program>() -> ExitCode {
+    let program = match P::try_parse() {
+        Ok(program) => program,
+        Err(error) => return usage(&error),
+    };
+    let Globals { json, quiet } = program.globals();
+    let output = Output::new(json, quiet);
+    match run_watched(program, &output) {
+        Ok(code) => code,
+        Err(error) if error.is::<StdoutClosed>() => exit::ok(),
+        Err(error) => {
+            output.error(&error);
+            exit::failure()
+        }
+    }
+}
+
+fn run_watched<P: Program>(program: P, output: &Output) -> Result<ExitCode> {
+    // A worker that another command started is ended by that command, and has nothing to tell.
+    if !program.is_worker() {
+        interrupt::watch(*output)?;
+    }
+    let code = program.run(output)?;
+    emulation::report(output)?;
+    Ok(code)
+}
+
+/// Ends a command whose arguments were not understood, or that was asked for help or its version.
+fn usage(error: &clap::Error) -> ExitCode {
+    // The arguments were not understood as a whole, so the option is looked for by itself.
+    let json = error.use_stderr() && std::env::args_os().any(|word| word == "--json");
+    Output::new(json, false).usage_error(error);
+    if error.use_stderr() { exit::failure() } else { exit::ok() }
+}
