@@ -231,7 +231,7 @@ pub fn program_name(kind: &str, number: u64) -> String {
 /// The program of this name; `None` when it is no such name.
 ///
 /// ```
-/// use lodestone_index::explore::{program, program_name};
+/// use lodestone_proof::index::{program, program_name};
 ///
 /// let target = program(&program_name("fastfair", 7)).expect("a kind that there is");
 /// assert_eq!(target.name(), "index-random-fastfair-7");
