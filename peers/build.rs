@@ -1,6 +1,5 @@
 //! Links the system's RocksDB and libpmemobj (Debian: librocksdb-dev, libpmemobj-dev; `setup.sh` installs them), and
-//! compiles the structures on libpmemobj, which are written in C; nothing is compiled from the sources of either
-//! library.
+//! compiles the structures on libpmemobj, which are written in C. The sources of the two libraries are not compiled.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -10,7 +9,7 @@ fn main() {
     if let Ok(folder) = std::env::var("ROCKSDB_LIB_DIR") {
         println!("cargo::rustc-link-search=native={folder}");
     }
-    // What longjmp may have clobbered is not used behind an aborted transaction.
+    // Variables that longjmp may have clobbered are not used after an aborted transaction.
     cc::Build::new().file("pmemobj/maps.c").opt_level(2).flag("-Wno-clobbered").compile("lodestone_peer_maps");
     println!("cargo::rustc-link-lib=dylib=rocksdb");
     println!("cargo::rustc-link-lib=dylib=pmemobj");

@@ -1,11 +1,11 @@
 #!/bin/bash
-# Makes sure that this machine can build Lodestone; silent and quick when nothing is missing.
+# Makes sure that this machine can build Lodestone. Silent and quick if nothing is missing.
 #
 # usage: tools/setup.sh build|test     ("test" also needs rustfmt, clippy and a browser)
 #
-# 1. A C linker (cc). Missing: apt-get installs gcc and libc6-dev when we are root, else the command is printed.
-# 2. cargo, at least rust-version of Cargo.toml. Missing or too old: installed from the distribution when it has a
-#    package that is new enough (rustup), else the two commands of the Rust project are printed.
+# 1. A C linker (cc). If missing, apt-get installs gcc and libc6-dev if we are root; otherwise the command is printed.
+# 2. cargo, at least rust-version of Cargo.toml. If it is missing or too old, and the distribution has a package that is
+#    new enough (rustup), that package is installed. Otherwise the two commands of the Rust project are printed.
 #    LODESTONE_INSTALL_RUST=1 runs those commands instead of printing them.
 # 3. rustfmt and clippy for "test", and a headless browser (chromium), in which a test opens a report.
 #
@@ -19,7 +19,7 @@ say() { echo "setup: $*" >&2; }
 fail() { say "$*"; exit 1; }
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# Root installs; anybody else is told what to type.
+# Root installs. Other users are told which command to type.
 apt_install() {
   local command="apt-get install -y --no-install-recommends $*"
   have apt-get || fail "missing: $*; this machine has no apt-get, install them by its own package manager"
@@ -59,7 +59,7 @@ ensure_rust() {
     install_rust_from_its_project
   fi
   rust_ok && return
-  say "please install it (as here, or by any other way that gives cargo $rust_wanted), then run the same command again:"
+  say "please install it (as here, or by any other way that installs cargo $rust_wanted), then run the same command again:"
   say "    curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"
   fail "or let this script do so: put LODESTONE_INSTALL_RUST=1 before the same command"
 }

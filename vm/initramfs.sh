@@ -1,6 +1,6 @@
 #!/bin/bash
-# Builds the guests' initramfs: busybox, the modules for 9p over virtio, and an init that takes the host's /usr as the
-# guest's /usr, so that host-built programs run in the guest and no disk image is needed.
+# Builds the guests' initramfs: busybox, the modules for 9p over virtio, and an init that uses the host's /usr as the
+# guest's /usr. So host-built programs run in the guest, and no disk image is needed.
 #
 # usage: vm/initramfs.sh KERNEL_FOLDER KERNEL_VERSION OUTPUT
 set -euo pipefail
@@ -24,7 +24,7 @@ done | awk '!seen[$0]++' | while read -r file; do
   echo "$name" >>"$tree/modules/order"
 done
 
-# The few files of /etc that host-built programs look at.
+# The few files of /etc that host-built programs read.
 for name in passwd group ld.so.cache ld.so.conf nsswitch.conf alternatives mke2fs.conf; do
   [ ! -e "/etc/$name" ] || cp -a "/etc/$name" "$tree/etc/"
 done
@@ -44,7 +44,7 @@ cp -a /etc/. etc/
 options=trans=virtio,version=9p2000.L,msize=512000
 mount -t 9p -o $options,ro,cache=loose usr /newroot/usr
 mount -t 9p -o $options,ro,cache=loose kernel /newroot/kernel
-# No cache: what the guest has written here is in the host's file when write() returns, so it survives a killed guest.
+# No cache: when write() returns, the guest's data is in the host's file, so it survives a killed guest.
 mount -t 9p -o $options,cache=none share /newroot/share
 for name in proc sys dev; do mount --move /$name /newroot/$name; done
 exec switch_root /newroot /bin/bash /share/init.sh

@@ -1,11 +1,11 @@
 #!/bin/bash
 # Prepares this machine for the guests of this folder; run it as "cargo xtask vm setup".
 #
-# 1. Host packages (QEMU, busybox, ndctl, ...) by apt-get: what is missing is printed, then installed when we are root.
+# 1. Host packages (QEMU, busybox, ndctl, ...) by apt-get: missing ones are printed, and installed if we are root.
 # 2. A stock distribution kernel, downloaded and unpacked into vm/.cache/kernel (never installed on the host).
 # 3. An initramfs with busybox and the modules that reach the host's /usr (vm/initramfs.sh).
 #
-# Nothing is done twice: what is there is kept. "rm -rf vm/.cache" starts afresh.
+# No step is repeated: existing files are kept. "rm -rf vm/.cache" starts afresh.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 cache=$here/.cache
@@ -14,7 +14,8 @@ mkdir -p "$cache"
 say() { echo "vm setup: $*"; }
 fail() { say "$*" >&2; exit 1; }
 
-# What the host runs (QEMU) and what the guest runs from the host's /usr (ndctl, mkfs, modprobe, ...).
+# Programs that run on the host (QEMU), and programs that the guest runs from the host's /usr (ndctl, mkfs, modprobe,
+# ...).
 packages=(qemu-system-x86 busybox-static cpio kmod ndctl daxctl e2fsprogs xfsprogs util-linux)
 
 missing=()
@@ -39,7 +40,7 @@ if [ ! -f "$cache/kernel/version" ]; then
   [ -n "$name" ] || fail "apt knows no stock kernel (linux-image-amd64); run: apt-get update"
   version=${name#linux-image-}
   downloads=("$name")
-  # Ubuntu keeps the modules in packages of their own.
+  # Ubuntu keeps the modules in separate packages.
   for modules in "linux-modules-$version" "linux-modules-extra-$version"; do
     [ -z "$(apt-cache show "$modules" 2>/dev/null)" ] || downloads+=("$modules")
   done

@@ -1,9 +1,9 @@
 /*
  * The structures of the transactional memory benchmark on libpmemobj, as its users are advised to write them:
  *
- * - one reader-writer lock for each structure, in DRAM; readers follow plain pointers and open no transaction;
- * - an update searches first and opens a transaction only when there is something to change;
- * - a transaction snapshots the words that it changes and nothing else; new objects are not snapshot;
+ * - one reader-writer lock for each structure, in DRAM. Readers follow plain pointers and open no transaction;
+ * - an update searches first and opens a transaction only if it changes something;
+ * - a transaction snapshots only the words that it changes. New objects need no snapshot;
  * - references are 64-bit offsets, half the size of the library's own object identifiers.
  *
  * Same layouts, same search code, same hash as the structures in Rust.
@@ -48,7 +48,7 @@ struct pool {
     struct root *root;
     uint64_t buckets;
     uint64_t *table;
-    /* One lock each, on lines of their own. */
+    /* One lock each, on separate lines. */
     struct {
         pthread_rwlock_t lock;
     } __attribute__((aligned(128))) hash, list, tree, btree;
@@ -71,7 +71,7 @@ static inline uint64_t mix64(uint64_t word)
     return word ^ (word >> 31);
 }
 
-/* Inside of a transaction: snapshots and changes one word. */
+/* Inside a transaction: snapshots and changes one word. */
 static inline void set(uint64_t *word, uint64_t value)
 {
     pmemobj_tx_add_range_direct(word, sizeof(*word));
@@ -404,7 +404,7 @@ static uint64_t offset_of(const struct pool *pool, const void *pointer)
     return (uint64_t)((const char *)pointer - pool->base);
 }
 
-/* Inside of a transaction: adds an entry that the path's leaf has no room for, splitting upwards. */
+/* Inside a transaction: adds an entry for which the path's leaf has no room, splitting upwards. */
 static void btree_split(struct pool *pool, struct path *path, uint64_t key, uint64_t slot)
 {
     for (int level = path->depth - 1; level >= 0; level--) {
@@ -434,7 +434,7 @@ static void btree_split(struct pool *pool, struct path *path, uint64_t key, uint
     set(&pool->root->btree, offset_of(pool, root));
 }
 
-/* Inside of a transaction: adds an entry that is not there. */
+/* Inside a transaction: adds an entry that is absent. */
 static void btree_add(struct pool *pool, struct page *leaf, struct path *path, uint64_t key, uint64_t value)
 {
     if (leaf == NULL) {

@@ -8,12 +8,12 @@
 /* A pool with one of each structure and its reader-writer lock. */
 struct pool;
 
-/* Creates the pool file; NULL, and a text in pmemobj_errormsg(), when that fails. */
+/* Creates the pool file. Returns NULL, with a text in pmemobj_errormsg(), if that fails. */
 struct pool *peer_create(const char *path, uint64_t bytes, uint64_t buckets);
 void peer_close(struct pool *pool);
 const char *peer_error(void);
 
-/* 1: found, changed; 0: not; -1: the library failed. */
+/* Returns 1 if found or changed, 0 if not, -1 if the library failed. */
 #define PEER_MAP(NAME) \
     int peer_##NAME##_get(struct pool *pool, uint64_t key, uint64_t *value); \
     int peer_##NAME##_insert(struct pool *pool, uint64_t key, uint64_t value); \
@@ -25,11 +25,11 @@ PEER_MAP(tree)
 PEER_MAP(list)
 PEER_MAP(btree)
 
-/* Records of up to 65535 bytes under a key, in the B+-tree. read: its length, -1 when there is none. */
+/* Records of up to 65535 bytes under a key, in the B+-tree. read: returns its length, -1 if there is none. */
 int64_t peer_record_read(struct pool *pool, uint64_t key, uint8_t *value, uint64_t capacity);
 int peer_record_put(struct pool *pool, uint64_t key, const uint8_t *value, uint64_t length);
 int peer_record_remove(struct pool *pool, uint64_t key);
-/* Touches every byte of up to count records from start on; how many there were. */
+/* Touches every byte of up to count records from start on. Returns their number. */
 uint64_t peer_record_scan(struct pool *pool, uint64_t start, uint64_t count, uint8_t *sum);
 
 #endif

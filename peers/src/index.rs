@@ -1,4 +1,4 @@
-//! `lodestone-peers index`: the mixes of `lodestone bench index` on redb and LMDB, the same lines of results.
+//! `lodestone-peers index`: the mixes of `lodestone bench index` on redb and LMDB, with the same lines of results.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use lodestone_workload::keys::Distribution;
 
 use crate::{Durability, lmdb, redb};
 
-/// Most bytes that LMDB may map; the file is as long as what it holds.
+/// Most bytes that LMDB may map. The file is only as long as its content.
 const MAP_BYTES_MAX: usize = 64 << 30;
 
 /// Runs the mixes of `lodestone bench index` on another engine.
@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
     /// A preset or shares, as in `lodestone bench index`; may be given several times.
     #[arg(long, default_value = "search")]
     mix: Vec<Mix>,
-    /// Which records are touched; what the preset defines if not given.
+    /// Which records are touched; by default as the preset defines.
     #[arg(long)]
     distribution: Option<Distribution>,
     /// Keys: u64, or bytes:N.
@@ -47,13 +47,13 @@ pub(crate) struct Arguments {
     /// Threads; several numbers run one after the other.
     #[arg(long, default_value = "1", value_delimiter = ',')]
     threads: Vec<usize>,
-    /// What an acknowledged write survives.
+    /// The failure that an acknowledged write survives.
     #[arg(long, value_enum, default_value = "process")]
     durability: Durability,
     /// Seed of the random draws.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Where the engine's files go; a fresh folder is made there and removed at the end.
+    /// Folder for the engine's files. A fresh folder is made there and removed at the end.
     #[arg(long, default_value = "/dev/shm")]
     folder: PathBuf,
     /// One JSON object for each line instead of a table.

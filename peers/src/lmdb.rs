@@ -1,9 +1,10 @@
 //! LMDB through heed.
 //!
-//! Durability: `sync` opens with no flags, so each commit syncs data and meta page before it returns; `process` is the
-//! best mode, `MDB_NOSYNC | MDB_WRITEMAP`: a commit is in the shared mapping, which survives the process alone.
+//! Durability: `sync` opens with no flags, so each commit syncs data and meta page before it returns. `process` is
+//! LMDB's best mode, `MDB_NOSYNC | MDB_WRITEMAP`: a commit is in the shared mapping, which survives the death of the
+//! process but not power loss.
 //!
-//! Every operation is a transaction of its own; a read-modify-write is one write transaction.
+//! Every operation is a separate transaction. A read-modify-write is one write transaction.
 
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
@@ -32,7 +33,7 @@ impl Lmdb {
         options.map_size(map_bytes).max_readers(1_024);
         if durability == Durability::Process {
             #[expect(unsafe_code, reason = "heed asks for care with these flags")]
-            // SAFETY: only the crash safety of a throw-away file is given up; nothing else writes to the mapping.
+            // SAFETY: only a throw-away file loses crash safety, and no other code writes to the mapping.
             unsafe {
                 options.flags(EnvFlags::NO_SYNC | EnvFlags::WRITE_MAP);
             }
@@ -81,7 +82,7 @@ const LOAD_BATCH: usize = 1_000;
 
 type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// One thread's way in; LMDB keeps its reader slot in thread-local storage.
+/// One thread's access. LMDB keeps its reader slot in thread-local storage.
 pub(crate) struct LmdbSession<'a> {
     engine: &'a Lmdb,
     /// Rows of a load that wait for their common commit.

@@ -1,7 +1,7 @@
 //! Other engines under the same workloads, through the same runner, with the same lines of results.
 //!
-//! 1. Make a fresh folder, measure what one fdatasync costs there.
-//! 2. Create the engine, load the records (relaxed, then made durable), run the workload.
+//! 1. Make a fresh folder and measure the cost of one fdatasync there.
+//! 2. Create the engine, load the records (relaxed, then made durable), and run the workload.
 //! 3. Print one [`lodestone_workload::result::BenchResult`] for each run and remove the folder.
 
 mod index;
@@ -36,12 +36,12 @@ enum EngineName {
     Pmemobj,
 }
 
-/// What an acknowledged write survives.
+/// The failure that an acknowledged write survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Durability {
     /// Power loss: every write waits for the device.
     Sync,
-    /// The death of the process alone.
+    /// The death of the process, but not power loss.
     Process,
 }
 
@@ -64,7 +64,7 @@ struct Arguments {
     /// Threads of the load and of the run.
     #[arg(long, default_value_t = 1)]
     threads: usize,
-    /// What an acknowledged write survives.
+    /// The failure that an acknowledged write survives.
     #[arg(long, value_enum, default_value = "sync")]
     durability: Durability,
     /// Records loaded before the run.
@@ -79,7 +79,7 @@ struct Arguments {
     /// Bytes of each value.
     #[arg(long, default_value_t = 100)]
     value_bytes: usize,
-    /// zipfian, zipfian:THETA, uniform, latest or sequential; the workload's own if not given.
+    /// zipfian, zipfian:THETA, uniform, latest or sequential; by default the workload's own.
     #[arg(long)]
     distribution: Option<Distribution>,
     /// Seed of the random draws.
@@ -88,7 +88,7 @@ struct Arguments {
     /// Ends the run after this many seconds.
     #[arg(long, default_value_t = 20.0)]
     seconds: f64,
-    /// Where the engine's files go; a fresh folder is made there and removed at the end.
+    /// Folder for the engine's files. A fresh folder is made there and removed at the end.
     #[arg(long, default_value = "/tmp")]
     folder: PathBuf,
     /// Check every value that is read.
@@ -192,14 +192,14 @@ fn print_table(results: &[BenchResult], sync_latency: &SyncLatency) {
     );
 }
 
-/// LMDB needs its largest size beforehand; the file is sparse.
+/// LMDB needs its largest size in advance. The file is sparse.
 fn map_bytes(spec: &Spec) -> usize {
     let record = spec.key_bytes + spec.value_bytes + 64;
     let records = usize::try_from(spec.capacity()).unwrap_or(usize::MAX);
     records.saturating_mul(record).saturating_mul(4).max(1 << 30).next_multiple_of(1 << 20)
 }
 
-/// The domain whose promise the engine gives, and the file system below it.
+/// The domain whose guarantee the engine offers, and the file system below it.
 fn environment(durability: Durability, folder: &Path) -> Environment {
     let (domain, durability) = match durability {
         Durability::Sync => ("block", "sync"),
@@ -227,7 +227,7 @@ fn folder_bytes(folder: &Path) -> Option<u64> {
     Some(entries.filter_map(|entry| entry.ok()?.metadata().ok()).map(|file| file.blocks() * 512).sum())
 }
 
-/// Reads every byte, so that a scan costs what its caller needs.
+/// Reads every byte, so that a scan costs as much as it does for a real caller.
 fn touch(bytes: &[u8]) {
     black_box(bytes.iter().fold(0_u8, |sum, byte| sum ^ byte));
 }
@@ -282,7 +282,7 @@ mod tests {
             let key = [7; 8];
             assert!(!session.remove(&key).unwrap());
             session.insert(&key, b"short").unwrap();
-            // Another length: another block.
+            // Another length, so another block.
             session.update(&key, b"something longer").unwrap();
             let mut value = Vec::new();
             assert!(session.read(&key, &mut value).unwrap() && value == b"something longer");

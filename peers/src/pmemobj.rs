@@ -1,11 +1,11 @@
 //! libpmemobj: the structures of the transactional memory benchmark, and a B+-tree of records for YCSB.
 //!
-//! - The structures are C (`pmemobj/maps.c`), one reader-writer lock around each; the threads, draws, clock and checks
-//!   are the runner's own, as for every engine.
+//! - The structures are written in C (`pmemobj/maps.c`), with one reader-writer lock around each. Threads, draws, clock
+//!   and checks are the runner's own, as for every engine.
 //! - `PMEM_IS_PMEM_FORCE=1` makes the library flush cache lines on any file, as our `dax-emulated` domain does: the
-//!   same instructions on both sides. The library reads it when it is loaded, so [`force_flushes`] runs this program
-//!   again.
-//! - Durability `sync` is that; there is no weaker mode.
+//!   same instructions on both sides. The library reads the variable when it is loaded, so [`force_flushes`] runs this
+//!   program again.
+//! - Durability `sync` is the only mode.
 
 mod ffi;
 
@@ -21,10 +21,10 @@ use lodestone_workload::engine::{self, Engine, EngineError, Environment, Session
 
 use crate::file_system_of;
 
-/// Name of the variable that makes the library take any file for persistent memory.
+/// The variable that makes the library treat any file as persistent memory.
 const FORCE: &str = "PMEM_IS_PMEM_FORCE";
 
-/// Runs this program again with flushes forced, unless they are.
+/// Runs this program again with flushes forced, unless they already are.
 pub(crate) fn force_flushes() -> Result<()> {
     use std::os::unix::process::CommandExt;
     if std::env::var_os(FORCE).is_some() {
@@ -42,14 +42,15 @@ pub(crate) struct PmemObj {
 }
 
 #[expect(unsafe_code, reason = "the C side locks each structure")]
-// SAFETY: every call on a pool locks the structure that it touches; the pool is closed when nobody borrows it any more.
+// SAFETY: every call on a pool locks the structure that it touches. The pool is closed when nothing borrows it any
+// more.
 unsafe impl Send for PmemObj {}
 #[expect(unsafe_code, reason = "the C side locks each structure")]
 // SAFETY: as above.
 unsafe impl Sync for PmemObj {}
 
 impl PmemObj {
-    /// Creates a pool of `bytes` in `folder`, its hash table with `buckets` buckets.
+    /// Creates a pool of `bytes` in `folder`. Its hash table has `buckets` buckets.
     pub(crate) fn create(folder: &Path, bytes: u64, buckets: u64) -> Result<Self> {
         let path = CString::new(folder.join("pmemobj.pool").as_os_str().as_bytes()).context("a path without zeroes")?;
         #[expect(unsafe_code, reason = "a C call")]
@@ -80,7 +81,7 @@ impl Drop for PmemObj {
 
 fn last_error() -> String {
     #[expect(unsafe_code, reason = "a C call")]
-    // SAFETY: the library gives a C string that lives as long as the thread.
+    // SAFETY: the library returns a C string that lives as long as the thread.
     unsafe { CStr::from_ptr(ffi::peer_error()) }.to_string_lossy().into_owned()
 }
 
@@ -187,7 +188,7 @@ impl<S: Structure> Driver for PmemObjMap<S> {
     fn entries(&self) -> std::result::Result<Entries, EngineError> {
         extern "C" fn add(pairs: *mut c_void, key: u64, value: u64) {
             #[expect(unsafe_code, reason = "the C side hands the context back")]
-            // SAFETY: the context is the vector below, which nobody else uses while the visit runs.
+            // SAFETY: the context is the vector below, and no other code uses it while the visit runs.
             let pairs = unsafe { &mut *pairs.cast::<Vec<(u64, u64)>>() };
             pairs.push((key, value));
         }
@@ -241,7 +242,7 @@ impl Engine for PmemObj {
     }
 }
 
-/// A thread's way into the B+-tree of records.
+/// A thread's access to the B+-tree of records.
 pub(crate) struct PmemObjSession<'a> {
     pool: &'a PmemObj,
 }
@@ -280,7 +281,7 @@ impl Session for PmemObjSession<'_> {
         self.put(key, value).map(|_| ())
     }
 
-    /// A blind write, as the other peers do it.
+    /// A blind write, as in the other peers.
     fn update(&mut self, key: &[u8], value: &[u8]) -> engine::Result<bool> {
         self.put(key, value).map(|_| true)
     }

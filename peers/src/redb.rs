@@ -1,10 +1,10 @@
 //! redb: a copy-on-write B-tree in one file.
 //!
-//! Durability: `sync` is its default, each commit syncs before it returns; `process` commits without a sync
-//! (`Durability::None`): what it promises then is less than the death of the process would need only until the next
-//! durable commit, so the figure is an upper bound.
+//! Durability: `sync` is the default of redb, and each commit syncs before it returns. `process` commits without a sync
+//! (`Durability::None`). Until the next durable commit this promises less than survival of the process's death, so the
+//! figure is an upper bound.
 //!
-//! Every operation is a transaction of its own; there is one writer at a time.
+//! Every operation is a separate transaction. There is one writer at a time.
 
 use std::path::{Path, PathBuf};
 
@@ -84,7 +84,7 @@ impl Engine for Redb {
 /// Records that a load session commits together.
 const LOAD_BATCH: usize = 1_000;
 
-/// One thread's way in.
+/// One thread's access.
 pub(crate) struct RedbSession<'a> {
     engine: &'a Redb,
     /// Rows of a load that wait for their common commit.
@@ -126,7 +126,7 @@ impl Session for RedbSession<'_> {
         Ok(())
     }
 
-    /// A blind write, as the other peers do it.
+    /// A blind write, as in the other peers.
     fn update(&mut self, key: &[u8], value: &[u8]) -> engine::Result<bool> {
         self.put(&[(key.to_vec(), value.to_vec())]).map(|_| true)
     }

@@ -1,13 +1,14 @@
 //! RocksDB through its C interface.
 //!
-//! Configuration: the defaults, and what its own tuning guide recommends for point access to data that fits in memory:
-//! one background job for each CPU, a block cache of 1 GiB, full bloom filters of 10 bits for each key, recycled
-//! log files (so that a synced write need not change the file's size). No compression: values are random bytes.
+//! Configuration: the defaults, and the recommendations of RocksDB's tuning guide for point access to data that fits in
+//! memory. These are one background job for each CPU, a block cache of 1 GiB, and full bloom filters of 10 bits for
+//! each key. Log files are recycled, so that a synced write need not change the file's size. There is no compression,
+//! because values are random bytes.
 //!
-//! Durability: `sync` sets `WriteOptions.sync`, so each write returns after fdatasync of the log (writers that
-//! wait together share one); `process` leaves the log in the page cache.
+//! Durability: `sync` sets `WriteOptions.sync`, so each write returns after fdatasync of the log (writers that wait
+//! together share one). `process` leaves the log in the page cache.
 //!
-//! An update is a plain put, as in YCSB's own binding: it does not look whether the record is there.
+//! An update is a plain put, as in YCSB's own binding: it does not check whether the record exists.
 
 mod ffi;
 
@@ -25,7 +26,7 @@ const BLOOM_BITS_PER_KEY: f64 = 10.0;
 const RECYCLED_LOGS: usize = 4;
 const NO_COMPRESSION: i32 = 0;
 
-/// What can be changed from the command line.
+/// Options that can be changed from the command line.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Tuning {
     /// Pipelined log and memtable writes.
@@ -50,7 +51,7 @@ pub(crate) struct RocksDb {
 // SAFETY: RocksDB's handles may move between threads.
 unsafe impl Send for RocksDb {}
 #[expect(unsafe_code, reason = "the handle of a C library")]
-// SAFETY: a database may be used by many threads at once; options are only read after `open`.
+// SAFETY: a database may be used by many threads at once. Options are only read after `open`.
 unsafe impl Sync for RocksDb {}
 
 impl RocksDb {
@@ -60,7 +61,7 @@ impl RocksDb {
             CString::new(folder.as_os_str().as_encoded_bytes()).context("the folder's name holds a zero byte")?;
         let options = make_options(threads, tuning);
         #[expect(unsafe_code, reason = "C library")]
-        // SAFETY: options and name are alive; RocksDB copies what it keeps.
+        // SAFETY: options and name are alive, and RocksDB copies the data it keeps.
         let db = checked(|error| unsafe { ffi::rocksdb_open(options, name.as_ptr(), error) })
             .map_err(|error| anyhow!("rocksdb cannot open {}: {error}", folder.display()))?;
         Ok(Self {
@@ -86,8 +87,8 @@ impl RocksDb {
 fn make_options(threads: usize, tuning: Tuning) -> *mut ffi::Options {
     let jobs =
         i32::try_from(std::thread::available_parallelism().map_or(2, usize::from).max(threads / 2)).unwrap_or(16);
-    // SAFETY: every handle is fresh; the table options own the filter policy, the cache is counted and our count is
-    // given back, the table options are copied by the factory.
+    // SAFETY: every handle is fresh. The table options own the filter policy. The cache is reference-counted, and our
+    // reference is released. The factory copies the table options.
     unsafe {
         let options = ffi::rocksdb_options_create();
         ffi::rocksdb_options_set_create_if_missing(options, 1);
@@ -128,7 +129,7 @@ fn checked<T>(call: impl FnOnce(*mut *mut c_char) -> T) -> engine::Result<T> {
         return Ok(result);
     }
     #[expect(unsafe_code, reason = "C library")]
-    // SAFETY: RocksDB left a terminated string that is ours to free; it is copied before.
+    // SAFETY: RocksDB left a terminated string that is ours to free. It is copied first.
     let text = unsafe {
         let text = CStr::from_ptr(message).to_string_lossy().into_owned();
         ffi::rocksdb_free(message);
@@ -140,7 +141,7 @@ fn checked<T>(call: impl FnOnce(*mut *mut c_char) -> T) -> engine::Result<T> {
 impl Drop for RocksDb {
     #[expect(unsafe_code, reason = "C library")]
     fn drop(&mut self) {
-        // SAFETY: sessions borrow the engine, so none is left; each handle is given back once.
+        // SAFETY: sessions borrow the engine, so none is left. Each handle is released once.
         unsafe {
             ffi::rocksdb_close(self.db);
             ffi::rocksdb_readoptions_destroy(self.read);
@@ -168,7 +169,7 @@ impl Engine for RocksDb {
 
     #[expect(unsafe_code, reason = "C library")]
     fn finish_load(&self) -> engine::Result<()> {
-        // SAFETY: the handle is alive; the options are given back after the call, which waits by default.
+        // SAFETY: the handle is alive. The options are released after the call, which waits by default.
         checked(|error| unsafe {
             let options = ffi::rocksdb_flushoptions_create();
             ffi::rocksdb_flush(self.db, options, error);
@@ -183,7 +184,7 @@ impl Engine for RocksDb {
     fn counters(&self) -> EngineCounters {
         let syncs = self.statistics.then(|| {
             #[expect(unsafe_code, reason = "C library")]
-            // SAFETY: the options are alive; the string is ours to free and copied before.
+            // SAFETY: the options are alive. The string is ours to free and is copied first.
             let text = unsafe {
                 let raw = ffi::rocksdb_options_statistics_get_string(self.options);
                 if raw.is_null() {
@@ -204,7 +205,7 @@ impl Engine for RocksDb {
     }
 }
 
-/// One thread's way in; RocksDB needs no state for it.
+/// One thread's access. RocksDB needs no state for it.
 pub(crate) struct RocksSession<'a> {
     engine: &'a RocksDb,
     write: *const ffi::WriteOptions,
@@ -249,7 +250,7 @@ impl Session for RocksSession<'_> {
 
     #[expect(unsafe_code, reason = "C library")]
     fn scan(&mut self, start: &[u8], count: usize) -> engine::Result<usize> {
-        // SAFETY: the iterator is destroyed before the engine; key and value are read before it moves on.
+        // SAFETY: the iterator is destroyed before the engine. Key and value are read before it moves on.
         unsafe {
             let iterator = ffi::rocksdb_create_iterator(self.engine.db, self.engine.read);
             ffi::rocksdb_iter_seek(iterator, raw(start), start.len());

@@ -1,4 +1,4 @@
-//! `lodestone-peers stm`: the structures of `lodestone bench stm` on libpmemobj, the same lines of results.
+//! `lodestone-peers stm`: the structures of `lodestone bench stm` on libpmemobj, with the same lines of results.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use lodestone_workload::result::BenchResult;
 
 use crate::pmemobj::{BTree, Hash, List, PmemObj, PmemObjMap, Structure, Tree};
 
-/// Bytes of a pool: the structures take a few megabytes of it.
+/// Bytes of a pool. The structures take a few megabytes of it.
 const POOL_BYTES: u64 = 192 << 20;
 const KEYS_LIST: u64 = 256;
 const KEYS_OTHER: u64 = 10_000;
 
-/// Runs a structure on libpmemobj behind a reader-writer lock, as `lodestone bench stm` runs it on its engines.
+/// Runs a structure on libpmemobj under a reader-writer lock, as `lodestone bench stm` runs it on its engines.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Structures: hash, tree, list, btree.
@@ -41,7 +41,7 @@ pub(crate) struct Arguments {
     /// Seed of the random draws.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Where the pool goes; a fresh folder is made there and removed at the end.
+    /// Folder for the pool. A fresh folder is made there and removed at the end.
     #[arg(long, default_value = "/dev/shm")]
     folder: PathBuf,
     /// One JSON object for each line instead of a table.

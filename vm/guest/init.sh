@@ -1,5 +1,5 @@
 #!/bin/bash
-# The guest's first process after the initramfs: makes a small Unix out of the host's /usr, runs the job that the host
+# The guest's first process after the initramfs. It builds a small Unix from the host's /usr, runs the job that the host
 # has left in /share, and powers the machine off.
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=dumb
 mkdir -p /dev/shm /dev/pts

@@ -1,10 +1,10 @@
 #!/bin/bash
-# What one boot of the guest does. The host writes /share/job.env before it boots the guest:
+# The work of one boot of the guest. The host writes /share/job.env before it boots the guest:
 #
 #   MODE=test    pools, process kills and test programs in every place
-#   MODE=round   verify what was acknowledged before the guest was killed, then write until it is killed again
+#   MODE=round   verify the writes acknowledged before the guest was killed, then write until it is killed again
 #   MODE=numa    nodes, parts, placement, agents and the probe on NODES nodes
-#   EXPECTED     the domain that every pool must get (dax or eadr)
+#   EXPECTED     the domain that every pool must have (dax or eadr)
 #   ROUND, LAST  number of this round; LAST=1 verifies and ends
 #   KILLS        how often MODE=test kills a writing process in each place
 . /share/protocol.sh

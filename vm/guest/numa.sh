@@ -1,11 +1,12 @@
-# MODE=numa: one DAX file system on each node's NVDIMM (and a devdax device on the last one), and what lodestone makes of it.
+# MODE=numa: one DAX file system on each node's NVDIMM (and a devdax device on the last one), and how lodestone sees
+# them.
 #
 #   /mnt/nodeN       ext4 on the NVDIMM of node N, whatever number its region has
 #   devdax_path      a small devdax device on the last node
 #
-# NODES is the number of nodes that the machine was given; the kernel must report as many.
+# NODES is the number of nodes that the machine was given. The kernel must report the same number.
 
-# region_of NODE: the region on that node. Regions are numbered as the firmware lists them, not by node.
+# region_of NODE: the region on that node. Regions are numbered in the order of the firmware, not by node.
 region_of() {
   local region
   for region in /sys/bus/nd/devices/region*; do
@@ -42,7 +43,7 @@ prepare_nodes() {
     "$NODES file systems, $devdax_path: $(grep -o '/dev/pmem[^ ]* /mnt/node.' /proc/mounts | tr '\n' ' ')"
 }
 
-# The topology command says what the kernel says: nodes, processors, distances.
+# The topology command reports the same as the kernel: nodes, processors, distances.
 test_topology() {
   local started=$SECONDS output node cpus distances wanted
   output=$(timeout 60 $lodestone topology --json 2>&1)
@@ -55,13 +56,14 @@ test_topology() {
   done
 }
 
-# nodes_of POOL: node and origin of each part, as pool info says them.
+# nodes_of POOL: node and origin of each part, as pool info reports them.
 nodes_of() {
   timeout 60 $lodestone pool info "$1" --json 2>&1 | grep -o '"node":[0-9a-z]*,"node_origin":"[a-z]*"' |
     sed 's/"node"://; s/,"node_origin":"/ /; s/"//' | xargs
 }
 
-# One part on each node, made in ascending and in descending order of nodes: the parts' nodes are those of their devices.
+# One part on each node, made in ascending and in descending order of nodes. The parts' nodes are those of their
+# devices.
 test_part_nodes() {
   local started=$SECONDS order node first parts expected found
   for order in "$(seq 0 $((NODES - 1)))" "$(seq $((NODES - 1)) -1 0)"; do
@@ -93,7 +95,7 @@ test_confined_processes() {
   done
 }
 
-# The probe from the near and from the far node: it must run and give figures; under TCG they mean nothing.
+# The probe from the near and from the far node. It must run and print figures, but under TCG they mean nothing.
 test_probe() {
   local started=$SECONDS output status=0
   $lodestone media probe --help >/dev/null 2>&1 || {

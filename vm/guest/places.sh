@@ -4,14 +4,14 @@
 #   xfs      /mnt/xfs  on region1 (node 1), the first part
 #   devdax   /dev/daxN.M on region1, the second part (small: creating a pool zeroes the whole device)
 #
-# The modules have label areas, so namespaces survive a reboot. prepare_places formats what is raw and mounts what is
-# there; after a killed guest the mount replays the file system's journal, as after a power cut.
+# The modules have label areas, so namespaces survive a reboot. prepare_places formats raw modules and mounts existing
+# file systems. After a killed guest the mount replays the file system's journal, as after a power cut.
 
 for module in nfit nd_pmem dax_pmem device_dax ext4 xfs; do
   modprobe -d /kernel "$module" || check "module-$module" guest fail - 0 "modprobe $module failed"
 done
 
-# namespace_field REGION NAME FIELD: a field of the namespace called NAME, empty when there is none.
+# namespace_field REGION NAME FIELD: a field of the namespace called NAME, empty if there is none.
 namespace_field() {
   ndctl list -N -r "$1" 2>/dev/null | tr -d '\n' | sed 's/}/}\n/g' | grep "\"name\":\"$2\"" |
     sed -n "s/.*\"$3\":\"\([^\"]*\)\".*/\1/p"
@@ -32,7 +32,7 @@ mount_place() {
   mount -t "$type" -o dax=always "$device" "/mnt/$name"
 }
 
-# Fresh modules have no label index yet; without one a region is one unnamed namespace.
+# Fresh modules have no label index yet. Without one a region is one unnamed namespace.
 ensure_labels() {
   ndctl check-labels all >/dev/null 2>&1 && return 0
   ndctl disable-region all && ndctl init-labels -f all && ndctl enable-region all

@@ -1,16 +1,16 @@
-# Pools in each place: which domain they get, what they keep when a process or the whole guest is killed.
+# Pools in each place: their domain, and the data they keep when a process or the whole guest is killed.
 #
-# The writer reports a line for every write that it starts, and a line "ack ..." for every one that it was told is
-# durable. Lines go to a file: of the guest's memory for killed processes, of the host (9p, written through) for killed
-# guests. A writer that finds records when it opens the pool reports them first, so each report stands for itself and one
-# pool goes through many lives.
+# The writer reports a line for every write that it starts, and a line "ack ..." for every write that was acknowledged
+# as durable. Lines go to a file. For killed processes it is in the guest's memory, for killed guests on the host (9p,
+# written through). A writer that finds records when it opens the pool reports them first. So each report is complete,
+# and one pool can go through many lives.
 
 lodestone=/share/bin/lodestone
 
-# pool_path PLACE NAME: where the place keeps its pool; a device is one pool.
+# pool_path PLACE NAME: the path of the pool in this place. A device is one pool.
 pool_path() { if [ "$1" = devdax ]; then echo "$devdax_path"; else echo "/mnt/$1/$2.pool"; fi; }
 
-# new_pool PLACE NAME: replaces what is there by a new pool; prints what the command says.
+# new_pool PLACE NAME: replaces the file there by a new pool and prints the output of the command.
 new_pool() {
   timeout 300 $lodestone pool create "$(pool_path "$1" "$2")" --size 64MiB --domain auto --overwrite 2>&1
 }
@@ -100,7 +100,8 @@ complete_lines() {
   sed -i '$ d' "$1"
 }
 
-# Writes until the host kills the whole guest; the report goes to the host. The pool of the round before lives on.
+# Writes until the host kills the whole guest. The report goes to the host. The pool of the previous round is used
+# again.
 start_writer() {
   local place=$1 report=/share/acks/$1 output
   # Before the event "loading": from then on the host counts these lines.
@@ -140,7 +141,7 @@ check_pool() {
   fi
 }
 
-# After everything: the file systems themselves must be clean.
+# At the end the file systems themselves must be clean.
 check_file_systems() {
   local started=$SECONDS output
   output=$(release_places) && output=$(e2fsck -fn "$ext4_device" 2>&1 && xfs_repair -n "$xfs_device" 2>&1) || {

@@ -1,6 +1,6 @@
-# Test programs that were built on the host: /share/tests/list names them, one a line: program, package, arguments.
+# Test programs that were built on the host. /share/tests/list names them, one per line: program, package, arguments.
 
-# The tests find their place in the environment; outside a guest they skip, in it they must not.
+# The tests read their place from the environment. Outside a guest they skip, inside they must not.
 in_place() {
   local place=$1 node=1
   shift

@@ -1,5 +1,5 @@
-# How the guest talks to the host: lines on the second serial port, fields apart by tabs. The first serial port is
-# the kernel's console, so nothing else ever writes into this stream.
+# The guest's messages to the host: lines on the second serial port, with tabs between the fields. The first serial port
+# is the kernel's console, so no other output mixes with this stream.
 #
 #   @check <tab> name <tab> place <tab> pass|fail|skip <tab> domain or - <tab> seconds <tab> detail
 #   @event <tab> name <tab> detail

@@ -1,11 +1,11 @@
-//! A stand-in for `lodestone` that acknowledges writes before they are safe: `cargo xtask vm pmem --planted` runs it in
-//! the guest and demands that the power-cut checks find it out. A checker that cannot fail proves nothing.
+//! A stand-in for `lodestone` that acknowledges writes before they are safe. `cargo xtask vm pmem --planted` runs it in
+//! the guest and requires that the power-cut checks detect it. A checker that cannot fail proves nothing.
 //!
-//! Its "pool" is an ordinary text file beside the pool's path, one line a write, never synced. So it survives a killed
-//! process, because the guest's kernel lives on, and loses what the kernel had not yet made permanent when the guest
-//! dies: exactly the difference that the power cut is there to show.
+//! Its "pool" is an ordinary text file beside the pool's path, one line for each write, never synced. It survives a
+//! killed process, because the guest's kernel lives on. When the guest dies, it loses all data that the kernel had not
+//! yet made permanent. The power cut must show exactly this difference.
 //!
-//! It understands the commands that `vm/guest/pools.sh` uses, and no others.
+//! It understands only the commands that `vm/guest/pools.sh` uses.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -29,7 +29,7 @@ fn main() -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A device takes no ordinary writes: its lies lie on the ext4 place.
+/// A device takes no ordinary writes, so its false pool is on the ext4 place.
 fn log_path(path: &str) -> String {
     if path.starts_with("/dev/") { "/mnt/ext4/device.log".to_owned() } else { format!("{path}.log") }
 }
@@ -41,7 +41,7 @@ fn write(path: &str) -> io::Result<()> {
         let hash = key.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let line = format!("{key} {hash:016x}\n");
         log.write_all(line.as_bytes())?;
-        // The lie: nothing has been synced.
+        // The lie: no data has been synced.
         acknowledgements.write_all(format!("ack {line}").as_bytes())?;
     }
     Ok(())

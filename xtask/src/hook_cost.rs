@@ -1,10 +1,10 @@
-//! What the hooks of `Memory` cost when nothing hangs on them: the same program with and without.
+//! The cost of unused hooks in `Memory`: the same program with and without them.
 //!
 //! 1. The example `hook_cost` of `lodestone-pmem` is built twice, the second time with `--cfg lodestone_unhooked`, in
-//!    target folders of their own.
-//! 2. Both run in turn, many times and shortly, so that both meet the same noise; lower quartiles are compared, because
-//!    what disturbs a run only makes it longer.
-//! 3. Where valgrind is installed, callgrind counts instructions of both, for two counts of rounds: the difference
+//!    separate target folders.
+//! 2. Both run in turn, in many short runs, so that both meet the same noise. Lower quartiles are compared, because a
+//!    disturbance only makes a run longer.
+//! 3. If valgrind is installed, callgrind counts the instructions of both, for two counts of rounds. The difference
 //!    divided by the difference of the counts is exact and free of start-up.
 //!
 //! The requirement is less than one nanosecond for a persist of 64 bytes (write, flush, fence).
@@ -14,11 +14,11 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// Largest cost of the hooks of one persist.
+/// Largest allowed cost of the hooks of one persist.
 const COST_NS_MAX: f64 = 1.0;
 /// Persists in one run.
 const ROUNDS: u64 = 200_000;
-/// Persists in the two runs that are counted.
+/// Persists in the two runs whose instructions are counted.
 const COUNTED: [u64; 2] = [1_000, 11_000];
 
 /// Options of `cargo xtask hook-cost`.
@@ -29,14 +29,14 @@ pub struct Options {
     runs: usize,
 }
 
-/// Builds, runs and compares; whether the requirement holds.
+/// Builds, runs and compares. Returns whether the requirement holds.
 pub fn run(root: &Path, options: &Options) -> Result<bool> {
     ensure!(options.runs > 0, "--runs must be at least 1");
     let hooked = build(root, "hooked", "")?;
     let unhooked = build(root, "unhooked", "--cfg lodestone_unhooked")?;
     let (mut with, mut without) = (Vec::new(), Vec::new());
     for run in 0..options.runs {
-        // Who goes first changes, so that neither always meets the warmer machine.
+        // The order alternates, so that no program always meets the warmer machine.
         if run % 2 == 0 {
             with.push(time(&hooked)?);
             without.push(time(&unhooked)?);

@@ -1,12 +1,12 @@
 //! `cargo xtask`: the chores of this repository that are programs, not shell lines.
 //!
 //! - `tidy`: the style rules that a machine can check ([`tidy`]).
-//! - `figures`: runs the benchmarks behind the papers' figures and draws them again ([`figures`]).
+//! - `figures`: runs the benchmarks of the papers' figures and draws them again ([`figures`]).
 //! - `tables`: measures the tables of a document and writes them into it ([`tables`]).
-//! - `hook-cost`: what the hooks of the memory primitives cost when nothing hangs on them ([`hook_cost`]).
+//! - `hook-cost`: the cost of the unused hooks in the memory primitives ([`hook_cost`]).
 //! - `vm`: guests with emulated persistent memory, and the tests that need it ([`vm`]).
 //!
-//! Exit code 0 means that what was asked holds; 1 means findings or failed checks; 2 means that the chore itself
+//! Exit code 0 means success: all requirements hold. 1 means findings or failed checks. 2 means that the chore itself
 //! could not be done (wrong arguments, a missing program).
 
 mod figures;
@@ -32,7 +32,7 @@ struct Arguments {
 enum Chore {
     /// Check the style rules that a machine can check; prints file:line for each finding.
     Tidy,
-    /// Run the benchmarks behind a paper's figures, ours and the peers', and draw them again.
+    /// Run the benchmarks of a paper's figures, ours and the peers', and draw them again.
     #[command(subcommand)]
     Figures(figures::Command),
     /// Measure the tables of a document on this machine and write them into it.

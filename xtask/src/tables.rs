@@ -1,10 +1,10 @@
 //! `cargo xtask tables index`: the measured tables of `docs/choosing-an-index.md`, from runs of this machine.
 //!
 //! 1. Build the command in release mode, and the peers unless they are left out.
-//! 2. Run the benchmarks that the document names; keep every line of their output.
-//! 3. Replace what stands in the document between `<!-- table NAME -->` and `<!-- end -->`.
+//! 2. Run the benchmarks that the document names, and keep every line of their output.
+//! 3. Replace the text in the document between `<!-- table NAME -->` and `<!-- end -->`.
 //!
-//! So a table and its text cannot drift apart, and whoever has another machine gets that machine's document.
+//! So a table always agrees with its text, and a reader with another machine can make that machine's document.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -17,20 +17,20 @@ use serde_json::Value;
 use crate::figures::collect::{Runner, build};
 use crate::figures::draw::{number, text};
 
-/// Which document's tables.
+/// The document whose tables are measured.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Those of `docs/choosing-an-index.md`.
     Index(Options),
 }
 
-/// What to run.
+/// Options of the runs.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Tables to make; all without it
+    /// Tables to make (default: all)
     #[arg(long, value_delimiter = ',', value_parser = Name::parse)]
     only: Vec<Name>,
-    /// Divide every number of records and operations: shows that everything works, not what it reaches
+    /// Divide every number of records and operations, to show that everything works. Not for comparisons
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     divide: u64,
     /// Folder for the raw lines
@@ -39,7 +39,7 @@ pub struct Options {
     /// The document whose tables are replaced
     #[arg(long, default_value = "docs/choosing-an-index.md")]
     document: PathBuf,
-    /// Folder for the pools; a file system in memory, so that flushes and fences are what is measured
+    /// Folder for the pools: a file system in memory, so that flushes and fences are measured
     #[arg(long, default_value = "/dev/shm")]
     place: PathBuf,
     /// Leave redb and LMDB out
@@ -48,7 +48,7 @@ pub struct Options {
     /// Run nothing: write the tables from the lines of an earlier run
     #[arg(long)]
     redraw: bool,
-    /// Use the programs that are built already
+    /// Use the programs as they are already built
     #[arg(long)]
     no_build: bool,
 }
@@ -105,7 +105,7 @@ const IN_DRAM: [&str; 2] = ["btreemap-lock", "crossbeam-skiplist"];
 const CACHED: [&str; 3] = ["fastfair", "fptree", "skiplist"];
 const RAW: &str = "dax-emulated";
 
-/// Whether scans can be asked for.
+/// Whether the index supports scans.
 fn is_ordered(index: &str) -> bool {
     index != "hash"
 }
@@ -134,7 +134,7 @@ pub fn run(root: &Path, command: &Command) -> Result<bool> {
     let is_wanted = |name: &Name| options.only.is_empty() || options.only.contains(name);
     for name in Name::ALL.into_iter().filter(is_wanted) {
         let table = bench.table(name)?;
-        // Read and written for each table: what was measured stays when a later run fails.
+        // Read and written for each table, so that measured tables stay if a later run fails.
         let document = std::fs::read_to_string(&path).with_context(|| format!("{} cannot be read", path.display()))?;
         let document = replaced(&document, name.text(), &table)?;
         std::fs::write(&path, document).with_context(|| format!("{} cannot be written", path.display()))?;
@@ -152,7 +152,7 @@ fn replaced(document: &str, name: &str, table: &str) -> Result<String> {
     Ok(format!("{}\n{}\n{}", &document[..begin], table.trim_end(), &document[begin + length - 1..]))
 }
 
-/// A table of Markdown; every column but the first is of figures.
+/// A table of Markdown. Every column but the first holds figures.
 struct Markdown {
     text: String,
     lines: Vec<Value>,
@@ -168,7 +168,7 @@ impl Markdown {
         writeln!(self.text, "| {} |", cells.join(" | ")).expect("a string takes what is written");
     }
 
-    /// The table, and below it the machine, the medium and how busy the machine was.
+    /// The table, and below it the machine, the medium and the load of the machine.
     fn finish(self) -> String {
         let machine = Provenance::of_this_machine();
         let fact = |name: &str| {
@@ -467,8 +467,8 @@ impl Bench<'_> {
         Ok(table.finish())
     }
 
-    /// Throughput at ten million keys of everything, one thread and two. The insert column is the load: from nothing to
-    /// all keys.
+    /// Throughput of all indexes and engines at ten million keys, with one thread and two. The insert column is the
+    /// load, from no keys to all.
     fn ten_million(&self) -> Result<String> {
         let columns = [
             "thousand operations per second",
@@ -496,7 +496,7 @@ impl Bench<'_> {
         if let Some(peers) = &self.runner.peers {
             let records = self.scaled(10_000_000);
             for engine in ["redb", "lmdb"] {
-                // One thread: there is one writer at a time, and each run loads ten million keys anew.
+                // One thread, because there is one writer at a time and each run loads ten million keys anew.
                 let words = format!(
                     "index --engine {engine} --mix search --mix scan --distribution uniform --scan-keys 100-100 --threads 1 --records \
                      {records} --durability process --json --folder {}",

@@ -1,12 +1,12 @@
 //! An append-only log as a type ([`Structure`]), once with the length word published too early and once right.
 //!
 //! `cargo run -p lodestone-crash --example append_log` explores both in every profile and audits the flushes and fences
-//! of the right one. In a test of your own: `explore(Log { published_early: false }).expect_clean()`.
+//! of the right one. In your own test: `explore(Log { published_early: false }).expect_clean()`.
 
 use lodestone_crash::{Config, Failure, Outcome, Profile, Structure, audit_target, explore, run_target};
 use lodestone_pmem::{PmAddr, Pool};
 
-/// Records of two words behind a length word; each record and the length have a line of their own.
+/// Records of two words after a length word. Each record and the length have their own line.
 struct Log {
     published_early: bool,
 }
@@ -24,7 +24,7 @@ impl Handle {
 }
 
 impl Structure for Log {
-    /// Appends this value; it stands twice in its record, so that a torn record shows.
+    /// Appends this value. Its record holds it twice, so that a torn record shows.
     type Op = u64;
     type Handle = Handle;
     type View = Vec<u64>;
@@ -53,7 +53,7 @@ impl Structure for Log {
             memory.fence();
         }
         memory.store(log.at, len + 1);
-        // The caller is told: the length must be persistent.
+        // The caller is told on return, so the length must be persistent.
         memory.persist(log.at, 8);
         Ok(())
     }

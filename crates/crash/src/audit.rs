@@ -1,11 +1,11 @@
-//! The mutation audit: is every flush and every fence needed, and would we notice?
+//! The mutation audit: is every flush and every fence needed, and would a test notice its absence?
 //!
-//! 1. Explore the target as it is: it must be clean; note every source position that executed a flush, fence or stream,
-//!    in operations and in recoveries.
-//! 2. For each position and each change ([`crate::Change`]) explore again until something is caught: a sample of the
-//!    states without and with crashes inside recovery, then all.
-//! 3. A mutant that nobody catches is redundant when the target says why, else it survived: a flush to remove, or an
-//!    oracle to strengthen. An excuse that excuses nobody, because all it names were caught, is stale: an error.
+//! 1. Explore the target as it is, which must be clean. Note every source position that executed a flush, fence or
+//!    stream, in operations and in recoveries.
+//! 2. For each position and each change ([`crate::Change`]) explore again until something is caught. A sample of the
+//!    states without and with crashes inside recovery comes first, then all states.
+//! 3. A mutant that is not caught is redundant if the target says why. Otherwise it survived: a flush to remove, or an
+//!    oracle to strengthen. An excuse is stale if all mutants that it names were caught. That is an error.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -18,13 +18,13 @@ use crate::report::{AuditReport, Mutant, MutantFate};
 use crate::run::{describe, explore_ops};
 use crate::target::{Outcome, Redundant, Target};
 
-/// States of the sample that each mutant is shown first.
+/// States of the sample that is tried first on each mutant.
 const SAMPLE_STATES: u64 = 20_000;
 
-/// Audits `target`. `progress` hears how many mutants are done, of how many.
+/// Audits `target`. `progress` receives the number of finished mutants and of all mutants.
 ///
 /// # Errors
-/// When the target is not clean without a mutation.
+/// If the target is not clean without a mutation.
 pub fn audit_target(
     target: &dyn Target,
     config: &Config,
@@ -67,9 +67,9 @@ pub fn audit_target(
     })
 }
 
-/// The flushes and fences that run under some of `targets` and that none of them audits, as
-/// [`calls_nobody_audits`](crate::calls_nobody_audits) names them, without an audit: of each target so many crash
-/// states as `config` allows run, for what its recoveries call.
+/// The flushes and fences that run under some of `targets` and that none of them audits, by the rule of
+/// [`calls_nobody_audits`](crate::calls_nobody_audits), but without an audit. For each target, as many crash states run
+/// as `config` allows, to find the calls of its recoveries.
 ///
 /// ```
 /// use lodestone_crash::{Config, calls_without_audit, pool_targets};
@@ -95,10 +95,10 @@ pub fn calls_without_audit(targets: &[Box<dyn Target>], config: &Config) -> Vec<
 
 fn judge_mutant(target: &dyn Target, config: &Config, mutation: &Mutation, ops: &[usize], states: &mut u64) -> Mutant {
     let config = Config { violations_max: 1, shrink: false, ..config.clone() };
-    // Most mutants die in the sample, at once.
+    // Most mutants fail in the sample, at once.
     let sample =
         Config { mode: Mode::Representative, states_max: config.states_max.min(SAMPLE_STATES), ..config.clone() };
-    // First without crashes inside recovery: those could use up the bound before the states that tell are reached.
+    // First without crashes inside recovery: those could use up the bound before the revealing states are reached.
     let flat_sample = Config { nested_depth: 0, ..sample.clone() };
     let stages = if config.nested_depth > 0 { vec![&flat_sample, &sample, &config] } else { vec![&sample, &config] };
     let mut covered = Covered::default();
@@ -119,7 +119,7 @@ fn judge_mutant(target: &dyn Target, config: &Config, mutation: &Mutation, ops: 
     Mutant { mutation: mutation.to_string(), fate }
 }
 
-/// Turns excused survivors into redundant ones; lists and counts the excuses that excuse nobody.
+/// Turns excused survivors into redundant ones. Lists and counts the excuses that apply to no survivor.
 fn excuse(list: &mut Vec<Mutant>, excuses: &[Redundant]) -> usize {
     let mut stale = Vec::new();
     for excuse in excuses {

@@ -25,7 +25,7 @@ type Check = Box<dyn Fn(&Pool, &History) -> Outcome + Send + Sync>;
 ///         memory.persist(at, 16);
 ///         Ok(())
 ///     })
-///     // One line persists in order, so the second word never stands without the first.
+///     // One line persists in order, so the second word is never there without the first.
 ///     .check(|pool, history| {
 ///         let (at, memory) = (pool.heap_area(0).0, pool.memory());
 ///         let (first, second) = (memory.load(at), memory.load(at.plus(8)));
@@ -47,7 +47,7 @@ pub struct Explore {
 }
 
 impl Explore {
-    /// Nothing to do and nothing to check yet.
+    /// An exploration without operations and checks.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -66,25 +66,25 @@ impl Explore {
         self
     }
 
-    /// What stands in the fresh pool before the run. Not crashed.
+    /// Makes the initial content of the fresh pool. Not crashed.
     pub fn setup(mut self, setup: impl Fn(&Pool) -> Outcome + Send + Sync + 'static) -> Self {
         self.setup = Box::new(setup);
         self
     }
 
-    /// Adds an operation. When it returns, it is waited for and acknowledged.
+    /// Adds an operation. When it returns, the explorer waits for durability and acknowledges it.
     pub fn op(mut self, text: impl Into<String>, op: impl Fn(&Pool) -> Outcome + Send + Sync + 'static) -> Self {
         self.ops.push((text.into(), Box::new(op)));
         self
     }
 
-    /// What recovery does; it is crashed as well.
+    /// The recovery, which is crashed as well.
     pub fn recover(mut self, recover: impl Fn(&Pool) -> Outcome + Send + Sync + 'static) -> Self {
         self.recover = Box::new(recover);
         self
     }
 
-    /// What must hold after recovery, given which operations (by index) began and were acknowledged.
+    /// The condition that must hold after recovery, given the operations (by index) that began and were acknowledged.
     pub fn check(mut self, check: impl Fn(&Pool, &History) -> Outcome + Send + Sync + 'static) -> Self {
         self.check = Box::new(check);
         self
@@ -113,10 +113,10 @@ impl Explore {
         run_target(self, &self.config, &mut |_| {})
     }
 
-    /// Audits the flushes and fences of the closures and what they call, the pool layer apart.
+    /// Audits the flushes and fences of the closures and of the code they call, except the pool layer.
     ///
     /// # Errors
-    /// When the structure is not clean to begin with.
+    /// If the structure is not clean without a mutation.
     pub fn audit(&self) -> Outcome<AuditReport> {
         crate::audit_target(self, &self.config, &mut |_, _| {})
     }

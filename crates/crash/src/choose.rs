@@ -1,4 +1,4 @@
-//! Choosing crash states among the options of the lines: deciding one, and the representative sample.
+//! Choosing crash states among the options of the lines: how one choice is decided, and the representative sample.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -14,7 +14,7 @@ const PAIR_LINES_MAX: usize = 24;
 /// Random states per visit.
 const RANDOM_STATES: usize = 16;
 
-/// The contents where each line takes its chosen option, and the last one (everything kept) where none is chosen.
+/// The contents with the chosen option of each line, and with the last one (everything kept) where none is chosen.
 pub(crate) fn decide(options: &Contents, choice: &BTreeMap<LineAddr, usize>) -> Contents {
     let pick = |(line, all): (&LineAddr, &Options)| {
         (*line, Options::One(all.at(choice.get(line).copied().unwrap_or(usize::MAX))))

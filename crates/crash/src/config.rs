@@ -1,15 +1,15 @@
-//! What to explore and how far: profile, mode, bounds, seed.
+//! The extent of an exploration: profile, mode, bounds, seed.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::target::{Failure, Target};
 
-/// What the platform keeps when power fails.
+/// The state that the platform keeps when power fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Profile {
-    /// What was flushed and fenced; caches are lost, or were evicted at any moment.
+    /// Data that was flushed and fenced. Caches are lost, or were evicted at any moment.
     Adr,
     /// Everything stored, in order: caches survive.
     Eadr,
@@ -23,7 +23,8 @@ pub enum Profile {
 pub enum Mode {
     /// Every combination of every line's possible contents.
     Exhaustive,
-    /// Every combination of the lines that recovery and the checks read: as complete, without the lines nobody reads.
+    /// Every combination of the lines that recovery and the checks read. As complete, because the other lines have no
+    /// effect.
     Reading,
     /// A sample: none, all, each line alone, each missing, prefix cuts, pairs, seeded random.
     Representative,
@@ -71,15 +72,14 @@ pub struct Config {
     pub profile: Profile,
     /// Choice of states.
     pub mode: Mode,
-    /// Most crash states to judge; reaching it means that the report says "not exhausted". A target may have a smaller
-    /// bound of its own (see [`states_max_wins`](Self::states_max_wins)).
+    /// Most crash states to judge. If it is reached, the report says "not exhausted". A target may have a smaller bound
+    /// (see [`states_max_wins`](Self::states_max_wins)).
     pub states_max: u64,
-    /// Whether `states_max` counts for targets with a smaller bound of their own too: somebody asked for it by name.
+    /// Whether `states_max` overrides a target's own smaller bound, because the user asked for this number.
     pub states_max_wins: bool,
-    /// How often recovery itself is crashed again: 0 never, 1 once (default). A target may have a smaller limit of its
-    /// own.
+    /// How often recovery itself is crashed again: 0 never, 1 once (default). A target may have a smaller limit.
     pub nested_depth: u32,
-    /// Whether `nested_depth` counts for targets with a smaller limit of their own too.
+    /// Whether `nested_depth` overrides a target's own smaller limit.
     pub nested_depth_wins: bool,
     /// Seed of the random part of the representative mode and of schedules.
     pub seed: u64,

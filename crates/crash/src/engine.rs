@@ -1,15 +1,18 @@
 //! The engine: runs a target once, then visits the crash states of its trace and judges each.
 //!
 //! 1. Prepare and take the baseline; run the operations and record the trace.
-//! 2. Between two boundaries the set of possible images only grows and the outside learns nothing that would loosen the
-//!    verdict, so it suffices to visit the end of each segment. Boundaries are: a fence that makes something certain,
-//!    the beginning of an operation, the end (ADR); every store (eADR); a wait for durability (block).
-//! 3. At a visit, choose states by the mode ([`crate::choose`]), lay each out, recover it under the recorder, judge it.
+//! 2. Between two boundaries the set of possible images only grows, and no event loosens the verdict. So it is enough
+//!    to visit the end of each segment. In the ADR profile, boundaries are a fence that makes something certain, the
+//!    beginning of an operation, and the end. In the eADR profile they are every store, and in the block profile every
+//!    wait for durability.
+//! 3. At a visit, choose states by the mode ([`crate::choose`]). Lay each out, recover it under the recorder, and judge
+//!    it.
 //! 4. Crash the recovery the same way, to the configured depth, with the same history: recovery may crash inside
 //!    itself.
 //!
-//! Images that were judged before under the same history at the same or a lesser depth are skipped, and so are visits
-//! with the same open choices; the reading-driven mode also knows what was read the same way before ([`crate::memo`]).
+//! Images that were judged before under the same history at the same or a lesser depth are skipped. So are visits with
+//! the same open choices. The reading-driven mode also skips runs that would read the same as an earlier one
+//! ([`crate::memo`]).
 //!
 //! Invariant: `states` counts recoveries that really ran and were judged.
 
@@ -35,7 +38,7 @@ use crate::recorder::Decision;
 use crate::target::{Outcome, Target};
 use crate::token::{Crash, Kept};
 
-/// So many states that need no run count as one against the bound.
+/// This many states that need no run count as one against the bound.
 const SAME_PER_STATE: u64 = 32;
 
 /// A violation before shrinking.
@@ -55,7 +58,7 @@ pub(crate) struct Recovery {
     pub(crate) verdict: Outcome,
 }
 
-/// Where states are chosen: before which event, and what is known there.
+/// A point at which states are chosen: the event that follows, and the facts known there.
 struct Visit<'a> {
     at: usize,
     history: &'a History,
@@ -63,7 +66,7 @@ struct Visit<'a> {
     part_bytes: &'a [u64],
 }
 
-/// What one exploration found and covered.
+/// The findings and the coverage of one exploration.
 #[derive(Default)]
 pub(crate) struct Covered {
     pub(crate) states: u64,
@@ -108,14 +111,14 @@ impl<'a> Engine<'a> {
         Ok(Self { target, config, medium, baseline, seen, memo, covered, ops, stopped: false, progress })
     }
 
-    /// Runs the operations without a crash and gives the trace; a failure is a violation of its own.
+    /// Runs the operations without a crash and returns the trace. A failure is itself a violation.
     pub(crate) fn record(&mut self, ops: &[usize]) -> (Vec<Event>, Outcome) {
         self.ops = ops.to_vec();
         let target = self.target;
         self.record_run(|medium| target.run(medium, ops))
     }
 
-    /// Records what `run` does on the medium.
+    /// Records the effects of `run` on the medium.
     pub(crate) fn record_run(&mut self, run: impl FnOnce(&Arc<Medium>) -> Outcome) -> (Vec<Event>, Outcome) {
         self.medium.recorder().start(&self.baseline.part_bytes(), HashMap::new(), &[], u64::MAX);
         let outcome = catch(|| run(&self.medium));
@@ -131,7 +134,7 @@ impl<'a> Engine<'a> {
         self.covered
     }
 
-    /// Explores the run that gave `trace` and `outcome`.
+    /// Explores the run that produced `trace` and `outcome`.
     pub(crate) fn explore_run(&mut self, trace: &[Event], outcome: Outcome) {
         match outcome {
             Err(why) => {
@@ -257,7 +260,7 @@ impl<'a> Engine<'a> {
         self.after(&recovery, contents, visit, crash);
     }
 
-    /// Runs recovery over and over, each time along the next path of decisions about the lines that it reads; paths
+    /// Runs recovery over and over, each time along the next path of decisions about the lines that it reads. Paths
     /// that an earlier run read the same way are walked without running.
     fn read_driven(&mut self, options: &Contents, visit: &Visit<'_>) {
         let mut plan: Vec<usize> = Vec::new();
@@ -343,7 +346,7 @@ impl<'a> Engine<'a> {
             Ok(mut recovered) => (catch(|| recovered.judge(history)), Some(recovered)),
         };
         let decisions = recorder.end();
-        // Closing is not part of the state that was judged; a panic in it would hide the verdict.
+        // Closing is not part of the state that was judged, and a panic in it would hide the verdict.
         let closed = catch(|| {
             drop(recovered);
             Ok(())
@@ -355,14 +358,14 @@ impl<'a> Engine<'a> {
         &self.baseline
     }
 
-    /// Takes back a state that needed no run.
+    /// Uncounts a state that needed no run.
     fn forget_state(&mut self, path: &[Crash]) {
         self.covered.states -= 1;
         self.covered.states_nested -= u64::from(!path.is_empty());
         self.covered.states_same += 1;
     }
 
-    /// Crashes in recovery that are explored one inside the other.
+    /// Depth to which crashes inside recovery are explored.
     fn nested_depth(&self) -> u32 {
         self.config.nested_depth_of(self.target)
     }
@@ -383,12 +386,12 @@ impl<'a> Engine<'a> {
         true
     }
 
-    /// Whether these contents were explored under this history at this depth or a lesser one; remembers them.
+    /// Whether these contents were explored under this history at this depth or a lesser one. Remembers them.
     fn seen_before(&mut self, contents: &Contents, visit: &Visit<'_>, open: bool) -> bool {
         let depth = visit.path.len() as u32;
         let mut hasher = Mixer::new();
         (open, visit.history, visit.part_bytes).hash(&mut hasher);
-        // Lines that hold what the baseline says are the same state as if they were not named.
+        // Lines with the content of the baseline make the same state as lines that are not named.
         let differ =
             |(line, options): &(&LineAddr, &Options)| options.is_open() || options.at(0) != self.baseline.line(**line);
         for (line, options) in contents.iter().filter(differ) {

@@ -1,6 +1,6 @@
-//! What the recorder writes down: one event per stored word, flushed line, fence, durable call or application mark.
+//! The events of the recorder: one per stored word, flushed line, fence, durable call or application mark.
 //!
-//! Invariant: events stand in the order in which they happened; a store of several words is several events, because a
+//! Invariant: events are in the order in which they happened. A store of several words is several events, because a
 //! crash may fall between two words.
 
 use std::fmt;
@@ -13,7 +13,7 @@ pub type Content = [u64; 8];
 /// Number of a thread, counted from 0 in the order of first use.
 pub type ThreadId = u32;
 
-/// What happened.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// One word was stored.
@@ -39,7 +39,7 @@ pub enum EventKind {
     Fence,
     /// A wait for durability.
     Durable,
-    /// A part was found longer than before: the file was extended, and that is durable (`grow` syncs the length first).
+    /// A part was found longer than before. The file was extended, and that is durable (`grow` syncs the length first).
     Grow {
         /// The part.
         part: u16,
@@ -61,11 +61,11 @@ pub enum EventKind {
 /// One entry of a trace.
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
-    /// What happened.
+    /// The kind.
     pub kind: EventKind,
-    /// Which thread did it.
+    /// The thread that caused it.
     pub thread: ThreadId,
-    /// Where in the source; `None` for marks.
+    /// Its source position; `None` for marks.
     pub site: Option<Site>,
 }
 

@@ -1,6 +1,6 @@
 //! Following one path of crashes: run, crash, recover, crash the recovery, ... and judge at the end.
 //!
-//! Used to replay a token, to shrink a violation, and to write the account of it.
+//! Used to replay a token, to shrink a violation, and to write its account.
 
 use std::fmt::Write as _;
 
@@ -19,7 +19,7 @@ use crate::token::{Crash, Kept};
 
 /// Outcome of following a path.
 pub(crate) struct Followed {
-    /// What the oracle said.
+    /// The oracle's verdict.
     pub(crate) verdict: Outcome,
     /// The account, line by line.
     pub(crate) account: String,
@@ -28,7 +28,7 @@ pub(crate) struct Followed {
 /// Runs `ops`, crashes along `crashes` and judges the last recovery.
 ///
 /// # Errors
-/// When the target cannot be prepared or the path does not fit the trace.
+/// If the target cannot be prepared or the path does not fit the trace.
 pub(crate) fn follow(
     target: &dyn Target,
     config: &Config,
@@ -42,10 +42,10 @@ pub(crate) fn follow(
     follow_trace(&mut engine, target, trace, outcome, crashes)
 }
 
-/// Crashes the run that gave `trace` along `crashes` and judges the last recovery.
+/// Crashes the run that produced `trace` along `crashes` and judges the last recovery.
 ///
 /// # Errors
-/// When the path does not fit the trace.
+/// If the path does not fit the trace.
 pub(crate) fn follow_trace(
     engine: &mut Engine<'_>,
     target: &dyn Target,
@@ -127,7 +127,7 @@ fn event_text(event: &Event, target: &dyn Target) -> String {
     }
 }
 
-/// Lines shown at most; the rest is summed up.
+/// Most lines shown; the rest is summed up.
 const LINES_SHOWN: usize = 12;
 
 fn describe_lines(account: &mut String, persist: &Persist, contents: &Contents, kept: &Kept) {
@@ -163,7 +163,7 @@ fn describe_lines(account: &mut String, persist: &Persist, contents: &Contents, 
     }
 }
 
-/// Says which stores of a line were kept and which were lost; stores of one call that fared the same share a line.
+/// Says which stores of a line were kept and which were lost. Stores of one call with the same fate share a line.
 fn describe_line(account: &mut String, line: LineAddr, state: &LineState, content: &Content) {
     let kept = state.kept(content);
     let lost = kept.iter().filter(|kept| !**kept).count();

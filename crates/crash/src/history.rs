@@ -1,8 +1,8 @@
-//! What the outside knows at a crash: which operations began, which were acknowledged, in which order.
+//! The outside's knowledge at a crash: which operations began, which were acknowledged, and in which order.
 //!
-//! Durable linearizability: the recovered structure must look as after some sequence of begun operations that contains
-//! every acknowledged one and respects real time (what was acknowledged before another began comes before it). With one
-//! thread these sequences are the prefixes from "all acknowledged" to "all begun".
+//! Durable linearizability: the recovered structure must look as after some sequence of begun operations. The sequence
+//! contains every acknowledged one and respects real time: an operation acknowledged before another began comes before
+//! it. With one thread these sequences are the prefixes from "all acknowledged" to "all begun".
 
 use crate::event::{Event, EventKind};
 
@@ -26,7 +26,7 @@ pub struct History {
 }
 
 impl History {
-    /// Takes a mark; other events say nothing to the outside.
+    /// Applies a mark. Other events tell the outside nothing.
     pub fn apply(&mut self, event: &Event) {
         match event.kind {
             EventKind::Begin { op } => {
@@ -56,7 +56,7 @@ impl History {
         self.ops.iter().map(|record| record.op).collect()
     }
 
-    /// Calls `visit` with each allowed sequence (script indices) until it says true; tells whether it did.
+    /// Calls `visit` with each allowed sequence (script indices) until it returns true. Returns whether it did.
     pub fn any_sequence(&self, mut visit: impl FnMut(&[usize]) -> bool) -> bool {
         let mut placed = vec![false; self.ops.len()];
         self.extend(&mut placed, &mut Vec::new(), &mut visit)
@@ -82,7 +82,7 @@ impl History {
         false
     }
 
-    /// Whether every operation that was acknowledged before `next` began is placed.
+    /// Whether every operation that was acknowledged before `next` began is already placed.
     fn may_come_next(&self, placed: &[bool], next: usize) -> bool {
         let begun = self.ops[next].begun;
         let before = |record: &OpRecord| record.acked.is_some_and(|acked| acked < begun);

@@ -1,19 +1,19 @@
-//! Damage that verifies: many small cases, each damaged and sealed again, none of which may panic or hang.
+//! Damage with valid checksums: many small cases, each damaged and sealed again, none of which may panic or hang.
 //!
-//! A checksum tells flipped bits. It does not tell a value that was computed wrongly, written by a bug or forged, and
-//! so nothing that is read from a medium may be believed only because its checksum fits. A *layer* here is one
-//! structure with a function that runs one case: it makes a pool with content, changes something in it, seals that
-//! again, and then opens, checks, reads and changes the structure. [`Layer::run`]
+//! A checksum detects flipped bits. It does not detect a value that was computed wrongly, written by a bug or forged.
+//! So no value read from a medium may be trusted only because its checksum fits. A *layer* here is one structure with a
+//! function that runs one case. The function makes a pool with content, changes something in it and seals it again.
+//! Then it opens, checks, reads and changes the structure. [`Layer::run`]
 //!
 //! 1. runs the cases one after the other, each with numbers from its own seed;
 //! 2. catches panics, and keeps one case for each place that panicked;
-//! 3. ends the whole process when a case takes longer than [`Layer::seconds_max`], because a thread that hangs cannot
-//!    be ended;
-//! 4. tells at the end what became of the cases, by what was damaged.
+//! 3. ends the whole process if a case takes longer than [`Layer::seconds_max`], because a thread that hangs cannot be
+//!    ended;
+//! 4. reports at the end the fates of the cases, by kind of damage.
 //!
-//! Two variables of the environment change what is run: `LODESTONE_HOSTILE_CASES` is the number of cases for each
-//! layer, `LODESTONE_HOSTILE_SEED` the seed of the first one. The seeds of the others follow, so a failed case is
-//! replayed with its own seed and one case.
+//! Two environment variables control the run: `LODESTONE_HOSTILE_CASES` is the number of cases for each layer, and
+//! `LODESTONE_HOSTILE_SEED` is the seed of the first one. The seeds of the others follow, so a failed case is replayed
+//! with its own seed and one case.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -43,15 +43,15 @@ impl Numbers {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `limit`; 0 when the limit is.
+    /// A number below `limit`; 0 if `limit` is 0.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.number().checked_rem(limit).unwrap_or(0)
     }
 
-    /// One of `all`, which is not empty.
+    /// One of `all`.
     ///
     /// # Panics
-    /// When `all` is empty.
+    /// If `all` is empty.
     pub fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         let index = self.below(all.len() as u64);
         &all[usize::try_from(index).unwrap_or(0)]
@@ -74,17 +74,17 @@ impl Numbers {
     }
 }
 
-/// What became of a case.
+/// The outcome of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// An open refused with an error.
+    /// An open returned an error.
     Refused,
-    /// Every answer was as before; whether the check reported the damage.
+    /// Every answer was the same as without the damage.
     Same {
         /// Whether the check reported anything.
         reported: bool,
     },
-    /// An answer was an error, no answer was wrong.
+    /// An answer was an error, and no answer was wrong.
     Failed {
         /// Whether the check reported anything.
         reported: bool,
@@ -128,7 +128,7 @@ impl Counts {
     }
 }
 
-/// What became of the cases of a layer, by what was damaged.
+/// The outcomes of the cases of a layer, by kind of damage.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// By kind of damage.
@@ -136,7 +136,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Wrong answers that the check did not report, of the kinds that `counts`.
+    /// Wrong answers that the check did not report, of the kinds for which `counts` returns true.
     pub fn wrong_unreported(&self, counts: impl Fn(&str) -> bool) -> u64 {
         self.kinds.iter().filter(|(kind, _)| counts(kind)).map(|(_, counts)| counts.wrong[1]).sum()
     }
@@ -173,13 +173,13 @@ impl fmt::Display for Tally {
 pub struct Layer {
     /// Its name, and that of its test.
     pub name: &'static str,
-    /// What runs the layer's test, up to its name.
+    /// The command that runs the layer's test, without the test's name.
     pub command: &'static str,
     /// Cases in the usual run.
     pub cases: u64,
     /// Seed of the first case in the usual run.
     pub seed: u64,
-    /// Longest time that a case may take, on a busy machine too.
+    /// Longest time that a case may take, even on a busy machine.
     pub seconds_max: u64,
 }
 
@@ -210,15 +210,15 @@ fn variable(name: &str) -> Option<u64> {
 }
 
 impl Layer {
-    /// The command that shows the case with `seed` again.
+    /// The command that replays the case with `seed`.
     fn replay(&self, seed: u64) -> String {
         format!("LODESTONE_HOSTILE_SEED={seed:#x} LODESTONE_HOSTILE_CASES=1 {}{}", self.command, self.name)
     }
 
-    /// Runs all cases: `case` damages what its numbers say and gives the kind of damage and its fate.
+    /// Runs all cases. `case` makes the damage that its numbers select, and returns the kind of damage and its fate.
     ///
     /// # Panics
-    /// When a case panicked; the message names the places, and for each the command that shows a case of it again.
+    /// If a case panicked. The message names the places, and for each the command that replays one of its cases.
     pub fn run(&self, mut case: impl FnMut(&mut Numbers) -> (&'static str, Fate)) -> Tally {
         install_hook();
         let cases = variable("LODESTONE_HOSTILE_CASES").unwrap_or(self.cases);
@@ -252,7 +252,7 @@ impl Layer {
     }
 }
 
-/// Looks after the case that runs.
+/// Watches the running case.
 struct Watch {
     shared: Arc<Shared>,
     begun: Instant,
@@ -260,7 +260,7 @@ struct Watch {
 
 #[derive(Default)]
 struct Shared {
-    /// Seed of the case that runs, and when it began, in milliseconds from the start, plus one; 0: the run is over.
+    /// Seed of the running case, and its start in milliseconds from the beginning, plus one; 0: the run is over.
     seed: AtomicU64,
     since: AtomicU64,
     slowest: AtomicU64,
@@ -310,7 +310,7 @@ impl Drop for Watch {
     }
 }
 
-/// Tells what a test's captured output would lose, because the process ends.
+/// Prints text that a test's captured output would lose, because the process ends.
 fn say(text: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "{text}");

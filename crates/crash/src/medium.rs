@@ -1,7 +1,7 @@
 //! The medium that targets run on: one traced memory that is laid out again for every crash state.
 //!
-//! Laying out writes only lines that differ: those the last run dirtied go back to the baseline, those of the new state
-//! are written over it. A mapping is made anew only when a run has grown the memory.
+//! Laying out writes only lines that differ. Lines that the last run dirtied return to the baseline, and the lines of
+//! the new state are written over it. The mapping is made again only after a run has grown the memory.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,7 +14,7 @@ use crate::persist::Baseline;
 use crate::recorder::Recorder;
 use crate::target::Failure;
 
-/// What a target runs on: makes and opens the pool, and takes the marks of the application.
+/// The medium of a target: makes and opens the pool, and takes the marks of the application.
 pub struct Medium {
     recorder: Arc<Recorder>,
     memory: Mutex<Memory>,
@@ -25,7 +25,7 @@ impl Medium {
     /// Zeroed memory for a pool of `options.size_bytes` bytes.
     ///
     /// # Errors
-    /// When address space runs out.
+    /// If address space runs out.
     pub fn new(options: PoolOptions, mutation: Option<Mutation>) -> Result<Self, Failure> {
         let recorder = Arc::new(Recorder::new(mutation));
         let image = vec![0; usize::try_from(options.size_bytes)?];
@@ -66,10 +66,11 @@ impl Medium {
         self.recorder.mark(EventKind::Begin { op });
     }
 
-    /// Waits for durability, as anyone must who tells the outside, and marks operation number `op` as acknowledged.
+    /// Waits for durability, as every caller must before it tells the outside, and marks operation number `op` as
+    /// acknowledged.
     ///
     /// # Errors
-    /// When the wait fails.
+    /// If the wait fails.
     pub fn ack(&self, op: usize) -> Result<(), lodestone_pmem::Error> {
         self.memory().durable()?;
         self.recorder.mark(EventKind::Ack { op });
@@ -80,7 +81,7 @@ impl Medium {
         &self.recorder
     }
 
-    /// Takes the present content for what the medium holds.
+    /// The present content, as the baseline of the medium.
     pub(crate) fn baseline(&self) -> Baseline {
         let memory = self.memory();
         let traced = memory.as_traced().expect("the medium is traced memory");
@@ -94,7 +95,7 @@ impl Medium {
     /// Makes the memory hold `lines` over `baseline` (the first content of each).
     ///
     /// # Errors
-    /// When address space runs out.
+    /// If address space runs out.
     pub(crate) fn lay_out(&self, baseline: &Baseline, lines: &Contents, part_bytes: &[u64]) -> Result<(), Failure> {
         let mut dirty = self.recorder.take_dirty();
         self.set_lengths(baseline, part_bytes)?;
@@ -113,7 +114,7 @@ impl Medium {
         Ok(())
     }
 
-    /// Makes the memory anew when its parts do not have these lengths: it cannot shrink.
+    /// Makes a new memory if the parts have other lengths, because a memory cannot shrink.
     fn set_lengths(&self, baseline: &Baseline, part_bytes: &[u64]) -> Result<(), Failure> {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         if (0..memory.part_count()).map(|part| memory.part_len(part)).eq(part_bytes.iter().copied()) {

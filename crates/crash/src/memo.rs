@@ -1,16 +1,16 @@
-//! What was judged already, by what was read: the decision tree behind the reading-driven mode.
+//! Memory of the judged runs, by the contents that they read: the decision tree of the reading-driven mode.
 //!
 //! Recovery and judgement are deterministic functions of the lines they read, in the order of first touch. So each run
 //! is a path in a tree: a node is the line that is touched next, an edge its content. Before a state is run, the tree
-//! is walked with the state's contents; arriving at a leaf means that a run that read exactly this has been judged,
-//! whatever the lines hold that nobody read.
+//! is walked with the state's contents. If the walk arrives at a leaf, a run that read exactly this has been judged.
+//! The contents of unread lines make no difference.
 //!
-//! Only lines that vary are in the tree: those that the run or some recovery stored to. All others hold the same in
+//! Only lines that vary are in the tree: those that the run or some recovery stored to. All other lines are the same in
 //! every state. When a recovery stores to a line for the first time, the tree is forgotten, because its paths lack that
 //! line.
 //!
-//! Invariant: a leaf is a run whose verdict was good under the same history and the same lengths of parts; its trace is
-//! kept when it is to be crashed again, for every image that leads to it.
+//! Invariant: a leaf is a run whose verdict was good under the same history and the same lengths of parts. If the run
+//! is to be crashed again, the leaf keeps its trace, for every image that leads to it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
@@ -22,7 +22,7 @@ use crate::options::{Contents, Options};
 use crate::persist::Baseline;
 use crate::recorder::Decision;
 
-/// Nodes kept before everything is forgotten: a quarter of a gibibyte or so.
+/// Nodes kept before everything is forgotten: about a quarter of a gibibyte.
 const NODES_MAX: usize = 2_000_000;
 
 /// Number of a node.
@@ -54,7 +54,7 @@ impl Memo {
         &self.varying
     }
 
-    /// Notes the lines that `trace` stored to; forgets everything when one is new. Tells whether one was.
+    /// Notes the lines that `trace` stored to, and forgets everything if one is new. Returns whether one was.
     pub(crate) fn note_stores(&mut self, trace: &[Event]) -> bool {
         let mut is_new = false;
         for event in trace {
@@ -69,8 +69,8 @@ impl Memo {
         is_new
     }
 
-    /// Walks the tree with `contents`, deciding along `plan`; `None` when the walk ends before a leaf, or at one
-    /// without the trace that is wanted.
+    /// Walks the tree with `contents`, deciding along `plan`. `None` if the walk ends before a leaf, or at a leaf
+    /// without the wanted trace.
     pub(crate) fn find(
         &self,
         root: u64,
@@ -89,7 +89,7 @@ impl Memo {
                         None if wants_trace => return None,
                         None => Rc::default(),
                     };
-                    // How many of the first touches were decisions differs from image to image.
+                    // The number of first touches that were decisions differs from image to image.
                     let decided_in_recovery = decided_at.iter().filter(|depth| *depth < read_in_recovery).count();
                     return Some(Known { trace, decisions, decided_in_recovery });
                 }
@@ -111,8 +111,8 @@ impl Memo {
         None
     }
 
-    /// Adds the run that touched `reads` in this order. `false` when a run that read the same went on to read other
-    /// lines: then recovery or judgement is not a function of what it reads.
+    /// Adds the run that touched `reads` in this order. Returns `false` if a run that read the same contents continued
+    /// with other lines: then recovery or judgement is not a function of its reads.
     pub(crate) fn add(
         &mut self,
         root: u64,
@@ -162,7 +162,7 @@ impl Memo {
                 }
             };
         }
-        // All edges were known: the leaf lacked the trace that was wanted, or the run ended before where it did before.
+        // All edges were known. Either the leaf lacked the wanted trace, or the run ended earlier than before.
         let lacked_trace = matches!(self.nodes[node as usize], Node::Leaf { trace: None, .. });
         if lacked_trace {
             self.nodes[node as usize] = leaf;

@@ -1,7 +1,7 @@
-//! A fast 128-bit hash of states, for telling apart what was judged.
+//! A fast 128-bit hash of states, to recognize those that were judged.
 //!
-//! Two independent multiply-and-rotate lanes over 64-bit words. Not for adversaries; among a billion states two would
-//! collide with a probability of about 2^-68, and the same run always hashes the same way.
+//! Two independent multiply-and-rotate lanes over 64-bit words. It does not resist adversaries. Among a billion states
+//! two would collide with a probability of about 2^-68, and the same run always hashes the same way.
 
 use std::hash::Hasher;
 

@@ -1,21 +1,21 @@
 //! Mutations: one source position whose flush, fence or streaming store is removed or comes at the wrong time.
 //!
-//! A mutation works inside the recorder while the code runs, so recovery is mutated as well as the operations, and
+//! A mutation works inside the recorder while the code runs. So recovery is mutated as well as the operations, and
 //! every execution of the position is affected.
 
 use std::fmt;
 
 use crate::event::{CallKind, SiteKey};
 
-/// What a mutation does to each execution of its site.
+/// The change to each execution of a mutation's site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Change {
-    /// The call is removed. A streaming store becomes an ordinary store that nobody flushes.
+    /// The call is removed. A streaming store becomes an ordinary store that is never flushed.
     Drop,
-    /// A flush comes behind the next fence of its thread; a fence behind the thread's next store (and whatever is
-    /// acknowledged before it).
+    /// A flush comes after the next fence of its thread. A fence comes after the thread's next store, and after an
+    /// acknowledgement before that store.
     Late,
-    /// A fence comes before the flush, or the last streamed word, that precedes it.
+    /// A fence comes before the preceding flush or the last streamed word.
     Early,
 }
 
@@ -41,7 +41,7 @@ pub struct Mutation {
 }
 
 impl Mutation {
-    /// The mutations that make sense for a call.
+    /// The mutations that are possible for a call.
     #[must_use]
     pub fn all_of(call: CallKind, site: &SiteKey) -> Vec<Self> {
         let changes: &[Change] = match call {

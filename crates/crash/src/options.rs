@@ -1,4 +1,4 @@
-//! What a line may hold at a crash: one content, or several to choose from.
+//! The possible contents of a line at a crash: one content, or several to choose from.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use crate::event::Content;
 pub enum Options {
     /// Decided.
     One(Content),
-    /// Undecided: at least two different contents, the first has lost everything, the last nothing.
+    /// Undecided: at least two different contents. The first has lost everything, the last nothing.
     Many(Arc<[Content]>),
 }
 
-/// Possible contents of all lines that differ from the baseline, or may.
+/// Possible contents of all lines that differ from the baseline, or may differ.
 pub type Contents = BTreeMap<LineAddr, Options>;
 
 impl Options {
@@ -44,7 +44,7 @@ impl Options {
         matches!(self, Self::Many(_))
     }
 
-    /// The content with this index; the last one when there are fewer.
+    /// The content with this index; the last one if there are fewer.
     #[must_use]
     pub fn at(&self, index: usize) -> Content {
         match self {

@@ -1,15 +1,15 @@
-//! What the medium may hold at a point of a trace: the fault model as code.
+//! The possible contents of the medium at a point of a trace: the fault model as code.
 //!
-//! 1. Each stored word joins the pending list of its line. Ordinary stores persist in order (a prefix); streamed words
+//! 1. Each stored word joins the pending list of its line. Ordinary stores persist in order (a prefix), streamed words
 //!    in any subset.
 //! 2. A flush by thread T marks, for T, the ordinary stores that the line has at that moment. T's next fence makes
-//!    marked stores and T's own streamed words certain: they leave the pending list for the base.
-//! 3. The options of a line are the distinct contents that a prefix of its ordinary pending stores, with a subset of
-//!    its streamed ones, gives over its base.
+//!    marked stores and T's own streamed words certain: they move from the pending list to the base.
+//! 3. The options of a line are its distinct possible contents. Each is the base, plus a prefix of the ordinary pending
+//!    stores, plus a subset of the streamed ones.
 //!
-//! For the eADR profile only the live contents count; for the block profile the log of flushed line contents does.
+//! For the eADR profile only the live contents count. For the block profile the log of flushed line contents counts.
 //!
-//! Invariant: a line that is not in the map holds what it held at the baseline.
+//! Invariant: a line that is not in the map has the content of the baseline.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
@@ -19,7 +19,8 @@ use lodestone_pmem::{LineAddr, Site};
 use crate::event::{Content, Event, EventKind, ThreadId};
 use crate::options::{Contents, Options};
 
-/// Streamed words of one line that are enumerated as subsets; more are cut into prefixes and reported as not exhausted.
+/// Streamed words of one line that are enumerated as subsets. More words are cut into prefixes and reported as not
+/// exhausted.
 pub const STREAMED_SUBSET_MAX: usize = 8;
 
 /// A stored word that may or may not have reached the medium.
@@ -31,23 +32,23 @@ pub struct Pending {
     pub value: u64,
     /// Whether it was a streaming store.
     pub streamed: bool,
-    /// Who stored it.
+    /// The thread that stored it.
     pub thread: ThreadId,
-    /// Where.
+    /// Its source position.
     pub site: Option<Site>,
-    /// Number of the store among all of this line.
+    /// Number of the store among all stores to this line.
     pub number: u64,
 }
 
 /// One line.
 #[derive(Clone, Debug)]
 pub struct LineState {
-    /// What the line may hold without any pending store; open only for a line that an earlier crash left
-    /// undecided and that nobody has touched since.
+    /// The possible contents of the line without any pending store. Open only for a line that an earlier crash left
+    /// undecided and that no code has touched since.
     pub base: Options,
     /// Stores that may be lost.
     pub pending: Vec<Pending>,
-    /// What running code sees.
+    /// The content that running code sees.
     pub live: Content,
     stores: u64,
 }
@@ -55,9 +56,9 @@ pub struct LineState {
 /// The medium at a point of a trace.
 #[derive(Clone, Debug)]
 pub struct Persist {
-    /// What the medium held when recording began, by part and line.
+    /// The content of the medium when recording began, by part and line.
     pub baseline: Arc<Baseline>,
-    /// Lines that differ from the baseline, or may.
+    /// Lines that differ from the baseline, or may differ.
     pub lines: BTreeMap<LineAddr, LineState>,
     /// Flushed line contents in order (block profile).
     pub flushed: Vec<(LineAddr, Content)>,
@@ -100,7 +101,7 @@ impl Baseline {
         self.parts.iter().map(|lines| lines.len() as u64 * 64).collect()
     }
 
-    /// Content of `line`; zeroes behind the end of the part.
+    /// Content of `line`; zeroes after the end of the part.
     #[must_use]
     pub fn line(&self, line: LineAddr) -> Content {
         let at = line.start();
@@ -110,7 +111,7 @@ impl Baseline {
 }
 
 impl Persist {
-    /// The medium as `baseline` says, nothing pending.
+    /// The medium with the content of `baseline`, nothing pending.
     #[must_use]
     pub fn new(baseline: Arc<Baseline>) -> Self {
         Self {
@@ -147,19 +148,19 @@ impl Persist {
         })
     }
 
-    /// What running code sees in `line`.
+    /// The content of `line` that running code sees.
     #[must_use]
     pub fn live(&self, line: LineAddr) -> Content {
         self.lines.get(&line).map_or_else(|| self.baseline.line(line), |state| state.live)
     }
 
-    /// Lets `event` happen.
+    /// Applies `event`.
     pub fn apply(&mut self, event: &Event) {
         match event.kind {
             EventKind::Store { at, value } => self.store(at, value, false, event),
             EventKind::Stream { at, value } => {
                 self.store(at, value, true, event);
-                // In the block domain a streamed line joins the commit group at once, with what it then holds.
+                // In the block domain a streamed line joins the commit group at once, with its content at that time.
                 let line = at.line();
                 let live = self.live(line);
                 self.flushed.push((line, live));
@@ -207,7 +208,7 @@ impl Persist {
     /// Makes the pending stores of `line` that `certain` names part of the base.
     fn settle(&mut self, line: LineAddr, certain: impl Fn(&Pending) -> bool) {
         let Some(state) = self.lines.get_mut(&line) else { return };
-        // Ordinary stores settle as a prefix: what precedes a certain ordinary store in the line is certain too.
+        // Ordinary stores settle as a prefix: stores before a certain ordinary store in the line are certain too.
         let mut base = state.base.at(0);
         let mut settled_word = [0_u64; 8];
         for store in state.pending.iter().filter(|store| certain(store)) {
@@ -217,7 +218,7 @@ impl Persist {
         if !state.base.is_open() {
             state.base = Options::One(base);
         }
-        // An older store to a word cannot overwrite a newer one that is there already.
+        // An older store to a word cannot overwrite a newer one that is already in the base.
         state.pending.retain(|store| !certain(store) && store.number > settled_word[store.word]);
     }
 
@@ -236,7 +237,7 @@ impl Persist {
         all
     }
 
-    /// The first `count` flushed lines are there, nothing else that was stored (block).
+    /// The contents with the first `count` flushed lines and no other stores (block).
     #[must_use]
     pub fn after_flushes(&self, count: usize) -> Contents {
         let mut contents = self.origin.clone();
@@ -244,13 +245,13 @@ impl Persist {
         self.without_baseline(contents.into_iter())
     }
 
-    /// Everything stored is there (eADR).
+    /// The contents with all stores (eADR).
     #[must_use]
     pub fn everything(&self) -> Contents {
         self.without_baseline(self.lines.iter().map(|(&line, state)| (line, Options::One(state.live))))
     }
 
-    /// Leaves out the lines that hold for certain what the baseline says.
+    /// Leaves out the lines that certainly have the content of the baseline.
     fn without_baseline(&self, contents: impl Iterator<Item = (LineAddr, Options)>) -> Contents {
         contents.filter(|(line, options)| options.is_open() || options.at(0) != self.baseline.line(*line)).collect()
     }
@@ -282,7 +283,8 @@ impl LineState {
         Options::from_list(&found)
     }
 
-    /// Which pending stores a content has kept: the first combination, as the contents are enumerated, that gives it.
+    /// The pending stores that a content has kept: the first combination, in the order of enumeration, that produces
+    /// it.
     #[must_use]
     pub fn kept(&self, content: &Content) -> Vec<bool> {
         let streamed = self.pending.iter().filter(|store| store.streamed).count();

@@ -1,14 +1,16 @@
-//! The tracer of the explorer: writes events down, decides undecided lines at first touch, applies a mutation.
+//! The tracer of the explorer: records events, decides undecided lines at first touch, and applies a mutation.
 //!
 //! It is in one of three phases:
 //! 1. *off*: nothing is recorded (setting up, judging, closing);
 //! 2. *recording*: events are appended;
-//! 3. either of the two with *undecided lines*: the first touch of such a line takes the next decision from the plan,
-//!    or option 0 where the plan ends, and writes it to memory before the access goes on. The list of decisions taken
-//!    is the path that the explorer backtracks over.
+//! 3. either of the two with *undecided lines*. The first touch of such a line takes the next decision from the plan,
+//!    or option 0 after the end of the plan. The option is written to memory before the access continues. The list of
+//!    decisions taken is the path that the explorer backtracks over.
 //!
-//! Invariants: one thread runs at a time (the contract of traced memory), so the lock is never contended; no lock is
-//! held while a panic leaves this file; a limit on accesses ends endless recoveries with a panic that names the limit.
+//! Invariants:
+//! - one thread runs at a time (the contract of traced memory), so the lock is never contended;
+//! - no lock is held while a panic leaves this file;
+//! - a limit on accesses ends endless recoveries with a panic that names the limit.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,7 +21,7 @@ use crate::event::{CallKind, Content, Event, EventKind, SiteKey, ThreadId};
 use crate::mutation::{Change, Mutation};
 use crate::options::Options;
 
-/// A decision about an undecided line: which of its options it took.
+/// A decision about an undecided line: which option it took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// The line.
@@ -53,7 +55,7 @@ struct State {
     reads: Vec<(LineAddr, Content)>,
 }
 
-/// Records what happens to traced memory. See the module text.
+/// Records the events of traced memory. See the module text.
 pub struct Recorder {
     state: Mutex<State>,
 }
@@ -88,28 +90,28 @@ impl Recorder {
         state.noting = true;
     }
 
-    /// Makes first touches of these lines be noted, from the next start on.
+    /// From the next start on, notes the first touches of these lines.
     pub fn watch(&self, lines: &HashSet<LineAddr>) {
         self.lock().varying = lines.iter().map(|line| (*line, 0)).collect();
     }
 
-    /// The watched lines that were touched since the start, in order of first touch, with what they held.
+    /// The watched lines that were touched since the start, in order of first touch, with their contents.
     pub fn take_reads(&self) -> Vec<(LineAddr, Content)> {
         std::mem::take(&mut self.lock().reads)
     }
 
-    /// Stops recording and gives the trace. Undecided lines go on being decided at first touch.
+    /// Stops recording and returns the trace. Undecided lines are still decided at first touch.
     pub fn stop(&self) -> Vec<Event> {
         let mut state = self.lock();
         state.recording = false;
         state.accesses_max = u64::MAX;
-        // A call that was to come late and never found its neighbour never came.
+        // A call that was to come late but found no neighbour never came.
         state.late_flushes.clear();
         state.late_fences.clear();
         std::mem::take(&mut state.events)
     }
 
-    /// Ends the decisions too and gives them in the order in which they were taken.
+    /// Ends the decisions too, and returns them in the order in which they were taken.
     pub fn end(&self) -> Vec<Decision> {
         let mut state = self.lock();
         state.recording = false;
@@ -135,7 +137,7 @@ impl Recorder {
         self.lock().accesses
     }
 
-    /// Lines whose content in memory may differ from what was laid out; clears the list.
+    /// Lines whose content in memory may differ from the content laid out. Clears the list.
     pub fn take_dirty(&self) -> Vec<LineAddr> {
         std::mem::take(&mut self.lock().dirty)
     }
@@ -219,7 +221,7 @@ impl State {
     }
 
     fn know_site(&mut self, call: CallKind, site: Site) {
-        // The address of a location is stable, the key costs an allocation: build it once per location.
+        // The address of a location is stable, but the key costs an allocation, so it is built once per location.
         if self.sites_known.insert((call, std::ptr::from_ref(site) as usize)) {
             self.sites.insert((call, SiteKey::of(site)));
         }
@@ -253,7 +255,7 @@ impl State {
         }
     }
 
-    /// Place of the thread's last flush or streamed word since its last fence: what that fence would come before.
+    /// Position of the thread's last flush or streamed word since its last fence. An early fence would come before it.
     fn last_write_back(&self, thread: ThreadId) -> Option<usize> {
         let back = self.events.iter().enumerate().rev().filter(|(_, event)| event.thread == thread);
         let mut back = back.take_while(|(_, event)| event.kind != EventKind::Fence);
@@ -344,7 +346,7 @@ impl Tracer for Recorder {
     }
 }
 
-/// A number for the running thread: of the deterministic scheduler where there is one, else of the process.
+/// A number for the running thread: from the deterministic scheduler if there is one, else from the process.
 fn current_thread() -> u64 {
     #[cfg(feature = "shuttle")]
     {

@@ -1,6 +1,6 @@
-//! What an exploration, an audit or a replay found, for people (`Display`) and for machines (`to_json_line`).
+//! The findings of an exploration, an audit or a replay, for people (`Display`) and for machines (`to_json_line`).
 //!
-//! A report says what was explored and what was not: profile, mode, bound, number of states, whether the space was
+//! A report says how far the exploration went. It names profile, mode, bound, number of states, whether the space was
 //! exhausted, how deep recoveries were crashed again, and the seed.
 
 use std::collections::BTreeSet;
@@ -11,10 +11,10 @@ use serde::Serialize;
 use crate::config::{Mode, Profile};
 use crate::event::{CallKind, SiteKey};
 
-/// A violation: what is wrong, after which operations, and how to see it again.
+/// A violation: the fault, the operations that lead to it, and how to see it again.
 #[derive(Clone, Debug, Serialize)]
 pub struct Violation {
-    /// What the oracle said.
+    /// The oracle's message.
     pub message: String,
     /// The operations of the shrunk run, in words.
     pub ops: Vec<String>,
@@ -46,16 +46,17 @@ pub struct Report {
     pub profile: Profile,
     /// How states were chosen.
     pub mode: Mode,
-    /// Most states that would have been judged: the smaller of the bound of the run and that of the target.
+    /// Most states to judge: the smaller of the bound of the run and that of the target.
     pub bound: u64,
-    /// States judged, those of crashed recoveries included.
+    /// States judged, including those of crashed recoveries.
     pub states: u64,
     /// Those of crashed recoveries.
     pub states_nested: u64,
-    /// States beyond those that needed no run: everything that would be read is as in a state that was judged.
+    /// States beyond these that needed no run: everything that would be read is the same as in a judged state.
     pub states_same: u64,
-    /// Runs that read the same and then went another way: recovery depends on something else than the medium (time,
-    /// random numbers, the order of a hash table), so the reading-driven mode is not complete and `exhausted` is false.
+    /// Runs that read the same but then differed. Recovery then depends on something other than the medium (time,
+    /// random numbers, the order of a hash table). The reading-driven mode is not complete in this case, and
+    /// `exhausted` is false.
     pub runs_unsteady: u64,
     /// Visits: ends of segments at which states were chosen.
     pub points: u64,
@@ -104,10 +105,10 @@ impl Report {
         self.states as f64 / self.seconds.max(1e-9)
     }
 
-    /// Panics with the report unless nothing was found; gives it back for more questions.
+    /// Panics with the report unless nothing was found. Returns the report for further questions.
     ///
     /// # Panics
-    /// When there is a violation.
+    /// If there is a violation.
     #[track_caller]
     pub fn expect_clean(self) -> Self {
         assert!(self.is_clean(), "{self}");
@@ -117,17 +118,17 @@ impl Report {
     /// Panics unless nothing was found and every state of the mode was judged.
     ///
     /// # Panics
-    /// When there is a violation, or the bound was reached.
+    /// If there is a violation, or the bound was reached.
     #[track_caller]
     pub fn expect_exhausted(self) -> Self {
         assert!(self.is_clean() && self.exhausted, "{self}");
         self
     }
 
-    /// Panics unless something was found; gives the first violation.
+    /// Panics unless something was found. Returns the first violation.
     ///
     /// # Panics
-    /// When nothing was found.
+    /// If nothing was found.
     #[track_caller]
     #[must_use]
     pub fn expect_violation(self) -> Violation {
@@ -168,13 +169,13 @@ impl fmt::Display for Report {
     }
 }
 
-/// What became of one mutant.
+/// The fate of one mutant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MutantFate {
     /// An oracle caught it.
     Killed {
-        /// What the oracle said.
+        /// The oracle's message.
         message: String,
         /// Token of the reproducer.
         token: String,
@@ -189,7 +190,8 @@ pub enum MutantFate {
         /// Whether its exploration was exhausted.
         exhausted: bool,
     },
-    /// No mutant but an excuse of the target that excuses nobody: every mutant it names was killed, or none is left.
+    /// Not a mutant, but an excuse of the target that applies to no survivor: every mutant it names was killed or is
+    /// gone.
     Stale {
         /// The reason that does not hold.
         reason: String,
@@ -201,7 +203,7 @@ pub enum MutantFate {
 pub struct Mutant {
     /// The mutation in words: change, call, source position.
     pub mutation: String,
-    /// What became of it.
+    /// Its fate.
     pub fate: MutantFate,
 }
 
@@ -214,13 +216,13 @@ pub struct AuditReport {
     pub profile: Profile,
     /// Number of mutants.
     pub mutants: usize,
-    /// Caught.
+    /// Mutants that were caught.
     pub killed: usize,
-    /// Survived for a stated reason.
+    /// Mutants that survived for a stated reason.
     pub redundant: usize,
-    /// Survived without one.
+    /// Mutants that survived without a reason.
     pub survived: usize,
-    /// Excuses that excuse nobody.
+    /// Excuses that apply to no survivor.
     pub stale: usize,
     /// Crash states judged for all of them.
     pub states: u64,
@@ -231,13 +233,13 @@ pub struct AuditReport {
     /// Calls that ran and were mutated.
     #[serde(skip)]
     pub calls_audited: BTreeSet<(CallKind, SiteKey)>,
-    /// Calls that ran and that this target leaves to others (see [`Target::audits`](crate::Target::audits)).
+    /// Calls that ran and that this target leaves to other targets (see [`Target::audits`](crate::Target::audits)).
     #[serde(skip)]
     pub calls_left: BTreeSet<(CallKind, SiteKey)>,
 }
 
-/// The calls that ran under some of these audits and that none of them answers for: holes in the audit as a whole. Code
-/// of targets and tests (files of `lodestone-proof`, and in folders `tests` and `examples`) does not count.
+/// The calls that ran under some of these audits but that none of them mutated: holes in the audit as a whole. Code of
+/// targets and tests (files of `lodestone-proof`, and in folders `tests` and `examples`) does not count.
 #[must_use]
 pub fn calls_nobody_audits(reports: &[AuditReport]) -> Vec<String> {
     let audited: BTreeSet<_> = reports.iter().flat_map(|report| &report.calls_audited).collect();
@@ -245,7 +247,7 @@ pub fn calls_nobody_audits(reports: &[AuditReport]) -> Vec<String> {
     unaudited(&audited, &left)
 }
 
-/// Those of `left` that are not in `audited`, but for code of targets and tests.
+/// The calls of `left` that are not in `audited`, except code of targets and tests.
 pub(crate) fn unaudited(
     audited: &BTreeSet<&(CallKind, SiteKey)>,
     left: &BTreeSet<&(CallKind, SiteKey)>,
@@ -273,7 +275,7 @@ impl AuditReport {
     /// Panics with the report unless it is clean.
     ///
     /// # Panics
-    /// When a mutant survived or an excuse is stale.
+    /// If a mutant survived or an excuse is stale.
     #[track_caller]
     pub fn expect_clean(self) -> Self {
         assert!(self.is_clean(), "{self}");
@@ -322,7 +324,7 @@ pub struct ReplayReport {
     pub target: String,
     /// The operations of the run, in words.
     pub ops: Vec<String>,
-    /// What the oracle said; `None` when nothing is wrong (any more).
+    /// The oracle's message; `None` if nothing is wrong (any more).
     pub violation: Option<String>,
     /// The account: what was stored, kept and lost, line by line.
     pub account: String,

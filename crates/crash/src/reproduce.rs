@@ -2,26 +2,27 @@
 //!
 //! A token names a crash of a target, but only the program that holds the target's code can run it:
 //!
-//! 1. The `lodestone` binary knows its own targets. It says so once ([`replay_with`]), and its violations name it.
-//! 2. Any other target is code of a test or a program. Its violations print
-//!    `LODESTONE_REPLAY='token' cargo test ...`. The same test then replays the token instead of exploring.
+//! 1. The `lodestone` binary knows its own targets. It registers itself once ([`replay_with`]), and its violations name
+//!    it.
+//! 2. Any other target is code of a test or a program. Its violations print `LODESTONE_REPLAY='token' cargo test ...`.
+//!    The same test then replays the token instead of exploring.
 //!
-//! Invariant: the printed command needs no knowledge that its reader does not have.
+//! Invariant: the printed command needs no further knowledge from its reader.
 
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// Name of the variable that asks for the replay of a token in place of an exploration.
+/// The environment variable that asks for the replay of a token instead of an exploration.
 pub const REPLAY_VARIABLE: &str = "LODESTONE_REPLAY";
 
 static PROGRAM: OnceLock<&'static str> = OnceLock::new();
 
-/// Says that `program TOKEN` replays the targets of this process. The first call counts. Thread-safe.
+/// Declares that `program TOKEN` replays the targets of this process. The first call counts. Thread-safe.
 pub fn replay_with(program: &'static str) {
     PROGRAM.get_or_init(|| program);
 }
 
-/// The one command that shows again what `token` names.
+/// The one command that replays `token`.
 pub(crate) fn command(token: &str) -> String {
     match PROGRAM.get() {
         Some(program) => format!("{program} {}", quoted(token)),
@@ -29,13 +30,13 @@ pub(crate) fn command(token: &str) -> String {
     }
 }
 
-/// The token that the environment asks to replay, when it is one of the target `name`.
+/// The token that the environment asks to replay, if it belongs to the target `name`.
 pub(crate) fn asked_for(name: &str) -> Option<String> {
     let token = std::env::var(REPLAY_VARIABLE).ok()?;
     (token.trim().split('~').next() == Some(name)).then(|| token.trim().to_owned())
 }
 
-/// The command that runs what this thread is running, as far as the process knows.
+/// The command that runs the present program or test, as far as the process knows.
 pub(crate) fn this_program() -> String {
     let path = std::env::current_exe().unwrap_or_default();
     let package = std::env::var("CARGO_PKG_NAME").ok();
@@ -43,7 +44,7 @@ pub(crate) fn this_program() -> String {
     describe(&path, package.as_deref(), test.as_deref())
 }
 
-/// As [`this_program`], of an executable at `path` that cargo started for `package`, in the test `test`.
+/// As [`this_program`], for an executable at `path` that cargo started for `package`, in the test `test`.
 fn describe(path: &Path, package: Option<&str>, test: Option<&str>) -> String {
     let folder = path.parent().and_then(Path::file_name).unwrap_or_default();
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -58,7 +59,7 @@ fn describe(path: &Path, package: Option<&str>, test: Option<&str>) -> String {
     quoted(&path.to_string_lossy())
 }
 
-/// `text` as one word of a shell.
+/// `text` as one word for a shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

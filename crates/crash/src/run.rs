@@ -1,4 +1,4 @@
-//! The runner: explore a target, shrink what was found, replay a token.
+//! The runner: explores a target, shrinks its violation, replays a token.
 
 use std::time::Instant;
 
@@ -15,13 +15,13 @@ use crate::token::{Crash, Kept, Token};
 /// States per attempt while a violation is shrunk.
 const SHRINK_STATES_MAX: u64 = 50_000;
 
-/// Explores `target` and reports. `progress` hears the number of states now and then.
+/// Explores `target` and returns the report. `progress` receives the number of states from time to time.
 ///
-/// Where the variable [`REPLAY_VARIABLE`](crate::REPLAY_VARIABLE) holds a token of this target, the crash that it names
-/// is replayed first. If the violation is still there, the report holds it alone and nothing is explored.
+/// If the variable [`REPLAY_VARIABLE`](crate::REPLAY_VARIABLE) holds a token of this target, the crash that it names is
+/// replayed first. If the violation is still there, the report contains only that violation and nothing is explored.
 ///
 /// # Panics
-/// When [`Config::planted`] names a bug and the build lacks the feature `planted-bugs`.
+/// If [`Config::planted`] names a bug and the build lacks the feature `planted-bugs`.
 pub fn run_target(target: &dyn Target, config: &Config, progress: &mut dyn FnMut(u64)) -> Report {
     let started = Instant::now();
     if let Some(violation) = reproduce::asked_for(&target.name()).and_then(|token| replayed(target, &token)) {
@@ -57,7 +57,7 @@ fn report(target: &dyn Target, config: &Config, covered: Covered, found: Vec<Vio
     }
 }
 
-/// The violation that `token` names, if it is still there; tells on standard error when it is gone.
+/// The violation that `token` names, if it is still there. If not, a line on standard error says so.
 fn replayed(target: &dyn Target, token: &str) -> Option<Violation> {
     let command = reproduce::command(token);
     let found = |message: String, ops, account| {
@@ -83,10 +83,10 @@ pub fn explore(target: impl Target) -> Report {
     run_target(&target, &Config::default(), &mut |_| {})
 }
 
-/// Shows the violation that `token` names, on the target among `targets` that it belongs to.
+/// Shows the violation that `token` names, on the target among `targets` to which it belongs.
 ///
 /// # Errors
-/// When the token is damaged, names no target of these, or does not fit the code any more.
+/// If the token is damaged, names none of these targets, or does not fit the code any more.
 pub fn replay(token: &str, targets: &[Box<dyn Target>]) -> Outcome<ReplayReport> {
     let name = token.trim().parse::<Token>()?.target;
     let target = targets.iter().find(|target| target.name() == name).ok_or_else(|| {
@@ -99,7 +99,7 @@ pub fn replay(token: &str, targets: &[Box<dyn Target>]) -> Outcome<ReplayReport>
     replay_on(target.as_ref(), token)
 }
 
-/// Shows the violation that `token` names on `target`, which is the one that it belongs to.
+/// Shows the violation that `token` names on `target`, to which it belongs.
 fn replay_on(target: &dyn Target, token: &str) -> Outcome<ReplayReport> {
     let token: Token = token.trim().parse()?;
     if let Some(op) = token.ops.iter().find(|op| **op >= target.script_len()) {
@@ -172,7 +172,7 @@ pub(crate) fn describe(target: &dyn Target, config: &Config, mutation: Option<&M
     Violation { message, ops, token, account, command }
 }
 
-/// Looks for a violation with fewer crashes in recovery: the search meets a deep one first.
+/// Looks for a violation with fewer crashes in recovery, because the search meets a deep one first.
 fn fewer_crashes(target: &dyn Target, config: &Config, mutation: Option<&Mutation>, found: Found) -> Found {
     for nested_depth in 0..found.crashes.len().saturating_sub(1) {
         let states_max = config.states_max.min(SHRINK_STATES_MAX);
@@ -200,7 +200,7 @@ fn fewer_ops(target: &dyn Target, config: &Config, mutation: Option<&Mutation>, 
         let mut ops = found.ops.clone();
         ops.remove(index);
         let covered = explore_ops(target, &config, mutation, &ops, &mut |_| {});
-        // A shorter run that fails by itself shows another thing, unless that was the violation.
+        // A shorter run that fails by itself shows a different fault, unless that was the violation.
         if let Some(shorter) = covered.found.into_iter().find(|f| f.crashes.is_empty() == runs_without_crash) {
             found = shorter;
         }
@@ -208,7 +208,7 @@ fn fewer_ops(target: &dyn Target, config: &Config, mutation: Option<&Mutation>, 
     found
 }
 
-/// Gives back one lost line after the other as long as it still fails.
+/// Restores one lost line after the other as long as the run still fails.
 pub(crate) fn fewer_lost(mut crashes: Vec<Crash>, mut fails: impl FnMut(&[Crash]) -> bool) -> Vec<Crash> {
     for level in (0..crashes.len()).rev() {
         let Kept::Lines(lines) = crashes[level].kept.clone() else { continue };

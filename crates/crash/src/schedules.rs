@@ -1,15 +1,15 @@
-//! Interleavings and crashes together: threads run under a deterministic scheduler while the trace records, and the
-//! crash states of each schedule are judged by durable linearizability.
+//! Interleavings and crashes together. Threads run under a deterministic scheduler while the trace records. The crash
+//! states of each schedule are judged by durable linearizability.
 //!
-//! 1. A schedule comes from one seed: the scheduler's choices, hence the trace, are a function of it.
-//! 2. Within one execution of the scheduler: prepare, open, run [`Structure::threads`] to their ends, then explore the
+//! 1. A schedule comes from one seed: the scheduler's choices, and hence the trace, are a function of it.
+//! 2. Within one execution of the scheduler: prepare, open, run [`Structure::threads`] to their ends. Then explore the
 //!    crash states of the trace (representative mode by default) as the engine always does.
 //! 3. A recovered view must fit some order of the begun operations that contains every acknowledged one and respects
-//!    real time; see [`History`](crate::History).
-//! 4. A violation names its seed: `LODESTONE_SCHEDULE_SEED=<seed>` makes [`explore_schedules`] run that schedule alone,
+//!    real time: see [`History`](crate::History).
+//! 4. A violation names its seed. `LODESTONE_SCHEDULE_SEED=<seed>` makes [`explore_schedules`] run only that schedule,
 //!    and the same crash state is found again.
 //!
-//! Every lock of the structure must come from [`lodestone_pmem::sync`]. What is not modelled: weak memory order (the
+//! Every lock of the structure must come from [`lodestone_pmem::sync`]. Weak memory order is not modelled (the
 //! scheduler is sequentially consistent).
 
 use std::fmt;
@@ -48,14 +48,14 @@ pub enum Scheduler {
     Pct,
 }
 
-/// What to explore.
+/// The extent of the exploration.
 #[derive(Clone, Debug)]
 pub struct ScheduleConfig {
     /// Strategy.
     pub scheduler: Scheduler,
     /// Number of schedules.
     pub schedules: u64,
-    /// Seed of the first schedule; the following ones count up.
+    /// Seed of the first schedule. The following ones count up.
     pub seed: u64,
     /// How the crash states of each schedule are explored; `states_max` is per schedule.
     pub crash: Config,
@@ -87,7 +87,7 @@ pub struct ScheduleReport {
     pub states: u64,
     /// Depth of crashes in recovery.
     pub nested_depth: u32,
-    /// Number of violations; exploration stops at the first.
+    /// Number of violations. Exploration stops at the first.
     pub violations: usize,
     /// Seed of the first schedule.
     pub seed: u64,
@@ -113,7 +113,7 @@ impl ScheduleReport {
     /// Panics with the report unless nothing was found.
     ///
     /// # Panics
-    /// When there is a violation.
+    /// If there is a violation.
     #[track_caller]
     pub fn expect_clean(self) -> Self {
         assert!(self.is_clean(), "{self}");
@@ -146,7 +146,7 @@ impl fmt::Display for ScheduleReport {
     }
 }
 
-/// What one schedule gave.
+/// The result of one schedule.
 #[derive(Default)]
 struct Ran {
     states: u64,
@@ -157,7 +157,7 @@ struct Ran {
 /// Explores schedules of `structure`'s threads, each with its crash states, until a violation or the end.
 ///
 /// # Panics
-/// When the structure has no threads, or the environment's `LODESTONE_SCHEDULE_SEED` is no number.
+/// If the structure has no threads, or the environment's `LODESTONE_SCHEDULE_SEED` is not a number.
 pub fn explore_schedules<S: Structure + 'static>(structure: S, config: &ScheduleConfig) -> ScheduleReport {
     let _planted = planted::scope(config.crash.planted.as_deref());
     let started = Instant::now();
@@ -200,7 +200,7 @@ pub fn explore_schedules<S: Structure + 'static>(structure: S, config: &Schedule
 /// Runs and explores the one schedule of `seed`.
 fn run_schedule<S: Structure + 'static>(structure: &Arc<Threads<S>>, config: &ScheduleConfig, seed: u64) -> Ran {
     let mut shuttle = ShuttleConfig::new();
-    // Recoveries run inside the execution: deep stacks, and more steps than any test would have.
+    // Recoveries run inside the execution, so stacks are deep, and there are more steps than in any test.
     shuttle.stack_size = 4 << 20;
     shuttle.max_steps = MaxSteps::None;
     shuttle.failure_persistence = shuttle::FailurePersistence::None;
@@ -210,7 +210,7 @@ fn run_schedule<S: Structure + 'static>(structure: &Arc<Threads<S>>, config: &Sc
         // The first execution of the priority scheduler only measures the length of the run.
         let skip = usize::from(config.scheduler == Scheduler::Pct);
         move || {
-            // Not locked while threads run.
+            // Not locked while the threads run.
             let explores = results.lock().unwrap_or_else(PoisonError::into_inner).len() == skip;
             let ran = explore_execution(&structure, &config, explores);
             results.lock().unwrap_or_else(PoisonError::into_inner).push(ran);
@@ -231,7 +231,7 @@ fn run_schedule<S: Structure + 'static>(structure: &Arc<Threads<S>>, config: &Sc
     }
 }
 
-/// Inside the scheduler: prepare, run the threads, explore the crash states of what they did.
+/// Inside the scheduler: prepare, run the threads, explore the crash states of their trace.
 fn explore_execution<S: Structure + 'static>(
     structure: &Arc<Threads<S>>,
     config: &ScheduleConfig,
@@ -279,7 +279,7 @@ fn violation(
         planted: config.crash.planted.clone(),
         crashes: crashes.to_vec(),
     };
-    // The seed shows it again, which the caller knows.
+    // The seed shows it again, and the caller knows the seed.
     let command = String::new();
     Violation { message, ops, token: token.to_string(), account: account.to_owned(), command }
 }

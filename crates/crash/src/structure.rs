@@ -1,11 +1,11 @@
-//! The typed way to describe a structure: operations, a handle, a view, and a model that says what the view must be.
+//! The typed way to describe a structure: operations, a handle, a view, and a model that computes the correct view.
 //!
 //! [`Structure`] becomes a [`Target`] by itself. Its oracle, in order:
 //! 1. recovery (`open`) succeeds, within its bound, without a panic;
-//! 2. `view` equals `model` after some sequence that the [`History`] allows: acknowledged operations are there, each
-//!    operation is there whole or not at all, in an order that nobody can contradict;
+//! 2. `view` equals `model` after some sequence that the [`History`] allows. Acknowledged operations are there, and
+//!    each operation is there whole or not at all, in an order that agrees with all that was observed;
 //! 3. `audit` finds the structure sound (nothing leaked, nothing owned twice);
-//! 4. it keeps working: the operations `more` run, and the view follows the model again, and `audit` again.
+//! 4. it keeps working: the operations `more` run, the view follows the model again, and `audit` passes again.
 
 use std::fmt::Debug;
 
@@ -50,7 +50,7 @@ pub trait Structure: Send + Sync {
     type Op: Clone + Debug + Send + Sync;
     /// The opened structure. Operations take it by shared reference, so that threads can share it.
     type Handle: Send + Sync + 'static;
-    /// What a reader can see of the structure.
+    /// The content that a reader can see.
     type View: PartialEq + Debug;
 
     /// Name for the command line, of letters, digits and `-`.
@@ -64,59 +64,59 @@ pub trait Structure: Send + Sync {
     /// The operations of the run, in order. Short: a handful covers each kind of change.
     fn script(&self) -> Vec<Self::Op>;
 
-    /// Makes what stands in the fresh pool before the run. Not recorded.
+    /// Makes the content of the fresh pool before the run. Not recorded.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// If it cannot be made.
     fn setup(&self, pool: &Pool) -> Outcome {
         let _ = pool;
         Ok(())
     }
 
-    /// Opens the structure; after a crash this is its recovery, and it is crashed again.
+    /// Opens the structure. After a crash this is its recovery, and it is crashed again.
     ///
     /// # Errors
-    /// When the structure cannot be opened: a violation.
+    /// If the structure cannot be opened: a violation.
     fn open(&self, pool: &Pool) -> Outcome<Self::Handle>;
 
-    /// Runs an operation. On return it is fenced; the explorer waits for durability and acknowledges it.
+    /// Runs an operation. On return it is fenced. The explorer then waits for durability and acknowledges it.
     ///
     /// # Errors
-    /// When it fails: a violation.
+    /// If it fails: a violation.
     fn apply(&self, handle: &Self::Handle, op: &Self::Op) -> Outcome;
 
     /// Everything a reader can see.
     ///
     /// # Errors
-    /// When the structure cannot be read: a violation.
+    /// If the structure cannot be read: a violation.
     fn view(&self, handle: &Self::Handle) -> Outcome<Self::View>;
 
-    /// What [`view`](Self::view) must give after the setup and exactly these operations.
+    /// The value that [`view`](Self::view) must return after the setup and exactly these operations.
     fn model(&self, ops: &[Self::Op]) -> Self::View;
 
     /// Checks the inside of the structure: nothing leaked, nothing owned twice, every invariant.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The fault.
     fn audit(&self, handle: &Self::Handle) -> Outcome {
         let _ = handle;
         Ok(())
     }
 
-    /// Operations that must work after recovery. By default the first of the script.
+    /// Operations that must work after recovery. By default, the first one of the script.
     fn more(&self) -> Vec<Self::Op> {
         self.script().into_iter().take(1).collect()
     }
 
-    /// Operations of each thread when schedules are explored; none: the structure is for one thread.
+    /// Operations of each thread when schedules are explored. Empty: the structure is for one thread.
     fn threads(&self) -> Vec<Vec<Self::Op>> {
         Vec::new()
     }
 
-    /// Judges a recovered view. The default demands an allowed sequence whose model equals the view.
+    /// Judges a recovered view. The default requires an allowed sequence whose model equals the view.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The fault.
     fn judge(&self, view: &Self::View, history: &History, ops: &[Self::Op]) -> Outcome {
         let pick = |sequence: &[usize]| sequence.iter().map(|&op| ops[op].clone()).collect::<Vec<_>>();
         let fits = history.any_sequence(|sequence| self.model(&pick(sequence)) == *view);
@@ -131,7 +131,7 @@ pub trait Structure: Send + Sync {
         })
     }
 
-    /// Whether the mutation audit answers for the calls at `site`; see [`Target::audits`].
+    /// Whether the mutation audit of this structure covers the calls at `site`: see [`Target::audits`].
     fn audits(&self, site: &SiteKey) -> bool {
         !in_pool_layer(site)
     }
@@ -141,12 +141,12 @@ pub trait Structure: Send + Sync {
         Vec::new()
     }
 
-    /// Deepest crash in recovery that is explored; see [`Target::nested_depth_max`].
+    /// Deepest crash in recovery that is explored: see [`Target::nested_depth_max`].
     fn nested_depth_max(&self) -> u32 {
         u32::MAX
     }
 
-    /// Most crash states that are explored; see [`Target::states_max`].
+    /// Most crash states that are explored: see [`Target::states_max`].
     fn states_max(&self) -> u64 {
         u64::MAX
     }
@@ -181,8 +181,7 @@ impl<S: Structure + ?Sized> Opened<'_, S> {
             ops.extend(more.iter().cloned());
             matched && self.structure.model(&ops) == view
         });
-        // A judge of the structure's own may accept views that no sequence gives; then there is nothing to compare
-        // with.
+        // A structure's own judge may accept views that no sequence produces. Then there is nothing to compare with.
         let judged_by_model = history.any_sequence(|sequence| {
             self.structure.model(&sequence.iter().map(|&op| script[op].clone()).collect::<Vec<_>>()) == *before
         });

@@ -1,4 +1,4 @@
-//! What can be explored: the object-safe [`Target`] that the engine drives.
+//! Targets of an exploration: the object-safe [`Target`] that the engine drives.
 //!
 //! Most structures implement [`Structure`](crate::Structure) instead, which becomes a target by itself. Implement
 //! `Target` directly for code below or beside pools (creation, for example).
@@ -11,7 +11,7 @@ use crate::event::SiteKey;
 use crate::history::History;
 use crate::medium::Medium;
 
-/// Why something is wrong, in words. Every error converts into it by `?`.
+/// A fault in words. Every error converts into it by `?`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Failure(String);
 
@@ -21,10 +21,10 @@ impl Failure {
         Self(text.into())
     }
 
-    /// `Ok` when `holds`, else a failure with the text that `text` makes.
+    /// `Ok` if `holds`, else a failure with the text that `text` makes.
     ///
     /// # Errors
-    /// When `holds` is false.
+    /// If `holds` is false.
     pub fn unless(holds: bool, text: impl FnOnce() -> String) -> Outcome {
         if holds { Ok(()) } else { Err(Self(text())) }
     }
@@ -48,18 +48,18 @@ impl<E: std::error::Error> From<E> for Failure {
     }
 }
 
-/// Result of what a target does.
+/// Result of a target's function.
 pub type Outcome<T = ()> = Result<T, Failure>;
 
 /// Mutations that a target expects to survive, with the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Redundant {
-    /// Part of the mutations' texts, such as `"fence at crates/pmem/src/pool/state.rs"`; a line number may follow, but
-    /// goes stale when the file changes.
+    /// Part of the mutations' texts, such as `"fence at crates/pmem/src/pool/state.rs"`. A line number may follow, but
+    /// becomes stale when the file changes.
     pub mutation: &'static str,
-    /// How many survivors it excuses; one more, and that one counts as survived.
+    /// How many survivors it excuses. Each further one counts as survived.
     pub at_most: usize,
-    /// Why the call is unnecessary and still there.
+    /// Why the call is unnecessary but still there.
     pub reason: &'static str,
 }
 
@@ -87,26 +87,27 @@ pub trait Target: Send + Sync {
     /// Text for operation `op` of the script.
     fn op_text(&self, op: usize) -> String;
 
-    /// Makes what stands on the medium before the run. Not recorded; all of it is persistent.
+    /// Makes the content of the medium before the run. Not recorded; all of it is persistent.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// If it cannot be made.
     fn prepare(&self, medium: &Medium) -> Outcome;
 
     /// Runs the operations `ops` of the script (indices), with [`Medium::begin`] before and [`Medium::ack`] after each.
     ///
     /// # Errors
-    /// When an operation fails: that is a violation by itself.
+    /// If an operation fails: that is itself a violation.
     fn run(&self, medium: &Medium, ops: &[usize]) -> Outcome;
 
-    /// Recovers after a crash. Recorded: it is crashed again. It must not change anything but through the medium.
+    /// Recovers after a crash. Recorded, because it is crashed again. It must change nothing except through the medium.
     ///
     /// # Errors
-    /// When the structure cannot be recovered: a violation.
+    /// If the structure cannot be recovered: a violation.
     fn recover(&self, medium: &Medium) -> Outcome<Box<dyn Recovered + '_>>;
 
-    /// Whether the mutation audit of this target answers for the calls at `site`. By default for everything but the
-    /// pool layer, whose own targets answer for it; a structure built on others leaves theirs to them.
+    /// Whether the mutation audit of this target covers the calls at `site`. The default is all calls except those in
+    /// the pool layer, which the pool's own targets cover. A structure built on others leaves their calls to their
+    /// targets.
     fn audits(&self, site: &SiteKey) -> bool {
         !in_pool_layer(site)
     }
@@ -121,13 +122,13 @@ pub trait Target: Send + Sync {
         100_000
     }
 
-    /// Deepest crash in recovery that is explored, however deep the run goes: for targets whose recovery is that of a
-    /// smaller one, so that the bound is spent on states of their own.
+    /// Deepest crash in recovery that is explored, however deep the run goes. For targets whose recovery is that of a
+    /// smaller target, so that the bound is spent on their own states.
     fn nested_depth_max(&self) -> u32 {
         u32::MAX
     }
 
-    /// Most crash states that are explored, however large the bound of the run: for targets that are too large to
+    /// Most crash states that are explored, however large the bound of the run. For targets that are too large to
     /// exhaust.
     fn states_max(&self) -> u64 {
         u64::MAX
@@ -136,12 +137,13 @@ pub trait Target: Send + Sync {
 
 /// A recovered structure, to be judged.
 pub trait Recovered {
-    /// Judges against what the outside knows, and goes on working.
+    /// Judges the structure against the outside's knowledge, and continues to work with it.
     ///
-    /// The verdict must be monotone: what is right when an operation was acknowledged is right when it had only begun.
+    /// The verdict must be monotone: a view that is right if an operation was acknowledged is right if it had only
+    /// begun.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The fault.
     fn judge(&mut self, history: &History) -> Outcome;
 }
 

@@ -1,9 +1,9 @@
 //! The text that names one crash: target, profile, operations, mutation, planted bug, and the crash at each level.
 //!
-//! `target~profile~operations~mutation~planted~crashes`, for example
-//! `pool-roots~adr~0.2~-~-~k41.1080=0+k9` : operations 0 and 2 of the script; crash before event 41 where line 0x1080
-//! (part and offset, hexadecimal) takes its option 0 and every other line keeps everything; recovery is crashed again
-//! before its event 9 with nothing lost. It needs no quoting in a shell.
+//! `target~profile~operations~mutation~planted~crashes`, for example `pool-roots~adr~0.2~-~-~k41.1080=0+k9`. This run
+//! has the operations 0 and 2 of the script. It crashes before event 41: line 0x1080 (part and offset, hexadecimal)
+//! takes its option 0, and every other line keeps everything. Recovery crashes before its event 9, with nothing lost.
+//! The token needs no quoting in a shell.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,23 +16,23 @@ use crate::event::{CallKind, SiteKey};
 use crate::mutation::{Change, Mutation};
 use crate::target::Failure;
 
-/// One crash: where, and what survived.
+/// One crash: its position, and the stores that survived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Crash {
-    /// Index of the event that did not happen any more.
+    /// Index of the first event that did not happen.
     pub at: usize,
-    /// What survived of what happened before.
+    /// The surviving part of the earlier events.
     pub kept: Kept,
 }
 
-/// What survived a crash.
+/// The stores that survived a crash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// ADR: option of each line; lines that are not named keep everything.
+    /// ADR: option of each line. Lines that are not named keep everything.
     Lines(BTreeMap<LineAddr, usize>),
     /// eADR: everything.
     Everything,
-    /// Block: the first so many flushed lines.
+    /// Block: this many of the flushed lines, from the first.
     Flushes(usize),
 }
 
@@ -49,7 +49,7 @@ pub struct Token {
     pub mutation: Option<Mutation>,
     /// Planted bug, if any.
     pub planted: Option<String>,
-    /// The crash of the run, then of each recovery; empty: the run fails without a crash.
+    /// The crash of the run, then of each recovery. Empty: the run fails without a crash.
     pub crashes: Vec<Crash>,
 }
 

@@ -106,13 +106,13 @@ fn hand_counted_states_of_the_adr_profile() {
         (&[Store(0, 1), Fence, Store(2, 1)], 4),
         // Persisted first: {}, {0}, {0,2}.
         (&[Store(0, 1), Flush(0), Fence, Store(2, 1)], 3),
-        // A flush speaks only for what was stored before it: {}, {0}, {0,1} even after the fence.
+        // A flush covers only the stores before it: {}, {0}, {0,1} even after the fence.
         (&[Store(0, 1), Flush(0), Store(1, 1), Fence], 3),
         // A fence is enough for streamed words: {}, {0}, {0,2}.
         (&[Stream(0, 1), Fence, Store(2, 1)], 3),
         // Overwriting: 0, 1 or 2 in the word.
         (&[Store(0, 1), Store(0, 2)], 3),
-        // Storing what is there already is no new state.
+        // Storing a word that is already there makes no new state.
         (&[Store(0, 0), Store(2, 0)], 1),
     ];
     for (steps, states) in cases {
@@ -133,8 +133,8 @@ fn hand_counted_states_of_the_other_profiles() {
     assert_eq!(images, BTreeSet::from([[0, 0, 0, 0], [0, 0, 1, 0], [1, 0, 1, 0], [1, 0, 1, 1]]));
 }
 
-/// The ADR fault model written down a second time, by its axioms: a crash after `steps`, any subset of the stores that
-/// is a prefix among the ordinary ones of each line and contains what was made certain.
+/// The ADR fault model written down a second time, by its axioms. A crash after `steps` keeps a subset of the stores: a
+/// prefix of the ordinary stores of each line, with all the certain ones.
 fn by_axioms(steps: &[Step]) -> BTreeSet<Image> {
     let stores: Vec<usize> = (0..steps.len()).filter(|&at| matches!(steps[at], Store(..) | Stream(..))).collect();
     let word = |at: usize| match steps[at] {

@@ -1,4 +1,4 @@
-//! The reading-driven mode sees everything that the exhaustive mode sees: on random programs with random recoveries
+//! The reading-driven mode sees everything that the exhaustive mode sees. On random programs with random recoveries
 //! that read, decide and store, both modes show the judge exactly the same observations, crashes of the recovery
 //! included.
 
@@ -25,7 +25,7 @@ enum Step {
     Copy(usize, usize),
     Flush(usize),
     Fence,
-    /// Skips the next two steps when the word is even.
+    /// Skips the next two steps if the word is even.
     SkipIfEven(usize),
 }
 
@@ -60,7 +60,7 @@ fn execute(memory: &Memory, steps: &[Step]) {
     }
 }
 
-/// What the judge saw: the words it read, in order, and how many operations were acknowledged and begun.
+/// The judge's observation: the words it read, in order, and how many operations were acknowledged and begun.
 type Observation = (Vec<(usize, u64)>, usize, usize);
 
 struct Program {
@@ -107,7 +107,7 @@ struct Judge<'a> {
 }
 
 impl Recovered for Judge<'_> {
-    /// Reads along a path that depends on what it reads, and leaves some words unread.
+    /// Reads along a path that depends on the words read, and leaves some words unread.
     fn judge(&mut self, history: &History) -> Outcome {
         let mut at = 0;
         let mut read = Vec::new();

@@ -90,8 +90,8 @@ fn recovery_may_crash_in_the_recovery_from_a_crash_in_recovery() {
     }
 }
 
-/// Recovery that depends on something else than the medium is told apart: the reading-driven mode does not claim to be
-/// complete then.
+/// Recovery that depends on something other than the medium is detected: the reading-driven mode then does not claim to
+/// be complete.
 #[test]
 fn recovery_that_depends_on_other_things_than_the_medium_is_noticed() {
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -132,7 +132,7 @@ fn the_block_profile_misses_what_was_never_flushed() {
     for mistake in [Mistake::LogNotFlushed, Mistake::InPlace] {
         let _ = explore(mistake, &block).expect_violation();
     }
-    // Groups land in order, so a missing fence between two flushes does no harm there.
+    // Groups arrive in order, so a missing fence between two flushes does no harm there.
     explore(Mistake::NoFenceAfterLog, &block).expect_exhausted();
 }
 

@@ -1,4 +1,4 @@
-//! Bugs planted in the pool layer: each is found, with a shrunk reproducer that replays; the clean tree passes.
+//! Bugs planted in the pool layer: each is found, with a shrunk reproducer that replays. The clean tree passes.
 
 use lodestone_crash::planted::Bug;
 use lodestone_crash::{PoolBoot, PoolCreate, PoolGrow, PoolRoots};
@@ -10,8 +10,8 @@ fn found(bug: Bug) {
     assert!(violation.token.contains(bug.name), "the reproducer must plant the bug again: {}", violation.token);
 }
 
-/// Bug: the magic is stored together with the rest of the header. Harm: a creation that crashed leaves a part that is
-/// taken for a damaged pool. Fix: the magic last, behind a fence.
+/// Bug: the magic is stored together with the rest of the header. Harm: a creation that crashed leaves a part that
+/// looks like a damaged pool. Fix: the magic last, after a fence.
 #[test]
 fn magic_with_the_header() {
     let bug = Bug::new("pool-magic-with-header", "half-made pools look damaged", || Box::new(PoolCreate::default()));
@@ -27,7 +27,7 @@ fn both_mirrored_lines_at_once() {
 }
 
 /// Bug: the second copy's flush names the first copy's line. Harm: the next write starts with the line that is the only
-/// persistent one. Fix: flush what was stored.
+/// persistent one. Fix: flush the line that was stored.
 #[test]
 fn wrong_line_flushed() {
     let harm = "an acknowledged root is lost by the next crash";
@@ -41,8 +41,8 @@ fn root_replaced_in_place() {
     found(Bug::new("pool-root-in-place", harm, || Box::new(PoolRoots)));
 }
 
-/// Bug: the boot number counts up in memory only. Harm: two lives use the same number; what must not repeat, repeats.
-/// Fix: persist it before the pool is handed out.
+/// Bug: the boot number counts up in memory only. Harm: two lives use the same number, and numbers that must be unique
+/// repeat. Fix: persist it before the caller receives the pool.
 #[test]
 fn boot_number_not_persisted() {
     let harm = "timestamps of two lives collide";
@@ -65,7 +65,7 @@ fn copy_at_the_new_end_not_flushed() {
 }
 
 /// Bug: opening after a crash in growth does not clear the former header copy. Harm: it stays in the heap area as
-/// garbage. Fix: opening finishes what the state says is under way.
+/// garbage. Fix: opening finishes the growth that the state records as under way.
 #[test]
 fn growth_not_finished_by_recovery() {
     let harm = "old metadata shows up in the heap area";

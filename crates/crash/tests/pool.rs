@@ -18,8 +18,8 @@ fn every_crash_state_of_the_pool_is_right() {
     }
 }
 
-/// Every combination of what every line may hold, read or not. Of creation only the first so many: its header has a
-/// hundred thousand half-made states, all of which lack the magic.
+/// Every combination of the possible contents of every line, read or not. For creation only the first states: its
+/// header has a hundred thousand half-made states, all of which lack the magic.
 #[test]
 fn every_combination_of_every_line_is_right() {
     for target in pool_targets() {

@@ -1,5 +1,4 @@
-//! `Pool::check` against crashes: no crash state of the pool layer is called lost, and after recovery nothing is
-//! damaged.
+//! `Pool::check` against crashes: it calls no crash state of the pool layer lost, and finds no damage after recovery.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +9,7 @@ use lodestone_crash::{
 use lodestone_pmem::{Memory, Pool, PoolOptions};
 use tempfile::TempDir;
 
-/// Another target, with the pool's own check on each image before recovery and after it.
+/// Another target, with the pool's check run on each image before recovery and after it.
 struct Checked<T> {
     inner: T,
     folder: TempDir,
@@ -21,7 +20,7 @@ impl<T> Checked<T> {
         Self { inner, folder: tempfile::tempdir().expect("temporary folder") }
     }
 
-    /// The image as a file, written without the explorer noticing: what nobody reads stays undecided.
+    /// The image as a file, written without the explorer noticing: lines that are not read stay undecided.
     fn image(&self, memory: &Memory) -> Outcome<PathBuf> {
         let traced = memory.as_traced().ok_or_else(|| Failure::new("no traced memory"))?;
         let lines = (0..memory.part_len(0)).step_by(64);

@@ -1,10 +1,10 @@
-//! The command that a violation prints must show it again, also for a target that is code of a test.
+//! The command that a violation prints must show it again, also if the target is code of a test.
 
 use std::process::Command;
 
 use lodestone_crash::{Config, Explore, Failure, Profile, REPLAY_VARIABLE, replay};
 
-/// A mark that is persistent before the value that it announces. The name needs quotes in a shell.
+/// A mark that is persistent before the value that it announces. Its name needs quotes in a shell.
 fn own_target() -> Explore {
     Explore::new("my own target")
         .config(Config { nested_depth: 0, ..Config::default() })
@@ -23,7 +23,7 @@ fn own_target() -> Explore {
         })
 }
 
-/// What a user's own test would do, but for its verdict: the child process below runs it.
+/// A user's test, except for its verdict: the child process below runs it.
 #[test]
 fn a_test_with_a_target_of_its_own() {
     let report = own_target().run();
@@ -33,7 +33,7 @@ fn a_test_with_a_target_of_its_own() {
     }
 }
 
-/// Runs that test in a process of its own, with `token` to be replayed.
+/// Runs that test in a separate process, with `token` to be replayed.
 fn run_again(token: &str) -> String {
     let binary = std::env::current_exe().expect("the test binary");
     let mut command = Command::new(binary);

@@ -1,4 +1,5 @@
-//! Interleavings and crashes together: a correct shared log is clean, two wrong ones are caught, from one seed each.
+//! Interleavings and crashes together: a correct shared log is clean, and two wrong ones are caught, each from one
+//! seed.
 
 use lodestone_crash::schedules::{ScheduleConfig, Scheduler, explore_schedules};
 use lodestone_crash::{Config, Mode, Outcome, Structure};
@@ -9,7 +10,7 @@ use lodestone_pmem::{PmAddr, Pool};
 enum Way {
     /// Record, fence, length, fence, all under the lock.
     Right,
-    /// The lock is released before record and length are persistent: another thread publishes what may be lost.
+    /// The lock is released before record and length are persistent, so another thread publishes data that may be lost.
     ReleasedEarly,
     /// No lock at all.
     Unlocked,
@@ -69,7 +70,7 @@ impl Structure for SharedLog {
             Way::Right => {
                 let _guard = lock(&log.lock);
                 log.append(*value, true);
-                // The caller is told, and others read the length: it must be persistent before.
+                // The caller is told, and other threads read the length: it must be persistent first.
                 memory.persist(log.at, 8);
             }
             Way::ReleasedEarly => {
@@ -126,7 +127,7 @@ fn wrong_ones_are_caught_and_found_again_from_their_seed_alone() {
     }
 }
 
-/// What is done to the two words of [`Copies`].
+/// An operation on the two words of [`Copies`].
 #[derive(Clone, Copy, Debug)]
 enum CopyOp {
     /// Adds one to the source.
@@ -135,8 +136,8 @@ enum CopyOp {
     Copy,
 }
 
-/// A source and a target word on two lines. With `released_early` the lock goes before the word is persistent: each
-/// thread alone is right, but a copy of what could still be lost may survive its source.
+/// A source and a target word on two lines. With `released_early` the lock is released before the word is persistent.
+/// Each thread alone is right, but a copy of a word that could still be lost may survive its source.
 struct Copies {
     released_early: bool,
 }
@@ -175,7 +176,7 @@ impl Structure for Copies {
             drop(guard);
             memory.persist(at, 8);
         } else {
-            // Nobody may read the word and act on it before it is persistent.
+            // No thread may read the word and act on it before it is persistent.
             memory.persist(at, 8);
             drop(guard);
         }

@@ -1,8 +1,8 @@
-//! Indexes in DRAM: what the same operations cost where nothing is durable.
+//! Indexes in DRAM: the cost of the same operations without durability.
 //!
-//! - `btreemap-lock`: the standard library's B-tree behind a reader-writer lock;
-//! - `crossbeam-skiplist`: a lock-free skip list. Its insert of a key that is there cannot be told from an update, so
-//!   updates and inserts look before they write; the runner's threads never change the same record at once.
+//! - `btreemap-lock`: the standard library's B-tree under a reader-writer lock;
+//! - `crossbeam-skiplist`: a lock-free skip list. Its insert of an existing key cannot be told from an update, so
+//!   updates and inserts look before they write. The runner's threads never change the same record at once.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ fn in_dram() -> Environment {
     Environment { domain: None, media: Some("DRAM".into()), durability: Some("none".into()) }
 }
 
-/// `BTreeMap` behind a lock.
+/// `BTreeMap` under a lock.
 #[derive(Debug)]
 pub struct LockedTree<K: IndexKey + ?Sized> {
     map: RwLock<BTreeMap<K::Owned, u64>>,
@@ -103,7 +103,8 @@ impl<K: IndexKey + ?Sized> Session for &LockedTree<K> {
 /// The skip list of `crossbeam-skiplist`.
 #[derive(Debug)]
 pub struct CrossbeamList<K: IndexKey + ?Sized> {
-    /// Values change in place: an insert over a key that another thread removes meanwhile would bring it back.
+    /// Values change in place. Otherwise an insert over a key that another thread removes at that moment would bring it
+    /// back.
     map: SkipMap<K::Owned, AtomicU64>,
 }
 

@@ -1,4 +1,4 @@
-//! Any key-value engine of `lodestone-workload` as a target: keys as bytes that order as the keys do, values of eight
+//! Any key-value engine of `lodestone-workload` as a target. Keys are bytes in the order of the keys; values have eight
 //! bytes.
 
 use std::marker::PhantomData;

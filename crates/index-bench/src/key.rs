@@ -1,7 +1,7 @@
-//! Keys and values of a record: computed from its number by a few multiplications, never looked up.
+//! Keys and values of a record, computed from its number by a few multiplications and never looked up.
 //!
-//! A value tells whose it is: its upper half is a hash of the record, its lower half the version that wrote it. So
-//! every value that is read can be judged by itself.
+//! A value tells its record: its upper half is a hash of the record, its lower half the version that wrote it. So every
+//! value that is read can be checked by itself.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,12 +10,12 @@ use lodestone_index::IndexKey;
 use lodestone_workload::keys::{KeyCodec, KeyOrder};
 use lodestone_workload::random::mix64;
 
-/// What keys are.
+/// The kind of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyShape {
     /// Numbers of 64 bits.
     Word,
-    /// Strings of so many bytes.
+    /// Strings of this many bytes.
     Bytes(usize),
 }
 
@@ -46,7 +46,7 @@ impl fmt::Display for KeyShape {
 
 /// Makes the keys of records; one for each thread.
 pub trait KeyMaker: Clone + Send + Sync {
-    /// What it makes.
+    /// The type of the keys.
     type Key: IndexKey + ?Sized;
 
     /// The key of `record`, valid until the next call.
@@ -77,10 +77,10 @@ pub struct StringKeys {
 }
 
 impl StringKeys {
-    /// Strings of `key_bytes` bytes; shorter than 8 is taken as 8.
+    /// Strings of `key_bytes` bytes. A length below 8 is taken as 8.
     ///
     /// # Panics
-    /// Never: the length is raised to what a record number needs.
+    /// Never: the length is raised to the size of a record number.
     #[must_use]
     pub fn new(key_bytes: usize) -> Self {
         let codec = KeyCodec::new(key_bytes.max(8), KeyOrder::Hashed);
@@ -98,7 +98,7 @@ impl KeyMaker for StringKeys {
     }
 }
 
-/// Keeps values apart from keys.
+/// Makes values differ from keys.
 const VALUE_SALT: u64 = 0x7A1D_0B5E_55ED_0A7E;
 
 /// The value of version `version` of `record`.

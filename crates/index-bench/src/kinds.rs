@@ -1,4 +1,4 @@
-//! The persistent indexes by name: the one list that benchmarks, kill loops and tools read. A new index is a name in
+//! The persistent indexes by name: the one list that benchmarks, kill loops and tools read. A new index needs a name in
 //! [`IndexKind`], a line in [`visit`] and an implementation of [`BenchIndex`].
 
 use std::fmt;
@@ -10,35 +10,36 @@ use lodestone_index::{
     OpenIndex, OrderedIndex, OrderedMap, SkipList,
 };
 
-/// What an index shows to a benchmark beside its operations.
+/// The interface of an index for a benchmark, besides its operations.
 pub trait BenchIndex: OpenIndex {
     /// Whether it can be read in order.
     const IS_ORDERED: bool;
 
-    /// Reads up to `count` keys from `start`; how many. `None` when it keeps no order.
+    /// Reads up to `count` keys from `start` and returns their number. `None` if the index has no order.
     ///
     /// # Errors
-    /// The index's.
+    /// Those of the index.
     fn read_range(&self, start: &Self::Key, count: u64) -> lodestone_index::Result<Option<u64>>;
 
-    /// Shows all keys with their values in order to `visit`, until it says `false`; nothing when it keeps no order.
+    /// Passes all keys with their values in order to `visit`, until it returns `false`. Does nothing if the index has
+    /// no order.
     ///
     /// # Errors
-    /// The index's.
+    /// Those of the index.
     fn visit_all(&self, visit: &mut dyn FnMut(&Self::Key, u64) -> bool) -> lodestone_index::Result<()>;
 
-    /// Whether everything that is built in the background is there.
+    /// Whether all parts that are built in the background are complete.
     fn is_warm(&self) -> bool {
         true
     }
 
-    /// Counts of its own since it was opened, for example the hits of a cache.
+    /// The index's own counts since it was opened, for example the hits of a cache.
     fn counts(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 }
 
-/// Reads up to `count` keys of an ordered index, the keys and values brought to the caller.
+/// Reads up to `count` keys of an ordered index, and loads the keys and values for the caller.
 fn ordered_range<I: OrderedIndex>(index: &I, start: &I::Key, count: u64) -> lodestone_index::Result<Option<u64>> {
     let (mut seen, mut sum) = (0, 0_u64);
     if count == 0 {
@@ -61,7 +62,7 @@ fn ordered_all<I: OrderedIndex>(index: &I, visit: &mut dyn FnMut(&I::Key, u64) -
         .map(|_| ())
 }
 
-/// An ordered index; the block behind its name is what it has to add.
+/// An ordered index. The block after its name holds its additions.
 macro_rules! ordered {
     ($($index:ident $more:tt),+) => {$(
         impl<K: IndexKey + ?Sized> BenchIndex for $index<K> {
@@ -148,7 +149,7 @@ impl<I: BenchIndex + 'static> BenchIndex for Acs<I> {
     }
 }
 
-/// Which index.
+/// The kind of an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IndexKind {
     /// B+-tree wholly in persistent memory.
@@ -163,15 +164,15 @@ pub enum IndexKind {
     Hybrid,
     /// Tree in persistent memory, hash in DRAM.
     HybridPlus,
-    /// A cache in DRAM before a FAST & FAIR tree.
+    /// A cache in DRAM in front of a FAST & FAIR tree.
     AcsFastFair,
-    /// A cache before an FPTree.
+    /// A cache in front of an FPTree.
     AcsFpTree,
-    /// A cache before a skip list.
+    /// A cache in front of a skip list.
     AcsSkipList,
-    /// A cache before a hash index.
+    /// A cache in front of a hash index.
     AcsHash,
-    /// The ordered map of byte strings, its values of eight bytes.
+    /// The ordered map of byte strings, with values of eight bytes.
     Map,
 }
 
@@ -215,7 +216,7 @@ impl IndexKind {
         !matches!(self, Self::Hash | Self::AcsHash)
     }
 
-    /// Whether it takes numbers as keys, and not strings alone.
+    /// Whether it takes numbers as keys, not only strings.
     #[must_use]
     pub const fn takes_words(self) -> bool {
         !matches!(self, Self::Map)
@@ -243,32 +244,32 @@ impl FromStr for IndexKind {
     }
 }
 
-/// What can be chosen beside the kind.
+/// Choices besides the kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setup {
     /// Keys that a cache in DRAM may hold.
     pub cache_keys: usize,
-    /// When a cache is asked.
+    /// When a cache is used.
     pub cache_mode: CacheMode,
 }
 
 impl Setup {
-    /// Options of an index with a cache before it.
+    /// Options of an index with a cache in front of it.
     fn cached<O: Default>(self) -> AcsOptions<O> {
         AcsOptions::new(O::default(), CacheOptions::default().with_entries(self.cache_keys).with_mode(self.cache_mode))
     }
 }
 
-/// What is done with an index whose type is known only by name.
+/// An action on an index whose type is known only by name.
 pub trait Visitor<K: IndexKey + ?Sized> {
-    /// What comes out.
+    /// The result.
     type Out;
 
-    /// Does it.
+    /// Runs the action.
     fn visit<I: BenchIndex<Key = K>>(self, options: &I::Options) -> Self::Out;
 }
 
-/// Calls `visitor` with the type of `kind`; `None` for a kind that takes strings alone.
+/// Calls `visitor` with the type of `kind`. `None` for a kind that takes only strings.
 pub fn visit<K: IndexKey + ?Sized, V: Visitor<K>>(kind: IndexKind, setup: Setup, visitor: V) -> Option<V::Out> {
     Some(match kind {
         IndexKind::FastFair => visitor.visit::<FastFair<K>>(&Default::default()),

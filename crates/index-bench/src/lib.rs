@@ -2,14 +2,14 @@
 //!
 //! | module | what it owns |
 //! | --- | --- |
-//! | [`target`] | what an index offers to the workload |
+//! | [`target`] | the interface of an index for the workload |
 //! | [`kinds`] | the persistent indexes by name: the one list that commands read |
 //! | [`lodestone`] | a persistent index as a target |
 //! | [`dram`] | indexes in DRAM, the floor |
 //! | [`engines`] | any key-value engine of `lodestone-workload` as a target |
 //! | [`key`] | keys and values of a record |
-//! | [`mix`] | which operations a thread does, drawn before the clock runs |
-//! | [`runner`] | load, warm-up, measured phase, samples, the check behind a run |
+//! | [`mix`] | the operations of a thread, drawn before the clock runs |
+//! | [`runner`] | load, warm-up, measured phase, samples, the check after a run |
 //! | [`result`] | the record that is printed |
 
 pub mod dram;

@@ -22,10 +22,10 @@ pub struct IndexTarget<I> {
 }
 
 impl<I: BenchIndex> IndexTarget<I> {
-    /// Opens the index in `store`, or creates it. `durability` is what results say of its acknowledgements.
+    /// Opens the index in `store`, or creates it. `durability` is the description of its acknowledgements in results.
     ///
     /// # Errors
-    /// The index's.
+    /// Those of the index.
     pub fn open(store: &Store, name: &str, options: &I::Options, mode: Durability, durability: &str) -> Result<Self> {
         let index = I::open_index(store, ROOT, options, mode).map_err(EngineError::new)?;
         Ok(Self { index, store: store.clone(), name: name.into(), durability: durability.into() })
@@ -52,14 +52,14 @@ pub fn heap_bytes(heap: &Heap) -> u64 {
     sum
 }
 
-/// Where a benchmark of `pool` runs; `durability` is what results say of its acknowledgements.
+/// The environment of a benchmark of `pool`. `durability` is the description of its acknowledgements in results.
 #[must_use]
 pub fn environment_of(pool: &Pool, durability: String) -> Environment {
     let info = pool.info();
     Environment { domain: Some(info.domain_label()), media: Some(info.media_label()), durability: Some(durability) }
 }
 
-/// What the process has done to persistent memory in `domain` so far.
+/// The process's persistence events in `domain` so far.
 #[must_use]
 pub fn counters_of(domain: Domain) -> EngineCounters {
     let counters = process_counters();
@@ -67,7 +67,7 @@ pub fn counters_of(domain: Domain) -> EngineCounters {
         fences: Some(counters.fences),
         flushes: Some(counters.flushes),
         pm_bytes: Some(match domain {
-            // What goes to the device at commit: the lines with their addresses, headers and padding.
+            // Bytes written to the device at commit: the lines with their addresses, headers and padding.
             Domain::Block => counters.journal_bytes,
             _ => counters.pm_bytes(),
         }),

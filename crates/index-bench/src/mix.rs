@@ -1,12 +1,13 @@
-//! Which operations a thread does.
+//! The operations of a thread.
 //!
-//! 1. A [`Mix`] gives shares of reads, inserts, updates, removes and scans; presets name the usual ones.
-//! 2. A [`Script`] is drawn before the clock runs: kind and record in one word each, up to a million of them, then from
-//!    the front again. So a measured operation pays for reading one word in sequence, not for a zipfian draw.
+//! 1. A [`Mix`] has shares of reads, inserts, updates, removes and scans. Presets name the usual mixes.
+//! 2. A [`Script`] is drawn before the clock runs. It has kind and record in one word each, up to a million of them,
+//!    and then starts again from the front. So a measured operation pays for reading one word in sequence, not for a
+//!    zipfian draw.
 //! 3. Inserts are of new records: thread `t` of `n` inserts `records + t`, `records + t + n`, and so on. Removes are of
-//!    loaded ones: thread `t` removes `t`, `t + n`, and so on, each once; records are scattered over the keys.
+//!    loaded records: thread `t` removes `t`, `t + n`, and so on, each once. Records are scattered over the keys.
 //!
-//! Reads and updates may therefore meet a record that was removed; how many did is told.
+//! Reads and updates may therefore meet a record that was removed. The result says how many did.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -95,17 +96,17 @@ pub enum MixError {
     Word {
         /// The whole text.
         text: String,
-        /// What is wrong in it.
+        /// The faulty word in it.
         word: String,
         /// Names of the presets.
         presets: String,
     },
-    /// The shares are not all of it.
+    /// The shares do not add up to 100.
     #[error("the shares of the mix '{text}' add up to {sum}, not to 100")]
     Sum {
         /// The whole text.
         text: String,
-        /// What they add up to.
+        /// Their sum.
         sum: u32,
     },
 }
@@ -147,13 +148,13 @@ impl Mix {
         self.shares[kind.index()]
     }
 
-    /// Whether the set of keys stays as it is.
+    /// Whether the set of keys stays the same.
     #[must_use]
     pub fn keeps_keys(&self) -> bool {
         self.share(Kind::Insert) == 0 && self.share(Kind::Remove) == 0
     }
 
-    /// The distribution that goes with it when none is asked for.
+    /// The default distribution for this mix.
     #[must_use]
     pub fn distribution(&self) -> Distribution {
         match self.name.as_str() {
@@ -181,15 +182,15 @@ impl Mix {
 pub struct Script {
     words: Vec<u64>,
     next: usize,
-    /// Records count back from the newest.
+    /// Whether records count back from the newest.
     is_latest: bool,
 }
 
 impl Script {
-    /// Draws for thread `thread` of `seed`: `length` operations, or a million that repeat when that is less.
+    /// Draws the script of thread `thread` from `seed`: `length` operations, but at most a million, which then repeat.
     ///
     /// # Errors
-    /// The distribution's.
+    /// Those of the distribution.
     pub fn draw(
         mix: &Mix,
         distribution: Distribution,
@@ -211,7 +212,7 @@ impl Script {
         Ok(Self { words, next: 0, is_latest })
     }
 
-    /// The next kind and record, when `population` records exist.
+    /// The next kind and record, with `population` existing records.
     #[inline]
     pub fn next_operation(&mut self, population: u64) -> (Kind, u64) {
         let word = self.words[self.next];
@@ -228,7 +229,7 @@ impl Script {
 /// Most keys of a scan.
 const SCAN_KEYS_MAX: u64 = 1 << 20;
 
-/// How many keys a scan reads: `MIN-MAX`, or `MAX` for 1 to as many.
+/// The number of keys that a scan reads: `MIN-MAX`, or `MAX` for 1 to `MAX`.
 ///
 /// ```
 /// use lodestone_index_bench::mix::ScanKeys;
@@ -241,7 +242,7 @@ const SCAN_KEYS_MAX: u64 = 1 << 20;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScanKeys(pub RangeInclusive<u64>);
 
-/// A text that does not say how many keys a scan reads.
+/// A text that is not a number of keys for a scan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is no number of keys; use MAX or MIN-MAX, from 1 to {SCAN_KEYS_MAX}, such as 100 or 100-100")]
 pub struct ScanKeysError(String);

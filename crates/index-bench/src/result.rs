@@ -1,4 +1,4 @@
-//! The record of a run: the keys of [`BenchResult`], and the figures that PIBench gives beside them.
+//! The record of a run: the keys of [`BenchResult`], and the further figures of PIBench.
 
 use hdrhistogram::Histogram;
 use lodestone_workload::result::BenchResult;
@@ -7,23 +7,23 @@ use crate::key::KeyShape;
 use crate::runner::{Length, Outcome, Spec};
 use crate::target::Target;
 
-/// Blocks of the medium that were read and written in the measured phase, where a model counts them.
+/// Blocks of the medium that were read and written in the measured phase, if a model counts them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MediaBlocks {
     /// Blocks that the medium read.
     pub read: u64,
-    /// Blocks that it wrote.
+    /// Blocks that the medium wrote.
     pub written: u64,
 }
 
-/// What is known of a loaded index beside the run.
+/// Facts about a loaded index, besides the run.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Loaded {
     /// Keys.
     pub keys: u64,
-    /// Persistent memory that the index holds.
+    /// Persistent memory of the index.
     pub pm_bytes: Option<u64>,
-    /// DRAM that it holds.
+    /// DRAM of the index.
     pub dram_bytes: Option<u64>,
     /// How long the load took, in seconds.
     pub seconds: f64,
@@ -92,7 +92,7 @@ pub fn result<T: Target>(
     result
 }
 
-/// Reads that a cache answered, of those that asked it; `None` without one.
+/// The share of reads that a cache answered, among those that asked it; `None` without a cache.
 fn hit_rate(outcome: &Outcome) -> Option<f64> {
     let count = |wanted| outcome.counts.iter().find(|(name, _)| *name == wanted).map(|(_, count)| *count);
     let (hits, misses) = (count("cache_hits")?, count("cache_misses")?);

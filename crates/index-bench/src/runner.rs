@@ -1,13 +1,13 @@
-//! Loads an index, runs a mix on it from many threads, and judges what is left.
+//! Loads an index, runs a mix on it from many threads, and checks the result.
 //!
 //! 1. *Load*: the records, by number (their keys are scattered) or in order of their keys, from several threads.
-//! 2. *Warm-up*: every thread runs its script for a while; then all stop, and the counters are noted.
-//! 3. *Measured phase*: until the time is over or each thread has done its share. The coordinator notes how many
-//!    operations are done at every interval; of so many operations one is timed.
-//! 4. *Judgement*: every value that was read belonged to its key, every insert was new and every removal found its key
-//!    (or the run fails at once), and at the end the index has as many keys as these say.
+//! 2. *Warm-up*: every thread runs its script for a while. Then all stop, and the counters are noted.
+//! 3. *Measured phase*: until the time is over or each thread has done its share. At every interval the coordinator
+//!    notes how many operations are done. Only one of every so many operations is timed.
+//! 4. *Check*: every value read must belong to its key, every insert must be new, and every removal must find its key.
+//!    If not, the run fails at once. At the end the index must have as many keys as these operations imply.
 //!
-//! Throughput is the sum of each thread's operations over its own time.
+//! Throughput is the sum of each thread's operations divided by its own time.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering;
@@ -29,29 +29,29 @@ use crate::worker::{Latencies, Report, Shared, empty_histogram, life};
 pub enum Length {
     /// After this time.
     Time(Duration),
-    /// After so many operations of all threads together: counts are then the same in every run of one thread.
+    /// After this many operations of all threads together. Counts are then the same in every run of one thread.
     Operations(u64),
 }
 
-/// In which order the records are loaded.
+/// The order in which the records are loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadOrder {
-    /// By number: scattered over the keys.
+    /// By number: the keys are scattered.
     Random,
-    /// By key, each thread a range of its own.
+    /// By key, each thread its own range.
     Sorted,
 }
 
-/// What to run.
+/// The specification of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
-    /// Records that were loaded.
+    /// Loaded records.
     pub records: u64,
     /// Number of the first record that was never inserted.
     pub first_new_record: u64,
     /// Shares of operations.
     pub mix: Mix,
-    /// Which records they touch.
+    /// The distribution of the records that they touch.
     pub distribution: Distribution,
     /// Threads.
     pub threads: usize,
@@ -59,11 +59,11 @@ pub struct Spec {
     pub seed: u64,
     /// Time before the measured phase.
     pub warm_up: Duration,
-    /// When it ends.
+    /// When the run ends.
     pub length: Length,
-    /// How many keys a scan reads.
+    /// The number of keys that a scan reads.
     pub scan_keys: RangeInclusive<u64>,
-    /// Of so many operations one is timed.
+    /// One of every this many operations is timed.
     pub time_one_of: u64,
     /// Time between two samples of the throughput.
     pub sample_interval: Duration,
@@ -81,16 +81,16 @@ impl Spec {
     }
 }
 
-/// What a run found.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Measured operations.
     pub operations: u64,
-    /// Each thread's operations over its own time, summed.
+    /// The sum of each thread's operations divided by its own time.
     pub ops_per_s: f64,
     /// Measured time of the slowest thread.
     pub seconds: f64,
-    /// Processor time of all threads, where the system tells it.
+    /// Processor time of all threads, if the system reports it.
     pub cpu_ns: Option<u64>,
     /// Reads and updates of removed records.
     pub missing: u64,
@@ -100,11 +100,11 @@ pub struct Outcome {
     pub inserted: u64,
     /// Removals since the load.
     pub removed: u64,
-    /// Keys at the end; `None` when the target does not know.
+    /// Keys at the end; `None` if the target does not know.
     pub keys: Option<u64>,
     /// Persistence events of the measured phase.
     pub counters: EngineCounters,
-    /// Counts of the target's own in the measured phase.
+    /// The target's own counts in the measured phase.
     pub counts: Vec<(&'static str, u64)>,
     /// Operations done so far, at each sample: seconds and count.
     pub samples: Vec<(f64, u64)>,
@@ -114,10 +114,10 @@ pub struct Outcome {
     pub latency_by_kind: Vec<(Kind, Histogram<u64>)>,
 }
 
-/// Inserts the records; how long it took.
+/// Inserts the records. Returns the time it took.
 ///
 /// # Errors
-/// The target's.
+/// Those of the target.
 pub fn load<T: Target, M: KeyMaker<Key = T::Key>>(
     target: &T,
     keys: &M,
@@ -163,11 +163,11 @@ fn sorted_records<M: KeyMaker>(keys: &M, records: u64) -> Vec<u64> {
     all.into_iter().map(|(_, record)| record).collect()
 }
 
-/// Runs the mix on loaded records and judges the index. `noted` is called at the moment that divides warm-up from
-/// measured phase and once more at the end, while no operation is under way.
+/// Runs the mix on loaded records and checks the index. `noted` is called between warm-up and measured phase and once
+/// more at the end, each time while no operation is under way.
 ///
 /// # Errors
-/// The target's; a wrong answer; a number of keys at the end that the operations do not explain.
+/// Those of the target, a wrong answer, or a number of keys at the end that the operations do not explain.
 pub fn run<T: Target, M: KeyMaker<Key = T::Key>>(
     target: &T,
     keys: &M,
@@ -193,13 +193,13 @@ pub fn run<T: Target, M: KeyMaker<Key = T::Key>>(
                 let (shared, keys, sender) = (&shared, keys.clone(), sender.clone());
                 scope.spawn(move || {
                     let found = life(target, keys, spec, thread, shared);
-                    // The coordinator may have gone only if it panicked, which is passed on by the scope.
+                    // The coordinator has gone only if it panicked, and the scope passes that panic on.
                     sender.send(()).ok();
                     found
                 })
             })
             .collect();
-        // Without a warm-up nobody may begin with one: counts of operations are exact then.
+        // Without a warm-up no thread may begin with one, so that counts of operations are exact.
         shared.warm.store(spec.warm_up.is_zero(), Ordering::Relaxed);
         shared.phase.wait();
         thread::sleep(spec.warm_up);

@@ -1,4 +1,4 @@
-//! What an index offers to the workload: words under keys, one session for each thread.
+//! The interface of an index for the workload: words under keys, one session for each thread.
 //!
 //! The runner is compiled for each target, so no call goes through a table.
 
@@ -10,9 +10,9 @@ pub type Result<T> = std::result::Result<T, EngineError>;
 
 /// An index under test.
 pub trait Target: Sync {
-    /// What it is asked by.
+    /// The type of its keys.
     type Key: IndexKey + ?Sized;
-    /// One thread's way in.
+    /// One thread's access.
     type Session<'t>: Session<Key = Self::Key>
     where
         Self: 't;
@@ -23,21 +23,21 @@ pub trait Target: Sync {
     /// Opens a session, on the thread that will use it.
     ///
     /// # Errors
-    /// The target's.
+    /// Those of the target.
     fn session(&self) -> Result<Self::Session<'_>>;
 
-    /// A session for the load, which may be acknowledged earlier: [`Target::finish_load`] follows.
+    /// A session for the load. It may acknowledge earlier, because [`Target::finish_load`] follows.
     ///
     /// # Errors
-    /// The target's.
+    /// Those of the target.
     fn load_session(&self) -> Result<Self::Session<'_>> {
         self.session()
     }
 
-    /// Makes what was loaded durable.
+    /// Makes the loaded records durable.
     ///
     /// # Errors
-    /// The target's.
+    /// Those of the target.
     fn finish_load(&self) -> Result<()> {
         Ok(())
     }
@@ -45,15 +45,15 @@ pub trait Target: Sync {
     /// Whether it can be read in order of its keys.
     fn is_ordered(&self) -> bool;
 
-    /// Number of keys; `None` when it does not know.
+    /// Number of keys; `None` if the target does not know.
     ///
     /// # Errors
-    /// The target's.
+    /// Those of the target.
     fn keys_now(&self) -> Result<Option<u64>> {
         Ok(None)
     }
 
-    /// Where it ran and what an acknowledgement meant.
+    /// Where it ran, and the meaning of an acknowledgement.
     fn environment(&self) -> Environment {
         Environment::default()
     }
@@ -63,45 +63,45 @@ pub trait Target: Sync {
         EngineCounters::default()
     }
 
-    /// Counts of its own since it was opened, for example the hits of a cache.
+    /// The target's own counts since it was opened, for example the hits of a cache.
     fn counts(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 }
 
-/// One thread's way into a [`Target`].
+/// One thread's access to a [`Target`].
 pub trait Session {
-    /// What it is asked by.
+    /// The type of its keys.
     type Key: IndexKey + ?Sized;
 
     /// The value of `key`.
     ///
     /// # Errors
-    /// The target's.
+    /// Those of the target.
     fn get(&mut self, key: &Self::Key) -> Result<Option<u64>>;
 
-    /// Gives `key` a value if it has none; whether it did.
+    /// Inserts `key` with `value` if it is absent. Returns whether it did.
     ///
     /// # Errors
-    /// The target's.
+    /// Those of the target.
     fn insert(&mut self, key: &Self::Key, value: u64) -> Result<bool>;
 
-    /// Changes the value of `key` if it is there; whether it is.
+    /// Changes the value of `key` if it is present. Returns whether it is.
     ///
     /// # Errors
-    /// The target's.
+    /// Those of the target.
     fn update(&mut self, key: &Self::Key, value: u64) -> Result<bool>;
 
-    /// Removes `key`; whether it was there.
+    /// Removes `key`. Returns whether it was present.
     ///
     /// # Errors
-    /// The target's.
+    /// Those of the target.
     fn remove(&mut self, key: &Self::Key) -> Result<bool>;
 
-    /// Reads up to `count` keys with their values from the first that is not below `start`; how many.
+    /// Reads up to `count` keys with their values, from the first key that is not below `start`. Returns their number.
     ///
     /// # Errors
-    /// The target's; an index without an order has none to read in.
+    /// Those of the target. An index without an order cannot scan.
     fn scan(&mut self, start: &Self::Key, count: u64) -> Result<u64>;
 }
 

@@ -1,4 +1,4 @@
-//! What one thread of a run does: its script, operation by operation; some are timed, all are judged.
+//! One thread of a run: it executes its script, operation by operation. Some operations are timed, all are checked.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,15 +14,15 @@ use crate::mix::{Kind, Script};
 use crate::runner::{Length, Spec};
 use crate::target::{Result, Session, Target};
 
-/// Latencies above this are noted as this: one hour.
+/// Latencies above this are noted as this value: one hour.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
-/// Operations between two looks at how far other threads have inserted.
+/// Operations between two checks of the other threads' inserts.
 const LOOK_INTERVAL: u64 = 64;
 
-/// What the threads of a run and its coordinator share.
+/// The state that the threads of a run and its coordinator share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// Passed three times: sessions are open, the warm-up is over, the counters are noted.
+    /// Passed three times: when sessions are open, when the warm-up is over, and when the counters are noted.
     pub(crate) phase: Barrier,
     pub(crate) warm: AtomicBool,
     pub(crate) stop: AtomicBool,
@@ -50,7 +50,7 @@ impl Shared {
     }
 }
 
-/// What a thread found in the measured phase; the first two since the load.
+/// A thread's counts in the measured phase; the first two since the load.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pub(crate) inserted: u64,
@@ -107,7 +107,7 @@ pub(crate) struct Worker<'a, S, M> {
     report: Report,
 }
 
-/// The whole life of a thread. It passes all three phases whatever happens, or the others would wait for ever.
+/// The whole life of a thread. It always passes all three phases, or the others would wait for ever.
 pub(crate) fn life<T: Target, M: KeyMaker<Key = T::Key>>(
     target: &T,
     keys: M,
@@ -152,7 +152,7 @@ pub(crate) fn life<T: Target, M: KeyMaker<Key = T::Key>>(
     finished
 }
 
-/// A panic as an error: what waits for this thread must hear of it.
+/// Turns a panic into an error, because the threads that wait for this one must hear of it.
 fn guarded<R>(work: impl FnOnce() -> Result<R>) -> Result<R> {
     let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
     done.unwrap_or_else(|_| Err(EngineError::new("the index panicked; the message is above")))
@@ -239,7 +239,7 @@ impl<S: Session, M: KeyMaker<Key = S::Key>> Worker<'_, S, M> {
             return Err(EngineError::new(format!("record {record} is new, but the index says that its key is there")));
         }
         self.report.inserted += 1;
-        // Release: who sees the count may read the record.
+        // Release: a thread that sees the count may read the record.
         self.shared.inserted[self.thread].store(self.report.inserted, Ordering::Release);
         if self.report.inserted.is_multiple_of(LOOK_INTERVAL) {
             let slowest = self.shared.inserted.iter().map(|count| count.load(Ordering::Acquire)).min();
@@ -270,7 +270,7 @@ pub(crate) fn wrong_value(record: u64, value: u64) -> EngineError {
     EngineError::new(format!("record {record} holds {value:#x}, which was never its value; run the index's check"))
 }
 
-/// Processor time of the calling thread; steadier than wall time where others use the machine.
+/// Processor time of the calling thread. It is steadier than wall time if other programs use the machine.
 fn thread_cpu_ns() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split(' ').next()?.parse().ok()

@@ -1,4 +1,4 @@
-//! The runner on every index: right answers are counted right, and wrong ones end the run.
+//! The runner on every index: right answers are counted right, and wrong answers end the run.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

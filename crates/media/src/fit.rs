@@ -1,14 +1,14 @@
-//! Fitting: a profile from what a probe measured.
+//! Fitting: makes a profile from the figures of a probe.
 //!
-//! 1. Latencies by size are the probe's cells with one thread ([`Evidence::curve`]). Small sequential reads tell what a
-//!    read inside a block costs that is already at hand.
+//! 1. Latencies by size are the probe's cells with one thread ([`Evidence::curve`]). Small sequential reads tell the
+//!    cost of a read inside a block that is already buffered.
 //! 2. The size of the internal block is the smallest random read that reaches full bandwidth, if small sequential reads
-//!    reach it too (else there is no larger block to see).
-//! 3. Ceilings are the highest bandwidths of whole blocks; what large accesses leave of them, how latency grows with
-//!    threads and from how many threads on bandwidth falls are read from the sweep over threads.
+//!    reach it too. If they do not, no larger block can be seen.
+//! 3. Ceilings are the highest bandwidths of whole blocks. The sweep over threads shows the loss of large accesses, the
+//!    growth of latency, and the number of threads from which bandwidth falls.
 //! 4. Mixed load, other nodes and fences come from the sections of that name.
-//! 5. What the probe does not tell (its sections were left out, or nothing outside shows it, such as the sizes of
-//!    buffers and caches) is taken from a base profile, and a note says so.
+//! 5. Some values are unknown, because their sections were left out or because they cannot be observed from outside,
+//!    such as the sizes of buffers and caches. They are taken from a base profile, and a note says so.
 //!
 //! Invariant: the profile passes the checks of a profile from a file.
 
@@ -17,41 +17,41 @@ use thiserror::Error;
 use crate::probe::{Access, Cell, CellKey, Operation, Pattern, Place, ProbeResult, Section, Subject};
 use crate::profile::{Above, Curve, MediaProfile, ProfileError};
 
-/// Why a probe gives no profile.
+/// Why a profile cannot be made from a probe.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum FitError {
-    /// Cells that nothing can stand in for are missing.
+    /// Cells are missing that no others can replace.
     #[error(
         "the probe of {target} has no cells for {missing}; run `lodestone media probe` without leaving out the section latency{hint}"
     )]
     Missing {
-        /// What was probed.
+        /// The probed target.
         target: String,
-        /// Which cells.
+        /// The missing cells.
         missing: &'static str,
-        /// What else to change.
+        /// Further advice.
         hint: &'static str,
     },
-    /// The figures make no profile.
+    /// The figures do not make a valid profile.
     #[error("the probe's figures make no profile: {0}")]
     Nonsense(#[from] ProfileError),
 }
 
-/// A profile and how much of it the probe tells.
+/// A profile, and notes on the values that the probe did not measure.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Fitted {
     /// The profile.
     pub profile: MediaProfile,
-    /// What was taken from the base profile and why.
+    /// Values that were taken from the base profile, and why.
     pub notes: Vec<String>,
 }
 
-/// A profile named `name` from `result`; what the probe does not tell comes from `base`.
+/// Makes a profile named `name` from `result`. Values that the probe did not measure come from `base`.
 ///
 /// # Errors
-/// When there are no latencies of reads or writes with one thread, or the figures make no valid profile.
+/// If there are no latencies of reads or writes with one thread, or if the figures do not make a valid profile.
 pub fn fit(result: &ProbeResult, base: &MediaProfile, name: &str) -> Result<Fitted, FitError> {
     let evidence = Evidence { result };
     let missing = |missing, hint| FitError::Missing { target: result.target.name.clone(), missing, hint };
@@ -80,9 +80,9 @@ pub fn fit(result: &ProbeResult, base: &MediaProfile, name: &str) -> Result<Fitt
     Ok(fitted)
 }
 
-/// What counts as reaching the highest bandwidth.
+/// Share of the highest bandwidth that counts as reaching it.
 const REACHES: f64 = 0.9;
-/// Twice the threads with less than this gain: the ceiling is met.
+/// If doubling the threads gains less than this factor, the ceiling is reached.
 const SATURATED_GAIN: f64 = 1.3;
 /// Size at which threads, mixed load and nodes are compared.
 const COMPARED_BYTES: u64 = 256;
@@ -137,7 +137,7 @@ impl<'r> Evidence<'r> {
             .map(|cell| cell.bandwidth_bytes_per_s.median)
     }
 
-    /// Number of threads of the other kind and the fraction of the bandwidth that they leave, of each mixed cell.
+    /// For each mixed cell: the number of threads of the other kind, and the fraction of the bandwidth that they leave.
     fn left(&self, operation: Operation) -> Vec<(f64, f64)> {
         let sections = &[Section::Mixed, Section::Threads, Section::Latency];
         let alone = |threads: u32| {
@@ -196,8 +196,8 @@ impl Fitted {
             let peak = by_size.iter().map(|(_, bandwidth)| *bandwidth).reduce(f64::max)?;
             by_size.iter().find(|(_, bandwidth)| *bandwidth >= REACHES * peak).map(|(bytes, _)| *bytes)
         };
-        // Reads may be short of the ceiling for want of threads and seem to need larger blocks; so the smaller answer
-        // counts.
+        // Too few threads may keep reads below the ceiling, so that they seem to need larger blocks. The smaller answer
+        // therefore counts.
         let blocks = [Operation::Read, Operation::Write].into_iter().filter_map(|operation| {
             let random = reaching(operation, Pattern::Random)?;
             let sequential = reaching(operation, Pattern::Sequential)?;
@@ -227,7 +227,8 @@ impl Fitted {
         }
     }
 
-    /// Sequential reads: from a block on as measured; below, what a read inside a block at hand costs.
+    /// Sequential reads. From one block on they are as measured. Below, the cost of a read inside a buffered block is
+    /// derived.
     fn sequential_reads(&mut self, evidence: &Evidence<'_>, block_bytes: u64) {
         let read = &mut self.profile.read;
         match evidence.curve(Operation::Read, Pattern::Sequential, block_bytes) {
@@ -241,7 +242,7 @@ impl Fitted {
         let small = evidence.curve(Operation::Read, Pattern::Sequential, 64).map(|curve| curve.at(64));
         let lines = (block_bytes / 64) as f64;
         read.buffered_latency_ns = match small {
-            // One read opens the block, the others find it: mean = (open + (lines - 1) x buffered) / lines.
+            // One read opens the block and the others find it: mean = (open + (lines - 1) x buffered) / lines.
             Some(mean) if lines > 1.0 => {
                 ((mean * lines - read.sequential_latency_ns.at(block_bytes)) / (lines - 1.0)).max(0.0)
             }
@@ -249,7 +250,7 @@ impl Fitted {
         };
     }
 
-    /// Ceilings and what threads do to them.
+    /// Ceilings, and how they change with the number of threads.
     fn ceilings(&mut self, evidence: &Evidence<'_>, block_bytes: u64) {
         for operation in [Operation::Read, Operation::Write] {
             let of_size = |bytes: u64| evidence.best(operation, Pattern::Random, bytes);
@@ -299,7 +300,7 @@ impl Fitted {
         }
     }
 
-    /// What large reads leave of the ceiling, as far as threads met it.
+    /// The fraction of the ceiling that large reads reach, judged by the cells in which threads reached it.
     fn large_accesses(&mut self, evidence: &Evidence<'_>) {
         let counts = evidence.thread_counts(Operation::Read);
         let [.., fewer, more] = counts.as_slice() else {
@@ -320,7 +321,7 @@ impl Fitted {
         }
     }
 
-    /// What a missing fence costs long writes of several threads.
+    /// The cost of a missing fence in long writes of several threads.
     fn fences(&mut self, evidence: &Evidence<'_>) {
         let cells = || evidence.cells(&[Section::Fence], Operation::Write).filter(|cell| cell.key.threads > 1);
         let pairs: Vec<(u64, f64)> = cells()
@@ -348,10 +349,10 @@ impl Fitted {
         write.unfenced_bytes_max = kept.filter(|bytes| *bytes < worst_bytes).max().unwrap_or(COMPARED_BYTES);
     }
 
-    /// What threads of the other kind leave.
+    /// The speed left beside threads of the other kind.
     fn mixed(&mut self, evidence: &Evidence<'_>) {
         let (reads, writes) = (evidence.left(Operation::Read), evidence.left(Operation::Write));
-        // The steepness that explains the cells best; for each one the floors follow.
+        // The steepness that explains the cells best; the floors follow from each candidate.
         let halves = (-4..=8).map(|power| f64::from(power).exp2());
         let explained = halves.filter_map(|half| {
             let (read, write) = (floor(&reads, half), floor(&writes, half));
@@ -370,7 +371,7 @@ impl Fitted {
         }
     }
 
-    /// What another node costs.
+    /// The cost of access from another node.
     fn nodes(&mut self, evidence: &Evidence<'_>) {
         for operation in [Operation::Read, Operation::Write] {
             let cells =
@@ -392,7 +393,7 @@ impl Fitted {
     }
 }
 
-/// What is left besides the floor with so many threads of the other kind.
+/// The share of the speed above the floor that is left beside so many threads of the other kind.
 fn share(beside: f64, half: f64) -> f64 {
     1.0 / (1.0 + beside / half)
 }
@@ -410,9 +411,10 @@ fn missed(left: &[(f64, f64)], half: f64, floor: Option<f64>) -> f64 {
     left.iter().map(|cell| error(cell).powi(2)).sum()
 }
 
-/// Growth of latency per thread, from numbers of threads that stay below the ceiling; `None` without two.
+/// Growth of latency per thread, from numbers of threads that stay below the ceiling; `None` without two of them.
 ///
-/// Reads at random by blocks; writes in sequence by lines, which join to whole blocks and are far from the ceiling.
+/// Reads are random, by blocks. Writes are sequential, by lines, which join to whole blocks and stay far from the
+/// ceiling.
 fn growth(evidence: &Evidence<'_>, operation: Operation, counts: &[u32], ceiling: f64) -> Option<f64> {
     let (pattern, bytes) = match operation {
         Operation::Read => (Pattern::Random, COMPARED_BYTES),
@@ -431,17 +433,17 @@ fn growth(evidence: &Evidence<'_>, operation: Operation, counts: &[u32], ceiling
     median(growths.collect()).map(|growth| growth.clamp(0.0, 100.0))
 }
 
-/// Number of threads up to which bandwidth does not fall, and the fraction that each thread beyond costs.
+/// Number of threads up to which bandwidth does not fall, and the fraction that each further thread costs.
 fn decline(by_threads: &[(u32, f64)]) -> (u64, f64) {
     let peak = by_threads.iter().map(|(_, bandwidth)| *bandwidth).fold(0.0, f64::max);
-    // The last that is as good as the best one: a plateau is no decline.
+    // The last count that is as good as the best one: a plateau is not a decline.
     let best = by_threads.iter().rev().find(|(_, bandwidth)| *bandwidth >= 0.98 * peak);
     match (best, by_threads.last()) {
         (Some((best, bandwidth)), Some((last, at_last))) if last > best => {
             let loss = (1.0 - at_last / bandwidth) / f64::from(last - best);
             (u64::from(*best), loss.clamp(0.0, 1.0))
         }
-        // No decline was seen; how far it goes on nobody knows.
+        // No decline was seen, and its later course is unknown.
         (Some((best, _)), _) => (u64::from(*best).max(1), 0.0),
         _ => (1, 0.0),
     }

@@ -1,10 +1,10 @@
-//! Media: what a memory costs.
+//! Media: the cost of each kind of memory.
 //!
 //! - [`MediaProfile`]: the parameters of a medium in a TOML file; `dram`, `optane` and `cxl` are built in
 //!   ([`profile`]).
-//! - [`Model`]: a profile at work. It is a [`Medium`](lodestone_pmem::Medium), so that a pool opened with it pays the
-//!   medium's time for what its code does, by spinning or on a virtual clock, and counts media blocks ([`model`]).
-//! - [`probe`]: measures a real medium (or a model) the way paper 2 does, into one record with a verdict.
+//! - [`Model`]: a profile in use. It is a [`Medium`](lodestone_pmem::Medium). A pool opened with it pays the medium's
+//!   time for every access, by spinning or on a virtual clock. The model also counts media blocks ([`model`]).
+//! - [`probe`]: measures a real medium (or a model) by the method of paper 2, into one record with a verdict.
 //!
 //! ```
 //! use lodestone_media::{MediaProfile, Model, TimeMode};

@@ -1,4 +1,4 @@
-//! Round trip: a profile is probed in virtual time, a profile is fitted to the probe, and probed in turn.
+//! Round trip: a profile is probed in virtual time, a profile is fitted to the probe, and that one is probed again.
 
 use lodestone_media::fit::{Fitted, fit};
 use lodestone_media::probe::{
@@ -6,7 +6,7 @@ use lodestone_media::probe::{
 };
 use lodestone_media::{MediaProfile, TimeMode};
 
-/// A built-in profile behind a small processor cache, so that a small range is mostly outside of it.
+/// A built-in profile with a small processor cache, so that a small range is mostly outside of it.
 fn builtin(name: &str) -> MediaProfile {
     let mut profile = MediaProfile::builtin(name).expect("built in");
     profile.cpu_cache.bytes = 32 << 10;
@@ -29,7 +29,7 @@ fn worst(first: &ProbeResult, again: &ProbeResult, section: Section, bytes_max: 
     let mut compared = 0;
     let mut worst: f64 = 0.0;
     for cell in first.cells.iter().filter(|cell| cell.section == section && cell.key.subject == Subject::Target) {
-        // What the processor's cache serves is the measuring program's cost, not the medium's.
+        // Accesses served by the processor's cache cost the measuring program time, not the medium.
         let served = cell.key.operation == Operation::Read && cell.key.access_bytes < 64;
         if served || cell.key.access_bytes > bytes_max || cell.key.access == Access::StoreFlush {
             continue;
@@ -45,7 +45,7 @@ fn worst(first: &ProbeResult, again: &ProbeResult, section: Section, bytes_max: 
 
 fn round_trip(name: &str) -> (ProbeResult, ProbeResult, Fitted) {
     let first = probe(&builtin(name));
-    // A base that knows nothing of the medium.
+    // A base of another medium.
     let fitted = fit(&first, &builtin(if name == "dram" { "cxl" } else { "dram" }), "mine").expect("a profile");
     let again = probe(&fitted.profile);
     (first, again, fitted)

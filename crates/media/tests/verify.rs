@@ -1,4 +1,4 @@
-//! The built-in profiles say what the papers say, twice the same; a bent one does not.
+//! The built-in profiles agree with the papers, with the same figures twice. A changed profile does not agree.
 
 use lodestone_media::profile::{Above, Curve};
 use lodestone_media::verify::verify;

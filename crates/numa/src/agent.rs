@@ -1,21 +1,21 @@
-//! The thread of one agent: takes requests, carries them out on its node, answers.
+//! The thread of one agent: it takes requests, carries them out on its node, and answers.
 //!
 //! A turn:
 //!
-//! 1. Every client's ring is looked at in order, and up to a batch of requests is carried out from each, in the order
+//! 1. The agent looks at every client's ring in order. From each it carries out up to a batch of requests, in the order
 //!    in which the client submitted them. Reads, and writes that need no fence, are answered at once.
-//! 2. When some ask for more, one fence serves all of them: it covers everything this thread flushed before. Those that
-//!    want no more than the fence are answered; one wait for durability serves the rest.
-//! 3. One full barrier, then every client that got an answer and sleeps is woken.
+//! 2. If some requests ask for more, one fence serves all of them: it covers everything that this thread flushed
+//!    before. Requests that need only the fence are answered then. One wait for durability serves the rest.
+//! 3. One full barrier follows. Then every client that received an answer and sleeps is woken.
 //!
-//! A turn without work is repeated a number of times (spinning), then the thread sleeps until a client publishes
-//! something, a ring is added, or the agents are stopped.
+//! A turn without work is repeated a number of times (spinning). Then the thread sleeps until a client publishes a
+//! request, a ring is added, or the agents are stopped.
 //!
 //! Invariants:
-//! - the agent touches no ring after its life has ended (`Stopped`, `Dead`), so that what a client then finds
-//!   unanswered was not carried out by a stopped agent;
-//! - what was submitted before the stop is carried out before the life ends;
-//! - however the thread ends, its life says so and every client is woken: nobody waits for ever.
+//! - the agent touches no ring after its life has ended (`Stopped`, `Dead`). A request that is then still unanswered
+//!   was not carried out by a stopped agent;
+//! - requests submitted before the stop are carried out before the life ends;
+//! - however the thread ends, its life says so and every client is woken: no thread waits for ever.
 
 use std::sync::{Arc, PoisonError};
 
@@ -34,15 +34,15 @@ use crate::ring::{Answer, Header, MESSAGE_BYTES_MAX, Operation, Persist, Ring};
 pub struct Request {
     /// Index of the agent's node.
     pub node: usize,
-    /// What to do.
+    /// The operation.
     pub operation: Operation,
-    /// Where.
+    /// The address.
     pub at: PmAddr,
     /// Bytes.
     pub len: usize,
 }
 
-/// Whether an agent's thread is there.
+/// The state of an agent's thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
     Running = 0,
@@ -52,7 +52,7 @@ pub(crate) enum Life {
     Dead = 2,
 }
 
-/// What an agent and its clients share.
+/// The state that an agent and its clients share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) node: usize,
@@ -60,10 +60,10 @@ pub(crate) struct Shared {
     life: AtomicU64,
     stop: AtomicBool,
     rings: Mutex<Vec<Arc<Ring>>>,
-    /// Counts up with every ring that is added.
+    /// Counts the rings that were added.
     rings_added: AtomicU64,
     pub(crate) counts: Published,
-    /// Why it died.
+    /// Why the thread died.
     pub(crate) cause: Mutex<Option<String>>,
 }
 
@@ -89,14 +89,14 @@ impl Shared {
         }
     }
 
-    /// Gives the agent a new ring. A life that has ended shows in [`life`](Self::life).
+    /// Passes a new ring to the agent. If the agent's life has ended, [`life`](Self::life) says so.
     pub(crate) fn add(&self, ring: Arc<Ring>) {
         lock(&self.rings).push(ring);
         self.rings_added.fetch_add(1, Ordering::Release);
         self.parker.wake();
     }
 
-    /// Asks the agent to end when everything that was submitted so far is carried out.
+    /// Asks the agent to end after it has carried out everything submitted so far.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.parker.wake();
@@ -112,7 +112,7 @@ impl Shared {
     }
 }
 
-/// Ends the life of the agent however its thread ends.
+/// Ends the life of the agent, however its thread ends.
 struct LifeGuard<'a> {
     shared: &'a Shared,
     life: Life,
@@ -130,7 +130,7 @@ impl Drop for LifeGuard<'_> {
 /// One client as the agent sees it.
 struct Served {
     ring: Arc<Ring>,
-    /// Number of the request that comes next.
+    /// Number of the next request.
     next: u64,
 }
 
@@ -143,14 +143,14 @@ pub(crate) struct Agent<'a> {
     pub(crate) observer: Option<Arc<Observer>>,
 }
 
-/// What the thread keeps for itself.
+/// The thread's private state.
 struct State {
     served: Vec<Served>,
     rings_seen: u64,
     counts: AgentCounts,
-    /// Requests that are carried out and wait for the fence: client, number, what they want.
+    /// Requests that are carried out and wait for the fence: client, number, and the durability asked for.
     pending: Vec<(usize, u64, Persist)>,
-    /// Clients that got an answer in this turn.
+    /// Clients that received an answer in this turn.
     answered: Vec<usize>,
     buffer: Box<[u8; MESSAGE_BYTES_MAX]>,
 }
@@ -169,7 +169,7 @@ impl Agent<'_> {
         };
         let mut idle = 0;
         loop {
-            // Before the look for work: what was submitted before the stop is seen by that look.
+            // Loaded before looking for work, so that the look sees every request submitted before the stop.
             let stop = self.shared.stop.load(Ordering::Acquire);
             if stop && planted::active("numa-stop-drops-requests") {
                 break;
@@ -199,7 +199,7 @@ impl Agent<'_> {
             || state.served.iter().any(|served| served.ring.request(served.next).is_some() || served.ring.is_closed())
     }
 
-    /// Takes over rings that were added, and lets go of those whose client is gone and that are empty.
+    /// Adopts rings that were added. Drops those that are empty and whose client has gone.
     fn adopt(&self, state: &mut State) {
         let added = self.shared.rings_added.load(Ordering::Acquire);
         let gone = |served: &Served| served.ring.is_closed() && served.ring.request(served.next).is_none();
@@ -220,7 +220,7 @@ impl Agent<'_> {
         state.rings_seen = added;
     }
 
-    /// One turn over all rings; gives the number of requests carried out.
+    /// One turn over all rings. Returns the number of requests carried out.
     fn turn(&self, state: &mut State) -> usize {
         let mut done = 0;
         for client in 0..state.served.len() {
@@ -285,7 +285,7 @@ impl Agent<'_> {
         note(&mut state.answered, client);
     }
 
-    /// Why a request cannot be carried out: the memory would panic.
+    /// The refusal of a request that would make the memory panic.
     fn refuse(&self, header: &Header) -> Option<Answer> {
         let writes = matches!(header.operation, Operation::Write(_));
         if matches!(header.operation, Operation::Fence(_)) {
@@ -301,13 +301,13 @@ impl Agent<'_> {
         (!self.memory.contains(header.at, words)).then_some(Answer::Outside)
     }
 
-    /// Fences, and waits for durability, for everybody who asked; then answers.
+    /// Fences, and waits for durability, once for all requests that ask for it. Then answers them.
     fn settle(&self, state: &mut State) {
         if state.pending.is_empty() {
             return;
         }
-        // An answer may not overtake what it acknowledges: all writes of this turn were flushed or streamed by this
-        // thread.
+        // An answer may not overtake the write that it acknowledges. This thread flushed or streamed all writes of this
+        // turn.
         self.memory.fence();
         state.counts.fences += 1;
         let mut pending = std::mem::take(&mut state.pending);
@@ -329,9 +329,9 @@ impl Agent<'_> {
     }
 }
 
-/// Writes `bytes` and, unless they are only to be stored, starts their write-back. Whole lines go around the cache: on
-/// persistent memory an ordinary store to a line that is not cached reads it first. On return the bytes are visible
-/// before any answer, also before one that waits for no fence. The caller fences where they are to be persistent.
+/// Writes `bytes` and, unless they are only to be stored, starts their write-back. Whole lines go around the cache,
+/// because on persistent memory an ordinary store to a line that is not cached reads it first. On return the bytes are
+/// visible before any answer, even before one that waits for no fence. The caller fences if they must be persistent.
 pub(crate) fn put(memory: &Memory, at: PmAddr, bytes: &[u8], persist: Persist) {
     let whole_lines = at.offset().is_multiple_of(LINE_BYTES) && bytes.len() as u64 >= LINE_BYTES;
     match persist {

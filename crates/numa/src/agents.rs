@@ -1,10 +1,11 @@
-//! The agents of a pool: started together, stopped together, asked for together.
+//! The agents of a pool: started together, stopped together, and reported together.
 //!
-//! 1. Every node that holds a part and whose processors this process may use gets one agent, whose thread is pinned
-//!    there before [`Agents::start`] returns. A node of memory only, or one that is closed to this process, gets none:
-//!    a thread elsewhere would be as far away as the client. The report says so, and clients go there themselves.
-//! 2. [`Agents::shutdown`] (and drop) lets every agent carry out what was submitted, then ends it. Clients may outlive
-//!    the agents: their requests end with an error.
+//! 1. Every node that holds a part, and whose processors this process may use, has one agent. Its thread is pinned
+//!    there before [`Agents::start`] returns. A node without processors, or one that is closed to this process, has no
+//!    agent, because a thread elsewhere would be as far away as the client. The report says so, and clients access such
+//!    a node directly.
+//! 2. [`Agents::shutdown`] (and drop) lets every agent carry out the submitted requests, then ends it. Clients may
+//!    outlive the agents: their requests then end with an error.
 
 use std::sync::Arc;
 #[cfg(not(feature = "shuttle"))]
@@ -20,7 +21,7 @@ use crate::cost::Costs;
 use crate::counts::AgentCounts;
 use crate::error::{Error, Result};
 
-/// Called on the agent's thread before each request: for traces and tests. A panic in it is the agent's death.
+/// Called on the agent's thread before each request, for traces and tests. If it panics, the agent dies.
 pub type Observer = dyn Fn(&Request) + Send + Sync;
 
 /// How agents work.
@@ -29,14 +30,14 @@ pub type Observer = dyn Fn(&Request) + Send + Sync;
 pub struct AgentOptions {
     /// Requests that one client can have in flight with one agent, 1 to 1024.
     pub ring_slots: usize,
-    /// Requests of one client that an agent carries out before it looks at the next client.
+    /// Requests of one client that an agent carries out before it turns to the next client.
     pub batch_max: usize,
-    /// Fruitless turns before a thread, agent or client, goes to sleep; `None`: many where every agent can have a
-    /// processor of its own, few otherwise.
+    /// Fruitless turns before a thread, agent or client, goes to sleep. `None`: many if each agent can have its own
+    /// processor, otherwise few.
     pub spins_max: Option<u32>,
     /// Pin each agent to its node.
     pub pin: bool,
-    /// What accesses cost, for clients that choose by themselves.
+    /// Costs of accesses, for clients that choose the way by themselves.
     pub costs: Costs,
     /// Called before each request.
     pub observer: Option<Arc<Observer>>,
@@ -59,9 +60,9 @@ impl std::fmt::Debug for AgentOptions {
     }
 }
 
-/// Turns before sleep where every agent has a processor: some tens of microseconds, what waking a thread takes.
+/// Turns before sleep if every agent has a processor: some tens of microseconds, the time that waking a thread takes.
 const SPINS_MANY: u32 = 5_000;
-/// Turns before sleep where threads share processors: whoever spins keeps the other from answering.
+/// Turns before sleep if threads share processors: a thread that spins keeps the other one from answering.
 const SPINS_FEW: u32 = 20;
 
 /// Whether a node has an agent.
@@ -75,12 +76,12 @@ pub enum AgentState {
     Stopped,
     /// Its thread panicked.
     Died {
-        /// Of what.
+        /// The message of the panic.
         cause: String,
     },
-    /// There never was one.
+    /// Never started.
     None {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
@@ -91,24 +92,24 @@ pub enum AgentState {
 pub struct NodeReport {
     /// Index of the node in the topology.
     pub node: usize,
-    /// The kernel's number of it.
+    /// The kernel's number of the node.
     pub id: u32,
     /// Parts on it.
     pub parts: Vec<u16>,
     /// Its agent.
     pub state: AgentState,
-    /// What the agent did so far.
+    /// The agent's counts so far.
     pub counts: AgentCounts,
 }
 
-/// What agents and clients share.
+/// The state that agents and clients share.
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) memory: Memory,
     pub(crate) topology: Topology,
     /// Node by part; `None`: unknown.
     pub(crate) part_nodes: Vec<Option<usize>>,
-    /// By node: the agent, or why there is none.
+    /// By node: the agent, or the reason why there is none.
     pub(crate) agents: Vec<std::result::Result<Arc<Shared>, String>>,
     pub(crate) costs: Costs,
     pub(crate) ring_slots: usize,
@@ -122,7 +123,7 @@ pub(crate) struct Inner {
 /// use lodestone_pmem::{Memory, PmAddr, Topology};
 /// let memory = Memory::anonymous(1 << 16)?;
 /// let topology = Topology::of_machine().with_virtual_nodes(2)?;
-/// // The one part lies on node 1; this client is on node 0.
+/// // The one part is on node 1; this client is on node 0.
 /// let agents = Agents::start(&memory, &topology, &[Some(1)], AgentOptions::default())?;
 /// let mut client = agents.client_on(0)?;
 /// client.write(PmAddr::new(0, 256), b"by the agent", Persist::Durable)?;
@@ -148,11 +149,11 @@ impl Agents {
         Self::start(pool.memory(), pool.topology(), &nodes, options)
     }
 
-    /// Starts an agent on each node of `topology` that holds a part of `memory`; `part_nodes` has the node of each part
-    /// by index, `None` where it is unknown.
+    /// Starts an agent on each node of `topology` that holds a part of `memory`. `part_nodes` has the node of each part
+    /// by index, or `None` if it is unknown.
     ///
     /// # Errors
-    /// When the options make no sense, a node is not in the topology, or a thread cannot be started or pinned.
+    /// If an option is out of range, a node is not in the topology, or a thread cannot be started or pinned.
     pub fn start(
         memory: &Memory,
         topology: &Topology,
@@ -184,18 +185,18 @@ impl Agents {
         Ok(all)
     }
 
-    /// A client for the calling thread, on the node where it is now: pin the thread first.
+    /// A client for the calling thread, on the node where it runs now: pin the thread first.
     ///
     /// # Errors
-    /// None at present; a closed system may have no node for it.
+    /// None at present. It could fail only if the node of the thread were not in the topology.
     pub fn client(&self) -> Result<Client> {
         self.client_on(self.inner.topology.node_of_thread())
     }
 
-    /// A client on the node with index `node`, wherever the thread is.
+    /// A client on the node with index `node`, wherever the thread runs.
     ///
     /// # Errors
-    /// When there is no such node.
+    /// If there is no such node.
     pub fn client_on(&self, node: usize) -> Result<Client> {
         if node >= self.inner.topology.nodes().len() {
             return Err(Error::Invalid {
@@ -222,7 +223,7 @@ impl Agents {
             .collect()
     }
 
-    /// What all agents did so far.
+    /// The counts of all agents so far.
     #[must_use]
     pub fn counts(&self) -> AgentCounts {
         let mut sum = AgentCounts::default();
@@ -230,10 +231,10 @@ impl Agents {
         sum
     }
 
-    /// Ends the agents when everything submitted so far is carried out, and gives what they did.
+    /// Ends the agents after everything submitted so far is carried out, and returns their counts.
     ///
     /// # Errors
-    /// When an agent died.
+    /// If an agent died.
     pub fn shutdown(mut self) -> Result<AgentCounts> {
         self.end();
         for shared in self.inner.agents.iter().flatten() {
@@ -247,7 +248,7 @@ impl Agents {
     fn end(&mut self) {
         self.inner.agents.iter().flatten().for_each(|shared| shared.stop());
         for thread in self.threads.drain(..) {
-            // A panic is in the agent's life and cause; its clients have been told.
+            // A panic is recorded in the agent's life and cause, and its clients have been told.
             let _ = thread.join();
         }
     }
@@ -259,7 +260,7 @@ impl Drop for Agents {
     }
 }
 
-/// Why `shared` died.
+/// The reason why `shared` died.
 pub(crate) fn cause_of(shared: &Shared) -> String {
     lock(&shared.cause).clone().unwrap_or_else(|| "its thread ended".into())
 }
@@ -294,7 +295,7 @@ fn verify(memory: &Memory, topology: &Topology, part_nodes: &[Option<usize>], op
     Ok(())
 }
 
-/// The agent of `node`, or why it has none.
+/// The agent of `node`, or the reason why it has none.
 fn agent_of(
     topology: &Topology,
     part_nodes: &[Option<usize>],
@@ -319,7 +320,7 @@ fn spawn(shared: Arc<Shared>, inner: &Arc<Inner>, options: &AgentOptions) -> Res
     let work = move || {
         let answer = if pin { topology.pin_thread(shared.node) } else { Ok(()) };
         let is_pinned = answer.is_ok();
-        // Nobody waits any more when starting was given up.
+        // No thread waits for this any more if starting was given up.
         let _ = pinned.send(answer);
         if is_pinned {
             Agent { shared: &shared, memory: &memory, batch_max, spins_max, observer }.run();

@@ -1,14 +1,14 @@
-//! The side of one thread: requests to agents, answers, and accesses of its own.
+//! The client of one thread: requests to agents, their answers, and direct accesses.
 //!
-//! 1. Where an access goes is decided by the node of its part and the client's [`Access`]: the own node's memory and
-//!    parts of unknown node are always accessed directly.
-//! 2. A request goes into the next slot of the ring to that node's agent (made on first use). When the slot still
-//!    carries an answer that nobody took, it is set aside; when it carries a request in flight, the client waits for it
+//! 1. The node of a part and the client's [`Access`] decide how an access goes. The client's own node and parts of
+//!    unknown node are always accessed directly.
+//! 2. A request goes into the next slot of the ring to that node's agent (made on first use). If the slot still holds
+//!    an answer that was not taken, the answer is set aside. If it holds a request in flight, the client waits for it
 //!    (back-pressure).
-//! 3. A wait spins for a while, then sleeps; an agent that stopped or died ends it with an error.
+//! 3. A wait spins for a while, then sleeps. If the agent has stopped or died, the wait ends with an error.
 //!
 //! Invariants:
-//! - requests to one agent are submitted, hence carried out, in the order of the calls;
+//! - requests to one agent are submitted, and hence carried out, in the order of the calls;
 //! - a ticket's answer is kept until it is waited for, or the client is dropped.
 
 use std::collections::HashMap;
@@ -28,25 +28,25 @@ use crate::ring::{Answer, Header, MESSAGE_BYTES_MAX, Operation, Persist, Ring};
 const OUTSIDE: &str = "the range does not lie inside a part of the memory";
 const UNALIGNED: &str = "the range does not start at a multiple of 8";
 
-/// Which way an access to another node goes.
+/// How an access reaches another node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Access {
-    /// The client's thread goes itself.
+    /// The client's thread accesses the memory itself.
     Direct,
-    /// The node's agent goes; an error where there is none.
+    /// Through the node's agent; an error if there is none.
     Agent,
-    /// What costs less by the agents' [`Costs`](crate::Costs); the client itself where there is no agent.
+    /// The cheaper way by the agents' [`Costs`](crate::Costs); directly if there is no agent.
     #[default]
     Auto,
 }
 
 /// A request in flight.
 #[derive(Debug)]
-#[must_use = "an error is told only to who waits for the ticket"]
+#[must_use = "only waiting for the ticket reports an error"]
 pub struct Ticket {
-    /// Node and number of the request; `None`: it is done already.
+    /// Node and number of the request; `None` if it is done already.
     request: Option<(usize, u64)>,
-    /// What a direct read found.
+    /// The bytes of a direct read.
     bytes: Vec<u8>,
     len: usize,
 }
@@ -58,11 +58,11 @@ struct Link {
     ring: Arc<Ring>,
     /// Number of the next request.
     next: u64,
-    /// By slot: the request whose answer nobody took yet.
+    /// By slot: the request whose answer was not taken yet.
     open: Vec<Option<(u64, Header)>>,
     /// Answers that had to leave their slot.
     aside: HashMap<u64, Result<Vec<u8>>>,
-    /// The last write that may be without a fence, and the last that may not be durable.
+    /// The last write that may not be fenced yet, and the last that may not be durable yet.
     unfenced: Option<u64>,
     undurable: Option<u64>,
 }
@@ -77,7 +77,7 @@ impl Link {
         }
     }
 
-    /// Request `number` is done: what the agent did before it has the same fence, and the same durability.
+    /// Request `number` is done: the same fence, and the same durability, cover the agent's earlier work.
     fn settle(&mut self, number: u64, persist: Persist) {
         let settled = |last: Option<u64>, level| last.filter(|last| persist < level || *last > number);
         self.unfenced = settled(self.unfenced, Persist::Fenced);
@@ -109,29 +109,29 @@ impl Client {
         self.node
     }
 
-    /// Chooses the way of all further accesses.
+    /// Sets the way of all further accesses.
     pub fn set_access(&mut self, access: Access) {
         self.access = access;
     }
 
-    /// What this client did so far.
+    /// The counts of this client so far.
     #[must_use]
     pub fn counts(&self) -> ClientCounts {
         self.counts
     }
 
-    /// Reads `out.len()` bytes from `at`, of any length. A concurrent writer may leave a mixture of words.
+    /// Reads `out.len()` bytes from `at`, of any length. With a concurrent writer the result may be a mixture of words.
     ///
     /// # Errors
-    /// When the range lies outside the memory or does not start at a word, or the agent is not there.
+    /// If the range is outside the memory or does not start at a word, or if the agent is missing.
     pub fn read(&mut self, at: PmAddr, out: &mut [u8]) -> Result<()> {
         self.read_many(&mut [(at, out)])
     }
 
-    /// Writes `bytes` at `at`, of any length; on return `persist` holds. The last word is filled up with zeroes.
+    /// Writes `bytes` at `at`, of any length. On return `persist` holds. The last word is padded with zeroes.
     ///
     /// # Errors
-    /// As [`read`](Self::read), and when the memory is read-only or could not be made durable. A write that fails may
+    /// As [`read`](Self::read), and if the memory is read-only or could not be made durable. A write that fails may
     /// have been carried out in part.
     pub fn write(&mut self, at: PmAddr, bytes: &[u8], persist: Persist) -> Result<()> {
         self.write_many(&[(at, bytes)], persist)
@@ -162,8 +162,8 @@ impl Client {
         first_error.map_or(Ok(()), Err)
     }
 
-    /// Writes several ranges, to each node in the order given; on return `persist` holds for all of them. One fence per
-    /// node, however many ranges.
+    /// Writes several ranges, to each node in the order given. On return `persist` holds for all of them. There is one
+    /// fence per node, however many ranges.
     ///
     /// # Errors
     /// As [`write`](Self::write): the first error, after every request has ended.
@@ -180,7 +180,7 @@ impl Client {
             .collect::<Result<_>>()?;
         let mut tickets = Vec::new();
         for (index, (at, bytes)) in pieces.iter().enumerate() {
-            // All but the last to each node are covered by the fence that the last one brings: they come before it.
+            // For each node, the fence of its last write also covers the earlier ones.
             let is_last = !targets[index + 1..].contains(&targets[index]);
             let wanted = if is_last { persist } else { persist.min(Persist::Flushed) };
             match self.submit_to(targets[index], *at, bytes, bytes.len(), Operation::Write(wanted)) {
@@ -196,8 +196,7 @@ impl Client {
         first_error.map_or(Ok(()), Err)
     }
 
-    /// Makes everything fenced (and durable, when asked) that agents and the client itself have flushed for this
-    /// client.
+    /// Fences (and makes durable, if asked) everything that agents and the client itself have flushed for this client.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -209,7 +208,7 @@ impl Client {
             }
         }
         if persist >= Persist::Fenced {
-            // What this thread flushed itself: no agent's fence covers it.
+            // Flushes by this thread itself: no agent's fence covers them.
             self.inner.memory.fence();
         }
         if persist == Persist::Durable {
@@ -218,10 +217,10 @@ impl Client {
         tickets.into_iter().try_for_each(|ticket| self.wait(ticket))
     }
 
-    /// Submits a read of up to [`MESSAGE_BYTES_MAX`] bytes; [`wait_read`](Self::wait_read) gives them.
+    /// Submits a read of up to [`MESSAGE_BYTES_MAX`] bytes. [`wait_read`](Self::wait_read) returns them.
     ///
     /// # Errors
-    /// When it is too long, the ring is full and its oldest request ends with a dead agent, or there is no agent.
+    /// If it is too long, if there is no agent, or if the ring is full and its oldest request ends with a dead agent.
     pub fn submit_read(&mut self, at: PmAddr, len: usize) -> Result<Ticket> {
         let target = self.agent_for(at, len, Operation::Read)?;
         self.submit_to(target, at, &[], len, Operation::Read)
@@ -248,15 +247,15 @@ impl Client {
     /// Waits until the request has ended.
     ///
     /// # Errors
-    /// How it ended.
+    /// The error with which the request ended.
     pub fn wait(&mut self, ticket: Ticket) -> Result<()> {
         self.finish(ticket).map(drop)
     }
 
-    /// Waits for a read and copies what it found to `out`, as far as it fits.
+    /// Waits for a read and copies its bytes to `out`, as far as they fit.
     ///
     /// # Errors
-    /// How it ended.
+    /// The error with which the request ended.
     pub fn wait_read(&mut self, ticket: Ticket, out: &mut [u8]) -> Result<()> {
         let bytes = self.finish(ticket)?;
         let len = bytes.len().min(out.len());
@@ -264,7 +263,7 @@ impl Client {
         Ok(())
     }
 
-    /// The node whose agent takes this access; `None`: the client goes itself.
+    /// The node whose agent takes this access; `None`: the client accesses the memory itself.
     fn agent_for(&self, at: PmAddr, len: usize, operation: Operation) -> Result<Option<usize>> {
         let node = self.inner.part_nodes.get(usize::from(at.part())).copied().flatten();
         let Some(node) = node.filter(|node| *node != self.node) else { return Ok(None) };
@@ -309,7 +308,7 @@ impl Client {
         let header = Header { operation, at, len };
         link.open[slot] = Some((number, header));
         if let Operation::Write(wanted) = operation {
-            // Until the answer says otherwise: a write that asks for a fence may be refused.
+            // Kept until the answer shows more: a write that asks for a fence may be refused.
             link.unfenced = Some(number).filter(|_| wanted < Persist::Fenced).or(link.unfenced);
             link.undurable = Some(number).filter(|_| wanted < Persist::Durable).or(link.undurable);
         }
@@ -352,7 +351,7 @@ impl Client {
         if lost { Err(self.gone(node)) } else { Ok(()) }
     }
 
-    /// What a ticket's request gave.
+    /// The result of a ticket's request.
     fn finish(&mut self, ticket: Ticket) -> Result<Vec<u8>> {
         let Some((node, number)) = ticket.request else { return Ok(ticket.bytes) };
         if let Some(link) = &mut self.links[node]
@@ -386,7 +385,7 @@ impl Client {
             self.parker.park_until(|| ended(link));
             break;
         }
-        // Looked at after the agent's life: a stopped agent touches no ring any more, so this is final.
+        // Checked after the agent's life: a stopped agent touches no ring, so the result is final.
         if !link.ring.is_done(number) {
             return Err(self.gone(node));
         }
@@ -404,7 +403,7 @@ impl Client {
         }
     }
 
-    /// The error for an agent that is no more.
+    /// The error for an agent that has ended.
     fn gone(&self, node: usize) -> Error {
         match &self.inner.agents[node] {
             Ok(shared) if shared.life() == Life::Dead => Error::AgentDied { node, cause: cause_of(shared) },
@@ -413,7 +412,7 @@ impl Client {
         }
     }
 
-    /// The access by the client's own thread.
+    /// An access by the client's own thread.
     fn go(&mut self, at: PmAddr, bytes: &[u8], len: usize, operation: Operation) -> Result<Ticket> {
         let memory = &self.inner.memory;
         if matches!(operation, Operation::Write(_)) && memory.is_read_only() {
@@ -451,7 +450,7 @@ impl Client {
 
 fn invalid_ticket() -> Error {
     let finding = "it is not of this client, or was waited for".into();
-    Error::Invalid { what: "ticket", finding, hint: "wait for a ticket once, at the client that gave it" }
+    Error::Invalid { what: "ticket", finding, hint: "wait for a ticket once, at the client that returned it" }
 }
 
 impl Drop for Client {

@@ -1,7 +1,8 @@
-//! What accesses cost by size, and hence whether a remote one is better left to the agent.
+//! The costs of accesses by size. They decide whether a remote access is cheaper through the agent.
 //!
-//! A [`Curve`] is a few measured or modelled points, with straight lines between them. [`Costs`] has one for each way;
-//! the unit is the curves' own (nanoseconds from a medium's profile, the paper's relative units from [`Costs::paper`]).
+//! A [`Curve`] consists of a few measured or modelled points, with straight lines between them. [`Costs`] has one for
+//! each way. The unit is that of the curves: nanoseconds from a medium's profile, the paper's relative units from
+//! [`Costs::paper`].
 
 use serde::Serialize;
 
@@ -14,7 +15,7 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// The curve through `points` (bytes, cost), sorted by bytes here.
+    /// The curve through `points` (bytes, cost), which are sorted by bytes here.
     #[must_use]
     pub fn new(mut points: Vec<(u64, f64)>) -> Self {
         points.sort_by_key(|(bytes, _)| *bytes);
@@ -22,8 +23,8 @@ impl Curve {
         Self { points }
     }
 
-    /// Cost of `bytes`: on the line between the nearest points; beyond the last in proportion to it; before the first
-    /// as much as the first, because a medium moves whole blocks.
+    /// Cost of `bytes`: on the line between the nearest points. After the last point the cost is in proportion to it.
+    /// Before the first point it is that of the first, because a medium moves whole blocks.
     #[must_use]
     pub fn at(&self, bytes: u64) -> f64 {
         let above = self.points.partition_point(|(point, _)| *point < bytes);
@@ -44,18 +45,18 @@ impl Curve {
 pub struct Costs {
     /// Reading the node's own memory.
     pub local_read: Curve,
-    /// Reading another node's.
+    /// Reading another node's memory.
     pub remote_read: Curve,
     /// Writing to the node's own memory until it is persistent.
     pub local_write: Curve,
-    /// The same to another node's.
+    /// The same for another node's memory.
     pub remote_write: Curve,
     /// A message with a payload of this size, to or from an agent, without the access itself.
     pub message: Curve,
 }
 
 impl Costs {
-    /// The estimates of paper 4: in proportion to whole units of 256 bytes.
+    /// The estimates of paper 4, in proportion to whole units of 256 bytes.
     #[must_use]
     pub fn paper() -> Self {
         let line = |cost: f64| Curve::new(vec![(256, cost), (1 << 20, cost * 4096.0)]);
@@ -107,7 +108,7 @@ mod tests {
         for bytes in [8, 64, 256, 4096, 8192] {
             assert!(paper.read_by_agent(bytes) && paper.write_by_agent(bytes), "{bytes} bytes");
         }
-        // A message that takes 1200 for whatever size: no small access is worth it, a large read is.
+        // A message that costs 1200 at any size: it pays for a large read, but for no small access.
         let dear = Costs { message: Curve::new(vec![(0, 1200.0), (1 << 20, 1200.0)]), ..paper };
         assert!(!dear.read_by_agent(256) && !dear.write_by_agent(64) && dear.read_by_agent(4096));
     }

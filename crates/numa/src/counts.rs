@@ -1,4 +1,4 @@
-//! What agents and clients did, counted where it happens: an agent's counts have one writer, a client's belong to it.
+//! Counts of agents and clients, taken where the work happens. Only the agent writes its counts; a client owns its own.
 
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,25 +19,25 @@ macro_rules! counts {
 }
 
 counts! {
-    /// What one agent did, or all of them.
+    /// Counts of one agent, or of all of them.
     AgentCounts {
         /// Requests carried out.
         messages,
-        /// Of them reads.
+        /// Of these, reads.
         reads,
-        /// Of them writes.
+        /// Of these, writes.
         writes,
         /// Bytes read for clients.
         bytes_read,
         /// Bytes written for clients.
         bytes_written,
-        /// Turns in which there was something to do: messages per batch is the average batch.
+        /// Turns with work. Messages divided by batches is the average batch.
         batches,
-        /// Fences executed: one per batch that has a request which wants it.
+        /// Fences executed: one per batch with a request that needs it.
         fences,
         /// Waits for durability.
         durables,
-        /// Times the agent went to sleep for want of requests.
+        /// Times that the agent went to sleep because there were no requests.
         parks,
         /// Sleeping clients that the agent woke.
         wakes,
@@ -47,17 +47,17 @@ counts! {
 }
 
 counts! {
-    /// What one client did.
+    /// Counts of one client.
     ClientCounts {
         /// Messages sent.
         messages,
         /// Accesses made by the client's own thread.
         direct,
-        /// Of them to another node's memory.
+        /// Of these, accesses to another node's memory.
         direct_remote,
-        /// Times a submission waited because the ring was full.
+        /// Times that a submission waited because the ring was full.
         full_waits,
-        /// Times the client went to sleep while it waited for an answer.
+        /// Times that the client went to sleep while waiting for an answer.
         parks,
         /// Sleeping agents that the client woke.
         wakes,

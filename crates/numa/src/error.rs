@@ -1,4 +1,4 @@
-//! What can go wrong between a client and an agent, and what its user does next.
+//! Errors between a client and an agent, each with advice for the user.
 
 use lodestone_pmem::PmAddr;
 
@@ -28,22 +28,22 @@ pub enum Error {
     },
     /// The agent's thread died.
     #[error(
-        "the agent of node {node} died ({cause}); the request may or may not have been carried out: look before repeating it, and start agents again"
+        "the agent of node {node} died ({cause}); the request may or may not have been carried out: check before you repeat it, and start agents again"
     )]
     AgentDied {
         /// Index of the node.
         node: usize,
-        /// What it died of.
+        /// The message of its panic.
         cause: String,
     },
-    /// The range does not lie in the memory, or does not start at a word.
+    /// The range is not inside the memory, or does not start at a word.
     #[error("{len} bytes at {at}: {finding}; check where the address came from")]
     BadRange {
         /// The address.
         at: PmAddr,
         /// Bytes asked for.
         len: u64,
-        /// What is wrong.
+        /// The fault.
         finding: &'static str,
     },
     /// The memory is open read-only.
@@ -62,9 +62,9 @@ pub enum Error {
     Invalid {
         /// The parameter.
         what: &'static str,
-        /// What is wrong with it.
+        /// The fault of the parameter.
         finding: String,
-        /// What to do next.
+        /// The next thing to do.
         hint: &'static str,
     },
 }

@@ -1,25 +1,25 @@
 //! I/O agents: one thread per NUMA node that reads and writes that node's persistent memory on behalf of threads of
 //! other nodes (paper 4, section 2.1.3).
 //!
-//! A remote access to persistent memory costs several times a local one (paper 4 estimates ten times for reads, twice
-//! for writes). An agent turns it into a message, which is a copy between nodes in DRAM, and a local access.
+//! A remote access to persistent memory costs several times a local one. Paper 4 estimates ten times for reads and
+//! twice for writes. An agent turns it into a message, which is a copy between nodes in DRAM, and a local access.
 //!
-//! - [`Agents`] starts the agents of a pool, stops them and sums up what they did.
-//! - [`Client`] belongs to one thread: [`read`](Client::read), [`write`](Client::write), their vectored forms, and
-//!   tickets for requests in flight. [`Access`] says whether it goes to the agent, goes itself, or chooses by
-//!   [`Costs`].
-//! - [`paper`] is the cost model of the paper, [`Costs`] the same questions answered by size.
+//! - [`Agents`] starts the agents of a pool, stops them and sums up their counts.
+//! - [`Client`] belongs to one thread. It has [`read`](Client::read), [`write`](Client::write), their vectored forms,
+//!   and tickets for requests in flight. [`Access`] says whether it uses the agent, accesses the memory itself, or
+//!   chooses by [`Costs`].
+//! - [`paper`] is the cost model of the paper. [`Costs`] answers the same questions by size.
 //!
-//! **What an answer means.** Requests of one client to one agent are carried out in the order in which they were
-//! submitted. A write is acknowledged when what was asked ([`Persist`]) holds: the agent's own fence covers the agent's
-//! own flushes, and the client's later stores come after the acknowledgement, hence after that fence. So a write
-//! acknowledged as
-//! [`Fenced`](Persist::Fenced) orders like flush and fence of the client's own thread. The reverse is the client's
-//! duty: its own flushes are covered by its own fence alone, so it fences before it asks an agent to store something
-//! that depends on them.
+//! **The meaning of an answer.** Requests of one client to one agent are carried out in the order of submission. A
+//! write is acknowledged when the requested guarantee ([`Persist`]) holds. The agent's own fence covers the agent's own
+//! flushes. The client's later stores come after the acknowledgement, and hence after that fence. So a write
+//! acknowledged as [`Fenced`](Persist::Fenced) orders like flush and fence of the client's own thread. The reverse is
+//! the client's duty: only its own fence covers its own flushes. So the client must fence before it asks an agent to
+//! store data that depends on them.
 //!
-//! **What it costs.** One ring per client and agent, single producer and single consumer, whose slots carry request and
-//! answer: no read-modify-write on a shared line per message, one full barrier per submission. See the `ring` module.
+//! **Costs.** Each pair of client and agent has one ring, with a single producer and a single consumer. Its slots hold
+//! request and answer. A message needs no read-modify-write on a shared line, and a submission needs one full barrier.
+//! See the `ring` module.
 
 mod agent;
 mod agents;

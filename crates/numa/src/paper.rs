@@ -1,13 +1,16 @@
-//! The cost model of paper 4, section 2.1.3, as code: what a transaction over two tables on two nodes costs, with
+//! The cost model of paper 4, section 2.1.3, as code. It estimates a transaction over two tables on two nodes, with
 //! remote access and with I/O agents.
 //!
 //! Costs are per unit of data (the paper's delta, 256 bytes), relative to a local read of 100. They come from the
-//! paper's bandwidth measurements: local reads have ten times the bandwidth of remote ones, local writes a tenth of
-//! local reads and twice the bandwidth of remote writes; a message is a copy to another node's DRAM, whose bandwidth is
-//! 2.9 times that of a local read of persistent memory, hence 100 / 2.9, rounded to 35.
+//! paper's bandwidth measurements:
 //!
-//! What the model leaves out is in `docs/DEVIATIONS.md`: the agent is always idle and answers at once, a message costs
-//! the same whatever its size, a read pays for the request as little as for nothing.
+//! - a local read has ten times the bandwidth of a remote read;
+//! - a local write has a tenth of the bandwidth of a local read, and twice the bandwidth of a remote write;
+//! - a message is a copy to another node's DRAM, with 2.9 times the bandwidth of a local read of persistent memory, so
+//!   it costs 100 / 2.9, rounded to 35.
+//!
+//! `docs/DEVIATIONS.md` lists the simplifications of the model. The agent is always idle and answers at once. A message
+//! costs the same at any size. The request of a read costs nothing.
 
 use serde::Serialize;
 
@@ -16,11 +19,11 @@ use serde::Serialize;
 pub struct UnitCosts {
     /// Reading from the node's own persistent memory.
     pub local_read: f64,
-    /// Reading from another node's.
+    /// Reading from another node's memory.
     pub remote_read: f64,
-    /// Writing to the node's own.
+    /// Writing to the node's own memory.
     pub local_write: f64,
-    /// Writing to another node's.
+    /// Writing to another node's memory.
     pub remote_write: f64,
     /// Carrying the unit to or from another node's agent.
     pub message: f64,
@@ -30,9 +33,9 @@ pub struct UnitCosts {
 pub const PAPER: UnitCosts =
     UnitCosts { local_read: 100.0, remote_read: 1000.0, local_write: 1000.0, remote_write: 2000.0, message: 35.0 };
 
-/// A transaction's units of data by table: table 1 is on the executor's node, table 2 on the other.
+/// A transaction's units of data by table. Table 1 is on the executor's node, table 2 on the other.
 ///
-/// Of a write, `data` and `log` are both written, each to its own table's node (the paper's lambda and omega).
+/// A write writes both `data` and `log`, each to its own table's node (the paper's lambda and omega).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Transaction {
     /// Units read from table 1 and table 2 (the paper's mu).
@@ -56,7 +59,7 @@ impl Transaction {
         Self { reads: [1.0; 2], data: [0.0; 2], log: [0.0; 2] }
     }
 
-    /// A share of reads between 0 and 1, the rest writes: the paper adds its two models up in proportion.
+    /// A share of reads between 0 and 1, the rest writes: the paper adds up its two models in proportion.
     #[must_use]
     pub fn mixed(read_share: f64) -> Self {
         let half = (1.0 - read_share) / 2.0;
@@ -64,7 +67,7 @@ impl Transaction {
     }
 }
 
-/// What a transaction costs both ways.
+/// The costs of a transaction in both ways.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Prediction {
     /// With direct access to the remote node.
@@ -74,7 +77,7 @@ pub struct Prediction {
 }
 
 impl Prediction {
-    /// The change that the agent brings: -0.32 is 32 % less.
+    /// The relative change by the agent: -0.32 is 32 % less.
     #[must_use]
     pub fn change(&self) -> f64 {
         self.agent / self.direct - 1.0

@@ -1,20 +1,20 @@
-//! How a thread sleeps until another has something for it, without a lost wake-up and without a locked instruction on a
-//! line that both write as long as nobody sleeps.
+//! How a thread sleeps until another has work for it. No wake-up is lost, and while no thread sleeps there is no locked
+//! instruction on a line that both write.
 //!
-//! 1. The sleeper takes the lock, raises `sleeping`, executes a full barrier and looks once more whether it is needed.
-//!    Only then it waits, which gives the lock up.
-//! 2. Who has published something executes a full barrier and looks at `sleeping`. If it is raised, takes the lock,
-//!    gives it up and notifies.
+//! 1. The sleeper takes the lock, raises `sleeping`, executes a full barrier and checks once more whether it is needed.
+//!    Only then does it wait, which releases the lock.
+//! 2. A thread that has published something executes a full barrier and reads `sleeping`. If it is raised, the thread
+//!    takes the lock, releases it and notifies.
 //!
-//! Why no wake-up is lost: of the two barriers one comes first. If the sleeper's, the publisher sees `sleeping`; if the
-//! publisher's, the sleeper's look sees what was published. And the publisher gets the lock only when the sleeper
-//! waits, so the notification finds it. Schedules under shuttle fail when the look is left out.
+//! Why no wake-up is lost: one of the two barriers comes first. If it is the sleeper's, the publisher sees `sleeping`.
+//! If it is the publisher's, the sleeper's check sees the published data. The publisher obtains the lock only once the
+//! sleeper waits, so the notification reaches it. Schedules under shuttle fail if the check is left out.
 
 use lodestone_pmem::sync::atomic::{AtomicBool, Ordering, fence};
 use lodestone_pmem::sync::{Condvar, Mutex, lock};
 use lodestone_pmem::{count_shared_rmws, planted};
 
-/// Where one thread sleeps.
+/// The place where one thread sleeps.
 #[derive(Debug, Default)]
 pub(crate) struct Parker {
     sleeping: AtomicBool,
@@ -23,9 +23,9 @@ pub(crate) struct Parker {
 }
 
 impl Parker {
-    /// Sleeps until `is_ready`, which every [`wake`](Self::wake) makes it ask again.
+    /// Sleeps until `is_ready` returns true. Every [`wake`](Self::wake) evaluates it again.
     pub(crate) fn park_until(&self, mut is_ready: impl FnMut() -> bool) {
-        // Taking and giving up the lock: two read-modify-writes on a line that wakers use too.
+        // Taking and releasing the lock: two read-modify-writes on a line that wakers use too.
         count_shared_rmws(2);
         let mut guard = lock(&self.lock);
         self.sleeping.store(true, Ordering::SeqCst);
@@ -40,8 +40,9 @@ impl Parker {
         drop(guard);
     }
 
-    /// Wakes the sleeper, if there is one, after the caller has published what it is to see and executed a full barrier
-    /// (`fence(SeqCst)`); one barrier serves for any number of sleepers. Gives whether one was asleep.
+    /// Wakes the sleeper, if there is one. The caller must first publish the data that the sleeper is to see, and
+    /// execute a full barrier (`fence(SeqCst)`). One barrier serves for any number of sleepers. Returns whether a
+    /// thread was asleep.
     pub(crate) fn wake_after_barrier(&self) -> bool {
         if !self.sleeping.load(Ordering::Relaxed) {
             return false;
@@ -52,7 +53,7 @@ impl Parker {
         true
     }
 
-    /// Publishes nothing itself: barrier and wake.
+    /// Barrier and wake, without publishing anything.
     pub(crate) fn wake(&self) -> bool {
         fence(Ordering::SeqCst);
         self.wake_after_barrier()

@@ -1,10 +1,10 @@
 //! The costs of accesses and messages, from the parameters of a medium and of the DRAM beside it.
 //!
-//! Two readings of one profile, because the paper's unit costs are one of them and a lone thread feels the other:
+//! Two bases of one profile: the paper's unit costs are on one of them, and a lone thread observes the other.
 //!
-//! - *Latency*: what one access takes when nobody else is there. A message is two transfers from the other node's DRAM:
-//!   the agent fetches the request, the client the answer; the payload travels with one of them.
-//! - *Bandwidth*: how long an access occupies the medium, which is what limits many threads. The paper derives its
+//! - *Latency*: the time of one access without other threads. A message is two transfers from the other node's DRAM:
+//!   the agent fetches the request, the client the answer. The payload travels with one of them.
+//! - *Bandwidth*: the time for which an access occupies the medium, which limits many threads. The paper derives its
 //!   costs this way. A message occupies the link between the nodes for its bytes.
 
 use lodestone_media::MediaProfile;
@@ -13,20 +13,20 @@ use serde::Serialize;
 use crate::cost::{Costs, Curve};
 use crate::paper::UnitCosts;
 
-/// Bytes of a message beside its payload: a line for the request and one for the answer.
+/// Bytes of a message besides its payload: a line for the request and one for the answer.
 const HEADER_BYTES: u64 = 64;
 
-/// What a cost means.
+/// The meaning of a cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Basis {
-    /// Nanoseconds for a thread that is alone.
+    /// Nanoseconds for a lone thread.
     Latency,
     /// Nanoseconds of the medium's time.
     Bandwidth,
 }
 
-/// Nanoseconds until `bytes` have come from another node's DRAM.
+/// Nanoseconds until `bytes` have arrived from another node's DRAM.
 #[must_use]
 pub fn transfer_ns(dram: &MediaProfile, bytes: u64) -> f64 {
     dram.read.random_latency_ns.at(bytes) * dram.remote.read_factor
@@ -61,7 +61,7 @@ pub fn unit_costs(medium: &MediaProfile, dram: &MediaProfile, bytes: u64, basis:
 /// The sizes at which profiles are sampled.
 const SIZES: [u64; 12] = [8, 64, 128, 192, 256, 512, 1024, 2048, 4096, 8192, 16384, 65536];
 
-/// The costs by which clients choose between going themselves and the agent, in nanoseconds.
+/// The costs, in nanoseconds, by which clients choose between direct access and the agent.
 ///
 /// ```
 /// use lodestone_media::MediaProfile;

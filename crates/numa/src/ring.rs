@@ -1,28 +1,27 @@
 //! The message ring between one client and one agent: bounded, single producer, single consumer, request and answer in
 //! one slot.
 //!
-//! A slot is four lines: a state word, three header words, room for a small payload, and where a large payload lies.
-//! Requests are numbered; request `n` lives in slot `n` modulo the capacity.
+//! A slot is four lines: a state word, three header words, and room for a small payload or the place of a large one.
+//! Requests are numbered. Request `n` uses slot `n` modulo the capacity.
 //!
 //! 1. The client fills header and payload of slot `n` and stores the state `2n + 1` (release): requested.
-//! 2. The agent knows which number comes next and looks at that slot's state alone. It carries the request out, leaves
+//! 2. The agent knows which number comes next and looks only at that slot's state. It carries the request out, leaves
 //!    the answer in the same slot and stores `2n + 2` (release): done.
-//! 3. The client takes the answer when it sees that state (acquire). The slot may carry request `n + capacity` from
-//!    then on.
+//! 3. The client takes the answer when it sees that state (acquire). From then on the slot may carry request `n +
+//!    capacity`.
 //!
-//! A ring that is full makes the client wait for the answer in the slot that it needs: that is the back-pressure. A
-//! payload of up to 192 bytes stands in the slot; a larger one, up to 8 KiB, in a buffer of the slot in the client's
-//! DRAM, made on first use. Buffers belong to the ring and not to the caller: a client that gives up or dies leaves
-//! nothing dangling, and no unsafe code is needed. That takes one copy more in the client's own memory than handing
-//! over the caller's pointer would.
+//! If the ring is full, the client waits for the answer in the slot that it needs: that is the back-pressure. A payload
+//! of up to 192 bytes is in the slot itself. A larger one, up to 8 KiB, is in a buffer of the slot in the client's
+//! DRAM, made on first use. Buffers belong to the ring and not to the caller. So a client that gives up or dies leaves
+//! nothing dangling, and no unsafe code is needed. The price is one more copy in the client's own memory than passing
+//! the caller's pointer would need.
 //!
-//! **Why one ring per client and agent**, and not one that all clients of an agent share: sharing costs at least one
-//! read-modify-write per message on a line that all nodes fight for; here a message takes none. What it costs is a look
-//! per client and turn of the agent, on lines that stay in the agent's cache until the client writes to them.
+//! **Why one ring per client and agent**, instead of one for all clients of an agent? Sharing costs at least one
+//! read-modify-write per message on a line that all nodes fight for. Here a message needs none. The price is one look
+//! per client in each turn of the agent. The line stays in the agent's cache until the client writes to it.
 //!
 //! Invariants:
-//! - header and payload of a slot are written by the client only while the state is even, by the agent only while it is
-//!   odd;
+//! - the client writes header and payload of a slot only while the state is even, the agent only while it is odd;
 //! - all words are atomics, so that nothing here can be undefined behaviour; only the state orders them.
 
 use std::sync::{Arc, OnceLock};
@@ -32,30 +31,30 @@ use lodestone_pmem::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::parker::Parker;
 
-/// Largest payload that stands in the slot itself.
+/// Largest payload that is stored in the slot itself.
 pub const INLINE_BYTES: usize = 192;
 /// Largest payload of one message: a page. Longer accesses take several.
 pub const MESSAGE_BYTES_MAX: usize = 8192;
 
 const INLINE_WORDS: usize = INLINE_BYTES / 8;
 
-/// What holds when a write is acknowledged.
+/// The guarantee with which a write is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Persist {
-    /// It is visible to all threads; it may become persistent at any moment or never.
+    /// The write is visible to all threads. It may become persistent at any moment or never.
     Stored,
-    /// Its write-back has started (flushed, or streamed around the cache when it is large). A later fence by the same
+    /// Its write-back has started (flushed, or streamed around the cache if it is large). A later fence by the same
     /// agent makes it persistent: a later write with [`Fenced`](Self::Fenced), or
     /// [`Client::fence`](crate::Client::fence).
     Flushed,
-    /// It, and everything that this client had the same agent write before, is persistent before anything that the
-    /// client stores later.
+    /// The write is persistent before any later store of the client. So is everything that the same agent wrote for
+    /// this client before.
     Fenced,
-    /// As `Fenced`, and it would survive power loss: it may be acknowledged to the outside.
+    /// As `Fenced`, and the write would survive power loss, so it may be acknowledged to the outside.
     Durable,
 }
 
-/// What a request does.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Operation {
@@ -63,7 +62,7 @@ pub enum Operation {
     Read,
     /// Writes a range.
     Write(Persist),
-    /// Fences (and makes durable) what the agent wrote for this client.
+    /// Fences (and makes durable) everything that the agent wrote for this client.
     Fence(Persist),
 }
 
@@ -90,7 +89,7 @@ impl Operation {
         }
     }
 
-    /// What must hold before it is answered.
+    /// The guarantee that must hold before the request is answered.
     pub(crate) fn wants(self) -> Persist {
         match self {
             Self::Read => Persist::Stored,
@@ -157,7 +156,7 @@ impl Slot {
         if len <= INLINE_BYTES {
             return &self.inline;
         }
-        // The client makes it: the pages lie on its node, and the agent copies across.
+        // The client allocates it, so its pages are on the client's node and the agent copies across.
         self.bulk.get_or_init(|| (0..MESSAGE_BYTES_MAX / 8).map(|_| AtomicU64::new(0)).collect())
     }
 
@@ -181,9 +180,9 @@ impl Slot {
 /// One ring; client and agent each hold a reference.
 pub(crate) struct Ring {
     slots: Box<[Slot]>,
-    /// The client is gone: what it submitted before is still carried out.
+    /// The client has gone. Its submitted requests are still carried out.
     closed: AtomicBool,
-    /// Where the client sleeps.
+    /// The place where the client sleeps.
     pub(crate) client: Arc<Parker>,
 }
 
@@ -217,7 +216,7 @@ impl Ring {
         } else {
             slot.put(payload);
         }
-        // Header and payload before the state: the agent takes them when it sees it.
+        // Header and payload are stored before the state: the agent takes them once it sees the state.
         slot.state.store(2 * number + 1, Ordering::Release);
     }
 
@@ -226,14 +225,14 @@ impl Ring {
         self.slot(number).state.load(Ordering::Acquire) == 2 * number + 2
     }
 
-    /// The answer to request `number`, which must be done; a read's bytes go to `out`.
+    /// The answer to request `number`, which must be done. The bytes of a read go to `out`.
     pub(crate) fn answer(&self, number: u64, out: &mut [u8]) -> Answer {
         let slot = self.slot(number);
         slot.get(out);
         Answer::decode(slot.answer.load(Ordering::Relaxed))
     }
 
-    /// The agent's side: request `number`, if it is there.
+    /// The agent's side: request `number`, if it was submitted.
     pub(crate) fn request(&self, number: u64) -> Option<Header> {
         let slot = self.slot(number);
         if slot.state.load(Ordering::Acquire) != 2 * number + 1 {
@@ -250,7 +249,7 @@ impl Ring {
         self.slot(number).get(out);
     }
 
-    /// Leaves what a read found, for the client to take with the answer.
+    /// Leaves the bytes of a read for the client to take with the answer.
     pub(crate) fn give(&self, number: u64, bytes: &[u8]) {
         self.slot(number).put(bytes);
     }
@@ -259,13 +258,13 @@ impl Ring {
     pub(crate) fn complete(&self, number: u64, answer: Answer) {
         let slot = self.slot(number);
         slot.answer.store(answer as u64, Ordering::Relaxed);
-        // Answer and payload before the state: the client takes them when it sees it.
+        // Answer and payload are stored before the state: the client takes them once it sees the state.
         slot.state.store(2 * number + 2, Ordering::Release);
     }
 
     /// The client will submit nothing more.
     pub(crate) fn close(&self) {
-        // After the last request: an agent that sees this sees that too.
+        // After the last request: an agent that sees this also sees that request.
         self.closed.store(true, Ordering::Release);
     }
 

@@ -1,5 +1,5 @@
-//! Agents and clients together, on real threads: what is written is there, in order, counted exactly; and whatever goes
-//! wrong is an error and never a wait without end.
+//! Agents and clients together, on real threads. Written data is there, in order, and counted exactly. Every failure is
+//! an error and never an endless wait.
 
 #![cfg(not(feature = "shuttle"))]
 
@@ -42,7 +42,7 @@ fn by_agent(agents: &Agents, node: usize) -> Client {
     client
 }
 
-/// An observer that holds the agent at its first request until it is let go.
+/// An observer that holds the agent at its first request until the test releases it.
 #[derive(Default)]
 struct Gate {
     open: AtomicBool,
@@ -103,7 +103,7 @@ fn what_goes_through_agents_of_four_nodes_comes_back() -> Outcome {
         let all = 4 * 2 * lengths.len() as u64;
         match access {
             Access::Direct => assert_eq!((counts.messages, counts.direct_remote), (0, counts.direct * 3 / 4)),
-            // The own node's quarter is direct; long accesses take several messages, empty ones none.
+            // The quarter on the own node is direct. Long accesses take several messages, empty ones none.
             _ => assert!(counts.messages >= all / 2 && counts.direct_remote == 0, "{counts:?}"),
         }
     }
@@ -132,7 +132,7 @@ fn one_fence_serves_all_writes_of_a_turn_and_none_is_answered_before_it() -> Out
     drop(client);
     let counts = agents.shutdown()?;
     assert_eq!((counts.messages, counts.writes, counts.bytes_written), (10, 10, 640));
-    // The agent may have seen the first few before the others were there.
+    // The agent may have seen the first few requests before the others arrived.
     assert!(counts.fences == counts.batches && counts.fences <= 2, "{counts:?}");
     Ok(())
 }
@@ -172,7 +172,7 @@ fn a_fence_reaches_every_agent_that_owes_one_and_no_other() -> Outcome {
     };
     assert_eq!(fenced(&mut client, Persist::Durable)?, 0, "nothing was written");
     client.write(at(&pool, 1, 0), &[1; 64], Persist::Flushed)?;
-    // A write that asks for a fence and is refused brings none.
+    // A write that asks for a fence and is refused causes no fence.
     assert!(client.write(PmAddr::new(1, u64::from(u32::MAX)), &[1; 64], Persist::Durable).is_err());
     assert_eq!(fenced(&mut client, Persist::Fenced)?, 1);
     assert_eq!(fenced(&mut client, Persist::Fenced)?, 0, "it is fenced");
@@ -201,7 +201,7 @@ fn requests_of_one_client_are_carried_out_in_order_by_each_agent() -> Outcome {
     for index in 0..200_u64 {
         let place = at(&pool, 1 + (index % 2) as u16, 8 * index);
         tickets.push(client.submit_write(place, &index.to_le_bytes(), Persist::Stored)?);
-        // A read behind a write of the same word sees it, whatever was acknowledged.
+        // A read after a write of the same word sees it, whatever guarantee was acknowledged.
         let read = client.submit_read(place, 8)?;
         let mut word = [0; 8];
         client.wait_read(read, &mut word)?;
@@ -413,7 +413,7 @@ fn nodes_without_usable_processors_have_no_agent_and_say_why() -> Outcome {
         client.write(PmAddr::new(0, 64), &[5; 64], Persist::Fenced)?;
         assert_eq!(client.counts().direct_remote, 1, "the client goes itself");
         client.set_access(Access::Agent);
-        let text = client.read(PmAddr::new(0, 64), &mut [0; 8]).expect_err("nobody there").to_string();
+        let text = client.read(PmAddr::new(0, 64), &mut [0; 8]).expect_err("no agent").to_string();
         assert!(text.contains(reason) && text.contains("Access::Auto"), "{text}");
     }
     let refused = |nodes: &[Option<usize>]| {
@@ -424,7 +424,7 @@ fn nodes_without_usable_processors_have_no_agent_and_say_why() -> Outcome {
     let mut options = AgentOptions::default();
     options.ring_slots = 0;
     assert!(Agents::start(&memory, &topology, &[Some(0)], options).is_err());
-    // A part of unknown node is nobody's: clients go themselves.
+    // A part of unknown node has no agent: clients access it directly.
     let agents = Agents::start(&memory, &topology, &[None], AgentOptions::default())?;
     let mut client = by_agent(&agents, 0);
     client.read(PmAddr::new(0, 64), &mut [0; 8])?;
@@ -467,7 +467,7 @@ fn what_an_agent_made_durable_is_there_in_the_next_life() -> Outcome {
         client.write(at(&pool, 1, 64 * index), &[index as u8 + 1; 64], Persist::Durable)?;
     }
     assert!(agents.shutdown()?.durables >= 1);
-    // What is on the files now, without an orderly close.
+    // The files now, without an orderly close.
     let copy = folder.path().join("copy");
     std::fs::create_dir(&copy)?;
     for name in ["a.pool", "a.pool.1"] {
@@ -481,8 +481,8 @@ fn what_an_agent_made_durable_is_there_in_the_next_life() -> Outcome {
     Ok(())
 }
 
-/// What an agent answered is in memory for everybody who reads it there, also when it went around the caches of its
-/// processor.
+/// Bytes that an agent answered for are in memory for every thread that reads them there. This holds even if they went
+/// around the caches of the agent's processor.
 #[test]
 fn what_an_agent_answered_is_seen_by_who_reads_the_memory() -> Outcome {
     const LOOKS: u64 = 500_000;

@@ -1,5 +1,5 @@
-//! Agents on a machine that has nodes: LODESTONE_PM_NODES names a folder on persistent memory of each node, node 0
-//! first. Without it this test has nothing to show, and says so.
+//! Agents on a machine with nodes. LODESTONE_PM_NODES names a folder on persistent memory of each node, node 0 first.
+//! Without it this test cannot check anything, and says so.
 
 #![cfg(not(feature = "shuttle"))]
 
@@ -27,7 +27,7 @@ fn agents_do_the_io_of_their_node_on_processors_of_their_node() -> Result<(), Bo
     let pool = Pool::create(&paths[0], &options)?;
     let misplaced = Arc::new(AtomicU64::new(0));
     let seen = misplaced.clone();
-    // A topology that no thread is pinned by: it asks the kernel where the agent runs.
+    // A topology that pins no thread: the test asks the kernel where the agent runs.
     let kernel = Topology::of_machine();
     let mut agent_options = AgentOptions::default();
     agent_options.observer = Some(Arc::new(move |request| {

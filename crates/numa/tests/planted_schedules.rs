@@ -1,5 +1,5 @@
-//! Bugs that only interleavings and crashes show, planted one at a time: each must be found. In a process of its own,
-//! because a planted bug is switched on for all threads; one test, because they share that switch.
+//! Bugs that only interleavings and crashes show, planted one at a time: each must be found. They need their own
+//! process, because a planted bug is switched on for all threads. They are one test, because they share that switch.
 
 mod scheduled;
 
@@ -9,7 +9,7 @@ use lodestone_crash::schedules::{ScheduleConfig, explore_schedules};
 use lodestone_pmem::planted;
 use scheduled::{Marked, a_stop_in_the_middle, clients_and_an_agent};
 
-/// Runs `scenario` with the bug `name` and gives what the scheduler said about it.
+/// Runs `scenario` with the bug `name` and returns the scheduler's message about it.
 fn found(name: &str, scenario: fn()) -> String {
     planted::plant(Some(name));
     let outcome = catch_unwind(AssertUnwindSafe(|| shuttle::check_random(scenario, 2000)));
@@ -21,13 +21,13 @@ fn found(name: &str, scenario: fn()) -> String {
 
 #[test]
 fn each_planted_bug_is_found() {
-    // A sleeper that does not look once more misses what was published before it slept.
+    // A sleeper that does not check once more misses a request published before it slept.
     let text = found("numa-sleep-without-looking", clients_and_an_agent);
     assert!(text.contains("deadlock"), "{text}");
-    // A stop that is obeyed at once drops what was submitted before.
+    // A stop that is obeyed at once drops requests submitted before it.
     let text = found("numa-stop-drops-requests", a_stop_in_the_middle);
     assert!(text.contains("submitted before the stop"), "{text}");
-    // An answer before the fence: the caller was told, and a crash takes the write.
+    // An answer before the fence: the caller was told that the write is persistent, and a crash loses it.
     let mut config = ScheduleConfig { schedules: 300, ..ScheduleConfig::default() };
     config.crash.states_max = 2000;
     config.crash.planted = Some("numa-answer-before-fence".into());

@@ -1,5 +1,6 @@
-//! Interleavings of clients and agents under a deterministic scheduler, and crashes of them: no lost wake-up, no lost
-//! request, no answer before its fence. Memory order is not explored: the scheduler is sequentially consistent.
+//! Interleavings of clients and agents under a deterministic scheduler, and crashes of them. There must be no lost
+//! wake-up, no lost request, and no answer before its fence. Memory order is not explored: the scheduler is
+//! sequentially consistent.
 
 mod scheduled;
 

@@ -1,7 +1,8 @@
 //! The baselines under the crash explorer: each log with each kind of change.
 //!
-//! A target runs a few inserts and removes on a structure. Its view is the structure's entries, its model a sorted map,
-//! and its audit demands that exactly the blocks of the structure are taken: nothing leaks, nothing is owned twice.
+//! A target runs a few inserts and removes on a structure. Its view is the structure's entries, and its model is a
+//! sorted map. Its audit requires that exactly the blocks of the structure are taken: nothing leaks, nothing is owned
+//! twice.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +37,7 @@ struct Handle<S: Map> {
     map: S::Handle,
 }
 
-/// Leaves block headers that say "taken" where the area will stand, as earlier use of the heap can.
+/// Leaves block headers that say "taken" in the space of the future area, as earlier use of the heap can.
 fn fill_with_lies(pool: &Pool) -> Outcome {
     let heap = Heap::open(pool, &HeapOptions::small())?;
     let bytes = heap.block_bytes_max().min(4096);
@@ -45,7 +46,7 @@ fn fill_with_lies(pool: &Pool) -> Outcome {
     for offset in (0..bytes).step_by(8) {
         heap.memory().store(at.plus(offset), TAKEN);
     }
-    // The commit fences first: the lies are persistent.
+    // The commit fences first, so the false headers are persistent.
     heap.memory().flush(at, bytes);
     action.set(heap.root_word(1), at.to_raw());
     action.commit()?;
@@ -148,7 +149,8 @@ impl<S: Map> Structure for Explored<S> {
         site.file.contains("stm-bench/src/tl2/")
     }
 
-    /// Orders that only a second thread, or a second crash of a later life, can miss: neither is explored here.
+    /// Orders whose violation needs a second thread, or a second crash of a later life, to show. Neither is explored
+    /// here.
     fn redundant(&self) -> Vec<Redundant> {
         let mut all = vec![
             Redundant::new(
@@ -168,7 +170,7 @@ impl<S: Map> Structure for Explored<S> {
                 "at crates/stm-bench/src/tl2/transaction.rs",
                 5,
                 "the first store in place is to an object that an earlier fence covers; entries of an earlier life that \
-                 stand behind a torn one count only in a third life",
+                 follow a torn one count only in a third life",
             ),
         });
         all

@@ -1,7 +1,7 @@
 //! The one place where text enters markup.
 //!
-//! Invariant: the result holds no character that means something in XML text or in a quoted attribute, and no character
-//! that XML 1.0 forbids (these become U+FFFD, so that a broken key cannot break a report).
+//! Invariant: the result holds no character that means something in XML text or in a quoted attribute. Nor does it hold
+//! a character that XML 1.0 forbids: these become U+FFFD, so that a broken key cannot break a report.
 
 /// `text` for use inside of elements and of quoted attributes.
 ///

@@ -1,8 +1,8 @@
-//! Plots: what to show. [`svg`] says how it is drawn, [`scale`] where a value lies and which ticks an axis has.
+//! Plots: their content. [`svg`] draws it; [`scale`] computes the position of a value and the ticks of an axis.
 //!
 //! Invariants:
 //! - Values that cannot be drawn (NaN, infinite, not positive on a logarithmic axis) are left out: a line is broken
-//!   there, and the figure says "no data" if nothing is left.
+//!   there. If nothing is left, the figure says "no data".
 //! - Series differ by colour *and* by dash and marker, so that a print without colours is readable.
 //! - A linear axis of bars starts at zero.
 
@@ -11,7 +11,7 @@ mod svg;
 
 pub use svg::STYLE;
 
-/// What the numbers of an axis are, for its ticks.
+/// The unit of an axis, for its ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Unit {
@@ -148,15 +148,15 @@ impl Figure {
         self
     }
 
-    /// Lets a linear y axis of a line begin at zero, so that heights compare as the values do. A logarithmic one has no
-    /// zero.
+    /// Makes a linear y axis of a line begin at zero, so that heights compare as the values do. A logarithmic axis has
+    /// no zero.
     #[must_use]
     pub fn zero_y(mut self) -> Self {
         self.y.from_zero = true;
         self
     }
 
-    /// A sentence below the figure: what to see, or how it was measured.
+    /// A sentence below the figure: how to read it, or how it was measured.
     #[must_use]
     pub fn note(mut self, note: impl Into<String>) -> Self {
         self.note = note.into();
@@ -189,13 +189,13 @@ impl Figure {
         &self.note
     }
 
-    /// The figure as a file of its own, with its style inside.
+    /// The figure as a separate file, with its style inside.
     #[must_use]
     pub fn to_svg(&self) -> String {
         svg::render(self, "figure", svg::Place::File)
     }
 
-    /// The figure for use inside of an HTML page whose style holds [`STYLE`]; `id` must be unique in the page and made
+    /// The figure for use inside an HTML page whose style holds [`STYLE`]. `id` must be unique in the page and consist
     /// of ASCII letters, digits and `-`.
     #[must_use]
     pub fn to_svg_fragment(&self, id: &str) -> String {

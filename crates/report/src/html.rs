@@ -1,12 +1,12 @@
 //! A self-contained HTML page: one file, no script, no font, no image, no link to anywhere else.
 //!
 //! 1. Blocks (headings, paragraphs, tiles, verdicts, tables, figures, listings) are collected in order.
-//! 2. [`HtmlReport::to_html`] writes them once, with the style of the page and of the figures in the head; headings get
-//!    anchors and, from three on, a list at the top.
+//! 2. [`HtmlReport::to_html`] writes them once, with the style of the page and of the figures in the head. Headings
+//!    have anchors and, from three on, a list at the top.
 //!
 //! Invariants:
 //! - The page is well-formed XML after its document type line, so that any tool can read it.
-//! - A content security policy forbids whatever might load something, should a text ever slip through the escaping.
+//! - A content security policy forbids all loading, in case a text ever slips through the escaping.
 
 mod table;
 
@@ -22,15 +22,15 @@ use crate::provenance::Provenance;
 
 const PAGE_STYLE: &str = include_str!("html/style.css");
 
-/// Headings from which on a list of them stands at the top.
+/// Number of headings from which on the page has a list of them at the top.
 const CONTENTS_FROM: usize = 3;
-/// Rows of data that a figure's table shows at most; more are of no use to a reader.
+/// Most rows of data in a figure's table: more are of no use to a reader.
 const DATA_ROWS_MAX: usize = 400;
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// What was asked holds.
+    /// The checked property holds.
     Pass,
     /// It does not.
     Fail,
@@ -77,14 +77,14 @@ impl HtmlReport {
         Self { title: title.into(), lead: String::new(), provenance: Provenance::new(), blocks: Vec::new() }
     }
 
-    /// One or two sentences below the title: what was done and what came out.
+    /// One or two sentences below the title: the action and its result.
     #[must_use]
     pub fn lead(mut self, text: impl Into<String>) -> Self {
         self.lead = text.into();
         self
     }
 
-    /// Where the figures come from; stands at the end of the page.
+    /// Where the figures come from, at the end of the page.
     #[must_use]
     pub fn provenance(mut self, provenance: Provenance) -> Self {
         self.provenance = provenance;
@@ -109,13 +109,13 @@ impl HtmlReport {
         self.with(Block::Tiles(tiles.into_iter().map(|(name, text)| (name.into(), text.into())).collect()))
     }
 
-    /// What a check found, in its colour and in words.
+    /// The result of a check, in its colour and in words.
     #[must_use]
     pub fn verdict(self, outcome: Outcome, text: impl Into<String>) -> Self {
         self.with(Block::Verdict(outcome, text.into()))
     }
 
-    /// A sentence of advice under a word of the caller's, with the figures that it rests on.
+    /// A sentence of advice after a word of the caller, with the figures that support it.
     #[must_use]
     pub fn advice(
         self,
@@ -173,11 +173,11 @@ impl HtmlReport {
         page
     }
 
-    /// Writes the page to `path`: into a new file beside it, which then takes its name, so that a reader never sees
+    /// Writes the page to `path`. It writes a new file beside `path` and then renames it, so that a reader never sees
     /// half a page.
     ///
     /// # Errors
-    /// If the folder cannot be written; the message names the file.
+    /// If the folder cannot be written. The message names the file.
     pub fn write_to(&self, path: &Path) -> io::Result<()> {
         let mut name = path.file_name().unwrap_or_default().to_os_string();
         name.push(".new");

@@ -7,9 +7,9 @@
 //! | [`provenance`] | where figures come from: machine, domain, medium, seed, command |
 //!
 //! Invariants:
-//! - Every text that comes from outside is escaped at the one place where it enters markup ([`escape`]).
+//! - Every text from outside is escaped at the one place where it enters markup ([`escape`]).
 //! - Output depends on the input alone, so that a report can be compared with an earlier one.
-//! - Nothing refers to another file or host: a report works from a stick, offline, in ten years.
+//! - Nothing refers to another file or host: a report works offline, from a stick, in ten years.
 //!
 //! ```
 //! use lodestone_report::figure::{Figure, Unit};

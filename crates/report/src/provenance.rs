@@ -1,4 +1,4 @@
-//! Where figures come from. A figure without machine, domain, medium, seed and command is a rumour.
+//! Where figures come from. A figure without machine, domain, medium, seed and command cannot be trusted.
 
 use std::fs;
 use std::path::Path;
@@ -32,7 +32,7 @@ impl Provenance {
         Self::read_machine(Path::new("/proc")).with("time", utc_text(now)).with("command", command.join(" "))
     }
 
-    /// The machine as `proc` describes it; what cannot be read is `unknown`.
+    /// The machine as `proc` describes it; `unknown` where a file cannot be read.
     #[must_use]
     pub fn read_machine(proc: &Path) -> Self {
         let read = |name: &str| fs::read_to_string(proc.join(name)).unwrap_or_default();
@@ -52,7 +52,7 @@ impl Provenance {
             .with("kernel", if kernel.is_empty() { unknown() } else { format!("Linux {kernel}") })
     }
 
-    /// Adds a fact, or replaces the one of that name.
+    /// Adds a fact, or replaces the fact of that name.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, fact: impl Into<String>) -> Self {
         let (name, fact) = (name.into(), fact.into());

@@ -1,4 +1,4 @@
-//! Reports as a whole: well-formed, self-contained, escaped, and calm about odd data.
+//! Reports as a whole: well-formed, self-contained, escaped, and robust against odd data.
 
 mod wellformed;
 
@@ -55,7 +55,7 @@ fn nothing_outside_is_referred_to() {
     for (at, _) in html.match_indices("href=\"") {
         assert!(html[at..].starts_with("href=\"#"), "{:.40}", &html[at..]);
     }
-    // A file of its own needs the name of its language, which is an address that nobody opens.
+    // A separate file needs the name of its language, which is an address that is never opened.
     let svg = figures("plain")[0].to_svg();
     assert_eq!(svg.matches("http").count(), 1);
     assert!(svg.contains("xmlns=\"http://www.w3.org/2000/svg\""));

@@ -1,4 +1,4 @@
-//! What one operation of a structure costs, on one thread: for a profiler or a counter of instructions.
+//! The cost of one operation of a structure, on one thread: for a profiler or a counter of instructions.
 //!
 //! ```text
 //! cargo build --release -p lodestone-stm-bench --example operation_cost
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Arguments: structure (hash, tree, list, btree), engine (stm, dram, dram-lock, tl2-redo), updates in a hundred,
-//! number of operations. The pool lies in `/dev/shm` and executes the flush instructions that the processor has.
+//! number of operations. The pool is in `/dev/shm` and executes the flush instructions of the processor.
 
 use lodestone_heap::HeapOptions;
 use lodestone_pmem::{CounterScope, DomainChoice, Pool, PoolOptions};

@@ -1,9 +1,9 @@
-//! The floor: the same structures in plain DRAM, with one reader-writer lock or with none. Nothing survives.
+//! The floor: the same structures in plain DRAM, with one reader-writer lock or with none. No data survives.
 //!
-//! 1. Objects lie in one array of words; a reference is an index. Words are relaxed atomics, which cost what plain
-//!    loads and stores cost and keep shared access sound without `unsafe`.
-//! 2. A worker takes blocks from lists of its own by size, filled by cutting pieces from the end of the array.
-//! 3. Changes are made in place at once: a body never aborts, because the lock (or being alone) excludes others.
+//! 1. Objects are in one array of words, and a reference is an index. Words are relaxed atomics, which cost as much as
+//!    plain loads and stores and keep shared access sound without `unsafe`.
+//! 2. A worker takes blocks from its own lists by size, which it fills by cutting pieces from the end of the array.
+//! 3. Changes are made in place at once. A body never aborts, because the lock (or being alone) excludes other threads.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -19,13 +19,13 @@ use crate::tm::{Object, ReadBody, Reading, Ref, Root, Statistics, TransactionalM
 const PIECE_WORDS: usize = 4096;
 /// Largest object, in words.
 const OBJECT_WORDS_MAX: usize = 64;
-/// Where the root stands: behind the null reference, at the start of a line.
+/// Position of the root: after the null reference, at the start of a line.
 const ROOT_INDEX: u64 = 8;
 
 /// Whether threads share the structure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DramLock {
-    /// One worker at a time, no lock: what the algorithm itself costs.
+    /// One worker at a time, no lock: the cost of the algorithm itself.
     None,
     /// One reader-writer lock around every transaction, as the library peers use it.
     ReaderWriter,
@@ -114,14 +114,14 @@ impl TransactionalMemory for Dram {
     }
 }
 
-/// One thread's way into a [`Dram`].
+/// One thread's access to a [`Dram`].
 #[derive(Debug)]
 pub struct DramWorker<'m> {
     access: DramAccess<'m>,
     commits: u64,
 }
 
-/// The transaction of a [`DramWorker`]: there is nothing to note.
+/// The transaction of a [`DramWorker`]. It needs no notes.
 #[derive(Debug)]
 pub struct DramAccess<'m> {
     memory: &'m Dram,
@@ -216,7 +216,7 @@ impl Worker for DramWorker<'_> {
         self.commits += 1;
         let Ok(out) = body.run(&mut self.access);
         if self.access.full {
-            // There is no way back: what the body changed stands. The memory is of no further use.
+            // There is no way back: the changes of the body stay, and the memory is of no further use.
             return Err(EngineError::new("the array in DRAM is full; make it larger"));
         }
         Ok(out)

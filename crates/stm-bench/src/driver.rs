@@ -1,8 +1,7 @@
-//! What the runner drives: a map, however it is made transactional.
+//! The map that the runner drives, with any kind of transactions.
 //!
-//! A [`MapOn`] joins a structure of [`crate::structures`] with a transactional memory; peers in other languages
-//! implement
-//! [`Driver`] themselves. The runner is compiled for each driver, so neither pays for a virtual call.
+//! A [`MapOn`] joins a structure of [`crate::structures`] with a transactional memory. Peers in other languages
+//! implement [`Driver`] themselves. The runner is compiled for each driver, so no call is virtual.
 
 use lodestone_workload::engine::{EngineError, Environment};
 
@@ -11,7 +10,7 @@ use crate::tm::{Statistics, TransactionalMemory, Worker};
 
 /// A map that many threads work on.
 pub trait Driver: Sync {
-    /// One thread's way in.
+    /// One thread's access.
     type Session<'d>: Session
     where
         Self: 'd;
@@ -25,43 +24,43 @@ pub trait Driver: Sync {
     /// Opens a session, on the thread that will use it.
     ///
     /// # Errors
-    /// When there are no more.
+    /// If there are no more.
     fn session(&self) -> Result<Self::Session<'_>, EngineError>;
 
     /// Most sessions at a time.
     fn threads_max(&self) -> usize;
 
-    /// Where it runs and what a commit means.
+    /// Where it runs, and the meaning of a commit.
     fn environment(&self) -> Environment;
 
-    /// Whether the counters of `lodestone-pmem` see what it does.
+    /// Whether the counters of `lodestone-pmem` see its work.
     fn is_counted(&self) -> bool;
 
-    /// Everything that is in the map; called while no session is open.
+    /// The content of the map. Called while no session is open.
     ///
     /// # Errors
-    /// The engine's.
+    /// Those of the engine.
     fn entries(&self) -> Result<Entries, EngineError>;
 }
 
-/// One thread's way into a [`Driver`].
+/// One thread's access to a [`Driver`].
 pub trait Session {
     /// The value of `key`.
     ///
     /// # Errors
-    /// The engine's.
+    /// Those of the engine.
     fn get(&mut self, key: u64) -> Result<Option<u64>, EngineError>;
 
-    /// Adds `key`; false, and nothing changed, when it is there.
+    /// Adds `key`. Returns false, and changes nothing, if it is present.
     ///
     /// # Errors
-    /// The engine's.
+    /// Those of the engine.
     fn insert(&mut self, key: u64, value: u64) -> Result<bool, EngineError>;
 
-    /// Removes `key`; false when it is not there.
+    /// Removes `key`. Returns false if it is absent.
     ///
     /// # Errors
-    /// The engine's.
+    /// Those of the engine.
     fn remove(&mut self, key: u64) -> Result<bool, EngineError>;
 
     /// Commits and aborts so far.
@@ -82,7 +81,7 @@ impl<'m, M: TransactionalMemory, S: Map> MapOn<'m, M, S> {
     /// Makes the structure at word 0 of the memory's root.
     ///
     /// # Errors
-    /// The engine's.
+    /// Those of the engine.
     pub fn create(memory: &'m M, map: S) -> Result<Self, EngineError> {
         let handle = map.create(memory, 0)?;
         Ok(Self { memory, map, handle })

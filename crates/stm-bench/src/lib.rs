@@ -2,13 +2,13 @@
 //!
 //! | module | what it owns |
 //! | --- | --- |
-//! | [`tm`] | what a transactional memory offers to the workload |
+//! | [`tm`] | the interface of a transactional memory for the workload |
 //! | [`structures`] | hash table, search tree, sorted list, B+-tree over it |
-//! | [`driver`] | what the runner drives: a structure on a memory, or a peer |
+//! | [`driver`] | the map that the runner drives: a structure on a memory, or a peer |
 //! | [`lodestone`] | Lodestone's own transactional memory as an engine |
-//! | [`mix`] | which operations a thread does |
+//! | [`mix`] | the operations of a thread |
 //! | [`records`] | records for YCSB in a B+-tree over transactions |
-//! | [`runner`] | threads, time, counters, the check behind a run |
+//! | [`runner`] | threads, time, counters, the check after a run |
 //! | [`dram`] | the floor: the same structures in DRAM, with a lock or alone |
 //! | [`sim`] | a model of many processors, fed with recorded transactions |
 //! | [`tl2`] | baselines with a global clock and an undo or redo log on persistent memory |

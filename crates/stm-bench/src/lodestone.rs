@@ -39,10 +39,10 @@ pub fn clock_name(clock: ClockKind) -> &'static str {
 }
 
 impl Lodestone {
-    /// Opens the memory in `pool`, formats it on first use.
+    /// Opens the memory in `pool`, and formats it on first use.
     ///
     /// # Errors
-    /// When the pool has no room or holds something else.
+    /// If the pool has no room or holds something else.
     pub fn open(pool: &Pool, mode: Mode, clock: ClockKind) -> Result<Self, EngineError> {
         #[expect(
             clippy::field_reassign_with_default,
@@ -95,7 +95,7 @@ impl TransactionalMemory for Lodestone {
     }
 }
 
-/// One thread's way into a [`Lodestone`]. The memory keeps what a thread needs by itself.
+/// One thread's access to a [`Lodestone`]. The memory itself keeps the state of each thread.
 #[derive(Debug)]
 pub struct LodestoneWorker<'m> {
     stm: &'m Stm,
@@ -126,14 +126,14 @@ impl Worker for LodestoneWorker<'_> {
         outcome.map_err(EngineError::new)
     }
 
-    /// Why attempts failed is counted by the memory, for all threads together.
+    /// The memory counts the reasons of failed attempts, for all threads together.
     fn statistics(&self) -> Statistics {
         let aborts_other = self.attempts.saturating_sub(self.commits);
         Statistics { commits: self.commits, aborts_other, ..Statistics::default() }
     }
 }
 
-/// A transaction of `lodestone-stm` as the structures see it.
+/// A transaction of `lodestone-stm` with the interface of the structures.
 struct Access<'a, 't>(&'a mut Tx<'t>);
 
 #[inline]

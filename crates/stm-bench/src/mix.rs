@@ -1,16 +1,15 @@
-//! What the threads of a run do: the mix of operations over a range of keys, as benchmarks of transactional memory have
-//! it.
+//! The operations of the threads: a mix over a range of keys, as usual in benchmarks of transactional memory.
 //!
 //! 1. The map is loaded with `keys` keys drawn at random from a range of twice as many.
-//! 2. An operation is an update with a probability of `updates_percent` in a hundred; updates are inserts and removes,
-//!    half and half; keys are drawn uniformly from the range.
-//! 3. So the map keeps about its size, and about half of the updates find nothing to change.
+//! 2. An operation is an update with a probability of `updates_percent` in a hundred. Half of the updates are inserts,
+//!    half are removes. Keys are drawn uniformly from the range.
+//! 3. So the map keeps about its size, and about half of the updates change nothing.
 //!
-//! The stream of a seed and a thread is fixed for all time: peers in other languages repeat it bit by bit.
+//! The stream of a seed and a thread never changes: peers in other languages repeat it bit by bit.
 
 use lodestone_workload::random::{Random, mix64};
 
-/// The stream that the load draws from; threads use the streams from 0 on.
+/// The stream from which the load draws. Threads use the streams from 0 on.
 pub const LOAD_STREAM: u64 = 1 << 32;
 
 /// One operation.
@@ -18,9 +17,9 @@ pub const LOAD_STREAM: u64 = 1 << 32;
 pub enum Operation {
     /// Look a key up.
     Get(u64),
-    /// Add a key; a no-op when it is there.
+    /// Add a key; a no-op if it is present.
     Insert(u64),
-    /// Remove a key; a no-op when it is not there.
+    /// Remove a key; a no-op if it is absent.
     Remove(u64),
 }
 
@@ -107,7 +106,7 @@ mod tests {
         }
     }
 
-    /// The peers in C print these; a change here would make the streams differ.
+    /// The peers in C print these. A change here would make the streams differ.
     #[test]
     fn the_stream_of_a_seed_is_fixed_for_all_time() {
         let mut mix = Mix::new(1, 0, 80, 10_000);

@@ -1,7 +1,7 @@
-//! Records under byte-string keys, as YCSB asks for them: a B+-tree over transactions whose values refer to records.
+//! Records under byte-string keys, as YCSB needs them: a B+-tree over transactions whose values refer to records.
 //!
-//! Keys are the eight bytes of a record number, big-endian, so that their order is that of the numbers in the tree. A
-//! record is one object: an update writes it and leaves the tree alone. Every operation is a transaction of its own.
+//! Keys are the eight bytes of a record number, big-endian, so that their order in the tree is that of the numbers. A
+//! record is one object: an update writes it and leaves the tree alone. Every operation is a separate transaction.
 
 use lodestone_pmem::process_counters;
 use lodestone_stm::PmObject;
@@ -63,7 +63,7 @@ impl<M: TransactionalMemory> Records<M> {
     /// An empty tree of records at word 0 of the memory's root.
     ///
     /// # Errors
-    /// The engine's.
+    /// Those of the engine.
     pub fn create(memory: M) -> Result<Self, EngineError> {
         let tree = BTree.create(&memory, 0)?;
         let name = memory.name();
@@ -107,7 +107,7 @@ impl<M: TransactionalMemory + Send> Engine for Records<M> {
     }
 }
 
-/// A thread's way into [`Records`].
+/// A thread's access to [`Records`].
 #[derive(Debug)]
 pub struct RecordSession<'a, W> {
     worker: W,
@@ -130,7 +130,7 @@ impl ReadBody for Read<'_> {
     }
 }
 
-/// Writes a record; whether there was one.
+/// Writes a record. Returns whether there was one.
 struct Put<'a> {
     tree: &'a Tree,
     key: u64,

@@ -1,12 +1,12 @@
-//! Runs a map from many threads and checks what is left.
+//! Runs a map from many threads and checks the result.
 //!
 //! 1. The load inserts its keys from one thread, in the order of the seed.
-//! 2. Each thread makes its worker, runs its mix until the warm-up ends, notes its counters at the first operation
-//!    behind it, and goes on until the time or its share of the operations is used up.
-//! 3. Threads time themselves; the throughput is the sum of each thread's operations over its own time, so that a
+//! 2. Each thread makes its worker, runs its mix until the warm-up ends, and notes its counters at the first operation
+//!    after it. Then it continues until the time or its share of the operations is used up.
+//! 3. Threads time themselves. The throughput is the sum of each thread's operations divided by its own time. So a
 //!    thread that starts late is not counted as idle.
-//! 4. Afterwards one transaction reads the whole structure: its order, the values, and its size against the inserts and
-//!    removes that reported success. A run whose check fails has no figures.
+//! 4. Afterwards one transaction reads the whole structure. It checks the order, the values, and the size against the
+//!    inserts and removes that reported success. A run whose check fails has no figures.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,10 +21,10 @@ use crate::driver::{Driver, Session};
 use crate::mix::{Mix, Operation, load_keys, value_of};
 use crate::tm::Statistics;
 
-/// What to run.
+/// The specification of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
-    /// Keys of the loaded map; they are drawn from twice as many.
+    /// Keys of the loaded map. They are drawn from twice as many.
     pub keys: u64,
     /// Updates in a hundred operations.
     pub updates_percent: u64,
@@ -32,25 +32,25 @@ pub struct Spec {
     pub threads: usize,
     /// Seed of all draws.
     pub seed: u64,
-    /// How long, or how much.
+    /// When the run ends.
     pub length: Length,
 }
 
 /// When a run ends.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Length {
-    /// After this time, behind a warm-up of that.
+    /// After this time, following a warm-up.
     Time {
         /// Measured time.
         run: Duration,
         /// Time before it that is not measured.
         warm_up: Duration,
     },
-    /// After so many operations of each thread.
+    /// After this many operations of each thread.
     Operations(u64),
 }
 
-/// What a run found.
+/// The result of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
     /// Measured operations of all threads.
@@ -65,14 +65,14 @@ pub struct Outcome {
     pub statistics: Statistics,
     /// Persistence events.
     pub counters: Counters,
-    /// Processor time of all threads in the measured phase, in nanoseconds, where the system tells it.
+    /// Processor time of all threads in the measured phase, in nanoseconds, if the system reports it.
     pub cpu_ns: Option<u64>,
 }
 
-/// Inserts the keys that belong to `spec`.
+/// Inserts the keys that `spec` defines.
 ///
 /// # Errors
-/// The engine's.
+/// Those of the engine.
 pub fn load<D: Driver>(driver: &D, spec: &Spec) -> Result<(), EngineError> {
     let mut session = driver.session()?;
     for key in load_keys(spec.seed, spec.keys) {
@@ -84,7 +84,7 @@ pub fn load<D: Driver>(driver: &D, spec: &Spec) -> Result<(), EngineError> {
 /// Runs the mix on a loaded map and checks the map.
 ///
 /// # Errors
-/// The engine's; also when the structure that is left is not what the operations made.
+/// Those of the engine, or a structure at the end that differs from the result of the operations.
 pub fn run<D: Driver>(driver: &D, spec: &Spec) -> Result<Outcome, EngineError> {
     let most = driver.threads_max();
     if spec.threads == 0 || spec.threads > most {
@@ -120,7 +120,7 @@ pub fn run<D: Driver>(driver: &D, spec: &Spec) -> Result<Outcome, EngineError> {
     Ok(outcome)
 }
 
-/// Demands that the map is sound and has grown by `growth` entries.
+/// Checks that the map is sound and has grown by `growth` entries.
 fn check<D: Driver>(driver: &D, before: u64, growth: i64) -> Result<(), EngineError> {
     let all = driver.entries()?;
     let found = all.pairs.len() as u64;
@@ -148,7 +148,7 @@ struct Report {
     measured: Outcome,
 }
 
-/// What a thread counts while it works.
+/// The counts of a thread at work.
 #[derive(Clone, Copy)]
 struct Mark {
     at: Instant,
@@ -161,7 +161,7 @@ struct Mark {
 
 fn work<D: Driver>(driver: &D, spec: &Spec, thread: u64, phases: &Phases<'_>) -> Result<Report, EngineError> {
     let session = driver.session();
-    // Every thread passes the barrier, also one that has no session, or the others would wait for ever.
+    // Every thread passes the barrier, even one without a session, or the others would wait for ever.
     phases.ready.wait();
     let mut session = session?;
     let mut mix = Mix::new(spec.seed, thread, spec.updates_percent, spec.keys);
@@ -210,7 +210,7 @@ fn work<D: Driver>(driver: &D, spec: &Spec, thread: u64, phases: &Phases<'_>) ->
     Ok(Report { growth, measured })
 }
 
-/// Processor time of the calling thread; steadier than wall time where others use the machine.
+/// Processor time of the calling thread. It is steadier than wall time if other programs use the machine.
 fn thread_cpu_ns() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split(' ').next()?.parse().ok()
@@ -227,8 +227,8 @@ impl Outcome {
         self.cpu_ns = self.cpu_ns.zip(thread.cpu_ns).map(|(sum, next)| sum + next);
     }
 
-    /// Operations per second if each thread had a processor of its own all the time: by processor time, where the
-    /// system tells it. On a busy machine this is what the code costs; wall time is what the neighbours cost.
+    /// Operations per second if each thread always had its own processor. Computed from processor time, if the system
+    /// reports it. On a busy machine this is the cost of the code, while wall time includes the cost of its neighbours.
     #[must_use]
     pub fn ops_per_cpu_s(&self, threads: usize) -> f64 {
         match self.cpu_ns {
@@ -287,7 +287,7 @@ fn round(figure: f64) -> f64 {
     (figure * 1e4).round() / 1e4
 }
 
-/// The sum; [`Counters`] knows differences only, so that nothing else can be mistaken for a snapshot.
+/// The sum. [`Counters`] has only differences, so that nothing else can be mistaken for a snapshot.
 fn add_counters(sum: &Counters, next: &Counters) -> Counters {
     let mut added = *sum;
     added.flushes += next.flushes;

@@ -1,11 +1,11 @@
-//! What a transactional memory must offer so that one workload runs on all of them.
+//! The interface of a transactional memory, so that one workload runs on all of them.
 //!
-//! - A [`TransactionalMemory`] is shared; each thread works through a [`Worker`] of its own.
-//! - A transaction is a [`ReadBody`] or an [`UpdateBody`], not a closure: its `run` is generic over the transaction, so
-//!   every engine gets a copy of the structure's code compiled for it, and no call in the hot path is virtual.
+//! - A [`TransactionalMemory`] is shared. Each thread works through its own [`Worker`].
+//! - A transaction is a [`ReadBody`] or an [`UpdateBody`], not a closure. Its `run` is generic over the transaction, so
+//!   the structure's code is compiled for every engine and no call in the hot path is virtual.
 //! - Objects are plain values of a fixed layout ([`Object`]). They are read by value and changed in place by a
-//!   function, which each engine applies to what it calls its working copy.
-//! - A `run` that gets an `Abort` from the engine passes it on at once; the engine decides whether to run it again.
+//!   function, which each engine applies to its form of a working copy.
+//! - A `run` that receives an `Abort` from the engine passes it on at once. The engine decides whether to run it again.
 //!
 //! Invariant: a `run` may be called many times for one transaction and must not keep results of earlier calls.
 
@@ -19,14 +19,14 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// A plain value that a transactional memory stores: whole words, no padding, any bit pattern valid.
 pub trait Object: PmObject + FromBytes + Copy + Send + Sync {
-    /// Words of the value; fails to compile for a layout that is not made of words.
+    /// Words of the value. A layout that does not consist of words fails to compile.
     const WORDS: usize = {
         assert!(size_of::<Self>().is_multiple_of(8) && align_of::<Self>() <= 8, "objects are made of whole words");
         size_of::<Self>() / 8
     };
 }
 
-/// Where an object lives, in the engine's own terms; stored inside other objects as a plain word.
+/// The location of an object, in the engine's own terms. Other objects store it as a plain word.
 pub struct Ref<T> {
     raw: u64,
     kind: PhantomData<fn() -> T>,
@@ -36,14 +36,14 @@ impl<T> Ref<T> {
     /// The reference that refers to nothing.
     pub const NULL: Self = Self::from_raw(0);
 
-    /// Decodes what [`to_raw`](Self::to_raw) gave.
+    /// Decodes the result of [`to_raw`](Self::to_raw).
     #[must_use]
     #[inline]
     pub const fn from_raw(raw: u64) -> Self {
         Self { raw, kind: PhantomData }
     }
 
-    /// The word that stands for it in an object.
+    /// The word that represents it in an object.
     #[must_use]
     #[inline]
     pub const fn to_raw(self) -> u64 {
@@ -81,9 +81,9 @@ impl<T> fmt::Debug for Ref<T> {
     }
 }
 
-/// What every transaction can do.
+/// Operations of every transaction.
 pub trait Reading {
-    /// Why the engine wants the body to stop; only the engine looks inside.
+    /// The reason why the engine wants the body to stop. Only the engine interprets it.
     type Abort;
 
     /// The value of the object at `at` as of this transaction.
@@ -106,9 +106,9 @@ pub trait Reading {
     }
 }
 
-/// What an update transaction can do beside reading.
+/// Operations of an update transaction besides reading.
 pub trait Writing: Reading {
-    /// Changes the object at `at`; `change` sees its value as of this transaction.
+    /// Changes the object at `at`. `change` receives its value as of this transaction.
     ///
     /// # Errors
     /// The engine's abort.
@@ -117,7 +117,7 @@ pub trait Writing: Reading {
     /// Makes an object that exists if and only if the transaction commits.
     ///
     /// # Errors
-    /// The engine's abort; also when memory is exhausted.
+    /// The engine's abort, also if memory is exhausted.
     fn alloc<T: Object>(&mut self, value: T) -> Result<Ref<T>, Self::Abort>;
 
     /// Frees the object at `at` with the commit.
@@ -135,7 +135,7 @@ pub trait ReadBody {
     /// One attempt.
     ///
     /// # Errors
-    /// Whatever `tx` gave.
+    /// The error of `tx`.
     fn run<X: Reading>(&mut self, tx: &mut X) -> Result<Self::Out, X::Abort>;
 }
 
@@ -147,11 +147,11 @@ pub trait UpdateBody {
     /// One attempt.
     ///
     /// # Errors
-    /// Whatever `tx` gave.
+    /// The error of `tx`.
     fn run<X: Writing>(&mut self, tx: &mut X) -> Result<Self::Out, X::Abort>;
 }
 
-/// Eight words from which everything else in a transactional memory can be reached.
+/// Eight words from which all other objects of a transactional memory can be reached.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
 #[pm(name = "bench.Root")]
@@ -164,7 +164,7 @@ impl Object for Root {}
 
 /// A transactional memory under test.
 pub trait TransactionalMemory: Sync {
-    /// One thread's way in.
+    /// One thread's access.
     type Worker<'m>: Worker
     where
         Self: 'm;
@@ -175,10 +175,10 @@ pub trait TransactionalMemory: Sync {
     /// A worker for the calling thread.
     ///
     /// # Errors
-    /// When there are no more.
+    /// If there are no more.
     fn worker(&self) -> Result<Self::Worker<'_>, EngineError>;
 
-    /// The object from which everything else is reached.
+    /// The object from which all others are reached.
     fn root(&self) -> Ref<Root>;
 
     /// Most workers at a time.
@@ -186,25 +186,25 @@ pub trait TransactionalMemory: Sync {
         usize::MAX
     }
 
-    /// Where it runs and what a commit means.
+    /// Where it runs, and the meaning of a commit.
     fn environment(&self) -> Environment;
 }
 
-/// One thread's way into a transactional memory.
+/// One thread's access to a transactional memory.
 pub trait Worker {
     /// Runs `body` until it commits.
     ///
     /// # Errors
-    /// What no further attempt would cure: memory exhausted, a poisoned medium.
+    /// A fault that another attempt would not cure: memory exhausted, a poisoned medium.
     fn read<B: ReadBody>(&mut self, body: &mut B) -> Result<B::Out, EngineError>;
 
-    /// Runs `body` until it commits; on return its changes are durable as the engine's environment says.
+    /// Runs `body` until it commits. On return its changes are durable in the sense of the engine's environment.
     ///
     /// # Errors
     /// As [`read`](Self::read).
     fn update<B: UpdateBody>(&mut self, body: &mut B) -> Result<B::Out, EngineError>;
 
-    /// What this worker did since it was made.
+    /// The counts of this worker since it was made.
     fn statistics(&self) -> Statistics;
 }
 
@@ -213,9 +213,9 @@ pub trait Worker {
 pub struct Statistics {
     /// Transactions that took effect.
     pub commits: u64,
-    /// Attempts that met an object locked by another transaction.
+    /// Attempts that found an object locked by another transaction.
     pub aborts_locked: u64,
-    /// Attempts that met an object newer than their start and could not extend it.
+    /// Attempts that found an object newer than their start and could not extend it.
     pub aborts_newer: u64,
     /// Attempts whose reads were no longer valid at commit.
     pub aborts_validation: u64,
@@ -230,7 +230,7 @@ impl Statistics {
         self.aborts_locked + self.aborts_newer + self.aborts_validation + self.aborts_other
     }
 
-    /// Adds those of another worker.
+    /// Adds the counts of another worker.
     pub fn add(&mut self, other: &Self) {
         self.commits += other.commits;
         self.aborts_locked += other.aborts_locked;
@@ -239,7 +239,7 @@ impl Statistics {
         self.aborts_other += other.aborts_other;
     }
 
-    /// What happened since `earlier`.
+    /// The counts since `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Every structure on every engine against a sorted map, and from two threads against its own account.
+//! Every structure on every engine: on one thread against a sorted map, on two threads against its own counts.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ use lodestone_stm_bench::tl2::{ClockKind, LogKind, Tl2, Tl2Options};
 use lodestone_stm_bench::tm::{TransactionalMemory, Worker};
 use lodestone_workload::random::Random;
 
-/// Random operations on a map, each answer compared with a sorted map's, the whole compared now and then.
+/// Random operations on a map. Each answer is compared with a sorted map's, and the whole map from time to time.
 fn follows_the_model<M: TransactionalMemory, S: Map>(memory: &M, map: S, slot: usize) {
     let handle = map.create(memory, slot).expect("room for the map");
     let mut model = BTreeMap::new();
@@ -58,7 +58,7 @@ fn every_structure_follows_the_model<M: TransactionalMemory>(memory: &M) {
     follows_the_model(memory, BTree, 3);
 }
 
-/// Two threads with many updates on few keys; the runner checks order, values and size afterwards.
+/// Two threads with many updates on few keys. The runner checks order, values and size afterwards.
 fn threads_leave_a_sound_map<M: TransactionalMemory, S: Map>(memory: &M, map: S) {
     let spec = Spec { keys: 32, updates_percent: 80, threads: 2, seed: 5, length: Length::Operations(4_000) };
     let driver = MapOn::create(memory, map).expect("room for the map");
@@ -167,7 +167,7 @@ fn a_transaction_that_outgrows_its_log_fails_and_changes_nothing() {
             Tl2::open(&pool, &HeapOptions::default(), &Tl2Options { object_bytes: 1 << 20, ..small }).expect("a TL2");
         let error = HashTable { buckets: 30 }.create(&tm, 0).expect_err("thirty heads do not fit 192 bytes");
         assert!(error.to_string().contains("does not fit its log"), "{error}");
-        // The list's head fits, and nothing is left of the rest.
+        // The list's head fits, and nothing of the rest remains.
         let before = tm.blocks_taken();
         let list = SortedList.create(&tm, 1).expect("a list");
         assert_eq!(tm.blocks_taken(), before + 1);
@@ -197,7 +197,7 @@ fn a_body_that_panics_leaves_no_lock_behind() {
             worker.update(&mut Panicking(tm.root()))
         });
         assert!(std::panic::catch_unwind(attempt).is_err());
-        // The root is written again, and by another worker.
+        // The root is written again, by another worker.
         let list = SortedList.create(&tm, 0).expect("the root is not locked");
         let mut worker = tm.worker().expect("a worker");
         assert!(worker.update(&mut Insert::<SortedList> { map: &list, key: 1, value: 2 }).expect("insert"));

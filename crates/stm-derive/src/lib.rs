@@ -1,15 +1,18 @@
-//! `#[derive(PmObject)]`: what a type of persistent objects says about itself.
+//! `#[derive(PmObject)]`: the description of a type of persistent objects.
 //!
 //! The macro implements `lodestone_stm::PmObject` for a struct with named fields, `repr(C)`, and zerocopy's
-//! `FromBytes`, `IntoBytes`, `Immutable` and `KnownLayout`. Name (the struct's own, or `#[pm(name = "..")]`), version
-//! (`#[pm(version = n)]`, 1 otherwise) and the list of fields with their types are what an open compares with the pool.
+//! `FromBytes`, `IntoBytes`, `Immutable` and `KnownLayout`. An open compares three things with the pool:
 //!
-//! A struct that derives it may stand in a field of another one. `#[derive(PmEnum)]` does the same for enums without
-//! fields: the list of variants with their numbers is part of the layout.
+//! - the name: the struct's own, or `#[pm(name = "..")]`;
+//! - the version: `#[pm(version = n)]`, 1 otherwise;
+//! - the list of fields with their types.
 //!
-//! `#[pm_object]` says all of that in one line, above a struct or an enum. The generated code names the transactional
-//! memory by the way the user's crate reaches it: `lodestone-stm` or the facade `lodestone`, renamed or not, or what
-//! `#[pm(crate = "path")]` says.
+//! A struct that derives it may be a field of another one. `#[derive(PmEnum)]` does the same for enums without fields:
+//! the list of variants with their numbers is part of the layout.
+//!
+//! `#[pm_object]` replaces all of that by one line above a struct or an enum. The generated code names the
+//! transactional memory by the path under which the user's crate reaches it. This is `lodestone-stm` or the facade
+//! `lodestone`, renamed or not, or the path in `#[pm(crate = "path")]`.
 
 use proc_macro_crate::{FoundCrate, crate_name};
 use proc_macro2::{Span, TokenStream};
@@ -17,23 +20,23 @@ use quote::{format_ident, quote};
 use syn::spanned::Spanned;
 use syn::{Data, DeriveInput, Error, Fields, LitInt, LitStr, Path, Result, Type, parse_macro_input};
 
-/// See the crate.
+/// Derives `PmObject`: see the crate.
 #[proc_macro_derive(PmObject, attributes(pm))]
 pub fn derive_pm_object(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     expand(&input).unwrap_or_else(Error::into_compile_error).into()
 }
 
-/// Makes an enum without fields a type of fields: see the crate.
+/// Derives the use of an enum without fields as a type of fields: see the crate.
 #[proc_macro_derive(PmEnum, attributes(pm))]
 pub fn derive_pm_enum(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     expand_enum(&input).unwrap_or_else(Error::into_compile_error).into()
 }
 
-/// Makes a struct with named fields a type of persistent objects: `repr(C)`, zerocopy's four traits and `PmObject`,
-/// without zerocopy among the crate's own dependencies. Takes what `#[pm(..)]` takes. An enum without fields becomes a
-/// type of fields, of one byte unless it says `#[repr(..)]`.
+/// Makes a struct with named fields a type of persistent objects: `repr(C)`, zerocopy's four traits and `PmObject`. The
+/// user's crate does not need zerocopy as a dependency. Takes the same arguments as `#[pm(..)]`. An enum without fields
+/// becomes a type of fields, of one byte unless it has `#[repr(..)]`.
 #[proc_macro_attribute]
 pub fn pm_object(arguments: proc_macro::TokenStream, input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let item = parse_macro_input!(input as DeriveInput);
@@ -71,7 +74,7 @@ fn has_repr(item: &DeriveInput) -> bool {
     item.attrs.iter().any(|attribute| attribute.path().is_ident("repr"))
 }
 
-/// What `#[pm(..)]` says of a type.
+/// The arguments of `#[pm(..)]` on a type.
 struct Described {
     name: String,
     version: u32,
@@ -82,7 +85,7 @@ struct Described {
 /// How the crate under compilation reaches the transactional memory.
 fn stm_path() -> Result<Path> {
     let found = |package: &str, own: &str| match crate_name(package) {
-        // Its own tests and examples see the library under its name; so does the library, by `extern crate self`.
+        // Its own tests and examples see the library under its name. So does the library, by `extern crate self`.
         Ok(FoundCrate::Itself) => Some(own.to_owned()),
         Ok(FoundCrate::Name(name)) => Some(name),
         Err(_) => None,
@@ -121,7 +124,7 @@ fn attributes(input: &DeriveInput) -> Result<Described> {
     Ok(Described { name, version, stm })
 }
 
-/// What to write in place of a type that no field can have, where that is easily told.
+/// The replacement for a type that no field can have, if there is an obvious one.
 fn cure(kind: &Type) -> Option<String> {
     let name = match kind {
         Type::Reference(_) | Type::Ptr(_) => "&".to_owned(),
@@ -155,8 +158,8 @@ fn expand_enum(input: &DeriveInput) -> Result<TokenStream> {
         return Err(Error::new(input.span(), help));
     }
     if let Some(variant) = data.variants.iter().find(|variant| !matches!(variant.fields, Fields::Unit)) {
-        let help = "a variant in a pool holds nothing: keep what belongs to it in fields of the struct, a `PmOption` each, or in an \
-                    object of its own behind a `PmPtr`";
+        let help = "a variant in a pool holds no data: keep its data in fields of the struct, a `PmOption` each, or in a separate \
+                    object under a `PmPtr`";
         return Err(Error::new(variant.span(), help));
     }
     let (ident, stm) = (&input.ident, attributes(input)?.stm);
@@ -177,7 +180,7 @@ fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let data = match &input.data {
         Data::Struct(data) => data,
         Data::Enum(_) => {
-            let help = "an enum is no object of its own: write `#[pm_object]` above it, or `#[derive(PmEnum)]`, and keep it in a \
+            let help = "an enum cannot be an object by itself: write `#[pm_object]` above it, or `#[derive(PmEnum)]`, and keep it in a \
                         field of a struct";
             return Err(Error::new(input.span(), help));
         }
@@ -188,7 +191,7 @@ fn expand(input: &DeriveInput) -> Result<TokenStream> {
         return Err(Error::new(input.span(), help));
     };
     if !has_repr(input) {
-        let help = "write `#[repr(C)]` above the struct: it fixes where fields stand; `#[pm_object]` does it by itself";
+        let help = "write `#[repr(C)]` above the struct: it fixes the field offsets; `#[pm_object]` does it by itself";
         return Err(Error::new(input.span(), help));
     }
     for field in &fields.named {
@@ -197,7 +200,7 @@ fn expand(input: &DeriveInput) -> Result<TokenStream> {
         }
     }
     if !input.generics.params.is_empty() {
-        let help = "a persistent type has no parameters, its name stands for one layout; write a struct for each";
+        let help = "a persistent type has no parameters, because its name means one layout; write a struct for each";
         return Err(Error::new(input.generics.span(), help));
     }
     let Described { name, version, stm } = attributes(input)?;
@@ -210,7 +213,7 @@ fn expand(input: &DeriveInput) -> Result<TokenStream> {
     });
     let kinds = fields.named.iter().map(|field| &field.ty);
     let gaps = format!(
-        "`{ident}` has gaps between or behind its fields, which a pool must not hold: put large fields first, and fill the rest with a \
+        "`{ident}` has gaps between or after its fields, which a pool must not hold: put large fields first, and fill the rest with a \
          field like `rest: [u8; 7]`"
     );
     let visits = fields.named.iter().map(|field| {

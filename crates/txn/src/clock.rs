@@ -1,15 +1,14 @@
 //! Clocks: where new ticks come from, and which ticks a thread knows.
 //!
-//! *Thread clock* (the default; paper 1, section 3): each thread counts for itself, and a commit takes the largest of
-//! its own count and of all versions it read or overwrote, plus one (a Lamport clock; the paper's plain count orders
-//! nothing between threads). No shared word is written.
-//! *Global clocks* (the paper's baselines, section 2.1): one word for all, advanced under a mutex, by fetch-and-add or
-//! by compare-and-exchange. Each commit writes a line that every thread reads.
-//!
-//! *Start clocks* (paper 1, Algorithm 1, `scs[]`): per thread id, up to which tick this thread knows that everything is
-//! committed. A version at or below it may be read without a look at what was read before. One above it is learned: the
-//! reads so far are validated, and only then the start clock is raised ("dynamic extension"). With a global clock all
-//! threads share one start clock.
+//! - *Thread clock* (the default; paper 1, section 3): each thread counts for itself. A commit takes the largest of its
+//!   own count and of all versions it read or overwrote, plus one. This is a Lamport clock: the paper's plain count
+//!   orders nothing between threads. No shared word is written.
+//! - *Global clocks* (the paper's baselines, section 2.1): one word for all threads, advanced under a mutex, by
+//!   fetch-and-add or by compare-and-exchange. Each commit writes a line that every thread reads.
+//! - *Start clocks* (paper 1, Algorithm 1, `scs[]`): for each thread id, the tick up to which this thread knows that
+//!   everything is committed. A version at or below that tick may be read without checking the earlier reads. A version
+//!   above it must be learned first: the reads so far are validated, and then the start clock is raised ("dynamic
+//!   extension"). With a global clock all threads share one start clock.
 
 use crossbeam_utils::CachePadded;
 use lodestone_pmem::count_shared_rmws;
@@ -22,7 +21,7 @@ use crate::word::{AGE_TICK_SHIFT, VersionWord};
 /// Where new ticks come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClockKind {
-    /// Each thread has a clock of its own.
+    /// Each thread has its own clock.
     #[default]
     Thread,
     /// One clock, advanced under a mutex.
@@ -42,20 +41,20 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that gives ticks above `base`.
+    /// A clock whose ticks are all above `base`.
     #[must_use]
     pub fn new(kind: ClockKind, base: Tick) -> Self {
         Self { kind, word: CachePadded::new(AtomicU64::new(base.0)), mutex: CachePadded::new(Mutex::new(())) }
     }
 
-    /// What kind it is.
+    /// The kind of this clock.
     #[must_use]
     #[inline]
     pub fn kind(&self) -> ClockKind {
         self.kind
     }
 
-    /// The present time of a global clock, `None` of a thread clock (paper 1: `get_time`).
+    /// The present time of a global clock; `None` for a thread clock (paper 1: `get_time`).
     #[must_use]
     #[inline]
     pub fn now(&self) -> Option<Tick> {
@@ -78,7 +77,7 @@ impl Clock {
         let word = &*self.word;
         match self.kind {
             ClockKind::GlobalMutex => {
-                // Taking and giving back a lock writes its line twice.
+                // Locking and unlocking each write the mutex's line once.
                 count_shared_rmws(1);
                 let _guard = lock(&self.mutex);
                 let next = word.load(Ordering::Relaxed) + 1;
@@ -100,14 +99,14 @@ impl Clock {
     }
 }
 
-/// Up to which tick a thread knows each writer.
+/// The tick up to which a thread knows the commits of each writer.
 ///
-/// Counted from the base of the life, so that one comparison also refuses the words of earlier lives: seen from the
-/// base they are almost 2^51 ticks ahead.
+/// Ticks are counted from the base of the life. One comparison therefore also refuses the words of earlier lives:
+/// counted from the base, they are almost 2^51 ticks ahead.
 ///
-/// Hot readers compare the [`age`](VersionWord::age) of a word instead, which has the state on top: one comparison
-/// refuses all words that are not live, too. A carry from tick to state would spoil that, so it is not used in a life
-/// in which the 51 bits may wrap.
+/// Hot readers compare the [`age`](VersionWord::age) of a word instead. An age has the state in its top bits, so one
+/// comparison also refuses all words that are not live. A carry from tick to state would break this, so ages are not
+/// used in a life in which the 51 bits may wrap.
 #[derive(Debug)]
 pub struct StartClocks {
     base: Tick,
@@ -115,11 +114,11 @@ pub struct StartClocks {
     known: Box<[u64]>,
     origin: u64,
     age_mask: u64,
-    /// The largest known age of each writer and slot, which are the low bits of an age: an entry is the known tick
-    /// above eleven ones. All zero where ages are not used.
+    /// The largest known age of each writer and slot. Writer and slot are the low bits of an age, so an entry is the
+    /// known tick above eleven ones. All zero where ages are not used.
     ages: Box<[u64; AGES]>,
     has_ages: bool,
-    /// The largest known tick of all, counted from the base.
+    /// The largest known tick of any writer, counted from the base.
     latest: u64,
 }
 
@@ -127,7 +126,7 @@ const AGES: usize = 2 * WRITERS_MAX as usize;
 const _: () = assert!(AGES == 1 << AGE_TICK_SHIFT, "writer and slot are the index of an age");
 
 impl StartClocks {
-    /// Knows the base of the life, of every writer.
+    /// Start clocks that know every writer up to the base of the life.
     #[must_use]
     pub fn new(kind: ClockKind, base: Tick) -> Self {
         let len = if kind == ClockKind::Thread { usize::from(WRITERS_MAX) } else { 1 };
@@ -155,8 +154,8 @@ impl StartClocks {
         word.ticks_since(self.base) <= self.known[word.writer().index() & self.mask]
     }
 
-    /// Whether the version that `word` names is live and [covered](Self::covers), by one comparison. May say no to a
-    /// covered one.
+    /// Whether the version that `word` names is live and [covered](Self::covers), by one comparison. May return `false`
+    /// for a version that is covered.
     #[inline(always)]
     #[must_use]
     pub fn covers_live(&self, word: VersionWord) -> bool {
@@ -164,21 +163,21 @@ impl StartClocks {
         age <= self.ages[(age & self.age_mask) as usize % AGES]
     }
 
-    /// Learns that everything that the writer of `word` committed up to it is known (the second half of `cmp_time`).
-    /// Call it when all reads of the transaction were found valid after `word` was seen.
+    /// Learns that all commits of the writer of `word`, up to this one, are known (the second half of `cmp_time`). Call
+    /// it only after all reads of the transaction were found valid, checked after `word` was seen.
     #[inline]
     pub fn raise(&mut self, word: VersionWord) {
         self.learn(word.writer().index(), word.ticks_since(self.base));
     }
 
-    /// The largest tick that is known of any writer: no covered version has a larger one.
+    /// The largest known tick of any writer: no covered version has a larger one.
     #[inline]
     #[must_use]
     pub fn latest(&self) -> Tick {
         Tick(self.base.0 + self.latest)
     }
 
-    /// Learns `tick` of the writer with index `writer` (paper 1: `get_time`).
+    /// Learns that the commits of writer number `writer` are known up to `tick` (paper 1: `get_time`).
     #[inline]
     pub fn know(&mut self, writer: usize, tick: Tick) {
         self.learn(writer, tick.0 - self.base.0);

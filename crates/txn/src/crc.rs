@@ -1,5 +1,6 @@
-//! CRC-32C of whole words: a handful of them per transaction, so the call counts, not the throughput.
-#![expect(unsafe_code, reason = "the CRC instruction behind a run-time check")]
+//! CRC-32C of whole words. A transaction checks only a handful of words, so the cost of the call matters, not
+//! throughput.
+#![expect(unsafe_code, reason = "the CRC instruction after a run-time check")]
 
 use zerocopy::IntoBytes;
 

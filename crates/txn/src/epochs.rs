@@ -1,22 +1,21 @@
-//! Snapshot epochs: what a long reader may see while others go on committing.
+//! Snapshot epochs: which versions a long reader may see while other threads continue to commit.
 //!
 //! 1. A snapshot takes the present epoch and begins the next one. Only snapshots write the epoch word.
-//! 2. A committer reads the epoch after it has marked all its objects "committing" and before it validates; its
-//!    versions belong to that epoch. Epochs change rarely, so a thread only notes at which of its ticks it first saw a
-//!    new epoch (its transitions): the epoch of a version follows from its writer and tick, and nothing is stored per
-//!    version.
-//! 3. A snapshot of epoch `s` sees exactly the versions of epochs up to `s`. Write-read, write-write and read-write
-//!    dependencies all carry the epoch monotonically (validation comes after reading the epoch, and an overwriter marks
-//!    before it reads the epoch), so this set is closed under dependencies: the snapshot is a serializable cut.
-//! 4. A snapshot is *active* from before its epoch ends until its guard is dropped. A version that it sees and that is
-//!    not the newest was superseded by a version of a later epoch. Whoever overwrites such a version has seen that
-//!    later one, hence the end of the snapshot's epoch, hence the snapshot among the active ones
-//!    ([`Epochs::any_active`] is one relaxed load): it is told which versions to keep ([`Epochs::seen_between`]).
+//! 2. A committer reads the epoch after it has marked all its objects "committing" and before it validates. Its
+//!    versions belong to that epoch. Epochs change rarely, so a thread only notes the tick at which it first saw a new
+//!    epoch (a transition). The epoch of a version follows from its writer and tick, and nothing is stored per version.
+//! 3. A snapshot of epoch `s` sees exactly the versions of epochs up to `s`. Epochs never fall along a write-read,
+//!    write-write or read-write dependency: validation comes after reading the epoch, and an overwriter marks before it
+//!    reads the epoch. The set is therefore closed under dependencies, and the snapshot is a serializable cut.
+//! 4. A snapshot is *active* from before its epoch ends until its guard is dropped. If it sees a version that is not
+//!    the newest, a version of a later epoch superseded that one. A thread that overwrites such an old version has seen
+//!    the later one. It has therefore seen the end of the snapshot's epoch, and so finds the snapshot active
+//!    ([`Epochs::any_active`] is one relaxed load). [`Epochs::seen_between`] then tells it which versions to keep.
 //!
 //! Invariants:
-//! - per thread, epochs and ticks of the transitions rise;
-//! - the first transition behind the epoch of an active snapshot is never forgotten, so an active snapshot is never
-//!   left without an answer. A thread remembers at most a constant number of transitions more than there are active
+//! - per thread, the epochs and ticks of the transitions rise;
+//! - the first transition after the epoch of an active snapshot is never forgotten, so every question of an active
+//!   snapshot has an answer. A thread remembers at most a constant number of transitions more than there are active
 //!   snapshots.
 
 use std::collections::BTreeSet;
@@ -28,7 +27,7 @@ use lodestone_pmem::{count_shared_rmws, planted};
 
 use crate::tick::{Tick, Writer};
 
-/// Transitions that a thread remembers before it forgets those that no active snapshot needs.
+/// Transitions that a thread collects before it forgets those that no active snapshot needs.
 #[cfg(not(feature = "shuttle"))]
 const REMEMBERED: usize = 64;
 #[cfg(feature = "shuttle")]
@@ -41,18 +40,18 @@ struct Transition {
     first: Tick,
 }
 
-/// At which ticks one thread first saw new epochs. Written by the thread alone.
+/// The ticks at which one thread first saw new epochs. Only that thread writes them.
 #[derive(Debug, Default)]
 struct Transitions {
-    /// The newest epoch noted; stored behind the entry.
+    /// The newest epoch noted; stored after the entry.
     newest: AtomicU64,
     entries: Mutex<Vec<Transition>>,
 }
 
 impl Transitions {
-    /// The tick of the thread's first version that is later than `epoch`; `None` when there is none yet.
+    /// The tick of the thread's first version that is later than `epoch`; `None` if there is none yet.
     fn first_after(&self, epoch: u64) -> Option<Tick> {
-        // Whoever saw a version sees the transition that was noted before it was published.
+        // A thread that saw a version also sees the transition that was noted before the version was published.
         if self.newest.load(Ordering::Acquire) <= epoch {
             return None;
         }
@@ -68,13 +67,13 @@ pub struct Epochs {
     epoch: CachePadded<AtomicU64>,
     /// Epochs of the active snapshots. Locked when one begins or ends.
     active: Mutex<BTreeSet<u64>>,
-    /// Oldest and newest active epoch, `u64::MAX` and 0 when there is none.
+    /// Oldest and newest active epoch; `u64::MAX` and 0 if there is none.
     bounds: CachePadded<(AtomicU64, AtomicU64)>,
     threads: Box<[CachePadded<Transitions>]>,
 }
 
 impl Epochs {
-    /// No snapshot yet; `threads` thread ids.
+    /// No snapshots yet; room for `threads` thread ids.
     #[must_use]
     pub fn new(threads: u16) -> Self {
         Self {
@@ -85,7 +84,7 @@ impl Epochs {
         }
     }
 
-    /// The present epoch: what a committer reads after marking and before validating.
+    /// The present epoch, which a committer reads after marking and before validating.
     #[must_use]
     #[inline]
     pub fn present(&self) -> u64 {
@@ -93,7 +92,7 @@ impl Epochs {
     }
 
     /// Notes that the versions of `writer` from `tick` on belong to `epoch`. Call it before the first of them is
-    /// published; it costs a comparison when the epoch did not change.
+    /// published. It costs one comparison if the epoch did not change.
     #[inline]
     pub fn note(&self, writer: Writer, epoch: u64, tick: Tick) {
         // Relaxed: only the holder of the id writes it.
@@ -106,7 +105,7 @@ impl Epochs {
     fn note_new(&self, writer: Writer, epoch: u64, tick: Tick) {
         let thread = &self.threads[writer.index()];
         let is_full = lock(&thread.entries).len() >= REMEMBERED;
-        // A snapshot that is not among them yet will have this epoch or a later one, and needs none of the entries.
+        // A snapshot that becomes active later has this epoch or a later one, so it needs none of the old entries.
         let active = if is_full { self.active() } else { Vec::new() };
         let mut entries = lock(&thread.entries);
         if is_full {
@@ -120,21 +119,21 @@ impl Epochs {
         thread.newest.store(epoch, Ordering::Release);
     }
 
-    /// The tick of the first version of `writer` that is later than `epoch`; `None` when there is none yet. Once there
-    /// is one it stays, for as long as the snapshot of `epoch` is active.
+    /// The tick of the first version of `writer` that is later than `epoch`; `None` if there is none yet. Once present,
+    /// the answer stays the same while the snapshot of `epoch` is active.
     #[must_use]
     pub fn first_after(&self, writer: Writer, epoch: u64) -> Option<Tick> {
         self.threads.get(writer.index())?.first_after(epoch)
     }
 
     /// Whether the version that `writer` committed at `tick` in this life belongs to `epoch` or an earlier one. `epoch`
-    /// is that of an active snapshot.
+    /// must be that of an active snapshot.
     #[must_use]
     pub fn is_visible(&self, writer: Writer, tick: Tick, epoch: u64) -> bool {
         self.first_after(writer, epoch).is_none_or(|first| tick < first)
     }
 
-    /// Begins a snapshot: of everything committed up to now.
+    /// Begins a snapshot of everything committed up to now.
     #[must_use]
     pub fn begin(&self) -> SnapshotGuard<'_> {
         count_shared_rmws(1);
@@ -145,10 +144,10 @@ impl Epochs {
         if !planted::active("txn-active-late") {
             self.publish_bounds(&active);
         }
-        // Behind the bounds: whoever sees the later epoch sees that this one is active.
+        // After the bounds: a thread that sees the later epoch also sees that this snapshot is active.
         self.epoch.fetch_add(1, Ordering::AcqRel);
-        // A committer marks, then reads the epoch; a snapshot changes the epoch, then looks for marks. One sees the
-        // other.
+        // A committer marks, then reads the epoch. A snapshot changes the epoch, then looks for marks. At least one of
+        // them sees the other.
         fence(Ordering::SeqCst);
         if planted::active("txn-active-late") {
             lodestone_pmem::sync::interleave();
@@ -162,7 +161,8 @@ impl Epochs {
         self.bounds.1.store(active.last().copied().unwrap_or(0), Ordering::Release);
     }
 
-    /// Whether a snapshot is active that may need a version about to be overwritten. Ask when the object is locked.
+    /// Whether an active snapshot may need a version that is about to be overwritten. Call it while holding the
+    /// object's lock.
     #[must_use]
     #[inline(always)]
     pub fn any_active(&self) -> bool {
@@ -170,14 +170,14 @@ impl Epochs {
         self.bounds.0.load(Ordering::Relaxed) != u64::MAX
     }
 
-    /// Epoch of the oldest active snapshot, `u64::MAX` when there is none.
+    /// Epoch of the oldest active snapshot; `u64::MAX` if there is none.
     #[must_use]
     #[inline]
     pub fn oldest_active(&self) -> u64 {
         self.bounds.0.load(Ordering::Acquire)
     }
 
-    /// Epoch of the newest active snapshot, 0 when there is none.
+    /// Epoch of the newest active snapshot; 0 if there is none.
     #[must_use]
     #[inline]
     pub fn newest_active(&self) -> u64 {
@@ -196,8 +196,8 @@ impl Epochs {
         lock(&self.active).range(after + 1..).next().copied().filter(|&epoch| epoch <= last)
     }
 
-    /// Oldest and newest of the active snapshots that see the version `older` of an object and not `newer`, the one
-    /// that superseded it.
+    /// Epochs of the oldest and newest active snapshots that see the version `older` of an object but not `newer`, the
+    /// version that superseded it.
     #[must_use]
     pub fn seen_between(&self, older: (Writer, Tick), newer: (Writer, Tick)) -> Option<(u64, u64)> {
         let active = self.active();
@@ -209,7 +209,7 @@ impl Epochs {
     }
 }
 
-/// What one epoch sees, as far as that is decided: the first later tick of each thread, remembered once it is there.
+/// The view of one epoch, as far as it is decided: the first later tick of each thread, remembered once it exists.
 #[derive(Debug, Default)]
 pub struct Horizon {
     epoch: u64,
@@ -218,7 +218,7 @@ pub struct Horizon {
 }
 
 impl Horizon {
-    /// Turns to `epoch`, that of an active snapshot, and forgets the former one.
+    /// Switches to `epoch`, which must be that of an active snapshot, and forgets the former one.
     #[inline]
     pub fn turn_to(&mut self, epoch: u64) {
         if self.epoch != epoch {

@@ -1,4 +1,4 @@
-//! What can go wrong in the parts of the commit engine.
+//! Errors of the parts of the commit engine.
 
 use lodestone_pmem::PmAddr;
 
@@ -11,17 +11,17 @@ pub enum Error {
         "all {threads_max} thread ids are in use; end threads that ran transactions, or format with a larger `threads_max`"
     )]
     TooManyThreads {
-        /// Ids that there are.
+        /// Number of ids.
         threads_max: usize,
     },
     /// Both copies of the engine's state are damaged.
     #[error("{what} at {at}: {finding}; restore the pool from a copy")]
     Damaged {
-        /// What is damaged.
+        /// The damaged part.
         what: &'static str,
-        /// Where it stands.
+        /// Its address.
         at: PmAddr,
-        /// What was found.
+        /// The finding, in words.
         finding: String,
     },
     /// The table of crashed lives has no room.

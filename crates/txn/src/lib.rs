@@ -1,7 +1,7 @@
 //! The parts of a commit engine, defined once for everything that commits: timestamps, version words, slots, thread
 //! clocks, intent records, lives and snapshot epochs.
 //!
-//! | part | file | stands in |
+//! | part | file | stored in |
 //! | --- | --- | --- |
 //! | [`VersionWord`]: which slot is newest, who wrote it when, whether a commit is under way | `word` | the pool, but means nothing in the next life |
 //! | [`SlotHeader`]: one version of an object, verified by its own checksum | `slot` | the pool |
@@ -9,16 +9,17 @@
 //! | [`Registry`]: thread ids that are handed on with their clocks (paper 1, section 3.1) | `registry` | DRAM |
 //! | [`record`]: intent records, two buffers per thread id, chained when long | `record` | the pool |
 //! | [`Lives`]: ranges of timestamps by life, and which transactions of a crashed life count | `lives` | the pool |
-//! | [`Epochs`]: what a long reader may see | `epochs` | DRAM |
+//! | [`Epochs`]: which versions a long reader may see | `epochs` | DRAM |
 //!
-//! **Timestamps and their lifetimes.** A [`Tick`] is 64 bits wide. One clock runs through all lives of a pool: each
-//! open starts above everything that any earlier life can have used, so a tick is never used twice and "same life,
-//! later" is one comparison. A clean close costs one tick. A life that crashed costs what it had reserved beyond its
-//! last commit, at most [`RESERVATION_TICKS`]: 2^64 ticks are good for 2^36 crashes, or for 58,000 years at ten million
-//! commits a second. A version word holds the low 51 bits. That is unambiguous as long as no word is older than 2^50
-//! ticks when it is met:
-//! [`Lives::scrub_is_due`] says when all words must be renewed (after years of full load), and a single life ends its
-//! service after [`LIFE_TICKS_MAX`] ticks, three years of ten million commits a second without a pause.
+//! **Timestamps and their lifetimes.** A [`Tick`] is 64 bits wide. One clock runs through all lives of a pool. Each
+//! open starts above every tick that an earlier life can have used. So a tick is never used twice, and "same life,
+//! later" is one comparison. A clean close costs one tick. A crashed life costs the ticks that it had reserved beyond
+//! its last commit, at most [`RESERVATION_TICKS`]. So 2^64 ticks are enough for 2^36 crashes, or for 58,000 years at
+//! ten million commits a second.
+//!
+//! A version word holds the low 51 bits of a tick. This is unambiguous as long as no word is older than 2^50 ticks when
+//! it is read. [`Lives::scrub_is_due`] says when all words must be renewed, which is after years of full load. A single
+//! life ends its service after [`LIFE_TICKS_MAX`] ticks: three years of ten million commits a second without a pause.
 
 pub mod record;
 

@@ -6,26 +6,28 @@
 //! ```
 //!
 //! 1. *Begin*: the first transaction that writes persists the state "open" with a limit above every tick it may use
-//!    soon; whoever passes the limit reserves more first ([`Lives::reserve`]). An open that only reads writes nothing.
-//! 2. *End*: a clean close persists "closed" with the last tick; the next life begins behind it and needs no table
+//!    soon. A thread that passes the limit first reserves more ticks ([`Lives::reserve`]). An open that only reads
+//!    writes nothing.
+//! 2. *End*: a clean close persists "closed" with the last tick. The next life begins after it and needs no table
 //!    entry.
-//! 3. *Crash*: "open" is found. For each thread the caller decides up to which tick its versions count
-//!    ([`record::decide`](crate::record::decide)); [`Lives::close_crashed`] appends them to the table, fence, and then
-//!    sets the state to "closed" at the old limit, fence. Repeated after a crash in between, it writes the same again.
-//! 4. A version that does not certify itself counts ([`Lives::counts`]) iff its tick lies in no crashed life, or at or
-//!    below its writer's last tick of that life. Losers need no undo: they simply never count.
-//! 5. When the table is full, or version words grow old, the owner of the slots makes every loser invalid and calls
-//!    [`Lives::renew`], which empties the table.
+//! 3. *Crash*: an open finds the state "open". For each thread the caller decides up to which tick its versions count
+//!    ([`record::decide`](crate::record::decide)). [`Lives::close_crashed`] appends these ticks to the table, fences,
+//!    sets the state to "closed" at the old limit, and fences again. If a crash interrupts it, the repetition writes
+//!    the same again.
+//! 4. Some versions do not certify themselves. Such a version counts ([`Lives::counts`]) iff its tick is in no crashed
+//!    life, or is at or below its writer's last tick of that life. Losers need no undo: they simply never count.
+//! 5. When the table is full, or version words grow old, the owner of the slots makes every loser invalid. It then
+//!    calls [`Lives::renew`], which empties the table.
 //!
-//! The state is mirrored ([`lodestone_pmem::mirror`]): at rest both lines hold the newest one. An older state beside
-//! the newest would be enough for crashes, but not for damage: one flipped bit would bring it back, and with it losers
-//! of a crash that it does not know. An open for writing makes the lines equal before it decides anything
-//! ([`Lives::heal`]).
+//! The state is mirrored ([`lodestone_pmem::mirror`]): at rest both lines hold the newest state. Keeping the older
+//! state in the second line would be enough for crashes, but not for damage. One flipped bit would then bring back the
+//! older state, and with it the losers of a crash that it does not know. An open for writing therefore makes the lines
+//! equal before it decides anything ([`Lives::heal`]).
 //!
 //! Invariants:
 //! - ranges of lives do not overlap and ascend, so a tick names its life;
-//! - what is read from the medium is compared with all of this module's rules ([`Lives::open`]), so that no arithmetic
-//!   here can overflow, whatever stands there.
+//! - everything read from the medium is checked against all rules of this module ([`Lives::open`]). So no arithmetic
+//!   here can overflow, whatever bytes the medium holds.
 
 mod format;
 
@@ -39,11 +41,11 @@ use crate::tick::{LIFE_TICKS_MAX, TICK_BITS, Tick, WRITER_BITS, Writer};
 
 /// Ticks that a life reserves at a time: one more persisted line each 268 million commits.
 pub const RESERVATION_TICKS: u64 = 1 << 28;
-/// Bytes of the two state lines: each in a media block of its own.
+/// Bytes of the two state lines, each in its own media block.
 pub const STATE_PAIR_BYTES: u64 = 512;
 const OPEN: u64 = 1;
 const ENTRY_HEADER_WORDS: u64 = 3;
-/// No life goes beyond this tick: what is added to one of its ticks does not overflow.
+/// No life uses ticks above this one, so that additions to a tick do not overflow.
 const TICK_LIMIT: u64 = u64::MAX - (1 << (TICK_BITS + 2));
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -67,14 +69,14 @@ impl StateLine {
         crc32c::crc32c(&bytes[..bytes.len() - 4])
     }
 
-    /// Which rule of this module the state breaks. Its checksum is right.
+    /// The rule of this module that the state breaks, if any. Its checksum is right.
     fn nonsense(&self, layout: &LivesLayout) -> Option<&'static str> {
         if self.base == 0 || self.base > self.limit || self.limit > TICK_LIMIT {
             return Some("its limit is below its base, or too large");
         }
         let is_open = self.flags & OPEN != 0;
         let rules = [
-            (self.flags & !OPEN == 0 && self.zero == [0; 12], "it has bits that nobody sets"),
+            (self.flags & !OPEN == 0 && self.zero == [0; 12], "it has bits that are never set"),
             (base_from(self.base) == self.base, "no life begins at its base"),
             (is_open || self.limit == self.base, "it is closed and has ticks in reserve"),
             (self.limit - self.base <= LIFE_TICKS_MAX, "it reserves more ticks than a life may use"),
@@ -112,18 +114,19 @@ pub struct Life {
     pub base: Tick,
     /// up to this one.
     pub limit: Tick,
-    /// Last tick of each thread that had a record, by ascending writer. Of others nothing counts that needs a record.
+    /// Last tick of each thread that had a record, by ascending writer. For other threads, no version that needs a
+    /// record counts.
     pub last: Vec<(Writer, Tick)>,
 }
 
-/// Where the persistent parts stand.
+/// Addresses of the persistent parts.
 #[derive(Clone, Copy, Debug)]
 pub struct LivesLayout {
     /// [`STATE_PAIR_BYTES`] for the state lines, at the start of a media block.
     pub state: PmAddr,
     /// The table.
     pub table: PmAddr,
-    /// Its bytes.
+    /// Bytes of the table.
     pub table_bytes: u64,
 }
 
@@ -133,23 +136,23 @@ impl LivesLayout {
     }
 }
 
-/// Something wrong in the persistent parts that a mirror or a crash explains away, or not.
+/// A fault in the persistent parts, which a mirror or a crash may or may not explain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LivesFinding {
-    /// Where.
+    /// Its address.
     pub at: PmAddr,
-    /// What.
+    /// The finding, in words.
     pub finding: String,
 }
 
-/// The persistent clock of a pool. Changed by one thread at a time; the caller locks.
+/// The persistent clock of a pool. One thread changes it at a time: the caller locks.
 #[derive(Clone, Debug)]
 pub struct Lives {
     layout: LivesLayout,
     state: StateLine,
     crashed: Vec<Life>,
-    /// Transactions that certify themselves and lost, whose slots cannot be made invalid: of a pool that is open
-    /// read-only.
+    /// For a pool that is open read-only: transactions that certify themselves but lost, and whose slots cannot be made
+    /// invalid.
     undone: Vec<(Writer, Tick)>,
     reservation_ticks: u64,
 }
@@ -158,8 +161,8 @@ impl Lives {
     /// Reads state and table.
     ///
     /// # Errors
-    /// [`Error::Damaged`] when both state lines or an entry of the table fail their checksums, or say what nobody
-    /// wrote.
+    /// [`Error::Damaged`] if both state lines or an entry of the table fail their checksums, or hold values that this
+    /// module never writes.
     pub fn open(memory: &Memory, layout: LivesLayout) -> Result<Self> {
         let damaged = |finding: &str| Error::Damaged {
             what: "state of the transaction clock",
@@ -176,9 +179,9 @@ impl Lives {
         Ok(Self { layout, state, crashed, undone: Vec::new(), reservation_ticks: RESERVATION_TICKS })
     }
 
-    /// Makes both state lines equal again when a crash or damage left them different; returns how many of them were not
-    /// whole. For an open for writing, before it decides anything: while the lines differ, damage to the newest one
-    /// would bring the other one back.
+    /// Makes both state lines equal again if a crash or damage left them different. Returns how many of them were not
+    /// whole. An open for writing calls it before it decides anything: while the lines differ, damage to the newest one
+    /// would bring back the other one.
     pub fn heal(&mut self, memory: &Memory) -> u32 {
         let found = Mirror::read(memory, self.layout.lines());
         if !found.is_at_rest() {
@@ -187,7 +190,7 @@ impl Lives {
         found.slots.iter().filter(|slot| !matches!(slot, Slot::Intact(_))).count() as u32
     }
 
-    /// State lines that fail their checksum: harmless while the other is intact, which `open` made sure of.
+    /// State lines that fail their checksum. They are harmless while the other line is intact, which `open` ensured.
     #[must_use]
     pub fn findings(&self, memory: &Memory) -> Vec<LivesFinding> {
         let lines = self.layout.lines();
@@ -202,7 +205,7 @@ impl Lives {
             .collect()
     }
 
-    /// Reserves `ticks` at a time instead of [`RESERVATION_TICKS`]: so few that tests reach the limit.
+    /// Reserves `ticks` at a time instead of [`RESERVATION_TICKS`], so that tests reach the limit.
     pub fn set_reservation(&mut self, ticks: u64) {
         self.reservation_ticks = ticks.max(1);
     }
@@ -213,7 +216,7 @@ impl Lives {
         self.state.flags & OPEN != 0
     }
 
-    /// Where this life begins (or, when the last one crashed, where that began): its ticks are larger.
+    /// The tick at which this life begins, or at which the last one began if that crashed. The life's ticks are larger.
     #[must_use]
     pub fn base(&self) -> Tick {
         Tick(self.state.base)
@@ -225,7 +228,7 @@ impl Lives {
         if self.is_open() { Tick(self.state.limit) } else { Tick(self.state.base) }
     }
 
-    /// Lives that crashed and whose losers may still stand in slots, oldest first.
+    /// Crashed lives whose losers may still be in slots, oldest first.
     #[must_use]
     pub fn crashed(&self) -> &[Life] {
         &self.crashed
@@ -233,15 +236,15 @@ impl Lives {
 
     /// Writes the state to both lines and makes it persistent.
     fn write(&mut self, memory: &Memory, state: StateLine) {
-        // The mirror's fences: no slot or record with a tick of the new range, and no other decision, overtakes the
+        // The mirror fences: no slot or record with a tick of the new range, and no later decision, may overtake the
         // state that covers it.
         self.state = mirror::write(memory, self.layout.lines(), state);
     }
 
-    /// Makes sure that `tick` is reserved: persists "open" and a new limit when it is not.
+    /// Makes sure that `tick` is reserved: if it is not, persists "open" and a new limit.
     ///
     /// # Errors
-    /// [`Error::ClockExhausted`] when the life has used up what a version word can tell apart.
+    /// [`Error::ClockExhausted`] if the life has used all ticks that a version word can tell apart.
     pub fn reserve(&mut self, memory: &Memory, tick: Tick) -> Result<()> {
         if tick <= self.limit() {
             return Ok(());
@@ -254,10 +257,10 @@ impl Lives {
         Ok(())
     }
 
-    /// Ends the life in order; `last` is the largest tick it used. Writes nothing when nothing was reserved.
+    /// Ends the life in order; `last` is the largest tick it used. Writes nothing if nothing was reserved.
     pub fn close(&mut self, memory: &Memory, last: Tick) {
         if self.is_open() {
-            // One above the last: words of versions of this life are stale in the next.
+            // One above the last tick: words of this life's versions are stale in the next life.
             let base = base_from(last.0.max(self.state.base) + 1);
             self.write(memory, StateLine { base, limit: base, flags: 0, ..self.state });
         }
@@ -269,8 +272,8 @@ impl Lives {
         (ENTRY_HEADER_WORDS + threads as u64) * 8
     }
 
-    /// Ends a life that crashed: appends `last` to the table, then closes at the old limit. What comes later may rely
-    /// on it.
+    /// Ends a life that crashed: appends `last` to the table, then closes at the old limit. On return both are
+    /// persistent.
     ///
     /// # Errors
     /// [`Error::TableFull`]: make all losers invalid and call [`renew`](Self::renew) first.
@@ -284,7 +287,7 @@ impl Lives {
         memory.write(at, encode_entry(at, &life).as_bytes());
         memory.flush(at, bytes);
         if !planted::active("txn-life-state-first") {
-            // The state makes the entry count: it may not overtake it.
+            // The state makes the entry count, so it may not overtake the entry.
             memory.fence();
         }
         let base = base_from(life.limit.0 + 1);
@@ -294,8 +297,8 @@ impl Lives {
         Ok(())
     }
 
-    /// As [`close_crashed`](Self::close_crashed), in DRAM alone: for a pool that is open read-only. `undone` are
-    /// transactions whose slots would have been made invalid.
+    /// As [`close_crashed`](Self::close_crashed), but in DRAM only: for a pool that is open read-only. `undone` names
+    /// the transactions whose slots an open for writing would have made invalid.
     pub fn close_crashed_in_memory(&mut self, last: Vec<(Writer, Tick)>, undone: Vec<(Writer, Tick)>) {
         self.undone = undone;
         let life = Life { base: Tick(self.state.base), limit: Tick(self.state.limit), last };
@@ -329,15 +332,16 @@ impl Lives {
         self.crashed.get(index).filter(|life| life.base < tick)
     }
 
-    /// Whether all version words and losers should be renewed at this open: the table is half full, or words have grown
-    /// old enough to be taken for new ones soon.
+    /// Whether this open should renew all version words and losers. This is so if the table is half full, or if words
+    /// are so old that they may soon be mistaken for new ones.
     #[must_use]
     pub fn scrub_is_due(&self) -> bool {
         2 * self.state.table_bytes > self.layout.table_bytes
             || self.state.base - self.state.renewed_at >= LIFE_TICKS_MAX
     }
 
-    /// Empties the table: no loser and no old version word stands anywhere any more, and that is persistent.
+    /// Empties the table. The caller guarantees that no loser and no old version word is left, and that this is
+    /// persistent.
     pub fn renew(&mut self, memory: &Memory) {
         let renewed_at = self.state.base;
         self.write(memory, StateLine { table_bytes: 0, renewed_at, ..self.state });
@@ -345,8 +349,9 @@ impl Lives {
     }
 }
 
-/// The first tick from `tick` on at which a life may begin: a version word of zero, that of a cell never used, must not
-/// look like one of the life, so the low bits of the base lie in the lower half of what a word tells apart.
+/// The first tick from `tick` on at which a life may begin. A version word of zero, as in a cell never used, must not
+/// look like a word of the life. So the low bits of the base are in the lower half of the range that a word tells
+/// apart.
 const fn base_from(tick: u64) -> u64 {
     const LOW: u64 = (1 << TICK_BITS) - 1;
     match tick & LOW {
@@ -491,8 +496,8 @@ mod tests {
                         lives.close_crashed(&memory, vec![]).expect("room in the table");
                     }
                     let base = lives.base();
-                    assert!(base.0 > last && base.0 <= last + whole, "{base} behind {last}");
-                    assert!(zero.ticks_since(base) > LIFE_TICKS_MAX, "{base} behind {last}");
+                    assert!(base.0 > last && base.0 <= last + whole, "{base} after {last}");
+                    assert!(zero.ticks_since(base) > LIFE_TICKS_MAX, "{base} after {last}");
                     let known = crate::StartClocks::new(crate::ClockKind::Thread, base);
                     assert!(!known.covers(zero) && !known.covers_live(zero));
                     assert!(last < LIFE_TICKS_MAX || lives.scrub_is_due());

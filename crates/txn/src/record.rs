@@ -9,16 +9,16 @@
 //! spill block: word 0 address of the next block or 0, words 1..: members
 //! ```
 //!
-//! 1. A thread has two buffers and writes them in turn, so the record before the newest is whole while the newest is
-//!    being written: a torn newest record is found by its checksum, and the one before tells where the thread stood.
-//! 2. Up to five members share one line with the header. What does not fit the buffer goes into a chain of spill
+//! 1. A thread has two buffers and writes them in turn. The previous record is therefore whole while the newest is
+//!    being written. A torn newest record fails its checksum, and the previous one tells how far the thread had come.
+//! 2. Up to five members share one line with the header. Members that do not fit the buffer go into a chain of spill
 //!    blocks.
-//! 3. *One fence*: record and slots are flushed without an order between them, then one fence. [`decide`] says after a
-//!    crash whether the transaction counts: iff each member slot is intact and has its tick and writer, or the member's
-//!    object has an intact version with a larger tick. Such a version was begun only after this transaction had
-//!    released the object, hence after its fence.
+//! 3. *One fence*: record and slots are flushed without an order between them, then one fence follows. After a crash
+//!    [`decide`] says whether the transaction counts. Each member must hold: its slot is intact with the transaction's
+//!    tick and writer, or its object has an intact version with a larger tick. Such a later version was begun only
+//!    after this transaction had released the object, and so after its fence.
 //! 4. *Address log* and *scan* (paper 1, section 4.3): the record is fenced before the slots are written, and ended
-//!    ([`clear`]) after they are. A record that is found after a crash is that of a loser.
+//!    ([`clear`]) after they are. A record that is found after a crash belongs to a loser.
 
 use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, WORD_BYTES};
 
@@ -35,7 +35,7 @@ const CRC_SHIFT: u32 = 32;
 /// How a transaction is decided after a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// By what stands in the member slots.
+    /// By the contents of the member slots.
     OneFence,
     /// It lost; the members tell which slots to make invalid.
     AddressLog,
@@ -90,7 +90,7 @@ impl Member {
         Which::from_bit(self.raw)
     }
 
-    /// As it stands in the record.
+    /// The member as a record stores it.
     #[must_use]
     #[inline]
     pub const fn to_raw(self) -> u64 {
@@ -129,14 +129,14 @@ pub const fn members_in_spill(bytes: u64) -> usize {
     (bytes / WORD_BYTES) as usize - 1
 }
 
-/// What a record says besides its members.
+/// The fields of a record besides its members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// How the transaction is decided.
     pub kind: Kind,
-    /// Its tick.
+    /// The tick of the transaction.
     pub tick: Tick,
-    /// The tick of the thread's transaction before it.
+    /// The tick of the thread's previous transaction.
     pub previous: Tick,
 }
 
@@ -147,11 +147,12 @@ fn checksum(at: PmAddr, header: &[u64; HEADER_WORDS], rest: &[u64]) -> u32 {
     crc::append((place ^ (place >> 32)) as u32, header, rest)
 }
 
-/// Writes a record into the buffer at `at` and flushes it; the caller fences. `words` is `HEADER_WORDS` words that are
-/// overwritten, then the members. When they do not fit the buffer, `spill` names enough blocks of `spill_bytes`.
+/// Writes a record into the buffer at `at` and flushes it; the caller fences. `words` consists of `HEADER_WORDS` words,
+/// which are overwritten, and the members. If they do not fit the buffer, `spill` must name enough blocks of
+/// `spill_bytes`.
 ///
 /// # Panics
-/// When there are more members than the format can count (2^27) or too few spill blocks.
+/// If there are more members than the format can count (2^27), or too few spill blocks.
 #[inline]
 pub fn write(memory: &Memory, buffers: &Buffers, index: u64, head: &Head, words: &mut [u64], spill: Spill<'_>) {
     let at = buffers.buffer(index);
@@ -164,7 +165,7 @@ pub fn write(memory: &Memory, buffers: &Buffers, index: u64, head: &Head, words:
     }
     header[1] |= u64::from(checksum(at, &header, &words[HEADER_WORDS..])) << CRC_SHIFT;
     words[..HEADER_WORDS].copy_from_slice(&header);
-    // Flushed before the fence of the commit: in the one-fence protocol together with the slots, else alone.
+    // Flushed before the fence of the commit: together with the slots in the one-fence protocol, otherwise alone.
     if chained {
         let first = write_spill(memory, &words[HEADER_WORDS..], spill);
         memory.write_and_flush(at, &[header[0], header[1], header[2], first.to_raw()]);
@@ -197,7 +198,7 @@ fn write_spill(memory: &Memory, members: &[u64], spill: Spill<'_>) -> PmAddr {
         let more = (index + 1) * per_block < members.len();
         memory.store(at, if more { spill.blocks[index + 1].to_raw() } else { 0 });
         memory.write(at.plus(WORD_BYTES), chunk.as_bytes());
-        // Before the fence of the commit, as the record.
+        // Flushed before the fence of the commit, like the record.
         memory.flush(at, WORD_BYTES + chunk.len() as u64 * WORD_BYTES);
     }
     spill.blocks[0]
@@ -207,11 +208,11 @@ fn write_spill(memory: &Memory, members: &[u64], spill: Spill<'_>) -> PmAddr {
 pub fn clear(memory: &Memory, buffers: &Buffers, index: u64) {
     let at = buffers.buffer(index);
     memory.store(at, 0);
-    // Before the fence behind which the transaction counts.
+    // Flushed before the fence after which the transaction counts.
     memory.flush(at, WORD_BYTES);
 }
 
-/// What stands in a buffer.
+/// The contents of a buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// No record.
@@ -222,7 +223,7 @@ pub enum Found {
     Record(Head, Vec<Member>),
 }
 
-/// Reads the buffer. `spill_bytes` are those of a spill block.
+/// Reads the buffer. `spill_bytes` is the size of a spill block.
 #[must_use]
 pub fn read(memory: &Memory, buffers: &Buffers, index: u64, spill_bytes: u64) -> Found {
     let at = buffers.buffer(index);
@@ -249,8 +250,8 @@ pub fn read(memory: &Memory, buffers: &Buffers, index: u64, spill_bytes: u64) ->
     }
 }
 
-/// The members in the chain from `at` on, `None` when it is broken. Reads no more blocks than `members` fill, and none
-/// when the pool has not room for so many: a chain that leads in a circle would fill the memory of this machine.
+/// The members in the chain from `at` on; `None` if the chain is broken. Reads no more blocks than `members` fill, and
+/// none if the pool has no room for so many. Otherwise a circular chain would fill the memory of this machine.
 fn read_spill(memory: &Memory, mut at: PmAddr, members: usize, spill_bytes: u64) -> Option<Vec<u64>> {
     let pool_bytes: u64 = (0..memory.part_count()).map(|part| memory.part_len(part)).sum();
     if members as u64 > pool_bytes / LINE_BYTES {
@@ -268,10 +269,10 @@ fn read_spill(memory: &Memory, mut at: PmAddr, members: usize, spill_bytes: u64)
     Some(list)
 }
 
-/// What a thread's records say after a crash.
+/// The decision from a thread's records after a crash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// Up to which tick versions of this thread that do not certify themselves count.
+    /// The tick up to which this thread's versions count if they do not certify themselves.
     pub last: Tick,
     /// The newest transaction with a record, and whether it counts.
     pub newest: Option<(Head, Vec<Member>, bool)>,
@@ -280,10 +281,11 @@ pub struct Verdict {
 }
 
 /// Decides about the newest transaction of `writer` in the life that began at `base` and reserved ticks up to `limit`.
-/// `holds(member, tick, writer)`: whether the member's slot is intact and of that transaction, or its object has an
+/// `holds(member, tick, writer)` says whether the member's slot is intact and of that transaction, or its object has an
 /// intact version with a larger tick.
 ///
-/// A record with a tick that the life cannot have used, or that its own transaction comes before, is as good as torn.
+/// A record is treated as torn if its tick cannot be of this life, or if it does not follow its own previous
+/// transaction.
 pub fn decide(
     found: [Found; 2],
     (base, limit): (Tick, Tick),
@@ -364,7 +366,7 @@ mod tests {
             "records of an earlier life"
         );
         let verdict = decide(both(), (Tick(5), Tick(79)), writer, |_, _, _| true);
-        assert_eq!((verdict.last, verdict.torn), (Tick(70), 1), "a tick that nobody reserved");
+        assert_eq!((verdict.last, verdict.torn), (Tick(70), 1), "a tick that was not reserved");
         memory.store(BUFFERS.buffer(1).plus(16), 1);
         let verdict = decide(both(), (Tick(5), Tick(99)), writer, |_, _, _| true);
         assert_eq!((verdict.last, verdict.torn), (Tick(70), 1));

@@ -1,9 +1,9 @@
-//! Thread ids: given to a thread with its first transaction, taken back when it ends, and handed on with their clocks
-//! (paper 1, section 3.1).
+//! Thread ids. A thread receives one with its first transaction and returns it when the thread ends. The next thread
+//! takes the id over together with its clock (paper 1, section 3.1).
 //!
 //! Invariants:
 //! - an id has one holder at a time, and only the holder writes its clock;
-//! - a clock is never set back: the next holder goes on where the last one stopped, so no tick is used twice.
+//! - a clock is never set back: the next holder continues where the last one stopped, so no tick is used twice.
 
 use crossbeam_utils::CachePadded;
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ pub struct Registry {
     clocks: Box<[CachePadded<AtomicU64>]>,
 }
 
-/// The right to use an id; give it back with [`Registry::release`].
+/// The right to use an id. Return it with [`Registry::release`].
 #[derive(Debug)]
 pub struct Lease {
     writer: Writer,
@@ -35,7 +35,7 @@ impl Lease {
 }
 
 impl Registry {
-    /// Ids from 0 to `threads`, exclusive, whose clocks start at `base`.
+    /// Ids from 0 to `threads`, exclusive. Their clocks start at `base`.
     #[must_use]
     pub fn new(threads: u16, base: Tick) -> Self {
         Self {
@@ -44,16 +44,16 @@ impl Registry {
         }
     }
 
-    /// A free id, the smallest one that was never used or the one that was given back last.
+    /// A free id: the one that was returned last, or else the smallest one that was never used.
     ///
     /// # Errors
-    /// [`Error::TooManyThreads`] when all are taken.
+    /// [`Error::TooManyThreads`] if all are taken.
     pub fn lease(&self) -> Result<Lease> {
         let threads_max = self.clocks.len();
         lock(&self.free).pop().map(|writer| Lease { writer }).ok_or(Error::TooManyThreads { threads_max })
     }
 
-    /// Takes an id back; its clock stays.
+    /// Takes an id back; its clock stays as it is.
     pub fn release(&self, lease: Lease) {
         lock(&self.free).push(lease.writer);
     }
@@ -68,11 +68,11 @@ impl Registry {
     /// Sets the clock of the leased id.
     #[inline]
     pub fn set_clock(&self, lease: &Lease, tick: Tick) {
-        // Relaxed: only the holder reads it until the id is handed on, and that goes through the lock.
+        // Relaxed: only the holder reads it until the id is handed on, and handing on goes through the lock.
         self.clocks[lease.writer.index()].store(tick.0, Ordering::Relaxed);
     }
 
-    /// The largest clock. Exact while nobody commits.
+    /// The largest clock. Exact only while no thread commits.
     #[must_use]
     pub fn latest(&self) -> Tick {
         Tick(self.clocks.iter().map(|clock| clock.load(Ordering::Acquire)).max().unwrap_or(0))

@@ -1,4 +1,4 @@
-//! A slot: one version of an object, which verifies itself.
+//! A slot: one version of an object, verified by its own checksum.
 //!
 //! ```text
 //! word 0: tick, 0 = never written or made invalid
@@ -6,11 +6,11 @@
 //! word 2..: payload
 //! ```
 //!
-//! The checksum covers both header words (without itself), the payload and the slot's own address. A slot whose
-//! checksum fails was torn by a crash or damaged on the medium; a slot that is intact may still be the loser of a
-//! crash: whether it counts is decided by [`Lives`](crate::Lives).
+//! The checksum covers both header words (without the checksum itself), the payload and the slot's own address. A slot
+//! whose checksum fails was torn by a crash or damaged on the medium. An intact slot may still be the loser of a crash:
+//! [`Lives`](crate::Lives) decides whether it counts.
 //!
-//! Invariant: a slot is written only while its object's version word says "committing", and never the newest one.
+//! Invariant: a slot is written only while its object's version word says "committing", and it is never the newest one.
 
 use lodestone_pmem::PmAddr;
 
@@ -21,7 +21,7 @@ use crate::tick::{Tick, WRITER_BITS, Writer};
 pub const SLOT_HEADER_WORDS: usize = 2;
 /// Bytes of a slot's header.
 pub const SLOT_HEADER_BYTES: u64 = 16;
-/// Most payload words of a slot: 4 MiB less one word.
+/// Largest payload of a slot in words: 4 MiB less one word.
 pub const SLOT_WORDS_MAX: u32 = (1 << 19) - 1;
 
 const SELF_BIT: u64 = 1 << WRITER_BITS;
@@ -29,31 +29,31 @@ const DELETED_BIT: u64 = 1 << (WRITER_BITS + 1);
 const WORDS_SHIFT: u32 = 13;
 const CRC_SHIFT: u32 = 32;
 
-/// What a version is, besides its payload.
+/// The kind of a version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlotFlags {
-    /// The version counts by itself, without an intent record: its transaction wrote nothing else, or was recorded and
+    /// The version counts by itself, without an intent record. Its transaction wrote nothing else, or was recorded and
     /// ended by other means.
     pub certifies_itself: bool,
-    /// The object ends with this version; there is no payload.
+    /// The object ends with this version, which has no payload.
     pub deleted: bool,
 }
 
 /// The decoded header of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotHeader {
-    /// When it was committed.
+    /// When the version was committed.
     pub tick: Tick,
-    /// By whom.
+    /// The thread that committed it.
     pub writer: Writer,
-    /// What it is.
+    /// Its kind.
     pub flags: SlotFlags,
     /// Payload words.
     pub words: u32,
 }
 
 impl SlotHeader {
-    /// Decodes the two header words; says nothing about the checksum.
+    /// Decodes the two header words without checking the checksum.
     #[must_use]
     #[inline]
     pub const fn decode(tick: u64, meta: u64) -> Self {
@@ -89,7 +89,7 @@ fn checksum(at: PmAddr, words: &[u64]) -> u32 {
 /// Writes the header into the first two words of `words` (header and payload), for the slot at `at`.
 ///
 /// # Panics
-/// When `words` does not hold the header and `header.words` words.
+/// If `words` has another length than the header and `header.words` words.
 #[inline(always)]
 pub fn seal(at: PmAddr, header: &SlotHeader, words: &mut [u64]) {
     assert_eq!(words.len(), SLOT_HEADER_WORDS + header.words as usize, "a slot is sealed whole");
@@ -98,7 +98,7 @@ pub fn seal(at: PmAddr, header: &SlotHeader, words: &mut [u64]) {
     words[1] |= u64::from(checksum(at, words)) << CRC_SHIFT;
 }
 
-/// Whether `words` (header and payload) is what [`seal`] made for the slot at `at`.
+/// Whether `words` (header and payload) is the result of [`seal`] for the slot at `at`.
 #[must_use]
 #[inline]
 pub fn verify(at: PmAddr, words: &[u64]) -> bool {

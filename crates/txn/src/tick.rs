@@ -1,4 +1,4 @@
-//! Timestamps and writers as types of their own.
+//! Timestamps and writers as distinct types.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ pub const TICK_BITS: u32 = 51;
 pub const WRITER_BITS: u32 = 10;
 /// Thread ids that can be in use at a time.
 pub const WRITERS_MAX: u16 = 1 << WRITER_BITS;
-/// Ticks that one life may use: half of what a version word can tell apart.
+/// Ticks that one life may use: half of the range that a version word can tell apart.
 pub const LIFE_TICKS_MAX: u64 = 1 << (TICK_BITS - 1);
 
 /// A timestamp: larger than those of all versions that its transaction read or overwrote. Zero means "never".
@@ -16,7 +16,7 @@ pub const LIFE_TICKS_MAX: u64 = 1 << (TICK_BITS - 1);
 pub struct Tick(pub u64);
 
 impl Tick {
-    /// No transaction has this timestamp: what an empty slot or record says.
+    /// No transaction has this timestamp. Empty slots and records hold it.
     pub const NEVER: Self = Self(0);
 
     /// The next timestamp.
@@ -33,12 +33,12 @@ impl fmt::Display for Tick {
     }
 }
 
-/// The id of a thread (paper 1: `tid`), below [`WRITERS_MAX`]; recycled, see [`Registry`](crate::Registry).
+/// The id of a thread (paper 1: `tid`), below [`WRITERS_MAX`]. Ids are reused: see [`Registry`](crate::Registry).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Writer(u16);
 
 impl Writer {
-    /// The id `number`, `None` when it has more than [`WRITER_BITS`] bits.
+    /// The id `number`; `None` if it has more than [`WRITER_BITS`] bits.
     #[must_use]
     #[inline]
     pub const fn new(number: u16) -> Option<Self> {

@@ -1,5 +1,5 @@
-//! The version word: one word per object that a reader needs to know which slot is newest, who wrote it and when, and
-//! that a committer locks.
+//! The version word. Each object has one: it tells a reader which slot is newest, which thread wrote it and when, and
+//! it is the committer's lock.
 //!
 //! ```text
 //! bits 0..2    state: 0 live, 1 committing, 2 free (never written, or deleted)
@@ -8,19 +8,18 @@
 //! bits 13..64  low 51 bits of its tick
 //! ```
 //!
-//! 1. A *reader* loads the word, copies the slot, loads the word again: equal words mean a whole, current version. Both
-//!    loads acquire, and a committer stores "committing" before it stores to the other slot, so whoever copies a torn
-//!    slot sees another word afterwards. One comparison re-checks lock, slot and timestamp at once; the published order
-//!    (lock before timestamp) cannot be got wrong.
-//! 2. A *committer* replaces the word it saw by the same word with the state "committing" (one compare-and-exchange),
-//!    and after the fence stores the new tick, its id, the other slot and "live": publish and release are one store.
-//!    Other objects of the same transaction may still be committing then; whoever needs them waits, so nobody sees a
-//!    half.
+//! 1. A *reader* loads the word, copies the slot, and loads the word again. Equal words mean a whole, current version.
+//!    Both loads acquire, and a committer stores "committing" before it stores to the other slot. So a reader that
+//!    copies a torn slot sees a different word afterwards. One comparison re-checks lock, slot and timestamp at once,
+//!    so these checks cannot be made in a wrong order (the paper checks the lock, then the timestamp).
+//! 2. A *committer* replaces the word it saw by the same word with the state "committing", with one
+//!    compare-and-exchange. After the fence it stores the new tick, its id, the other slot and "live": publish and
+//!    release are one store. Other objects of the same transaction may still be committing at that time. A thread that
+//!    needs one of them waits, so no thread sees half a transaction.
 //!
 //! Invariants:
-//! - a word counts only if its tick lies in the range of this life
-//!   ([`StartClocks::covers`](crate::StartClocks::covers)): words of earlier lives, a lock among them, are stale and
-//!   are made anew from the slots;
+//! - a word counts only if its tick is in the range of this life ([`StartClocks::covers`](crate::StartClocks::covers)).
+//!   Words of earlier lives, locks included, are stale and are rebuilt from the slots;
 //! - per object the tick strictly increases, so equal words mean that nothing was committed in between.
 
 use crate::tick::{TICK_BITS, Tick, WRITER_BITS, Writer};
@@ -35,7 +34,7 @@ pub enum Which {
 }
 
 impl Which {
-    /// The other one: where the next version goes.
+    /// The other slot, to which the next version goes.
     #[must_use]
     #[inline]
     pub const fn other(self) -> Self {
@@ -52,7 +51,7 @@ impl Which {
         self as u64
     }
 
-    /// From the lowest bit of `bits`.
+    /// The slot that the lowest bit of `bits` names.
     #[must_use]
     #[inline]
     pub const fn from_bit(bits: u64) -> Self {
@@ -60,10 +59,10 @@ impl Which {
     }
 }
 
-/// What a version word says about its object.
+/// The state of an object according to its version word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// There is a newest version, and nobody is committing another.
+    /// There is a newest version, and no thread is committing another.
     Live,
     /// A transaction that will write the other slot is past its last access: readers wait.
     Committing,
@@ -78,10 +77,10 @@ const SLOT_SHIFT: u32 = 2;
 const WRITER_SHIFT: u32 = 3;
 const TICK_SHIFT: u32 = WRITER_SHIFT + WRITER_BITS;
 const _: () = assert!(TICK_SHIFT + TICK_BITS == 64, "the four fields fill the word");
-/// Where the tick begins in an [`age`](VersionWord::age).
+/// The lowest bit of the tick in an [`age`](VersionWord::age).
 pub(crate) const AGE_TICK_SHIFT: u32 = TICK_SHIFT - SLOT_SHIFT;
 
-/// See the module.
+/// A version word; see the [module](self).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct VersionWord(u64);
 
@@ -98,21 +97,21 @@ impl VersionWord {
         Self(state | (slot.index() << SLOT_SHIFT) | ((writer.number() as u64) << WRITER_SHIFT) | (tick.0 << TICK_SHIFT))
     }
 
-    /// The word as it stands in memory.
+    /// The word with this representation in memory.
     #[must_use]
     #[inline]
     pub const fn from_raw(raw: u64) -> Self {
         Self(raw)
     }
 
-    /// What stands in memory.
+    /// The representation in memory.
     #[must_use]
     #[inline]
     pub const fn to_raw(self) -> u64 {
         self.0
     }
 
-    /// What it says; unknown bits count as committing, so that nobody reads under them.
+    /// The state. Unknown bits count as committing, so that no thread reads the slots under them.
     #[must_use]
     #[inline]
     pub const fn state(self) -> State {
@@ -137,7 +136,7 @@ impl VersionWord {
         Which::from_bit(self.0 >> SLOT_SHIFT)
     }
 
-    /// Who wrote the newest version.
+    /// The thread that wrote the newest version.
     #[must_use]
     #[inline]
     pub const fn writer(self) -> Writer {
@@ -151,30 +150,30 @@ impl VersionWord {
         self.0 >> TICK_SHIFT
     }
 
-    /// Ticks from `base` to this version, modulo 2^51: huge for words of earlier lives.
+    /// Ticks from `base` to this version, modulo 2^51. Huge for words of earlier lives.
     #[must_use]
     #[inline]
     pub const fn ticks_since(self, base: Tick) -> u64 {
         self.0.wrapping_sub(base.0 << TICK_SHIFT) >> TICK_SHIFT
     }
 
-    /// The word with its state on top of tick, writer and slot, counted from `origin` (see
-    /// [`age_origin`](Self::age_origin)): of two live words of a writer and a life the later has the larger age, and a
-    /// word that is not live or of an earlier life has an age above all of these.
+    /// The word with its state in the bits above tick, writer and slot, counted from `origin` (see
+    /// [`age_origin`](Self::age_origin)). Of two live words of the same writer and life, the later has the larger age.
+    /// A word that is not live, or that is of an earlier life, has an age above all of these.
     #[must_use]
     #[inline(always)]
     pub const fn age(self, origin: u64) -> u64 {
         self.0.rotate_right(SLOT_SHIFT).wrapping_sub(origin)
     }
 
-    /// What ages are counted from in the life that began at `base`.
+    /// The origin of ages in the life that began at `base`.
     #[must_use]
     #[inline]
     pub const fn age_origin(base: Tick) -> u64 {
         (base.0 << TICK_SHIFT) >> SLOT_SHIFT
     }
 
-    /// The whole tick of a word of the life that began at `base`.
+    /// The full tick of a word of the life that began at `base`.
     #[must_use]
     #[inline]
     pub const fn tick(self, base: Tick) -> Tick {

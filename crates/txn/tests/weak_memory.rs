@@ -1,8 +1,8 @@
-//! The word protocols under weak memory order: every execution that the memory model allows, by loom.
+//! The word protocols under weak memory order: loom runs every execution that the memory model allows.
 //!
-//! The code under test works on mapped memory, whose words are atomics with the orders that [`lodestone_pmem::Memory`]
-//! gives them: loads acquire, stores release, compare-and-exchange both. The models use the real [`VersionWord`] on
-//! loom's atomics, in the same steps. Each is run as it is, and once with each rule broken: a model that cannot fail
+//! The code under test works on mapped memory. Its words are atomics with the orders of [`lodestone_pmem::Memory`]:
+//! loads acquire, stores release, compare-and-exchange does both. The models use the real [`VersionWord`] on loom's
+//! atomics, in the same steps. Each model runs once as it is, and once with each rule broken: a model that cannot fail
 //! shows nothing.
 //!
 //! | model | steps of | broken rules that are caught |
@@ -10,11 +10,11 @@
 //! | a copy between two looks | `stm` `tx.rs` (read), `commit.rs` | no second look; a look at slot and state alone; relaxed copies; relaxed slot stores |
 //! | a copy of the older version | `stm` `snapshot.rs`, `commit.rs` | no second look; slots before the lock |
 //! | lock, then validate | `stm` `commit.rs` | no fence between them (processors that need one) |
-//! | a new object is locked by a store | `stm` `commit.rs` | no fence behind it |
-//! | a new object, and a snapshot begins | `stm` `commit.rs`, `txn` `epochs.rs` | no fence behind the store |
-//! | what is validated is of the epoch or later | `stm` `commit.rs` | no fence between epoch and validation (processors that need one) |
-//! | a snapshot begins | `txn` `epochs.rs`, `stm` `snapshot.rs` | no fence after the epoch has changed; none behind the mark |
-//! | whoever overwrites finds the snapshot | `txn` `epochs.rs`, `stm` `side.rs` | published behind the epoch; relaxed epoch; relaxed lock |
+//! | a new object is locked by a store | `stm` `commit.rs` | no fence after it |
+//! | a new object, and a snapshot begins | `stm` `commit.rs`, `txn` `epochs.rs` | no fence after the store |
+//! | a validated object is of the epoch or later | `stm` `commit.rs` | no fence between epoch and validation (processors that need one) |
+//! | a snapshot begins | `txn` `epochs.rs`, `stm` `snapshot.rs` | no fence after the epoch has changed; none after the mark |
+//! | an overwriter finds the snapshot | `txn` `epochs.rs`, `stm` `side.rs` | published after the epoch; relaxed epoch; relaxed lock |
 //!
 //! `cargo test -p lodestone-txn --features loom --test weak_memory`
 
@@ -33,7 +33,7 @@ fn live(tick: u64) -> VersionWord {
     VersionWord::new(Tick(tick), Writer::default(), slot, State::Live)
 }
 
-/// The rule that a run of a model breaks; `""` is none.
+/// The rule that a run of a model breaks; `""` if none.
 type Broken = &'static str;
 
 /// An object: version `n` has `n` in every payload word.
@@ -49,7 +49,7 @@ impl Object {
         Self { word: AtomicU64::new(live(2).to_raw()), slots: [slot(2), slot(1)] }
     }
 
-    /// Commits version `tick`; nobody else does meanwhile.
+    /// Commits version `tick`. No other thread commits meanwhile.
     fn commit(&self, tick: u64, broken: Broken) {
         let seen = live(tick - 1);
         let lock = || {
@@ -68,8 +68,8 @@ impl Object {
         self.word.store(live(tick).to_raw(), Ordering::Release);
     }
 
-    /// One look, a copy of the newest version or of the one before it, another look: the newest version and the copied
-    /// payload, when the looks agree.
+    /// One look, a copy of the newest version or of the one before it, then another look. Returns the newest version
+    /// and the copied payload if the looks agree.
     fn read(&self, older: bool, broken: Broken) -> Option<(VersionWord, [u64; WORDS])> {
         let first = VersionWord::from_raw(self.word.load(Ordering::Acquire));
         if !first.is_live() {
@@ -118,7 +118,7 @@ fn a_copy_of_the_older_version(broken: Broken) {
     writer.join().expect("no panic");
 }
 
-/// Two commits, each of which overwrites what the other has read. Both succeed only if each saw no lock.
+/// Two commits, each of which overwrites an object that the other has read. Both succeed only if neither saw a lock.
 fn lock_then_validate(broken: Broken) {
     let words = Arc::new([AtomicU64::new(live(2).to_raw()), AtomicU64::new(live(2).to_raw())]);
     let commit = |own: usize| {
@@ -127,7 +127,7 @@ fn lock_then_validate(broken: Broken) {
             let seen = live(2);
             let locked = seen.locked().to_raw();
             let lock = words[own].compare_exchange(seen.to_raw(), locked, Ordering::AcqRel, Ordering::Acquire);
-            lock.expect("nobody else writes it");
+            lock.expect("no other thread writes it");
             if broken != "no fence" {
                 fence(Ordering::SeqCst);
             }
@@ -140,11 +140,11 @@ fn lock_then_validate(broken: Broken) {
     assert!(!(first && other), "write skew");
 }
 
-/// A transaction has read `x` and makes a new object in a free cell, whose word it locks by a plain store: nobody else
-/// writes it. Another one has read, by an old pointer, that there is nothing in the cell, and overwrites `x`. Each saw
-/// a state before the other.
+/// A transaction has read `x` and makes a new object in a free cell. It locks the cell's word by a plain store, because
+/// no other thread writes that word. A second transaction has read, through an old pointer, that the cell is empty, and
+/// overwrites `x`. Each saw a state before the other.
 ///
-/// On x86-64 an exchange behind the store is as good as the fence; here both are the fence.
+/// On x86-64 an exchange after the store is as good as the fence. Here both are the fence.
 fn a_new_object_is_locked_by_a_store(broken: Broken) {
     let free = VersionWord::new(Tick(2), Writer::default(), Which::First, State::Free);
     let x = Arc::new(AtomicU64::new(live(2).to_raw()));
@@ -153,7 +153,7 @@ fn a_new_object_is_locked_by_a_store(broken: Broken) {
         let (x, cell) = (Arc::clone(&x), Arc::clone(&cell));
         move || {
             cell.store(free.locked().to_raw(), Ordering::Release);
-            if broken != "no fence behind the store" {
+            if broken != "no fence after the store" {
                 fence(Ordering::SeqCst);
             }
             x.load(Ordering::Acquire) == live(2).to_raw()
@@ -161,7 +161,7 @@ fn a_new_object_is_locked_by_a_store(broken: Broken) {
     });
     let seen = live(2);
     let lock = x.compare_exchange(seen.to_raw(), seen.locked().to_raw(), Ordering::AcqRel, Ordering::Acquire);
-    lock.expect("nobody else writes it");
+    lock.expect("no other thread writes it");
     fence(Ordering::SeqCst);
     let finds_nothing = cell.load(Ordering::Acquire) == free.to_raw();
     let reads_old = maker.join().expect("no panic");
@@ -177,7 +177,7 @@ fn a_new_object_and_a_snapshot(broken: Broken) {
         let (cell, epoch) = (Arc::clone(&cell), Arc::clone(&epoch));
         move || {
             cell.store(free.locked().to_raw(), Ordering::Release);
-            if broken != "no fence behind the store" {
+            if broken != "no fence after the store" {
                 fence(Ordering::SeqCst);
             }
             epoch.load(Ordering::Acquire)
@@ -190,8 +190,8 @@ fn a_new_object_and_a_snapshot(broken: Broken) {
     assert!(!(belongs && unmarked), "the snapshot misses an object of its epoch");
 }
 
-/// One committer reads the epoch and then validates `x`; another locks `x` and then reads the epoch. When the first
-/// finds `x` as it was, it comes before the other, so its epoch may not be the later one.
+/// One committer reads the epoch and then validates `x`. Another locks `x` and then reads the epoch. If the first finds
+/// `x` unchanged, it comes before the other, so its epoch may not be the later one.
 fn what_is_validated_is_of_the_epoch_or_later(broken: Broken) {
     let x = Arc::new(AtomicU64::new(live(2).to_raw()));
     let epoch = Arc::new(AtomicU64::new(1));
@@ -199,7 +199,7 @@ fn what_is_validated_is_of_the_epoch_or_later(broken: Broken) {
         let (x, epoch) = (Arc::clone(&x), Arc::clone(&epoch));
         move || {
             let own = epoch.load(Ordering::Acquire);
-            if broken != "no fence behind the epoch" {
+            if broken != "no fence after the epoch" {
                 fence(Ordering::SeqCst);
             }
             (x.load(Ordering::Acquire) == live(2).to_raw()).then_some(own)
@@ -210,7 +210,7 @@ fn what_is_validated_is_of_the_epoch_or_later(broken: Broken) {
         move || {
             let seen = live(2);
             let lock = x.compare_exchange(seen.to_raw(), seen.locked().to_raw(), Ordering::AcqRel, Ordering::Acquire);
-            lock.expect("nobody else writes it");
+            lock.expect("no other thread writes it");
             fence(Ordering::SeqCst);
             epoch.load(Ordering::Acquire)
         }
@@ -221,8 +221,8 @@ fn what_is_validated_is_of_the_epoch_or_later(broken: Broken) {
     assert!(reader.is_none_or(|reader| reader <= writer), "a dependency goes back to an earlier epoch");
 }
 
-/// A committer marks its object and reads the epoch; a snapshot changes the epoch and reads the object. When the
-/// version belongs to the snapshot's epoch, the snapshot may not find the object as it was.
+/// A committer marks its object and reads the epoch. A snapshot changes the epoch and reads the object. If the version
+/// belongs to the snapshot's epoch, the snapshot may not find the object unchanged.
 fn a_snapshot_begins(broken: Broken) {
     let object = Arc::new(AtomicU64::new(live(2).to_raw()));
     let epoch = Arc::new(AtomicU64::new(1));
@@ -232,7 +232,7 @@ fn a_snapshot_begins(broken: Broken) {
             let seen = live(2);
             let locked = seen.locked().to_raw();
             object.compare_exchange(seen.to_raw(), locked, Ordering::AcqRel, Ordering::Acquire).expect("one writer");
-            if broken != "no fence behind the mark" {
+            if broken != "no fence after the mark" {
                 fence(Ordering::SeqCst);
             }
             epoch.load(Ordering::Acquire)
@@ -247,8 +247,8 @@ fn a_snapshot_begins(broken: Broken) {
     assert!(!(belongs && unmarked), "the snapshot misses a version of its epoch");
 }
 
-/// A snapshot is published as active, then its epoch ends. One committer writes a version; a second one, which
-/// overwrites the version before that, must find the snapshot active when the first one's version is of a later epoch.
+/// A snapshot is published as active, then its epoch ends. One committer writes a version, and a second one overwrites
+/// the version before it. The second must find the snapshot active if the first one's version is of a later epoch.
 fn whoever_overwrites_finds_the_snapshot(broken: Broken) {
     let word = Arc::new(AtomicU64::new(live(2).to_raw()));
     let epoch = Arc::new(AtomicU64::new(1));
@@ -272,7 +272,7 @@ fn whoever_overwrites_finds_the_snapshot(broken: Broken) {
             locked.is_ok().then(|| active.load(Ordering::Relaxed))
         }
     });
-    let late = broken == "published behind the epoch";
+    let late = broken == "published after the epoch";
     if !late {
         active.store(1, Ordering::Release);
     }
@@ -282,10 +282,10 @@ fn whoever_overwrites_finds_the_snapshot(broken: Broken) {
     }
     let later = first.join().expect("no panic") > 1;
     let found = second.join().expect("no panic");
-    assert!(!(later && found == Some(u64::MAX)), "nobody keeps what the snapshot sees");
+    assert!(!(later && found == Some(u64::MAX)), "no thread keeps the version that the snapshot sees");
 }
 
-/// Runs `model` as it is, and with each rule broken, which must be found.
+/// Runs `model` as it is, then once with each rule broken: each broken rule must be found.
 fn check(model: fn(Broken), broken: &[Broken]) {
     loom::model(move || model(""));
     for &rule in broken {
@@ -311,21 +311,21 @@ fn one_of_two_that_overwrite_each_others_reads_fails() {
 
 #[test]
 fn a_new_object_is_in_nobodys_past_and_future() {
-    check(a_new_object_is_locked_by_a_store, &["no fence behind the store"]);
-    check(a_new_object_and_a_snapshot, &["no fence behind the store"]);
+    check(a_new_object_is_locked_by_a_store, &["no fence after the store"]);
+    check(a_new_object_and_a_snapshot, &["no fence after the store"]);
 }
 
 #[test]
 fn dependencies_do_not_go_back_to_earlier_epochs() {
-    check(what_is_validated_is_of_the_epoch_or_later, &["no fence behind the epoch"]);
+    check(what_is_validated_is_of_the_epoch_or_later, &["no fence after the epoch"]);
 }
 
 #[test]
 fn a_snapshot_misses_no_version_of_its_epoch() {
-    check(a_snapshot_begins, &["no fence after the epoch", "no fence behind the mark"]);
+    check(a_snapshot_begins, &["no fence after the epoch", "no fence after the mark"]);
 }
 
 #[test]
 fn whoever_overwrites_a_version_finds_the_snapshots_that_see_it() {
-    check(whoever_overwrites_finds_the_snapshot, &["published behind the epoch", "relaxed epoch", "relaxed lock"]);
+    check(whoever_overwrites_finds_the_snapshot, &["published after the epoch", "relaxed epoch", "relaxed lock"]);
 }

@@ -1,4 +1,4 @@
-//! What the harness itself costs: nanoseconds for each drawn operation, prepared value and verified value.
+//! The cost of the harness itself: nanoseconds for each drawn operation, prepared value and verified value.
 //!
 //! `cargo run --release -p lodestone-workload --example generator_cost`
 

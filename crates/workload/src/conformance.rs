@@ -1,7 +1,7 @@
-//! Whether an engine does what the [`Engine`] trait says, so that a benchmark does not reward a shortcut.
+//! Checks whether an engine keeps the contract of the [`Engine`] trait, so that a benchmark does not reward a shortcut.
 //!
-//! Random operations go to the engine and to a sorted map; every answer is compared. Keys come from a small set, so
-//! that replacing, removing and missing are frequent; values change their length.
+//! Random operations go to the engine and to a sorted map, and every answer is compared. Keys come from a small set, so
+//! that replaced, removed and missing records are frequent. Values change their length.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ const RECORDS: u64 = 200;
 const VALUE_BYTES_MAX: u64 = 300;
 const SCAN_RECORDS_MAX: u64 = 40;
 
-/// What an engine may leave open.
+/// Freedoms that an engine may take.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Licence {
-    /// Updates do not look whether the record is there: they always say true, and insert a missing record.
+    /// Updates do not check whether the record exists: they always return true, and insert a missing record.
     pub blind_updates: bool,
-    /// Removals do not look whether the record is there: they always say true.
+    /// Removals do not check whether the record exists: they always return true.
     pub blind_removals: bool,
 }
 
@@ -31,17 +31,17 @@ pub enum Deviation {
     Failed {
         /// Number of the operation, from 0.
         operation: u64,
-        /// What was called.
+        /// The call.
         call: &'static str,
         /// The engine's error.
         source: EngineError,
     },
-    /// A call gave a wrong answer.
+    /// A call returned a wrong answer.
     #[error("operation {operation}: {call} of key {key:?}: expected {expected}, found {found}")]
     WrongAnswer {
         /// Number of the operation, from 0.
         operation: u64,
-        /// What was called.
+        /// The call.
         call: &'static str,
         /// The key.
         key: Vec<u8>,
@@ -52,7 +52,7 @@ pub enum Deviation {
     },
 }
 
-/// Runs `operations` random operations on an empty engine and compares every answer; then reads everything back.
+/// Runs `operations` random operations on an empty engine and compares every answer. Then it reads everything back.
 ///
 /// ```
 /// use lodestone_workload::conformance::{Licence, check};

@@ -1,15 +1,14 @@
-//! One workload, many engines: what the runner asks of a key-value engine, ours or a peer.
+//! One workload, many engines: the interface that the runner needs of a key-value engine, ours or a peer.
 //!
-//! - An [`Engine`] is shared by all threads of a run; each thread works through a [`Session`] of its own, made on that
-//!   thread.
-//! - A call returns when the engine's chosen durability holds for it: with synced writes, when the write would survive
+//! - All threads of a run share an [`Engine`]. Each thread uses its own [`Session`], made on that thread.
+//! - A call returns when the engine's chosen durability holds for it. With synced writes, the write would then survive
 //!   power loss.
-//! - Figures that an engine cannot know are `None` and become `null` in results; they are never guessed.
+//! - Figures that an engine cannot know are `None` and become `null` in results. They are never guessed.
 
 use std::error::Error;
 use std::fmt;
 
-/// An error of an engine, as it came.
+/// An error of an engine, unchanged.
 #[derive(Debug)]
 pub struct EngineError(Box<dyn Error + Send + Sync>);
 
@@ -37,7 +36,7 @@ pub type Result<T> = std::result::Result<T, EngineError>;
 
 /// A key-value engine under test.
 pub trait Engine: Send + Sync {
-    /// One thread's way in.
+    /// One thread's access.
     type Session<'a>: Session
     where
         Self: 'a;
@@ -51,8 +50,8 @@ pub trait Engine: Send + Sync {
     /// If the engine is out of sessions or failed before.
     fn session(&self) -> Result<Self::Session<'_>>;
 
-    /// A session for the load phase; may acknowledge earlier than [`Engine::session`], because
-    /// [`Engine::finish_load`] follows before anything is measured.
+    /// A session for the load phase. It may acknowledge earlier than [`Engine::session`], because
+    /// [`Engine::finish_load`] is called before the measurement starts.
     ///
     /// # Errors
     /// As [`Engine::session`].
@@ -68,12 +67,12 @@ pub trait Engine: Send + Sync {
         Ok(())
     }
 
-    /// Where the engine ran and what an acknowledgement meant.
+    /// Where the engine ran, and the meaning of an acknowledgement.
     fn environment(&self) -> Environment {
         Environment::default()
     }
 
-    /// Counters since the engine was opened. The runner takes differences, so they must not wrap or shrink.
+    /// Counters since the engine was opened. The runner takes differences, so they must not wrap or decrease.
     fn counters(&self) -> EngineCounters {
         EngineCounters::default()
     }
@@ -84,44 +83,44 @@ pub trait Engine: Send + Sync {
     }
 }
 
-/// One thread's way into an engine.
+/// One thread's access to an engine.
 pub trait Session {
-    /// Reads the value of `key` into `value` (cleared first); false if there is none.
+    /// Reads the value of `key` into `value` (cleared first). Returns false if there is none.
     ///
     /// # Errors
-    /// Whatever the engine reports.
+    /// Any error of the engine.
     fn read(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
 
     /// Inserts a record; an existing one is replaced.
     ///
     /// # Errors
-    /// Whatever the engine reports.
+    /// Any error of the engine.
     fn insert(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
 
-    /// Replaces the value of an existing record; false if there is none.
+    /// Replaces the value of an existing record. Returns false if there is none.
     ///
     /// # Errors
-    /// Whatever the engine reports.
+    /// Any error of the engine.
     fn update(&mut self, key: &[u8], value: &[u8]) -> Result<bool>;
 
-    /// Reads up to `count` records in key order from the first key that is not below `start`; returns how many.
-    /// An engine must bring each key and value to the caller's side (touch its bytes), not only step over it.
+    /// Reads up to `count` records in key order from the first key that is not below `start`. Returns how many it read.
+    /// An engine must load the bytes of each key and value for the caller, not only step over the record.
     ///
     /// # Errors
-    /// Whatever the engine reports.
+    /// Any error of the engine.
     fn scan(&mut self, start: &[u8], count: usize) -> Result<usize>;
 
-    /// Removes a record; false if there is none.
+    /// Removes a record. Returns false if there is none.
     ///
     /// # Errors
-    /// Whatever the engine reports.
+    /// Any error of the engine.
     fn remove(&mut self, key: &[u8]) -> Result<bool>;
 
-    /// Reads a record, lets `change` make the new value from the old one, and writes it; false if there is none.
-    /// `value` is the caller's buffer. An engine that has a transaction for this overrides it.
+    /// Reads a record, lets `change` make the new value from the old one, and writes it. Returns false if there is no
+    /// record. `value` is the caller's buffer. An engine that has a transaction for this overrides the method.
     ///
     /// # Errors
-    /// Whatever the engine reports.
+    /// Any error of the engine.
     fn read_modify_write(
         &mut self,
         key: &[u8],
@@ -136,18 +135,18 @@ pub trait Session {
     }
 }
 
-/// Where an engine ran and what an acknowledgement meant; printed with every figure.
+/// Where an engine ran, and the meaning of an acknowledgement. Printed with every figure.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Environment {
     /// Persistence domain: `dax`, `eadr`, `block`, `process` or `traced`.
     pub domain: Option<String>,
     /// The medium, for example a file system's name or an emulated profile, labelled as such.
     pub media: Option<String>,
-    /// What an acknowledged write survives: `sync` power loss, `process` the death of the process.
+    /// The failure that an acknowledged write survives: `sync` power loss, `process` the death of the process.
     pub durability: Option<String>,
 }
 
-/// Events since the engine was opened; `None` where it cannot know.
+/// Events since the engine was opened; `None` if the engine cannot count them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EngineCounters {
     /// Ordering fences.
@@ -167,7 +166,7 @@ pub struct EngineCounters {
 }
 
 impl EngineCounters {
-    /// What happened since `earlier`, field by field.
+    /// The events since `earlier`, field by field.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let difference = |later: Option<u64>, before: Option<u64>| Some(later?.saturating_sub(before.unwrap_or(0)));
@@ -188,7 +187,7 @@ impl EngineCounters {
 pub struct Footprint {
     /// Bytes of persistent memory or of files, without preallocated free space.
     pub pm_bytes: Option<u64>,
-    /// Bytes of DRAM that the engine holds for itself.
+    /// Bytes of DRAM that the engine itself uses.
     pub dram_bytes: Option<u64>,
 }
 

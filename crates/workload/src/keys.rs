@@ -5,11 +5,11 @@
 //! 3. A [`KeyCodec`] turns a record number into key bytes and back.
 //!
 //! The zipfian chooser is *scrambled* as in YCSB: the drawn rank is hashed over the key space, so that hot records are
-//! not neighbours. It spreads over the population at the end of the run (`capacity`) and draws again when it hits a
-//! record that does not exist yet, so the hot records stay the same while the population grows. Unlike YCSB, which
-//! always draws ranks from ten billion items, ranks come from the real capacity: the skew is that of `theta`.
+//! not neighbours. It spreads over the population at the end of the run (`capacity`), and draws again if a record does
+//! not exist yet. So the hot records stay the same while the population grows. YCSB always draws ranks from ten billion
+//! items. Here ranks come from the real capacity, so the skew is that of `theta`.
 //!
-//! Invariants: a chosen number is below the population; the same seed chooses the same numbers; O(1) for each draw.
+//! Invariants: a chosen number is below the population; the same seed chooses the same numbers; each draw takes O(1).
 
 mod zipfian;
 
@@ -26,14 +26,14 @@ pub const THETA_DEFAULT: f64 = 0.99;
 /// Draws before a scrambled choice gives up on records that do not exist yet.
 const REDRAWS_MAX: u32 = 64;
 
-/// What is wrong with a distribution or with key bytes.
+/// The fault of a distribution or of key bytes.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeysError {
     /// The exponent is outside of the method's range.
     #[error("theta is {theta}, but the zipfian generator needs 0 <= theta < 1; choose for example 0.99")]
     Theta {
-        /// What was asked for.
+        /// The given exponent.
         theta: f64,
     },
     /// The skew is outside of the method's range.
@@ -41,7 +41,7 @@ pub enum KeysError {
         "skew is {skew}, but the self-similar generator needs 0 < skew < 0.5; 0.2 sends 80 % of choices to 20 % of records"
     )]
     Skew {
-        /// What was asked for.
+        /// The given skew.
         skew: f64,
     },
     /// There is nothing to choose from.
@@ -53,13 +53,13 @@ pub enum KeysError {
          self-similar:SKEW or sequential"
     )]
     Name {
-        /// What was asked for.
+        /// The given name.
         name: String,
     },
     /// Keys must hold the 64-bit record number.
     #[error("keys of {key_bytes} bytes cannot hold a record number; use at least {KEY_BYTES_MIN}")]
     KeyBytes {
-        /// What was asked for.
+        /// The given length.
         key_bytes: usize,
     },
 }
@@ -68,13 +68,13 @@ pub enum KeysError {
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum Distribution {
-    /// Some records are hot; which ones is scattered over the key space.
+    /// Some records are hot. They are scattered over the key space.
     Zipfian {
         /// Exponent, `0 <= theta < 1`.
         theta: f64,
     },
-    /// A share `skew` of the records gets all choices but that share, and so on within that share (Gray et al.); which
-    /// records is scattered over the key space.
+    /// A share `skew` of the records receives all choices except that share, and so on within it (Gray et al.). These
+    /// records are scattered over the key space.
     SelfSimilar {
         /// Share of the hot records, `0 < skew < 0.5`.
         skew: f64,
@@ -86,7 +86,7 @@ pub enum Distribution {
         /// Exponent, `0 <= theta < 1`.
         theta: f64,
     },
-    /// One record after the other, from the first, around and around.
+    /// One record after the other, starting again from the first after the last.
     Sequential,
 }
 
@@ -177,7 +177,7 @@ impl KeyChooser {
         Ok(Self { shape })
     }
 
-    /// Starts a sequential chooser at `record`; other shapes ignore it.
+    /// Starts a sequential chooser at `record`. Other shapes ignore it.
     pub fn start_at(&mut self, record: u64) {
         if let Shape::Sequential { next } = &mut self.shape {
             *next = record;
@@ -190,7 +190,7 @@ impl KeyChooser {
         match &mut self.shape {
             Shape::Scrambled(zipfian) => choose_scrambled(zipfian, random, population),
             Shape::SelfSimilar { power } => {
-                // The share below which a choice falls is the choice's fraction to a power that maps `1 - skew` to
+                // Choices fall below a share that is their fraction raised to a power. The power maps `1 - skew` to
                 // `skew`.
                 let rank = (population as f64 * random.next_fraction().powf(*power)) as u64;
                 scramble(rank.min(population - 1), population)
@@ -220,14 +220,14 @@ fn choose_scrambled(zipfian: &Zipfian, random: &mut Random, population: u64) -> 
     random.below(population)
 }
 
-/// Where the record of a rank lies among `items` records: a hash, so a few ranks share a record as in YCSB.
+/// The record of a rank among `items` records. It is a hash, so a few ranks share a record as in YCSB.
 #[inline]
 #[must_use]
 pub fn scramble(rank: u64, items: u64) -> u64 {
     ((u128::from(mix64(rank ^ SCRAMBLE_SALT)) * u128::from(items)) >> 64) as u64
 }
 
-/// Keeps the scramble apart from the hash in [`KeyOrder::Hashed`], which would otherwise put hot records in key order.
+/// Separates the scramble from the hash in [`KeyOrder::Hashed`], which would otherwise put hot records in key order.
 const SCRAMBLE_SALT: u64 = 0x5A17_ED01_DE57_0E5A;
 
 /// How key order relates to insertion order.
@@ -244,8 +244,8 @@ pub enum KeyOrder {
 /// The smallest key: a record number.
 pub const KEY_BYTES_MIN: usize = 8;
 
-/// Turns record numbers into key bytes: eight bytes, big-endian so that byte order is number order, then a filler
-/// that depends on them. No two records share a key.
+/// Turns record numbers into key bytes. A key is the number in eight bytes, then a filler that depends on it. The
+/// number is big-endian, so that byte order is number order. No two records share a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyCodec {
     key_bytes: usize,

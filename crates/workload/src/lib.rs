@@ -1,18 +1,18 @@
-//! Workloads that drive Lodestone and its peers alike, and the records of what came out.
+//! Workloads that drive Lodestone and its peers alike, and the records of the results.
 //!
 //! | module | what it owns |
 //! | --- | --- |
-//! | [`random`] | a random stream that is the same for ever |
+//! | [`random`] | a random stream that never changes |
 //! | [`keys`] | distributions over records, key bytes |
 //! | [`value`] | values that tell whether they are torn, swapped or stale |
 //! | [`ycsb`] | workloads A to F as streams of operations |
-//! | [`engine`] | the trait that ours and the peers implement |
-//! | [`conformance`] | whether an engine keeps to that trait |
+//! | [`engine`] | the trait that our engine and the peers implement |
+//! | [`conformance`] | checks whether an engine keeps the contract of that trait |
 //! | [`memory`] | a map in DRAM as the simplest engine |
 //! | [`runner`] | threads, histograms, time limit, progress |
 //! | [`result`] | the line that a benchmark prints |
-//! | [`syncprobe`] | what one fdatasync costs here |
-//! | [`kv`] | judges a recovered map against what was acknowledged |
+//! | [`syncprobe`] | the cost of one fdatasync on this machine |
+//! | [`kv`] | judges a recovered map against the acknowledged writes |
 //!
 //! ```
 //! use lodestone_workload::memory::MemoryEngine;

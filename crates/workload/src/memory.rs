@@ -1,5 +1,5 @@
-//! The simplest engine: a sorted map in DRAM behind one lock. Nothing survives; it is the runner's own test bench and
-//! shows what the harness itself costs.
+//! The simplest engine: a sorted map in DRAM under one lock. No data survives. It tests the runner and shows the cost
+//! of the harness itself.
 
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
@@ -33,7 +33,7 @@ impl MemoryEngine {
         self.len() == 0
     }
 
-    // The lock guards no invariant across calls, so a panicked holder leaves a sound map: poisoning is ignored.
+    // The lock guards no invariant across calls, so a panicked holder leaves a sound map and poisoning is ignored.
     fn read<T>(&self, look: impl FnOnce(&Map) -> T) -> T {
         look(&self.map.read().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,11 +1,11 @@
 //! Random numbers with a stream that never changes: the same seed draws the same workload on every machine and in
 //! every release.
 //!
-//! Algorithm: xoshiro256++ (Blackman and Vigna), its four words filled by splitmix64 from the seed and a stream
+//! Algorithm: xoshiro256++ (Blackman and Vigna). Its four words are filled by splitmix64 from the seed and a stream
 //! number, so that every thread of a run has its own stream.
 //!
 //! Invariants:
-//! - The state is never all zero (splitmix64 is a bijection on its counter, four draws cannot all be zero).
+//! - The state is never all zero: splitmix64 is a bijection on its counter, so four draws cannot all be zero.
 //! - No platform type and no floating-point rounding mode enters the integer stream.
 
 /// A small, fast, seedable generator; not for secrets.

@@ -1,7 +1,7 @@
 //! The record that a benchmark prints: one JSON object for each line, keys in snake case with the unit in the name.
 //!
 //! Invariants:
-//! - The keys of [`BenchResult`] are always all there, in the same order; an unknown figure is `null`, never 0.
+//! - All keys of [`BenchResult`] are always present, in the same order. An unknown figure is `null`, never 0.
 //! - Extra figures follow them and never take one of their names.
 
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::engine::{EngineCounters, Footprint};
 
-/// What one benchmark run found.
+/// The result of one benchmark run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct BenchResult {
     /// Name of the benchmark, for example `ycsb`.
@@ -30,7 +30,7 @@ pub struct BenchResult {
     pub domain: Option<String>,
     /// Medium; emulated ones say so.
     pub media: Option<String>,
-    /// What an acknowledged write survives.
+    /// The failure that an acknowledged write survives.
     pub durability: Option<String>,
     /// Operations per second of wall time, all threads together.
     pub ops_per_s: Option<f64>,
@@ -136,7 +136,7 @@ impl BenchResult {
     /// # Panics
     /// If `key` is one of them.
     pub fn set_extra(&mut self, key: &str, value: impl Into<Value>) {
-        assert!(!Self::KEYS.contains(&key), "'{key}' is a field of its own");
+        assert!(!Self::KEYS.contains(&key), "'{key}' is one of the fixed fields");
         self.extra.insert(key.into(), value.into());
     }
 
@@ -175,7 +175,7 @@ impl BenchResult {
 
 const UNKNOWN: &str = "-";
 
-/// `numerator / denominator`, to four decimals; unknown if nothing was done.
+/// `numerator / denominator`, to four decimals; `None` if the denominator is 0.
 fn ratio(numerator: u64, denominator: u64) -> Option<f64> {
     (denominator != 0).then(|| rounded(numerator as f64 / denominator as f64))
 }
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "field of its own")]
+    #[should_panic(expected = "one of the fixed fields")]
     fn extras_cannot_shadow_a_key() {
         BenchResult::default().set_extra("threads", 4);
     }

@@ -1,15 +1,16 @@
 //! Drives an engine with the operations of a specification from many threads, and times each operation.
 //!
-//! 1. Each thread opens its session and waits at the [gate](gate); the coordinator notes the counters and opens it.
-//! 2. Each thread draws an operation, prepares key and value, and times the engine's call alone (two clock readings,
-//!    some 50 ns together, are inside the throughput but not inside the latency).
-//! 3. Latencies go into one histogram for each thread and kind (three significant digits); they are added up at the
-//!    end.
+//! 1. Each thread opens its session and waits at the [gate](gate). The coordinator notes the counters and opens the
+//!    gate.
+//! 2. Each thread draws an operation, prepares key and value, and times only the engine's call. The two clock readings,
+//!    some 50 ns together, are part of the throughput but not of the latency.
+//! 3. Latencies go into one histogram for each thread and kind (three significant digits), and are added up at the end.
 //! 4. The coordinator reports progress ten times a second while it waits.
 //!
 //! Invariants:
 //! - Wall time runs from the opening of the gate to the end of the last thread.
-//! - The first error stops all threads and is the outcome; a panic in a session is passed on, never a deadlock.
+//! - The first error stops all threads and is the outcome. A panic in a session is passed on and never causes a
+//!   deadlock.
 
 mod gate;
 mod worker;
@@ -41,7 +42,7 @@ pub enum RunError {
     Engine {
         /// Name of the engine.
         engine: String,
-        /// What was asked of it, for example `update of record 17`.
+        /// The failed action, for example `update of record 17`.
         action: String,
         /// Its error.
         source: EngineError,
@@ -53,12 +54,12 @@ pub enum RunError {
         engine: String,
         /// The record.
         record: u64,
-        /// What is wrong with it.
+        /// The fault of the value.
         source: ValueError,
     },
 }
 
-/// How far a load or a run has come.
+/// The progress of a load or a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Progress {
     /// `load` or `run`.
@@ -71,7 +72,7 @@ pub struct Progress {
     pub elapsed: Duration,
 }
 
-/// What a load or a run found.
+/// The result of a load or a run.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     /// The record to print.
@@ -87,8 +88,8 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The distribution function of latency as `(nanoseconds, fraction of operations at or below)`, fine towards the
-    /// tail; for plots.
+    /// The distribution function of latency for plots, as `(nanoseconds, fraction of operations at or below)`. It is
+    /// fine towards the tail.
     #[must_use]
     pub fn latency_cdf(&self) -> Vec<(f64, f64)> {
         let steps = self.latency.iter_quantiles(8);
@@ -126,7 +127,7 @@ pub struct Runner<'a, E: Engine> {
 }
 
 impl<'a, E: Engine> Runner<'a, E> {
-    /// A runner without a time limit that does not verify what it reads.
+    /// A runner without a time limit that does not verify the values it reads.
     #[must_use]
     pub fn new(engine: &'a E, spec: &'a Spec) -> Self {
         Self { engine, spec, bench: "ycsb".into(), time_limit: None, verify_reads: false, progress: None }
@@ -139,14 +140,14 @@ impl<'a, E: Engine> Runner<'a, E> {
         self
     }
 
-    /// Ends the run after this time even if operations are left; a load is never cut.
+    /// Ends the run after this time even if operations are left. A load is never cut.
     #[must_use]
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.time_limit = Some(limit);
         self
     }
 
-    /// Checks that each value that is read is whole and belongs to its key; some 20 ns for each read of 100 bytes,
+    /// Checks that each value read is whole and belongs to its key. This takes some 20 ns for each read of 100 bytes,
     /// outside the latency.
     #[must_use]
     pub fn verify_reads(mut self, verify: bool) -> Self {

@@ -1,10 +1,10 @@
-//! What one device sync costs here: the yardstick beside every figure of synced writes.
+//! The cost of one device sync on this machine, for comparison with every figure of synced writes.
 //!
 //! 1. Write a file of [`FILE_BLOCKS`] blocks of 4 KiB and sync it, so that blocks are allocated.
-//! 2. Overwrite one random block and call `fdatasync`; time both together; repeat.
+//! 2. Overwrite one random block and call `fdatasync`. Time both together, and repeat.
 //! 3. Remove the file.
 //!
-//! Overwriting allocated blocks needs no metadata: this is the cheapest sync that a file system offers.
+//! Overwriting allocated blocks needs no metadata, so this is the cheapest sync that a file system offers.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -20,7 +20,7 @@ use crate::random::Random;
 /// Blocks of the probe file.
 pub const FILE_BLOCKS: u64 = 1_024;
 const BLOCK_BYTES: u64 = 4_096;
-/// Latencies above this are noted as this: one hour.
+/// Latencies above this are noted as this value: one hour.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 
 /// Latency of a 4 KiB overwrite with `fdatasync`.
@@ -42,7 +42,7 @@ impl SyncLatency {
     /// Measures in `folder` until `samples` overwrites or `time_limit`, whichever comes first (at least one sample).
     ///
     /// # Errors
-    /// If the probe file cannot be written or synced; it names the file.
+    /// If the probe file cannot be written or synced. The error names the file.
     pub fn measure(folder: &Path, samples: u64, time_limit: Duration) -> io::Result<Self> {
         let probe = Probe::create(folder)?;
         probe.run(samples, time_limit).map_err(|error| probe.explain(&error))
@@ -106,7 +106,7 @@ impl Probe {
 
 impl Drop for Probe {
     fn drop(&mut self) {
-        // A leftover probe file is harmless; there is nobody to tell.
+        // A leftover probe file is harmless, and `drop` cannot report an error.
         let _ = std::fs::remove_file(&self.path);
     }
 }

@@ -1,5 +1,5 @@
-//! Values that describe themselves: from its bytes alone one can tell which key and which write a value belongs to,
-//! and that it is whole.
+//! Values that describe themselves: the bytes alone tell which key and which write a value belongs to, and whether it
+//! is whole.
 //!
 //! Byte map (little-endian):
 //!
@@ -11,9 +11,9 @@
 //! | 24 | rest | filler: word `i` is a function of the seal and `i`; the last word may be cut |
 //!
 //! Invariants:
-//! - Each filler word depends on key, version and length, so a value put together from two writes at any 8-byte
-//!   boundary fails [`verify`], as do a swapped value (key hash) and a truncated one (length in the seal).
-//! - Random filler does not compress: engines that compress gain nothing unearned.
+//! - Each filler word depends on key, version and length. So [`verify`] refuses a value put together from two writes at
+//!   any 8-byte boundary. It also refuses a swapped value (key hash) and a truncated one (length in the seal).
+//! - Random filler does not compress, so engines that compress have no advantage.
 
 use crate::random::{GOLDEN, hash_bytes, mix64};
 
@@ -38,7 +38,7 @@ pub enum ValueError {
         /// Hash in the value.
         found: u64,
     },
-    /// Parts of it do not belong together.
+    /// Its parts do not belong together.
     #[error("value is torn: byte {offset} does not belong to version {version}")]
     Torn {
         /// Version that the header names.
@@ -95,7 +95,7 @@ pub fn make_into(key: &[u8], version: u64, length: usize, bytes: &mut Vec<u8>) {
 /// Checks that `bytes` is one whole value of `key` and returns its version.
 ///
 /// # Errors
-/// [`ValueError`] says what does not fit.
+/// [`ValueError`] names the fault.
 #[inline]
 pub fn verify(key: &[u8], bytes: &[u8]) -> Result<u64, ValueError> {
     let Some((header, filler)) = bytes.split_first_chunk::<VALUE_BYTES_MIN>() else {
@@ -160,13 +160,13 @@ mod tests {
             front_new[cut..].copy_from_slice(&old[cut..]);
             let mut front_old = old.clone();
             front_old[cut..].copy_from_slice(&new[cut..]);
-            // The first word is the key hash, equal in both: a cut there changes nothing.
+            // The first word is the key hash, equal in both values: a cut there changes nothing.
             if cut > 8 {
                 assert!(matches!(verify(b"k", &front_new), Err(ValueError::Torn { .. })), "{cut}");
                 assert!(matches!(verify(b"k", &front_old), Err(ValueError::Torn { .. })), "{cut}");
             }
         }
-        // One stale word in the middle, as a lost cache line or journal block leaves it.
+        // One stale word in the middle, as after a lost cache line or journal block.
         for word in 1..12 {
             let mut mixed = new.clone();
             mixed[word * 8..word * 8 + 8].copy_from_slice(&old[word * 8..word * 8 + 8]);

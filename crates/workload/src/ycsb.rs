@@ -1,15 +1,16 @@
 //! The Yahoo! Cloud Serving Benchmark, workloads A to F, as a stream of operations for each thread.
 //!
-//! 1. [`Spec`] says what to run; [`Spec::validate`] refuses what cannot be run.
-//! 2. [`Generator::new`] prepares what the threads share: the zipfian sums and the [ledger](InsertLedger) of inserts.
-//! 3. [`Generator::stream`] gives thread `t` its [`OperationStream`]; it draws kind and record from stream `t` of the
-//!    seed.
+//! 1. [`Spec`] describes the run. [`Spec::validate`] refuses a specification that cannot be run.
+//! 2. [`Generator::new`] prepares the shared state of the threads: the zipfian sums and the [ledger](InsertLedger) of
+//!    inserts.
+//! 3. [`Generator::stream`] returns the [`OperationStream`] of thread `t`, which draws kind and record from stream `t`
+//!    of the seed.
 //!
-//! Inserts: thread `t` of `n` inserts records `records + t`, `records + t + n`, ...; so the inserted keys do not depend
-//! on timing. A thread reports each finished insert to the ledger; other threads choose only among records below a
-//! watermark under which every insert has finished (each thread looks at it every few draws). With one thread the
-//! whole stream depends on the seed alone; with several, kinds and inserts do, and which *new* records are read depends
-//! on progress, as it must.
+//! Inserts: thread `t` of `n` inserts records `records + t`, `records + t + n`, and so on, so that the inserted keys do
+//! not depend on timing. A thread reports each finished insert to the ledger. Other threads choose only among records
+//! below a watermark under which every insert has finished. Each thread reads the watermark every few draws. With one
+//! thread the whole stream depends on the seed alone. With several threads, kinds and inserts depend on the seed alone,
+//! but the choice of *new* records to read must depend on progress.
 //!
 //! | workload | read | update | insert | scan | read-modify-write | distribution |
 //! | --- | --- | --- | --- | --- | --- | --- |
@@ -29,7 +30,7 @@ pub use stream::{Generator, InsertLedger, Operation, OperationKind, OperationStr
 use crate::keys::{Distribution, KeyChooser, KeyCodec, KeyOrder, KeysError};
 use crate::value::VALUE_BYTES_MIN;
 
-/// What to run. Make one with [`Spec::new`] and change fields.
+/// The specification of a run. Make one with [`Spec::new`] and change fields.
 ///
 /// ```
 /// use lodestone_workload::ycsb::{Spec, Workload};
@@ -56,7 +57,7 @@ pub struct Spec {
     pub distribution: Distribution,
     /// Whether keys are inserted in key order.
     pub key_order: KeyOrder,
-    /// Scans read a uniform number of records from 1 to this.
+    /// A scan reads between 1 and this many records, drawn uniformly.
     pub scan_records_max: u64,
     /// Seed of all random draws.
     pub seed: u64,
@@ -80,7 +81,7 @@ impl Spec {
         }
     }
 
-    /// Refuses what cannot be run.
+    /// Refuses a specification that cannot be run.
     ///
     /// # Errors
     /// [`SpecError`] names the field and what it needs.
@@ -110,13 +111,13 @@ impl Spec {
         KeyCodec::new(self.key_bytes, self.key_order)
     }
 
-    /// The operations of one thread: an even share, the first threads take the rest.
+    /// The operations of one thread. The shares are even, and the first threads take the rest.
     #[must_use]
     pub fn operations_of(&self, thread: usize) -> u64 {
         share_of(self.operations, self.threads, thread)
     }
 
-    /// Records at the end of the run, about: loaded and inserted.
+    /// Approximate number of records at the end of the run: loaded and inserted.
     #[must_use]
     pub fn capacity(&self) -> u64 {
         let share = u64::from(self.workload.mix().insert);
@@ -125,7 +126,7 @@ impl Spec {
     }
 }
 
-/// Part number `index` of `total` split evenly over `parts`, the first parts take the rest.
+/// Part number `index` of `total`, split evenly over `parts`. The first parts take the rest.
 pub(crate) fn share_of(total: u64, parts: usize, index: usize) -> u64 {
     let (parts, index) = (parts as u64, index as u64);
     total / parts + u64::from(index < total % parts)
@@ -144,10 +145,10 @@ pub enum SpecError {
     /// Values must describe themselves.
     #[error("values of {value_bytes} bytes cannot describe themselves; use at least {VALUE_BYTES_MIN}")]
     ValueBytes {
-        /// What was asked for.
+        /// The given length.
         value_bytes: usize,
     },
-    /// Keys or distribution.
+    /// A fault of keys or distribution.
     #[error(transparent)]
     Keys(#[from] KeysError),
 }

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::marker::{PhantomData, PhantomPinned};
 
-/// Known to the C side alone.
+/// Known only to the C side.
 #[repr(C)]
 pub(crate) struct Pool {
     bytes: [u8; 0],

@@ -5,7 +5,7 @@ use std::marker::{PhantomData, PhantomPinned};
 
 macro_rules! opaque {
     ($($name:ident)*) => {$(
-        /// Known to RocksDB alone.
+        /// Known only to RocksDB.
         #[repr(C)]
         pub(super) struct $name {
             bytes: [u8; 0],
@@ -17,7 +17,7 @@ macro_rules! opaque {
 opaque! { Db Options BlockOptions Cache FilterPolicy ReadOptions WriteOptions FlushOptions Iterator PinnableSlice }
 
 #[expect(unsafe_code, reason = "declarations of a C library")]
-// SAFETY: the signatures are those of rocksdb/c.h; callers keep to the rules written there.
+// SAFETY: the signatures are those of rocksdb/c.h. Callers keep the rules written there.
 unsafe extern "C" {
     pub(super) fn rocksdb_open(options: *const Options, name: *const c_char, error: *mut *mut c_char) -> *mut Db;
     pub(super) fn rocksdb_close(db: *mut Db);

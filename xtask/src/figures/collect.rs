@@ -19,13 +19,13 @@ pub struct Lines {
     pub model: Vec<Value>,
 }
 
-/// A program and what goes into a run's file.
+/// A program and the settings for the files of its runs.
 pub(crate) struct Runner<'a> {
     pub(crate) out: &'a Path,
     pub(crate) lodestone: PathBuf,
     pub(crate) peers: Option<PathBuf>,
     pub(crate) place: String,
-    /// Take the lines that an earlier run left instead of running anything.
+    /// Take the lines of an earlier run instead of running anything.
     pub(crate) redraw: bool,
 }
 
@@ -58,7 +58,7 @@ impl Runner<'_> {
         let mut all = arguments.to_vec();
         all.extend(["--path", &self.place, "--domain", domain, "--json"]);
         if domain == "process" {
-            // What it cannot promise must not be asked for.
+            // It must not be asked for a guarantee that it cannot keep.
             all.extend(["--durability", "process"]);
         }
         self.run(&self.lodestone, name, &all)
@@ -77,7 +77,7 @@ pub(crate) fn build(folder: &Path, arguments: &[&str]) -> Result<()> {
     if status.success() { Ok(()) } else { bail!("cargo {} failed in {}", arguments.join(" "), folder.display()) }
 }
 
-/// Builds what is needed, runs everything.
+/// Builds the programs, then runs everything.
 pub fn all(root: &Path, out: &Path, options: &Options) -> Result<Lines> {
     let peers_folder = root.join("peers");
     let with_peers = !options.no_peers && Path::new("/usr/include/libpmemobj.h").exists();

@@ -24,7 +24,7 @@ pub(crate) fn number(line: &Value, key: &str) -> f64 {
     line[key].as_f64().unwrap_or(f64::NAN)
 }
 
-/// Draws everything; gives the page.
+/// Draws everything. Returns the path of the page.
 pub fn draw(out: &Path, lines: &Lines, quick: bool) -> Result<PathBuf> {
     let mut report = HtmlReport::new("Durable transactional memory: the figures of paper 1")
         .lead(if quick {
@@ -101,7 +101,7 @@ fn points(lines: &Lines, run: &str, clock: &str, key: &str) -> Vec<(f64, f64)> {
     lines.model.iter().filter(fits).map(|line| (number(line, "threads"), number(line, key))).collect()
 }
 
-/// Figure 2: what the clock takes.
+/// Figure 2: the share of the clock.
 fn clock_share(lines: &Lines) -> Figure {
     let title = "Figure 2: the clock's share of a TL2 hash table's time, updates only, model";
     let mut figure = threads_axis(Figure::line(title), "share of time", Unit::Fraction);
@@ -120,7 +120,7 @@ fn modelled(lines: &Lines, title: &str, series: &[(&str, &str, &str)]) -> Figure
     figure
 }
 
-/// The engines that occur, in their order.
+/// The engines in the lines, in order of appearance.
 fn engines(lines: &[Value]) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let names = lines.iter().map(|line| text(line, "engine").to_owned());
@@ -199,7 +199,7 @@ fn ycsb_ratios(lines: &[Value]) -> Table {
     let others: Vec<String> = engines(lines).into_iter().filter(|engine| engine != STM).collect();
     let titles = ["YCSB", "threads", "stm ops/s"].map(String::from);
     let mut table = Table::new(titles.into_iter().chain(others.iter().map(|engine| format!("/ {engine}"))))
-        .caption("The same for YCSB on the B+-tree. All run on a file in memory: what the file engines sync costs nothing there.");
+        .caption("The same for YCSB on the B+-tree. All run on a file in memory: the syncs of the file engines cost nothing there.");
     for ours in lines.iter().filter(|line| text(line, "engine") == STM) {
         let workload = text(ours, "workload");
         let threads = ours["threads"].as_u64().unwrap_or(0);

@@ -1,13 +1,13 @@
 //! `cargo xtask figures index`: the index figures of paper 2, section 3, from our own runs.
 //!
-//! | figure | what |
+//! | figure | content |
 //! | --- | --- |
 //! | 17 | `hybrid` (hash in persistent memory) against `hybrid-plus` (hash in DRAM): point reads, updates, inserts, by threads |
 //! | 19 | mean latency of reads and updates of three indexes without and with a cache of a tenth, uniform and zipfian |
-//! | 20 | what a low hit rate costs: no cache, and a cache that is asked first, beside the index (by a helper), or while it pays |
+//! | 20 | the cost of a low hit rate: no cache, and a cache that is asked first, beside the index (by a helper), or while it pays |
 //!
-//! Each on the medium as it is (raw) and on the emulated profile `optane`. Figure 20 of the paper is a drawing of the
-//! parallel search; ours is its measurement, beside the other answers to a low hit rate.
+//! Each runs on the medium as it is (raw) and on the emulated profile `optane`. Figure 20 of the paper is a drawing of
+//! the parallel search. Ours is its measurement, beside the other answers to a low hit rate.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ use serde_json::Value;
 use super::collect::{Runner, build};
 use super::draw::{number, text};
 
-/// What to run.
+/// Options of the runs.
 #[derive(Debug, Args)]
 pub struct Options {
     /// Records that are loaded; the paper loads 50 million.
@@ -36,18 +36,18 @@ pub struct Options {
     /// Folder for the figures and the raw lines.
     #[arg(long, default_value = "target/figures/index")]
     out: PathBuf,
-    /// Folder for the pools; a file system in memory, so that flushes and fences are what is measured.
+    /// Folder for the pools: a file system in memory, so that flushes and fences are measured.
     #[arg(long, default_value = "/dev/shm")]
     place: PathBuf,
     /// Run nothing: draw from the lines of an earlier run.
     #[arg(long)]
     redraw: bool,
-    /// Use the program that is built already.
+    /// Use the program as it is already built.
     #[arg(long)]
     no_build: bool,
 }
 
-/// The media: name, and what asks for it.
+/// The media: name, and the options that select it.
 const MEDIA: [(&str, &[&str]); 2] = [("raw", &[]), ("optane", &["--profile", "optane"])];
 const INDEXES: [&str; 3] = ["fastfair", "fptree", "skiplist"];
 
@@ -196,7 +196,7 @@ fn modes(lines: &Lines) -> Figure {
     figure
 }
 
-/// What the paper promises and what was found.
+/// The paper's promises and our figures.
 fn ratios(all: &[Lines]) -> Table {
     let mut table = Table::new(["medium", "what", "the paper", "found", "cpu time"].map(String::from))
         .caption("Ratios of throughput and of mean latency by wall time; the last column by processor time, which neighbours on the machine disturb less.");

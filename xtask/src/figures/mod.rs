@@ -1,11 +1,11 @@
-//! `cargo xtask figures stm`: the figures of paper 1 (transactional memory) from our own runs; `figures index`
-//! ([`index`]): those of paper 2 that compare indexes.
+//! `cargo xtask figures stm` draws the figures of paper 1 (transactional memory) from our own runs. `figures index`
+//! ([`index`]) draws those of paper 2 that compare indexes.
 //!
-//! 1. Build the command in release mode, and the peers where their libraries are installed (`peers/setup.sh`).
-//! 2. Run benchmarks and models; keep every line of their output under the folder ([`collect`]).
-//! 3. Draw one figure for each of the paper's and a table of ratios against each peer ([`draw`]).
+//! 1. Build the command in release mode, and the peers if their libraries are installed (`peers/setup.sh`).
+//! 2. Run benchmarks and models, and keep every line of their output in the folder ([`collect`]).
+//! 3. Draw one figure for each of the paper's, and a table of ratios against each peer ([`draw`]).
 //!
-//! Measured points end at the processors of this machine; what goes beyond is the model's and says so.
+//! Measured points end at the number of processors of this machine. Points beyond that are the model's and say so.
 
 pub(crate) mod collect;
 pub(crate) mod draw;
@@ -16,34 +16,34 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 
-/// Which paper's figures.
+/// The paper whose figures are drawn.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Paper 1: global clocks, logs, structures under three mixes, YCSB.
     Stm(Options),
-    /// Paper 2: the two hybrids, the cache before three indexes.
+    /// Paper 2: the two hybrids, the cache in front of three indexes.
     Index(index::Options),
 }
 
-/// What to run.
+/// Options of the runs.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Short runs and few records: shows that everything works, not what it reaches.
+    /// Short runs and few records, to show that everything works. Not for comparisons.
     #[arg(long)]
     pub quick: bool,
     /// Folder for the figures and the raw lines.
     #[arg(long, default_value = "target/figures/stm")]
     pub out: PathBuf,
-    /// Folder for the pools; a file system in memory, so that flushes and fences are what is measured.
+    /// Folder for the pools: a file system in memory, so that flushes and fences are measured.
     #[arg(long, default_value = "/dev/shm")]
     pub place: PathBuf,
     /// Leave the peers out.
     #[arg(long)]
     pub no_peers: bool,
-    /// Run nothing: draw from the lines of an earlier run; what it had not got to is left out.
+    /// Run nothing: draw from the lines of an earlier run. Figures without lines are left out.
     #[arg(long)]
     pub redraw: bool,
-    /// Use the programs that are built already.
+    /// Use the programs as they are already built.
     #[arg(long)]
     pub no_build: bool,
 }

@@ -1,8 +1,8 @@
 //! The longest function: a function fits a screen, and none may be longer than [`FUNCTION_LINES_MAX`].
 //!
-//! Algorithm, on code whose comments and literals are blank: find each `fn name`, walk to its body's opening brace
-//! (a `;` outside brackets first means that there is no body), then to the matching closing brace. Nested functions
-//! and closures count for the outer function too: they are on the same screen.
+//! Algorithm, on code whose comments and literals are blank: find each `fn name`, walk to its body's opening brace,
+//! then to the matching closing brace. A `;` outside brackets before the opening brace means that there is no body.
+//! Nested functions and closures count for the outer function too: they are on the same screen.
 
 use super::scan::{Scanned, word_positions};
 use super::{Finding, SourceFile};
@@ -26,7 +26,7 @@ pub(super) fn check(file: &SourceFile, scanned: &Scanned, findings: &mut Vec<Fin
     }
 }
 
-/// Name and text of the function whose `fn` stands at `start`; `None` for function types and declarations.
+/// Name and text of the function whose `fn` is at `start`; `None` for function types and declarations.
 fn body_of(code: &str, start: usize) -> Option<(&str, &str)> {
     let text = code.get(start..)?;
     let after = text.get("fn".len()..)?.trim_start();

@@ -2,16 +2,16 @@
 //!
 //! Algorithm:
 //!
-//! 1. Ask git for the tracked files (and new ones that are not ignored), so that build output is never looked at.
-//! 2. Read each text file; Rust files are also split into code and comments by [`scan`], so that a rule about code
-//!    never fires on a string or a comment, and the other way round.
-//! 3. Run the rules of [`rules_text`] (every text file), [`rules_rust`] and [`functions`] (each Rust file), and
-//!    [`modules`] (all Rust files together: is each one reached from some crate root?).
-//! 4. Print the findings, sorted, as `file:line: rule: what and what to do`.
+//! 1. Ask git for the tracked files (and new ones that are not ignored), so that build output is never read.
+//! 2. Read each text file. [`scan`] also splits Rust files into code and comments. So a rule about code never fires on
+//!    a string or a comment, and the other way round.
+//! 3. Run the rules of [`rules_text`] on every text file, and those of [`rules_rust`] and [`functions`] on each Rust
+//!    file. Run [`modules`] on all Rust files together: is each one reached from some crate root?
+//! 4. Print the findings, sorted, as `file:line: rule: fault and remedy`.
 //!
-//! Invariants: a rule is a pure function from file contents to findings, so it is tested on literal snippets; no
-//! rule has a list of exempt files. The words that rules look for are assembled with `concat!` or sit in strings,
-//! so that this folder passes its own rules.
+//! Invariants: a rule is a pure function from file contents to findings, so it is tested on literal snippets. No rule
+//! has a list of exempt files. The words that rules look for are assembled with `concat!` or are in strings, so that
+//! this folder passes its own rules.
 
 mod functions;
 mod modules;
@@ -58,7 +58,7 @@ impl SourceFile {
     }
 }
 
-/// Checks the repository at `root`; true when nothing was found.
+/// Checks the repository at `root`. Returns true if nothing was found.
 pub(crate) fn run(root: &Path) -> Result<bool> {
     let files = read_files(root)?;
     let findings = check(&files);
@@ -87,7 +87,7 @@ fn check(files: &[SourceFile]) -> Vec<Finding> {
     findings
 }
 
-/// Tracked files and new files that git does not ignore; files that are not UTF-8 text are data, not source.
+/// Tracked files and new files that git does not ignore. Files that are not UTF-8 text are data, not source.
 fn read_files(root: &Path) -> Result<Vec<SourceFile>> {
     let output = Command::new("git")
         .current_dir(root)
@@ -121,7 +121,7 @@ fn read_files(root: &Path) -> Result<Vec<SourceFile>> {
 mod tests {
     use super::*;
 
-    /// Runs every rule over one file and returns `(line, rule)` pairs; the module rule is satisfied by the path.
+    /// Runs every rule over one file and returns `(line, rule)` pairs. The path satisfies the module rule.
     fn findings_of(path: &str, text: &str) -> Vec<(usize, &'static str)> {
         let manifest = SourceFile { path: "a/Cargo.toml".to_owned(), text: "[package]\n".to_owned() };
         let file = SourceFile { path: path.to_owned(), text: text.to_owned() };

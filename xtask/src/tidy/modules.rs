@@ -2,13 +2,14 @@
 //!
 //! Algorithm:
 //!
-//! 1. The folders with a `Cargo.toml` are packages. Their roots are what cargo finds by itself (`build.rs`,
-//!    `src/lib.rs`, `src/main.rs`, and the direct entries of `src/bin`, `tests`, `examples`, `benches`) and every
-//!    `path = ".."` in the manifest that names a `.rs` file.
+//! 1. The folders with a `Cargo.toml` are packages. Cargo finds some of their roots by itself: `build.rs`,
+//!    `src/lib.rs`, `src/main.rs`, and the direct entries of `src/bin`, `tests`, `examples`, `benches`. Every `path =
+//!    ".."` in the manifest that names a `.rs` file is a root too.
 //! 2. From each root follow `mod name;` (also inside `mod name { .. }`), `#[path = ".."]` and `include!("..")`.
 //! 3. Report the files that were not reached, and remember which ones only tests reach (for rules about product code).
 //!
-//! Limit: conditions (`#[cfg(..)]`) are ignored for reachability: a module that some configuration compiles is alive.
+//! Limit: conditions (`#[cfg(..)]`) are ignored for reachability: a module counts as alive if some configuration
+//! compiles it.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ use super::{Finding, SourceFile};
 
 /// The files that crate roots reach.
 pub(super) struct Reached {
-    /// Path, and whether the product's build reaches it too (false: only tests, examples and benches do).
+    /// Path, and whether the product's build reaches it too (false: only tests, examples and benches reach it).
     files: BTreeMap<String, bool>,
 }
 
@@ -29,7 +30,8 @@ impl Reached {
         let mut pending: Vec<Child> = roots(files, &rust);
         while let Some(child) = pending.pop() {
             let Some(file) = rust.get(child.path.as_str()) else { continue };
-            // Again when the product reaches what was taken for a test's: its children are the product's too.
+            // Visit it again if the product reaches a file that so far only tests reached: its children are the
+            // product's too.
             if reached.get(&child.path).is_none_or(|product| child.product && !product) {
                 reached.insert(child.path.clone(), child.product);
                 pending.extend(children(file, &child, &rust));
@@ -38,7 +40,7 @@ impl Reached {
         Self { files: reached }
     }
 
-    /// Is this file compiled for tests, examples or benches alone?
+    /// Is this file compiled only for tests, examples or benches?
     pub(super) fn is_test_only(&self, path: &str) -> bool {
         self.files.get(path) == Some(&false)
     }
@@ -85,7 +87,7 @@ fn roots(files: &[SourceFile], rust: &BTreeMap<&str, &SourceFile>) -> Vec<Child>
     roots
 }
 
-/// Does cargo find this path (relative to the package) as a target of its own?
+/// Does cargo find this path (relative to the package) as a separate target?
 fn is_discovered(inside: &str) -> bool {
     ["src/bin/", "tests/", "examples/", "benches/"].iter().any(|folder| {
         inside.strip_prefix(folder).is_some_and(|rest| match rest.split_once('/') {

@@ -1,7 +1,7 @@
 //! Rules for one Rust file: module documentation, argued `unsafe`, explained flushes and fences, no stubs, no
 //! unexplained exceptions to lints.
 //!
-//! Clippy checks some of these too, but only in code that is compiled with the features of that run; these rules see
+//! Clippy checks some of these too, but only in code that is compiled with the features of that run. These rules see
 //! every file.
 
 use super::scan::{Scanned, word_positions};
@@ -13,7 +13,7 @@ const SAFETY_LINES_MAX: usize = 14;
 /// Macros that mean "not written yet" or "I was looking for something".
 const STUB_MACROS: [&str; 3] = ["todo", "unimplemented", "dbg"];
 
-/// How far above a flush or a fence its comment may stand: one comment may serve a few lines that belong together.
+/// How far above a flush or a fence its comment may be: one comment may serve a few lines that belong together.
 const ORDER_LINES_MAX: usize = 12;
 /// How far below: a flush is often explained at the fence that follows it.
 const ORDER_LINES_BELOW_MAX: usize = 2;
@@ -21,7 +21,7 @@ const ORDER_LINES_BELOW_MAX: usize = 2;
 /// Calls that start a write-back or order stores. `.flush()` without arguments is a stream's, not ours.
 const ORDER_CALLS: [&str; 3] = [".fence()", ".flush(", ".persist("];
 
-/// `test_only`: no build but that of the tests compiles this file.
+/// `test_only`: only the tests' build compiles this file.
 pub(super) fn check(file: &SourceFile, scanned: &Scanned, test_only: bool, findings: &mut Vec<Finding>) {
     if !file.text.starts_with("//!") {
         let message = "the file must open with `//!`: what it owns, its algorithm, its invariants";
@@ -61,8 +61,8 @@ fn check_unsafe(file: &SourceFile, scanned: &Scanned, index: usize, findings: &m
     }
 }
 
-/// Looks on the line itself, then upwards through the same statement; another `unsafe` or the end of an earlier item
-/// (a line that is only a closing brace) ends the search, so one comment serves one site.
+/// Looks on the line itself, then upwards through the same statement, so that one comment serves one site. The search
+/// ends at another `unsafe` or at the end of an earlier item (a line that is only a closing brace).
 fn has_safety_comment(scanned: &Scanned, index: usize) -> bool {
     let comment_at = |line: usize| scanned.comments.get(line).is_some_and(|text| text.contains("SAFETY:"));
     if comment_at(index) {
@@ -94,7 +94,7 @@ fn first_test_line(scanned: &Scanned) -> usize {
 fn check_order_comment(file: &SourceFile, scanned: &Scanned, index: usize, findings: &mut Vec<Finding>) {
     let Some(code) = scanned.code.get(index) else { return };
     let Some(call) = ORDER_CALLS.iter().find(|call| code.contains(**call)) else { return };
-    // A stream's flush; or the primitive itself, made of others or handing on to its domain: its callers explain.
+    // A stream's flush, or the primitive itself, which calls others or its domain. Its callers explain the order.
     if code.contains(".flush()") || code.contains(&format!("self{call}")) || code.contains(".flush(self") {
         return;
     }
@@ -107,7 +107,7 @@ fn check_order_comment(file: &SourceFile, scanned: &Scanned, index: usize, findi
     }
 }
 
-/// Every `#[allow(..)]` and `#[expect(..)]`, also inside `cfg_attr`, must give its `reason = ".."`.
+/// Every `#[allow(..)]` and `#[expect(..)]`, also inside `cfg_attr`, must have a `reason = ".."`.
 fn check_lint_exceptions(file: &SourceFile, scanned: &Scanned, findings: &mut Vec<Finding>) {
     let code = scanned.code.join("\n");
     for (start, _) in code.match_indices('#') {

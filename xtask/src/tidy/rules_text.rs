@@ -1,18 +1,18 @@
 //! Rules for every tracked text file: characters, white space, leftovers, words that belong elsewhere, length.
 //!
-//! Data that ships with the repository (`.csv`, `.jsonl`, `.txt`, snapshots, lock files, licences) is copied from or
-//! checked by others, so only the rules about foreign words apply to it.
+//! Data files ship with the repository: `.csv`, `.jsonl`, `.txt`, snapshots, lock files, licences. They are copied from
+//! elsewhere or checked by other tools, so only the rules about foreign words apply to them.
 
 use super::{Finding, SourceFile};
 
-/// Longest source file: one idea a file; a longer one holds several.
+/// Longest source file: a file holds one idea, and a longer one holds several.
 pub(super) const FILE_LINES_MAX: usize = 900;
 
-/// Parts of paths of somebody's machine: they mean nothing to a reader of this repository.
+/// Parts of paths that exist only on some machine: they mean nothing to a reader of this repository.
 const FOREIGN_PATHS: [&str; 4] =
     [concat!("/", "work/"), concat!("/tmp/", "bash_jobs"), concat!("../", "shared"), concat!("/", "root/")];
 
-/// Marks of unfinished work: finish it, or write it down where readers look for limits.
+/// Marks of unfinished work: finish it, or describe it where readers look for limits.
 const LEFTOVERS: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
 /// Extensions of files that hold data rather than source.
@@ -64,14 +64,14 @@ fn check_foreign_paths(file: &SourceFile, findings: &mut Vec<Finding>) {
         for path in FOREIGN_PATHS {
             let foreign = line.match_indices(path).any(|(start, _)| starts_a_path(line, start));
             if foreign {
-                let message = format!("{path} is a path of somebody's machine; name a place in this repository");
+                let message = format!("{path} is a path of one machine; name a place in this repository");
                 findings.push(file.finding(index + 1, "foreign-path", message));
             }
         }
     }
 }
 
-/// `/x/` inside `target/x/` is a folder of ours; at the start of a path it is somebody's machine.
+/// `/x/` inside `target/x/` is a folder of ours. At the start of a path it belongs to one machine.
 fn starts_a_path(line: &str, start: usize) -> bool {
     let before = line.get(..start).and_then(|before| before.chars().next_back());
     !before.is_some_and(|character| character.is_alphanumeric() || "_-.}*".contains(character))

@@ -3,7 +3,7 @@
 //! Algorithm: one pass over the characters with a small state machine.
 //!
 //! 1. Line comments and (nested) block comments go to `comments`; spaces take their place in `code`.
-//! 2. The contents of string, byte-string, raw-string and character literals become spaces in `code`; their quotes
+//! 2. The contents of string, byte-string, raw-string and character literals become spaces in `code`. Their quotes
 //!    stay, so that `"a { b"` does not count as a brace but is still visibly a literal.
 //! 3. Everything else goes to `code` unchanged.
 //!

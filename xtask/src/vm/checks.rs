@@ -1,6 +1,6 @@
-//! The outcomes of a run: printed as they come, as text or as one JSON object a line, and summed up at the end.
+//! The outcomes of a run: printed at once, as text or as one JSON object per line, and summed up at the end.
 //!
-//! A run holds when at least one check passed and none failed. A skipped check is shown and counted, never hidden.
+//! A run holds if at least one check passed and none failed. A skipped check is shown and counted, never hidden.
 
 use serde_json::json;
 
@@ -40,20 +40,20 @@ impl Checks {
         println!("{}", if self.json { json_line(check) } else { text_line(check) });
     }
 
-    /// Progress for people; silent with `--json`.
+    /// Progress for people. Prints nothing with `--json`.
     pub(super) fn note(&self, text: &str) {
         if !self.json {
             println!("{text}");
         }
     }
 
-    /// Prints the sum (text only: JSON readers count objects) and says whether the run holds.
+    /// Prints the sum (text only: JSON readers count objects) and returns whether the run holds.
     pub(super) fn finish(&self) -> bool {
         self.note(&format!("{} passed, {} failed, {} skipped", self.passed, self.failures.len(), self.skipped));
         self.failures.is_empty() && self.passed > 0
     }
 
-    /// The verdict on a planted bug: found when exactly the checks called `name` failed, and `count` of them.
+    /// The verdict on a planted bug: found if `count` checks failed and all of them are called `name`.
     pub(super) fn finish_planted(&mut self, name: &str, count: usize) -> bool {
         let caught = self.failures.iter().filter(|failure| *failure == name).count();
         let found = caught == count && self.failures.len() == count;

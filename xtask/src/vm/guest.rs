@@ -3,9 +3,9 @@
 //! Algorithm:
 //!
 //! 1. Start QEMU with the kernel's console going to a log file and the second serial port to our pipe.
-//! 2. A thread reads the pipe and passes on the messages; [`Guest::next`] waits for one, at most until a deadline.
-//! 3. [`Guest::cut_power`] sends SIGKILL: processes, kernel and page cache of the guest are gone at once; what stays is
-//!    what its processors had stored into the NVDIMMs' backing files.
+//! 2. A thread reads the pipe and passes on the messages. [`Guest::next`] waits for one, at most until a deadline.
+//! 3. [`Guest::cut_power`] sends SIGKILL: processes, kernel and page cache of the guest are gone at once. Only the
+//!    stores that its processors had made into the NVDIMMs' backing files remain.
 //!
 //! Invariants: no guest outlives its `Guest` value (dropping kills it) or this process, and no wait is unbounded.
 
@@ -22,25 +22,25 @@ use anyhow::{Context, Result, bail};
 use super::protocol::Message;
 
 const QEMU: &str = "qemu-system-x86_64";
-/// Space for namespaces on all NVDIMMs together; each one's share is a multiple of the namespaces' alignment (16 MiB).
+/// Space for namespaces on all NVDIMMs together. Each share is a multiple of the namespaces' alignment (16 MiB).
 const MODULES_MIB: u64 = 2048;
 /// Memory and processors of all nodes together.
 const MEMORY_MIB: u64 = 2048;
 const CPUS: usize = 4;
-/// Label area behind it: names the namespaces, so that they survive a reboot. It keeps the module a multiple of 2 MiB.
+/// Label area after it: names the namespaces, so that they survive a reboot. It keeps the module a multiple of 2 MiB.
 const LABELS_MIB: u64 = 2;
 
-/// What the guest's platform saves when the power fails: QEMU's `nvdimm-persistence`.
+/// The platform's protection when the power fails: QEMU's `nvdimm-persistence`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Platform {
-    /// The memory controller's queues: caches must be flushed (ADR); pools get the domain `dax`.
+    /// It saves the memory controller's queues: caches must be flushed (ADR). Pools are in the domain `dax`.
     Dax,
-    /// The processors' caches too (eADR); pools get the domain `eadr`.
+    /// It saves the processors' caches too (eADR). Pools are in the domain `eadr`.
     Eadr,
 }
 
 impl Platform {
-    /// The persistence domain that every pool must get here.
+    /// The persistence domain that every pool must have here.
     pub(super) const fn domain(self) -> &'static str {
         match self {
             Self::Dax => "dax",
@@ -73,7 +73,7 @@ impl Machine {
         MODULES_MIB / self.nodes as u64 / 16 * 16
     }
 
-    /// As between sockets; with more than two nodes, neighbours are nearer than the others.
+    /// As between sockets. With more than two nodes, neighbours are nearer than the others.
     fn distance(self, here: usize, there: usize) -> u32 {
         if self.nodes > 2 && here ^ there == 1 { 16 } else { 21 }
     }
@@ -84,7 +84,7 @@ impl Machine {
     }
 }
 
-/// What [`Guest::next`] saw.
+/// The result of [`Guest::next`].
 pub(super) enum Heard {
     Message(Message),
     /// The guest powered itself off or died.
@@ -107,7 +107,7 @@ impl Guest {
         if !is_installed(QEMU) {
             bail!("{QEMU} is not installed; run: cargo xtask vm setup");
         }
-        // Should this process die without dropping its guest, the kernel kills the guest.
+        // If this process dies without dropping its guest, the kernel kills the guest.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--", QEMU]);
         command.args(machine_arguments(cache, platform, machine));
@@ -145,7 +145,7 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        // Already gone is as good as killed; nothing to tell anybody.
+        // A guest that is already gone is as good as killed, and there is no caller to tell.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -206,7 +206,7 @@ fn machine_arguments(cache: &Path, platform: Platform, machine: Machine) -> Vec<
     arguments
 }
 
-/// Reads until the guest ends; noise is dropped.
+/// Reads until the guest ends. Noise is dropped.
 fn read_messages(output: ChildStdout) -> Receiver<Message> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {

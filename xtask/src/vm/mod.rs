@@ -1,14 +1,14 @@
 //! Guests with emulated persistent memory: QEMU with NUMA nodes and an NVDIMM on each, booted on a stock kernel.
 //!
-//! - [`guest`]: one running QEMU, bounded in time, killed without mercy when dropped.
+//! - [`guest`]: one running QEMU, bounded in time, killed when dropped.
 //! - [`protocol`]: the lines that the guest sends over its second serial port.
 //! - [`share`]: the folder that host and guest share: scripts, host-built programs, acknowledgements.
-//! - [`pmem`]: the sequence of boots that `cargo xtask vm pmem` runs, and what it asks of each.
+//! - [`pmem`]: the sequence of boots of `cargo xtask vm pmem`, and the checks of each.
 //! - [`numa`]: the same for `cargo xtask vm numa`.
-//! - [`session`]: what both do with a boot.
+//! - [`session`]: the handling of one boot, common to both.
 //! - [`checks`]: the outcomes and how they are printed.
 //!
-//! The guest's own scripts are in `vm/guest`; `vm/README.md` says what the guest can and cannot show.
+//! The guest's own scripts are in `vm/guest`. `vm/README.md` says what the guest can and cannot show.
 
 mod checks;
 mod guest;
@@ -31,7 +31,7 @@ pub(crate) enum Command {
     Setup,
     /// Boot guests with persistent memory (`dax`, then `eadr`), run the tests there, cut the power, verify.
     Pmem(pmem::Options),
-    /// Boot guests with two and with four NUMA nodes and run what depends on nodes there.
+    /// Boot guests with two and with four NUMA nodes and run the tests that need several nodes.
     Numa(numa::Options),
 }
 

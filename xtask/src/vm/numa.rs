@@ -1,11 +1,11 @@
 //! `cargo xtask vm numa`: placement, agents and the probe on guests with several real NUMA nodes and an NVDIMM on each.
 //!
 //! For each machine (two nodes, then four): fresh NVDIMMs, one boot with the job `numa`. The guest makes a DAX file
-//! system on every node's NVDIMM and checks what `lodestone` makes of them; then it runs the test programs that ask for
+//! system on every node's NVDIMM and checks how `lodestone` sees them. Then it runs the test programs that ask for
 //! nodes.
 //!
-//! What it shows: nodes, processors, distances and devices as a kernel reports them; threads pinned for real. What it
-//! cannot show is speed: every emulated memory is equally far.
+//! It shows nodes, processors, distances and devices as a kernel reports them, and threads that are really pinned. It
+//! cannot show speed: every emulated memory is equally far.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::guest::{Machine, Platform, create_modules};
 use super::session::{Session, verify_set_up};
 use super::share::{Share, TestPrograms};
 
-/// Test programs that mention this variable want the folders of several nodes.
+/// A test program that mentions this variable needs the folders of several nodes.
 const PROGRAMS: TestPrograms =
     TestPrograms { packages: &["lodestone-heap", "lodestone-numa"], variable: b"LODESTONE_PM_NODES" };
 
@@ -31,13 +31,13 @@ pub(crate) struct Options {
     /// Machines to boot, by their number of nodes.
     #[arg(long, value_delimiter = ',', default_value = "2,4", value_parser = clap::value_parser!(u8).range(2..=4))]
     nodes: Vec<u8>,
-    /// Longest time for one boot, in seconds; slow machines need more.
+    /// Longest time for one boot, in seconds. Slow machines need more.
     #[arg(long, default_value_t = 900)]
     boot_seconds_max: u64,
     /// Longest time for the probe of the media, in seconds.
     #[arg(long, default_value_t = 240)]
     probe_seconds_max: u64,
-    /// Use this program instead of building `lodestone`; the test programs are built all the same.
+    /// Use this program instead of building `lodestone`. The test programs are still built.
     #[arg(long, value_name = "PATH")]
     binary: Option<PathBuf>,
 }

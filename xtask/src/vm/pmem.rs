@@ -2,15 +2,15 @@
 //!
 //! For each platform (`dax`: caches must be flushed; `eadr`: the platform saves them):
 //!
-//! 1. Fresh NVDIMMs. Boot, make the places (ext4, XFS, devdax), and in each place: which domain does a pool get, does
-//!    it keep a value, does it survive killed processes, do the test programs pass; then check the file systems.
-//! 2. Fresh NVDIMMs. Boot and write in all places at once; when every writer has acknowledged enough, wait a random
+//! 1. Fresh NVDIMMs. Boot, and make the places (ext4, XFS, devdax). Check in each place: which domain does a pool have,
+//!    does it keep a value, does it survive killed processes, do the test programs pass? Then check the file systems.
+//! 2. Fresh NVDIMMs. Boot and write in all places at once. When every writer has acknowledged enough, wait a random
 //!    moment and kill QEMU. Boot again on the same files: every acknowledged write must be there. Repeat.
 //!
-//! What a killed guest loses: its processes, its kernel, its page cache, file-system state in memory. What it does not
-//! lose: stores that sit in a CPU cache, because QEMU has no cache model. Missing flushes are the explorer's business.
+//! A killed guest loses its processes, its kernel, its page cache, and file-system state in memory. It does not lose
+//! stores that are still in a CPU cache, because QEMU has no cache model. The crash explorer looks for missing flushes.
 //!
-//! Every boot has a deadline; a guest that misses it is killed and the boot counts as a failed check.
+//! Every boot has a deadline. A guest that misses it is killed, and the boot counts as a failed check.
 
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -34,7 +34,7 @@ const PROGRAMS: TestPrograms =
 const PLACES: [&str; 3] = ["ext4", "xfs", "devdax"];
 /// Every writer must have acknowledged this many writes before the power is cut.
 const ACKNOWLEDGEMENTS_MIN: usize = 50;
-/// The power is cut at a random moment within this time after that.
+/// After that, the power is cut at a random moment within this time.
 const CUT_DELAY_MS_MAX: u64 = 2_000;
 
 /// Options of `cargo xtask vm pmem`.
@@ -43,7 +43,7 @@ pub(crate) struct Options {
     /// Print one JSON object per check and line, and nothing else.
     #[arg(long)]
     json: bool,
-    /// Power cuts on the `dax` platform; the `eadr` platform gets one.
+    /// Power cuts on the `dax` platform; the `eadr` platform has one.
     #[arg(long, default_value_t = 3)]
     rounds: u32,
     /// Killed processes per place and platform.
@@ -52,13 +52,13 @@ pub(crate) struct Options {
     /// Seed of the random moments at which the power is cut.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Longest time for one boot, in seconds; slow machines need more.
+    /// Longest time for one boot, in seconds. Slow machines need more.
     #[arg(long, default_value_t = 1_800)]
     boot_seconds_max: u64,
     /// Use this program instead of building `lodestone`.
     #[arg(long, value_name = "PATH", conflicts_with = "planted")]
     binary: Option<PathBuf>,
-    /// Check the checker: run a program that acknowledges too early, and demand that one power cut finds it out.
+    /// Check the checker: run a program that acknowledges too early, and require that one power cut detects it.
     #[arg(long)]
     planted: bool,
 }
@@ -122,7 +122,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Kills the guest in the middle of its writes; false when it never came to writing.
+    /// Kills the guest in the middle of its writes. Returns false if it never began to write.
     fn cut_under_load(
         &mut self,
         platform: Platform,

@@ -1,18 +1,18 @@
-//! What the guest says: one line per check or event on its second serial port, fields apart by tabs.
+//! The guest's messages: one line per check or event on its second serial port, with tabs between the fields.
 //!
 //! ```text
 //! @check  name  place  pass|fail|skip  domain or -  seconds  detail
 //! @event  name  detail
 //! ```
 //!
-//! `vm/guest/protocol.sh` writes these lines. Anything else on the port is noise and is ignored.
+//! `vm/guest/protocol.sh` writes these lines. Other text on the port is noise and is ignored.
 
 /// Outcome of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Pass,
     Fail,
-    /// Nothing to run: no failure, but no evidence either.
+    /// Nothing to run: not a failure, but not evidence either.
     Skip,
 }
 
@@ -38,7 +38,7 @@ pub(super) enum Message {
 }
 
 impl Message {
-    /// The message on this line; `None` when it is not one.
+    /// The message on this line; `None` if it is not a message.
     pub(super) fn parse(line: &str) -> Option<Self> {
         let mut fields = line.trim_end_matches(['\r', '\n']).split('\t');
         match fields.next()? {

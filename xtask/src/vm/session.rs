@@ -1,4 +1,4 @@
-//! What every chore with guests does: boot one, record what it says until its job ends, and say how it went.
+//! The common part of all chores with guests: boot one, record its messages until its job ends, and report the outcome.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -25,20 +25,20 @@ pub(super) struct Session<'a> {
     pub(super) boot_max: Duration,
 }
 
-/// How a boot went on.
+/// How a boot continued.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     /// The job ended with this exit code and the guest powered itself off.
     Finished(String),
-    /// The guest says that its writers are at work.
+    /// The guest reports that its writers are at work.
     Loading,
-    /// It died before it said how its job ended.
+    /// The guest died before it reported the end of its job.
     Died,
     Late,
 }
 
 impl Session<'_> {
-    /// Boots a guest for one whole job and records how it ended under `name`.
+    /// Boots a guest for one whole job and records its end under `name`.
     pub(super) fn run_job(&mut self, platform: Platform, machine: Machine, name: &str) -> Result<()> {
         let started = Instant::now();
         let guest = Guest::boot(self.cache, platform, machine)?;
@@ -47,7 +47,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Records the guest's checks until something decides how the boot goes on.
+    /// Records the guest's checks until a message decides how the boot continues.
     pub(super) fn listen(&mut self, guest: &Guest, platform: Platform) -> Ending {
         let deadline = Instant::now() + self.boot_max;
         loop {

@@ -1,7 +1,13 @@
 //! The folder that host and guest share (`vm/.cache/share`, `/share` in the guest, 9p without a cache).
 //!
-//! Contents: the scripts of `vm/guest`; `bin/lodestone`; `tests/` with the test programs and `tests/list`; `job.env`
-//! for one boot; `acks/PLACE`, where the guest's writers leave their acknowledgements; `logs/`.
+//! Contents:
+//!
+//! - the scripts of `vm/guest`;
+//! - `bin/lodestone`;
+//! - `tests/` with the test programs and `tests/list`;
+//! - `job.env` for one boot;
+//! - `acks/PLACE`, where the guest's writers leave their acknowledgements;
+//! - `logs/`.
 //!
 //! Programs are built on the host and linked against the host's `/usr`, which is the guest's `/usr` too.
 
@@ -61,7 +67,7 @@ impl Share {
         Ok(Self { folder })
     }
 
-    /// Builds the test programs that are wanted and adds them.
+    /// Builds the test programs in `wanted` and adds them.
     pub(super) fn copy_test_programs(&self, root: &Path, wanted: &TestPrograms) -> Result<()> {
         let mut list = String::new();
         for (package, program) in build_test_programs(root, wanted.packages)? {
@@ -76,7 +82,7 @@ impl Share {
         fs::write(self.folder.join("tests/list"), list).context("could not write the list of test programs")
     }
 
-    /// Says what the next boot has to do.
+    /// Writes the job of the next boot.
     pub(super) fn write_job(&self, variables: &[(&str, String)]) -> Result<()> {
         let lines: String = variables.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
         fs::write(self.folder.join("job.env"), lines).context("could not write job.env")
@@ -87,7 +93,7 @@ impl Share {
         count_acknowledgements(&fs::read(self.folder.join("acks").join(place)).unwrap_or_default())
     }
 
-    /// Cuts off the line that the guest was writing when it died: it told nobody.
+    /// Removes the line that the guest was writing when it died: that write was not acknowledged.
     pub(super) fn drop_unfinished_line(&self, place: &str) -> Result<()> {
         let path = self.folder.join("acks").join(place);
         let mut bytes = fs::read(&path).with_context(|| format!("no acknowledgements of {place}"))?;
@@ -96,7 +102,7 @@ impl Share {
     }
 }
 
-/// Complete lines `ack ...`; a report has other lines too.
+/// Number of complete lines `ack ...`. A report has other lines too.
 fn count_acknowledgements(report: &[u8]) -> usize {
     let complete = report.get(..complete_length(report)).unwrap_or_default();
     complete.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"ack ")).count()

@@ -1,8 +1,8 @@
 //! The boot number and the orderly close: a sequence of lives, each of which uses its number.
 //!
-//! Each operation is a life of the pool: open, write the boot number into the heap area as a transaction would stamp
-//! its timestamps, close. After any crash the next boot number must be larger than every stamp that is found, and what
-//! was acknowledged must be there.
+//! Each operation is a life of the pool. It opens the pool, writes the boot number into the heap area as a transaction
+//! would stamp its timestamps, and closes. After any crash the next boot number must be larger than every stamp found,
+//! and all acknowledged stamps must be there.
 
 use lodestone_pmem::{PmAddr, PmU64, Pool};
 
@@ -20,7 +20,7 @@ fn stamp_addr(pool: &Pool) -> PmAddr {
     pool.heap_area(0).0
 }
 
-/// The clean mark says that the life before ended in order: then its stamp is there.
+/// The clean mark says that the previous life ended in order: then its stamp must be there.
 fn verify_clean_mark(pool: &Pool) -> Outcome {
     let stamp = pool.memory().load(stamp_addr(pool));
     Failure::unless(!pool.was_clean() || stamp + 1 == pool.boot(), || {
@@ -37,7 +37,7 @@ fn live(medium: &Medium) -> Outcome {
     })?;
     verify_clean_mark(&pool)?;
     stamp.store(boot);
-    // What was stamped may be told to the outside: on the medium before the operation is acknowledged.
+    // The stamp may be told to the outside, so it is persistent before the operation is acknowledged.
     stamp.persist();
     Ok(())
 }

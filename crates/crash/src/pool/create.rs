@@ -1,4 +1,4 @@
-//! Creation: a pool whose creation crashed is refused as no pool, or is a whole pool. Never something in between.
+//! Creation: a pool whose creation crashed is either refused as not a pool, or is a whole pool. Nothing in between.
 
 use lodestone_pmem::{Error, PmAddr, Pool};
 
@@ -10,8 +10,8 @@ use crate::target::{Failure, Outcome, Recovered, Redundant, Target, in_pool_laye
 /// Creates a pool on zeroed memory.
 #[derive(Default)]
 pub struct PoolCreate {
-    /// Shows open also the images that lack the magic. They are many, because then every line of the header is
-    /// undecided; without this, their refusal by the first word is taken for granted.
+    /// Tests open also on the images that lack the magic. They are many, because every line of the header is then
+    /// undecided. Without this flag, the explorer assumes that the first word makes open refuse them.
     pub opens_without_magic: bool,
 }
 
@@ -26,7 +26,7 @@ impl Target for PoolCreate {
 
     fn redundant(&self) -> Vec<Redundant> {
         let reason =
-            "opening persists the state before anyone is told of the pool; the fence stands where the format ends";
+            "opening persists the state before the caller receives the pool; the fence is at the end of the format";
         vec![Redundant::new("at crates/pmem/src/pool/create.rs", 4, reason)]
     }
 
@@ -58,7 +58,7 @@ impl Target for PoolCreate {
         }
         match medium.open_pool() {
             Ok(pool) => Ok(Box::new(Created { pool: Some(pool) })),
-            // Half-made: whether that is right depends on what was acknowledged, which the judge knows.
+            // Half-made: whether that is right depends on the acknowledged operations, which the judge knows.
             Err(Error::Format { finding, .. }) if finding.contains("magic") => Ok(Box::new(Created { pool: None })),
             Err(error) => Err(Failure::new(format!("neither a pool nor recognised as unfinished: {error}"))),
         }
@@ -74,7 +74,7 @@ impl Recovered for Created {
         let Some(pool) = &self.pool else {
             return Failure::unless(history.acked().is_empty(), || "an acknowledged creation left no pool".into());
         };
-        // The second copy is what repair relies on: whole before the magic at the front makes this a pool.
+        // Repair relies on the second copy, so it must be whole before the magic at the front makes this a pool.
         let page = |offset| {
             let mut bytes = [0; 4096];
             pool.memory().read(PmAddr::new(0, offset), &mut bytes);

@@ -11,10 +11,10 @@ pub struct PoolGrow;
 
 const PAGE: u64 = 4096;
 
-/// What is done to the pool.
+/// The change to the pool.
 #[derive(Clone, Copy, Debug)]
 pub enum GrowOp {
-    /// Grows by so many pages.
+    /// Grows by this many pages.
     Grow(u64),
     /// Writes a word into the last page of the heap area and makes it the root.
     Mark,
@@ -75,7 +75,7 @@ impl Structure for PoolGrow {
     }
 
     fn model(&self, ops: &[GrowOp]) -> Self::View {
-        // Three pages of fixed areas in front, one of the header copy behind.
+        // Three pages of fixed areas at the front, one page of the header copy at the end.
         let mut view = (4 * PAGE, None);
         for op in ops {
             match op {
@@ -95,7 +95,7 @@ impl Structure for PoolGrow {
             bytes
         };
         for at in (start.offset()..end.offset()).step_by(PAGE as usize).map(|offset| PmAddr::new(0, offset)) {
-            // The word is stored before the root names it, so a nameless mark is all that may stand there.
+            // The word is stored before the root names it, so the only possible other content is a mark without a name.
             let nameless = [at.to_raw().to_le_bytes().as_slice(), &[0; PAGE as usize - 8]].concat();
             let found = page(at);
             let right = found == [0; PAGE as usize] || found[..] == nameless[..];

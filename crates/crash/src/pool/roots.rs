@@ -1,4 +1,4 @@
-//! Named roots: set, replaced, next to each other; each change is atomic and acknowledged when it returns.
+//! Named roots: set, replaced, next to each other. Each change is atomic, and acknowledged when it returns.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ impl Structure for PoolRoots {
 
     fn redundant(&self) -> Vec<Redundant> {
         let reason = "healing zeroes a torn first write, and the next first write goes to the same line, in program order \
-                      behind the zeroes; the persist keeps that from being a trap";
+                      after the zeroes; the persist keeps that from being a trap";
         vec![Redundant::new("at crates/pmem/src/pool/roots.rs", 5, reason)]
     }
 

@@ -17,7 +17,7 @@ pub enum Mistake {
     OneLineNotFlushed,
     /// The flush names the neighbour of the line that was stored.
     WrongLineFlushed,
-    /// The record is taken back before the stores in place are persistent.
+    /// The record is removed before the stores in place are persistent.
     RecordDroppedEarly,
     /// The valid word of the record is stored before its payload.
     ValidBeforePayload,
@@ -27,7 +27,7 @@ pub enum Mistake {
     InPlace,
     /// The record is streamed: words of one line persist in any order.
     StreamedRecord,
-    /// Recovery takes the record back before its stores are persistent: only a crash in recovery shows it.
+    /// Recovery removes the record before its stores are persistent: only a crash in recovery shows it.
     RecoveryDropsEarly,
     /// Recovery adds instead of setting: a second crash in it applies the record twice.
     RecoveryNotIdempotent,
@@ -35,21 +35,21 @@ pub enum Mistake {
     RecoveryPanics,
     /// Recovery never ends when it finds a record.
     RecoveryEndless,
-    /// Recovery leaves a mark of a former life that stops the next operation: the view is right, it does not keep
-    /// working.
+    /// Recovery leaves a mark of a former life that stops the next operation. The view is right, but the structure does
+    /// not keep working.
     StuckAfterCrash,
-    /// Each operation takes a block and recovery forgets to give back that of an undone one.
+    /// Each operation takes a block, and recovery forgets to free that of an undone one.
     Leak,
-    /// A flush and a fence that nobody needs: no mistake, but the audit must say so.
+    /// An unneeded flush and fence: not a mistake, but the audit must report them.
     Needless,
     /// The same, with the excuse for it.
     Excused,
-    /// The excuse without what it excuses.
+    /// The excuse without the calls that it excuses.
     StaleExcuse,
 }
 
-/// Two words on two lines that always grow together, through a redo record. Lines from the start of the heap area:
-/// 0 record {first, second, valid}, 1 first, 2 second, 3 in-use flag, 4 blocks taken.
+/// Two words on two lines that always grow together, through a redo record. Lines from the start of the heap area: 0
+/// record {first, second, valid}, 1 first, 2 second, 3 in-use flag, 4 blocks taken.
 pub struct Pair(pub Mistake);
 
 pub struct Handle {
@@ -105,7 +105,7 @@ impl Pair {
 
     fn drop_record(&self, handle: &Handle) {
         let memory = handle.pool.memory();
-        // Neither flush nor fence: the next record's payload stands in the same line, behind this store.
+        // Neither flush nor fence: the next record's payload is in the same line, after this store.
         memory.store(handle.line(0).plus(16), 0);
         if self.is(Mistake::Needless) || self.is(Mistake::Excused) {
             memory.persist(handle.line(0), 24);
@@ -129,7 +129,7 @@ impl Pair {
         }
         self.in_place(handle, first, second);
         if !self.is(Mistake::RecoveryDropsEarly) {
-            // The record may not go before what it repaired is persistent.
+            // The record may not be removed before the data that it repaired is persistent.
             memory.fence();
         }
         self.drop_record(handle);
@@ -158,7 +158,7 @@ impl Structure for Pair {
         }
         let memory = handle.pool.memory();
         if memory.load(handle.line(4)) != memory.load(handle.line(1)) {
-            // Every life counts anew, so the count needs no flush.
+            // Every life counts from the start, so the count needs no flush.
             memory.store(handle.line(4), memory.load(handle.line(1)));
         }
         Ok(handle)
@@ -188,7 +188,7 @@ impl Structure for Pair {
         }
         self.in_place(handle, first, second);
         if !self.is(Mistake::RecordDroppedEarly) {
-            // The record may not go before the stores in place are persistent.
+            // The record may not be removed before the stores in place are persistent.
             memory.fence();
         }
         self.drop_record(handle);
@@ -216,7 +216,7 @@ impl Structure for Pair {
     fn redundant(&self) -> Vec<Redundant> {
         match self.0 {
             Mistake::Excused | Mistake::StaleExcuse => {
-                vec![Redundant::new("crash/tests/common/mod.rs", 5, "to see what an excuse does")]
+                vec![Redundant::new("crash/tests/common/mod.rs", 5, "to test an excuse")]
             }
             _ => Vec::new(),
         }

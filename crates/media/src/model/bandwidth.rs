@@ -1,15 +1,16 @@
 //! A ceiling of bandwidth over time: windows that fill up.
 //!
-//! Time is cut into windows. A block that occupies the medium for some time takes it from the windows from its arrival
-//! on; where they are full, it waits. So what is granted depends on the time of arrival, not on the order of the calls:
-//! a thread whose clock is behind still finds what the others left in its past.
+//! Time is cut into windows. A block that occupies the medium for some time takes that time from the windows, beginning
+//! at its arrival. Where windows are full, it waits. The time granted therefore depends on the time of arrival, not on
+//! the order of the calls. A thread whose clock is late still finds the time that the others left in its past.
 //!
-//! 1. Windows lie in chunks of about a millisecond, which come into being when they are first used.
-//! 2. The latest [`CHUNKS`] chunks are kept: more than a second. That is the occupancy of gigabytes, so that calls of
-//!    many megabytes by many threads still know of each other. A medium in light use has few chunks: each is 16 KiB.
-//! 3. For an arrival in a chunk that is forgotten nothing is known of the others, and it does not wait.
+//! 1. Windows are stored in chunks of about a millisecond, which are created when they are first used.
+//! 2. The latest [`CHUNKS`] chunks are kept, which is more than a second. That is the occupancy of gigabytes, so that
+//!    calls of many megabytes by many threads still see each other. A medium in light use has few chunks, each of 16
+//!    KiB.
+//! 3. An arrival in a chunk that is forgotten does not wait, because the occupancy there is no longer known.
 //!
-//! Invariants: no window gives more time than it has; a chunk's place is taken by later ones only.
+//! Invariants: no window grants more time than its length; only a later chunk takes the place of a chunk.
 
 /// Length of a window, picoseconds.
 const WINDOW_PS: u32 = 256_000;
@@ -18,7 +19,7 @@ const CHUNK_WINDOWS: u64 = 1 << 12;
 /// Chunks that are kept: 1.07 s.
 const CHUNKS: u64 = 1 << 10;
 
-/// Neighbouring windows, by what is taken of each, ps.
+/// Neighbouring windows: the time taken from each, ps.
 #[derive(Debug)]
 struct Chunk {
     number: u64,
@@ -48,7 +49,7 @@ impl Bandwidth {
         Self::default()
     }
 
-    /// What is taken of window `number`; `None` where it is forgotten.
+    /// The time taken from window `number`; `None` if it is forgotten.
     fn window(&mut self, number: u64) -> Option<&mut u32> {
         let chunk_number = number / CHUNK_WINDOWS;
         // Remainders are smaller than the number of chunks, and of windows in one.
@@ -66,14 +67,14 @@ impl Bandwidth {
         Some(&mut chunk.used_ps[offset])
     }
 
-    /// Takes `occupancy_ps` from `arrival_ps` on; gives the time at which it was granted whole.
+    /// Takes `occupancy_ps` from `arrival_ps` on. Returns the time at which all of it was granted.
     pub(super) fn take(&mut self, arrival_ps: u64, occupancy_ps: u64) -> u64 {
         let window_ps = u64::from(WINDOW_PS);
         let first = arrival_ps / window_ps;
         let (mut number, mut left_ps) = (first, occupancy_ps);
         loop {
             let Some(used_ps) = self.window(number) else { return arrival_ps.max(number * window_ps) };
-            // What a window has left is no more than its length.
+            // The rest of a window is no more than its length.
             let granted_ps = left_ps.min(u64::from(WINDOW_PS - *used_ps)) as u32;
             *used_ps += granted_ps;
             left_ps -= u64::from(granted_ps);
@@ -111,8 +112,8 @@ mod tests {
         assert_eq!(finish_ps, 1000 * 100_000);
     }
 
-    /// Sixteen threads arrive together, each with 16 MiB in blocks that take 100 ns, and each call is longer than the
-    /// one before by all of them: nobody gets time that another one has.
+    /// Sixteen threads arrive together, each with 16 MiB in blocks that take 100 ns. Each call ends later than the
+    /// previous one by the time of its own blocks. No thread may receive time that another one has.
     #[test]
     fn calls_of_many_milliseconds_share_one_ceiling() {
         let mut bandwidth = Bandwidth::new();

@@ -1,4 +1,4 @@
-//! The two buffers inside a medium: blocks read last, and blocks in which written lines wait for their neighbours.
+//! The two buffers inside a medium: one of the blocks read last, one of blocks whose written lines wait for neighbours.
 //!
 //! Both are short lists in LRU order, most recent first, of block numbers (address / block size, part included).
 
@@ -14,14 +14,14 @@ impl ReadBuffer {
         Self { blocks: Vec::with_capacity(blocks_max), blocks_max }
     }
 
-    /// Whether `block` is here; it is the most recent one then.
+    /// Whether `block` is in the buffer. If so, it becomes the most recent one.
     pub(super) fn hit(&mut self, block: u64) -> bool {
         let Some(at) = self.blocks.iter().position(|known| *known == block) else { return false };
         self.blocks[..=at].rotate_right(1);
         true
     }
 
-    /// Brings in a block that is not here.
+    /// Inserts a block that is not in the buffer.
     pub(super) fn insert(&mut self, block: u64) {
         if self.blocks_max == 0 {
             return;
@@ -40,14 +40,14 @@ impl ReadBuffer {
 /// A block that leaves the write buffer for the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Written {
-    /// Whether all its lines were there; else the medium reads it first.
+    /// Whether all its lines were present. If not, the medium reads the block first.
     pub(super) whole: bool,
 }
 
 /// Blocks in which written lines wait.
 #[derive(Debug)]
 pub(super) struct WriteBuffer {
-    /// Block number and mask of the lines that are there.
+    /// Block number and mask of the lines that are present.
     blocks: Vec<(u64, u64)>,
     blocks_max: usize,
     mask_whole: u64,
@@ -65,7 +65,8 @@ impl WriteBuffer {
         self.blocks.iter().any(|(known, _)| *known == block)
     }
 
-    /// Takes line `index` of `block`: whether it joined lines that were there, and the block that had to go for it.
+    /// Takes line `index` of `block`. Returns whether it joined lines already present, and the block that was evicted
+    /// for it.
     pub(super) fn put(&mut self, block: u64, index: u64) -> (bool, Option<Written>) {
         if let Some(at) = self.blocks.iter().position(|(known, _)| *known == block) {
             self.blocks[at].1 |= 1 << index;

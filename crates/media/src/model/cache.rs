@@ -1,16 +1,17 @@
-//! The processor's cache in front of the medium: which lines a thread has at hand, and which of them are dirty.
+//! The processor's cache in front of the medium: which lines a thread has cached, and which of them are dirty.
 //!
-//! A set-associative array of line tags with true LRU order inside a set: the most recent tag stands first. One per
-//! thread, as the private caches of one processor; a shared last-level cache and coherence between threads are not
+//! A set-associative array of line tags with true LRU order inside a set: the most recent tag is first. Each thread has
+//! one, like the private cache of one processor. A shared last-level cache and coherence between threads are not
 //! modelled.
 //!
-//! Invariants: a line stands in one set only, once; a tag of 0 is empty (line 0 of part 0 is tagged 1 in the low bits).
+//! Invariants: a line is in one set only, and once; a tag of 0 is empty, since line 0 of part 0 is tagged 1 in the low
+//! bits.
 
 use lodestone_pmem::{LINE_BYTES, LineAddr};
 
 use crate::profile::CpuCacheProfile;
 
-/// What a line was before it was touched.
+/// The state of a line before it was touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     Absent,
@@ -40,7 +41,7 @@ impl CpuCache {
             return &mut [];
         }
         let raw = line.start().to_raw();
-        // Parts start at the same offsets: mix their number in, as physical addresses would.
+        // Parts start at the same offsets, so the part number is mixed in, as physical addresses would do.
         let index = (raw / LINE_BYTES + (raw >> 48).wrapping_mul(0x9E37_79B1)) % self.sets;
         let start = usize::try_from(index).unwrap_or(0) * self.ways;
         &mut self.tags[start..start + self.ways]
@@ -59,7 +60,7 @@ impl CpuCache {
         found
     }
 
-    /// Brings in a line that is absent; gives the dirty line that had to go.
+    /// Inserts a line that is absent. Returns the dirty line that was evicted for it.
     pub(super) fn insert(&mut self, line: LineAddr, dirty: bool) -> Option<LineAddr> {
         let tag = line.start().to_raw() | PRESENT | if dirty { DIRTY } else { 0 };
         let set = self.set(line);
@@ -70,7 +71,7 @@ impl CpuCache {
         (gone & DIRTY != 0).then(|| line_of(gone))
     }
 
-    /// What `line` is, without touching it.
+    /// The state of `line`, without touching it.
     pub(super) fn look(&mut self, line: LineAddr) -> Found {
         let wanted = line.start().to_raw() | PRESENT;
         match self.set(line).iter().find(|tag| **tag & !DIRTY == wanted) {
@@ -135,7 +136,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a list per set, most recent first.
+        /// Compared with a list per set, most recent first.
         #[test]
         fn it_behaves_as_lists_do(steps in prop::collection::vec((0_u64..12, 0_u8..4), 0..200)) {
             let mut cache = tiny();

@@ -1,7 +1,7 @@
 //! Wall time for spinning: the processor's time-stamp counter, calibrated against the monotonic clock.
 //!
-//! 1. Where the processor has an invariant counter (CPUID leaf 8000_0007h, EDX bit 8), its rate is measured once per
-//!    process against `Instant` over a few milliseconds; reading it then takes a few nanoseconds instead of
+//! 1. If the processor has an invariant counter (CPUID leaf 8000_0007h, EDX bit 8), its rate is measured once per
+//!    process against `Instant` over a few milliseconds. A read of the counter then takes a few nanoseconds instead of
 //!    twenty-five.
 //! 2. Elsewhere `Instant` is the clock.
 //!
@@ -11,7 +11,7 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// How long the calibration looks at both clocks.
+/// How long the calibration compares both clocks.
 const CALIBRATION: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
@@ -42,7 +42,7 @@ fn calibrated() -> &'static Calibration {
 pub(super) fn wall_ps() -> u64 {
     let calibration = calibrated();
     match calibration.tick_ps {
-        // A process does not live 213 days times the factor that the conversion could lose.
+        // A process does not run for 213 days, times the factor that the conversion could lose.
         Some(tick_ps) => (ticks().wrapping_sub(calibration.start_ticks) as f64 * tick_ps) as u64,
         None => u64::try_from(calibration.start.elapsed().as_nanos()).unwrap_or(u64::MAX).saturating_mul(1000),
     }

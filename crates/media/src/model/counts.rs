@@ -1,4 +1,4 @@
-//! What a model counted.
+//! The counts of a model.
 
 use std::ops::{AddAssign, Sub};
 
@@ -6,11 +6,12 @@ use serde::Serialize;
 
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
-        /// Counts of a [`Model`](super::Model), of all threads or of one. Differences of two are what a phase did.
+        /// Counts of a [`Model`](super::Model), of all threads or of one. The difference of two snapshots covers the
+        /// phase between them.
         ///
-        /// These are blocks as the medium sees them: behind the processor's cache and behind the medium's own buffers.
-        /// The `media_blocks` counter of `pmem` counts blocks as the code addresses them, without either: it says what
-        /// the code asks for on any machine, these say what a given medium makes of it.
+        /// Blocks are counted as the medium sees them: after the processor's cache and after the medium's own buffers.
+        /// The `media_blocks` counter of `pmem` counts blocks as the code addresses them, without cache and buffers.
+        /// That counter shows the requests of the code on any machine; these counts show the work of a given medium.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
         #[non_exhaustive]
         pub struct MediaCounts { $($(#[$doc])* pub $name: u64),+ }
@@ -42,19 +43,19 @@ counts! {
     fetched_lines,
     /// Lines that reached the medium: written back, streamed or evicted.
     sent_lines,
-    /// Of these, lines that left the cache because room was needed, not because they were flushed.
+    /// Of these, lines that left the cache to make room, not because they were flushed.
     evicted_lines,
-    /// Flushes of lines that this thread's cache held clean: they send nothing.
+    /// Flushes of lines that were clean in this thread's cache: they send nothing.
     needless_flushes,
     /// Fences.
     fences,
-    /// Blocks that the medium read, those before a partial write included.
+    /// Blocks that the medium read, including those read before a partial write.
     blocks_read,
     /// Blocks that the medium wrote.
     blocks_written,
     /// Blocks that had to be read before they were written because lines were missing.
     blocks_modified,
-    /// Blocks written a second time because their lines came out of order.
+    /// Blocks written a second time because their lines arrived out of order.
     blocks_torn,
     /// Accesses that found their block in the medium's read or write buffer.
     read_buffer_hits,
@@ -69,8 +70,8 @@ counts! {
 }
 
 impl MediaCounts {
-    /// Bytes that the medium read for each byte the processor fetched, with blocks of `block_bytes`; 0 without reads.
-    /// Read-modify-writes are left out: they belong to writing.
+    /// Bytes that the medium read for each byte that the processor fetched, with blocks of `block_bytes`; 0 without
+    /// reads. Read-modify-writes are left out: they count as writing.
     #[must_use]
     pub fn read_amplification(&self, block_bytes: u64) -> f64 {
         let blocks = self.blocks_read - self.blocks_modified.min(self.blocks_read);
@@ -78,7 +79,7 @@ impl MediaCounts {
     }
 
     /// Bytes that the medium wrote for each byte sent to it; 0 without writes. Blocks that still wait in the write
-    /// buffer are not written yet: [`Model::drain`](super::Model::drain) sends them.
+    /// buffer are not counted as written: [`Model::drain`](super::Model::drain) sends them.
     #[must_use]
     pub fn write_amplification(&self, block_bytes: u64) -> f64 {
         ratio(self.blocks_written * block_bytes, self.sent_lines * lodestone_pmem::LINE_BYTES)

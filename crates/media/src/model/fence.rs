@@ -1,4 +1,4 @@
-//! Fences: the thread waits for what it sent.
+//! Fences: the thread waits for everything that it sent.
 
 use super::Model;
 use super::thread::ThreadState;

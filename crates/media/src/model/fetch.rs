@@ -1,4 +1,4 @@
-//! Loads and stores: what the cache does not have is fetched from the medium.
+//! Loads and stores: lines missing from the cache are fetched from the medium.
 
 use lodestone_pmem::{LINE_BYTES, LineAddr, PmAddr, lines_of};
 
@@ -12,12 +12,12 @@ use super::{Model, lock};
 struct Run {
     first: LineAddr,
     lines: u64,
-    /// What the code wants of them.
+    /// Bytes that the code asks for in these lines.
     bytes: u64,
 }
 
 impl Model {
-    /// `len` bytes at `at` are loaded: the thread waits for what is missing.
+    /// `len` bytes at `at` are loaded: the thread waits for the missing lines.
     pub(super) fn load(&self, thread: &mut ThreadState, at: PmAddr, len: u64) {
         thread.counts.read_bytes += len;
         self.access(thread, at, len, false);
@@ -61,7 +61,7 @@ impl Model {
         let next = if is_store { &mut thread.next_store } else { &mut thread.next_load };
         let sequential = *next == start;
         *next = start + run.lines * LINE_BYTES;
-        // A whole line is fetched, but the profile may know what a smaller access costs.
+        // A whole line is fetched, but the profile may know the cost of a smaller access.
         let bytes = if run.lines == 1 { run.bytes } else { run.lines * LINE_BYTES };
         let index = self.part_index(run.first.start());
         let is_remote = self.is_remote(thread, index);
@@ -70,7 +70,7 @@ impl Model {
         let looked = part.look(run.first, run.lines);
         let crowd = part.crowd(thread.slot, start_ps);
         let end_ps = if looked.blocks_new == 0 {
-            // A block at hand does not queue for the medium: other readers are not in its way.
+            // A buffered block does not queue for the medium, so other readers do not delay it.
             let factor = self.reads.latency_factor(0, crowd.writers, is_remote);
             start_ps + picoseconds(self.profile.read.buffered_latency_ns * looked.blocks_buffered as f64 * factor)
         } else {
@@ -96,7 +96,7 @@ impl Model {
     }
 }
 
-/// How many of `len` bytes at `at` lie in `line`.
+/// How many of `len` bytes at `at` are in `line`.
 fn bytes_in(line: LineAddr, at: PmAddr, len: u64) -> u64 {
     let line = line.start().to_raw();
     (at.to_raw() + len).min(line + LINE_BYTES) - at.to_raw().max(line)

@@ -1,33 +1,36 @@
 //! The model: a profile that charges time and counts blocks.
 //!
-//! 1. *Load*: lines in the thread's cache are free. A run of missing lines is fetched: blocks in the medium's buffers
-//!    cost the buffered latency; else the latency by size, sequential when the run goes on where the last one ended.
-//!    Each new block also takes its time from the part's bandwidth and waits where that is used up.
-//! 2. *Store*: a missing line is fetched as for a load, but the thread goes on; the next fence waits for it.
-//! 3. *Flush, stream*: the line goes to the medium's write buffer, where neighbours join; the oldest block there is
-//!    written when room is needed, after a read when lines are missing. The thread goes on.
-//! 4. *Fence*: waits until stores have their lines and everything sent since the last fence has passed: the write
-//!    latency by size from its start, and room in the medium's bandwidth.
-//! 5. A dirty line that has to leave the cache is sent like a flushed one, and nobody waits for it.
+//! 1. *Load*: lines in the thread's cache are free. A run of missing lines is fetched. Blocks in the medium's buffers
+//!    cost the buffered latency. Other blocks cost the latency by size, which is the sequential one if the run
+//!    continues where the last one ended. Each new block also takes its time from the part's bandwidth, and waits where
+//!    that is used up.
+//! 2. *Store*: a missing line is fetched as for a load, but the thread goes on. The next fence waits for the line.
+//! 3. *Flush, stream*: the line goes to the medium's write buffer, where neighbours join. The oldest block there is
+//!    written when room is needed, after a read if lines are missing. The thread goes on.
+//! 4. *Fence*: waits until stores have their lines and everything sent since the last fence has passed. That means the
+//!    write latency by size from its start, and room in the medium's bandwidth.
+//! 5. A dirty line that has to leave the cache is sent like a flushed one, but no thread waits for it.
 //!
-//! Other threads at work on the part stretch latencies and shrink ceilings (`[read]`, `[write]`, `[mixed]`), another
-//! node multiplies both (`[remote]`). A thread is not in its own way.
+//! Other threads at work on the part stretch latencies and shrink ceilings (`[read]`, `[write]`, `[mixed]`). Another
+//! node multiplies both (`[remote]`). A thread does not slow itself down.
 //!
 //! **Time.** *Virtual*: each thread has a clock that only charges advance. *Spinning*: a charge ends at a moment of the
-//! wall clock; what the thread really does between a flush and its fence overlaps with the write-back, as on the
-//! medium. The model's own computation is time that the medium does not take: each hook's time beyond its charge is
-//! kept as a credit (at most [`CREDIT_PS_MAX`]), and the next charges are shorter by it. So a thread's wall time is its
-//! own work plus the larger of charges and hooks. What the real access takes afterwards is not subtracted, because
-//! nobody knows whether it missed the real cache: emulated figures are upper bounds by at most the cost of the memory
-//! in use.
+//! wall clock. Real work of the thread between a flush and its fence overlaps with the write-back, as on the medium.
+//! The model's own computation costs time that the medium would not take. Each hook's time beyond its charge is
+//! therefore kept as a credit (at most [`CREDIT_PS_MAX`]), which shortens the next charges. So a thread's wall time is
+//! its own work plus the larger of charges and hooks. The time of the real access afterwards is not subtracted, because
+//! the model cannot tell whether it missed the real cache. Emulated figures are therefore upper bounds, too high by at
+//! most the cost of the memory in use.
 //!
-//! **Threads.** [`Model::as_thread`] and [`Model::simulate`] run many simulated threads on one: the one with the
+//! **Threads.** [`Model::as_thread`] and [`Model::simulate`] run many simulated threads on one. The thread with the
 //! smallest clock takes the next step, so the result is exact and repeatable. With real threads in virtual time, each
-//! thread's own charges are exact but clocks drift apart, so who was in whose way is approximate (see [`bandwidth`]).
+//! thread's own charges are exact. Their clocks drift apart, however, so contention between them is approximate (see
+//! [`bandwidth`]).
 //!
-//! Invariants: a thread's clock never goes back; charges depend on addresses, clocks and counts only, never on bytes or
-//! on the wall clock (virtual); locks are taken in the order thread, part, and no lock is held while spinning but the
-//! thread's own.
+//! Invariants:
+//! - a thread's clock never goes back;
+//! - charges depend on addresses, clocks and counts only, never on bytes or (in virtual time) on the wall clock;
+//! - locks are taken in the order thread, part, and while spinning no lock is held except the thread's own.
 
 mod bandwidth;
 mod buffer;
@@ -60,7 +63,7 @@ use threads::Threads;
 /// How charges are paid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeMode {
-    /// By spinning until the wall clock has caught up: real programs feel the medium.
+    /// By spinning until the wall clock has caught up: real programs run at the medium's speed.
     Spinning,
     /// On a clock per thread: nothing waits, and single-threaded figures are exact.
     Virtual,
@@ -75,14 +78,14 @@ impl std::fmt::Display for TimeMode {
     }
 }
 
-/// Time of hooks that later charges may make up for: some tens of accesses. A longer debt (the thread was descheduled
-/// in a hook) is no cost of the model.
+/// Limit of the time of hooks that later charges may make up for: some tens of accesses. A longer excess means that the
+/// thread was descheduled in a hook, which is not a cost of the model.
 const CREDIT_PS_MAX: u64 = 5_000_000;
 
-/// Most parts that a pool has.
+/// Largest number of parts of a pool.
 const PARTS_MAX: usize = 16;
 
-/// A medium that charges what a profile says. See the [module](self) for what is and is not modelled.
+/// A medium that charges the times of a profile. The [module](self) says which effects are modelled.
 #[derive(Debug)]
 pub struct Model {
     /// Tells the states of several models in one thread apart.
@@ -99,18 +102,18 @@ pub struct Model {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A thread that panicked inside left numbers, not broken invariants.
+    // A thread that panicked inside left only numbers, not broken invariants.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Model {
-    /// A model of `profile` for memory whose part `i` lies on node `part_nodes[i]` of `topology`; parts behind the last
-    /// lie where it lies, all on node 0 without any.
+    /// A model of `profile` for memory whose part `i` is on node `part_nodes[i]` of `topology`. Further parts are on
+    /// the node of the last one, or on node 0 if `part_nodes` is empty.
     #[must_use]
     pub fn new(profile: MediaProfile, mode: TimeMode, topology: &Topology, part_nodes: &[usize]) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         if mode == TimeMode::Spinning {
-            // Calibrate now, not in the first access.
+            // Calibrate now, not during the first access.
             clock::wall_ps();
         }
         let model = Self {
@@ -128,7 +131,7 @@ impl Model {
         Arc::new(model)
     }
 
-    /// Says on which node each part lies, as in [`new`](Self::new): what a pool knows once it is open.
+    /// Sets the node of each part, as in [`new`](Self::new). A pool knows the nodes once it is open.
     pub fn place_parts(&self, nodes: &[usize]) {
         for (index, place) in self.part_nodes.iter().enumerate() {
             let node = nodes.get(index).or(nodes.last()).copied().unwrap_or(0);
@@ -148,8 +151,8 @@ impl Model {
         self.mode
     }
 
-    /// The clock of the calling (simulated) thread, ns. Virtual: its virtual time; a new thread starts at the latest
-    /// time that any thread has reached. Spinning: the sum of its charges.
+    /// The clock of the calling (simulated) thread, ns. Virtual: its virtual time, which for a new thread starts at the
+    /// latest time that any thread has reached. Spinning: the sum of its charges.
     #[must_use]
     pub fn thread_ns(&self) -> u64 {
         self.with_thread(|thread| match self.mode {
@@ -158,7 +161,7 @@ impl Model {
         })
     }
 
-    /// Charges the calling thread `ns` for work of its own, such as computing or sending a message.
+    /// Charges the calling thread `ns` for its own work, such as computing or sending a message.
     pub fn charge_ns(&self, ns: u64) {
         self.with_thread(|thread| {
             let entry_ps = self.now_ps(thread);
@@ -166,15 +169,15 @@ impl Model {
         });
     }
 
-    /// Advances the calling thread's virtual clock to `ns` if it is behind: it waited for another thread. In spinning
-    /// mode real waiting takes real time, and nothing happens.
+    /// Advances the calling thread's virtual clock to `ns` if it is earlier: the thread waited for another one. In
+    /// spinning mode this does nothing, because real waiting takes real time.
     pub fn wait_until_ns(&self, ns: u64) {
         if self.mode == TimeMode::Virtual {
             self.with_thread(|thread| thread.clock_ps = thread.clock_ps.max(ns * 1000));
         }
     }
 
-    /// Says that the calling (simulated) thread runs on node `node`. Without it, it is the node on which the thread was
+    /// Sets the node on which the calling (simulated) thread runs. The default is the node on which the thread was
     /// running when it first touched this medium.
     pub fn set_thread_node(&self, node: usize) {
         self.with_thread(|thread| thread.node = node);
@@ -192,8 +195,8 @@ impl Model {
         self.with_thread(|thread| thread.snapshot())
     }
 
-    /// Writes the blocks that wait in the medium's write buffers, for exact counts. Nobody is charged; the calling
-    /// thread counts them. Dirty lines in caches stay there.
+    /// Writes the blocks that wait in the medium's write buffers, for exact counts. No thread is charged; the calling
+    /// thread counts the blocks. Dirty lines in caches stay there.
     pub fn drain(&self) {
         self.with_thread(|thread| {
             for part in &self.parts {
@@ -212,8 +215,8 @@ impl Model {
         self.parts.iter().map(|part| lock(part).waiting_blocks()).sum()
     }
 
-    /// Empties the calling thread's cache (dirty lines are dropped, not sent) and the medium's read buffers: the next
-    /// reads are cold.
+    /// Empties the calling thread's cache (dirty lines are dropped, not sent) and the medium's read buffers, so that
+    /// the next reads are cold.
     pub fn cool(&self) {
         self.with_thread(|thread| thread.cache.clear());
         for part in &self.parts {
@@ -243,7 +246,7 @@ impl Model {
         }
     }
 
-    /// Runs `action` for an access of the calling thread; keeps what it took beyond its charge as a credit.
+    /// Runs `action` for an access of the calling thread, and keeps the time it took beyond its charge as a credit.
     fn hook(&self, action: impl FnOnce(&mut ThreadState)) {
         self.with_thread(|thread| {
             if self.mode == TimeMode::Virtual {
@@ -258,7 +261,7 @@ impl Model {
         });
     }
 
-    /// Index of the part that `at` lies in.
+    /// Index of the part that contains `at`.
     fn part_index(&self, at: PmAddr) -> usize {
         usize::from(at.part()).min(self.parts.len() - 1)
     }

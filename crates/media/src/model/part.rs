@@ -1,7 +1,7 @@
-//! One module of the medium: its buffers, its bandwidth, and who is at work on it. Shared by all threads.
+//! One module of the medium: its buffers, its bandwidth, and the threads at work on it. All threads share it.
 //!
-//! A thread counts as at work from the start of its latest access until [`LINGER_PS`] after its end: a closed loop of
-//! accesses is work without gaps, a thread that turns to something else is not in the way.
+//! A thread counts as at work from the start of its latest access until [`LINGER_PS`] after the end of that access. So
+//! a closed loop of accesses counts as work without gaps, and a thread that turns to other work stops counting.
 
 use lodestone_pmem::{LINE_BYTES, LineAddr};
 
@@ -11,13 +11,13 @@ use super::counts::MediaCounts;
 use super::prices::{Crowd, Direction};
 use crate::profile::MediaProfile;
 
-/// How long after an access its thread still counts.
+/// How long a thread still counts after its access.
 const LINGER_PS: u64 = 1_000_000;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Span {
     start_ps: u64,
-    /// 0: never.
+    /// 0 means never.
     end_ps: u64,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Part {
     activity: Vec<Activity>,
 }
 
-/// Which blocks of a fetch the medium had to read.
+/// The blocks of a fetch that the medium had to read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Looked {
     pub(super) blocks_new: u64,
@@ -65,7 +65,7 @@ impl Part {
         }
     }
 
-    /// Other threads than that of `slot` that are at work at `now_ps`.
+    /// Threads other than that of `slot` that are at work at `now_ps`.
     pub(super) fn crowd(&self, slot: usize, now_ps: u64) -> Crowd {
         let mut crowd = Crowd::default();
         for (other, activity) in self.activity.iter().enumerate() {
@@ -92,7 +92,7 @@ impl Part {
         self.activity(slot).writes = Span { start_ps, end_ps };
     }
 
-    /// The thread of `slot` is gone.
+    /// The thread of `slot` has ended.
     pub(super) fn forget(&mut self, slot: usize) {
         *self.activity(slot) = Activity::default();
     }
@@ -101,7 +101,7 @@ impl Part {
         line.start().to_raw() / self.block_bytes
     }
 
-    /// Looks the blocks of `lines` lines from `first` on up in the buffers; new ones are in the read buffer then.
+    /// Looks up the blocks of `lines` lines from `first` on in the buffers. New ones are inserted into the read buffer.
     pub(super) fn look(&mut self, first: LineAddr, lines: u64) -> Looked {
         let last = first.start().to_raw() + (lines - 1) * LINE_BYTES;
         let mut looked = Looked { blocks_new: 0, blocks_buffered: 0 };
@@ -116,8 +116,8 @@ impl Part {
         looked
     }
 
-    /// Reads `blocks` blocks one after another from `start_ps` on, which takes `latency_ps` when nobody is in the way;
-    /// gives the end.
+    /// Reads `blocks` blocks one after another from `start_ps` on, which takes `latency_ps` without contention. Returns
+    /// the end.
     pub(super) fn read_blocks(&mut self, blocks: u64, start_ps: u64, latency_ps: u64, occupancy_ps: u64) -> u64 {
         let mut now_ps = start_ps;
         for index in 0..blocks {
@@ -127,7 +127,7 @@ impl Part {
         now_ps
     }
 
-    /// Takes a line into the write buffer; gives the block that had to go for it.
+    /// Takes a line into the write buffer. Returns the block that was evicted for it.
     pub(super) fn put(&mut self, line: LineAddr, counts: &mut MediaCounts) -> Option<Written> {
         let index = line.start().to_raw() % self.block_bytes / LINE_BYTES;
         let (joined, gone) = self.write_buffer.put(self.block_of(line), index);
@@ -141,8 +141,8 @@ impl Part {
         line.start().to_raw().is_multiple_of(self.block_bytes)
     }
 
-    /// Writes a block from `now_ps` on, after reading it when it is not whole; gives the time when there was room for
-    /// it.
+    /// Writes a block from `now_ps` on, after reading it if it is not whole. Returns the time at which there was room
+    /// for it.
     pub(super) fn write_block(
         &mut self,
         written: Written,
@@ -154,7 +154,7 @@ impl Part {
         if !written.whole {
             counts.blocks_read += 1;
             counts.blocks_modified += 1;
-            // It takes its share of reading; nobody waits for it but the block itself.
+            // It takes its share of the read bandwidth. Only the block itself waits for it.
             self.reads.take(now_ps, cost.read_ps);
         }
         self.writes.take(now_ps, cost.write_ps).max(now_ps)
@@ -168,13 +168,13 @@ impl Part {
         self.write_buffer.len()
     }
 
-    /// Forgets what is in the read buffer.
+    /// Empties the read buffer.
     pub(super) fn cool(&mut self) {
         self.read_buffer.clear();
     }
 }
 
-/// What a block occupies when it is written.
+/// The occupancy of a written block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WriteCost {
     read_ps: u64,

@@ -1,4 +1,4 @@
-//! What a profile says about one access, as integers of picoseconds.
+//! The prices of a profile for one access, as integers of picoseconds.
 //!
 //! Latencies by size are looked up often, so those of small sizes are computed once.
 
@@ -11,7 +11,7 @@ const CROWD_FRACTION_MIN: f64 = 0.1;
 
 /// Picoseconds of `ns`.
 pub(super) fn picoseconds(ns: f64) -> u64 {
-    // Profiles bound latencies to a second and factors to a thousand: far inside 64 bits.
+    // Profiles limit latencies to a second and factors to a thousand: far inside 64 bits.
     (ns * 1000.0).round() as u64
 }
 
@@ -88,7 +88,7 @@ impl Direction {
         }
     }
 
-    /// What threads of the other kind leave of the speed.
+    /// The speed left beside threads of the other kind.
     fn mixed(&self, others: u64) -> f64 {
         self.mixed_min + (1.0 - self.mixed_min) / (1.0 + others as f64 / self.mixed_threads_half)
     }
@@ -102,7 +102,8 @@ impl Direction {
         (1.0 + self.growth_per_thread * same as f64) / self.mixed(other) * self.remote(is_remote)
     }
 
-    /// Time a block occupies the medium, with so many other threads, of an access that has `fraction` of the ceiling.
+    /// Time for which a block occupies the medium beside so many other threads, in an access that has `fraction` of the
+    /// ceiling.
     pub(super) fn occupancy_ps(&self, same: u64, other: u64, is_remote: bool, fraction: f64) -> u64 {
         let beyond = (same + 1).saturating_sub(self.threads_best);
         let crowd = (1.0 - self.loss_per_thread * beyond as f64).max(CROWD_FRACTION_MIN);

@@ -7,7 +7,7 @@ use super::part::{Part, WriteCost};
 use super::thread::ThreadState;
 use super::{Model, lock, picoseconds};
 
-/// Bytes that are under way at least before a thread waits without a fence.
+/// Bytes that may always be under way before a thread waits without a fence.
 const AHEAD_BYTES_MIN: u64 = 4096;
 
 impl Model {
@@ -61,20 +61,20 @@ impl Model {
         part.mark_write(thread.slot, now_ps, end_ps);
         drop(part);
         thread.counts.remote_write_lines += if is_remote { lines } else { 0 };
-        // The processor's and the medium's buffers hold little: a thread that is far ahead waits for its oldest lines.
+        // The processor's and the medium's buffers are small, so a thread that is far ahead waits for its oldest lines.
         let until_ps = thread.unfenced[index].queue_ps.saturating_sub(self.ahead_ps());
         self.charge_until(thread, now_ps, until_ps);
     }
 
-    /// How far a thread may be ahead of what the medium has written: one write buffer's worth, at least a page's.
+    /// How far a thread may be ahead of the medium's writing: one write buffer, but at least a page.
     fn ahead_ps(&self) -> u64 {
         let bytes = self.profile.device.write_buffer_bytes.max(AHEAD_BYTES_MIN);
         picoseconds(bytes as f64 * 1e9 / self.profile.write.bandwidth_bytes_per_second)
     }
 
-    /// Before a write to a part: starts a new latency when the former writes have long passed.
+    /// Before a write to a part: starts a new latency if the former writes have long passed.
     fn begin(&self, thread: &mut ThreadState, index: usize, at: PmAddr, now_ps: u64) {
-        // A write-back begins when the stores before it have their lines.
+        // A write-back begins once the stores before it have their lines.
         let start_ps = now_ps.max(thread.stores_ready_ps);
         let unfenced = &mut thread.unfenced[index];
         if unfenced.end_ps <= now_ps {
@@ -87,11 +87,11 @@ impl Model {
         }
     }
 
-    /// After a write of `len` bytes in `lines` lines: when everything under way has passed.
+    /// After a write of `len` bytes in `lines` lines: sets the time at which everything under way has passed.
     fn extend(&self, unfenced: &mut super::thread::Unfenced, at: PmAddr, len: u64, lines: u64, factor: f64) -> u64 {
         let latency = if unfenced.sequential { &self.writes.sequential } else { &self.writes.random };
         if len < LINE_BYTES {
-            // The processor has nothing to join it with: it goes as a partial write, and so does the next one.
+            // The processor has no neighbour to join it with: it goes as a partial write, and so does the next one.
             unfenced.small_ps += picoseconds(latency.ns(len) * factor);
         } else {
             unfenced.bytes += lines * LINE_BYTES;
@@ -103,7 +103,7 @@ impl Model {
         unfenced.end_ps
     }
 
-    /// Lines of a long write without a fence leave the processor out of order: some blocks are written twice.
+    /// Lines of a long write without a fence leave the processor out of order, so some blocks are written twice.
     fn tear(&self, thread: &mut ThreadState, part: &mut Part, index: usize, line: LineAddr, cost: WriteCost) {
         let unfenced = &mut thread.unfenced[index];
         if unfenced.since_fence_bytes <= self.profile.write.unfenced_bytes_max || !part.starts_block(line) {
@@ -118,7 +118,7 @@ impl Model {
         }
     }
 
-    /// Sends the dirty lines that had to leave the cache. Nobody waits for them.
+    /// Sends the dirty lines that were evicted from the cache. No thread waits for them.
     pub(super) fn send_evicted(&self, thread: &mut ThreadState) {
         let now_ps = self.now_ps(thread);
         while let Some(line) = thread.evicted.pop() {

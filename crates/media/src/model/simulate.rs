@@ -6,7 +6,7 @@ use super::{Model, TimeMode};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SimulatedThread(pub u32);
 
-/// What one simulated thread did in a run.
+/// The work of one simulated thread in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SimulatedRun {
@@ -17,15 +17,16 @@ pub struct SimulatedRun {
 }
 
 impl Model {
-    /// Runs simulated threads 0, 1, ... on the given nodes for `duration_ns` of virtual time: `step(index)` is called
-    /// for the one with the smallest clock (of equal ones the lowest number) until every clock has passed the end. All
-    /// start at the latest time that any of them has reached.
+    /// Runs simulated threads 0, 1, ... on the given nodes for `duration_ns` of virtual time. `step(index)` is called
+    /// for the thread with the smallest clock (of equal ones the lowest number) until every clock has passed the end.
+    /// All start at the latest time that any of them has reached.
     ///
-    /// Exact and repeatable as far as `step` is. A step should be short (one operation): it is not interrupted.
+    /// The run is exact and repeatable if `step` is. A step should be short (one operation), because it is not
+    /// interrupted.
     ///
     /// # Panics
-    /// When a step does not advance its thread's clock a million times in a row (it would never end), or in spinning
-    /// mode.
+    /// In spinning mode, or if steps do not advance their thread's clock a million times in a row, since the run would
+    /// never end.
     pub fn simulate(&self, nodes: &[usize], duration_ns: u64, mut step: impl FnMut(usize)) -> Vec<SimulatedRun> {
         assert_eq!(self.mode(), TimeMode::Virtual, "simulation needs virtual time");
         let thread = |index: usize| SimulatedThread(u32::try_from(index).unwrap_or(u32::MAX));

@@ -204,7 +204,7 @@ fn a_lone_thread_is_not_in_its_own_way_and_others_are() {
     };
     write(1);
     assert_eq!(cost(&model, || read(2)), 241, "its own write does not count as another's");
-    // One other writer leaves min + (1 - min) / 2 = 0.75 of a reader's speed; one other reader adds 7 %.
+    // One other writer leaves min + (1 - min) / 2 = 0.75 of a reader's speed. One other reader adds 7 %.
     let now = model.thread_ns();
     model.as_thread(SimulatedThread(1), 0, || {
         model.wait_until_ns(now);
@@ -239,11 +239,11 @@ fn real_threads_in_virtual_time_count_exactly_and_never_pay_less_than_alone() {
         threads.into_iter().map(|thread| thread.join().expect("it only reads")).collect()
     });
     assert_eq!(model.counts().blocks_read, 2000);
-    // Each of both is rounded down to ns, a clock at its start and at its end.
+    // Both are rounded down to ns, a clock at its start and at its end.
     let sum = clocks.iter().sum::<u64>();
     assert!(model.counts().charged_ns.abs_diff(sum) <= clocks.len() as u64, "{} {sum}", model.counts().charged_ns);
     assert!(clocks.iter().all(|clock| *clock >= 500 * 241), "{clocks:?}");
-    // Their threads are gone; a new thread takes a slot of theirs and the sum stays.
+    // Their threads have ended. A new thread reuses one of their slots, and the sum stays.
     let after = model.counts();
     std::thread::scope(|scope| scope.spawn(|| model.thread_ns()).join().expect("it only looks"));
     assert_eq!(model.counts(), after);

@@ -1,4 +1,4 @@
-//! What the model knows of one thread: its clock, its cache, and what it waits for at the next fence.
+//! The model's state of one thread: its clock, its cache, and the work that its next fence waits for.
 
 use lodestone_pmem::LineAddr;
 
@@ -6,24 +6,24 @@ use super::cache::CpuCache;
 use super::counts::MediaCounts;
 use crate::profile::CpuCacheProfile;
 
-/// Writes to one part since they were last waited for.
+/// Writes to one part since the thread last waited for them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Unfenced {
-    /// When the first of them began.
+    /// Start of the first of them.
     pub(super) start_ps: u64,
-    /// Bytes of whole lines whose latency began then.
+    /// Bytes of whole lines whose latency began at that time.
     pub(super) bytes: u64,
     /// Streaming stores of less than a line, one after another.
     pub(super) small_ps: u64,
-    /// When all of them have left the cache; 0: nothing is under way.
+    /// When all of them have left the cache; 0 if nothing is under way.
     pub(super) end_ps: u64,
-    /// Whether the first line went on where the thread's last write ended.
+    /// Whether the first line continued where the thread's last write ended.
     pub(super) sequential: bool,
     /// Bytes since the last fence.
     pub(super) since_fence_bytes: u64,
     /// When the medium has room for this thread's next block.
     pub(super) queue_ps: u64,
-    /// Address behind the last line that was sent.
+    /// Address after the last line that was sent.
     pub(super) next: u64,
     /// Fraction of a block that is due to be torn.
     pub(super) torn: f64,
@@ -36,20 +36,20 @@ pub(super) struct ThreadState {
     pub(super) node: usize,
     /// Virtual time.
     pub(super) clock_ps: u64,
-    /// Sum of what was charged.
+    /// Sum of all charges.
     pub(super) charged_ps: u64,
-    /// Spinning: time that hooks took beyond their charges, and what this hook spun.
+    /// Spinning: time that hooks took beyond their charges, and the time that this hook spun.
     pub(super) credit_ps: u64,
     pub(super) hook_paid_ps: u64,
     pub(super) cache: CpuCache,
-    /// Address behind the last line fetched for a load, and for a store.
+    /// Address after the last line fetched for a load, and for a store.
     pub(super) next_load: u64,
     pub(super) next_store: u64,
     /// When the lines that stores wait for have arrived.
     pub(super) stores_ready_ps: u64,
     /// By part.
     pub(super) unfenced: Vec<Unfenced>,
-    /// Dirty lines that had to leave the cache, to be sent; empty between calls.
+    /// Dirty lines that were evicted from the cache and wait to be sent; empty between calls.
     pub(super) evicted: Vec<LineAddr>,
     pub(super) counts: MediaCounts,
 }

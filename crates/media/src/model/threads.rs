@@ -1,8 +1,7 @@
-//! Which state belongs to the running thread.
+//! The state that belongs to the running thread.
 //!
-//! Each thread keeps its states of the models it uses; the model keeps them all, for sums. A simulated thread's state
-//! takes the place of the running thread's own while it is simulated. States of finished threads are folded into one
-//! sum.
+//! Each thread keeps its states of the models it uses, and the model keeps all of them for sums. While a simulated
+//! thread runs, its state replaces the running thread's own. States of finished threads are added up in one sum.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,10 +15,10 @@ use super::{Model, lock};
 /// The threads of a model.
 #[derive(Debug, Default)]
 pub(super) struct Threads {
-    /// By slot; `None` when the slot is free.
+    /// By slot; `None` if the slot is free.
     slots: Vec<Option<Arc<Mutex<ThreadState>>>>,
     simulated: BTreeMap<SimulatedThread, Arc<Mutex<ThreadState>>>,
-    /// Counts of threads that are gone.
+    /// Counts of threads that have ended.
     gone: MediaCounts,
 }
 
@@ -36,7 +35,7 @@ impl Threads {
 type Entry = (u64, Arc<Mutex<ThreadState>>);
 
 thread_local! {
-    /// The states of this thread by model; the last of a model is in force.
+    /// The states of this thread by model; the last entry of a model is the one in use.
     static CURRENT: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -58,15 +57,15 @@ impl Model {
             }
             let state = self.register(self.topology.node_of_thread());
             let result = action(&mut lock(&state));
-            // Models that nobody else knows any more are forgotten here, so that short-lived ones do not pile up.
+            // Models without any other owner are dropped here, so that short-lived ones do not pile up.
             current.retain(|(_, state)| Arc::strong_count(state) > 1);
             current.push((self.id, state));
             result
         })
     }
 
-    /// Runs `action` as the simulated thread `thread` on node `node`: its clock, its cache, its counts. A thread that
-    /// was not seen before starts at the latest time that any thread has reached.
+    /// Runs `action` as the simulated thread `thread` on node `node`, with its clock, cache and counts. A new thread
+    /// starts at the latest time that any thread has reached.
     pub fn as_thread<R>(&self, thread: SimulatedThread, node: usize, action: impl FnOnce() -> R) -> R {
         let state = self.simulated(thread, node);
         lock(&state).node = node;
@@ -99,7 +98,7 @@ impl Model {
         for slot in 0..threads.slots.len() {
             let Some(state) = threads.slots[slot].clone() else { continue };
             latest_ps = latest_ps.max(lock(&state).clock_ps);
-            // Two: the table and this loop. The thread itself is gone.
+            // Two: the table and this loop. The thread itself has ended.
             if Arc::strong_count(&state) == 2 {
                 threads.gone += lock(&state).snapshot();
                 threads.slots[slot] = None;

@@ -1,10 +1,10 @@
-//! Which block comes next: in order, or by a permutation in which every block comes once before any comes again.
+//! The order of blocks: sequential, or by a permutation in which every block comes once before any comes again.
 //!
-//! The permutation is a bijection on the `bits` bits of a block's number, computed and not stored: two rounds of an odd
-//! multiplication (modulo a power of two) and a xor with its own upper half. It needs a few instructions and no memory,
-//! so that what is measured is the medium and not a table of addresses; no prefetcher follows it.
+//! The permutation is a bijection on the `bits` bits of a block's number. It is computed, not stored: two rounds of an
+//! odd multiplication (modulo a power of two) and a xor with its own upper half. It needs a few instructions and no
+//! memory, so the figure is that of the medium and not of a table of addresses. No prefetcher can follow it.
 
-/// Odd multipliers with bits all over (from splitmix64's finaliser and the golden ratio).
+/// Odd multipliers with bits in all positions (from splitmix64's finaliser and the golden ratio).
 const MULTIPLIERS: [u64; 2] = [0xBF58_476D_1CE4_E5B9, 0x9E37_79B9_7F4A_7C15];
 
 /// A walk over the blocks of a slice.
@@ -18,8 +18,8 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// A walk over as many blocks of `block_bytes` as are a power of two and fit into `slice_bytes` from `base` on;
-    /// `None` when not even one does. `seed` chooses where the walk begins.
+    /// A walk over the blocks of `block_bytes` in `slice_bytes` from `base` on. The number of blocks is the largest
+    /// power of two that fits; `None` if not even one does. `seed` chooses the start of the walk.
     #[must_use]
     pub fn new(base: u64, slice_bytes: u64, block_bytes: u64, seed: u64) -> Option<Self> {
         let blocks = slice_bytes.checked_div(block_bytes).filter(|blocks| *blocks > 0)?;
@@ -34,7 +34,7 @@ impl Walk {
         self.mask + 1
     }
 
-    /// Offset of block number `step` in order.
+    /// Offset of block number `step` in sequential order.
     #[inline(always)]
     #[must_use]
     pub fn sequential(&self, step: u64) -> u64 {

@@ -1,11 +1,12 @@
 //! How an access is reported to a medium, and cells of a model in virtual time.
 //!
-//! 1. Each job gets a fresh model, so that cells do not depend on their order.
-//! 2. Every thread of the job does one access, to fill buffers and to learn how long one takes.
-//! 3. [`Model::simulate`] runs them for that time as often as the budget allows, and until each has done a whole
-//!    one; the one with the smallest clock steps. A large write takes many steps, so that nobody runs far ahead.
+//! 1. Each job has a fresh model, so that cells do not depend on their order.
+//! 2. Every thread of the job does one access. This fills buffers and measures how long an access takes.
+//! 3. [`Model::simulate`] runs the threads for that time, as often as the budget allows, and until each has done a
+//!    whole access. The thread with the smallest clock steps. A large write takes many steps, so that no thread runs
+//!    far ahead.
 //!
-//! The result is exact: the same profile and job give the same figures on every machine.
+//! The result is exact: the same profile and job produce the same figures on every machine.
 
 use lodestone_pmem::{LINE_BYTES, LineAddr, Medium, PmAddr, Topology, lines_of};
 
@@ -16,14 +17,14 @@ use super::plan::Job;
 use super::{Access, Budget, CellKey, Operation, Pattern, Place, ProbeError, Spread, Subject};
 use crate::{MediaProfile, Model, TimeMode};
 
-/// Lines that the model handles for one cell, beyond which large accesses are done once only.
+/// Lines that the model handles for one cell. Accesses beyond this are done only once.
 const LINES_PER_OPERATION_BUDGET: u64 = 48;
 
-/// More accesses than these are preceded by half of their time that does not count.
+/// If there are more accesses than this, half of their time runs first without being counted.
 const WARM_ACCESSES: u64 = 3;
-/// Bytes that a simulated thread writes before others get their turn: the model expects short steps.
+/// Bytes that a simulated thread writes before the others take their turn: the model expects short steps.
 const STEP_BYTES_MAX: u64 = 4096;
-/// What an access costs that the modelled processor's cache serves, ns.
+/// Cost of an access that the modelled processor's cache serves, ns.
 const CACHED_NS: u64 = 1;
 
 /// Reports one access with the conditions of `key` at `offset` of part 0, as [`lodestone_pmem::Memory`] would.
@@ -34,8 +35,8 @@ pub(super) fn report(medium: &dyn Medium, key: &CellKey, offset: u64) {
     }
 }
 
-/// Reports the part of an access that begins at its byte `done`: a whole read, or some stores up to a fence or to the
-/// length that a thread may be ahead of the others. Gives where the next part begins.
+/// Reports the part of an access that begins at its byte `done`. This is a whole read, or some stores up to a fence or
+/// to the distance that a thread may be ahead of the others. Returns where the next part begins.
 fn report_from(medium: &dyn Medium, key: &CellKey, offset: u64, done: u64) -> u64 {
     let bytes = key.access_bytes;
     if key.operation == Operation::Read {
@@ -52,18 +53,18 @@ fn report_from(medium: &dyn Medium, key: &CellKey, offset: u64, done: u64) -> u6
         medium.stream(at, step);
     }
     if end == bytes || end == until_fence {
-        // The next stretch's stores may not overtake this one's: its price is what is asked for.
+        // The next stretch's stores may not overtake this one's: the price of that order is the figure asked for.
         medium.fence();
     }
     end
 }
 
-/// A model that is asked in virtual time.
+/// A model to be measured in virtual time.
 #[derive(Debug)]
 pub(super) struct VirtualBench {
     pub(super) profile: MediaProfile,
     pub(super) dram: MediaProfile,
-    /// At least two nodes; the medium lies on node 0.
+    /// At least two nodes; the medium is on node 0.
     pub(super) topology: Topology,
     pub(super) range_bytes: u64,
 }
@@ -85,14 +86,14 @@ impl VirtualBench {
                 nodes.push(self.node(key.place));
             }
         }
-        // Everybody does one access first: buffers fill, and it is known how long one takes.
+        // Every thread does one access first. This fills buffers and measures how long one takes.
         let first = simulate(&model, &nodes, &mut workers, job, 0, 1);
         let access_ns = first.iter().map(|done| done.elapsed_ns / done.accesses.max(1)).max().unwrap_or(1).max(1);
         let bytes = job.groups.iter().map(|key| key.access_bytes).max().unwrap_or(LINE_BYTES);
         let lines = bytes.div_ceil(LINE_BYTES) * u64::from(total.max(1));
         let accesses =
             (budget.virtual_operations * LINES_PER_OPERATION_BUDGET / lines).clamp(1, budget.virtual_operations);
-        // Short ones begin with some that do not count: the medium's buffers fill as far as they will.
+        // Short accesses begin with some that do not count, until the medium's buffers are as full as they will be.
         let warm_ns = if accesses > WARM_ACCESSES { access_ns * accesses / 2 } else { 0 };
         let done = simulate(&model, &nodes, &mut workers, job, warm_ns, access_ns * accesses);
         Ok(job
@@ -123,16 +124,16 @@ impl VirtualBench {
 /// A simulated thread of a job.
 #[derive(Debug)]
 struct SimulatedWorker {
-    /// Which of the job's keys it follows.
+    /// The key of the job that it follows.
     group: usize,
     walk: Walk,
     /// Accesses begun.
     step: u64,
-    /// Bytes of the present access that are reported.
+    /// Bytes of the present access that were already reported.
     done: u64,
 }
 
-/// What a simulated thread did.
+/// The work of a simulated thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Done {
     /// Whole accesses.
@@ -141,7 +142,7 @@ struct Done {
     elapsed_ns: u64,
 }
 
-/// Runs the workers for `warm_ns`, which do not count, and for `duration_ns`, and on until each has done a whole
+/// Runs the workers for `warm_ns`, which does not count, then for `duration_ns`, and on until each has done a whole
 /// access.
 fn simulate(
     model: &Model,
@@ -154,7 +155,7 @@ fn simulate(
     let mut done = vec![Done::default(); workers.len()];
     let mut began_ns: Vec<Option<u64>> = vec![None; workers.len()];
     let mut warm_until_ns: Option<u64> = None;
-    // An access that the last run was in the middle of is given up: each begins with a whole one.
+    // An access that the last run left unfinished is dropped: each run begins with a whole one.
     workers.iter_mut().for_each(|worker| worker.done = 0);
     while done.iter().any(|one| one.accesses == 0) {
         model.simulate(nodes, warm_ns + duration_ns, |index| {
@@ -176,7 +177,7 @@ fn simulate(
     done
 }
 
-/// One step of a worker: a part of an access. Whether the access is whole now.
+/// One step of a worker: a part of an access. Returns whether the access is now whole.
 fn step(model: &Model, key: &CellKey, worker: &mut SimulatedWorker) -> bool {
     let sequential = key.pattern == Pattern::Sequential;
     let offset = if sequential { worker.walk.sequential(worker.step) } else { worker.walk.random(worker.step) };
@@ -186,7 +187,7 @@ fn step(model: &Model, key: &CellKey, worker: &mut SimulatedWorker) -> bool {
         return false;
     }
     if model.thread_ns() == before_ns {
-        // The model's processor cache served it, for nothing: time must go on all the same.
+        // The modelled cache served it without a charge, but time must still advance.
         model.charge_ns(CACHED_NS);
     }
     worker.step += 1;

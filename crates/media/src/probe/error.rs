@@ -1,4 +1,4 @@
-//! What keeps a probe from measuring.
+//! Errors of a probe.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProbeError {
-    /// The target holds data, and nobody said that it may go.
+    /// The target holds data, and the caller did not allow overwriting it.
     #[error(
         "{}: {finding} is there, and measuring writes would overwrite it; only read it (--read-only), name a folder for a \
          temporary file, or give it up with --overwrite-data", path.display()
@@ -15,7 +15,7 @@ pub enum ProbeError {
     HoldsData {
         /// The target.
         path: PathBuf,
-        /// What is there.
+        /// The data that was found.
         finding: String,
     },
     /// The target is too small to measure anything.
@@ -25,7 +25,7 @@ pub enum ProbeError {
         path: PathBuf,
         /// Its size.
         bytes: u64,
-        /// What is needed.
+        /// The size needed.
         wanted: u64,
     },
     /// A parameter makes no sense.
@@ -33,25 +33,25 @@ pub enum ProbeError {
     Invalid {
         /// The parameter.
         what: &'static str,
-        /// What is wrong with it.
+        /// The fault of the parameter.
         finding: String,
-        /// What to do next.
+        /// The next thing to do.
         hint: String,
     },
     /// A system call failed while measuring.
     #[error("{action} failed while measuring: {source}; check the device, or leave that part out with --sections")]
     Io {
-        /// What was tried.
+        /// The failed action.
         action: &'static str,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// Text that should be a result of a probe is none.
+    /// A text that should be a probe's result is not one.
     #[error("no result of a probe: {finding}; {hint}")]
     Unreadable {
-        /// What is wrong with it.
+        /// The fault of the text.
         finding: String,
-        /// What to do next.
+        /// The next thing to do.
         hint: &'static str,
     },
     /// Opening or mapping the target failed.

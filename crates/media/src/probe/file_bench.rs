@@ -1,6 +1,6 @@
 //! Cells of a file through the kernel: pread and pwrite, with and without the page cache, synced, and by io_uring.
 //!
-//! Invariants: a direct access uses a buffer and offsets of whole pages; nothing but the given range is written.
+//! Invariants: a direct access uses a buffer and offsets of whole pages; writes go only to the given range.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -27,12 +27,12 @@ pub(super) struct FileBench {
     uring: bool,
     range_bytes: u64,
     cpus: Vec<usize>,
-    /// What the kernel refuses, for the notes.
+    /// Requests that the kernel refuses, for the notes.
     pub(super) refusals: Vec<String>,
 }
 
 impl FileBench {
-    /// The first `range_bytes` bytes of `file`. Finds out what the kernel grants.
+    /// The first `range_bytes` bytes of `file`. Finds out which ways of access the kernel allows.
     pub(super) fn new(file: &File, writable: bool, range_bytes: u64, cpus: Vec<usize>) -> Result<Self> {
         let again = |source| ProbeError::Io { action: "opening the file again", source };
         let file = file.try_clone().map_err(again)?;
@@ -56,12 +56,12 @@ impl FileBench {
         Ok(Self { file, direct, writable, uring, range_bytes, cpus, refusals })
     }
 
-    /// What can be measured.
+    /// The ways of access that can be measured.
     pub(super) fn access(&self) -> FileAccess {
         FileAccess { writable: self.writable, direct: self.direct.is_some(), uring: self.uring }
     }
 
-    /// Writes back what is dirty.
+    /// Writes back all dirty data.
     pub(super) fn settle(&self) -> Result<()> {
         if !self.writable {
             return Ok(());
@@ -102,7 +102,7 @@ fn open_direct(file: &File, writable: bool) -> io::Result<File> {
     let flags = rustix::fs::OFlags::DIRECT.bits().cast_signed();
     let direct = OpenOptions::new().read(true).write(writable).custom_flags(flags).open(path)?;
     let mut buffer = Buffer::new(PAGE_BYTES);
-    // An empty file gives nothing, and that is no refusal.
+    // Reading an empty file returns no bytes, which is not a refusal.
     let _ = direct.read_at(buffer.bytes_mut(), 0)?;
     Ok(direct)
 }

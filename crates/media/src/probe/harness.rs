@@ -1,13 +1,15 @@
 //! Several threads that repeat accesses against the clock.
 //!
-//! 1. Every thread makes its [`Worker`], warms up, and finds its pace: the number of accesses between two looks at the
-//!    clock, such that looking takes below a hundredth of the time.
-//! 2. All threads meet before every repetition, then each works until its time is over (at least one access) and notes
-//!    accesses and its own time.
-//! 3. A repetition's latency is the time of all threads by their accesses; its bandwidth the sum of each thread's rate.
+//! 1. Every thread makes its [`Worker`], warms up, and finds its pace. The pace is the number of accesses between two
+//!    reads of the clock, such that these reads take below a hundredth of the time.
+//! 2. All threads meet before every repetition. Each then works until its time is over (at least one access), and notes
+//!    the number of accesses and its own time.
+//! 3. A repetition's latency is the time of all threads divided by their accesses. Its bandwidth is the sum of each
+//!    thread's rate.
 //!
-//! Invariants: a thread that fails still meets the others, so nobody waits for ever; the first failure is what the
-//! caller gets. A thread is pinned to a processor of its own as long as there are enough; the rest share in turn.
+//! Invariants: a thread that fails still meets the others, so no thread waits for ever, and the caller receives the
+//! first failure. Each thread is pinned to its own processor while there are enough. Further threads share processors
+//! in turn.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -17,7 +19,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use super::error::Result;
 use super::{Budget, Spread};
 
-/// Accesses between two looks at the clock, at most.
+/// Most accesses between two reads of the clock.
 const PACE_MAX: u64 = 1 << 30;
 
 /// A thread's way to access the medium.
@@ -26,14 +28,14 @@ pub(super) trait Worker {
     fn work(&mut self, count: u64) -> Result<()>;
 }
 
-/// Threads that do the same.
+/// Threads that do the same work.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Group {
     pub(super) threads: u32,
     pub(super) access_bytes: u64,
 }
 
-/// What a group of threads did.
+/// The work of a group of threads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Measured {
     pub(super) operations: u64,
@@ -53,8 +55,8 @@ pub(super) fn allowed_processors() -> Vec<usize> {
     sched_getaffinity(None).map(|set| (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()).unwrap_or_default()
 }
 
-/// Keeps the calling thread on `cpus`, where there are some. Processors that were taken from this process meanwhile
-/// make no difference: the thread runs elsewhere then.
+/// Keeps the calling thread on `cpus`, if there are any. If this process has lost these processors meanwhile, the
+/// thread simply runs elsewhere.
 pub(super) fn pin_to(cpus: &[usize]) {
     let mut set = CpuSet::new();
     cpus.iter().filter(|cpu| **cpu < CpuSet::MAX_CPU).for_each(|cpu| set.set(*cpu));
@@ -63,8 +65,8 @@ pub(super) fn pin_to(cpus: &[usize]) {
     }
 }
 
-/// Lets all threads of all `groups` work together; `make` gives the worker of thread `index` of group `group`. `cpus`
-/// is where they run, in turn; empty: wherever the kernel likes.
+/// Lets all threads of all `groups` work together. `make` returns the worker of thread `index` of group `group`. The
+/// threads run on `cpus`, in turn; if `cpus` is empty, wherever the kernel places them.
 pub(super) fn measure<'w>(
     groups: &[Group],
     budget: &Budget,
@@ -115,7 +117,7 @@ fn run_thread<'w>(worker: Result<Box<dyn Worker + 'w>>, budget: &Budget, barrier
     state.map(|_| laps)
 }
 
-/// Warms up, and gives the number of accesses that takes about a hundredth of a repetition, at least one.
+/// Warms up. Returns the number of accesses that takes about a hundredth of a repetition, at least one.
 fn find_pace(worker: &mut (dyn Worker + '_), repetition: Duration) -> Result<u64> {
     let mut count = 1;
     let begin = Instant::now();

@@ -1,7 +1,7 @@
 //! Cells of mapped memory in real time: loads, stores with write-back, streams.
 //!
-//! Each thread has a slice of the range to itself and walks it in order or by permutation. Under a model that spins,
-//! what is done is reported to it first, exactly as [`lodestone_pmem::Memory`] reports what it does.
+//! Each thread has its own slice of the range and walks it in order or by permutation. Under a model that spins, each
+//! access is first reported to the model, exactly as [`lodestone_pmem::Memory`] reports its accesses.
 
 use std::hint::black_box;
 
@@ -49,7 +49,8 @@ impl MemoryBench<'_> {
         harness::measure(&groups, budget, &self.cpus[place], &make)
     }
 
-    /// Accesses every page once, on the near node: the kernel's work at the first touch is no part of any figure.
+    /// Accesses every page once, on the near node, so that the kernel's work at the first touch is not part of any
+    /// figure.
     pub(super) fn touch(&self, writable: bool) -> Result<()> {
         std::thread::scope(|scope| {
             let toucher = scope.spawn(|| {
@@ -135,7 +136,7 @@ impl<'m> MemoryWorker<'m> {
             Pattern::Random => steps.for_each(|step| mixed ^= self.range.read(self.walk.random(step), bytes)),
             Pattern::Sequential => steps.for_each(|step| mixed ^= self.range.read(self.walk.sequential(step), bytes)),
             Pattern::Dependent => {
-                // Zero, which only the reader of this line knows: the address waits for what was read before.
+                // Zero, but the compiler does not know that: the address waits for the value read before.
                 let zero = black_box(0);
                 steps.for_each(|step| mixed = self.range.read(self.walk.random(step) + (mixed & zero), bytes));
             }
@@ -143,7 +144,7 @@ impl<'m> MemoryWorker<'m> {
         black_box(mixed);
     }
 
-    /// As without a medium, access by access, each reported first.
+    /// As without a medium, access by access, but each is reported first.
     fn work_under(&mut self, medium: &dyn Medium, count: u64) -> Result<()> {
         for step in self.step..self.step + count {
             let sequential = self.key.pattern == Pattern::Sequential;

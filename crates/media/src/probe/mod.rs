@@ -1,18 +1,19 @@
-//! The probe: what a medium does, measured the way paper 2 (section 2) does it.
+//! The probe measures the speed of a medium by the method of paper 2 (section 2).
 //!
-//! 1. A [`Frame`] says what there is (bytes, threads, a file to compare with); a [`Plan`] lists the cells to measure,
-//!    each with all of its conditions in a [`CellKey`].
+//! 1. A [`Frame`] describes the setting (bytes, threads, a file to compare with). A [`Plan`] lists the cells to
+//!    measure, each with all of its conditions in a [`CellKey`].
 //! 2. Real media run in real time (`harness`, `memory_bench`, `file_bench`): pinned threads, warm-up, several
-//!    repetitions against the clock, median and spread. A model in virtual time is asked instead (`emulated`):
-//!    deterministic.
-//! 3. Everything goes into one [`ProbeResult`], a versioned record that the report draws and a model can be fitted to.
-//! 4. [`Verdict`] reads it by rules: best sizes and thread counts, stream or flush, and what to avoid, with its
+//!    repetitions against the clock, median and spread. A model is measured in virtual time instead (`emulated`), which
+//!    is deterministic.
+//! 3. Everything goes into one [`ProbeResult`]. This is a versioned record that the report draws and a model can be
+//!    fitted to.
+//! 4. [`Verdict`] reads it by rules: best sizes and thread counts, stream or flush, and what to avoid, each with its
 //!    figures.
 //!
-//! **What latency means here.** As in the paper's harness, the time of a thread by its accesses, issued back to back:
-//! the processor may overlap them. `dependent` cells alone make each address depend on what was read before: the time
-//! until data arrives. Blocks are visited by a random permutation, because prefetchers cannot be switched off from user
-//! space.
+//! **The meaning of latency here.** As in the paper's harness, latency is the time of a thread divided by its accesses.
+//! They are issued back to back, and the processor may overlap them. Only in `dependent` cells does each address depend
+//! on the value read before, so that the figure is the time until data arrives. Blocks are visited by a random
+//! permutation, because prefetchers cannot be switched off from user space.
 
 mod address;
 mod emulated;

@@ -1,9 +1,10 @@
-//! Which cells a probe measures, in which order, and what that will cost.
+//! Which cells a probe measures, in which order, and at what cost.
 //!
-//! 1. Sizes and thread counts follow the paper's tables: 8 B to 16 MiB, threads doubling up to the number asked for.
+//! 1. Sizes and thread counts follow the paper's tables: 8 B to 16 MiB, and threads that double up to the number asked
+//!    for.
 //! 2. Each [`Section`] lists its jobs: one or two groups of threads that run together. A job yields a cell per group.
-//! 3. What cannot be measured (a range too small for a size, one processor, no second node) is left out with a note
-//!    that says so. Nothing is left out silently.
+//! 3. Cells that cannot be measured (a range too small for a size, one processor, no second node) are left out, and a
+//!    note says so. Nothing is left out silently.
 
 use std::time::Duration;
 
@@ -38,13 +39,13 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// For figures.
+    /// For final figures.
     pub const FULL: Self = Self { repetition: Duration::from_millis(20), repetitions: 11, virtual_operations: 4096 };
     /// For a first impression, below a minute.
     pub const QUICK: Self = Self { repetition: Duration::from_millis(4), repetitions: 5, virtual_operations: 1024 };
 }
 
-/// What the plan must fit.
+/// The setting that the plan must fit.
 #[derive(Clone, Debug)]
 pub struct Frame {
     /// Bytes that accesses may range over.
@@ -65,46 +66,46 @@ pub struct Frame {
     pub has_far_node: bool,
 }
 
-/// What may be done with the file that is compared.
+/// The accesses that are possible to the file used for comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileAccess {
-    /// Writes too.
+    /// Whether writes are allowed.
     pub writable: bool,
-    /// `O_DIRECT` opened.
+    /// Whether opening with `O_DIRECT` worked.
     pub direct: bool,
-    /// The kernel grants an io_uring.
+    /// Whether the kernel allows an io_uring.
     pub uring: bool,
 }
 
 /// Threads that run together; each key yields a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// Which section wants it.
+    /// The section that asks for it.
     pub section: Section,
     /// One key for each group of threads; two for mixed loads.
     pub groups: Vec<CellKey>,
 }
 
-/// What will be measured.
+/// The planned measurements.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// In this order.
+    /// The jobs, in order.
     pub jobs: Vec<Job>,
-    /// What is left out, and why.
+    /// The parts left out, and why.
     pub notes: Vec<String>,
     /// Thread counts of the sweeps.
     pub thread_counts: Vec<u32>,
     frame_is_virtual: bool,
 }
 
-/// What a plan will cost, about.
+/// The approximate cost of a plan.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// Cells.
     pub cells: u64,
     /// Real time.
     pub duration: Duration,
-    /// Bytes written to the target and to the file that is compared, at the most likely.
+    /// Bytes that will most likely be written to the target and to the file used for comparison.
     pub written_bytes: u64,
 }
 
@@ -323,15 +324,16 @@ impl Plan {
         }
     }
 
-    /// What the plan will cost. In real time, repetitions are bounded by the clock, so time is known better than bytes:
-    /// these assume that a thread writes 2 GB/s to memory and a file takes 1 GB/s, or 20 syncs a millisecond's time
-    /// each.
+    /// The cost of the plan. In real time the clock limits repetitions, so the time is known better than the bytes. The
+    /// estimate of bytes assumes that a thread writes 2 GB/s to memory. It assumes that a file takes 1 GB/s, or 20
+    /// syncs of a millisecond each.
     #[must_use]
     pub fn estimate(&self, budget: &Budget) -> Estimate {
         const MEMORY_BYTES_PER_S: f64 = 2e9;
         const FILE_BYTES_PER_S: f64 = 1e9;
         const SYNCS_PER_S: f64 = 1e3;
-        // Finding the pace of a cell takes about as long as two repetitions; starting threads, a fraction of one.
+        // Finding the pace of a cell takes about as long as two repetitions, and starting threads takes a fraction of
+        // one.
         let job_s = budget.repetition.as_secs_f64() * (f64::from(budget.repetitions) + 2.0);
         let (mut seconds, mut written) = (0.0, 0.0);
         for key in self.jobs.iter().flat_map(|job| &job.groups) {
@@ -339,7 +341,7 @@ impl Plan {
                 seconds += 0.015;
                 continue;
             }
-            // A large synced write may well take longer than a repetition.
+            // A large synced write may take longer than a repetition.
             let large = key.subject == Subject::File && key.access_bytes >= 1 << 20;
             let key_s = if large { job_s.max(0.25) } else { job_s };
             seconds += key_s;
@@ -375,7 +377,7 @@ fn write_key(frame: &Frame) -> CellKey {
     CellKey { operation: Operation::Write, access: Access::Stream, ..read_key(frame) }
 }
 
-/// Whether every thread of the cell has at least two blocks of its own, so that it does not write one over and over.
+/// Whether every thread of the cell has at least two blocks, so that it does not write the same one over and over.
 fn fits(key: &CellKey, range_bytes: u64) -> bool {
     let threads = u64::from(key.threads + key.beside_threads).max(1);
     key.working_set_bytes.min(range_bytes) / threads >= key.access_bytes.saturating_mul(2)

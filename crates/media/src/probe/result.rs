@@ -1,8 +1,8 @@
-//! What a probe found: the record that `--json` prints, the report draws and a model is fitted to.
+//! The result of a probe: the record that `--json` prints, the report draws and a model is fitted to.
 //!
 //! Invariants:
-//! - `format` and `version` come first; a reader refuses what it does not know ([`ProbeResult::from_json`]).
-//! - A cell says everything about its own conditions in its [`CellKey`]; two cells of one section never have the same
+//! - `format` and `version` come first. A reader refuses values that it does not know ([`ProbeResult::from_json`]).
+//! - A cell says everything about its own conditions in its [`CellKey`]. Two cells of one section never have the same
 //!   key.
 //! - Times are nanoseconds, sizes bytes, rates bytes per second. Emulated results say so in `target.emulated`.
 
@@ -15,7 +15,7 @@ pub const FORMAT: &str = "lodestone-probe";
 /// Value of [`ProbeResult::version`] that this code writes.
 pub const VERSION: u32 = 1;
 
-/// What a cell was measured on.
+/// The thing that a cell was measured on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Subject {
@@ -37,25 +37,25 @@ pub enum Operation {
     Write,
 }
 
-/// In which order blocks are accessed.
+/// The order in which blocks are accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pattern {
     /// One after the other.
     Sequential,
-    /// By a random permutation, back to back: the processor may overlap accesses, as in the paper's harness.
+    /// By a random permutation, back to back. The processor may overlap accesses, as in the paper's harness.
     Random,
-    /// As `random`, but each address depends on what was read before: nothing overlaps.
+    /// As `random`, but each address depends on the value read before, so nothing overlaps.
     Dependent,
 }
 
-/// With what the medium is accessed.
+/// The instruction or system call of the access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Access {
     /// Loads.
     Load,
-    /// Stores, each line flushed behind its stores.
+    /// Stores, with each line flushed after its stores.
     StoreFlush,
     /// Non-temporal stores around the cache.
     Stream,
@@ -65,11 +65,11 @@ pub enum Access {
     BufferedSync,
     /// pread and pwrite around the page cache (`O_DIRECT`).
     Direct,
-    /// As `direct`, many requests in flight through io_uring.
+    /// As `direct`, with many requests in flight through io_uring.
     Uring,
 }
 
-/// Which node accesses.
+/// The node whose threads access the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
@@ -104,7 +104,7 @@ impl Section {
     pub const ALL: [Self; 7] =
         [Self::Latency, Self::Threads, Self::Fence, Self::Instruction, Self::Mixed, Self::Nodes, Self::Compare];
 
-    /// The name by which it is asked for.
+    /// The name of the section in options.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -122,7 +122,7 @@ impl Section {
 /// The conditions of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct CellKey {
-    /// On what.
+    /// The thing measured.
     pub subject: Subject,
     /// Reading or writing.
     pub operation: Operation,
@@ -136,7 +136,7 @@ pub struct CellKey {
     pub access_bytes: u64,
     /// Threads that do this operation.
     pub threads: u32,
-    /// Threads that do the opposite operation beside them.
+    /// Threads that do the opposite operation at the same time.
     pub beside_threads: u32,
     /// Where the threads run.
     pub place: Place,
@@ -147,25 +147,25 @@ pub struct CellKey {
 /// One measured figure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// Which section measured it.
+    /// The section that measured it.
     pub section: Section,
-    /// Under which conditions.
+    /// The conditions.
     #[serde(flatten)]
     pub key: CellKey,
     /// Accesses in all repetitions of all threads.
     pub operations: u64,
     /// Repetitions that the statistics are over.
     pub repetitions: u32,
-    /// Time of a thread by its accesses, back to back (dependent: one after the other), in nanoseconds.
+    /// Time of a thread divided by its accesses, back to back (dependent: one after the other), in nanoseconds.
     pub latency_ns: Spread,
     /// Bytes asked for by all threads of this operation together, per second.
     pub bandwidth_bytes_per_s: Spread,
 }
 
-/// What was measured.
+/// The measured target.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
-    /// As the user named it.
+    /// Its name, as the user wrote it.
     pub name: String,
     /// `file`, `temporary file`, `block device`, `devdax device`, `memory` or `profile`.
     pub kind: String,
@@ -173,7 +173,7 @@ pub struct Target {
     pub medium: String,
     /// Persistence domain of the mapping.
     pub domain: String,
-    /// Why this domain.
+    /// The reason for this domain.
     pub domain_reason: String,
     /// Label of the emulation; absent on a real medium.
     pub emulated: Option<String>,
@@ -202,7 +202,7 @@ pub struct Machine {
     pub stream_instruction: String,
 }
 
-/// How it was measured.
+/// The method of measuring.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Method {
     /// The clock, in words.
@@ -223,7 +223,7 @@ pub struct Method {
     pub pinned: bool,
 }
 
-/// Everything that a probe found.
+/// The full result of a probe.
 ///
 /// ```
 /// use lodestone_media::probe::ProbeResult;
@@ -239,17 +239,17 @@ pub struct ProbeResult {
     pub format: String,
     /// Version of this schema, see [`VERSION`].
     pub version: u32,
-    /// When it began, seconds since 1970 by the caller's clock; absent when the caller has none.
+    /// When it began, in seconds since 1970 by the caller's clock; absent if the caller has no clock.
     pub began_unix_s: Option<u64>,
     /// How long it took, seconds of real time.
     pub duration_s: f64,
-    /// What was measured.
+    /// The measured target.
     pub target: Target,
-    /// On what machine.
+    /// The machine.
     pub machine: Machine,
-    /// And how.
+    /// The method.
     pub method: Method,
-    /// What a reader must know: parts left out and why, refusals of the kernel.
+    /// Facts that a reader must know: parts left out and why, refusals of the kernel.
     pub notes: Vec<String>,
     /// The figures.
     pub cells: Vec<Cell>,
@@ -285,14 +285,14 @@ impl ProbeResult {
         serde_json::to_string(self).unwrap_or_else(|error| unreachable!("a result is plain data: {error}"))
     }
 
-    /// Reads what [`to_json`](Self::to_json) wrote.
+    /// Reads the text that [`to_json`](Self::to_json) wrote.
     ///
     /// # Errors
-    /// When `text` is no result of a probe, or one of another version.
+    /// If `text` is not a probe's result, or is one of another version.
     pub fn from_json(text: &str) -> Result<Self, super::ProbeError> {
         let unreadable = |finding: String| super::ProbeError::Unreadable {
             finding,
-            hint: "give what `lodestone media probe --json` printed",
+            hint: "pass the output of `lodestone media probe --json`",
         };
         let value: serde_json::Value = serde_json::from_str(text).map_err(|error| unreadable(error.to_string()))?;
         let (format, version) = (value["format"].as_str().unwrap_or(""), value["version"].as_u64().unwrap_or(0));
@@ -305,7 +305,7 @@ impl ProbeResult {
         serde_json::from_value(value).map_err(|error| unreadable(error.to_string()))
     }
 
-    /// The cells of `key`'s kind: those that agree with `matches`.
+    /// The cells whose key satisfies `matches`.
     pub fn select(&self, matches: impl Fn(&CellKey) -> bool) -> impl Iterator<Item = &Cell> {
         self.cells.iter().filter(move |cell| matches(&cell.key))
     }

@@ -1,9 +1,10 @@
 //! A probe from its target to its result.
 //!
-//! 1. [`Probe::open`] opens and judges the target: nothing is written. A target that holds data is refused unless it
-//!    may be overwritten or is only read. The plan is made.
-//! 2. [`Probe::run`] fills the target where it is to be written, maps it, and measures job by job.
-//! 3. A file that was empty is emptied again at the end; a temporary one has no name and goes with its last handle.
+//! 1. [`Probe::open`] opens and checks the target, and makes the plan. Nothing is written. A target that holds data is
+//!    refused unless it may be overwritten or is only read.
+//! 2. [`Probe::run`] fills the target if it is to be written, maps it, and measures job by job.
+//! 3. A file that was empty is emptied again at the end. A temporary file has no name and vanishes with its last
+//!    handle.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -19,20 +20,20 @@ use super::plan::{Budget, Estimate, Frame, Job, Plan};
 use super::{Cell, Machine, Method, ProbeError, ProbeResult, Section, Subject, Target};
 use crate::{MediaProfile, Model, TimeMode};
 
-/// Fewer bytes than these measure nothing.
+/// Fewer bytes than this cannot be measured.
 pub const RANGE_BYTES_MIN: u64 = 64 << 10;
-/// Threads at most: more say nothing about a medium.
+/// Most threads: more of them show nothing further about a medium.
 pub const THREADS_MAX: u32 = 256;
-/// Bytes that accesses range over when nobody says otherwise: far more than caches hold.
+/// Default range of the accesses in bytes: far more than caches hold.
 const RANGE_BYTES_DEFAULT: u64 = 512 << 20;
 const RANGE_BYTES_QUICK: u64 = 256 << 20;
-/// In virtual time no memory is needed, and even sixteen threads shall have many of the largest blocks.
+/// Virtual time needs no memory, and even sixteen threads should have many of the largest blocks.
 const RANGE_BYTES_VIRTUAL: u64 = 4 << 30;
-/// Threads on an emulated medium when nobody says otherwise: as far as the paper sweeps.
+/// Default number of threads on an emulated medium: the maximum of the paper's sweep.
 const THREADS_VIRTUAL: u32 = 16;
 const PAGE_BYTES: u64 = 4096;
 
-/// What is measured.
+/// The target to measure.
 #[derive(Clone, Debug)]
 pub enum TargetChoice {
     /// A file, a device, or a folder for a temporary file.
@@ -43,10 +44,10 @@ pub enum TargetChoice {
     Profile(Box<MediaProfile>, TimeMode),
 }
 
-/// How it is measured.
+/// Options of a measurement.
 #[derive(Clone, Debug)]
 pub struct ProbeOptions {
-    /// Bytes that accesses range over; all that fits by default.
+    /// Bytes that accesses range over; by default as much as suits the target.
     pub range_bytes: Option<u64>,
     /// Most threads; as many as processors by default.
     pub threads_max: Option<u32>,
@@ -54,18 +55,18 @@ pub struct ProbeOptions {
     pub sections: Vec<Section>,
     /// Only read: the target keeps its content.
     pub read_only: bool,
-    /// The target's content may go.
+    /// The target's content may be overwritten.
     pub overwrite_data: bool,
     /// Shorter range by default.
     pub quick: bool,
     /// How long each cell is measured.
     pub budget: Budget,
-    /// Split the processors into so many virtual nodes, with the model's memory on the first; for profiles only. 0:
-    /// none when spinning, two in virtual time.
+    /// Split the processors into so many virtual nodes, with the model's memory on the first. Only for profiles. 0
+    /// means none when spinning, and two in virtual time.
     pub virtual_nodes: usize,
-    /// Folder of a file that is compared where the target itself is none.
+    /// Folder of a file for comparison if the target itself is not a file.
     pub file_folder: Option<PathBuf>,
-    /// Seconds since 1970 now, by the caller's clock.
+    /// The present time in seconds since 1970, by the caller's clock.
     pub began_unix_s: Option<u64>,
     /// Processor and memory in words, and the kernel.
     pub machine: [String; 2],
@@ -89,12 +90,12 @@ impl Default for ProbeOptions {
     }
 }
 
-/// How far a probe is.
+/// The progress of a probe.
 #[derive(Clone, Copy, Debug)]
 pub enum Progress<'p> {
-    /// So many bytes of all were filled.
+    /// Bytes filled, and bytes to fill in all.
     Filling(u64, u64),
-    /// This job of so many is next.
+    /// Number of the next job, number of all jobs, and the next job.
     Measuring(usize, usize, &'p Job),
 }
 
@@ -108,7 +109,7 @@ pub struct Probe {
     plan: Plan,
     target: Target,
     notes: Vec<String>,
-    /// The file that is compared, where the target is none.
+    /// The file for comparison if the target is not a file.
     other_file: Option<ScratchFile>,
     cpus: [Vec<usize>; 2],
 }
@@ -126,10 +127,10 @@ enum Opened {
 }
 
 impl Probe {
-    /// Opens `choice` and plans. Nothing is written yet.
+    /// Opens `choice` and makes the plan. Nothing is written yet.
     ///
     /// # Errors
-    /// A target that is missing, not permitted, too small, in use or full of data; options that make no sense.
+    /// If the target is missing, not permitted, too small, in use or holds data, or if options contradict each other.
     pub fn open(choice: TargetChoice, options: ProbeOptions) -> Result<Self> {
         verify_options(&choice, &options)?;
         let mut target = describe(&choice);
@@ -180,13 +181,13 @@ impl Probe {
         Ok(probe)
     }
 
-    /// What will be measured.
+    /// The planned measurements.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// What is measured, as far as it is known before it is mapped.
+    /// The target, as far as it is known before it is mapped.
     #[must_use]
     pub fn target(&self) -> &Target {
         &self.target
@@ -198,7 +199,7 @@ impl Probe {
         self.notes.iter().chain(&self.plan.notes).cloned().collect()
     }
 
-    /// What it will cost. The first filling counts as written.
+    /// The cost of the plan. The first filling counts as written.
     #[must_use]
     pub fn estimate(&self) -> Estimate {
         let mut estimate = self.plan.estimate(&self.options.budget);
@@ -210,12 +211,12 @@ impl Probe {
     /// Measures everything.
     ///
     /// # Errors
-    /// When the target cannot be filled or mapped, or an access fails.
+    /// If the target cannot be filled or mapped, or an access fails.
     pub fn run(mut self, progress: &mut dyn FnMut(Progress<'_>)) -> Result<ProbeResult> {
         let began = Instant::now();
         let outcome = self.measure(progress);
         if let Opened::File { file, was_empty: true, .. } = &mut self.opened {
-            // Also after a failure: what was empty must not stay filled.
+            // Also after a failure: a file that was empty must not stay filled.
             let emptied = if self.options.read_only { Ok(()) } else { file.empty() };
             if outcome.is_ok() {
                 emptied?;
@@ -263,7 +264,7 @@ impl Probe {
                 Some(Subject::File) => {
                     let bench = file.as_ref().ok_or_else(absent)?;
                     if !synced {
-                        // What the mapping left dirty must not be written back while the file is measured.
+                        // Data that the mapping left dirty must not be written back while the file is measured.
                         bench.settle()?;
                         synced = true;
                     }
@@ -297,7 +298,7 @@ impl Probe {
         Ok(result)
     }
 
-    /// Fills what is to be written or compared.
+    /// Fills the files that will be written or used for comparison.
     fn fill(&mut self, progress: &mut dyn FnMut(Progress<'_>)) -> Result<()> {
         let bytes = self.range_bytes;
         let mut report = |done: u64| progress(Progress::Filling(done, bytes));
@@ -474,8 +475,8 @@ fn open_target(choice: TargetChoice, options: &ProbeOptions) -> Result<Opened> {
     }
 }
 
-/// What is measured for an empty file: a file without a name beside it, which is gone however this process ends; where
-/// none can be made, the file itself.
+/// The stand-in for an empty file: a file without a name in the same folder, which vanishes however this process ends.
+/// If none can be made, the file itself is used.
 fn beside_empty(file: ScratchFile, path: &Path) -> Opened {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match ScratchFile::temporary(folder) {
@@ -488,7 +489,7 @@ fn too_small<T>(path: &Path, bytes: u64) -> Result<T> {
     Err(ProbeError::TooSmall { path: path.to_owned(), bytes, wanted: RANGE_BYTES_MIN })
 }
 
-/// Bytes that are measured: what was asked for, else as much as suits, never more than is there.
+/// Bytes to measure: the requested size, or else as much as suits, but never more than exists.
 fn range(opened: &Opened, options: &ProbeOptions) -> Result<u64> {
     let suits = match opened {
         Opened::Profile(_, TimeMode::Virtual) => RANGE_BYTES_VIRTUAL,
@@ -500,7 +501,7 @@ fn range(opened: &Opened, options: &ProbeOptions) -> Result<u64> {
     if file.is_temporary() || *was_empty {
         return Ok(wanted);
     }
-    // A file with data keeps its length, a device has the one that it has.
+    // A file with data keeps its length, and a device has a fixed one.
     let there = file.bytes() / PAGE_BYTES * PAGE_BYTES;
     if there < RANGE_BYTES_MIN {
         return Err(ProbeError::TooSmall { path: file.path().to_owned(), bytes: there, wanted: RANGE_BYTES_MIN });
@@ -544,11 +545,11 @@ fn available_bytes(text: &str) -> Option<u64> {
     line.split_whitespace().nth(1)?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The nodes of the run: those by which threads are pinned, and by which a model tells near from far.
+/// The nodes of the run. They decide where threads are pinned, and which memory is near or far for a model.
 fn topology_for(opened: &Opened, virtual_nodes: usize) -> Result<Topology> {
     let machine = Topology::of_machine();
     Ok(match (opened, virtual_nodes) {
-        // Two nodes are what the papers compare.
+        // The papers compare two nodes.
         (Opened::Profile(_, TimeMode::Virtual), 0) => machine.with_virtual_nodes(2).unwrap_or(machine),
         (_, 0) => machine,
         (_, count) => machine.with_virtual_nodes(count)?,

@@ -1,17 +1,18 @@
-//! Which figures may decide a rule, and what stands in for those that may not.
+//! Which figures may decide a rule, and how the others are replaced.
 //!
 //! 1. A figure whose repetitions scatter by more than [`UNSURE`] decides nothing by itself.
-//! 2. In a row of figures (by size, by number of threads) such a one is replaced by the median of itself and the two
-//!    nearest that are sure: one on each side, at the ends both from the same side. So it can neither make a peak nor
-//!    break a row.
-//! 3. In a row with fewer than two sure figures nothing is replaced: there is nothing to go by.
+//! 2. In a row of figures (by size, by number of threads) such a figure is replaced by a median. The median is taken of
+//!    the figure itself and the two nearest sure ones, one on each side. At the ends both are from the same side. An
+//!    unsure figure can therefore neither make a peak nor break a row.
+//! 3. In a row with fewer than two sure figures nothing is replaced.
 //!
-//! Invariant: a row in which all are sure stays as it is.
+//! Invariant: a row in which all figures are sure stays as it is.
 
 use super::Cell;
 
-/// Coefficient of variation above which a figure decides nothing by itself. Four times what the paper accepts (section
-/// 2.1): a machine with other work on it still has figures, one that was interrupted in a cell loses that cell.
+/// Coefficient of variation above which a figure decides nothing by itself. This is four times the value that the paper
+/// accepts (section 2.1). A machine with other work on it can still be measured, and a cell that was interrupted is not
+/// used.
 pub(super) const UNSURE: f64 = 0.2;
 
 /// Whether the repetitions of `cell` agree well enough to decide something.
@@ -26,7 +27,7 @@ pub(super) struct Figure {
     pub(super) sure: bool,
 }
 
-/// The row's values, with stand-ins for those that are not sure.
+/// The row's values, with replacements for those that are not sure.
 pub(super) fn settled(row: &[Figure]) -> Vec<f64> {
     (0..row.len()).map(|index| if row[index].sure { row[index].value } else { stand_in(row, index) }).collect()
 }

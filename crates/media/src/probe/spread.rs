@@ -1,11 +1,12 @@
-//! What several repetitions of one measurement say: the middle, the ends, and how far they scatter.
+//! Statistics over several repetitions of one measurement: the middle, the ends, and how far they scatter.
 
 use serde::{Deserialize, Serialize};
 
 /// Statistics over the repetitions of one cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// The middle repetition (of an even number: the mean of the two in the middle). What tables and figures show.
+    /// The middle repetition (of an even number: the mean of the two in the middle). Tables and figures show this
+    /// value.
     pub median: f64,
     /// Arithmetic mean.
     pub mean: f64,
@@ -13,12 +14,12 @@ pub struct Spread {
     pub min: f64,
     /// Largest.
     pub max: f64,
-    /// Coefficient of variation: standard deviation (of the sample) by mean. 0 for a single repetition.
+    /// Coefficient of variation: standard deviation (of the sample) divided by the mean. 0 for a single repetition.
     pub variation: f64,
 }
 
 impl Spread {
-    /// The statistics of `samples`; `None` when there is none that is finite.
+    /// The statistics of the finite `samples`; `None` if there are none.
     ///
     /// ```
     /// use lodestone_media::probe::Spread;

@@ -1,6 +1,6 @@
 //! Figures as people read them: `256 B`, `1.25 us`, `6.9 GB/s`.
 
-/// Three significant digits, without trailing zeroes behind the point.
+/// Three significant digits, without trailing zeroes after the point.
 fn short(value: f64) -> String {
     let decimals = match value.abs() {
         magnitude if magnitude >= 99.95 => 0,
@@ -15,7 +15,7 @@ fn scaled(value: f64, units: &[(f64, &str)]) -> String {
     if !value.is_finite() {
         return "-".into();
     }
-    // What would be rounded up to the next unit is written in that unit.
+    // A value that would be rounded up to the next unit is written in that unit.
     let unit = units.iter().rev().find(|(size, _)| value.abs() >= size * 0.9995).or(units.first());
     unit.map_or_else(|| short(value), |(size, name)| format!("{} {name}", short(value / size)))
 }

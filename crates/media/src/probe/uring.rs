@@ -1,8 +1,8 @@
-//! Accesses to a file through io_uring: as many in flight as a device likes to have.
+//! Accesses to a file through io_uring, with enough requests in flight to keep a device busy.
 //!
-//! 1. The ring is filled with requests, each with a buffer of its own.
-//! 2. `work(n)` waits for n completions and puts a new request in the place of each, so the depth stays the same.
-//! 3. When it is dropped it waits for what is still in flight: the kernel writes into the buffers until then.
+//! 1. The ring is filled with requests. Each has its own buffer.
+//! 2. `work(n)` waits for n completions and replaces each by a new request, so the depth stays the same.
+//! 3. Dropping it waits for all requests still in flight: the kernel writes into the buffers until then.
 //!
 //! Invariant: a buffer is neither moved, freed nor used again while a request with it is in flight.
 #![expect(unsafe_code, reason = "requests name buffers that the kernel fills while this code runs on")]
@@ -21,10 +21,10 @@ use super::{CellKey, Operation, Pattern, ProbeError};
 
 /// Requests in flight.
 pub(super) const DEPTH: u32 = 32;
-/// Bytes of all buffers of a ring at most.
+/// Most bytes of all buffers of a ring.
 const BUFFERS_BYTES_MAX: u64 = 64 << 20;
 
-/// Why the kernel grants no io_uring; `None` when it does.
+/// The reason why the kernel refuses an io_uring; `None` if it does not.
 pub(super) fn refusal() -> Option<String> {
     IoUring::new(2).err().map(|error| error.to_string())
 }
@@ -69,15 +69,15 @@ impl<'f> UringWorker<'f> {
             Operation::Read => opcode::Read::new(file, bytes.as_mut_ptr(), len).offset(offset).build(),
             Operation::Write => opcode::Write::new(file, bytes.as_ptr(), len).offset(offset).build(),
         };
-        // SAFETY: the file outlives this value; the buffer's bytes lie on the heap, are owned by `self`, and are used
-        // again only after the completion that names this slot; `drop` waits for all of them.
+        // SAFETY: the file outlives this value. The buffer's bytes are on the heap and owned by `self`. They are used
+        // again only after the completion that names this slot, and `drop` waits for all completions.
         let pushed = unsafe { self.ring.submission().push(&entry.user_data(slot as u64)) };
         pushed.map_err(|_| failed(io::Error::other("the submission queue is full")))?;
         self.in_flight += 1;
         Ok(())
     }
 
-    /// Waits for one completion: its slot, and the bytes that it moved.
+    /// Waits for one completion. Returns its slot and the bytes that it moved.
     fn complete(&mut self) -> Result<(usize, usize)> {
         loop {
             if let Some(done) = self.ring.completion().next() {
@@ -103,7 +103,8 @@ impl Worker for UringWorker<'_> {
                 return Err(failed(io::Error::other(format!("{moved} of {} bytes moved", self.key.access_bytes))));
             }
             self.push(slot)?;
-            // What was pushed goes on its way with the next wait; a full queue of pushes would keep the device idle.
+            // Submit now: pushed requests would otherwise leave only with the next wait, and a full queue would keep
+            // the device idle.
             self.ring.submit().map_err(failed)?;
         }
         Ok(())
@@ -115,7 +116,7 @@ impl Drop for UringWorker<'_> {
         while self.in_flight > 0 {
             let before = self.in_flight;
             if self.complete().is_err() && self.in_flight == before {
-                // The kernel can no longer be asked, and may still write into the buffers: they must stay for good.
+                // The ring no longer answers, and the kernel may still write into the buffers, so they are never freed.
                 std::mem::forget(std::mem::take(&mut self.buffers));
                 return;
             }

@@ -1,14 +1,15 @@
-//! What the figures mean, by rules.
+//! The meaning of the figures, by rules.
 //!
-//! 1. *Best size*: the smallest access of at least one line that reaches 90 % of the highest bandwidth that any size
-//!    reaches, each size with its best number of threads. Below a line the processor's cache answers, not the medium.
+//! 1. *Best size*: the smallest access of at least one line that reaches 90 % of the highest bandwidth of any size.
+//!    Each size counts with its best number of threads. Sizes below a line would measure the processor's cache, not the
+//!    medium.
 //! 2. *Best number of threads*: the smallest that reaches 90 % of the highest bandwidth, at the best random size.
 //! 3. *Stream or flush*: the size from which on streaming is never slower than store and flush by more than 5 %.
-//! 4. *Fences*: what one every 256 bytes does to large writes.
-//! 5. *Avoid*: what costs half of the bandwidth or more, or a tenth where the alternative costs nothing.
+//! 4. *Fences*: the effect of a fence every 256 bytes on large writes.
+//! 5. *Avoid*: accesses that cost half of the bandwidth or more, or a tenth if the alternative costs nothing.
 //!
-//! Every sentence carries the figures that it rests on. A rule whose cells were not measured says nothing, nor does one
-//! that compares two cells of which one scatters; in rows of cells, neighbours stand in for those (see
+//! Every sentence carries the figures that it rests on. A rule whose cells were not measured says nothing. Nor does a
+//! rule that compares two cells if one of them scatters. In rows of cells, neighbours replace such cells (see
 //! [`settle`](super::settle)).
 
 use serde::Serialize;
@@ -21,7 +22,7 @@ use super::{
 
 /// Share of the highest bandwidth that counts as reached.
 const REACHED: f64 = 0.9;
-/// Share of the best below which something is to be avoided.
+/// Share of the best below which an access is to be avoided.
 const HALF: f64 = 0.5;
 /// Difference that is worth a sentence.
 const NOTICED: f64 = 0.1;
@@ -30,10 +31,10 @@ const LEVEL: f64 = 1.05;
 /// Spread of repetitions that the paper accepts (section 2.1).
 const VARIATION_MAX: f64 = 0.05;
 const LINE_BYTES: u64 = 64;
-/// Up to this size a best size may be the medium's block; above, latency spreads over more bytes, that is all.
+/// Up to this size a best size may be the medium's block. Above it, latency is merely spread over more bytes.
 const AMPLIFIED_MAX: u64 = 4096;
 
-/// What a finding tells its reader to do.
+/// The advice of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Advice {
@@ -45,7 +46,7 @@ pub enum Advice {
     Know,
 }
 
-/// What a finding is about, for programs.
+/// The topic of a finding, for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Topic {
@@ -61,7 +62,7 @@ pub enum Topic {
     ReadThreads,
     /// Best number of writers.
     WriteThreads,
-    /// Size from which on streaming is better; the value is bytes, absent when it never is.
+    /// Size from which on streaming is better; the value is bytes, absent if it never is.
     StreamFromBytes,
     /// Effect of fences inside large writes; the value is the ratio of bandwidths.
     Fence,
@@ -73,7 +74,7 @@ pub enum Topic {
     SmallRandomWrites,
     /// Accesses so large that bandwidth falls again.
     LargeAccesses,
-    /// More threads than good.
+    /// More threads than the best number.
     ManyThreads,
     /// Reading from another node; the value is the ratio of bandwidths.
     FarReads,
@@ -93,22 +94,22 @@ pub enum Topic {
     Noise,
 }
 
-/// One sentence with what it rests on.
+/// One sentence with the figures that it rests on.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
-    /// What to do with it.
+    /// The advice.
     pub advice: Advice,
-    /// What it is about.
+    /// The topic.
     pub topic: Topic,
     /// The figure that was found, in the unit of the topic.
     pub value: Option<f64>,
     /// In plain words.
     pub sentence: String,
-    /// The measured figures behind it.
+    /// The measured figures that support it.
     pub evidence: String,
 }
 
-/// All findings, what to prefer first.
+/// All findings, those to prefer first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Verdict {
     /// The findings.
@@ -116,7 +117,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// What `result` means.
+    /// The findings about `result`.
     #[must_use]
     pub fn of(result: &ProbeResult) -> Self {
         let figures = Figures { result };
@@ -177,13 +178,13 @@ impl Point {
         }
     }
 
-    /// What makes it the better one: sure figures before others.
+    /// The order in which points are preferred: sure figures before others.
     fn rank(&self) -> (bool, f64) {
         (self.sure, self.bytes_per_s)
     }
 }
 
-/// `points`, a row, with stand-ins for those that scatter.
+/// `points`, a row, with replacements for those that scatter.
 fn settle_points(mut points: Vec<Point>) -> Vec<Point> {
     let row: Vec<settle::Figure> =
         points.iter().map(|point| settle::Figure { value: point.bytes_per_s, sure: point.sure }).collect();
@@ -389,7 +390,7 @@ impl Figures<'_> {
         if ratio > 1.0 + NOTICED {
             let from = pairs.iter().filter(|pair| gain(pair) > 1.0 + NOTICED).map(|pair| pair.0.access_bytes).min()?;
             let sentence = format!(
-                "Avoid large unfenced writes: from {} on, a fence every 256 B gives up to {} the bandwidth.",
+                "Avoid large unfenced writes: from {} on, a fence every 256 B has up to {} the bandwidth.",
                 bytes_text(from),
                 times_text(ratio)
             );

@@ -1,4 +1,4 @@
-//! The rules on made-up figures, and on the emulated medium that the paper measured.
+//! The rules on made-up figures, and on the emulated medium of the paper.
 
 use super::*;
 use crate::MediaProfile;
@@ -51,7 +51,7 @@ fn the_best_size_is_the_smallest_that_reaches_nine_tenths() {
     assert_eq!(value(&found, Topic::RandomWriteBytes), None, "nothing was written");
     let finding = Verdict::of(&found).about(Topic::RandomReadBytes).cloned().expect("a finding");
     assert!(finding.evidence.contains("3.7 GB/s at 256 B") && finding.evidence.contains("4 GB/s"), "{finding:?}");
-    // With more threads, 64 B reach as much.
+    // With more threads, 64 B reach the same bandwidth.
     let mut cells = found.cells.clone();
     cells.push(cell(Section::Threads, Operation::Read, 64, 8, 3.9e9));
     assert_eq!(value(&result(cells), Topic::RandomReadBytes), Some(64.0));
@@ -148,7 +148,7 @@ fn noisy(mut cell: Cell) -> Cell {
     cell
 }
 
-/// `Store and flush at every size` needs more than one largest size that was disturbed.
+/// `Store and flush at every size` needs more than one disturbed figure at the largest size.
 #[test]
 fn a_noisy_size_does_not_decide_between_streaming_and_flushing() {
     let with = |last_is_noisy: bool| {
@@ -175,7 +175,7 @@ fn a_noisy_peak_makes_neither_a_best_size_nor_a_fall() {
     assert_eq!(value(&result(cells.clone()), Topic::LargeAccesses), None);
     cells.push(noisy(cell(Section::Latency, Operation::Read, 1 << 24, 1, 1e8)));
     assert_eq!(value(&result(cells.clone()), Topic::LargeAccesses), None, "so is a fall at the end");
-    // More threads, but noisy: the sure single one stands.
+    // More threads, but noisy: the sure figure of one thread remains.
     cells.push(noisy(cell(Section::Threads, Operation::Read, 64, 8, 9e9)));
     assert_eq!(value(&result(cells), Topic::RandomReadBytes), Some(256.0));
 }
@@ -220,7 +220,7 @@ fn the_emulated_medium_of_the_paper_is_judged_as_in_the_paper() {
     let profile = MediaProfile::builtin("optane").expect("built in");
     let options = ProbeOptions {
         budget: Budget { virtual_operations: 512, ..Budget::QUICK },
-        // Leaves out the largest accesses with the most threads, which take the longest.
+        // Leaves out the largest accesses with the most threads, because they take the longest.
         range_bytes: Some(64 << 20),
         sections: vec![Section::Latency, Section::Threads, Section::Fence, Section::Mixed, Section::Nodes],
         ..ProbeOptions::default()

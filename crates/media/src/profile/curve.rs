@@ -1,15 +1,15 @@
-//! A curve over sizes: points, and what lies between them.
+//! A curve over sizes: points, and the values between them.
 //!
-//! Between two points the value follows a straight line in the logarithms of size and value, so that both a flat piece
-//! and a piece proportional to the size are exact. Below the first point the first value holds; above the last one the
+//! Between two points the value follows a straight line in the logarithms of size and value. So both a flat piece and a
+//! piece proportional to the size are exact. Below the first point the first value holds. Above the last point the
 //! value grows with the size (`Above::Proportional`) or stays (`Above::Flat`).
 //!
 //! Invariants: at least one point, sizes ascending, values positive and finite.
 
-/// How a curve goes on behind its last point.
+/// How a curve continues after its last point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Above {
-    /// In proportion to the size: a latency that is all transfer.
+    /// In proportion to the size: a latency that consists of transfer only.
     Proportional,
     /// At the last value: a fraction.
     Flat,
@@ -31,8 +31,8 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// A curve through `points` (size in bytes, value); `None` when there are none, sizes do not ascend, or a value is
-    /// not positive and finite.
+    /// A curve through `points` (size in bytes, value). `None` if there are none, if sizes do not ascend, or if a value
+    /// is not positive and finite.
     #[must_use]
     pub fn new(points: Vec<(u64, f64)>, above: Above) -> Option<Self> {
         let sizes_ascend = points.windows(2).all(|pair| pair[0].0 < pair[1].0);

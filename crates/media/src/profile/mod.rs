@@ -3,12 +3,12 @@
 //! A profile is a TOML file with units in its key names. `dram`, `optane` and `cxl` are compiled in from `profiles/`;
 //! the comments there say where each figure comes from. `lodestone media show NAME` prints one to start from.
 //!
-//! 1. The text is parsed; every key is taken by name and checked for kind and range ([`reader`]).
+//! 1. The text is parsed. Every key is taken by name and checked for kind and range ([`reader`]).
 //! 2. A key that is left over is an error too: a misspelt key must not leave a default in force. There are no defaults.
-//! 3. [`MediaProfile::to_toml`] writes every key, so that what is written can be read ([`writer`]).
+//! 3. [`MediaProfile::to_toml`] writes every key, so that its output can be read ([`writer`]).
 //!
-//! Invariants: a `MediaProfile` from [`from_toml`](MediaProfile::from_toml) has passed all checks; the same checks hold
-//! for one that was fitted.
+//! Invariants: a `MediaProfile` from [`from_toml`](MediaProfile::from_toml) has passed all checks. The same checks hold
+//! for a fitted one.
 
 mod curve;
 mod reader;
@@ -34,7 +34,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 pub struct MediaProfile {
     /// Name, as outputs print it.
     pub name: String,
-    /// What medium it is.
+    /// The medium, in words.
     pub description: String,
     /// Where the figures come from.
     pub source: String,
@@ -50,7 +50,7 @@ pub struct MediaProfile {
     pub mixed: MixedProfile,
     /// Access from another NUMA node.
     pub remote: RemoteProfile,
-    /// What the measuring programs of the papers cost themselves. Never charged to real code.
+    /// The cost of the papers' measuring programs themselves. Never charged to real code.
     pub instrument: InstrumentProfile,
 }
 
@@ -61,7 +61,7 @@ pub struct CpuCacheProfile {
     pub bytes: u64,
     /// Lines of one set.
     pub ways: u64,
-    /// Whether a flushed line stays in the cache (`clwb`), else it is evicted (`clflushopt`).
+    /// Whether a flushed line stays in the cache (`clwb`) or is evicted (`clflushopt`).
     pub flush_keeps_line: bool,
 }
 
@@ -70,7 +70,7 @@ pub struct CpuCacheProfile {
 pub struct DeviceProfile {
     /// Bytes of an internal block: 256 for Optane, 64 where the medium works in lines.
     pub block_bytes: u64,
-    /// Bytes of blocks that were read last and are at hand; 0 without such a buffer.
+    /// Bytes of buffered blocks that were read last; 0 without such a buffer.
     pub read_buffer_bytes: u64,
     /// Bytes of blocks in which written lines wait for their neighbours; 0 without such a buffer.
     pub write_buffer_bytes: u64,
@@ -81,19 +81,19 @@ pub struct DeviceProfile {
 pub struct ReadProfile {
     /// Latency of a random access, ns by bytes, one thread.
     pub random_latency_ns: Curve,
-    /// Latency of an access that goes on where the thread's last one ended and needs a new block, ns by bytes.
+    /// Latency of an access that continues where the thread's last one ended and needs a new block, ns by bytes.
     pub sequential_latency_ns: Curve,
     /// Latency of an access inside a block of the read buffer, ns.
     pub buffered_latency_ns: f64,
     /// Ceiling, bytes of blocks per second, all threads.
     pub bandwidth_bytes_per_second: f64,
-    /// What large accesses leave of the ceiling, by bytes; not rising.
+    /// The fraction of the ceiling that large accesses reach, by bytes; not rising.
     pub bandwidth_fraction: Curve,
     /// Latency grows by this fraction with each further thread that reads.
     pub latency_growth_per_thread: f64,
     /// Threads up to which the ceiling holds.
     pub threads_best: u64,
-    /// Fraction of the ceiling that each thread beyond costs.
+    /// Fraction of the ceiling that each further thread costs.
     pub bandwidth_loss_per_thread: f64,
 }
 
@@ -103,7 +103,7 @@ pub struct WriteProfile {
     /// Latency from the first line to the end of the fence, random places, ns by bytes, one thread. Sizes below 64 are
     /// single streaming stores of that size.
     pub random_latency_ns: Curve,
-    /// As before, going on where the thread's last write ended.
+    /// The same for writes that continue where the thread's last one ended.
     pub sequential_latency_ns: Curve,
     /// Ceiling, bytes of blocks per second, all threads.
     pub bandwidth_bytes_per_second: f64,
@@ -111,11 +111,11 @@ pub struct WriteProfile {
     pub latency_growth_per_thread: f64,
     /// Threads up to which the ceiling holds.
     pub threads_best: u64,
-    /// Fraction of the ceiling that each thread beyond costs.
+    /// Fraction of the ceiling that each further thread costs.
     pub bandwidth_loss_per_thread: f64,
-    /// Bytes without a fence from which on, when several threads write, lines of one block are sent out of order.
+    /// Bytes without a fence from which on lines of one block are sent out of order, if several threads write.
     pub unfenced_bytes_max: u64,
-    /// Fraction of the blocks behind that point that are written twice.
+    /// Fraction of the blocks after that point that are written twice.
     pub torn_fraction: f64,
 }
 
@@ -127,11 +127,11 @@ pub struct MixedProfile {
     pub read_fraction_min: f64,
     /// Fraction of a writer's speed that any number of readers leaves.
     pub write_fraction_min: f64,
-    /// Number of threads of the other kind that take half of what can be taken.
+    /// Number of threads of the other kind at which half of the possible loss is reached.
     pub threads_half: f64,
 }
 
-/// `[remote]`: factors on latency and on the time a block occupies the medium.
+/// `[remote]`: factors on latency and on the time for which a block occupies the medium.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RemoteProfile {
     /// For reads from another node.
@@ -140,13 +140,13 @@ pub struct RemoteProfile {
     pub write_factor: f64,
 }
 
-/// `[instrument]`: the cost of the programs that measured, which their tables contain. `lodestone media verify` adds it
-/// in a column of its own; emulation never does.
+/// `[instrument]`: the cost of the measuring programs, which the papers' tables contain. `lodestone media verify` adds
+/// it in a separate column. Emulation never adds it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InstrumentProfile {
-    /// A read that the processor's cache served, as the measuring program executes it, ns by bytes.
+    /// A read served by the processor's cache, as the measuring program executes it, ns by bytes.
     pub cached_read_ns: Option<Curve>,
-    /// What the second measuring program spends on each write of its own, ns.
+    /// Time that the second measuring program itself spends on each write, ns.
     pub engine_write_ns: f64,
 }
 
@@ -174,21 +174,22 @@ impl MediaProfile {
     /// Reads a profile; `origin` names it in errors.
     ///
     /// # Errors
-    /// What is missing, unknown or out of range: file, key, expectation and finding.
+    /// Names the missing, unknown or wrong key, with file, expectation and finding.
     pub fn from_toml(text: &str, origin: &str) -> Result<Self, ProfileError> {
         reader::read(text, origin)
     }
 
-    /// Every key, ready to be read again.
+    /// Every key, in a form that can be read again.
     #[must_use]
     pub fn to_toml(&self) -> String {
         writer::write(self)
     }
 
-    /// The built-in profile of that name, else the profile in that file.
+    /// The built-in profile of that name, or else the profile in that file.
     ///
     /// # Errors
-    /// An unknown name (with the names there are), an unreadable file, and what [`from_toml`](Self::from_toml) refuses.
+    /// An unknown name (the error lists the known ones), an unreadable file, or a fault that
+    /// [`from_toml`](Self::from_toml) reports.
     pub fn resolve(name_or_path: &str) -> Result<Self, ProfileError> {
         if let Some(profile) = Self::builtin(name_or_path) {
             return Ok(profile);

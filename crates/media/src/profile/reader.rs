@@ -20,9 +20,9 @@ pub enum ProfileError {
         "there is no profile `{name}`: use one of {names}, or the path of a TOML file (`lodestone media show` prints one)"
     )]
     Unknown {
-        /// What was asked for.
+        /// The given name.
         name: String,
-        /// The names there are.
+        /// The known names.
         names: String,
     },
     /// The file cannot be read.
@@ -30,7 +30,7 @@ pub enum ProfileError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// The file is far larger than a profile.
@@ -58,9 +58,9 @@ pub enum ProfileError {
         origin: String,
         /// Section and key.
         key: String,
-        /// What should stand there.
+        /// The expected value.
         expected: String,
-        /// What stands there.
+        /// The value found.
         found: String,
     },
 }
@@ -166,7 +166,7 @@ fn remote(section: &mut Section<'_>) -> Result<RemoteProfile> {
 }
 
 fn instrument(section: &mut Section<'_>) -> Result<InstrumentProfile> {
-    // The one key that may be left out: a medium that no program with such a cost was measured on.
+    // The only key that may be left out: no measuring program had such a cost on this medium.
     let cached_read_ns = match section.table.contains_key("cached_read_ns") {
         true => Some(section.curve("cached_read_ns", Above::Flat)?),
         false => None,
@@ -279,7 +279,7 @@ impl Section<'_> {
         }
     }
 
-    /// Refuses keys that nobody asked for.
+    /// Refuses keys that were not taken.
     fn finish(self) -> Result<()> {
         match self.table.keys().find(|key| !self.taken.contains(key.as_str())) {
             None => Ok(()),
@@ -306,7 +306,7 @@ fn as_point(value: &Value) -> Option<(u64, f64)> {
     }
 }
 
-/// A value as it stands in the file, cut short.
+/// A value as the file has it, cut short.
 fn shown(value: &Value) -> String {
     let text = value.to_string();
     if text.chars().count() <= 120 { text } else { text.chars().take(117).chain("...".chars()).collect() }

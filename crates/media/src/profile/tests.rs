@@ -1,4 +1,5 @@
-//! Profiles: what is built in, what is written can be read, and what is wrong is refused by name.
+//! Profiles: the built-in ones are valid, written ones can be read, and wrong ones are refused with the name of the
+//! key.
 
 use super::*;
 
@@ -22,7 +23,7 @@ fn an_unknown_name_lists_the_names_and_a_missing_file_is_named() {
     assert!(text.contains("/nonexistent/my.toml") && text.contains("No such file"), "{text}");
 }
 
-/// Replaces the first line that starts with `key` after `section` and gives the error.
+/// Replaces the first line that starts with `key` after `section`, and returns the error.
 fn bent(section: &str, key: &str, replacement: &str) -> String {
     let text = MediaProfile::builtin("cxl").expect("built in").to_toml();
     let start = text.find(&format!("[{section}]")).expect("section");

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// What the paper says.
+/// The paper's statement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -11,10 +11,10 @@ pub enum Expected {
     Value {
         /// As printed.
         value: f64,
-        /// Largest fraction of it.
+        /// Largest allowed error, as a fraction of the figure.
         tolerance: f64,
     },
-    /// A sentence, as the range that fulfils it.
+    /// A sentence, as the range that satisfies it.
     Between {
         /// Smallest value.
         min: f64,
@@ -29,17 +29,17 @@ pub enum Expected {
 pub struct Cell {
     /// Table, figure or section.
     pub group: String,
-    /// What was measured.
+    /// The measured quantity.
     pub name: String,
     /// Unit of all values.
     pub unit: &'static str,
-    /// What the paper says.
+    /// The paper's statement.
     pub expected: Expected,
-    /// What the model says.
+    /// The model's figure.
     pub model: f64,
-    /// What the measuring program adds; compared is the sum.
+    /// The time added by the measuring program. The sum is compared.
     pub instrument: f64,
-    /// Whether it counts; else it is shown for the reader.
+    /// Whether it counts; if not, it is only shown to the reader.
     pub judged: bool,
 }
 
@@ -50,7 +50,8 @@ impl Cell {
         self.model + self.instrument
     }
 
-    /// Relative error against the paper's figure, or against the nearer end of a range that is missed; 0 inside it.
+    /// Relative error against the paper's figure, or against the nearer end of a range that was missed; 0 inside the
+    /// range.
     #[must_use]
     pub fn error(&self) -> f64 {
         let total = self.total();
@@ -61,7 +62,7 @@ impl Cell {
         if nearest == 0.0 { total } else { total / nearest - 1.0 }
     }
 
-    /// Whether the model says what the paper says.
+    /// Whether the model agrees with the paper.
     #[must_use]
     pub fn agrees(&self) -> bool {
         match self.expected {

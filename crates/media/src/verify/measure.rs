@@ -1,13 +1,12 @@
-//! The measuring program of the verification: the paper's loops, in virtual time, through the calls that real code
+//! The measuring program of the verification: the paper's loops in virtual time, through the calls that real code
 //! makes.
 //!
-//! Each measurement has a model and a memory of its own, so none depends on another. *Random* visits the slots of an
-//! arena in an order that never repeats one and never takes neighbours in sequence; slots are no closer than a media
-//! block, so that no access finds what another left. *Sequential* takes them in order, each thread in a range of its
-//! own.
+//! Each measurement has its own model and memory, so none depends on another. *Random* visits the slots of an arena in
+//! an order that never repeats one and never takes neighbours in sequence. Slots are at least a media block apart, so
+//! that no access finds data that another one buffered. *Sequential* takes them in order, each thread in its own range.
 //!
 //! `Memory` never streams less than a line. The cells for streaming stores of 8 to 32 bytes are therefore reported to
-//! the model directly; everything else goes through `Memory`.
+//! the model directly. Everything else goes through `Memory`.
 
 use std::sync::Arc;
 
@@ -18,9 +17,9 @@ use crate::profile::MediaProfile;
 
 /// Bytes of the arena in each part.
 const ARENA_BYTES: u64 = 64 << 20;
-/// Virtual time of a measurement with several threads, at least.
+/// Shortest virtual time of a measurement with several threads.
 const DURATION_NS: u64 = 200_000;
-/// Steps of one thread that are left out: buffers fill up meanwhile.
+/// Steps of one thread that are left out while buffers fill up.
 const WARM_STEPS: u64 = 100;
 
 /// Order of the accesses.
@@ -30,7 +29,7 @@ pub(super) enum Order {
     Sequential,
 }
 
-/// What is accessed, and how.
+/// The kind of access.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Access {
     Read,
@@ -58,10 +57,10 @@ impl Group {
     }
 }
 
-/// What a group reached.
+/// The figures of a group.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Reached {
-    /// Mean time of an access, own time left out.
+    /// Mean time of an access, without the program's own time.
     pub(super) latency_ns: f64,
     /// Sum over its threads.
     pub(super) bytes_per_second: f64,
@@ -92,14 +91,14 @@ impl Bench {
                 } else {
                     self.memory.stream(at, buffer);
                 }
-                // Nothing follows that could overtake: the fence is what the measured latency ends with.
+                // No later store could overtake: the measured latency ends with the fence.
                 self.memory.fence();
             }
             Access::WriteFenced => {
                 let mut done = 0;
                 for chunk in buffer.chunks(256) {
                     self.memory.stream(at.plus(done), chunk);
-                    // The next block's lines may not overtake this block's: that is the measured remedy.
+                    // The next block's lines may not overtake this block's: that is the remedy to be measured.
                     self.memory.fence();
                     done += chunk.len() as u64;
                 }
@@ -134,7 +133,7 @@ pub(super) fn latency(profile: &MediaProfile, access: Access, order: Order, byte
     let bench = Bench::new(profile)?;
     let group = Group::new(1, access, order, bytes);
     let mut buffer = vec![0; usize::try_from(bytes).unwrap_or(0)];
-    // Small sizes: whole lines and blocks, more often than a buffer has room. Large ones are few in the arena.
+    // Small sizes: whole lines and blocks, more of them than a buffer holds. The arena has only a few large ones.
     let steps = (ARENA_BYTES / bytes.max(256)).min(4000);
     let warm = WARM_STEPS.min(steps / 4).next_multiple_of(32).min(steps - 1);
     let warm = if steps < 128 { steps / 4 } else { warm };
@@ -156,7 +155,7 @@ pub(super) fn latency(profile: &MediaProfile, access: Access, order: Order, byte
     })
 }
 
-/// Runs groups of threads at once; what each reached.
+/// Runs groups of threads at once. Returns the figures of each.
 pub(super) fn run(profile: &MediaProfile, groups: &[Group]) -> Result<Vec<Reached>> {
     let bench = Bench::new(profile)?;
     let owner: Vec<usize> =

@@ -3,10 +3,10 @@
 //! 1. Each cell of Tables 3 to 8 of paper 2 is measured in virtual time with the paper's loop ([`measure`],
 //!    [`tables`]).
 //! 2. So are the sentences about ceilings, sizes, threads, mixed load and other nodes ([`sentences`]).
-//! 3. Where a figure contains the cost of the program that measured it, the profile's `[instrument]` is added, in a
-//!    column of its own.
+//! 3. If a figure contains the cost of the program that measured it, the profile's `[instrument]` is added, in a
+//!    separate column.
 //!
-//! Invariants: the same profile gives the same cells, bit for bit; nothing depends on the machine.
+//! Invariants: the same profile produces the same cells, bit for bit; nothing depends on the machine.
 
 mod cell;
 mod measure;
@@ -50,10 +50,10 @@ impl Verification {
     }
 }
 
-/// Compares `profile` with what the papers measured on an Optane module, and `dram` with what they measured on DRAM.
+/// Compares `profile` with the papers' figures of an Optane module, and `dram` with their figures of DRAM.
 ///
 /// # Errors
-/// When there is no memory for the arenas (128 MiB of address space, touched in part).
+/// If there is no memory for the arenas (128 MiB of address space, touched in part).
 pub fn verify(profile: &MediaProfile, dram: &MediaProfile) -> Result<Verification> {
     let mut cells = tables::optane(profile)?;
     cells.extend(tables::dram(dram)?);
@@ -65,7 +65,7 @@ pub fn verify(profile: &MediaProfile, dram: &MediaProfile) -> Result<Verificatio
     Ok(Verification { profile: profile.name.clone(), cells })
 }
 
-/// Compares `profile` with what the papers measured on DRAM alone.
+/// Compares `profile` with the papers' figures of DRAM only.
 ///
 /// # Errors
 /// As [`verify`].

@@ -1,6 +1,6 @@
-//! What the papers say in words and through figures: ceilings, best sizes, threads, mixed load, other nodes.
+//! The papers' statements in words and figures: ceilings, best sizes, threads, mixed load, other nodes.
 //!
-//! A sentence becomes a range; where a word leaves it open ("steeply", "about"), the range says how it was read.
+//! A sentence becomes a range. If a word leaves it open ("steeply", "about"), the range shows how the word was read.
 
 use lodestone_pmem::Result;
 
@@ -15,7 +15,7 @@ const FACTOR_TOLERANCE: f64 = 0.15;
 /// Threads of the paper's sweep.
 const THREADS: [usize; 5] = [1, 2, 4, 8, 16];
 const SIZES: [u64; 5] = [64, 128, 256, 1024, 4096];
-/// What counts as "reaches the maximum".
+/// Share of the maximum that counts as "reaches the maximum".
 const REACHES: f64 = 0.9;
 
 fn cell(group: &str, name: String, unit: &'static str, expected: Expected, model: f64) -> Cell {
@@ -171,7 +171,7 @@ pub(super) fn remote(profile: &MediaProfile, medium: &str, factors: [f64; 2]) ->
     Ok(cells)
 }
 
-/// What paper 2 says of DRAM's bandwidth beside Optane's (sections 2.2.3 and 2.3).
+/// Paper 2's statements about DRAM's bandwidth against Optane's (sections 2.2.3 and 2.3).
 pub(super) fn dram(profile: &MediaProfile) -> Result<Vec<Cell>> {
     let mut cells = Vec::new();
     let group = "paper 2, sections 2.2.3 and 2.3";

@@ -91,7 +91,7 @@ fn columns(profile: &MediaProfile, columns: &[Column]) -> Result<Vec<Cell>> {
 
 fn cell(profile: &MediaProfile, column: &Column, bytes: u64, paper: f64) -> Result<Cell> {
     let reached = latency(profile, column.access, column.order, bytes)?;
-    // The processor overlaps the program's own work with a miss; behind a hit there is nothing to hide it.
+    // The processor overlaps the program's own work with a miss. After a hit there is no waiting time to overlap with.
     let own_ns = profile.instrument.cached_read_ns.as_ref().map_or(0.0, |curve| curve.at(bytes));
     let order = if column.order == RANDOM { "random" } else { "sequential" };
     let access = if matches!(column.access, Access::Read) { "read" } else { "write" };

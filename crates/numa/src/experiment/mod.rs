@@ -1,11 +1,11 @@
-//! Paper 4's estimate of section 2.1.3, put to the test: remote reads and writes with and without agents, and its
-//! transactions over two tables on two nodes.
+//! A test of paper 4's estimate in section 2.1.3. It covers remote reads and writes with and without agents, and the
+//! paper's transactions over two tables on two nodes.
 //!
-//! - [`virtual_time`]: a deterministic simulation. Accesses go through the model of the medium, clock by clock;
-//!   messages are charged as transfers between nodes; the agent has a clock of its own, so that requests queue when it
-//!   is behind.
-//! - [`real_time`]: real agents, real rings and real threads on this machine, over memory whose model spins. The
-//!   message costs what it costs here; two virtual nodes share one cache, so it is cheaper than between sockets.
+//! - [`virtual_time`]: a deterministic simulation. Accesses go through the model of the medium, clock by clock.
+//!   Messages are charged as transfers between nodes. The agent has its own clock, so that requests queue when it is
+//!   late.
+//! - [`real_time`]: real agents, rings and threads on this machine, over memory whose model spins. Messages have their
+//!   real cost on this machine. Two virtual nodes share one cache, so a message is cheaper than between sockets.
 //!
 //! Both write whole lines around the cache, fence every write, and touch random places of a table larger than the
 //! cache.
@@ -17,14 +17,14 @@ use lodestone_media::MediaProfile;
 use lodestone_pmem::PmAddr;
 use serde::Serialize;
 
-/// What is measured on.
+/// The setting of a measurement.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The persistent memory.
     pub medium: MediaProfile,
     /// The DRAM in which messages travel.
     pub dram: MediaProfile,
-    /// Nodes, at least 2, each with a table of its own.
+    /// Nodes, at least 2, each with its own table.
     pub nodes: usize,
     /// Operations per figure.
     pub operations: u64,
@@ -32,7 +32,7 @@ pub struct Setup {
     pub seed: u64,
 }
 
-/// What an operation does.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -42,15 +42,15 @@ pub enum Kind {
     Write,
 }
 
-/// How it gets to another node.
+/// How an operation reaches another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Way {
-    /// The thread goes itself.
+    /// The thread accesses the memory itself.
     Direct,
-    /// The agent goes, the thread waits for each answer: the paper's way.
+    /// Through the agent, and the thread waits for each answer: the paper's way.
     Agent,
-    /// The agent goes, and the thread does its own node's share meanwhile; one fence per node.
+    /// Through the agent, while the thread does its own node's share; one fence per node.
     Overlapped,
 }
 
@@ -67,7 +67,7 @@ pub enum Workload {
 }
 
 impl Workload {
-    /// What transaction number `index` does.
+    /// The kind of transaction number `index`.
     #[must_use]
     pub fn kind(self, index: u64) -> Kind {
         match self {
@@ -78,7 +78,7 @@ impl Workload {
         }
     }
 
-    /// It as the cost model counts: one unit each of data and log where it writes.
+    /// The transaction in the units of the cost model: a write counts one unit each of data and log.
     #[must_use]
     pub fn transaction(self) -> crate::paper::Transaction {
         let (reads, writes) = match self {
@@ -90,7 +90,7 @@ impl Workload {
     }
 }
 
-/// Bytes of each node's table: many times what a processor's cache holds.
+/// Bytes of each node's table: many times the size of a processor's cache.
 pub(crate) const TABLE_BYTES: u64 = 64 << 20;
 
 /// Random places for accesses of one size, the same for the same seed.

@@ -1,9 +1,9 @@
 //! The experiment with real threads: a client pinned to node 0, real agents on the other nodes, memory whose model
 //! spins.
 //!
-//! The figures hold for this machine: the model charges what the medium would take, the ring costs what it costs
-//! between two processors here. With fewer processors than nodes, agents and client share them, and the figures are of
-//! little worth: they come with [`Machine::warning`].
+//! The figures hold for this machine. The model charges the medium's time, and the ring has its real cost between two
+//! processors here. With fewer processors than nodes, agents and client share processors. The figures then mean little,
+//! and come with a [`Machine::warning`].
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,7 +18,7 @@ use crate::counts::AgentCounts;
 use crate::error::Result;
 use crate::ring::Persist;
 
-/// Real agents over memory with a spinning model, or without any.
+/// Real agents over memory with a spinning model, or without a model.
 #[derive(Debug)]
 pub struct Machine {
     setup: Setup,
@@ -31,7 +31,7 @@ impl Machine {
     /// Starts the agents and pins the calling thread to node 0.
     ///
     /// # Errors
-    /// When memory runs out, or threads cannot be started or pinned.
+    /// If memory runs out, or threads cannot be started or pinned.
     pub fn start(setup: &Setup, emulate: bool) -> Result<Self> {
         let topology = Topology::of_machine().with_virtual_nodes(setup.nodes)?;
         let nodes: Vec<usize> = (0..setup.nodes).collect();
@@ -45,7 +45,7 @@ impl Machine {
         Ok(Self { setup: setup.clone(), topology, agents, client })
     }
 
-    /// Why the figures are of little worth, if they are.
+    /// The reason why the figures mean little, if there is one.
     #[must_use]
     pub fn warning(&self) -> Option<String> {
         let (cpus, wanted) = (self.topology.usable_cpu_count(), self.setup.nodes);
@@ -57,7 +57,7 @@ impl Machine {
     /// Median nanoseconds of one remote operation.
     ///
     /// # Errors
-    /// When an agent dies.
+    /// If an agent dies.
     pub fn operation_ns(&mut self, kind: Kind, way: Way, bytes: u64) -> Result<f64> {
         let mut places = Places::new(self.setup.seed, bytes);
         let mut buffer = vec![0x5A; bytes as usize];
@@ -73,10 +73,10 @@ impl Machine {
         })
     }
 
-    /// Median nanoseconds of one transaction (of the mixed workload: of one that reads and one that writes, halved).
+    /// Median nanoseconds of one transaction. For the mixed workload: of one that reads and one that writes, halved.
     ///
     /// # Errors
-    /// When an agent dies.
+    /// If an agent dies.
     pub fn transaction_ns(&mut self, workload: Workload, way: Way, bytes: u64) -> Result<f64> {
         let mut places = Places::new(self.setup.seed, bytes);
         let mut buffer = vec![0x5A; bytes as usize];
@@ -93,10 +93,10 @@ impl Machine {
         Ok(pair / 2.0)
     }
 
-    /// Ends the agents and gives what they did.
+    /// Ends the agents and returns their counts.
     ///
     /// # Errors
-    /// When an agent died.
+    /// If an agent died.
     pub fn stop(self) -> Result<AgentCounts> {
         drop(self.client);
         let counts = self.agents.shutdown();
@@ -138,7 +138,7 @@ fn transaction(
     }
 }
 
-/// Median of the times of single calls: whatever else runs on the machine spoils the mean.
+/// Median of the times of single calls, because other work on the machine would spoil the mean.
 fn median_ns(count: u64, mut call: impl FnMut(u64) -> Result<()>) -> Result<f64> {
     let mut times = Vec::with_capacity(count as usize);
     for index in 0..count {

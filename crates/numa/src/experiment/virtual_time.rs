@@ -1,14 +1,15 @@
-//! The experiment as a deterministic simulation: clients on node 0, one agent on each other node, every one with a
+//! The experiment as a deterministic simulation: clients on node 0, one agent on each other node, each with its own
 //! clock.
 //!
 //! A request by message:
 //!
-//! 1. The client publishes it at its time `t`: stores to its own DRAM, which take nothing here.
-//! 2. The agent goes on at `t`, or when it has finished what came before: requests queue. It fetches request and
-//!    payload from the client's node, accesses its own memory, and fences when it wrote.
-//! 3. The client goes on when the agent has answered, and fetches the answer (with what it read) from the agent's line.
+//! 1. The client publishes it at its time `t`. The stores to its own DRAM take no time here.
+//! 2. The agent starts at `t`, or when it has finished its earlier work: requests queue. It fetches request and payload
+//!    from the client's node, accesses its own memory, and fences if it wrote.
+//! 3. The client continues when the agent has answered, and fetches the answer (with the bytes read) from the agent's
+//!    line.
 //!
-//! Not simulated: sleeping and waking, batches of several clients under one fence, a second agent on a node.
+//! Not simulated: sleeping and waking, batches of several clients under one fence, and a second agent on a node.
 
 use std::sync::Arc;
 
@@ -47,7 +48,7 @@ impl Machine {
         self.model.charge_ns(transfer_ns(&self.setup.dram, bytes) as u64);
     }
 
-    /// The access itself, by the thread whose turn it is.
+    /// The access itself, by the current thread.
     fn access(&self, kind: Kind, at: PmAddr, buffer: &mut [u8]) {
         match kind {
             Kind::Read => self.memory.read(at, buffer),
@@ -57,13 +58,13 @@ impl Machine {
 
     fn fence_if(&self, kind: Kind) {
         if kind == Kind::Write {
-            // Every write is waited for: that is what the experiment measures.
+            // The experiment waits for every write, because that wait is measured.
             self.memory.fence();
         }
     }
 
-    /// Sends accesses to the agent of their part, one request with one fence at the end; gives when the answer is
-    /// there.
+    /// Sends accesses to the agent of their part, as one request with one fence at the end. Returns the time of the
+    /// answer.
     fn send(&self, kind: Kind, places: &[PmAddr], buffer: &mut [u8]) -> u64 {
         let node = usize::from(places[0].part());
         let sent_ns = self.model.thread_ns();
@@ -77,13 +78,13 @@ impl Machine {
         })
     }
 
-    /// Waits for an answer that is there at `done_ns`, and fetches it.
+    /// Waits for an answer that arrives at `done_ns`, and fetches it.
     fn receive(&self, kind: Kind, done_ns: u64, bytes: usize) {
         self.model.wait_until_ns(done_ns);
         self.transfer(LINE + if kind == Kind::Read { bytes as u64 } else { 0 });
     }
 
-    /// One remote operation by the simulated client whose turn it is.
+    /// One remote operation by the current simulated client.
     fn operation(&self, kind: Kind, way: Way, at: PmAddr, buffer: &mut [u8]) {
         if way == Way::Direct {
             self.access(kind, at, buffer);
@@ -94,7 +95,7 @@ impl Machine {
         }
     }
 
-    /// One transaction: the own table's share and the other's.
+    /// One transaction: the share of its own node's table and that of the other's.
     fn transaction(&self, kind: Kind, way: Way, own: &[PmAddr], other: &[PmAddr], buffer: &mut [u8]) {
         if way != Way::Overlapped {
             own.iter().for_each(|at| self.operation(kind, Way::Direct, *at, buffer));
@@ -108,10 +109,10 @@ impl Machine {
     }
 }
 
-/// Mean nanoseconds of one remote operation by a client that is alone.
+/// Mean nanoseconds of one remote operation by a lone client.
 ///
 /// # Errors
-/// When memory runs out, or there are not 2 to 16 nodes.
+/// If memory runs out, or there are not 2 to 16 nodes.
 pub fn operation_ns(setup: &Setup, kind: Kind, way: Way, bytes: u64) -> Result<f64> {
     let machine = Machine::new(setup)?;
     let mut places = Places::new(setup.seed, bytes);
@@ -126,7 +127,7 @@ pub fn operation_ns(setup: &Setup, kind: Kind, way: Way, bytes: u64) -> Result<f
     Ok(elapsed_ns as f64 / setup.operations as f64)
 }
 
-/// Mean nanoseconds of one transaction by a client that is alone; `bytes` is the size of each access.
+/// Mean nanoseconds of one transaction by a lone client; `bytes` is the size of each access.
 ///
 /// # Errors
 /// As [`operation_ns`].
@@ -149,7 +150,7 @@ pub fn transaction_ns(setup: &Setup, workload: Workload, way: Way, bytes: u64) -
     Ok(elapsed_ns as f64 / setup.operations as f64)
 }
 
-/// What several clients get out of the remote memory together.
+/// The joint throughput of several clients on the remote memory.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Load {
     /// Clients, all on node 0.
@@ -166,7 +167,7 @@ pub fn load(setup: &Setup, kind: Kind, way: Way, bytes: u64, clients: usize) -> 
     let machine = Machine::new(setup)?;
     let mut places = Places::new(setup.seed, bytes);
     let mut buffer = vec![0x5A; bytes as usize];
-    // Long enough for the slowest way to do the operations asked for.
+    // Long enough for the slowest way to do the requested operations.
     let duration_ns = setup.operations * 1000;
     let mut index = 0;
     let runs = machine.model.simulate(&vec![0; clients], duration_ns, |_| {
@@ -216,7 +217,7 @@ mod tests {
     fn one_agent_is_the_bottleneck_of_many_clients() -> Result<()> {
         let setup = setup(2);
         let of = |kind, way, clients| load(&setup, kind, way, 256, clients).map(|load| load.operations_per_second);
-        // Clients that go themselves share the medium's bandwidth; an agent does one thing after the other.
+        // Clients with direct access share the medium's bandwidth. An agent does one thing after the other.
         let gain = |kind, way| Ok::<_, lodestone_pmem::Error>(of(kind, way, 8)? / of(kind, way, 1)?);
         let (direct, agent) = (gain(Kind::Read, Way::Direct)?, gain(Kind::Read, Way::Agent)?);
         assert!(direct > 4.0 && agent < 2.0, "eight readers: {direct} times one of them, {agent} through the agent");
@@ -233,7 +234,7 @@ mod tests {
         let (direct, agent, overlapped) = (write(Way::Direct)?, write(Way::Agent)?, write(Way::Overlapped)?);
         assert!(agent > direct, "{direct} ns direct, {agent} ns by agents in turn: the paper expects 32 % less");
         assert!(overlapped < 0.68 * direct, "{overlapped} ns overlapped");
-        // Clients that choose for themselves by the latency of the profile do not ask the agent.
+        // Clients that choose by the latency of the profile do not ask the agent.
         let alone = crate::profile::costs(&setup.medium, &setup.dram, crate::profile::Basis::Latency);
         assert!(!alone.write_by_agent(256) && alone.read_by_agent(256));
         Ok(())

@@ -1,5 +1,5 @@
-//! What the schedules run: clients and an agent over rings of two slots, without spinning, so that every message may
-//! find the other side asleep.
+//! The scenarios of the schedules: clients and an agent over rings of two slots. They do not spin, so that every
+//! message may find the other side asleep.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ pub fn clients_and_an_agent() {
                 for index in 0..3 {
                     let mut word = [0; 8];
                     client.read(at(index), &mut word).expect("the agent lives");
-                    assert_eq!(u64::from_le_bytes(word), 10 * number + index + 1, "a read behind a write sees it");
+                    assert_eq!(u64::from_le_bytes(word), 10 * number + index + 1, "a read after a write sees it");
                 }
                 tickets.into_iter().for_each(|ticket| client.wait(ticket).expect("the agent lives"));
             })
@@ -56,8 +56,8 @@ pub fn clients_and_an_agent() {
     assert_eq!(agents.shutdown().expect("no agent died").messages, 12);
 }
 
-/// A client submits while the agent is stopped: what is acknowledged is there, what is refused is not, what was
-/// submitted before the stop is acknowledged, and nobody waits for ever.
+/// A client submits while the agent is stopped. Acknowledged requests took effect, refused ones did not, requests
+/// submitted before the stop are acknowledged, and no thread waits for ever.
 #[allow(dead_code, reason = "each test program uses its own part of this module")]
 pub fn a_stop_in_the_middle() {
     let memory = Memory::anonymous(1 << 16).expect("memory");
@@ -81,13 +81,13 @@ pub fn a_stop_in_the_middle() {
     thread.join().expect("no panic");
 }
 
-/// A record of the client's own and a mark by the agent: the mark says that the record counts.
+/// A record written by the client itself and a mark by the agent: the mark says that the record counts.
 pub struct Marked {
     /// Whether the client fences its record before it asks for the mark, as it must.
     pub fences: bool,
 }
 
-/// The pool, and the agents once an operation needs them: recovery reads without.
+/// The pool, and the agents once an operation needs them: recovery reads without agents.
 pub struct Handle {
     pool: Pool,
     agents: Mutex<Option<Arc<Agents>>>,
@@ -142,7 +142,7 @@ impl Structure for Marked {
         memory.store(handle.record(*value), *value);
         memory.flush(handle.record(*value), 8);
         if self.fences {
-            // The agent's fence covers the agent's flushes only: the mark may not overtake this record.
+            // The agent's fence covers only the agent's flushes, and the mark may not overtake this record.
             memory.fence();
         }
         let written = handle.client().write(handle.mark(*value), &value.to_le_bytes(), Persist::Fenced);

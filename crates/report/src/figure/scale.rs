@@ -1,10 +1,11 @@
-//! Where a value lies on an axis, which ticks the axis has, and how a number is written.
+//! The position of a value on an axis, the ticks of the axis, and the text of a number.
 //!
-//! 1. The range of the data is widened to ticks: multiples of 1, 2 or 5 times a power of ten; on a logarithmic axis
-//!    powers of ten, and their double and fivefold when fewer than three powers are in sight (powers of two for bytes).
+//! 1. The range of the data is widened to ticks: multiples of 1, 2 or 5 times a power of ten. On a logarithmic axis the
+//!    ticks are powers of ten (powers of two for bytes). If fewer than three powers are in sight, their double and
+//!    fivefold are ticks too.
 //! 2. A value maps to `[0, 1]` along the axis, linearly or by its logarithm.
 //!
-//! Invariants: `low < high`, both finite; ticks rise and lie in the range.
+//! Invariants: `low < high`, both finite; ticks rise and are in the range.
 
 use crate::figure::Unit;
 
@@ -75,7 +76,7 @@ impl Scale {
         Self { low: base.powi(first), high: base.powi(last), logarithmic: true, unit, ticks }
     }
 
-    /// Where `value` lies, 0 at the low and 1 at the high end; `None` if it cannot be drawn.
+    /// The position of `value`: 0 at the low and 1 at the high end; `None` if it cannot be drawn.
     pub(super) fn position(&self, value: f64) -> Option<f64> {
         if !can_draw(value, self.logarithmic) {
             return None;
@@ -88,7 +89,7 @@ impl Scale {
         Some(along.clamp(0.0, 1.0))
     }
 
-    /// Where bars stand: at zero, or at the low end of a logarithmic axis.
+    /// The base of bars: zero, or the low end of a logarithmic axis.
     pub(super) fn base(&self) -> f64 {
         self.position(0.0).unwrap_or(0.0)
     }
@@ -113,7 +114,7 @@ fn nice_step(rough: f64) -> f64 {
 /// A number with its unit, short.
 pub(super) fn text(value: f64, unit: Unit) -> String {
     match unit {
-        // Near 100 % the decimals are what matters.
+        // Near 100 % the decimals matter.
         Unit::Fraction => format!("{} %", trimmed(&format!("{:.2}", value * 100.0))),
         Unit::Nanoseconds => stepped(value, &[(1e9, " s"), (1e6, " ms"), (1e3, " us"), (1.0, " ns")]),
         Unit::Bytes => {

@@ -1,6 +1,6 @@
 //! Draws a [`Figure`] as SVG.
 //!
-//! 1. Fix the frame: title, legend rows, axis labels; what is left is the plot area.
+//! 1. Fix the frame: title, legend rows, axis labels. The rest is the plot area.
 //! 2. Make the two scales from all values that can be drawn.
 //! 3. Draw grid and ticks, then the data, then the legend.
 //!
@@ -12,7 +12,7 @@ use crate::escape::escape;
 use crate::figure::scale::Scale;
 use crate::figure::{Figure, FigureKind, Series};
 
-/// Style of figures: part of a page's style sheet, or inside of a figure's own file.
+/// Style of figures: part of a page's style sheet, or inside a figure's own file.
 pub const STYLE: &str = "\
 .fig{font-family:system-ui,-apple-system,'Segoe UI',Roboto,sans-serif;font-size:12px;--ink:#1f2328;--soft:#59636e;\
 --grid:#dfe3e8;--c0:#0b62b8;--c1:#c2410c;--c2:#0f766e;--c3:#8b2fa8;--c4:#946200;--c5:#b5175e;--c6:#4d5b6a;--c7:#3d7a1f}
@@ -37,13 +37,13 @@ const MARKERS_MAX: usize = 24;
 /// Bars above which values over them would overlap.
 const BAR_VALUES_MAX: usize = 16;
 const BAR_WIDTH_MAX: f64 = 90.0;
-/// Characters of a category's name; longer ones are cut, the table of data has them whole.
+/// Characters of a category's name. Longer names are cut; the table of data has them whole.
 const CATEGORY_MAX: usize = 26;
 const LEGEND_ROW: f64 = 20.0;
 /// Mean width of a character at the size of legend and ticks.
 const CHARACTER: f64 = 6.8;
 
-/// Where the figure will stand.
+/// The place for which a figure is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     File,
@@ -128,7 +128,7 @@ fn describe(figure: &Figure) -> String {
     format!("{kind} of {} against {x}. Series: {}. {}", figure.y.label, names.join(", "), figure.note)
 }
 
-/// Draws the legend below the title and returns its lower end; a lone series without a name needs none.
+/// Draws the legend below the title and returns its lower end. A lone series without a name needs no legend.
 fn draw_legend(out: &mut String, figure: &Figure) -> f64 {
     let mut y = 44.0;
     let mut x = 12.0;
@@ -163,7 +163,7 @@ fn draw_legend(out: &mut String, figure: &Figure) -> f64 {
 }
 
 fn dash_of(index: usize) -> String {
-    // The ninth series has the first one's colour: it gets another dash.
+    // The ninth series has the colour of the first, so it has another dash.
     let dash = DASHES[(index + index / COLOURS) % DASHES.len()];
     if dash.is_empty() { String::new() } else { format!(" stroke-dasharray=\"{dash}\"") }
 }
@@ -191,7 +191,7 @@ fn frame_of(figure: &Figure, top: f64) -> Option<Frame> {
     Some(Frame { left, right: WIDTH - 18.0, top, bottom: HEIGHT - title_room - label_room, x, y })
 }
 
-/// Whether the names of categories are too long to stand side by side.
+/// Whether the names of categories are too long to fit side by side.
 fn categories_turn(figure: &Figure, width: f64) -> bool {
     let longest = figure.categories.iter().map(|name| name.chars().count()).max().unwrap_or(0);
     longest as f64 * CHARACTER > width / figure.categories.len().max(1) as f64

@@ -1,4 +1,4 @@
-//! A table of text. A column whose cells are all numbers (or `-`) is set to the right.
+//! A table of text. A column whose cells are all numbers (or `-`) is aligned to the right.
 
 use crate::escape::escape;
 

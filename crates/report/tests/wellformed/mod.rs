@@ -1,4 +1,4 @@
-//! A strict little reader of markup: says whether tags match, attributes are quoted and text is escaped.
+//! A small strict reader of markup: checks that tags match, attributes are quoted and text is escaped.
 
 /// Checks `markup` (an optional document type line, then one element).
 pub fn check(markup: &str) -> Result<(), String> {

@@ -1,4 +1,4 @@
-//! What software, flushes, fences and transfers of lines cost on the machine at hand.
+//! The costs of software, flushes, fences and transfers of lines on this machine.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -11,12 +11,12 @@ use super::model::SoftwareCosts;
 use super::trace::Trace;
 use crate::runner::Outcome;
 
-/// What flushes and fences cost here.
+/// The costs of flushes and fences on this machine.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Persistence {
     /// Storing to a line and starting its write-back.
     pub flush_ns: f64,
-    /// The fence behind it.
+    /// The fence after it.
     pub fence_ns: f64,
 }
 
@@ -26,7 +26,7 @@ const PROBE_LINES: u64 = 1 << 14;
 const CHUNK_ROUNDS: u64 = 100;
 const CHUNKS: u64 = 200;
 
-/// Time of a round in the quickest of many short chunks: what others do on the machine meanwhile is not its cost.
+/// Time of a round in the quickest of many short chunks, so that other work on the machine does not count.
 fn least_of_chunks(mut chunk: impl FnMut(u64)) -> f64 {
     let mut least = f64::INFINITY;
     for number in 0..CHUNKS {
@@ -38,7 +38,7 @@ fn least_of_chunks(mut chunk: impl FnMut(u64)) -> f64 {
 }
 
 impl Persistence {
-    /// Measures on scratch lines at `at`, [`Persistence::BYTES`] of them, in the memory that the engine runs on.
+    /// Measures on scratch lines at `at`, [`Persistence::BYTES`] of them, in the memory on which the engine runs.
     #[must_use]
     pub fn measure(memory: &Memory, at: PmAddr) -> Self {
         let write = |lines_per_fence: u64| {
@@ -51,7 +51,7 @@ impl Persistence {
                         memory.store(target, round);
                         memory.flush(target, 8);
                     }
-                    // Nothing follows: the fence is what is measured.
+                    // Nothing follows: only the fence is measured.
                     memory.fence();
                 }
             })
@@ -66,7 +66,8 @@ impl Persistence {
     pub const BYTES: u64 = PROBE_LINES * 64;
 }
 
-/// What an atomic operation costs here on a line that is present, and on one that the other thread has just changed.
+/// The cost of an atomic operation on this machine, on a line that is present and on one that the other thread has just
+/// changed.
 #[must_use]
 pub fn measure_transfer() -> (f64, f64) {
     let line = CachePadded::new(AtomicU64::new(0));
@@ -80,7 +81,7 @@ pub fn measure_transfer() -> (f64, f64) {
         let mut looks = 0_u32;
         while line.load(Ordering::Acquire) != 2 * round + mine {
             looks += 1;
-            // Both may share one processor: give it away rather than spin through a time slice.
+            // Both threads may share one processor: yield it instead of spinning through a time slice.
             if looks.is_multiple_of(4096) {
                 std::thread::yield_now();
             }
@@ -97,7 +98,7 @@ pub fn measure_transfer() -> (f64, f64) {
     (atomic_ns, transfer_ns.max(atomic_ns))
 }
 
-/// The software's share of what was measured on one thread: without updates, and with many.
+/// The software's share of the time measured on one thread: without updates, and with many.
 ///
 /// `reads_only` and `many_updates` are runs on one thread; `trace` is of the second kind of run.
 #[must_use]
@@ -107,7 +108,7 @@ pub fn software(
     trace: &Trace,
     persistence: Persistence,
 ) -> SoftwareCosts {
-    // Processor time: what others do on the machine is not the software's cost.
+    // Processor time: other work on the machine is not the software's cost.
     let per_operation = |outcome: &Outcome| 1e9 / outcome.ops_per_cpu_s(1).max(1.0);
     let operation_ns = per_operation(reads_only);
     let changes = many_updates.changes as f64 / many_updates.operations.max(1) as f64;

@@ -1,4 +1,4 @@
-//! What things cost on a machine, in nanoseconds; every number is an assumption and is printed as one.
+//! The costs of a machine, in nanoseconds. Every number is an assumption and is printed as one.
 
 use serde::Serialize;
 
@@ -11,11 +11,11 @@ pub struct Machine {
     pub nodes: usize,
     /// Cores of a node.
     pub cores_per_node: usize,
-    /// Hardware threads of a core; cores are filled first, then their second threads, then the next node.
+    /// Hardware threads of a core. Cores are filled first, then their second threads, then the next node.
     pub threads_per_core: usize,
-    /// How much longer software takes while both threads of a core run.
+    /// The factor on software time while both threads of a core run.
     pub sibling_slowdown: f64,
-    /// How much longer the software part takes than where the trace was taken.
+    /// The factor on software time relative to the machine where the trace was taken.
     pub software_factor: f64,
     /// An atomic read-modify-write on a line that is already here.
     pub atomic_ns: f64,
@@ -25,17 +25,17 @@ pub struct Machine {
     pub transfer_remote_ns: f64,
     /// Starting the write-back of a line.
     pub flush_ns: f64,
-    /// A fence behind one line, with nobody else writing.
+    /// A fence after one line, while no other thread writes.
     pub fence_ns: f64,
-    /// What a fence costs more when the medium is at the other node.
+    /// The extra cost of a fence if the medium is at the other node.
     pub fence_remote_ns: f64,
-    /// What the medium is busy for each line.
+    /// The time for which the medium is busy for each line.
     pub line_write_ns: f64,
 }
 
 impl Machine {
-    /// A machine as in paper 1, section 6.1 (two nodes of 36 hardware threads, Optane modules), by figures of papers 1
-    /// to 3.
+    /// A machine as in paper 1, section 6.1 (two nodes of 36 hardware threads, Optane modules), with figures of papers
+    /// 1 to 3.
     #[must_use]
     pub fn optane() -> Self {
         Self {
@@ -56,12 +56,12 @@ impl Machine {
         }
     }
 
-    /// Where each cost comes from, for the output and the documentation.
+    /// The source of each cost, for the output and the documentation.
     pub const OPTANE_SOURCES: [(&'static str, &'static str); 8] = [
         ("shape", "paper 1, table 4: two nodes of 36 hardware threads; threads fill node 0 first, as its figures do"),
         ("data", "all objects and logs at node 0: threads of node 1 pay fence_remote"),
         ("sibling_slowdown", "assumed: two threads of a core reach 1.25 of one"),
-        ("software_factor", "assumed: software costs there what it costs where the trace was taken"),
+        ("software_factor", "assumed: software costs the same as on the machine of the trace"),
         ("atomic, transfers", "assumed: 8 ns in the own cache, 70 ns between cores, 180 ns between nodes"),
         ("fence", "paper 2, table of random writes: a 64-byte write and its fence take about 190 ns"),
         ("fence_remote", "assumed: 120 ns more to the other node's memory"),
@@ -83,7 +83,7 @@ impl Machine {
         (thread / (self.cores_per_node * self.threads_per_core)).min(self.nodes - 1)
     }
 
-    /// How much longer software takes for `thread` of `threads`.
+    /// The factor on software time for `thread` of `threads`.
     #[must_use]
     pub fn slowdown(&self, thread: usize, threads: usize) -> f64 {
         let on_node = self.cores_per_node * self.threads_per_core;

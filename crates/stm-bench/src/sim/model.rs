@@ -1,16 +1,20 @@
-//! The model: simulated threads, each with its own virtual time; always the one that is furthest behind takes a step.
+//! The model: simulated threads, each with its own virtual time. The thread with the smallest time always takes the
+//! next step.
 //!
 //! Steps of a transaction:
-//! 1. *Begin*: with a global clock, its line is read (fetched, if it changed). The versions of the objects that will be
-//!    read are noted; lines that another thread changed since this thread last saw them are fetched; the software runs.
-//! 2. *Commit*: objects that it changes are locked; a locked one aborts. A global clock ticks: its line has one owner
-//!    at a time, so ticks queue. A changed read aborts. The locked time begins.
-//! 3. *Persist*: lines are flushed; the medium takes them one after the other; each fence waits for the lines before
-//!    it.
+//! 1. *Begin*: with a global clock, its line is read (fetched, if it changed). The versions of the objects to be read
+//!    are noted. Lines that another thread has changed since this thread last saw them are fetched. Then the software
+//!    runs.
+//! 2. *Commit*: objects that it changes are locked, and a locked one aborts. A global clock ticks: its line has one
+//!    owner at a time, so ticks queue. A changed read aborts. The locked time begins.
+//! 3. *Persist*: lines are flushed. The medium takes them one after the other, and each fence waits for the lines
+//!    before it.
 //! 4. *Release*: versions go up, locks are free.
 //!
-//! Invariants: an object has at most one holder; a step never happens before the time of an earlier one; nothing is
-//! drawn at random: each thread plays the trace from a place of its own.
+//! Invariants:
+//! - an object has at most one holder;
+//! - a step never happens before the time of an earlier one;
+//! - nothing is drawn at random: each thread plays the trace from its own starting place.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -24,9 +28,9 @@ use super::trace::Trace;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SimulatedClock {
-    /// A clock for each thread: nothing is shared.
+    /// A clock for each thread: no clock is shared.
     Thread,
-    /// One counter behind a mutex.
+    /// One counter under a mutex.
     GlobalMutex,
     /// One counter, fetch-and-add.
     GlobalAdd,
@@ -50,16 +54,16 @@ impl SimulatedClock {
     }
 }
 
-/// What the software of a transaction costs where it was measured.
+/// The software costs of a transaction, as measured.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct SoftwareCosts {
     /// An operation that changes nothing and reads as many objects as the mean.
     pub operation_ns: f64,
-    /// What a change costs more, without flushes, fences and clock.
+    /// The extra cost of a change, without flushes, fences and clock.
     pub change_ns: f64,
 }
 
-/// What a simulated run found.
+/// The result of a simulated run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Simulated {
     /// Threads.
@@ -85,7 +89,7 @@ struct SharedLine {
 impl SharedLine {
     const FRESH: Self = Self { owner: None, free_at: 0.0, version: 0 };
 
-    /// Takes the line for `held_ns`; gives when it is done.
+    /// Takes the line for `held_ns`. Returns the time at which that ends.
     fn take(&mut self, machine: &Machine, thread: usize, at: f64, held_ns: f64) -> f64 {
         let fetch = match self.owner {
             Some(owner) if owner != thread => machine.transfer_ns(owner, thread),
@@ -139,7 +143,7 @@ struct World<'a> {
 
 const NOBODY: u32 = u32::MAX;
 
-/// Virtual time that a run lasts at least, in nanoseconds.
+/// Least virtual time of a run, in nanoseconds.
 const RUN_NS: f64 = 4_000_000.0;
 
 /// Order of the threads' steps: by time, then by number.
@@ -185,7 +189,7 @@ pub fn simulate(
     let length = trace.transactions.len().max(1);
     let mut all: Vec<Thread> = (0..threads)
         .map(|number| Thread {
-            // A small offset each, so that they do not march in step.
+            // A small offset for each thread, so that they do not march in step.
             now: number as f64,
             step: Step::Begin,
             next: number * length / threads,
@@ -239,7 +243,7 @@ impl World<'_> {
         let transaction = &self.trace.transactions[thread.next];
         if self.clock != SimulatedClock::Thread && thread.clock_seen != self.counter.version {
             let from = thread.now;
-            // A reader takes a copy of the line: it waits for the owner's change, and the owner must fetch it back.
+            // A reader copies the line. It waits for the owner's change, and the owner must fetch the line back.
             if let Some(owner) = self.counter.owner.filter(|&owner| owner != number) {
                 thread.now = thread.now.max(self.counter.free_at) + self.machine.transfer_ns(owner, number);
             }
@@ -275,7 +279,7 @@ impl World<'_> {
             pairs.any(|(&object, &seen)| world.versions[object as usize] != seen || held(world, object))
         };
         if transaction.writes.is_empty() {
-            // A reader noticed each change when it happened to it; one whose reads changed meanwhile begins again.
+            // A reader notices each change when it happens. If its reads changed meanwhile, it begins again.
             if changed(self, thread) {
                 self.abort(thread)
             } else {
@@ -317,8 +321,8 @@ impl World<'_> {
             SimulatedClock::Thread => return,
             SimulatedClock::GlobalAdd => thread.now = self.counter.take(machine, number, from, atomic),
             SimulatedClock::GlobalCas => {
-                // Who finds the line in use has read an old value: its first exchange fails and it fetches the line
-                // again.
+                // A thread that finds the line in use has read an old value. Its first exchange fails and it fetches
+                // the line again.
                 let contended = self.counter.free_at > from;
                 thread.now = self.counter.take(machine, number, from, atomic);
                 if contended {
@@ -330,7 +334,7 @@ impl World<'_> {
             SimulatedClock::GlobalMutex => {
                 let locked = self.mutex.take(machine, number, from, atomic);
                 let counted = self.counter.take(machine, number, locked, atomic);
-                // The mutex is held until the counter has gone up; giving it back is one more atomic operation.
+                // The mutex is held until the counter has gone up. Releasing it is one more atomic operation.
                 self.mutex.free_at = counted + atomic;
                 thread.now = self.mutex.free_at;
             }

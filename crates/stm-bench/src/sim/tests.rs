@@ -1,4 +1,4 @@
-//! What the model must say of transactions whose outcome is known by thought, and what a trace of a real engine names.
+//! The model's answers for transactions with known outcomes, and the objects that a trace of a real engine names.
 
 use super::machine::Machine;
 use super::model::{SimulatedClock, SoftwareCosts, simulate};
@@ -11,7 +11,7 @@ use crate::tm::{TransactionalMemory, Worker};
 
 const SOFTWARE: SoftwareCosts = SoftwareCosts { operation_ns: 50.0, change_ns: 100.0 };
 
-/// `count` transactions; each changes an object of its own when `apart`, else all the same one.
+/// `count` transactions. If `apart`, each changes its own object, otherwise all change the same one.
 fn changes(count: u32, apart: bool) -> Trace {
     let transactions = (0..count).map(|number| {
         let object = if apart { number } else { 0 };
@@ -73,7 +73,7 @@ fn a_trace_names_what_a_transaction_touched() {
     drop(worker);
     let trace = record::<_, SortedList>(&memory, &list, &mut Mix::new(1, 0, 100, 4), 64).expect("a trace");
     assert_eq!(trace.transactions.len(), 64);
-    // Every transaction reads the head first; a change touches a predecessor and a node.
+    // Every transaction reads the head first. A change touches a predecessor and a node.
     assert!(trace.transactions.iter().all(|transaction| transaction.reads[0] == 0));
     assert!(trace.transactions.iter().all(|transaction| [0, 2].contains(&transaction.writes.len())));
     let changes = trace.transactions.iter().filter(|transaction| !transaction.writes.is_empty()).count();

@@ -1,7 +1,7 @@
-//! Records what the transactions of a real engine do: a transactional memory around another one.
+//! Records the work of a real engine's transactions, as a transactional memory around another one.
 //!
-//! Objects are numbered by first use. Of a transaction that was tried several times the last attempt counts; the
-//! recorder runs on one thread, so there is only one. Counters of the persistence primitives are read before and after.
+//! Objects are numbered by first use. If a transaction was tried several times, the last attempt counts; the recorder
+//! runs on one thread, so there is only one. Counters of the persistence primitives are read before and after.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use crate::mix::{Mix, Operation, value_of};
 use crate::structures::{Get, Insert, Map, Remove};
 use crate::tm::{Object, ReadBody, Reading, Ref, Statistics, TransactionalMemory, UpdateBody, Worker, Writing};
 
-/// What one transaction did.
+/// The work of one transaction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Transaction {
     /// Objects read, in order.
@@ -27,7 +27,7 @@ pub struct Transaction {
     pub fences: u32,
 }
 
-/// What many transactions did, one after the other.
+/// The work of many transactions, one after the other.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trace {
     /// The transactions.
@@ -48,7 +48,7 @@ impl Trace {
 /// Records `count` operations of a mix on a loaded map.
 ///
 /// # Errors
-/// The engine's.
+/// Those of the engine.
 pub fn record<M: TransactionalMemory, S: Map>(
     memory: &M,
     handle: &S::Handle,
@@ -120,7 +120,7 @@ impl<W: Worker, S: Map> Session for RecordingSession<'_, W, S> {
     }
 }
 
-/// A body whose accesses are noted.
+/// A body whose accesses are recorded.
 struct Noting<'a, B> {
     body: B,
     noted: &'a mut Transaction,

@@ -2,10 +2,10 @@
 //!
 //! 1. A descent notes the path. A full leaf is split in two, and the separator goes into the parent, which may split
 //!    too.
-//! 2. A remove takes the entry out of its leaf and leaves the leaf where it is, empty or not: with keys from a fixed
-//!    range an emptied leaf is filled again, and neighbours are not locked to merge it.
+//! 2. A remove takes the entry out of its leaf and leaves the leaf where it is, empty or not. With keys from a fixed
+//!    range an emptied leaf is filled again, and neighbours need no locks for a merge.
 //!
-//! Invariant: every key of a subtree is at least the separator before it and below the one behind it.
+//! Invariant: every key of a subtree is at least the separator before it and below the one after it.
 
 use lodestone_stm::PmObject;
 use lodestone_workload::engine::EngineError;
@@ -20,7 +20,7 @@ pub struct BTree;
 
 /// Entries of a leaf, separators of an inner node: a node has 240 bytes, with a header of 16 four lines.
 const SLOTS: usize = 14;
-/// Levels that are possible below 2^64 keys with half-full nodes, and some.
+/// Levels that are possible below 2^64 keys with half-full nodes, and a few more.
 const LEVELS_MAX: usize = 24;
 const LEAF: u64 = 1 << 32;
 
@@ -34,7 +34,7 @@ struct Page {
     /// Of a leaf: the next leaf. Of an inner node: the child before the first separator.
     first: u64,
     keys: [u64; SLOTS],
-    /// Of a leaf: values. Of an inner node: the children behind the separators.
+    /// Of a leaf: values. Of an inner node: the children after the separators.
     slots: [u64; SLOTS],
 }
 
@@ -71,13 +71,13 @@ impl Page {
         Ref::from_raw(if rank == 0 { self.first } else { self.slots[rank - 1] })
     }
 
-    /// Where `key` stands in a leaf.
+    /// The position of `key` in a leaf.
     #[inline]
     fn position(&self, key: u64) -> Option<usize> {
         self.keys[..self.count()].iter().position(|&found| found == key)
     }
 
-    /// Puts an entry in its place; there is room.
+    /// Inserts an entry at its position. The page must have room.
     fn put(&mut self, key: u64, slot: u64) {
         let (at, count) = (self.rank(key, false), self.count());
         self.keys.copy_within(at..count, at + 1);
@@ -95,7 +95,7 @@ impl Page {
         self.set_count(count - 1);
     }
 
-    /// Moves the upper half into a new page; gives it and its separator.
+    /// Moves the upper half into a new page. Returns that page and its separator.
     fn split(&mut self) -> (u64, Self) {
         let (count, half) = (self.count(), self.count() / 2);
         let mut upper = Self { meta: self.meta & LEAF, ..Self::EMPTY_LEAF };
@@ -119,7 +119,7 @@ struct Path {
 }
 
 impl Path {
-    /// The leaf's reference, when the tree is not empty.
+    /// The leaf's reference, if the tree is not empty.
     fn leaf_at(&self) -> Option<Ref<Page>> {
         self.depth.checked_sub(1).map(|last| self.pages[last])
     }
@@ -172,7 +172,8 @@ fn split_upwards<X: Writing>(head: Ref<Head>, tx: &mut X, path: &Path, key: u64,
 }
 
 impl BTree {
-    /// Puts `value` in place of the value of `key`; gives the old one, `None` and no change when the key is not there.
+    /// Replaces the value of `key` by `value` and returns the old one. If the key is absent, changes nothing and
+    /// returns `None`.
     ///
     /// # Errors
     /// An abort.
@@ -188,10 +189,10 @@ impl BTree {
         Ok(Some(path.leaf.slots[position]))
     }
 
-    /// Calls `visit` with the value of each key from `start` on, ascending, until it says no.
+    /// Calls `visit` with the value of each key from `start` on, ascending, until it returns false.
     ///
     /// # Errors
-    /// An abort, also one that `visit` gives.
+    /// An abort, also one that `visit` returns.
     pub fn scan<X: Reading>(
         map: &<Self as Map>::Handle,
         tx: &mut X,

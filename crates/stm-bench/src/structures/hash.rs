@@ -1,7 +1,8 @@
 //! A hash table of a fixed number of buckets, each a sorted chain.
 //!
-//! The heads are objects of their own, so that transactions on different buckets never meet. Pages of references to
-//! them are chained from the root and read once, at open, into a table in DRAM: finding a bucket is not transactional.
+//! The heads are separate objects, so that transactions on different buckets never meet. Pages of references to them
+//! are chained from the root and read once, at open, into a table in DRAM. Finding a bucket is therefore not
+//! transactional.
 
 use lodestone_stm::PmObject;
 use lodestone_workload::engine::EngineError;
@@ -18,7 +19,7 @@ pub struct HashTable {
     pub buckets: usize,
 }
 
-/// References in a directory page; with the link and the count it fills four lines.
+/// References in a directory page. With the link and the count it fills four lines.
 const PAGE_HEADS: usize = 30;
 
 /// A page of the directory.
@@ -139,7 +140,7 @@ impl Map for HashTable {
             let from = all.pairs.len();
             list::collect(head, tx, &mut all)?;
             if let Some((key, _)) = all.pairs[from..].iter().find(|(key, _)| map.head(*key) != head) {
-                all.fault = Some(format!("key {key} stands in a foreign bucket"));
+                all.fault = Some(format!("key {key} is in a foreign bucket"));
             }
         }
         Ok(all)

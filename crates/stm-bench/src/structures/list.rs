@@ -12,18 +12,18 @@ use crate::tm::{Reading, Ref, TransactionalMemory, Writing};
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SortedList;
 
-/// The node before the place of `key` (null: the head) and the one there or behind (null: the end).
+/// The node before the place of `key` (null: the head) and the one there or after it (null: the end).
 struct Place {
     before: Ref<Node>,
     here: Ref<Node>,
     node: Option<Node>,
 }
 
-/// What a step over a node needs.
+/// The words that a step over a node needs.
 const KEY_AND_NEXT: Part<Node, [u64; 2]> = Part::at(offset_of!(Node, key));
-const _: () = assert!(offset_of!(Node, next) == offset_of!(Node, key) + 8, "the next node is named behind the key");
+const _: () = assert!(offset_of!(Node, next) == offset_of!(Node, key) + 8, "the next node's word follows the key");
 
-/// Finds the place of `key`; in a `LONG` chain most nodes are stepped over, and their values not read.
+/// Finds the place of `key`. In a `LONG` chain most nodes are stepped over, and their values are not read.
 #[inline]
 fn find<X: Reading, const LONG: bool>(head: Ref<Head>, tx: &mut X, key: u64) -> Result<Place, X::Abort> {
     let mut place = Place { before: Ref::NULL, here: Ref::from_raw(tx.read(head)?.first), node: None };
@@ -99,7 +99,7 @@ pub(super) fn collect<X: Reading>(head: Ref<Head>, tx: &mut X, all: &mut Entries
     while !at.is_null() {
         let node = tx.read(at)?;
         if last.is_some_and(|last| last >= node.key) {
-            all.fault = Some(format!("key {} stands behind {last:?}", node.key));
+            all.fault = Some(format!("key {} comes after {last:?}", node.key));
             break;
         }
         last = Some(node.key);

@@ -7,7 +7,7 @@
 //! | [`SortedList`] | chained nodes in key order | every reader passes every earlier node |
 //! | [`BTree`] | inner nodes and linked leaves of 14 entries | leaves; rarely inner nodes |
 //!
-//! An insert of a present key and a remove of an absent one change nothing: the transaction ends as a reader.
+//! An insert of a present key and a remove of an absent one change nothing: such a transaction ends as a reader.
 
 mod btree;
 mod hash;
@@ -27,22 +27,22 @@ use crate::tm::{Object, ReadBody, Reading, Ref, Root, TransactionalMemory, Updat
 
 /// A map over transactions.
 pub trait Map: Copy + Send + Sync + 'static {
-    /// What a thread keeps in DRAM to find the structure.
+    /// A thread's data in DRAM for finding the structure.
     type Handle: Send + Sync;
 
     /// Name for results.
     fn name(&self) -> &'static str;
 
-    /// Makes an empty map whose start is kept in word `slot` of the root.
+    /// Makes an empty map whose start is in word `slot` of the root.
     ///
     /// # Errors
-    /// The engine's.
+    /// Those of the engine.
     fn create<M: TransactionalMemory>(&self, memory: &M, slot: usize) -> Result<Self::Handle, EngineError>;
 
     /// Finds the map that [`create`](Self::create) made.
     ///
     /// # Errors
-    /// The engine's.
+    /// Those of the engine.
     fn open<M: TransactionalMemory>(&self, memory: &M, slot: usize) -> Result<Self::Handle, EngineError>;
 
     /// The value of `key`.
@@ -51,33 +51,33 @@ pub trait Map: Copy + Send + Sync + 'static {
     /// An abort.
     fn get<X: Reading>(map: &Self::Handle, tx: &mut X, key: u64) -> Result<Option<u64>, X::Abort>;
 
-    /// Adds `key`; false, and nothing changed, when it is there.
+    /// Adds `key`. Returns false, and changes nothing, if it is present.
     ///
     /// # Errors
     /// An abort.
     fn insert<X: Writing>(map: &Self::Handle, tx: &mut X, key: u64, value: u64) -> Result<bool, X::Abort>;
 
-    /// Removes `key`; false when it is not there.
+    /// Removes `key`. Returns false if it is absent.
     ///
     /// # Errors
     /// An abort.
     fn remove<X: Writing>(map: &Self::Handle, tx: &mut X, key: u64) -> Result<bool, X::Abort>;
 
-    /// Every entry, in the order of the structure, and the number of objects that hold them; for checks, not for speed.
+    /// Every entry, in the order of the structure, and the number of objects that hold them. For checks, not for speed.
     ///
     /// # Errors
     /// An abort.
     fn entries<X: Reading>(map: &Self::Handle, tx: &mut X) -> Result<Entries, X::Abort>;
 }
 
-/// What [`Map::entries`] found.
+/// The result of [`Map::entries`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Entries {
     /// Keys and values.
     pub pairs: Vec<(u64, u64)>,
-    /// Objects of the structure, those of the handle's directory included.
+    /// Objects of the structure, including those of the handle's directory.
     pub objects: u64,
-    /// What is wrong inside of the structure, if anything is.
+    /// The fault inside the structure, if there is one.
     pub fault: Option<String>,
 }
 
@@ -170,7 +170,7 @@ impl Object for Node {}
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
 #[pm(name = "bench.Head")]
 pub struct Head {
-    /// [`Ref`] of the first node, 0 when there is none.
+    /// [`Ref`] of the first node; 0 if there is none.
     pub first: u64,
 }
 

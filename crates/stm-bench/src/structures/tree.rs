@@ -26,7 +26,7 @@ struct Branch {
     value: u64,
 }
 
-/// What a step down needs: key, left and right subtree.
+/// The words that a step down needs: key, left and right subtree.
 const STEP: Part<Branch, [u64; 3]> = Part::at(offset_of!(Branch, key));
 const _: () = assert!(offset_of!(Branch, left) == offset_of!(Branch, key) + 8, "in this order, side by side");
 const _: () = assert!(offset_of!(Branch, right) == offset_of!(Branch, key) + 16, "in this order, side by side");

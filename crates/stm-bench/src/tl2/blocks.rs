@@ -1,11 +1,11 @@
 //! Blocks of objects: pages of one size each, and which blocks are free.
 //!
-//! 1. A page's first word says the stride of its blocks; 0 means that the page is unused. It is persistent before any
-//!    of its blocks is given out, and never changes again, so an old reference always finds a block of its own size.
+//! 1. A page's first word is the stride of its blocks; 0 means that the page is unused. It is persistent before any of
+//!    its blocks is allocated, and never changes again. So an old reference always finds a block of its own size.
 //! 2. A block's first word says whether it is taken. Only a transaction's commit changes it.
 //! 3. Free blocks are known in DRAM only: read from the words at open, then kept by the workers.
 //!
-//! Blocks of up to a line never cross a line; larger ones start at a line, header included.
+//! Blocks of up to a line never cross a line. Larger ones start at a line, header included.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -18,7 +18,7 @@ use super::layout::{Geometry, STRIDE_MAX};
 pub const TAKEN: u64 = 0x7461_6B65_6E21;
 /// Bytes of the header word.
 pub(super) const BLOCK_HEADER_BYTES: u64 = 8;
-/// Free blocks that a worker takes over at a time.
+/// Free blocks that a worker takes at a time.
 const REFILL: usize = 64;
 
 /// Index of the list of a stride.
@@ -47,7 +47,7 @@ pub(super) fn stride_of(class: usize) -> u64 {
 /// Number of classes.
 pub(super) const CLASSES: usize = (STRIDE_MAX / LINE_BYTES) as usize + 2;
 
-/// The free blocks that no worker holds.
+/// The free blocks that are not with a worker.
 #[derive(Debug)]
 pub(super) struct Blocks {
     shared: Mutex<Shared>,
@@ -67,7 +67,7 @@ fn blocks_of(geometry: &Geometry, page: u64, stride: u64) -> impl DoubleEndedIte
     (0..count).map(move |index| first.plus(index * stride))
 }
 
-/// The stride of a page's blocks; 0 when the page is unused.
+/// The stride of a page's blocks; 0 if the page is unused.
 fn page_stride(memory: &Memory, geometry: &Geometry, page: u64) -> Result<u64, EngineError> {
     let at = geometry.page(page);
     let damaged = |finding| EngineError::new(format!("TL2 page at {at}: {finding}; restore a backup"));
@@ -108,8 +108,8 @@ impl Blocks {
         used.sum::<usize>() as u64
     }
 
-    /// Moves free blocks of `class` into `cache`, making a page of them where there are none; false when memory is
-    /// full.
+    /// Moves free blocks of `class` into `cache`, and makes a page of them if there are none. Returns false if memory
+    /// is full.
     #[cold]
     pub(super) fn refill(&self, memory: &Memory, geometry: &Geometry, class: usize, cache: &mut Vec<u64>) -> bool {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -130,12 +130,12 @@ impl Blocks {
             shared.free[class].extend(blocks.map(|at| at.plus(BLOCK_HEADER_BYTES).to_raw()));
         }
         let left = shared.free[class].len().saturating_sub(REFILL);
-        // The nearest blocks last, so that they are used first.
+        // The nearest blocks come last, so that they are used first.
         cache.extend(shared.free[class].drain(left..));
         true
     }
 
-    /// Takes back what a worker holds.
+    /// Takes back a worker's free blocks.
     pub(super) fn give_back(&self, class: usize, cache: &mut Vec<u64>) {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         shared.free[class].append(cache);

@@ -1,7 +1,7 @@
-//! The global clock in the three forms that are compared: behind a mutex, by fetch-and-add, by compare-and-swap.
+//! The global clock in the three compared forms: under a mutex, by fetch-and-add, by compare-and-swap.
 //!
-//! Each tick writes one line that every thread shares; ticks are counted (`shared_rmws`), because their number, not
-//! their time on two processors, is what limits many.
+//! Each tick writes one line that every thread shares. Ticks are counted (`shared_rmws`), because their number limits
+//! many threads, not their time on two processors.
 
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -60,7 +60,7 @@ impl Clock {
         Self { kind, counter: CachePadded::new(AtomicU64::new(0)), mutex: CachePadded::new(Mutex::new(())) }
     }
 
-    /// How it ticks.
+    /// The kind of the clock.
     #[must_use]
     pub fn kind(&self) -> ClockKind {
         self.kind
@@ -73,12 +73,12 @@ impl Clock {
         self.counter.load(Ordering::Acquire)
     }
 
-    /// The next time; nobody else gets the same.
+    /// The next time. No other thread receives the same.
     #[inline]
     pub fn tick(&self) -> u64 {
         match self.kind {
             ClockKind::Mutex => {
-                // Taking and giving the mutex back.
+                // Locking and unlocking the mutex.
                 count_shared_rmws(2);
                 let _guard = self.mutex.lock().unwrap_or_else(PoisonError::into_inner);
                 let next = self.counter.load(Ordering::Relaxed) + 1;

@@ -1,8 +1,8 @@
-//! Where things stand: a header, the root, the logs, and pages of equal blocks, in one block of the heap.
+//! The layout: a header, the root, the logs, and pages of equal blocks, in one block of the heap.
 //!
-//! 1. The heap's root word [`ROOT_WORD`] holds the address of the area; it is set in the action that allocates the
-//!    area, behind everything that formatting wrote, so a crash leaves all of it or nothing.
-//! 2. The header is checksummed and says for which log the area was made.
+//! 1. The heap's root word [`ROOT_WORD`] holds the address of the area. It is set in the action that allocates the
+//!    area, after all writes of the formatting, so a crash leaves the whole area or nothing.
+//! 2. The header has a checksum and names the log for which the area was made.
 
 use lodestone_heap::Heap;
 use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, checked};
@@ -35,7 +35,7 @@ impl Geometry {
         self.area.plus(HEADER_BYTES + ROOT_BYTES + worker * self.log_bytes)
     }
 
-    /// Start of page `page`: its class word, in a line of its own, then blocks.
+    /// Start of page `page`: its class word, in a separate line, then blocks.
     pub(super) fn page(&self, page: u64) -> PmAddr {
         self.log(self.workers).plus(page * self.page_bytes)
     }
@@ -64,7 +64,7 @@ pub(super) fn open_or_format(heap: &Heap, options: &Tl2Options) -> Result<Geomet
     let geometry = if raw == 0 { format(heap, options)? } else { read(heap.memory(), PmAddr::from_raw(raw))? };
     if geometry.kind != options.log {
         return Err(EngineError::new(format!(
-            "the pool holds a TL2 with a log of kind {:?}, asked for was {:?}; use a pool of its own",
+            "the pool holds a TL2 with a log of kind {:?}, but {:?} was requested; use a separate pool",
             geometry.kind, options.log
         )));
     }
@@ -107,13 +107,13 @@ fn format(heap: &Heap, options: &Tl2Options) -> Result<Geometry, EngineError> {
     };
     let mut action = heap.action();
     geometry.area = action.alloc(geometry.bytes()).map_err(EngineError::new)?;
-    // Header, root and logs; of a page only the class word counts while it is zero.
+    // Header, root and logs. Of a page only the class word counts while it is zero.
     memory.zero(geometry.area, HEADER_BYTES + ROOT_BYTES + geometry.workers * geometry.log_bytes);
     for (index, word) in (0..).zip(geometry.words()) {
         let at = geometry.area.plus(index * 8);
         memory.store(at, checked::encode(at, word));
     }
-    // The commit below fences before it makes the area reachable: what stands here may not come later.
+    // The commit below fences before it makes the area reachable, and these words may not persist after it.
     memory.flush(geometry.area, HEADER_BYTES + ROOT_BYTES + geometry.workers * geometry.log_bytes);
     for page in 0..geometry.pages {
         memory.store(geometry.page(page), 0);

@@ -1,13 +1,13 @@
 //! The two logs, byte for byte.
 //!
 //! Both consist of entries: `address`, `words | checksum << 32`, `sequence`, then the words of the content. The
-//! checksum (CRC-32C) covers address, length, sequence and content, so an entry of an earlier transaction is never
-//! taken for one of this.
+//! checksum (CRC-32C) covers address, length, sequence and content. So an entry of an earlier transaction is never
+//! mistaken for one of this.
 //!
-//! - **Redo**: the log's first line holds `count | checksum << 32` and `sequence`; the checksum covers the checksums of
+//! - **Redo**: the log's first line holds `count | checksum << 32` and `sequence`. The checksum covers the checksums of
 //!   all `count` entries. A first word of 0 means: no record. One fence decides over the whole record.
-//! - **Undo**: the first word is the running sequence number. Entries of that sequence count, up to the first that does
-//!   not check. Raising the number ends them all.
+//! - **Undo**: the first word is the running sequence number. Entries of that sequence count, up to the first invalid
+//!   one. Raising the number ends them all.
 
 use lodestone_pmem::{LINE_BYTES, Memory, PmAddr};
 
@@ -47,7 +47,7 @@ fn checksum(address: u64, sequence: u64, content: &[u64]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&bytes), zerocopy::IntoBytes::as_bytes(content))
 }
 
-/// Writes an entry; the caller flushes. Gives its checksum.
+/// Writes an entry and returns its checksum; the caller flushes.
 pub(super) fn write_entry(memory: &Memory, at: PmAddr, address: u64, sequence: u64, content: &[u64]) -> u32 {
     let checksum = checksum(address, sequence, content);
     memory.store(at, address);
@@ -57,7 +57,7 @@ pub(super) fn write_entry(memory: &Memory, at: PmAddr, address: u64, sequence: u
     checksum
 }
 
-/// An entry that checks.
+/// A valid entry.
 #[derive(Debug)]
 pub(super) struct ReadEntry {
     pub(super) address: PmAddr,
@@ -66,7 +66,7 @@ pub(super) struct ReadEntry {
     pub(super) content: Vec<u64>,
 }
 
-/// The entry at `offset` of the log's entries, if one stands there.
+/// The entry at `offset` of the log's entries, if there is one.
 pub(super) fn read_entry(memory: &Memory, log: LogArea, offset: u64) -> Option<ReadEntry> {
     if offset + ENTRY_HEAD_BYTES > log.capacity() {
         return None;
@@ -91,7 +91,7 @@ pub(super) fn redo_head(count: u64, sequence: u64, sum: u32) -> u64 {
     count | u64::from(crc32c::crc32c_append(sum, &bytes)) << 32
 }
 
-/// The entries of an intact redo record, `None` when there is none.
+/// The entries of an intact redo record; `None` if there is none.
 pub(super) fn read_redo(memory: &Memory, log: LogArea) -> Option<Vec<ReadEntry>> {
     let (head, sequence) = (memory.load(log.at), memory.load(log.at.plus(8)));
     let count = head & 0xFFFF_FFFF;

@@ -1,21 +1,20 @@
 //! The baselines: TL2 (transactional locking with one global clock) made durable by an undo or by a redo log.
 //!
-//! 1. A version word in DRAM guards the objects that hash to it: a version from the global clock, or a lock. A
-//!    transaction notes the clock when it starts; an object that is newer aborts it (there is no extension).
-//! 2. Changes go to working copies. With a **redo** log the objects are locked at commit; with an **undo** log at their
-//!    first change, and the old content is persistent in the log before the transaction goes on: a fence for each
-//!    object.
+//! 1. A version word in DRAM guards the objects that hash to it: it holds a version from the global clock, or a lock. A
+//!    transaction notes the clock when it starts, and aborts at an object that is newer (there is no extension).
+//! 2. Changes go to working copies. With a **redo** log the objects are locked at commit. With an **undo** log they are
+//!    locked at their first change. The old content is then made persistent in the log before the transaction
+//!    continues, which costs a fence for each object.
 //! 3. The commit locks, draws a version from the clock, validates its reads, and makes the changes durable:
 //!    - redo: record, **fence** (decides), objects in place, **fence**, end of the record, **fence**;
 //!    - undo: objects in place, **fence**, end of the log (decides), **fence**.
-//! 4. Locks are released last: nobody sees what a crash could take back.
-//! 5. Recovery replays the record or takes the logged contents back, for each worker's log, and reads the block
-//!    headers.
+//! 4. Locks are released last: no thread sees a change that a crash could still undo.
+//! 5. Recovery replays the record or restores the logged contents, for each worker's log, and reads the block headers.
 //!
 //! Allocation is part of the transaction: a block's header word says whether it is taken, and is logged like any word.
 //!
-//! Invariants: versions and locks live in DRAM and mean nothing in the next life; a log names only objects that its
-//! transaction has locked until the log has ended.
+//! Invariants: versions and locks are in DRAM and mean nothing in the next life. Until a log has ended, it names only
+//! objects that its transaction has locked.
 
 pub mod blocks;
 mod clock;
@@ -39,7 +38,7 @@ pub use transaction::{Tl2Transaction, Tl2Worker};
 use crate::tm::{Ref, Root, TransactionalMemory};
 use blocks::Blocks;
 
-/// Which log makes the transactions durable.
+/// The log that makes the transactions durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogKind {
     /// Old contents before the change.
@@ -48,7 +47,7 @@ pub enum LogKind {
     Redo,
 }
 
-/// How to format and run a [`Tl2`].
+/// Options of the format and the operation of a [`Tl2`].
 #[derive(Debug, Clone)]
 pub struct Tl2Options {
     /// The log.
@@ -96,7 +95,7 @@ impl Tl2Options {
     }
 }
 
-/// A durable TL2 on a pool of its own.
+/// A durable TL2 on its own pool.
 #[derive(Debug)]
 pub struct Tl2 {
     pool: Pool,
@@ -107,15 +106,16 @@ pub struct Tl2 {
     /// `version << 1`, or `worker << 1 | 1` while locked.
     versions: Box<[AtomicU64]>,
     blocks: Blocks,
-    /// Logs that no worker holds; the one that rested longest is next, so that all of them are used.
+    /// Logs that no worker holds. The one that was idle longest is next, so that all of them are used.
     idle_logs: Mutex<VecDeque<u64>>,
 }
 
 impl Tl2 {
-    /// Opens the TL2 of `pool`: formats it on first use, else finishes or takes back what a crash cut short.
+    /// Opens the TL2 of `pool`. Formats it on first use, otherwise finishes or undoes the transactions that a crash
+    /// interrupted.
     ///
     /// # Errors
-    /// When the pool is too small, what it holds is damaged, or it was made for the other log.
+    /// If the pool is too small, its content is damaged, or it was made for the other log.
     pub fn open(pool: &Pool, heap_options: &HeapOptions, options: &Tl2Options) -> Result<Self, EngineError> {
         let heap = Heap::open(pool, heap_options).map_err(EngineError::new)?;
         let geometry = layout::open_or_format(&heap, options)?;
@@ -146,7 +146,7 @@ impl Tl2 {
         Blocks::count_taken(&self.memory, &self.geometry)
     }
 
-    /// The version word that guards the object at `raw`. Objects of neighbouring blocks take different ones.
+    /// The version word that guards the object at `raw`. Objects of neighbouring blocks have different ones.
     #[inline]
     fn version_word(&self, raw: u64) -> (u32, &AtomicU64) {
         let index = ((raw >> 4) ^ (raw >> 20)) as usize & (self.versions.len() - 1);

@@ -1,7 +1,7 @@
-//! Recovery: each log is finished (redo) or taken back (undo) before anything else happens.
+//! Recovery: each log is finished (redo) or rolled back (undo) before anything else happens.
 //!
 //! Idempotent: contents are whole values, and a log ends only after they are persistent. Bounded by the size of the
-//! logs. The logs may be handled in any order, because no two name the same object: their transactions held its lock.
+//! logs. The logs may be handled in any order: no two name the same object, because their transactions held its lock.
 
 use lodestone_pmem::Memory;
 use lodestone_workload::engine::EngineError;
@@ -34,7 +34,7 @@ pub(super) fn recover(memory: &Memory, geometry: &Geometry, kind: LogKind) -> Re
             memory.write(entry.address, bytes);
             memory.flush(entry.address, bytes.len() as u64);
         }
-        // The end of the log may not overtake what it would repeat.
+        // The end of the log may not overtake the contents that it would repeat.
         memory.fence();
         let end = match kind {
             LogKind::Redo => 0,

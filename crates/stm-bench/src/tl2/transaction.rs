@@ -12,12 +12,12 @@ use super::log::{LogArea, entry_bytes, redo_head, write_entry};
 use super::{LogKind, Tl2, is_locked, release};
 use crate::tm::{Object, ReadBody, Reading, Ref, Statistics, UpdateBody, Worker, Writing};
 
-/// Free blocks that a worker keeps for each class before it gives all of them back.
+/// Free blocks that a worker keeps for each class before it returns all of them.
 const CACHE_MAX: usize = 1024;
-/// Aborts in a row from which on a worker gives its processor away before it tries again.
+/// Aborts in a row after which a worker yields its processor before it tries again.
 const YIELD_AFTER: u32 = 4;
 
-/// Why an attempt ended.
+/// The reason why an attempt ended.
 #[derive(Debug)]
 pub enum Abort {
     /// Another transaction holds an object.
@@ -26,11 +26,11 @@ pub enum Abort {
     Newer,
     /// A read is no longer valid at commit.
     Validation,
-    /// Trying again is of no use.
+    /// Another attempt would not help.
     Fatal(EngineError),
 }
 
-/// What becomes of an object at commit.
+/// The effect on an object at commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
     /// New content.
@@ -41,7 +41,7 @@ enum Change {
     Free,
 }
 
-/// An entry of the write set. The words stand in the transaction's buffer: for `New` the header word first.
+/// An entry of the write set. The words are in the transaction's buffer; for `New` the header word comes first.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     raw: u64,
@@ -52,12 +52,12 @@ struct Entry {
     /// Whether this entry holds the lock of its version word.
     locked: bool,
     version_index: u32,
-    /// The version word as it was before the lock.
+    /// The version word before the lock.
     version_before: u64,
 }
 
 impl Entry {
-    /// Where its words go.
+    /// The address to which its words go.
     fn target(&self) -> PmAddr {
         let payload = PmAddr::from_raw(self.raw);
         match self.change {
@@ -81,7 +81,7 @@ pub struct Tl2Transaction<'m> {
     tm: &'m Tl2,
     log_number: u64,
     log: LogArea,
-    /// Of the record or the undo entries that are written next; never repeated in a log.
+    /// Sequence of the record or the undo entries that are written next. Never repeated in a log.
     sequence: u64,
     log_used: u64,
     /// Undo entries that no fence covers yet.
@@ -94,7 +94,7 @@ pub struct Tl2Transaction<'m> {
     free: Vec<Vec<u64>>,
 }
 
-/// One thread's way into a [`Tl2`].
+/// One thread's access to a [`Tl2`].
 #[derive(Debug)]
 pub struct Tl2Worker<'m> {
     transaction: Tl2Transaction<'m>,
@@ -107,7 +107,7 @@ impl<'m> Tl2Worker<'m> {
         let log = LogArea { at: tm.geometry.log(log_number), bytes: tm.geometry.log_bytes };
         let sequence = match tm.kind {
             LogKind::Undo => next_generation(tm, log),
-            // Behind that of the newest record that still stands there, whatever it became.
+            // After that of the newest record that is still there, whatever its outcome.
             LogKind::Redo => tm.memory.load(log.at.plus(8)) + 1,
         };
         let transaction = Tl2Transaction {
@@ -127,7 +127,7 @@ impl<'m> Tl2Worker<'m> {
         Self { transaction, statistics: Statistics::default(), back_off: Random::new(log_number) }
     }
 
-    /// Counts an abort and waits a little, longer the more there were in a row.
+    /// Counts an abort and waits a little, longer after more aborts in a row.
     #[cold]
     fn aborted(&mut self, abort: Abort, attempt: u32) -> Result<(), EngineError> {
         self.transaction.roll_back();
@@ -187,7 +187,7 @@ impl Worker for Tl2Worker<'_> {
 
 impl Drop for Tl2Worker<'_> {
     fn drop(&mut self) {
-        // Only a body that panicked leaves anything behind: its locks, its log.
+        // Only a body that panicked leaves anything: its locks and its log.
         self.transaction.roll_back();
         let Tl2Transaction { tm, log_number, free, .. } = &mut self.transaction;
         for (class, cache) in free.iter_mut().enumerate() {
@@ -268,7 +268,7 @@ fn words_of<T: Object>(value: &T) -> Words<'_, T> {
 impl<T: Object> Words<'_, T> {
     #[inline]
     fn as_slice_words(&self) -> &[u64] {
-        // Objects are whole aligned words, which `Object::WORDS` checks when it is compiled.
+        // Objects are whole aligned words: `Object::WORDS` checks that at compile time.
         debug_assert!(T::WORDS > 0);
         zerocopy::FromBytes::ref_from_bytes(self.0.as_bytes()).unwrap_or(&[])
     }
@@ -290,7 +290,7 @@ impl<'m> Tl2Transaction<'m> {
         self.writes.iter().position(|entry| entry.raw == raw && entry.change != Change::Free)
     }
 
-    /// Where the content of an object stands in the buffer.
+    /// The range of an object's content in the buffer.
     #[inline]
     fn payload_range(&self, index: usize) -> std::ops::Range<usize> {
         let entry = &self.writes[index];
@@ -335,7 +335,7 @@ impl<'m> Tl2Transaction<'m> {
         word == self.lock_word()
     }
 
-    /// Makes a working copy; with an undo log locks the object and logs it first.
+    /// Makes a working copy. With an undo log, first locks the object and logs it.
     fn open_for_write<T: Object>(&mut self, at: Ref<T>) -> Result<usize, Abort> {
         let from = self.buffer.len() as u32;
         let (version_index, word) = self.tm.version_word(at.to_raw());
@@ -388,7 +388,7 @@ impl<'m> Tl2Transaction<'m> {
         let entry = self.writes[index];
         let memory = &self.tm.memory;
         let target = entry.target();
-        // Of a new block only the header must come back: nothing refers to its content.
+        // For a new block only the header must be restored: nothing refers to its content.
         let words = if entry.change == Change::Write { entry.words } else { 1 };
         let mut old = [0; (STRIDE_MAX / 8) as usize];
         let old = &mut old[..words as usize];
@@ -404,7 +404,7 @@ impl<'m> Tl2Transaction<'m> {
         self.log_used += entry_bytes(old.len());
         self.unfenced = true;
         if entry.change == Change::Write {
-            // In-place undo logging goes on only when the old content is safe; headers wait for the next fence.
+            // In-place changes may start only after the old content is safe. Headers wait for the next fence.
             memory.fence();
             self.unfenced = false;
         }
@@ -415,13 +415,13 @@ impl<'m> Tl2Transaction<'m> {
     fn reads_are_valid(&self) -> bool {
         self.reads.iter().all(|&index| {
             let found = self.tm.versions[index as usize].load(Ordering::Acquire);
-            // Of a word that we hold ourselves the version before our lock counts.
+            // For a word that this transaction itself holds, the version before its lock counts.
             let version = if self.holds(found) { self.version_before(index) } else { found };
             !is_locked(version) && version >> 1 <= self.start
         })
     }
 
-    /// The version of a word that this transaction holds, as it was before.
+    /// The version of a word that this transaction holds, as it was before the lock.
     fn version_before(&self, version_index: u32) -> u64 {
         let holder = self.writes.iter().find(|entry| entry.locked && entry.version_index == version_index);
         holder.map_or(u64::MAX, |entry| entry.version_before)
@@ -429,7 +429,7 @@ impl<'m> Tl2Transaction<'m> {
 
     #[inline]
     fn commit(&mut self) -> Result<(), Abort> {
-        // Reads were checked one by one against the start: a transaction that changes nothing is consistent.
+        // Each read was checked against the start, so a transaction that changes nothing is consistent.
         if self.writes.is_empty() { Ok(()) } else { self.commit_changes() }
     }
 
@@ -440,7 +440,7 @@ impl<'m> Tl2Transaction<'m> {
             }
         }
         let version = self.tm.clock.tick();
-        // Nobody committed in between when the clock went on by this tick alone.
+        // If only this tick moved the clock, no other transaction committed in between.
         if version != self.start + 1 && !self.reads_are_valid() {
             return Err(Abort::Validation);
         }
@@ -457,7 +457,7 @@ impl<'m> Tl2Transaction<'m> {
                 self.cache_free(entry.class as usize, entry.raw);
             }
         }
-        // Committed, whatever the medium says next: there is nothing left to roll back.
+        // Committed, whatever the medium reports next: nothing is left to roll back.
         self.writes.clear();
         self.tm.memory.durable().map_err(|error| Abort::Fatal(EngineError::new(error)))
     }
@@ -493,7 +493,7 @@ impl<'m> Tl2Transaction<'m> {
         // The end of the record may not overtake the objects that it would repeat.
         memory.fence();
         memory.store(self.log.at, 0);
-        // No other transaction may change these objects before the record has ended, or a replay takes that back.
+        // No other transaction may change these objects before the record has ended, or a replay undoes that change.
         memory.persist(self.log.at, 8);
         Ok(())
     }
@@ -514,7 +514,7 @@ impl<'m> Tl2Transaction<'m> {
     fn end_undo(&mut self) {
         self.sequence += 1;
         self.tm.memory.store(self.log.at, self.sequence);
-        // No other transaction may change these objects before the log has ended, or recovery takes that back.
+        // No other transaction may change these objects before the log has ended, or recovery undoes that change.
         self.tm.memory.persist(self.log.at, 8);
         self.log_used = 0;
         self.unfenced = false;
@@ -526,16 +526,16 @@ impl<'m> Tl2Transaction<'m> {
         for entry in &self.writes {
             let content = zerocopy::IntoBytes::as_bytes(&self.buffer[entry.range()]);
             memory.write(entry.target(), content);
-            // Before the fence behind which the log ends.
+            // Before the fence after which the log ends.
             memory.flush(entry.target(), content.len() as u64);
         }
     }
 
-    /// Undoes what an attempt did: its log, its locks, its blocks.
+    /// Undoes the effects of an attempt: its log, its locks, its blocks.
     #[cold]
     fn roll_back(&mut self) {
         if self.tm.kind == LogKind::Undo && self.log_used > 0 {
-            // While the entries count, nobody else may change these objects; nothing was stored in place.
+            // While the entries count, no other thread may change these objects. Nothing was stored in place.
             self.end_undo();
         }
         for index in 0..self.writes.len() {
@@ -551,12 +551,12 @@ impl<'m> Tl2Transaction<'m> {
     }
 }
 
-/// Ends whatever an earlier life may have left in an undo log behind an entry that was torn.
+/// Ends the entries that an earlier life may have left in an undo log after a torn entry.
 fn next_generation(tm: &Tl2, log: LogArea) -> u64 {
     let sequence = tm.memory.load(log.at) + 1;
     if !tm.memory.is_read_only() {
         tm.memory.store(log.at, sequence);
-        // No new entry may count while old ones of the same number could stand behind it.
+        // No new entry may count while old ones of the same number could follow it.
         tm.memory.persist(log.at, 8);
     }
     sequence

@@ -7,14 +7,14 @@ use zerocopy::FromZeros;
 use super::{Lives, LivesLayout, StateLine};
 
 impl Lives {
-    /// Writes the state of an unused clock at `layout` and flushes it; the caller fences before it counts.
+    /// Writes the state of an unused clock at `layout` and flushes it. The caller fences before the clock counts.
     pub fn format(memory: &Memory, layout: &LivesLayout) {
         let mut state = StateLine::new_zeroed();
         (state.base, state.limit) = (1, 1);
         state.seal(1);
         for line in layout.lines() {
             memory.put(line, &state);
-            // Before the fence of whoever makes the clock reachable.
+            // Flushed before the caller's fence, after which the clock becomes reachable.
             memory.flush(line.addr(), LINE_BYTES);
         }
     }

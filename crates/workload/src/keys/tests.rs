@@ -134,7 +134,7 @@ fn self_similar_choices_fall_on_a_fifth_and_on_a_fifth_of_it() {
     }
     counts.sort_unstable_by(|a, b| b.cmp(a));
     let share = |records: usize| counts[..records].iter().sum::<u64>() as f64 / 200_000.0;
-    // A few ranks share a record, so the records that are hot are a little fewer than a fifth.
+    // A few ranks share a record, so slightly fewer than a fifth of the records are hot.
     assert!((0.78..0.88).contains(&share(2_000)), "{}", share(2_000));
     assert!((0.62..0.75).contains(&share(400)), "{}", share(400));
 }

@@ -5,13 +5,13 @@
 //! 2. Draw `u` in `[0, 1)`. Ranks 0 and 1 are exact: they are the first two steps of the cumulative distribution.
 //! 3. Every other rank is `n * (eta * u - eta + 1)^alpha`, a closed approximation of the inverse.
 //!
-//! `zeta` costs O(1) for any `n`: the first [`EXACT_TERMS`] terms are summed, the rest is the Euler-Maclaurin formula,
-//! whose first neglected term is below 1e-15 of the sum there.
+//! `zeta` costs O(1) for any `n`. The first [`EXACT_TERMS`] terms are summed, and the rest is the Euler-Maclaurin
+//! formula, whose first neglected term is below 1e-15 of the sum there.
 //!
 //! Invariants: a drawn rank is below `n`; `zeta` belongs to the current `n`.
 //!
-//! The power in step 3 comes from the platform's mathematics library, whose last bit may differ between platforms:
-//! there, one draw in many millions may give the neighbouring rank. All other choices are integer arithmetic.
+//! The power in step 3 comes from the platform's mathematics library, whose last bit may differ between platforms. One
+//! draw in many millions may therefore return the neighbouring rank. All other choices are integer arithmetic.
 
 use crate::keys::KeysError;
 use crate::random::Random;
@@ -19,7 +19,7 @@ use crate::random::Random;
 /// Terms of `zeta` that are summed one by one.
 const EXACT_TERMS: u64 = 1_000;
 
-/// Growth up to this many items adds single terms; more recomputes in closed form.
+/// Growth by up to this many items adds single terms. Larger growth recomputes the closed form.
 const GROWTH_STEP_MAX: u64 = 8;
 
 /// A source of zipfian ranks over a population that may grow.
@@ -117,7 +117,7 @@ impl Zipfian {
     fn set_eta(&mut self) {
         let exponent = 1.0 - self.theta;
         let rest = 1.0 - self.second_end / self.zeta;
-        // With one or two items every draw ends in the exact part; avoid the 0 / 0.
+        // With one or two items every draw ends in the exact part, so avoid the 0 / 0.
         self.eta = if self.items <= 2 { 0.0 } else { (1.0 - (2.0 / self.items as f64).powf(exponent)) / rest };
     }
 
@@ -177,8 +177,8 @@ mod tests {
             counts[usize::try_from(zipfian.next_rank(&mut random)).unwrap()] += 1;
         }
         let expected = |rank: u32| f64::from(DRAWS) / (f64::from(rank + 1).powf(0.99) * zipfian.zeta());
-        // Ranks 0 and 1 are exact; the closed form of the others is off by up to a tenth near the head (a
-        // property of the method, not noise) and better further down.
+        // Ranks 0 and 1 are exact. The closed form of the others is off by up to a tenth near the head and less further
+        // down. This is a property of the method, not noise.
         for rank in [0, 1] {
             let ratio = f64::from(counts[rank as usize]) / expected(rank);
             assert!((ratio - 1.0).abs() < 0.02, "rank {rank}: {ratio}");

@@ -1,18 +1,18 @@
-//! What a writer under test reports over its pipe: 24 bytes for each event.
+//! The events that a writer under test reports over its pipe, of 24 bytes each.
 //!
 //! Byte map (little-endian):
 //!
 //! | offset | bytes | field |
 //! | --- | --- | --- |
-//! | 0 | 1 | what happened: 1 started, 2 acknowledged |
+//! | 0 | 1 | event: 1 started, 2 acknowledged |
 //! | 1 | 1 | kind of write: 1 put, 2 removal |
 //! | 2 | 2 | zero |
 //! | 4 | 4 | check: low half of a mix of all other fields |
 //! | 8 | 8 | record number |
 //! | 16 | 8 | version |
 //!
-//! A pipe takes writes of this size whole or not at all, so a killed writer leaves no partial event; the reader
-//! accepts a partial one at the very end all the same (an event that was not reported whole was not reported).
+//! A pipe takes writes of this size whole or not at all, so a killed writer leaves no partial event. The reader still
+//! accepts a partial event at the very end, and ignores it: it was not reported whole.
 
 use std::io::{self, Read};
 
@@ -24,13 +24,13 @@ pub const EVENT_BYTES: usize = 24;
 /// Whether a write was started or acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventKind {
-    /// The write is about to be handed to the engine.
+    /// The write is about to be passed to the engine.
     Started,
     /// The engine called the write durable.
     Acknowledged,
 }
 
-/// What a write does.
+/// The effect of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteKind {
     /// The record has a value of this version afterwards.
@@ -46,9 +46,9 @@ pub struct Event {
     pub kind: EventKind,
     /// Put or removal.
     pub write: WriteKind,
-    /// The record; a [`crate::keys::KeyCodec`] gives its key.
+    /// The record; a [`crate::keys::KeyCodec`] turns it into its key.
     pub record: u64,
-    /// The version; grows for each record, from 1.
+    /// The version. It grows for each record, from 1.
     pub version: u64,
 }
 
@@ -64,7 +64,7 @@ pub enum EventError {
     Damaged {
         /// Number of the event, from 0.
         number: u64,
-        /// Where it starts.
+        /// The offset at which it starts.
         offset: u64,
     },
 }
@@ -89,7 +89,7 @@ impl Event {
         bytes
     }
 
-    /// The event of these bytes; `None` if they are no event.
+    /// The event of these bytes; `None` if they are not an event.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; EVENT_BYTES]) -> Option<Self> {
         let (head, tail) = bytes.split_first_chunk::<8>()?;
@@ -130,7 +130,7 @@ pub struct EventReader<R> {
 }
 
 impl<R: Read> EventReader<R> {
-    /// Reads from `source`, best a buffered one.
+    /// Reads from `source`, which should be buffered.
     pub fn new(source: R) -> Self {
         Self { source, number: 0 }
     }

@@ -10,7 +10,7 @@ use crate::value::{self, ValueError};
 /// A state of one record: the version of its value, or absent.
 type State = Option<u64>;
 
-/// What is known of one record.
+/// Facts known about one record.
 #[derive(Debug, Clone, Default)]
 struct Record {
     /// Version of the newest acknowledged write (0: none) and the state after it.
@@ -33,7 +33,7 @@ pub enum Violation {
         /// The newest acknowledged version.
         acknowledged: u64,
     },
-    /// A record fell back behind an acknowledged write.
+    /// A record went back to a state before an acknowledged write.
     Stale {
         /// The record.
         record: u64,
@@ -51,7 +51,7 @@ pub enum Violation {
         /// The version found.
         found: u64,
     },
-    /// A version that nobody wrote, or that an earlier recovery had discarded.
+    /// A version that was never written, or that an earlier recovery had discarded.
     NeverStarted {
         /// The record.
         record: u64,
@@ -62,7 +62,7 @@ pub enum Violation {
     Torn {
         /// The record.
         record: u64,
-        /// What is wrong with it.
+        /// The fault.
         reason: ValueError,
     },
     /// A key that belongs to no record that was ever written.
@@ -118,18 +118,18 @@ impl fmt::Display for Hex<'_> {
     }
 }
 
-/// What a judgement found.
+/// The result of a judgement.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// Records found in the view, damaged ones included.
     pub present: u64,
-    /// Records whose newest acknowledged write was held against the view.
+    /// Records for which the view was checked against an acknowledged write.
     pub acknowledged: u64,
-    /// Records with writes that were started and not acknowledged.
+    /// Records with writes that were started but not acknowledged.
     pub uncertain: u64,
     /// Of these, records on which such a write took effect.
     pub uncertain_applied: u64,
-    /// Everything that is wrong, ordered by position in the view, then by record.
+    /// All violations, ordered by position in the view, then by record.
     pub violations: Vec<Violation>,
     /// The whole, known values found.
     found: HashMap<u64, u64>,
@@ -171,7 +171,7 @@ pub struct History {
 }
 
 impl History {
-    /// An empty history of a map whose keys are made by `codec`.
+    /// An empty history of a map whose keys `codec` makes.
     #[must_use]
     pub fn new(codec: KeyCodec) -> Self {
         Self { codec, records: HashMap::new(), acknowledgements: 0 }
@@ -206,10 +206,10 @@ impl History {
         }
     }
 
-    /// A write is about to be handed to the engine.
+    /// A write is about to be passed to the engine.
     ///
     /// # Panics
-    /// If its version is not above every version of this record: the test itself is wrong then.
+    /// If its version is not above every earlier version of this record: then the test itself is wrong.
     pub fn started(&mut self, record: u64, version: u64, write: WriteKind) {
         let known = self.records.entry(record).or_default();
         assert!(
@@ -224,7 +224,7 @@ impl History {
     /// The engine called a write durable. Acknowledgements of one record may come in any order.
     ///
     /// # Panics
-    /// If that write was never started: the test itself is wrong then.
+    /// If that write was never started: then the test itself is wrong.
     pub fn acknowledged(&mut self, record: u64, version: u64, write: WriteKind) {
         let known = self.records.entry(record).or_default();
         let superseded = version < known.acknowledged_version;
@@ -297,7 +297,7 @@ impl History {
         }
     }
 
-    /// Makes the recovered state the starting point of the next round: what was uncertain is now decided.
+    /// Makes the recovered state the starting point of the next round: uncertain writes are now decided.
     pub fn adopt(&mut self, verdict: &Verdict) {
         for (record, known) in &mut self.records {
             let found = verdict.found.get(record).copied();
@@ -324,7 +324,7 @@ impl Record {
             (None, Some(found)) if found < self.acknowledged_version => {
                 Violation::Resurrected { record, removed: self.acknowledged_version, found }
             }
-            // The last pattern cannot be: two absent states are equal.
+            // The last pattern is impossible: two absent states are equal.
             (_, Some(found)) => Violation::NeverStarted { record, found },
             (None, None) => unreachable!("equal states are no violation"),
         }

@@ -1,8 +1,8 @@
 //! Starts all threads of a run at once and tells the coordinator when all have finished.
 //!
 //! Invariants:
-//! - Each thread holds one [`Presence`]; dropping it counts as arrived and finished, so that an error or a panic before
-//!   the gate cannot leave the others or the coordinator waiting for ever.
+//! - Each thread holds one [`Presence`]. Dropping it counts as arrived and finished. So an error or a panic before the
+//!   gate cannot leave the others or the coordinator waiting for ever.
 //! - `finished <= arrived <= threads`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -88,7 +88,7 @@ impl<'a> Presence<'a> {
         self.thread
     }
 
-    /// Arrives and waits for the gate to open; returns when it did.
+    /// Arrives and waits for the gate to open. Returns the time of the opening.
     pub(super) fn arrive(&mut self) -> Instant {
         let mut state = self.gate.lock();
         state.arrived += 1;
@@ -102,7 +102,7 @@ impl<'a> Presence<'a> {
         }
     }
 
-    /// Reports operations done; false if another thread failed and this one must stop.
+    /// Reports operations done. Returns false if another thread failed and this one must stop.
     #[inline]
     pub(super) fn report(&self, done: u64) -> bool {
         self.gate.done[self.thread].store(done, Ordering::Relaxed);

@@ -78,7 +78,7 @@ fn the_distribution_function_rises_to_one() {
     assert!((points.last().unwrap().1 - 1.0).abs() < 1e-9);
 }
 
-/// An engine whose calls go wrong in a chosen way after some time.
+/// An engine whose calls fail in a chosen way after some time.
 struct Faulty {
     inner: MemoryEngine,
     calls_left: AtomicU64,

@@ -11,13 +11,13 @@ use crate::runner::{RunError, engine_error};
 use crate::value;
 use crate::ycsb::{Generator, Operation, OperationKind, Spec, SpecError, share_of};
 
-/// Operations between two looks at the clock limit and the stop mark.
+/// Operations between two checks of the time limit and the stop mark.
 const CHECK_INTERVAL: u64 = 64;
 
-/// Latencies above this are noted as this: one hour.
+/// Latencies above this are noted as this value: one hour.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 
-/// What every thread of a phase does.
+/// The plan that all threads of a phase share.
 pub(super) struct Plan<'a> {
     spec: &'a Spec,
     codec: KeyCodec,
@@ -116,7 +116,7 @@ impl Worker<'_> {
             }
             let place = number * spec.threads as u64 + thread as u64;
             let (operation, version) = match &mut stream {
-                // Loaded records are version 0; a run's writes count from 1 and differ between threads.
+                // Loaded records are version 0. The writes of a run count from 1 and differ between threads.
                 None => (insert_of(place), 0),
                 Some(stream) => (stream.next_operation(), place + 1),
             };
@@ -130,7 +130,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Does one operation, notes its latency and returns when it ended.
+    /// Does one operation, notes its latency and returns the time of its end.
     fn operate(&mut self, session: &mut impl Session, operation: Operation, version: u64) -> Result<Instant, RunError> {
         let length = self.plan.spec.value_bytes;
         self.plan.codec.encode_into(operation.record, &mut self.key);
@@ -183,7 +183,7 @@ fn call(
     }
 }
 
-/// What one thread found, or all of them.
+/// The report of one thread, or of all of them.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     pub(super) operations: u64,

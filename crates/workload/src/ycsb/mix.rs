@@ -60,7 +60,7 @@ pub enum Workload {
     E,
     /// 50 % reads, 50 % read-modify-writes.
     F,
-    /// Inserts only; not one of the six, but what their load phase does.
+    /// Inserts only: not one of the six, but their load phase.
     Load,
 }
 

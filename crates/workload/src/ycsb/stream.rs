@@ -1,7 +1,7 @@
 //! The operations of one thread, drawn one by one, and the ledger through which threads learn of each other's inserts.
 //!
 //! Invariants:
-//! - The watermark of the ledger never shrinks and never exceeds what has been acknowledged by *every* thread.
+//! - The watermark of the ledger never shrinks, and *every* thread has acknowledged all its inserts below it.
 //! - A stream never asks for a record at or above the watermark that it last saw, except to insert it.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::keys::KeyChooser;
 use crate::random::Random;
 use crate::ycsb::{Mix, Spec, SpecError};
 
-/// Draws between two looks at the ledger.
+/// Draws between two reads of the ledger.
 const LOOK_INTERVAL: u32 = 16;
 
 /// The kinds of operations.
@@ -57,7 +57,7 @@ impl OperationKind {
 /// One operation; records are numbers that a [`crate::keys::KeyCodec`] turns into keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {
-    /// What to do.
+    /// The kind.
     pub kind: OperationKind,
     /// The record, or the first record of a scan.
     pub record: u64,
@@ -65,7 +65,7 @@ pub struct Operation {
     pub count: usize,
 }
 
-/// How far each thread's inserts have come.
+/// The progress of each thread's inserts.
 #[derive(Debug)]
 pub struct InsertLedger {
     records: u64,
@@ -80,7 +80,7 @@ impl InsertLedger {
     /// Every record below this number exists.
     #[must_use]
     pub fn watermark(&self) -> u64 {
-        // Acquire pairs with the release in `finish`: who sees the count may read the records.
+        // Acquire pairs with the release in `finish`: a thread that sees the count may read the records.
         let slowest = self.finished.iter().map(|count| count.load(Ordering::Acquire)).min();
         self.records + slowest.unwrap_or(0) * self.finished.len() as u64
     }
@@ -97,7 +97,7 @@ impl InsertLedger {
     }
 }
 
-/// What the threads of a run share.
+/// The state that the threads of a run share.
 #[derive(Debug, Clone)]
 pub struct Generator {
     mix: Mix,
@@ -197,7 +197,7 @@ impl OperationStream {
         Operation { kind, record, count }
     }
 
-    /// Tells that the oldest unfinished insert of this stream took effect; only then do streams choose its record.
+    /// Reports that the oldest unfinished insert of this stream took effect. Only then do streams choose its record.
     ///
     /// # Panics
     /// If no insert is unfinished.
