@@ -33,7 +33,8 @@
 //! itself (a full pool's, say) and goes on ends with [`Error::Cancelled`](lodestone_stm::Error::Cancelled).
 //!
 //! **Cost.** A transaction makes one fence, whatever it touches, and flushes the lines of the slots that it wrote and
-//! of its record. Each collection says how many objects an operation reads and writes; tests count them.
+//! of its record. Each collection says how many objects an operation reads and writes; tests count them. A transaction
+//! that removes very much needs room for its record. In a full pool, remove in steps.
 //!
 //! **Ownership.** A collection is `Copy`: it is the address of a header. Opened by name it hangs from a root of its
 //! own; made by `create` it hangs from wherever you keep its pointer, and `destroy` frees everything.

@@ -1,5 +1,6 @@
-//! What an action costs on this machine: replace a block of 108 bytes behind a pointer, in nanoseconds per action: the
-//! best and the median of 50 batches (the best is what an idle machine gives, the median shows what else runs).
+//! The cost of an action on this machine: it replaces the block of 108 bytes that a pointer names. Prints nanoseconds
+//! per action, the best and the median of 50 batches. The best is the figure of an idle machine; the median shows other
+//! load.
 //!
 //! `cargo run --release -p lodestone-heap --example action_cost -- [process|dax-emulated|block] [threads]`
 
@@ -33,8 +34,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Replaces blocks behind a table of pointers; gives nanoseconds per action of each batch in ascending order, flushes
-/// and fences per action.
+/// Replaces the blocks of a table of pointers. Returns nanoseconds per action of each batch in ascending order, and
+/// flushes and fences per action.
 fn replace_blocks(heap: &Heap, batch_actions: u64) -> lodestone_heap::Result<(Vec<f64>, f64, f64)> {
     const BATCHES: u64 = 50;
     const SLOTS: u64 = 4096;

@@ -3,7 +3,8 @@
 //! 1. `alloc` reserves a block in DRAM, `free` claims one, `set` notes a word: nothing is stored on the medium yet. The
 //!    caller writes the contents of new blocks and flushes them.
 //! 2. `commit` makes all of it persistent at once (the protocol and its fences: see `commit`).
-//! 3. Freed blocks become available again: only now, so that no new owner writes a block that a crash gives back.
+//! 3. Freed blocks become available again. It happens only now, so that no new owner writes a block whose free a crash
+//!    undoes.
 //!
 //! Invariant: a block that an open action reserved or freed is taken and not live; the drop of an action undoes both.
 
@@ -21,7 +22,8 @@ use crate::heap::no_such_part;
 use crate::record::{Entries, Entry, Kind};
 use crate::table::State;
 
-/// Several changes that become persistent together. Dropped without [`commit`](Self::commit), nothing happened.
+/// Several changes that become persistent together. An action that is dropped without [`commit`](Self::commit) changes
+/// nothing.
 ///
 /// ```
 /// use lodestone_heap::{Heap, HeapOptions};
@@ -49,10 +51,10 @@ pub struct Action<'h> {
     pub(crate) bad_word: Option<PmAddr>,
 }
 
-/// Blocks that a committed action freed and that are not yet given out again.
+/// Blocks that a committed action freed and that are not yet available again.
 ///
-/// Keep it until nobody can still be reading the blocks, then drop it. The free itself is persistent already: after a
-/// crash the blocks are available at once.
+/// Keep it as long as a thread may still be reading the blocks, then drop it. The free itself is persistent already:
+/// after a crash the blocks are available at once.
 #[derive(Debug)]
 #[must_use = "dropping it makes the freed blocks available at once"]
 pub struct Freed<'h> {
@@ -60,9 +62,9 @@ pub struct Freed<'h> {
     entries: Entries,
 }
 
-/// As [`Freed`], without a borrow of the heap, for structures that own one. Give it to
-/// [`Heap::give_out_again`](crate::Heap::give_out_again); dropped instead, the blocks stay unused until the heap is
-/// opened anew.
+/// As [`Freed`], without a borrow of the heap, for structures that own one. Pass it to
+/// [`Heap::give_out_again`](crate::Heap::give_out_again). If it is dropped instead, the blocks stay unused until the
+/// heap is opened anew.
 #[derive(Debug)]
 #[must_use = "the freed blocks are available again only after Heap::give_out_again"]
 pub struct FreedBlocks {
@@ -70,13 +72,13 @@ pub struct FreedBlocks {
 }
 
 impl Freed<'_> {
-    /// Whether a block of whole chunks is among them, so that keeping it withholds much from others.
+    /// Whether a block of whole chunks is among them. Keeping such a block withholds much memory from others.
     #[must_use]
     pub fn is_large(&self) -> bool {
         self.entries.as_slice().iter().any(|entry| matches!(entry.kind(), Some(Kind::Release)))
     }
 
-    /// Lets go of the heap.
+    /// Ends the borrow of the heap.
     pub fn detach(mut self) -> FreedBlocks {
         FreedBlocks { entries: std::mem::take(&mut self.entries) }
     }
@@ -87,10 +89,10 @@ impl<'h> Action<'h> {
         Self { core, entries: Entries::default(), bad_word: None }
     }
 
-    /// Reserves a block of at least `bytes` bytes in the part that the heap's [`Placement`](crate::Placement) names: by
-    /// default the nearest to the calling thread's node; in another part when that is full. Blocks of 64 bytes or more
-    /// start a line, smaller ones are aligned to 16. The content is whatever stood there; write it with
-    /// [`Memory::write_back`] before the commit, no fence is needed.
+    /// Reserves a block of at least `bytes` bytes. It is in the part that the heap's [`Placement`](crate::Placement)
+    /// names, by default the nearest to the calling thread's node, or in another part when that is full. Blocks of 64
+    /// bytes or more start a line, smaller ones are aligned to 16. The block holds old bytes: write its content with
+    /// [`Memory::write_back`] before the commit. No fence is needed.
     ///
     /// # Errors
     /// [`Error::NoSpace`] when all parts are full (it names the first that was tried), [`Error::TooLarge`] when no
@@ -104,7 +106,7 @@ impl<'h> Action<'h> {
         self.alloc_in_order(core.placer.order(bytes), bytes)
     }
 
-    /// In the first of `parts` that has room.
+    /// Reserves a block in the first of `parts` that has room.
     fn alloc_in_order(&mut self, parts: &[u16], bytes: u64) -> Result<PmAddr> {
         let Some((&first, others)) = parts.split_first() else { return self.alloc_in(0, bytes) };
         let full = match self.alloc_in(first, bytes) {
@@ -179,9 +181,9 @@ impl<'h> Action<'h> {
         Ok(at)
     }
 
-    /// Gives a block of at least `bytes` bytes with the contents of the block at `at` (as far as they fit): the same
-    /// block when it is large enough and not much too large, else a new one, and `at` is freed. The new block's
-    /// contents are flushed; whoever points to the block sets the pointer in this action.
+    /// Returns a block of at least `bytes` bytes with the contents of the block at `at`, as far as they fit. It is the
+    /// same block when its size is right or not much too large. Else it is a new one, and `at` is freed. The contents
+    /// of a new block are flushed. Set every pointer to the block in this same action.
     ///
     /// # Errors
     /// As [`alloc`](Self::alloc) and [`free`](Self::free); [`Error::NotAllocated`] also when this action frees `at`.
@@ -191,7 +193,7 @@ impl<'h> Action<'h> {
             return Ok(at);
         }
         let core = self.core;
-        // Whoever placed the block there had a reason.
+        // The new block goes to the same part first: the old one was placed there on purpose.
         let new = self.alloc_in_order(core.placer.from(at.part()), bytes)?;
         let mut buffer = [0; 4096];
         let mut done = 0;
@@ -202,7 +204,7 @@ impl<'h> Action<'h> {
             self.core.memory.write_back(new.plus(done), &buffer[..step]);
             done += step as u64;
         }
-        // Behind the copy: a block that this action reserved is another's at once.
+        // After the copy: a block that this action reserved is available to other threads at once.
         if let Err(error) = self.free(at) {
             self.cancel(new);
             return Err(error);
@@ -265,7 +267,7 @@ impl<'h> Action<'h> {
         if self.cancel(at) { Ok(()) } else { Err(Error::NotAllocated { at, finding }) }
     }
 
-    /// Gives a block back that this action reserved.
+    /// Returns a block that this action reserved to the heap.
     fn cancel(&mut self, at: PmAddr) -> bool {
         let core = self.core;
         if let Block::Small { id, class_index, word, mask } = core.block(at) {
@@ -298,13 +300,13 @@ impl<'h> Action<'h> {
         self.entries.push(Entry::new(Kind::Set, at, word));
     }
 
-    /// Makes everything persistent, in order before whatever this thread stores next. Call
-    /// [`Memory::durable`] before telling anyone. Freed blocks are available again on return.
+    /// Makes everything persistent before any later store of this thread. Call [`Memory::durable`] before you
+    /// acknowledge it. Freed blocks are available again on return.
     ///
     /// # Errors
-    /// [`Error::ActionTooLarge`], [`Error::BadWord`] and [`Error::ReadOnly`]: nothing happened. [`Error::Damaged`] when metadata that the action
-    /// changes is damaged: the rest of the action is persistent, and the report of [`Heap::check`](crate::Heap::check)
-    /// names the place.
+    /// [`Error::ActionTooLarge`], [`Error::BadWord`] and [`Error::ReadOnly`]: nothing changed. [`Error::Damaged`] when
+    /// metadata that the action changes is damaged: the rest of the action is persistent, and the report of
+    /// [`Heap::check`](crate::Heap::check) names the place.
     pub fn commit(mut self) -> Result<()> {
         let damage = self.persist()?;
         make_freed_available(self.core, self.entries.as_slice());
@@ -312,9 +314,8 @@ impl<'h> Action<'h> {
         outcome_of(self.core, damage)
     }
 
-    /// As [`commit`](Self::commit), but keeps freed blocks from being given out again until the first value is dropped.
-    /// It is there whenever the action took effect, also when the outcome is [`Error::Damaged`]; without it nothing
-    /// happened.
+    /// As [`commit`](Self::commit), but the freed blocks stay unavailable until the first value is dropped. That value
+    /// is `Some` if the action took effect, even when the result is [`Error::Damaged`]. `None`: nothing changed.
     #[must_use = "dropping the freed blocks makes them available at once, and the outcome may be an error"]
     pub fn commit_keeping(mut self) -> (Option<Freed<'h>>, Result<()>) {
         match self.persist() {

@@ -1,15 +1,15 @@
 //! Reservation of small blocks: which slabs a thread takes blocks from.
 //!
-//! 1. A thread locks its own arena (by thread number; others lock it only to steal or to give back a slab) and takes
-//!    the first free block of the newest listed slab of the class. Nothing is stored on the medium.
-//! 2. A slab without free blocks leaves the list; whoever frees a block of an unlisted slab puts it back.
-//! 3. Without a listed slab the arena takes a new chunk, else a slab of another arena, else empty slabs of all classes
-//!    are given back to the chunk lists and the search starts again.
+//! 1. A thread locks its own arena, found by thread number, and takes the first free block of the newest listed slab of
+//!    the class. Other threads lock it only to steal or return a slab. Nothing is stored on the medium.
+//! 2. A slab without free blocks leaves the list. A thread that frees a block of an unlisted slab puts the slab back.
+//! 3. Without a listed slab the arena takes a new chunk, else a slab of another arena. Else empty slabs of all classes
+//!    go back to the chunk lists, and the search starts again.
 //!
 //! Invariants:
 //! - only slabs of one arena are used by a thread, so threads rarely write the same bitmap line;
-//! - a slab is in at most one list, that of its owner, and `listed` says so; `listed` and the taken bits change only
-//!   under the owner's lock (they are atomics so that they can be looked at without it).
+//! - a slab is in at most one list, that of its owner, and `listed` says so. `listed` and the taken bits change only
+//!   under the owner's lock. They are atomics so that other threads can read them without it.
 
 use std::sync::atomic::Ordering;
 
@@ -138,7 +138,7 @@ impl Core {
             let mut guard = lock(&self.arenas[victim]);
             let Some(index) = guard.listed[class_index].pop() else { continue };
             let id = ChunkId { part, index };
-            // It stays marked as listed, so nobody else lists it on the way.
+            // It stays marked as listed, so no other thread lists it meanwhile.
             self.slab(id, class_index).owner.store(arena as u32, Ordering::Relaxed);
             drop(guard);
             lock(&self.arenas[arena]).listed[class_index].push(index);
@@ -147,7 +147,7 @@ impl Core {
         false
     }
 
-    /// Gives the chunks of empty slabs back. Gives whether there were any.
+    /// Returns the chunks of empty slabs to the chunk lists. Returns whether there were any.
     pub fn reclaim_empty(&self, part: u16) -> bool {
         let first = part as usize * self.arenas_per_part;
         let mut empty = Vec::new();
@@ -174,7 +174,7 @@ impl Core {
             self.memory.store(at, ChunkWord::Free.encode(at));
             self.memory.flush(at, 8);
         }
-        // Whoever gets the chunk overwrites the bitmap: that may not overtake the end of the slab.
+        // The next owner of the chunk overwrites the bitmap: that may not overtake the end of the slab.
         self.memory.fence();
         let mut chunks = lock(&self.chunks);
         for &id in &empty {

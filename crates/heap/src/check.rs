@@ -1,13 +1,13 @@
-//! Verification of everything the heap keeps on the medium, and of who owns which block.
+//! Verification of all metadata on the medium, and of the owner of each block.
 //!
-//! 1. *Metadata*: both header copies, the commit word of every lane, the zones word, the zone word and the chunk words
-//!    of every zone, the bitmap words of every slab. Each verifies itself, so every flipped byte is found.
+//! 1. *Metadata*: both header copies, the commit words of lanes, the zones word, zone and chunk words, and bitmap
+//!    words. Each verifies itself, so every flipped byte is found.
 //! 2. *Structure*: extents cover only free chunk words inside their zone, bitmaps name only blocks that exist, and the
 //!    medium says the same as DRAM.
-//! 3. *Ownership* (`owners`), when the caller says what it can reach: a block reached twice has two owners, an
-//!    allocated block that is not reached is a leak, and what is reached must be an allocated block.
+//! 3. *Ownership* (`owners`), when the caller lists the blocks that it can reach. A block reached twice has two owners.
+//!    An allocated block that is not reached is a leak. A reached block must be allocated.
 //!
-//! Meant for a heap at rest: blocks of actions that are open or commit meanwhile may be reported.
+//! Meant for a heap at rest. Blocks of actions that are open or commit meanwhile may be reported.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,16 +23,16 @@ use crate::owners::plan;
 use crate::record::{self, Found};
 use crate::table::State;
 
-/// What is wrong at a place.
+/// The kind of fault at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FindingKind {
     /// A copy of the heap header fails its checksum.
     Header,
-    /// A lane is damaged, or holds a record although nobody commits.
+    /// A lane is damaged, or holds a record although no action commits.
     Lane,
-    /// The word that counts zones, or the one that stands at the start of a zone, is damaged.
+    /// The word that counts zones, or the one at the start of a zone, is damaged.
     Zone,
     /// The word that describes a chunk is damaged or contradicts another.
     Chunk,
@@ -62,13 +62,13 @@ pub(crate) enum Fix {
     Word(u64),
     /// Make these blocks of the bitmap word the allocated ones.
     Bits(u64),
-    /// Make the chunks that a damaged word takes out of use, from its own on, what their owners say.
+    /// Give the chunks that a damaged word takes out of use, its own included, the state that their owners prove.
     Chunks(ChunkId, Vec<Made>),
     /// Free the block.
     Free,
 }
 
-/// What one chunk, or several, that were set aside become.
+/// The new state of one or several chunks that were set aside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Made {
     /// A chunk that is given out again.
@@ -83,14 +83,14 @@ pub(crate) enum Made {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Finding {
-    /// What it is about.
+    /// The kind of fault.
     pub kind: FindingKind,
     /// Where it is.
     #[serde(serialize_with = "as_text")]
     pub at: PmAddr,
-    /// What was found.
+    /// The finding as text.
     pub finding: String,
-    /// What to do about it.
+    /// Next step for the user.
     pub hint: &'static str,
     #[serde(skip)]
     pub(crate) fix: Fix,
@@ -118,7 +118,7 @@ impl fmt::Display for Finding {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct CheckReport {
-    /// What is wrong; empty: nothing.
+    /// All faults; empty if there is none.
     pub findings: Vec<Finding>,
     /// Words of metadata that were verified.
     pub words: u64,
@@ -154,10 +154,11 @@ const BACKUP: &str = "restore a backup, or export what is readable into a new po
 const REWRITE: &str = "repair writes it anew";
 
 impl Heap {
-    /// Verifies all metadata and, when `reachable` gives every block that the heap's user still points to (each once),
-    /// who owns what. Changes nothing.
+    /// Verifies all metadata. With `reachable`, which lists every block that the heap's user still points to (each
+    /// once), it verifies ownership too. Changes nothing.
     ///
-    /// [`check_owned`](Self::check_owned) finds and lets repair more, because it knows what the blocks hold.
+    /// [`check_owned`](Self::check_owned) finds more, and more of it can be repaired, because it knows how much of each
+    /// block is used.
     #[must_use]
     pub fn check(&self, reachable: Option<&mut dyn Iterator<Item = PmAddr>>) -> CheckReport {
         match reachable {
@@ -166,11 +167,11 @@ impl Heap {
         }
     }
 
-    /// As [`check`](Self::check), told of each block how many bytes its owner keeps in it. The list must be complete:
-    /// what it lacks is taken for free by a [`repair`](Self::repair) of the report.
+    /// As [`check`](Self::check), with the number of bytes that the owner of each block keeps in it. The list must be
+    /// complete: a [`repair`](Self::repair) of the report frees every block that it lacks.
     ///
-    /// The words of chunk tables and bitmaps say again what a complete list says. So whatever is damaged in them, the
-    /// report is repairable as long as the owners do not contradict each other.
+    /// The words of chunk tables and bitmaps repeat the content of a complete list. So any damage in them is repairable
+    /// as long as the owners do not contradict each other.
     ///
     /// ```
     /// use lodestone_heap::{Heap, HeapOptions};
@@ -242,13 +243,13 @@ struct Check<'c> {
     set_aside: Vec<SetAside>,
 }
 
-/// Chunks that are not given out because of a damaged word.
+/// Chunks that are not allocated because of a damaged word.
 struct SetAside {
     /// Index of the finding.
     index: usize,
     first: ChunkId,
     chunks: u32,
-    /// What is reached there, with the bytes that its owner keeps in it; 0: unknown.
+    /// Reached blocks there, with the bytes that their owners keep in them; 0: unknown.
     owned: Vec<(PmAddr, u64)>,
 }
 
@@ -278,7 +279,7 @@ impl Check<'_> {
     fn lanes(&mut self) {
         let core = self.core;
         for number in 0..core.geometry.lanes {
-            // A lane that someone holds is in use, and its record is not to be judged.
+            // A lane whose lock is held is in use, and its record is not judged.
             let Ok(guard) = core.lanes[number as usize].try_lock() else { continue };
             let lane = core.geometry.lane(core.bases[0].0, number);
             self.report.words += 1;
@@ -327,7 +328,7 @@ impl Check<'_> {
         }
     }
 
-    /// Verifies one chunk word; gives the length of an extent that starts there.
+    /// Verifies one chunk word; returns the length of an extent that starts there.
     fn chunk(&mut self, id: ChunkId, slot: u32, inside: bool) -> Option<u32> {
         let core = self.core;
         let at = core.chunk_word(id);
@@ -351,14 +352,14 @@ impl Check<'_> {
                 let (index, chunks) = (self.report.findings.len(), self.doubtful_chunks(id, slot));
                 self.set_aside.push(SetAside { index, first: id, chunks, owned: Vec::new() });
                 let hint = "repair makes the chunk what its owners say when the check was told of all of them; else restore a backup";
-                // Behind the end of the part nothing can be.
+                // There is nothing after the end of the part.
                 let fix = if chunks == 0 { Fix::Word(ChunkWord::Free.encode(at)) } else { Fix::None };
                 self.add(FindingKind::Chunk, at, finding, hint, fix);
             }
             // Named with the damaged word before it.
             (Some(ChunkWord::Free), State::Doubtful) => {}
             (None, state) => {
-                // It was intact when the heap was opened: what stands in DRAM is right.
+                // It was intact when the heap was opened, so the state in DRAM is right.
                 let word = match state {
                     State::Slab(class_index) => ChunkWord::Slab(core.classes.get(class_index).block_bytes),
                     State::Extent(chunks) => ChunkWord::Extent(chunks),
@@ -409,7 +410,7 @@ impl Check<'_> {
                     let finding = format!("the bitmap says {bits:#x} are allocated, the running heap has {live:#x}");
                     self.add(FindingKind::Disagreement, at, finding, BACKUP, Fix::None);
                 }
-                // Set aside at open: all taken, none live. Anything else was intact then, and what stands in DRAM is
+                // Set aside at open: all taken, none live. Anything else was intact then, and the state in DRAM is
                 // right.
                 _ if live != 0 || taken & class.mask(word) != class.mask(word) => {
                     let finding = "a bitmap word is damaged";
@@ -486,7 +487,7 @@ impl Check<'_> {
         true
     }
 
-    /// Says of all chunks that are set aside what repair makes of them.
+    /// Plans the repair of all chunks that are set aside.
     fn plan_set_aside(&mut self) {
         for mut aside in std::mem::take(&mut self.set_aside) {
             if aside.chunks == 0 {

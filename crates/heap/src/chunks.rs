@@ -1,15 +1,14 @@
 //! Which chunks are free, and where new ones come from.
 //!
-//! 1. A free chunk or run of chunks is looked for in the zones in order: slabs from the low end, extents from the high
-//!    end, so that single chunks do not cut up the room for long runs.
-//! 2. When there is none, the last zone is extended to what the pool's heap area holds now, then the next zone is
-//!    formatted: its table is made persistent before the zones word that makes it count.
+//! 1. The zones are searched in order for a free chunk or run of chunks. Slabs come from the low end and extents from
+//!    the high end, so that single chunks do not cut up the room for long runs.
+//! 2. When there is none, the last zone is extended to the present end of the pool's heap area. Then the next zone is
+//!    formatted: its table is persistent before the zones word that makes it count.
 //!
 //! Invariants:
-//! - a run lies inside one zone;
-//! - a chunk is taken here before anything is stored in it, and comes back only when nothing on the medium refers to
-//!   it;
-//! - behind a damaged chunk word, everything up to the next chunk that is known stays taken: it may be inside an
+//! - a run is inside one zone;
+//! - a chunk is taken here before anything is stored in it. It comes back only when nothing on the medium refers to it;
+//! - after a damaged chunk word, all chunks up to the next one with a known word stay taken: they may be inside an
 //!   extent.
 
 use lodestone_pmem::{PmAddr, checked};
@@ -110,7 +109,7 @@ impl Chunks {
         }
     }
 
-    /// Gives chunks back.
+    /// Returns chunks to the free lists.
     pub fn give(&mut self, core: &Core, id: ChunkId, chunks: u32) {
         let zone = &mut self.parts[id.part as usize][(id.index >> core.geometry.zone_shift) as usize];
         zone.set(id.index & (core.geometry.zone_chunks() - 1), chunks, true);
@@ -130,7 +129,7 @@ impl Chunks {
         self.parts[part as usize].push(zone);
     }
 
-    /// Makes room: more of the last zone, or a new zone. Gives whether there is more than before.
+    /// Makes room: more of the last zone, or a new zone. Returns whether there is more than before.
     fn extend(&mut self, core: &Core, part: u16) -> bool {
         let zones = &mut self.parts[part as usize];
         let next = zones.len() as u32;
@@ -140,7 +139,7 @@ impl Chunks {
                 let old = last.usable;
                 last.usable = usable;
                 last.set(old, usable - old, true);
-                // Behind the end of the part there was nothing, whatever the words said.
+                // After the end of the part there was nothing, even if the words say otherwise.
                 let chunks = core.tables[part as usize].zone(next - 1).unwrap_or_default();
                 chunks[old as usize..usable as usize].iter().for_each(|chunk| chunk.set_state(State::None));
                 return true;
@@ -196,7 +195,8 @@ fn format_zone(core: &Core, part: u16, zone: u32) {
     memory.persist(start, TABLE_OFFSET + u64::from(core.geometry.zone_chunks()) * 8);
     let count = core.zones_word(part);
     memory.store(count, checked::encode(count, u64::from(zone) + 1));
-    // Nothing that any thread publishes in the zone may overtake the word that makes it one: recovery would not see it.
+    // No block that a thread publishes in the zone may overtake the word that counts the zone: recovery would not see
+    // it.
     memory.persist(count, 8);
 }
 

@@ -3,8 +3,8 @@
 //! 1. Up to 64 bytes in steps of 16, up to 512 in steps of 64, then four steps per doubling, rounded to 64.
 //! 2. The largest classes cut a chunk into exactly four, three and two blocks; larger blocks are extents.
 //!
-//! So a block of 64 bytes or more starts a line and wastes at most a quarter of itself (a third in the last two
-//! classes). A slab's chunk word holds its block size, so the list may change without a new format.
+//! So a block of 64 bytes or more starts a line. It wastes at most a quarter of itself, a third in the last two
+//! classes. A slab's chunk word holds its block size, so the list may change without a new format.
 
 use crate::layout::{BLOCKS_PER_WORD, Geometry};
 
@@ -41,7 +41,7 @@ impl Class {
         })
     }
 
-    /// The bits of bitmap word `word` that stand for blocks.
+    /// The bits of bitmap word `word` that are used for blocks.
     #[inline]
     pub fn mask(&self, word: u32) -> u64 {
         let rest = u64::from(self.blocks) - u64::from(word) * BLOCKS_PER_WORD;

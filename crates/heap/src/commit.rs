@@ -1,28 +1,28 @@
-//! The commit of an action: the protocol, and what it does to words, blocks and lanes.
+//! The commit of an action: the protocol, and its effects on words, blocks and lanes.
 //!
-//! 1. `commit` of an action that allocates fences: **fence 1** makes the contents persistent before a record that
-//!    publishes them counts. Without an allocation there is no fence 1: whoever publishes other contents fences them
-//!    first.
-//! 2. It takes a lane, writes the record of all words into it and flushes; **fence 2** decides: from here on the action
+//! 1. If the action allocates, `commit` fences. **Fence 1** makes the contents of new blocks persistent before the
+//!    record that publishes them counts. Without an allocation there is no fence 1: a caller that publishes other
+//!    contents fences them itself.
+//! 2. It takes a lane, writes the record of all words into it and flushes. **Fence 2** decides: from here on the action
 //!    survives. No word in place may overtake it.
-//! 3. It stores the words in place and flushes them; **fence 3** makes them persistent before the record ends.
-//! 4. It clears the record and flushes; **fence 4** makes that persistent before anyone may change one of the words
-//!    again: replay of a record that is still there would roll such a change back.
+//! 3. It stores the words in place and flushes them. **Fence 3** makes them persistent before the record ends.
+//! 4. It clears the record and flushes. **Fence 4** makes that persistent before another action may change one of the
+//!    words. Replay of a record that is still there would roll such a change back.
 //!
-//! So whatever anyone sees of an action in place is decided and survives. An action that changes one word needs no
-//! record: the store itself is atomic. It keeps fence 1 (contents before the word) and one fence behind the word;
-//! others may see the word before that fence.
+//! So every word of an action that another thread sees in place is decided and survives. An action that changes one
+//! word needs no record, because the store itself is atomic. It keeps fence 1 (contents before the word) and one fence
+//! after the word. Other threads may see the word before that fence.
 //!
 //! Why not fewer fences:
-//! - Without fence 1 the record may be persistent while contents are not: replay then publishes garbage (the explorer
-//!   finds it at once). A checksum over the contents in the record would not help: another thread may change the
-//!   published block before the record ends, and a crash then takes the record for torn, half applied.
-//! - Recording old and new values and letting one of the words in place decide would merge fences 1 and 2, but then
-//!   readers see words that a crash takes back.
-//! - Leaving the record in place until the lane's next use would need a commit order over all lanes (a shared counter
-//!   on every action), and it would forbid to store to such a word outside an action for as long as the record may be
-//!   replayed. Leaving fence 4 to the next action of the same thread lets another thread change the word in between,
-//!   and a crash then rolls that change back.
+//! - Without fence 1 the record may be persistent while the contents are not. Replay then publishes garbage, and the
+//!   explorer finds it at once. A checksum over the contents in the record would not help. Another thread may change
+//!   the published block before the record ends. After a crash the record then looks torn, with half of it applied.
+//! - The record could hold old and new values, and one of the words in place could decide. That would merge fences 1
+//!   and 2, but readers would see words that a crash takes back.
+//! - The record could stay in place until the lane's next use. That needs a commit order over all lanes, which is a
+//!   shared counter on every action. It also forbids plain stores to such a word as long as the record may be replayed.
+//! - Fence 4 could be left to the next action of the same thread. Then another thread may change the word in between,
+//!   and a crash rolls that change back.
 
 use std::sync::atomic::Ordering;
 
@@ -37,9 +37,9 @@ use crate::record::{self, Entry, Kind};
 use crate::table::{Chunk, State};
 
 impl Action<'_> {
-    /// The commit up to the point where the action is persistent and its allocations are live; gives a word of metadata
-    /// that was damaged, if there is one: the rest is persistent all the same. On an error the action is undone, and
-    /// the entries stay for the drop to roll back.
+    /// Commits up to the point where the action is persistent and its allocations are live. Returns the address of a
+    /// damaged word of metadata, if there is one: the rest is persistent all the same. On an error nothing is stored,
+    /// and the entries stay for the drop to roll back.
     pub(crate) fn persist(&mut self) -> Result<Option<PmAddr>> {
         let core = self.core;
         if let Some(at) = self.bad_word {
@@ -126,7 +126,7 @@ fn lock_on_medium(core: &Core, lane: PmAddr) -> Result<()> {
     Ok(())
 }
 
-/// Stores the words of all entries in place and flushes each line once; the caller fences. Gives the first damaged
+/// Stores the words of all entries in place and flushes each line once; the caller fences. Returns the first damaged
 /// word.
 pub fn apply(core: &Core, entries: &[Entry]) -> Option<PmAddr> {
     let memory = &core.memory;
@@ -146,7 +146,7 @@ pub fn apply(core: &Core, entries: &[Entry]) -> Option<PmAddr> {
     damage
 }
 
-/// Stores the word of one entry in place; gives `false` when the checked word there is damaged.
+/// Stores the word of one entry in place; returns `false` when the checked word there is damaged.
 pub(crate) fn apply_one(memory: &Memory, entry: &Entry) -> bool {
     let at = entry.at();
     match entry.kind() {
@@ -160,7 +160,7 @@ pub(crate) fn apply_one(memory: &Memory, entry: &Entry) -> bool {
     true
 }
 
-/// Changes a checked word that other actions change at the same time: their bits are others.
+/// Changes a checked word that other actions may change at the same time. They change other bits of it.
 fn change_bits(memory: &Memory, at: PmAddr, change: impl Fn(u64) -> u64) -> bool {
     let mut found = memory.load(at);
     loop {
@@ -172,7 +172,7 @@ fn change_bits(memory: &Memory, at: PmAddr, change: impl Fn(u64) -> u64) -> bool
     }
 }
 
-/// Calls `small` or `large` for what an entry about blocks is about.
+/// Calls `small` or `large` for the block of an entry.
 pub fn for_entry(
     core: &Core,
     entry: &Entry,

@@ -27,7 +27,7 @@ use crate::table::{Chunk, PartTable, State};
 /// A lane in DRAM: its lock is held while its record may count.
 #[derive(Debug, Default)]
 pub struct Lane {
-    /// Why it is not to be used: what was found there when the heap was opened.
+    /// The finding at open that forbids its use.
     pub dead: Option<&'static str>,
 }
 
@@ -39,7 +39,7 @@ pub struct Core {
     pub geometry: Geometry,
     /// The header that the geometry comes from, that of part 0.
     pub header: HeapHeader,
-    /// What was found when the heap was opened.
+    /// The report of the recovery at open.
     pub recovery: RecoveryReport,
     pub classes: Classes,
     /// Bitmap words of the class with the most blocks.
@@ -103,7 +103,7 @@ impl Core {
         PmAddr::new(id.part, zones + (u64::from(id.index) << self.geometry.chunk_shift))
     }
 
-    /// Address of zone `zone`, where its zone word stands.
+    /// Address of zone `zone`, which is that of its zone word.
     pub fn zone_addr(&self, part: u16, zone: u32) -> PmAddr {
         self.chunk_addr(ChunkId { part, index: zone << self.geometry.zone_shift })
     }
@@ -121,7 +121,7 @@ impl Core {
         zone.plus(TABLE_OFFSET + u64::from(slot) * WORD_BYTES)
     }
 
-    /// The chunk that `at` lies in, its DRAM state and the offset of `at` in it.
+    /// The chunk that contains `at`, its DRAM state and the offset of `at` in it.
     #[inline]
     pub fn locate(&self, at: PmAddr) -> Option<(ChunkId, &Chunk, u64)> {
         let (_, zones) = *self.bases.get(at.part() as usize)?;
@@ -132,7 +132,7 @@ impl Core {
         Some((id, chunk, offset & (self.geometry.chunk_bytes() - 1)))
     }
 
-    /// The chunk whose chunk word stands at `at`.
+    /// The chunk whose chunk word is at `at`.
     pub fn chunk_of_word(&self, at: PmAddr) -> Option<(ChunkId, &Chunk)> {
         let (_, zones) = *self.bases.get(at.part() as usize)?;
         let offset = at.offset().checked_sub(zones)?;
@@ -175,7 +175,7 @@ impl Core {
     }
 }
 
-/// What an address may be the start of.
+/// The block that starts at an address.
 pub enum Block<'c> {
     /// Not the start of a block, and why.
     None(&'static str),

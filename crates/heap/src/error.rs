@@ -1,4 +1,4 @@
-//! What can go wrong with a heap, and what its user does next.
+//! Errors of a heap, each with the next step for its user.
 //!
 //! An operation that returns an error has changed nothing, unless its text says so: an action that fails to commit is
 //! rolled back like one that was dropped.
@@ -17,7 +17,7 @@ pub enum Error {
     /// The pool refused.
     #[error(transparent)]
     Pmem(#[from] lodestone_pmem::Error),
-    /// A heap of this open pool lives already: two would give out the same memory.
+    /// A heap of this open pool exists already: two would hand out the same memory.
     #[error("{}: the pool's heap is open already in this process; clone that heap, or drop it before this open", path.display())]
     AlreadyOpen {
         /// The pool.
@@ -33,7 +33,7 @@ pub enum Error {
         /// Bytes asked for.
         wanted_bytes: u64,
     },
-    /// The block would be larger than the heap can ever give.
+    /// The block would be larger than the heap can ever allocate.
     #[error(
         "a block of {wanted_bytes} bytes is larger than the {limit_bytes} bytes that one block of this heap can have; split the data, or format the heap with larger zones"
     )]
@@ -48,7 +48,7 @@ pub enum Error {
     NotAllocated {
         /// The address.
         at: PmAddr,
-        /// What is there.
+        /// The state of that place.
         finding: &'static str,
     },
     /// The action changes more words than a lane records.
@@ -61,7 +61,7 @@ pub enum Error {
         /// Entries in a lane.
         limit: usize,
     },
-    /// A word to set lies outside the heap or is not aligned.
+    /// A word to set is outside the heap or not aligned.
     #[error(
         "the action sets a word at {at}, which is not an aligned word inside the pool; check where the address came from"
     )]
@@ -80,9 +80,9 @@ pub enum Error {
     Invalid {
         /// The option.
         what: &'static str,
-        /// What is wrong with it.
+        /// The fault in it.
         finding: String,
-        /// What to do next.
+        /// Next step for the user.
         hint: &'static str,
     },
     /// Metadata on the medium is damaged.
@@ -92,7 +92,7 @@ pub enum Error {
         path: PathBuf,
         /// Where.
         at: PmAddr,
-        /// What was found.
+        /// The finding.
         finding: String,
     },
 }

@@ -1,13 +1,13 @@
 //! The header of a heap: formatting, reading, finishing.
 //!
-//! 1. *Format*: lanes are made idle, root words and the number of zones zero, fence; then the copy of the header,
-//!    fence; then the front header. Parts above 0 first.
-//! 2. *Read*: the front header counts, else its copy. While the front is all zeroes and the copy is not intact, the
-//!    heap was never used: a format that a crash cut short is begun again.
+//! 1. *Format*: lanes become idle, root words and the number of zones zero. Fence. Then comes the copy of the header.
+//!    Fence. Then comes the front header. Part 0 is the last one.
+//! 2. *Read*: the front header counts, else its copy. If the front is all zeroes and the copy is not intact, the heap
+//!    was never used. A format that a crash cut short is then begun again.
 //! 3. *Finish*: the front header of a heap without zones that a crash cut short is written anew from the copy.
 //!
-//! Invariant: an intact copy means that everything before it is persistent, so a heap is formatted from the fence
-//! behind the copy on.
+//! Invariant: an intact copy means that everything before it is persistent. So a heap is formatted as soon as its copy
+//! is fenced.
 
 use lodestone_pmem::{Memory, PmAddr, Pool, checked, planted};
 use zerocopy::{FromZeros, IntoBytes};
@@ -73,15 +73,15 @@ fn fitting_geometry(pool: &Pool, header: &HeapHeader) -> Option<Geometry> {
     (says && (0..pool.memory().part_count()).all(fits)).then_some(geometry)
 }
 
-/// Whether the first zone stands where the geometry says.
+/// Whether the first zone is where the geometry says.
 fn leads_to_a_zone(pool: &Pool, geometry: &Geometry) -> bool {
     let (start, _) = pool.heap_area(0);
     let zone = PmAddr::new(0, geometry.zones_offset(start));
     pool.memory().load(zone) == encode_zone(zone, 0)
 }
 
-/// Writes the front header that a crash cut short while the heap was formatted: it is a beginning of its copy and
-/// zeroes behind, and the heap was never used. Anything else is damage, which is left for the check to tell.
+/// Writes the front header that a crash cut short while the heap was formatted. Such a header is a beginning of its
+/// copy, then zeroes, and the heap was never used. Anything else is damage, which the check reports.
 fn finish_header(memory: &Memory, start: PmAddr, copies: &[HeapHeader; 2]) {
     let [front, copy] = copies.each_ref().map(HeapHeader::as_bytes);
     let same = front.chunks(8).zip(copy.chunks(8)).take_while(|(front, copy)| front == copy).count() * 8;

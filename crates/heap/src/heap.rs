@@ -24,7 +24,7 @@ use crate::recover::{rebuild, recover};
 use crate::recovery::RecoveryReport;
 use crate::table::{PartTable, State};
 
-/// How to format and use a heap. What is persistent counts only when the heap is formatted.
+/// How to format and use a heap. The persistent options count only when the heap is formatted.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct HeapOptions {
@@ -39,7 +39,8 @@ pub struct HeapOptions {
     pub lane_bytes: u32,
     /// Arenas per part; 0: twice the processors, at least 4.
     pub arenas: usize,
-    /// Take the lanes in turn instead of by thread: one thread then leaves records as many threads would. For tests.
+    /// Take the lanes in turn instead of by thread. One thread then leaves records in many lanes, as many threads
+    /// would. For tests.
     pub lane_rotation: bool,
     /// In which part blocks are made.
     pub placement: Placement,
@@ -80,12 +81,12 @@ pub struct Heap {
 
 impl Heap {
     /// Opens the heap of `pool`: formats it on first use, else verifies it and finishes the actions that a crash cut
-    /// short. Damaged metadata is set aside (nothing is given out there) and named by [`check`](Self::check).
+    /// short. Damaged metadata is set aside (nothing is allocated there) and named by [`check`](Self::check).
     ///
     /// # Errors
-    /// [`Error::AlreadyOpen`] while a heap of this open pool lives: clone that one. An open waits a tenth of a second
-    /// for a heap that is ending on another thread. Also when both copies of the header are damaged, the format is
-    /// newer, the options make no sense, the heap area is too small, or the pool is read-only and the heap needs
+    /// [`Error::AlreadyOpen`] while a heap of this open pool exists: clone that one. An open waits a tenth of a second
+    /// for a heap that is ending on another thread. Other errors: both copies of the header are damaged, the format is
+    /// newer, the options make no sense, or the heap area is too small. A read-only pool is refused when its heap needs
     /// recovery or formatting.
     pub fn open(pool: &Pool, options: &HeapOptions) -> Result<Self> {
         if let Placement::Part(part) = options.placement
@@ -121,7 +122,7 @@ impl Heap {
         &self.core.memory
     }
 
-    /// What this open finished, took back and set aside.
+    /// Report of this open: finished actions, actions taken back, and places set aside.
     ///
     /// ```
     /// use lodestone_heap::{Heap, HeapOptions};
@@ -149,7 +150,7 @@ impl Heap {
         Action::new(&self.core)
     }
 
-    /// Makes blocks available that an action of this heap freed and kept: nobody can be reading them any more.
+    /// Makes blocks available that an action of this heap freed and kept. No thread may be reading them any more.
     pub fn give_out_again(&self, blocks: FreedBlocks) {
         make_freed_available(&self.core, blocks.entries.as_slice());
     }
@@ -169,8 +170,7 @@ impl Heap {
     }
 
     /// Address of root word `index` of [`ROOT_WORDS`]: a word of the heap's user, zero in a fresh heap, from which
-    /// everything that is allocated can be reached. Setting it in the action that allocates is what keeps a first block
-    /// from leaking.
+    /// every allocated block can be reached. Set it in the action that allocates, or a crash leaks the first block.
     ///
     /// # Panics
     /// When `index` is [`ROOT_WORDS`] or more.
@@ -180,7 +180,7 @@ impl Heap {
         self.core.bases[0].0.plus(ROOT_WORDS_OFFSET + index * 8)
     }
 
-    /// Largest block that this heap can give, in bytes, however much is free.
+    /// Largest block that this heap can allocate, in bytes, however much is free.
     #[must_use]
     pub fn block_bytes_max(&self) -> u64 {
         self.core.geometry.extent_bytes_max()
@@ -192,8 +192,8 @@ impl Heap {
         self.core.geometry.lane_entries()
     }
 
-    /// Calls `visit` with address and usable bytes of every allocated block, by ascending address. What other threads
-    /// allocate or free meanwhile may or may not be visited.
+    /// Calls `visit` with address and usable bytes of every allocated block, by ascending address. Blocks that other
+    /// threads allocate or free meanwhile may or may not be visited.
     pub fn for_each_block(&self, mut visit: impl FnMut(PmAddr, u64)) {
         let core = &*self.core;
         for_each_chunk(core, |id, state| match state {

@@ -1,4 +1,4 @@
-//! Where things stand in the heap area of a part, byte for byte. `docs/format.md` draws the same map.
+//! The heap area of a part, byte for byte. `docs/format.md` draws the same map.
 //!
 //! ```text
 //! heap area:  | header page | lanes (part 0 only) | zone 0 | zone 1 | ...
@@ -7,11 +7,11 @@
 //! extent:     whole chunks, no header inside
 //! ```
 //!
-//! Every word of metadata verifies itself: the header line by CRC-32C, zone words, chunk words and bitmap words as
-//! checked words ([`lodestone_pmem::checked`]). A chunk word says what its chunk is; the words of the chunks behind the
-//! first of an extent stay "free" and are covered by the first one's length.
+//! Every word of metadata verifies itself. The header line has a CRC-32C. Zone words, chunk words and bitmap words are
+//! checked words ([`lodestone_pmem::checked`]). A chunk word gives the state of its chunk. An extent has one such word,
+//! in its first chunk, with its length. The words of its other chunks stay "free".
 //!
-//! Invariant: chunk and zone sizes are powers of two, so that an address is taken apart by shifts.
+//! Invariant: chunk and zone sizes are powers of two, so shifts take an address apart.
 
 use lodestone_pmem::{LINE_BYTES, PmAddr, PmPtr, WORD_BYTES, checked};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -30,7 +30,7 @@ pub const ROOT_WORDS_OFFSET: u64 = 1024;
 pub const ROOT_WORDS: u64 = 64;
 /// Offset of the zones word inside the header page: a checked word, the number of formatted zones.
 pub const ZONES_WORD_OFFSET: u64 = ROOT_WORDS_OFFSET + ROOT_WORDS * WORD_BYTES;
-/// Blocks per bitmap word: what a checked word holds.
+/// Blocks per bitmap word: the payload bits of a checked word.
 pub const BLOCKS_PER_WORD: u64 = 48;
 /// Offset of the chunk table inside a zone: the zone word has the line before it.
 pub const TABLE_OFFSET: u64 = LINE_BYTES;
@@ -81,7 +81,7 @@ impl HeapHeader {
         self.magic == HEAP_MAGIC && self.crc == self.checksum()
     }
 
-    /// The header of `part`, whose zone 0 stands at `zones_offset`, where this is the one of part 0.
+    /// The header of `part`, whose zone 0 is at `zones_offset`. `self` is the header of part 0.
     pub fn for_part(&self, part: u16, zones_offset: u64) -> Self {
         let mut header = Self { part: u32::from(part), zones_offset, ..*self };
         header.crc = header.checksum();
@@ -94,7 +94,7 @@ impl HeapHeader {
     }
 }
 
-/// What a chunk word says.
+/// The state of a chunk, as its chunk word says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChunkWord {
     /// Nothing here, or the inside of an extent.
@@ -108,7 +108,7 @@ pub enum ChunkWord {
 }
 
 impl ChunkWord {
-    /// The word as it stands at `at`.
+    /// The encoded word for the address `at`.
     pub fn encode(self, at: PmAddr) -> u64 {
         let (kind, value) = match self {
             Self::Free => (1, 0),
@@ -119,7 +119,7 @@ impl ChunkWord {
         checked::encode(at, kind | (u64::from(value) << 8))
     }
 
-    /// What `word` says at `at`, or `None` when it is damaged.
+    /// Decodes `word` at `at`; `None` when it is damaged.
     pub fn decode(at: PmAddr, word: u64) -> Option<Self> {
         let payload = checked::decode(at, word)?;
         let value = u32::try_from(payload >> 8).ok()?;
@@ -133,7 +133,7 @@ impl ChunkWord {
     }
 }
 
-/// The word that stands at the start of zone `zone`: says again what the zones word says.
+/// The word at the start of zone `zone`. It repeats the statement of the zones word.
 pub fn encode_zone(at: PmAddr, zone: u32) -> u64 {
     checked::encode(at, ZONE_TAG | u64::from(zone))
 }

@@ -1,16 +1,20 @@
 //! A persistent heap: blocks that survive crashes, and actions that change several words at once or not at all.
 //!
 //! - [`Heap`] opens the heap area of a pool, recovers it, and reports, checks and repairs it.
-//! - [`Action`] allocates, frees and sets words: all of it is persistent after [`Action::commit`], nothing of it
-//!   before.
+//! - [`Action`] allocates, frees and sets words. After [`Action::commit`] all of it is persistent, before it nothing.
 //!
-//! Nothing leaks and nothing is owned twice after any crash: what an action allocates is reserved in DRAM until the
-//! commit publishes it together with the word that points to it, and what it frees is available only after the commit
-//! is persistent. The `commit` module states the protocol and the reason for each fence.
+//! Nothing leaks and no block has two owners after any crash. A block that an action allocates is reserved in DRAM. The
+//! commit publishes it together with the word that points to it. A block that the action frees is available only after
+//! the commit is persistent. The `commit` module states the protocol and the reason for each fence.
 //!
-//! Cost of an action (lines flushed, fences), besides the contents that the caller flushes: one word, 1 and 2; up to
-//! three words, 2 lines for the record and one line per word, and 3 fences, or 4 when it
-//! allocates.
+//! Opening reads the lanes, 8 bytes per chunk and 8 bytes per 48 blocks, never the data. Metadata is in checked words
+//! (48 bits and a checksum in eight bytes). A bitmap that changes by atomic stores could not keep a checksum elsewhere
+//! in step. An open pool has one heap: a heap that may write holds a claim, and a second open is an error.
+//!
+//! Cost of an action, besides the contents that the caller flushes:
+//!
+//! - one word: 1 line and 2 fences;
+//! - up to three words: 2 lines for the record, one line per word, and 3 fences (4 when it allocates).
 
 mod action;
 mod arena;

@@ -1,11 +1,11 @@
-//! What chunks are whose words are damaged: told by the blocks that owners have in them.
+//! Rebuilds damaged chunk words from the blocks that owners have in those chunks.
 //!
 //! A chunk word is redundant when every owner is known:
-//! - a block at the very start of a chunk is an extent, because a slab's blocks begin behind its bitmap; it takes the
-//!   chunks that its owner's bytes need, or all that were set aside where these are not known;
-//! - other blocks are a slab's. Of the classes that have a block at each of their places the one counts whose bitmap on
-//!   the medium says the same blocks; among several, and if none does, the smallest that holds what the owners keep
-//!   there, or the largest where that is not known;
+//! - a block at the very start of a chunk is an extent, because a slab's blocks begin after its bitmap. It takes the
+//!   chunks that its owner's bytes need. Where these bytes are not known, it takes all chunks that were set aside;
+//! - other blocks are a slab's. Its class must have a block at each of their places. A class counts whose bitmap on the
+//!   medium names the same blocks. If several do, or none, the smallest counts that holds the owners' bytes, or the
+//!   largest where these are not known;
 //! - a chunk without an owner is free.
 
 use lodestone_pmem::{PmAddr, checked};
@@ -15,8 +15,8 @@ use crate::class::Class;
 use crate::core::Core;
 use crate::layout::{BLOCKS_PER_WORD, ChunkId};
 
-/// What `chunks` chunks from `first` on are whose owners are `owned`, in order of addresses, with the bytes that each
-/// keeps there (0: unknown). `None` when the owners contradict each other.
+/// The states of `chunks` chunks from `first` on. `owned` lists the owners' blocks in order of addresses, each with the
+/// bytes that its owner keeps there (0: unknown). `None` when the owners contradict each other.
 pub fn plan(core: &Core, first: ChunkId, chunks: u32, owned: &[(PmAddr, u64)]) -> Option<Vec<Made>> {
     let chunk_bytes = core.geometry.chunk_bytes();
     let start = core.chunk_addr(first).offset();
@@ -62,8 +62,8 @@ fn slab(core: &Core, id: ChunkId, blocks: &[(PmAddr, u64)]) -> Option<Made> {
             let at = core.bitmap_word(id, word);
             checked::decode(at, core.memory.load(at)) == Some(*bits)
         });
-        // A class that is too small would give out what an owner keeps behind its block's end: without sizes the
-        // largest.
+        // A class that is too small would hand out bytes that an owner keeps after its block's end. So without sizes
+        // the largest counts.
         let bytes = i64::from(class.block_bytes);
         let rank = (stands, if is_known { -bytes } else { bytes });
         if best.as_ref().is_none_or(|(found, ..)| rank > *found) {

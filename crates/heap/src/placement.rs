@@ -1,7 +1,7 @@
 //! In which part of a pool a block is made: near the thread that asks, by default.
 //!
-//! 1. The policy names a first part: the nearest to the node of the calling thread (where a node has several parts, its
-//!    threads are spread over them), each part in turn, one part, or what a closure says.
+//! 1. The policy names a first part: the nearest to the node of the calling thread, each part in turn, one part, or the
+//!    choice of a closure. Where a node has several parts, its threads are spread over them.
 //! 2. When that part is full the others are tried, nearest first. Each such allocation is counted: a heap that falls
 //!    back pays remote accesses from then on, and [`Usage`](crate::Usage) says so.
 //!
@@ -17,7 +17,7 @@ use lodestone_pmem::{Pool, Topology};
 
 use crate::core::thread_index;
 
-/// What a placement closure is told.
+/// The argument of a placement closure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PlacementRequest {
@@ -85,7 +85,7 @@ impl fmt::Debug for Placer {
 }
 
 thread_local! {
-    /// Where the calling thread's turn through the parts stands.
+    /// The calling thread's position in its turn through the parts.
     static TURN: Cell<usize> = const { Cell::new(0) };
 }
 

@@ -11,18 +11,18 @@
 //! 1. *Write*: word 1 and the entries, then the commit word, then flush all. Up to three entries share the commit
 //!    word's line, so the usual action flushes one line for its record.
 //! 2. The record counts when the commit word names entries whose CRC-32C (over word 1 and entries) matches. Lines
-//!    persist in any order, so after a crash the entries of a longer record may be missing: the CRC tells.
+//!    persist in any order, so after a crash entries of a longer record may be missing. The CRC finds that.
 //! 3. *Clear*: the commit word goes back to idle: one atomic store.
 //!
 //! Invariants:
 //! - the commit word is atomic and checked, so in every crash state it is intact: a damaged one is media damage;
-//! - a commit word is persistent together with everything that precedes it in its own line, so a mismatch in a record
-//!   of one line is media damage as well;
+//! - a commit word is persistent together with everything before it in its own line. So a mismatch in a record of one
+//!   line is media damage as well;
 //! - entries are idempotent, so a record may be applied any number of times.
 
 use lodestone_pmem::{Memory, PmAddr, checked};
 
-/// What an entry does. The number stands on the medium.
+/// The change that an entry makes. The number is on the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Stores the value.
@@ -138,7 +138,7 @@ impl Entries {
         self.as_slice().iter().position(|e| e.tagged == tagged && e.value & bits == bits)
     }
 
-    /// Takes `bits` of a word out again, or a whole entry when `bits` is its value. Gives whether it was there.
+    /// Takes `bits` of a word out again, or a whole entry when `bits` is its value. Returns whether it was there.
     pub fn remove(&mut self, kind: Kind, at: PmAddr, bits: u64) -> bool {
         let Some(index) = self.position(kind, at, bits) else { return false };
         let entry = &mut self.as_mut_slice()[index];
@@ -192,20 +192,20 @@ pub fn write(memory: &Memory, lane: PmAddr, boot: u64, entries: &[Entry], conten
         memory.store(at.plus(8), entry.value);
         at = at.plus(16);
     }
-    // Last in its line, so that a crash never keeps it without what stands behind it in the line.
+    // Stored last in its line, so that a crash never keeps it without the entries in the same line.
     memory.store(lane, checked::encode(lane, entries.len() as u64 | (u64::from(crc) << 16)));
     // All lines of the record, before the fence that the first store in place may not overtake.
     memory.flush(lane, 16 + 16 * entries.len() as u64);
 }
 
-/// Makes the lane idle and flushes it; the caller fences before anyone may change the record's words again.
+/// Makes the lane idle and flushes it; the caller fences before another action may change the record's words.
 pub fn clear(memory: &Memory, lane: PmAddr) {
     memory.store(lane, checked::encode(lane, 0));
     // One line; the fence that follows keeps replay from rolling later changes of the same words back.
     memory.flush(lane, 8);
 }
 
-/// What stands in a lane.
+/// The content of a lane.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Found {
     /// Nothing.

@@ -1,16 +1,16 @@
-//! Recovery and rebuild: what `open` does with a formatted heap.
+//! Recovery and rebuild at the open of a formatted heap.
 //!
-//! 1. *Recover*: every lane whose record counts is replayed, fence, then all those lanes are made idle, fence. Both may
+//! 1. *Recover*: every lane whose record counts is replayed. Fence. Then all those lanes become idle. Fence. Both may
 //!    be cut short and repeated: records are idempotent, and no two records that count change the same word.
 //! 2. *Rebuild*: the tables of all zones and the bitmaps of all slabs are read into DRAM.
 //!
 //! Bounds: lanes times entries for replay, 8 bytes per chunk and 8 bytes per 48 blocks for the rebuild.
 //!
 //! Invariants:
-//! - nothing is given out where metadata is damaged: a damaged bitmap word takes its 48 blocks out of use, a
-//!   damaged chunk word its chunk and the free chunks behind it, which may be inside its extent;
-//! - a checksum that fits is no proof: a record is replayed only when each of its words is one that an action changes,
-//!   and a chunk word that contradicts its neighbours or the end of the part is damage.
+//! - no block is allocated where metadata is damaged. A damaged bitmap word takes its 48 blocks out of use. A damaged
+//!   chunk word takes its chunk and the free chunks after it, which may be inside its extent;
+//! - a checksum that fits is no proof. A record is replayed only when each of its words is one that an action changes.
+//!   A chunk word that contradicts its neighbours or the end of the part is damage.
 
 use std::sync::atomic::Ordering;
 
@@ -74,7 +74,7 @@ pub fn recover(core: &Core) -> Result<RecoveryReport> {
     Ok(report)
 }
 
-/// What stands at an address of the heap area.
+/// The kind of word at an address of the heap area.
 enum Stands {
     /// A root word, or the inside of a chunk that is no slab as far as is known.
     Word,
@@ -117,8 +117,8 @@ fn what_stands(core: &Core, at: PmAddr) -> Stands {
     }
 }
 
-/// Whether an action can have written this entry. A checksum that fits does not say so: replay of an entry that none
-/// wrote would overwrite metadata, or what others own.
+/// Whether an action can have written this entry. A fitting checksum is no proof. Replay of an entry that no action
+/// wrote would overwrite metadata, or blocks of other owners.
 fn is_possible(core: &Core, entry: &Entry) -> bool {
     let (at, value) = (entry.at(), entry.value);
     if !core.memory.contains(at, WORD_BYTES) {
@@ -160,9 +160,9 @@ pub fn rebuild(core: &Core) {
     }
 }
 
-/// Number of formatted zones of `part`: what the zones word says, as far as there is room. Where the word is damaged,
-/// every zone that may be formatted counts: up to the last whose zone word is not zero. What is garbage there is
-/// damaged and set aside.
+/// Number of formatted zones of `part`: the number in the zones word, as far as there is room. Where the word is
+/// damaged, every zone that may be formatted counts, up to the last whose zone word is not zero. Garbage there is
+/// treated as damage and set aside.
 fn zone_count(core: &Core, part: u16) -> u32 {
     let at = core.zones_word(part);
     let exists = |&zone: &u32| usable_chunks(core, part, zone) > core.geometry.table_chunks();
@@ -181,7 +181,7 @@ fn rebuild_zone(core: &Core, part: u16, zone: u32, usable: u32) {
         .map(|at| ChunkWord::decode(at, core.memory.load(at)))
         .collect();
     let mut free = Vec::new();
-    // Behind a damaged chunk word there may be the rest of an extent.
+    // After a damaged chunk word there may be the rest of an extent.
     let mut doubtful = false;
     // Chunks up to here belong to the extent found last.
     let mut covered = 0;
@@ -215,8 +215,8 @@ fn rebuild_zone(core: &Core, part: u16, zone: u32, usable: u32) {
     lock(&core.chunks).add_zone(core, part, free.into_iter());
 }
 
-/// The state that `word` of chunk `slot` gives it, or `None` when it cannot be right: `words` are those of the chunks
-/// inside the part.
+/// The state of chunk `slot` by its `word`, or `None` when it cannot be right. `words` are those of the chunks inside
+/// the part.
 fn sound_chunk(core: &Core, words: &[Option<ChunkWord>], slot: u32, word: Option<ChunkWord>) -> Option<State> {
     let behind = words.get(slot as usize + 1..)?;
     match word? {
@@ -240,7 +240,7 @@ pub fn rebuild_slab(core: &Core, id: ChunkId, class_index: usize) {
         let at = core.bitmap_word(id, word);
         let mask = class.mask(word);
         let bits = &slab.bits[word as usize];
-        // Nothing is given out or taken back where the bitmap is damaged.
+        // No block is allocated or freed where the bitmap is damaged.
         let (taken, live) = match checked::decode(at, core.memory.load(at)) {
             Some(found) if found & !mask == 0 => (found, found),
             _ => (mask, 0),

@@ -1,4 +1,4 @@
-//! What an open found in the lanes: the report of recovery.
+//! The report of recovery: the state of the lanes at open.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub struct DamagedLane {
     /// Where it is.
     #[serde(serialize_with = "crate::check::as_text")]
     pub at: PmAddr,
-    /// What was found there.
+    /// The finding.
     pub finding: &'static str,
 }
 
@@ -28,7 +28,7 @@ impl fmt::Display for DamagedLane {
     }
 }
 
-/// What an open of the heap finished, took back and set aside.
+/// Report of an open: finished actions, actions taken back, and places set aside.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RecoveryReport {

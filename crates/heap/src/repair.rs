@@ -1,16 +1,17 @@
-//! Repair of what a check found, as far as it can be known what is right.
+//! Repair of a check's findings, as far as the right value can be known.
 //!
-//! 1. A header copy that is damaged, or contradicts the one in use, is written anew; table, zone and covered chunk
-//!    words are written anew from what the structure around them says.
+//! 1. A header copy that is damaged, or contradicts the one in use, is written anew. Table, zone and covered chunk
+//!    words are written anew from the structure around them.
 //! 2. A damaged or dead lane becomes idle. If it held the record of an action that a crash cut short, that action may
 //!    be half done: the finding says so.
 //! 3. A damaged bitmap word gets the bits of the blocks that the check was told are reachable.
-//! 4. A damaged chunk word, and the chunks that were set aside for it, become what their owners say (`owners`): free
-//!    when nothing there is reachable. One that was intact when the heap was opened is written anew from DRAM.
+//! 4. A damaged chunk word, and the chunks that were set aside for it, get the state that their owners prove
+//!    (`owners`). They become free when nothing there is reachable. A word that was intact when the heap was opened is
+//!    written anew from DRAM.
 //! 5. Leaked blocks are freed, one action each.
 //!
-//! Each step is persistent by itself; a crash in between leaves the rest to the next repair. What cannot be repaired is
-//! given back unchanged.
+//! Each step is persistent by itself. A crash in between leaves the rest to the next repair. Findings that cannot be
+//! repaired are returned unchanged.
 
 use std::sync::atomic::Ordering;
 
@@ -30,9 +31,9 @@ use crate::table::State;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RepairReport {
-    /// What was repaired.
+    /// Repaired findings.
     pub repaired: Vec<Finding>,
-    /// What was not: nothing says what would be right.
+    /// Findings left as they are, because nothing tells the right value.
     pub left: Vec<Finding>,
 }
 
@@ -88,7 +89,7 @@ impl Heap {
         Ok(true)
     }
 
-    /// Makes chunks that were set aside what their owners say.
+    /// Gives chunks that were set aside the state that their owners prove.
     fn repair_chunks(&self, first: ChunkId, made: &[Made]) {
         let core = &*self.core;
         let memory = &core.memory;
@@ -115,7 +116,7 @@ impl Heap {
                 memory.persist(at, WORD_BYTES);
             }
             memory.store(at, word.encode(at));
-            // What is given out or taken back there may not overtake the word that says what the chunk is.
+            // Allocations and frees there may not overtake the word that gives the chunk its state.
             memory.persist(at, WORD_BYTES);
             self.enter_chunks(id, made, chunks);
             id.index += chunks;
@@ -147,7 +148,7 @@ impl Heap {
         let core = &*self.core;
         let at = finding.at;
         core.memory.store(at, checked::encode(at, bits));
-        // Blocks are given out again below: their first use may not overtake the word that says which are free.
+        // Blocks become available below: their first use may not overtake the word that says which are free.
         core.memory.persist(at, 8);
         if let Some((id, chunk, offset)) = core.locate(at)
             && let State::Slab(class_index) = chunk.state()

@@ -1,10 +1,10 @@
-//! What is known in DRAM about every chunk: its state and, for slabs, which blocks are taken and which are live.
+//! The state of every chunk in DRAM and, for slabs, which blocks are taken and which are live.
 //!
-//! - *taken*: the block is reserved, allocated or being freed: not to be given out;
+//! - *taken*: the block is reserved, allocated or being freed, so it is not available;
 //! - *live*: the block is allocated by a completed action and not being freed: it may be freed.
 //!
 //! A block goes free -> taken (reserved) -> taken and live (committed) -> taken (being freed) -> free. Taken bits
-//! change under the lock of the slab's arena; live bits are claimed by atomic read-modify-write, so of two threads that
+//! change under the lock of the slab's arena. Live bits are claimed by atomic read-modify-write. So of two threads that
 //! free the same block one gets an error.
 //!
 //! Invariants:
@@ -28,10 +28,10 @@ pub enum State {
     Extent(u32),
     /// An extent of this many chunks that an open action allocates or frees.
     Busy(u32),
-    /// The chunk word is damaged: nothing in it is given out.
+    /// The chunk word is damaged: nothing in it is allocated.
     Damaged,
-    /// The chunk word says free, but stands behind a damaged one, whose extent the chunk may be in: nothing in it is
-    /// given out.
+    /// The chunk word says free, but comes after a damaged one, whose extent the chunk may be in. Nothing in it is
+    /// allocated.
     Doubtful,
 }
 

@@ -1,7 +1,7 @@
 //! How full the heap is: by size class, by kind of chunk, and how fragmented.
 //!
 //! 1. Every formatted zone is walked in DRAM; nothing on the medium is read.
-//! 2. *Inner* waste is what empty blocks hold inside slabs; *outer* fragmentation is how much of the free chunks lies
+//! 2. *Inner* waste is the memory of empty blocks inside slabs. *Outer* fragmentation is the share of the free chunks
 //!    outside the longest free run.
 //!
 //! The figures are a snapshot: other threads go on meanwhile.
@@ -56,7 +56,7 @@ pub struct Usage {
     pub chunks_free_run_max: u64,
     /// Chunks that hold zone tables.
     pub chunks_table: u64,
-    /// Chunks that nothing is given out of because their metadata is damaged.
+    /// Chunks without allocations because their metadata is damaged.
     pub chunks_damaged: u64,
     /// Allocated extents.
     pub extents: u64,

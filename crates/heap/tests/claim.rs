@@ -1,4 +1,4 @@
-//! An open pool has one heap: a second one would give out the same memory.
+//! An open pool has one heap: a second one would hand out the same memory.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,5 @@
-//! Every flipped byte of metadata is found by `check` after a reopen; what can be repaired is; leaks and double owners
-//! are told; nothing panics.
+//! `check` finds every flipped byte of metadata after a reopen, and `repair` repairs what it can. Leaks and double
+//! owners are reported. Nothing panics.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -113,7 +113,7 @@ fn with_a_complete_list_of_owners_every_flipped_byte_is_repaired_and_every_block
             let again = heap.check_owned(&mut owned.iter().copied());
             assert!(again.is_clean(), "at once after the repair of byte {offset:#x}: {again}");
             assert_eq!(live(&heap), before, "after the repair of byte {offset:#x}");
-            // What was set aside serves again.
+            // Blocks that were set aside are in use again.
             let mut action = heap.action();
             for bytes in [16, 100, 1000, 448] {
                 let fresh = action.alloc(bytes).expect("room");

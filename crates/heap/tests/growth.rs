@@ -14,7 +14,7 @@ fn options(domain: DomainChoice) -> PoolOptions {
     }
 }
 
-/// Allocates blocks until there is no room and gives their addresses.
+/// Allocates blocks until there is no room and returns their addresses.
 fn fill(heap: &Heap, part: u16, bytes: u64) -> Vec<PmAddr> {
     let mut blocks = Vec::new();
     loop {

@@ -1,5 +1,5 @@
-//! Metadata that verifies and is wrong all the same: every word of a heap that holds blocks is changed and sealed
-//! again, a heap is opened over it, checked, read, changed, repaired and opened again. Nothing panics, nothing hangs.
+//! Metadata that verifies and is wrong all the same. Every word of a heap that holds blocks is changed and sealed
+//! again. A heap is opened over it, checked, read, changed, repaired and opened again. Nothing panics, nothing hangs.
 //!
 //! `LODESTONE_HOSTILE_CASES=100000 cargo test -p lodestone-heap --test hostile` runs many cases for each layer; a
 //! failed case prints the command that shows it again.

@@ -1,5 +1,5 @@
-//! Random actions against a plain map: what the heap gives never overlaps, keeps its content, and is the same after a
-//! reopen. Also the limits: full heap, odd frees, large actions.
+//! Random actions against a plain map: blocks never overlap, keep their content, and are the same after a reopen. Also
+//! the limits: full heap, odd frees, large actions.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,15 +1,15 @@
 //! The heap on a real medium, in a process that is killed in the middle of its actions.
 //!
-//! The place comes from the environment (`LODESTONE_PM_DIR` or `LODESTONE_PM_DEVICE`: persistent memory, with the
-//! domain in `LODESTONE_EXPECT_DOMAIN`, see `vm/README.md`); without one it is a file in a temporary folder, in the
+//! The place comes from the environment: `LODESTONE_PM_DIR` or `LODESTONE_PM_DEVICE` is persistent memory, with the
+//! domain in `LODESTONE_EXPECT_DOMAIN` (see `vm/README.md`). Without one it is a file in a temporary folder, in the
 //! domain that an ordinary file gets.
 //!
-//! 1. The test runs itself again as a child. The child owns a table of words; each action allocates a block, fills it,
-//!    points a word of the table at it and frees the block that the word pointed at before. Each commit is told to the
-//!    parent.
-//! 2. The parent kills the child without warning after a number of commits, opens the pool and checks: the heap's
-//!    metadata is sound, exactly the blocks that the table reaches are allocated, every block is whole, and no word is
-//!    older than what the child had told.
+//! 1. The test runs itself again as a child. The child owns a table of words. Each action allocates a block, fills it,
+//!    points a word of the table at it and frees the block that the word pointed at before. The child reports each
+//!    commit to the parent.
+//! 2. The parent kills the child without warning after a number of commits, opens the pool and checks it. The heap's
+//!    metadata is sound. Exactly the blocks that the table reaches are allocated. Every block is whole, and no word is
+//!    older than the child's last report.
 //! 3. Over and over on the same pool.
 
 use std::collections::HashMap;
@@ -75,7 +75,7 @@ fn killed_in_the_middle_of_actions_nothing_is_lost_leaked_or_torn() -> Outcome {
     Ok(())
 }
 
-/// The child: acts until it is killed, starting behind the newest sequence number that it finds.
+/// The child: acts until it is killed, starting after the newest sequence number that it finds.
 fn act_until_killed(path: &Path) -> Outcome {
     let pool = Pool::open(path, &options())?;
     let heap = Heap::open(&pool, &HeapOptions::default())?;
@@ -136,7 +136,7 @@ fn one_life(path: &Path, commits: u64) -> Result<HashMap<u64, u64>, Box<dyn std:
         heard += u64::from(hear(line?));
     }
     child.kill()?;
-    // What it had written before the kill is still in the pipe; a last line may be cut short.
+    // The reports before the kill are still in the pipe; a last line may be cut short.
     for line in lines.map_while(Result::ok) {
         hear(line);
     }

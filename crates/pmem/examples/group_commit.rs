@@ -61,7 +61,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// What the device alone takes: 4 KiB durable overwrites, one after the other.
+/// The time of the device alone: 4 KiB durable overwrites, one after the other.
 fn bare(path: &str, limit: Duration) -> Result<(), Box<dyn std::error::Error>> {
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
     file.write_all_at(&vec![0; 8 << 20], 0)?;

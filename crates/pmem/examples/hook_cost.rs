@@ -1,4 +1,4 @@
-//! One persist of 64 bytes, over and over: what `cargo xtask hook-cost` runs with and without the hooks of `Memory`.
+//! One persist of 64 bytes, over and over. `cargo xtask hook-cost` runs it with and without the hooks of `Memory`.
 //!
 //! usage: hook_cost COUNT
 //!

@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! - the all-zero address is null: offset 0 of part 0 is the pool header, which nothing points to;
-//! - an address says nothing about validity: whoever reads one from the medium checks it with
+//! - an address says nothing about validity: code that reads one from the medium checks it with
 //!   [`Memory::contains`](crate::Memory::contains) before following it.
 
 use std::fmt;
@@ -57,7 +57,7 @@ impl PmAddr {
         Self(raw)
     }
 
-    /// The eight bytes that stand on the medium.
+    /// The eight bytes as they are on the medium.
     #[must_use]
     #[inline]
     pub const fn to_raw(self) -> u64 {
@@ -98,7 +98,7 @@ impl PmAddr {
         }
     }
 
-    /// The line this address lies in.
+    /// The line that contains this address.
     #[must_use]
     #[inline]
     pub const fn line(self) -> LineAddr {
@@ -159,7 +159,7 @@ pub fn lines_of(at: PmAddr, len: u64) -> impl Iterator<Item = LineAddr> {
     (0..count).map(move |index| LineAddr(first + index * LINE_BYTES))
 }
 
-/// Bytes of `words` words; `None` where no 64-bit length can say it, so that no such range passes for a short one.
+/// Bytes of `words` words; `None` where that does not fit 64 bits, so that no such range passes for a short one.
 #[must_use]
 #[inline(always)]
 pub(crate) const fn bytes_of_words(words: u64) -> Option<u64> {
@@ -173,11 +173,11 @@ pub(crate) const fn bytes_of_lines(lines: u64) -> Option<u64> {
     lines.checked_mul(LINE_BYTES)
 }
 
-/// A typed address: where a `T` lives in a pool. A plain eight-byte value that may itself stand on the medium.
+/// A typed address: the place of a `T` in a pool. It is a plain eight-byte value that may itself be on the medium.
 ///
-/// The type, and which pool, is the program's word for it: the place itself does not say. Through a wrong pointer a
-/// program reads some other value of its type, or is given an error, but never leaves the pool;
-/// `lodestone_stm::Tx::read` says which when.
+/// The program alone knows the type and the pool: the place itself does not say. Through a wrong pointer a program
+/// reads some other value of its type or gets an error, but it never leaves the pool. `lodestone_stm::Tx::read` says
+/// which of the two.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(transparent)]
 pub struct PmPtr<T> {
@@ -189,7 +189,7 @@ impl<T> PmPtr<T> {
     /// The pointer that points nowhere.
     pub const NULL: Self = Self::new(PmAddr::NULL);
 
-    /// Gives `addr` a type.
+    /// A typed pointer to `addr`.
     #[must_use]
     #[inline]
     pub const fn new(addr: PmAddr) -> Self {

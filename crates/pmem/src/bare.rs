@@ -1,7 +1,7 @@
-//! The bare instructions on the same memory, for one purpose: to measure what the primitives cost beside them.
+//! The bare instructions on the same memory, for one purpose: to measure the cost of the primitives beside them.
 //!
-//! Nothing here is counted, traced or checked per call; the range is checked once. It is no way to write data: the
-//! stores go to a scratch range that the caller gives away.
+//! Nothing here is counted, traced or checked per call. The range is checked once. Do not write data with it: the
+//! stores go to a scratch range whose content is lost.
 #![expect(unsafe_code, reason = "the comparison is with unchecked instructions")]
 
 mod range;
@@ -24,9 +24,8 @@ pub struct BareLines<'m> {
 }
 
 impl<'m> BareLines<'m> {
-    /// The `lines` lines at `at`; `None` when they do not lie inside a part, are no power of two, `at` does not start a
-    /// line, or the memory is not of the `dax` or `dax-emulated` domain (elsewhere the primitives do other things than
-    /// these instructions).
+    /// The `lines` lines at `at`. `None` when they are not inside a part, are no power of two, or `at` does not start a
+    /// line. `None` too outside the `dax` and `dax-emulated` domains, where the primitives use other instructions.
     #[must_use]
     pub fn new(memory: &'m Memory, at: PmAddr, lines: u64) -> Option<Self> {
         let bytes = bytes_of_lines(lines)?;
@@ -45,8 +44,8 @@ impl<'m> BareLines<'m> {
     /// Stores eight words to line `line` (modulo the range), flushes it and fences.
     #[inline(always)]
     pub fn persist_line(&self, line: u64, words: &[u64; 8]) {
-        // SAFETY: the line is taken modulo the range, which was checked at construction and stays mapped while the
-        // memory is borrowed; words are written as atomics, so racing readers see whole words.
+        // SAFETY: the line is taken modulo the range. The range was checked at construction and stays mapped while the
+        // memory is borrowed. Words are written as atomics, so racing readers see whole words.
         unsafe {
             let target = self.base.add(((line & (self.lines - 1)) * LINE_BYTES) as usize);
             for (index, word) in words.iter().enumerate() {
@@ -68,7 +67,7 @@ impl<'m> BareLines<'m> {
         let count = source.len() as u64 / LINE_BYTES;
         assert!(source.len() as u64 == count * LINE_BYTES && count <= self.lines, "whole lines that fit");
         let line = if line <= self.lines - count { line } else { 0 };
-        // SAFETY: `line + count <= lines`, so the target lies in the checked range; the source is a live slice; the
+        // SAFETY: `line + count <= lines`, so the target is in the checked range. The source is a live slice. The
         // instruction was checked when the memory chose it.
         unsafe {
             let target = self.base.add((line * LINE_BYTES) as usize);

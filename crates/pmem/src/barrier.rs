@@ -1,8 +1,8 @@
 //! Memory barriers that one thread executes for all.
 //!
-//! Two threads that each store a word and then load the other's need a barrier between store and load on both sides, or
-//! both may miss the other's store. Where one side is rare, it can execute the barrier for both: `membarrier(2)` makes
-//! every running thread of the process execute one between two of its instructions. The other side then only keeps the
+//! Let two threads each store a word and then load the other's. Both need a barrier between store and load, or both may
+//! miss the other's store. Where one side is rare, it can execute the barrier for both: `membarrier(2)` makes every
+//! running thread of the process execute one between two of its instructions. The other side then only has to stop the
 //! compiler from exchanging the two.
 
 use std::sync::OnceLock;
@@ -25,11 +25,11 @@ pub(crate) fn everywhere() -> rustix::io::Result<()> {
     membarrier(MembarrierCommand::Global)
 }
 
-/// A barrier in two halves: one that is passed often and costs nothing, and one that is rare and makes up for it. Where
-/// the kernel has no quick `membarrier(2)`, both are full barriers.
+/// A barrier in two halves: one is passed often and costs nothing, the other is rare and pays for both. Where the
+/// kernel has no quick `membarrier(2)`, both are full barriers.
 ///
-/// Of two threads that each store, pass a half (one of the two the rare one) and load what the other one has stored, at
-/// least one sees the other's store.
+/// Let two threads each store a word, pass a half, and load the other's word, and let one of the halves be the rare
+/// one. Then at least one thread sees the other's store.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -75,7 +75,7 @@ impl AsymmetricBarrier {
     /// The rare half, between its store and its load: some microseconds.
     ///
     /// # Errors
-    /// When the kernel refuses what it has allowed before: nothing is ordered then.
+    /// When the kernel refuses a call that it allowed before: nothing is ordered then.
     pub fn heavy(self) -> std::io::Result<()> {
         fence(Ordering::SeqCst);
         if self.is_asymmetric {
@@ -92,7 +92,7 @@ mod tests {
 
     use super::*;
 
-    /// Each round, a thread raises its flag and looks at the other's; how often neither saw the other.
+    /// In each round, each thread raises its flag and looks at the other's. Returns how often neither saw the other.
     fn both_missed(rounds: u64, barrier: AsymmetricBarrier) -> u64 {
         let flags = [const { AtomicBool::new(false) }; 2];
         let [begun, done] = [const { AtomicU64::new(0) }; 2];

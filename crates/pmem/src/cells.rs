@@ -126,7 +126,7 @@ pub struct PmRange<'m> {
 }
 
 impl<'m> PmRange<'m> {
-    /// The `len` bytes at `at`; `None` when they do not lie inside one part or `at` is no multiple of 8.
+    /// The `len` bytes at `at`; `None` when they are not inside one part or `at` is no multiple of 8.
     #[must_use]
     pub fn new(memory: &'m Memory, at: PmAddr, len: u64) -> Option<Self> {
         (at.offset().is_multiple_of(8) && memory.contains(at, len)).then_some(Self { memory, at, len })

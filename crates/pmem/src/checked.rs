@@ -4,9 +4,9 @@
 //! words would have to change at once. A checked word holds its checksum in the same eight bytes, so it is always
 //! whole.
 //!
-//! The checksum is CRC-16/CCITT over the payload, mixed with the word's own address: a flipped byte is found with
-//! certainty (the CRC finds every burst of up to 16 bits), a word that was copied to another place with probability
-//! 1 - 2^-16.
+//! The checksum is CRC-16/CCITT over the payload, mixed with the word's own address. A flipped byte is found with
+//! certainty, because the CRC finds every burst of up to 16 bits. A word that was copied to another place is found with
+//! probability 1 - 2^-16.
 
 use crate::addr::PmAddr;
 
@@ -32,7 +32,7 @@ pub const fn encode(at: PmAddr, payload: u64) -> u64 {
     payload | ((checksum(at, payload) as u64) << 48)
 }
 
-/// The payload of `word` as it stands at `at`, or `None` when the word is damaged.
+/// The payload of `word` at `at`, or `None` when the word is damaged.
 #[must_use]
 #[inline]
 pub const fn decode(at: PmAddr, word: u64) -> Option<u64> {
@@ -71,7 +71,7 @@ pub const fn payload_addr(payload: u64) -> PmAddr {
     PmAddr::new((payload >> 40) as u16, (payload & ((1 << 40) - 1)) << 3)
 }
 
-/// Decodes what [`encode_addr`] gave, or `None` when the word is damaged. The address may still point anywhere.
+/// Decodes a word made by [`encode_addr`]; `None` when the word is damaged. The address may still point anywhere.
 #[must_use]
 #[inline]
 pub const fn decode_addr(at: PmAddr, word: u64) -> Option<PmAddr> {
@@ -84,7 +84,7 @@ pub const fn decode_addr(at: PmAddr, word: u64) -> Option<PmAddr> {
 /// CRC-16/CCITT of the payload, mixed with a hash of the address. Never maps the all-zero word to a valid payload 0,
 /// so that zeroed space is recognised as such.
 const fn checksum(at: PmAddr, payload: u64) -> u16 {
-    // The CRC is linear: what each byte contributes is looked up on its own, without waiting for the one before.
+    // The CRC is linear, so the share of each byte is looked up on its own, without waiting for the byte before.
     let mut crc = ZERO_CRC;
     let mut index = 0;
     while index < 6 {
@@ -111,7 +111,7 @@ const ZERO_CRC: u16 = {
     crc
 };
 
-/// What byte `index` of the payload contributes to the CRC: its own step, then a step for each byte behind it.
+/// The share of byte `index` of the payload in the CRC: its own step, then a step for each byte after it.
 const BYTE_TABLES: [[u16; 256]; 6] = {
     let mut tables = [[0_u16; 256]; 6];
     let mut index = 0;

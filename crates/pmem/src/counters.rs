@@ -1,8 +1,8 @@
-//! What the persistence primitives did, counted per thread and summed on demand.
+//! Counts of the persistence primitives, per thread and summed on demand.
 //!
-//! Each thread owns one padded block of counters and is its only writer, so counting is a load, an add and a store on a
-//! line that no other thread writes. Blocks outlive their threads: a finished thread's block is handed to the next new
-//! thread with its counts kept, so sums over the process never go backwards.
+//! Each thread owns one padded block of counters and is its only writer. So counting is a load, an add and a store on a
+//! line that no other thread writes. Blocks outlive their threads. A finished thread's block goes to the next new
+//! thread with its counts, so sums over the process never go backwards.
 
 use std::cell::Cell;
 use std::ops::Sub;
@@ -15,7 +15,7 @@ macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
         /// Counts of persistence events, of one thread or of the whole process.
         ///
-        /// Differences of two snapshots are what "per operation" figures are made of; see [`CounterScope`].
+        /// "Per operation" figures are differences of two snapshots; see [`CounterScope`].
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Counters { $($(#[$doc])* pub $name: u64),+ }
@@ -44,7 +44,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Lines handed to `flush`, whatever the domain does with them.
+    /// Lines handed to `flush`, in every domain.
     flushes,
     /// Calls of `fence`.
     fences,
@@ -87,7 +87,7 @@ impl Block {
         }
     }
 
-    /// Counts a fence: what comes after it cannot be merged with what came before.
+    /// Counts a fence: lines after it cannot be merged with lines before it.
     #[inline]
     pub(crate) fn count_fence(&self) {
         bump(&self.fences, 1);
@@ -187,7 +187,7 @@ impl CounterScope {
         Self { start: thread_counters() }
     }
 
-    /// What this thread counted since [`start`](Self::start). Call it on the thread that started the scope.
+    /// The counts of this thread since [`start`](Self::start). Call it on the thread that started the scope.
     #[must_use]
     pub fn delta(&self) -> Counters {
         thread_counters() - self.start

@@ -1,14 +1,14 @@
 //! The instructions that move cache lines towards the medium, chosen once by CPUID.
 //!
-//! Stable Rust has no intrinsics for `clwb`, `clflushopt` and `movdir64b`, and valgrind and older processors do not
-//! know them, so each is a one-instruction `asm!` behind a run-time check.
+//! Stable Rust has no intrinsics for `clwb`, `clflushopt` and `movdir64b`. Valgrind and older processors do not know
+//! them. So each is a one-instruction `asm!`, used after a run-time check.
 //!
 //! Invariants:
 //! - an instruction is executed only after [`FlushInstruction::detect`] or [`StreamInstruction::detect`] found it, or
 //!   after a test asked for it by name and [`is_supported`](FlushInstruction::is_supported) agreed;
 //! - every `asm!` block keeps its implicit memory clobber, so the compiler moves no store across it;
 //! - every `asm!` block declares each register that it changes, at its full width. Those with AVX-512 use `zmm16`
-//!   alone: no instruction of older extensions can name it, so what is left in it slows none of them down, and no
+//!   alone. No instruction of older extensions can name it, so a value left in it slows none of them down. No
 //!   `vzeroupper`, which changes sixteen registers, has to follow.
 #![expect(unsafe_code, reason = "cache-line write-back has no safe form on stable Rust")]
 
@@ -113,7 +113,7 @@ pub(crate) fn prefetch(address: *const u8) {
 }
 
 /// Tells the processor that the line where `value` begins, in ordinary memory, will be read soon: a hint without effect
-/// on what anyone sees. For persistent memory there is [`Memory::prefetch`](crate::Memory::prefetch).
+/// on any value. For persistent memory there is [`Memory::prefetch`](crate::Memory::prefetch).
 #[inline(always)]
 pub fn prefetch_line<T>(value: &T) {
     prefetch(std::ptr::from_ref(value).cast());
@@ -144,8 +144,8 @@ pub(crate) fn store_fence() {
 /// Copies `lines` whole lines from `source` to `target` around the cache.
 ///
 /// # Safety
-/// `target` is 64-byte aligned, both ranges of `lines * 64` bytes are live and do not overlap, `source` is not written
-/// meanwhile, every other access to `target` is atomic by word, and this processor supports `instruction`.
+/// `target` is 64-byte aligned. Both ranges of `lines * 64` bytes are live and do not overlap. `source` is not written
+/// meanwhile. Every other access to `target` is atomic by word. This processor supports `instruction`.
 #[inline(always)]
 pub(crate) unsafe fn stream_lines(instruction: StreamInstruction, target: *mut u8, source: *const u8, lines: usize) {
     debug_assert_eq!(target as usize % LINE_BYTES as usize, 0);
@@ -169,7 +169,7 @@ pub(crate) unsafe fn stream_lines(instruction: StreamInstruction, target: *mut u
     }
 }
 
-/// Reads `lines` whole lines and gives back a word of the last; `wide` with 64-byte loads. For measuring a medium.
+/// Reads `lines` whole lines and returns a word of the last; `wide` with 64-byte loads. For measuring a medium.
 ///
 /// # Safety
 /// The `lines * 64` bytes at `source` are live, 8-byte aligned, written by whole words only, `lines > 0`, and this
@@ -311,8 +311,8 @@ mod x86 {
 
     #[inline(always)]
     pub(super) unsafe fn stream_avx512(target: *mut u8, source: *const u8, lines: usize) {
-        // SAFETY: the caller of `stream_lines` guarantees both ranges and the instruction; each vector store writes
-        // aligned 8-byte words whole, which is all the memory model of a pool asks for.
+        // SAFETY: the caller of `stream_lines` guarantees both ranges and the instruction. Each vector store writes
+        // aligned 8-byte words whole, and the memory model of a pool asks for no more.
         unsafe {
             asm!(
                 "test {n}, {n}", "jz 3f",

@@ -1,16 +1,17 @@
-//! Persistence domains: what "durable" takes on the medium a pool lies on.
+//! Persistence domains: how the medium of a pool is made durable.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::error::Error;
 
-/// What a pool's memory survives and what that costs. Chosen at open, shown by `pool info`, printed with every figure.
+/// The events that a pool's memory survives, and at which cost. Chosen at open, shown by `pool info`, printed with
+/// every figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Domain {
-    /// Persistent memory behind volatile caches (fsdax with `MAP_SYNC`, devdax): flushed lines survive power loss after
-    /// a fence.
+    /// Persistent memory with volatile caches above it (fsdax with `MAP_SYNC`, devdax): flushed lines survive power
+    /// loss after a fence.
     Dax,
     /// The instructions of `dax` on memory that keeps nothing (any file, memory of this process), for tests and
     /// measurements: **not durable**.
@@ -26,7 +27,7 @@ pub enum Domain {
 }
 
 impl Domain {
-    /// What `durable` guarantees here, in one sentence.
+    /// The guarantee of `durable` here, in one sentence.
     #[must_use]
     pub const fn promise(self) -> &'static str {
         match self {
@@ -66,7 +67,7 @@ impl fmt::Display for Domain {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DomainChoice {
-    /// `eadr` or `dax` where the file lies on persistent memory and the processor can flush its lines, else `block`.
+    /// `eadr` or `dax` where the file is on persistent memory and the processor can flush its lines, else `block`.
     /// Never less than durable.
     #[default]
     Auto,

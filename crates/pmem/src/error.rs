@@ -1,7 +1,7 @@
-//! What can go wrong with a pool, and what its user does next.
+//! Errors of a pool, each with the next step for its user.
 //!
-//! Each message names the file, what was found and the next step. An error never carries half-done work: the operation
-//! that returns one has changed nothing that a later open would see, unless its text says so.
+//! Each message names the file, the finding and the next step. An operation that returns an error has changed nothing
+//! that a later open would see, unless the text of the error says so.
 
 use std::io;
 use std::path::PathBuf;
@@ -18,11 +18,11 @@ pub enum Error {
     Io {
         /// The file.
         path: PathBuf,
-        /// What was tried, as a noun or gerund ("opening", "fdatasync").
+        /// The attempted action, as a noun or gerund ("opening", "fdatasync").
         action: &'static str,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
-        /// What to do next.
+        /// Next step for the user.
         hint: &'static str,
     },
     /// The file is not a usable pool, or not the one that was asked for.
@@ -32,11 +32,11 @@ pub enum Error {
         path: PathBuf,
         /// Byte offset of the finding.
         offset: u64,
-        /// What stands there.
+        /// The bytes found there.
         finding: String,
-        /// What should stand there.
+        /// The bytes expected there.
         expected: String,
-        /// What to do next.
+        /// Next step for the user.
         hint: String,
     },
     /// There is something at the path already.
@@ -44,10 +44,10 @@ pub enum Error {
     Exists {
         /// The file.
         path: PathBuf,
-        /// What is there ("a Lodestone pool of 4096 bytes").
+        /// The existing file or pool ("a Lodestone pool of 4096 bytes").
         finding: String,
     },
-    /// The persistence domain that was asked for is not to be had here.
+    /// The persistence domain that was asked for is not available here.
     #[error("{}: the {domain} domain is not available: {finding}; {hint}", path.display())]
     Unavailable {
         /// The file.
@@ -56,7 +56,7 @@ pub enum Error {
         domain: crate::domain::Domain,
         /// Why not.
         finding: String,
-        /// What to do next.
+        /// Next step for the user.
         hint: &'static str,
     },
     /// The file changed under an open pool.
@@ -64,9 +64,9 @@ pub enum Error {
     Changed {
         /// The file.
         path: PathBuf,
-        /// What changed.
+        /// The change.
         finding: String,
-        /// What to do next.
+        /// Next step for the user.
         hint: &'static str,
     },
     /// Another process has the pool open.
@@ -88,9 +88,9 @@ pub enum Error {
     Invalid {
         /// The parameter.
         what: &'static str,
-        /// What is wrong with it.
+        /// The fault in it.
         finding: String,
-        /// What to do next.
+        /// Next step for the user.
         hint: &'static str,
     },
     /// The pool has no room for what was asked.
@@ -98,7 +98,7 @@ pub enum Error {
     NoSpace {
         /// The file.
         path: PathBuf,
-        /// What needed the room.
+        /// The part of the pool that needed the room.
         what: &'static str,
         /// Bytes asked for.
         wanted_bytes: u64,

@@ -5,16 +5,19 @@
 //! 2. A thread that comes to a fence looks at the flag first and waits while it is raised.
 //! 3. The copy is made; the guard's drop lowers the flag and wakes the waiters.
 //!
-//! Why the copy is a state that the persistence contract allows: take a thread that passed a fence. Either its look at
-//! the flag came before its barrier, then all its stores before that fence were visible when `close` returned, and the
-//! copy has them. Or it came after, then it saw the flag and waits: nothing that it stores after the fence is in the
-//! copy. So the copy holds everything that was fenced, and of what was not fenced (the stores between two fences) any
-//! part of each line, as after a power cut at the moment of the copy.
+//! **Why the copy is a state that the persistence contract allows.** Take a thread that came to a fence. Its look at
+//! the flag was before or after the barrier that it executed for `close`.
 //!
-//! The look costs one relaxed load and a predictable branch per fence; the thread pays no barrier, the rare copy does.
-//! The order "stores before the look" is the program's: the compiler is held by a compiler fence, the processor by the
-//! barrier that `membarrier` makes it execute between two of its instructions (which drains write-combining buffers, so
-//! streamed data is covered too).
+//! - Before: all its stores before that fence were visible when `close` returned, and the copy has them.
+//! - After: it saw the flag and waits. Nothing that it stores after the fence is in the copy.
+//!
+//! So the copy holds everything that was fenced. Of the stores after a thread's last fence it holds any part of each
+//! line, as after a power cut at the moment of the copy.
+//!
+//! The look costs one relaxed load and a predictable branch per fence. The thread pays no barrier; the rare copy does.
+//! The stores come before the look in program order. A compiler fence holds the compiler to that order. The processor
+//! is held by the barrier that `membarrier` makes it execute between two of its instructions. That barrier drains
+//! write-combining buffers, so streamed data is covered too.
 
 use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -36,7 +39,7 @@ fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
 }
 
 impl Gate {
-    /// What every fence does first.
+    /// The look at the flag that every fence makes first.
     #[inline(always)]
     pub(crate) fn pass(&self) {
         compiler_fence(Ordering::SeqCst);
@@ -54,8 +57,8 @@ impl Gate {
         }
     }
 
-    /// Closes the gate until the guard is dropped. Threads stop at their next fence, one after the other, so nobody may
-    /// wait for another thread's fence meanwhile.
+    /// Closes the gate until the guard is dropped. Threads stop at their next fence, one after the other. So no thread
+    /// may wait for another thread's fence meanwhile.
     pub(crate) fn close(&self) -> rustix::io::Result<ClosedGate<'_>> {
         let turn = lock(&self.turn);
         self.closed.store(1, Ordering::SeqCst);

@@ -2,17 +2,17 @@
 //!
 //! The persistence contract, in the words that every other crate relies on:
 //!
-//! - **store**: visible to other threads; may become persistent at any moment, or never, until flushed and fenced.
-//!   Within one 64-byte line ordinary stores persist in program order; across lines in any order; streaming stores in
-//!   any order. Aligned 8-byte words never tear.
-//! - **stream**: a store around the cache. The processor may make it visible after later ordinary stores; every call
-//!   here ends with the store fence that rules it out, so streamed data may be published like stored data.
-//! - **flush**: starts the write-back of lines. **fence**: what this thread flushed before is persistent before
+//! - **store**: visible to other threads. It may become persistent at any moment, or never, until flushed and fenced.
+//!   Within one 64-byte line ordinary stores persist in program order. Across lines, and for streaming stores, there is
+//!   no order. Aligned 8-byte words never tear.
+//! - **stream**: a store around the cache. The processor may make it visible after later ordinary stores. Every call
+//!   here ends with a store fence that rules this out, so streamed data may be published like stored data.
+//! - **flush**: starts the write-back of lines. **fence**: everything this thread flushed before is persistent before
 //!   anything it stores after. **persist** = flush + fence.
-//! - **durable**: waits until what this thread fenced would survive power loss. Ordering never pays for durability.
+//! - **durable**: waits until everything this thread fenced would survive power loss. Ordering never pays for
+//!   durability.
 //!
-//! See [`Memory`] for how safe code is kept from undefined behaviour, [`Domain`] for what durability takes on each
-//! medium.
+//! [`Memory`] says how safe code is kept from undefined behaviour, and [`Domain`] how each medium is made durable.
 
 pub mod bare;
 pub mod checked;

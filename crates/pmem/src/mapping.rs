@@ -1,18 +1,18 @@
 //! One part of a pool in memory: a reserved stretch of address space with the part mapped at its start.
 //!
-//! The reservation is larger than the part, so that growing maps more of the file behind what is mapped already and no
-//! address that was handed out ever moves.
+//! The reservation is larger than the part. Growing maps more of the file after the mapped bytes, and no address ever
+//! moves.
 //!
-//! Growing puts a mapping over reserved pages (`MAP_FIXED`). Kernels before 6.12 take the old pages away first, so a
-//! refusal that comes later leaves a hole, which any other mapping of the process may fill. So:
+//! Growing puts a mapping over reserved pages (`MAP_FIXED`). Kernels before 6.12 take the old pages away first. A later
+//! refusal then leaves a hole, which any other mapping of the process may fill. So:
 //! 1. the kernel is asked for a first mapping elsewhere, which tells whether it grants this file these flags;
-//! 2. when the mapping over reserved pages is refused all the same (memory, mostly), nobody knows whose the range is:
-//!    it is given up for good, neither mapped again nor unmapped. It costs address space alone.
+//! 2. when the mapping over reserved pages is refused all the same (memory, mostly), the owner of the range is unknown.
+//!    The range is given up for good: it is neither mapped again nor unmapped. That costs address space alone.
 //!
 //! Invariants:
 //! - bytes `0..len()` are mapped readable and writable until the value is dropped; `len()` only grows;
 //! - a page is unmapped, or mapped over, only while it is certainly ours;
-//! - nobody forms a Rust reference to mapped bytes, except to whole aligned words as atomics (see [`crate::Memory`]).
+//! - no Rust reference to mapped bytes is formed, except to whole aligned words as atomics (see [`crate::Memory`]).
 #![expect(unsafe_code, reason = "mmap and pointer arithmetic inside one mapping")]
 
 use std::os::fd::BorrowedFd;
@@ -45,9 +45,9 @@ pub(crate) struct Mapping {
     reserved: usize,
     len: AtomicU64,
     backing: Backing,
-    /// Bytes that a mapping of the backing file starts and ends at multiples of.
+    /// A mapping of the backing file starts and ends at multiples of so many bytes.
     granule: usize,
-    /// Bytes from `len` on that were given up; nothing can be mapped behind them.
+    /// Bytes from `len` on that were given up; nothing can be mapped after them.
     given_up: Mutex<usize>,
 }
 
@@ -77,8 +77,8 @@ impl Mapping {
             mmap_anonymous(std::ptr::null_mut(), reserved, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)
         }?;
         let skip = start.align_offset(align);
-        // SAFETY: `skip < align`, so the pointer stays inside the reservation. The head and tail stay reserved: the
-        // tail is unmapped together with the rest on drop, the head is given back here.
+        // SAFETY: `skip < align`, so the pointer stays inside the reservation. The tail stays reserved and is unmapped
+        // with the rest on drop. The head is unmapped here.
         let base = unsafe { start.cast::<u8>().add(skip) };
         if skip > 0 {
             // SAFETY: these pages are ours and were never handed out.
@@ -88,10 +88,10 @@ impl Mapping {
         Ok(Self { base, reserved: reserved - skip, len, backing, granule, given_up })
     }
 
-    /// Maps bytes up to `len` (whole pages) of `file`, or zeroed memory, behind what is mapped.
+    /// Maps bytes up to `len` (whole pages) of `file`, or zeroed memory, after the mapped bytes.
     ///
     /// # Errors
-    /// What the kernel says. What was mapped stays; after some refusals nothing more can be mapped behind it.
+    /// The kernel's error. The mapped bytes stay. After some refusals nothing more can be mapped after them.
     pub(crate) fn extend(&self, file: Option<BorrowedFd<'_>>, len: u64) -> rustix::io::Result<()> {
         let mut given_up = self.given_up.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let old = self.len.load(Ordering::Relaxed);
@@ -133,11 +133,11 @@ impl Mapping {
         (flags, protection)
     }
 
-    /// Asks for a mapping of `file` at `offset` as it will be made, at an address of the kernel's choice.
+    /// Asks for a mapping of `file` at `offset` like the later one, but at an address of the kernel's choice.
     fn probe(&self, file: BorrowedFd<'_>, offset: u64) -> rustix::io::Result<()> {
         let (flags, protection) = self.kind();
-        // SAFETY: a mapping at an address of the kernel's choice overlaps nothing; it is read by nobody, and only what
-        // the kernel gave is unmapped. A failure to unmap costs address space alone.
+        // SAFETY: a mapping at an address of the kernel's choice overlaps nothing. No code reads it, and only this
+        // mapping is unmapped. A failure to unmap costs address space alone.
         unsafe {
             let place = mmap(std::ptr::null_mut(), self.granule, protection, flags, file, offset)?;
             let _ = munmap(place, self.granule);
@@ -146,14 +146,14 @@ impl Mapping {
     }
 
     /// Maps `bytes` bytes of `file`, or zeroed memory, over the reserved pages from `start` on. After an error the
-    /// range is nobody's.
+    /// range may no longer be used.
     fn map_over(&self, file: Option<BorrowedFd<'_>>, start: usize, bytes: usize) -> rustix::io::Result<()> {
         let (flags, protection) = self.kind();
         let flags = flags | MapFlags::FIXED;
         #[cfg(test)]
         tests::refuse_if_told(self.base.wrapping_add(start), bytes)?;
-        // SAFETY: the caller found the range inside the reservation, behind `len` and not given up: it holds reserved
-        // pages of ours that were never handed out, and no other.
+        // SAFETY: the caller found the range inside the reservation, after `len` and not given up. It holds only
+        // reserved pages of ours that were never handed out.
         unsafe {
             let at = self.base.add(start).cast();
             match file {
@@ -199,9 +199,9 @@ impl Mapping {
     }
 }
 
-/// Asks the kernel to back `place`, memory of this process, with huge pages where they fit: one entry of the
-/// translation cache covers 2 MiB then. For large tables in DRAM that are searched at random, before they are first
-/// written. A hint: contents do not change, and nothing happens where the kernel has no such pages to give.
+/// Asks the kernel to back `place`, memory of this process, with huge pages where they fit. One entry of the
+/// translation cache then covers 2 MiB. For large tables in DRAM that are searched at random; call it before they are
+/// first written. It is a hint: contents do not change, and nothing happens where the kernel has no such pages.
 pub fn advise_huge_pages<T>(place: &[T]) {
     let (start, bytes) = (place.as_ptr().cast::<u8>(), size_of_val(place));
     let skip = start.align_offset(PAGE as usize);
@@ -209,8 +209,8 @@ pub fn advise_huge_pages<T>(place: &[T]) {
     if whole < HUGE {
         return;
     }
-    // SAFETY: the range lies inside `place`, which is borrowed; the advice changes how its pages are backed, not what
-    // they hold.
+    // SAFETY: the range is inside `place`, which is borrowed. The advice changes how its pages are backed, not their
+    // content.
     let _ = unsafe { madvise(start.wrapping_add(skip).cast_mut().cast(), whole, Advice::LinuxHugepage) };
 }
 
@@ -225,8 +225,8 @@ impl Drop for Mapping {
             [(0, mapped), (mapped + given_up, self.reserved)]
         };
         for (start, end) in ours.into_iter().filter(|(start, end)| start < end) {
-            // SAFETY: the range lies in what this value reserved and has no page that was given up, and no handle
-            // outlives the owning `Memory`. Failure would leave address space behind, which harms nobody.
+            // SAFETY: the range is in this value's reservation and has no page that was given up. No handle outlives
+            // the owning `Memory`. A failure would only waste address space.
             let _ = unsafe { munmap(self.base.wrapping_add(start).cast(), end - start) };
         }
     }
@@ -257,12 +257,12 @@ mod tests {
         static REFUSE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     }
 
-    /// What a kernel before 6.12 does when it is told to refuse: it takes the pages away, and then says no.
+    /// Acts as a kernel before 6.12 that refuses: takes the pages away, then returns the error.
     pub(super) fn refuse_if_told(at: *mut u8, bytes: usize) -> rustix::io::Result<()> {
         if !REFUSE.get() {
             return Ok(());
         }
-        // SAFETY: as in `map_over`: reserved pages that nobody uses.
+        // SAFETY: as in `map_over`: reserved pages that no code uses.
         unsafe { munmap(at.cast(), bytes) }?;
         Err(rustix::io::Errno::NOMEM)
     }
@@ -288,7 +288,7 @@ mod tests {
         unsafe { munmap(other, bytes) }.expect("our own page");
     }
 
-    /// Two pages mapped, and another mapping in the hole that a refusal left behind them.
+    /// Two pages mapped, and another mapping in the hole that a refusal left after them.
     fn mapping_with_a_filled_hole() -> Option<(Mapping, *mut std::ffi::c_void)> {
         let mapping = Mapping::reserve(1 << 20, Backing::Anonymous).expect("address space");
         mapping.extend(None, 2 * PAGE).expect("two pages");
@@ -296,7 +296,7 @@ mod tests {
         assert!(mapping.extend(None, 4 * PAGE).is_err());
         REFUSE.set(false);
         let bytes = 2 * PAGE as usize;
-        // SAFETY: the two pages behind the mapping were taken away; anyone may map there.
+        // SAFETY: the two pages after the mapping were taken away; any code may map there.
         let hole = unsafe { mapping.base.add(bytes) }.cast();
         let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
         // SAFETY: the kernel refuses where anything is mapped already.

@@ -1,33 +1,37 @@
-//! The seam of media models: what code does to a pool is reported to a [`Medium`], access by access.
+//! The seam of media models: each access of code to a pool is reported to a [`Medium`].
 //!
-//! A memory that was made with a medium ([`PoolOptions::medium`](crate::PoolOptions::medium),
-//! [`Memory::anonymous_with`](crate::Memory::anonymous_with)) tells it of each load, store, write-back, streaming store
-//! and fence before it happens, on the thread that does it. The medium may take time (emulation) or only count it.
+//! A memory can be made with a medium ([`PoolOptions::medium`](crate::PoolOptions::medium),
+//! [`Memory::anonymous_with`](crate::Memory::anonymous_with)). It then tells the medium of each load, store,
+//! write-back, streaming store and fence, before it happens and on the same thread. The medium may take time
+//! (emulation) or only count.
 //!
-//! What is reported depends on the domain, by one rule: **what the processor would do to the mapped memory**.
+//! The domain decides which accesses are reported, by one rule: **those that the processor would make to the mapped
+//! memory**.
 //!
 //! | domain | loads and stores | flush | stream | fence |
 //! | --- | --- | --- | --- | --- |
 //! | `dax`, `dax-emulated` | reported | reported | reported, and the store fence at its end as a fence | reported |
 //! | `eadr`, `process` | reported | nothing happens, so nothing is reported | reported as ordinary stores | reported |
-//! | `block` | reported | a copy into the commit group, in ordinary memory: not reported | as ordinary stores | reported |
+//! | `block` | reported | a copy to the commit group in DRAM: not reported | as ordinary stores | reported |
 //! | `traced` | never: time means nothing to the explorer, and a medium that is given is ignored | | | |
 //!
-//! In the `block` domain the profile is thus the kind of memory that the pool's private mapping lies in; journal and
-//! file are real I/O and take the time they take.
+//! In the `block` domain the profile thus describes the memory of the pool's private mapping. Journal and file are real
+//! I/O and take their real time.
 //!
 //! Invariants:
 //! - a memory without a medium pays one predictable branch per primitive, shared with tracing and read-only pools;
 //! - a medium sees addresses, never bytes, and changes nothing in the pool;
-//! - what `pmem` itself reads with read(2) (headers, journal replay) or copies for the block domain is not reported.
+//! - bytes that `pmem` itself reads with read(2) (headers, journal replay) or copies for the block domain are not
+//!   reported.
 
 use std::fmt;
 
 use crate::addr::{LineAddr, PmAddr};
 
-/// Receives what is done to a memory. Called on the accessing thread, before the access; several threads call at once.
+/// An observer of the accesses to a memory. Called on the accessing thread, before the access. Several threads call at
+/// once.
 pub trait Medium: Send + Sync + fmt::Debug {
-    /// What it is, for every output: `optane, virtual time`.
+    /// Its name, for every output: `optane, virtual time`.
     fn label(&self) -> String;
     /// `len` bytes at `at` are about to be loaded.
     fn read(&self, at: PmAddr, len: u64);

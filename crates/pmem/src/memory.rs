@@ -1,17 +1,17 @@
 //! The memory of a pool: parts, words, and the primitives of the persistence contract.
 //!
-//! **How safe code is kept from undefined behaviour.** Bytes of a pool can be changed by another thread at any time, so
-//! no Rust reference to them may exist. All access is by value, through this type, in aligned 8-byte words that are
-//! read and written as atomics: loads acquire, stores release. Wider reads and writes are loops over such words; a
-//! racing reader may see a mixture of two versions of a range (it must verify what it read), never undefined bits, and
-//! every byte pattern is valid for the types that can be read ([`zerocopy::FromBytes`]).
+//! **How safe code is kept from undefined behaviour.** Another thread can change bytes of a pool at any time, so no
+//! Rust reference to them may exist. All access is by value, through this type, in aligned 8-byte words that are
+//! atomics: loads acquire, stores release. Wider reads and writes are loops over such words. A racing reader may see a
+//! mixture of two versions of a range, so it must verify the bytes. It never sees undefined bits. Every byte pattern is
+//! valid for the types that can be read ([`zerocopy::FromBytes`]).
 //!
-//! Release stores also keep the compiler from reordering two stores to one line, which the contract needs: within a
-//! line ordinary stores persist in program order.
+//! Release stores also stop the compiler from reordering two stores to one line. The contract needs that: within a line
+//! ordinary stores persist in program order.
 //!
 //! Invariants:
 //! - every store, flush, fence and stream to a pool goes through this file, so one trace sees all of them;
-//! - an access outside the mapped parts panics; addresses read from the medium are checked with `contains` first;
+//! - an access outside the mapped parts panics. Addresses read from the medium are checked with `contains` first;
 //! - the hot path of an ordinary domain has one predictable branch per primitive (`hooked`) for tracing, read-only
 //!   pools and media models. Built with `--cfg lodestone_unhooked` the branch is left out, for one purpose: to measure
 //!   its cost (`cargo xtask hook-cost`); such a build cannot trace.
@@ -85,7 +85,7 @@ impl std::fmt::Debug for Memory {
     }
 }
 
-/// What a [`Memory`] is made of.
+/// The parts of a [`Memory`] to be made.
 pub(crate) struct Setup {
     pub(crate) parts: Vec<Mapping>,
     pub(crate) domain: Domain,
@@ -169,7 +169,7 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Raw access to traced memory, `None` in every other domain: how the crash explorer lays out a crash image in
+    /// Raw access to traced memory, `None` in every other domain. The crash explorer lays out a crash image with it, in
     /// memory that it uses again.
     #[must_use]
     pub fn as_traced(&self) -> Option<TracedMemory<'_>> {
@@ -201,7 +201,7 @@ impl Memory {
         self.inner.parts.get(part as usize).map_or(0, Mapping::len)
     }
 
-    /// Whether `len` bytes at `at` lie inside a part. Use it on every address that was read from the medium.
+    /// Whether `len` bytes at `at` are inside a part. Use it on every address that was read from the medium.
     #[must_use]
     #[inline]
     pub fn contains(&self, at: PmAddr, len: u64) -> bool {
@@ -234,13 +234,13 @@ impl Memory {
         assert!(fresh, "one block domain per memory");
     }
 
-    /// From now on those who wait for durability pass `watch`.
+    /// From now on every wait for durability passes `watch`.
     pub(crate) fn attach_watch(&self, watch: Watch) {
         let fresh = self.inner.watch.set(watch).is_ok();
         assert!(fresh, "one watch per memory");
     }
 
-    /// Every so many waits, an error when a file of the pool has lost its name.
+    /// Looks once in many waits. An error when a file of the pool has lost its name.
     #[inline]
     pub(crate) fn pass_watch(&self) -> Result<()> {
         self.inner.watch.get().map_or(Ok(()), Watch::pass)
@@ -271,8 +271,8 @@ impl Memory {
     fn word(&self, at: PmAddr) -> &AtomicU64 {
         assert!(at.offset().is_multiple_of(WORD_BYTES), "words are aligned");
         let pointer = self.pointer(at, WORD_BYTES).cast::<u64>();
-        // SAFETY: `pointer` checked the bounds, the assertion the alignment; the mapping lives as long as `self`, is
-        // never accessed other than by word atomics (or by streaming instructions that write whole words).
+        // SAFETY: `pointer` checked the bounds, the assertion the alignment. The mapping lives as long as `self`. It is
+        // only accessed by word atomics, or by streaming instructions that write whole words.
         unsafe { AtomicU64::from_ptr(pointer) }
     }
 
@@ -377,7 +377,7 @@ impl Memory {
     /// Loads the word at `at` (acquire).
     ///
     /// # Panics
-    /// When `at` is not a multiple of 8 or lies outside the parts.
+    /// When `at` is not a multiple of 8 or is outside the parts.
     #[inline]
     #[must_use]
     #[track_caller]
@@ -391,7 +391,7 @@ impl Memory {
     /// Stores `value` at `at` (release): visible at once, persistent at the latest after flush and fence.
     ///
     /// # Panics
-    /// When `at` is not a multiple of 8, lies outside the parts, or the pool is read-only.
+    /// When `at` is not a multiple of 8, is outside the parts, or the pool is read-only.
     #[inline]
     #[track_caller]
     pub fn store(&self, at: PmAddr, value: u64) {
@@ -401,7 +401,7 @@ impl Memory {
         self.raw_store(at, value);
     }
 
-    /// Replaces the word at `at` by `new` if it is `current`; gives the former value, as `Err` when it differed.
+    /// Replaces the word at `at` by `new` if it is `current`; returns the former value, as `Err` when it differed.
     ///
     /// # Errors
     /// The value found, when it was not `current`; nothing was stored then.
@@ -426,7 +426,7 @@ impl Memory {
     /// Reads `out.len()` bytes from `at`, word by word. A concurrent writer may leave a mixture of words.
     ///
     /// # Panics
-    /// When `at` is not a multiple of 8 or the range (rounded up to words) lies outside the parts.
+    /// When `at` is not a multiple of 8 or the range (rounded up to words) is outside the parts.
     #[inline]
     #[track_caller]
     pub fn read(&self, at: PmAddr, out: &mut [u8]) {
@@ -465,7 +465,7 @@ impl Memory {
     /// Writes `bytes` at `at`, word by word in ascending order; the last word is filled up with zeroes.
     ///
     /// # Panics
-    /// When `at` is not a multiple of 8, the range (rounded up to words) lies outside the parts, or the pool is
+    /// When `at` is not a multiple of 8, the range (rounded up to words) is outside the parts, or the pool is
     /// read-only.
     #[inline]
     #[track_caller]
@@ -505,7 +505,7 @@ impl Memory {
         let mut pointer = target.as_ptr().cast::<u8>();
         for line in lines_of(at, words.len() as u64 * WORD_BYTES) {
             local.count_line(line.start().to_raw() / MEDIA_BLOCK_BYTES);
-            // SAFETY: the pointer is as far into this line as the first word is into its own; the line holds words of
+            // SAFETY: the pointer is as far into this line as the first word is into its own. The line holds words of
             // the checked range, so it is mapped whole. The instruction was checked when it was chosen.
             unsafe { cpu::flush_line(self.inner.flush_instruction, pointer) };
             pointer = pointer.wrapping_add(LINE_BYTES as usize);
@@ -523,8 +523,8 @@ impl Memory {
         unsafe { std::slice::from_raw_parts(pointer, count as usize) }
     }
 
-    /// The `words` words at `at`, bounds and alignment checked once for all loads that follow; `None` when they do not
-    /// lie inside one part or `at` is no multiple of 8. For readers that look at several words of one place.
+    /// The `words` words at `at`, with bounds and alignment checked once for all loads that follow. `None` when they
+    /// are not inside one part or `at` is no multiple of 8. For readers that look at several words of one place.
     #[inline(always)]
     #[must_use]
     pub fn window(&self, at: PmAddr, words: u64) -> Option<Window<'_>> {
@@ -532,14 +532,14 @@ impl Memory {
             return None;
         }
         let pointer = self.inner.parts.get(at.part() as usize)?.checked_at(at.offset(), bytes_of_words(words)?)?;
-        // SAFETY: bounds and alignment were checked for the whole range; the mapping lives as long as `self` and is
-        // never accessed other than by word atomics, which may be shared.
+        // SAFETY: bounds and alignment were checked for the whole range. The mapping lives as long as `self` and is
+        // only accessed by word atomics, which may be shared.
         let words = unsafe { std::slice::from_raw_parts(pointer.cast::<AtomicU64>(), words as usize) };
         Some(Window::new(self, at, words))
     }
 
-    /// Tells the processor that the lines of `len` bytes at `at` will be read soon. A hint without effect on what
-    /// anyone sees; nothing happens for bytes outside the parts, nor where accesses are traced or reported to a medium.
+    /// Tells the processor that the lines of `len` bytes at `at` will be read soon. It is a hint without effect on any
+    /// value. Nothing happens for bytes outside the parts, nor where accesses are traced or reported to a medium.
     #[inline(always)]
     pub fn prefetch(&self, at: PmAddr, len: u64) {
         if HOOKS && self.inner.hooked {
@@ -579,7 +579,7 @@ impl Memory {
         }
     }
 
-    /// Reads a value. Any bytes are a valid `T`; whether they make sense is for the caller to check.
+    /// Reads a value. Any bytes are a valid `T`; the caller checks whether they make sense.
     ///
     /// # Panics
     /// As [`read`](Self::read).
@@ -607,7 +607,7 @@ impl Memory {
     /// In the `block` domain the lines' present contents join the open commit group.
     ///
     /// # Panics
-    /// When the range lies outside the parts.
+    /// When the range is outside the parts.
     #[inline]
     #[track_caller]
     pub fn flush(&self, at: PmAddr, len: u64) {
@@ -648,7 +648,7 @@ impl Memory {
 
     /// Orders: everything this thread flushed or streamed before is persistent before anything it stores after.
     ///
-    /// In the `dax` and `eadr` domains it is also durable then; elsewhere [`durable`](Self::durable) tells.
+    /// In the `dax` and `eadr` domains it is then durable as well. Elsewhere [`durable`](Self::durable) waits for that.
     #[inline]
     #[track_caller]
     pub fn fence(&self) {
@@ -686,8 +686,9 @@ impl Memory {
     ///
     /// # Errors
     /// [`Error::Poisoned`] in the `block` domain when a journal write or sync failed: the data may be lost.
-    /// [`Error::Changed`] when a file of the pool was deleted: all of it is lost when the pool is closed. It is noticed
-    /// after some thousand calls at the latest; [`Pool::verify_linked`](crate::Pool::verify_linked) looks at once.
+    /// [`Error::Changed`] when a file of the pool was deleted: all of it is lost when the pool is closed. That is
+    /// noticed after some thousand calls at the latest. [`Pool::verify_linked`](crate::Pool::verify_linked) looks at
+    /// once.
     #[inline]
     #[track_caller]
     pub fn durable(&self) -> Result<()> {
@@ -708,8 +709,8 @@ impl Memory {
         }
     }
 
-    /// Waits until the newest flushed content of `len` bytes at `at` is durable, whichever thread flushed it: what an
-    /// answer to the outside does before it tells what it read there.
+    /// Waits until the newest flushed content of `len` bytes at `at` is durable, whichever thread flushed it. A read
+    /// calls it before it answers the outside with these bytes.
     ///
     /// # Errors
     /// As [`durable`](Self::durable).

@@ -41,6 +41,6 @@ static IS_ANY_ACTIVE: AtomicBool = AtomicBool::new(false);
 #[cfg(feature = "planted-bugs")]
 pub fn plant(name: Option<&str>) {
     *ACTIVE.write().unwrap_or_else(std::sync::PoisonError::into_inner) = name.map(str::to_owned);
-    // Threads that a test starts behind this call see it; others may see it a moment later.
+    // Threads that a test starts after this call see it. Others may see it a moment later.
     IS_ANY_ACTIVE.store(name.is_some(), Ordering::Release);
 }

@@ -4,8 +4,9 @@
 //! devices do. [`SimulatedDisk`] keeps a volatile write cache, so that a test can cut the power: sectors written since
 //! the last sync then survive or not, in any combination.
 //!
-//! Contract of every side: bytes covered by a successful `sync` survive power loss; anything else may be old, new or,
-//! sector by sector (512 bytes), a mixture. A failed sync leaves all unsynced bytes undefined for ever; nobody retries.
+//! Contract of every side: bytes covered by a successful `sync` survive power loss. All other bytes may be old, new or,
+//! sector by sector (512 bytes), a mixture. A failed sync leaves all unsynced bytes undefined for ever, and no caller
+//! retries it.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -18,25 +19,25 @@ use rustix::io::ReadWriteFlags;
 
 /// Positioned reads, writes and syncs on one part of a pool.
 pub trait Storage: Send + Sync + Debug {
-    /// Reads at `offset`; gives the number of bytes, which is short only at the end.
+    /// Reads at `offset`; returns the number of bytes, which is short only at the end.
     ///
     /// # Errors
-    /// What the device reports.
+    /// The error of the device.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
-    /// Writes at `offset`; gives the number of bytes, which may be short.
+    /// Writes at `offset`; returns the number of bytes, which may be short.
     ///
     /// # Errors
-    /// What the device reports.
+    /// The error of the device.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;
     /// Writes at `offset` and makes just these bytes durable; may be short.
     ///
     /// # Errors
-    /// What the device reports; nothing is known about the bytes then.
+    /// The error of the device. The state of the bytes is then unknown.
     fn write_durably_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;
     /// Makes everything written durable.
     ///
     /// # Errors
-    /// What the device reports; nothing is known about unsynced bytes then.
+    /// The error of the device. The state of unsynced bytes is then unknown.
     fn sync(&self) -> io::Result<()>;
 }
 
@@ -86,7 +87,7 @@ pub struct FileStorage {
 }
 
 impl FileStorage {
-    /// Takes the file, which must be open for what will be asked of it.
+    /// Takes the file, which must be open for the calls that follow.
     #[must_use]
     pub fn new(file: File) -> Self {
         Self { file }
@@ -301,8 +302,8 @@ impl SimulatedDisk {
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// What the disk holds after a power cut: synced bytes, plus those cached sector writes for which `survives` says
-    /// yes (asked once per cached write, in order of writing; a later survivor of the same sector wins).
+    /// The content of the disk after a power cut: synced bytes, and the cached sector writes for which `survives` says
+    /// yes. It is asked once per cached write, in order of writing. A later survivor of the same sector wins.
     #[must_use]
     pub fn power_cut(&self, mut survives: impl FnMut(usize) -> bool) -> Vec<u8> {
         let state = self.state();
@@ -315,7 +316,7 @@ impl SimulatedDisk {
         content
     }
 
-    /// What a reader sees now.
+    /// The content that a reader sees now.
     #[must_use]
     pub fn content(&self) -> Vec<u8> {
         self.state().current.clone()
@@ -348,7 +349,7 @@ impl SimulatedDisk {
                 settled.insert(*sector);
             }
         }
-        // What is durable now replaces what may have been there, forgotten or not.
+        // The durable bytes replace earlier cached writes of the sector, forgotten or not.
         cache.retain(|cached| !settled.contains(&cached.sector));
     }
 }

@@ -35,8 +35,8 @@ pub fn interleave() {
     shuttle::thread::sleep(std::time::Duration::ZERO);
 }
 
-/// Turn number `turn` of a loop that waits for another thread: now and then the processor is offered to somebody else,
-/// who may be the one that is waited for.
+/// Turn number `turn` of a loop that waits for another thread. Now and then the processor is offered to other threads,
+/// since the awaited one may be among them.
 #[inline]
 pub fn spin(turn: u32) {
     #[cfg(not(feature = "shuttle"))]
@@ -45,7 +45,7 @@ pub fn spin(turn: u32) {
     } else {
         std::hint::spin_loop();
     }
-    // The explorer's scheduler is told to prefer others.
+    // Tells the explorer's scheduler to prefer other threads.
     #[cfg(feature = "shuttle")]
     {
         let _ = turn;

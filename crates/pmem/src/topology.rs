@@ -1,18 +1,20 @@
 //! NUMA: which nodes, processors and distances the machine has, and where a thread runs.
 //!
 //! Read once from sysfs (`/sys/devices/system/node`; another root in tests). A machine without that folder is one node
-//! with all its processors. *Virtual nodes* split the processors of a small machine into several nodes of equal size,
-//! so that placement by node can be exercised and, with a media model, measured where there is only one; they are
+//! with all its processors. *Virtual nodes* split the processors of a small machine into several nodes of equal size.
+//! With them placement by node can be exercised on a machine with one node and, with a media model, measured. They are
 //! labelled.
 //!
 //! **Node of a thread.** A thread that was pinned by [`Topology::pin_thread`] keeps its node in a thread-local word:
-//! two loads and a comparison. Any other thread asks `getcpu` through the vDSO (no system call) and looks the processor
-//! up in a table; the answer may be old at once. `lodestone topology` measures both on the machine at hand.
+//! two loads and a comparison. Any other thread asks `getcpu` through the vDSO, without a system call, and looks the
+//! processor up in a table. The answer may be outdated at once. `lodestone topology` measures both on the machine at
+//! hand.
 //!
 //! Invariants:
 //! - there is at least one node, and nodes are numbered from 0 without gaps ([`Node::id`] keeps the kernel's number);
-//! - a processor belongs to one node at most; with fewer processors than virtual nodes, nodes share processors;
-//! - what this process may use ([`Node::usable_cpus`]) is what its affinity allowed when the topology was read.
+//! - a processor belongs to one node at most. With fewer processors than virtual nodes, nodes share processors;
+//! - the processors that this process may use ([`Node::usable_cpus`]) are those that its affinity allowed when the
+//!   topology was read.
 
 mod sysfs;
 #[cfg(test)]
@@ -30,7 +32,7 @@ use crate::error::{Error, Result};
 
 /// Distance of a node to itself, as the firmware's table counts.
 pub const DISTANCE_LOCAL: u32 = 10;
-/// Distance between two virtual nodes: what two sockets report as a rule.
+/// Distance between two virtual nodes: the number that two sockets report as a rule.
 const DISTANCE_VIRTUAL_REMOTE: u32 = 20;
 /// Most virtual nodes: the largest number of parts of a pool.
 const VIRTUAL_NODES_MAX: usize = 16;
@@ -104,7 +106,7 @@ impl Topology {
         let count = nodes.len();
         for (index, node) in nodes.iter_mut().enumerate() {
             if node.distances.len() != count {
-                // A table that does not fit the nodes says nothing: only "here" and "elsewhere" are known.
+                // A table that does not fit the nodes is ignored: only "here" and "elsewhere" are known.
                 node.distances = (0..count).map(|other| distance_by_place(index, other)).collect();
             }
         }
@@ -125,8 +127,8 @@ impl Topology {
         Self::read(Path::new("/sys")).restricted_to(&allowed_cpus())
     }
 
-    /// The machine described under `sysfs` (normally `/sys`). What is missing or unreadable there leaves one node. All
-    /// its processors count as usable.
+    /// The machine described under `sysfs` (normally `/sys`). Without readable node folders there is one node. All its
+    /// processors count as usable.
     #[must_use]
     pub fn read(sysfs: &Path) -> Self {
         let mut nodes = sysfs::read_nodes(sysfs);

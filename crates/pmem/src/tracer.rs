@@ -1,8 +1,8 @@
 //! The seam of the crash explorer: every access to traced memory passes through a [`Tracer`].
 //!
-//! A [`Memory`](crate::Memory) of the `traced` domain calls its tracer before each load and store of a line, and with
-//! each store, streaming store, flush, fence and durable call. The tracer may decide the content of a line at the
-//! moment of its first use (that is how states are enumerated only as far as recovery reads them).
+//! A [`Memory`](crate::Memory) of the `traced` domain calls its tracer before each load and store of a line. It also
+//! reports each store, streaming store, flush, fence and durable call. The tracer may decide the content of a line at
+//! the moment of its first use. So states are enumerated only as far as recovery reads them.
 //!
 //! Traced memory is for one running thread at a time: a test thread, or the threads of a deterministic scheduler.
 

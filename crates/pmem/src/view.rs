@@ -1,11 +1,10 @@
-//! A reader's view of the first part of a memory: what the bounds check of a hot read is reduced to.
+//! A reader's view of the first part of a memory: it makes the bounds check of a hot read one comparison.
 //!
 //! 1. [`Memory::view`] looks once at the mapping, its length and whether the memory has hooks (a tracer, a medium, no
 //!    permission to store). With hooks the view is empty, so that every access takes the way that reports it.
-//! 2. [`View::block`] is one rotation and one comparison: it finds out at once whether an address is in another part,
-//!    does not start a line, or has less than [`VIEW_BLOCK_BYTES`] bytes behind it. Then the caller takes the way
-//!    through [`Memory`].
-//! 3. [`Block`] gives words by value. Places known at compile time cost no check.
+//! 2. [`View::block`] is one rotation and one comparison. It refuses an address that is in another part, does not start
+//!    a line, or has less than [`VIEW_BLOCK_BYTES`] bytes after it. The caller then goes through [`Memory`].
+//! 3. [`Block`] returns words by value. Places known at compile time cost no check.
 //!
 //! Invariants:
 //! - a view is not longer than the part, which only grows, and lives no longer than the memory;
@@ -29,12 +28,12 @@ const BLOCK_WORDS: usize = (VIEW_BLOCK_BYTES / WORD_BYTES) as usize;
 #[derive(Clone, Copy, Debug)]
 pub struct View<'m> {
     base: *const u8,
-    /// Lines behind whose start a whole block is mapped, from the start of the part on.
+    /// Number of lines, from the start of the part, at which a whole mapped block can begin.
     lines: u64,
     memory: PhantomData<&'m Memory>,
 }
 
-// SAFETY: a view gives shared access to word atomics only, which any thread may have, for as long as the borrow of the
+// SAFETY: a view allows shared access to word atomics only, which any thread may have, for as long as the borrow of the
 // memory lasts.
 unsafe impl Send for View<'_> {}
 // SAFETY: as above.
@@ -50,7 +49,7 @@ impl<'m> View<'m> {
         Self { base, lines, memory: PhantomData }
     }
 
-    /// The bytes from `at` on; `None` where the view does not say at once that they are there.
+    /// The bytes from `at` on; `None` where the view cannot tell at once that they are there.
     #[inline(always)]
     #[must_use]
     pub fn block(&self, at: PmAddr) -> Option<Block<'m>> {
@@ -59,8 +58,8 @@ impl<'m> View<'m> {
         if line >= self.lines {
             return None;
         }
-        // SAFETY: the comparison puts `at` at the start of a line with a whole block behind it inside the mapping,
-        // which is aligned and stays while the memory is borrowed; all other access to it is by word atomics.
+        // SAFETY: by the comparison, `at` is the start of a line with a whole block from there inside the mapping. The
+        // mapping is aligned and stays while the memory is borrowed. All other access to it is by word atomics.
         let words = unsafe { &*self.base.add(at.to_raw() as usize).cast::<[AtomicU64; BLOCK_WORDS]>() };
         Some(Block { words })
     }
@@ -94,8 +93,8 @@ impl Block<'_> {
         self.words[index].load(Ordering::Relaxed)
     }
 
-    /// Reads the bytes of a value from word `first` on. A concurrent writer may leave a mixture of words, which the
-    /// caller must notice by a look ([`load_behind`](Self::load_behind)) at a word that the writer changes first.
+    /// Reads the bytes of a value from word `first` on. A concurrent writer may leave a mixture of words. The caller
+    /// notices that by a look ([`load_behind`](Self::load_behind)) at a word that the writer changes first.
     ///
     /// # Panics
     /// When the block is shorter.
@@ -172,14 +171,14 @@ impl<T: IntoBytes> Raw<T> {
     #[inline(always)]
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        // SAFETY: that many bytes stand there, all of them initialised (the invariant); the borrow keeps them.
+        // SAFETY: that many bytes are there, all of them initialised (the invariant). The borrow keeps them.
         unsafe { std::slice::from_raw_parts(self.bytes.as_ptr().cast::<u8>(), size_of::<T>()) }
     }
 
     /// The bytes, to be changed.
     #[inline(always)]
     pub fn as_mut_bytes(&mut self) -> &mut [u8] {
-        // SAFETY: as in `as_bytes`; whatever is stored there, no `T` is made of it but by `value`.
+        // SAFETY: as in `as_bytes`. Any bytes may be stored there: only `value` makes a `T` of them.
         unsafe { std::slice::from_raw_parts_mut(self.bytes.as_mut_ptr().cast::<u8>(), size_of::<T>()) }
     }
 
@@ -194,7 +193,7 @@ impl<T: IntoBytes> Raw<T> {
     }
 }
 
-/// The bytes whose words `word` gives.
+/// The bytes of the words that `word` returns.
 #[inline(always)]
 fn collect<T: IntoBytes>(word: impl Fn(usize) -> u64) -> Raw<T> {
     let mut value = Raw::zeroed();

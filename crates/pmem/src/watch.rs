@@ -1,8 +1,8 @@
-//! Whether the files of an open pool still have a name, looked at now and then by those who wait for durability.
+//! Looks now and then, during waits for durability, whether the files of an open pool still have a name.
 //!
-//! A file that is deleted, or over which another one is renamed, takes stores, flushes and syncs as before, and all of
-//! it is gone when the pool is closed. No call fails by itself. So every so many waits ask the kernel for the number of
-//! names (one fstat(2), below a microsecond); when it is 0, that wait and every later one is refused.
+//! A deleted file, or one that another file was renamed over, takes stores, flushes and syncs as before. All of it is
+//! gone when the pool is closed, and no call fails by itself. So one in so many waits asks the kernel for the number of
+//! names (one fstat(2), below a microsecond). When it is 0, that wait and every later one is refused.
 //!
 //! Only the number of names is looked at here: it cannot be mistaken. A file that was moved away by its name still has
 //! one;
@@ -39,7 +39,7 @@ impl Watch {
         Self { look, waits_per_look, is_lost: AtomicBool::new(false) }
     }
 
-    /// What every wait for durability passes.
+    /// The look that every wait for durability passes.
     #[inline]
     pub(crate) fn pass(&self) -> Result<()> {
         let waits = WAITS.get() + 1;

@@ -43,8 +43,8 @@ fn count(memory: &Memory, (first, second): (PmAddr, PmAddr), stop: &AtomicBool) 
     number
 }
 
-/// What holds after a crash at any moment: words of a line fall by at most one step, and the second line follows the
-/// first.
+/// Checks the rule that holds after a crash at any moment: words of a line fall by at most one step, and the second
+/// line follows the first.
 fn verify(pool: &Pool, index: u64) -> u64 {
     let memory = pool.memory();
     let (first, second) = places(pool, index);

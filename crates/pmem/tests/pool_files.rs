@@ -1,5 +1,5 @@
-//! What operators do to the files of pools: private ones are backed up, ones in use are deleted or replaced, copied
-//! beside their writer, and paths lead to something else altogether.
+//! Actions of operators on the files of pools. Private ones are backed up. Ones in use are deleted, replaced, or copied
+//! beside their writer. Paths lead to something else altogether.
 
 use std::env;
 use std::fs::{self, File, Permissions};

@@ -330,8 +330,8 @@ fn descriptors_of(inode: u64) -> usize {
     descriptors.flatten().filter(|entry| fs::metadata(entry.path()).is_ok_and(|found| found.ino() == inode)).count()
 }
 
-/// The files of a set in the block domain that died in its third life with lines for part 1 in its journal; `older.N`
-/// is part 1 when life N was closed.
+/// The files of a set in the block domain. It died in its third life with lines for part 1 in its journal. `older.N` is
+/// part 1 when life N was closed.
 fn dead_set(folder: &Path, commits: u64, grow: bool) -> Result<(PathBuf, PathBuf, PmAddr), Box<dyn std::error::Error>> {
     let at = |name: &str| folder.join(name);
     let block = PoolOptions { domain: DomainChoice::Block, journal_bytes: 256 << 10, ..options() };

@@ -36,7 +36,7 @@ fn image(folder: &Path) -> Vec<u8> {
     image
 }
 
-/// Opens `path` in both ways, which must fail with the same kind of message and change nothing; gives the message.
+/// Opens `path` in both ways, which must fail with the same kind of message and change nothing; returns the message.
 fn refused(path: &Path) -> String {
     let before = fs::read(path).ok();
     let error = Pool::open(path, &options()).expect_err("must be refused").to_string();
@@ -236,7 +236,7 @@ fn parts_that_are_missing_swapped_foreign_or_old_are_named() -> Outcome {
     assert!(text.contains("a part of another pool"), "{text}");
     let text = refused_with(vec![at("old.1"), at("a.2")]);
     assert!(text.contains("old.1") && text.contains("life 1") && text.contains("older copy"), "{text}");
-    // Part 0 is one life behind, as an open that died half-way leaves it; but the other parts have lived that life.
+    // Part 0 is one life older, as an open that died half-way leaves it. But the other parts have lived that life.
     let text = Pool::open(at("old"), &PoolOptions { parts: vec![at("a.1"), at("a.2")], ..options() })
         .expect_err("an older part 0")
         .to_string();
@@ -343,7 +343,7 @@ fn a_file_that_may_not_be_written_can_be_read() -> Outcome {
     drop(Pool::create(&path, &options())?);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o444))?;
     let work = || {
-        // The superuser may write everything, so this thread (and only it) becomes somebody else.
+        // The superuser may write everything, so this thread (and only it) becomes another user.
         if rustix::process::geteuid().is_root() {
             let nobody = rustix::process::Uid::from_raw(65534);
             rustix::thread::set_thread_res_uid(nobody, nobody, nobody).expect("becoming nobody");

@@ -1,4 +1,4 @@
-//! Check and repair: each flipped byte of the metadata is found, what is there twice is restored, and nothing else is
+//! Check and repair: each flipped byte of the metadata is found, mirrored metadata is restored, and nothing else is
 //! touched.
 
 use std::fs;

@@ -1,9 +1,10 @@
-//! Pools on real persistent memory: what only a DAX mount or a devdax device can show.
+//! Pools on real persistent memory: tests that need a DAX mount or a devdax device.
 //!
-//! The place comes from the environment, so that the same program runs everywhere: `LODESTONE_PM_DIR` is a folder on a
-//! file system mounted with `-o dax`, or `LODESTONE_PM_DEVICE` a devdax device; `LODESTONE_EXPECT_DOMAIN` is what a
-//! pool must get there, `LODESTONE_EXPECT_NODE` (optional) the NUMA node. Without a place every test says that it was
-//! skipped. `cargo xtask vm pmem` runs this program in a guest that has all of them; what is created is overwritten.
+//! The place comes from the environment, so that the same program runs everywhere. `LODESTONE_PM_DIR` is a folder on a
+//! file system mounted with `-o dax`, or `LODESTONE_PM_DEVICE` a devdax device. `LODESTONE_EXPECT_DOMAIN` is the domain
+//! that a pool must get there, `LODESTONE_EXPECT_NODE` (optional) the NUMA node. Without a place every test says that
+//! it was skipped. `cargo xtask vm pmem` runs this program in a guest that has all of them. Files of earlier runs are
+//! overwritten.
 
 use std::env;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
-//! Streamed data and the flag that tells of it: whoever sees the flag sees the data.
+//! Streamed data and the flag that publishes it: a thread that sees the flag sees the data.
 //!
 //! Non-temporal stores become visible in no order. Without a store fence at the end of a stream, the release store of
-//! the flag may overtake them, and a reader that waited for the flag in good order reads what was there before.
+//! the flag may overtake them. A reader that waited for the flag in good order then reads the old bytes.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,9 +20,9 @@ const PIECE_BYTES: u64 = 512;
 /// Few, so that the reader has the old bytes in its cache: it then sees them as long as the new ones are on their way.
 const PIECES: u64 = 64;
 
-/// In rounds, one thread writes 512 bytes of its number in the way `write` and publishes the number; the other takes
-/// the number and looks for it in all eight lines. A place is used again with larger numbers only. Returns how often
-/// the other one saw an older number, and of how many looks.
+/// In rounds, one thread writes 512 bytes of its number with `write` and publishes the number. The other takes the
+/// number and looks for it in all eight lines. A place is used again with larger numbers only. Returns how often the
+/// other thread saw an older number, and the number of its looks.
 fn stale_reads(write: impl Fn(&Memory, PmAddr, &[u8]) + Sync) -> Result<(u64, u64), Box<dyn std::error::Error>> {
     let memory = Memory::anonymous(PIECES * PIECE_BYTES)?;
     memory.zero(PmAddr::NULL, PIECES * PIECE_BYTES);

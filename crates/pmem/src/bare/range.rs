@@ -1,11 +1,11 @@
 //! The kernels that measure a medium: reads, stores with write-back and streams of any size, as bare instructions.
 //!
-//! 1. [`BareRange::new`] checks once that a range lies inside a part; every access is a bounds check and the
+//! 1. [`BareRange::new`] checks once that a range is inside a part. Every access is a bounds check and the
 //!    instructions.
-//! 2. Reads of 64 bytes and more go line by line with the widest loads of the processor and give back what the last one
-//!    read, so that a caller can make the next address depend on it (a dependent chain).
-//! 3. Writes either store and flush each line in turn, or stream around the cache. Both end with a fence, and may have
-//!    one every so many bytes on the way (paper 2, Figure 5).
+//! 2. Reads of 64 bytes and more go line by line with the widest loads of the processor. They return the last word
+//!    read, so a caller can make the next address depend on it (a dependent chain).
+//! 3. Writes either store and flush each line in turn, or stream around the cache. Both end with a fence. On request
+//!    they also fence after every so many bytes (paper 2, Figure 5).
 //!
 //! Invariant: nothing here looks at what it reads, and nothing it writes means anything. It is for measuring alone.
 #![expect(unsafe_code, reason = "the medium is measured by bare instructions")]
@@ -34,9 +34,9 @@ pub struct BareRange<'m> {
 }
 
 impl<'m> BareRange<'m> {
-    /// The `bytes` bytes at `at`; `None` when they do not lie inside a part, `at` does not start a line, or the memory
-    /// is traced (its explorer must see every access). It is writable in the `dax`, `dax-emulated` and `eadr` domains
-    /// unless the memory is read-only; in the `eadr` domain lines are not flushed.
+    /// The `bytes` bytes at `at`. `None` when they are not inside a part, when `at` does not start a line, or when the
+    /// memory is traced: the explorer must see every access. The range is writable in the `dax`, `dax-emulated` and
+    /// `eadr` domains unless the memory is read-only. In the `eadr` domain lines are not flushed.
     #[must_use]
     pub fn new(memory: &'m Memory, at: PmAddr, bytes: u64) -> Option<Self> {
         let usable =
@@ -63,11 +63,11 @@ impl<'m> BareRange<'m> {
         let inside = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
         assert!(inside && (offset | bytes).is_multiple_of(WORD_BYTES), "whole words inside the range");
         assert!(bytes < LINE_BYTES || (offset | bytes).is_multiple_of(LINE_BYTES), "whole lines from a line's start");
-        // SAFETY: the range was checked at construction and stays mapped; the offset lies in it.
+        // SAFETY: the range was checked at construction and stays mapped; the offset is in it.
         unsafe { self.base.add(offset as usize) }
     }
 
-    /// Reads `bytes` bytes at `offset` and gives the word that was read last, mixed with the others.
+    /// Reads `bytes` bytes at `offset` and returns the word that was read last, mixed with the others.
     ///
     /// # Panics
     /// When the bytes are not inside the range, no whole words, or, from 64 on, no whole lines.
@@ -76,20 +76,20 @@ impl<'m> BareRange<'m> {
     pub fn read(&self, offset: u64, bytes: u64) -> u64 {
         let source = self.pointer(offset, bytes);
         if bytes >= LINE_BYTES {
-            // SAFETY: `pointer` checked that these lines lie in the range; `wide` was found by CPUID.
+            // SAFETY: `pointer` checked that these lines are in the range; `wide` was found by CPUID.
             return unsafe { cpu::load_lines(self.wide, source, (bytes / LINE_BYTES) as usize) };
         }
         let mut mixed = 0;
         for word in 0..bytes / WORD_BYTES {
-            // SAFETY: as above, for an aligned word; words are atomics to everyone.
+            // SAFETY: as above, for an aligned word; all code accesses words as atomics.
             let word = unsafe { AtomicU64::from_ptr(source.cast::<u64>().add(word as usize)) };
             mixed ^= word.load(Ordering::Relaxed);
         }
         mixed
     }
 
-    /// Stores `value` all over the `bytes` bytes at `offset`, flushes each line behind its stores, and fences at the
-    /// end and, unless `fence_bytes` is 0, after every `fence_bytes` bytes.
+    /// Stores `value` all over the `bytes` bytes at `offset` and flushes each line after its stores. Fences at the end
+    /// and, unless `fence_bytes` is 0, after every `fence_bytes` bytes.
     ///
     /// # Panics
     /// As [`read`](Self::read), and when the range is not writable.
@@ -112,7 +112,7 @@ impl<'m> BareRange<'m> {
                     cpu::flush_line(self.flush, place);
                 }
                 if line % lines_per_fence == 0 && line < lines {
-                    // What is measured: lines may not overtake those of the chunk before them.
+                    // The measurement asks for it: lines may not overtake those of the chunk before them.
                     cpu::store_fence();
                 }
             }
@@ -125,7 +125,7 @@ impl<'m> BareRange<'m> {
     #[inline(always)]
     fn store_words(&self, target: *mut u8, bytes: u64, value: u64) {
         for word in 0..bytes / WORD_BYTES {
-            // SAFETY: the caller checked the range; words are atomics to everyone.
+            // SAFETY: the caller checked the range; all code accesses words as atomics.
             let word = unsafe { AtomicU64::from_ptr(target.cast::<u64>().add(word as usize)) };
             word.store(value, Ordering::Release);
         }
@@ -155,7 +155,7 @@ impl<'m> BareRange<'m> {
                 self.stream_lines(target.wrapping_add(done as usize), (step / LINE_BYTES) as usize, source);
                 done += step;
                 if fence_bytes != 0 && done < bytes {
-                    // What is measured: lines may not overtake those of the chunk before them.
+                    // The measurement asks for it: lines may not overtake those of the chunk before them.
                     cpu::store_fence();
                 }
             }

@@ -4,9 +4,9 @@
 //! newer ones, and move the tail past lines that are in no file. So the failure is noted under the lock that admits one
 //! checkpoint at a time.
 //!
-//! **A silent pool confirms its last group.** The last record of a journal is the only one whose acknowledgement no
-//! later record proves (see [`journal`](super::journal)). When nothing was committed between two looks, the thread
-//! commits an empty group after it: at most two intervals after the last group, and once.
+//! **A silent pool confirms its last group.** The last record of a journal is the only one without a later record that
+//! proves its acknowledgement (see [`journal`](super::journal)). When nothing was committed between two looks, the
+//! thread commits an empty group after it: at most two intervals after the last group, and only once.
 
 use super::record::Record;
 use super::replay::sync_parts;
@@ -56,7 +56,7 @@ impl Engine {
 
     /// Writes the lines of all committed groups to the files, syncs them and frees their part of the ring.
     ///
-    /// After an error the caller wakes everybody, once it holds no lock.
+    /// After an error the caller wakes all waiters, once it holds no lock.
     pub(super) fn checkpoint(&self) -> Result<()> {
         let _one_at_a_time = lock(&self.checkpoint);
         self.check_halt()?;

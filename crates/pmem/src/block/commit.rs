@@ -2,7 +2,7 @@
 //!
 //! **A failure ends everything.** Linux reports a failed write or sync to one caller and then succeeds. A group that is
 //! written after a failed one would be acknowledged, and replay stops before it. So the first failure is noted under
-//! the lock under which the next committer is chosen, before it can be chosen; from then on every wait is an error.
+//! the lock under which the next committer is chosen, before that choice. From then on every wait is an error.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ impl Engine {
     /// How waiting for `group` ended.
     pub(super) fn outcome(&self, group: u64) -> Result<()> {
         let halted = self.check_halt();
-        // A close made everything durable up to its end, and who asks later for that may be told.
+        // A close made everything durable up to its end, so a later question about that returns `Ok`.
         if matches!(halted, Err(Error::Closed { .. })) && self.durable.load(Ordering::Acquire) >= group {
             return Ok(());
         }
@@ -39,8 +39,8 @@ impl Engine {
 
     /// Nothing becomes durable any more. The first reason is kept: later ones follow from it.
     ///
-    /// Takes no lock, because callers hold those under which others would go on. They call [`wake_all`](Self::wake_all)
-    /// when they have released them.
+    /// Takes no lock, because callers hold the locks under which other threads would go on. They call
+    /// [`wake_all`](Self::wake_all) when they have released them.
     pub(super) fn halt(&self, reason: Halt) -> Error {
         let _ = self.halt.set(reason);
         self.halted.store(true, Ordering::SeqCst);
@@ -52,7 +52,7 @@ impl Engine {
         self.halt(Halt::Poisoned(failure.to_string()))
     }
 
-    /// Wakes everybody after a halt. Never under a lock: a waker is foreign code.
+    /// Wakes all waiters after a halt. Never under a lock: a waker is foreign code.
     pub(super) fn wake_all(&self) {
         // Taking the lock once makes sure that a waiter is either woken or has not looked yet.
         drop(lock(&self.commit));
@@ -82,8 +82,8 @@ impl Engine {
 
     /// Waits for the commit under way by spinning, then asleep; commits as soon as no other thread does.
     ///
-    /// Spinning threads give the processor away in every turn. They find their group durable without being woken, which
-    /// matters: waking a sleeping thread on an idle processor takes about as long as a fast device takes to sync.
+    /// Spinning threads yield the processor in every turn. They find their group durable without being woken. That
+    /// matters: waking a sleeping thread on an idle processor takes about as long as a sync of a fast device.
     fn commit_or_wait(&self, group: u64, side: usize) -> Result<()> {
         let spin = self.options.spin.min(Duration::from_nanos(self.sync_ns.load(Ordering::Relaxed) * 2));
         let start = Instant::now();
@@ -116,7 +116,7 @@ impl Engine {
         self.gather(side, expected);
         let result = self.commit_group();
         let mut state = lock(&self.commit);
-        // Before another waiter can be chosen: its group would follow one that is not there.
+        // Before another waiter can be chosen: its group would follow one that is not on disk.
         let result = result.map_err(|failure| self.poison(&failure));
         state.committing = false;
         self.busy.store(false, Ordering::Release);
@@ -148,7 +148,8 @@ impl Engine {
         }
     }
 
-    /// Gives threads that the last commit served a moment to join: a sync for eight costs what a sync for one costs.
+    /// Waits a moment, so that threads that the last commit served can join: a sync for eight costs as much as a sync
+    /// for one.
     fn gather(&self, side: usize, expected: u64) {
         if expected <= 1 || self.options.gather.is_zero() {
             return;
@@ -209,7 +210,7 @@ impl Engine {
             let state = lock(&self.commit);
             self.check_halt()?;
             if !state.committing {
-                // Under the lock, as in `lead`: what is acknowledged from here on would not be looked for at an open.
+                // Under the lock, as in `lead`: an open would not look for anything acknowledged from here on.
                 self.halt(Halt::Closed);
                 return Ok(());
             }

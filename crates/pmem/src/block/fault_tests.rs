@@ -1,5 +1,5 @@
-//! What a device can do to the block domain: every write and sync fails once, for ever or short; every bit of the
-//! journal flips; sectors and pages of it are lost; values are stored that look like the journal's own bytes; wakers
+//! Faults of a device under the block domain. Every write and sync fails once, for ever or short. Every bit of the
+//! journal flips. Sectors and pages of it are lost. Values are stored that look like the journal's own bytes. Wakers
 //! misbehave.
 
 use std::sync::atomic::{AtomicU64 as StdAtomicU64, Ordering as StdOrdering};
@@ -82,7 +82,7 @@ fn fault_plans(number: u64) -> [FaultPlan; 7] {
     ]
 }
 
-/// What a power cut now and a replay leave, for several choices of the sectors that survive.
+/// The states after a power cut now and a replay, for several choices of the sectors that survive.
 fn after_power_cuts(disk: &SimulatedDisk) -> Result<Vec<Vec<u8>>> {
     let mut found = Vec::new();
     for survivors in [0_u64, u64::MAX, 0x5555_5555_5555_5555, 0x0F0F_00FF_3C3C_1234] {

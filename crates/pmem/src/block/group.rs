@@ -1,22 +1,22 @@
 //! The open commit group: flushed lines, copied at flush time, in shards.
 //!
 //! **Why copies are made under a lock per line.** Two threads may flush one line in the same group. If each copied into
-//! a buffer of its own, either copy could miss the other thread's store, and whichever came last would lose a fenced
-//! store. Here the copier holds the shard's lock: the second copier sees everything the first one saw, so the later
-//! copy always replaces the earlier.
+//! a buffer of its own, either copy could miss the other thread's store. The later copy would then lose a fenced store.
+//! Here the copier holds the shard's lock. The second copier sees everything that the first one saw, so the later copy
+//! always replaces the earlier.
 //!
-//! **Why groups never contain what a later group holds the ground for.** A flush copies the line first and reads the
-//! number of the open group afterwards, both under the shard's lock:
+//! **Why a line never lands in an earlier group than a line it depends on.** A flush copies the line first. Then it
+//! reads the number of the open group. Both happen under the shard's lock:
 //!
 //! 1. Let line B contain a value that its writer stored after fencing line A, and let A have joined group g.
 //! 2. A's flusher read "g is open" before the fence, so before B's value was stored.
 //! 3. A copy of B with that value was loaded (acquire) after it was stored; the number read after the copy is >= g.
 //!
-//! So B's copy joins g or a later group: what depends on A never lands in an earlier group than A.
+//! So B's copy joins g or a later group: a line that depends on A never lands in an earlier group than A.
 //!
 //! **Why closing loses nothing.** The committer first opens group g+1, then takes the shards of g one by one under
-//! their locks. A flusher that read g holds its shard's lock until the copy is in, and so is waited for; one that locks
-//! the shard after the committer took it reads at least g+1.
+//! their locks. A flusher that read g holds its shard's lock until the copy is in, so the committer waits for it. A
+//! flusher that locks the shard after the committer took it reads at least g+1.
 //!
 //! Invariants: two groups exist at a time (the open one and the one being collected), told apart by parity; within a
 //! group a line occurs once.
@@ -111,7 +111,7 @@ fn hash(addr: u64) -> u64 {
     (addr / LINE_BYTES).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20
 }
 
-/// What happened to a flushed line.
+/// The result of a flush of one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Joined {
     /// It is in the group with this number.
@@ -176,7 +176,7 @@ impl Groups {
         self.shards.iter().any(|shard| !lock(shard)[side].addrs.is_empty())
     }
 
-    /// The newest group that has lines: what any thread has flushed is in it or in an earlier one.
+    /// The newest group that has lines: every line that any thread has flushed is in it or in an earlier one.
     pub(crate) fn newest_used(&self) -> u64 {
         let group = self.open_group();
         let side = (group % 2) as usize;

@@ -1,14 +1,14 @@
 //! The journal of the block domain on the device: header pages, ring, scan.
 //!
-//! The area is two header pages of 4 KiB and a ring of 4 KiB units. A commit group is one [`record`](super::record).
-//! Records start at a unit, so that writing one never rewrites a sector of an acknowledged one. Positions grow for ever
-//! (the place in the ring is the position modulo its length).
+//! The area is two header pages of 4 KiB and a ring of 4 KiB units. A commit group is one [`record`]. Records start at
+//! a unit, so that writing one never rewrites a sector of an acknowledged one. Positions grow for ever (the place in
+//! the ring is the position modulo its length).
 //!
 //! 1. The *header* is in both pages. A change writes one page durably and then the other, before a byte that the old
 //!    header leads to may be overwritten. So whichever intact page has the larger sequence leads to all records that
 //!    are not in the parts, and one damaged page loses nothing.
-//! 2. Every open for writing makes a new *life*: a random generation and a random salt, which stand in the header.
-//!    Records of any other life are void, so nothing is believed that no header names.
+//! 2. Every open for writing makes a new *life*: a random generation and a random salt, both in the header. Records of
+//!    any other life are void, so only records that a header names count.
 //! 3. *Scan* walks from the tail until there is no further record.
 //! 4. The header of a pool that was closed, or replayed and not written since, says so: then nothing is after the tail.
 //!
@@ -21,12 +21,12 @@
 //!   (`unfinished`);
 //! - a last record with a damaged sector may have been acknowledged. The scan refuses.
 //!
-//! **The one case that is left.** If the medium takes back the *first sector* of the last record as a whole, to what
-//! was there before, the record looks as if it was never begun. For a record of several sectors, or one whose first
-//! sector stayed, it looks unfinished, and the report of the open says so. No content of that record can tell; only
-//! something written after its sync can. The next record is that. For a pool that falls silent the background thread
-//! writes an empty record (see `checkpoint`), so the case needs a medium that loses whole sectors of a synced write
-//! within half a second before a crash.
+//! **The one case that is left.** The medium may take back the *first sector* of the last record as a whole, to its
+//! content before. Then the record looks as if it was never begun. If it takes back another sector instead, the record
+//! looks unfinished, and the report of the open says so. No content of that record can prove more. Only bytes written
+//! after its sync can, which are the next record. For a pool that falls silent the background thread writes an empty
+//! record (see `checkpoint`). So the case needs a medium that loses whole sectors of a synced write within half a
+//! second before a crash.
 //!
 //! Scanning is linear: each record once, and the first sector of each unit once.
 
@@ -68,7 +68,7 @@ pub(crate) struct JournalHeader {
 }
 
 impl JournalHeader {
-    /// Whether a writer wrote it: the checksum fits, and no life reaches other values.
+    /// Whether a writer made it: the checksum fits, and its values are in the range that a life can reach.
     fn is_intact(&self) -> bool {
         self.magic == HEADER_MAGIC
             && self.crc == header_crc(self)
@@ -84,13 +84,13 @@ impl JournalHeader {
         self.closed != 0
     }
 
-    /// Whose records count.
+    /// The life whose records count.
     pub(crate) fn life(&self) -> Life {
         Life { generation: self.generation, salt: self.salt }
     }
 }
 
-/// What a header page is to say.
+/// The content of a header page.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct JournalState {
     pub(crate) life: Life,
@@ -154,7 +154,7 @@ pub(crate) struct JournalEnd {
     pub(crate) lines: u64,
     /// Position of the last record; of no meaning without records.
     pub(crate) last: u64,
-    /// What is at `position`.
+    /// The finding at `position`.
     pub(crate) end: End,
 }
 
@@ -296,7 +296,7 @@ impl JournalArea<'_> {
         read_all(self.storage, rest, base).map_err(|source| self.io("reading the journal", source))
     }
 
-    /// What is at `position`, where group `group` of `life` is to be.
+    /// Reads the record at `position`, which should be group `group` of `life`.
     fn read_record(&self, life: &Life, position: u64, group: u64) -> Result<Found> {
         let mut sector = record::blank_sector();
         self.read_ring(&mut sector, position)?;
@@ -367,7 +367,7 @@ impl JournalArea<'_> {
         Ok(end)
     }
 
-    /// Gives the first sector of each unit, with the unit's place in the ring, to `look` until that finds something.
+    /// Passes the first sector of each unit, with the unit's place in the ring, to `look` until that finds something.
     fn search<T>(&self, mut look: impl FnMut(u64, &[u8]) -> Option<T>) -> Result<Option<T>> {
         let ring = self.ring_bytes();
         let mut bytes = vec![0; SEARCH_BYTES as usize];
@@ -394,7 +394,7 @@ impl JournalArea<'_> {
         Ok(())
     }
 
-    /// What can be seen of a journal without changing anything.
+    /// Findings in the journal. Changes nothing.
     pub(crate) fn check(&self) -> Result<Vec<JournalFinding>> {
         let mut findings = Vec::new();
         let mut add = |offset, finding, is_note| findings.push(JournalFinding { offset, finding, is_note });

@@ -1,6 +1,6 @@
 //! The block domain: power-loss durability on an ordinary file, one device sync per group of fences.
 //!
-//! The pool is mapped privately, so the file changes only by what this module writes.
+//! The pool is mapped privately, so the file changes only by writes of this module.
 //!
 //! 1. *Flush* copies the line into the open commit group ([`group`]).
 //! 2. *Durable* waits for the caller's group. The first waiter becomes the committer: it closes the group, writes it as
@@ -12,12 +12,12 @@
 //! 4. *Open* replays the journal ([`replay`]). Its format is in [`journal`] and [`record`].
 //!
 //! Invariants:
-//! - a group is on disk whole or not at all, and groups become durable in order, so what is on disk is always a state
-//!   that the persistence contract allows;
+//! - a group is on disk whole or not at all, and groups become durable in order. So the disk always has a state that
+//!   the persistence contract allows;
 //! - lines reach the file only after their group's record is durable, and leave the journal only after they are durable
 //!   in the file;
 //! - after a failed write or sync the domain is poisoned: every later `durable` fails, nothing is retried. The failure
-//!   is noted under the lock that serialises what would come next;
+//!   is noted under the lock that serialises the next step;
 //! - journal and parts are written through open files of their own. The kernel reports an error of the device once to
 //!   each open file, so neither side can take the other's error away.
 
@@ -92,9 +92,9 @@ pub(crate) struct BlockOptions {
     pub(crate) background: bool,
     /// Longest time a committer waits for others to join before it closes a group.
     pub(crate) gather: Duration,
-    /// Longest time a waiter spins (giving the processor away) before it sleeps; at most two syncs.
+    /// Longest time a waiter spins (yielding the processor) before it sleeps; at most two syncs.
     pub(crate) spin: Duration,
-    /// Flushed lines that nobody waits for are committed at the latest after about this time.
+    /// Flushed lines without a waiter are committed at the latest after about this time.
     pub(crate) commit_interval: Duration,
 }
 
@@ -121,14 +121,14 @@ struct Engine {
     id: u64,
     files: BlockFiles,
     options: BlockOptions,
-    /// Whose records this engine writes.
+    /// The life whose records this engine writes.
     life: Life,
     groups: Groups,
     /// Every group up to this number is on disk.
     durable: AtomicU64,
     /// Moving average of the time that writing and syncing a record takes, in nanoseconds.
     sync_ns: AtomicU64,
-    /// Nothing becomes durable any more; set under the lock under which others would go on.
+    /// Nothing becomes durable any more. Set under the lock under which other threads would go on.
     halted: AtomicBool,
     halt: OnceLock<Halt>,
     commit: Mutex<CommitState>,
@@ -138,7 +138,7 @@ struct Engine {
     tasks: Tasks,
     /// Threads that wait for even and for odd groups, the committer among them.
     arrived: [CachePadded<AtomicU64>; 2],
-    /// `CommitState::committing` for those who spin.
+    /// `CommitState::committing` for spinning threads.
     busy: AtomicBool,
     ring: Mutex<Ring>,
     /// Work for the checkpointer.
@@ -203,8 +203,8 @@ impl BlockDomain {
                 hint: "open the pool in another domain, or copy it into one with a journal (`lodestone pool copy`)",
             });
         }
-        // What this life acknowledges relies on all that is in the parts. A life in another domain, or a tool that
-        // copied the files, may have left that in the page cache: it must be durable before the first record.
+        // Acknowledgements of this life rely on all bytes in the parts. A life in another domain, or a tool that copied
+        // the files, may have left some in the page cache. They must be durable before the first record.
         replay::sync_parts(&files)?;
         let area = files.area();
         let (tail, group) = area.read_header()?.map_or((0, 1), |header| (header.tail, header.group));
@@ -333,18 +333,18 @@ impl BlockDomain {
     /// follows, and stops. Every later wait is an error.
     ///
     /// # Errors
-    /// The first failure of the device in this life. What was acknowledged before is in the journal then.
+    /// The first failure of the device in this life. Everything acknowledged before is in the journal then.
     pub(crate) fn close(&self) -> Result<()> {
         let engine = &self.engine;
         let stopped = engine.wait_for(engine.groups.newest_used()).and_then(|()| engine.stop_committing());
         self.stop_checkpointer();
         let closed = stopped.and_then(|()| engine.checkpoint_and_close());
-        // Tasks that began to wait meanwhile are told.
+        // Wakes tasks that began to wait meanwhile.
         engine.wake_all();
         closed
     }
 
-    /// Stops without another write: the files are not what they were. Every later wait is an error.
+    /// Stops without another write, because the files were changed from outside. Every later wait is an error.
     pub(crate) fn abandon(&self) {
         // An error says that it has stopped already.
         let _ = self.engine.stop_committing();
@@ -374,7 +374,7 @@ fn start_checkpointer(engine: &Arc<Engine>) -> Result<std::thread::JoinHandle<()
     let worker = Arc::clone(engine);
     let run = move || {
         if catch_unwind(AssertUnwindSafe(|| worker.run_checkpoints())).is_err() {
-            // Nothing commits what tasks wait for any more: they are told instead of waiting for ever.
+            // Nothing commits for waiting tasks any more: they get an error instead of waiting for ever.
             worker.halt(Halt::Poisoned("the checkpoint thread panicked".into()));
             worker.wake_all();
         }

@@ -14,9 +14,9 @@
 //! acknowledged. One flipped bit, or any other change that a CRC-32C notices, never passes for a torn record.
 //!
 //! **Stored values never forge a record.** Values fill the content of a sector. Tags and checksums are at its end,
-//! where no value ever is, and the tag of a first sector differs from the tags of the others. So no content, at
-//! whatever boundary, is taken for the beginning of a record. The tags come from a salt of the life (16 random bytes),
-//! so content that a device writes to the wrong place is not taken for one either.
+//! where no value ever is. The tag of a first sector differs from the tags of the others. So no content, at any
+//! boundary, is taken for the beginning of a record. The tags come from a salt of the life (16 random bytes). So
+//! content that a device writes to the wrong place is not taken for a record either.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -38,7 +38,7 @@ const MORE_LINES: usize = CONTENT_BYTES / ENTRY_BYTES;
 const _: () = assert!(FIRST_LINES == 6 && MORE_LINES == 7, "as docs/format.md says");
 const _: () = assert!(HEADER_BYTES == LINE_BYTES as usize, "a record header fills one line");
 
-/// What only the records of one life carry.
+/// Random numbers that only the records of one life carry.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Salt {
@@ -105,7 +105,7 @@ const fn entry_offset(index: usize) -> usize {
     (1 + rest / MORE_LINES) * SECTOR_BYTES + rest % MORE_LINES * ENTRY_BYTES
 }
 
-/// What a reader finds where a sector is.
+/// A reader's view of one sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sector {
     New,
@@ -219,7 +219,7 @@ impl Record {
     }
 }
 
-/// What the first sector of a place says.
+/// The state of a first sector.
 #[derive(Clone, Debug)]
 pub(crate) enum First {
     /// A record begins here.
@@ -273,7 +273,7 @@ impl RecordHeader {
     }
 }
 
-/// What a record's sectors say.
+/// The state of a whole record.
 #[derive(Debug)]
 pub(crate) enum Whole {
     /// All of it is there.

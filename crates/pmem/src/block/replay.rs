@@ -1,8 +1,8 @@
-//! Replay: brings the parts up to the last durable group before anybody maps them.
+//! Replay: brings the parts up to the last durable group before they are mapped.
 //!
-//! 1. The journal is scanned whole, and each line verified, before a byte changes: whatever refuses the open does so
-//!    first.
-//! 2. The journal is made durable. What a killed writer wrote last may be in the page cache only, and a power cut while
+//! 1. The journal is scanned whole, and each line verified, before a byte changes. So an open that is refused changes
+//!    nothing.
+//! 2. The journal is made durable. The last record of a killed writer may be in the page cache only. A power cut while
 //!    its lines are written would leave some of them without the record that completes the group.
 //! 3. The lines of all records go to the parts in order; the parts are synced.
 //! 4. The header says that nothing is after the tail any more.
@@ -21,7 +21,7 @@ use crate::counters;
 use crate::error::{Error, Result};
 use crate::storage::{Storage, write_all};
 
-/// What an open found in the journal of the block domain.
+/// Findings of an open in the journal of the block domain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JournalRecovery {
@@ -52,8 +52,8 @@ impl From<JournalEnd> for JournalRecovery {
 
 /// Brings the parts up to the last durable group: replays the journal into the files and empties it.
 ///
-/// Done before the parts are mapped, in every domain, so that a pool that was last open in the block domain can be
-/// opened in any other. Nothing is written when the journal is refused.
+/// Done before the parts are mapped, in every domain. So a pool that was last open in the block domain can be opened in
+/// any other. Nothing is written when the journal is refused.
 pub(crate) fn replay(files: &BlockFiles) -> Result<JournalRecovery> {
     let found = read_journal(files, |_, _| {})?;
     apply_journal(files, found)?;
@@ -130,7 +130,7 @@ pub(crate) fn rewrite_header(files: &BlockFiles) -> Result<()> {
     area.write_header(&JournalState { life: header.life(), tail, group, closed: header.is_closed() })
 }
 
-/// Gives every line that [`drop_journal`] would apply to `visit`; changes nothing.
+/// Passes every line that [`drop_journal`] would apply to `visit`; changes nothing.
 pub(crate) fn read_salvage(files: &BlockFiles, mut visit: impl FnMut(LineAddr, &[u8])) -> Result<()> {
     let area = files.area();
     let Ok(Some(header)) = area.start() else { return Ok(()) };
@@ -142,13 +142,13 @@ pub(crate) fn read_salvage(files: &BlockFiles, mut visit: impl FnMut(LineAddr, &
     Ok(())
 }
 
-/// What a check says about the journal; changes nothing.
+/// Findings of a check in the journal; changes nothing.
 pub(crate) fn check_journal(files: &BlockFiles) -> Result<Vec<JournalFinding>> {
     if files.journal_bytes < JOURNAL_BYTES_MIN { Ok(Vec::new()) } else { files.area().check() }
 }
 
-/// Gives every line of the journal that is not yet in the file to `visit`, oldest group first, and refuses a damaged
-/// journal: a read-only open brings its private memory up to date with it, and changes no byte of the file.
+/// Passes every line of the journal that is not yet in the file to `visit`, oldest group first. Refuses a damaged
+/// journal. A read-only open updates its private memory so, and changes no byte of the file.
 pub(crate) fn read_journal(files: &BlockFiles, mut visit: impl FnMut(LineAddr, &[u8])) -> Result<JournalRecovery> {
     if files.journal_bytes < JOURNAL_BYTES_MIN {
         return Ok(JournalRecovery::default());

@@ -1,9 +1,9 @@
 //! The group commit engine under a deterministic scheduler: every lock, atomic and copy is a point of choice.
 //!
 //! Each of three writers fences a line of its own, then a line that all share, then waits for durability and notes the
-//! acknowledgement. What a power cut would leave (all unsynced sectors lost) is taken after every sync of the device,
-//! so each schedule yields every durable state it passes through.
-//! Judged for each: everything noted before the cut is there, and no line is there without what was fenced before it.
+//! acknowledgement. After every sync of the device the state after a power cut is taken (all unsynced sectors lost). So
+//! each schedule yields every durable state it passes through. The judge asks of each: is everything noted before the
+//! cut there, and is no line there without the lines fenced before it?
 
 use super::*;
 use crate::addr::PmAddr;
@@ -59,8 +59,8 @@ impl Storage for Witness {
     }
 }
 
-/// One thread flushes a line again and again, one makes that line depend on another line, one commits: the smallest
-/// schedule in which a copy made too late for its group would carry a store whose ground lies in the next group.
+/// One thread flushes a line again and again, one makes that line depend on another line, one commits. It is the
+/// smallest schedule in which a copy made too late for its group would carry a store that depends on the next group.
 fn a_dependant_and_its_ground() {
     let (memory, disk, _) = open();
     let at = |line: u64| PmAddr::new(0, DATA + line * 64);

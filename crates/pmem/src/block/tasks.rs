@@ -3,8 +3,8 @@
 //! A task adds its waker and looks at the durable group again; the thread that moves that group takes the wakers
 //! afterwards. Both hold the lock: either the task sees the new group, or its waker is found.
 //!
-//! A waker is foreign code. It is cloned and called without a lock, it may drop the last handle of the pool, and one
-//! that panics takes neither the others' wake-up nor the thread that calls it with it.
+//! A waker is foreign code. It is cloned and called without a lock, and it may drop the last handle of the pool. A
+//! waker that panics stops neither the other wake-ups nor the thread that calls it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
@@ -29,7 +29,7 @@ impl Tasks {
         }
     }
 
-    /// Wakes everybody who waits for a group up to `group`. Not under a lock of the caller: a waker is foreign code.
+    /// Wakes all tasks that wait for a group up to `group`. Not under a lock of the caller: a waker is foreign code.
     pub(super) fn wake(&self, group: u64) {
         let mut waiting = lock(&self.waiting);
         if waiting.is_empty() {
@@ -40,7 +40,7 @@ impl Tasks {
         drop(waiting);
         let ready: Vec<(u64, Waker)> = ready;
         for (_, waker) in ready {
-            // The panic hook has told of it already; no one else here needs to know.
+            // The panic hook has reported it already.
             let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
         }
     }

@@ -1,7 +1,7 @@
 //! The block domain against a simulated disk: power cuts between any two syncs, failed syncs, a ring that runs full.
 //!
 //! Fault model: a sector (512 bytes) written since the last sync survives a power cut or not, independently of all
-//! others; synced bytes survive; a failed sync leaves unsynced bytes undefined.
+//! others. Synced bytes survive. A failed sync leaves unsynced bytes undefined.
 
 use std::sync::atomic::{AtomicU64 as StdAtomicU64, Ordering as StdOrdering};
 
@@ -108,7 +108,7 @@ fn sixteen_waiting_writers_share_syncs() -> Result<()> {
         }
     });
     let syncs = slow.syncs.load(StdOrdering::Relaxed) - before;
-    // Each sync serves everybody who waits: with a device that takes its time, far fewer than one in five.
+    // Each sync serves all waiters: with a slow device there are far fewer than one in five.
     assert!(syncs * 5 < 16 * OPERATIONS, "{syncs} syncs for {} durable operations", 16 * OPERATIONS);
     Ok(())
 }
@@ -168,8 +168,8 @@ fn cut_and_judge(operations: &[(u8, bool)], survivors: u64, background: bool) ->
     replay(&files(reborn.clone()))?;
     let content = reborn.content();
     let found: Vec<u64> = (0..256).map(|line| word(&content, DATA + line * 64)).collect();
-    // Operations are sequences of fenced single-line stores; a state between two of them is legal, but it must lie at
-    // or behind everything acknowledged, and must be a prefix: every line as of one point of the whole sequence.
+    // Operations are sequences of fenced single-line stores. A state between two of them is legal, but it must contain
+    // everything acknowledged. And it must be a prefix: every line as of one point of the whole sequence.
     let prefixes = prefix_states(operations);
     let position = prefixes.iter().rposition(|state| *state == found);
     let Some(position) = position else { panic!("the recovered lines are no prefix of what was fenced") };
@@ -178,7 +178,7 @@ fn cut_and_judge(operations: &[(u8, bool)], survivors: u64, background: bool) ->
         newest >= acknowledged || prefixes[position] == shadow[acknowledged as usize],
         "acknowledged {acknowledged}, found {newest}"
     );
-    // Power fails again right after the replay: what it moved out of the journal is in the file for good.
+    // Power fails again right after the replay: the lines that it moved out of the journal are in the file for good.
     let again = Arc::new(SimulatedDisk::new(reborn.power_cut(|_| false)));
     replay(&files(again.clone()))?;
     assert_eq!(&again.content()[DATA as usize..], &content[DATA as usize..], "a second power cut undid the replay");
@@ -372,7 +372,7 @@ fn a_commit_into_a_full_ring_ends_while_the_checkpointer_is_held_up() -> Result<
     let disk = Arc::new(SimulatedDisk::new(vec![0; DISK as usize]));
     let memory = Arc::new(open(disk, &[], BlockOptions { background: true, ..MANUAL })?);
     let block = memory.block().expect("attached");
-    // As when it waits for this very commit, to make durable what nobody asked for.
+    // As when it waits for this very commit, to make lines durable that have no waiter.
     lock(&block.engine.ring).closing = true;
     block.engine.ring_moved.notify_all();
     lock(&block.checkpointer).take().expect("it was started").join().expect("it does not panic");
@@ -436,8 +436,8 @@ fn no_line_of_a_record_that_only_the_page_cache_holds_reaches_the_disk_before_it
     memory.durable()?;
     let journal = &disk.content()[JOURNAL_OFFSET as usize..DATA as usize];
     for (failing, is_forgotten) in (1..=5).flat_map(|failing| [(failing, false), (failing, true)]) {
-        // A kill between the writes of a record that runs around the end of the ring and its sync; or a sync that
-        // failed, after which no other sync writes what the page cache shows.
+        // A kill between the writes of a record that runs around the end of the ring and its sync. Or a failed sync,
+        // after which no other sync writes the content that the page cache shows.
         let killed = Arc::new(SimulatedDisk::new(before.clone()));
         write_all(&killed, journal, JOURNAL_OFFSET, false).expect("room");
         if is_forgotten {

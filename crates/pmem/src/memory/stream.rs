@@ -2,11 +2,14 @@
 //!
 //! 1. Whole lines are written with the processor's non-temporal stores; a ragged head or tail is stored and flushed.
 //! 2. A call ends with one store fence, however many lines and pieces it wrote. The processor may make non-temporal
-//!    stores visible after later ordinary ones, also after a release store; behind the fence it may not.
+//!    stores visible after later ordinary ones, also after a release store. The fence rules that out.
 //!
-//! Invariant: between a non-temporal store and the store fence no code runs but this file's and a medium that is told
-//! of the access, however the call ends. So the happens-before that safe code makes by a flag, a lock or a channel
-//! holds for streamed bytes as for stored ones.
+//! Invariant: between a non-temporal store and the store fence only this file's code runs, and a medium that is told of
+//! the access. That holds however the call ends. So a flag, a lock or a channel of safe code orders streamed bytes as
+//! it orders stored ones.
+//!
+//! The rule is about visibility. The trace does not see this fence, no budget counts it, and persistence still needs
+//! `fence`.
 #![expect(unsafe_code, reason = "streaming stores into a checked range")]
 
 use std::panic::Location;
@@ -24,13 +27,13 @@ use crate::tracer::Site;
 pub const STREAM_BYTES_MIN: usize = 512;
 
 impl Memory {
-    /// Writes `bytes` at `at` around the cache; persistent after the next fence, without a flush. Until then it may
-    /// become persistent in any order, even within a line. Meant for bulk data that is not read soon; the last word is
-    /// filled up with zeroes.
+    /// Writes `bytes` at `at` around the cache. They are persistent after the next fence, without a flush. Until then
+    /// they may become persistent in any order, even within a line. Meant for bulk data that is not read soon. The last
+    /// word is filled up with zeroes.
     ///
     /// *Visibility.* On return the bytes are visible before anything that this thread stores later, as those of
-    /// [`write`](Self::write) are: a flag, a pointer or an answer may tell of them. The processor alone does not
-    /// promise that for non-temporal stores, so the call ends with a store fence. Several pieces share one in
+    /// [`write`](Self::write) are. So a flag, a pointer or an answer may publish them. The processor alone does not
+    /// promise that for non-temporal stores, so the call ends with a store fence. Several pieces share one fence in
     /// [`stream_each`](Self::stream_each).
     ///
     /// # Panics
@@ -76,8 +79,8 @@ impl Memory {
             && self.inner.stream_instruction != StreamInstruction::Plain
     }
 
-    /// Makes what this thread streamed visible before anything it stores later. It is no fence of the contract: what it
-    /// does to persistence is not promised, traced or counted.
+    /// Makes this thread's streamed bytes visible before anything that it stores later. It is no fence of the contract:
+    /// its effect on persistence is not promised, traced or counted.
     #[inline]
     fn publish_streams(&self) {
         if HOOKS && self.inner.hooked {
@@ -133,8 +136,8 @@ impl Memory {
             let local = counters::local();
             counters::bump(&local.streamed_bytes, body as u64);
             counters::bump(&local.media_blocks, (body as u64).div_ceil(MEDIA_BLOCK_BYTES));
-            // SAFETY: `pointer` checked the target range and it starts a line; `bytes` holds the source range; all
-            // other access to the target is by word atomics; the instruction was checked when it was chosen.
+            // SAFETY: `pointer` checked the target range, which starts a line. `bytes` holds the source range. All
+            // other access to the target is by word atomics. The instruction was checked when it was chosen.
             unsafe {
                 cpu::stream_lines(self.inner.stream_instruction, target, bytes[head..].as_ptr(), lines);
                 if self.inner.stream_instruction == StreamInstruction::Plain {
@@ -151,8 +154,8 @@ impl Memory {
         }
     }
 
-    /// Writes `bytes` and starts their write-back by the cheaper way for their size; persistent after the next fence,
-    /// and visible before anything that this thread stores later.
+    /// Writes `bytes` and starts their write-back in the cheaper way for their size. They are persistent after the next
+    /// fence, and visible before anything that this thread stores later.
     ///
     /// # Panics
     /// As [`write`](Self::write).

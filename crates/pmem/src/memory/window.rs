@@ -16,14 +16,14 @@ pub struct Window<'m> {
 }
 
 impl<'m> Window<'m> {
-    /// The words `words`, which stand at `at`.
+    /// The words `words`, which are at `at`.
     #[inline(always)]
     pub(super) fn new(memory: &'m Memory, at: PmAddr, words: &'m [AtomicU64]) -> Self {
         Self { memory, at, words }
     }
 
-    /// Reports that `words` words from word `first` on are about to be loaded. They are inside the window: hooks hear
-    /// of the same words that are loaded, and a place outside is refused with hooks as without.
+    /// Reports that `words` words from word `first` on are about to be loaded. They are inside the window. Hooks see
+    /// the same words that are loaded. A place outside is refused with hooks as without.
     #[cold]
     fn before_load(&self, first: usize, words: &[AtomicU64]) {
         let offset = u64::try_from(first).ok().and_then(bytes_of_words);
@@ -94,7 +94,7 @@ impl<'m> Window<'m> {
     }
 }
 
-/// The first words, of which there are enough. A plain loop: it is inlined whatever the build.
+/// The first words, of which there are enough. A plain loop: it is inlined in every build.
 #[inline(always)]
 pub(super) fn load_each<const WORDS: usize>(words: &[AtomicU64]) -> [u64; WORDS] {
     let words = &words[..WORDS];

@@ -1,8 +1,8 @@
-//! Who may use a file: owner, group and permissions of one file, given to another that gets its content or its place.
+//! Access to a file: owner, group and permissions of one file, applied to another that gets its content or its place.
 //!
-//! A copy of a private pool is as private as the pool. Where the owner or the group cannot be kept (only root may give
-//! files away), the permissions of those who are meant by them are narrowed instead: nobody may do to the new file what
-//! they may not do to the old one, except the user that made it.
+//! A copy of a private pool is as private as the pool. Sometimes the owner or the group cannot be kept, because only
+//! root may change owners. Then the permissions are narrowed. No user may do to the new file what it may not do to the
+//! old one, except the user that made it.
 //!
 //! Access control lists are not copied: a file that has one is given to its owner alone.
 
@@ -45,7 +45,7 @@ impl Access {
         self.mode & OWNER_MASK
     }
 
-    /// Gives them to `file`, as far as this process may.
+    /// Applies them to `file`, as far as this process may.
     ///
     /// # Errors
     /// When the file system makes the file wider than this.
@@ -67,8 +67,8 @@ impl Access {
     }
 }
 
-/// `mode` for a file that kept its owner and its group or did not. Who was meant by one that is lost counts among the
-/// group or among the others from now on, who therefore may do no more than that one could.
+/// `mode` for a file that kept or lost its owner and its group. A lost owner now counts among the group or the others,
+/// a lost group among the others. So these may do no more than the lost one could.
 fn narrowed(mode: u32, keeps_owner: bool, keeps_group: bool) -> u32 {
     let (owner, mut group, mut others) = (mode >> 6 & 7, mode >> 3 & 7, mode & 7);
     if !keeps_owner {

@@ -1,14 +1,15 @@
-//! The check of a pool that nobody has open: everything that is checksummed or must be zero, without changing a byte.
+//! The check of a pool that is not open: everything that is checksummed or must be zero, without changing a byte.
 //!
 //! 1. Headers: the front of each part by itself, else by its copy at the end of the file.
 //! 2. The medium: every byte is read with pread(2), so that a bad sector is a finding and not a signal.
-//! 3. The journal: as found on the medium; then it is replayed into a private view, because state, roots and header
-//!    copies of a pool that crashed may be newer there than in the file.
+//! 3. The journal as it is on the medium. Then it is replayed into a private view. State, roots and header copies of a
+//!    crashed pool may be newer there than in the file.
 //! 4. In that view: states and their mirrors, lengths, lives of the parts, header copies, roots and their mirrors,
 //!    where roots point, reserved space.
 //!
-//! A mirrored line whose two places differ is what a crash in the middle of a write leaves (a note); one that fails its
-//! checksum is damage, or torn by a crash: either way the other place has the record, and either way it is reported.
+//! A crash in the middle of a write leaves a mirrored line whose two places differ: that is a note. A place that fails
+//! its checksum is damaged, or torn by a crash. Either way the other place has the record, and either way it is
+//! reported.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -133,7 +134,7 @@ fn examine_header(part: &PartFile, report: &mut CheckReport) -> Option<PartHeade
     }
 }
 
-/// Step 2: reads every byte; false when a part cannot be mapped without the danger of a signal.
+/// Step 2: reads every byte. `false` when a mapping of a part could raise a signal.
 fn probe_media(parts: &[PartFile], report: &mut CheckReport) -> bool {
     let mut readable = true;
     for part in parts.iter().filter(|part| !part.is_device()) {
@@ -186,7 +187,7 @@ fn is_in_journal(examined: &Examined, offset: u64) -> bool {
     (main.journal_offset..main.journal_offset + main.journal_bytes).contains(&offset)
 }
 
-/// The pool as a reader would see it, after the journal was looked at, and the states as they stand in the files.
+/// The pool as a reader would see it after the journal was replayed, and the states as they are in the files.
 fn view(examined: &mut Examined) -> Result<(Memory, Vec<Option<StateSlot>>)> {
     let Examined { parts, headers, report, .. } = examined;
     let path = &parts[0].path;
@@ -246,7 +247,7 @@ fn check_view(memory: &Memory, before: &[Option<StateSlot>], examined: &mut Exam
     check_roots(memory, &parts[0].path, headers, &states, report);
 }
 
-/// What is wrong with the mirrored line `mirror` called `what`, whose places are `offsets`.
+/// Checks the mirrored line `mirror` called `what`, whose places are `offsets`.
 fn check_mirror<L: PartialEq>(
     path: &Path,
     what: &str,

@@ -1,9 +1,9 @@
-//! The claim of a heap on its open pool: two heaps over one pool would give out the same memory.
+//! The claim of a heap on its open pool: two heaps over one pool would hand out the same memory.
 //!
 //! 1. A heap that may write claims the pool before it reads a byte, and holds the claim as long as it lives. The mark
-//!    is in DRAM, in what all handles of the open pool share: it means nothing to a later open.
-//! 2. A claim that finds another one waits a moment: the heap before may be ending on another thread just now.
-//! 3. Heaps of a pool that is open read-only share it: they give nothing out.
+//!    is in DRAM, shared by all handles of the open pool. It means nothing to a later open.
+//! 2. A claim that finds another one waits a moment: the other heap may be ending on another thread.
+//! 3. Heaps of a pool that is open read-only share it: they allocate nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ const LOOKS: u32 = if cfg!(feature = "shuttle") { 64 } else { 200 };
 
 /// The right to be the one heap of an open pool; ends when it is dropped.
 ///
-/// It does not keep the pool open. Drop it after everything else of the heap: whoever claims next may use the memory at
+/// It does not keep the pool open. Drop it after everything else of the heap: the next claimant may use the memory at
 /// once.
 #[derive(Debug)]
 #[must_use = "dropping it lets another heap claim the pool"]
@@ -27,7 +27,7 @@ pub struct HeapClaim {
 }
 
 impl Pool {
-    /// Claims the heap area of this open pool for one heap. A pool that is open read-only gives any number of claims.
+    /// Claims the heap area of this open pool for one heap. A pool that is open read-only allows any number of claims.
     ///
     /// Threads may call it at the same time: one of them gets the claim.
     ///
@@ -51,7 +51,7 @@ impl Pool {
         }
         let flag = &self.shared.heap_claimed;
         for _ in 0..LOOKS {
-            // Acquire: what the heap before stored is visible to the next one.
+            // Acquire: the stores of the heap before are visible to the next one.
             if flag.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return Ok(HeapClaim { held: Some(Arc::clone(flag)) });
             }

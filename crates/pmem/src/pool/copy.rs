@@ -1,17 +1,18 @@
 //! Copies of a pool, online and consistent: a *backup* is the same pool at another moment, a *copy* is a new pool.
 //!
-//! 1. Temporary files are made beside the targets, with all their space: a full disk stops nobody.
-//! 2. The pool's states are locked (no growth, no change of a root meanwhile) and a first pass writes everything that
-//!    is not zero to the targets, while writers go on: it need not be right, it saves time later.
-//! 3. The gate in `fence` is closed: writers stop at their next fence, readers go on (see `gate` for why that gives a
-//!    state that the contract allows). The second pass reads every line until two readings agree, so each is a prefix
-//!    of its stores, and rewrites what differs in the target. The journal area stays empty: what it would add is in the
-//!    memory already.
+//! 1. Temporary files are made beside the targets, with all their space. So a full disk is found before writers are
+//!    stopped.
+//! 2. The pool's states are locked: no growth and no change of a root meanwhile. A first pass writes everything that is
+//!    not zero to the targets, while writers go on. It need not be right. It saves time later.
+//! 3. The gate in `fence` is closed: writers stop at their next fence, readers go on. `gate` argues why the copy is
+//!    then a state that the contract allows. The second pass reads every line until two readings agree, so each is a
+//!    prefix of its stores. It rewrites the lines that differ in the target. The journal area stays empty: its lines
+//!    are in the memory already.
 //! 4. The gate opens; the targets are synced and renamed into place, part 0 last and over no older one (see `publish`):
 //!    the parts of two backups of one pool have the same identity, and no file may ever be found beside one of another
 //!    backup.
 //!
-//! It is the same in every domain, because the memory of an open pool is the newest state in every domain. What was
+//! It is the same in every domain, because the memory of an open pool is the newest state in every domain. Everything
 //! acknowledged before the call is in the copy.
 //!
 //! The headers of the target carry a part table of their own, so that a copied set never finds parts of the original.
@@ -41,7 +42,7 @@ use publish::{Observer, publish_all};
 
 /// Bytes that are copied at a time.
 const CHUNK_BYTES: u64 = 64 << 10;
-/// Readings of a line before the copy gives up on a thread that stores to it all the time without a fence.
+/// Readings of a line before the copy fails, because a thread stores to it all the time without a fence.
 const READINGS_MAX: u32 = 1 << 20;
 
 /// How to copy a pool.
@@ -53,7 +54,7 @@ pub struct CopyOptions {
     pub parts: Vec<PathBuf>,
 }
 
-/// What a copy took.
+/// The files, sizes and times of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CopyReport {
@@ -89,19 +90,19 @@ impl fmt::Display for CopyReport {
 
 impl Pool {
     /// Makes a backup: the same pool, with the same identity, as it is at one moment during the call. Works while the
-    /// pool is in use; opening the backup recovers it as after a power cut. What was acknowledged before the call is in
-    /// it.
+    /// pool is in use. Opening the backup recovers it as after a power cut. Everything acknowledged before the call is
+    /// in it.
     ///
-    /// Writers are stopped at their next [`fence`](Memory::fence) while the lines are copied, so call it from a thread
-    /// that holds no lock another thread needs to come to its fence and go on.
+    /// Writers are stopped at their next [`fence`](Memory::fence) while the lines are copied. So the calling thread may
+    /// hold no lock that another thread needs to come to its fence and go on.
     ///
-    /// The files get owner and permissions of those that they are made of, as far as this user may; they are never open
-    /// to more users than those.
+    /// The files get owner and permissions of the pool's files, as far as this user may set them. They are never open
+    /// to more users than the pool's files.
     ///
     /// # Errors
     /// When the target is there already, space runs out, a read or write fails, or this pool was opened with
     /// [`allow_concurrent_writer`](PoolOptions::allow_concurrent_writer): then nothing stops the other writer. The
-    /// target is then what it was before, or not there; a kill leaves that, or the new pool.
+    /// target is then unchanged, or not there. A kill leaves that, or the new pool.
     pub fn backup(&self, target: impl AsRef<Path>, options: &CopyOptions) -> Result<CopyReport> {
         self.copy_to(target.as_ref(), options, false, &mut |_| Ok(()))
     }
@@ -160,7 +161,7 @@ impl Pool {
         })
     }
 
-    /// Refuses what was opened without a lock: its bytes may mix moments, and no gate stops a writer of another
+    /// Refuses a pool that was opened without a lock: its bytes may mix moments, and no gate stops a writer of another
     /// process.
     fn verify_one_moment(&self) -> Result<()> {
         if !self.shared.is_unlocked {
@@ -241,7 +242,7 @@ impl Pool {
         Ok(headers)
     }
 
-    /// The first pass over one part, with its new header; gives the number of bytes written.
+    /// The first pass over one part, with its new header; returns the number of bytes written.
     fn copy_running(&self, part: u16, bytes: u64, header: &PartHeader, target: &NewFile) -> Result<u64> {
         write(target, header.as_bytes(), header::copy_offset(bytes))?;
         write(target, header.as_bytes(), 0)?;
@@ -258,7 +259,7 @@ impl Pool {
         Ok(written)
     }
 
-    /// The second pass over one part, behind a closed gate; gives the number of bytes written again.
+    /// The second pass over one part, with the gate closed; returns the number of bytes written again.
     fn copy_stopped(&self, part: u16, bytes: u64, header: &PartHeader, target: &NewFile) -> Result<u64> {
         let mut rewritten = 0;
         let (mut chunk, mut copied) = (vec![0; CHUNK_BYTES as usize], vec![0; CHUNK_BYTES as usize]);
@@ -283,7 +284,7 @@ fn write(target: &NewFile, data: &[u8], offset: u64) -> Result<()> {
     target.file.write_all_at(data, offset).map_err(|e| Error::io(&target.target, "writing the copy", hint, e))
 }
 
-/// Offsets and lengths of what is copied of a part of `bytes`: everything but headers and journal.
+/// Offsets and lengths of the copied ranges of a part of `bytes`: everything but headers and journal.
 fn chunks(bytes: u64, header: &PartHeader) -> impl Iterator<Item = (u64, usize)> {
     let areas = [(PAGE_BYTES, header.journal_offset), (header.heap_offset, header::copy_offset(bytes))];
     areas.into_iter().flat_map(|(start, end)| {

@@ -1,16 +1,16 @@
 //! Creation: a pool appears whole or not at all.
 //!
 //! For a file:
-//! 1. make a temporary file beside the target, take its lock, allocate all its blocks (a full disk is an error here,
-//!    not a SIGBUS later) and write the journal area with zeroes (so that later overwrites change no metadata);
-//! 2. format it: state, copy of the header, header; sync the file;
-//! 3. rename it into place (never over an existing file, unless that is empty or overwriting was asked for) and sync
-//!    the folder. Further parts come first, part 0 last: what has a part 0 is complete. A killed creation leaves a
-//!    temporary file that nobody has locked; the next creation of the same name removes it. (A copy over an older one
-//!    takes more care with the order, see `copy::publish`.)
+//! 1. Make a temporary file beside the target and take its lock. Allocate all its blocks: a full disk is an error here,
+//!    not a SIGBUS later. Write the journal area with zeroes, so that later overwrites change no metadata.
+//! 2. Format it: state, copy of the header, header. Sync the file.
+//! 3. Rename it into place and sync the folder. An existing file is replaced only when it is empty or overwriting was
+//!    asked for. Further parts come first, part 0 last: a set with a part 0 is complete. A killed creation leaves a
+//!    temporary file without a lock. The next creation of the same name removes it. (A copy over an older one takes
+//!    more care with the order, see `copy::publish`.)
 //!
-//! A device is formatted in place: first the header is wiped, then everything is zeroed and formatted, the magic last
-//! and behind a fence. A crash leaves a device without a header, or a whole pool.
+//! A device is formatted in place: first the header is wiped, then everything is zeroed and formatted. The magic comes
+//! last, after a fence. A crash leaves a device without a header, or a whole pool.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -84,7 +84,7 @@ fn create_part(
     Ok((PartFile { file, ..measured }, header))
 }
 
-/// Refuses a domain that is not to be had on `part` before anything has a name or is overwritten.
+/// Refuses a domain that is not available on `part`, before anything has a name or is overwritten.
 fn verify_domain(part: &PartFile, options: &PoolOptions) -> Result<()> {
     let part = std::slice::from_ref(part);
     platform::choose(part, options.domain, options.journal_bytes, false, &options.sysfs_root).map(drop)
@@ -145,7 +145,7 @@ pub(crate) fn format(memory: &Memory, part: u16, header: &PartHeader) {
     // The magic at the front makes it a pool: state, copy and the rest of the header must be persistent before it.
     memory.persist(copy.addr(), PAGE_BYTES);
     memory.store(front.addr(), u64::from_le_bytes(MAGIC));
-    // Nobody is told of the pool, and nothing is stored in it, before it is one.
+    // No caller hears of the pool, and nothing is stored in it, before it is one.
     memory.persist(front.addr(), 8);
 }
 
@@ -156,7 +156,7 @@ pub(crate) struct NewFile {
     pub(crate) target: PathBuf,
     path: PathBuf,
     pub(crate) file: File,
-    /// Whether something may stand at the target: an empty file, or one that may be overwritten. Held locked.
+    /// The file at the target that will be replaced: an empty one, or one that may be overwritten. Held locked.
     replaces: Option<File>,
     published: bool,
 }
@@ -168,8 +168,7 @@ impl NewFile {
         Self::with_access(target, overwrite, None)
     }
 
-    /// As [`beside`](Self::beside), with the owner and permissions `access`: from the first moment on, nobody may do
-    /// more.
+    /// As [`beside`](Self::beside), with the owner and permissions `access`, from the first moment on.
     pub(crate) fn with_access(target: &Path, overwrite: bool, access: Option<Access>) -> Result<Self> {
         let replaces = verify_target(target, overwrite)?;
         let failed = |e| Error::io(target, "setting owner and permissions", "choose another folder", e);
@@ -188,12 +187,12 @@ impl NewFile {
             .map_err(|e| Error::io(target, "creating", "check that the folder exists and may be written", e))?;
         let new = Self { target: target.to_owned(), path, file, replaces, published: false };
         access.map_or(Ok(()), |access| access.give_to(&new.file)).map_err(failed)?;
-        // Locked before it has its name: nobody opens the pool between creation and the creator's open.
+        // Locked before it has its name: no other process opens the pool between creation and the creator's open.
         lock::acquire(target, &new.file, Hold::Write)?;
         Ok(new)
     }
 
-    /// Syncs the file, gives it its name and syncs the folder.
+    /// Syncs the file, renames it to the target and syncs the folder.
     pub(crate) fn publish(mut self) -> Result<File> {
         self.sync()?;
         self.rename()?;
@@ -206,7 +205,7 @@ impl NewFile {
         self.file.sync_all().map_err(|e| self.failed("syncing", e))
     }
 
-    /// Gives the file, which must be synced, its name; durable when its folder is synced.
+    /// Renames the file, which must be synced, to the target; durable when its folder is synced.
     pub(crate) fn rename(&mut self) -> Result<()> {
         if self.replaces.is_some() {
             fs::rename(&self.path, &self.target).map_err(|e| self.failed("renaming into place", e))?;
@@ -217,8 +216,8 @@ impl NewFile {
         Ok(())
     }
 
-    /// Moves what stands at the target out of the way, and expects nothing there from now on; `None` when nothing was
-    /// there. Durable when the folder is synced.
+    /// Moves the file at the target out of the way, and expects no file there from now on; `None` when there was none.
+    /// Durable when the folder is synced.
     ///
     /// # Errors
     /// Also when nothing was there at first, and now something is.
@@ -239,25 +238,25 @@ impl NewFile {
 impl Drop for NewFile {
     fn drop(&mut self) {
         if !self.published {
-            // Left behind it would only cost space; its name says what it is.
+            // If this fails, the file only costs space, and its name tells its purpose.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// A file that was moved out of the way of a [`NewFile`], under the name of a file in the making: what is left of it
-/// after a kill is removed like one. Removed when it is dropped, unless it was put back.
+/// A file that was moved out of the way of a [`NewFile`]. It has the name of a temporary file, so the next creation
+/// removes it after a kill. Removed when it is dropped, unless it was put back.
 #[derive(Debug)]
 pub(crate) struct SetAside {
     target: PathBuf,
     path: PathBuf,
-    /// Tells others, who look for files that were left behind, that this one is not.
+    /// Tells creations that look for abandoned files that this one is in use.
     _lock: File,
     is_put_back: bool,
 }
 
 impl SetAside {
-    /// Gives the file its name again. It is not removed, even when that fails.
+    /// Renames the file back. It is not removed, even when that fails.
     pub(crate) fn put_back(mut self) -> Result<()> {
         self.is_put_back = true;
         rename_to_new(&self.path, &self.target).map_err(|e| {
@@ -265,7 +264,7 @@ impl SetAside {
             let hint = "give the old file its name again before the next attempt, which would remove it";
             Error::io(&self.target, "putting the old file back", hint, source)
         })?;
-        // Whoever is told of the failure may rely on the old file again.
+        // After the failure is returned, the caller may rely on the old file again.
         sync_folder(&self.target)
     }
 }
@@ -273,7 +272,7 @@ impl SetAside {
 impl Drop for SetAside {
     fn drop(&mut self) {
         if !self.is_put_back {
-            // Left behind it would only cost space, until the next file is made for the same target.
+            // If this fails, the file only costs space, until the next file is made for the same target.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -305,8 +304,8 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// Removes what creations of `target` left that were killed: files in the making that nobody holds locked. What cannot
-/// be looked at or removed stays; it only costs space.
+/// Removes the files of killed creations of `target`: temporary files that are not locked. A file that cannot be looked
+/// at or removed stays, and only costs space.
 fn remove_abandoned(target: &Path) {
     let prefix = temporary_prefix(target);
     let Ok(entries) = fs::read_dir(folder_of(target)) else { return };
@@ -324,7 +323,7 @@ fn remove_abandoned(target: &Path) {
     }
 }
 
-/// Refuses a target that holds something, unless it may be overwritten; gives the locked file that will be replaced.
+/// Refuses a target that holds something, unless it may be overwritten; returns the locked file that will be replaced.
 fn verify_target(target: &Path, overwrite: bool) -> Result<Option<File>> {
     for _ in 0..lock::REPLACED_MAX {
         let found = lock_target(target, overwrite)?;
@@ -356,12 +355,12 @@ fn lock_target(target: &Path, overwrite: bool) -> Result<Option<File>> {
         .write(true)
         .open(target)
         .map_err(|e| Error::io(target, "opening the file to replace", "check its permissions", e))?;
-    // A pool that is in use is not replaced, told or not.
+    // A pool that is in use is not replaced, even with overwriting allowed.
     lock::acquire(target, &file, Hold::Write)?;
     Ok(Some(file))
 }
 
-/// Renames without ever replacing what came to stand at `target` meanwhile.
+/// Renames without ever replacing a file that appeared at `target` meanwhile.
 fn rename_to_new(source: &Path, target: &Path) -> Result<()> {
     let failed = |e: io::Error| {
         if e.kind() == io::ErrorKind::AlreadyExists {
@@ -380,7 +379,7 @@ fn rename_to_new(source: &Path, target: &Path) -> Result<()> {
     }
 }
 
-/// The error of a new file that finds one at `target` where none was before.
+/// The error when a file appeared at `target` where none was before.
 fn appeared(target: &Path) -> Error {
     Error::Exists { path: target.to_owned(), finding: "another file (it appeared during creation)".into() }
 }

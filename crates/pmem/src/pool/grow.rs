@@ -1,17 +1,17 @@
-//! Growing: more bytes behind the end of a part, online, without moving anything.
+//! Growing: more bytes at the end of a part, online, without moving anything.
 //!
-//! 1. The file is extended, all its new blocks allocated, and synced: no later step can run out of space, and every
-//!    address that the state or the journal may name from here on exists after a crash. What an earlier, unfinished
-//!    growth left behind the end is cut off first, so that new space is zeroes.
-//! 2. The new space is mapped behind the old: no address changes.
+//! 1. The file is extended, all its new blocks are allocated, and it is synced. No later step can run out of space.
+//!    Every address that the state or the journal may name from here on exists after a crash. Bytes that an earlier,
+//!    unfinished growth left after the end are cut off first, so that new space is zeroes.
+//! 2. The new space is mapped after the old: no address changes.
 //! 3. The copy of the header is stored at the new end and persisted.
 //! 4. The state with the new length, and with the old length as `grown_from`, is persisted: the part has grown.
 //! 5. The page of the former copy, inside the heap area now, is zeroed and persisted; a state without `grown_from` ends
 //!    it. Only then does `heap_area` tell the new end.
 //!
-//! A crash before 4 leaves the old length and a longer file (step 1 of the next growth cuts it); after 4 the next open
-//! does step 5 again. The order holds in every domain, because it is made of fences: in the block domain the lines of
-//! 3, 4 and 5 are redo records in groups that land in order, and step 1 went to the file itself and was synced before
+//! A crash before 4 leaves the old length and a longer file, which step 1 of the next growth cuts. After 4 the next
+//! open does step 5 again. The order holds in every domain, because it is made of fences. In the block domain the lines
+//! of 3, 4 and 5 are redo records in groups that land in order. Step 1 went to the file itself and was synced before
 //! any of them.
 
 use std::os::fd::AsFd;
@@ -29,8 +29,8 @@ impl Pool {
     /// durable.
     ///
     /// # Errors
-    /// When the length is not larger than the present one, the disk is full, the part is a device or read-only, or the
-    /// address space that was reserved at open does not suffice. The part keeps its old length then.
+    /// When the length is not larger than the present one, the disk is full, or the part is a device or read-only. Also
+    /// when the address space that was reserved at open does not suffice. The part keeps its old length then.
     pub fn grow(&self, part: u16, part_bytes: u64) -> Result<u64> {
         let mut states = self.shared.states();
         let index = usize::from(part);
@@ -90,7 +90,7 @@ impl Pool {
                 if left > old {
                     let leftover = PmAddr::new(part, old);
                     self.memory.zero(leftover, left - old);
-                    // What an unfinished growth left must be gone before the state makes it heap.
+                    // Bytes of an unfinished growth must be gone before the state makes them heap.
                     self.memory.persist(leftover, left - old);
                 }
                 Ok(())

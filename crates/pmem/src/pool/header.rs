@@ -1,8 +1,8 @@
 //! The header of a part: how it is built, and every way in which it can be wrong.
 //!
-//! The checks go from "is this a pool at all" to "is it the pool that was asked for", so that the first failure is the
-//! one that explains the others. A header that fails is compared with its copy at the end of the part: where that one
-//! is intact, the message says that repair is possible.
+//! The checks go from "is this a pool at all" to "is it the pool that was asked for". So the first failure explains the
+//! others. A header that fails is compared with its copy at the end of the part. Where the copy is intact, the message
+//! says that repair is possible.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -16,7 +16,7 @@ use crate::pool::layout::{
     LAYOUT_NAME_BYTES, MAGIC, PAGE_BYTES, PARTS_MAX, PartHeader, crc_of,
 };
 
-/// What is wrong with a header, where, and what should be there.
+/// A fault of a header: the place, the finding and the expectation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     pub(crate) offset: u64,
@@ -95,7 +95,7 @@ fn verify_features(header: &PartHeader, read_only: bool) -> std::result::Result<
     Ok(())
 }
 
-/// What a wrong checksum would catch in all likelihood, and a hostile or buggy writer would not.
+/// Faults that a checksum catches in all likelihood, unless a hostile or buggy writer made them.
 fn verify_shape(header: &PartHeader) -> std::result::Result<(), Finding> {
     let bad = |offset, finding: String, expected: &str| Err(Finding::new(offset, finding, expected, RESTORE));
     if header.format_version == 0 || header.endian_mark != ENDIAN_MARK {

@@ -1,4 +1,4 @@
-//! What a pool is: one plain struct, and the text that `lodestone pool info` prints.
+//! The description of a pool: one plain struct, and the text that `lodestone pool info` prints.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::topology::Topology;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PartInfo {
-    /// Where it lies; "(traced)" for the explorer's memory.
+    /// Its path; "(traced)" for the explorer's memory.
     pub path: PathBuf,
     /// File or device.
     pub kind: PartKind,
@@ -30,7 +30,7 @@ pub struct PartInfo {
     pub heap_bytes: u64,
     /// Name of the file system ("ext4", "xfs", "tmpfs", ...), "devdax", or "memory".
     pub file_system: String,
-    /// Whether it is a tmpfs that gives pages of 2 MiB where it can (mounted with `huge=always`), as DAX does.
+    /// Whether it is a tmpfs with pages of 2 MiB where possible (mounted with `huge=always`), as DAX has them.
     pub huge_pages: bool,
     /// NUMA node of the device under it, where the platform tells.
     pub numa_node: Option<u32>,
@@ -50,7 +50,7 @@ pub struct RootInfo {
     pub addr: PmAddr,
 }
 
-/// What a pool is and what its memory survives. `Display` gives the text for people.
+/// The description of a pool and of the events that its memory survives. `Display` prints the text for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolInfo {
@@ -60,7 +60,7 @@ pub struct PoolInfo {
     pub domain: Domain,
     /// Why this domain.
     pub domain_reason: String,
-    /// What the domain survives.
+    /// The events that the domain survives.
     pub promise: String,
     /// Whether this open can write.
     pub read_only: bool,
@@ -80,7 +80,7 @@ pub struct PoolInfo {
     pub boot: u64,
     /// Whether the life before this one was closed in order.
     pub was_clean: bool,
-    /// What this open found in the journal.
+    /// Findings of this open in the journal.
     pub recovery: JournalRecovery,
     /// Offset of the journal in part 0.
     pub journal_offset: u64,
@@ -94,12 +94,12 @@ pub struct PoolInfo {
     pub stream_instruction: StreamInstruction,
     /// The model that accesses are reported to, as it calls itself: figures of this pool are emulated.
     pub medium: Option<String>,
-    /// What the user should know, most important first.
+    /// Warnings for the user, most important first.
     pub warnings: Vec<String>,
 }
 
 impl Pool {
-    /// What this pool is.
+    /// Describes this pool.
     #[must_use]
     pub fn info(&self) -> PoolInfo {
         let shared = &self.shared;
@@ -207,7 +207,7 @@ fn promise(domain: Domain, volatile: Option<&str>) -> String {
     }
 }
 
-/// What the nodes of the parts mean for those who use the pool.
+/// Warnings about the nodes of the parts for users of the pool.
 fn node_warnings(parts: &[PartInfo], topology: &Topology) -> Vec<String> {
     let mut found = Vec::new();
     let bare: Vec<String> = (0..topology.nodes().len())
@@ -237,7 +237,7 @@ impl PoolInfo {
         self.domain.to_string()
     }
 
-    /// What the memory lies on, as figures name it: the file system of part 0, or the emulated medium over it.
+    /// The medium of the memory, as figures name it: the file system of part 0, or the emulated medium over it.
     #[must_use]
     pub fn media_label(&self) -> String {
         let file_system = self.parts.first().map_or("unknown".into(), PartInfo::file_system_label);

@@ -1,4 +1,4 @@
-//! Where things stand in a part, byte for byte. `docs/format.md` draws the same map.
+//! The layout of a part, byte for byte. `docs/format.md` draws the same map.
 //!
 //! Every part starts with its *header* (page 0: written once at creation, again only by `repair`) and has an identical
 //! copy of it in its last page. Page 1 holds the two mirrored *state slots*; page 2 the *root directory* (part 0 only).
@@ -12,11 +12,11 @@ pub const PAGE_BYTES: u64 = 4096;
 pub const MAGIC: [u8; 8] = *b"LODESTON";
 /// Version of the format that this code writes, and the newest it reads.
 pub const FORMAT_VERSION: u32 = 2;
-/// Stands in the header as written by a little-endian machine.
+/// In the header, as written by a little-endian machine.
 pub const ENDIAN_MARK: u32 = 0x0102_0304;
 /// Longest layout name in bytes.
 pub const LAYOUT_NAME_BYTES: usize = 64;
-/// Most parts a pool can have: the part table lies in the header.
+/// Most parts a pool can have: the part table is in the header.
 pub const PARTS_MAX: usize = 16;
 /// Longest path in the part table, in bytes.
 pub const PART_PATH_BYTES: usize = 192;
@@ -33,7 +33,7 @@ pub const ROOTS_OFFSET: u64 = 2 * PAGE_BYTES;
 pub const ROOTS_MAX: u64 = 32;
 /// Distance of the two lines of a root: half a page, so that they share no media block.
 pub const ROOTS_MIRROR_BYTES: u64 = PAGE_BYTES / 2;
-/// First byte behind the fixed areas: the journal, or the heap where there is none.
+/// First byte after the fixed areas: the journal, or the heap where there is none.
 pub const FIXED_END: u64 = 3 * PAGE_BYTES;
 
 /// The header of a part: the first 4 KiB.
@@ -74,7 +74,7 @@ pub struct PartHeader {
     pub heap_offset: u64,
     /// Length of the part when this header was written; the state slots hold the present one.
     pub part_bytes: u64,
-    /// Identities of all parts of the set, by number; zeroes behind the last.
+    /// Identities of all parts of the set, by number; zeroes after the last.
     pub part_uuids: [[u8; 16]; PARTS_MAX],
     /// Where each further part was created, by number, filled up with zeroes: absolute, or relative to the folder of
     /// part 0; all zero when the part follows the convention (path of part 0, a dot, the number).

@@ -1,19 +1,21 @@
 //! One writer: an advisory lock on every part.
 //!
-//! The lock is `flock(2)`: it belongs to the open file, so a second open in the same process conflicts as well, and the
-//! kernel drops it with the process, however that dies; no lock file can go stale. POSIX record locks are lost when any
-//! descriptor of the file is closed anywhere in the process; open-file-description locks do not tell their holder. The
-//! holder's process is looked up in `/proc/locks` at the moment of refusal, so it needs no hint on the medium and is
-//! never out of date; where the kernel hides it (another PID namespace) the message says so.
+//! The lock is `flock(2)`. It belongs to the open file, so a second open in the same process conflicts as well. The
+//! kernel drops it with the process, however that dies, so no lock file can go stale. POSIX record locks are lost when
+//! any descriptor of the file is closed anywhere in the process. Open-file-description locks do not tell their holder.
+//!
+//! The holder's process is looked up in `/proc/locks` at the moment of refusal. So it needs no hint on the medium and
+//! is never out of date. Where the kernel hides it (another PID namespace) the message says so.
 //!
 //! A writer holds the lock exclusively, read-only opens share it.
 //!
-//! A process that is being started by this one shares its open files until it executes its own program: for that moment
-//! a lock outlives the pool that was closed. So a refusal is asked for again for some milliseconds before it is told.
+//! A process that is being started by this one shares its open files until it executes its own program. For that moment
+//! a lock outlives the pool that was closed. So the lock is tried again for some milliseconds before the refusal is
+//! returned.
 //!
-//! The file may be replaced between its open and its lock: the lock is then on a file without a name, beside the writer
-//! of the new one. So whoever has the lock looks whether the path still leads to the file, and begins again when not.
-//! Whoever replaces a file holds its lock.
+//! The file may be replaced between its open and its lock. The lock is then on a file without a name, beside the writer
+//! of the new one. So the opener, with the lock, looks whether the path still leads to the file, and begins again when
+//! not. A thread that replaces a file holds its lock.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -35,7 +37,7 @@ pub(crate) enum Hold {
     Nothing,
 }
 
-/// How often and how long apart a lock is asked for before the refusal is told.
+/// How often, and how far apart in time, a lock is tried before the refusal is returned.
 const ATTEMPTS: u32 = 25;
 const ATTEMPT_INTERVAL: Duration = Duration::from_millis(2);
 
@@ -59,7 +61,7 @@ pub(crate) fn acquire(path: &Path, file: &File, hold: Hold) -> Result<()> {
     Ok(())
 }
 
-/// Who has `file` open for writing. The file may not be locked through this descriptor.
+/// The process that has `file` open for writing. The file may not be locked through this descriptor.
 pub(crate) fn writer_of(path: &Path, file: &File) -> Result<Option<String>> {
     match acquire(path, file, Hold::Read) {
         Ok(()) => {
@@ -75,7 +77,7 @@ pub(crate) fn writer_of(path: &Path, file: &File) -> Result<Option<String>> {
 /// How often an open begins again because its file was replaced before it was locked.
 pub(crate) const REPLACED_MAX: u32 = 16;
 
-/// Whether `path` leads to `file`; asked with the lock held, it stays so until the lock goes.
+/// Whether `path` leads to `file`. Asked with the lock held, the answer stays true until the lock is released.
 pub(crate) fn is_at(path: &Path, file: &File) -> Result<bool> {
     let failed = |e| Error::io(path, "reading the file's metadata", "check the file", e);
     let open = file.metadata().map_err(failed)?;
@@ -93,8 +95,8 @@ pub(crate) fn replaced_again_and_again(path: &Path) -> Error {
     Error::io(path, "locking", "stop what replaces the file all the time", source)
 }
 
-/// How often the table of locks is read before the holder is given up: the kernel gives it in pieces, and where other
-/// processes take and drop locks between two of them, lines are left out.
+/// How often the table of locks is read before the holder counts as unknown. The kernel returns it in pieces. Where
+/// other processes take and drop locks between two of them, lines are left out.
 const TABLE_READINGS: u32 = 8;
 
 /// Names the process that holds a lock on `file`, as far as the kernel tells.
@@ -129,7 +131,8 @@ fn pid_in_table(table: &str, device: (u32, u32), inode: u64) -> Option<u32> {
             .filter(|pid| *pid != 0)
             .collect()
     };
-    // Some file systems report another device number to stat(2) than to the lock table: one match by inode will do.
+    // Some file systems report another device number to stat(2) than to the lock table, so one match by inode is
+    // enough.
     let exact = holders(&|place| place == wanted);
     let loose = holders(&|place| place.ends_with(&same_inode));
     exact.first().or(if loose.len() == 1 { loose.first() } else { None }).copied()
@@ -179,7 +182,7 @@ mod tests {
         fs::write(&path, b"x").expect("file");
         let file = File::open(&path).expect("open");
         acquire(&path, &file, Hold::Write).expect("nobody has it");
-        // What a process has that was forked and has not executed its program yet: the same open file.
+        // As in a forked process that has not executed its program yet: the same open file.
         let shared = file.try_clone().expect("a second descriptor");
         drop(file);
         let other = File::open(&path).expect("open");

@@ -1,8 +1,8 @@
 //! Mirrored lines: one small record in two places, such that neither a crash nor one damaged line loses it.
 //!
-//! 1. *Write*: the new record, with the next sequence number and a CRC-32C, goes to the line that is not the newest
-//!    intact one (either, when they are equal); it is flushed and fenced; then the same bytes go to the other line,
-//!    flushed and fenced.
+//! 1. *Write*: the new record gets the next sequence number and a CRC-32C. It goes to the line that is not the newest
+//!    intact one (either, when they are equal). Flush and fence. Then the same bytes go to the other line. Flush and
+//!    fence.
 //! 2. *Read*: of the intact lines the one with the newer sequence number counts. Numbers are on a circle: after the
 //!    largest comes 1, and of two numbers the newer one is less than half a circle ahead of the other. So no record
 //!    wears out, and none can be made that the next write would destroy.
@@ -11,7 +11,7 @@
 //! - the only intact newest line is never the one being written, so a crash leaves the old record or the new one;
 //! - at rest both lines are equal, so damage to one of them is found (its CRC) and harmless (the other has it all);
 //! - two intact lines are at most one write apart, far from half a circle;
-//! - a line that is damaged beside an empty one is a first write that a crash tore: nobody was told of it.
+//! - a line that is damaged beside an empty one is a first write that a crash tore: it was not acknowledged.
 //!
 //! An owner that finds the lines different at open ([`Mirror::is_at_rest`]) writes the newest record again before it
 //! relies on it: until then one damaged line could still bring the old record back.
@@ -25,7 +25,7 @@ use crate::pool::layout::{RootLine, StateSlot, crc_of};
 
 /// A record of one line with sequence number and checksum.
 ///
-/// The checksum is the CRC-32C of all but the last four bytes, and stands in these.
+/// The checksum is the CRC-32C of all but the last four bytes, which hold it.
 pub trait Line: FromBytes + IntoBytes + Immutable + Copy + PartialEq {
     /// The largest number; 1 follows.
     const SEQUENCE_MAX: u64;
@@ -65,7 +65,7 @@ impl Line for RootLine {
     }
 }
 
-/// What one of the two lines holds.
+/// The content of one of the two lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slot<L> {
     /// Zeroes: never written.
@@ -79,7 +79,7 @@ pub enum Slot<L> {
 /// The two lines of a record, as they were read.
 #[derive(Clone, Copy, Debug)]
 pub struct Mirror<L> {
-    /// What each line holds.
+    /// The content of each line.
     pub slots: [Slot<L>; 2],
 }
 
@@ -150,7 +150,7 @@ pub fn write<L: Line>(memory: &Memory, at: [PmPtr<L>; 2], mut line: L) -> L {
     let before = Mirror::read(memory, at);
     let (sequence, newest) = before.newest().map_or((0, 1), |(old, index)| (old.sequence(), index));
     line.seal(next_sequence::<L>(sequence));
-    // At rest the other line holds the old record too, so any order would do; else spare the newest intact one.
+    // At rest the other line holds the old record too, so any order is right. Else the newest intact line is spared.
     let first = 1 - newest;
     memory.put(at[first], &line);
     if planted::active("pool-mirror-both-at-once") {
@@ -164,8 +164,8 @@ pub fn write<L: Line>(memory: &Memory, at: [PmPtr<L>; 2], mut line: L) -> L {
         memory.persist(at[first].addr(), 64);
         return line;
     }
-    // The next write of this record starts with a line that it believes spare: this copy must be persistent before. And
-    // the caller's next stores rely on the record.
+    // The next write of this record starts with the line that it takes for the spare one: this copy must be persistent
+    // before. And the caller's next stores rely on the record.
     memory.persist(at[1 - first].addr(), 64);
     line
 }

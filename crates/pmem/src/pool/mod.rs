@@ -1,10 +1,10 @@
 //! Pools: a file, a device or a set of them, formatted, identified and opened in a persistence domain.
 //!
-//! 1. *Create* formats a temporary file, syncs it and renames it into place (a device is formatted in place, its header
-//!    last), so a half-made pool is never taken for a pool (see `create`).
-//! 2. *Open* takes the one-writer lock, verifies header and state, maps the parts in the chosen domain, replays what
-//!    the journal holds, and starts a new life: the boot number goes up and is persistent before anything else is
-//!    stored (see `open`).
+//! 1. *Create* formats a temporary file, syncs it and renames it into place. A device is formatted in place, its header
+//!    last. So a half-made pool is never taken for a pool (see `create`).
+//! 2. *Open* takes the one-writer lock, verifies header and state, replays the journal, and maps the parts in the
+//!    chosen domain. It starts a new life: the boot number goes up and is persistent before anything else is stored
+//!    (see `open`).
 //! 3. *Close* ([`Pool::close`], or the drop of the last handle) makes everything durable and sets the clean mark.
 //!
 //! Moved and copied pools: nothing in a pool names the path of part 0, so a pool that was moved opens as before. A copy
@@ -79,18 +79,19 @@ pub struct PoolOptions {
     /// Further parts, one per NUMA node as a rule; empty at open: they are found by the part table and by name
     /// (`name.pool.1`, `name.pool.2`, ...).
     pub parts: Vec<PathBuf>,
-    /// NUMA node of each part, part 0 first, by the kernel's number; empty: the devices tell, or nobody does. At
-    /// creation it is written into the header, at open it counts more than anything else.
+    /// NUMA node of each part, part 0 first, by the kernel's number. Empty: the devices decide, or the nodes are
+    /// unknown. At creation it is written into the header. At open it overrides all other sources.
     pub part_nodes: Vec<u32>,
     /// Split the machine's processors into this many virtual nodes, over which the parts are spread; 0: the machine's
     /// own nodes.
     pub virtual_nodes: usize,
     /// Whether `create` may replace an existing file or the pool on a device. Never one that is open.
     pub overwrite: bool,
-    /// Whether a read-only open may run beside a writer. What it reads may then mix moments; for inspection only.
+    /// Whether a read-only open may run beside a writer. It may then read bytes of different moments; for inspection
+    /// only.
     pub allow_concurrent_writer: bool,
     /// Whether the pool is scratch space, whose files may lose their names while it is open. Otherwise that is an error
-    /// ([`Error::Changed`]), because what is stored then is gone when the pool is closed.
+    /// ([`Error::Changed`]), because the content is gone when the pool is closed.
     pub scratch: bool,
     /// Where the kernel describes devices; another folder in tests.
     pub sysfs_root: PathBuf,
@@ -122,10 +123,9 @@ impl Default for PoolOptions {
 /// An open pool. Cheap to clone; the last clone closes it.
 ///
 /// **Bad media.** Header, state, roots and journal are read with read(2) at open, so a bad sector there is an
-/// [`Error`](crate::Error). The heap is memory: a sector or page that goes bad under it, and a file that somebody else
-/// truncates while it is open, are a SIGBUS to the thread that touches it, as for every mapped file.
-/// [`check`](Self::check) reads every byte with read(2) and lists what cannot be read;
-/// [`verify_files`](Self::verify_files) notices truncation.
+/// [`Error`]. The heap is memory. A sector or page that goes bad under it is a SIGBUS to the thread that touches it, as
+/// for every mapped file. So is a file that another process truncates while it is open. [`check`](Self::check) reads
+/// every byte with read(2) and lists the unreadable ones; [`verify_files`](Self::verify_files) notices truncation.
 ///
 /// ```
 /// use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
@@ -157,11 +157,11 @@ struct Shared {
     boot: u64,
     was_clean: bool,
     recovery: JournalRecovery,
-    /// Whether the pool was closed, or an attempt failed: nothing is left for the drop.
+    /// Whether the pool was closed, or an attempt failed: the drop has nothing to do.
     is_finished: AtomicBool,
-    /// The states of all parts as persisted; locked by whoever changes state or roots.
+    /// The states of all parts as persisted; locked during a change of state or roots.
     states: Mutex<Vec<StateSlot>>,
-    /// Length in use of each part: what `states` says, without the lock.
+    /// Length in use of each part: as in `states`, but without the lock.
     part_bytes: Box<[AtomicU64]>,
     /// Empty in the traced domain. Holds the locks.
     parts: Arc<[PartFile]>,
@@ -172,7 +172,7 @@ struct Shared {
     sysfs_root: PathBuf,
     topology: Topology,
     part_nodes: Vec<PartNode>,
-    /// Whether a heap of this open pool lives; see [`Pool::claim_heap`].
+    /// Whether a heap of this open pool exists; see [`Pool::claim_heap`].
     heap_claimed: Arc<AtomicBool>,
 }
 
@@ -181,8 +181,8 @@ impl Pool {
     /// `path` when it is whole.
     ///
     /// # Errors
-    /// When something is there already, space runs out, or the options make no sense. Nothing is left behind then,
-    /// except further parts of a pool of several.
+    /// When something is there already, space runs out, or the options make no sense. No file is left then, except
+    /// further parts of a pool of several.
     pub fn create(path: impl AsRef<Path>, options: &PoolOptions) -> Result<Self> {
         let (parts, headers) = create::create(path.as_ref(), options)?;
         open::open_parts(parts, headers, options, false)
@@ -196,8 +196,8 @@ impl Pool {
         open::open(path.as_ref(), options, false)
     }
 
-    /// Opens the pool at `path` for reading: changes no byte of it. The pool is seen as a writer would find it after
-    /// recovery of the journal. Stores panic.
+    /// Opens the pool at `path` for reading: changes no byte of it. The memory shows the pool as a writer would find it
+    /// after recovery of the journal. Stores panic.
     ///
     /// # Errors
     /// As [`open`](Self::open); also while a writer has the pool open, unless
@@ -241,7 +241,7 @@ impl Pool {
         Self::open_on(Memory::traced(&[image.to_vec()], open::traced_reserve(options), tracer)?, options)
     }
 
-    /// Opens the pool that stands in memory of the caller's making, as after a crash.
+    /// Opens the pool in memory that the caller made, as after a crash.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -250,7 +250,7 @@ impl Pool {
     }
 
     /// Checks the pool at `path`, which no writer may have open: headers, states, roots, journal, lengths, reserved
-    /// space, and that every byte can be read. Changes nothing. What the heap holds is the heap's to check.
+    /// space, and that every byte can be read. Changes nothing. The heap checks its own content.
     ///
     /// # Errors
     /// When the file cannot be opened or is in use. Damage is no error but a finding in the report.
@@ -258,11 +258,11 @@ impl Pool {
         check::check(path.as_ref(), options)
     }
 
-    /// Repairs what is there a second time: headers, states, roots, reserved space. With `accept_journal_loss` a
+    /// Repairs metadata that has a second copy: headers, states, roots, reserved space. With `accept_journal_loss` a
     /// damaged journal is emptied as well, and acknowledged writes in it are lost.
     ///
     /// # Errors
-    /// As [`check`](Self::check), and when writing fails. What cannot be repaired is a finding in the report.
+    /// As [`check`](Self::check), and when writing fails. A fault that cannot be repaired is a finding in the report.
     pub fn repair(path: impl AsRef<Path>, options: &PoolOptions, accept_journal_loss: bool) -> Result<RepairReport> {
         repair::repair(path.as_ref(), options, accept_journal_loss)
     }
@@ -292,7 +292,7 @@ impl Pool {
         self.shared.was_clean
     }
 
-    /// What this open found in the journal of the block domain. A read-only open applied it to memory only.
+    /// Findings of this open in the journal of the block domain. A read-only open applied the journal to memory only.
     #[must_use]
     pub fn recovery(&self) -> JournalRecovery {
         self.shared.recovery
@@ -300,16 +300,16 @@ impl Pool {
 
     /// Closes the pool: makes everything durable that was flushed, empties the journal into the files, and sets the
     /// clean mark. A program that never waits for durability learns here whether its writes were kept. Dropping the
-    /// last handle does the same, and tells nobody when it fails.
+    /// last handle does the same, but reports no failure.
     ///
     /// Memory that outlives the pool can make nothing durable any more in the `block` domain:
     /// [`Memory::durable`] returns [`Error::Closed`].
     ///
     /// # Errors
-    /// - [`Error::StillOpen`] while other handles of the pool are in use. What was flushed is durable; the last handle
-    ///   closes.
+    /// - [`Error::StillOpen`] while other handles of the pool are in use. Everything flushed is durable; the last
+    ///   handle closes.
     /// - [`Error::Poisoned`] when the device failed at any time in this life, [`Error::Changed`] when a file was cut
-    ///   short underneath. What was acknowledged before is found by the next open.
+    ///   short underneath. The next open finds everything that was acknowledged before.
     ///
     /// ```
     /// use lodestone_pmem::{DomainChoice, Error, Pool, PoolOptions};
@@ -340,7 +340,7 @@ impl Pool {
         closed
     }
 
-    /// First byte of the heap area of `part` and the first byte behind it. Grows when the pool grows.
+    /// First byte of the heap area of `part` and the first byte after it. Grows when the pool grows.
     ///
     /// # Panics
     /// When the pool has no part of that number.
@@ -364,7 +364,7 @@ impl Pool {
     }
 
     /// Sets the root `name` to the object at `addr` of the given kind: atomic, and persistent on return (call
-    /// [`Memory::durable`] before telling anyone).
+    /// [`Memory::durable`] before an acknowledgement).
     ///
     /// # Errors
     /// When the name is empty or longer than 40 bytes, all roots are taken, or the root directory is damaged.
@@ -378,43 +378,43 @@ impl Pool {
     /// # Errors
     /// When a root that may have that name is damaged.
     pub fn root(&self, name: &str) -> Result<Option<(u32, PmAddr)>> {
-        // A root is two lines; a reader whose two looks both met a line half stored would take it for lost.
+        // A root is two lines. A reader whose two looks both met a half-stored line would take the root for lost.
         let _guard = self.shared.states();
         roots::get(&self.shared.path, &self.memory, name)
     }
 
-    /// Looks whether files still are what was opened: not shorter, not deleted, not replaced. `grow` does this itself.
-    /// Another process that writes into the file is not noticed.
+    /// Looks whether the files are still the opened ones: not shorter, not deleted, not replaced. `grow` does this
+    /// itself. Another process that writes into the file is not noticed.
     ///
     /// # Errors
-    /// [`Error::Changed`](crate::Error::Changed) with what happened.
+    /// [`Error::Changed`] with the cause.
     pub fn verify_files(&self) -> Result<()> {
         self.verify_lengths()?;
         self.verify_linked()
     }
 
-    /// Looks whether the files still have their names: not deleted, and no other file at their path. What a deleted
-    /// file was given is gone when the pool is closed, although every write succeeds: look before telling anyone that
-    /// it is kept. A file that was moved is no error. Some microseconds.
+    /// Looks whether the files still have their names: not deleted, and no other file at their path. The content of a
+    /// deleted file is gone when the pool is closed, although every write succeeds. So look before an acknowledgement.
+    /// A file that was moved is no error. Takes some microseconds.
     ///
     /// [`Memory::durable`] and its like look every so many calls, for deleted files only.
     ///
     /// # Errors
-    /// [`Error::Changed`](crate::Error::Changed) with what happened.
+    /// [`Error::Changed`] with the cause.
     pub fn verify_linked(&self) -> Result<()> {
         self.shared.parts.iter().try_for_each(PartFile::verify_linked)
     }
 
-    /// An error when a file is shorter than the part: a load behind its end would be a SIGBUS.
+    /// An error when a file is shorter than the part: a load after its end would be a SIGBUS.
     fn verify_lengths(&self) -> Result<()> {
         let mut parts = self.shared.parts.iter().zip(&self.shared.part_bytes);
         parts.try_for_each(|(part, bytes)| part.verify_not_shorter(bytes.load(Ordering::Acquire)))
     }
 }
 
-/// Lets those who wait for durability notice that a file of `parts` was deleted.
+/// Lets waits for durability notice that a file of `parts` was deleted.
 fn attach_watch(memory: &Memory, parts: &Arc<[PartFile]>, options: &PoolOptions) {
-    // A pool that somebody opened without a name (through /proc) has none to lose.
+    // A pool that was opened without a name (through /proc) has none to lose.
     if options.scratch
         || parts.is_empty()
         || memory.is_read_only()
@@ -439,7 +439,7 @@ impl Shared {
             return Ok(());
         }
         let marked = self.mark_clean();
-        // Whoever waits is told in any case, and the background thread ends.
+        // All waiters get an error in any case, and the background thread ends.
         match self.memory.block() {
             Some(block) if matches!(marked, Err(Error::Changed { .. })) => block.abandon(),
             Some(block) => return marked.and(block.close()),
@@ -466,7 +466,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Too late to tell anyone; an unset clean mark only costs the next open its checks.
+        // Too late for an error; an unset clean mark only costs the next open its checks.
         let _ = self.finish();
     }
 }

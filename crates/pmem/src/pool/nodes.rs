@@ -2,11 +2,11 @@
 //!
 //! In order, the first that answers:
 //!
-//! 1. what the caller says at open ([`PoolOptions::part_nodes`]);
+//! 1. the node that the caller names at open ([`PoolOptions::part_nodes`]);
 //! 2. with virtual nodes: part `n` is on node `n` modulo their number, because no device knows of them;
 //! 3. on persistent memory, the device: the `numa_node` of the region under a file's pmem block device, or of a devdax
-//!    device. The memory is where it is, whatever was said when the pool was made;
-//! 4. what was said at creation and stands in the header: for files on ordinary disks, whose pages are memory of the
+//!    device. The device's answer overrides the node recorded at creation;
+//! 4. the node in the header, recorded at creation: for files on ordinary disks, whose pages are memory of the
 //!    processes that open them;
 //! 5. the device of an ordinary file; else the node is unknown.
 
@@ -30,9 +30,9 @@ pub enum NodeOrigin {
     Virtual,
     /// The platform tells it of the device under the part.
     Detected,
-    /// It was said at creation and stands in the header.
+    /// It was recorded in the header at creation.
     Recorded,
-    /// Nobody knows.
+    /// Unknown.
     Unknown,
 }
 
@@ -80,8 +80,8 @@ pub(crate) fn verify_given(options: &PoolOptions, topology: &Topology, part_coun
     }
 }
 
-/// What the header of a new pool says about the nodes of its parts. Virtual nodes are not written down: they are a way
-/// of opening a pool, not a place.
+/// The nodes of parts for the header of a new pool. Virtual nodes are not recorded: they are a way of opening a pool,
+/// not a place.
 pub(crate) fn record(options: &PoolOptions) -> [u16; PARTS_MAX] {
     let mut recorded = [0; PARTS_MAX];
     if options.virtual_nodes == 0 {

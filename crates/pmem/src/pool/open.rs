@@ -2,15 +2,14 @@
 //!
 //! 1. Part 0 is opened, locked and verified; it names the others, which are opened and verified against it.
 //! 2. The domain is chosen. A writer looks at the journal and, through a private view, at the states as they will be
-//!    behind it: whatever refuses the open does so before a file changes. A file that is mapped shared gets the space
-//!    that it lacks.
-//! 3. A pool with a journal may hold groups that its last life, in the block domain, did not apply: they are replayed
-//!    into the files, whatever domain comes next. Read-only, they are replayed into the private view and no file
-//!    changes.
-//! 4. The parts are mapped, for a writer as far as the states say: what a growth left behind its end may be cut off.
+//!    after it. So an open that is refused changes no file. A file that is mapped shared gets the space that it lacks.
+//! 3. A pool with a journal may hold groups that its last life, in the block domain, did not apply. They are replayed
+//!    into the files, also when the next domain is another. A read-only open replays them into the private view and
+//!    changes no file.
+//! 4. The parts are mapped, for a writer as far as the states say: bytes that a growth left after that may be cut off.
 //!    States are read and compared: lengths against the files, lives of the parts against each other.
-//! 5. A writer heals what a crash tore (mirrored lines, the page of a former header copy) and writes the state with the
-//!    next boot number to all parts, part 0 last, and makes it durable: from here on the life has begun.
+//! 5. A writer heals torn mirrored lines and the page of a former header copy. It writes the state with the next boot
+//!    number to all parts, part 0 last, and makes it durable. From here on the life has begun.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -77,7 +76,7 @@ pub(crate) fn open_parts(
         if matches!(chosen.backing, Backing::Shared | Backing::SharedSync) {
             parts.iter().try_for_each(space::fill_holes)?;
         }
-        // Before anything is mapped: lines of the journal belong into the files, whatever domain comes next.
+        // Before anything is mapped: lines of the journal belong into the files, also when the next domain is another.
         if let Some(files) = &files {
             apply_journal(files, found)?;
         }
@@ -103,8 +102,7 @@ pub(crate) fn open_parts(
     attach(Opened { path, parts, headers, memory, before, recovery, reason: chosen.reason }, options)
 }
 
-/// Zeroes in the place of the journal's header pages, in private memory: nobody who reads memory sees the salt in the
-/// files.
+/// Zeroes in the place of the journal's header pages, in private memory: no reader of the memory sees the salt.
 fn hide_journal(memory: &Memory, files: &BlockFiles) {
     for offset in (files.journal_offset..files.journal_offset + HEADERS_BYTES).step_by(8) {
         memory.raw_store(PmAddr::new(0, offset), 0);
@@ -184,9 +182,9 @@ pub(crate) fn block_files(parts: &[PartFile], main: &PartHeader) -> Result<Optio
     Ok(Some(BlockFiles { path, parts: storages, journal, part_bytes, journal_offset, journal_bytes }))
 }
 
-/// The file of `part` as an open file of its own, which the kernel tells of errors of the device by itself. A duplicate
-/// would share one report: a commit could take the error of a checkpoint's write, and the checkpoint go on as if there
-/// were none.
+/// The file of `part` as an open file of its own, to which the kernel reports errors of the device separately. A
+/// duplicate would share one report. A commit could then take the error of a checkpoint's write, and the checkpoint
+/// would go on as if there were none.
 fn open_again(part: &PartFile) -> Result<File> {
     let failed = |source| Error::io(&part.path, "opening the journal", "mount /proc, or close some files", source);
     let flags = rustix::fs::fcntl_getfl(&part.file).map_err(|errno| failed(errno.into()))?;
@@ -196,7 +194,7 @@ fn open_again(part: &PartFile) -> Result<File> {
     OpenOptions::new().read(true).write(writing).open(path).map_err(failed)
 }
 
-/// What the journal holds, and the states of the parts as they will be when it is replayed; an error when the open is
+/// The content of the journal, and the states of the parts as they will be after its replay. An error when the open is
 /// to be refused. Changes no file.
 fn preview(
     parts: &[PartFile],
@@ -217,9 +215,10 @@ pub(crate) fn other_moments(parts: &[PartFile], files: Option<&BlockFiles>) -> R
     if let Some(files) = files
         && replay_states(files, &memory).is_err()
     {
-        // What was replayed into the view before the damage was found may be older than the files.
+        // Lines that were replayed into the view before the damage was found may be older than the files.
         memory = private_view(parts)?;
-        // Of a damaged journal, which is to be dropped, counts what a repair will apply, and may have begun to.
+        // Of a damaged journal, which is to be dropped, only those records count that a repair will apply, and may have
+        // begun to apply.
         let salvaged = read_salvage(files, |line, bytes| {
             if is_state(line) && memory.contains(line.start(), LINE_BYTES) {
                 store_line(&memory, line, bytes);
@@ -252,7 +251,7 @@ fn replay_states(files: &BlockFiles, memory: &Memory) -> Result<JournalRecovery>
     replay_in_memory(files, memory, is_state)
 }
 
-/// Whether `line` stands in the page of a part's state.
+/// Whether `line` is in the page of a part's state.
 fn is_state(line: LineAddr) -> bool {
     (PAGE_BYTES..ROOTS_OFFSET).contains(&line.start().offset())
 }
@@ -359,7 +358,7 @@ fn begin_life(memory: &Memory, mut states: Vec<StateSlot>) -> Result<Vec<StateSl
     roots::heal(memory);
     let boot = states[0].boot + 1;
     let count = states.len();
-    // Part 0 decides whether the life has begun: the others announce it before and confirm it after, so that a part of
+    // Part 0 decides whether the life has begun. The others announce it before and confirm it after. So a part of
     // another life is never taken for one that an open left one ahead.
     let announce = (1..count).map(|index| (index, STATE_BEGINNING));
     let confirm = (1..count).map(|index| (index, 0));

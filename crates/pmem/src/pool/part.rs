@@ -18,7 +18,7 @@ use crate::pool::header::{self, Finding};
 use crate::pool::layout::{FIXED_END, PAGE_BYTES, PartHeader};
 use crate::pool::lock::{self, Hold};
 
-/// What a part lies on.
+/// The kind of device of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PartKind {
@@ -209,14 +209,14 @@ impl PartFile {
         match fs::metadata(&self.path) {
             Ok(named) if (named.dev(), named.ino()) == (open.dev(), open.ino()) => Ok(()),
             Ok(_) => self.changed("another file stands at its path now", "move that one away and the pool back"),
-            // Moved: harmless to the pool, and whoever moved it knows the new path.
+            // Moved: harmless to the pool, and the mover knows the new path.
             Err(_) => Ok(()),
         }
     }
 }
 
-/// Opens the file or character device at `path`. Returns at once whatever is there: a FIFO would wait for its other
-/// end.
+/// Opens the file or character device at `path`. Returns at once for every kind of file: a plain open of a FIFO would
+/// wait for its other end.
 pub(crate) fn open_file(path: &Path, writing: bool) -> Result<File> {
     let is_possible = |kind: FileType| kind.is_file() || kind.is_char_device();
     let failed = |e| open_error(path, writing, e);
@@ -239,7 +239,7 @@ pub(crate) fn open_file(path: &Path, writing: bool) -> Result<File> {
     Ok(file)
 }
 
-/// The refusal of something that no part of a pool can lie on.
+/// The refusal of a file that cannot hold a part of a pool.
 fn no_part(path: &Path, kind: FileType) -> Error {
     let what = match kind {
         kind if kind.is_dir() => "a folder",

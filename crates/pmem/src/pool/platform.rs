@@ -1,14 +1,14 @@
 //! Which persistence domain a pool gets, and why.
 //!
-//! 1. A regular file is mapped for a moment with `MAP_SYNC`: the kernel accepts that on persistent memory only (fsdax),
-//!    where a flushed line is persistent and no journal of the file system can still lose its block.
+//! 1. A regular file is mapped for a moment with `MAP_SYNC`. The kernel accepts that on persistent memory only (fsdax).
+//!    There a flushed line is persistent, and no journal of the file system can still lose its block.
 //! 2. Persistent memory whose region says `cpu_cache` in its `persistence_domain` keeps the CPU caches as well: `eadr`.
-//! 3. Other persistent memory is `dax`, where the processor has an instruction that writes a line back. Without one
-//!    nothing that a program stores is ever known to be persistent, so there is no `dax` domain.
+//! 3. Other persistent memory is `dax`, where the processor has an instruction that writes a line back. Without one no
+//!    store is ever known to be persistent, so there is no `dax` domain.
 //! 4. Everything else is an ordinary file: `block`, which needs the pool's journal.
 //!
 //! All parts of a pool get the same domain, the weakest that one of them needs. There is no silent downgrade: a domain
-//! that was asked for by name is an error where it is not to be had.
+//! that was asked for by name is an error where it is not available.
 
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -181,7 +181,7 @@ fn sync_mapping_refusal(file: &File) -> Option<rustix::io::Errno> {
     probe.extend(Some(file.as_fd()), PAGE_BYTES).err()
 }
 
-/// Folder of the device that `part` lies on, with all links resolved.
+/// Folder of the device of `part`, with all links resolved.
 fn device_folder(part: &PartFile, sysfs: &Path) -> Option<PathBuf> {
     let found = part.file.metadata().ok()?;
     let (class, number) = if part.is_device() { ("char", found.rdev()) } else { ("block", found.dev()) };
@@ -203,17 +203,17 @@ fn device_attribute(folder: &Path, name: &str, depth: usize) -> Option<String> {
     below.all(|folder| device_attribute(&folder, name, depth - 1).as_ref() == Some(&first)).then_some(first)
 }
 
-/// What the platform says is persistent under `part`: `cpu_cache`, `memory_controller`, or nothing.
+/// The persistence domain that the platform reports for `part`: `cpu_cache`, `memory_controller`, or nothing.
 pub(crate) fn persistence_domain(part: &PartFile, sysfs: &Path) -> Option<String> {
     device_attribute(&device_folder(part, sysfs)?, "persistence_domain", 4)
 }
 
-/// The NUMA node that `part` lies on, where its device tells.
+/// The NUMA node of `part`, where its device reports one.
 pub(crate) fn numa_node(part: &PartFile, sysfs: &Path) -> Option<u32> {
     device_attribute(&device_folder(part, sysfs)?, "numa_node", 4)?.parse().ok()
 }
 
-/// Name of the file system that `part` lies on.
+/// Name of the file system of `part`.
 pub(crate) fn file_system(part: &PartFile) -> String {
     if part.is_device() {
         return "devdax".into();
@@ -245,12 +245,12 @@ pub(crate) fn file_system_name(kind: u64) -> String {
         .map_or_else(|| format!("{kind:#x}"), |(_, name)| (*name).to_owned())
 }
 
-/// Whether `part` lies on a tmpfs that gives pages of 2 MiB where it can. It says so by the block size of the file.
+/// Whether `part` is on a tmpfs with pages of 2 MiB where possible. The block size of the file tells.
 pub(crate) fn has_huge_pages(part: &PartFile) -> bool {
     file_system(part) == "tmpfs" && part.file.metadata().is_ok_and(|found| found.blksize() >= 2 << 20)
 }
 
-/// What a user should know about a durable pool on `file_system`; nothing for file systems on disks.
+/// A warning about a durable pool on `file_system`; none for file systems on disks.
 pub(crate) fn file_system_warning(file_system: &str) -> Option<String> {
     match file_system {
         "tmpfs" | "ramfs" => {
@@ -302,7 +302,7 @@ mod tests {
         let path = folder.path().join("a");
         let file = File::create_new(&path).expect("file");
         let sysfs = fake_sysfs(folder.path(), &file, "memory_controller", "0");
-        // A regular file that passes for a device: nobody asks the kernel for a synchronous mapping then.
+        // A regular file that passes for a device: the kernel is not asked for a synchronous mapping then.
         let kind = PartKind::Device { align_bytes: 4096 };
         let parts = [PartFile { path: path.clone(), file, kind, len: 1 << 20 }];
         let choose = |choice, flush| on_persistent_memory(&parts, choice, 1 << 20, flush, &sysfs);

@@ -1,4 +1,4 @@
-//! Repair: what is there a second time is put in order again; nothing is invented.
+//! Repair: metadata is restored from its second copy; nothing is invented.
 //!
 //! 1. Damaged headers at the front are written from their copies: straight to the file and synced, because everything
 //!    else is found through them.
@@ -34,7 +34,7 @@ use crate::pool::part::{self, PartFile};
 use crate::pool::report::RepairReport;
 use crate::pool::{PoolOptions, check, create, header, open, platform, roots, space, state};
 
-/// Repairs the pool at `path`, which nobody may have open.
+/// Repairs the pool at `path`, which may not be open anywhere.
 pub(crate) fn repair(path: &Path, options: &PoolOptions, accept_journal_loss: bool) -> Result<RepairReport> {
     let before = check::check(path, options)?;
     let mut done = Vec::new();
@@ -135,7 +135,7 @@ fn repair_mapped(parts: &[PartFile], headers: &[PartHeader], done: &mut Vec<Stri
     }
     drop(memory);
     for part in parts.iter().filter(|part| !part.is_device()) {
-        // The report says what was repaired: nobody may be told before it is on the medium.
+        // The report lists the repairs: they must be on the medium before it is returned.
         part.file.sync_all().map_err(|e| Error::io(&part.path, "syncing", "check the device and try again", e))?;
     }
     create::sync_folder(&parts[0].path)
@@ -198,7 +198,7 @@ fn clear_reserved(memory: &Memory, number: u16, part: &PartFile, header: &PartHe
         }
     }
     if cleared > 0 {
-        // The report says that it is done: nobody may be told before the zeroes are persistent.
+        // The report says that it is done: the zeroes must be persistent before it is returned.
         memory.fence();
         done.push(format!("{}: {cleared} words of reserved space zeroed", part.path.display()));
     }

@@ -1,4 +1,4 @@
-//! What `check` found and `repair` did, as data and as text.
+//! Findings of `check` and actions of `repair`, as data and as text.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::pool::info;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Severity {
-    /// Worth knowing, nothing is wrong: what a crash leaves and the next open finishes.
+    /// Not a fault: a state that a crash leaves and the next open finishes.
     Note,
     /// Damage that `repair` undoes without loss: the information is there a second time.
     Repairable,
@@ -29,9 +29,9 @@ pub struct CheckFinding {
     pub offset: u64,
     /// How bad it is.
     pub severity: Severity,
-    /// What stands there, and what should.
+    /// The bytes found, and the bytes expected.
     pub finding: String,
-    /// What to do next.
+    /// Next step for the user.
     pub next_step: String,
 }
 
@@ -125,15 +125,15 @@ impl fmt::Display for CheckReport {
     }
 }
 
-/// What a repair did and what is left.
+/// The actions of a repair, and the remaining findings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RepairReport {
-    /// What was found before.
+    /// Findings before.
     pub before: CheckReport,
-    /// What was done, one sentence each; empty when nothing was written.
+    /// The actions, one sentence each; empty when nothing was written.
     pub done: Vec<String>,
-    /// What is found now.
+    /// Findings after.
     pub after: CheckReport,
 }
 

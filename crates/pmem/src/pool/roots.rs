@@ -1,7 +1,7 @@
 //! The root directory: up to 32 named roots, each in two mirrored lines (see `mirror`).
 //!
 //! A change is atomic: after a crash it is the old root or the new one. A removed root is a record without a name. When
-//! both lines of a root are damaged its name is unknown; a lookup that finds its name nowhere else says so instead of
+//! both lines of a root are damaged its name is unknown. A lookup that finds its name nowhere else says so instead of
 //! "no such root".
 
 use std::path::Path;

@@ -1,14 +1,14 @@
-//! Files and devices as scratch memory, without a pool in them: what a measurement writes to.
+//! Files and devices as scratch memory for measurements, without a pool in them.
 //!
-//! 1. A file without a name in a folder ([`ScratchFile::temporary`]), or a file or device at a path
-//!    ([`ScratchFile::open`]), locked like a pool's part, so that no pool is measured while somebody uses it.
-//! 2. [`ScratchFile::content`] says what is there; whether that may be overwritten is for the caller to decide.
-//! 3. [`ScratchFile::fill`] writes bytes that do not compress all over it and syncs them: what is measured lies on the
-//!    medium, not in a hole of a file.
-//! 4. [`ScratchFile::map`] gives the memory. On persistent memory its domain is `dax` or `eadr`; any other file is
-//!    mapped with the instructions of `dax` and labelled `dax-emulated`: what is measured then is the page cache.
+//! 1. [`ScratchFile::temporary`] makes a file without a name in a folder. [`ScratchFile::open`] opens a file or device
+//!    at a path. It is locked like a pool's part, so no pool in use is measured.
+//! 2. [`ScratchFile::content`] describes its content. The caller decides whether that may be overwritten.
+//! 3. [`ScratchFile::fill`] writes bytes that do not compress all over it and syncs them. So the measured bytes are on
+//!    the medium, not in a hole of a file.
+//! 4. [`ScratchFile::map`] returns the memory. On persistent memory its domain is `dax` or `eadr`. Any other file is
+//!    mapped with the instructions of `dax` and labelled `dax-emulated`: it measures the page cache.
 //!
-//! Invariant: what was opened read-only is never changed; nothing is written before `fill` or a store.
+//! Invariant: a file that was opened read-only is never changed. Nothing is written before `fill` or a store.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Seek, SeekFrom};
@@ -107,7 +107,7 @@ impl ScratchFile {
             let kind = if part.is_device() { "devdax device" } else { "file" };
             (part, kind)
         };
-        // A reader disturbs nobody and needs no lock.
+        // A reader disturbs no other process and needs no lock.
         lock::acquire(path, &part.file, if write { Hold::Write } else { Hold::Nothing })?;
         Ok(Self { part, kind, writable: write, temporary: false, sysfs })
     }
@@ -118,7 +118,7 @@ impl ScratchFile {
         &self.part.path
     }
 
-    /// What it is: `file`, `block device` or `devdax device`.
+    /// Its kind: `file`, `block device` or `devdax device`.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         self.kind
@@ -142,7 +142,7 @@ impl ScratchFile {
         &self.part.file
     }
 
-    /// The file system it lies on.
+    /// Its file system.
     #[must_use]
     pub fn file_system(&self) -> String {
         if self.kind == "block device" { "none".into() } else { platform::file_system(&self.part) }
@@ -154,8 +154,8 @@ impl ScratchFile {
         platform::numa_node(&self.part, &self.sysfs)
     }
 
-    /// What it holds, in words; `None` when it is empty. A device counts as empty when 1024 pages all over it, the
-    /// first and the last among them, hold zeroes only.
+    /// Its content, in words; `None` when it is empty. A device counts as empty when 1024 pages all over it, the first
+    /// and the last among them, hold zeroes only.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -219,9 +219,9 @@ impl ScratchFile {
     /// Calls `progress` with the bytes written so far.
     ///
     /// # Errors
-    /// When there is no space, the device is smaller, or writing fails. A temporary file gives its space back then.
+    /// When there is no space, the device is smaller, or writing fails. A temporary file then frees its space.
     pub fn fill(&mut self, bytes: u64, progress: &mut dyn FnMut(u64)) -> Result<()> {
-        // A full file system is everybody's trouble: better not to begin.
+        // A full file system harms all of its users: better not to begin.
         self.verify_room(bytes)?;
         let mut state = 0x9E37_79B9_7F4A_7C15_u64;
         let mut step = vec![0_u64; (STEP_BYTES / 8) as usize];
@@ -267,7 +267,7 @@ impl ScratchFile {
         Error::io(&self.part.path, "filling with data", hint, source)
     }
 
-    /// Empties the file: what a file that was empty before goes back to.
+    /// Empties the file, to restore a file that was empty before.
     ///
     /// # Errors
     /// When it cannot be truncated.
@@ -278,13 +278,13 @@ impl ScratchFile {
         Ok(())
     }
 
-    /// Maps the first `bytes` bytes (whole pages), in the strongest domain that is to be had.
+    /// Maps the first `bytes` bytes (whole pages), in the strongest available domain.
     ///
     /// # Errors
     /// When it is shorter than that, or address space runs out.
     pub fn map(&self, bytes: u64) -> Result<ScratchMemory> {
         let parts = std::slice::from_ref(&self.part);
-        // A journal is what the block domain would need; there is none, and what becomes of that domain stands below.
+        // The block domain would need a journal. There is none; the code below replaces that domain.
         let chosen = platform::choose(parts, DomainChoice::Auto, PAGE_BYTES, false, &self.sysfs)?;
         let ordinary = chosen.domain == Domain::Block;
         let domain = if ordinary { Domain::DaxEmulated } else { chosen.domain };

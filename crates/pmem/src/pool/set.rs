@@ -1,12 +1,12 @@
 //! Pools of several parts: which file is which, and how part 0 finds the others.
 //!
 //! - Every part's header carries the uuid of the set, its own uuid, and the table of all part uuids and paths.
-//! - A further part is looked for where the caller says, else where the table says, else by convention: part `N` of
-//!   `name.pool` is `name.pool.N`. Paths that follow the convention are not stored, so a set that is moved or copied as
+//! - A further part is looked for at the caller's path, else at the table's, else by convention: part `N` of
+//!   `name.pool` is `name.pool.N`. Paths that follow the convention are not stored. So a set that is moved or copied as
 //!   a whole (all names changed alike) finds its own parts and not those of the original.
-//! - A part is accepted only if set uuid, number and part uuid agree with part 0's table, and if it took part in the
-//!   same life of the pool: every open writes its boot number to all parts. So a file of another pool, a swapped
-//!   order and a part restored from an older copy are each refused by name, before the journal writes anything into
+//! - A part is accepted only if set uuid, number and part uuid agree with part 0's table. It must also have taken part
+//!   in the same life of the pool: every open writes its boot number to all parts. So a file of another pool, a swapped
+//!   order and a part from an older copy are each refused by name. That happens before the journal writes anything into
 //!   them.
 
 use std::ffi::{OsStr, OsString};
@@ -21,7 +21,7 @@ use crate::pool::lock::Hold;
 use crate::pool::part::PartFile;
 use crate::pool::uuid::Uuid;
 
-/// Where part `index` of the pool at `path` lies by convention.
+/// Path of part `index` of the pool at `path` by convention.
 pub(crate) fn conventional_path(path: &Path, index: usize) -> PathBuf {
     let mut name: OsString = path.as_os_str().to_owned();
     name.push(format!(".{index}"));
@@ -51,7 +51,7 @@ pub(crate) fn paths_of_new(path: &Path, options: &PoolOptions) -> Result<Vec<Pat
     Ok(paths)
 }
 
-/// What the part table says about a part created at `part`: empty for the conventional path, else relative to the
+/// The entry of the part table for a part created at `part`: empty for the conventional path, else relative to the
 /// folder of part 0 where possible, else absolute.
 pub(crate) fn stored_path(path: &Path, part: &Path, index: usize) -> Result<[u8; PART_PATH_BYTES]> {
     let mut stored = [0; PART_PATH_BYTES];
@@ -166,8 +166,8 @@ pub(crate) fn verify_identity(found: &Path, main: &PartHeader, header: &PartHead
     Ok(())
 }
 
-/// Which parts come from another life than the set, each as the refusal of an open. `states` are as the replay of the
-/// journal makes them, `before` as they are without it; what is damaged tells nothing.
+/// Which parts come from another life than the set, each as the refusal of an open. `states` are the states after the
+/// replay of the journal, `before` those without it. Damaged states are ignored.
 ///
 /// An open that died half-way leaves further parts one ahead of part 0, and marked so. The oldest records of a journal
 /// are of the life after the one that the files were last brought up to: so the beginning of a life in it makes no file

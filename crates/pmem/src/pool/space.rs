@@ -22,7 +22,7 @@ const STEP_BYTES_MIN: u64 = 1 << 20;
 /// Unit of the blocks that stat(2) counts.
 const STAT_BLOCK_BYTES: u64 = 512;
 
-/// Gives `file` blocks for `len` bytes from `offset` on; all or an error.
+/// Allocates blocks of `file` for `len` bytes from `offset` on; all or an error.
 pub(crate) fn allocate(path: &Path, file: &File, offset: u64, len: u64) -> Result<()> {
     let failed = |source: io::Error| Error::io(path, "allocating space", SPACE_HINT, source);
     match in_steps(offset, len, |offset, len| fallocate(file, FallocateFlags::empty(), offset, len)) {
@@ -33,8 +33,8 @@ pub(crate) fn allocate(path: &Path, file: &File, offset: u64, len: u64) -> Resul
     }
 }
 
-/// Asks `step` for `len` bytes from `offset` on. A signal may interrupt the call, and some file systems give back what
-/// it had allocated: smaller and smaller steps get done between two signals.
+/// Asks `step` for `len` bytes from `offset` on. A signal may interrupt the call, and some file systems then free the
+/// bytes that it had allocated. So the steps become smaller, until one ends between two signals.
 fn in_steps(offset: u64, len: u64, mut step: impl FnMut(u64, u64) -> rustix::io::Result<()>) -> rustix::io::Result<()> {
     let (mut done, mut most) = (0, len);
     while done < len {
@@ -61,7 +61,7 @@ pub(crate) fn write_zeroes(path: &Path, file: &File, offset: u64, len: u64) -> R
     Ok(())
 }
 
-/// Gives a part that will be mapped shared the blocks that its file lacks.
+/// Allocates the missing blocks of a part that will be mapped shared.
 ///
 /// Asked for only when stat(2) counts fewer blocks than the file is long: over 8 GiB that are there, fallocate takes
 /// 0.3 s on a tmpfs and up to 0.1 s on an ext4. The count has blocks of metadata in it, so a file with few and small
@@ -78,14 +78,14 @@ pub(crate) fn fill_holes(part: &PartFile) -> Result<()> {
     if missing == 0 {
         return Ok(());
     }
-    // What is allocated up to the end of the space stays allocated: a refused open must not fill the disk for others. A
-    // file system without a limit (a tmpfs can be so) says that it has no blocks, and none free.
+    // Blocks allocated before the space ran out would stay allocated: a refused open must not fill the disk. A file
+    // system without a limit (a tmpfs can be so) says that it has no blocks, and none free.
     let is_short = |room: StatVfs| room.f_blocks > 0 && room.f_bfree.saturating_mul(room.f_frsize) < missing;
     if fstatvfs(&part.file).is_ok_and(is_short) {
         return Err(failed(Errno::NOSPC.into()));
     }
     match in_steps(0, found.len(), |offset, len| fallocate(&part.file, FallocateFlags::KEEP_SIZE, offset, len)) {
-        // A file system that cannot be asked gives the space when it is stored to, or does not.
+        // A file system that cannot be asked allocates the space at the store, or fails then.
         Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
         Err(source) => Err(failed(source.into())),
     }
@@ -97,8 +97,7 @@ mod tests {
 
     #[test]
     fn an_interrupted_allocation_goes_on_and_ends_however_often_signals_come() {
-        // A file system that gives back what an interrupted call had allocated, and a signal in whatever takes longer
-        // than 3 MiB.
+        // A file system that frees the bytes of an interrupted call, and a signal in each call for more than 3 MiB.
         let mut got = Vec::new();
         let mut calls = 0;
         let result = in_steps(4096, 100 << 20, |offset, len| {

@@ -15,13 +15,13 @@ pub(crate) fn read(memory: &Memory, part: u16) -> Option<StateSlot> {
     Mirror::read(memory, places(part)).newest().map(|(state, _)| state)
 }
 
-/// Writes `state` with the next sequence number behind the newest one and makes it persistent.
+/// Writes `state` with the next sequence number after the newest one and makes it persistent.
 pub(crate) fn write(memory: &Memory, part: u16, state: StateSlot) -> StateSlot {
     mirror::write(memory, places(part), state)
 }
 
-/// What is wrong with the numbers of an intact `state` of a part with `header` and `len` bytes there: offset inside the
-/// line, finding, expectation. A checksum that fits says nothing about a writer with a bug.
+/// Checks the numbers of an intact `state` of a part with `header` and `len` bytes. Returns a fault as offset inside
+/// the line, finding and expectation. A checksum that fits does not exclude a writer with a bug.
 pub(crate) fn nonsense(state: &StateSlot, header: &PartHeader, len: u64) -> Option<(u64, String, String)> {
     let pages = |bytes: u64| bytes.is_multiple_of(PAGE_BYTES);
     if state.part_bytes < header.part_bytes || state.part_bytes > len || !pages(state.part_bytes) {

@@ -25,7 +25,7 @@ impl Uuid {
         Ok(Self(bytes))
     }
 
-    /// The 16 bytes as they stand on the medium.
+    /// The 16 bytes as they are on the medium.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; 16] {
         self.0

@@ -1,7 +1,7 @@
-//! What sysfs says about nodes: `devices/system/node` and `devices/system/cpu` under a root that tests can choose.
+//! Nodes as sysfs describes them: `devices/system/node` and `devices/system/cpu` under a root that tests can choose.
 //!
-//! What is missing or does not parse is left out, never guessed: a node without a readable `cpulist` is no node, a
-//! table of distances of the wrong length says nothing.
+//! Missing or unparsable files are left out, never guessed. A node without a readable `cpulist` is no node. A table of
+//! distances of the wrong length is ignored.
 
 use std::fs;
 use std::path::Path;
@@ -43,7 +43,7 @@ fn read_list(path: &Path) -> Vec<usize> {
     fs::read_to_string(path).map(|text| parse_list(&text)).unwrap_or_default()
 }
 
-/// Parses the kernel's list format: "0-3,8,10-11". What does not parse is left out.
+/// Parses the kernel's list format: "0-3,8,10-11". Parts that do not parse are left out.
 fn parse_list(text: &str) -> Vec<usize> {
     let mut found = Vec::new();
     for range in text.trim().split(',').filter(|range| !range.is_empty()) {

@@ -1,16 +1,16 @@
 //! The heap's targets for the crash explorer.
 //!
 //! All of them drive one structure ([`Slots`]): root words that point to blocks whose content is stamped. The oracle
-//! compares the slots with a plain map, and what they reach with what the heap says is allocated: after any crash each
-//! operation is there whole or not at all, nothing has leaked, nothing is owned twice, and every word of metadata is
-//! intact. The targets differ in what their scripts drive:
+//! compares the slots with a plain map, and the blocks that they reach with the allocated ones. After any crash each
+//! operation is there whole or not at all. Nothing has leaked, no block has two owners, and every word of metadata is
+//! intact. The targets differ in their scripts:
 //!
 //! | target | drives |
 //! | --- | --- |
 //! | `heap-format` | formatting, the first zone and the first slab |
 //! | `heap-alloc` | alloc and publish, replace, free, in several size classes |
 //! | `heap-order` | frees in and out of order, several blocks of one bitmap word |
-//! | `heap-zeroed` | a block that is zeroed when it is allocated, where another one stood |
+//! | `heap-zeroed` | a block that is zeroed when it is allocated, in the place of another one |
 //! | `heap-extent` | large extents, freed and cut anew |
 //! | `heap-growth` | new slabs and zones until the heap is full, slabs given back |
 //! | `heap-grow-pool` | the pool grows under a full heap |

@@ -1,12 +1,12 @@
 //! A table of slots over the heap: the structure that all targets of the heap explore.
 //!
-//! Layout in the root words: words 0 to 11 are slots (address of a block, or 0); words 16, 17 and 24 are the *stamps*:
-//! an action sets 16 and 24, a plain store sets 16, then 17 in the same line. So 16 is never behind 17 or 24, unless
-//! the replay of an old record rolls it back.
+//! Layout in the root words: words 0 to 11 are slots (address of a block, or 0). Words 16, 17 and 24 are the *stamps*:
+//! an action sets 16 and 24, a plain store sets 16, then 17 in the same line. So 16 is never older than 17 or 24,
+//! unless the replay of an old record rolls it back.
 //!
 //! A block's content is its slot and size in the first word of every line, so a block with two owners or unwritten
-//! content shows. One word per line keeps the number of crash states small: what a line keeps of its own stores is not
-//! the heap's.
+//! content shows. One word per line keeps the number of crash states small: how much of its own stores a line keeps is
+//! no concern of the heap.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ use super::in_heap_layer;
 /// Slots in use.
 const SLOTS: u64 = 12;
 
-/// What a heap area holds that was something else before.
+/// The content of a heap area that had another use before.
 const GARBAGE: u64 = 0xDEAD_BEEF_0BAD_F00D;
 
 /// One operation.
@@ -56,7 +56,7 @@ pub enum Op {
     Elsewhere(Box<Op>),
 }
 
-/// What a reader sees: bytes of each slot's block, and the stamps 17 and 24.
+/// A reader's view: bytes of each slot's block, and the stamps 17 and 24.
 pub type View = (BTreeMap<u64, u64>, u64, u64);
 
 /// The structure: a script and the sizes it runs with.
@@ -86,7 +86,7 @@ pub struct Handle {
     pool: Pool,
     /// `None` while it is opened anew.
     heap: RwLock<Option<Heap>>,
-    /// Held by an operation on one slot, as a user of the heap does who shares words between threads.
+    /// Held by an operation on one slot. A user of the heap that shares words between threads does the same.
     locks: Vec<Mutex<()>>,
 }
 
@@ -220,7 +220,7 @@ fn apply(handle: &Handle, op: &Op, options: &HeapOptions) -> Outcome {
         Op::Bare(value) => {
             memory.store(heap.root_word(16), value);
             memory.store(heap.root_word(17), value);
-            // One line: word 17 never stands without word 16.
+            // One line: word 17 never persists without word 16.
             memory.persist(heap.root_word(16), 16);
         }
         Op::Killed(slot, bytes, applied) => {
@@ -245,7 +245,7 @@ fn del(heap: &Heap, action: &mut Action<'_>, slot: u64) -> Outcome {
     Ok(())
 }
 
-/// What `op` does to the view.
+/// Applies `op` to the view.
 fn follow(view: &mut View, op: &Op) {
     let (slots, bare, stamped) = view;
     match *op {
@@ -294,8 +294,8 @@ impl Structure for Slots {
             Heap::open(pool, &self.heap)?;
             return Ok(());
         }
-        // What stood there before the pool was made is not zero, except where pool creation zeroes: the heap's first
-        // line. One word per line, and few lines of the header page, keep the number of states small.
+        // The old bytes of the area are not zero, except where pool creation zeroes: the heap's first line. One word
+        // per line, and few lines of the header page, keep the number of states small.
         let (start, end) = pool.heap_area(0);
         for offset in (4096..end.offset() - start.offset()).step_by(64).chain([1024 + 24 * 8, 1024 + 64 * 8]) {
             pool.memory().store(start.plus(offset), GARBAGE ^ offset);

@@ -36,7 +36,7 @@ fn turning_lanes() -> HeapOptions {
 }
 
 /// Two threads that allocate and free side by side: for schedules, not among the targets. With one arena they take
-/// blocks of one slab, so they change the same bitmap words and meet in every lock; slot 0 goes back and forth between
+/// blocks of one slab, so they change the same bitmap words and meet in every lock. Slot 0 goes back and forth between
 /// them.
 #[must_use]
 pub fn heap_threads(arenas: usize) -> Slots {
@@ -61,7 +61,7 @@ pub fn heap_targets() -> Vec<Box<dyn Target>> {
     all.map(|target| Box::new(target) as Box<dyn Target>).collect()
 }
 
-/// What is done to blocks.
+/// Targets of operations on blocks.
 fn block_targets() -> Vec<Slots> {
     use Op::{Abort, Del, DelAll, Put, PutMany, PutZeroed, Resize};
     let format = Slots {

@@ -1,8 +1,8 @@
-//! The files of a copy get their names, such that a kill or a power cut at any moment leaves the old pool at the
-//! target, the new one, or none that opens.
+//! Names the files of a copy. A kill or a power cut at any moment leaves the old pool at the target, the new one, or
+//! none that opens.
 //!
-//! Two backups of one pool have the same identity and may be of the same life, so nothing tells a mixture of their
-//! parts: none may ever stand there with a part 0, by which a pool is opened.
+//! Two backups of one pool have the same identity and may be of the same life. So a mixture of their parts cannot be
+//! recognised. It may never have a part 0, by which a pool is opened.
 //!
 //! 1. All new files are synced.
 //! 2. Of several parts: an old part 0 is moved aside, under the name of a file in the making; its folder is synced.
@@ -10,9 +10,9 @@
 //! 3. The further parts are renamed into place, each with a sync of its folder; then part 0.
 //! 4. The old part 0 is removed. After a kill the next copy to the same target does it.
 //!
-//! Two copies to one target at a time: all new files are locked until part 0 has its name. So whoever holds the lock of
-//! a further part, to replace it, finds the part 0 beside it in step 2, and gives way; and where no further part was,
-//! only one copy can rename its own.
+//! Two copies may go to one target at a time. All new files are locked until part 0 has its name. So a copy that locks
+//! a further part, to replace it, finds the part 0 beside it in step 2 and fails. Where there was no further part, only
+//! one copy can rename its own.
 //!
 //! An error before 3 has changed anything puts the old part 0 back; later there is no old pool to put it to.
 
@@ -20,7 +20,7 @@ use crate::error::Result;
 use crate::pool::create::{NewFile, sync_folder};
 use crate::pool::lock;
 
-/// What was done last.
+/// The last completed step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// A new file is synced.
@@ -35,10 +35,10 @@ pub(super) enum Step {
     Done,
 }
 
-/// Is told of every step, and may fail it (tests).
+/// Called after every step; may make it fail (tests).
 pub(super) type Observer<'o> = &'o mut dyn FnMut(Step) -> Result<()>;
 
-/// Gives `files`, by part number, their names.
+/// Renames `files`, by part number, to their targets.
 pub(super) fn publish_all(mut files: Vec<NewFile>, after: Observer<'_>) -> Result<()> {
     for file in &files {
         // No name may come to lead to bytes that a power cut can still take.
@@ -61,7 +61,7 @@ pub(super) fn publish_all(mut files: Vec<NewFile>, after: Observer<'_>) -> Resul
     }
 }
 
-/// Step 3, behind an old part 0 that was set aside. `has_changed` tells whether any file may have got its name.
+/// Step 3, after an old part 0 was set aside. `has_changed` tells whether any file may have got its name.
 fn publish_in_order(files: &mut [NewFile], has_old: bool, has_changed: &mut bool, after: Observer<'_>) -> Result<()> {
     if has_old {
         after(Step::SetAside)?;
@@ -69,7 +69,7 @@ fn publish_in_order(files: &mut [NewFile], has_old: bool, has_changed: &mut bool
         sync_folder(&files[0].target)?;
         after(Step::FolderSynced)?;
     }
-    // Part 0 last: what has a part 0 is complete.
+    // Part 0 last: a set with a part 0 is complete.
     for file in files.iter_mut().rev() {
         let renamed = file.rename();
         *has_changed |= renamed.is_ok() || !matches!(lock::is_at(&file.target, &file.file), Ok(false));

@@ -1,5 +1,5 @@
-//! A backup over an older one of the same pool, in the same life: cut short after each step it leaves the old one, the
-//! new one, or nothing that opens, and the next backup to the same target puts everything in order.
+//! A backup over an older one of the same pool, in the same life, is cut short after each step. It leaves the old one,
+//! the new one, or nothing that opens. The next backup to the same target puts everything in order.
 
 use std::fs;
 
@@ -32,7 +32,7 @@ fn fill(pool: &Pool, number: u64) {
     }
 }
 
-/// What the backup in `folder` holds, the same in every part; `None` when there is clearly no pool.
+/// The number that the backup in `folder` holds, the same in every part; `None` when there is clearly no pool.
 fn number_in(folder: &Path) -> Option<u64> {
     let path = folder.join("b.pool");
     let pool = match Pool::open(&path, &options()) {
@@ -49,7 +49,7 @@ fn number_in(folder: &Path) -> Option<u64> {
     Some(numbers[0])
 }
 
-/// What a kill at this moment would leave of `folder`; no lock goes along.
+/// The files that a kill at this moment would leave of `folder`, without locks.
 fn left_of(folder: &Path, as_folder: &Path) {
     fs::create_dir(as_folder).expect("a folder");
     for entry in fs::read_dir(folder).expect("the folder") {
