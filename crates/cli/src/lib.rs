@@ -5,8 +5,8 @@
 //! | `lodestone` (`main.rs`) | [`commands::Daily`]: pools, keys and values, media, topology | operators and developers |
 //! | `lodestone-lab` (`lab/main.rs`, feature `lab`) | the same, and `bench`, `sim`, `torture`, `crash`, `demo` | researchers, and developers who prove a change |
 //!
-//! `lodestone bench` and its like find `lodestone-lab` beside `lodestone` or in the path, and become it, so a user types
-//! one command. Without the feature `lab` nothing of the measuring and proving crates is built.
+//! `lodestone bench` and its like find `lodestone-lab` beside `lodestone` or in the path, and become it, so a user
+//! types one command. Without the feature `lab` nothing of the measuring and proving crates is built.
 //!
 //! A program is a [`program::Program`]: arguments, one run, an exit code.
 

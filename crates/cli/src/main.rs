@@ -1,5 +1,5 @@
-//! The `lodestone` command: pools, a durable key-value map, imports, media. `bench`, `sim`, `torture`, `crash` and `demo`
-//! are commands of `lodestone-lab`, which this program becomes when it is asked for one of them.
+//! The `lodestone` command: pools, a durable key-value map, imports, media. `bench`, `sim`, `torture`, `crash` and
+//! `demo` are commands of `lodestone-lab`, which this program becomes when it is asked for one of them.
 
 mod lab_program;
 
