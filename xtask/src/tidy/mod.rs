@@ -6,7 +6,8 @@
 //! 2. Read each text file. [`scan`] also splits Rust files into code and comments. So a rule about code never fires on
 //!    a string or a comment, and the other way round.
 //! 3. Run the rules of [`rules_text`] on every text file, and those of [`rules_rust`] and [`functions`] on each Rust
-//!    file. Run [`modules`] on all Rust files together: is each one reached from some crate root?
+//!    file, and those of [`prose`] on comments and documents. Run [`modules`] on all Rust files together (is each one
+//!    reached from some crate root?) and [`layers`] on all manifests (does each crate use only crates below it?).
 //! 4. Print the findings, sorted, as `file:line: rule: fault and remedy`.
 //!
 //! Invariants: a rule is a pure function from file contents to findings, so it is tested on literal snippets. No rule
@@ -14,7 +15,9 @@
 //! this folder passes its own rules.
 
 mod functions;
+mod layers;
 mod modules;
+mod prose;
 mod rules_rust;
 mod rules_text;
 mod scan;
@@ -80,9 +83,13 @@ fn check(files: &[SourceFile]) -> Vec<Finding> {
             let scanned = scan::Scanned::new(&file.text);
             rules_rust::check(file, &scanned, reached.is_test_only(&file.path), &mut findings);
             functions::check(file, &scanned, &mut findings);
+            prose::check_comments(file, &scanned, &mut findings);
+        } else if file.path.ends_with(".md") {
+            prose::check_document(file, &mut findings);
         }
     }
     modules::check(files, &reached, &mut findings);
+    layers::check(files, &mut findings);
     findings.sort();
     findings
 }

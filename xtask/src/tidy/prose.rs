@@ -1,0 +1,100 @@
+//! Rules for prose, in comments and documents: the width of a line, and words that a reader stumbles over.
+//!
+//! Tables, code and addresses may be wider. The words have plain ones in their place, which the finding names.
+
+use super::scan::{Scanned, word_positions};
+use super::{Finding, SourceFile};
+
+/// Columns of a line of text.
+const COLUMNS_MAX: usize = 120;
+
+/// Words, and what to write in their place.
+const WORDS: [(&str, &str); 4] = [
+    (concat!("who", "ever"), "the thread that, the caller that"),
+    (concat!("no", "body"), "no thread, no caller, nothing"),
+    (concat!("hith", "erto"), "so far"),
+    (concat!("there", "upon"), "then"),
+];
+
+/// Comments of a Rust file.
+pub(super) fn check_comments(file: &SourceFile, scanned: &Scanned, findings: &mut Vec<Finding>) {
+    for (index, comment) in scanned.comments.iter().enumerate() {
+        let text = comment.trim_start();
+        let alone = scanned.code.get(index).is_none_or(|code| code.trim().is_empty());
+        // A line that is too wide because of its code is the formatter's.
+        if alone && !text.contains('|') {
+            check_width(file, index + 1, comment, findings);
+        }
+        check_words(file, index + 1, text, findings);
+    }
+}
+
+/// A document.
+pub(super) fn check_document(file: &SourceFile, findings: &mut Vec<Finding>) {
+    let mut is_code = false;
+    for (index, line) in file.text.lines().enumerate() {
+        let text = line.trim_start();
+        if text.starts_with("```") {
+            is_code = !is_code;
+        }
+        if is_code || line.starts_with("    ") || text.starts_with('|') {
+            continue;
+        }
+        check_width(file, index + 1, line, findings);
+        check_words(file, index + 1, text, findings);
+    }
+}
+
+fn check_width(file: &SourceFile, number: usize, line: &str, findings: &mut Vec<Finding>) {
+    let columns = line.trim_end().chars().count();
+    // A long address or path cannot be broken.
+    let can_break = line.trim_end().rfind(' ').is_some_and(|last| last > COLUMNS_MAX / 2);
+    if columns > COLUMNS_MAX && can_break {
+        let message = format!("{columns} columns of text, at most {COLUMNS_MAX}; break the line");
+        findings.push(file.finding(number, "wide-text", message));
+    }
+}
+
+fn check_words(file: &SourceFile, number: usize, text: &str, findings: &mut Vec<Finding>) {
+    let lower = text.to_ascii_lowercase();
+    for (word, instead) in WORDS {
+        if !word_positions(&lower, word).is_empty() {
+            findings.push(file.finding(number, "plain-word", format!("`{word}`; write: {instead}")));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn findings_of(path: &str, text: &str) -> Vec<(usize, &'static str)> {
+        let file = SourceFile { path: path.to_owned(), text: text.to_owned() };
+        let mut findings = Vec::new();
+        if file.is_rust() {
+            check_comments(&file, &Scanned::new(&file.text), &mut findings);
+        } else {
+            check_document(&file, &mut findings);
+        }
+        findings.into_iter().map(|finding| (finding.line, finding.rule)).collect()
+    }
+
+    #[test]
+    fn text_has_a_greatest_width() {
+        let words = "word ".repeat(30);
+        assert_eq!(findings_of("a.md", &format!("{words}\n")), [(1, "wide-text")]);
+        assert_eq!(findings_of("a.md", &format!("| {words} |\n")), []);
+        assert_eq!(findings_of("a.md", &format!("```\n{words}\n```\n")), []);
+        assert_eq!(findings_of("a.rs", &format!("// {words}\n")), [(1, "wide-text")]);
+        assert_eq!(findings_of("a.rs", &format!("let x = \"{words}\";\n")), []);
+        assert_eq!(findings_of("a.md", &format!("see {}\n", "x".repeat(140))), []);
+    }
+
+    #[test]
+    fn words_have_plain_ones_in_their_place() {
+        let word = WORDS[0].0;
+        assert_eq!(findings_of("a.rs", &format!("// {word} comes\n")), [(1, "plain-word")]);
+        assert_eq!(findings_of("a.md", &format!("A {word}.\n")), [(1, "plain-word")]);
+        assert_eq!(findings_of("a.rs", &format!("fn f() {{ \"{word}\"; }}\n")), []);
+    }
+}
