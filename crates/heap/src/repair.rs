@@ -89,7 +89,7 @@ impl Heap {
         Ok(true)
     }
 
-    /// Gives chunks that were set aside the state that their owners prove.
+    /// Puts chunks that were set aside into the state that their owners prove.
     fn repair_chunks(&self, first: ChunkId, made: &[Made]) {
         let core = &*self.core;
         let memory = &core.memory;
@@ -116,7 +116,7 @@ impl Heap {
                 memory.persist(at, WORD_BYTES);
             }
             memory.store(at, word.encode(at));
-            // Allocations and frees there may not overtake the word that gives the chunk its state.
+            // Allocations and frees there may not overtake the word that states the use of the chunk.
             memory.persist(at, WORD_BYTES);
             self.enter_chunks(id, made, chunks);
             id.index += chunks;

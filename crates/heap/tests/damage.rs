@@ -90,8 +90,7 @@ fn live(heap: &Heap) -> BTreeSet<(PmAddr, u64)> {
     live
 }
 
-/// Chunk words and bitmaps say again what a complete list of owners says: whatever is damaged there, nothing stays
-/// damaged.
+/// Chunk words and bitmaps repeat the content of a complete list of owners, so no damage in them stays.
 #[test]
 fn with_a_complete_list_of_owners_every_flipped_byte_is_repaired_and_every_block_is_as_it_was() {
     let folder = tempfile::tempdir().expect("a folder");

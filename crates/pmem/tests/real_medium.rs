@@ -144,7 +144,7 @@ fn a_persisted_word_costs_one_flush_and_one_fence_and_no_sync() -> Outcome {
     memory.durable()?;
     let spent = scope.delta();
     assert_eq!((spent.flushes, spent.fences, spent.syncs, spent.journal_bytes), (1, 1, 0, 0));
-    // The guest's processor has clwb; whatever the host has must not decide.
+    // The guest's processor has clwb; the host's processor must not decide.
     let (flush, _) = memory.instructions();
     assert!(flush == FlushInstruction::Clwb || !std::arch::is_x86_feature_detected!("avx512f"), "{flush:?}");
     Ok(())
