@@ -153,9 +153,14 @@ impl<'h> Action<'h> {
         }
         let chunks = bytes.div_ceil(core.geometry.chunk_bytes()) as u32;
         let take = || lock(&core.chunks).take_run(core, part, chunks);
-        let found = take().or_else(|| if core.reclaim_empty(part) { take() } else { None });
-        let Some(id) = found else {
-            return Err(Error::NoSpace { path: core.path().to_owned(), part, wanted_bytes: bytes });
+        let id = loop {
+            // Before the look for room: growth of another thread in between counts.
+            let seen_end = core.pool.heap_area(part).1;
+            let found = take().or_else(|| if core.reclaim_empty(part) { take() } else { None });
+            match found {
+                Some(id) => break id,
+                None => core.grow_or_refuse(part, bytes, bytes + core.geometry.chunk_bytes(), seen_end)?,
+            }
         };
         let at = core.chunk_addr(id);
         if let Some((_, chunk, _)) = core.locate(at) {

@@ -76,13 +76,28 @@ impl Core {
             if let Some(found) = self.reserve_listed(arena, part, class_index) {
                 return Ok(found);
             }
+            // Before the look for room: growth of another thread in between counts.
+            let seen_end = self.pool.heap_area(part).1;
             let found = self.new_slab(arena, part, class_index)
                 || self.steal_slab(arena, part, class_index)
                 || self.reclaim_empty(part);
             if !found {
                 let wanted_bytes = u64::from(self.classes.get(class_index).block_bytes);
-                return Err(Error::NoSpace { path: self.path().to_owned(), part, wanted_bytes });
+                self.grow_or_refuse(part, wanted_bytes, self.geometry.chunk_bytes(), seen_end)?;
             }
+        }
+    }
+
+    /// Grows `part`, which ended at `seen_end` when it had no room, by at least `bytes`, if the pool may grow by itself.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] for `wanted_bytes` when it may not, or has reached its limit; the error of the growth when
+    /// that failed.
+    #[cold]
+    pub fn grow_or_refuse(&self, part: u16, wanted_bytes: u64, bytes: u64, seen_end: PmAddr) -> Result<()> {
+        match self.pool.grow_when_full(part, bytes, seen_end)? {
+            true => Ok(()),
+            false => Err(Error::NoSpace { path: self.path().to_owned(), part, wanted_bytes }),
         }
     }
 

@@ -24,7 +24,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// No room for a block of this size.
-    #[error("{}: the heap has no room for {wanted_bytes} bytes in part {part}; grow the pool with `lodestone pool grow`, or free blocks", path.display())]
+    #[error("{}: the heap has no room for {wanted_bytes} bytes in part {part}; grow the pool with `lodestone pool grow`, let it grow by itself (`PoolOptions::grow_bytes_max`), or free blocks", path.display())]
     NoSpace {
         /// The pool.
         path: PathBuf,

@@ -87,3 +87,45 @@ fn blocks_lie_in_the_part_that_was_asked() {
     assert!(usage.fragmentation >= 0.0 && usage.to_string().contains("bytes in allocated blocks"), "{usage}");
     assert_eq!(usage.classes.iter().map(|class| class.blocks_used).sum::<u64>() + usage.extents, blocks.len() as u64);
 }
+
+#[test]
+fn a_full_pool_grows_by_itself_up_to_its_limit() {
+    for domain in [DomainChoice::Process, DomainChoice::Block] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("heap.pool");
+        let limit = options(domain).size_bytes + (1 << 20);
+        let grows = PoolOptions { grow_bytes_max: limit + 17, ..options(domain) };
+        let pool = Pool::create(&path, &grows).expect("a fresh pool");
+        let heap = Heap::open(&pool, &HeapOptions::small()).expect("a fresh heap");
+        // Blocks of slabs, and blocks of several chunks, until neither has room.
+        let mut blocks = fill(&heap, 0, 200);
+        blocks.extend(fill(&heap, 0, 2000));
+        assert!(blocks.len() as u64 * 200 > 1 << 19, "only {} blocks", blocks.len());
+        let length = std::fs::metadata(&path).expect("the file").len();
+        assert_eq!(length, limit, "it stops at the limit, in whole pages");
+        drop(heap);
+        drop(pool);
+        // Without the option the pool keeps its length.
+        let pool = Pool::open(&path, &options(domain)).expect("reopen");
+        let heap = Heap::open(&pool, &HeapOptions::small()).expect("reopen");
+        let report = heap.check(Some(&mut blocks.iter().copied()));
+        assert!(report.is_clean(), "{report}");
+        assert!(fill(&heap, 0, 2000).is_empty(), "it is still full");
+        assert_eq!(std::fs::metadata(&path).expect("the file").len(), limit);
+    }
+}
+
+#[test]
+fn threads_that_find_a_pool_full_share_one_growth() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("heap.pool");
+    let grows = PoolOptions { grow_bytes_max: 4 << 20, ..options(DomainChoice::Process) };
+    let pool = Pool::create(&path, &grows).expect("a fresh pool");
+    let heap = Heap::open(&pool, &HeapOptions { arenas: 2, ..HeapOptions::small() }).expect("a fresh heap");
+    let counts: Vec<usize> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| fill(&heap, 0, 500).len())).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    let all: usize = counts.iter().sum();
+    assert!(all as u64 * 512 > 3 << 20, "the pool was used up: {counts:?}");
+}

@@ -23,6 +23,7 @@ use crate::planted;
 use crate::pool::layout::{PAGE_BYTES, StateSlot};
 use crate::pool::part::{self, PartFile};
 use crate::pool::{Pool, open, space, state};
+use crate::sync::lock;
 
 impl Pool {
     /// Grows `part` to `part_bytes` (rounded up to whole pages) while the pool is in use. Returns the new length,
@@ -62,6 +63,40 @@ impl Pool {
         self.memory.durable()?;
         self.shared.part_bytes[index].store(wanted, Ordering::Release);
         Ok(wanted)
+    }
+
+    /// Grows `part`, whose end was `seen_end` when it had no room for `bytes` more: by a quarter, by at least twice
+    /// `bytes`, and at most to [`PoolOptions::grow_bytes_max`](crate::PoolOptions::grow_bytes_max). Returns whether
+    /// another attempt makes sense: the part has grown, here or in another thread.
+    ///
+    /// The new length is durable when this returns. A thread that grows a part waits for the disk; others go on.
+    ///
+    /// # Errors
+    /// As [`grow`](Self::grow).
+    ///
+    /// ```
+    /// use lodestone_pmem::{Pool, PoolOptions};
+    /// let folder = tempfile::tempdir()?;
+    /// let options = PoolOptions { size_bytes: 16 << 20, grow_bytes_max: 32 << 20, ..PoolOptions::default() };
+    /// let pool = Pool::create(&folder.path().join("shop.pool"), &options)?;
+    /// let (_, end) = pool.heap_area(0);
+    /// assert!(pool.grow_when_full(0, 64, end)?);
+    /// assert!(pool.heap_area(0).1 > end);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn grow_when_full(&self, part: u16, bytes: u64, seen_end: PmAddr) -> Result<bool> {
+        let _one_at_a_time = lock(&self.shared.growing);
+        if self.heap_area(part).1 != seen_end {
+            return Ok(true);
+        }
+        let old = seen_end.offset() + PAGE_BYTES;
+        let wanted = old.saturating_add((old / 4).max(bytes.saturating_mul(2))).max(old + PAGE_BYTES);
+        let wanted = wanted.min(self.shared.grow_bytes_max / PAGE_BYTES * PAGE_BYTES);
+        if wanted <= old || self.memory.is_read_only() {
+            return Ok(false);
+        }
+        self.grow(part, wanted)?;
+        Ok(true)
     }
 
     /// Makes `old..wanted` exist, zeroed, in the file and in memory.

@@ -76,6 +76,9 @@ pub struct PoolOptions {
     pub domain: DomainChoice,
     /// Address space to reserve per part, the limit of `grow` in this life.
     pub reserve_bytes: u64,
+    /// Bytes up to which a part grows by itself when it is full, in this life; 0: never. See
+    /// [`Pool::grow_when_full`].
+    pub grow_bytes_max: u64,
     /// Further parts, one per NUMA node as a rule; empty at open: they are found by the part table and by name
     /// (`name.pool.1`, `name.pool.2`, ...).
     pub parts: Vec<PathBuf>,
@@ -108,6 +111,7 @@ impl Default for PoolOptions {
             layout_version: 0,
             domain: DomainChoice::Auto,
             reserve_bytes: 1 << 40,
+            grow_bytes_max: 0,
             parts: Vec::new(),
             part_nodes: Vec::new(),
             virtual_nodes: 0,
@@ -165,6 +169,10 @@ struct Shared {
     part_bytes: Box<[AtomicU64]>,
     /// Empty in the traced domain. Holds the locks.
     parts: Arc<[PartFile]>,
+    /// See [`PoolOptions::grow_bytes_max`].
+    grow_bytes_max: u64,
+    /// Held while a part grows by itself: threads that find it full wait for the one that makes room.
+    growing: Mutex<()>,
     /// Whether it was opened without a lock, so that a writer may be beside it, or have been.
     is_unlocked: bool,
     /// Why the memory has its domain.

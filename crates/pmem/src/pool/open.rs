@@ -301,6 +301,8 @@ fn attach(opened: Opened, options: &PoolOptions) -> Result<Pool> {
     super::attach_watch(&memory, &parts, options);
     let is_unlocked = memory.is_read_only() && options.allow_concurrent_writer && !parts.is_empty();
     let shared = Shared {
+        grow_bytes_max: options.grow_bytes_max,
+        growing: Mutex::default(),
         path,
         memory: memory.clone(),
         boot: states[0].boot,
