@@ -1,5 +1,5 @@
-//! A bank: transfers that check the balance and write a journal, in one transaction each, while a reader adds
-//! everything up.
+//! A bank: transfers that check the balance and write a journal, in one transaction each, while a reader adds up all
+//! accounts.
 
 use std::ops::ControlFlow;
 

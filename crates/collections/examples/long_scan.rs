@@ -1,4 +1,5 @@
-//! A long snapshot of many entries while two threads write: how often the scan began again, and that it saw one state.
+//! A long snapshot of many entries while two threads write. It shows how often the scan restarted, and that it saw one
+//! state.
 //!
 //! `cargo run --release -p lodestone-collections --example long_scan -- 1000000`
 //!

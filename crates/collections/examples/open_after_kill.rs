@@ -1,8 +1,8 @@
-//! How long a large pool with many objects takes to open after its process was killed.
+//! Measures how long a large pool with many objects takes to open after its process was killed.
 //!
 //! `cargo run --release -p lodestone-collections --example open_after_kill -- FOLDER [GIBIBYTES] [OBJECTS]`
 //!
-//! A child process fills a sparse pool and goes on writing until it is killed; then the pool is opened here, and the
+//! A child process fills a sparse pool and goes on writing until it is killed. Then the pool is opened here, and the
 //! first transaction is timed too.
 
 use std::io::BufRead;

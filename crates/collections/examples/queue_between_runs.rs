@@ -1,4 +1,4 @@
-//! A queue between two runs of a program: what one run puts in, the next one takes out.
+//! A queue between two runs of a program: the next run takes out the items that one run put in.
 //!
 //! `cargo run -p lodestone-collections --example queue_between_runs -- jobs.pool put "print the report"`, then
 //! `... -- jobs.pool take`.

@@ -1,6 +1,6 @@
 //! Counts words of standard input: a hash map from words to counts, and a tree that ranks them, changed together.
 //!
-//! `cargo run -p lodestone-collections --example word_count -- words.pool < README.md`; run it again to count on.
+//! `cargo run -p lodestone-collections --example word_count -- words.pool < README.md`. Run it again to count on.
 
 use std::io::BufRead;
 use std::ops::Bound;

@@ -1,9 +1,9 @@
 //! Byte strings of any length.
 //!
-//! Up to [`CHUNK_BYTES`] a blob is one byte string of the memory below. Longer ones are cut into chunks, and a table of
-//! the chunks is the byte string that the blob points to. A blob is written once; replace it to change it.
+//! Up to [`CHUNK_BYTES`] a blob is one byte string of the transactional memory. Longer ones are cut into chunks, and
+//! the blob points to a byte string that is the table of the chunks. A blob is written once. Replace it to change it.
 //!
-//! Cost: one object written for each chunk, and one for the table; the transaction still makes one fence.
+//! Cost: one object written for each chunk, and one for the table. The transaction still makes one fence.
 
 use lodestone_pmem::LINE_BYTES;
 use lodestone_stm::{FromBytes, Immutable, IntoBytes, KnownLayout, PmBytes, PmField, Tx, TxResult};
@@ -17,7 +17,8 @@ pub const CHUNK_BYTES: usize = (64 << 10) - 64;
 /// Bytes of an entry of the table of chunks.
 const ENTRY_BYTES: u64 = size_of::<PmBytes>() as u64;
 
-/// A byte string of any length, as a field of a persistent object. The default is the empty one, which takes no room.
+/// A byte string of any length, as a field of a persistent object. The default is the empty string, which takes no
+/// room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct PmBlob {
@@ -37,7 +38,7 @@ impl PmBlob {
     /// A new blob.
     ///
     /// # Errors
-    /// As [`Tx::alloc_bytes`]; too large above 16 GiB.
+    /// As [`Tx::alloc_bytes`]. Too large above 16 GiB.
     pub fn store(tx: &mut Tx<'_>, bytes: &[u8]) -> TxResult<Self> {
         if bytes.len() <= CHUNK_BYTES {
             return Ok(Self { content: tx.alloc_bytes(bytes)?, bytes: bytes.len() as u64 });
@@ -61,7 +62,7 @@ impl PmBlob {
         self.bytes == 0
     }
 
-    /// Where its first object stands; length and address together make the blob again.
+    /// The place of its first object. Length and address together determine the blob.
     pub(crate) fn content_addr(&self) -> lodestone_stm::PmAddr {
         self.content.addr()
     }
@@ -120,7 +121,7 @@ impl PmBlob {
         Ok(all)
     }
 
-    /// Ends it.
+    /// Frees it.
     ///
     /// # Errors
     /// As [`Tx::free_bytes`].

@@ -1,13 +1,13 @@
 //! Byte strings as keys and values.
 //!
-//! A *key* takes three words: length and a tag of its hash, then 16 bytes. Up to 16 bytes the key itself stands there;
-//! a longer one leaves its first 8 bytes and the address of a byte string that holds all of it, so most comparisons
-//! read nothing else. The bytes stand as big-endian numbers: comparing words compares keys.
+//! A *key* takes three words: length and a tag of its hash, then 16 bytes. A key of up to 16 bytes is stored there. A
+//! longer key stores its first 8 bytes and the address of a byte string that holds all of it, so most comparisons read
+//! nothing else. The bytes are stored as big-endian numbers, so comparing words compares keys.
 //!
-//! A *value* takes one word: the address of a box, with the box's size in the low bits, which are zero in an address.
-//! The box holds length and bytes, in one of four sizes (36, 100, 228 and 484 bytes), and is changed in
-//! place while the new value needs a box of the same size: such an update writes one object, whatever the collection's
-//! size. Longer values stand in a blob that the box holds.
+//! A *value* takes one word: the address of a box. The low bits, which are zero in an address, hold the size of the
+//! box. The box holds length and bytes, in one of four sizes (36, 100, 228 and 484 bytes). It is changed in place while
+//! the new value needs a box of the same size. Such an update writes one object, whatever the collection's size. Longer
+//! values are in a blob that the box holds.
 
 use std::cmp::Ordering;
 
@@ -20,7 +20,7 @@ use crate::hash::Hasher;
 use crate::item::{PmKey, PmValue};
 use crate::words;
 
-/// Byte strings of any length, as keys and values; given as `&[u8]`, read as `Vec<u8>`.
+/// Byte strings of any length, as keys and values. Passed as `&[u8]`, read as `Vec<u8>`.
 ///
 /// ```
 /// use lodestone_collections::{Bytes, PmBTreeMap};
@@ -29,12 +29,12 @@ use crate::words;
 #[derive(Debug)]
 pub struct Bytes;
 
-/// Bytes of a key that stands in its entry.
+/// Bytes of a key that is stored in its entry.
 const INLINE_BYTES: usize = 16;
 const LENGTH_MASK: u64 = u32::MAX as u64;
 const TAG_SHIFT: u32 = 32;
 
-/// The bytes from `at` on as a number whose order is theirs.
+/// The bytes from `at` on as a number with the same order.
 fn ordered(bytes: &[u8], at: usize) -> u64 {
     let mut word = [0; 8];
     let rest = bytes.get(at..).unwrap_or_default();
@@ -112,7 +112,7 @@ impl PmKey for Bytes {
         if len > INLINE_BYTES {
             return Ok(long_key(stored)?.load(tx)?.as_slice().cmp(view));
         }
-        // Zeroes stand behind a short key: where all words agree, the shorter of two keys comes first.
+        // Zeroes follow a short key. Where all words agree, the shorter of two keys comes first.
         let second = stored[2].cmp(&ordered(view, 8));
         Ok(second.then(len.cmp(&view.len())))
     }
@@ -139,7 +139,7 @@ impl PmKey for Bytes {
     fn separator(tx: &mut Tx<'_>, left: &[u64], right: &[u64], stored: &mut [u64]) -> TxResult<()> {
         let (left, right) = (<Self as PmKey>::load(tx, left)?, <Self as PmKey>::load(tx, right)?);
         let common = left.iter().zip(&right).take_while(|(left, right)| left == right).count();
-        // One byte more than both have in common lies above `left`, and is a beginning of `right`.
+        // With one byte more than the common prefix the key is above `left`, and a prefix of `right`.
         <Self as PmKey>::store(tx, &right[..(common + 1).min(right.len())], stored)
     }
 }
@@ -150,7 +150,7 @@ const SIZE_MASK: u64 = 7;
 const BOX_WORDS: [usize; 4] = [5, 13, 29, 61];
 /// Bytes of the length in front of the value: with it, a value of 100 bytes fits a slot of two lines.
 const LENGTH_BYTES: usize = 4;
-/// Number that stands for a box that holds a blob.
+/// The number of a box that holds a blob.
 const LARGE: u64 = 7;
 /// Words of a box that holds a blob.
 const LARGE_WORDS: usize = 3;

@@ -1,8 +1,8 @@
-//! The hash of keys. It decides where entries stand in the pool, so it is part of the format (`docs/format.md`).
+//! The hash of keys. It decides the place of entries in the pool, so it is part of the format (`docs/format.md`).
 //!
 //! Words of eight bytes (the last one filled with zeroes) are mixed one after the other into a state that begins with
-//! the length: multiply to 128 bits, fold the halves together. Good spread, no protection against keys that were made
-//! to collide: those cost time (overflow pages), never correctness.
+//! the length: multiply to 128 bits, fold the halves together. The spread is good. There is no protection against keys
+//! that were made to collide. Those cost time (overflow pages), never correctness.
 
 /// See the module.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ mod tests {
 
     #[test]
     fn the_hash_never_changes() {
-        // Entries stand in pools by these numbers.
+        // The places of entries in pools depend on these numbers.
         let of = |bytes: &[u8]| format!("{:016x}", Hasher::of(bytes));
         assert_eq!([of(b""), of(b"a"), of(b"lodestone"), of(&1_u64.to_le_bytes())], KNOWN);
     }

@@ -1,20 +1,22 @@
 //! [`PmHashMap`]: extendible hashing whose directory is a tree, so that it grows by small steps.
 //!
-//! 1. *Pages* hold entries in no order. *Directories* hold 64 addresses of pages or further directories; a directory at
+//! 1. *Pages* hold entries in no order. *Directories* hold 64 addresses of pages or further directories. A directory at
 //!    level `l` is indexed by bits `6l .. 6l+6` of the key's hash. A lookup reads the header, one directory per level,
 //!    one page.
 //! 2. A page in a directory is shared by `2^(6-b)` of its places: those whose low `b` bits agree. A full page is split
 //!    by the next bit: its entries are divided, and half of the places lead to the new page. That writes two pages and
 //!    one directory.
-//! 3. A full page that has its place for itself gets a directory of its own, one level down, and is split there.
-//! 4. Keys whose hashes agree in 60 bits stand in overflow pages behind the page.
+//! 3. A full page with only one place gets a new directory, one level down, and is split there.
+//! 4. Keys whose hashes agree in 60 bits are in overflow pages after the page.
 //!
-//! No step touches more than a few objects, and none touches an object that every transaction reads, but for the first
-//! directories: a growing map is in nobody's way. There is no count of entries, for the same reason: counting visits
-//! the pages.
+//! No step touches more than a few objects. None touches an object that every transaction reads, except for the first
+//! directories. So a growing map does not disturb other transactions. There is no count of entries, for the same
+//! reason: counting visits the pages.
 //!
-//! Invariants: every entry stands in the page that its hash leads to; a page's places in its directory are exactly
-//! those that agree with it in its low bits; pages stay when they empty, until the map is cleared.
+//! Invariants:
+//! - every entry is in the page that its hash leads to;
+//! - a page's places in its directory are exactly those that agree with it in its low bits;
+//! - pages stay when they empty, until the map is cleared.
 
 use std::borrow::Borrow;
 use std::marker::PhantomData;
@@ -38,11 +40,11 @@ const PAGE_WORDS: usize = 29;
 const NEXT: usize = PAGE_WORDS - 1;
 const LEVEL_BITS: u32 = 6;
 const PLACES: usize = 1 << LEVEL_BITS;
-/// Levels of directories: behind them the hash has no bits left.
+/// Levels of directories. After them the hash has no bits left.
 const LEVELS_MAX: u32 = 10;
 /// Lowest bit of an address: it leads to a directory.
 const DIRECTORY: u64 = 1;
-/// Where the head word of a page says how many bits its entries share.
+/// Bit of a page's head word where the number of bits shared by its entries begins.
 const BITS_SHIFT: u32 = 16;
 const BITS_MASK: u64 = 0xFF << BITS_SHIFT;
 /// Most words of one entry, so that a page holds at least two.
@@ -51,14 +53,14 @@ const ENTRY_WORDS_MAX: usize = (NEXT - node::HEAD_WORDS) / 2;
 type Page = Words<PAGE_WORDS>;
 type Directory = Words<PLACES>;
 
-/// The header object of a [`PmHashMap`]: keep a pointer to it in an object of your own to have a map inside it.
+/// The header object of a [`PmHashMap`]. Keep a pointer to it in one of your objects to have a map inside it.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
 #[repr(C)]
 #[pm(name = "lodestone.HashMap")]
 pub struct HashHeader {
     /// Page or directory, or null.
     root: u64,
-    /// Most entries of a page; 0: as many as fit.
+    /// Most entries of a page. 0: as many as fit.
     entries_max: u64,
     signature: PmBytes,
 }
@@ -76,7 +78,7 @@ impl Header for HashHeader {
 /// An unordered map in a transactional memory.
 ///
 /// Cost of an operation on `n` entries, in objects: a lookup reads the header, `log64(n / 10)` directories, one page,
-/// and for a byte string's value its box. An insert or removal also writes the page (4 lines) and the box; an update of
+/// and the box of a byte string's value. An insert or removal also writes the page (4 lines) and the box. An update of
 /// a byte string that fits its box writes the box alone. A split writes two pages and a directory. Fences: one per
 /// transaction.
 ///
@@ -117,7 +119,7 @@ impl<K, V> std::fmt::Debug for PmHashMap<K, V> {
 
 /// The page that a hash leads to.
 struct Reached {
-    /// The directory that holds it, and its level; none: the header does.
+    /// The directory that holds it, and its level. `None`: the header holds it.
     directory: Option<(PmPtr<Directory>, u32)>,
     at: PmPtr<Page>,
 }
@@ -154,17 +156,16 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
         format!("hash map of {} to {}", K::signature(), V::signature())
     }
 
-    /// The map with the root `name`, made when there is none.
+    /// The map with the root `name`. It is made when there is none.
     ///
     /// # Errors
-    /// [`Error::RootType`](lodestone_stm::Error::RootType) when the root is something else, or a map of other types;
-    /// and as
-    /// [`Stm::update`].
+    /// As [`Stm::update`]. [`Error::RootType`](lodestone_stm::Error::RootType) when the root is something else, or a
+    /// map of other types.
     pub fn open(stm: &Stm, name: &str) -> Result<Self> {
         Ok(Self::new(root::open(stm, name, &Self::signature())?))
     }
 
-    /// A new map that hangs from nothing: keep [`header`](Self::header) in an object.
+    /// A new map that no object points to yet. Keep [`header`](Self::header) in an object.
     ///
     /// # Errors
     /// As [`Tx::alloc`].
@@ -173,7 +174,7 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
     }
 
     /// As [`create`](Self::create), with pages of at most `entries_max` entries (0: as many as fit). For tests that
-    /// want splits soon.
+    /// want early splits.
     ///
     /// # Errors
     /// As [`create`](Self::create).
@@ -195,7 +196,7 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
         Self { header, kind: PhantomData }
     }
 
-    /// From now on nodes take at most `entries_max` entries (0: as many as fit). For tests that want splits soon.
+    /// From now on pages take at most `entries_max` entries (0: as many as fit). For tests that want early splits.
     ///
     /// # Errors
     /// As [`Tx::write`].
@@ -252,7 +253,7 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
         (page.0[NEXT] != 0).then(|| PmPtr::new(PmAddr::from_raw(page.0[NEXT])))
     }
 
-    /// Looks for `key` in the page at `at` and those behind it.
+    /// Looks for `key` in the page at `at` and its overflow pages.
     fn find(tx: &mut Tx<'_>, at: PmPtr<Page>, key: &K::View) -> TxResult<Option<Found>> {
         let mut next = Some(at);
         let mut steps = None;
@@ -282,7 +283,7 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
     /// The value of `key`.
     ///
     /// # Errors
-    /// Hand them on with `?`, as those of [`Tx::read`].
+    /// Return them with `?`, as those of [`Tx::read`].
     pub fn get(&self, tx: &mut Tx<'_>, key: &K::View) -> TxResult<Option<V::Owned>> {
         let Some(found) = self.look_up(tx, key)? else { return Ok(None) };
         V::load(tx, &node::entry(&found.page.0, Self::ENTRY, found.index)[K::WORDS..]).map(Some)
@@ -296,10 +297,10 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
         Ok(self.look_up(tx, key)?.is_some())
     }
 
-    /// Sets `key` to `value`; gives whether it was there.
+    /// Sets `key` to `value`. Returns whether it was there.
     ///
     /// # Errors
-    /// As [`Tx::write`] and [`Tx::alloc`]: a full pool among them.
+    /// As [`Tx::write`] and [`Tx::alloc`], a full pool included.
     pub fn insert(&self, tx: &mut Tx<'_>, key: &K::View, value: &V::View) -> TxResult<bool> {
         tx.nested(|tx| {
             let header = tx.read(self.header)?;
@@ -336,7 +337,7 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
         node::insert(&mut page.0[..NEXT], count, &entry[..Self::ENTRY])
     }
 
-    /// A page with room that `hash` leads to: splits until there is one.
+    /// A page with room that `hash` leads to. Splits until there is one.
     fn make_room(
         &self,
         tx: &mut Tx<'_>,
@@ -362,7 +363,7 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
         }
     }
 
-    /// Divides a page by its next bit; gives the half that `hash` leads to.
+    /// Divides a page by its next bit. Returns the half that `hash` leads to.
     fn split(
         tx: &mut Tx<'_>,
         at: PmPtr<Page>,
@@ -398,7 +399,7 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
         Ok(if goes(hash) { other } else { at })
     }
 
-    /// Puts a directory, all of whose places lead to the page, in the page's place.
+    /// Replaces the page by a directory, all of whose places lead to the page.
     fn add_directory(&self, tx: &mut Tx<'_>, reached: Reached, mut page: Page, hash: u64) -> TxResult<Reached> {
         let directory = tx.alloc(Words([reached.at.addr().to_raw(); PLACES]))?;
         let word = directory.addr().to_raw() | DIRECTORY;
@@ -417,7 +418,7 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
         Ok(Reached { directory: Some((directory, level)), at: reached.at })
     }
 
-    /// A page with room behind `at`, whose hashes nothing can tell apart.
+    /// A page with room after `at`, for hashes that agree in all bits.
     fn overflow(tx: &mut Tx<'_>, header: &HashHeader, at: PmPtr<Page>, page: Page) -> TxResult<PmPtr<Page>> {
         let (mut last, mut next) = (at, Self::next(&page));
         let mut steps = Steps::new(tx, PAGE_WORDS);
@@ -434,7 +435,7 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
         Ok(added)
     }
 
-    /// Removes `key`; gives whether it was there.
+    /// Removes `key`. Returns whether it was there.
     ///
     /// # Errors
     /// As [`Tx::write`] and [`Tx::free`].
@@ -449,7 +450,7 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
         })
     }
 
-    /// Removes `key` and gives its value.
+    /// Removes `key` and returns its value.
     ///
     /// # Errors
     /// As [`remove`](Self::remove).
@@ -504,10 +505,10 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
         visit(tx, at.addr(), Node::Directory)
     }
 
-    /// Shows every entry to `visit`, in no order, until it breaks.
+    /// Calls `visit` with every entry, in no order, until it breaks.
     ///
     /// # Errors
-    /// As [`get`](Self::get), and what `visit` gives.
+    /// As [`get`](Self::get), and any error that `visit` returns.
     pub fn for_each(
         &self,
         tx: &mut Tx<'_>,
@@ -528,7 +529,7 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
         Ok(())
     }
 
-    /// Number of entries; visits every page.
+    /// Number of entries. Visits every page.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -557,8 +558,8 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
         Ok(is_empty)
     }
 
-    /// Removes all entries and frees all pages; in one transaction, whose record needs room of its own: in a full pool
-    /// remove entries one by one first.
+    /// Removes all entries and frees all pages in one transaction. Its record needs room, so in a full pool remove
+    /// entries one by one first.
     ///
     /// # Errors
     /// As [`Tx::free`].
@@ -584,11 +585,11 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
         })
     }
 
-    /// Checks that every entry stands where its hash leads, once; gives the number of objects that the map owns, header
+    /// Checks that every entry is where its hash leads, once. Returns the number of objects that the map owns, header
     /// and signature included. Visits everything.
     ///
     /// # Errors
-    /// What is wrong, as [`Error::BadPointer`](lodestone_stm::Error::BadPointer).
+    /// The fault, as [`Error::BadPointer`](lodestone_stm::Error::BadPointer).
     pub fn check(&self, tx: &mut Tx<'_>) -> TxResult<u64>
     where
         K::Owned: Borrow<K::View>,

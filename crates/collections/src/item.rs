@@ -1,10 +1,10 @@
-//! What keys and values are: how they stand in the words of a node.
+//! Keys and values, and their form in the words of a node.
 //!
-//! - Numbers and byte arrays stand in the node itself.
-//! - [`Bytes`](crate::Bytes) are byte strings of any length: see `bytes`.
+//! - Numbers and byte arrays are stored in the node itself.
+//! - [`Bytes`](crate::Bytes) are byte strings of any length. See `bytes`.
 //! - [`Plain`] is any persistent object type by value.
 //!
-//! Invariants: stored words are owned by exactly one entry; whoever removes an entry frees its words, whoever moves an
+//! Invariants: exactly one entry owns its stored words. Code that removes an entry frees its words. Code that moves an
 //! entry moves them.
 
 use std::cmp::Ordering;
@@ -18,29 +18,29 @@ use crate::hash::Hasher;
 
 /// A type of values. Implemented for numbers, byte arrays, [`Bytes`](crate::Bytes) and [`Plain`].
 pub trait PmValue: 'static {
-    /// What is given to be stored.
+    /// The form that is stored.
     type View: ?Sized;
-    /// What a read gives.
+    /// The form that a read returns.
     type Owned;
     /// Words that it takes in a node.
     const WORDS: usize;
 
-    /// The type as it stands in the pool; compared whenever a collection is opened.
+    /// The type as written in the pool. It is compared whenever a collection is opened.
     fn signature() -> String;
 
-    /// Stores `view`; the words go to `stored`.
+    /// Stores `view`. The words go to `stored`.
     ///
     /// # Errors
     /// As [`Tx::alloc`].
     fn store(tx: &mut Tx<'_>, view: &Self::View, stored: &mut [u64]) -> TxResult<()>;
 
-    /// Reads what `stored` stands for.
+    /// Reads the value that `stored` represents.
     ///
     /// # Errors
     /// As [`Tx::read`].
     fn load(tx: &mut Tx<'_>, stored: &[u64]) -> TxResult<Self::Owned>;
 
-    /// Stores `view` in place of what `stored` stands for; gives whether the words changed.
+    /// Stores `view` in place of the value that `stored` represents. Returns whether the words changed.
     ///
     /// # Errors
     /// As [`Tx::write`] and [`Tx::alloc`].
@@ -50,13 +50,13 @@ pub trait PmValue: 'static {
         Ok(true)
     }
 
-    /// Frees what `stored` stands for.
+    /// Frees the value that `stored` represents.
     ///
     /// # Errors
     /// As [`Tx::free`].
     fn free(tx: &mut Tx<'_>, stored: &[u64]) -> TxResult<()>;
 
-    /// Objects beside the words that it takes: what [`free`](Self::free) frees.
+    /// Objects beside its words: those that [`free`](Self::free) frees.
     ///
     /// # Errors
     /// As [`Tx::read`].
@@ -68,35 +68,35 @@ pub trait PmValue: 'static {
 
 /// A type of keys. Implemented for integers, byte arrays and [`Bytes`](crate::Bytes).
 pub trait PmKey: 'static {
-    /// What is looked for.
+    /// The form of a key in a lookup.
     type View: ?Sized;
-    /// What a read gives.
+    /// The form that a read returns.
     type Owned;
     /// Words that it takes in a node.
     const WORDS: usize;
 
-    /// The type as it stands in the pool.
+    /// The type as written in the pool.
     fn signature() -> String;
 
-    /// Stores `view`; the words go to `stored`.
+    /// Stores `view`. The words go to `stored`.
     ///
     /// # Errors
     /// As [`Tx::alloc`].
     fn store(tx: &mut Tx<'_>, view: &Self::View, stored: &mut [u64]) -> TxResult<()>;
 
-    /// Reads what `stored` stands for.
+    /// Reads the key that `stored` represents.
     ///
     /// # Errors
     /// As [`Tx::read`].
     fn load(tx: &mut Tx<'_>, stored: &[u64]) -> TxResult<Self::Owned>;
 
-    /// Frees what `stored` stands for.
+    /// Frees the key that `stored` represents.
     ///
     /// # Errors
     /// As [`Tx::free`].
     fn free(tx: &mut Tx<'_>, stored: &[u64]) -> TxResult<()>;
 
-    /// Objects beside the words that it takes: what [`free`](Self::free) frees.
+    /// Objects beside its words: those that [`free`](Self::free) frees.
     ///
     /// # Errors
     /// As [`Tx::read`].
@@ -105,7 +105,7 @@ pub trait PmKey: 'static {
         Ok(0)
     }
 
-    /// How the stored key compares with `view`.
+    /// Compares the stored key with `view`.
     ///
     /// # Errors
     /// As [`Tx::read`].
@@ -119,7 +119,7 @@ pub trait PmKey: 'static {
         Ok(Self::compare(tx, stored, view)? == Ordering::Equal)
     }
 
-    /// Its hash: part of the format, so it never changes.
+    /// Its hash. It is part of the format, so it never changes.
     fn hash(view: &Self::View) -> u64;
 
     /// The hash of a stored key.
@@ -128,7 +128,7 @@ pub trait PmKey: 'static {
     /// As [`Tx::read`].
     fn hash_stored(tx: &mut Tx<'_>, stored: &[u64]) -> TxResult<u64>;
 
-    /// Stores a key that lies above the stored key `left` and not above the stored key `right`, as short as possible.
+    /// Stores a key above the stored key `left` and not above the stored key `right`, as short as possible.
     ///
     /// # Errors
     /// As [`Tx::read`] and [`Tx::alloc`].

@@ -1,11 +1,12 @@
-//! Collections that change inside durable transactions: several of them, and objects of your own, all or nothing.
+//! Collections that change inside durable transactions. Several collections, and your own objects, change all or
+//! nothing.
 //!
 //! - [`PmHashMap`] and [`PmBTreeMap`] map keys to values, [`PmList`] is a sequence, [`PmQueue`] hands items from
 //!   producers to consumers, [`PmBlob`] is a byte string of any length as a field.
 //! - Keys are integers, byte arrays or byte strings ([`Bytes`]); values these, floating-point numbers, and persistent
 //!   object types by value ([`Plain`]).
 //! - Every operation takes the transaction. Reading ones run in [`Stm::read`](lodestone_stm::Stm::read) and
-//!   [`Stm::snapshot`](lodestone_stm::Stm::snapshot) too: a long scan in a snapshot is in nobody's way.
+//!   [`Stm::snapshot`](lodestone_stm::Stm::snapshot) too. A long scan in a snapshot disturbs no other thread.
 //!
 //! ```
 //! use lodestone_collections::{Bytes, PmBTreeMap, PmHashMap};
@@ -29,15 +30,15 @@
 //! # Ok::<(), lodestone_stm::Error>(())
 //! ```
 //!
-//! **Errors.** A change of a collection happens whole or ends the transaction: a closure that keeps its error for
-//! itself (a full pool's, say) and goes on ends with [`Error::Cancelled`](lodestone_stm::Error::Cancelled).
+//! **Errors.** A change of a collection happens whole or ends the transaction. A closure that swallows its error (a
+//! full pool's, say) and goes on ends with [`Error::Cancelled`](lodestone_stm::Error::Cancelled).
 //!
-//! **Cost.** A transaction makes one fence, whatever it touches, and flushes the lines of the slots that it wrote and
-//! of its record. Each collection says how many objects an operation reads and writes; tests count them. A transaction
-//! that removes very much needs room for its record. In a full pool, remove in steps.
+//! **Cost.** A transaction makes one fence, whatever it touches, and flushes the lines of its written slots and of its
+//! record. Each collection documents how many objects an operation reads and writes, and tests count them. A
+//! transaction that removes very much needs room for its record. In a full pool, remove in steps.
 //!
-//! **Ownership.** A collection is `Copy`: it is the address of a header. Opened by name it hangs from a root of its
-//! own; made by `create` it hangs from wherever you keep its pointer, and `destroy` frees everything.
+//! **Ownership.** A collection is `Copy`: it is the address of a header. Opened by name it has its own root. Made by
+//! `create` it belongs to the object where you keep its pointer, and `destroy` frees everything.
 //!
 //! | file | idea |
 //! | --- | --- |
@@ -45,7 +46,7 @@
 //! | `bytes`, `blob` | byte strings |
 //! | `hash_map` | extendible hashing, directory nodes of 64 |
 //! | `btree` | B+-tree with copies of separators, empty and sparse nodes are merged |
-//! | `list`, `queue` | linked nodes; head and tail in objects of their own |
+//! | `list`, `queue` | linked nodes; head and tail as separate objects |
 //! | `root` | names, types of items compared at open |
 //! | `words`, `node` | objects of words, entries in nodes |
 //! | `steps` | walks that notice when damage leads them in a circle |
@@ -76,7 +77,7 @@ pub use queue::{PmQueue, QueueEnd, QueueHeader};
 
 use lodestone_stm::{Abort, Error, PmAddr};
 
-/// An error for what cannot stand in a sound pool.
+/// The error for content that a sound pool cannot have.
 #[cold]
 pub(crate) fn damaged(at: PmAddr, finding: &'static str) -> Abort {
     Error::BadPointer { at, finding }.into()

@@ -42,8 +42,8 @@ impl Header for ListHeader {
 
 /// A sequence in a transactional memory.
 ///
-/// Cost in objects: an insertion reads and writes the header, the new node and its neighbours (2 at most), and what the
-/// item needs; a removal the same. Reading in order reads a node per item. Fences: one per transaction.
+/// Cost in objects: an insertion reads and writes the header, the new node, its neighbours (2 at most), and the objects
+/// of the item. A removal does the same. Reading in order reads a node per item. Fences: one per transaction.
 ///
 /// ```
 /// # use lodestone_collections::PmList;
@@ -81,7 +81,7 @@ impl<T> std::fmt::Debug for PmList<T> {
     }
 }
 
-/// Where an item stands: valid until the item is removed. Using it for another list, or later, is an error or finds
+/// The place of an item, valid until the item is removed. Using it for another list, or later, is an error or finds
 /// another item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListPosition(PmAddr);
@@ -96,17 +96,16 @@ impl<T: PmValue> PmList<T> {
         format!("list of {}", T::signature())
     }
 
-    /// The list with the root `name`, made when there is none.
+    /// The list with the root `name`. It is made when there is none.
     ///
     /// # Errors
-    /// [`Error::RootType`](lodestone_stm::Error::RootType) when the root is something else, or a list of other items;
-    /// and as
-    /// [`Stm::update`].
+    /// As [`Stm::update`]. [`Error::RootType`](lodestone_stm::Error::RootType) when the root is something else, or a
+    /// list of other items.
     pub fn open(stm: &Stm, name: &str) -> Result<Self> {
         Ok(Self::new(root::open(stm, name, &Self::signature())?))
     }
 
-    /// A new list that hangs from nothing: keep [`header`](Self::header) in an object.
+    /// A new list that no object points to yet. Keep [`header`](Self::header) in an object.
     ///
     /// # Errors
     /// As [`Tx::alloc`].
@@ -164,7 +163,8 @@ impl<T: PmValue> PmList<T> {
 
     /// Inserts between two neighbours, either of which may be null.
     fn link(&self, tx: &mut Tx<'_>, previous: PmAddr, next: PmAddr, item: &T::View) -> TxResult<ListPosition> {
-        // Whole or, whoever keeps its error, not at all; as all changes of collections.
+        // The change happens whole or not at all, even if the caller swallows its error. So do all changes of
+        // collections.
         tx.nested(|tx| self.link_whole(tx, previous, next, item))
     }
 
@@ -181,7 +181,7 @@ impl<T: PmValue> PmList<T> {
         Ok(ListPosition(at))
     }
 
-    /// Makes two nodes neighbours; null stands for the header.
+    /// Makes two nodes neighbours. Null means the header.
     fn join(&self, tx: &mut Tx<'_>, previous: PmAddr, next: PmAddr) -> TxResult<()> {
         if previous.is_null() {
             tx.write(self.header)?.first = next;
@@ -220,7 +220,7 @@ impl<T: PmValue> PmList<T> {
         self.link(tx, PmAddr::NULL, first, item)
     }
 
-    /// Inserts an item behind the one at `position`.
+    /// Inserts an item after the one at `position`.
     ///
     /// # Errors
     /// As [`push_back`](Self::push_back).
@@ -229,7 +229,7 @@ impl<T: PmValue> PmList<T> {
         self.link(tx, position.0, next, item)
     }
 
-    /// Removes the item at `position` and gives it.
+    /// Removes the item at `position` and returns it.
     ///
     /// # Errors
     /// As [`Tx::write`] and [`Tx::free`].
@@ -248,7 +248,7 @@ impl<T: PmValue> PmList<T> {
         })
     }
 
-    /// Removes the first item and gives it.
+    /// Removes the first item and returns it.
     ///
     /// # Errors
     /// As [`remove`](Self::remove).
@@ -257,7 +257,7 @@ impl<T: PmValue> PmList<T> {
         if first.is_null() { Ok(None) } else { self.remove(tx, ListPosition(first)).map(Some) }
     }
 
-    /// Removes the last item and gives it.
+    /// Removes the last item and returns it.
     ///
     /// # Errors
     /// As [`remove`](Self::remove).
@@ -291,7 +291,7 @@ impl<T: PmValue> PmList<T> {
         Ok(position(tx.read(self.header)?.last))
     }
 
-    /// Position of the item behind the one at `at`.
+    /// Position of the item after the one at `at`.
     ///
     /// # Errors
     /// As [`Tx::read`].
@@ -320,7 +320,7 @@ impl<T: PmValue> PmList<T> {
         Ok(items)
     }
 
-    /// Shows each node's address and item, in order.
+    /// Calls `visit` with each node's address and item, in order.
     fn walk(
         &self,
         tx: &mut Tx<'_>,
@@ -346,8 +346,7 @@ impl<T: PmValue> PmList<T> {
         Ok(())
     }
 
-    /// Removes all items; in one transaction, whose record needs room of its own: in a full pool
-    /// remove entries one by one first.
+    /// Removes all items in one transaction. Its record needs room, so in a full pool remove items one by one first.
     ///
     /// # Errors
     /// As [`Tx::free`].
@@ -363,11 +362,11 @@ impl<T: PmValue> PmList<T> {
         })
     }
 
-    /// Checks links both ways and the length; gives the number of objects that the list owns, header and signature
+    /// Checks links both ways and the length. Returns the number of objects that the list owns, header and signature
     /// included.
     ///
     /// # Errors
-    /// What is wrong, as [`Error::BadPointer`](lodestone_stm::Error::BadPointer).
+    /// The fault, as [`Error::BadPointer`](lodestone_stm::Error::BadPointer).
     pub fn check(&self, tx: &mut Tx<'_>) -> TxResult<u64> {
         let mut objects = 2;
         self.walk(tx, |tx, _, stored| {

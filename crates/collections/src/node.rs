@@ -1,4 +1,4 @@
-//! Entries of equal size behind a head word in a node: what leaves, inner nodes and pages have in common.
+//! Entries of equal size after a head word in a node: the common part of leaves, inner nodes and pages.
 //!
 //! ```text
 //! word 0      low 16 bits: number of entries; the rest belongs to the collection
@@ -23,7 +23,7 @@ pub fn count(node: &[u64]) -> usize {
     (node[0] & COUNT_MASK) as usize
 }
 
-/// Number of entries, compared with the room that there is.
+/// Number of entries. An error when the node has no room for so many.
 pub fn checked_count(node: &[u64], entry_words: usize, at: PmAddr) -> TxResult<usize> {
     let count = count(node);
     if count <= room(node.len(), entry_words) {
@@ -43,12 +43,12 @@ pub fn entry(node: &[u64], words: usize, index: usize) -> &[u64] {
     &node[HEAD_WORDS + index * words..][..words]
 }
 
-/// Entry `index`, to be changed.
+/// Entry `index`, for a change.
 pub fn entry_mut(node: &mut [u64], words: usize, index: usize) -> &mut [u64] {
     &mut node[HEAD_WORDS + index * words..][..words]
 }
 
-/// The finding when an entry is to go where there is none, or more than there is room for.
+/// The finding when an entry has no place: its index is beyond the entries, or the node has no room.
 const NO_PLACE: &str = "a node whose entries changed under way: two places of the collection lead to it";
 
 /// Inserts `new` as entry `index`.

@@ -1,11 +1,11 @@
 //! [`PmQueue`]: first in, first out, between threads and between runs of a program.
 //!
-//! 1. The items are a linked list with an empty node at its end. Head and tail are objects of their own.
-//! 2. *Push* fills the empty node, links a new empty one behind it and moves the tail. *Pop* reads the node at the
-//!    head, moves the head and frees it. So a producer writes the tail, a consumer the head: they meet only in the node
-//!    of a queue that is empty.
+//! 1. The items are a linked list with an empty node at its end. Head and tail are separate objects.
+//! 2. *Push* fills the empty node, links a new empty one after it and moves the tail. *Pop* reads the node at the head,
+//!    moves the head and frees the node. So a producer writes the tail and a consumer the head. They meet only in the
+//!    node of an empty queue.
 //! 3. *Waiting*: [`pop_wait`](PmQueue::pop_wait) on an empty queue ends the attempt until something that it read
-//!    changes: the empty node, which a push fills.
+//!    changes. That is the empty node, which a push fills.
 //!
 //! Invariant: from head to tail there are `pushed - popped` filled nodes, and the tail leads to the empty one.
 
@@ -31,11 +31,11 @@ const ITEM: usize = 1;
 #[pm(name = "lodestone.QueueEnd")]
 pub struct QueueEnd {
     node: PmAddr,
-    /// Items that passed this end, ever.
+    /// Items that ever passed this end.
     passed: u64,
 }
 
-/// The header object of a [`PmQueue`]; never changes once it is made.
+/// The header object of a [`PmQueue`]. It never changes once it is made.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
 #[repr(C)]
 #[pm(name = "lodestone.Queue")]
@@ -57,8 +57,8 @@ impl Header for QueueHeader {
 
 /// A queue in a transactional memory.
 ///
-/// Cost in objects: a push writes the tail, the node at the end and a new one; a pop reads and frees a node and writes
-/// the head; both what the item needs. Fences: one per transaction.
+/// Cost in objects: a push writes the tail, the node at the end and a new one. A pop reads and frees a node and writes
+/// the head. Both add the objects of the item. Fences: one per transaction.
 ///
 /// ```
 /// # use lodestone_collections::{Bytes, PmQueue};
@@ -109,12 +109,11 @@ impl<T: PmValue> PmQueue<T> {
         format!("queue of {}", T::signature())
     }
 
-    /// The queue with the root `name`, made when there is none.
+    /// The queue with the root `name`. It is made when there is none.
     ///
     /// # Errors
-    /// [`Error::RootType`](lodestone_stm::Error::RootType) when the root is something else, or a queue of other items;
-    /// and as
-    /// [`Stm::update`].
+    /// As [`Stm::update`]. [`Error::RootType`](lodestone_stm::Error::RootType) when the root is something else, or a
+    /// queue of other items.
     pub fn open(stm: &Stm, name: &str) -> Result<Self> {
         let header: PmPtr<QueueHeader> = root::open(stm, name, &Self::signature())?;
         if stm.read(|tx| tx.read(header))?.head.is_null() {
@@ -124,7 +123,7 @@ impl<T: PmValue> PmQueue<T> {
         Ok(Self::new(header, &found))
     }
 
-    /// Makes the two ends and the empty node, unless they are there.
+    /// Makes the two ends and the empty node, unless they exist.
     fn furnish(tx: &mut Tx<'_>, header: PmPtr<QueueHeader>) -> TxResult<()> {
         if !tx.read(header)?.head.is_null() {
             return Ok(());
@@ -137,7 +136,7 @@ impl<T: PmValue> PmQueue<T> {
         Ok(())
     }
 
-    /// A new queue that hangs from nothing: keep [`header`](Self::header) in an object.
+    /// A new queue that no object points to yet. Keep [`header`](Self::header) in an object.
     ///
     /// # Errors
     /// As [`Tx::alloc`].
@@ -176,7 +175,8 @@ impl<T: PmValue> PmQueue<T> {
     /// # Errors
     /// As [`Tx::write`] and [`Tx::alloc`].
     pub fn push(&self, tx: &mut Tx<'_>, item: &T::View) -> TxResult<()> {
-        // Whole or, whoever keeps its error, not at all; as all changes of collections.
+        // The change happens whole or not at all, even if the caller swallows its error. So do all changes of
+        // collections.
         tx.nested(|tx| self.append(tx, item))
     }
 
@@ -202,7 +202,7 @@ impl<T: PmValue> PmQueue<T> {
         Ok((node[NEXT] != 0).then_some((at, node)))
     }
 
-    /// Removes the oldest item and gives it.
+    /// Removes the oldest item and returns it.
     ///
     /// # Errors
     /// As [`Tx::write`] and [`Tx::free`].
@@ -223,7 +223,7 @@ impl<T: PmValue> PmQueue<T> {
         Ok(Some(item))
     }
 
-    /// As [`pop`](Self::pop); on an empty queue the transaction waits until there is an item.
+    /// As [`pop`](Self::pop). On an empty queue the transaction waits until there is an item.
     ///
     /// # Errors
     /// As [`pop`](Self::pop).
@@ -252,7 +252,7 @@ impl<T: PmValue> PmQueue<T> {
         Ok(self.front(tx)?.is_none())
     }
 
-    /// Number of items. Reads both ends, so producers and consumers are in the way of such a transaction.
+    /// Number of items. It reads both ends, so producers and consumers conflict with such a transaction.
     ///
     /// # Errors
     /// As [`Tx::read`].
@@ -260,7 +260,7 @@ impl<T: PmValue> PmQueue<T> {
         Ok(tx.read(self.tail)?.passed.wrapping_sub(tx.read(self.head)?.passed))
     }
 
-    /// Shows each filled node's address and item from the oldest on.
+    /// Calls `visit` with each filled node's address and item, from the oldest on.
     fn walk(
         &self,
         tx: &mut Tx<'_>,
@@ -292,8 +292,7 @@ impl<T: PmValue> PmQueue<T> {
         Ok(items)
     }
 
-    /// Removes all items; in one transaction, whose record needs room of its own: in a full pool
-    /// remove entries one by one first.
+    /// Removes all items in one transaction. Its record needs room, so in a full pool remove items one by one first.
     ///
     /// # Errors
     /// As [`Tx::free`].
@@ -324,10 +323,10 @@ impl<T: PmValue> PmQueue<T> {
         })
     }
 
-    /// Checks links and lengths; gives the number of objects that the queue owns, header and signature included.
+    /// Checks links and lengths. Returns the number of objects that the queue owns, header and signature included.
     ///
     /// # Errors
-    /// What is wrong, as [`Error::BadPointer`](lodestone_stm::Error::BadPointer).
+    /// The fault, as [`Error::BadPointer`](lodestone_stm::Error::BadPointer).
     pub fn check(&self, tx: &mut Tx<'_>) -> TxResult<u64> {
         // Header, signature, two ends, the empty node.
         let mut objects = 5;

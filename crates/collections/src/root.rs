@@ -1,8 +1,8 @@
-//! How a collection is opened: a root of its name, or a pointer that the user keeps, and the types of its items
+//! The opening of a collection: by a root of its name, or by a pointer that the user keeps. The types of its items are
 //! compared.
 //!
 //! The kind of collection is the type of the header object, which the root compares. The types of keys and values are a
-//! text in the header (the *signature*), written when the collection is first opened or made.
+//! text in the header (the *signature*). It is written when the collection is first opened or made.
 
 use lodestone_stm::{Error, PmBytes, PmObject, PmPtr, Result, Stm, Tx, TxResult};
 
@@ -12,7 +12,7 @@ pub trait Header: PmObject {
     fn signature_mut(&mut self) -> &mut PmBytes;
 }
 
-/// Opens the header named `name`, made when there is none; `signature` is what the program means.
+/// Opens the header named `name`, which is made when there is none. `signature` describes the program's types.
 pub fn open<H: Header>(stm: &Stm, name: &str, signature: &str) -> Result<PmPtr<H>> {
     let header = stm.root_named::<H>(name)?;
     let found = stm.read(|tx| {
@@ -27,7 +27,7 @@ pub fn open<H: Header>(stm: &Stm, name: &str, signature: &str) -> Result<PmPtr<H
     Ok(header)
 }
 
-/// Writes the signature unless somebody did.
+/// Writes the signature unless there is one.
 fn sign<H: Header>(tx: &mut Tx<'_>, header: PmPtr<H>, signature: &str) -> TxResult<()> {
     let found = tx.read(header)?.signature();
     if !found.is_empty() {
@@ -38,9 +38,9 @@ fn sign<H: Header>(tx: &mut Tx<'_>, header: PmPtr<H>, signature: &str) -> TxResu
     Ok(())
 }
 
-/// Makes a header that hangs from nothing yet.
+/// Makes a header that no object points to yet.
 pub fn create<H: Header>(tx: &mut Tx<'_>, mut header: H, signature: &str) -> TxResult<PmPtr<H>> {
-    // Whole or, whoever keeps its error, not at all; as all changes of collections.
+    // The change happens whole or not at all, even if the caller swallows its error. So do all changes of collections.
     tx.nested(|tx| {
         *header.signature_mut() = tx.alloc_bytes(signature.as_bytes())?;
         tx.alloc(header)

@@ -1,18 +1,18 @@
-//! Walks from node to node that end, whatever the links say.
+//! Walks from node to node that end, whatever the links are.
 //!
-//! A link whose object is intact may still lead back: damage whose checksum fits, or a program that wrote what it
-//! should not. A walk comes to each node once, so:
+//! A link whose object is intact may still lead back. Either the damage has a checksum that fits, or a program wrote a
+//! wrong link. A sound walk visits each node once, so:
 //!
-//! 1. it notices when it comes back to a node that it remembers, a later one whenever its length has doubled (Brent's
-//!    way): that ends a circle after at most three times its length;
-//! 2. it ends when it has seen more nodes than the pool can hold: that ends a walk over nodes that have more than one
-//!    parent, in time that the pool's size bounds.
+//! 1. it ends when it comes back to a node that it remembers. It remembers a later one whenever its length has doubled
+//!    (Brent's way). That ends a circle after at most three times its length;
+//! 2. it ends when it has seen more nodes than the pool can hold. That bounds a walk over nodes that have more than one
+//!    parent by the pool's size.
 
 use lodestone_stm::{PmAddr, Tx, TxResult};
 
 use crate::damaged;
 
-/// The finding of both.
+/// The finding in both cases.
 const CIRCLE: &str = "links of a collection lead in a circle, or to one node from two";
 
 /// A walk in progress.
@@ -31,7 +31,7 @@ impl Steps {
         Self { passed: PmAddr::NULL, done: 0, limit: cells + 1 }
     }
 
-    /// Comes to the node at `at`.
+    /// Visits the node at `at`.
     pub fn come_to(&mut self, at: PmAddr) -> TxResult<()> {
         self.done += 1;
         if at == self.passed || self.done > self.limit {

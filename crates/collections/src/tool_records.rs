@@ -1,7 +1,7 @@
-//! The records of collections as tools see them: byte strings, whatever the items are.
+//! The records of collections in the form for tools: byte strings, whatever the items are.
 //!
-//! A collection's header says in words what its items are. Numbers and byte strings can be shown; other items only by
-//! the program that made them. A queue and a list are shown with positions as keys, and take no changes from tools.
+//! A collection's header names the types of its items. Numbers and byte strings can be shown; only the program that
+//! made other items can show them. A queue and a list are shown with positions as keys, and take no changes from tools.
 
 use std::marker::PhantomData;
 use std::ops::ControlFlow;
@@ -11,7 +11,7 @@ use lodestone_store::{KeyForm, KindError, Object, Records, VisitLost, VisitRecor
 
 use crate::{Bytes, PmBTreeMap, PmHashMap, PmKey, PmList, PmQueue, PmValue};
 
-/// An item that can be shown and asked for as text.
+/// An item that has a text form in both directions.
 trait Shown: Sized + 'static {
     const FORM: KeyForm;
     type Owned;
@@ -52,7 +52,7 @@ macro_rules! shown_number {
 }
 shown_number!(u64, i64, u32);
 
-/// Borrows an owned item as the collections take it.
+/// Borrows an owned item in the form that the collections take.
 trait Borrowed<View: ?Sized> {
     fn view(&self) -> &View;
 }
@@ -150,7 +150,7 @@ where
     V: PmValue,
     K::Owned: Ord,
 {
-    /// Every pair of one moment, in order of the keys.
+    /// Every pair at one moment, in order of the keys.
     fn all(&self) -> Result<Pairs<K, V>, KindError> {
         let mut pairs = self.stm.snapshot(|tx| {
             let mut pairs = Vec::new();
@@ -231,7 +231,7 @@ impl Records for OfItems {
     }
 }
 
-/// Tries to open the collection `member` with these items; returns the records when they are its items.
+/// Tries to open the collection `member` with these items. Returns the records when they are its items.
 macro_rules! try_items {
     ($stm:expr, $member:expr, $map:ident, [$($key:ty),+]) => {
         $(try_items! { $stm, $member, $map, $key, [Bytes, u64, i64, u32] })+

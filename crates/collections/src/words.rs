@@ -1,10 +1,10 @@
-//! Objects made of words: what nodes, pages and values are stored in.
+//! Objects made of words: the storage of nodes, pages and values.
 //!
-//! A collection is generic over keys and values, an object of the memory below has one Rust type. So every node is an
-//! object of a fixed number of words, and the collection says what they mean. Small ones come in five sizes, chosen so
-//! that a slot (header included) ends at the end of a line; see [`lodestone_stm`] for how slots stand in cells.
+//! A collection is generic over keys and values, but an object of the transactional memory has one Rust type. So every
+//! node is an object of a fixed number of words, and the collection interprets them. Small ones come in five sizes,
+//! chosen so that a slot (header included) ends at the end of a line. [`lodestone_stm`] describes the slots of a cell.
 //!
-//! Invariant: a place keeps the size that it was allocated with; whoever stores its address also knows its size.
+//! Invariant: a place keeps the size that it was allocated with. Code that stores its address also knows its size.
 
 use lodestone_stm::{
     CheckedBy, FromBytes, Immutable, IntoBytes, KnownLayout, Layout, PmAddr, PmObject, PmPtr, Tx, TxResult, TypeVisitor,
@@ -92,7 +92,7 @@ pub fn write<'x>(tx: &'x mut Tx<'_>, at: PmAddr, len: usize) -> TxResult<&'x mut
     sized!(len, N => Ok(&mut tx.write(PmPtr::<Words<N>>::new(at))?.0[..len]))
 }
 
-/// Ends the object at `at` of `len` words.
+/// Frees the object at `at` of `len` words.
 pub fn free(tx: &mut Tx<'_>, at: PmAddr, len: usize) -> TxResult<()> {
     sized!(len, N => tx.free(PmPtr::<Words<N>>::new(at)))
 }

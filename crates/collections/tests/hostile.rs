@@ -1,13 +1,12 @@
 //! Damage whose checksums fit: no bytes make the transactional memory or a collection panic, or run for ever.
 //!
-//! A case takes a sound pool, changes a few fields of what stands in it, and makes every checksum over them right
-//! again, as `docs/format.md` says they are made: this file is a second implementation of the format. Then the pool is
-//! opened, checked, read and written through every collection. Any error is right; a panic, or a case that does not
-//! end, is a fault.
+//! A case takes a sound pool and changes a few fields in it. Then it corrects every checksum over them by the rules of
+//! `docs/format.md`: this file is a second implementation of the format. The pool is then opened, checked, read and
+//! written through every collection. Any error is right. A panic, or a case that does not end, is a fault.
 //!
 //! `LODESTONE_HOSTILE_CASES=100000 cargo test -p lodestone-collections --test hostile -- --nocapture`
 //!
-//! A failure names its seed; `LODESTONE_HOSTILE_SEED=n` runs that case alone.
+//! A failure names its seed. `LODESTONE_HOSTILE_SEED=n` runs that case alone.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -91,7 +90,7 @@ impl Cell {
     }
 }
 
-/// A pool as bytes, and where everything stands in it.
+/// A pool as bytes, with the places of its parts.
 #[derive(Clone)]
 struct Image {
     bytes: Vec<u8>,
@@ -106,7 +105,7 @@ struct Image {
 const SYSTEM: u64 = 768;
 
 impl Image {
-    /// Finds its way through a sound pool from the header of the memory on.
+    /// Walks through a sound pool from the header of the memory on.
     fn new(bytes: Vec<u8>, header: PmAddr) -> Outcome<Self> {
         let header = header.offset();
         let mut image =
@@ -218,7 +217,7 @@ impl Image {
         self.seal(cell, which);
     }
 
-    /// Gives a payload to another cell of its size.
+    /// Copies a payload to another cell of its size.
     fn move_payload(&mut self, numbers: &mut Numbers) {
         let all = self.versions();
         let (Some((from, from_which)), Some((to, to_which))) = (numbers.one_of(&all), numbers.one_of(&all)) else {
@@ -304,7 +303,7 @@ impl Image {
     fn upset_table(&mut self, numbers: &mut Numbers) {
         let table = self.header + 1024;
         if numbers.below(2) == 0 {
-            // As if the state said so.
+            // The same effect as such a state.
             let bytes = 24 + 8 * numbers.below(4);
             for line in [256, 512] {
                 self.store(self.header + line + 32, bytes);
@@ -333,7 +332,7 @@ impl Image {
             self.store(word, nasty);
         }
         if numbers.below(2) == 0 {
-            // A tick of the life that is about to be recovered, and a kind that there is.
+            // A tick of the life that is about to be recovered, and an existing kind.
             let base = self.load(self.header + 256 + 8);
             self.store(at, base.wrapping_add(1 + numbers.below(9)));
             self.store(at + 8, self.load(at + 8) & !0xF | (1 + numbers.below(3)));
@@ -401,7 +400,7 @@ impl Image {
     }
 }
 
-/// Everything that stands in the pool.
+/// All collections in the pool.
 struct All {
     stm: Stm,
     numbers: PmHashMap<u64, u64>,
@@ -423,7 +422,7 @@ fn text(number: u64) -> Vec<u8> {
     vec![number as u8; [3, 16, 17, 90, 500, 70_000][number as usize % 6]]
 }
 
-/// A sound pool with something in every collection. `lives` processes used it; the last of them died when `dies`.
+/// A sound pool with something in every collection. `lives` processes used it. The last of them died when `dies`.
 fn sound(path: &Path, lives: u64, dies: bool) -> Outcome<Image> {
     let _ = fs::remove_file(path);
     Pool::create(path, &options())?;
@@ -433,7 +432,7 @@ fn sound(path: &Path, lives: u64, dies: bool) -> Outcome<Image> {
         let named = stm.store().find(lodestone_stm::MEMORY_NAME)?.ok_or("the memory has its name")?;
         let header = named.at;
         if life + 1 < lives || dies {
-            // The next process finds the pool as one that died leaves it.
+            // The next process finds the pool as a killed process leaves it.
             let bytes = fs::read(path)?;
             drop(stm);
             fs::write(path, bytes)?;
@@ -499,7 +498,7 @@ fn open_all(path: &Path, read_only: bool) -> Outcome<All> {
     })
 }
 
-/// Reads everything; gives how many of the operations failed.
+/// Reads everything. Returns how many of the operations failed.
 fn read_all(all: &All) -> u64 {
     let All { stm, numbers, texts, tree, words, list, queue } = all;
     let mut failed = 0;
@@ -566,7 +565,7 @@ fn change_all(all: &All, numbers_of: &mut Numbers) -> u64 {
     failed
 }
 
-/// Opens what stands at `path` as a user would. Gives whether it could be opened, and how many operations failed.
+/// Opens the pool at `path` as a user would. Returns whether it could be opened, and how many operations failed.
 fn exercise(path: &Path, numbers: &mut Numbers) -> (bool, u64) {
     let mut failed = open_all(path, true).map_or(0, |all| read_all(&all));
     let Ok(all) = open_all(path, false) else { return (false, failed) };

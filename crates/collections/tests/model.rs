@@ -1,4 +1,4 @@
-//! Every collection against the standard library's, on random operations in random transactions, some of which are
+//! Every collection against the standard library's, on random operations in random transactions. Some of them are
 //! cancelled.
 
 mod common;
@@ -11,7 +11,7 @@ use lodestone_collections::{Bytes, PmBTreeMap, PmHashMap, PmList, PmQueue};
 use lodestone_stm::{Error, Stm, Tx, TxResult};
 use proptest::prelude::*;
 
-/// A key that is short, as long as an entry holds, or longer, with beginnings that others share.
+/// A key that is short, as long as an entry holds, or longer. Some share prefixes.
 fn key_of(number: u16) -> Vec<u8> {
     let text = format!("{}-{number:05}", ["k", "shared-part", "a-much-longer-shared-part"][usize::from(number % 3)]);
     match number % 7 {
@@ -120,7 +120,7 @@ impl All {
         Ok(())
     }
 
-    /// Compares everything with the model; gives the number of objects.
+    /// Compares everything with the model. Returns the number of objects.
     fn compare(&self, tx: &mut Tx<'_>, model: &Model) -> TxResult<u64> {
         let expected: Vec<_> = model.map.clone().into_iter().collect();
         assert_eq!(self.tree.iter(tx)?.collect::<TxResult<Vec<_>>>()?, expected);

@@ -47,7 +47,7 @@ fn money_moves_between_a_hash_map_and_a_tree_and_the_sum_stays() -> Result<()> {
                         let to = (number * 13 + thread * 17) % ACCOUNTS;
                         stm.update(|tx| {
                             let cents = (number % 10) as i64;
-                            // The entry goes and comes, so that pages and leaves change their shape.
+                            // The entry is removed and inserted again, so that pages and leaves change their shape.
                             let left = hash.take(tx, &from)?.unwrap_or(0) - cents;
                             hash.insert(tx, &from, &left)?;
                             let found = tree.take(tx, &to)?.unwrap_or(0) + cents;
@@ -111,7 +111,7 @@ fn a_queue_hands_every_item_to_one_consumer_in_the_order_of_its_producer() -> Re
             })
             .collect();
         producers.into_iter().try_for_each(|producer| producer.join().expect("no panic"))?;
-        // One end mark for each consumer, behind everything.
+        // One end mark for each consumer, after all items.
         consumers.iter().try_for_each(|_| stm.update(|tx| queue.push(tx, &u64::MAX)))?;
         consumers.into_iter().map(|consumer| consumer.join().expect("no panic")).collect::<Result<Vec<_>>>()
     })?;

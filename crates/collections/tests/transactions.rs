@@ -1,4 +1,4 @@
-//! Collections together in transactions: all or nothing, whatever ends them; names and types; a full pool; what it
+//! Collections together in transactions: all or nothing, whatever ends them. Also names and types, a full pool, and
 //! costs.
 
 mod common;
@@ -200,7 +200,7 @@ fn every_transaction_makes_one_fence_and_writes_what_it_says() -> Result<()> {
     Ok(())
 }
 
-/// Keeps the errors of a change for itself, as long as the pool has room for it and a few times more; gives how many
+/// Swallows the errors of a change, as long as the pool has room for it and a few times more. Returns how many
 /// succeeded.
 fn fill(
     stm: &lodestone_stm::Stm,
@@ -260,7 +260,7 @@ fn a_change_that_found_no_room_half_way_is_not_committed() -> Result<()> {
     stm.update(|tx| queue.pop(tx))?;
     let owned = stm.read(|tx| Ok(queue.check(tx)? + list.check(tx)?))?;
     assert_eq!(stm.objects() - owned, others);
-    // Each root is an entry with a name and a type, each type one with a name and a layout.
+    // Each root is an entry with a name and a type, and each type one with a name and a layout.
     assert!(others < 40, "{others} objects belong to nobody");
     Ok(())
 }

@@ -1,15 +1,15 @@
-//! A type that changed between two versions of a program: how its objects move over.
+//! A type that changed between two versions of a program, and the migration of its objects.
 //!
 //! ```text
 //! cargo run -p lodestone --example migrate
 //! ```
 //!
-//! The pool refuses a type whose layout differs from what it holds, and names both layouts. The way on:
+//! The pool refuses a type whose layout differs from the stored one, and names both layouts. The migration:
 //!
 //! 1. Keep the old struct, under its old name in the pool (`#[pm(name = "Account")]`), and give the new one a new name.
-//! 2. Walk what is reachable in transactions of moderate size: allocate the new object, move the reference, free the
-//!    old one.
-//! 3. Note in the root how far the walk has come. A crash at any point leaves a pool that the next run of the migration
+//! 2. Walk the reachable objects in transactions of moderate size: allocate the new object, move the reference, free
+//!    the old one.
+//! 3. Note the progress of the walk in the root. A crash at any point leaves a pool that the next run of the migration
 //!    finishes.
 
 use lodestone::Store;
@@ -53,7 +53,7 @@ mod after {
     }
 }
 
-/// What the mistake looks like: the new layout under the old name.
+/// The mistake: the new layout under the old name.
 mod careless {
     use super::pm_object;
 
@@ -76,7 +76,7 @@ fn old_program(stm: &Stm) -> Result<()> {
     })
 }
 
-/// Moves up to [`STEP`] accounts; whether any is left.
+/// Moves up to [`STEP`] accounts. Returns whether any is left.
 fn migrate_step(stm: &Stm, old: PmPtr<before::Bank>, new: PmPtr<after::Bank>) -> Result<bool> {
     stm.update(|tx| {
         let first = tx.read(new)?.moved as usize;

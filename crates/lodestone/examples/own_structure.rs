@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Linking a node in changes up to four objects (the node, its two neighbours, the list). As one transaction they
-//! change together, so the structure needs no recovery of its own. `crates/lodestone/tests/own_structure.rs` includes
-//! this file and runs the explorer; it also shows that the explorer notices when the same change is cut into two
+//! change together, so the structure needs no recovery code. `crates/lodestone/tests/own_structure.rs` includes this
+//! file and runs the explorer. It also shows that the explorer notices when the same change is cut into two
 //! transactions.
 
 use lodestone::crash::{Config, Failure, Mode, Outcome, Report, Structure, run_target};
@@ -14,7 +14,7 @@ use lodestone::stm::{Result, Tx, TxResult, pm_object};
 use lodestone::{HeapOptions, PmPtr, Pool, PoolOptions, Stm, StmOptions};
 use lodestone::{Store, StoreOptions};
 
-/// Where the list begins and ends.
+/// The two ends of the list.
 #[pm_object]
 pub struct Ends {
     first: PmPtr<Node>,
@@ -30,7 +30,7 @@ pub struct Node {
     after: PmPtr<Node>,
 }
 
-/// A set of keys as a doubly linked list; ascending from `first`, descending from `last`.
+/// A set of keys as a doubly linked list, ascending from `first`, descending from `last`.
 pub struct SortedList {
     ends: PmPtr<Ends>,
 }
@@ -44,7 +44,7 @@ impl SortedList {
         Ok(Self { ends: stm.root::<Ends>()? })
     }
 
-    /// The last node with a key below `key`, and the node behind it.
+    /// The last node with a key below `key`, and the node after it.
     fn around(&self, tx: &mut Tx<'_>, key: u64) -> TxResult<(PmPtr<Node>, PmPtr<Node>)> {
         let (mut before, mut at) = (PmPtr::NULL, tx.read(self.ends)?.first);
         while !at.is_null() {
@@ -57,7 +57,7 @@ impl SortedList {
         Ok((before, at))
     }
 
-    /// Makes `left` and `right` neighbours; a null pointer stands for the end of the list.
+    /// Makes `left` and `right` neighbours. A null pointer means the end of the list.
     fn join(&self, tx: &mut Tx<'_>, left: PmPtr<Node>, right: PmPtr<Node>) -> TxResult<()> {
         if left.is_null() {
             tx.write(self.ends)?.first = right;
@@ -72,10 +72,10 @@ impl SortedList {
         Ok(())
     }
 
-    /// Adds `key`; whether it was missing.
+    /// Adds `key`. Returns whether it was missing.
     ///
     /// # Errors
-    /// Hand them on with `?`.
+    /// Return them with `?`.
     pub fn insert(&self, tx: &mut Tx<'_>, key: u64) -> TxResult<bool> {
         let (before, after) = self.around(tx, key)?;
         if !after.is_null() && tx.read(after)?.key == key {
@@ -88,10 +88,10 @@ impl SortedList {
         Ok(true)
     }
 
-    /// Removes `key`; whether it was there. The node's place is used again.
+    /// Removes `key`. Returns whether it was there. The node's place is used again.
     ///
     /// # Errors
-    /// Hand them on with `?`.
+    /// Return them with `?`.
     pub fn remove(&self, tx: &mut Tx<'_>, key: u64) -> TxResult<bool> {
         let (before, at) = self.around(tx, key)?;
         if at.is_null() {
@@ -110,7 +110,7 @@ impl SortedList {
     /// All keys, ascending. Fails when the two directions or the count disagree.
     ///
     /// # Errors
-    /// Hand them on with `?`.
+    /// Return them with `?`.
     pub fn keys(&self, tx: &mut Tx<'_>) -> TxResult<Vec<u64>> {
         let ends = tx.read(self.ends)?;
         let (mut ascending, mut at) = (Vec::new(), ends.first);
@@ -133,7 +133,7 @@ impl SortedList {
     }
 }
 
-/// What the explorer does with the list.
+/// The explorer's operations on the list.
 #[derive(Clone, Debug)]
 pub enum Op {
     /// Adds a key.
@@ -144,7 +144,7 @@ pub enum Op {
 
 /// The list as the explorer sees it.
 pub struct Crashed {
-    /// Counts in a transaction of its own: the mistake that the explorer must find.
+    /// Counts in a separate transaction: the mistake that the explorer must find.
     pub torn: bool,
 }
 
@@ -170,7 +170,7 @@ impl Structure for Crashed {
     }
 
     fn open(&self, pool: &Pool) -> Outcome<Self::Handle> {
-        // Small buffers and slabs: rare paths come soon. Persistent words: fewer crash states that differ in nothing
+        // Small buffers and slabs make rare paths run soon. Persistent words avoid crash states that differ in nothing
         // that counts.
         let options = StmOptions { persistent_words: true, ..StmOptions::small() };
         let stm = Stm::open_with(&Store::over_with(pool, &StoreOptions::with_heap(HeapOptions::small()))?, &options)?;
@@ -218,8 +218,7 @@ impl Structure for Crashed {
     }
 }
 
-/// Every crash state of the run, and a sample of those in which the recovery crashes as well (all of them take
-/// minutes).
+/// Every crash state of the run, and a sample of those in which the recovery crashes as well. All of them take minutes.
 #[must_use]
 pub fn crash_everywhere(torn: bool) -> [Report; 2] {
     let all = Config { nested_depth: 0, ..Config::default() };

@@ -1,9 +1,8 @@
 //! Durable data structures on persistent memory, and on ordinary files.
 //!
 //! A [`Store`] owns a pool, a file (or device) of durable memory, and the objects in it: maps, indexes and
-//! transactional memories, each with a name. What a call has told you survives power loss: on an ordinary file because
-//! a journal was synced (group commit), on real persistent memory because the lines were flushed and fenced. [`Domain`]
-//! says which it is.
+//! transactional memories, each with a name. Every answer of a call survives power loss. On an ordinary file a synced
+//! journal guarantees it (group commit), on real persistent memory flushed and fenced lines. [`Domain`] tells which.
 //!
 //! ```
 //! use lodestone::{OrderedMap, PoolOptions, Store};
@@ -29,8 +28,8 @@
 //! # }
 //! ```
 //!
-//! Several things that change together are a transaction on [`Stm`], a memory of typed objects, with the collections of
-//! [`collections`]: maps, lists, queues.
+//! Several changes that belong together are a transaction on [`Stm`], a memory of typed objects, with the collections
+//! of [`collections`]: maps, lists, queues.
 //!
 //! ```
 //! use lodestone::collections::{Bytes, PmHashMap, PmQueue};
@@ -56,9 +55,9 @@
 //! # }
 //! ```
 //!
-//! The crates below, whole: [`pmem`] (pools, flush, fence), [`heap`] (allocation, failure-atomic actions), [`index`]
-//! (maps), [`stm`] (transactions), [`collections`] (maps, lists, queues inside them), [`crash`] (the explorer that
-//! crashes a structure, ours or yours, at every point).
+//! The crates that it is made of, whole: [`pmem`] (pools, flush, fence), [`heap`] (allocation, failure-atomic actions),
+//! [`index`] (maps), [`stm`] (transactions), [`collections`] (maps, lists, queues in transactions), [`crash`] (the
+//! explorer that crashes a structure, ours or yours, at every point).
 
 pub use lodestone_collections as collections;
 pub use lodestone_crash as crash;

@@ -1,12 +1,12 @@
-//! A pool that holds one object of every kind, damaged at random: flipped bits, lost lines, lost pages, in the bytes
-//! that are in use. What the check and the readers make of it:
+//! A pool with one object of every kind, damaged at random: flipped bits, lost lines, lost pages, in the bytes that are
+//! in use. The demands on the check and the readers:
 //!
 //! 1. no answer is wrong without an error;
 //! 2. every damage that changes an answer, or turns it into an error, is reported by the check;
 //! 3. nothing panics and nothing hangs.
 //!
-//! `LODESTONE_HOSTILE_CASES=1000 cargo test -p lodestone --test damaged_pool -- --nocapture` runs so many cases of each
-//! test.
+//! `LODESTONE_HOSTILE_CASES=1000 cargo test -p lodestone --test damaged_pool -- --nocapture` runs that many cases of
+//! each test.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -96,7 +96,7 @@ fn records_of(store: &Store, object: &str, member: Option<&str>) -> Outcome<Vec<
     Ok(all)
 }
 
-/// What has records, by object and member.
+/// All places with records, by object and member.
 fn places(store: &Store) -> Outcome<Vec<(String, Option<String>)>> {
     let mut all = Vec::new();
     for named in store.names() {
@@ -111,7 +111,7 @@ fn places(store: &Store) -> Outcome<Vec<(String, Option<String>)>> {
     Ok(all)
 }
 
-/// A sound pool, its answers, and the stretches of it that are in use.
+/// A sound pool, its answers, and its ranges that are in use.
 struct Sound {
     image: Vec<u8>,
     places: Vec<(String, Option<String>)>,
@@ -169,7 +169,7 @@ fn judge(sound: &Sound, memory: Memory) -> Outcome<Fate> {
     let Ok(pool) = Pool::open_on(memory, &options()) else { return Ok(Fate::Refused) };
     let Ok(store) = Store::over_with(&pool, &store_options()) else { return Ok(Fate::Refused) };
     let (mut failed, mut wrong) = (false, false);
-    // What an open healed from its copy was reported by the open.
+    // The open reported every copy that it healed.
     let healed = store.recovery().copies_healed > 0 || !store.heap().recovery().is_sound();
     let report = store.check(&mut |_| {});
     for (object, member) in &sound.places {

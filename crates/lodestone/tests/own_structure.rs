@@ -1,5 +1,5 @@
-//! The crash test of the example structure, as a user writes it: clean as it stands, and not when its change is cut in
-//! two.
+//! The crash test of the example structure, as a user writes it. It passes as it is, and fails when its change is cut
+//! in two.
 
 #[path = "../examples/own_structure.rs"]
 mod own_structure;

@@ -1,9 +1,11 @@
-//! The crash explorer's targets for collections: several of them in one transaction, with pages and nodes so small that
-//! a few operations split and merge them.
+//! The crash explorer's targets for collections. Several collections change in one transaction. Pages and nodes are so
+//! small that a few operations split and merge them.
 //!
-//! What each judges after a crash, recovery (and a crash inside recovery): all collections open; they show exactly the
-//! acknowledged transactions and each begun one whole or not at all, *together*; each is sound; the objects that they
-//! own are exactly those that are allocated; and they keep working.
+//! After a crash, recovery and a crash inside recovery, each target judges:
+//! - all collections open;
+//! - *together* they show exactly the acknowledged transactions, and each begun one whole or not at all;
+//! - each is sound, and the objects that they own are exactly those that are allocated;
+//! - they keep working.
 //!
 //! Each script runs in the three commit modes: `collections-split`, `collections-split-address-log`,
 //! `collections-split-scan`.
@@ -32,7 +34,7 @@ pub enum Step {
     Pop,
 }
 
-/// What a reader sees: hash map, tree, queue.
+/// A reader's view: hash map, tree, queue.
 pub type View = (BTreeMap<u64, u64>, BTreeMap<u64, u64>, Vec<u64>);
 
 struct Explored {
@@ -50,8 +52,8 @@ struct Handle {
     queue: PmQueue<u64>,
 }
 
-/// Objects beside what the collections own: an entry, a name and a type's name for each of three roots; an entry, a
-/// name and a layout for each of four types.
+/// Objects beside those that the collections own: an entry, a name and a type's name for each of three roots; an entry,
+/// a name and a layout for each of four types.
 const FIXED_OBJECTS: u64 = 3 * 3 + 4 * 3;
 
 impl Handle {
@@ -172,13 +174,13 @@ impl Structure for Explored {
     }
 
     fn states_max(&self) -> u64 {
-        // What a run of everything has time for; under ADR not even states without crashes of the recovery end below
-        // 200,000.
+        // The bound that a run of everything has time for. Under ADR even the states without crashes of the recovery
+        // exceed 200,000.
         3000
     }
 
     fn audits(&self, site: &SiteKey) -> bool {
-        // The collections flush and fence nothing themselves: the targets of the memory answer for its calls.
+        // The collections flush and fence nothing themselves. The targets of the memory cover its calls.
         site.file.contains("collections/src/")
     }
 }
@@ -230,8 +232,8 @@ pub fn bugs() -> Vec<Bug> {
             target("collections-queue")
         }),
     ];
-    // Each is a mistake in what is written, not in its order: it shows where caches survive, whose states a target's
-    // bound exhausts.
+    // Each mistake is in the content that is written, not in its order. It shows where caches survive. A target's bound
+    // exhausts those states.
     for bug in &mut all {
         bug.config.profile = Profile::Eadr;
         bug.config.nested_depth = 0;

@@ -1,8 +1,8 @@
-//! What the crash explorer tries on every structure of Lodestone: the proof that lives outside the product.
+//! The crash explorer's work on every structure of Lodestone: the proof, outside the product.
 //!
-//! The explorer itself is `lodestone-crash`. This crate holds what it is given, one module per floor:
+//! The explorer itself is `lodestone-crash`. This crate holds its input, one module per floor:
 //!
-//! | module | what it drives |
+//! | module | structure |
 //! | --- | --- |
 //! | [`heap`] | actions of the allocator |
 //! | [`store`] | names: create, rename, drop |
@@ -11,15 +11,15 @@
 //! | [`tl2`] | the logged baselines that `bench stm` compares with |
 //! | [`collections`] | maps, lists and queues that change in one transaction |
 //!
-//! A module has three parts: a *structure* with its oracle (a plain model, and what recovery must show), *targets*
+//! A module has three parts: a *structure* with its oracle (a plain model and the demands on recovery), *targets*
 //! (scripts on it, small enough to be exhausted), and *bugs* (mistakes that a target must find). The pool's own targets
 //! are in `lodestone-crash`, which depends on nothing above the pool.
 //!
-//! A bug is one line where it is planted, `planted::active("name")`, and is described here. A flush or fence that a
-//! reason excuses from the mutation audit is named by its file and its number there.
+//! A bug is one line at its site, `planted::active("name")`, and is described here. The file and number of a flush or
+//! fence name it when it is excused from the mutation audit for a reason.
 //!
-//! **A target for a new structure**: implement [`lodestone_crash::Structure`], add a module beside these, and one line
-//! in [`floors`]. `lodestone crash run`, the tests here and the guided run take it from there.
+//! **A target for a new structure**: implement [`lodestone_crash::Structure`], add a module beside these, and add one
+//! line to [`floors`]. `lodestone crash run`, the tests here and the guided run then find it.
 
 pub mod collections;
 pub mod heap;
@@ -33,7 +33,7 @@ use lodestone_crash::{Target, pool_targets};
 /// The targets of one floor.
 #[derive(Debug, Clone, Copy)]
 pub struct Floor {
-    /// The name that stands for all its targets on the command line.
+    /// The name for all its targets on the command line.
     pub name: &'static str,
     /// Makes its targets.
     pub targets: fn() -> Vec<Box<dyn Target>>,

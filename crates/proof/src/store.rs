@@ -1,8 +1,10 @@
 //! The store's targets for the crash explorer: objects of a plain kind are created, renamed and dropped.
 //!
-//! What each judges after a crash, recovery, and a crash inside recovery: the names are those of the acknowledged
-//! operations and of each begun one whole or not at all; every object has the blocks that it was made with; the check
-//! is clean and finds no leak and no second owner; and the store keeps working.
+//! After a crash, recovery, and a crash inside recovery, each target judges:
+//! - the names are those of the acknowledged operations, and of each begun one whole or not at all;
+//! - every object has the blocks that it was made with;
+//! - the check is clean and finds no leak and no second owner;
+//! - the store keeps working.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +25,7 @@ pub static SHELF: Shelf = Shelf;
 
 const SHELF_MAGIC: u64 = u64::from_le_bytes(*b"LDSTSHLF");
 
-/// The content of block `number` of a shelf of `blocks` blocks: another one in each shelf of a script.
+/// The content of block `number` of a shelf of `blocks` blocks. It differs between the shelves of a script.
 const fn stamp(blocks: u64, number: u64) -> u64 {
     blocks << 8 | (number + 1)
 }
@@ -95,7 +97,7 @@ pub enum StoreOp {
     Drop(&'static str),
 }
 
-/// A script on a store that holds what `before` left.
+/// A script on a store with the content that `before` left.
 pub struct StoreTarget {
     name: &'static str,
     before: Option<Vec<StoreOp>>,
@@ -112,7 +114,7 @@ impl StoreTarget {
         Ok(())
     }
 
-    /// Makes the slabs that a first object needs: how a heap grows is explored by its own targets.
+    /// Makes the slabs that a first object needs. The heap's targets explore how a heap grows.
     fn touch_heap(store: &Store) -> Outcome {
         let mut action = store.heap().action();
         let blocks = [512, 256, 128, 64, 32].map(|bytes| action.alloc(bytes));
@@ -215,7 +217,7 @@ pub fn targets() -> Vec<Box<dyn Target>> {
     let target = |name, before: Option<Vec<StoreOp>>, script: Vec<StoreOp>| -> Box<dyn Target> {
         Box::new(StoreTarget { name, before, script })
     };
-    // A slot and blocks that were used before, so that what stands there can be mistaken for something.
+    // A slot and blocks that were used before, so that their content can be mistaken for something.
     let used = vec![Create("old", 3), Drop("old")];
     vec![
         target("store-format", None, vec![Create("one", 1)]),

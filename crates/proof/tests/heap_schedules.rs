@@ -1,5 +1,5 @@
 //! Two threads on one heap under a deterministic scheduler, each schedule with its crash states. Nothing leaks, and no
-//! block has two owners. All acknowledged operations are there, in an order that agrees with real time.
+//! block has two owners. All acknowledged operations took effect, in an order that agrees with real time.
 
 use lodestone_crash::schedules::{ScheduleConfig, Scheduler, explore_schedules};
 use lodestone_proof::heap::heap_threads;

@@ -1,5 +1,5 @@
-//! Bugs that only interleavings show, in a process of their own: a planted bug is switched on for all threads, so one
-//! test plants them one after the other.
+//! Bugs that only interleavings show. A planted bug is switched on for all threads, so they have their own process, and
+//! one test plants them one after the other.
 
 mod list_readers;
 mod openings;
@@ -35,20 +35,20 @@ fn must_panic(bug: &str, scenario: fn(usize), schedules: usize) {
 
 #[test]
 fn lookups_that_ignore_what_changed_under_them_are_found() {
-    // A change goes on with a leaf that was split before it had the leaf's lock: its key lands in a leaf that does not
+    // A change goes on with a leaf that was split before it had the leaf's lock. Its key gets into a leaf that does not
     // cover it, readers miss it, scans go back.
     must_be_found(threaded, "map-threads-split", "index-stale-leaf");
-    // A split goes by what it saw of the parent, or the root, before it had the locks.
+    // A split relies on its look at the parent, or the root, before it had the locks.
     for (bug, target) in FASTFAIR_RACES {
         must_be_found(fastfair_threaded, target, bug);
     }
-    // A lookup believes what it read of a segment, or leaf, while somebody changed it.
+    // A lookup believes its read of a segment, or leaf, during a change of another thread.
     must_be_found(hash_threaded, "hash-threads-read", "hash-stale-segment");
     must_be_found(fptree_threaded, "fptree-threads-read", "fptree-stale-leaf");
-    // A read is answered from the cache what the index does not have yet: a crash takes it away again.
+    // The cache answers a read with a value that the index does not have yet. A crash takes it away again.
     must_be_found(acs_threaded, "acs-threads-update", "acs-cache-before-index");
-    // A lookup in a list tells of a link whose line nobody has flushed.
+    // A lookup in a list tells of a link whose line is not flushed.
     must_panic("skiplist-tells-unflushed", list_readers::tell_only_what_was_flushed, 1000);
-    // Two threads that find no root make an index each, and the root names one: what the other was told is lost.
+    // Two threads that find no root make an index each, and the root names one. Then the answers of the other are lost.
     must_panic("store-open-twice", openings::one_of_two_threads_makes_an_index, 200);
 }

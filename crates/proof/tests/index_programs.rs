@@ -1,4 +1,4 @@
-//! Crash states of random programs: histories that no target foresees. For longer runs: `lodestone crash fuzz`.
+//! Crash states of random programs: histories that no target foresees. Longer runs: `lodestone crash fuzz`.
 
 use lodestone_crash::{Config, Profile, run_target};
 use lodestone_proof::index::{PROGRAM_KINDS, program, program_name};

@@ -13,7 +13,7 @@ use lodestone_store::Store;
 const ACCOUNTS: usize = 16;
 const START_CENTS: u64 = 1000;
 
-/// What everything is reached from.
+/// The root of all objects.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
 #[repr(C)]
 struct Bank {
@@ -33,7 +33,7 @@ struct Counter {
     count: u64,
 }
 
-/// Fills a fresh bank; all accounts or none.
+/// Fills a fresh bank: all accounts or none.
 fn fill(stm: &Stm, bank: PmPtr<Bank>) -> Result<()> {
     stm.update(|tx| {
         if !tx.read(bank)?.transfers.is_null() {
@@ -49,7 +49,7 @@ fn fill(stm: &Stm, bank: PmPtr<Bank>) -> Result<()> {
     })
 }
 
-/// Moves money; gives whether there was enough.
+/// Moves money. Returns whether there was enough.
 fn transfer(stm: &Stm, bank: PmPtr<Bank>, from: usize, to: usize, cents: u64) -> Result<bool> {
     let done = stm.update(|tx| {
         let bank = tx.read(bank)?;

@@ -1,13 +1,13 @@
-//! A scan of many objects as one snapshot while writers transfer money between them at full speed: it does not begin
-//! again, and its sum is right to the cent.
+//! A scan of many objects as one snapshot while writers transfer money between them at full speed. It never restarts,
+//! and its sum is right to the cent.
 //!
 //! ```text
 //! cargo run --release -p lodestone-stm --example long_scan -- --objects 1000000 --writers 2 --scans 3 --json
 //! cargo run --release -p lodestone-stm --example long_scan -- --domain block --folder /var/tmp
 //! ```
 //!
-//! Prints the writers' throughput alone and beside the scans, and how many versions were kept aside. Exit code 1 when a
-//! scan began again or a sum was wrong.
+//! Prints the writers' throughput alone and beside the scans, and the number of versions kept aside. Exit code 1 when a
+//! scan restarted or a sum was wrong.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -95,7 +95,7 @@ fn fill(stm: &Stm, objects: usize) -> Result<Vec<PmPtr<Account>>> {
     Ok(all)
 }
 
-/// What was measured.
+/// The measurements.
 #[derive(Default)]
 struct Outcome {
     transfers_per_s_alone: f64,

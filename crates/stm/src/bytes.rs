@@ -1,8 +1,7 @@
 //! Byte strings: objects of any length up to a limit, written once.
 //!
-//! A byte string has one slot, since it never changes: whoever wants other bytes allocates another and frees this one,
-//! in the transaction that changes the pointer. [`PmBytes`] is the pointer: it holds the length, so it stands in a
-//! field.
+//! A byte string has one slot, since it never changes. To change the bytes, a transaction allocates another string,
+//! frees this one and changes the pointer. [`PmBytes`] is the pointer. It holds the length and can be a field.
 
 use lodestone_pmem::PmAddr;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -14,7 +13,7 @@ use crate::object::PmField;
 use crate::shape::{PAYLOAD_BYTES_MAX, Shape};
 use crate::tx::Tx;
 
-/// Where a byte string stands, and how long it is. A field of a persistent object. The default is the empty string,
+/// The place and the length of a byte string. It is a field of a persistent object. The default is the empty string,
 /// which takes no room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -117,7 +116,7 @@ impl Tx<'_> {
         read.map(|_| ())
     }
 
-    /// Ends a byte string.
+    /// Frees a byte string.
     ///
     /// # Errors
     /// As [`free`](Self::free).

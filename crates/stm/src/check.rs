@@ -1,4 +1,4 @@
-//! What a memory holds and whether it is sound: every object is visited and verified.
+//! The check of a memory: every object is visited and verified.
 
 use lodestone_pmem::PmAddr;
 use lodestone_txn::record::{self, Found};
@@ -9,14 +9,14 @@ use crate::shape::Kind;
 use crate::stm::Stm;
 use crate::versions::{Version, judge, read_slot};
 
-/// Something that is wrong with a memory, or that a crash left.
+/// Damage in a memory, or something that a crash left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Where.
+    /// The place.
     pub at: PmAddr,
-    /// What.
+    /// The description.
     pub what: String,
-    /// Whether data is lost or may be: not what a crash leaves.
+    /// Whether data is lost or may be lost. What a crash leaves is no damage.
     pub is_damage: bool,
 }
 

@@ -1,26 +1,29 @@
 //! The commit of a transaction with changes.
 //!
-//! 1. *Lock*: each object's word, as it was when the transaction first used the object, is replaced by the same word in
-//!    the state "committing". A word that has changed is a conflict. Nothing was stored to the pool before, so an
-//!    attempt that fails here undoes only its locks; nobody waits for anybody, so there is no deadlock. All locks are
+//! 1. *Lock*: replace each object's word, as it was when the transaction first used the object, by the same word in the
+//!    state "committing". A word that has changed is a conflict. Nothing was stored to the pool before, so an attempt
+//!    that fails here undoes only its locks. No thread waits for another, so there is no deadlock. All locks are
 //!    visible before step 2 ([`Locks::take_all`]).
-//! 2. Read the snapshot epoch. Every object is marked: a snapshot that begins later sees a later epoch.
+//! 2. Read the snapshot epoch. Every object is marked, so a snapshot that begins later sees a later epoch.
 //! 3. *Validate*: each word that was read must be unchanged, or changed only by our own lock. A word that another
 //!    transaction is committing is a conflict.
-//! 4. Take the tick: above everything that was read or overwritten.
+//! 4. Take the tick. It is above everything that was read or overwritten.
 //! 5. Write the slots that are not the newest, and (two objects or more) the intent record, and flush them, in any
 //!    order.
-//! 6. **The fence.** Behind it the transaction survives. (Block domain: record and slots are in one commit group or the
-//!    slots join the last one again, so that an object is never durable before its transaction is.)
+//! 6. **The fence.** After it the transaction survives. In the block domain record and slots are in one commit group,
+//!    or the slots join the last group again, so that no object is durable before its transaction.
 //! 7. *Publish*: store each object's new word, which also unlocks it.
 //!
-//! Why locks at commit and not at the first write, as the paper has it: the word that is locked is compared with the
-//! one that was read, so an upgrade from reading to writing cannot miss a change (paper 1's algorithm does); one locked
-//! instruction per object suffices, because every lock is taken before anything is validated; readers never wait for a
-//! closure. The cost: two transactions that write the same object find out later.
+//! The paper locks at the first write; we lock at commit, for these reasons:
+//! - The locked word is compared with the word that was read. So an upgrade from reading to writing cannot miss a
+//!   change, as it can in paper 1's algorithm.
+//! - One locked instruction per object is enough, because every lock is taken before anything is validated.
+//! - Readers never wait for a closure.
+//!
+//! The cost: two transactions that write the same object notice it later.
 //!
 //! The modes `AddressLog` and `Scan` (paper 1, section 4.3) write a record first, **fence**, then the slots, **fence**,
-//! then the end of the record, **fence**; only then is the transaction published.
+//! then the end of the record, **fence**. Only then is the transaction published.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -37,7 +40,7 @@ use crate::shape::{Kind, Shape};
 
 /// Words of a record before its members.
 const RECORD_HEADER_WORDS: usize = 3;
-/// Times that a transaction's slots join the open commit group again.
+/// How often the slots of a transaction join the open commit group again.
 const JOINS_MAX: u32 = 3;
 /// Members that share the record's first line with these words.
 const MEMBERS_FIRST_LINE: usize = 5;
@@ -47,15 +50,15 @@ pub fn spill_shape(core: &Core) -> Shape {
     Shape { kind: Kind::Spill, cell_bytes: u32::try_from(core.places.slab_bytes()).unwrap_or(u32::MAX) }
 }
 
-/// Locks of a commit; those that are held are given up when it fails or panics.
+/// Locks of a commit. The locks that are held are released when the commit fails or panics.
 struct Locks<'c> {
     core: &'c Core,
     context: &'c mut Context,
     /// Whether the new objects are locked.
     new_held: bool,
-    /// Entries of the write set, from the first on, whose locks are held, new objects aside.
+    /// Entries of the write set whose locks are held, counted from the first. New objects are not counted.
     held: usize,
-    /// Whether record and slots are being written: who fails now leaves what may count after a crash.
+    /// Whether record and slots are being written. A failure now leaves bytes that may count after a crash.
     writes: bool,
 }
 
@@ -63,7 +66,7 @@ impl<'c> Locks<'c> {
     /// None yet.
     fn new(core: &'c Core, context: &'c mut Context) -> Self {
         let count = &core.commits[context.writer.index()];
-        // Relaxed: the locks are released behind it, and whoever sees one of them sees it.
+        // Relaxed: the locks are released after it, and a thread that sees one of them released sees it.
         count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         Self { core, context, new_held: false, held: 0, writes: false }
     }
@@ -71,13 +74,13 @@ impl<'c> Locks<'c> {
     /// Locks every object. On return every lock is visible to all threads before this one loads anything further: the
     /// epoch, or a word that it validates.
     ///
-    /// New objects come first, by plain stores. On x86-64 the first exchange behind them, or a fence where there is
-    /// none, empties the store buffer that may still hold them. Where a locked instruction orders less, there is always
-    /// a fence.
+    /// New objects come first, by plain stores. On x86-64 the first exchange after them empties the store buffer that
+    /// may still hold them. Without an exchange a fence does it. On processors whose locked instructions order less,
+    /// there is always a fence.
     fn take_all(&mut self) -> Result<(), Conflict> {
         self.new_held = true;
         for entry in self.context.writes.iter().filter(|entry| entry.change == Change::Alloc) {
-            // The cell is in no list but ours: nobody else changes its word.
+            // The cell is in no list but ours, so no other thread changes its word.
             self.core.memory.store(entry.at, entry.seen.locked().to_raw());
         }
         let mut exchanged = false;
@@ -96,17 +99,17 @@ impl<'c> Locks<'c> {
             self.held += 1;
         }
         if !exchanged || cfg!(not(target_arch = "x86_64")) {
-            // A new object may be in the way of others, too: of those that read, by an old pointer, that its cell is
-            // free, and of snapshots that begin. They lock or count up the epoch, and then look at this word; this
-            // thread has stored the word, and then looks at theirs. Without an order between store and loads both could
-            // miss each other: see the models in `txn/tests/weak_memory.rs`.
+            // A new object can concern other threads: a reader that finds, by an old pointer, that its cell is free,
+            // and a snapshot that begins. They lock or advance the epoch, and then load this word. This thread has
+            // stored the word, and then loads theirs. Without an order between the store and the loads both could miss
+            // each other: see the models in `txn/tests/weak_memory.rs`.
             fence(Ordering::SeqCst);
         }
         Ok(())
     }
 
-    /// Whether everything that was read is unchanged; gives a tick that none of what was read or is overwritten
-    /// exceeds.
+    /// Whether everything that was read is unchanged. Returns a tick that is at least as late as all versions read or
+    /// overwritten.
     #[inline]
     fn validate(&self) -> Result<Tick, Conflict> {
         let (core, context) = (self.core, &*self.context);
@@ -125,7 +128,7 @@ impl<'c> Locks<'c> {
                 }
             }
         }
-        // What was read is known.
+        // The clocks of everything that was read are already known.
         let mut latest = context.tick.max(context.known.latest());
         for entry in &context.writes {
             latest = latest.max(entry.seen.tick(core.base));
@@ -137,7 +140,8 @@ impl<'c> Locks<'c> {
 impl Drop for Locks<'_> {
     fn drop(&mut self) {
         if self.writes {
-            // A panic. Later commits could build on the old versions, and a crash then decide for this transaction.
+            // A panic. Later commits could build on the old versions, and after a crash recovery could count this
+            // transaction.
             self.core.poisoned.store(true, Ordering::Relaxed);
         }
         for (number, entry) in self.context.writes.iter().enumerate() {
@@ -150,13 +154,13 @@ impl Drop for Locks<'_> {
                 self.core.memory.store(entry.at, entry.seen.to_raw());
             }
         }
-        // Release: whoever sees the end sees that no lock is left.
+        // Release: a thread that sees the end sees that no lock is left.
         let count = &self.core.commits[self.context.writer.index()];
         count.store(count.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 }
 
-/// Commits the changes in `context`; on an error nothing has happened, and the context is for the caller to reset.
+/// Commits the changes in `context`. On an error nothing has changed, and the caller resets the context.
 pub fn commit(core: &Core, context: &mut Context) -> TxResult<()> {
     refuse_if_poisoned(core)?;
     if context.writes.is_empty() {
@@ -167,7 +171,7 @@ pub fn commit(core: &Core, context: &mut Context) -> TxResult<()> {
         give_back(core, context, None);
         return Ok(());
     }
-    // A lock may stand in the pool only when this life has begun: the next one must know that it means nothing.
+    // A lock may be in the pool only after this life has begun. Then the next life knows that it means nothing.
     core.reserve(context.tick.next())?;
     if changes > context.buffers.members_inline() {
         prepare_spill(core, context, changes)?;
@@ -176,19 +180,20 @@ pub fn commit(core: &Core, context: &mut Context) -> TxResult<()> {
     let early = if planted::active("stm-epoch-early") { Some(core.epochs.present()) } else { None };
     locks.take_all()?;
     let epoch = early.unwrap_or_else(|| core.epochs.present());
-    // Whoever overwrites what is validated here reads the epoch behind his lock, and may not find an older one than
-    // this thread did: a rule about two words that third parties write, for which loads in order are not enough
-    // everywhere.
+    // A thread that overwrites an object validated here reads the epoch after it takes the lock. It may not find an
+    // older epoch than this thread did. This rule is about two words that third threads write, and loads in order are
+    // not enough for it on every processor.
     #[cfg(not(target_arch = "x86_64"))]
     fence(Ordering::SeqCst);
     let latest = locks.validate()?;
-    // Again: whoever failed gave up its locks behind that, and some of them may be what was just locked or validated.
+    // Look again: a commit that failed set the flag before it released its locks, and this one may have locked or
+    // validated some of those words.
     refuse_if_poisoned(core)?;
     let tick = core.clock.next(latest);
     core.reserve(tick)?;
     core.epochs.note(locks.context.writer, epoch, tick);
     if core.epochs.any_active() && !planted::active("stm-side-late") {
-        // Before the first store to a slot: what a snapshot still sees there is copied aside.
+        // Before the first store to a slot: copy aside what a snapshot still sees there.
         core.side.keep(core, locks.context);
     }
     locks.writes = true;
@@ -235,7 +240,7 @@ fn prepare_spill(core: &Core, context: &mut Context, changes: usize) -> Result<(
     Ok(())
 }
 
-/// Writes the slots of all members and flushes them; the caller fences.
+/// Writes the slots of all members and flushes them. The caller fences.
 fn write_slots(core: &Core, context: &mut Context, tick: Tick, certifies_itself: bool) {
     let writer = context.writer;
     for entry in &context.writes {
@@ -252,7 +257,7 @@ fn write_slots(core: &Core, context: &mut Context, tick: Tick, certifies_itself:
     }
 }
 
-/// Writes the record of all members and flushes it; the caller fences.
+/// Writes the record of all members and flushes it. The caller fences.
 fn write_record(core: &Core, context: &mut Context, tick: Tick, kind: RecordKind) {
     let buffers = context.buffers;
     let index = context.kept.next;
@@ -285,8 +290,8 @@ fn write_one_fence(core: &Core, context: &mut Context, tick: Tick, changes: usiz
     }
     write_slots(core, context, tick, alone);
     if !planted::active("stm-publish-before-fence") {
-        // The one fence. Nobody may see a version, and nobody may overwrite the version before it, that a crash could
-        // take back: no store of `publish`, and none of whoever locks next, may overtake the slots and the record.
+        // The one fence. No thread may see a version that a crash could take back, nor overwrite the version before it.
+        // So no store of `publish`, and none of a thread that locks next, may overtake the slots and the record.
         core.memory.fence();
     }
 }
@@ -301,7 +306,7 @@ fn write_logged(core: &Core, context: &mut Context, tick: Tick, kind: RecordKind
     }
     write_slots(core, context, tick, true);
     if !planted::active("stm-truncate-not-ordered") {
-        // Fence 2: the end of the record makes the slots count; it may not overtake them.
+        // Fence 2: the end of the record makes the slots count, so it may not overtake them.
         memory.fence();
     }
     record::clear(memory, &buffers, context.kept.next);
@@ -311,9 +316,10 @@ fn write_logged(core: &Core, context: &mut Context, tick: Tick, kind: RecordKind
     }
 }
 
-/// Block domain: whoever reads one object of the transaction waits for the group of that object's lines alone. When
-/// groups were closed while record and slots were flushed (the first of those flushes saw `group` open), all slots join
-/// the open group again, until all of them are in one: then no object is durable before the whole transaction is.
+/// Block domain: a reader of one object of the transaction waits only for the group of that object's lines. Groups may
+/// have been closed while record and slots were flushed; the first of those flushes saw `group` open. Then all slots
+/// join the open group again, until all of them are in one group. So no object is durable before the whole transaction
+/// is.
 #[cold]
 fn join_groups(core: &Core, context: &Context, group: DurablePoint) {
     let mut first = group;
@@ -325,16 +331,16 @@ fn join_groups(core: &Core, context: &Context, group: DurablePoint) {
         first = last;
         for entry in context.writes.iter().filter(|entry| entry.change != Change::Nothing) {
             let at = entry.shape.slot_at(entry.at, entry.seen.slot().other());
-            // In order behind everything else of the transaction, which joined this group or an earlier one.
+            // Ordered after everything else of the transaction, which joined this group or an earlier one.
             core.memory.flush(at, (SLOT_HEADER_WORDS as u64 + u64::from(entry.words)) * 8);
         }
     }
-    // More than a group holds. When all of it is durable before anybody sees it, no group matters. A medium that failed
-    // is told to whoever waits next.
+    // More than a group holds. When all of it is durable before any thread sees it, groups do not matter. The next
+    // waiter gets the error of a medium that failed.
     let _ = core.memory.wait_durable(core.memory.flushed_here());
 }
 
-/// Makes the new versions visible, one store each, and gives freed cells back.
+/// Makes the new versions visible, one store each, and releases freed cells.
 fn publish(core: &Core, context: &mut Context, tick: Tick) {
     let writer = context.writer;
     let mut gives = false;
@@ -351,10 +357,10 @@ fn publish(core: &Core, context: &mut Context, tick: Tick) {
             Change::Update | Change::Alloc => State::Live,
         };
         let word = VersionWord::new(tick, writer, entry.seen.slot().other(), state);
-        // Release: whoever sees the word sees the slot. Not flushed: the word means nothing in the next life.
+        // Release: a thread that sees the word sees the slot. Not flushed: the word means nothing in the next life.
         core.memory.store(entry.at, word.to_raw());
     }
-    // What was flushed may have left the cache; the next record goes into the other buffer.
+    // What was flushed may have left the cache. The next record goes into the other buffer.
     core.memory.prefetch(context.buffers.buffer(context.kept.next), 64);
     context.kept.previous = tick;
     context.set_tick(core, tick);
@@ -364,7 +370,7 @@ fn publish(core: &Core, context: &mut Context, tick: Tick) {
     core.wake();
 }
 
-/// Gives back the cells of objects that ended with the transaction of `tick`, and of those that began and ended in it.
+/// Releases the cells of objects that the transaction of `tick` freed, and of those that it both allocated and freed.
 #[cold]
 fn give_back(core: &Core, context: &mut Context, tick: Option<Tick>) {
     let writer = context.writer;
@@ -378,12 +384,12 @@ fn give_back(core: &Core, context: &mut Context, tick: Option<Tick>) {
     }
 }
 
-/// Names an error that a user made of a freed object.
+/// The error for the use of a freed object.
 pub fn not_allocated(at: PmAddr) -> Error {
     Error::BadPointer { at, finding: "the object there was freed, or never committed" }
 }
 
-/// Names a pointer of another type than the object's.
+/// The error for a pointer whose type is not the object's type.
 #[cold]
 pub fn another_size(at: PmAddr) -> Error {
     Error::BadPointer { at, finding: "the object there is of another size" }

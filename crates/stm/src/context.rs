@@ -1,8 +1,9 @@
-//! What a thread keeps between transactions: its id, its clocks, its free cells, and the buffers of read and write set.
+//! The state that a thread keeps between transactions: its id, clocks, free cells, and the buffers of read and write
+//! set.
 //!
 //! The buffers are cleared, not freed, so a transaction allocates nothing once they have grown.
 //!
-//! Invariant: a context is in use by at most one transaction; a thread takes it out of its place while one runs.
+//! Invariant: at most one transaction uses a context. A thread takes it out of its place while one runs.
 
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Weak};
@@ -19,17 +20,17 @@ use crate::write_index::WriteIndex;
 
 /// Free cells of a shape that a thread takes at a time.
 const BATCH: usize = 32;
-/// A thread that holds more free cells of a shape than this gives half of them back.
+/// A thread that holds more free cells of a shape than this returns half of them.
 const HOARD_MAX: usize = 4 * BATCH;
 
-/// An object that was read: what validation compares.
+/// An object that was read. Validation compares it.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadEntry {
     pub at: PmAddr,
     pub word: VersionWord,
 }
 
-/// What happens to an object of the write set.
+/// The action on an object of the write set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A new version.
@@ -38,7 +39,7 @@ pub enum Change {
     Alloc,
     /// The object ends.
     Free,
-    /// An object that was allocated and freed in the same transaction: nothing.
+    /// The object was allocated and freed in the same transaction: nothing is written.
     Nothing,
 }
 
@@ -46,23 +47,23 @@ pub enum Change {
 #[derive(Clone, Copy, Debug)]
 pub struct WriteEntry {
     pub at: PmAddr,
-    /// The word when the object was first used: the commit succeeds only if it is still the same.
+    /// The word when the object was first used. The commit succeeds only if it is still the same.
     pub seen: VersionWord,
     pub shape: Shape,
     pub change: Change,
     /// Payload words.
     pub words: u32,
-    /// Where slot header and payload stand in the arena.
+    /// Place of slot header and payload in the arena.
     pub arena: usize,
 }
 
-/// Why an attempt may not commit, although its closure may come to its end: every operation until there gives the error
+/// Why an attempt may not commit although its closure may run to the end. Until then every operation returns the error
 /// again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doom {
-    /// It met a conflict and went on: what it saw need not be valid any more.
+    /// It met a conflict and went on. The values it saw may no longer be valid.
     Conflict(Conflict),
-    /// A nested transaction failed, and what that changed is in the write set.
+    /// A nested transaction failed, and its changes are in the write set.
     Nested,
     /// It waits for a change.
     Retry,
@@ -87,26 +88,26 @@ fn nested_failed() -> Abort {
     .into()
 }
 
-/// A free cell that a thread keeps: nobody else changes it.
+/// A free cell that a thread keeps. No other thread changes it.
 #[derive(Clone, Copy, Debug)]
 pub struct FreeCell {
     pub at: PmAddr,
-    /// Its version word, where this thread wrote it last: then it need not be read.
+    /// Its version word, as this thread wrote it last. Then it need not be read.
     pub word: Option<VersionWord>,
 }
 
-/// What is handed on with a thread id besides its clock: its two newest records must stay whole.
+/// State that is handed on with a thread id besides its clock. Its two newest records must stay whole.
 #[derive(Debug, Default)]
 pub struct Kept {
     /// Which of the two buffers comes next.
     pub next: u64,
-    /// Spill blocks of the record in each buffer: not to be overwritten while it stands there.
+    /// Spill blocks of the record in each buffer. They may not be overwritten while the record is there.
     pub spill: [Vec<PmAddr>; 2],
     /// Tick of the thread's last transaction with changes.
     pub previous: Tick,
 }
 
-/// See the module. On lines of its own: two threads' contexts share none.
+/// See the module. Aligned to its own cache lines: contexts of two threads share none.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Context {
@@ -119,7 +120,7 @@ pub struct Context {
     /// The thread's clock.
     pub tick: Tick,
     pub known: StartClocks,
-    /// What the snapshot sees, or the oldest active one while there are any.
+    /// The versions that the snapshot sees, or the oldest active snapshot while there is one.
     pub horizon: Horizon,
     pub reads: Vec<ReadEntry>,
     pub writes: Vec<WriteEntry>,
@@ -128,10 +129,10 @@ pub struct Context {
     pub arena: Vec<u64>,
     /// The intent record under construction.
     pub record: Vec<u64>,
-    /// What goes on with the id.
+    /// The state that goes on with the id.
     pub kept: Kept,
     free: Vec<(Shape, Vec<FreeCell>)>,
-    /// Set by an error that the closure was given and may have kept for itself.
+    /// Set by an error that the closure received and may have swallowed.
     pub doom: Cell<Option<Doom>>,
     /// State of the generator for back-off.
     pub random: u64,
@@ -169,7 +170,8 @@ impl Context {
         }
     }
 
-    /// A context with this one's thread id, for a transaction of the memory's own before this one's goes on.
+    /// A context with this one's thread id, for an internal transaction of the memory before this context's transaction
+    /// goes on.
     pub fn lend(&mut self, core: &Arc<Core>) -> Lent<'_> {
         let lease = self.lease.take().expect("a context has its thread id until it is dropped");
         let lent = Self::with(core, lease, std::mem::take(&mut self.kept));
@@ -186,7 +188,7 @@ impl Context {
         }
     }
 
-    /// Adds an entry to the write set with room for `words` payload words; gives its number.
+    /// Adds an entry to the write set with room for `words` payload words. Returns its number.
     #[inline(always)]
     pub fn add_write(&mut self, at: PmAddr, seen: VersionWord, shape: Shape, change: Change, words: u32) -> usize {
         let arena = self.arena.len();
@@ -194,7 +196,7 @@ impl Context {
         self.add_entry(WriteEntry { at, seen, shape, change, words, arena })
     }
 
-    /// Adds an entry whose place in the arena is there already; gives its number.
+    /// Adds an entry whose place in the arena already exists. Returns its number.
     #[inline]
     pub fn add_entry(&mut self, entry: WriteEntry) -> usize {
         let number = self.writes.len();
@@ -236,13 +238,13 @@ impl Context {
         let cells = self.cells(shape);
         let Some(cell) = cells.pop() else { return self.take_cells(core, shape) };
         if let Some(next) = cells.last() {
-            // What was freed was flushed, which may have taken it out of the cache.
+            // The freed cell was flushed, which may have taken it out of the cache.
             core.memory.prefetch(next.at, 64);
         }
         Ok(cell)
     }
 
-    /// Takes free cells from the slabs and gives one of them.
+    /// Takes free cells from the slabs and returns one of them.
     #[cold]
     #[inline(never)]
     fn take_cells(&mut self, core: &Core, shape: Shape) -> Result<FreeCell> {
@@ -263,18 +265,18 @@ impl Context {
         }
     }
 
-    /// What a closure that came to its end gave: an abort when an error that it did not hand on forbids a commit.
+    /// The result of a closure that ran to its end. An abort when it swallowed an error that forbids a commit.
     #[inline]
     pub fn judge<R>(&mut self, outcome: TxResult<R>) -> TxResult<R> {
         match self.doom.get() {
             None => outcome,
-            // Also in place of an error: it may come of what was seen.
+            // Also in place of an error, which may result from an invalid state.
             Some(doom @ (Doom::Conflict(_) | Doom::Retry)) => Err(doom.into()),
             Some(Doom::Nested) => outcome.and_then(|_| Err(nested_failed())),
         }
     }
 
-    /// Forgets the transaction: cells that it took are free again.
+    /// Forgets the transaction. The cells that it took are free again.
     #[inline(always)]
     pub fn reset(&mut self, core: &Core) {
         self.doom.set(None);
@@ -319,7 +321,7 @@ impl Drop for Context {
     }
 }
 
-/// See [`Context::lend`]; gives the id back when dropped.
+/// See [`Context::lend`]. Returns the id when dropped.
 pub struct Lent<'c> {
     owner: &'c mut Context,
     lent: Context,
@@ -336,7 +338,8 @@ impl Drop for Lent<'_> {
     fn drop(&mut self) {
         self.owner.lease = self.lent.lease.take();
         self.owner.kept = std::mem::take(&mut self.lent.kept);
-        // The clock, so that no tick is used twice; not what is known: the owner's reads were not validated.
+        // The clock is copied, so no tick is used twice. The known clocks are not: the owner's reads were not
+        // validated.
         self.owner.tick = self.lent.tick;
     }
 }
@@ -346,11 +349,11 @@ thread_local! {
     static LAST: Cell<Option<Box<Context>>> = const { Cell::new(None) };
     /// Contexts of other memories.
     static OTHERS: RefCell<Vec<Context>> = const { RefCell::new(Vec::new()) };
-    /// The memories that this thread has a context of. One that is in neither place is in use by a transaction.
+    /// The memories that this thread has a context of. A context that is in neither place is in use by a transaction.
     static OWNED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A context in use; puts everything back when dropped, also by a panic of the closure.
+/// A context in use. It puts everything back when dropped, also by a panic of the closure.
 pub struct Running<'c> {
     core: &'c Core,
     context: Option<Box<Context>>,

@@ -1,4 +1,4 @@
-//! What all clones and threads of a memory share.
+//! The state that all clones and threads of a memory share.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64 as PlainU64};
@@ -38,19 +38,19 @@ pub struct Core {
     pub mode: Mode,
     persistent_words: bool,
     pub slabs: Slabs,
-    /// Lives as they were when this one began: which versions count.
+    /// The lives before this one. They decide which versions count.
     pub lives: Lives,
-    /// Where this life began.
+    /// The tick at which this life began.
     pub base: Tick,
     pub clock: Clock,
     pub registry: Registry,
     pub epochs: Epochs,
-    /// Versions that were overwritten and that active snapshots see.
+    /// Versions that were overwritten and that active snapshots still see.
     pub side: SideChains,
     pub stats: Stats,
-    /// Whether an answer must wait until what it saw is durable.
+    /// Whether an answer must wait until the values it saw are durable.
     pub waits: bool,
-    /// What is handed on with each thread id.
+    /// The state that is handed on with each thread id.
     pub kept: Box<[Mutex<Kept>]>,
     /// Ticks up to this one may be used.
     limit: CachePadded<AtomicU64>,
@@ -61,11 +61,11 @@ pub struct Core {
     pub changed: (Mutex<()>, Condvar),
     /// A commit failed in the middle: nothing may be committed any more.
     pub poisoned: AtomicBool,
-    /// By thread id: commits begun and ended; odd while locks are held. Only the id's holder writes it.
+    /// By thread id: commits begun and ended. Odd while locks are held. Only the thread with the id writes it.
     pub commits: Box<[CachePadded<PlainU64>]>,
-    /// Locked while a lock is looked into that nobody may hold.
+    /// Held while a thread examines a lock that may have no owner.
     healing: Mutex<()>,
-    /// The claim on the memory. Given up last.
+    /// The claim on the memory. Released last.
     pub object: Object,
 }
 
@@ -121,7 +121,7 @@ impl Core {
         Error::Damaged { path: self.heap.pool().path().to_owned(), what, at, finding: finding.into() }
     }
 
-    /// Makes sure that `tick` may be used: one comparison, and a persisted line each time a range is used up.
+    /// Makes sure that `tick` may be used. The cost is one comparison, and one persisted line when a range is used up.
     #[inline]
     pub fn reserve(&self, tick: Tick) -> Result<()> {
         if tick.0 <= self.limit.load(Ordering::Acquire) { Ok(()) } else { self.reserve_more(tick) }
@@ -140,12 +140,11 @@ impl Core {
         if at == self.places.system() { Some(SYSTEM_SHAPE) } else { self.slabs.shape_at(at) }
     }
 
-    /// The version word of the cell at `at`, made anew from the slots when it is of an earlier life.
+    /// The version word of the cell at `at`. A word of an earlier life is rebuilt from the slots.
     ///
     /// # Errors
-    /// [`Error::BadPointer`] when no cell of `shape` starts at `at`, as far as that is looked at: always that there is
-    /// room for one, the rest in each life when the object is touched first. [`Error::Damaged`] when its newest version
-    /// is damaged.
+    /// [`Error::BadPointer`] when no cell of `shape` starts at `at`. Each call checks that there is room for a cell;
+    /// the first touch of an object in a life checks the rest. [`Error::Damaged`] when the newest version is damaged.
     pub fn word(&self, at: PmAddr, shape: Shape) -> Result<VersionWord> {
         let bad = |finding| Error::BadPointer { at, finding };
         if at.is_null() {
@@ -168,7 +167,7 @@ impl Core {
             }
             let judged = judge(&self.memory, &self.lives, shape, at, &mut scratch);
             if judged.damaged.is_some() && self.memory.load(at) != found.to_raw() {
-                // Another thread was first, and commits to the slots that were being read.
+                // Another thread was first, and commits to the slots that this one was reading.
                 continue;
             }
             if let Some(which) = judged.damaged {
@@ -179,7 +178,7 @@ impl Core {
             if self.memory.is_read_only() {
                 return Ok(word);
             }
-            // Not flushed: a crash loses it and the next life makes it anew.
+            // Not flushed: after a crash the next life rebuilds it.
             if self.memory.compare_exchange(at, found.to_raw(), word.to_raw()).is_ok() {
                 self.persist_word(at);
                 return Ok(word);
@@ -187,26 +186,27 @@ impl Core {
         }
     }
 
-    /// Whether `word` is of this life: of a tick that it has reserved. The bytes of a damaged line say so by a chance
-    /// of one in 2^23 (the version word has no checksum), all others are made anew from the slots, which have one.
+    /// Whether `word` is of this life, that is, of a tick that this life has reserved. The version word has no
+    /// checksum: the bytes of a damaged line pass this test with a chance of one in 2^23. All other words are rebuilt
+    /// from the slots, which have a checksum.
     fn is_of_this_life(&self, word: VersionWord) -> bool {
-        // The limit is loaded behind the word: whoever published the word had reserved its tick.
+        // The limit is loaded after the word: the thread that published the word had reserved its tick.
         let reserved = self.limit.load(Ordering::Acquire).saturating_sub(self.base.0);
         word.ticks_since(self.base) <= reserved || planted::active("stm-lock-survives")
     }
 
-    /// Looks into `word`, the word of the cell at `at`, which says "committing" for a long while: when nobody is
-    /// committing at all it is damage, and is made anew from the slots by the next look. Returns whether another look
-    /// makes sense.
+    /// Examines `word`, the word of the cell at `at`, which has been "committing" for a long time. When no thread is
+    /// committing at all, the word is damage, and the next look rebuilds it from the slots. Returns whether another
+    /// look makes sense.
     ///
-    /// Each committer counts its thread's word in [`commits`](Self::commits) up before its first lock and behind its
-    /// last release. When all counts are even and the same before and behind a look that finds `word`, then nobody held
-    /// it at that moment: the count of whoever locked it is visible with the lock. From then on it stays as it is until
-    /// it is made anew, which only this function does, one thread at a time.
+    /// Each committing thread adds one to its count in [`commits`](Self::commits) before its first lock and after its
+    /// last release. Suppose that all counts are even, and the same before and after a look that finds `word`. Then no
+    /// thread held the lock at that moment, because the count of the thread that locked it is visible with the lock.
+    /// From then on the word does not change until it is rebuilt, which only this function does, one thread at a time.
     #[cold]
     pub fn heal_lock(&self, at: PmAddr, word: VersionWord) -> bool {
         use std::sync::atomic::Ordering::Acquire;
-        // S11 leaves locks that nobody holds; what they do is to be seen.
+        // S11 leaves locks without an owner. A test wants to see their effect.
         if planted::active("stm-s11") {
             return false;
         }
@@ -223,11 +223,11 @@ impl Core {
         self.memory.compare_exchange(at, word.to_raw(), 0).is_ok()
     }
 
-    /// Reads the version in the slot at `slot` into `out`; gives whether it has `words` words. What was read counts if
+    /// Reads the version in the slot at `slot` into `out`. Returns whether it has `words` words. The result is valid if
     /// the object's word is the same afterwards.
     #[inline]
     pub fn read_version(&self, slot: PmAddr, words: u32, out: &mut [u8]) -> bool {
-        // The header is on the line of the payload's beginning. An object of another type would be read as this one.
+        // The header is in the same line as the first bytes of the payload. It also detects an object of another type.
         let header = SlotHeader::decode(0, self.memory.load(slot.plus(WORD_BYTES)));
         self.memory.read(slot.plus(SLOT_HEADER_BYTES), out);
         header.words == words
@@ -237,7 +237,7 @@ impl Core {
     #[inline]
     pub fn persist_word(&self, at: PmAddr) {
         if self.persistent_words {
-            // Orders nothing that anybody relies on.
+            // No store depends on this order.
             self.memory.persist(at, 8);
         }
     }

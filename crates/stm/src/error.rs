@@ -1,4 +1,4 @@
-//! What can go wrong, and why a transaction is not committed.
+//! The errors of transactions, and the reasons why a transaction is not committed.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -9,10 +9,10 @@ use lodestone_pmem::PmAddr;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The transaction said [`Tx::cancel`](crate::Tx::cancel); nothing of it happened.
+    /// The transaction called [`Tx::cancel`](crate::Tx::cancel). Nothing was changed.
     #[error("transaction cancelled: {reason}")]
     Cancelled {
-        /// What it gave as the reason.
+        /// The reason that it named.
         reason: Cow<'static, str>,
     },
     /// A transaction of the same memory is running on this thread.
@@ -27,7 +27,7 @@ pub enum Error {
     /// A change inside a read-only transaction or on a read-only pool.
     #[error("{what} in a read-only transaction or pool; use `Stm::update` on a pool that is open for writing")]
     ReadOnly {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
     },
     /// A transaction waits for a change of a pool that is open read-only.
@@ -41,7 +41,7 @@ pub enum Error {
     BadPointer {
         /// The address.
         at: PmAddr,
-        /// What is there.
+        /// The finding at that address.
         finding: &'static str,
     },
     /// The newest version of an object, or metadata, is damaged.
@@ -49,14 +49,14 @@ pub enum Error {
     Damaged {
         /// The pool.
         path: PathBuf,
-        /// What is damaged.
+        /// The damaged thing.
         what: &'static str,
-        /// Where.
+        /// The place.
         at: PmAddr,
-        /// What was found.
+        /// The finding.
         finding: String,
     },
-    /// The type is not what stands in the pool.
+    /// The type in the program is not the type in the pool.
     #[error(
         "type `{name}`: the pool holds version {found_version} with layout [{found}], the program has version \
          {expected_version} with layout [{expected}]; give the new layout a new type name and move the objects over \
@@ -87,19 +87,19 @@ pub enum Error {
     /// The object is larger than any that can be stored.
     #[error("an object of {bytes} bytes; the limit is {limit_bytes} bytes, use several objects")]
     TooLarge {
-        /// What was asked for.
+        /// The size that was requested.
         bytes: u64,
-        /// What is possible.
+        /// The largest size.
         limit_bytes: u64,
     },
     /// Options that make no sense, or not for this pool.
     #[error("invalid {what}: {finding}; {hint}")]
     Invalid {
-        /// Which option.
+        /// The option.
         what: &'static str,
-        /// What is wrong.
+        /// The fault.
         finding: String,
-        /// What to do.
+        /// The remedy.
         hint: &'static str,
     },
     /// From the commit engine's parts.
@@ -132,18 +132,18 @@ impl From<lodestone_store::Error> for Error {
 /// Result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why an attempt of a transaction ended without a commit. Hand it on with `?`: the transaction starts again by itself
-/// where that helps.
+/// Why an attempt of a transaction ended without a commit. Return it with `?`: the transaction restarts by itself where
+/// that helps.
 ///
-/// It is an error, so that closures of [`Stm::try_update`](crate::Stm::try_update) can hand it on in an error type of
-/// their own: by `#[from] Abort` in an enum, or as it is in `Box<dyn Error>` and its like.
+/// It implements `Error`, so closures of [`Stm::try_update`](crate::Stm::try_update) can return it in their own error
+/// type: by `#[from] Abort` in an enum, or unchanged in `Box<dyn Error>` and similar types.
 #[derive(Debug)]
 #[must_use]
 pub struct Abort(pub(crate) Why);
 
 impl Abort {
     /// The error that ended the transaction. An abort that another transaction caused never leaves
-    /// [`Stm::try_update`](crate::Stm::try_update) and its siblings: those begin again.
+    /// [`Stm::try_update`](crate::Stm::try_update) and its siblings: those restart.
     #[must_use]
     pub fn into_error(self) -> Error {
         match self.0 {
@@ -189,7 +189,7 @@ pub(crate) enum Why {
     Failed(Box<Error>),
 }
 
-/// What stood in the way of a transaction; the counts are in [`Stats`](crate::Stats).
+/// The cause of a conflict. The counts are in [`Stats`](crate::Stats).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Conflict {

@@ -1,4 +1,4 @@
-//! Types of fields beside numbers, arrays and pointers: a value that may be missing.
+//! A type of field beside numbers, arrays and pointers: a value that may be missing.
 
 use zerocopy::{FromZeros, Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
@@ -12,10 +12,10 @@ enum Tag {
     Some = 1,
 }
 
-/// A value that may be missing, as a field of a persistent object: what `Option` is elsewhere. The default is none.
+/// A value that may be missing, as a field of a persistent object. It replaces `Option`. The default is none.
 ///
-/// It takes eight bytes more than the value, and like all fields it must leave no gap: a `T` of a multiple of eight
-/// bytes fits everywhere.
+/// It takes eight bytes more than the value. Like all fields it must leave no gap, so a `T` whose size is a multiple of
+/// eight bytes always fits.
 ///
 /// ```
 /// use lodestone_stm::{PmOption, pm_object};
@@ -76,7 +76,7 @@ impl<T: FromZeros + Copy> PmOption<T> {
         (tag == Tag::Some).then_some(value)
     }
 
-    /// Puts a value in place of what there is, which it returns.
+    /// Replaces the value. Returns the old one.
     pub fn replace(&mut self, value: Option<T>) -> Option<T> {
         std::mem::replace(self, value.into()).get()
     }

@@ -1,8 +1,9 @@
-//! One flipped bit in the persistent clock of a crashed pool: found, and never half a transaction. And version words
-//! that damage made: locks that nobody holds.
+//! One flipped bit in the persistent clock of a crashed pool is found, and never shows half a transaction. The file
+//! also tests version words that damage made: locks without an owner.
 //!
-//! The fault model of the first: a life crashed in the middle of a transaction of several objects, one of whose slots
-//! did not reach the medium. Then one bit of the clock's two state lines, or of the table of crashed lives, is flipped.
+//! The fault model of the first: a life crashed in the middle of a transaction of several objects. The slot of one of
+//! them did not reach the medium. Then one bit of the clock's two state lines, or of the table of crashed lives, is
+//! flipped.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -44,7 +45,7 @@ fn get(stm: &Stm, all: &[PmPtr<Value>]) -> Result<Vec<u64>> {
     stm.read(|tx| all.iter().map(|&ptr| tx.read(ptr).map(|found| found.value)).collect())
 }
 
-/// The life in which all values became `value`, and then `value` + 1 in a transaction that a crash tore. Gives the
+/// Runs a life in which all values became `value`, and then `value` + 1 in a transaction that a crash tore. Returns the
 /// bytes of the state lines and of the used table as ranges of the file.
 fn live_and_crash(path: &Path, value: u64) -> Result<Vec<std::ops::Range<u64>>> {
     let pool = Pool::open_or_create(path, &options())?;
@@ -67,8 +68,8 @@ fn live_and_crash(path: &Path, value: u64) -> Result<Vec<std::ops::Range<u64>>> 
     Ok(vec![range(lives.state, 64), range(lives.state.plus(half), 64), range(lives.table, table_bytes)])
 }
 
-/// Opens the pool, read-only or not; every value must be `expected`, or the open must fail. Gives whether anybody was
-/// told that something is damaged.
+/// Opens the pool, read-only or not. Every value must be `expected`, or the open must fail. Returns whether damage was
+/// reported.
 fn judge(path: &Path, read_only: bool, expected: u64) -> bool {
     let Ok(pool) = (if read_only { Pool::open_read_only(path, &options()) } else { Pool::open(path, &options()) })
     else {
@@ -90,7 +91,7 @@ fn flip_everything(path: &Path, ranges: &[std::ops::Range<u64>], expected: u64) 
             file.write_all_at(&flipped, at).expect("a write");
             assert!(judge(path, true, expected), "silent: byte {at} bit {bit}, read-only");
             if (at * 8 + bit) % 5 == 0 {
-                // Recovery changes the pool: from here on it must be as right without the bit.
+                // Recovery changes the pool. From here on it must be as right without the bit.
                 assert!(judge(path, false, expected), "silent: byte {at} bit {bit}");
                 let _ = judge(path, true, expected);
                 file.write_all_at(&image, 0).expect("a write");
@@ -112,7 +113,8 @@ fn one_flipped_bit_in_the_clock_of_a_crashed_pool_is_found_and_shows_no_half() -
     Ok(())
 }
 
-/// A word that says "committing" and is of this life, as the bytes of a damaged line may: whoever meets it would wait
+/// A damaged line may hold a word that says "committing" and is of this life. A thread that meets it would wait for
+/// ever.
 /// for ever.
 #[test]
 fn a_lock_that_nobody_holds_is_made_anew() -> Result<()> {
@@ -127,7 +129,7 @@ fn a_lock_that_nobody_holds_is_made_anew() -> Result<()> {
         core.memory.store(all[1].addr(), word.locked().to_raw());
         let (ended, end) = std::sync::mpsc::channel();
         let (user, all) = (stm.clone(), all.clone());
-        // Not scoped: one that waits for ever must fail the test, not hang it.
+        // Not scoped: a thread that waits for ever must fail the test, not hang it.
         std::thread::spawn(move || {
             let outcome = match kind {
                 0 => get(&user, &all),

@@ -1,4 +1,4 @@
-//! What stands in the pool besides slabs: header, clock, records, directory. `docs/format.md` draws the same map.
+//! The map of the pool without slabs: header, clock, records, directory. `docs/format.md` draws the same map.
 //!
 //! ```text
 //! place of the object -> header block:
@@ -10,7 +10,7 @@
 //! directory: chain of blocks { next, 0, entries { address, kind and sizes } }, checked words
 //! ```
 //!
-//! One heap action makes all of it: it is there whole or not at all.
+//! One heap action makes all of it, so all of it exists or none.
 
 use lodestone_heap::{Action, Heap};
 use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, PmPtr, checked};
@@ -62,7 +62,7 @@ impl HeaderLine {
         crc32c::crc32c(&bytes[..bytes.len() - 4])
     }
 
-    /// Whether the sizes are such as options may have.
+    /// Whether the sizes are such as options allow.
     fn is_sane(&self) -> bool {
         let threads_max = u16::try_from(self.threads_max).unwrap_or(0);
         let options = StmOptions {
@@ -77,7 +77,7 @@ impl HeaderLine {
     }
 }
 
-/// Where everything stands, from an intact header.
+/// All places, from an intact header.
 #[derive(Clone, Copy, Debug)]
 pub struct Places {
     pub header: PmAddr,
@@ -120,7 +120,7 @@ impl Places {
         ]
     }
 
-    /// What is wrong with the places, whose sizes are sane.
+    /// The fault in the places, whose sizes are sane.
     fn nonsense(&self, memory: &Memory) -> Option<&'static str> {
         let areas = self.areas();
         let outside =
@@ -141,8 +141,7 @@ impl Places {
         u64::from(self.line.directory_bytes)
     }
 
-    /// Blocks of the heap that belong to none of the slabs, with their bytes; directory blocks behind the first
-    /// excepted.
+    /// Blocks of the heap outside the slabs, with their bytes. Directory blocks after the first are not included.
     pub fn blocks(&self) -> [PmAddr; 3] {
         [self.header, PmAddr::from_raw(self.line.records), self.directory()]
     }
@@ -185,8 +184,8 @@ pub fn read(heap: &Heap, header: PmAddr) -> Result<Places> {
     Ok(places)
 }
 
-/// Makes header, clock, records and directory as part of `action`, which also makes the memory's name; the header's
-/// place.
+/// Makes header, clock, records and directory as part of `action`, which also makes the memory's name. Returns the
+/// place of the header.
 pub fn make(heap: &Heap, action: &mut Action<'_>, options: &StmOptions) -> Result<PmAddr> {
     let memory = heap.memory();
     options.check()?;
@@ -210,14 +209,15 @@ pub fn make(heap: &Heap, action: &mut Action<'_>, options: &StmOptions) -> Resul
     Ok(header)
 }
 
-/// Writes the link of an empty directory block and flushes it; whoever makes the block reachable fences.
+/// Writes the link of an empty directory block and flushes it. The code that makes the block reachable fences.
 pub fn write_block_head(memory: &Memory, block: PmAddr) {
     memory.store(block, checked::encode_addr(block, PmAddr::NULL));
     // Before the fence of the action that links the block.
     memory.flush(block, 8);
 }
 
-/// Writes the first version of the system object, two null pointers, and flushes it; whoever makes it reachable fences.
+/// Writes the first version of the system object, two null pointers, and flushes it. The code that makes it reachable
+/// fences.
 fn write_system(memory: &Memory, cell: PmAddr) {
     let at = SYSTEM_SHAPE.slot_at(cell, Which::First);
     let flags = SlotFlags { certifies_itself: true, deleted: false };

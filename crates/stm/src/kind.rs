@@ -1,12 +1,12 @@
-//! The kind of object that a transactional memory is, for the store's registry.
+//! The object kind of a transactional memory, for the store's registry.
 
 use lodestone_store::{Acknowledge, Contents, Flaw, Kind, KindCode, KindError, Member, Object, Records};
 
 use crate::options::StmOptions;
 use crate::stm::Stm;
 
-/// The kind of a transactional memory. It has no records of its own; the crate of collections has a kind of the same
-/// code that reads the collections in it.
+/// The kind of a transactional memory. It has no records. The crate of collections has a kind with the same code that
+/// reads the collections in the memory.
 pub static MEMORY: Memory = Memory;
 
 /// See [`MEMORY`].
@@ -27,7 +27,7 @@ impl Kind for Memory {
         let mut contents = Contents { records: report.objects, blocks: report.blocks, ..Contents::default() };
         for finding in report.findings {
             if finding.is_damage {
-                // Which blocks belong to a memory is in its directory, which an open has verified.
+                // The directory of the memory, which an open has verified, says which blocks belong to it.
                 contents.flaws.push(Flaw { at: finding.at, text: finding.what, blocks_are_known: true });
             } else {
                 contents.notes.push(finding.to_string());

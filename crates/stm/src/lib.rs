@@ -5,12 +5,12 @@
 //! - [`Tx`] reads objects by value, hands out working copies, allocates and frees.
 //! - [`PmObject`] is derived for the types of objects; [`PmBytes`] is a byte string in a field.
 //!
-//! The design follows paper 1 (thread clocks, two versions side by side) with its holes closed, and goes beyond it in
+//! The design follows paper 1 (thread clocks, two versions side by side) with its holes closed. It goes beyond it in
 //! one point: a transaction costs **one fence**, whatever it changes, allocations and frees included. The intent record
-//! and the new versions verify themselves and are written without an order between them; see [`lodestone_txn::record`].
+//! and the new versions verify themselves and are written without an order between them. See [`lodestone_txn::record`].
 //!
-//! Cost of a transaction (mode one-fence): 0 fences when it changes nothing; else 1 fence, the lines of the written
-//! slots, and for two objects or more the lines of the record (five objects in the first).
+//! Cost of a transaction in the one-fence mode: 0 fences when it changes nothing. Otherwise 1 fence and the lines of
+//! the written slots. For two objects or more, the lines of the record are added; the first line holds five objects.
 //!
 //! | file | idea |
 //! | --- | --- |
@@ -19,7 +19,7 @@
 //! | `commit` | lock, validate, write, fence, publish; the three modes |
 //! | `versions` | which slot counts; first touch in a life |
 //! | `slabs`, `shape` | cells whose own slots say whether they are free |
-//! | `recover` | what an open does after a crash |
+//! | `recover` | the work of an open after a crash |
 //! | `snapshot`, `side` | long readers, and the versions kept for them |
 //! | `object`, `fields`, `roots` | types, layouts, fields, named roots |
 //! | `own_errors` | closures with an error type of their own |

@@ -1,10 +1,12 @@
-//! Types of persistent objects: what they are made of, and how a pool tells that a program means the same.
+//! Types of persistent objects: their parts, and how a pool checks that a program means the same type.
 //!
 //! A type has a name, a version and a layout: its size and its fields with offsets and types, down to numbers and
-//! pointers. All three are written into the pool when the type is first used and compared whenever it is used again; a
-//! difference is an error that names both. *Migration*: give the changed struct a new name
-//! (`#[pm(name = "AccountV2")]`), keep the old struct beside it, and move the objects over in transactions;
-//! `crates/lodestone/examples/migrate.rs` does it step by step, and may be killed between any two steps.
+//! pointers. All three are written into the pool when the type is first used. They are compared whenever it is used
+//! again, and a difference is an error that names both.
+//!
+//! *Migration*: give the changed struct a new name (`#[pm(name = "AccountV2")]`), keep the old struct beside it, and
+//! move the objects over in transactions. `crates/lodestone/examples/migrate.rs` does it step by step, and may be
+//! killed between any two steps.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -16,12 +18,12 @@ use zerocopy::{FromZeros, Immutable, IntoBytes, KnownLayout, TryFromBytes};
 use crate::error::{Error, Result};
 use crate::shape::Shape;
 
-/// A type of persistent objects; use `#[pm_object]`, or `#[derive(PmObject)]` beside zerocopy's traits and `repr(C)`.
+/// A type of persistent objects. Use `#[pm_object]`, or `#[derive(PmObject)]` with zerocopy's traits and `repr(C)`.
 ///
 /// Fields are numbers, `bool`, arrays, pointers ([`PmPtr`], [`PmAddr`]), byte strings ([`PmBytes`](crate::PmBytes)),
-/// [`PmOption`](crate::PmOption), structs that are persistent objects themselves, and enums without fields that
-/// `#[pm_object]` stands above. Not all bytes are a `bool` or a variant: where a pool holds others, a read is
-/// [`Error::Damaged`](crate::Error::Damaged) and names the type.
+/// [`PmOption`](crate::PmOption), structs that are persistent objects themselves, and enums without fields that have
+/// the attribute `#[pm_object]`. Not all bytes are a `bool` or a variant. Where a pool holds other bytes, a read
+/// returns [`Error::Damaged`](crate::Error::Damaged), which names the type.
 ///
 /// ```
 /// use lodestone_stm::{PmPtr, pm_object};
@@ -35,7 +37,7 @@ use crate::shape::Shape;
 /// assert_eq!(lodestone_stm::Layout::of::<Node>().to_string(), "24 bytes: key u64 @0, value u64 @8, next *Node @16");
 /// ```
 ///
-/// A name stands for one layout, so a type has no parameters:
+/// A name means one layout, so a type has no parameters:
 ///
 /// ```compile_fail
 /// #[derive(lodestone_stm::FromBytes, lodestone_stm::IntoBytes, lodestone_stm::Immutable, lodestone_stm::KnownLayout)]
@@ -60,7 +62,7 @@ pub trait PmObject: TryFromBytes + FromZeros + IntoBytes + Immutable + KnownLayo
     /// Visits the types that fields point to.
     fn visit_field_types(visitor: &mut TypeVisitor<'_>);
 
-    /// Where it is noted which memory has checked the type last.
+    /// A note of the memory that checked the type last.
     #[doc(hidden)]
     fn checked_by() -> &'static CheckedBy;
 }
@@ -99,7 +101,7 @@ impl CheckedBy {
     }
 }
 
-/// The layout of a type as text: what is compared.
+/// The layout of a type as text. Two layouts are compared by it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     text: String,
@@ -138,7 +140,7 @@ impl std::fmt::Display for Layout {
             of `usize` a `u64`; or write `#[pm_object]` above the type of the field"
 )]
 pub trait PmField {
-    /// The type as it stands in a layout.
+    /// The type as written in a layout.
     fn layout() -> String;
 
     /// Visits the object types that it points to.
@@ -211,12 +213,12 @@ impl TypeInfo {
 #[derive(Debug)]
 pub struct TypeVisitor<'v> {
     found: &'v mut BTreeMap<&'static str, TypeInfo>,
-    /// A type that has the name of another one and is not the same.
+    /// A type that has the name of another one and differs from it.
     clash: &'v mut Option<TypeInfo>,
 }
 
 impl TypeVisitor<'_> {
-    /// Visits `T` unless that was done.
+    /// Visits `T` unless it was visited.
     pub fn visit<T: PmObject>(&mut self) {
         let info = TypeInfo::of::<T>();
         match self.found.get(T::NAME) {

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mode {
-    /// Intent record and slots unordered, then one fence; recovery decides by what stands in the slots.
+    /// Intent record and slots unordered, then one fence. Recovery decides by the content of the slots.
     #[default]
     OneFence,
     /// The addresses first, then the slots, then the end of the log: three fences (paper 1, section 4.3, its default).
@@ -18,7 +18,7 @@ pub enum Mode {
     Scan,
 }
 
-/// How to format and use a transactional memory. What is persistent counts only when it is formatted.
+/// How to format and use a transactional memory. The persistent options apply only when it is formatted.
 #[derive(Clone, Debug)]
 pub struct StmOptions {
     /// How transactions are made durable. May change from open to open.
@@ -35,14 +35,14 @@ pub struct StmOptions {
     pub slab_bytes: u32,
     /// Bytes of a block of the slab directory. Persistent.
     pub directory_bytes: u32,
-    /// Makes version words persistent when a life first touches their objects, which nothing needs: crash states are
-    /// fewer by the product of all words that may or may not have reached the medium. For tests.
+    /// Makes version words persistent when a life first touches their objects. Nothing needs it. It reduces the number
+    /// of crash states, because otherwise each word may or may not have reached the medium. For tests.
     pub persistent_words: bool,
-    /// Timestamps that are reserved at a time; 0: so many that it happens once in minutes of full load. For tests.
+    /// Timestamps that are reserved at a time. 0 means so many that it happens once in minutes of full load. For tests.
     pub reservation_ticks: u64,
-    /// Bytes of memory for versions that active snapshots still see when they are overwritten: at most one for each
-    /// snapshot and object. Beyond it such a snapshot begins again ([`StmStats::conflicts_snapshot`](crate::StmStats)).
-    /// No limit by default.
+    /// Bytes of memory for versions that are overwritten while active snapshots still see them: at most one version for
+    /// each snapshot and object. A snapshot beyond the limit restarts
+    /// ([`StmStats::conflicts_snapshot`](crate::StmStats)). No limit by default.
     pub side_bytes_max: u64,
 }
 
@@ -85,7 +85,7 @@ impl StmOptions {
             && lines(self.directory_bytes)
             && lines(self.slab_bytes)
             && self.slab_bytes.is_power_of_two()
-            // The entry of one crashed life, whatever its threads did: recovery must have room for it.
+            // Room for the entry of one crashed life, whatever its threads did. Recovery needs it.
             && u64::from(self.table_bytes) >= Lives::entry_bytes(usize::from(self.threads_max));
         if sane {
             return Ok(());

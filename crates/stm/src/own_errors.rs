@@ -1,19 +1,19 @@
-//! Transactions whose closures have an error type of their own.
+//! Transactions whose closures use another error type.
 //!
-//! [`Stm::update`] fixes the error type of its closure, so that nobody has to write it down. The transactions here
-//! leave it open: any type that an [`Abort`] converts to. The closure's own error ends the transaction and comes back
-//! as it is.
+//! [`Stm::update`] fixes the error type of its closure, so that it need not be written down. The transactions here
+//! leave it open: any type that an [`Abort`] converts to. The closure's own error ends the transaction and is returned
+//! unchanged.
 //!
-//! Whether a transaction begins again is not read from the closure's error: a conflict, or a condition that is waited
-//! for, dooms the attempt when it is met. So an error type that loses it, or a closure that answers it with an error of
-//! its own, changes nothing: what it saw may never have been a state, and the transaction begins again.
+//! The restart of a transaction does not depend on the closure's error. A conflict, or a condition that is waited for,
+//! dooms the attempt when it is met. An error type that loses it changes nothing, nor does a closure that answers it
+//! with another error. The closure may have seen a state that never was, so the transaction restarts.
 
 use crate::error::{Abort, Error, Result, TxResult};
 use crate::stm::Stm;
 use crate::tx::Tx;
 
 impl Stm {
-    /// As [`update`](Self::update), for closures with an error type of their own.
+    /// As [`update`](Self::update), for closures with any error type.
     ///
     /// ```
     /// # use lodestone_pmem::{DomainChoice, PoolOptions};
@@ -47,7 +47,7 @@ impl Stm {
     /// ```
     ///
     /// # Errors
-    /// What `body` returned, and the errors of [`update`](Self::update) as an `E`.
+    /// The error that `body` returned, and the errors of [`update`](Self::update) as an `E`.
     ///
     /// # Panics
     /// When `body` panics: the transaction has not happened.
@@ -57,10 +57,10 @@ impl Stm {
         own.conclude(outcome)
     }
 
-    /// As [`read`](Self::read), for closures with an error type of their own.
+    /// As [`read`](Self::read), for closures with any error type.
     ///
     /// # Errors
-    /// What `body` returned, and the errors of [`read`](Self::read) as an `E`.
+    /// The error that `body` returned, and the errors of [`read`](Self::read) as an `E`.
     ///
     /// # Panics
     /// When `body` panics.
@@ -70,10 +70,10 @@ impl Stm {
         own.conclude(outcome)
     }
 
-    /// As [`snapshot`](Self::snapshot), for closures with an error type of their own.
+    /// As [`snapshot`](Self::snapshot), for closures with any error type.
     ///
     /// # Errors
-    /// What `body` returned, and the errors of [`snapshot`](Self::snapshot) as an `E`.
+    /// The error that `body` returned, and the errors of [`snapshot`](Self::snapshot) as an `E`.
     ///
     /// # Panics
     /// When `body` panics.
@@ -106,7 +106,7 @@ impl<F, E: From<Abort>> OwnErrors<F, E> {
         match (outcome, self.failed) {
             (Ok(value), _) => Ok(value),
             (Err(Error::Cancelled { .. }), Some(error)) => Err(error),
-            // Also in place of the closure's own: nobody may be told what a failed medium may lose.
+            // Also in place of the closure's error: it may be based on values that a failed medium loses.
             (Err(error), _) => Err(Abort::from(error).into()),
         }
     }

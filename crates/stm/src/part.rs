@@ -1,4 +1,4 @@
-//! A part of an object: a field, or fields that stand side by side, read without the rest of the object.
+//! A part of an object: a field, or adjacent fields, read without the rest of the object.
 
 use std::marker::PhantomData;
 
@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::object::PmObject;
 
-/// Where an `F` stands in a `T`; see [`Tx::read_part`](crate::Tx::read_part).
+/// The place of an `F` in a `T`. See [`Tx::read_part`](crate::Tx::read_part).
 ///
 /// ```
 /// use lodestone_stm::{FromBytes, Immutable, IntoBytes, KnownLayout, Part, PmObject, PmPtr};
@@ -36,7 +36,7 @@ impl<T, F> Clone for Part<T, F> {
 impl<T, F> Copy for Part<T, F> {}
 
 impl<T: PmObject> Part<T, T> {
-    /// All of it.
+    /// The whole object.
     pub(crate) const WHOLE: Self = Self { word: 0, kind: PhantomData };
 }
 
@@ -50,12 +50,10 @@ impl<T, F> Part<T, F> {
 }
 
 impl<T: PmObject, F: FromBytes + IntoBytes> Part<T, F> {
-    /// The `F` at byte `offset` of a `T`. Any bytes are an `F`, so a wrong offset gives a wrong value and nothing
-    /// worse.
+    /// The `F` at byte `offset` of a `T`. Any bytes are an `F`, so the worst effect of a wrong offset is a wrong value.
     ///
     /// # Panics
-    /// When it does not lie inside a `T`, or does not begin at a multiple of 8. In a constant that is an error of the
-    /// compiler.
+    /// When it is not inside a `T`, or does not begin at a multiple of 8. In a constant that is a compile error.
     #[must_use]
     pub const fn at(offset: usize) -> Self {
         assert!(offset.is_multiple_of(8), "a part begins at a multiple of 8 bytes");

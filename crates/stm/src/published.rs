@@ -1,7 +1,7 @@
-//! The orders that paper 1 prints, where ours differ: switched on one at a time by tests that show what each breaks.
+//! The orders that paper 1 prints, where ours differ. Tests switch them on one at a time to show what each breaks.
 //!
-//! Every function answers for one rule of the read and commit protocol. In a build without the feature `planted-bugs`
-//! the switches are constants and what is left is the rule itself. The names are those of `docs/DEVIATIONS.md`.
+//! Every function implements one rule of the read and commit protocol. In a build without the feature `planted-bugs`
+//! the switches are constants, and only the rule remains. The names are those of `docs/DEVIATIONS.md`.
 
 use lodestone_pmem::{PmAddr, planted};
 use lodestone_txn::{SLOT_HEADER_WORDS, SlotHeader, StartClocks, State, VersionWord, Which};
@@ -46,7 +46,7 @@ pub fn falls_off(_: VersionWord) -> bool {
     on("stm-s2")
 }
 
-/// Whether a word that is looked at again says that nothing happened: only when it is the same.
+/// Whether a second look at a word says that nothing happened: only when it is the same.
 #[inline(always)]
 pub fn same(again: VersionWord, word: VersionWord) -> bool {
     if on("stm-aba") {
@@ -55,25 +55,25 @@ pub fn same(again: VersionWord, word: VersionWord) -> bool {
     again == word || (on("stm-s4") || on("stm-s6") || on("stm-s7") || on("stm-s10")) && again.same_version(word)
 }
 
-/// Whether what was read under `seen` is still valid when the word is `now`: only when it is the same. `own` says that
+/// Whether a value read under `seen` is still valid when the word is `now`: only when it is the same. `own` says that
 /// the object is being opened for writing.
 #[inline]
 pub fn valid(now: VersionWord, seen: VersionWord, own: bool, known: &StartClocks) -> bool {
     now == seen
         || on("stm-s6") && now.same_version(seen)
-        // The read set holds addresses only: a version is valid when its timestamp is known by now.
+        // The read set holds addresses only. A version is valid when its timestamp is known by now.
         || on("stm-s8") && now.is_live() && known.covers(now)
         // "Updated data need not be validated."
         || on("stm-s9") && own
 }
 
-/// Whether a commit accepts what it read as valid while another transaction is committing it.
+/// Whether a commit accepts a value that it read while another transaction commits that object.
 #[inline]
 pub fn accepts_foreign_locks() -> bool {
     on("stm-s6") || on("stm-s7") || on("stm-s10")
 }
 
-/// S3, S5, S13: a read-only transaction whose newest version is too new takes the older one. Gives whether it did.
+/// S3, S5, S13: a read-only transaction whose newest version is too new takes the older one. Returns whether it did.
 pub fn falls_back(core: &Core, context: &Context, word: VersionWord, at: PmAddr, shape: Shape, out: &mut [u8]) -> bool {
     if !(on("stm-s3") || on("stm-s5") || on("stm-s13")) {
         return false;
@@ -82,7 +82,7 @@ pub fn falls_back(core: &Core, context: &Context, word: VersionWord, at: PmAddr,
     let header = SlotHeader::decode(core.memory.load(slot), core.memory.load(slot.plus(8)));
     let old = VersionWord::new(header.tick, header.writer, Which::First, State::Live);
     let known = header.tick <= core.base || context.known.covers(old);
-    // An object with one version: its other slot says timestamp 0, which everybody knows.
+    // An object with one version: its other slot has timestamp 0, which every thread knows.
     let is_written = header.tick.0 != 0 || on("stm-s13");
     if known && is_written {
         core.memory.read(slot.plus(SLOT_HEADER_WORDS as u64 * 8), out);

@@ -1,15 +1,15 @@
-//! Recovery: what an open does after a life that did not end in order.
+//! Recovery: the work of an open after a life that did not end in order.
 //!
 //! 0. The clock's two state lines are made equal again where a crash or damage left them different.
-//! 1. Each thread's newest intact record is decided (see [`lodestone_txn::record`]). The members of a transaction in
-//!    the modes address log and scan, which lost if its record is still there, are made invalid.
-//! 2. The decisions become one entry in the table of lives, fence (which covers step 1 as well), and the clock is
-//!    closed, fence. From here on the old records mean nothing.
+//! 1. Each thread's newest intact record is decided (see [`lodestone_txn::record`]). In the modes address log and scan
+//!    a transaction has lost if its record is still there. Its members are made invalid.
+//! 2. The decisions become one entry in the table of lives, then a fence, which covers step 1 too. The clock is closed,
+//!    then a fence. From here on the old records mean nothing.
 //!
-//! No object is visited (the mode scan apart): losers never count, and lose their places later. The bound is two
-//! records per thread id and the members of the newest.
+//! No object is visited, except in the mode scan. Losers never count, and their places are reused later. The bound is
+//! two records per thread id and the members of the newest.
 //!
-//! Invariant: steps read only what they do not change before step 2 ends, so a crash in recovery repeats it with the
+//! Invariant: before step 2 ends, steps read only what they do not change. So a crash in recovery repeats it with the
 //! same outcome.
 
 use lodestone_heap::Heap;
@@ -23,7 +23,7 @@ use crate::shape::{Kind, Shape};
 use crate::slabs::Slabs;
 use crate::versions::{Version, judge, read_slot};
 
-/// What recovery found.
+/// The result of recovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RecoveryReport {
@@ -33,18 +33,18 @@ pub struct RecoveryReport {
     pub threads: u32,
     /// Newest transactions that count.
     pub committed: u32,
-    /// Newest transactions that a crash cut short: nothing of them remains.
+    /// Newest transactions that a crash cut short. Nothing of them remains.
     pub rolled_back: u32,
-    /// Records that were not written whole: their transactions never were.
+    /// Records that were not written whole. Their transactions never took effect.
     pub torn_records: u32,
     /// Slots that were made invalid.
     pub invalidated: u64,
-    /// Crashed lives whose losers may still stand in slots that nobody reads.
+    /// Crashed lives whose losers may still be in slots that no transaction reads.
     pub crashed_lives: u32,
     /// Whether every object was visited to empty the table of lives.
     pub renewed: bool,
-    /// Copies of the transaction clock's state that were not whole: torn by a crash while it was written, or damaged.
-    /// The other copy was used, and an open for writing has made them whole again.
+    /// Copies of the transaction clock's state that were not whole: torn by a crash while they were written, or
+    /// damaged. The other copy was used, and an open for writing has made them whole again.
     pub clock_copies_damaged: u32,
 }
 
@@ -62,7 +62,7 @@ struct Recovery<'r> {
 pub fn recover(heap: &Heap, places: &Places, slabs: &Slabs, lives: &mut Lives) -> Result<RecoveryReport> {
     let memory = heap.memory();
     let is_read_only = memory.is_read_only();
-    // First of all: what follows relies on the newest state, which one damaged line could still take back.
+    // First of all: the next steps rely on the newest state. One damaged line could still take it back.
     let clock_copies_damaged = if is_read_only { lives.findings(memory).len() as u32 } else { lives.heal(memory) };
     let report = RecoveryReport { was_clean: !lives.is_open(), clock_copies_damaged, ..RecoveryReport::default() };
     let mut recovery = Recovery { memory, places, slabs, report, undone: Vec::new(), scratch: Vec::new() };
@@ -71,7 +71,7 @@ pub fn recover(heap: &Heap, places: &Places, slabs: &Slabs, lives: &mut Lives) -
         if is_read_only {
             lives.close_crashed_in_memory(last, std::mem::take(&mut recovery.undone));
         } else if lives.close_crashed(memory, last.clone()).is_err() {
-            // The table is full: losers of the lives in it are made invalid, then those of this life have room.
+            // The table is full. Losers of the lives in it are made invalid. Then this life has room for its losers.
             recovery.renew(lives);
             lives.close_crashed(memory, last)?;
         }
@@ -89,7 +89,7 @@ impl Recovery<'_> {
         if at == self.places.system() { Some(SYSTEM_SHAPE) } else { self.slabs.shape_at(at) }
     }
 
-    /// Decides about every thread; gives the last tick of each that had a record.
+    /// Decides about every thread. Returns the last tick of each thread that had a record.
     fn decide(&mut self, lives: &Lives) -> Vec<(Writer, Tick)> {
         let life = (lives.base(), lives.limit());
         let mut last = Vec::new();
@@ -115,7 +115,8 @@ impl Recovery<'_> {
                 continue;
             }
             self.undone.push((writer, head.tick));
-            // Nothing is stored to a pool that is open read-only: there the list says what does not count.
+            // Nothing is stored to a pool that is open read-only. There the list names the transactions that do not
+            // count.
             if head.kind == RecordKind::AddressLog && !self.memory.is_read_only() {
                 self.undo_logged(&head, &members, writer);
             }
@@ -171,7 +172,7 @@ impl Recovery<'_> {
         }
     }
 
-    /// Makes a slot invalid whose header fits; flushed, not fenced.
+    /// Makes a slot invalid when `fits` accepts its header. It is flushed, not fenced.
     fn invalidate_if(&mut self, cell: PmAddr, shape: Shape, which: Which, fits: impl Fn(SlotHeader) -> bool) {
         let at = shape.slot_at(cell, which);
         let header = SlotHeader::decode(self.memory.load(at), self.memory.load(at.plus(8)));
@@ -179,14 +180,14 @@ impl Recovery<'_> {
             return;
         }
         self.memory.store(at, 0);
-        // Before the fence in front of the state that ends the life (`close_crashed`), or of the empty table (`renew`):
-        // the record that would repeat it may not lose its meaning before.
+        // Before the fence in front of the state that ends the life (`close_crashed`), or of the empty table (`renew`).
+        // The record that would repeat this must keep its meaning until then.
         self.memory.flush(at, 8);
         self.report.invalidated += 1;
     }
 
-    /// Visits every object: losers and torn slots are made invalid, old version words cleared; then the table of lives
-    /// is empty again. Necessary after thousands of crashes or years of commits.
+    /// Visits every object. Losers and torn slots are made invalid and old version words cleared. Then the table of
+    /// lives is empty again. Needed after thousands of crashes or years of commits.
     fn renew(&mut self, lives: &mut Lives) {
         let memory = self.memory;
         let known = lives.clone();
@@ -202,8 +203,8 @@ impl Recovery<'_> {
             // Before the fence below.
             memory.flush(cell, 8);
         });
-        // The empty table makes every version count that is still there: it may not overtake the last that was made
-        // invalid.
+        // With the empty table every version that is still there counts. So it may not overtake the last slot that was
+        // made invalid.
         memory.fence();
         lives.renew(memory);
         self.report.renewed = true;
@@ -225,7 +226,7 @@ mod tests {
         PoolOptions { domain: DomainChoice::Process, size_bytes: 16 << 20, ..PoolOptions::default() }
     }
 
-    /// An object of its own for each value; what they hold is read and written by address, as two threads' would be.
+    /// One object for each value. Tests read and write their content by address, as two threads would.
     fn values(stm: &Stm) -> Result<Vec<PmPtr<Value>>> {
         (0..VALUES).map(|number| stm.root_named::<Value>(&number.to_string())).collect()
     }
@@ -267,7 +268,8 @@ mod tests {
             let all = values(&stm)?;
             set(&stm, &all, 1)?;
             set(&stm, &all, 2)?;
-            // The state before the second fence: the record not ended, one of the slots not yet on the medium.
+            // The state before the second fence: the record has not ended, and one of the slots is not yet on the
+            // medium.
             let core = &*stm.core;
             let cell = core.word(all[0].addr(), <Value as crate::object::Shaped>::SHAPE)?;
             let shape = <Value as crate::object::Shaped>::SHAPE;
@@ -297,7 +299,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.pool");
         let mut expected = Vec::new();
-        // A life that ends around half of what a version word tells apart, around all of it, and behind.
+        // A life that ends around half of the range of a version word, around all of it, and after it.
         for (round, end) in [0, 1 << 50, (1 << 51) - 2, 1 << 51, 3 << 50, (1 << 52) - 1].into_iter().enumerate() {
             let pool = Pool::open_or_create(&path, &options())?;
             let stm = Stm::open(&Store::over(&pool)?)?;

@@ -1,6 +1,6 @@
-//! What every memory holds: the system object, from which types and named roots hang in two lists.
+//! The objects that every memory holds: the system object, from which types and named roots hang in two lists.
 //!
-//! Types are written when they are first used and never changed; roots are added in one transaction with their object.
+//! Types are written when they are first used and never changed. Roots are added in one transaction with their object.
 
 use std::sync::Arc;
 
@@ -73,8 +73,8 @@ system_object!(
     }
 );
 
-/// A walk along a list of any length, which notices when damage leads it in a circle: it looks out for an entry that it
-/// passed, a later one whenever its length has doubled, so at last for one of the circle (Brent's way).
+/// A walk along a list of any length that notices when damage closes it to a circle. It remembers one entry that it
+/// passed, a later one whenever its length has doubled, so at last one of the circle (Brent's way).
 #[derive(Debug, Default)]
 struct Walk {
     entries: u64,
@@ -82,7 +82,7 @@ struct Walk {
 }
 
 impl Walk {
-    /// Comes to the entry at `at`; an error when it was there before.
+    /// Visits the entry at `at`. An error when it was visited before.
     fn come_to(&mut self, core: &Core, at: PmAddr) -> Result<()> {
         if at == self.passed {
             return Err(core.damaged("list of types or roots", at, "it leads in a circle"));
@@ -118,7 +118,7 @@ impl Core {
     /// Whether the type was compared with the pool.
     ///
     /// # Errors
-    /// [`Error::LayoutChanged`] when another type of that name was.
+    /// [`Error::LayoutChanged`] when another type of that name was compared.
     fn is_checked<T: PmObject>(&self) -> Result<bool> {
         let checked = lock(&self.checked);
         let Some(known) = checked.get(T::NAME) else { return Ok(false) };
@@ -189,7 +189,7 @@ impl Tx<'_> {
         Ok(None)
     }
 
-    /// The object of the root `name`, made of zeroes with the root when there is none.
+    /// The object of the root `name`. When there is no such root, it is made with a zeroed object.
     fn root_or_zeroed<T: PmObject>(&mut self, name: &str) -> TxResult<PmPtr<T>> {
         if let Some(entry) = self.find_root(name)? {
             let found = self.read_bytes(entry.kind)?;
@@ -230,7 +230,7 @@ impl Stm {
         })
     }
 
-    /// The root object, from which everything else is reached; made of zeroes when there is none.
+    /// The root object, from which everything else is reached. A zeroed one is made when there is none.
     ///
     /// # Errors
     /// [`Error::RootType`] when it has another type, [`Error::LayoutChanged`] when `T` or a type that it reaches has
@@ -296,7 +296,7 @@ mod tests {
         }
     );
 
-    /// More than the sixteen bits of a limit that there once was.
+    /// More than the sixteen bits of an earlier limit.
     const MANY: u64 = (1 << 16) + 3;
 
     fn options() -> PoolOptions {

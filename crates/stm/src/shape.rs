@@ -1,22 +1,22 @@
-//! Cells: the places of objects, and where inside a cell the version word and the two slots stand.
+//! Cells: the places of objects, and the places of the version word and the two slots inside a cell.
 //!
 //! ```text
 //! pair:   | version word | slot 0 | ... line ... | slot 1 |      every cell starts a line
 //! single: | version word | slot 1: header only | slot 0 |
 //! ```
 //!
-//! Version word and slot 0 begin in one line, slot 1 begins a line: up to 40 bytes of payload a slot is one line, up to
-//! 104 bytes two lines and the cell one media block of 256 bytes (paper 1, section 4.1: both versions side by side in
-//! one block). With up to 8 bytes of payload the whole cell is one line.
+//! Version word and slot 0 begin in one line, and slot 1 begins a line. With up to 40 bytes of payload a slot is one
+//! line. With up to 104 bytes it is two lines, and the cell is one media block of 256 bytes (paper 1, section 4.1: both
+//! versions side by side in one block). With up to 8 bytes of payload the whole cell is one line.
 //!
-//! A single cell is for what is written once: its second slot can only say "deleted".
+//! A single cell is for data that is written once. Its second slot can only say "deleted".
 //!
-//! Invariant: where slots stand follows from kind and size of the cell alone, so recovery needs no types.
+//! Invariant: the places of the slots follow from kind and size of the cell alone, so recovery needs no types.
 
 use lodestone_pmem::{LINE_BYTES, PmAddr};
 use lodestone_txn::{SLOT_HEADER_BYTES, SLOT_WORDS_MAX, Which};
 
-/// What the cells of a slab are.
+/// The use of a slab's cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// Two whole slots.
@@ -37,7 +37,7 @@ pub struct Shape {
 const WORD: u32 = 8;
 const LINE: u32 = LINE_BYTES as u32;
 const HEADER: u32 = SLOT_HEADER_BYTES as u32;
-/// Sizes above this grow by a quarter of the power of two below them.
+/// Sizes above this grow in steps of a quarter of the next lower power of two.
 const EXACT_MAX: u32 = 1024;
 /// Most bytes of payload.
 pub const PAYLOAD_BYTES_MAX: u64 = SLOT_WORDS_MAX as u64 * 8;

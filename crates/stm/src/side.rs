@@ -1,40 +1,39 @@
 //! The side chains: versions that are about to be overwritten and that an active snapshot still sees, copied to DRAM.
 //!
-//! An object has room for two versions; a long snapshot may need one that is older than both. So that it never has to
-//! begin again, whoever overwrites the last copy of such a version keeps it here first. The paper (section 4.2) aborts.
+//! An object has room for two versions. A long snapshot may need one that is older than both. A thread that overwrites
+//! the last copy of such a version keeps it here first, so the snapshot never restarts. The paper (section 4.2) aborts.
 //!
-//! 1. *Keep* ([`SideChains::keep`], from the commit, behind validation and before the first store to a slot): when a
-//!    snapshot is active, for each object of the write set: if the oldest active snapshot sees the newest version, so
-//!    do all, and nobody needs the other one. Else the other one is copied, with the range of active snapshots that see
-//!    it and not the newest.
-//! 2. *Find* ([`SideChains::find`], from the snapshot): the version whose range holds the snapshot's epoch, before a
-//!    look at the older slot.
-//! 3. *Release* ([`SideChains::release`], when a snapshot has ended): each version is owned by the oldest active
-//!    snapshot of its range; it is handed to the next one of the range, or dropped.
+//! 1. *Keep* ([`SideChains::keep`], called by the commit after validation and before the first store to a slot): when a
+//!    snapshot is active, this runs for each object of the write set. If the oldest active snapshot sees the newest
+//!    version, so do all, and no snapshot needs the other one. Else the other one is copied, with the range of active
+//!    snapshots that see it and not the newest.
+//! 2. *Find* ([`SideChains::find`], called by the snapshot): take the version whose range holds the snapshot's epoch,
+//!    before a look at the older slot.
+//! 3. *Release* ([`SideChains::release`], called when a snapshot has ended): the oldest active snapshot of its range
+//!    owns a version. The version is handed to the next snapshot of the range, or dropped.
 //!
-//! **Why an active snapshot finds what it sees.** Let snapshot `s` be active, `v` the version of an object that it sees
-//! and `n` the next version.
-//! - While `v` stands in a slot, it is there: the newest slot is read under its word, the older one under a word that
-//!   is looked at again, and nobody writes to a slot before the word says "committing".
-//! - Somebody overwrites `v`. He has locked the object, hence seen the word of `n`. `n` is of an epoch later than `s`,
-//!   so its writer read an epoch that began after `s` was published as active; with the word of `n` this came to
-//!   whoever locked it. So he finds `s` active (one relaxed load: the value is not older than that), finds that `s`
-//!   sees `v` and not `n`, and inserts the copy before he stores to the slot.
-//! - A reader that sees the word of his version sees the copy; one that still sees the word of `n` looks at the word
-//!   again after it read the slot, and it has changed. So a read takes at most two turns beside waiting for commits
-//!   under way.
-//! - The copy stays while `s` is active: `keep` asks which snapshots are active under the shard's lock, and `release`
-//!   comes to the shard after the snapshot has left the active ones: either `keep` no longer finds it, or `release`
-//!   finds the copy.
+//! **Why an active snapshot finds every version it sees.** Let snapshot `s` be active, `v` the version of an object
+//! that it sees and `n` the next version.
+//! - While `v` is in a slot, `s` reads it there. The newest slot is read under its word, the older one under a word
+//!   that is read again afterwards. No thread writes to a slot before the word says "committing".
+//! - Then a thread overwrites `v`. It has locked the object, hence seen the word of `n`. `n` is of an epoch later than
+//!   `s`, so its writer read an epoch that began after `s` was published as active. With the word of `n` this became
+//!   visible to the thread that locked it. So that thread finds `s` active; one relaxed load is enough, because the
+//!   value is not older than that. It finds that `s` sees `v` and not `n`, and inserts the copy before it stores to the
+//!   slot.
+//! - A reader that sees that thread's word sees the copy. A reader that still sees the word of `n` reads the word again
+//!   after the slot, and it has changed. So a read takes at most two turns, not counting waits for commits under way.
+//! - The copy stays while `s` is active. `keep` asks which snapshots are active under the shard's lock. `release` comes
+//!   to the shard after the snapshot has left the active ones. So either `keep` no longer finds the snapshot, or
+//!   `release` finds the copy.
 //!
-//! A freed object is a version that says "deleted", and its cell keeps its shape for ever, so nothing here is special
-//! about frees and cells used again.
+//! A freed object is a version that says "deleted", and its cell never changes its shape. So frees and cells used again
+//! need no special case.
 //!
-//! **Bound.** Per object at most one version for each active snapshot: snapshots times objects that were written twice
-//! since the snapshot began, each with its payload and about a hundred bytes. Nothing is kept while no snapshot is
-//! active. With
-//! [`StmOptions::side_bytes_max`](crate::StmOptions::side_bytes_max) reached, versions are not kept, and a snapshot
-//! that needs one begins again.
+//! **Bound.** Per object at most one version for each active snapshot. The total is snapshots times objects that were
+//! written twice since the snapshot began, each with its payload and about a hundred bytes. Nothing is kept while no
+//! snapshot is active. When [`StmOptions::side_bytes_max`](crate::StmOptions::side_bytes_max) is reached, versions are
+//! not kept, and a snapshot that needs one restarts.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -60,7 +59,7 @@ struct SideVersion {
     is_deleted: bool,
     /// Oldest and newest snapshot that sees it.
     range: (u64, u64),
-    /// The oldest of them that was active when somebody last looked.
+    /// The oldest of them that was active at the last look.
     owner: u64,
     words: Box<[u64]>,
 }
@@ -81,12 +80,12 @@ pub struct SideChains {
     bytes_max: u64,
 }
 
-/// What a snapshot found.
+/// The result of a snapshot's search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// The payload was copied.
     Payload,
-    /// The object has another size than was asked for.
+    /// The size of the object differs from the requested size.
     OtherSize,
     /// For the snapshot the object does not exist.
     Deleted,
@@ -113,8 +112,8 @@ impl SideChains {
         &self.shards[(mixed >> 32) as usize % SHARDS]
     }
 
-    /// Keeps what active snapshots still see of the versions that the commit of `context` is about to overwrite. All
-    /// its objects are locked, none of their slots has been stored to.
+    /// Keeps the versions that active snapshots still see and that the commit of `context` is about to overwrite. All
+    /// its objects are locked, and none of their slots has been stored to.
     #[cold]
     pub fn keep(&self, core: &Core, context: &mut Context) {
         let epochs = &core.epochs;
@@ -129,7 +128,7 @@ impl SideChains {
             let which = entry.seen.slot().other();
             let at = entry.shape.slot_at(entry.at, which);
             let header = SlotHeader::decode(core.memory.load(at), core.memory.load(at.plus(8)));
-            // What the newest snapshot does not see, no older one does.
+            // A version that the newest snapshot does not see is seen by no older one.
             let mut is_seen = || match oldest == newest {
                 true => horizon.sees(epochs, header.writer, header.tick),
                 false => epochs.is_visible(header.writer, header.tick, newest),
@@ -148,7 +147,8 @@ impl SideChains {
     fn insert(&self, epochs: &Epochs, at: PmAddr, present: (Writer, Tick), header: &SlotHeader, words: Box<[u64]>) {
         let bytes = words.len() as u64 * 8 + OVERHEAD_BYTES;
         let mut shard = lock(self.shard(at));
-        // Before the look at the active snapshots: whoever ends one of them afterwards finds that there is something.
+        // Before the look at the active snapshots: a thread that ends one of them afterwards finds a total that is not
+        // zero.
         let total = self.bytes.fetch_add(bytes, Ordering::AcqRel) + bytes;
         self.versions.fetch_add(1, Ordering::AcqRel);
         let range = epochs.seen_between((header.writer, header.tick), present);
@@ -174,7 +174,7 @@ impl SideChains {
     /// Copies the version of the object of `words` words at `at` that the active snapshot of `epoch` sees into `out`,
     /// when it was kept.
     pub fn find(&self, at: PmAddr, epoch: u64, words: u32, out: &mut [u8]) -> Option<Found> {
-        // What is to be found was counted before the word was published under which it is looked for.
+        // Every version to be found was counted before the word was published under which it is searched.
         if self.versions.load(Ordering::Acquire) == 0 {
             return None;
         }
@@ -191,7 +191,7 @@ impl SideChains {
         Some(Found::Payload)
     }
 
-    /// Drops what only the snapshot of `epoch` needed, which is no longer among the active ones.
+    /// Drops the versions that only the snapshot of `epoch` needed. It is no longer active.
     pub fn release(&self, epochs: &Epochs, epoch: u64) {
         if self.versions.load(Ordering::Acquire) == 0 {
             return;

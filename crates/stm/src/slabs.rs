@@ -1,21 +1,21 @@
-//! Where cells come from: slabs of cells of one shape, made by the heap once and kept.
+//! The source of cells: slabs of cells of one shape, made by the heap once and kept.
 //!
-//! There is no bitmap. A cell is free when its newest version that counts says "deleted", or when it has none: whether
-//! it is taken is decided by the same slot, hence by the same fence, as the object itself. An allocation that does not
-//! commit needs no undo, and a crash leaks nothing.
+//! There is no bitmap. A cell is free when its newest version that counts says "deleted", or when it has none. So the
+//! same slot, hence the same fence, decides about the object and about its cell. An allocation that does not commit
+//! needs no undo, and a crash leaks nothing.
 //!
 //! 1. *Take*: a thread takes free cells in batches from the shape's pool. When the pool is empty, a few slabs that this
-//!    life has not looked at are scanned; when those have nothing free, the heap gives a new slab, zeroed, with an
-//!    entry in the directory (one heap action). When the heap is full, all slabs that are left are scanned.
-//! 2. *Give*: a cell goes back when the transaction that freed it is durable. No grace period is needed: cells stay
-//!    cells of their shape for ever, a reader that still follows an old pointer finds a version word that its
-//!    validation refuses, and a snapshot finds that the versions are too new.
-//! 3. *Open* reads the directory, 16 bytes per slab; slabs grow with the number of their kind, so that is little.
+//!    life has not looked at are scanned. When those have nothing free, the heap allocates a new, zeroed slab with an
+//!    entry in the directory (one heap action). When the heap is full, all remaining slabs are scanned.
+//! 2. *Give*: a cell is returned when the transaction that freed it is durable. No grace period is needed, because a
+//!    cell never changes its shape. A reader that still follows an old pointer finds a version word that its validation
+//!    refuses. A snapshot finds that the versions are too new.
+//! 3. *Open* reads the directory, 16 bytes per slab. Slabs grow with the number of their kind, so that is little.
 //!
 //! Invariants:
 //! - a cell is in at most one list, and only while no object is in it;
-//! - whoever reuses a cell takes a tick above its last version's, so a record that names the cell's former object still
-//!   finds its evidence.
+//! - a thread that reuses a cell takes a tick above its last version's, so a record that names the cell's former object
+//!   still finds its evidence.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -76,7 +76,7 @@ impl Slab {
     }
 }
 
-/// Adds an area to those that are taken, unless it has a byte in common with one of them.
+/// Adds an area to those that are taken, unless the two have a byte in common.
 fn claim(taken: &mut BTreeMap<PmAddr, u64>, at: PmAddr, bytes: u64) -> bool {
     let before = taken.range(..=at).next_back();
     let behind = taken.range(at..).next();
@@ -98,7 +98,7 @@ struct Pool {
 #[derive(Debug)]
 struct Pools {
     by_shape: HashMap<Shape, Pool>,
-    /// Where the next directory entry goes: block and entry.
+    /// The place of the next directory entry: block and entry.
     tail: (PmAddr, u64),
 }
 
@@ -126,7 +126,7 @@ impl Slabs {
             at,
             finding: finding.into(),
         };
-        // What a directory without damage names once: its blocks, and areas without a common byte.
+        // A directory without damage names its blocks once, and areas without a common byte.
         let mut taken: BTreeMap<PmAddr, u64> = places.areas().into_iter().collect();
         let mut block = places.directory();
         loop {
@@ -191,7 +191,7 @@ impl Slabs {
         self.by_start().values().copied().collect()
     }
 
-    /// Takes up to `count` free cells of `shape`, at least one. `is_free` says of a cell of an old slab whether it is.
+    /// Takes up to `count` free cells of `shape`, at least one. `is_free` tells whether a cell of an old slab is free.
     pub fn take(
         &self,
         heap: &Heap,
@@ -219,7 +219,7 @@ impl Slabs {
         Ok(free.split_off(kept))
     }
 
-    /// Gives free cells of `shape` back.
+    /// Returns free cells of `shape`.
     pub fn give(&self, shape: Shape, cells: impl IntoIterator<Item = PmAddr>) {
         lock(&self.pools).by_shape.entry(shape).or_default().free.extend(cells);
     }
@@ -253,13 +253,13 @@ impl Slabs {
         self.by_start.write().unwrap_or_else(std::sync::PoisonError::into_inner).insert(at, slab);
         let pool = pools.by_shape.entry(shape).or_default();
         pool.slabs += 1;
-        // The last is given out first: ascending addresses.
+        // The last is taken first: ascending addresses.
         pool.free.extend(slab.cells().rev());
         Ok(())
     }
 
-    /// Blocks of the heap that the directory takes behind its first. The chain was compared with the rules at open, and
-    /// is looked at again: no longer than the slabs need, whatever happened to it since.
+    /// Blocks of the heap that the directory takes after its first. The chain was compared with the rules at open. It
+    /// is checked again here: it may not be longer than the slabs need, whatever happened to it since.
     pub fn directory_blocks(&self, heap: &Heap, places: &Places) -> Vec<PmAddr> {
         let memory = heap.memory();
         let blocks_max = self.by_start().len() as u64 / self.entries_per_block + 1;
@@ -274,8 +274,8 @@ impl Slabs {
         blocks
     }
 
-    /// Looks at the slab of the cell at `at`, unless that was done, so that a cell that is freed from now on is in no
-    /// list but that of whoever frees it. Call it before the transaction that frees the cell commits.
+    /// Looks at the slab of the cell at `at`, unless that was done. Then a cell that is freed from now on is in no list
+    /// but that of the thread that frees it. Call it before the transaction that frees the cell commits.
     pub fn ensure_scanned(&self, at: PmAddr, mut is_free: impl FnMut(PmAddr) -> bool) {
         if self.unscanned.load(Ordering::Acquire) == 0 {
             return;

@@ -1,9 +1,9 @@
-//! Reads of a snapshot: the newest version, the one before it, or one that was kept aside, whichever belongs to the
-//! snapshot's epoch.
+//! Reads of a snapshot. It reads the newest version, the one before it, or one that was kept aside: the version that
+//! belongs to the snapshot's epoch.
 //!
-//! A snapshot needs no validation: what it sees is the cut that its epoch makes (see [`lodestone_txn::Epochs`]). It
-//! does not begin again either, however long it takes: a version that it still sees is copied aside before it is
-//! overwritten (see the module `side`).
+//! A snapshot needs no validation: its epoch fixes the versions that it sees (see [`lodestone_txn::Epochs`]). It never
+//! restarts either, however long it takes: a version that it still sees is copied aside before it is overwritten (see
+//! the module `side`).
 
 use lodestone_pmem::PmAddr;
 use lodestone_txn::{SlotHeader, SnapshotGuard, State, Tick, VersionWord, Writer};
@@ -15,7 +15,7 @@ use crate::shape::Shape;
 use crate::side::Found;
 use crate::tx::{PATIENCE, Tx, give_way};
 
-/// A snapshot while it is active; what was kept for it alone is dropped with it.
+/// A snapshot while it is active. Versions kept for it alone are dropped with it.
 #[derive(Debug)]
 pub struct Active<'c> {
     core: &'c Core,
@@ -37,13 +37,13 @@ impl<'c> Active<'c> {
 impl Drop for Active<'_> {
     fn drop(&mut self) {
         let epoch = self.epoch();
-        // First it leaves the active ones, so that nothing more is kept for it.
+        // First it leaves the active snapshots, so that nothing more is kept for it.
         self.guard = None;
         self.core.side.release(&self.core.epochs, epoch);
     }
 }
 
-/// Reads the version of the object of `words` words at `at` that the snapshot of `epoch` sees into `out`; gives the
+/// Reads the version of the object of `words` words at `at` that the snapshot of `epoch` sees into `out`. Returns the
 /// object's word.
 pub(crate) fn read(
     tx: &mut Tx<'_>,
@@ -88,7 +88,7 @@ pub(crate) fn read(
                 continue;
             }
             if !seen {
-                // There was no object, or the limit of what is kept aside was reached.
+                // There was no object, or the limit of versions kept aside was reached.
                 return Err(tx.conflict(Conflict::SnapshotTooOld));
             }
             deleted = header.flags.deleted;

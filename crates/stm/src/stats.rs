@@ -1,11 +1,11 @@
-//! Counts of what transactions did, per thread id and summed on demand.
+//! Counts of transactions and their attempts, per thread id and summed on demand.
 
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::Conflict;
 
-/// What the transactions of a memory did.
+/// The sums over the transactions of a memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StmStats {
@@ -15,13 +15,13 @@ pub struct StmStats {
     pub reads: u64,
     /// Attempts that met an object that was being committed for too long.
     pub conflicts_committing: u64,
-    /// Attempts whose reads changed under them.
+    /// Attempts whose reads were changed by other transactions.
     pub conflicts_read: u64,
-    /// Attempts that lost a race for an object they were to write.
+    /// Attempts that lost a race for an object to be written.
     pub conflicts_write: u64,
     /// Attempts of snapshots that needed a version that is gone.
     pub conflicts_snapshot: u64,
-    /// Read-only attempts that were run again with a list of what they read.
+    /// Read-only attempts that ran again with a list of their reads.
     pub unrecorded: u64,
     /// Times a start clock was extended.
     pub extensions: u64,
@@ -33,7 +33,7 @@ pub struct StmStats {
     pub side_copies: u64,
     /// Such versions that are kept at present.
     pub side_versions: u64,
-    /// Bytes of memory that they take, about.
+    /// Their approximate size in bytes.
     pub side_bytes: u64,
 }
 
@@ -47,7 +47,7 @@ impl StmStats {
 
 macro_rules! stats {
     ($($name:ident),+) => {
-        /// Counts of one thread id; its holder alone writes them.
+        /// Counts of one thread id. Only the thread with that id writes them.
         #[derive(Debug, Default)]
         pub struct Block { $($name: AtomicU64),+ }
 

@@ -27,7 +27,7 @@ use crate::tx::{Access, Tx};
 /// Name of the memory that [`Stm::open`] opens.
 pub const MEMORY_NAME: &str = "objects";
 
-/// A durable software transactional memory in a store. Cheap to clone; used from any number of threads.
+/// A durable software transactional memory in a store. It is cheap to clone, and any number of threads may use it.
 ///
 /// ```
 /// use lodestone_pmem::{DomainChoice, PoolOptions};
@@ -57,24 +57,23 @@ pub const MEMORY_NAME: &str = "objects";
 /// ```
 #[derive(Clone, Debug)]
 pub struct Stm {
-    /// Given up before `core`: from then on the memory is being closed.
+    /// Dropped before `core`. From then on the memory is being closed.
     _in_use: InUse,
     pub(crate) core: Arc<Core>,
     report: Arc<RecoveryReport>,
 }
 
 impl Stm {
-    /// Ends this memory as a killed process leaves it: nothing is closed when the last handle goes, and nothing is
-    /// committed any more. For tests of what the next open finds.
+    /// Ends this memory as a killed process leaves it. Nothing is closed when the last handle is dropped, and nothing
+    /// is committed any more. For tests of the next open.
     #[doc(hidden)]
     pub fn abandon(self) {
         self.core.poisoned.store(true, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// Opens the memory of a store, called [`MEMORY_NAME`], with default options; makes it on first use.
+    /// Opens the memory of a store, called [`MEMORY_NAME`], with default options. Makes it on first use.
     ///
-    /// # Errors
-    /// When the pool has no room, or holds something damaged or newer; [`Error::AlreadyOpen`] when this process has it
+    /// When the pool has no room, or holds something damaged or newer. [`Error::AlreadyOpen`] when this process has it
     /// open. While it is being closed, this waits.
     pub fn open(store: &Store) -> Result<Self> {
         Self::open_with(store, &StmOptions::default())
@@ -88,8 +87,8 @@ impl Stm {
         Self::open_named(store, MEMORY_NAME, options)
     }
 
-    /// As [`open_with`](Self::open_with), the memory called `name`: a store can have several. A transaction is about
-    /// the objects of one.
+    /// As [`open_with`](Self::open_with), for the memory called `name`. A store can have several. A transaction uses
+    /// the objects of one memory.
     ///
     /// # Errors
     /// As [`open_with`](Self::open_with), and when an object of another kind has that name.
@@ -98,7 +97,7 @@ impl Stm {
         Self::open_object(object, options)
     }
 
-    /// Opens a memory that was claimed whatever its kind, by [`Store::open_object`]: for tools.
+    /// Opens a memory from an object that [`Store::open_object`] claimed whatever its kind. For tools.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -115,7 +114,7 @@ impl Stm {
         Ok(Self { _in_use: in_use, core, report: Arc::new(report) })
     }
 
-    /// What recovery found when this memory was opened.
+    /// The recovery report of this memory's open.
     #[must_use]
     pub fn recovery(&self) -> &RecoveryReport {
         &self.report
@@ -127,19 +126,19 @@ impl Stm {
         self.core.object.store()
     }
 
-    /// The heap below.
+    /// The heap that the memory uses.
     #[must_use]
     pub fn heap(&self) -> &Heap {
         &self.core.heap
     }
 
-    /// The pool below.
+    /// The pool that the memory uses.
     #[must_use]
     pub fn pool(&self) -> &Pool {
         self.core.heap.pool()
     }
 
-    /// What transactions did since the memory was opened.
+    /// Counts of transactions since the memory was opened.
     #[must_use]
     pub fn stats(&self) -> StmStats {
         let mut stats = self.core.stats.sum();
@@ -147,20 +146,20 @@ impl Stm {
         stats
     }
 
-    /// Runs `body` as a transaction until it commits: all its changes are durable on return, or none happened. `body`
-    /// may run several times; it always sees a state that was committed as a whole. It must not keep what it read of an
-    /// attempt that failed.
+    /// Runs `body` as a transaction until it commits. On success all its changes are durable, on error none happened.
+    /// `body` may run several times. It always sees a state that was committed as a whole. It must not keep values that
+    /// a failed attempt read.
     ///
     /// # Errors
-    /// [`Error::Cancelled`] and whatever else `body` returned; [`Error::Nested`] inside another transaction of this
-    /// memory; [`Error::Pool`] when the medium failed: the outcome is then unknown.
+    /// [`Error::Cancelled`] and any other error that `body` returned. [`Error::Nested`] inside another transaction of
+    /// this memory. [`Error::Pool`] when the medium failed: the outcome is then unknown.
     ///
     /// # Panics
-    /// When `body` panics: the transaction has not happened.
+    /// When `body` panics. Then the transaction has not happened.
     pub fn update<R>(&self, body: impl FnMut(&mut Tx<'_>) -> TxResult<R>) -> Result<R> {
         let mut running = Running::start(&self.core)?;
         let (value, point) = self.run_update(&mut running, body)?;
-        // Nobody is told what could still be lost.
+        // Do not answer with values that could still be lost.
         self.core.memory.durable()?;
         if self.core.waits {
             self.core.memory.wait_durable(point)?;
@@ -168,17 +167,19 @@ impl Stm {
         Ok(value)
     }
 
-    /// As [`update`](Self::update), but returns when the transaction is committed and ordered: others see it, and
-    /// whatever depends on it will not survive without it. The ticket waits until it is durable: a thread by
+    /// As [`update`](Self::update), but returns when the transaction is committed and ordered. Others see it, and no
+    /// transaction that depends on it survives without it. The ticket waits until it is durable: a thread by
     /// [`durable`](Ticket::durable), a task by `.await`.
     ///
-    /// # When it waits all the same
-    /// In the `block` domain this call itself can wait for the medium, as long as a sync takes: when the open commit
-    /// group has no room for another line, and when the lines of the transaction came to more than one group, because
-    /// they are more than a group holds (some megabytes) or because groups were closed again and again while it
-    /// flushed. All that happens inside the commit, with the changed objects locked: whoever reads or changes one of
-    /// them waits as well. A task that must never hold up its executor calls it on a thread where waiting is allowed.
-    /// In the other domains nothing waits.
+    /// # When it waits nevertheless
+    /// In the `block` domain this call itself can wait for the medium, as long as a sync takes, in two cases:
+    /// - the open commit group has no room for another line;
+    /// - the lines of the transaction came to more than one group, because they are more than a group holds (some
+    ///   megabytes), or because groups were closed again and again while it flushed.
+    ///
+    /// This happens inside the commit, with the changed objects locked. A thread that reads or changes one of them
+    /// waits too. A task that must never hold up its executor should call it on a thread that may wait. In the other
+    /// domains nothing waits.
     ///
     /// # Errors
     /// As [`update`](Self::update).
@@ -188,7 +189,7 @@ impl Stm {
         Ok(Ticket::new(self.core.memory.clone(), point, value))
     }
 
-    /// Runs attempts until one commits; gives what makes it durable.
+    /// Runs attempts until one commits. Returns its result and the point that makes it durable.
     #[inline(always)]
     fn run_update<R>(
         &self,
@@ -198,7 +199,7 @@ impl Stm {
         Self::attempts(&self.core, running.context(), Access::Update, &mut body)
     }
 
-    /// Runs a transaction of the memory's own in a context of its own, beside whatever runs on this thread.
+    /// Runs an internal transaction of the memory in a separate context, beside a transaction that runs on this thread.
     pub(crate) fn run<R>(
         core: &Arc<Core>,
         context: &mut Context,
@@ -242,10 +243,10 @@ impl Stm {
         }
     }
 
-    /// Runs `body` as a transaction that only reads: it sees one committed state, as new as the call.
+    /// Runs `body` as a transaction that only reads. It sees one committed state, as new as the call.
     ///
     /// # Errors
-    /// As [`update`](Self::update); [`Error::ReadOnly`] when `body` changes something.
+    /// As [`update`](Self::update). [`Error::ReadOnly`] when `body` changes something.
     ///
     /// # Panics
     /// When `body` panics.
@@ -274,12 +275,12 @@ impl Stm {
         }
     }
 
-    /// Runs `body` on a snapshot: the state as of some moment after the call, however long it takes and whatever others
-    /// commit meanwhile. For long scans; short reads are cheaper with [`read`](Self::read).
+    /// Runs `body` on a snapshot: the state at one moment after the call, however long `body` takes and whatever other
+    /// threads commit meanwhile. For long scans. Short reads are cheaper with [`read`](Self::read).
     ///
-    /// Nobody's commit makes it begin again: versions that it still sees are copied to memory before they are
-    /// overwritten, at most one for each active snapshot and object, and dropped when the snapshot ends
-    /// ([`StmOptions::side_bytes_max`] bounds that).
+    /// No commit makes it restart. Versions that it still sees are copied to memory before they are overwritten, at
+    /// most one for each active snapshot and object. They are dropped when the snapshot ends.
+    /// [`StmOptions::side_bytes_max`] bounds them.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -308,20 +309,20 @@ impl Stm {
     }
 }
 
-/// Where what the transaction changed and saw is durable.
+/// The point at which everything that the transaction changed and saw is durable.
 #[inline(never)]
 fn durable_point(core: &Core, context: &Context) -> DurablePoint {
     if context.writes.iter().any(|entry| entry.change != Change::Nothing) {
-        // What it saw was flushed before, by whoever published it: in this group or in an earlier one.
+        // Everything it saw was flushed before, by the thread that published it: in this group or in an earlier one.
         return core.memory.flushed_here();
     }
     seen_point(core, context)
 }
 
-/// Where what the transaction saw is durable, whatever becomes of its changes.
+/// The point at which everything that the transaction saw is durable, whatever becomes of its changes.
 fn seen_point(core: &Core, context: &Context) -> DurablePoint {
     let point = |at: PmAddr| {
-        // A slot is in the last group of whoever committed it (`commit`, step 6).
+        // A slot is in the last group of the thread that committed it (`commit`, step 6).
         let bytes = core.shape_at(at).map_or(64, |shape| u64::from(shape.cell_bytes));
         core.memory.flushed_at(at, bytes)
     };
@@ -329,13 +330,13 @@ fn seen_point(core: &Core, context: &Context) -> DurablePoint {
     context.reads.iter().map(|entry| entry.at).chain(opened).map(point).max().unwrap_or_default()
 }
 
-/// Of a snapshot, which may have seen whatever anybody committed.
+/// The point for a snapshot, which may have seen the commit of any thread.
 fn anywhere(core: &Core, _: &Context) -> DurablePoint {
     core.memory.flushed_anywhere()
 }
 
-/// What happens between two attempts; gives the error that ends the transaction. `seen` tells where what the attempt
-/// saw is durable.
+/// Runs between two attempts. Returns the error that ends the transaction. `seen` returns the point at which everything
+/// the attempt saw is durable.
 #[cold]
 fn after_abort(
     core: &Core,
@@ -351,7 +352,7 @@ fn after_abort(
             let point = if core.waits { seen(core, context) } else { DurablePoint::default() };
             context.reset(core);
             if core.waits && !matches!(*error, Error::Pool(_)) {
-                // An error is an answer: it may tell what was seen.
+                // An error is an answer: it may tell values that were seen.
                 core.memory.wait_durable(point)?;
             }
             return Err(*error);
@@ -373,7 +374,7 @@ fn after_abort(
     Ok(())
 }
 
-/// Waits until something that was read has changed. A commit wakes at once; a wake that is missed costs a millisecond.
+/// Waits until something that was read has changed. A commit wakes it at once. A missed wake costs a millisecond.
 fn wait_for_change(core: &Core, context: &Context) {
     core.waiting.fetch_add(1, Ordering::AcqRel);
     let unchanged = || {
@@ -381,7 +382,7 @@ fn wait_for_change(core: &Core, context: &Context) {
         context.reads.iter().all(|entry| same(entry.at, entry.word))
             && context.writes.iter().all(|entry| same(entry.at, entry.seen))
     };
-    // Snapshots, and readers in their first attempt, note nothing: they look again after the next commit, or a while
+    // Snapshots, and readers in their first attempt, note nothing. They look again after the next commit, or a while
     // later.
     let notes = !context.reads.is_empty() || !context.writes.is_empty();
     let mut waited = false;
@@ -405,7 +406,7 @@ fn wait_for_change(core: &Core, context: &Context) {
     core.waiting.fetch_sub(1, Ordering::AcqRel);
 }
 
-/// Waits a random while that doubles with every attempt, so that transactions in each other's way come apart.
+/// Waits a random time that doubles with every attempt, so that conflicting transactions separate.
 fn back_off(context: &mut Context, attempts: u32) {
     if cfg!(feature = "shuttle") || planted::active("stm-stepping") {
         return thread::yield_now();

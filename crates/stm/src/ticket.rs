@@ -1,5 +1,4 @@
-//! Acknowledgement apart from the commit: a ticket that waits until the transaction is durable, as a thread or as a
-//! task.
+//! Acknowledgement separate from the commit: a ticket waits until the transaction is durable, as a thread or as a task.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -9,10 +8,10 @@ use lodestone_pmem::{DurablePoint, Memory};
 
 use crate::error::Result;
 
-/// A committed transaction that may not be durable yet; see [`Stm::update_async`](crate::Stm::update_async).
+/// A committed transaction that may not be durable yet. See [`Stm::update_async`](crate::Stm::update_async).
 ///
-/// A thread waits with [`durable`](Self::durable), a task with `ticket.await`, on any executor: nothing here needs a
-/// runtime, and no thread waits in a task's place.
+/// A thread waits with [`durable`](Self::durable), a task with `ticket.await` on any executor. Nothing here needs a
+/// runtime, and no thread waits for a task.
 ///
 /// ```
 /// # use lodestone_pmem::{DomainChoice, PoolOptions};
@@ -54,7 +53,7 @@ impl<R> Ticket<R> {
         Self { memory, point, value }
     }
 
-    /// What the transaction gave. Not to be told to the outside before [`durable`](Self::durable).
+    /// The result of the transaction. Do not pass it to the outside before [`durable`](Self::durable).
     pub fn value(&self) -> &R {
         &self.value
     }
@@ -62,7 +61,7 @@ impl<R> Ticket<R> {
     /// Waits until the transaction, and everything that it saw, survives power loss.
     ///
     /// # Errors
-    /// [`Error::Pool`](crate::Error::Pool) when the medium failed: the transaction may be lost.
+    /// [`Error::Pool`](crate::Error::Pool) when the medium failed. Then the transaction may be lost.
     pub fn durable(self) -> Result<R> {
         self.memory.wait_durable(self.point)?;
         Ok(self.value)
@@ -78,9 +77,9 @@ impl<R> IntoFuture for Ticket<R> {
     }
 }
 
-/// The future of a [`Ticket`]: ready when the transaction survives power loss. In the `block` domain whoever commits
-/// the group wakes its task; the pool's background thread commits at once when a task waits. In the other domains it is
-/// ready.
+/// The future of a [`Ticket`]: ready when the transaction survives power loss. In the `block` domain the thread that
+/// commits the group wakes its task. The pool's background thread commits at once when a task waits. In the other
+/// domains it is ready at once.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct Acknowledgement<R> {

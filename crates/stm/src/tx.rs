@@ -1,16 +1,17 @@
 //! A transaction in progress: reads by value, working copies, allocation.
 //!
-//! 1. *Read*: the version word says which slot is newest. It is copied, and the word looked at again (see
+//! 1. *Read*: the version word names the newest slot. The slot is copied, and the word read again (see
 //!    [`lodestone_txn::VersionWord`]). A version that the thread's start clocks cover is consistent with everything
-//!    read before; a newer one makes the transaction validate its reads and extend the start clock, or begin again. So
-//!    a closure never sees a state that never was (opacity). That holds also when it keeps a conflict for itself and
-//!    goes on: the attempt is *doomed* then, and every later operation gives the same conflict. Nobody pays for the
-//!    question: the views of a doomed attempt show nothing, and it is asked on the long way behind them.
+//!    read before. A newer one makes the transaction validate its reads and extend the start clock, or restart. So a
+//!    closure never sees a state that was never committed (opacity).
+//!
+//!    That holds also when the closure swallows a conflict and goes on. The attempt is then *doomed*, and every later
+//!    operation returns the same conflict. The check costs nothing on the short way: the views of a doomed attempt show
+//!    nothing, and the long way asks for the doom.
 //! 2. *Write*: the first write to an object copies it into the thread's arena. Nothing is stored to the pool before the
 //!    commit.
-//! 3. Reads that may need validation are noted: address and word, nothing else. Read-only transactions note nothing at
-//!    first; only when they meet a version that is not covered, and read something before, they begin again with a
-//!    list.
+//! 3. *Note*: reads that may need validation are noted with address and word. Read-only transactions note nothing at
+//!    first. When they meet a version that is not covered after a first read, they restart with a list.
 
 use std::borrow::Cow;
 
@@ -27,20 +28,20 @@ use crate::part::Part;
 use crate::published;
 use crate::shape::Shape;
 
-/// What a transaction may do.
+/// The operations that a transaction may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Reads and changes; reads are noted.
+    /// Reads and changes. Reads are noted.
     Update,
-    /// Reads only; noted or not.
+    /// Reads only, noted or not.
     Read { noted: bool },
     /// Reads of the epoch's versions only.
     Snapshot { epoch: u64 },
-    /// Nothing any more: see [`Doom`].
+    /// No operation any more: see [`Doom`].
     None,
 }
 
-/// A transaction in progress; see [`Stm::update`](crate::Stm::update).
+/// A transaction in progress. See [`Stm::update`](crate::Stm::update).
 #[derive(Debug)]
 pub struct Tx<'t> {
     pub(crate) core: &'t Core,
@@ -50,17 +51,18 @@ pub struct Tx<'t> {
     pub(crate) notes: bool,
     /// Whether there were reads that were not noted.
     pub(crate) unnoted: bool,
-    /// Where the newest versions may be read at once: nowhere when something was written, or older ones are asked for.
+    /// The part whose newest versions may be read at once. It is empty after a write, or when older versions are
+    /// needed.
     view: View<'t>,
-    /// Where versions may be looked at at once, whatever was written.
+    /// The part whose versions may be read at once, whatever was written.
     whole: View<'t>,
     /// The object whose first write is under way.
     opening: PmAddr,
 }
 
-/// Values of so many bytes are read from both slots at once, before it is known which of them counts.
+/// Values of up to so many bytes are read from both slots at once, before it is known which slot counts.
 const EITHER_BYTES_MAX: usize = 32;
-/// Times that a reader looks at an object under commit before it gives way.
+/// How often a reader looks at an object under commit before it gives way.
 pub(crate) const PATIENCE: u32 = 200;
 
 impl<'t> Tx<'t> {
@@ -78,15 +80,16 @@ impl<'t> Tx<'t> {
     /// The object at `ptr`, by value.
     ///
     /// # Errors
-    /// Hand them on with `?`: a conflict begins the transaction again. [`Error::BadPointer`] when no object is there.
+    /// Return them with `?`: a conflict restarts the transaction. [`Error::BadPointer`] when no object is there.
     ///
     /// # Wrong pointers
-    /// A pointer names a place, neither a pool nor a type. One of another pool, or to an object of another type, is an
-    /// error where this pool has no object, or no room for a `T`. Else the read gives what stands there, taken for a
-    /// `T`: any value of the type, never a byte from outside of the pool. That an object of another size is no `T` is
-    /// noticed by every change ([`write`](Self::write), [`free`](Self::free)), by reads of byte strings and by reads
-    /// that take the long way (objects of more than about 2 KB, snapshots), not by the short way: a look at the size
-    /// would cost a small read a tenth to a quarter of its time.
+    /// A pointer names a place, not a pool and not a type. A pointer of another pool, or to an object of another type,
+    /// is an error where this pool has no object, or no room for a `T`. Otherwise the read returns the bytes at that
+    /// place as a `T`: some value of the type, never a byte from outside the pool.
+    ///
+    /// An object of another size is noticed by every change ([`write`](Self::write), [`free`](Self::free)), by reads of
+    /// byte strings and by reads that take the long way (objects of more than about 2 KB, snapshots). The short way
+    /// does not notice it: a look at the size would cost a small read a tenth to a quarter of its time.
     #[inline]
     pub fn read<T: PmObject>(&mut self, ptr: PmPtr<T>) -> TxResult<T> {
         let at = ptr.addr();
@@ -97,7 +100,7 @@ impl<'t> Tx<'t> {
     }
 
     /// A part of the object at `ptr`, by value: as [`read`](Self::read), but nothing else is copied. For large objects
-    /// of which a step needs a field or two.
+    /// of which a step needs only a field or two.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -160,9 +163,9 @@ impl<'t> Tx<'t> {
         value.value().ok_or_else(|| no_value::<T>(self.core, at))
     }
 
-    /// The newest version of the object of `words` words at `at`, which is not in the write set, into `out`, if a view
-    /// shows it and it is covered; whether it did. As [`read_at_once`](Self::read_at_once), where the size is known
-    /// only now; it is looked at, too.
+    /// Reads the newest version of the object of `words` words at `at`, which is not in the write set, into `out`, if a
+    /// view shows it and it is covered. Returns whether it did. As [`read_at_once`](Self::read_at_once), where the size
+    /// is known only now. The size is checked too.
     #[inline]
     pub(crate) fn copy_bytes_at_once(&mut self, at: PmAddr, shape: Shape, words: u32, out: &mut [u8]) -> bool {
         let view = if self.context.writes.is_empty() || published::reads() { self.view } else { self.whole };
@@ -208,7 +211,7 @@ impl<'t> Tx<'t> {
     }
 
     /// Reads the payload of the object of `words` words at `at`, or its beginning, into `out`, when the first look was
-    /// not enough. Gives the word.
+    /// not enough. Returns the word.
     #[cold]
     #[inline(never)]
     pub(crate) fn read_slow(&mut self, at: PmAddr, shape: Shape, words: u32, out: &mut [u8]) -> TxResult<VersionWord> {
@@ -245,7 +248,7 @@ impl<'t> Tx<'t> {
                 return Err(self.conflict(conflict));
             }
             if word.state() == State::Free {
-                // That there is no object is seen, too: the closure may go on.
+                // The absence of an object is also a read: the closure may go on.
                 self.note(at, word);
                 return Err(not_allocated(at).into());
             }
@@ -265,7 +268,7 @@ impl<'t> Tx<'t> {
             return Err(Conflict::Unrecorded);
         }
         self.core.stats.of(self.context.writer.index()).extensions();
-        // A global clock is asked before the validation: what is committed up to then is known afterwards.
+        // A global clock is read before the validation. Everything committed up to then is known afterwards.
         let now = self.core.clock.now();
         let opening = self.opening;
         let context = &mut *self.context;
@@ -286,7 +289,7 @@ impl<'t> Tx<'t> {
         if valid { Ok(()) } else { Err(Conflict::ReadChanged) }
     }
 
-    /// Ends the attempt, also when the closure keeps the error for itself.
+    /// Ends the attempt, also when the closure swallows the error.
     #[cold]
     pub(crate) fn conflict(&mut self, conflict: Conflict) -> Abort {
         self.doom(Doom::Conflict(conflict));
@@ -300,7 +303,7 @@ impl<'t> Tx<'t> {
         (self.view, self.whole, self.access) = (View::EMPTY, View::EMPTY, Access::None);
     }
 
-    /// An error that was given before is given again.
+    /// Returns an error that was returned before.
     #[inline(always)]
     pub(crate) fn refuse_if_doomed(&self) -> TxResult<()> {
         match self.context.doom.get() {
@@ -309,10 +312,10 @@ impl<'t> Tx<'t> {
         }
     }
 
-    /// A working copy of the object at `ptr`: what it is when the transaction commits.
+    /// A working copy of the object at `ptr`. The object gets its content when the transaction commits.
     ///
     /// # Errors
-    /// As [`read`](Self::read); [`Error::ReadOnly`] in a transaction that only reads.
+    /// As [`read`](Self::read). [`Error::ReadOnly`] in a transaction that only reads.
     #[inline]
     pub fn write<T: PmObject>(&mut self, ptr: PmPtr<T>) -> TxResult<&mut T> {
         let number = self.writable(ptr)?;
@@ -334,7 +337,7 @@ impl<'t> Tx<'t> {
             return if usable { Ok(number) } else { Err(not_allocated(at).into()) };
         }
         self.view = View::EMPTY;
-        // Copied to the end of the arena first; the entry follows when the version is known.
+        // Copied to the end of the arena first. The entry follows when the version is known.
         let arena = self.context.arena.len();
         self.context.arena.resize(arena + SLOT_HEADER_WORDS + T::WORDS as usize, 0);
         let (shape, words) = (T::SHAPE, T::WORDS);
@@ -345,8 +348,8 @@ impl<'t> Tx<'t> {
         Ok(self.context.add_entry(WriteEntry { at, seen, shape, change: Change::Update, words, arena }))
     }
 
-    /// The newest version of the object at `at` to word `start` of the arena, if the view shows it and it is covered;
-    /// gives its word. Without a read entry: the lock will compare the word.
+    /// Copies the newest version of the object at `at` to word `start` of the arena, if the view shows it and it is
+    /// covered. Returns its word. No read entry is needed, because the lock will compare the word.
     #[inline(always)]
     fn copy_at_once<T: PmObject>(&mut self, at: PmAddr, start: usize) -> Option<VersionWord> {
         if const { T::SHAPE.cell_bytes as u64 > VIEW_BLOCK_BYTES } {
@@ -360,7 +363,7 @@ impl<'t> Tx<'t> {
         let target = &mut self.context.arena[start..start + T::WORDS as usize];
         let payload = T::SHAPE.payload_word(word.slot());
         block.copy(payload, target);
-        // An object of another size has its slots elsewhere: what is written here would destroy its neighbours.
+        // An object of another size has its slots elsewhere. A write here would destroy its neighbours.
         let fits = SlotHeader::decode(0, block.load(payload - 1)).words == T::WORDS;
         (fits && block.load_behind(0) == word.to_raw()).then_some(word)
     }
@@ -403,7 +406,7 @@ impl<'t> Tx<'t> {
         Err(Error::ReadOnly { what }.into())
     }
 
-    /// A new object with the content `value`. It is there when the transaction commits, else nothing was taken.
+    /// A new object with the content `value`. It exists when the transaction commits. Otherwise no room is taken.
     ///
     /// # Errors
     /// A full pool ([`lodestone_heap::Error::NoSpace`] in [`Error::Heap`]), [`Error::LayoutChanged`],
@@ -417,7 +420,7 @@ impl<'t> Tx<'t> {
         Ok(PmPtr::new(self.context.writes[number].at))
     }
 
-    /// Takes a cell and adds it to the write set; gives the entry's number.
+    /// Takes a cell and adds it to the write set. Returns the entry's number.
     #[inline(always)]
     pub(crate) fn alloc_cell(&mut self, shape: Shape, words: u32) -> Result<usize> {
         self.view = View::EMPTY;
@@ -442,7 +445,7 @@ impl<'t> Tx<'t> {
         }
     }
 
-    /// Ends the object at `ptr`. Its place is used again when the transaction is durable.
+    /// Frees the object at `ptr`. Its place is used again when the transaction is durable.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -486,15 +489,14 @@ impl<'t> Tx<'t> {
         (known && fits && block.load_behind(0) == word.to_raw()).then_some(word)
     }
 
-    /// More objects than the pool can hold: who follows links from object to object and comes to so many is led in a
-    /// circle.
+    /// More objects than the pool can hold. A walk along links that visits so many objects is in a circle.
     #[must_use]
     pub fn objects_max(&self) -> u64 {
         let memory = &self.core.memory;
         (0..memory.part_count()).map(|part| memory.part_len(part)).sum::<u64>() / LINE_BYTES
     }
 
-    /// Ends the transaction without a change: [`Stm::update`](crate::Stm::update) gives [`Error::Cancelled`].
+    /// Ends the transaction without a change. [`Stm::update`](crate::Stm::update) returns [`Error::Cancelled`].
     ///
     /// # Errors
     /// Always: return it.
@@ -502,30 +504,30 @@ impl<'t> Tx<'t> {
         Err(Error::Cancelled { reason: reason.into() }.into())
     }
 
-    /// When `condition` holds, ends this attempt and waits until something that it read has changed; then the
-    /// transaction begins again. It waits as long as that takes: for ever when nobody makes the change.
+    /// When `condition` holds, ends this attempt and waits until something that it read has changed. Then the
+    /// transaction restarts. It waits for ever when no thread makes the change.
     ///
     /// # Errors
-    /// Hand it on with `?`. [`Error::NeverChanges`] when `condition` holds and the pool is open read-only.
+    /// Return it with `?`. [`Error::NeverChanges`] when `condition` holds and the pool is open read-only.
     pub fn retry_when(&self, condition: bool) -> TxResult<()> {
         self.refuse_if_doomed()?;
         match condition {
             false => Ok(()),
             true if self.core.memory.is_read_only() => Err(Error::NeverChanges.into()),
             true => {
-                // Also when the closure answers with an error of its own, or goes on.
+                // Also when the closure answers with another error, or goes on.
                 self.context.doom.set(Some(Doom::Retry));
                 Err(Abort(Why::Retry))
             }
         }
     }
 
-    /// Runs `body` as part of this transaction: nested transactions flatten. A failure ends the whole, also when the
-    /// outer closure does not hand it on: whatever that does next fails, so that it never sees half of `body`, and
-    /// [`Stm::update`](crate::Stm::update) gives [`Error::Cancelled`].
+    /// Runs `body` as part of this transaction: nested transactions flatten. A failure of `body` ends the whole
+    /// transaction, even when the outer closure swallows it. Every later operation of the closure fails, so that it
+    /// never sees half of `body`. [`Stm::update`](crate::Stm::update) returns [`Error::Cancelled`].
     ///
     /// # Errors
-    /// What `body` gives.
+    /// The error that `body` returned.
     pub fn nested<R>(&mut self, body: impl FnOnce(&mut Tx<'_>) -> TxResult<R>) -> TxResult<R> {
         self.refuse_if_doomed()?;
         let outcome = body(self);
@@ -536,7 +538,7 @@ impl<'t> Tx<'t> {
     }
 }
 
-/// The error that the bytes of an object are no `T`.
+/// The error for an object whose bytes are no `T`.
 #[cold]
 fn no_value<T: PmObject>(core: &Core, at: PmAddr) -> Abort {
     let finding = format!("its bytes are no `{}`: a field holds what its type does not have", T::NAME);
@@ -551,7 +553,7 @@ fn know_now(core: &Core, context: &mut Context) {
     }
 }
 
-/// Lets others go on: at first a pause of the processor, then of the thread.
+/// Lets other threads go on: at first a pause of the processor, then of the thread.
 pub(crate) fn give_way(looks: u32) {
     if cfg!(feature = "shuttle") || looks.is_multiple_of(32) {
         lodestone_pmem::sync::thread::yield_now();

@@ -1,22 +1,22 @@
-//! The versions of an object as they stand in its slots: which one counts.
+//! The versions of an object in its slots, and the rule which one counts.
 //!
-//! 1. *First touch* in a life: the version word is of an earlier life (a lock of a crashed process among them) and
-//!    means nothing. Both slots are read and verified; the intact one with the largest tick that is no loser of a crash
-//!    is the newest. The word is replaced by "newest as of the beginning of this life", with one compare-and-exchange.
-//!    Losers are never undone: they lose their place with the next write. So opening takes time for no object.
-//! 2. A slot whose checksum fails is *torn* when a crash explains it (a life crashed after the other version was
-//!    written, and its header does not belong to a transaction that counts), else it is *damage*, and the object is an
-//!    error.
+//! 1. *First touch* in a life: the version word is of an earlier life and means nothing, even as a lock of a crashed
+//!    process. Both slots are read and verified. The intact one with the largest tick that is no loser of a crash is
+//!    the newest. One compare-and-exchange replaces the word by "newest as of the beginning of this life". Losers are
+//!    never undone: the next write takes their place. So an open takes no time per object.
+//! 2. A slot whose checksum fails is *torn* when a crash explains it: a life crashed after the other version was
+//!    written, and the slot's header does not belong to a transaction that counts. Otherwise it is *damage*, and the
+//!    object is an error.
 //!
-//! Invariant: the newest version is never overwritten, so one intact version that counts always stands in a cell that
-//! holds an object.
+//! Invariant: the newest version is never overwritten, so a cell that holds an object always has one intact version
+//! that counts.
 
 use lodestone_pmem::{Memory, PmAddr, planted};
 use lodestone_txn::{Lives, SLOT_HEADER_WORDS, SlotHeader, State, Tick, VersionWord, Which, Writer, verify};
 
 use crate::shape::Shape;
 
-/// What a slot holds.
+/// The content of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     /// Nothing was written there.

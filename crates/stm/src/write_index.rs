@@ -1,18 +1,18 @@
-//! Finds objects in the write set: a look at each entry while there are few, an open-addressing table when there are
-//! many.
+//! Finds objects in the write set: by a look at each entry while there are few, by an open-addressing table when there
+//! are many.
 
 use lodestone_pmem::PmAddr;
 
 use crate::context::WriteEntry;
 
-/// Up to this many entries are looked through.
+/// Up to this many entries are searched one by one.
 const FEW: usize = 8;
 const EMPTY: u32 = u32::MAX;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct WriteIndex {
-    /// Numbers of entries; a power of two long, at most half full; empty while there are few.
+    /// Numbers of entries. A power of two long, at most half full, empty while there are few.
     table: Vec<u32>,
 }
 

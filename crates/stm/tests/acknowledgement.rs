@@ -1,6 +1,6 @@
-//! Who is told what, and when: tickets of threads and tasks, and answers of readers, in the block domain, where a
-//! commit is not durable by itself. What is durable is judged by opening a copy of the file, as it would be found after
-//! a power cut.
+//! Acknowledgement in the block domain, where a commit is not durable by itself: tickets of threads and tasks, and
+//! answers of readers. The tests judge durability by opening a copy of the file, as it would be found after a power
+//! cut.
 
 use std::future::{Future, IntoFuture};
 use std::pin::pin;
@@ -48,7 +48,7 @@ fn add(stm: &Stm, counter: PmPtr<Counter>) -> Result<lodestone_stm::Ticket<u64>>
     })
 }
 
-/// What a power cut now would leave of both counters.
+/// Both counters as a power cut now would leave them.
 fn after_power_cut(folder: &tempfile::TempDir) -> Result<[u64; 2]> {
     let copy = folder.path().join("copy");
     std::fs::copy(folder.path().join("pool"), &copy).expect("a copy");
@@ -161,7 +161,7 @@ fn readers_tell_nothing_that_could_still_be_lost() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
     let (stm, [first, second]) = counters(&folder, DomainChoice::Block)?;
     for round in 1..=10 {
-        // This thread's own latest flush is durable; what it reads below comes from another thread.
+        // This thread's latest flush is durable. The value read below comes from another thread.
         add(&stm, second)?.durable()?;
         std::thread::scope(|scope| {
             let added = scope.spawn(|| add(&stm, first).map(|ticket| *ticket.value())).join();

@@ -1,10 +1,10 @@
-//! What the published order of paper 1 breaks, and ours does not: each hole of its read and commit protocol as an
-//! interleaving of real transactions on the real code, run twice: with the published order switched on, where it shows
-//! what it must not, and without.
+//! The holes in the published order of paper 1, and the proof that ours has none of them. Each hole of its read and
+//! commit protocol is an interleaving of real transactions on the real code, run twice. With the published order
+//! switched on it shows a wrong state, without it does not.
 //!
-//! The interleavings are deterministic. A transaction runs others to their ends between two of its reads; a [`Gate`] in
+//! The interleavings are deterministic. A transaction runs others to their ends between two of its reads. A [`Gate`] in
 //! the traced memory stops a thread at a flush, a fence or a store in the middle of its commit until another has done
-//! its part. Readers give up after a few attempts, because our order lets them wait for the one that is stopped.
+//! its part. Readers give up after a few attempts, because our order lets them wait for the stopped thread.
 //!
 //! `cargo test -p lodestone-stm anomalies -- --nocapture` lists every id.
 
@@ -23,14 +23,14 @@ struct Value {
     value: u64,
 }
 
-/// Where a thread stops.
+/// The place where a thread stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
-    /// At its next fence: its locks are taken, its reads validated, its slots written, nothing is published.
+    /// At its next fence: its locks are taken, its reads validated and its slots written. Nothing is published.
     Fence,
-    /// At the store behind the first one after its next fence: one of its objects is published.
+    /// At the second store after its next fence: one of its objects is published.
     SecondPublish,
-    /// When it looks at the line of an object for the second time: the slot is about to be copied.
+    /// At its second look at the line of an object: the slot is about to be copied.
     SecondTouch(PmAddr),
 }
 
@@ -114,7 +114,7 @@ impl Drop for World {
 }
 
 impl World {
-    /// The published order is switched on when everything is made.
+    /// The published order is switched on after everything is made.
     fn new(switch: Option<&'static str>) -> Self {
         let world = Self::without_switch(switch);
         planted::plant(switch);
@@ -206,7 +206,7 @@ fn set(tx: &mut Tx<'_>, ptr: PmPtr<Value>, value: u64) -> TxResult<()> {
 
 type Switch = Option<&'static str>;
 
-/// S1: the printed test `lock != new` never lets anybody read an unlocked object whose newest version is in slot 0.
+/// S1: the printed test `lock != new` never lets a thread read an unlocked object whose newest version is in slot 0.
 fn s1(switch: Switch) -> bool {
     (1..3).any(|rounds| {
         let world = World::without_switch(switch);
@@ -224,11 +224,11 @@ fn s2(switch: Switch) -> bool {
     seen == Some(vec![0])
 }
 
-/// S3: fallback to the old version. a: Y = 1. b: reads Y = 1, X = 1. R: X = 1, Z; Z is overwritten, so that the
-/// extension for Y fails; Y = 0 (old). R sees b, which saw a, but not a.
+/// S3: fallback to the old version. a: Y = 1. b: reads Y = 1, X = 1. R: X = 1, Z. Z is overwritten, so that the
+/// extension for Y fails. Y = 0 (old). R sees b, which saw a, but not a.
 fn s3(switch: Switch) -> bool {
     let world = World::new(switch);
-    // Thread ids: a has 0, b has 1, and so has the reader behind it, which knows nothing of 0.
+    // Thread ids: a has 0, b has 1, and so has the reader after it, which knows nothing of 0.
     world.set_here(&[(world.y, 1)]);
     copy(&world, world.y, world.x);
     let read = || {
@@ -242,7 +242,7 @@ fn s3(switch: Switch) -> bool {
     seen == Some(vec![1, 0, 0])
 }
 
-/// On another thread: `to` becomes what `from` is.
+/// On another thread: copies the value of `from` to `to`.
 fn copy(world: &World, from: PmPtr<Value>, to: PmPtr<Value>) {
     std::thread::scope(|scope| {
         let done = scope.spawn(|| {
@@ -255,7 +255,7 @@ fn copy(world: &World, from: PmPtr<Value>, to: PmPtr<Value>) {
     });
 }
 
-/// S4, S7: the writer has published X and not Y: a reader takes X new and Y old.
+/// S4, S7: the writer has published X and not Y. A reader takes X new and Y old.
 fn half_published(switch: Switch) -> bool {
     let world = World::new(switch);
     let both = [(world.x, 1), (world.y, 1)];
@@ -264,8 +264,8 @@ fn half_published(switch: Switch) -> bool {
     seen == Some(vec![1, 0])
 }
 
-/// S5: the start clock is raised, validation fails, the reader falls back and goes on: X is old, and Z, written by the
-/// same transaction, is new without a look.
+/// S5: the start clock is raised, validation fails, the reader falls back and goes on. X is old. Z, written by the same
+/// transaction, is new and taken without a look.
 fn s5(switch: Switch) -> bool {
     let world = World::new(switch);
     let all = [(world.x, 1), (world.y, 1), (world.z, 1)];
@@ -277,7 +277,7 @@ fn s5(switch: Switch) -> bool {
     seen == Some(vec![0, 0, 1])
 }
 
-/// S6: T2 has read Y, locked X and validated; T1 overwrites Y; R reads X old and Y new. T2 before T1 before R before
+/// S6: T2 has read Y, locked X and validated. T1 overwrites Y. R reads X old and Y new. T2 before T1 before R before
 /// T2.
 fn s6(switch: Switch) -> bool {
     let world = World::new(switch);
@@ -319,7 +319,7 @@ fn s9(switch: Switch) -> bool {
     world.read(&[world.x], |_| ()) == Some(vec![1])
 }
 
-/// S10: both read X and Y; T1 writes X, T2 writes Y, each validating what the other has locked. Write skew.
+/// S10: both read X and Y. T1 writes X, T2 writes Y. Each validates an object that the other has locked. Write skew.
 fn s10(switch: Switch) -> bool {
     let world = World::new(switch);
     let world = &world;
@@ -373,8 +373,8 @@ fn s11(switch: Switch) -> bool {
     world.read(&[world.x], |_| ()).is_none()
 }
 
-/// ABA: the reader looks at X again and sees the same slot, unlocked, though two versions were committed meanwhile:
-/// without a look at the timestamp it takes the newest X for the one that fits the Y it has read.
+/// ABA: the reader looks at X again and sees the same slot, unlocked, though two versions were committed meanwhile.
+/// Without a look at the timestamp it takes the newest X for the one that fits the Y it has read.
 fn aba(switch: Switch) -> bool {
     let world = World::new(switch);
     let both = |value| [(world.x, value), (world.y, value)];
@@ -390,7 +390,7 @@ fn aba(switch: Switch) -> bool {
     seen == Some(vec![0, 2])
 }
 
-/// S12: thread clocks that begin again in a new life: a timestamp of the last one makes the new ones known in advance.
+/// S12: thread clocks that restart in a new life: a timestamp of the last life makes the new ones known in advance.
 fn s12(switch: Switch) -> bool {
     let mut world = World::without_switch(switch);
     for value in 0..50 {
@@ -423,7 +423,7 @@ fn s12(switch: Switch) -> bool {
     seen == Some(vec![5, 6])
 }
 
-/// S13: an object with one version: its other slot says timestamp 0, which everybody knows, and holds garbage.
+/// S13: an object with one version: its other slot has timestamp 0, which every thread knows, and holds garbage.
 fn s13(switch: Switch) -> bool {
     let world = World::new(switch);
     let mut attempts = 0;

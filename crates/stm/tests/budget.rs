@@ -1,4 +1,4 @@
-//! What a transaction costs, exactly: fences, flushed bytes, writes of shared lines.
+//! The exact cost of a transaction: fences, flushed bytes, writes of shared lines.
 
 use lodestone_pmem::{CounterScope, Counters, DomainChoice, PoolOptions};
 use lodestone_stm::{
@@ -39,7 +39,7 @@ fn one_fence_whatever_a_transaction_changes() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
     let stm = memory(&folder, &StmOptions::default())?;
     let all = objects(&stm, 200)?;
-    // Lines of 100-byte versions: two a slot; the record: one line for up to five members.
+    // Lines of 100-byte versions: two a slot. The record: one line for up to five members.
     for (count, lines) in [(1, 2), (2, 4 + 1), (5, 10 + 1), (8, 16 + 2), (200, 400 + 27)] {
         // The first two chained records of a thread take their blocks from the heap, once.
         for round in 0..5 {

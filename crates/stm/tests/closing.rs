@@ -1,5 +1,5 @@
-//! A memory that is being closed is no open one: whoever opens the pool anew meanwhile waits until that is done,
-//! however long it takes, and is not told that it is open.
+//! A memory that is being closed is not an open one. A caller that opens the pool meanwhile waits until the close ends,
+//! however long it takes. It gets no "already open" error.
 
 use std::cell::Cell;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -11,7 +11,7 @@ use lodestone_pmem::{LineAddr, PmAddr, Pool, PoolOptions, Site, TracedMemory, Tr
 use lodestone_stm::{Error, Result, Stm, StmOptions};
 use lodestone_store::{Store, StoreOptions};
 
-/// How long a close is held up, if nobody gives up meanwhile.
+/// How long a close is held up, unless a thread gives up meanwhile.
 const HOLD: Duration = Duration::from_millis(400);
 
 thread_local! {
@@ -30,7 +30,7 @@ impl Tracer for Gate {
         if STOPS.replace(false) {
             let (reached, resume) = self.ends.lock().expect("no panic under it").take().expect("set before");
             reached.send(()).expect("somebody waits");
-            // Its end, or that of the other side: go on.
+            // Its end, or the end of the other side: go on.
             let _ = resume.recv_timeout(HOLD);
         }
     }
@@ -52,7 +52,7 @@ fn an_open_waits_for_a_close_that_is_under_way() -> Result<()> {
     let pool = Pool::create_traced(&options, Arc::clone(&gate) as Arc<dyn Tracer>).expect("a pool");
     let store = Store::over_with(&pool, &StoreOptions::with_heap(HeapOptions::small()))?;
     let stm = open(&store)?;
-    // What did not begin a life has none to end.
+    // A memory that began no life has none to end.
     stm.update(|tx| tx.alloc_bytes(b"something"))?;
     assert!(matches!(open(&store), Err(Error::AlreadyOpen { .. })), "this one is open");
     let (reached_end, reached) = channel();

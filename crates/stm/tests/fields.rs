@@ -1,4 +1,4 @@
-//! Fields that are no numbers: `bool`, enums without fields, values that may be missing, structs in structs.
+//! Fields that are not numbers: `bool`, enums without fields, values that may be missing, structs in structs.
 
 use lodestone_pmem::{DomainChoice, PmPtr, PoolOptions};
 use lodestone_stm::{Error, Layout, PmAddr, PmOption, Result, Stm, pm_object};
@@ -165,7 +165,7 @@ fn bytes_that_are_no_value_of_the_type_are_damage_with_a_name() -> Result<()> {
         });
         assert!(is_named(own, small, "Bulb"));
     }
-    // Which can still be replaced by what it should be.
+    // The damaged value can still be replaced by a right one.
     stm.update(|tx| {
         tx.write(PmPtr::<Bytes>::new(small))?.all[0] = 7;
         Ok(())

@@ -1,5 +1,5 @@
-//! The first look of a life at an object, beside a thread that is done with its own first look and commits: what is
-//! read of the slots then is a mixture, and no damage.
+//! The first look of a life at an object, beside a thread that has finished its first look and commits. The slots read
+//! at that moment are a mixture. That is no damage.
 
 use std::cell::Cell;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -73,7 +73,7 @@ fn a_first_look_beside_commits_finds_no_damage() -> Result<()> {
                 STOP.set(Some((at.addr().line(), looks)));
                 let found = stm.read(|tx| Ok(tx.read(at)?.value));
                 STOP.set(None);
-                // Nobody waits any longer for a stop that was not reached.
+                // The stop was not reached: no thread waits for it any longer.
                 drop(gate.ends.lock().expect("no panic under it").take());
                 found
             });

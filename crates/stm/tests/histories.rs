@@ -1,7 +1,8 @@
-//! Histories of random programs under a deterministic scheduler, random schedules and schedules by priorities, are
-//! judged for opacity and strict serializability: every mode, thread clock and global clocks, snapshots among them.
+//! Histories of random programs under a deterministic scheduler are judged for opacity and strict serializability. The
+//! schedules are random or by priorities. Every mode, the thread clock and the global clocks take part, and snapshots
+//! too.
 //!
-//! A violation names seed and configuration; the same seed shows it again.
+//! A violation names seed and configuration. The same seed shows it again.
 
 mod history;
 mod judge;

@@ -1,4 +1,4 @@
-//! Long snapshots beside writers: they never begin again, see one state, and what was kept for them is dropped.
+//! Long snapshots beside writers: they never restart, see one state, and versions kept for them are dropped.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -140,7 +140,7 @@ fn a_freed_object_whose_cell_is_used_again_stays_readable() -> Result<()> {
     Ok(())
 }
 
-/// Frees what `holder` points to, and allocates until their cells hold others.
+/// Frees the object that `holder` points to, and allocates until its cells hold others.
 fn free_and_use_again(stm: &Stm, holder: PmPtr<Holder>) -> Result<()> {
     let Holder { account, text } = stm.update(|tx| {
         let old = tx.read(holder)?;
@@ -175,7 +175,7 @@ fn overlapping_snapshots_keep_their_own_versions() -> Result<()> {
     let set = |value: u64| {
         stm.update(|tx| objects.iter().try_for_each(|&object| tx.write(object).map(|object| object.cents = value)))
     };
-    // Each level is a snapshot on a thread of its own, which begins between two versions and ends when told.
+    // Each level is a snapshot on its own thread. It begins between two versions and ends when told.
     std::thread::scope(|scope| -> Result<()> {
         let mut levels = Vec::new();
         for level in 0..LEVELS as u64 {

@@ -1,7 +1,7 @@
-//! A closure may keep an error for itself and go on. What it gives then still comes of one committed state, or the
-//! attempt is not believed: the cases where the error was a conflict, an absent object, or the end of a nested
-//! transaction. And behind a conflict or a nested transaction that failed there is nothing more to see: states that
-//! never were would break what the closure relies on, and it may loop or panic before anybody could disbelieve it.
+//! A closure may swallow an error and go on. Its result must still come from one committed state, or the attempt is not
+//! believed. The cases: the error was a conflict, an absent object, or the end of a nested transaction. After a
+//! conflict or a failed nested transaction the closure sees nothing more. A state that was never committed would break
+//! its assumptions, and it could loop or panic before the attempt is refused.
 
 use std::cell::Cell;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -43,7 +43,7 @@ fn add_to_both(stm: &Stm, both: [PmPtr<Counter>; 2]) {
     on_another_thread(add).expect("a commit");
 }
 
-/// Reads both counters, which are always equal; others change them in between, and the conflict is kept.
+/// Reads both counters, which are always equal. Others change them in between, and the closure swallows the conflict.
 fn read_both(tx: &mut Tx<'_>, both: [PmPtr<Counter>; 2], between: impl FnOnce()) -> TxResult<[u64; 2]> {
     let first = tx.read(both[0])?.count;
     between();
@@ -63,7 +63,7 @@ fn an_attempt_that_met_a_conflict_is_not_believed() -> Result<()> {
             let read = read_both(tx, both, || {
                 others();
             })?;
-            // What is concluded from a state that never was must not be told either.
+            // A conclusion from a state that was never committed must not be told either.
             if kind == 3 && read[0] != read[1] { tx.cancel("they differ") } else { Ok(read) }
         };
         let [first, second] = match kind {
@@ -83,7 +83,7 @@ fn that_an_object_is_absent_is_seen_like_its_content() -> Result<()> {
     let (asks, asked): (Sender<bool>, Receiver<bool>) = channel();
     let (answers, answered) = channel();
     std::thread::scope(|scope| {
-        // A thread that frees an object, and makes another in its place when it is asked.
+        // A thread that frees an object and makes another in its place on request.
         let stm = &stm;
         scope.spawn(move || {
             let mut at = stm.update(|tx| tx.alloc(Counter { count: 7 })).expect("an object");
@@ -138,8 +138,8 @@ fn a_nested_transaction_that_failed_takes_the_whole_with_it() -> Result<()> {
     Ok(())
 }
 
-/// Reads one counter, keeps the conflict that the other one meets, and looks at the other one again: what it sees of
-/// both, if anything.
+/// Reads one counter, swallows the conflict that the other one meets, and looks at the other one again. Returns the
+/// values it sees of both, if any.
 fn keep_a_conflict(tx: &mut Tx<'_>, both: [PmPtr<Counter>; 2], between: impl FnOnce()) -> TxResult<Option<[u64; 2]>> {
     let first = tx.read(both[0])?.count;
     between();
@@ -158,7 +158,7 @@ fn behind_a_conflict_nothing_more_is_seen() -> Result<()> {
         let body = |tx: &mut Tx<'_>| {
             attempts += 1;
             if kind == 3 {
-                // With something written, reads go another way.
+                // After a write, reads go another way.
                 tx.alloc(Counter { count: 0 })?;
             }
             let seen = keep_a_conflict(tx, both, || {
@@ -166,7 +166,7 @@ fn behind_a_conflict_nothing_more_is_seen() -> Result<()> {
                     add_to_both(&stm, both);
                 }
             })?;
-            // Inside the closure: it may rely on it.
+            // Inside the closure, which may rely on it.
             match seen {
                 Some([first, second]) => {
                     assert_eq!(first, second, "kind {kind}, attempt {attempts}: a state that never was")
@@ -185,7 +185,7 @@ fn behind_a_conflict_nothing_more_is_seen() -> Result<()> {
     Ok(())
 }
 
-/// Every operation, of which none may succeed; `mine` was written before, and `string` allocated.
+/// Every operation. None may succeed. `mine` was written before, and `string` allocated.
 fn try_everything(
     tx: &mut Tx<'_>,
     [mine, other]: [PmPtr<Counter>; 2],

@@ -1,4 +1,4 @@
-//! Closures with an error type of their own: it comes back as it is, and hides no conflict.
+//! Closures with another error type: the error is returned unchanged, and hides no conflict.
 
 use std::cell::Cell;
 

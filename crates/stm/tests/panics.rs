@@ -1,4 +1,4 @@
-//! A panic in the middle of a commit, where record and slots are half written: nothing may be committed on top of that.
+//! A panic in the middle of a commit, where record and slots are half written. No later commit may build on that.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -66,8 +66,8 @@ fn a_commit_that_panicked_half_way_is_the_last() -> Result<()> {
     set(1)?;
     PANICS.set(true);
     assert!(catch_unwind(AssertUnwindSafe(|| set(2))).is_err(), "the fence panics");
-    // Record and slots of the second transaction are whole in the cache: a crash may decide for it, as long as nobody
-    // committed meanwhile.
+    // Record and slots of the second transaction are whole in the cache. A crash may make it count, as long as no
+    // thread committed meanwhile.
     let refused = set(3);
     assert!(matches!(refused, Err(Error::Damaged { .. })), "{refused:?}");
     assert!(refused.expect_err("refused").to_string().contains("open the pool anew"));
@@ -111,7 +111,8 @@ fn a_commit_that_was_under_way_beside_the_panic_is_refused_as_well() -> Result<(
         resume.send(()).expect("somebody waits");
         other.join().expect("no panic")
     });
-    // On top of the old version of one object; a crash may decide for the transaction that wrote both.
+    // A later commit would build on the old version of one object. After a crash the transaction that wrote both may
+    // count.
     assert!(matches!(refused, Err(Error::Damaged { .. })), "{refused:?}");
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! The judge over schedules can fail: the published orders of paper 1 and planted bugs of snapshots, each switched on,
-//! are found in random programs. In a process of its own: a switch is on for all threads.
+//! The judge over schedules can fail. The published orders of paper 1 and planted bugs of snapshots are switched on one
+//! at a time and found in random programs. The test has its own process, because a switch is on for all threads.
 
 mod history;
 mod judge;
@@ -8,7 +8,7 @@ use history::{Spec, explore};
 use lodestone_pmem::planted;
 use lodestone_stm::{ClockKind, Mode};
 
-/// The violation that shows `bug`, and how many programs it took.
+/// The violation that shows `bug`, and the number of programs until it was found.
 fn find(bug: &str, kinds: &'static [u8], seeds: u64) -> Option<(u64, String)> {
     planted::plant(Some(bug));
     let found = (1..=seeds).find_map(|seed| {

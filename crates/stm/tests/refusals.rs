@@ -1,4 +1,4 @@
-//! What must be refused and what must be noticed: other layouts, other types, damage, a second writer.
+//! Cases that must be refused or noticed: other layouts, other types, damage, a second writer.
 
 use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
 use lodestone_stm::{
@@ -84,7 +84,7 @@ fn every_damaged_byte_of_the_newest_version_is_noticed_and_named() -> Result<()>
         })?;
     }
     drop(stm);
-    // The object's cell: version word, slot 0 (tick, meta, id, friend), ... The slots' words behind the version word.
+    // The object's cell: version word, slot 0 (tick, meta, id, friend), ... The slots' words after the version word.
     let slots: Vec<u64> = (1..=4).map(|word| word * 8).chain((0..4).map(|word| 64 + word * 8)).collect();
     let mut noticed = 0;
     for offset in slots {
@@ -175,7 +175,7 @@ fn a_pointer_to_a_smaller_object_destroys_no_neighbours() -> Result<()> {
         (0..32).map(|age| small(tx, age)).collect::<lodestone_stm::TxResult<Vec<_>>>()
     })?;
     for round in 0..2 {
-        // As one of another pool would be: the address is that of an object, the type is not.
+        // As a pointer of another pool would be: the address is that of an object, the type is not.
         let wrong = PmPtr::<same_name::Pet>::new(pets[3].addr());
         let written = stm.update(|tx| tx.write(wrong).map(|pet| pet.name = [5; 40]));
         assert!(matches!(written, Err(Error::BadPointer { .. })), "{written:?}");
@@ -235,7 +235,7 @@ struct Herd {
     ages: [u64; 2000],
 }
 
-/// What reads, changes and frees say of a pointer to a `T`.
+/// The answers of reads, changes and frees to a pointer to a `T`.
 fn refused<T: PmObject>(stm: &Stm, wrong: PmPtr<T>) {
     let outcomes = [
         stm.read(|tx| tx.read(wrong).map(|_| ())),
@@ -259,7 +259,7 @@ fn string_at(at: lodestone_stm::PmAddr, bytes: u64) -> PmBytes {
 fn a_pointer_to_a_larger_object_than_there_is_room_for_is_an_error() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
     let stm = Stm::open(&Store::create(folder.path().join("h.pool"), &options())?)?;
-    // Until the pool is full: the last object ends where the pool does, or nearly.
+    // Until the pool is full: the last object ends at or near the end of the pool.
     let mut last = PmPtr::<Pet>::NULL;
     let full = loop {
         match stm.update(|tx| tx.alloc(Pet { age: 1 })) {
@@ -278,7 +278,7 @@ fn a_pointer_to_a_larger_object_than_there_is_room_for_is_an_error() -> Result<(
         assert!(matches!(outcome, Err(Error::BadPointer { .. })), "{outcome:?}");
     }
     refused(&stm, PmPtr::<Herd>::new(last.addr()));
-    // A smaller one is read as what it is not; see `Tx::read`.
+    // A smaller one is read as the wrong type. See `Tx::read`.
     let wrong = PmPtr::<same_name::Pet>::new(last.addr());
     let _ = stm.read(|tx| tx.read(wrong).map(|_| ()));
     assert_eq!(stm.read(|tx| Ok(tx.read(last)?.age))?, 1);

@@ -1,6 +1,6 @@
-//! Real threads: every state that any closure sees is one that was committed, and every history has a serial order.
+//! Real threads: every state that any closure sees was committed, and every history has a serial order.
 //!
-//! Registers hold version numbers that only their writers give out; the module `judge` says what follows from them.
+//! Registers hold version numbers that only their writers assign. The module `judge` draws the conclusions.
 //! `tests/histories.rs` lets the same judge look at schedules of a deterministic scheduler.
 
 mod judge;
@@ -21,7 +21,7 @@ use judge::{Seen, judge};
 struct Register {
     /// Number of the transaction that wrote it.
     writer: u64,
-    /// How many were before it.
+    /// The number of versions before it.
     version: u64,
     copies: [u64; 8],
 }

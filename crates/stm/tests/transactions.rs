@@ -1,5 +1,4 @@
-//! Transactions as their users see them: atomic, isolated, durable across opens, with every outcome that is not a
-//! commit.
+//! Transactions as users see them: atomic, isolated, durable across opens, with every outcome other than a commit.
 
 use std::path::PathBuf;
 
@@ -252,7 +251,7 @@ fn bad_pointers_are_errors() -> Result<()> {
     Ok(())
 }
 
-/// A pointer names a place, not a pool. Where the other pool ends before it, or has no object there, that is noticed.
+/// A pointer names a place, not a pool. An error where the other pool is shorter, or has no object there.
 #[test]
 fn a_pointer_of_another_pool_is_an_error_where_that_pool_has_no_object() -> Result<()> {
     let (large, small) = (Place::new(64 << 20), Place::new(16 << 20));
@@ -291,7 +290,7 @@ fn more_threads_than_ids_is_an_error_until_one_ends() -> Result<()> {
         let third = third.join().expect("no panic");
         assert!(matches!(third, Err(Error::Engine(lodestone_txn::Error::TooManyThreads { threads_max: 2 }))));
         end.wait();
-        // The join waits for the end of the thread, with which its id is given back.
+        // The join waits for the end of the thread, which returns its id.
         second.join().expect("no panic");
     });
     let fourth = std::thread::scope(|scope| scope.spawn(|| increment(&stm, pair)).join());
@@ -348,7 +347,7 @@ fn one_thread_id_is_enough_for_one_thread() -> Result<()> {
     let place = Place::new(16 << 20);
     let pool = Pool::create(&place.path, &place.options)?;
     let stm = Stm::open_with(&Store::over(&pool)?, &StmOptions { threads_max: 1, ..StmOptions::default() })?;
-    // The pool does not know the type yet, and learns it in a transaction of its own.
+    // The pool does not know the type yet, and learns it in a separate transaction.
     let node = stm.update(|tx| tx.alloc(Node { value: 3, next: PmPtr::NULL }))?;
     let pair = stm.root::<Pair>()?;
     increment(&stm, pair)?;

@@ -1,5 +1,5 @@
-//! `Tx::retry_when` in every kind of transaction: it waits for a change that another thread makes, and ends; where
-//! nobody can make one it is an error.
+//! `Tx::retry_when` in every kind of transaction: it waits for a change that another thread makes, and ends. Where no
+//! thread can make one it is an error.
 
 use lodestone_pmem::{DomainChoice, PoolOptions};
 use lodestone_stm::{Error, FromBytes, Immutable, IntoBytes, KnownLayout, PmObject, PmPtr, Result, Stm, Tx, TxResult};

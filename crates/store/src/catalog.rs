@@ -1,8 +1,8 @@
 //! The catalog in DRAM: read at open, changed together with the medium.
 //!
 //! Every pair of copies is compared at open. Where one copy is damaged the other one counts, and in a pool that is open
-//! for writing the damaged one is written anew. Where both are damaged the name in it is unknown: it is remembered as
-//! lost, and a lookup that finds its name nowhere else says so instead of "no such object".
+//! for writing the damaged one is rewritten. Where both are damaged the name in it is unknown and counts as lost. A
+//! lookup that does not find its name elsewhere then reports the damage instead of "no such object".
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::layout::{Entry, Found, PAGE_BYTES, PageAt, ROOT_WORDS, ReadEntry, SLOTS_PER_PAGE, State, Twin};
 use crate::object::Claim;
 
-/// What one slot of a page holds.
+/// The content of one slot of a page.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
     pub(crate) entry: Option<Entry>,
@@ -30,7 +30,7 @@ pub(crate) struct Slot {
 pub(crate) struct Damage {
     pub(crate) at: PmAddr,
     pub(crate) finding: String,
-    /// Whether the other copy has it all.
+    /// Whether the other copy is complete.
     pub(crate) is_healed: bool,
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn root(heap: &Heap) -> Twin {
 }
 
 impl Catalog {
-    /// Reads the catalog of `heap`; empty, without a page, when there is none yet.
+    /// Reads the catalog of `heap`. It is empty, without a page, when there is none yet.
     pub(crate) fn read(heap: &Heap) -> Result<Self> {
         let memory = heap.memory();
         let mut catalog = Self::default();
@@ -147,7 +147,7 @@ impl Catalog {
     /// The slot of the object `name`.
     ///
     /// # Errors
-    /// [`Error::Damaged`] when it may be one of those that are lost.
+    /// [`Error::Damaged`] when the object may be one of the lost ones.
     pub(crate) fn find(&self, heap: &Heap, name: &str) -> Result<Option<usize>> {
         if let Some(&slot) = self.names.get(name) {
             return Ok(Some(slot));
@@ -161,7 +161,7 @@ impl Catalog {
         }
     }
 
-    /// A slot that nothing is in.
+    /// An unused slot.
     pub(crate) fn free_slot(&self) -> Option<usize> {
         self.slots.iter().position(|slot| slot.entry.is_none() && !slot.is_lost)
     }

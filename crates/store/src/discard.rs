@@ -1,16 +1,16 @@
-//! Dropping an object: its name goes at once, its blocks follow, and no crash leaves one behind.
+//! Dropping an object: its name goes at once, its blocks follow, and no crash leaks one.
 //!
 //! An object can own more blocks than one action of the heap can free. So:
-//! 1. The object is examined: its kind says which blocks it owns.
-//! 2. Their addresses are written into list blocks, each linked in front of the others by an action of its own. The
+//! 1. The object is examined: its kind names the blocks that it owns.
+//! 2. Their addresses are written into list blocks. An action for each block links it in front of the others. The
 //!    object still lives: a crash here leaves its name, and the next open frees the list blocks only.
 //! 3. One action sets the entry's state to *dropped*: the name is gone.
 //! 4. One action for each list block frees the blocks in it and the list block itself, and moves the entry's list on.
 //! 5. The last action frees the entry and clears its slot.
 //!
-//! The next open for writing finishes steps 4 and 5. A list block and its addresses go in one action, so nothing is
-//! freed twice and nothing stays. The blocks of steps 1 to 3 cannot change meanwhile: the drop has the claim on the
-//! object.
+//! The next open for writing finishes steps 4 and 5. A list block and its addresses are freed in one action, so nothing
+//! is freed twice and nothing stays. The blocks of steps 1 to 3 cannot change meanwhile, because the drop has the claim
+//! on the object.
 //!
 //! Where the pool has no room for the list, the drop reports that it is full and changes nothing.
 
@@ -28,22 +28,21 @@ use crate::store::{Store, StoreRecovery};
 /// Addresses of a list block, at most: it fills eight lines.
 const LIST_BLOCKS_MAX: usize = 61;
 
-/// Whether a drop may leave blocks behind.
+/// Whether a drop may leak blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Force {
     /// A damaged object is not dropped.
     No,
-    /// A damaged object is dropped all the same: its blocks behind the damage stay allocated until a repair frees them.
+    /// A damaged object is dropped too. Its blocks beyond the damage stay allocated until a repair frees them.
     Yes,
 }
 
 impl Store {
-    /// Drops the object `name`: gives all its blocks back. Durable on return. Works as long as the object is large.
+    /// Drops the object `name` and frees all its blocks. Durable on return. The time grows with the size of the object.
     ///
-    /// # Errors
-    /// [`Error::NotFound`]; [`Error::AlreadyOpen`] while the object is open; [`Error::UnknownKind`];
-    /// [`Error::NotWhole`] when the object is damaged and `force` is not given; [`Error::Heap`] when there is no room
-    /// for the list of its blocks; [`Error::ReadOnly`].
+    /// [`Error::NotFound`]. [`Error::AlreadyOpen`] while the object is open. [`Error::UnknownKind`].
+    /// [`Error::NotWhole`] when the object is damaged and `force` is `No`. [`Error::Heap`] when there is no room for
+    /// the list of its blocks. [`Error::ReadOnly`].
     pub fn drop_object(&self, name: &str, force: Force) -> Result<()> {
         if self.memory().is_read_only() {
             return Err(self.read_only("a drop"));
@@ -51,7 +50,7 @@ impl Store {
         let object = self.open_object(name)?;
         let slot = object.slot;
         lock(&self.inner.catalog).slots[slot].claim = Claim::Dropping;
-        // From here the claim is the drop's: it ends below, whatever happens.
+        // From here the claim belongs to the drop, which ends it below in every case.
         let outcome = self.drop_claimed(name, object, force);
         let mut catalog = lock(&self.inner.catalog);
         if matches!(catalog.slots[slot].claim, Claim::Dropping) {
@@ -77,7 +76,7 @@ impl Store {
         };
         blocks.sort_unstable();
         blocks.dedup();
-        // A block that is not allocated is a flaw that was forced.
+        // A block that is not allocated is a flaw that `force` accepted.
         blocks.retain(|at| self.heap().block_bytes(*at).is_some());
         let Some(entry) = lock(&self.inner.catalog).slots[slot].entry.clone() else { return Ok(()) };
         if planted::active("store-drop-frees-first") {
@@ -121,14 +120,14 @@ impl Store {
 /// Why an object was not examined.
 #[derive(Debug)]
 pub(crate) enum Examine {
-    /// Nobody knows its kind.
+    /// The program does not know its kind.
     Unknown(Error),
     /// It cannot be opened.
     Failed(KindError),
 }
 
-/// Writes the lists of `blocks`, each linked in front of the others; the address of the first. On failure with the
-/// lists that are there.
+/// Writes the lists of `blocks`, each linked in front of the others. Returns the address of the first. On failure the
+/// error comes with the lists written so far.
 fn write_lists(heap: &Heap, entry: &Entry, blocks: &[PmAddr]) -> std::result::Result<PmAddr, (PmAddr, Error)> {
     // Freeing changes a word for each block, one for the list block and two for the link to the next.
     let count = LIST_BLOCKS_MAX.min(heap.action_words_max().saturating_sub(3)).max(1);
@@ -158,7 +157,7 @@ fn free_lists(heap: &Heap, entry: &Entry, mut next: PmAddr, with_blocks: bool) -
         let mut action = heap.action();
         if with_blocks {
             for &block in &list.blocks {
-                // What is not allocated was freed by a repair.
+                // A repair has freed a block that is not allocated.
                 if heap.block_bytes(block).is_some() {
                     action.free(block)?;
                 }
@@ -192,8 +191,8 @@ fn clear(heap: &Heap, catalog: &mut Catalog, slot: usize, entry: &Entry) -> Resu
     outcome
 }
 
-/// Finishes the drops that a crash cut short, and takes back those that had only begun. A drop whose list is damaged
-/// stays, and the check names it.
+/// Finishes the drops that a crash cut short, and undoes those that had only begun. A drop whose list is damaged stays,
+/// and the check names it.
 pub(crate) fn recover(heap: &Heap, catalog: &mut Catalog, report: &mut StoreRecovery) -> Result<()> {
     for slot in 0..catalog.slots.len() {
         let Slot { entry: Some(entry), state: Some(state), list, .. } = &catalog.slots[slot] else { continue };

@@ -1,4 +1,4 @@
-//! What can go wrong with the objects of a pool, and what their user does next.
+//! The errors of the objects of a pool, each with the user's next step.
 
 use std::path::PathBuf;
 
@@ -7,14 +7,14 @@ use lodestone_pmem::PmAddr;
 /// Result of the operations of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why an operation on a store failed. Nothing changed, and the store is usable, after each of them.
+/// Why an operation on a store failed. After each of them nothing has changed, and the store is usable.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The pool failed; its message says how.
+    /// The pool failed. Its message says how.
     #[error(transparent)]
     Pool(#[from] lodestone_pmem::Error),
-    /// The heap failed (most often: no space); its message says how.
+    /// The heap failed, most often because of no space. Its message says how.
     #[error(transparent)]
     Heap(#[from] lodestone_heap::Error),
     /// Bytes of the catalog do not verify.
@@ -22,11 +22,11 @@ pub enum Error {
     Damaged {
         /// First part of the pool.
         path: PathBuf,
-        /// Where the damage was found.
+        /// The place of the damage.
         at: PmAddr,
         /// The structure at that place.
         what: &'static str,
-        /// What is wrong with it.
+        /// The fault.
         finding: String,
     },
     /// A name that no object can have.
@@ -37,7 +37,7 @@ pub enum Error {
     InvalidName {
         /// The name.
         name: String,
-        /// What is wrong with it.
+        /// The fault.
         finding: &'static str,
     },
     /// No object has that name.
@@ -63,9 +63,9 @@ pub enum Error {
         path: PathBuf,
         /// Name of the object.
         name: String,
-        /// What it is.
+        /// The kind that it is.
         found: String,
-        /// What it was opened as.
+        /// The kind that it was opened as.
         wanted: String,
     },
     /// The program does not know the kind of the object.
@@ -101,7 +101,7 @@ pub enum Error {
     ReadOnly {
         /// First part of the pool.
         path: PathBuf,
-        /// What was asked for.
+        /// The refused operation.
         what: &'static str,
     },
 }
@@ -114,8 +114,8 @@ impl Error {
     }
 }
 
-/// Whether an action of the heap took effect, and what to report: an action that met damaged metadata of the heap is
-/// persistent all the same, so the state in DRAM must follow it.
+/// Whether an action of the heap took effect, and the error to report. An action that met damaged metadata of the heap
+/// is persistent nevertheless, so the state in DRAM must follow it.
 pub fn committed(outcome: lodestone_heap::Result<()>) -> (bool, Result<()>) {
     let took_effect = matches!(outcome, Ok(()) | Err(lodestone_heap::Error::Damaged { .. }));
     (took_effect, outcome.map_err(Error::from))

@@ -1,11 +1,11 @@
-//! The check of everything in a pool: catalog, objects, heap, and who owns which block.
+//! The check of everything in a pool: catalog, objects, heap, and the owner of each block.
 //!
 //! 1. The catalog: every pair of copies.
 //! 2. Every object, by its kind. An object of an unknown kind is a finding.
 //! 3. The heap's metadata, and ownership: a block that nothing reaches has leaked.
 //!
-//! Invariant: ownership is only judged, and blocks are only freed by a repair, when everything that could own a block
-//! was read completely. A damaged object must not turn the records beyond the damage into leaks.
+//! Invariant: ownership is only judged, and a repair only frees blocks, when everything that could own a block was read
+//! completely. A damaged object must not turn the records beyond the damage into leaks.
 
 use std::fmt;
 
@@ -34,9 +34,9 @@ pub struct Finding {
     /// How bad it is.
     #[serde(serialize_with = "severity_text")]
     pub severity: Severity,
-    /// What was found.
+    /// The finding.
     pub finding: String,
-    /// What to do next.
+    /// The next step.
     pub next_step: String,
 }
 
@@ -86,7 +86,7 @@ impl Finding {
     }
 }
 
-/// What was looked at in one object.
+/// The result for one object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Examined {
@@ -104,7 +104,7 @@ pub struct Examined {
     pub is_intact: bool,
 }
 
-/// What [`Store::check`] found.
+/// The result of [`Store::check`].
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct StoreReport {
@@ -114,9 +114,9 @@ pub struct StoreReport {
     pub heap_words: u64,
     /// Allocated blocks.
     pub heap_blocks: u64,
-    /// Whether it was checked who owns each block.
+    /// Whether the owner of each block was checked.
     pub ownership_checked: bool,
-    /// What was found.
+    /// All findings.
     pub findings: Vec<Finding>,
     /// The heap's own report: [`Store::repair`] needs it.
     #[serde(skip)]
@@ -145,12 +145,12 @@ impl StoreReport {
     }
 }
 
-/// What to do about damage for which there is no second copy.
+/// The advice for damage without a second copy.
 const RESTORE: &str = "restore a backup, or bring out what is readable with `lodestone kv export --skip-damaged`";
 
 impl Store {
-    /// Verifies everything in the pool, and who owns which block. Nobody may change anything meanwhile; changes
-    /// nothing. `tell` hears which object is looked at next.
+    /// Verifies everything in the pool, and the owner of each block. It changes nothing. No other thread may change
+    /// anything meanwhile. `tell` receives the name of the object that is checked next.
     pub fn check(&self, tell: &mut dyn FnMut(&str)) -> StoreReport {
         let mut report = StoreReport::default();
         let mut blocks = Vec::new();
@@ -175,8 +175,8 @@ impl Store {
         report
     }
 
-    /// Repairs what `report` found in the heap and can be repaired; nobody may have changed anything since the check.
-    /// What was done, in words. Durable on return.
+    /// Repairs the findings of `report` about the heap, as far as they can be repaired. Nothing may have changed since
+    /// the check. Returns the repairs in words. Durable on return.
     ///
     /// # Errors
     /// When the pool is read-only or fails.
@@ -186,7 +186,7 @@ impl Store {
         Ok(done.repaired.iter().map(|finding| format!("heap at {}: {}", finding.at, finding.finding)).collect())
     }
 
-    /// The catalog's own blocks; whether all of them are known.
+    /// Adds the catalog's own blocks. Returns whether all of them are known.
     fn check_catalog(&self, report: &mut StoreReport, blocks: &mut Vec<PmAddr>) -> bool {
         let catalog = lock(&self.inner.catalog);
         let path = self.pool().path().display().to_string();
@@ -234,7 +234,7 @@ impl Store {
         complete
     }
 
-    /// Adds the blocks of an object; whether all of them are known.
+    /// Adds the blocks of an object. Returns whether all of them are known.
     fn check_object(&self, report: &mut StoreReport, name: &str, kind: KindCode, blocks: &mut Vec<PmAddr>) -> bool {
         let title = self.find_kind(kind).map_or_else(|| format!("unknown kind {kind}"), |kind| kind.title().to_owned());
         let mut examined =

@@ -1,8 +1,8 @@
 //! Kinds of objects: each registers once, and every tool asks the registry.
 //!
-//! A kind says what its code on the medium is, what it is called, and how an object of it is verified. From the blocks
-//! that an examination finds follow ownership, leaks and the drop of the object. A kind that a store does not know is a
-//! finding and an error, never skipped.
+//! A kind has a code on the medium and a name, and it verifies its objects. The blocks that an examination finds decide
+//! about ownership, leaks and the drop of the object. A kind that a store does not know is a finding and an error. It
+//! is never skipped.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -11,7 +11,7 @@ use lodestone_pmem::PmAddr;
 
 use crate::object::Object;
 
-/// An error of a kind's own.
+/// The error type of a kind.
 pub type KindError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Code of a kind on the medium: four letters.
@@ -38,27 +38,27 @@ impl fmt::Display for KindCode {
     }
 }
 
-/// Something in an object that does not verify.
+/// A place in an object that does not verify.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flaw {
-    /// Where.
+    /// The place.
     pub at: PmAddr,
-    /// What, and what was found.
+    /// The structure, and the finding.
     pub text: String,
-    /// Whether every block that the object owns is known all the same.
+    /// Whether every block that the object owns is known nevertheless.
     pub blocks_are_known: bool,
 }
 
-/// What an examination found in an object.
+/// The result of an examination of an object.
 #[derive(Clone, Debug, Default)]
 pub struct Contents {
     /// Records (keys, objects) that verify.
     pub records: u64,
-    /// Every block that the object owns, in no order; without those that lie beyond a flaw.
+    /// Every block that the object owns, in no order. Blocks beyond a flaw are missing.
     pub blocks: Vec<PmAddr>,
-    /// What does not verify; empty when the object is intact.
+    /// The flaws. Empty when the object is intact.
     pub flaws: Vec<Flaw>,
-    /// What is worth knowing and no damage, such as an action that a crash cut short.
+    /// Notes that are no damage, such as an action that a crash cut short.
     pub notes: Vec<String>,
 }
 
@@ -70,16 +70,16 @@ impl Contents {
     }
 }
 
-/// An object inside another one, with a name of its own: a collection in a transactional memory.
+/// A named object inside another one, such as a collection in a transactional memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     /// Its name.
     pub name: String,
-    /// What it is, for a person.
+    /// A description for people.
     pub what: String,
 }
 
-/// What the keys of an object are.
+/// The form of an object's keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyForm {
     /// Any bytes.
@@ -88,40 +88,41 @@ pub enum KeyForm {
     Number,
 }
 
-/// What a scan shows records to: key and value; it goes on or breaks.
+/// The callback of a scan, called with key and value. It continues or breaks.
 pub type VisitRecord<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
-/// What a salvage tells of records that it cannot bring out: the place, or the range of keys.
+/// The callback of a salvage for records that it cannot recover: the place, or the range of keys.
 pub type VisitLost<'v> = dyn FnMut(&str) + 'v;
 
-/// What a change through [`Records`] waits for.
+/// When a change through [`Records`] is durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Acknowledge {
     /// Every change is durable when its call returns.
     #[default]
     EachChange,
-    /// Changes are durable when [`Records::sync`] returns, where the object can do that; else as `EachChange`.
+    /// Changes are durable when [`Records::sync`] returns, if the object can do that. Otherwise as `EachChange`.
     OnSync,
 }
 
-/// The records of an object, whatever it is made of: for tools.
+/// The records of an object of any kind, for tools.
 pub trait Records: Send + Sync {
-    /// What the keys are.
+    /// The form of the keys.
     fn key_form(&self) -> KeyForm;
 
     /// The value of `key`.
     ///
     /// # Errors
-    /// When the key makes no sense, or the medium is damaged where the answer is.
+    /// When the key is invalid, or the medium is damaged at the place of the answer.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KindError>;
 
-    /// Sets `key` to `value`; whether it replaced an older value. Durable as the records were opened.
+    /// Sets `key` to `value`. Returns whether it replaced an older value. Durable as chosen when the records were
+    /// opened.
     ///
     /// # Errors
-    /// As [`get`](Self::get); when there is no space or a limit is passed; where the object takes no changes from
-    /// tools.
+    /// As [`get`](Self::get). Also when there is no space, when a limit is passed, or when the object takes no changes
+    /// from tools.
     fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool, KindError>;
 
-    /// Removes `key`; whether it was there. Durable as the records were opened.
+    /// Removes `key`. Returns whether it was there. Durable as chosen when the records were opened.
     ///
     /// # Errors
     /// As [`insert`](Self::insert).
@@ -130,18 +131,18 @@ pub trait Records: Send + Sync {
     /// Waits until every change of this thread is durable.
     ///
     /// # Errors
-    /// When the pool failed: changes since the last success may be lost.
+    /// When the pool failed. Then changes since the last success may be lost.
     fn sync(&self) -> Result<(), KindError>;
 
-    /// Shows `visit` the records from `start` on, in the order of the object, until it breaks; how many it saw. An
-    /// object without an order shows all records, in any order, and refuses a `start`.
+    /// Calls `visit` with the records from `start` on, in the order of the object, until it breaks. Returns the number
+    /// of calls. An object without an order shows all records, in any order, and refuses a `start`.
     ///
     /// # Errors
     /// As [`get`](Self::get).
     fn scan(&self, start: Option<&[u8]>, visit: &mut VisitRecord<'_>) -> Result<u64, KindError>;
 
-    /// Shows `visit` every record that verifies, and tells `lost` of what does not: never stops at damage. The number
-    /// shown.
+    /// Calls `visit` with every record that verifies, and `lost` with the places that do not. It never stops at damage.
+    /// Returns the number of records shown.
     ///
     /// # Errors
     /// When the pool itself fails.
@@ -164,19 +165,19 @@ pub trait Records: Send + Sync {
 
 /// A kind of object.
 pub trait Kind: fmt::Debug + Sync {
-    /// Its code on the medium; no two kinds have the same.
+    /// Its code on the medium. No two kinds have the same.
     fn code(&self) -> KindCode;
 
-    /// What an object of it is, with an article: "an FPTree". For messages and tables.
+    /// The name of such an object, with an article: "an FPTree". For messages and tables.
     fn title(&self) -> &'static str;
 
-    /// What `object` is in more words than [`title`](Self::title), for listings.
+    /// A longer description of `object` than [`title`](Self::title), for listings.
     fn describe(&self, object: &Object) -> String {
         let _ = object;
         self.title().to_owned()
     }
 
-    /// Verifies everything of `object`; nobody changes it meanwhile. Changes nothing.
+    /// Verifies everything of `object`, which does not change meanwhile. Changes nothing.
     ///
     /// # Errors
     /// When the object cannot be opened at all. Damage further inside is a flaw of the contents.
@@ -203,7 +204,7 @@ pub trait Kind: fmt::Debug + Sync {
     ) -> Result<Box<dyn Records>, KindError>;
 }
 
-/// A kind that every store of the program knows: submit one from the crate that makes such objects.
+/// A kind that every store of the program knows. The crate that makes such objects submits it.
 ///
 /// ```
 /// # use lodestone_store::{Acknowledge, Contents, Kind, KindCode, KindError, Object, Records};
@@ -235,7 +236,7 @@ impl Kinds {
         kinds
     }
 
-    /// With `kinds` added; one that is there already counts once.
+    /// The same with `kinds` added. A kind that is already there counts once.
     ///
     /// # Panics
     /// When two different kinds have one code.

@@ -9,8 +9,8 @@
 //! list:   0 next (checked address)            8 count           16 CRC-32C of count, addresses and place   24.. addresses
 //! ```
 //!
-//! Everything that leads to an object is there twice, each copy in lines of its own: one damaged line loses no name.
-//! Both copies change in one action of the heap, so no crash tells them apart.
+//! Everything that leads to an object exists twice, and each copy has its own lines. So one damaged line loses no name.
+//! Both copies change in one action of the heap, so no crash leaves them different.
 
 use lodestone_heap::Action;
 use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, WORD_BYTES, checked};
@@ -31,14 +31,14 @@ const ENTRY_MAGIC: u64 = u64::from_le_bytes(*b"LDSTNAME");
 const ENTRY_HEAD_BYTES: u64 = LINE_BYTES;
 const LIST_HEAD_BYTES: u64 = 24;
 
-/// A word that is there twice: its two places.
+/// A word that exists twice: its two places.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Twin(pub(crate) [PmAddr; 2]);
 
-/// What the two copies of a word say.
+/// The reading of the two copies of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// The payload, and which copy is damaged or says something else.
+    /// The payload, and the copy that is damaged or differs.
     Payload(u64, Option<usize>),
     /// Neither copy verifies.
     Lost,
@@ -59,7 +59,7 @@ impl Twin {
         }
     }
 
-    /// The payload that verifies; of two different ones the first.
+    /// The payload that verifies. Of two different ones, the first.
     pub(crate) fn read(self, memory: &Memory) -> Found {
         let [first, second] = self.0.map(|at| checked::decode(at, memory.load(at)));
         match (first, second) {
@@ -70,11 +70,11 @@ impl Twin {
         }
     }
 
-    /// Writes the damaged copy anew. Persistent on return.
+    /// Rewrites the damaged copy. Persistent on return.
     pub(crate) fn heal(self, memory: &Memory, payload: u64, copy: usize) {
         let at = self.0[copy];
         memory.store(at, checked::encode(at, payload));
-        // An action that sets both copies must not meet a copy that a crash takes back.
+        // A later action sets both copies. It must not meet a copy that a crash reverts.
         memory.persist(at, WORD_BYTES);
     }
 }
@@ -98,7 +98,7 @@ impl PageAt {
         self.word(1 + slot as u64)
     }
 
-    /// Writes an empty page and starts its way to the medium; the action that links it fences.
+    /// Writes an empty page and flushes it without a fence. The action that links it fences.
     pub(crate) fn write_empty(self, memory: &Memory) {
         let places = (0..PAGE_BYTES / WORD_BYTES).map(|word| self.0.plus(word * WORD_BYTES));
         let bytes: Vec<u8> = places.flat_map(|at| checked::encode_addr(at, PmAddr::NULL).to_le_bytes()).collect();
@@ -106,7 +106,7 @@ impl PageAt {
     }
 }
 
-/// What becomes of an object.
+/// The state of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// It has its name.
@@ -137,7 +137,7 @@ pub(crate) struct Entry {
     pub(crate) object: PmAddr,
 }
 
-/// What was read of an entry.
+/// The result of reading an entry.
 #[derive(Debug)]
 pub(crate) struct ReadEntry {
     pub(crate) entry: Entry,
@@ -145,7 +145,7 @@ pub(crate) struct ReadEntry {
     pub(crate) list: PmAddr,
     /// Copies of lines or words that do not verify, in words.
     pub(crate) damage: Vec<String>,
-    /// The copy that does not verify, if one does not.
+    /// The copy that does not verify, if there is one.
     pub(crate) bad_copy: Option<usize>,
 }
 
@@ -178,7 +178,7 @@ impl Entry {
         u64::from(self.kind) | (self.name.len() as u64) << 32
     }
 
-    /// Of a copy at `base`.
+    /// The checksum of a copy at `base`.
     fn checksum(&self, base: PmAddr) -> u64 {
         let words = [ENTRY_MAGIC, self.shape(), self.object.to_raw(), base.to_raw()];
         let head = words.iter().fold(0, |crc, word| crc32c::crc32c_append(crc, &word.to_le_bytes()));
@@ -204,7 +204,7 @@ impl Entry {
         bytes
     }
 
-    /// Writes both copies and starts their way to the medium; the action that makes the entry reachable fences.
+    /// Writes both copies and flushes them without a fence. The action that makes the entry reachable fences.
     pub(crate) fn write(&self, memory: &Memory) {
         let bytes = copy_bytes(self.name.len() as u64);
         for base in [self.at, self.at.plus(bytes)] {
@@ -216,13 +216,13 @@ impl Entry {
         }
     }
 
-    /// Writes copy `copy` anew, with what the other one says. Persistent on return.
+    /// Rewrites copy `copy` from the content of the other one. Persistent on return.
     pub(crate) fn heal(&self, memory: &Memory, copy: usize, state: State, list: PmAddr) {
         let base = self.at.plus(copy as u64 * copy_bytes(self.name.len() as u64));
         memory.write(base, &self.encode(base));
         memory.store(base.plus(32), checked::encode(base.plus(32), state.payload()));
         memory.store(base.plus(40), checked::encode_addr(base.plus(40), list));
-        // An action that sets both copies must not meet a copy that a crash takes back.
+        // A later action sets both copies. It must not meet a copy that a crash reverts.
         memory.persist(base, copy_bytes(self.name.len() as u64));
     }
 
@@ -244,7 +244,7 @@ impl Entry {
         (memory.load(base.plus(24)) == entry.checksum(base)).then_some(entry)
     }
 
-    /// Reads the entry at `at`: of its copies the first that verifies; `None` when neither does.
+    /// Reads the entry at `at` from the first copy that verifies. `None` when neither does.
     pub(crate) fn read(memory: &Memory, at: PmAddr) -> Option<ReadEntry> {
         if !at.offset().is_multiple_of(LINE_BYTES) {
             return None;
@@ -305,7 +305,7 @@ impl List {
         u64::from(blocks.fold(append(head, self.blocks.len() as u64), append))
     }
 
-    /// Writes the list at `at` and starts its way to the medium; the action that links it fences.
+    /// Writes the list at `at` and flushes it without a fence. The action that links it fences.
     pub(crate) fn write(&self, memory: &Memory, at: PmAddr) {
         let head = [checked::encode_addr(at, self.next), self.blocks.len() as u64, self.checksum(at)];
         let words = head.into_iter().chain(self.blocks.iter().map(|block| block.to_raw()));
@@ -313,7 +313,7 @@ impl List {
         memory.write_back(at, &bytes);
     }
 
-    /// Reads the list at `at`; `None` when it does not verify.
+    /// Reads the list at `at`. `None` when it does not verify.
     pub(crate) fn read(memory: &Memory, at: PmAddr) -> Option<Self> {
         if !memory.contains(at, LIST_HEAD_BYTES) || !at.offset().is_multiple_of(WORD_BYTES) {
             return None;

@@ -1,19 +1,18 @@
-//! The one owner of what is in a pool: its heap, and objects with names.
+//! The one owner of the content of a pool: its heap, and objects with names.
 //!
-//! - [`Store`] opens the heap of a pool and the catalog in it; maps, indexes and transactional memories are objects in
+//! - [`Store`] opens the heap of a pool and the catalog in it. Maps, indexes and transactional memories are objects in
 //!   a store.
-//! - [`Object`] is an opened object: its place, and the claim that keeps a second owner away.
-//! - [`Kind`] says what objects there can be. Each kind registers once; checks, drops and tools ask the registry.
+//! - [`Object`] is an opened object: its place, and the claim that excludes a second owner.
+//! - [`Kind`] describes a type of object. Each kind registers once. Checks, drops and tools ask the registry.
 //!
-//! Why one owner: a heap keeps in DRAM which blocks are free. A second heap on the same pool gives the same blocks out
-//! again, and each destroys what the other one stores. The same holds for two openings of one index.
+//! Why one owner: a heap keeps in DRAM which blocks are free. A second heap on the same pool would allocate the same
+//! blocks again, and each would destroy the other's data. The same holds for two openings of one index.
 //!
-//! Why names are in a catalog of their own and not in the pool's header: there can be any number of them, a name can go
-//! and its object with it, and an object and its name come into being in one action, so nothing leaks between them.
+//! Why names are in a separate catalog and not in the pool's header: there can be any number of them, and a name can be
+//! dropped together with its object. An object and its name are created in one action, so nothing leaks between them.
 //!
-//! Cost: creating and renaming take one action of the heap; a drop takes two actions for every 61 blocks of the object.
-//! An open reads two lines for every seven names, and each
-//! name's entry.
+//! Cost: creating and renaming take one action of the heap. A drop takes two actions for every 61 blocks of the object.
+//! An open reads two lines for every seven names, and each name's entry.
 //!
 //! Files: `layout` (bytes), `catalog` (names in DRAM), `store` (opening), `names` (create, open, rename), `discard`
 //! (drop), `object` (claims), `kind` (the registry), `examine` (check and repair).

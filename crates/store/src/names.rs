@@ -1,12 +1,12 @@
 //! Creating, opening and renaming objects. Each change is one action of the heap.
 //!
 //! *Create.* One action allocates the entry and everything that the kind makes for a new object, and sets both copies
-//! of the slot to the entry. So an object and its name are there whole or not at all, and nothing of it leaks.
+//! of the slot to the entry. So an object and its name exist whole or not at all, and nothing of it leaks.
 //!
-//! *Rename.* An entry never changes its name: one action allocates a new entry, sets both copies of the slot to it and
+//! *Rename.* An entry never changes its name. One action allocates a new entry, sets both copies of the slot to it and
 //! frees the old one. A crash leaves one of the two names.
 //!
-//! A page that has no room is followed by a new one, linked by an action of its own: an empty page does no harm.
+//! When no page has room, a separate action links a new one. An empty page does no harm.
 
 use lodestone_heap::Action;
 use lodestone_pmem::sync::{MutexGuard, lock, thread};
@@ -19,17 +19,17 @@ use crate::layout::{Entry, NAME_BYTES_MAX, PAGE_BYTES, PageAt, SLOTS_PER_PAGE, S
 use crate::object::{Claim, Object};
 use crate::store::Store;
 
-/// Looks before an open takes a close for one that never ends: half a minute.
+/// Looks before an open gives up on a close that does not end: half a minute.
 const LOOKS: u32 = if cfg!(feature = "shuttle") { 64 } else { 60_000 };
 
 impl Store {
-    /// Opens the object `name` of kind `kind`, or creates it: `make` reserves and writes its first blocks in the action
-    /// that it is given, and returns the object's place. Durable on return.
+    /// Opens the object `name` of kind `kind`, or creates it. `make` reserves and writes its first blocks in the action
+    /// that it receives, and returns the object's place. Durable on return.
     ///
     /// # Errors
-    /// [`Error::InvalidName`]; [`Error::WrongKind`]; [`Error::AlreadyOpen`]; [`Error::ReadOnly`] when there is no such
-    /// object and the pool is read-only; [`Error::Damaged`]; [`Error::Heap`] when there is no room; whatever `make`
-    /// returns.
+    /// [`Error::InvalidName`]. [`Error::WrongKind`]. [`Error::AlreadyOpen`]. [`Error::ReadOnly`] when there is no such
+    /// object and the pool is read-only. [`Error::Damaged`]. [`Error::Heap`] when there is no room. Any error of
+    /// `make`.
     pub fn open_or_make<E: From<Error>>(
         &self,
         name: &str,
@@ -67,10 +67,10 @@ impl Store {
         Ok(object)
     }
 
-    /// Opens the object `name`, whatever its kind; [`Store::find`] tells which it is.
+    /// Opens the object `name`, whatever its kind. [`Store::find`] tells its kind.
     ///
     /// # Errors
-    /// [`Error::NotFound`]; otherwise as [`open_or_make`](Self::open_or_make).
+    /// [`Error::NotFound`]. Otherwise as [`open_or_make`](Self::open_or_make).
     pub fn open_object(&self, name: &str) -> Result<Object> {
         let catalog = lock(&self.inner.catalog);
         match catalog.find(self.heap(), name)? {
@@ -79,10 +79,10 @@ impl Store {
         }
     }
 
-    /// Gives the object `name` the name `new_name`, also while it is open. Durable on return.
+    /// Renames the object `name` to `new_name`, also while it is open. Durable on return.
     ///
     /// # Errors
-    /// [`Error::NotFound`]; [`Error::Exists`] when an object has the new name; otherwise as
+    /// [`Error::NotFound`]. [`Error::Exists`] when an object has the new name. Otherwise as
     /// [`open_or_make`](Self::open_or_make).
     pub fn rename(&self, name: &str, new_name: &str) -> Result<()> {
         verify_name(new_name)?;
@@ -130,7 +130,7 @@ impl Store {
         Ok(self.memory().durable()?)
     }
 
-    /// Claims the live object in `slot`; waits for the end of a close that is under way.
+    /// Claims the live object in `slot`. Waits for the end of a close that is under way.
     fn claim<'s>(
         &'s self,
         mut catalog: MutexGuard<'s, Catalog>,
@@ -172,7 +172,7 @@ impl Store {
         Err(Error::AlreadyOpen { path: self.pool().path().to_owned(), name: name.to_owned() })
     }
 
-    /// A slot that nothing is in; adds a page when all are taken.
+    /// Returns an unused slot. Adds a page when all are taken.
     fn take_slot(&self, catalog: &mut Catalog) -> Result<usize> {
         if let Some(slot) = catalog.free_slot() {
             return Ok(slot);
@@ -199,7 +199,7 @@ impl Store {
         Error::ReadOnly { path: self.pool().path().to_owned(), what }
     }
 
-    /// The error for an object that was opened as what it is not.
+    /// The error for an object that was opened as another kind.
     #[must_use]
     pub fn wrong_kind(&self, name: &str, found: KindCode, wanted: &str) -> Error {
         let found =

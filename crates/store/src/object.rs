@@ -1,11 +1,11 @@
-//! An opened object: its place, and the claim that keeps everybody else away from it.
+//! An opened object: its place, and the claim that excludes every other user.
 //!
 //! Two openings of one object in one process would each keep their own state in DRAM and destroy the object. So an
-//! [`Object`] is a claim: a second open of the name is an error while it lives, and so is a drop. The claim is on the
-//! object, not on the name: an object can be renamed while it is open.
+//! [`Object`] is a claim: while it lives, a second open of the name is an error, and so is a drop. The claim is on the
+//! object, not on the name. An object can be renamed while it is open.
 //!
-//! An object whose last user has gone may still be closing, on another thread. It says so by an [`InUse`]: while the
-//! claim lives and no `InUse` does, an open waits for the end of the close instead of failing.
+//! An object may still be closing on another thread after its last user has gone. It shows this by an [`InUse`]: while
+//! the claim lives and no `InUse` does, an open waits for the end of the close instead of failing.
 
 use std::sync::{Arc, Weak};
 
@@ -15,36 +15,36 @@ use lodestone_pmem::{Memory, PmAddr};
 
 use crate::store::Store;
 
-/// Who has an object.
+/// The owner of an object.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Claim {
-    /// Nobody.
+    /// No owner.
     #[default]
     Free,
-    /// An [`Object`]; with the users of one that closes later than its last user goes.
+    /// An [`Object`], with its users if it closes later than the last of them goes.
     Open(Option<Weak<()>>),
     /// A drop that is under way.
     Dropping,
 }
 
-/// An opened object; the claim on it ends when this is dropped.
+/// An opened object. The claim on it ends when this is dropped.
 #[derive(Debug)]
 pub struct Object {
     pub(crate) store: Store,
     pub(crate) slot: usize,
     pub(crate) at: PmAddr,
-    /// Whether the claim is this one's; the objects that a drop examines are the drop's.
+    /// Whether the claim belongs to this object. The objects that a drop examines belong to the drop.
     pub(crate) is_owner: bool,
 }
 
-/// Somebody may use the object. See the module.
+/// A user of the object. See the module.
 #[derive(Clone, Debug)]
 pub struct InUse {
     _count: Arc<()>,
 }
 
 impl Object {
-    /// Where the object is: what its creation returned.
+    /// The place of the object, as its creation returned it.
     #[must_use]
     #[inline]
     pub fn at(&self) -> PmAddr {
@@ -77,7 +77,7 @@ impl Object {
         self.store.name_of(self.slot)
     }
 
-    /// Says that the object is used by others than the holder of the claim; see the module.
+    /// Marks the object as used by others than the holder of the claim. See the module.
     #[must_use]
     pub fn in_use(&self) -> InUse {
         let count = Arc::new(());

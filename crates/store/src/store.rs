@@ -18,8 +18,7 @@ use crate::kind::{Kind, KindCode, Kinds};
 pub struct StoreOptions {
     /// How the heap is made and used.
     pub heap: HeapOptions,
-    /// The kinds that the store knows from the start: those that are registered. Opening an object by its type adds its
-    /// kind.
+    /// The kinds that the store knows from the start: the registered ones. Opening an object by its type adds its kind.
     pub kinds: Kinds,
 }
 
@@ -37,19 +36,20 @@ impl StoreOptions {
     }
 }
 
-/// What an open found and finished.
+/// The findings of an open, and the work it finished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreRecovery {
     /// Drops that a crash cut short, and that were finished.
     pub drops_finished: u64,
-    /// Drops that a crash cut short before they had begun: those objects keep their names.
+    /// Drops that a crash cut short before they had begun. Those objects keep their names.
     pub drops_undone: u64,
-    /// Words and entries of the catalog that were written anew from their other copy.
+    /// Words and entries of the catalog that were rewritten from their other copy.
     pub copies_healed: u64,
 }
 
-/// The one owner of what is in a pool: its heap, and named objects. Cheap to clone; used from any number of threads.
+/// The one owner of the content of a pool: its heap, and named objects. It is cheap to clone, and any number of threads
+/// may use it.
 ///
 /// Maps, indexes and transactional memories are opened in a store, by name. There is one store for a pool at a time, so
 /// nothing in the pool has two owners.
@@ -110,7 +110,7 @@ impl Store {
         Self::over(&Pool::open(path, options)?)
     }
 
-    /// Opens the pool at `path` and its store for reading; changes nothing.
+    /// Opens the pool at `path` and its store for reading. Changes nothing.
     ///
     /// # Errors
     /// As [`Pool::open_read_only`] and [`over`](Self::over).
@@ -126,7 +126,7 @@ impl Store {
         Self::over(&Pool::open_or_create(path, options)?)
     }
 
-    /// Opens the store of an open pool; formats it on first use.
+    /// Opens the store of an open pool. Formats it on first use.
     ///
     /// # Errors
     /// When the pool has a store or heap already ([`lodestone_heap::Error::AlreadyOpen`]), the heap cannot be opened,
@@ -135,8 +135,8 @@ impl Store {
         Self::over_with(pool, &StoreOptions::default())
     }
 
-    /// As [`over`](Self::over), with options. Finishes what a crash cut short; bounded by the size of what was being
-    /// dropped.
+    /// As [`over`](Self::over), with options. Finishes the drops that a crash cut short. The time is bounded by the
+    /// size of the objects that were being dropped.
     ///
     /// # Errors
     /// As [`over`](Self::over).
@@ -152,14 +152,14 @@ impl Store {
         Ok(Self { inner: Arc::new(Inner { heap, catalog: Mutex::new(catalog), kinds, recovery }) })
     }
 
-    /// The heap below.
+    /// The heap that the store uses.
     #[must_use]
     #[inline]
     pub fn heap(&self) -> &Heap {
         &self.inner.heap
     }
 
-    /// The pool below.
+    /// The pool that the store uses.
     #[must_use]
     pub fn pool(&self) -> &Pool {
         self.inner.heap.pool()
@@ -172,7 +172,7 @@ impl Store {
         self.inner.heap.memory()
     }
 
-    /// What the open found and finished.
+    /// The findings of the open, and the work it finished.
     #[must_use]
     pub fn recovery(&self) -> StoreRecovery {
         self.inner.recovery
@@ -210,7 +210,8 @@ impl Store {
     /// The object called `name`.
     ///
     /// # Errors
-    /// [`Error::Damaged`](crate::Error::Damaged) when the catalog is, and the object may be one of those that are lost.
+    /// [`Error::Damaged`](crate::Error::Damaged) when the catalog is damaged, and the object may be one of the lost
+    /// ones.
     pub fn find(&self, name: &str) -> Result<Option<Named>> {
         let known = lock(&self.inner.catalog).find(self.heap(), name)?;
         Ok(known.and_then(|_| self.names().into_iter().find(|named| named.name == name)))

@@ -1,4 +1,4 @@
-//! Names of objects through the public API: many of them, what a drop gives back, refusals, damage in the catalog.
+//! Names of objects through the public API: many of them, the room after a drop, refusals, damage in the catalog.
 
 use std::collections::BTreeSet;
 
@@ -55,7 +55,7 @@ fn a_thousand_names_live_in_one_pool_and_a_drop_gives_everything_back() -> Resul
     }
     assert!(store.names().is_empty());
     assert_whole(&store);
-    // The pages of the catalog stay: 128 bytes for every seven names there ever were at once.
+    // The pages of the catalog stay: 128 bytes for every seven names that ever existed at once.
     assert!(store.heap().usage().bytes_used <= empty + 1000_u64.div_ceil(7) * 128);
     drop(store);
     assert_whole(&reopen(&folder)?);
@@ -143,8 +143,8 @@ fn a_kind_that_nobody_knows_is_a_finding_and_is_not_dropped() -> Result<()> {
     Ok(())
 }
 
-/// Every byte of the catalog, flipped one at a time in a pool at rest: the other copy counts, every object keeps its
-/// name, and the open says what it healed.
+/// Every byte of the catalog, flipped one at a time in a pool at rest. The other copy counts, every object keeps its
+/// name, and the open reports the copies it healed.
 #[test]
 fn every_flipped_byte_of_the_catalog_is_healed_from_its_copy() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
@@ -173,7 +173,7 @@ fn every_flipped_byte_of_the_catalog_is_healed_from_its_copy() -> Result<()> {
             let again = Store::over(&pool)?;
             assert_eq!(again.recovery().copies_healed, 0, "byte {offset} of {at}: healed for good");
             drop(again);
-            // Bytes that carry nothing keep the flip.
+            // Unused bytes keep the flip.
             pool.memory().store(word_at, good);
         }
     }

@@ -18,12 +18,13 @@ use crate::words::Words;
 const INNER_ENTRY_WORDS_MAX: usize = ENTRY_WORDS_MAX + 1;
 
 impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
-    /// Sets `key` to `value`; gives whether it was there.
+    /// Sets `key` to `value`. Returns whether it was there.
     ///
     /// # Errors
-    /// As [`Tx::write`] and [`Tx::alloc`]: a full pool among them.
+    /// As [`Tx::write`] and [`Tx::alloc`], a full pool included.
     pub fn insert(&self, tx: &mut Tx<'_>, key: &K::View, value: &V::View) -> TxResult<bool> {
-        // Whole or, whoever keeps its error, not at all; as all changes of collections.
+        // The change happens whole or not at all, even if the caller swallows its error. So do all changes of
+        // collections.
         tx.nested(|tx| self.set(tx, key, value))
     }
 
@@ -100,7 +101,7 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         self.insert_child(tx, header, path, separator)
     }
 
-    /// Inserts a separator and the child to its right behind the child that `path` took.
+    /// Inserts a separator and the child to its right after the child that `path` took.
     fn insert_child(
         &self,
         tx: &mut Tx<'_>,
@@ -139,7 +140,7 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         Ok(())
     }
 
-    /// Removes `key`; gives whether it was there.
+    /// Removes `key`. Returns whether it was there.
     ///
     /// # Errors
     /// As [`Tx::write`] and [`Tx::free`].
@@ -154,7 +155,7 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         })
     }
 
-    /// Removes `key` and gives its value.
+    /// Removes `key` and returns its value.
     ///
     /// # Errors
     /// As [`remove`](Self::remove).
@@ -170,7 +171,7 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         })
     }
 
-    /// Removes the first entry and gives it.
+    /// Removes the first entry and returns it.
     ///
     /// # Errors
     /// As [`remove`](Self::remove).
@@ -224,7 +225,7 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         self.shrink(tx, header, path, right_index)
     }
 
-    /// Removes the child that `path` took, which is gone.
+    /// Removes the child that `path` took and that is gone.
     fn remove_child(&self, tx: &mut Tx<'_>, header: &TreeHeader, mut path: Path) -> TxResult<()> {
         let words = Self::INNER_ENTRY;
         loop {
@@ -239,7 +240,7 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
                 path.inner.pop();
                 continue;
             }
-            // The first child has no separator: the one of the second goes with it, and its place stays.
+            // The first child has no separator. The separator of the second is removed with it, and the place stays.
             let freed = taken.max(1);
             K::free(tx, &node::entry(&inner.0, words, freed)[..K::WORDS])?;
             if taken == 0 {
@@ -280,7 +281,7 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         Ok(())
     }
 
-    /// Moves everything of `right` to `left`; the separator between them comes down from the parent's entry.
+    /// Moves everything of `right` to `left`. The separator between them comes down from the parent's entry.
     fn merge_inner(
         tx: &mut Tx<'_>,
         left: (PmPtr<Inner>, Inner),
@@ -295,7 +296,7 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         tx.free(right_at)
     }
 
-    /// While the root is an inner node with one child, the child takes its place.
+    /// While the root is an inner node with one child, replaces it by the child.
     fn lower(&self, tx: &mut Tx<'_>) -> TxResult<()> {
         loop {
             let header = tx.read(self.header)?;
@@ -313,8 +314,8 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         }
     }
 
-    /// Removes all entries; in one transaction, whose record needs room of its own: in a full pool
-    /// remove entries one by one first.
+    /// Removes all entries in one transaction. Its record needs room, so in a full pool remove entries one by one
+    /// first.
     ///
     /// # Errors
     /// As [`Tx::free`].
@@ -344,11 +345,11 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         Ok(())
     }
 
-    /// Checks that keys ascend, that separators lead to them and that nodes are sound; gives the number of objects that
-    /// the map owns, header and signature included. Visits everything.
+    /// Checks that keys ascend, that separators lead to them and that nodes are sound. Returns the number of objects
+    /// that the map owns, header and signature included. Visits everything.
     ///
     /// # Errors
-    /// What is wrong, as [`Error::BadPointer`](lodestone_stm::Error::BadPointer).
+    /// The fault, as [`Error::BadPointer`](lodestone_stm::Error::BadPointer).
     pub fn check(&self, tx: &mut Tx<'_>) -> TxResult<u64>
     where
         K::Owned: Ord + Borrow<K::View>,
@@ -387,13 +388,13 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
     }
 }
 
-/// The right one of the child `taken` and a neighbour; `None` for an only child.
+/// The right node of the pair `taken` and a neighbour. `None` for an only child.
 fn neighbour(parent: &Inner, taken: usize) -> Option<usize> {
     let count = node::count(&parent.0);
     if taken + 1 < count { Some(taken + 1) } else { (taken > 0).then_some(taken) }
 }
 
-/// Inserts `entry` as entry `index` of a full node, of which `right` takes the upper half; an append goes there alone.
+/// Inserts `entry` as entry `index` of a full node. `right` takes the upper half; an appended entry goes there alone.
 fn split_node(left: &mut [u64], right: &mut [u64], index: usize, entry: &[u64]) -> TxResult<()> {
     let count = node::count(left);
     if index == count {

@@ -2,17 +2,19 @@
 //!
 //! 1. *Leaves* hold entries in order; *inner nodes* hold separators and children, the first child without a separator.
 //!    A lookup reads the header, one inner node per level, one leaf.
-//! 2. *Insert* writes the leaf; a full one is split, which writes both halves and the parent. An append splits off the
+//! 2. *Insert* writes the leaf. A full leaf is split, which writes both halves and the parent. An append splits off the
 //!    new entry alone, so ascending loads fill their leaves.
 //! 3. *Remove* writes the leaf. A leaf that is left with a quarter of its entries is merged with a neighbour that has
-//!    room; an empty one goes. Inner nodes likewise, and a root with one child gives its place to the child.
-//! 4. A separator is a key of its own, the shortest that separates: it never shares a byte string with an entry.
+//!    room. An empty one is freed. The same holds for inner nodes. A root with one child is replaced by the child.
+//! 4. A separator is a separate key, the shortest that separates. It never shares a byte string with an entry.
 //!
-//! Invariants: keys of a subtree are not below its separator, and below the next one; a tree without entries has no
-//! nodes unless a full neighbour kept an empty leaf; the number of levels is in the header.
+//! Invariants:
+//! - keys of a subtree are not below its separator, and below the next one;
+//! - a tree without entries has no nodes unless a full neighbour kept an empty leaf;
+//! - the number of levels is in the header.
 //!
-//! There are no links between leaves: a split would have to write a neighbour too. A scan remembers the way down
-//! instead.
+//! There are no links between leaves, because a split would have to write a neighbour too. A scan remembers the path
+//! from the root instead.
 
 mod change;
 mod scan;
@@ -45,7 +47,7 @@ const ENTRY_WORDS_MAX: usize = (LEAF_WORDS - node::HEAD_WORDS) / 2;
 type Leaf = Words<LEAF_WORDS>;
 type Inner = Words<INNER_WORDS>;
 
-/// The header object of a [`PmBTreeMap`]: keep a pointer to it in an object of your own to have a map inside it.
+/// The header object of a [`PmBTreeMap`]. Keep a pointer to it in one of your objects to have a map inside it.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
 #[repr(C)]
 #[pm(name = "lodestone.BTreeMap")]
@@ -53,7 +55,7 @@ pub struct TreeHeader {
     root: PmAddr,
     /// Levels of inner nodes.
     levels: u64,
-    /// Most entries of a node; 0: as many as fit.
+    /// Most entries of a node. 0: as many as fit.
     entries_max: u64,
     signature: PmBytes,
 }
@@ -71,8 +73,8 @@ impl Header for TreeHeader {
 /// An ordered map in a transactional memory.
 ///
 /// Cost of an operation on `n` entries, in objects: a lookup reads the header, `log n` inner nodes (base about 40 for
-/// integers, 20 for byte strings) and one leaf, and for a byte string's value its box. An insert or removal also writes
-/// the leaf (8 lines at most), and the box; an update of a byte string that fits its box writes the box alone. A split
+/// integers, 20 for byte strings) and one leaf, and the box of a byte string's value. An insert or removal also writes
+/// the leaf (8 lines at most), and the box. An update of a byte string that fits its box writes the box alone. A split
 /// or merge writes two nodes and their parent, seldom more. Fences: one per transaction.
 ///
 /// ```
@@ -113,20 +115,20 @@ impl<K, V> std::fmt::Debug for PmBTreeMap<K, V> {
     }
 }
 
-/// Where a lookup goes.
+/// The target of a lookup.
 enum Seek<'k, K: PmKey> {
     Key(&'k K::View),
     First,
     Last,
 }
 
-/// The way from the root to a leaf: inner nodes, and which child was taken.
+/// The path from the root to a leaf: inner nodes, each with the child that was taken.
 #[derive(Clone, Debug, Default)]
 struct Path {
     inner: Vec<(PmPtr<Inner>, usize)>,
 }
 
-/// A leaf that was read, and the way to it.
+/// A leaf that was read, and the path to it.
 struct Reached {
     path: Path,
     at: PmPtr<Leaf>,
@@ -147,17 +149,16 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         format!("B-tree map of {} to {}", K::signature(), V::signature())
     }
 
-    /// The map with the root `name`, made when there is none.
+    /// The map with the root `name`. It is made when there is none.
     ///
     /// # Errors
-    /// [`Error::RootType`](lodestone_stm::Error::RootType) when the root is something else, or a map of other types;
-    /// and as
-    /// [`Stm::update`].
+    /// As [`Stm::update`]. [`Error::RootType`](lodestone_stm::Error::RootType) when the root is something else, or a
+    /// map of other types.
     pub fn open(stm: &Stm, name: &str) -> Result<Self> {
         Ok(Self::new(root::open(stm, name, &Self::signature())?))
     }
 
-    /// A new map that hangs from nothing: keep [`header`](Self::header) in an object.
+    /// A new map that no object points to yet. Keep [`header`](Self::header) in an object.
     ///
     /// # Errors
     /// As [`Tx::alloc`].
@@ -166,7 +167,7 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
     }
 
     /// As [`create`](Self::create), with nodes of at most `entries_max` entries (at least 2; 0: as many as fit). For
-    /// tests that want splits soon.
+    /// tests that want early splits.
     ///
     /// # Errors
     /// As [`create`](Self::create).
@@ -189,7 +190,7 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         Self { header, kind: PhantomData }
     }
 
-    /// From now on nodes take at most `entries_max` entries (0: as many as fit). For tests that want splits soon.
+    /// From now on nodes take at most `entries_max` entries (0: as many as fit). For tests that want early splits.
     ///
     /// # Errors
     /// As [`Tx::write`].
@@ -242,7 +243,7 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         Ok(leaf)
     }
 
-    /// Goes down to the leaf that `seek` belongs to; `None` in a tree without nodes.
+    /// Goes down to the leaf that `seek` belongs to. `None` in a tree without nodes.
     fn descend(&self, tx: &mut Tx<'_>, header: &TreeHeader, seek: &Seek<'_, K>) -> TxResult<Option<Reached>> {
         if self.is_without_nodes(header)? {
             return Ok(None);
@@ -253,7 +254,7 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         Ok(Some(Reached { path, at, leaf }))
     }
 
-    /// Whether the tree has no nodes; an error when the header makes no sense.
+    /// Whether the tree has no nodes. An error when the header is invalid.
     #[inline]
     fn is_without_nodes(&self, header: &TreeHeader) -> TxResult<bool> {
         let is_empty = header.root.is_null();
@@ -303,7 +304,7 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         Ok(low - 1)
     }
 
-    /// Where `key` is in a leaf, or where it belongs.
+    /// The place of `key` in a leaf, or the place where it belongs.
     fn find(tx: &mut Tx<'_>, leaf: &Leaf, key: &K::View) -> TxResult<std::result::Result<usize, usize>> {
         let (mut low, mut high) = (0, node::count(&leaf.0));
         while low < high {
@@ -321,7 +322,7 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
     /// The value of `key`.
     ///
     /// # Errors
-    /// Hand them on with `?`, as those of [`Tx::read`].
+    /// Return them with `?`, as those of [`Tx::read`].
     pub fn get(&self, tx: &mut Tx<'_>, key: &K::View) -> TxResult<Option<V::Owned>> {
         let Some(leaf) = self.leaf_of(tx, key)? else { return Ok(None) };
         match Self::find(tx, &leaf, key)? {
@@ -339,7 +340,7 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         Ok(Self::find(tx, &leaf, key)?.is_ok())
     }
 
-    /// The leaf that `key` belongs to, without the way to it.
+    /// The leaf that `key` belongs to, without the path to it.
     fn leaf_of(&self, tx: &mut Tx<'_>, key: &K::View) -> TxResult<Option<Leaf>> {
         let header = tx.read(self.header)?;
         if self.is_without_nodes(&header)? {
@@ -362,7 +363,7 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         Ok(self.first(tx)?.is_none())
     }
 
-    /// Number of entries; visits every leaf.
+    /// Number of entries. Visits every leaf.
     ///
     /// # Errors
     /// As [`get`](Self::get).

@@ -1,7 +1,7 @@
 //! Reading in order: ranges both ways, first and last, all keys with a prefix.
 //!
-//! A scan holds the transaction, so the tree does not change under it: it keeps the leaf that it is in and the way to
-//! it, and goes on from the nearest node on that way with a child that was not visited.
+//! A scan holds the transaction, so the tree does not change during the scan. It keeps its leaf and the path to it. It
+//! goes on from the nearest node on that path with a child that was not visited.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -15,21 +15,21 @@ use crate::node;
 use crate::steps::Steps;
 use crate::words::Words;
 
-/// Which way a scan goes.
+/// The direction of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
     Up,
     Down,
 }
 
-/// What ends a scan.
+/// The end of a scan.
 enum End<'b, K: PmKey> {
     Nothing,
     Key { key: &'b K::View, included: bool },
     Owned { key: Vec<u8>, compare: fn(&mut Tx<'_>, &[u64], &[u8]) -> TxResult<Ordering> },
 }
 
-/// Entries of a [`PmBTreeMap`] in order, or in descending order. An item is an error at most once, and then the last.
+/// Entries of a [`PmBTreeMap`] in order, or in descending order. At most one item is an error, and then it is the last.
 pub struct Range<'r, 't, 'b, K: PmKey, V> {
     tx: &'r mut Tx<'t>,
     map: PmBTreeMap<K, V>,
@@ -132,7 +132,7 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
             (None, Direction::Up, _) => 0,
             (None, Direction::Down, _) => node::count(&reached.leaf.0),
             (Some(Err(index)), _, _) => index,
-            // Up: an excluded key is passed over. Down: an included one is below the position.
+            // Up: an excluded key is skipped. Down: an included one is below the position.
             (Some(Ok(index)), Direction::Up, Bound::Excluded(_)) => index + 1,
             (Some(Ok(index)), Direction::Down, Bound::Included(_)) => index + 1,
             (Some(Ok(index)), _, _) => index,
@@ -149,7 +149,7 @@ impl<V: PmValue> PmBTreeMap<Bytes, V> {
     /// As [`get`](Self::get).
     pub fn prefix<'r, 't>(&self, tx: &'r mut Tx<'t>, prefix: &[u8]) -> TxResult<Range<'r, 't, 'static, Bytes, V>> {
         let mut end = prefix.to_vec();
-        // The smallest key above all that begin so: the last byte that can grow grows.
+        // The smallest key above all that begin with the prefix: increment the last byte that can grow.
         let end = loop {
             match end.pop() {
                 None => break End::Nothing,
@@ -173,7 +173,7 @@ fn end_at<K: PmKey>(bound: Bound<&K::View>) -> End<'_, K> {
 }
 
 impl<K: PmKey, V: PmValue> Range<'_, '_, '_, K, V> {
-    /// Reads the next leaf; `false` behind the last.
+    /// Reads the next leaf. `false` after the last.
     fn next_leaf(&mut self) -> TxResult<bool> {
         while let Some((at, taken)) = self.path.inner.pop() {
             let inner = PmBTreeMap::<K, V>::read_inner(self.tx, at)?;
@@ -225,7 +225,7 @@ impl<K: PmKey, V: PmValue> Range<'_, '_, '_, K, V> {
             End::Owned { key: end, compare } => (compare(self.tx, key, end)?, false),
         };
         let order = if self.direction == Direction::Down { order.reverse() } else { order };
-        // Without an end, every entry lies before it.
+        // Without an end, every entry is before it.
         let is_inside = matches!(self.end, End::Nothing)
             || match order {
                 Ordering::Less => true,

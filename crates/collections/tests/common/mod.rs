@@ -1,4 +1,4 @@
-//! A pool of its own for a test.
+//! A separate pool for a test.
 
 use std::path::PathBuf;
 

@@ -2,8 +2,8 @@
 //!
 //! All of them drive one structure ([`Slots`]): root words that point to blocks whose content is stamped. The oracle
 //! compares the slots with a plain map, and the blocks that they reach with the allocated ones. After any crash each
-//! operation is there whole or not at all. Nothing has leaked, no block has two owners, and every word of metadata is
-//! intact. The targets differ in their scripts:
+//! operation took effect whole or not at all. Nothing has leaked, no block has two owners, and every word of metadata
+//! is intact. The targets differ in their scripts:
 //!
 //! | target | drives |
 //! | --- | --- |
@@ -20,7 +20,7 @@
 //! | `heap-single` | actions of one word, which publish what was stored before |
 //! | `heap-recover` | a process killed in the middle of a commit, then power failure in and after its recovery |
 //!
-//! `heap-threads` is not among them: two threads, for schedules.
+//! `heap-threads` is not among them. It has two threads and is for schedules.
 
 mod slots;
 mod targets;

@@ -4,9 +4,9 @@
 //! an action sets 16 and 24, a plain store sets 16, then 17 in the same line. So 16 is never older than 17 or 24,
 //! unless the replay of an old record rolls it back.
 //!
-//! A block's content is its slot and size in the first word of every line, so a block with two owners or unwritten
-//! content shows. One word per line keeps the number of crash states small: how much of its own stores a line keeps is
-//! no concern of the heap.
+//! A block's content is its slot and size in the first word of every line. So a block with two owners or unwritten
+//! content shows. One word per line keeps the number of crash states small. The heap does not depend on how many of its
+//! own stores a line keeps.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,9 +26,9 @@ const GARBAGE: u64 = 0xDEAD_BEEF_0BAD_F00D;
 /// One operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Puts a new block of so many bytes into the slot; the old one is freed in the same action.
+    /// Puts a new block of so many bytes into the slot. The old one is freed in the same action.
     Put(u64, u64),
-    /// As `Put`, of a block that the heap zeroes; only its first word is written.
+    /// As `Put`, of a block that the heap zeroes. Only its first word is written.
     PutZeroed(u64, u64),
     /// Frees the slot's block.
     Del(u64),
@@ -36,11 +36,11 @@ pub enum Op {
     PutMany(u64, u64),
     /// Frees the blocks of all slots in one action, highest slot first.
     DelAll,
-    /// Reallocates the slot's block; what still fits stays.
+    /// Reallocates the slot's block. The content that still fits stays.
     Resize(u64, u64),
     /// Allocates so many bytes, frees the slot's block, and drops the action.
     Abort(u64, u64),
-    /// Allocates so many bytes and drops the action; nothing is written.
+    /// Allocates so many bytes and drops the action. Nothing is written.
     Reserve(u64),
     /// Grows the pool to so many bytes.
     Grow(u64),
@@ -52,7 +52,7 @@ pub enum Op {
     Bare(u64),
     /// As `Put`, but the process dies after it stored so many words in place, and the heap is opened anew.
     Killed(u64, u64, usize),
-    /// The operation on another thread, which has ended before the next begins: its fences order nothing of ours.
+    /// Runs the operation on another thread, which has ended before the next begins. Its fences order nothing of ours.
     Elsewhere(Box<Op>),
 }
 
@@ -75,7 +75,7 @@ pub struct Slots {
     pub pool_bytes: u64,
     /// Whether the heap is formatted before the run, so that formatting is not explored.
     pub formatted: bool,
-    /// Files of the heap whose flushes and fences the target's mutation audit answers for.
+    /// Files of the heap whose flushes and fences the target's mutation audit covers.
     pub audited: &'static [&'static str],
     /// Mutations that survive for a reason.
     pub redundant: Vec<Redundant>,
@@ -86,7 +86,7 @@ pub struct Handle {
     pool: Pool,
     /// `None` while it is opened anew.
     heap: RwLock<Option<Heap>>,
-    /// Held by an operation on one slot. A user of the heap that shares words between threads does the same.
+    /// Held by an operation on one slot. Any user of the heap that shares words between threads does the same.
     locks: Vec<Mutex<()>>,
 }
 
@@ -101,7 +101,7 @@ fn stamp(slot: u64, bytes: u64) -> u64 {
     ((slot + 1) << 32) | bytes
 }
 
-/// In the stamp of a block that was zeroed.
+/// Marks the stamp of a block that was zeroed.
 const ZEROED: u64 = 1 << 63;
 
 /// Address and bytes of the slot's block, its content verified.
@@ -228,7 +228,7 @@ fn apply(handle: &Handle, op: &Op, options: &HeapOptions) -> Outcome {
             action.commit_interrupted(applied)?;
             drop(heap);
             let mut place = handle.heap.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-            // A pool has one heap at a time: the process that died had this one.
+            // A pool has one heap at a time. The process that died had this one.
             *place = None;
             *place = Some(Heap::open(&handle.pool, options)?);
             return Ok(());
@@ -259,7 +259,7 @@ fn follow(view: &mut View, op: &Op) {
         Op::PutMany(count, bytes) => slots.extend((0..count).map(|slot| (slot, bytes))),
         Op::DelAll => slots.clear(),
         Op::Resize(slot, bytes) => {
-            // A larger block keeps its content: the copy that the heap made must be whole.
+            // A larger block keeps its content. The copy that the heap made must be whole.
             slots.entry(slot).and_modify(|old| *old = bytes.min(*old));
         }
         Op::Abort(..) | Op::Reserve(_) | Op::Grow(_) => {}

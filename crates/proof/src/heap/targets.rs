@@ -1,4 +1,4 @@
-//! The scripts of the heap's targets; the table in the module above says what each drives.
+//! The scripts of the heap's targets. The table in the module above says what each drives.
 
 use lodestone_crash::{Redundant, Target};
 use lodestone_heap::HeapOptions;
@@ -36,8 +36,7 @@ fn turning_lanes() -> HeapOptions {
 }
 
 /// Two threads that allocate and free side by side: for schedules, not among the targets. With one arena they take
-/// blocks of one slab, so they change the same bitmap words and meet in every lock. Slot 0 goes back and forth between
-/// them.
+/// blocks of one slab, so they change the same bitmap words and meet in every lock. Slot 0 changes hands between them.
 #[must_use]
 pub fn heap_threads(arenas: usize) -> Slots {
     use Op::{Abort, Del, Put};
@@ -97,7 +96,7 @@ fn block_targets() -> Vec<Slots> {
     vec![format, alloc, zeroed, order, extent, abort, record]
 }
 
-/// Where room comes from.
+/// Targets of the growth of the heap.
 fn growth_targets() -> Vec<Slots> {
     use Op::{Del, Grow, Put, Reserve};
     let growth = Slots {
@@ -121,7 +120,7 @@ fn growth_targets() -> Vec<Slots> {
             ],
         )
     };
-    // The pool has room for one zone and two chunks of the next; the rest comes with the growth.
+    // The pool has room for one zone and two chunks of the next. The rest comes with the growth.
     let pool = Slots {
         heap: tiny_chunks(),
         pool_bytes: 28 << 10,

@@ -1,8 +1,8 @@
-//! The crash explorer's targets for an index behind a cache of few entries: whatever the index did, a recovered cache
-//! is empty and tells what the index tells; and what a read answered, from the cache or past it, a crash does not take
-//! away.
+//! The crash explorer's targets for an index under a cache of few entries. After any change of the index, a recovered
+//! cache is empty and answers as the index does. A crash does not take away an answer of a read, from the cache or past
+//! it.
 //!
-//! The cache stores, flushes and fences nothing, so the mutation audit finds no site of its own here.
+//! The cache stores, flushes and fences nothing, so the mutation audit finds no site in it.
 
 use lodestone_crash::Target;
 use lodestone_index::{Acs, AcsOptions, CacheMode, CacheOptions, FastFair, FastFairOptions, IndexKey};
@@ -20,7 +20,7 @@ fn family<K: IndexKey + ?Sized>(family: &str) -> Vec<Box<dyn Target>> {
         let name = format!("index-acs-{family}-{name}");
         Box::new(IndexTarget::<Acs<FastFair<K>>>::new(&name, options(entries), Some(before), script))
     };
-    // Each key is read twice before it changes, so that it is cached, and twice behind it.
+    // Each key is read twice before it changes, so that it is cached, and twice after it.
     let changes = vec![
         Read(20, 0),
         Read(20, 1),
@@ -63,8 +63,8 @@ pub(crate) fn targets() -> Vec<Box<dyn Target>> {
     all
 }
 
-/// The targets whose threads read through the cache what others change; their schedules are explored together with the
-/// crashes.
+/// The targets whose threads read through the cache while others change the keys. Their schedules are explored together
+/// with the crashes.
 #[must_use]
 pub fn acs_threaded() -> Vec<IndexTarget<Acs<FastFair<u64>>>> {
     use IndexOp::{Insert, Read, Remove, Update};

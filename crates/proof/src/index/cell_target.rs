@@ -1,9 +1,11 @@
-//! Scripts on an index for the crash explorer, for every index that stands on cell lines.
+//! Scripts on an index for the crash explorer, for every index that is built on cell lines.
 //!
-//! What each judges after a crash, recovery (and a crash inside recovery): the index opens within its bound; going
-//! through all pairs, point reads and the count agree and show exactly the acknowledged operations and each begun one
-//! whole or not at all; the check is clean; the blocks that the index owns are exactly those that the heap holds; it
-//! keeps working.
+//! After a crash, recovery and a crash inside recovery, each target judges:
+//! - the index opens within its bound;
+//! - a walk through all pairs, point reads and the count agree, and show exactly the acknowledged operations and each
+//!   begun one whole or not at all;
+//! - the check is clean, and the blocks that the index owns are exactly those that the heap holds;
+//! - it keeps working.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -23,7 +25,7 @@ pub enum CellOp {
     Put(u8, u8),
     /// Removes.
     Remove(u8),
-    /// Reads: what it finds, if anything, is a value of that key.
+    /// Reads. A value that it finds is a value of that key.
     Read(u8),
 }
 
@@ -45,15 +47,15 @@ impl ScriptKey for [u8] {
     }
 }
 
-/// Everything that an index shows, in its own way: keys as bytes in order.
+/// Everything that an index shows: keys as bytes, in the order of the index.
 pub(crate) type Contents<I> = fn(&I) -> Result<Vec<(Vec<u8>, u64)>>;
 
-/// A script on an index that holds what `before` left.
+/// A script on an index with the content that `before` left.
 pub struct CellTarget<I: OpenIndex> {
     pub(crate) name: &'static str,
     pub(crate) options: I::Options,
     pub(crate) contents: Contents<I>,
-    /// `None`: not even the index is there; the run creates it.
+    /// `None`: not even the index exists, and the run creates it.
     pub(crate) before: Option<Vec<CellOp>>,
     pub(crate) script: Vec<CellOp>,
     pub(crate) threads: Vec<Vec<CellOp>>,
@@ -129,8 +131,8 @@ where
     fn setup(&self, pool: &Pool) -> Outcome {
         let store = Store::over_with(pool, &StoreOptions::with_heap(HeapOptions::small()))?;
         let Some(before) = &self.before else {
-            // Free blocks that still look like a finished index of this name: where it will be created, if the heap
-            // gives them again.
+            // Free blocks that still look like a finished index of this name. It will be created in them, if the heap
+            // returns them again.
             let old = self.open_in(&store, "index")?;
             Self::change(&old, &CellOp::Put(77, 7))?;
             let blocks = old.check().blocks;
@@ -200,8 +202,8 @@ where
     }
 
     fn nested_depth_max(&self) -> u32 {
-        // An open that creates the index writes over all that a crash left open: too many states to crash it once more,
-        // and a creation over other leftovers is what the other targets of the store and of the trees explore.
+        // An open that creates the index overwrites everything that a crash left open. Crashing it once more has too
+        // many states. Other targets of the store and of the trees explore a creation over other leftovers.
         if self.before.is_none() { 0 } else { u32::MAX }
     }
 }

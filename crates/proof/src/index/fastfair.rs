@@ -35,7 +35,7 @@ fn target_of_lines<K: IndexKey + ?Sized>(
     Box::new(IndexTarget { redundant: redundant_of(family, name), append, ..target })
 }
 
-/// What a target can do without, and why it is there.
+/// The flushes and fences that a target can do without, and the reason why they exist.
 fn redundant_of(family: &str, name: &str) -> fn() -> Vec<Redundant> {
     match (family, name) {
         ("fastfair", "line-high") => || {
@@ -66,9 +66,9 @@ fn family<K: IndexKey + ?Sized>(family: &str) -> Vec<Box<dyn Target>> {
     let changes = [inserts([20, 30, 10]), vec![IndexOp::Update(20, 7), IndexOp::Update(10, 8)], removes([20])].concat();
     let three =
         |name, before, script| target_of_lines::<K>(FastFairOptions::with_lines(3), family, name, Some(before), script);
-    // Of three full lines the last one is emptied: a line that splits, or a key between two full lines, takes it.
+    // Of three full lines the last one is emptied. A line that splits, or a key between two full lines, takes it.
     let emptied = [ascending(9), removes([28, 32, 36])].concat();
-    // Leaves 4..24, 28..48, ...: of a node that ascending keys filled.
+    // Leaves 4..24, 28..48, ... of a node that ascending keys filled.
     vec![
         three("empty-split", emptied.clone(), inserts([5])),
         three("empty-between", emptied, inserts([13])),
@@ -95,7 +95,7 @@ pub fn targets() -> Vec<Box<dyn Target>> {
     all
 }
 
-/// Leaves that are loaded at once behind others.
+/// Leaves that are loaded at once after others.
 fn loads<K: IndexKey + ?Sized>(family: &str) -> [Box<dyn Target>; 2] {
     let mut portions = vec![IndexOp::Append(30, 6), IndexOp::Append(40, 5)];
     // One leaf of strings has as many crash states as ten of words.
@@ -115,9 +115,9 @@ pub fn threaded() -> Vec<IndexTarget<FastFair<u64>>> {
         with("line", inserts([10, 20, 30]), vec![inserts([15, 25]), vec![IndexOp::Remove(20), IndexOp::Update(10, 3)]]),
         with("split", ascending(6), vec![inserts([13]), inserts([14]), removes([12])]),
         with("merge", ascending(7), vec![removes([28]), inserts([30]), removes([24])]),
-        // Leaves 4..24 and 28..48 under one parent: both split side by side, and one of them twice.
+        // Leaves 4..24 and 28..48 under one parent. Both split side by side, and one of them twice.
         with("splits", ascending(12), vec![inserts([13, 14, 15]), inserts([33]), inserts([5])]),
-        // A parent of six leaves is full: one of them splits it, others find that it does not cover them any more.
+        // A parent of six leaves is full. One of them splits it, others find that it does not cover them any more.
         with("parents", ascending(35), vec![inserts([6]), inserts([126]), inserts([30])]),
         // The last leaf but one goes, and the root with it, while the other one splits.
         with("shrink", ascending(7), vec![removes([28]), inserts([13, 14])]),

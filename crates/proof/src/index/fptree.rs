@@ -35,7 +35,7 @@ fn target<K: ScriptKey + ?Sized>(
     CellTarget { name, options, contents, before, script: script.to_vec(), threads: Vec::new(), redundant: Vec::new() }
 }
 
-/// Two leaves, of which the left one has room for the right one's pairs.
+/// Two leaves. The left one has room for the right one's pairs.
 fn fill_and_thin() -> Vec<CellOp> {
     let mut ops = puts([10, 20, 30, 40, 50, 60, 35]);
     ops.extend([Remove(10), Remove(20)]);
@@ -51,7 +51,7 @@ fn merge<K: ScriptKey + ?Sized>(name: &'static str, script: &[CellOp]) -> CellTa
     }
 }
 
-/// Leaves that are loaded at once behind others.
+/// Leaves that are loaded at once after others.
 fn loads<K: IndexKey + ?Sized>(family: &str) -> Vec<Box<dyn Target>> {
     let load = |name, before, script| -> Box<dyn Target> {
         let options = TreeOptions { lines_per_leaf: 2, rebuild_threads: 1 };
@@ -79,7 +79,7 @@ pub(crate) fn targets() -> Vec<Box<dyn Target>> {
 fn changes() -> Vec<Box<dyn Target>> {
     vec![
         Box::new(target::<u64>("fptree-create", None, &[Put(10, 1)])),
-        // Two lines of three: the later keys leave their full home line.
+        // Two lines of three. The later keys leave their full home line.
         Box::new(target::<u64>("fptree-insert", Some(vec![]), &puts([10, 20, 15, 30, 5]))),
         Box::new(target::<u64>("fptree-update", Some(puts(1..=6)), &[Put(1, 2), Put(1, 3), Put(4, 2)])),
         Box::new(target::<u64>("fptree-split", Some(puts([10, 20, 30, 40, 50, 60])), &puts([15, 45, 46]))),
@@ -133,7 +133,7 @@ pub(crate) fn bugs() -> Vec<Bug> {
         Bug::new("fptree-load-unlinked", "the leaf of a crashed load leaks", || named("fptree-load")),
         Bug::new("fptree-lock-persisted", "nobody can change a leaf whose writer crashed", || named("fptree-insert")),
     ];
-    // Each shows in the first recovery; crashes inside recoveries would only multiply the states before it.
+    // Each shows in the first recovery. Crashes inside recoveries would only multiply the states before it.
     all.iter_mut().for_each(|bug| bug.config.nested_depth = 0);
     all
 }

@@ -35,7 +35,7 @@ pub(crate) fn random_target<K: ScriptKey + ?Sized>(
 pub(crate) fn targets() -> Vec<Box<dyn Target>> {
     vec![
         Box::new(target::<u64>("hash-create", None, &[Put(10, 1)])),
-        // Two lines of three: the later keys leave their full home line.
+        // Two lines of three. The later keys leave their full home line.
         Box::new(target::<u64>("hash-insert", Some(puts(1..=2)), &puts(3..=7))),
         Box::new(target::<u64>("hash-update", Some(puts(1..=6)), &[Put(1, 2), Put(1, 3), Put(4, 2), Put(5, 2)])),
         Box::new(target::<u64>(
@@ -43,7 +43,7 @@ pub(crate) fn targets() -> Vec<Box<dyn Target>> {
             Some(puts(1..=6)),
             &[Remove(1), Remove(99), Put(1, 2), Remove(6), Put(7, 1)],
         )),
-        // Nine pairs fit; the tenth splits, and further ones deepen the directory below its node of eight entries.
+        // Nine pairs fit. The tenth splits, and further ones deepen the directory below its node of eight entries.
         Box::new(target::<u64>("hash-split", Some(puts(1..=9)), &puts(10..=12))),
         Box::new(target::<u64>("hash-deepen", Some(puts(1..=60)), &puts(61..=64))),
         Box::new(target::<u64>("hash-merge", Some(puts(1..=10)), &(1..=8).map(Remove).collect::<Vec<_>>())),
@@ -88,7 +88,7 @@ pub(crate) fn bugs() -> Vec<Bug> {
         Bug::new("hash-segment-leaked", "a crashed split leaks its new segments", || named("hash-split")),
         Bug::new("hash-lock-persisted", "nobody can change a segment whose writer crashed", || named("hash-insert")),
     ];
-    // Each shows in the first recovery; crashes inside recoveries would only multiply the states before it.
+    // Each shows in the first recovery. Crashes inside recoveries would only multiply the states before it.
     all.iter_mut().for_each(|bug| bug.config.nested_depth = 0);
     all
 }

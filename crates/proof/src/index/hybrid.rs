@@ -1,8 +1,8 @@
-//! The crash explorer's targets: changes (splits and merges of the hash have targets of its own, and are its alone),
-//! with the tree rebuilt by the judge's first range and updates that wait in the queue when ranges come.
+//! The crash explorer's targets: changes, with the tree rebuilt by the judge's first range, and updates that wait in
+//! the queue when ranges come. Splits and merges of the hash concern the hash alone and have their own targets.
 //!
-//! The hybrid stores and flushes nothing on the medium itself: the audit of its own flushes and fences has none to look
-//! at (the hash's are audited by the hash's targets).
+//! The hybrid itself stores and flushes nothing on the medium, so it has no flushes and fences to audit. The hash's
+//! targets audit those of the hash.
 
 use lodestone_crash::Target;
 use lodestone_crash::planted::Bug;
@@ -50,7 +50,7 @@ pub fn hybrid_threaded() -> Vec<IndexTarget<Hybrid<u64>>> {
     ]
 }
 
-/// Bugs that can be planted here and that a crash shows; those that only interleavings show are in
+/// Bugs that can be planted here and that a crash shows. Those that only interleavings show are in
 /// `tests/hybrid_planted_schedules.rs`.
 pub(crate) fn bugs() -> Vec<Bug> {
     vec![Bug::new("hybrid-no-drain", "a range misses what was acknowledged", || {

@@ -1,9 +1,8 @@
-//! The crash explorer's targets: changes and structure changes, judged by an index whose hash is filled along with the
-//! judge's reads, one pair at a time. So every state is read with a cold hash, with each half-filled one and with a
-//! warm one.
+//! The crash explorer's targets: changes and structure changes. The judge's index fills its hash along with the judge's
+//! reads, one pair at a time. So every state is read with a cold hash, with each half-filled one and with a warm one.
 //!
-//! The hybrid stores and flushes nothing on the medium itself: the audit of its own flushes and fences has none to look
-//! at (the tree's are audited by the tree's targets).
+//! The hybrid itself stores and flushes nothing on the medium, so it has no flushes and fences to audit. The tree's
+//! targets audit those of the tree.
 
 use lodestone_crash::Target;
 use lodestone_crash::planted::Bug;
@@ -26,7 +25,7 @@ fn ascending(count: u8) -> Vec<IndexOp> {
     inserts((1..=count).map(|number| number * 4))
 }
 
-/// The hash stays cold: the tree answers, and what operations put into the hash.
+/// The hash stays cold. The tree answers, and the hash holds only the entries that operations put into it.
 fn cold() -> IndexTarget<HybridPlus<u64>> {
     let changes = [inserts([20, 10]), vec![IndexOp::Update(20, 7)], removes([20])].concat();
     target("cold", 0, Some(inserts([40, 50])), changes)
@@ -67,7 +66,7 @@ pub fn hybrid_plus_threaded() -> Vec<IndexTarget<HybridPlus<u64>>> {
     ]
 }
 
-/// Bugs that can be planted here and that a crash shows; those that only interleavings show are in
+/// Bugs that can be planted here and that a crash shows. Those that only interleavings show are in
 /// `tests/hybrid_planted_schedules.rs`.
 pub(crate) fn bugs() -> Vec<Bug> {
     vec![Bug::new("hybrid-plus-miss-is-absent", "keys are gone until the hash is warm", || Box::new(cold()))]

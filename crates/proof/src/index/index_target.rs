@@ -1,11 +1,14 @@
 //! Crash targets of any ordered index: creation and every kind of change, with nodes so small that a few operations
 //! change the structure.
 //!
-//! What each judges after a crash, recovery (and a crash inside recovery): the index opens within its bound; scans in
-//! both directions, point reads and the count agree and show exactly the acknowledged operations and each begun one
-//! whole or not at all; the check is clean; the blocks that the index owns are exactly those that the heap holds; and
-//! it keeps working: every key can be removed, once, and others inserted. What an acknowledged read of the script
-//! answered has to fit the same order as what is recovered: nobody was told what a crash takes away.
+//! After a crash, recovery and a crash inside recovery, each target judges:
+//! - the index opens within its bound;
+//! - scans in both directions, point reads and the count agree, and show exactly the acknowledged operations and each
+//!   begun one whole or not at all;
+//! - the check is clean, and the blocks that the index owns are exactly those that the heap holds;
+//! - it keeps working: every key can be removed, once, and others inserted;
+//! - the answers of the script's acknowledged reads fit the same order as the recovered state, so no crash takes an
+//!   answer away.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +23,7 @@ use lodestone_store::{Store, StoreOptions};
 
 use super::{forget, judge_check, pool_options};
 
-/// An operation on an index; keys are small numbers.
+/// An operation on an index. Keys are small numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IndexOp {
     /// Inserts a key with a value, if it is absent.
@@ -29,10 +32,10 @@ pub enum IndexOp {
     Update(u8, u64),
     /// Removes a key.
     Remove(u8),
-    /// Adds so many keys from this one on, behind all others, each with ten times itself as value: a part of a bulk
+    /// Adds so many keys from this one on, after all others, each with ten times itself as value. The part of a bulk
     /// load that happens whole or not at all.
     Append(u8, u8),
-    /// Reads a key. The second number is the read's own among all of the target: its answer is kept under it.
+    /// Reads a key. The second number identifies the read in the target: its answer is kept under it.
     Read(u8, u8),
 }
 
@@ -48,28 +51,28 @@ pub fn removes(keys: impl IntoIterator<Item = u8>) -> Vec<IndexOp> {
     keys.into_iter().map(IndexOp::Remove).collect()
 }
 
-/// How an index takes sorted pairs behind all others.
+/// How an index takes sorted pairs after all others.
 pub type AppendOf<I> = fn(&I, &[(KeyOf<I>, u64)]) -> lodestone_index::Result<()>;
 
-/// A script on an index that holds what `before` left.
+/// A script on an index with the content that `before` left.
 pub struct IndexTarget<I: OpenIndex> {
     /// Name on the command line.
     pub name: String,
     /// How the index is made.
     pub options: I::Options,
-    /// `None`: not even the index is there; the run creates it.
+    /// `None`: not even the index exists, and the run creates it.
     pub before: Option<Vec<IndexOp>>,
-    /// What runs while power may fail.
+    /// The operations during which power may fail.
     pub script: Vec<IndexOp>,
-    /// What each thread does when schedules are explored.
+    /// The operations of each thread, when schedules are explored.
     pub threads: Vec<Vec<IndexOp>>,
-    /// Whose flushes and fences the mutation audit answers for: a part of their files' paths.
+    /// The part of the file paths whose flushes and fences the mutation audit covers.
     pub audited: &'static str,
-    /// Adds pairs behind all others at once.
+    /// Adds pairs after all others at once.
     pub append: AppendOf<I>,
-    /// Flushes and fences that the structure can do without, and why they are there.
+    /// The flushes and fences that the structure can do without, and the reason why they exist.
     pub redundant: fn() -> Vec<Redundant>,
-    /// What the reads of the last run answered.
+    /// The answers to the reads of the last run.
     pub(crate) answers: Mutex<BTreeMap<u8, Option<u64>>>,
 }
 
@@ -82,7 +85,7 @@ pub struct IndexHandle<I> {
 type KeyOf<I> = <<I as PointIndex>::Key as IndexKey>::Owned;
 
 fn key_of<K: IndexKey + ?Sized>(number: u8) -> K::Owned {
-    // Strings that differ behind their first eight bytes only, so that these never decide.
+    // Strings that differ only after their first eight bytes, so that these never decide.
     let bytes =
         if K::IS_WORD { u64::from(number).to_be_bytes().to_vec() } else { [b"a-prefix", &[number][..]].concat() };
     K::from_bytes(&bytes).expect("eight bytes are a word, any bytes a string")
@@ -138,7 +141,7 @@ impl<I: OpenIndex + OrderedIndex> IndexTarget<I> {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether each read of `ops` that was `heard` answered what the operations before it made.
+    /// Whether each read of `ops` that was `heard` has the answer that the operations before it require.
     fn reads_fit(&self, ops: &[IndexOp], heard: impl Fn(usize) -> bool) -> bool
     where
         I: 'static,
@@ -203,8 +206,8 @@ impl<I: OpenIndex + OrderedIndex + 'static> Structure for IndexTarget<I> {
     fn setup(&self, pool: &Pool) -> Outcome {
         let store = Store::over_with(pool, &StoreOptions::with_heap(Self::heap_options()))?;
         let Some(before) = &self.before else {
-            // Free blocks that still look like a finished index of this name: where it will be created, if the heap
-            // gives them again.
+            // Free blocks that still look like a finished index of this name. It will be created in them, if the heap
+            // returns them again.
             let old = self.open_named(&store, "index")?;
             inserts([77, 78]).iter().try_for_each(|op| self.change(&old, op))?;
             let blocks = old.check().blocks;
@@ -286,7 +289,7 @@ impl<I: OpenIndex + OrderedIndex + 'static> Structure for IndexTarget<I> {
     }
 
     fn more(&self) -> Vec<IndexOp> {
-        // In this order each removal uncovers what a crash may have left behind the removed entry.
+        // In this order each removal uncovers leftovers of a crash after the removed entry.
         let mut more: Vec<IndexOp> = self.keys().into_iter().take(8).map(IndexOp::Remove).collect();
         more.extend(inserts([200, 201, 3]));
         more.push(IndexOp::Remove(200));

@@ -1,9 +1,12 @@
 //! The crash explorer's targets for the ordered map: creation and every kind of change, with leaves so small that a few
 //! operations split and merge them.
 //!
-//! What each judges after a crash, recovery (and a crash inside recovery): the map opens within its bound; scan, point
-//! reads and count agree and show exactly the acknowledged operations and each begun one whole or not at all; the check
-//! of the map is clean; the blocks that the map owns are exactly those that the heap holds; and it keeps working.
+//! After a crash, recovery and a crash inside recovery, each target judges:
+//! - the map opens within its bound;
+//! - scan, point reads and count agree, and show exactly the acknowledged operations and each begun one whole or not at
+//!   all;
+//! - the check of the map is clean, and the blocks that the map owns are exactly those that the heap holds;
+//! - it keeps working.
 
 mod acs;
 mod cell_target;
@@ -33,14 +36,14 @@ pub use fptree::fptree_threaded;
 pub use hash::hash_threaded;
 pub use programs::{PROGRAM_KINDS, program, program_name};
 
-/// An operation on the map: keys are numbers, values `bytes` bytes that tell key and version.
+/// An operation on the map. Keys are numbers, values `bytes` bytes that tell key and version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapOp {
     /// Inserts or updates a key.
     Insert {
         /// The key.
         key: u8,
-        /// What distinguishes this value.
+        /// The number that distinguishes this value.
         version: u8,
         /// Length of the value.
         bytes: usize,
@@ -69,9 +72,9 @@ fn value_of(key: u8, version: u8, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| if at % 2 == 0 { key } else { version }).collect()
 }
 
-/// A map that the targets try: its parts as small as they can be.
+/// A map that the targets try. Its parts are as small as they can be.
 pub trait TargetMap: RecordMap + Sized + 'static {
-    /// Whose flushes and fences the mutation audit answers for: a part of their files' paths.
+    /// The part of the file paths whose flushes and fences the mutation audit covers.
     const AUDITED: &'static str;
 
     /// Deepest crash in recovery that is explored where the run creates the map.
@@ -80,7 +83,7 @@ pub trait TargetMap: RecordMap + Sized + 'static {
     /// How the heap is made.
     fn heap_options() -> HeapOptions;
 
-    /// Makes the map whose freed blocks lie where a creation may put the new ones.
+    /// Makes a map. A later creation may take its freed blocks.
     ///
     /// # Errors
     /// As the map's own open.
@@ -88,7 +91,7 @@ pub trait TargetMap: RecordMap + Sized + 'static {
         Self::open_small(store, "map", size)
     }
 
-    /// Opens or makes the map; `size` is that of its parts.
+    /// Opens or makes the map. `size` is the size of its parts.
     ///
     /// # Errors
     /// As the map's own open.
@@ -107,11 +110,11 @@ impl TargetMap for OrderedMap {
     }
 }
 
-/// A script on a map that holds what `before` left.
+/// A script on a map with the content that `before` left.
 pub struct MapTarget<M = OrderedMap> {
     name: &'static str,
     size: usize,
-    /// `None`: not even the map is there; the run creates it.
+    /// `None`: not even the map exists, and the run creates it.
     before: Option<Vec<MapOp>>,
     script: Vec<MapOp>,
     threads: Vec<Vec<MapOp>>,
@@ -140,7 +143,7 @@ impl<M: TargetMap> MapTarget<M> {
         Self { name, size, before, script, threads: Vec::new(), redundant: Vec::new, map: PhantomData }
     }
 
-    /// What each thread does when schedules are explored.
+    /// Sets the operations of each thread, for schedules.
     pub(crate) fn with_threads(self, threads: &[&[MapOp]]) -> Self {
         Self { threads: threads.iter().map(|ops| ops.to_vec()).collect(), ..self }
     }
@@ -178,8 +181,8 @@ impl<M: TargetMap> Structure for MapTarget<M> {
     fn setup(&self, pool: &Pool) -> Outcome {
         let store = Store::over_with(pool, &StoreOptions::with_heap(M::heap_options()))?;
         let Some(before) = &self.before else {
-            // Free blocks that still look like a finished map of this name: where it will be created, if the heap gives
-            // them again.
+            // Free blocks that still look like a finished map of this name. It will be created in them, if the heap
+            // returns them again.
             let old = M::open_old(&store, self.size)?;
             Self::change(&old, &insert(77, 7))?;
             let blocks = old.check().blocks;
@@ -262,8 +265,8 @@ impl<M: TargetMap> Structure for MapTarget<M> {
     }
 }
 
-/// What a target demands of a structure's check: it found nothing, and the blocks that the structure owns are those
-/// that the heap holds.
+/// A target's demand on a structure's check: it found nothing, and the blocks that the structure owns are those that
+/// the heap holds.
 pub(crate) fn judge_check(report: CheckReport, store: &Store) -> Outcome {
     Failure::unless(report.is_intact(), || {
         report.findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
@@ -280,7 +283,7 @@ pub(crate) fn judge_check(report: CheckReport, store: &Store) -> Outcome {
     })
 }
 
-/// Drops the object `name` and clears its blocks: a new object in their place looks like nothing until it is written.
+/// Drops the object `name` and clears its blocks, so that a new object in their place looks empty until it is written.
 pub(crate) fn forget(store: &Store, name: &str, blocks: Vec<PmAddr>) -> Outcome {
     let sized: Vec<_> = blocks.into_iter().map(|at| (at, store.heap().block_bytes(at).unwrap_or(0))).collect();
     store.drop_object(name, Force::No)?;
@@ -322,7 +325,7 @@ pub use skiplist::threaded as skiplist_threaded;
 #[must_use]
 pub fn map_targets() -> Vec<Box<dyn Target>> {
     let full = [insert(10, 1), insert(20, 1), insert(30, 1)];
-    // The slots of the sixth and seventh record lie in the leaf's second line.
+    // The slots of the sixth and seventh record are in the leaf's second line.
     let two_lines: Vec<MapOp> = (1..=7).map(|number| insert(number * 10, 1)).collect();
     vec![
         Box::new(MapTarget::<OrderedMap>::created("map-create", 3, &[insert(10, 1)])),
@@ -408,7 +411,7 @@ pub fn bugs() -> Vec<Bug> {
     all
 }
 
-/// Bugs that can be planted in the map (and one in the heap below it that the map shows), each with the target that
+/// Bugs that can be planted in the map, and one in the heap that the map shows. Each is listed with the target that
 /// must find it.
 #[must_use]
 pub fn map_bugs() -> Vec<Bug> {

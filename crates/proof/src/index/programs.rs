@@ -1,12 +1,12 @@
-//! Random programs for the crash explorer: what nobody thought of writing a target for.
+//! Random programs for the crash explorer: histories that no target was written for.
 //!
-//! A program is a name: kind and number decide the shape of the index, what stands in it before (phases that grow it,
-//! thin it out, empty stretches, and change values), and the few operations during which power fails. So a violation's
-//! token finds its program again.
+//! A program is a name. Kind and number decide the shape of the index, its content before the run, and the few
+//! operations during which power fails. The content comes from phases that grow the index, thin it out, empty stretches
+//! and change values. So a violation's token finds its program again.
 //!
-//! Why beside the targets of each structure: those are small on purpose and exhausted, but a state that takes a history
-//! (a line that was emptied among full ones, a leaf that was merged and split again) is in none of them unless somebody
-//! foresaw it.
+//! They complement the targets of each structure. Those are small on purpose and exhausted. But a state that takes a
+//! history (a line that was emptied among full ones, a leaf that was merged and split again) is in none of them unless
+//! its author foresaw it.
 
 use lodestone_crash::{Medium, Outcome, Recovered, Redundant, SiteKey, Target};
 use lodestone_index::{
@@ -19,12 +19,11 @@ use super::hash::random_target as hash_target;
 use super::index_target::{IndexOp, IndexTarget};
 use super::{MapOp, MapTarget};
 
-/// What all names of random programs begin with.
+/// The prefix of all names of random programs.
 const PREFIX: &str = "index-random-";
-/// Crash states of a program by default: what a script of few operations seldom exceeds.
+/// Crash states of a program by default. A script of few operations seldom exceeds it.
 const STATES_MAX: u64 = 20_000;
-/// Accesses that recovery and the judge's first looks may make: the indexes before are larger than those of the
-/// targets.
+/// Accesses that recovery and the judge's first looks may make. The indexes are larger than those of the targets.
 const RECOVERY_ACCESSES_MAX: u64 = 1_000_000;
 
 /// Kinds of indexes that random programs run on.
@@ -42,7 +41,7 @@ pub const PROGRAM_KINDS: [&str; 11] = [
     "map",
 ];
 
-/// A change of a program; keys are below [`KEYS`].
+/// A change of a program. Keys are below [`KEYS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     Put(u8, u8),
@@ -73,7 +72,7 @@ impl Draw {
     }
 }
 
-/// What stands in the index, and what runs while power may fail.
+/// The content of the index before, and the script during which power may fail.
 #[derive(Clone, Debug)]
 struct Program {
     before: Vec<Change>,
@@ -90,7 +89,7 @@ impl Program {
         before.truncate(before_max as usize);
         let mut script: Vec<Change> = Vec::new();
         for _ in 0..draw.between(1, 3) {
-            // Often beside the last one: the second operation meets what the first one left.
+            // Often near the last one: the second operation meets the result of the first.
             let near = script.last().map(|last| last.key());
             let key = match near {
                 Some(near) if draw.below(2) == 0 => ((u64::from(near) + draw.below(3)) % keys) as u8,
@@ -114,7 +113,7 @@ impl Program {
             0 => changes.extend(stretch.map(|key| Change::Put(key, version))),
             1 => changes.extend(stretch.rev().map(|key| Change::Put(key, version))),
             2 | 3 => changes.extend((0..count).map(|_| Change::Put(draw.below(keys) as u8, version))),
-            // A stretch is emptied, or what is there thinned out.
+            // A stretch is emptied, or its keys thinned out.
             4 => changes.extend(stretch.map(Change::Remove)),
             _ => changes.extend((0..count).map(|_| Change::Remove(draw.below(keys) as u8))),
         }

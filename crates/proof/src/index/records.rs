@@ -1,6 +1,6 @@
-//! The crash explorer's targets for maps over an index: creation and every kind of change, over a tree with small nodes
-//! and with two stripes, so that keys share an intent; and one script of every kind of change over each other index,
-//! because the protocol rests on what an index promises of its own changes. What each judges is said in
+//! The crash explorer's targets for maps over an index. Creation and every kind of change run over a tree with small
+//! nodes and two stripes, so that keys share an intent. One script of every kind of change runs over each other index,
+//! because the protocol relies on the index's promises about its changes. The judgements are listed in
 //! [`explore`](crate::index).
 
 use lodestone_crash::Target;
@@ -18,7 +18,7 @@ type Records = IndexedRecords<FastFair<[u8]>>;
 
 /// An index as small as it can be made.
 pub trait SmallIndex: RecordIndex + 'static {
-    /// Whether the mutation audit tries the map's flushes and fences over this index: over one is enough.
+    /// Whether the mutation audit tries the map's flushes and fences over this index. Over one is enough.
     const IS_AUDITED: bool = false;
 
     /// How it is made.
@@ -60,7 +60,8 @@ impl SmallIndex for HybridPlus<[u8]> {
 impl<I: SmallIndex> TargetMap for IndexedRecords<I> {
     const AUDITED: &'static str = if I::IS_AUDITED { "index/src/records/" } else { "audited over another index" };
 
-    // An open that creates the map writes over all that a crash left open: too many states to crash it once more.
+    // An open that creates the map overwrites everything that a crash left open. Crashing it once more has too many
+    // states.
     const CREATION_DEPTH_MAX: u32 = 0;
 
     fn heap_options() -> HeapOptions {
@@ -71,7 +72,7 @@ impl<I: SmallIndex> TargetMap for IndexedRecords<I> {
     }
 
     fn open_old(store: &Store, size: usize) -> Result<Self> {
-        // Its table takes another block, so that the one of the new map is made where nothing like it stands.
+        // Its table takes another block, so that the new map's block is made where nothing like it was.
         Self::open_small(store, "map", 2 * size)
     }
 

@@ -1,8 +1,8 @@
 //! The transactional memory's targets for the crash explorer.
 //!
-//! All of them drive one structure ([`Registers`]): registers whose words all say the same number, and nodes that come
-//! and go. The oracle compares both with a plain model after every crash, counts the objects (nothing leaked), compares
-//! the blocks that the memory owns with those that the heap holds, verifies every slot, and goes on working.
+//! All of them drive one structure ([`Registers`]): registers whose words all hold the same number, and nodes that come
+//! and go. After every crash the oracle compares both with a plain model and counts the objects, so no leak escapes. It
+//! compares the blocks that the memory owns with those that the heap holds, verifies every slot, and goes on working.
 //!
 //! | target | drives |
 //! | --- | --- |
@@ -14,7 +14,7 @@
 //! | `stm-chain` | records that do not fit their buffer |
 //! | `stm-lives` | processes that die and are followed by others, clean closes between |
 //! | `stm-renew` | a table of lives that runs full |
-//! | `stm-renew-losers` | one that runs full when a life crashed whose losers still stand in slots |
+//! | `stm-renew-losers` | one that runs full when a life crashed whose losers are still in slots |
 //! | `stm-reserve` | ranges of timestamps that run out |
 //! | `stm-address-log`, `stm-scan` | the published modes |
 //!

@@ -9,7 +9,7 @@ use lodestone_pmem::{Pool, PoolOptions};
 use lodestone_stm::{PmPtr, Stm, StmOptions, Tx, TxResult, pm_object};
 use lodestone_store::{Store, StoreOptions};
 
-/// Attempts after which a transaction is stuck on a lock that nobody holds. Threads of schedules need a few.
+/// Attempts after which a transaction counts as stuck on a lock without an owner. Threads of schedules need a few.
 const ATTEMPTS_MAX: u32 = 200;
 const ON_PURPOSE: &str = "on purpose";
 
@@ -40,9 +40,9 @@ struct Wide {
 pub enum Op {
     /// Sets the registers of the mask to a number.
     Set(u8, u64),
-    /// Adds to the first register of the mask what all others of the mask hold, and sets those to a number.
+    /// Adds the values of all others of the mask to its first register, and sets those to a number.
     Sum(u8, u64),
-    /// Allocates a node with the number for the place; frees the old one.
+    /// Allocates a node with the number for the place. Frees the old one.
     Put(usize, u64),
     /// Frees the node of the place.
     Del(usize),
@@ -54,11 +54,11 @@ pub enum Op {
     Kill,
     /// The memory is closed in order and opened again.
     Reopen,
-    /// The operation on another thread, which has ended before the next begins.
+    /// Runs the operation on another thread, which has ended before the next begins.
     Elsewhere(Box<Op>),
 }
 
-/// What a reader sees: registers and nodes by place.
+/// A reader's view: registers and nodes by place.
 pub type View = (BTreeMap<usize, u64>, BTreeMap<usize, u64>);
 
 /// The structure: a script and the options it runs with.
@@ -73,13 +73,13 @@ pub struct Registers {
     pub stm: StmOptions,
     /// Whether registers have two lines.
     pub wide: bool,
-    /// Whether the memory is there before the run.
+    /// Whether the memory exists before the run.
     pub formatted: bool,
     /// Most crash states that are explored.
     pub states_max: u64,
     /// Deepest crash in recovery that is explored.
     pub nested_depth_max: u32,
-    /// Files whose flushes and fences the mutation audit answers for.
+    /// Files whose flushes and fences the mutation audit covers.
     pub audited: &'static [&'static str],
     /// Mutations that survive for a reason.
     pub redundant: Vec<Redundant>,
@@ -213,7 +213,7 @@ impl Registers {
 
     fn run_op(&self, handle: &Handle, op: &Op) -> Outcome {
         match op {
-            // Threads of schedules are the scheduler's.
+            // The scheduler runs the threads of schedules.
             Op::Elsewhere(op) if cfg!(feature = "shuttle") => self.run_op(handle, op),
             Op::Elsewhere(op) => {
                 let other = std::thread::scope(|scope| scope.spawn(|| self.run_op(handle, op)).join());
@@ -345,7 +345,7 @@ impl Structure for Registers {
     }
 
     fn recovery_accesses_max(&self) -> u64 {
-        // Five times what is needed; a lock of the dead makes transactions begin again for ever.
+        // Five times the need. A lock of a dead thread makes transactions restart for ever.
         6000
     }
 

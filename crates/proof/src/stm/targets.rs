@@ -1,4 +1,4 @@
-//! The scripts of the targets; the table in the module above says what each drives.
+//! The scripts of the targets. The table in the module above says what each drives.
 
 use lodestone_crash::planted::Bug;
 use lodestone_crash::{Redundant, Target};
@@ -20,7 +20,7 @@ fn registers(name: &'static str, script: Vec<Op>) -> Registers {
         formatted: true,
         // Enough to exhaust most of the targets without a crash in recovery, in a few seconds.
         states_max: 5000,
-        // A recovery writes the same whatever the script was: `stm-pair` and its like exhaust its crashes.
+        // A recovery writes the same whatever the script was. `stm-pair` and similar targets exhaust its crashes.
         nested_depth_max: 0,
         audited: &[],
         redundant: Vec::new(),
@@ -32,7 +32,7 @@ fn elsewhere(op: Op) -> Op {
 }
 
 /// Commits of two threads on the same registers. When the last one is torn, the first thread's record before it names a
-/// slot that the other thread has written over: the evidence rule is needed.
+/// slot that the other thread has overwritten. Then the evidence rule is needed.
 fn commits() -> Vec<Op> {
     use Op::{Set, Sum};
     vec![Set(0b011, 1), elsewhere(Set(0b001, 2)), elsewhere(Set(0b101, 3)), Sum(0b011, 4)]
@@ -48,8 +48,8 @@ fn lives() -> Vec<Op> {
     vec![Set(0b011, 1), Kill, elsewhere(Set(0b011, 3)), Reopen, Put(0, 4), Kill, Set(0b110, 6)]
 }
 
-/// What comes between the fence and its late place is the first published word: it means nothing after a crash. What
-/// other threads make of it is for schedules of threads.
+/// Between the fence and its late place is only the first published word, which means nothing after a crash. Schedules
+/// of threads test its effect on other threads.
 fn late_fence() -> Redundant {
     Redundant::new(
         "late fence at crates/stm/src/commit.rs",
@@ -58,7 +58,7 @@ fn late_fence() -> Redundant {
     )
 }
 
-/// Baselines can be asked to make version words persistent, as the paper's do; they mean nothing after a crash.
+/// Baselines can be asked to make version words persistent, as the paper's do. They mean nothing after a crash.
 fn persistent_words() -> Redundant {
     Redundant::new("at crates/stm/src/core.rs", 5, "a version word means nothing after a crash")
 }
@@ -114,7 +114,7 @@ fn life_targets() -> Vec<Registers> {
         audited: &["txn/src/lives.rs"],
         ..registers("stm-renew", vec![Op::Set(0b011, 1), Op::Kill, Op::Set(0b110, 2), Op::Kill, Op::Set(0b011, 3)])
     };
-    // The second life crashes in a transaction of two registers, and its recovery fills the table and empties it.
+    // The second life crashes in a transaction of two registers. Its recovery fills the table and empties it.
     let losers = Registers {
         stm: StmOptions { table_bytes: 64, ..options() },
         nested_depth_max: 1,

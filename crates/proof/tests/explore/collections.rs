@@ -1,8 +1,8 @@
 //! The crash explorer on collections that change together, in each commit mode.
 //!
-//! Where caches survive or groups are whole, every state is judged that needs no crash of the recovery. Lines that are
-//! lost one by one, and crashes of the recovery, make more states than a test has time for:
-//! `lodestone crash run --target collections` walks through the first of them, and here a sample is drawn.
+//! Where caches survive or groups are whole, every state that needs no crash of the recovery is judged. Lines that are
+//! lost one by one, and crashes of the recovery, make more states than a test has time for. `lodestone crash run
+//! --target collections` walks through the first of them. A sample is drawn here.
 
 use lodestone_crash::{Config, Mode, Profile};
 use lodestone_proof::collections::targets;

@@ -1,4 +1,4 @@
-//! What the tests of every floor do with its targets.
+//! The tests that every floor runs on its targets.
 
 use lodestone_crash::{Config, Mode, Profile, Target, audit_target, run_target};
 
@@ -17,7 +17,7 @@ pub fn sample(targets: &[Box<dyn Target>], config: &Config) {
     }
 }
 
-/// Drops and moves every flush and fence that the targets answer for. Returns the number of mutants.
+/// Drops and moves every flush and fence that the targets cover. Returns the number of mutants.
 pub fn audit(targets: &[Box<dyn Target>], config: impl Fn(&str) -> Config) -> u64 {
     let (mut mutants, mut clean) = (0, true);
     for target in targets {

@@ -11,14 +11,14 @@ fn targets(wanted: impl Fn(&str) -> bool) -> Vec<Box<dyn Target>> {
 #[ignore = "`make prove` runs it"]
 fn every_crash_state_that_recovery_can_tell_apart_is_right_and_so_is_each_in_two_crashed_recoveries() {
     crate::common::exhaust(&targets(|name| name != "heap-grow-pool"), Profile::Adr, Mode::Reading, 2);
-    // Most of its states are the pool's, which has targets of its own.
+    // Most of its states are the pool's, which has its own targets.
     crate::common::exhaust(&targets(|name| name == "heap-grow-pool"), Profile::Adr, Mode::Reading, 1);
 }
 
 #[test]
 #[ignore = "`make prove` runs it"]
 fn every_combination_of_every_line_is_right() {
-    // The others have more open lines than can be enumerated without a look at what recovery reads.
+    // The others have more open lines than can be enumerated without a look at the reads of recovery.
     let small = ["heap-alloc", "heap-order", "heap-record", "heap-lanes", "heap-recover"];
     crate::common::exhaust(&targets(|name| small.contains(&name)), Profile::Adr, Mode::Exhaustive, 1);
 }

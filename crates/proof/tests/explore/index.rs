@@ -15,7 +15,7 @@ fn every_target_is_clean_under_every_profile() {
 #[test]
 #[ignore = "`make prove` runs it"]
 fn every_combination_of_every_line_up_to_a_bound() {
-    // The reading mode above is as complete. Here the map shows it, and the other structures sample it.
+    // The reading mode above is as complete. Here the map shows it, and a sample of the other structures is drawn.
     let config = |states_max| Config { mode: Mode::Exhaustive, nested_depth: 0, states_max, ..Config::default() };
     let (maps, others): (Vec<_>, Vec<_>) = targets().into_iter().partition(|target| target.name().starts_with("map"));
     crate::common::sample(&maps, &config(30_000));

@@ -1,4 +1,4 @@
-//! The crash explorer on every kind of transaction, with recovery crashed again, up to a bound; `lodestone crash run`
+//! The crash explorer on every kind of transaction, with recovery crashed again, up to a bound. `lodestone crash run`
 //! goes further.
 
 use lodestone_crash::{Config, Mode, Profile};
@@ -18,8 +18,8 @@ fn every_target_is_clean_under_every_profile() {
 #[ignore = "`make prove` runs it"]
 fn every_flush_and_fence_is_needed_or_excused() {
     crate::common::audit(&targets(), |name| {
-        // What recovery does shows only when the next one is crashed into: a sample of that; `lodestone crash mutants`
-        // has all.
+        // The effects of recovery show only when the next recovery is crashed into. A sample of that runs here;
+        // `lodestone crash mutants` has all.
         match ["stm-pair", "stm-renew-losers"].iter().any(|beginning| name.starts_with(beginning)) {
             true => Config { mode: Mode::Representative, states_max: 10_000, ..Config::default() },
             false => Config { nested_depth: 0, states_max: 40_000, ..Config::default() },

@@ -1,5 +1,5 @@
-//! What readers of a skip list tell while its only key comes or goes: they take no lock, so they see links that are
-//! stored and not yet flushed, and in the block domain only what was flushed can be waited for.
+//! The answers of readers of a skip list while its only key comes or goes. Readers take no lock, so they see links that
+//! are stored and not yet flushed. In the block domain only flushed lines can be waited for.
 
 use std::collections::HashSet;
 use std::ops::{Bound, ControlFlow};
@@ -12,7 +12,7 @@ use lodestone_store::{Store, StoreOptions};
 use shuttle::scheduler::PctScheduler;
 use shuttle::{Config, Runner};
 
-/// The lines with stores that nobody has flushed.
+/// The lines with stores that are not flushed.
 #[derive(Default)]
 struct Unflushed(Mutex<HashSet<LineAddr>>);
 
@@ -56,7 +56,7 @@ fn run(comes: bool) {
     let pool = Pool::create_traced(&options, traced).expect("a pool");
     let store = Store::over_with(&pool, &StoreOptions::with_heap(HeapOptions::small())).expect("a heap");
     let list = SkipList::<u64>::open(&store, "list", Durability::Sync).expect("a list");
-    // The link that every answer rests on stands in the anchor.
+    // The link that every answer depends on is in the anchor.
     let anchor = list.check().blocks[0].line();
     if !comes {
         assert!(list.insert(&10, 1).expect("insert"));
@@ -80,8 +80,8 @@ pub fn tell_only_what_was_flushed(schedules: usize) {
     for comes in [true, false] {
         let mut config = Config::new();
         config.stack_size = 1 << 18;
-        // A reader must get through while the writer stands between two steps: schedules that rarely change who goes
-        // on.
+        // A reader must get through while the writer is stopped between two steps. That needs schedules that seldom
+        // switch threads.
         Runner::new(PctScheduler::new_from_seed(3, 2, schedules), config).run(move || run(comes));
     }
 }

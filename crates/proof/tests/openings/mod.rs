@@ -1,5 +1,5 @@
-//! Two threads open one index that is not there yet: one of them makes it, the other is told that it is open; what the
-//! first one inserts is there at the next opening, and nothing leaks.
+//! Two threads open one index that does not exist yet. One of them makes it, the other gets the error that it is open.
+//! The next opening finds the first thread's inserts, and nothing leaks.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,4 +1,4 @@
-//! Planted bugs: each is found by the target that is there for it.
+//! Planted bugs: each is found by the target written for it.
 
 use lodestone_proof::collections::bugs;
 

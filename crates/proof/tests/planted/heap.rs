@@ -1,4 +1,4 @@
-//! Planted bugs of the heap: each is found by the explorer, with a reproducer that replays; none in the clean tree.
+//! Planted bugs of the heap: the explorer finds each, with a reproducer that replays. None is found in the clean tree.
 
 use lodestone_crash::Target;
 use lodestone_crash::planted::Bug;

@@ -1,4 +1,4 @@
-//! Planted bugs of every floor: each is found by the target that is there for it, with a reproducer that replays.
+//! Planted bugs of every floor: each is found by the target written for it, with a reproducer that replays.
 //!
 //! A bug is switched on for the whole process, so the tests of this program take turns.
 

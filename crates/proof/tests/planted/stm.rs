@@ -1,4 +1,4 @@
-//! Planted bugs: each is found by the target that is there for it, with a reproducer that replays; none in the clean
+//! Planted bugs: each is found by the target written for it, with a reproducer that replays. None is found in the clean
 //! tree.
 
 use lodestone_proof::stm::bugs;

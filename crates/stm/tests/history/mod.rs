@@ -1,12 +1,13 @@
-//! Random programs under a deterministic scheduler, and what their transactions saw, for the judge.
+//! Random programs under a deterministic scheduler, and the values that their transactions saw, for the judge.
 //!
 //! A program has three threads of a few transactions each, on registers and on holders. A register holds its version
-//! number several times. A holder points to a node that holds the same version number; to write it means to free its
-//! node and to allocate another. Transactions read and write both, nested or not; some are read-only, some snapshots.
+//! number several times. A holder points to a node that holds the same version number. To write a holder means to free
+//! its node and to allocate another. Transactions read and write both, nested or not. Some are read-only, some are
+//! snapshots.
 //!
-//! What is wrong at once: a torn register, a node that is not its holder's, an error, more attempts than any order of
-//! the others explains, a snapshot that begins again, anything that is kept for snapshots when all have ended. The rest
-//! is the judge's.
+//! Some faults show at once: a torn register, a node that is not its holder's, an error, more attempts than any order
+//! of the others explains, a snapshot that restarts, or a version kept for snapshots after all have ended. The judge
+//! finds the rest.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,7 +31,7 @@ const HOLDERS: usize = 1;
 const THREADS: usize = 3;
 /// Attempts after which a transaction is stuck. Two other threads commit less often.
 const ATTEMPTS_MAX: u32 = 60;
-/// Switches of a schedule; ours need a twentieth.
+/// Switches of a schedule. Ours need a twentieth.
 const STEPS_MAX: usize = 400_000;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
@@ -53,12 +54,12 @@ struct Node {
     version: u64,
 }
 
-/// What runs.
+/// The configuration of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Spec {
     pub mode: Mode,
     pub clock: ClockKind,
-    /// Kinds of transactions, drawn from: u for update, r for read, s for snapshot.
+    /// Kinds of transactions to draw from: u for update, r for read, s for snapshot.
     pub kinds: &'static [u8],
     /// Whether holders and their nodes take part.
     pub allocates: bool,
@@ -162,7 +163,7 @@ impl World {
         Ok(())
     }
 
-    /// Reads, or reads and writes, a register; gives the version that was there.
+    /// Reads, or reads and writes, a register. Returns the version that was there.
     fn register(&self, tx: &mut Tx<'_>, step: Step, own: bool) -> TxResult<u64> {
         let at = self.registers[step.object];
         let (version, copies) = if step.writes && !own {
@@ -239,7 +240,7 @@ impl World {
     }
 }
 
-/// What the schedules of a run had.
+/// Counts over the schedules of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     pub schedules: u64,
@@ -248,7 +249,7 @@ pub struct Counts {
     pub side_copies: u64,
 }
 
-/// Runs schedules of the program of `spec.seed`, random or by priorities; the first violation, or what they had.
+/// Runs schedules of the program of `spec.seed`, random or by priorities. Returns the first violation, or the counts.
 pub fn explore(spec: Spec, by_priorities: bool) -> Result<Counts, String> {
     let counts = Arc::new(Mutex::new(Counts::default()));
     let sum = Arc::clone(&counts);

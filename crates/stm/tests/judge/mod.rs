@@ -1,11 +1,12 @@
-//! The judge of histories: opacity and strict serializability, from what transactions read and wrote.
+//! The judge of histories: opacity and strict serializability, from the reads and writes of transactions.
 //!
 //! Every version of an object has a number, and a transaction that writes version n + 1 has read version n. So the
-//! order of versions is known, and with it all dependencies: who read from whom, who overwrote what somebody read.
-//! Together with real time (a transaction that had ended before another began) they are the edges of a graph.
+//! order of versions is known, and with it all dependencies: which transaction read from which, and which overwrote a
+//! version that another had read. They are the edges of a graph, together with real time (a transaction that had ended
+//! before another began).
 //!
 //! 1. *Strict serializability*: the committed transactions, snapshots among them, have no circle.
-//! 2. *Opacity*: they still have none when any one attempt that did not commit is added, with what it read.
+//! 2. *Opacity*: there is still no circle when any one attempt that did not commit is added with its reads.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +20,7 @@ pub struct Seen {
     pub writes: Vec<(usize, u64)>,
 }
 
-/// Whether the committed transactions, and each of the attempts beside them, have a serial order.
+/// Whether the committed transactions have a serial order, alone and with each one of the attempts.
 pub fn judge(committed: &[Seen], attempts: &[Seen]) -> Result<(), String> {
     let mut writers: BTreeMap<(usize, u64), usize> = BTreeMap::new();
     for (number, seen) in committed.iter().enumerate() {
