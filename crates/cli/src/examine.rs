@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use lodestone_pmem::{Pool, PoolOptions, Severity};
-use lodestone_store::{Error, Examined, Finding, Store};
+use lodestone_store::{Error, Examined, Finding, LossReport, Store};
 use serde::Serialize;
 
 /// What was looked at and what was found.
@@ -54,19 +54,25 @@ pub fn examine(path: &Path, options: &PoolOptions, tell: &mut dyn FnMut(&str)) -
     Ok(found)
 }
 
-/// Repairs what is in a pool that is open for writing, as far as it can be known what is right; what was done, in
-/// words.
+/// Repairs what is in a pool that is open for writing, as far as it can be known what is right. With `accept_loss`
+/// damaged objects are made anew of what can be brought out of them.
 ///
 /// # Errors
 /// When the pool fails.
-pub fn repair_inside(pool: &Pool) -> Result<Vec<String>> {
+pub fn repair_inside(pool: &Pool, accept_loss: bool, tell: &mut dyn FnMut(&str)) -> Result<LossReport> {
+    let mut done = LossReport::default();
     if !has_heap(pool) {
-        return Ok(Vec::new());
+        return Ok(done);
     }
     // A store that cannot be opened is described by the check that follows.
-    let Ok(store) = Store::over(pool) else { return Ok(Vec::new()) };
-    let report = store.check(&mut |_| {});
-    Ok(store.repair(&report)?)
+    let Ok(store) = Store::over(pool) else { return Ok(done) };
+    if accept_loss {
+        return Ok(store.repair_accepting_loss(tell)?);
+    }
+    store.forget_repair()?;
+    let report = store.check(tell);
+    done.repaired = store.repair(&report)?;
+    Ok(done)
 }
 
 impl Examination {

@@ -215,3 +215,28 @@ fn a_damaged_record_is_found_and_the_others_stay_readable() {
     assert_eq!(place.run(["kv", "get", "x.pool", "7"]).ok(), "{\"column_2\":\"value 7\"}\n");
     place.run(["pool", "repair", "x.pool"]).finding();
 }
+
+/// The record of one key goes. Everything else comes out, before the repair and after it.
+#[test]
+fn a_repair_that_accepts_loss_names_what_went_and_keeps_the_rest() {
+    let place = filled();
+    let bytes = fs::read(place.path("a.pool")).expect("read");
+    let text = b"value 1234";
+    flip(&place, bytes.windows(text.len()).position(|window| window == text).expect("the record"));
+    let exported = place.run(["kv", "export", "x.pool", "--skip-damaged"]);
+    assert_eq!((exported.code, exported.stdout.lines().count()), (Some(1), 1999), "{exported:?}");
+    assert!(exported.stderr.contains("lost: the key `1234`"), "{}", exported.stderr);
+    place.run(["pool", "repair", "x.pool", "--accept-loss"]).fails_with(&["--yes"]);
+    assert_eq!(place.run(["pool", "check", "x.pool"]).code, Some(1), "nothing was changed without --yes");
+    let done = place.json(["pool", "repair", "x.pool", "--accept-loss", "--yes"]);
+    let rebuilt = &done[0]["rebuilt"][0];
+    assert_eq!((&rebuilt["name"], &rebuilt["records"]), (&"main".into(), &1999.into()), "{done:?}");
+    assert_eq!(rebuilt["lost"][0]["key"], "1234", "{done:?}");
+    assert_eq!(done[1]["clean"], true, "{done:?}");
+    assert_eq!(place.run(["kv", "count", "x.pool"]).ok(), "1999\n");
+    assert_eq!(place.run(["kv", "get", "x.pool", "7"]).ok(), "{\"column_2\":\"value 7\"}\n");
+    place.run(["kv", "put", "x.pool", "1234", "again"]).ok();
+    place.run(["pool", "check", "x.pool"]).ok();
+    let again = place.run(["pool", "repair", "x.pool", "--accept-loss", "--yes"]).ok();
+    assert!(again.contains("nothing to repair"), "{again}");
+}

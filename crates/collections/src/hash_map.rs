@@ -19,6 +19,7 @@
 //! - pages stay when they empty, until the map is cleared.
 
 use std::borrow::Borrow;
+use std::collections::HashSet;
 use std::marker::PhantomData;
 use std::ops::ControlFlow;
 
@@ -31,6 +32,7 @@ use crate::damaged;
 use crate::item::{PmKey, PmValue};
 use crate::node;
 use crate::root::{self, Header};
+use crate::salvage::Loot;
 use crate::steps::Steps;
 use crate::words::Words;
 
@@ -190,6 +192,11 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
     pub fn at(tx: &mut Tx<'_>, header: PmPtr<HashHeader>) -> TxResult<Self> {
         root::check(tx, header, &Self::signature())?;
         Ok(Self::new(header))
+    }
+
+    /// As [`open`](Self::open), of one that is there; changes nothing.
+    pub(crate) fn open_existing(stm: &Stm, name: &str) -> Result<Self> {
+        Ok(Self::new(root::open_existing(stm, name, &Self::signature())?))
     }
 
     fn new(header: PmPtr<HashHeader>) -> Self {
@@ -614,6 +621,43 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
             }
         }
         Ok(objects)
+    }
+}
+
+impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
+    /// Tells `loot` of every entry that verifies, and of what does not. Each object is read by itself, so one that is
+    /// damaged hides only what is below it.
+    pub(crate) fn salvage(&self, stm: &Stm, loot: &mut Loot<'_, K, V>) {
+        let root = match stm.snapshot(|tx| tx.read(self.header)) {
+            Ok(header) => header.root,
+            Err(error) => return loot.lose((None, None), &error),
+        };
+        let (mut open, mut visited) = (vec![(root, 0)], HashSet::new());
+        while let Some((word, level)) = open.pop() {
+            if word == 0 || !visited.insert(word) || loot.is_over() {
+                continue;
+            }
+            if word & DIRECTORY != 0 {
+                let at = PmPtr::<Directory>::new(PmAddr::from_raw(word & !DIRECTORY));
+                match stm.snapshot(|tx| tx.read(at)) {
+                    Ok(directory) if level < LEVELS_MAX => {
+                        open.extend(directory.0.iter().map(|word| (*word, level + 1)));
+                    }
+                    Ok(_) => loot.lose((None, None), &damaged(at.addr(), "a directory below the last level").into()),
+                    Err(error) => loot.lose((None, None), &error),
+                }
+                continue;
+            }
+            match stm.snapshot(|tx| Self::read_page(tx, PmPtr::new(PmAddr::from_raw(word)))) {
+                Ok(page) => {
+                    for index in 0..node::count(&page.0) {
+                        loot.add(stm, node::entry(&page.0, Self::ENTRY, index), (None, None));
+                    }
+                    open.push((page.0[NEXT], level));
+                }
+                Err(error) => loot.lose((None, None), &error),
+            }
+        }
     }
 }
 

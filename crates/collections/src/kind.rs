@@ -1,8 +1,11 @@
 //! The kind of a transactional memory, with the collections in it: for the store's registry.
 
 use lodestone_stm::MEMORY;
-use lodestone_store::{Acknowledge, Contents, Kind, KindCode, KindError, Member, Object, Records, Registered};
+use lodestone_store::{
+    Acknowledge, Contents, Kind, KindCode, KindError, Member, Object, Records, Registered, VisitLost, VisitRecord,
+};
 
+use crate::salvage;
 use crate::tool_records::open_records;
 
 /// The kind of a transactional memory whose collections can be read by tools. It has the code of
@@ -25,7 +28,7 @@ impl Kind for Collections {
     }
 
     fn examine(&self, object: Object) -> Result<Contents, KindError> {
-        MEMORY.examine(object)
+        salvage::examine(object)
     }
 
     fn members(&self, object: Object) -> Result<Vec<Member>, KindError> {
@@ -42,5 +45,22 @@ impl Kind for Collections {
             Some(member) => open_records(object, member),
             None => MEMORY.records(object, member, acknowledge),
         }
+    }
+
+    fn salvage(
+        &self,
+        object: Object,
+        member: Option<&str>,
+        visit: &mut VisitRecord<'_>,
+        lost: &mut VisitLost<'_>,
+    ) -> Result<u64, KindError> {
+        match member {
+            Some(member) => salvage::salvage_member(object, member, visit, lost),
+            None => Err("name one of the collections in it".into()),
+        }
+    }
+
+    fn rebuild(&self, object: Object, name: &str, lost: &mut VisitLost<'_>) -> Result<u64, KindError> {
+        salvage::rebuild(object, name, lost)
     }
 }

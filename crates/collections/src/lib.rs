@@ -48,6 +48,7 @@
 //! | `btree` | B+-tree with copies of separators, empty and sparse nodes are merged |
 //! | `list`, `queue` | linked nodes; head and tail as separate objects |
 //! | `root` | names, types of items compared at open |
+//! | `salvage` | what is left of a damaged collection |
 //! | `words`, `node` | objects of words, entries in nodes |
 //! | `steps` | walks that notice when damage leads them in a circle |
 
@@ -62,6 +63,7 @@ mod list;
 mod node;
 mod queue;
 mod root;
+mod salvage;
 mod steps;
 mod tool_records;
 mod words;

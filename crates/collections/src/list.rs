@@ -13,6 +13,7 @@ use lodestone_stm::{
 use crate::damaged;
 use crate::item::PmValue;
 use crate::root::{self, Header};
+use crate::salvage::ItemLoot;
 use crate::words::{self, WORDS_MAX};
 
 const PREVIOUS: usize = 0;
@@ -124,6 +125,11 @@ impl<T: PmValue> PmList<T> {
         Ok(Self::new(header))
     }
 
+    /// As [`open`](Self::open), of one that is there; changes nothing.
+    pub(crate) fn open_existing(stm: &Stm, name: &str) -> Result<Self> {
+        Ok(Self::new(root::open_existing(stm, name, &Self::signature())?))
+    }
+
     fn new(header: PmPtr<ListHeader>) -> Self {
         Self { header, kind: PhantomData }
     }
@@ -194,6 +200,51 @@ impl<T: PmValue> PmList<T> {
             words::write(tx, next, Self::NODE)?[PREVIOUS] = previous.to_raw();
         }
         Ok(())
+    }
+
+    /// Tells `loot` of every item that verifies, from both ends, and of what does not.
+    pub(crate) fn salvage(&self, stm: &Stm, loot: &mut ItemLoot<'_, T>) {
+        let header = match stm.snapshot(|tx| tx.read(self.header)) {
+            Ok(header) => header,
+            Err(error) => return loot.lose((0, None), &error),
+        };
+        let (mut at, mut previous, mut number) = (header.first, PmAddr::NULL, 0);
+        let mut broken: Option<lodestone_stm::Error> = None;
+        while number < header.len && !at.is_null() {
+            match stm.snapshot(|tx| Self::read_node(tx, at)) {
+                Ok(node) if node[PREVIOUS] != previous.to_raw() => {
+                    broken = Some(damaged(at, "a node of a list that does not lead back").into());
+                    break;
+                }
+                Ok(node) => {
+                    loot.add(stm, number, &node[ITEM..Self::NODE]);
+                    (number, previous, at) = (number + 1, at, PmAddr::from_raw(node[NEXT]));
+                }
+                Err(error) => {
+                    broken = Some(error);
+                    break;
+                }
+            }
+        }
+        if broken.is_none() && (number < header.len || !at.is_null()) {
+            broken = Some(damaged(self.header.addr(), "a list whose length or end is wrong").into());
+        }
+        let Some(error) = broken else { return };
+        let (mut at, mut next, mut behind, mut rest) = (header.last, PmAddr::NULL, header.len, Vec::new());
+        while behind > number && !at.is_null() {
+            let Ok(node) = stm.snapshot(|tx| Self::read_node(tx, at)) else { break };
+            if node[NEXT] != next.to_raw() {
+                break;
+            }
+            next = at;
+            behind -= 1;
+            rest.push((behind, node));
+            at = PmAddr::from_raw(node[PREVIOUS]);
+        }
+        loot.lose((number, Some(behind)), &error);
+        for (number, node) in rest.iter().rev() {
+            loot.add(stm, *number, &node[ITEM..Self::NODE]);
+        }
     }
 
     fn read_node(tx: &mut Tx<'_>, at: PmAddr) -> TxResult<[u64; WORDS_MAX]> {

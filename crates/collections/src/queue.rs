@@ -19,6 +19,7 @@ use lodestone_stm::{
 use crate::damaged;
 use crate::item::PmValue;
 use crate::root::{self, Header};
+use crate::salvage::ItemLoot;
 use crate::steps::Steps;
 use crate::words::{self, WORDS_MAX};
 
@@ -123,7 +124,14 @@ impl<T: PmValue> PmQueue<T> {
         Ok(Self::new(header, &found))
     }
 
-    /// Makes the two ends and the empty node, unless they exist.
+    /// As [`open`](Self::open), of one that is there; changes nothing.
+    pub(crate) fn open_existing(stm: &Stm, name: &str) -> Result<Self> {
+        let header: PmPtr<QueueHeader> = root::open_existing(stm, name, &Self::signature())?;
+        let found = stm.read(|tx| tx.read(header))?;
+        Ok(Self::new(header, &found))
+    }
+
+    /// Makes the two ends and the empty node, unless they are there.
     fn furnish(tx: &mut Tx<'_>, header: PmPtr<QueueHeader>) -> TxResult<()> {
         if !tx.read(header)?.head.is_null() {
             return Ok(());
@@ -277,6 +285,30 @@ impl<T: PmValue> PmQueue<T> {
             at = PmAddr::from_raw(node[NEXT]);
         }
         if at == end { Ok(()) } else { Err(damaged(self.header.addr(), "a queue whose length or end is wrong")) }
+    }
+
+    /// Tells `loot` of every item that verifies up to the first node that does not, and of the others: a node leads only
+    /// to the one behind it.
+    pub(crate) fn salvage(&self, stm: &Stm, loot: &mut ItemLoot<'_, T>) {
+        let ends = stm.snapshot(|tx| Ok((self.len(tx)?, tx.read(self.head)?.node)));
+        let (items, mut at) = match ends {
+            Ok(ends) => ends,
+            Err(error) => return loot.lose((0, None), &error),
+        };
+        for number in 0..items {
+            let read = stm.snapshot(|tx| {
+                let mut node = [0; WORDS_MAX];
+                words::read(tx, at, &mut node[..Self::NODE])?;
+                Ok(node)
+            });
+            match read {
+                Ok(node) => {
+                    loot.add(stm, number, &node[ITEM..Self::NODE]);
+                    at = PmAddr::from_raw(node[NEXT]);
+                }
+                Err(error) => return loot.lose((number, Some(items)), &error),
+            }
+        }
     }
 
     /// All items, from the oldest on.

@@ -27,7 +27,18 @@ pub fn open<H: Header>(stm: &Stm, name: &str, signature: &str) -> Result<PmPtr<H
     Ok(header)
 }
 
-/// Writes the signature unless there is one.
+/// Opens the header named `name`, which is there; changes nothing. One without a signature is of no known items.
+pub fn open_existing<H: Header>(stm: &Stm, name: &str, signature: &str) -> Result<PmPtr<H>> {
+    let header = stm.root_named::<H>(name)?;
+    let found = stm.read(|tx| {
+        let found = tx.read(header)?.signature();
+        tx.read_bytes(found)
+    })?;
+    compare(name, &found, signature)?;
+    Ok(header)
+}
+
+/// Writes the signature unless somebody did.
 fn sign<H: Header>(tx: &mut Tx<'_>, header: PmPtr<H>, signature: &str) -> TxResult<()> {
     let found = tx.read(header)?.signature();
     if !found.is_empty() {

@@ -7,14 +7,15 @@ use std::marker::PhantomData;
 use std::ops::ControlFlow;
 
 use lodestone_stm::{Stm, StmOptions};
-use lodestone_store::{KeyForm, KindError, Object, Records, VisitLost, VisitRecord};
+use lodestone_store::{KeyForm, KindError, Object, Records, VisitRecord};
 
 use crate::{Bytes, PmBTreeMap, PmHashMap, PmKey, PmList, PmQueue, PmValue};
 
-/// An item that has a text form in both directions.
-trait Shown: Sized + 'static {
+/// An item that can be shown and asked for as text.
+pub(crate) trait Shown: Sized + 'static {
     const FORM: KeyForm;
     type Owned;
+    /// The item as a tool shows it.
     fn show(owned: &Self::Owned) -> Vec<u8>;
     /// The item that a tool means by `text`.
     fn parse(text: &[u8]) -> Result<Self::Owned, KindError>;
@@ -52,8 +53,8 @@ macro_rules! shown_number {
 }
 shown_number!(u64, i64, u32);
 
-/// Borrows an owned item in the form that the collections take.
-trait Borrowed<View: ?Sized> {
+/// Borrows an owned item as the collections take it.
+pub(crate) trait Borrowed<View: ?Sized> {
     fn view(&self) -> &View;
 }
 
@@ -121,16 +122,6 @@ macro_rules! records_of_map {
                     }
                 }
                 Ok(seen)
-            }
-
-            fn salvage(&self, visit: &mut VisitRecord<'_>, lost: &mut VisitLost<'_>) -> Result<u64, KindError> {
-                match self.scan(None, visit) {
-                    Ok(seen) => Ok(seen),
-                    Err(error) => {
-                        lost(&format!("the records of this collection: {error}"));
-                        Ok(0)
-                    }
-                }
             }
 
             fn len(&self) -> Result<u64, KindError> {
@@ -220,10 +211,6 @@ impl Records for OfItems {
             }
         }
         Ok(seen)
-    }
-
-    fn salvage(&self, visit: &mut VisitRecord<'_>, _: &mut VisitLost<'_>) -> Result<u64, KindError> {
-        self.scan(None, visit)
     }
 
     fn len(&self) -> Result<u64, KindError> {

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!  0  magic                                    8  format version | options << 32
-//! 16  head: checked address, the structure's   24  zero
+//! 16  head: checked address, the structure's   24  checked address of the map that it is below; null: none
 //! 32  checked word: CRC-32C of the first 16 bytes
 //! 40  second: checked word, the structure's    48  zero
 //! ```
@@ -52,6 +52,10 @@ impl AnchorAt {
     pub(crate) fn head(self) -> PmAddr {
         self.0.plus(16)
     }
+    /// The map that the index is below, for when the map's own anchor is damaged.
+    pub(crate) fn above(self) -> PmAddr {
+        self.0.plus(24)
+    }
     fn crc(self) -> PmAddr {
         self.0.plus(32)
     }
@@ -95,43 +99,47 @@ pub(crate) fn verify(medium: Medium<'_>, kind: &AnchorKind, at: PmAddr) -> Resul
     Ok(options)
 }
 
-/// Opens the index `name`, or creates it: `build` reserves and writes its first blocks (started on their way back).
+/// Opens the index `name`, or creates it: `build` reserves and writes its first blocks (started on their way back); it
+/// is told where the anchor is.
 pub(crate) fn open(
     store: &Store,
     name: &str,
     kind: &AnchorKind,
     options: u32,
-    build: impl FnOnce(&mut Action<'_>) -> Result<First>,
+    build: impl FnOnce(&mut Action<'_>, PmAddr) -> Result<First>,
 ) -> Result<Anchor> {
-    let object = store.open_or_make(name, kind.kind, |action| make(store.heap(), action, kind, options, build))?;
-    let medium = Medium { memory: store.memory(), path: store.pool().path() };
+    let object = store
+        .open_or_make(name, kind.kind, |action| make(store.heap(), action, (kind, PmAddr::NULL), options, build))?;
     let at = object.at();
+    let medium = Medium::of(store.heap(), at);
     Ok(Anchor { at, options: verify(medium, kind, at)?, _object: Some(object) })
 }
 
 /// Opens an index whose object or map is claimed already.
 pub(crate) fn attach(heap: &Heap, kind: &AnchorKind, at: PmAddr, object: Option<Object>) -> Result<Anchor> {
-    let medium = Medium { memory: heap.memory(), path: heap.pool().path() };
+    let medium = Medium::of(heap, at);
     Ok(Anchor { at, options: verify(medium, kind, at)?, _object: object })
 }
 
-/// Reserves and writes an anchor and the first blocks of its index, as part of `action`.
+/// Reserves and writes an anchor and the first blocks of its index, which is below the map at `above` if that is not
+/// null, as part of `action`. `build` is told where the
+/// anchor is: those blocks name it.
 pub(crate) fn make(
     heap: &Heap,
     action: &mut Action<'_>,
-    kind: &AnchorKind,
+    (kind, above): (&AnchorKind, PmAddr),
     options: u32,
-    build: impl FnOnce(&mut Action<'_>) -> Result<First>,
+    build: impl FnOnce(&mut Action<'_>, PmAddr) -> Result<First>,
 ) -> Result<PmAddr> {
     let at = action.alloc(ANCHOR_BYTES)?;
     let anchor = AnchorAt(at);
-    let First { head, second } = build(action)?;
+    let First { head, second } = build(action, at)?;
     let shape = u64::from(kind.version) | u64::from(options) << 32;
     let words = [
         kind.magic,
         shape,
         checked::encode_addr(anchor.head(), head),
-        0,
+        checked::encode_addr(anchor.above(), above),
         checked::encode(anchor.crc(), crc_of(kind.magic, shape)),
         checked::encode(anchor.second(), second),
         0,

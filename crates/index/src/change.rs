@@ -72,7 +72,7 @@ impl OrderedMap {
             let mut action = self.heap.action();
             let record = if decided == Change::Put {
                 let record = action.alloc(record_bytes(key.len(), new.len()))?;
-                write_record(medium.memory, record, key, new);
+                write_record(medium, record, key, new);
                 record
             } else {
                 PmAddr::NULL

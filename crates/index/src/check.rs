@@ -10,7 +10,7 @@
 //!
 //! The report lists every block that the map owns: what the heap holds and no owner lists has leaked.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -55,6 +55,8 @@ pub struct CheckReport {
     pub findings: Vec<Finding>,
     /// Every block that the map owns, in no order: part of what the heap's check takes as reachable.
     pub blocks: Vec<PmAddr>,
+    /// Bytes that the map keeps in each of [`blocks`](Self::blocks), in the same order.
+    pub blocks_bytes: Vec<u64>,
 }
 
 impl CheckReport {
@@ -64,12 +66,22 @@ impl CheckReport {
         self.findings.is_empty()
     }
 
+    /// Takes over the blocks that the structure owns, each with the bytes that it keeps there.
+    pub(crate) fn set_blocks(&mut self, owned: impl IntoIterator<Item = (PmAddr, u64)>) {
+        (self.blocks, self.blocks_bytes) = owned.into_iter().unzip();
+    }
+
+    /// Each block that the structure owns with the bytes that it keeps there.
+    pub(crate) fn sized_blocks(&self) -> impl Iterator<Item = (PmAddr, u64)> {
+        self.blocks.iter().copied().zip(self.blocks_bytes.iter().copied())
+    }
+
     pub(crate) fn find(&mut self, at: PmAddr, text: impl Into<String>) {
         self.findings.push(Finding { at, text: text.into(), blocks_are_known: false });
     }
 
     /// A block of the structure that the heap does not hold.
-    fn find_unallocated(&mut self, at: PmAddr, what: &str) {
+    pub(crate) fn find_unallocated(&mut self, at: PmAddr, what: &str) {
         let text = format!("{what}: is not an allocated block");
         self.findings.push(Finding { at, text, blocks_are_known: true });
     }
@@ -85,18 +97,18 @@ impl CheckReport {
 /// The blocks that the structure under check owns.
 pub(crate) struct Owned<'h> {
     heap: &'h Heap,
-    blocks: HashSet<PmAddr>,
+    blocks: HashMap<PmAddr, u64>,
 }
 
 impl<'h> Owned<'h> {
     /// None yet.
     pub(crate) fn new(heap: &'h Heap) -> Self {
-        Self { heap, blocks: HashSet::new() }
+        Self { heap, blocks: HashMap::new() }
     }
 
     /// Notes a block of at least `bytes` bytes; `false` when another part of the structure owns it already.
     pub(crate) fn own(&mut self, report: &mut CheckReport, at: PmAddr, bytes: u64, what: &'static str) -> bool {
-        if !self.blocks.insert(at) {
+        if self.blocks.insert(at, bytes).is_some() {
             report.find(at, format!("{what}: is reachable twice"));
             return false;
         }
@@ -109,17 +121,17 @@ impl<'h> Owned<'h> {
     }
 
     /// Notes a block that another check has looked at.
-    pub(crate) fn adopt(&mut self, at: PmAddr) {
-        self.blocks.insert(at);
+    pub(crate) fn adopt(&mut self, at: PmAddr, bytes: u64) {
+        self.blocks.insert(at, bytes);
     }
 
     /// Whether the block is owned by now.
     pub(crate) fn has(&self, at: PmAddr) -> bool {
-        self.blocks.contains(&at)
+        self.blocks.contains_key(&at)
     }
 
     /// All of them, in no order.
-    pub(crate) fn into_blocks(self) -> Vec<PmAddr> {
+    pub(crate) fn into_blocks(self) -> Vec<(PmAddr, u64)> {
         self.blocks.into_iter().collect()
     }
 }
@@ -165,7 +177,7 @@ impl OrderedMap {
         if report.is_intact() && counted != report.records {
             report.find(self.anchor.at, format!("{} records on the medium, {counted} counted", report.records));
         }
-        report.blocks = owned.into_blocks();
+        report.set_blocks(owned.into_blocks());
         report
     }
 

@@ -3,18 +3,22 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::ControlFlow;
 
-use lodestone_store::{Acknowledge, Contents, Flaw, Kind, KindCode, KindError, Object, Records, Registered};
+use lodestone_store::{
+    Acknowledge, Contents, Flaw, Kind, KindCode, KindError, Object, Records, Registered, Store, VisitLost, VisitRecord,
+};
 
 use crate::check::CheckReport;
 use crate::fastfair::FastFair;
 use crate::fptree::FpTree;
 use crate::hash::HashIndex;
 use crate::map::{Durability, OrderedMap};
-use crate::records::{index_of, open_records_object};
+use crate::records::{IndexKind, index_of, open_records, open_records_object};
+use crate::salvage::{Salvage, index_kind_of, salvage_index, salvage_map, salvage_over};
 use crate::skiplist::SkipList;
 use crate::tool_records::{OfHash, OfIndex, OfMap};
-use crate::traits::{IndexKey, OpenIndex, PointIndex};
+use crate::traits::{IndexKey, OpenIndex, OrderedIndex, PointIndex};
 
 macro_rules! register {
     ($($kind:ident),+) => { $(inventory::submit! { Registered(&$kind) })+ };
@@ -22,33 +26,99 @@ macro_rules! register {
 register!(ORDERED_MAP, INDEXED_RECORDS, FASTFAIR_WORDS, FASTFAIR_STRINGS, FPTREE_WORDS, FPTREE_STRINGS);
 register!(HASH_WORDS, HASH_STRINGS, SKIPLIST_WORDS, SKIPLIST_STRINGS);
 
-pub(crate) static ORDERED_MAP: IndexType<OrderedMap> =
-    IndexType::new(*b"OMAP", "an ordered map", |object, durability| {
-        Ok(Box::new(OfMap { map: Box::new(OrderedMap::open_object(object)?), durability }))
-    });
+pub(crate) static ORDERED_MAP: IndexType<OrderedMap> = IndexType::new(
+    *b"OMAP",
+    "an ordered map",
+    &ToolsOf { records: map_records, create: create_map, salvage: salvage_map_of },
+);
 pub(crate) static INDEXED_RECORDS: MapOverIndex = MapOverIndex;
 pub(crate) static FASTFAIR_WORDS: IndexType<FastFair<u64>> =
-    IndexType::new(*b"FFTW", "a FAST & FAIR tree with words as keys", ordered::<FastFair<u64>>);
+    IndexType::new(*b"FFTW", "a FAST & FAIR tree with words as keys", &of_ordered::<FastFair<u64>>());
 pub(crate) static FASTFAIR_STRINGS: IndexType<FastFair<[u8]>> =
-    IndexType::new(*b"FFTS", "a FAST & FAIR tree with strings as keys", ordered::<FastFair<[u8]>>);
+    IndexType::new(*b"FFTS", "a FAST & FAIR tree with strings as keys", &of_ordered::<FastFair<[u8]>>());
 pub(crate) static FPTREE_WORDS: IndexType<FpTree<u64>> =
-    IndexType::new(*b"FPTW", "an FPTree with words as keys", ordered::<FpTree<u64>>);
+    IndexType::new(*b"FPTW", "an FPTree with words as keys", &of_ordered::<FpTree<u64>>());
 pub(crate) static FPTREE_STRINGS: IndexType<FpTree<[u8]>> =
-    IndexType::new(*b"FPTS", "an FPTree with strings as keys", ordered::<FpTree<[u8]>>);
+    IndexType::new(*b"FPTS", "an FPTree with strings as keys", &of_ordered::<FpTree<[u8]>>());
 pub(crate) static HASH_WORDS: IndexType<HashIndex<u64>> =
-    IndexType::new(*b"HSHW", "a hash index with words as keys", hashed::<u64>);
+    IndexType::new(*b"HSHW", "a hash index with words as keys", &of_hash::<u64>());
 pub(crate) static HASH_STRINGS: IndexType<HashIndex<[u8]>> =
-    IndexType::new(*b"HSHS", "a hash index with strings as keys", hashed::<[u8]>);
+    IndexType::new(*b"HSHS", "a hash index with strings as keys", &of_hash::<[u8]>());
 pub(crate) static SKIPLIST_WORDS: IndexType<SkipList<u64>> =
-    IndexType::new(*b"SKLW", "a skip list with words as keys", ordered::<SkipList<u64>>);
+    IndexType::new(*b"SKLW", "a skip list with words as keys", &of_ordered::<SkipList<u64>>());
 pub(crate) static SKIPLIST_STRINGS: IndexType<SkipList<[u8]>> =
-    IndexType::new(*b"SKLS", "a skip list with strings as keys", ordered::<SkipList<[u8]>>);
+    IndexType::new(*b"SKLS", "a skip list with strings as keys", &of_ordered::<SkipList<[u8]>>());
 
-type OpenRecords = fn(Object, Durability) -> Result<Box<dyn Records>, KindError>;
+/// How tools read, make and salvage the objects of a kind.
+struct ToolsOf {
+    records: fn(Object, Durability) -> Result<Box<dyn Records>, KindError>,
+    /// Makes an object with this name.
+    create: fn(&Store, &str) -> Result<Box<dyn Records>, KindError>,
+    salvage: fn(&Object, &mut VisitRecord<'_>, &mut VisitLost<'_>) -> u64,
+}
+
+const fn of_ordered<I>() -> ToolsOf
+where
+    I: OpenIndex + OrderedIndex + Salvage + 'static,
+{
+    ToolsOf { records: ordered::<I>, create: create_ordered::<I>, salvage: salvage_of::<I> }
+}
+
+const fn of_hash<K: IndexKey + ?Sized>() -> ToolsOf {
+    ToolsOf { records: hashed::<K>, create: create_hash::<K>, salvage: salvage_of::<HashIndex<K>> }
+}
+
+fn salvage_of<I: Salvage>(object: &Object, visit: &mut VisitRecord<'_>, lost: &mut VisitLost<'_>) -> u64 {
+    salvage_index::<I>(object.heap(), object.at(), visit, lost)
+}
+
+fn salvage_map_of(object: &Object, visit: &mut VisitRecord<'_>, lost: &mut VisitLost<'_>) -> u64 {
+    salvage_map(object.heap(), object.at(), visit, lost)
+}
+
+fn map_records(object: Object, durability: Durability) -> Result<Box<dyn Records>, KindError> {
+    Ok(Box::new(OfMap { map: Box::new(OrderedMap::open_object(object)?), durability }))
+}
+
+fn create_map(store: &Store, name: &str) -> Result<Box<dyn Records>, KindError> {
+    Ok(Box::new(OfMap { map: Box::new(OrderedMap::open(store, name)?), durability: Durability::Relaxed }))
+}
+
+fn create_ordered<I>(store: &Store, name: &str) -> Result<Box<dyn Records>, KindError>
+where
+    I: OpenIndex + OrderedIndex + 'static,
+{
+    Ok(Box::new(OfIndex(I::open_index(store, name, &I::Options::default(), Durability::Relaxed)?)))
+}
+
+fn create_hash<K: IndexKey + ?Sized>(store: &Store, name: &str) -> Result<Box<dyn Records>, KindError> {
+    Ok(Box::new(OfHash(HashIndex::<K>::open_index(store, name, &Default::default(), Durability::Relaxed)?)))
+}
+
+/// Puts what `salvage` brings out of a damaged object into a new one.
+fn refill(
+    new: &dyn Records,
+    lost: &mut VisitLost<'_>,
+    salvage: impl FnOnce(&mut VisitRecord<'_>, &mut VisitLost<'_>) -> u64,
+) -> Result<u64, KindError> {
+    let mut failed = None;
+    let mut put = |key: &[u8], value: &[u8]| match new.insert(key, value) {
+        Ok(_) => ControlFlow::Continue(()),
+        Err(error) => {
+            failed = Some(error);
+            ControlFlow::Break(())
+        }
+    };
+    let count = salvage(&mut put, lost);
+    match failed {
+        Some(error) => Err(error),
+        None => new.sync().map(|()| count),
+    }
+}
 
 fn ordered<I>(object: Object, durability: Durability) -> Result<Box<dyn Records>, KindError>
 where
-    I: OpenIndex + crate::traits::OrderedIndex + 'static,
+    I: OpenIndex + OrderedIndex + 'static,
 {
     Ok(Box::new(OfIndex(I::open_object(object, &I::Options::default(), durability)?)))
 }
@@ -61,13 +131,13 @@ fn hashed<K: IndexKey + ?Sized>(object: Object, durability: Durability) -> Resul
 pub(crate) struct IndexType<I> {
     code: [u8; 4],
     title: &'static str,
-    records: OpenRecords,
+    tools: &'static ToolsOf,
     index: PhantomData<fn() -> I>,
 }
 
 impl<I> IndexType<I> {
-    const fn new(code: [u8; 4], title: &'static str, records: OpenRecords) -> Self {
-        Self { code, title, records, index: PhantomData }
+    const fn new(code: [u8; 4], title: &'static str, tools: &'static ToolsOf) -> Self {
+        Self { code, title, tools, index: PhantomData }
     }
 }
 
@@ -98,7 +168,23 @@ impl<I: OpenIndex> Kind for IndexType<I> {
         acknowledge: Acknowledge,
     ) -> Result<Box<dyn Records>, KindError> {
         no_member(&object, member)?;
-        (self.records)(object, durability_of(acknowledge))
+        (self.tools.records)(object, durability_of(acknowledge))
+    }
+
+    fn salvage(
+        &self,
+        object: Object,
+        member: Option<&str>,
+        visit: &mut VisitRecord<'_>,
+        lost: &mut VisitLost<'_>,
+    ) -> Result<u64, KindError> {
+        no_member(&object, member)?;
+        Ok((self.tools.salvage)(&object, visit, lost))
+    }
+
+    fn rebuild(&self, object: Object, name: &str, lost: &mut VisitLost<'_>) -> Result<u64, KindError> {
+        let new = (self.tools.create)(object.store(), name)?;
+        refill(&*new, lost, |visit, lost| (self.tools.salvage)(&object, visit, lost))
     }
 }
 
@@ -136,6 +222,25 @@ impl Kind for MapOverIndex {
         let durability = durability_of(acknowledge);
         Ok(Box::new(OfMap { map: open_records_object(object, durability)?, durability }))
     }
+
+    fn salvage(
+        &self,
+        object: Object,
+        member: Option<&str>,
+        visit: &mut VisitRecord<'_>,
+        lost: &mut VisitLost<'_>,
+    ) -> Result<u64, KindError> {
+        no_member(&object, member)?;
+        Ok(salvage_over(&object, visit, lost))
+    }
+
+    fn rebuild(&self, object: Object, name: &str, lost: &mut VisitLost<'_>) -> Result<u64, KindError> {
+        // Where nothing says which index it was, any serves: an index only orders the records.
+        let kind = index_kind_of(&object).unwrap_or(IndexKind::FastFair);
+        let map = open_records(object.store(), name, kind, Durability::Relaxed)?;
+        let new = OfMap { map, durability: Durability::Relaxed };
+        refill(&new, lost, |visit, lost| salvage_over(&object, visit, lost))
+    }
 }
 
 fn durability_of(acknowledge: Acknowledge) -> Durability {
@@ -157,10 +262,11 @@ fn contents_of(report: CheckReport) -> Contents {
         at: finding.at,
         text: finding.text,
         blocks_are_known: finding.blocks_are_known,
+        is_in_heap: finding.blocks_are_known,
     };
     Contents {
         records: report.records,
-        blocks: report.blocks,
+        blocks: report.sized_blocks().collect(),
         flaws: report.findings.into_iter().map(flaw).collect(),
         notes: Vec::new(),
     }

@@ -12,7 +12,7 @@ use crate::kinds::ORDERED_MAP;
 
 /// The anchor of a map; its options are the slots of a new leaf.
 pub(crate) const MAP_ANCHOR: AnchorKind =
-    AnchorKind { magic: u64::from_le_bytes(*b"LDSTOMAP"), version: 2, kind: &ORDERED_MAP };
+    AnchorKind { magic: u64::from_le_bytes(*b"LDSTOMAP"), version: 3, kind: &ORDERED_MAP };
 /// Most slots that a leaf can have; a leaf's occupancy is one 64-bit mask.
 pub(crate) const SLOTS_LIMIT: usize = 64;
 /// Slots of a leaf unless asked otherwise: with a lower bound of up to 8 bytes a leaf then takes 512 bytes.
@@ -65,14 +65,26 @@ pub(crate) fn encode_shape(slots: usize, low_bytes: usize) -> u64 {
     slots as u64 | (low_bytes as u64) << 16
 }
 
-/// The whole content of a new leaf that will stand at `leaf`.
-pub(crate) fn encode_leaf(leaf: LeafAt, slots: usize, low: &[u8], next: PmAddr, records: &[PmAddr]) -> Vec<u8> {
+/// The checksum of the lower bound of a leaf of the structure whose anchor is at `owner`.
+pub(crate) fn low_check(owner: PmAddr, low: &[u8]) -> u64 {
+    u64::from(crc32c::crc32c_append(crc32c::crc32c(&owner.to_raw().to_le_bytes()), low))
+}
+
+/// The whole content of a new leaf, of the map whose anchor is at `owner`, that will stand at `leaf`.
+pub(crate) fn encode_leaf(
+    owner: PmAddr,
+    leaf: LeafAt,
+    slots: usize,
+    low: &[u8],
+    next: PmAddr,
+    records: &[PmAddr],
+) -> Vec<u8> {
     assert!(records.len() <= slots, "a leaf holds at most its slots");
     let mut out = Vec::with_capacity(LeafAt::bytes(slots, low.len()) as usize);
     let mut word = |value: u64| out.extend_from_slice(&value.to_le_bytes());
     word(checked::encode_addr(leaf.next(), next));
     word(checked::encode(leaf.shape(), encode_shape(slots, low.len())));
-    word(checked::encode(leaf.low_crc(), u64::from(crc32c::crc32c(low))));
+    word(checked::encode(leaf.low_crc(), low_check(owner, low)));
     for slot in 0..slots {
         let record = records.get(slot).copied().unwrap_or(PmAddr::NULL);
         word(checked::encode_addr(leaf.slot(slot), record));
@@ -89,7 +101,7 @@ pub(crate) fn encode_leaf(leaf: LeafAt, slots: usize, low: &[u8], next: PmAddr, 
 pub(crate) struct RecordHead {
     pub(crate) key_bytes: u32,
     pub(crate) value_bytes: u32,
-    /// CRC-32C of the key, started from place and lengths ([`key_crc`](Self::key_crc)).
+    /// CRC-32C of the key, started from owner, place and lengths ([`key_crc`](Self::key_crc)).
     pub(crate) key_crc: u32,
     /// CRC-32C of the value, started from `key_crc`.
     pub(crate) value_crc: u32,
@@ -99,10 +111,10 @@ impl RecordHead {
     /// Bytes of the head.
     pub(crate) const BYTES: u64 = 16;
 
-    /// The head of the record of `key` and `value` that will stand at `at`.
-    pub(crate) fn new(at: PmAddr, key: &[u8], value: &[u8]) -> Self {
+    /// The head of the record of `key` and `value` that will stand at `at`, of the structure whose anchor is at `owner`.
+    pub(crate) fn new(owner: PmAddr, at: PmAddr, key: &[u8], value: &[u8]) -> Self {
         let (key_bytes, value_bytes) = (key.len() as u32, value.len() as u32);
-        let key_crc = Self::key_crc(at, key, value_bytes);
+        let key_crc = Self::key_crc(owner, at, key, value_bytes);
         Self { key_bytes, value_bytes, key_crc, value_crc: crc32c::crc32c_append(key_crc, value) }
     }
 
@@ -147,22 +159,25 @@ impl RecordHead {
         self.value_offset() + u64::from(self.value_bytes).next_multiple_of(WORD_BYTES)
     }
 
-    /// Checksum over place, lengths and key: a record that was copied elsewhere does not verify.
+    /// Checksum over owner, place, lengths and key: a record of another structure, or one that was copied elsewhere,
+    /// does not verify.
     ///
-    /// Place and lengths choose the value that the CRC starts from; odd factors, so that no change of one alone
+    /// Owner, place and lengths choose the value that the CRC starts from; odd factors, so that no change of one alone
     /// cancels.
     #[inline]
-    pub(crate) fn key_crc(at: PmAddr, key: &[u8], value_bytes: u32) -> u32 {
+    pub(crate) fn key_crc(owner: PmAddr, at: PmAddr, key: &[u8], value_bytes: u32) -> u32 {
         let raw = at.to_raw() >> 3;
         let place = (raw as u32).wrapping_mul(0x9E37_79B1) ^ (raw >> 32) as u32;
         let lengths = (key.len() as u32).wrapping_mul(0x85EB_CA6B) ^ value_bytes.wrapping_mul(0xC2B2_AE35);
-        crc32c::crc32c_append(place ^ lengths, key)
+        let owner = (owner.to_raw() >> 3).wrapping_mul(0xD6E8_FEB8_6659_FD93) >> 32;
+        crc32c::crc32c_append(place ^ lengths ^ owner as u32, key)
     }
 }
 
-/// Writes the record of `key` and `value` that will stand at `at` into `out`.
-pub(crate) fn encode_record(at: PmAddr, key: &[u8], value: &[u8], out: &mut Vec<u8>) {
-    let head = RecordHead::new(at, key, value);
+/// Writes the record of `key` and `value` that will stand at `at`, of the structure whose anchor is at `owner`, into
+/// `out`.
+pub(crate) fn encode_record(owner: PmAddr, at: PmAddr, key: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    let head = RecordHead::new(owner, at, key, value);
     out.clear();
     out.reserve(head.record_bytes() as usize);
     for word in head.to_words() {
@@ -190,14 +205,15 @@ mod tests {
 
     #[test]
     fn records_are_padded_to_words_and_bound_to_their_place() {
-        let at = PmAddr::new(0, 4096);
+        let (owner, at) = (PmAddr::new(0, 64), PmAddr::new(0, 4096));
         let mut out = Vec::new();
-        encode_record(at, b"abc", b"0123456789", &mut out);
+        encode_record(owner, at, b"abc", b"0123456789", &mut out);
         assert_eq!(out.len(), 16 + 8 + 16);
         assert_eq!(&out[16..24], b"abc\0\0\0\0\0");
         assert_eq!(record_bytes(3, 10), out.len() as u64);
-        let crc = RecordHead::key_crc(at, b"abc", 1);
-        assert_ne!(crc, RecordHead::key_crc(at.plus(64), b"abc", 1), "the same record elsewhere");
-        assert_ne!(crc, RecordHead::key_crc(at, b"abc", 2), "another length of value");
+        let crc = RecordHead::key_crc(owner, at, b"abc", 1);
+        assert_ne!(crc, RecordHead::key_crc(owner, at.plus(64), b"abc", 1), "the same record elsewhere");
+        assert_ne!(crc, RecordHead::key_crc(owner.plus(64), at, b"abc", 1), "the same record of another owner");
+        assert_ne!(crc, RecordHead::key_crc(owner, at, b"abc", 2), "another length of value");
     }
 }

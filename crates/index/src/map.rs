@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use lodestone_heap::Heap;
 use lodestone_pmem::sync::RwLock;
-use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, WORD_BYTES, checked, planted};
+use lodestone_pmem::{LINE_BYTES, PmAddr, WORD_BYTES, checked, planted};
 
 use crate::anchor::Anchor;
 use crate::directory::Directory;
@@ -110,10 +110,11 @@ thread_local! {
 const SCRATCH_BYTES_MAX: usize = 64 << 10;
 
 /// Writes the record at the reserved place `at` and starts its write-back; the commit that publishes it fences.
-pub(crate) fn write_record(memory: &Memory, at: PmAddr, key: &[u8], value: &[u8]) {
+pub(crate) fn write_record(medium: Medium<'_>, at: PmAddr, key: &[u8], value: &[u8]) {
     // Taken out, not borrowed: a deterministic scheduler may run another thread in between on the same stack of locals.
     let mut scratch = SCRATCH.take();
-    encode_record(at, key, value, &mut scratch);
+    let memory = medium.memory;
+    encode_record(medium.owner, at, key, value, &mut scratch);
     if planted::active("index-record-not-flushed") {
         memory.write(at, &scratch);
     } else {
@@ -127,7 +128,7 @@ pub(crate) fn write_record(memory: &Memory, at: PmAddr, key: &[u8], value: &[u8]
 
 impl OrderedMap {
     pub(crate) fn medium(&self) -> Medium<'_> {
-        Medium { memory: self.heap.memory(), path: self.path() }
+        Medium::of(&self.heap, self.anchor.at)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -269,7 +270,7 @@ impl OrderedMap {
         let tag = tag_of(key);
         let mut action = self.heap.action();
         let record = action.alloc(record_bytes(key.len(), value.len()))?;
-        write_record(medium.memory, record, key, value);
+        write_record(medium, record, key, value);
         loop {
             let leaf = self.leaf_of(key);
             let mut state = leaf.write(medium)?;

@@ -6,22 +6,32 @@
 
 use std::path::Path;
 
+use lodestone_heap::Heap;
 use lodestone_pmem::{Memory, PmAddr, checked};
 
 use crate::error::{Error, Result};
-use crate::layout::{KEY_BYTES_MAX, LeafAt, RecordHead, decode_shape};
+use crate::layout::{KEY_BYTES_MAX, LeafAt, RecordHead, decode_shape, low_check};
 
-/// A pool's memory with the path that messages name.
+/// A pool's memory with the path that messages name, and the structure whose blocks are read.
 #[derive(Clone, Copy)]
 pub(crate) struct Medium<'a> {
     pub(crate) memory: &'a Memory,
     pub(crate) path: &'a Path,
+    /// Place of the structure's anchor: checksums of its blocks begin with it, so no block of another one verifies.
+    pub(crate) owner: PmAddr,
 }
 
 /// The words of a leaf that never change while it is published.
 pub(crate) struct LeafFrame {
     pub(crate) slots: usize,
     pub(crate) low: Box<[u8]>,
+}
+
+impl<'a> Medium<'a> {
+    /// The memory of `heap`, for blocks of the structure whose anchor is at `owner`.
+    pub(crate) fn of(heap: &'a Heap, owner: PmAddr) -> Self {
+        Self { memory: heap.memory(), path: heap.pool().path(), owner }
+    }
 }
 
 impl Medium<'_> {
@@ -58,7 +68,7 @@ impl Medium<'_> {
         };
         let mut low = vec![0; low_bytes].into_boxed_slice();
         self.memory.read(leaf.low(slots), &mut low);
-        if self.word(leaf.low_crc(), "checksum of a leaf's lower bound")? != u64::from(crc32c::crc32c(&low)) {
+        if self.word(leaf.low_crc(), "checksum of a leaf's lower bound")? != low_check(self.owner, &low) {
             return Err(self.damaged(leaf.low(slots), "lower bound of a leaf", "checksum mismatch"));
         }
         Ok(LeafFrame { slots, low })
@@ -82,7 +92,7 @@ impl Medium<'_> {
         let start = out.len();
         out.resize(start + head.key_bytes as usize, 0);
         self.memory.read(RecordHead::key_at(at), &mut out[start..]);
-        if head.key_crc == RecordHead::key_crc(at, &out[start..], head.value_bytes) {
+        if head.key_crc == RecordHead::key_crc(self.owner, at, &out[start..], head.value_bytes) {
             return Ok(head);
         }
         out.truncate(start);
@@ -104,7 +114,9 @@ impl Medium<'_> {
     pub(crate) fn match_key(self, at: PmAddr, key: &[u8]) -> Result<Option<RecordHead>> {
         const SHORT: usize = 64;
         let head = self.head(at)?;
-        if head.key_bytes as usize == key.len() && head.key_crc == RecordHead::key_crc(at, key, head.value_bytes) {
+        if head.key_bytes as usize == key.len()
+            && head.key_crc == RecordHead::key_crc(self.owner, at, key, head.value_bytes)
+        {
             let mut short = [0; SHORT];
             let mut long = Vec::new();
             let found = if key.len() <= SHORT {

@@ -60,7 +60,7 @@ impl OrderedMap {
     pub fn open_with(store: &Store, name: &str, options: &MapOptions) -> Result<Self> {
         let slots = options.slots_per_leaf;
         assert!((2..=SLOTS_LIMIT).contains(&slots), "a leaf has 2 to 64 slots");
-        let build = |action: &mut Action<'_>| build(store.heap(), action, slots);
+        let build = |action: &mut Action<'_>, owner| build(store.heap(), action, owner, slots);
         let anchor = anchor::open(store, name, &MAP_ANCHOR, u32::try_from(slots).unwrap_or(u32::MAX), build)?;
         let map = attach(store.heap(), anchor)?;
         store.memory().durable()?;
@@ -75,15 +75,15 @@ impl OrderedMap {
 }
 
 /// Reserves and writes the first leaf.
-fn build(heap: &Heap, action: &mut Action<'_>, slots: usize) -> Result<First> {
+fn build(heap: &Heap, action: &mut Action<'_>, owner: PmAddr, slots: usize) -> Result<First> {
     let leaf = LeafAt(action.alloc(LeafAt::bytes(slots, 0))?);
     // The action that publishes the leaf may not overtake its content: its first fence comes between.
-    heap.memory().write_back(leaf.0, &encode_leaf(leaf, slots, b"", PmAddr::NULL, &[]));
+    heap.memory().write_back(leaf.0, &encode_leaf(owner, leaf, slots, b"", PmAddr::NULL, &[]));
     Ok(First { head: leaf.0, second: 0 })
 }
 
 fn attach(heap: &Heap, anchor: Anchor) -> Result<OrderedMap> {
-    let medium = Medium { memory: heap.memory(), path: heap.pool().path() };
+    let medium = Medium::of(heap, anchor.at);
     let slots_per_leaf = anchor.options as usize;
     if !(2..=SLOTS_LIMIT).contains(&slots_per_leaf) {
         return Err(medium.damaged(anchor.at, "anchor of a map", format!("{slots_per_leaf} slots per leaf")));

@@ -85,13 +85,6 @@ pub trait RecordMap: Send + Sync {
     /// When the pool failed: relaxed changes since the last success may be lost.
     fn sync(&self) -> Result<()>;
 
-    /// Shows `visit` every record that verifies, and tells `lost` of the places and keys of the others: never stops at
-    /// damage. The number shown. Call it while nobody changes the map.
-    ///
-    /// # Errors
-    /// When the pool itself fails.
-    fn salvage(&self, visit: &mut Visit<'_>, lost: &mut dyn FnMut(&str)) -> Result<u64>;
-
     /// Bytes of DRAM that the map takes, when it counts them.
     fn dram_bytes(&self) -> Option<u64> {
         None
@@ -140,10 +133,6 @@ impl RecordMap for OrderedMap {
 
     fn sync(&self) -> Result<()> {
         OrderedMap::sync(self)
-    }
-
-    fn salvage(&self, visit: &mut Visit<'_>, lost: &mut dyn FnMut(&str)) -> Result<u64> {
-        Ok(OrderedMap::salvage(self, visit, lost))
     }
 
     fn dram_bytes(&self) -> Option<u64> {

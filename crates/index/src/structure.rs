@@ -50,7 +50,7 @@ impl OrderedMap {
 
         let mut action = self.heap.action();
         let right = LeafAt(action.alloc(LeafAt::bytes(self.slots_per_leaf, low.len()))?);
-        let content = encode_leaf(right, self.slots_per_leaf, low, state.next, &addrs);
+        let content = encode_leaf(medium.owner, right, self.slots_per_leaf, low, state.next, &addrs);
         if planted::active("index-split-content-not-flushed") {
             medium.memory.write(right.0, &content);
         } else {

@@ -3,11 +3,10 @@
 //! Keys that are numbers, and all values of indexes, are shown and asked for in decimal.
 
 use std::borrow::Borrow;
-use std::ops::{Bound, ControlFlow};
+use std::ops::Bound;
 
-use lodestone_store::{KeyForm, KindError, Records, VisitLost, VisitRecord};
+use lodestone_store::{KeyForm, KindError, Records, VisitRecord};
 
-use crate::error::Error;
 use crate::hash::HashIndex;
 use crate::map::Durability;
 use crate::record_map::RecordMap;
@@ -59,10 +58,6 @@ impl Records for OfMap {
 
     fn scan(&self, start: Option<&[u8]>, visit: &mut VisitRecord<'_>) -> Result<u64, KindError> {
         Ok(self.map.scan(from(start), Bound::Unbounded, visit)?)
-    }
-
-    fn salvage(&self, visit: &mut VisitRecord<'_>, lost: &mut VisitLost<'_>) -> Result<u64, KindError> {
-        Ok(self.map.salvage(visit, lost)?)
     }
 
     fn len(&self) -> Result<u64, KindError> {
@@ -133,56 +128,9 @@ impl<I: OrderedIndex + Send + Sync> Records for OfIndex<I> {
         Ok(self.0.scan(start, Bound::Unbounded, Direction::Ascending, &mut show)?)
     }
 
-    fn salvage(&self, visit: &mut VisitRecord<'_>, lost: &mut VisitLost<'_>) -> Result<u64, KindError> {
-        let show = |key: &I::Key, value: u64| visit(&text_of(key), value.to_string().as_bytes());
-        Ok(salvage_index(&self.0, show, lost)?)
-    }
-
     fn len(&self) -> Result<u64, KindError> {
         Ok(self.0.len()?)
     }
-}
-
-/// Shows what a scan reaches from both ends, and tells `lost` of the range between; the number shown.
-pub(crate) fn salvage_index<I: OrderedIndex>(
-    index: &I,
-    mut show: impl FnMut(&I::Key, u64) -> ControlFlow<()>,
-    lost: &mut VisitLost<'_>,
-) -> Result<u64, Error> {
-    let (mut count, mut last) = (0, None);
-    let up = index.scan(Bound::Unbounded, Bound::Unbounded, Direction::Ascending, |key, value| {
-        (count, last) = (count + 1, Some(key.to_key()));
-        show(key, value)
-    });
-    let Err(up) = up else { return Ok(count) };
-    if !matches!(up, Error::Damaged { .. }) {
-        return Err(up);
-    }
-    // The keys beyond the damage come in descending order: the last one that an ascending scan showed ends them.
-    let (mut rest, mut first) = (Vec::new(), None);
-    let end = last.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(key.borrow()));
-    let down = index.scan(end, Bound::Unbounded, Direction::Descending, |key, value| {
-        first = Some(key.to_key());
-        rest.push((key.to_key(), value));
-        ControlFlow::Continue(())
-    });
-    for (key, value) in rest.into_iter().rev() {
-        count += 1;
-        if show(key.borrow(), value).is_break() {
-            return Ok(count);
-        }
-    }
-    if let Err(down) = down {
-        let name = |key: Option<<I::Key as IndexKey>::Owned>| {
-            key.map(|key| text_of::<I::Key>(key.borrow()).escape_ascii().to_string())
-        };
-        let low = name(last).map_or_else(|| "the first key".to_owned(), |key| format!("after `{key}`"));
-        let high = name(first).map_or_else(|| "the last key".to_owned(), |key| format!("before `{key}`"));
-        lost(&format!("keys from {low} to {high}: {down}"));
-    } else {
-        lost(&format!("some keys near: {up}"));
-    }
-    Ok(count)
 }
 
 impl<K: IndexKey + ?Sized> Records for OfHash<K> {
@@ -217,18 +165,6 @@ impl<K: IndexKey + ?Sized> Records for OfHash<K> {
                 done = visit(&text_of(key), value.to_string().as_bytes()).is_break();
             }
         })?;
-        Ok(count)
-    }
-
-    fn salvage(&self, visit: &mut VisitRecord<'_>, lost: &mut VisitLost<'_>) -> Result<u64, KindError> {
-        let mut count = 0;
-        let outcome = self.0.for_each(|key, value| {
-            count += 1;
-            let _ = visit(&text_of(key), value.to_string().as_bytes());
-        });
-        if let Err(error) = outcome {
-            lost(&format!("keys beyond the damage: {error}"));
-        }
         Ok(count)
     }
 

@@ -3,12 +3,17 @@
 //!
 //! 1. no answer is wrong without an error;
 //! 2. every damage that changes an answer, or turns it into an error, is reported by the check;
-//! 3. nothing panics and nothing hangs.
+//! 3. nothing panics and nothing hangs;
+//! 4. a salvage brings out every record that is not in a damaged line, and names the others (`salvaged`);
+//! 5. a repair that accepts loss leaves a pool that is clean, with exactly the records that the salvage brought out.
 //!
 //! `LODESTONE_HOSTILE_CASES=1000 cargo test -p lodestone --test damaged_pool -- --nocapture` runs that many cases of
 //! each test.
 
-use std::collections::BTreeMap;
+mod salvaged;
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use lodestone::collections::{Bytes, PmBTreeMap, PmHashMap, PmList, PmQueue};
@@ -16,7 +21,7 @@ use lodestone::crash::hostile::{Fate, Layer, Numbers, Tally};
 use lodestone::heap::HeapOptions;
 use lodestone::index::{FpTree, HashIndex, IndexKind, OpenIndex, SkipList, open_records};
 use lodestone::pmem::{Memory, PmAddr, PoolOptions};
-use lodestone::store::{Acknowledge, StoreOptions};
+use lodestone::store::{Acknowledge, KeyForm, StoreOptions};
 use lodestone::{Domain, DomainChoice, Durability, FastFair, OrderedMap, Pool, Stm, Store};
 
 const POOL_BYTES: u64 = 2 << 20;
@@ -40,24 +45,42 @@ fn memory() -> Memory {
     Memory::anonymous_with(&[POOL_BYTES], Domain::Process, None).expect("memory")
 }
 
+/// A number that is found once in an image.
+fn word_of(place: &str, number: u64) -> u64 {
+    let seed = place.bytes().fold(number, |seed, byte| seed.wrapping_mul(257).wrapping_add(u64::from(byte)));
+    Numbers::new(seed).number() >> 1
+}
+
+/// Bytes that are found once in an image.
+fn text_of(place: &str, number: u64, len: usize) -> Vec<u8> {
+    let words = (0_u64..).flat_map(|word| word_of(place, number + (word + 1) * 1000).to_le_bytes());
+    words.take(len).collect()
+}
+
+/// A key whose bytes are found once in an image.
+fn key_of(place: &str, number: u64) -> Vec<u8> {
+    format!("{number:02} {:06x}", word_of(place, number + 500_000) & 0xFF_FFFF).into_bytes()
+}
+
 fn fill_words<I: OpenIndex<Key = u64>>(store: &Store, name: &str) -> Outcome {
     let index = I::open_index(store, name, &I::Options::default(), Durability::Sync)?;
-    (0..60).try_for_each(|key| index.insert(&(key * 3), key).map(drop))?;
+    (0..60).try_for_each(|key| index.insert(&(key * 3), word_of(name, key)).map(drop))?;
     Ok(())
 }
 
 fn fill_strings<I: OpenIndex<Key = [u8]>>(store: &Store, name: &str) -> Outcome {
     let index = I::open_index(store, name, &I::Options::default(), Durability::Sync)?;
-    (0..60_u64).try_for_each(|key| index.insert(format!("a key of {key}").as_bytes(), key).map(drop))?;
+    (0..60_u64).try_for_each(|key| index.insert(&key_of(name, key), word_of(name, key)).map(drop))?;
     Ok(())
 }
 
 fn fill(store: &Store) -> Outcome {
     let map = OrderedMap::open(store, "ordered map")?;
-    (0..80_u8).try_for_each(|key| map.insert(&[key], &[key; 50]).map(drop))?;
+    (0..80).try_for_each(|key| map.insert(&key_of("ordered map", key), &text_of("ordered map", key, 50)).map(drop))?;
     for kind in IndexKind::ALL {
-        let map = open_records(store, &format!("map over {kind}"), kind, Durability::Sync)?;
-        (0..40_u8).try_for_each(|key| map.insert(&[key], &[key; 30]).map(drop))?;
+        let name = format!("map over {kind}");
+        let map = open_records(store, &name, kind, Durability::Sync)?;
+        (0..40).try_for_each(|key| map.insert(&key_of(&name, key), &text_of(&name, key, 30)).map(drop))?;
     }
     fill_words::<FastFair<u64>>(store, "fastfair words")?;
     fill_strings::<FastFair<[u8]>>(store, "fastfair strings")?;
@@ -72,12 +95,12 @@ fn fill(store: &Store) -> Outcome {
     let tree = PmBTreeMap::<Bytes, Bytes>::open(&stm, "tree")?;
     let (queue, list) = (PmQueue::<u64>::open(&stm, "queue")?, PmList::<Bytes>::open(&stm, "list")?);
     for number in 0..30_u64 {
-        let text = format!("text {number}").into_bytes();
+        let key = key_of("", number);
         stm.update(|tx| {
-            hash.insert(tx, &text, &number)?;
-            tree.insert(tx, &text, &text)?;
-            queue.push(tx, &number)?;
-            list.push_back(tx, &text).map(drop)
+            hash.insert(tx, &key, &word_of("hash map", number))?;
+            tree.insert(tx, &key, &text_of("tree", number, 30))?;
+            queue.push(tx, &word_of("queue", number))?;
+            list.push_back(tx, &text_of("list", number, 30)).map(drop)
         })?;
     }
     Ok(())
@@ -96,7 +119,13 @@ fn records_of(store: &Store, object: &str, member: Option<&str>) -> Outcome<Vec<
     Ok(all)
 }
 
-/// All places with records, by object and member.
+fn is_of_numbers(store: &Store, object: &str, member: Option<&str>) -> Outcome<bool> {
+    let object = store.open_object(object)?;
+    let records = store.kind_of(&object)?.records(object, member, Acknowledge::EachChange)?;
+    Ok(records.key_form() == KeyForm::Number)
+}
+
+/// What has records, by object and member.
 fn places(store: &Store) -> Outcome<Vec<(String, Option<String>)>> {
     let mut all = Vec::new();
     for named in store.names() {
@@ -116,7 +145,37 @@ struct Sound {
     image: Vec<u8>,
     places: Vec<(String, Option<String>)>,
     answers: Answers,
+    /// Places whose keys are numbers.
+    numbers: BTreeSet<String>,
+    /// Where each record is.
+    homes: salvaged::Homes,
     used: Vec<(PmAddr, u64)>,
+}
+
+/// Where the records of a place are.
+fn homes_of(
+    image: &[u8],
+    used: &[(PmAddr, u64)],
+    place: &str,
+    records: &[(Vec<u8>, Vec<u8>)],
+) -> BTreeMap<Vec<u8>, salvaged::Home> {
+    let is_of_words = ["fastfair", "fptree", "hash", "list"].iter().any(|kind| place.starts_with(kind))
+        || place.contains("hash map")
+        || place.contains("queue");
+    // Head and key of a record stand in front of its value.
+    let before = if place.contains("map over") || place.starts_with("ordered") { 32 } else { 0 };
+    // A key of its own beside the line with its value.
+    let has_key = ["fptree strings", "hash strings"].iter().any(|kind| place.starts_with(kind));
+    let home = |(key, value): &(Vec<u8>, Vec<u8>)| {
+        let number = std::str::from_utf8(value).ok().and_then(|text| text.parse::<u64>().ok());
+        let value = match number.filter(|_| is_of_words) {
+            Some(number) => number.to_le_bytes().to_vec(),
+            None => value.clone(),
+        };
+        let traces = salvaged::Traces { value, before, key: has_key.then(|| key.clone()) };
+        (key.clone(), salvaged::home(image, used, &traces))
+    };
+    records.iter().map(home).collect()
 }
 
 fn sound() -> Outcome<Sound> {
@@ -127,16 +186,27 @@ fn sound() -> Outcome<Sound> {
     let report = store.check(&mut |_| {});
     assert!(report.is_clean() && report.ownership_checked, "{:?}", report.findings);
     let places = places(&store)?;
-    let mut answers = Answers::new();
+    let (mut answers, mut numbers) = (Answers::new(), BTreeSet::new());
     for (object, member) in &places {
+        if is_of_numbers(&store, object, member.as_deref())? {
+            numbers.insert(format!("{object}/{member:?}"));
+        }
         answers.insert(format!("{object}/{member:?}"), records_of(&store, object, member.as_deref())?);
     }
+    let mut blocks = Vec::new();
+    store.heap().for_each_block(|at, bytes| blocks.push((at, bytes)));
     let mut used = store.heap().metadata_ranges();
-    store.heap().for_each_block(|at, bytes| used.push((at, bytes)));
+    used.extend(&blocks);
     drop((store, pool));
     let mut image = vec![0; usize::try_from(POOL_BYTES)?];
     memory.read(PmAddr::new(0, 0), &mut image);
-    Ok(Sound { image, places, answers, used })
+    let mut homes = salvaged::Homes::new();
+    for (place, records) in &answers {
+        let found = homes_of(&image, &blocks, place, records);
+        assert!(found.values().all(|home| !home.own.is_empty()), "{place}: records that the image does not show");
+        homes.insert(place.clone(), found);
+    }
+    Ok(Sound { image, places, answers, numbers, homes, used })
 }
 
 /// A byte that is in use.
@@ -165,7 +235,11 @@ fn lose(memory: &Memory, at: PmAddr, bytes: u64, numbers: &mut Numbers) {
     }
 }
 
-fn judge(sound: &Sound, memory: Memory) -> Outcome<Fate> {
+fn judge(sound: &Sound, memory: Memory, figures: &mut salvaged::Figures) -> Outcome<Fate> {
+    let damaged = salvaged::damaged_lines(sound, &memory);
+    figures.cases += 1;
+    figures.damaging += u64::from(!damaged.is_empty());
+    figures.refused += 1;
     let Ok(pool) = Pool::open_on(memory, &options()) else { return Ok(Fate::Refused) };
     let Ok(store) = Store::over_with(&pool, &store_options()) else { return Ok(Fate::Refused) };
     let (mut failed, mut wrong) = (false, false);
@@ -179,6 +253,9 @@ fn judge(sound: &Sound, memory: Memory) -> Outcome<Fate> {
         }
     }
     let reported = !report.is_clean() || healed;
+    figures.refused -= 1;
+    let salvaged = salvaged::salvage_all(&store, sound, &damaged, figures);
+    salvaged::repair(&store, sound, &salvaged, figures)?;
     Ok(match (wrong, failed) {
         (true, _) => Fate::Wrong { reported },
         (false, true) => Fate::Failed { reported },
@@ -188,13 +265,19 @@ fn judge(sound: &Sound, memory: Memory) -> Outcome<Fate> {
 
 fn run(name: &'static str, cases: u64, damage: impl Fn(&Sound, &Memory, &mut Numbers)) -> Tally {
     let sound = sound().expect("a sound pool");
+    let figures = RefCell::new(salvaged::Figures::default());
     let layer = Layer { name, command: COMMAND, cases, seed: 0xDA_0000, seconds_max: 60 };
-    layer.run(|numbers| {
+    let tally = layer.run(|numbers| {
         let memory = memory();
         memory.write(PmAddr::new(0, 0), &sound.image);
         damage(&sound, &memory, numbers);
-        (name, judge(&sound, memory).expect("a judgement"))
-    })
+        (name, judge(&sound, memory, &mut figures.borrow_mut()).expect("a judgement"))
+    });
+    let figures = figures.into_inner();
+    let faults = &figures.faults[..figures.faults.len().min(20)];
+    println!("{name}: {figures}");
+    assert!(faults.is_empty(), "{} faults:\n{}", figures.faults.len(), faults.join("\n"));
+    tally
 }
 
 fn assert_told(tally: &Tally) {

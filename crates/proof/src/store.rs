@@ -13,7 +13,8 @@ use lodestone_crash::{Failure, Outcome, SiteKey, Structure, Target};
 use lodestone_heap::{Action, HeapOptions};
 use lodestone_pmem::{PmAddr, Pool, PoolOptions};
 use lodestone_store::{
-    Acknowledge, Contents, Error, Flaw, Force, Kind, KindCode, KindError, Object, Records, Store, StoreOptions,
+    Acknowledge, Contents, Error, Flaw, Force, Kind, KindCode, KindError, Lost, LostKeys, Object, REPAIR_NAME, Records,
+    Store, StoreOptions, VisitLost,
 };
 
 /// A kind for tests: an object of some blocks, each stamped with its number.
@@ -25,7 +26,10 @@ pub static SHELF: Shelf = Shelf;
 
 const SHELF_MAGIC: u64 = u64::from_le_bytes(*b"LDSTSHLF");
 
-/// The content of block `number` of a shelf of `blocks` blocks. It differs between the shelves of a script.
+/// What a damaged block adds to the records of a shelf in a view.
+const DAMAGED: u64 = 1000;
+
+/// The content of block `number` of a shelf of `blocks` blocks: another one in each shelf of a script.
 const fn stamp(blocks: u64, number: u64) -> u64 {
     blocks << 8 | (number + 1)
 }
@@ -44,15 +48,15 @@ impl Kind for Shelf {
         if memory.load(at) != SHELF_MAGIC {
             return Err("no magic of a shelf".into());
         }
-        let mut contents = Contents { blocks: vec![at], ..Contents::default() };
+        let mut contents = Contents { blocks: vec![(at, 16 + 8 * memory.load(at.plus(8)))], ..Contents::default() };
         for number in 0..memory.load(at.plus(8)) {
             let block = PmAddr::from_raw(memory.load(at.plus(16 + 8 * number)));
             if memory.contains(block, 64) && memory.load(block) == stamp(memory.load(at.plus(8)), number) {
                 contents.records += 1;
-                contents.blocks.push(block);
+                contents.blocks.push((block, 64));
             } else {
                 let text = format!("block {number} has another content");
-                contents.flaws.push(Flaw { at: block, text, blocks_are_known: false });
+                contents.flaws.push(Flaw { at: block, text, blocks_are_known: false, is_in_heap: false });
             }
         }
         Ok(contents)
@@ -60,6 +64,17 @@ impl Kind for Shelf {
 
     fn records(&self, _: Object, _: Option<&str>, _: Acknowledge) -> Result<Box<dyn Records>, KindError> {
         Err("a shelf has no records".into())
+    }
+
+    /// A shelf of as many blocks as verify.
+    fn rebuild(&self, object: Object, name: &str, lost: &mut VisitLost<'_>) -> Result<u64, KindError> {
+        let store = object.store().clone();
+        let contents = self.examine(object)?;
+        drop(Self::open(&store, name, contents.records, 64)?);
+        for flaw in contents.flaws {
+            lost(Lost { keys: LostKeys::Unknown, at: Some(flaw.at), is_certain: true, reason: flaw.text });
+        }
+        Ok(contents.records)
     }
 }
 
@@ -95,6 +110,10 @@ pub enum StoreOp {
     Rename(&'static str, &'static str),
     /// Drops an object.
     Drop(&'static str),
+    /// Damages the first block of an object: only in what a script begins with.
+    Damage(&'static str),
+    /// Repairs, and accepts loss.
+    Repair,
 }
 
 /// A script on a store with the content that `before` left.
@@ -110,6 +129,16 @@ impl StoreTarget {
             StoreOp::Create(name, blocks) => drop(Shelf::open(store, name, blocks, 64)?),
             StoreOp::Rename(name, new_name) => store.rename(name, new_name)?,
             StoreOp::Drop(name) => store.drop_object(name, Force::No)?,
+            StoreOp::Damage(name) => {
+                let shelf = store.open_object(name)?;
+                let block = PmAddr::from_raw(store.memory().load(shelf.at().plus(16)));
+                store.memory().store(block, 0);
+                store.memory().persist(block, 8);
+            }
+            StoreOp::Repair => {
+                let report = store.repair_accepting_loss(&mut |_| {})?;
+                Failure::unless(report.left.is_empty(), || format!("{:?} stay as they are", report.left))?;
+            }
         }
         Ok(())
     }
@@ -167,9 +196,13 @@ impl Structure for StoreTarget {
     fn view(&self, store: &Store) -> Outcome<Self::View> {
         let mut view = BTreeMap::new();
         for named in store.names() {
+            if named.name == REPAIR_NAME {
+                // What a repair had begun to make is nobody's.
+                continue;
+            }
             let contents =
                 SHELF.examine(store.open_object(&named.name)?).map_err(|why| Failure::new(why.to_string()))?;
-            view.insert(named.name, contents.records);
+            view.insert(named.name, contents.records + DAMAGED * contents.flaws.len() as u64);
         }
         Ok(view)
     }
@@ -187,12 +220,20 @@ impl Structure for StoreTarget {
                     }
                 }
                 StoreOp::Drop(name) => drop(view.remove(name)),
+                StoreOp::Damage(name) => {
+                    view.entry(name.to_owned()).and_modify(|blocks| *blocks += DAMAGED - 1);
+                }
+                StoreOp::Repair => view.values_mut().for_each(|blocks| *blocks %= DAMAGED),
             }
         }
         view
     }
 
     fn audit(&self, store: &Store) -> Outcome {
+        if self.script.contains(&StoreOp::Repair) {
+            // A repair that was cut short leaves what the next one removes. The script's damage is judged by the view.
+            store.repair_accepting_loss(&mut |_| {})?;
+        }
         let report = store.check(&mut |_| {});
         let whole = report.findings.is_empty() && report.ownership_checked;
         Failure::unless(whole, || {
@@ -213,7 +254,7 @@ impl Structure for StoreTarget {
 /// Every target of the store.
 #[must_use]
 pub fn targets() -> Vec<Box<dyn Target>> {
-    use StoreOp::{Create, Drop, Rename};
+    use StoreOp::{Create, Damage, Drop, Rename, Repair};
     let target = |name, before: Option<Vec<StoreOp>>, script: Vec<StoreOp>| -> Box<dyn Target> {
         Box::new(StoreTarget { name, before, script })
     };
@@ -230,6 +271,7 @@ pub fn targets() -> Vec<Box<dyn Target>> {
             Some(Vec::new()),
             vec![Create("a", 1), Rename("a", "b"), Create("a", 2), Drop("b"), Drop("a")],
         ),
+        target("store-repair", Some(vec![Create("one", 2), Damage("one")]), vec![Repair]),
     ]
 }
 
@@ -249,6 +291,9 @@ pub fn bugs() -> Vec<Bug> {
             target("store-drop")
         }),
         Bug::new("store-list-moves-on-first", "a crash leaks the blocks of a list", || target("store-drop")),
+        Bug::new("store-repair-in-two-steps", "a crash between them loses the object with what could be kept", || {
+            target("store-repair")
+        }),
         Bug::new("store-no-recovery", "a drop that a crash cut short keeps its blocks for ever", || {
             target("store-drop")
         }),

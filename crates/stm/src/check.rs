@@ -42,6 +42,8 @@ pub struct CheckReport {
     pub slabs: u64,
     /// Blocks of the heap that the memory owns.
     pub blocks: Vec<PmAddr>,
+    /// Bytes that the memory keeps in each of [`blocks`](Self::blocks), in the same order.
+    pub blocks_bytes: Vec<u64>,
 }
 
 impl CheckReport {
@@ -49,6 +51,11 @@ impl CheckReport {
     #[must_use]
     pub fn is_intact(&self) -> bool {
         !self.findings.iter().any(|finding| finding.is_damage)
+    }
+
+    fn own(&mut self, at: PmAddr, bytes: u64) {
+        self.blocks.push(at);
+        self.blocks_bytes.push(bytes);
     }
 }
 
@@ -61,14 +68,16 @@ impl Stm {
         for finding in core.lives.findings(&core.memory) {
             report.findings.push(Finding { at: finding.at, what: finding.finding, is_damage: false });
         }
-        report.blocks.extend(core.places.blocks());
-        report.blocks.extend(core.slabs.directory_blocks(&core.heap, &core.places));
+        core.places.areas().into_iter().for_each(|(at, bytes)| report.own(at, bytes));
+        for at in core.slabs.directory_blocks(&core.heap, &core.places) {
+            report.own(at, core.places.directory_bytes());
+        }
         self.check_records(&mut report);
         self.check_cell(core.places.system(), SYSTEM_SHAPE, &mut report);
         report.objects = 0;
         for slab in core.slabs.all() {
             report.slabs += 1;
-            report.blocks.push(slab.at);
+            report.own(slab.at, slab.bytes);
             if slab.shape.kind != Kind::Spill {
                 slab.cells().for_each(|at| self.check_cell(at, slab.shape, &mut report));
             }

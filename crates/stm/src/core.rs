@@ -35,6 +35,8 @@ pub struct Core {
     pub memory: Memory,
     pub heap: Heap,
     pub places: Places,
+    /// Whether this life made version words anew.
+    pub has_made_words: std::sync::atomic::AtomicBool,
     pub mode: Mode,
     persistent_words: bool,
     pub slabs: Slabs,
@@ -105,6 +107,7 @@ impl Core {
             commits: (0..places.threads_max()).map(|_| CachePadded::default()).collect(),
             healing: Mutex::new(()),
             places,
+            has_made_words: std::sync::atomic::AtomicBool::new(false),
             slabs,
             lives,
             base,
@@ -180,6 +183,7 @@ impl Core {
             }
             // Not flushed: after a crash the next life rebuilds it.
             if self.memory.compare_exchange(at, found.to_raw(), word.to_raw()).is_ok() {
+                self.has_made_words.store(true, std::sync::atomic::Ordering::Relaxed);
                 self.persist_word(at);
                 return Ok(word);
             }
@@ -266,6 +270,10 @@ impl Drop for Core {
             return;
         }
         let last = self.clock.now().unwrap_or_else(|| self.registry.latest());
-        lock(&self.reserved).close(&self.memory, last);
+        let mut lives = lock(&self.reserved);
+        if self.has_made_words.load(std::sync::atomic::Ordering::Relaxed) {
+            lives.close_unused(&self.memory);
+        }
+        lives.close(&self.memory, last);
     }
 }

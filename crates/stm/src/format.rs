@@ -64,16 +64,18 @@ impl HeaderLine {
 
     /// Whether the sizes are such as options allow.
     fn is_sane(&self) -> bool {
-        let threads_max = u16::try_from(self.threads_max).unwrap_or(0);
-        let options = StmOptions {
-            threads_max,
+        self.options().check().is_ok() && self.zero == [0; 12]
+    }
+
+    fn options(&self) -> StmOptions {
+        StmOptions {
+            threads_max: u16::try_from(self.threads_max).unwrap_or(0),
             record_bytes: self.record_bytes,
             table_bytes: self.table_bytes,
             slab_bytes: self.slab_bytes,
             directory_bytes: self.directory_bytes,
             ..StmOptions::default()
-        };
-        options.check().is_ok() && self.zero == [0; 12]
+        }
     }
 }
 
@@ -85,6 +87,11 @@ pub struct Places {
 }
 
 impl Places {
+    /// The options that the memory was made with.
+    pub fn options(&self) -> StmOptions {
+        self.line.options()
+    }
+
     pub fn threads_max(&self) -> u16 {
         self.line.threads_max as u16
     }
@@ -110,7 +117,7 @@ impl Places {
         Buffers { at: PmAddr::from_raw(self.line.records).plus(u64::from(writer.number()) * 2 * bytes), bytes }
     }
 
-    /// The blocks with their bytes.
+    /// Blocks of the heap that belong to none of the slabs, with their bytes; without directory blocks after the first.
     pub fn areas(&self) -> [(PmAddr, u64); 3] {
         let records_bytes = u64::from(self.line.threads_max) * 2 * u64::from(self.line.record_bytes);
         [
@@ -139,11 +146,6 @@ impl Places {
 
     pub fn directory_bytes(&self) -> u64 {
         u64::from(self.line.directory_bytes)
-    }
-
-    /// Blocks of the heap outside the slabs, with their bytes. Directory blocks after the first are not included.
-    pub fn blocks(&self) -> [PmAddr; 3] {
-        [self.header, PmAddr::from_raw(self.line.records), self.directory()]
     }
 }
 

@@ -2,6 +2,7 @@
 
 use lodestone_store::{Acknowledge, Contents, Flaw, Kind, KindCode, KindError, Member, Object, Records};
 
+use crate::check::CheckReport;
 use crate::options::StmOptions;
 use crate::stm::Stm;
 
@@ -23,17 +24,7 @@ impl Kind for Memory {
     }
 
     fn examine(&self, object: Object) -> Result<Contents, KindError> {
-        let report = Stm::open_object(object, &StmOptions::default())?.check_all();
-        let mut contents = Contents { records: report.objects, blocks: report.blocks, ..Contents::default() };
-        for finding in report.findings {
-            if finding.is_damage {
-                // The directory of the memory, which an open has verified, says which blocks belong to it.
-                contents.flaws.push(Flaw { at: finding.at, text: finding.what, blocks_are_known: true });
-            } else {
-                contents.notes.push(finding.to_string());
-            }
-        }
-        Ok(contents)
+        Ok(contents_of(Stm::open_object(object, &StmOptions::default())?.check_all()))
     }
 
     fn members(&self, object: Object) -> Result<Vec<Member>, KindError> {
@@ -45,4 +36,20 @@ impl Kind for Memory {
         Err(format!("`{}` holds objects of any types, which only the program that made them can show", object.name())
             .into())
     }
+}
+
+/// What a check found, for the store.
+#[must_use]
+pub fn contents_of(report: CheckReport) -> Contents {
+    let mut contents = Contents { records: report.objects, ..Contents::default() };
+    contents.blocks = report.blocks.into_iter().zip(report.blocks_bytes).collect();
+    for finding in report.findings {
+        if finding.is_damage {
+            // Which blocks belong to a memory is in its directory, which an open has verified.
+            contents.flaws.push(Flaw { at: finding.at, text: finding.what, blocks_are_known: true, is_in_heap: false });
+        } else {
+            contents.notes.push(finding.to_string());
+        }
+    }
+    contents
 }

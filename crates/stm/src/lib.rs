@@ -60,7 +60,7 @@ pub use bytes::PmBytes;
 pub use check::{CheckReport, Finding};
 pub use error::{Abort, Conflict, Error, Result, TxResult};
 pub use fields::PmOption;
-pub use kind::MEMORY;
+pub use kind::{MEMORY, contents_of};
 pub use lodestone_pmem::{PmAddr, PmPtr};
 pub use lodestone_stm_derive::{PmEnum, PmObject, pm_object};
 pub use lodestone_txn::ClockKind;

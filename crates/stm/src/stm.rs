@@ -114,7 +114,13 @@ impl Stm {
         Ok(Self { _in_use: in_use, core, report: Arc::new(report) })
     }
 
-    /// The recovery report of this memory's open.
+    /// The persistent options that the memory was made with; the others are the defaults.
+    #[must_use]
+    pub fn made_with(&self) -> StmOptions {
+        self.core.places.options()
+    }
+
+    /// What recovery found when this memory was opened.
     #[must_use]
     pub fn recovery(&self) -> &RecoveryReport {
         &self.report

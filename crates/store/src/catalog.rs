@@ -43,6 +43,8 @@ pub(crate) struct Catalog {
     /// Names of objects that are live.
     pub(crate) names: BTreeMap<String, usize>,
     pub(crate) damage: Vec<Damage>,
+    /// Whether a repair is making an object, so that its name may be used.
+    pub(crate) is_repairing: bool,
 }
 
 /// The root words of the heap that lead to the first page.

@@ -69,7 +69,7 @@ impl Store {
                 let finding = contents.flaws.first().map_or_else(String::new, |flaw| flaw.text.clone());
                 return Err(self.not_whole(name, finding));
             }
-            (Ok(contents), _) => contents.blocks,
+            (Ok(contents), _) => contents.blocks.into_iter().map(|(at, _)| at).collect(),
             (Err(Examine::Unknown(error)), _) => return Err(error),
             (Err(Examine::Failed(error)), Force::No) => return Err(self.not_whole(name, error.to_string())),
             (Err(Examine::Failed(_)), Force::Yes) => vec![at],

@@ -17,8 +17,9 @@ use serde::Serialize;
 use crate::discard::Examine;
 use crate::error::{Error, Result};
 use crate::kind::KindCode;
-use crate::layout::{List, State};
+use crate::layout::{Entry, List, PAGE_BYTES, State};
 use crate::object::Claim;
+use crate::salvage::REPAIR_NAME;
 use crate::store::Store;
 
 /// One thing that a check found.
@@ -145,8 +146,10 @@ impl StoreReport {
     }
 }
 
-/// The advice for damage without a second copy.
-const RESTORE: &str = "restore a backup, or bring out what is readable with `lodestone kv export --skip-damaged`";
+/// What to do about damage for which there is no second copy.
+const RESTORE: &str = "restore a backup, or keep what is readable with `lodestone pool repair --accept-loss --yes`";
+/// What to do about damage of what is there a second time.
+const REPAIR: &str = "run `lodestone pool repair`";
 
 impl Store {
     /// Verifies everything in the pool, and the owner of each block. It changes nothing. No other thread may change
@@ -155,18 +158,28 @@ impl Store {
         let mut report = StoreReport::default();
         let mut blocks = Vec::new();
         let mut complete = self.check_catalog(&mut report, &mut blocks);
+        if lock(&self.inner.catalog).names.contains_key(REPAIR_NAME) {
+            let finding = "a crash cut short a repair that accepts loss";
+            report.push("catalog", REPAIR_NAME, None, Severity::Repairable, finding, REPAIR);
+        }
         for named in self.names() {
+            // Of what a repair had begun to make, all goes.
+            if named.name == REPAIR_NAME {
+                complete = false;
+                continue;
+            }
             tell(&named.name);
             complete &= self.check_object(&mut report, &named.name, named.kind, &mut blocks);
         }
         tell("the heap");
-        let heap = if complete { self.heap().check(Some(&mut blocks.into_iter())) } else { self.heap().check(None) };
+        // With the bytes that each owner keeps, chunk tables and bitmaps can be made anew from the owners.
+        let heap = if complete { self.heap().check_owned(&mut blocks.into_iter()) } else { self.heap().check(None) };
         report.ownership_checked = complete;
         (report.heap_words, report.heap_blocks) = (heap.words, heap.blocks);
         let path = self.pool().path().display().to_string();
         for found in &heap.findings {
             let (severity, step) = match found.is_repairable() {
-                true => (Severity::Repairable, "run `lodestone pool check --repair`"),
+                true => (Severity::Repairable, REPAIR),
                 false => (Severity::Lost, RESTORE),
             };
             report.push("heap", &path, Some(found.at), severity, &found.finding, step);
@@ -186,8 +199,8 @@ impl Store {
         Ok(done.repaired.iter().map(|finding| format!("heap at {}: {}", finding.at, finding.finding)).collect())
     }
 
-    /// Adds the catalog's own blocks. Returns whether all of them are known.
-    fn check_catalog(&self, report: &mut StoreReport, blocks: &mut Vec<PmAddr>) -> bool {
+    /// The catalog's own blocks; whether all of them are known.
+    fn check_catalog(&self, report: &mut StoreReport, blocks: &mut Vec<(PmAddr, u64)>) -> bool {
         let catalog = lock(&self.inner.catalog);
         let path = self.pool().path().display().to_string();
         for damage in &catalog.damage {
@@ -200,11 +213,11 @@ impl Store {
             };
             report.push("catalog", &path, Some(damage.at), severity, &damage.finding, step);
         }
-        blocks.extend(catalog.pages.iter().map(|page| page.0));
+        blocks.extend(catalog.pages.iter().map(|page| (page.0, PAGE_BYTES)));
         let mut complete = catalog.damage.iter().all(|damage| damage.is_healed);
         for slot in &catalog.slots {
             let Some(entry) = &slot.entry else { continue };
-            blocks.push(entry.at);
+            blocks.push((entry.at, Entry::bytes(entry.name.len())));
             let mut next = slot.list;
             while !next.is_null() {
                 let Some(list) = List::read(self.memory(), next) else {
@@ -213,9 +226,9 @@ impl Store {
                     report.push("catalog", &path, Some(next), Severity::Lost, &finding, RESTORE);
                     break;
                 };
-                blocks.push(next);
+                blocks.push((next, List::bytes(list.blocks.len())));
                 if slot.state == Some(State::Dropped) {
-                    blocks.extend(&list.blocks);
+                    blocks.extend(list.blocks.iter().map(|block| (*block, 0)));
                 }
                 next = list.next;
             }
@@ -234,8 +247,14 @@ impl Store {
         complete
     }
 
-    /// Adds the blocks of an object. Returns whether all of them are known.
-    fn check_object(&self, report: &mut StoreReport, name: &str, kind: KindCode, blocks: &mut Vec<PmAddr>) -> bool {
+    /// Adds the blocks of an object; whether all of them are known.
+    fn check_object(
+        &self,
+        report: &mut StoreReport,
+        name: &str,
+        kind: KindCode,
+        blocks: &mut Vec<(PmAddr, u64)>,
+    ) -> bool {
         let title = self.find_kind(kind).map_or_else(|| format!("unknown kind {kind}"), |kind| kind.title().to_owned());
         let mut examined =
             Examined { name: name.to_owned(), kind: title, records: 0, blocks: 0, bytes: 0, is_intact: false };
@@ -267,15 +286,17 @@ impl Store {
             }
         };
         for flaw in &contents.flaws {
-            report.push("object", name, Some(flaw.at), Severity::Lost, &flaw.text, RESTORE);
+            let (severity, step) =
+                if flaw.is_in_heap { (Severity::Repairable, REPAIR) } else { (Severity::Lost, RESTORE) };
+            report.push("object", name, Some(flaw.at), severity, &flaw.text, step);
         }
         for note in &contents.notes {
             report.push("object", name, None, Severity::Note, note, "nothing: the next open for writing finishes it");
         }
         examined.records = contents.records;
         examined.blocks = contents.blocks.len() as u64;
-        examined.bytes = contents.blocks.iter().filter_map(|at| self.heap().block_bytes(*at)).sum();
-        examined.is_intact = contents.flaws.is_empty();
+        examined.bytes = contents.blocks.iter().filter_map(|(at, _)| self.heap().block_bytes(*at)).sum();
+        examined.is_intact = contents.is_whole();
         report.objects.push(examined);
         let complete = contents.is_complete();
         blocks.extend(contents.blocks);
@@ -287,7 +308,7 @@ impl Store {
     pub fn own_blocks(&self) -> Vec<PmAddr> {
         let mut blocks = Vec::new();
         self.check_catalog(&mut StoreReport::default(), &mut blocks);
-        blocks
+        blocks.into_iter().map(|(at, _)| at).collect()
     }
 
     /// Whether any object is open in this process.

@@ -47,6 +47,9 @@ pub struct Flaw {
     pub text: String,
     /// Whether every block that the object owns is known nevertheless.
     pub blocks_are_known: bool,
+    /// Whether the object itself is whole, and what does not fit is the heap's metadata. A repair of the heap makes it
+    /// fit again.
+    pub is_in_heap: bool,
 }
 
 /// The result of an examination of an object.
@@ -54,9 +57,10 @@ pub struct Flaw {
 pub struct Contents {
     /// Records (keys, objects) that verify.
     pub records: u64,
-    /// Every block that the object owns, in no order. Blocks beyond a flaw are missing.
-    pub blocks: Vec<PmAddr>,
-    /// The flaws. Empty when the object is intact.
+    /// Every block that the object owns, in no order, with the bytes that it keeps there (0: not known); without those
+    /// that lie beyond a flaw.
+    pub blocks: Vec<(PmAddr, u64)>,
+    /// What does not verify; empty when the object is intact.
     pub flaws: Vec<Flaw>,
     /// Notes that are no damage, such as an action that a crash cut short.
     pub notes: Vec<String>,
@@ -67,6 +71,80 @@ impl Contents {
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.flaws.iter().all(|flaw| flaw.blocks_are_known)
+    }
+
+    /// Whether nothing in the object itself is damaged.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.flaws.iter().all(|flaw| flaw.is_in_heap)
+    }
+}
+
+/// Which records are lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LostKeys {
+    /// The one with this key, as tools show it.
+    Key(Vec<u8>),
+    /// Any whose key is in this range, as tools show it: from the first, before the second.
+    Between(Option<Vec<u8>>, Option<Vec<u8>>),
+    /// Nothing says which: those at the place.
+    Unknown,
+}
+
+/// Records that a salvage cannot bring out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// Which.
+    pub keys: LostKeys,
+    /// The first byte of what is damaged, where that is known.
+    pub at: Option<PmAddr>,
+    /// Whether a record is lost for certain. Else there may have been none, or all of them came out.
+    pub is_certain: bool,
+    /// What was found.
+    pub reason: String,
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let certainty = if self.is_certain { "" } else { "perhaps " };
+        match &self.keys {
+            LostKeys::Key(key) => write!(f, "{certainty}the key `{}`", key.escape_ascii())?,
+            LostKeys::Between(from, to) => {
+                match from {
+                    Some(from) => write!(f, "{certainty}keys from `{}`", from.escape_ascii())?,
+                    None => write!(f, "{certainty}keys from the first")?,
+                }
+                match to {
+                    Some(to) => write!(f, " to before `{}`", to.escape_ascii())?,
+                    None => write!(f, " to the last")?,
+                }
+            }
+            LostKeys::Unknown => write!(f, "{certainty}records")?,
+        }
+        if let Some(at) = self.at {
+            write!(f, ", part {} at offset {:#x}", at.part(), at.offset())?;
+        }
+        write!(f, ": {}", self.reason)
+    }
+}
+
+impl serde::Serialize for Lost {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeMap;
+        let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
+        let mut map = serializer.serialize_map(None)?;
+        match &self.keys {
+            LostKeys::Key(key) => map.serialize_entry("key", &text(key))?,
+            LostKeys::Between(from, to) => {
+                map.serialize_entry("from", &from.as_deref().map(text))?;
+                map.serialize_entry("to", &to.as_deref().map(text))?;
+            }
+            LostKeys::Unknown => {}
+        }
+        map.serialize_entry("at", &self.at.map(|at| (at.part(), at.offset())))?;
+        map.serialize_entry("certain", &self.is_certain)?;
+        map.serialize_entry("reason", &self.reason)?;
+        map.end()
     }
 }
 
@@ -90,8 +168,8 @@ pub enum KeyForm {
 
 /// The callback of a scan, called with key and value. It continues or breaks.
 pub type VisitRecord<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
-/// The callback of a salvage for records that it cannot recover: the place, or the range of keys.
-pub type VisitLost<'v> = dyn FnMut(&str) + 'v;
+/// What a salvage tells of records that it cannot bring out.
+pub type VisitLost<'v> = dyn FnMut(Lost) + 'v;
 
 /// When a change through [`Records`] is durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -140,13 +218,6 @@ pub trait Records: Send + Sync {
     /// # Errors
     /// As [`get`](Self::get).
     fn scan(&self, start: Option<&[u8]>, visit: &mut VisitRecord<'_>) -> Result<u64, KindError>;
-
-    /// Calls `visit` with every record that verifies, and `lost` with the places that do not. It never stops at damage.
-    /// Returns the number of records shown.
-    ///
-    /// # Errors
-    /// When the pool itself fails.
-    fn salvage(&self, visit: &mut VisitRecord<'_>, lost: &mut VisitLost<'_>) -> Result<u64, KindError>;
 
     /// Number of records.
     ///
@@ -202,6 +273,37 @@ pub trait Kind: fmt::Debug + Sync {
         member: Option<&str>,
         acknowledge: Acknowledge,
     ) -> Result<Box<dyn Records>, KindError>;
+
+    /// Shows `visit` every record of `object`, or of its member `member`, that is not in a damaged line, and tells
+    /// `lost` of the others. Never stops at damage: a link that is damaged hides nothing. Changes nothing; nobody
+    /// changes the object meanwhile. The number shown.
+    ///
+    /// # Errors
+    /// When the object has no records, or nothing of it can be read.
+    fn salvage(
+        &self,
+        object: Object,
+        member: Option<&str>,
+        visit: &mut VisitRecord<'_>,
+        lost: &mut VisitLost<'_>,
+    ) -> Result<u64, KindError> {
+        let records = self.records(object, member, Acknowledge::EachChange)?;
+        records.scan(None, visit).or_else(|error| {
+            let reason = format!("nothing can be read beyond this: {error}");
+            lost(Lost { keys: LostKeys::Unknown, at: None, is_certain: true, reason });
+            Ok(0)
+        })
+    }
+
+    /// Makes the object `name` of what can be brought out of `object`, which is damaged, and tells `lost` of the rest.
+    /// Durable on return. The number of records.
+    ///
+    /// # Errors
+    /// When the kind cannot do that, or there is no room. What was made of `name` by then is dropped by the caller.
+    fn rebuild(&self, object: Object, name: &str, lost: &mut VisitLost<'_>) -> Result<u64, KindError> {
+        let _ = (name, lost);
+        Err(format!("`{}` is {}, which no tool can make anew", object.name(), self.title()).into())
+    }
 }
 
 /// A kind that every store of the program knows. The crate that makes such objects submits it.

@@ -15,7 +15,7 @@
 //! An open reads two lines for every seven names, and each name's entry.
 //!
 //! Files: `layout` (bytes), `catalog` (names in DRAM), `store` (opening), `names` (create, open, rename), `discard`
-//! (drop), `object` (claims), `kind` (the registry), `examine` (check and repair).
+//! (drop), `object` (claims), `kind` (the registry), `examine` (check and repair), `salvage` (repair that accepts loss).
 
 mod catalog;
 mod discard;
@@ -25,15 +25,17 @@ mod kind;
 mod layout;
 mod names;
 mod object;
+mod salvage;
 mod store;
 
 pub use discard::Force;
 pub use error::{Error, Result, committed};
 pub use examine::{Examined, Finding, StoreReport, severity_name};
 pub use kind::{
-    Acknowledge, Contents, Flaw, KeyForm, Kind, KindCode, KindError, Kinds, Member, Records, Registered, VisitLost,
-    VisitRecord,
+    Acknowledge, Contents, Flaw, KeyForm, Kind, KindCode, KindError, Kinds, Lost, LostKeys, Member, Records,
+    Registered, VisitLost, VisitRecord,
 };
 pub use layout::NAME_BYTES_MAX;
 pub use object::{InUse, Object};
+pub use salvage::{LossReport, REPAIR_NAME, Rebuilt, Unrepaired};
 pub use store::{Named, Store, StoreOptions, StoreRecovery};

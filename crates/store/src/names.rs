@@ -17,6 +17,7 @@ use crate::error::{Error, Result, committed};
 use crate::kind::{Kind, KindCode};
 use crate::layout::{Entry, NAME_BYTES_MAX, PAGE_BYTES, PageAt, SLOTS_PER_PAGE, State};
 use crate::object::{Claim, Object};
+use crate::salvage::{REPAIR_NAME, reserved};
 use crate::store::Store;
 
 /// Looks before an open gives up on a close that does not end: half a minute.
@@ -39,6 +40,9 @@ impl Store {
         verify_name(name)?;
         self.add_kind(kind);
         let mut catalog = lock(&self.inner.catalog);
+        if name == REPAIR_NAME && !catalog.is_repairing {
+            return Err(reserved(name).into());
+        }
         if let Some(slot) = catalog.find(self.heap(), name)? {
             return Ok(self.claim(catalog, slot, name, Some(kind))?);
         }
@@ -86,6 +90,9 @@ impl Store {
     /// [`open_or_make`](Self::open_or_make).
     pub fn rename(&self, name: &str, new_name: &str) -> Result<()> {
         verify_name(new_name)?;
+        if new_name == REPAIR_NAME {
+            return Err(reserved(new_name));
+        }
         let mut catalog = lock(&self.inner.catalog);
         let slot = catalog.find(self.heap(), name)?.ok_or_else(|| self.not_found(name))?;
         if catalog.find(self.heap(), new_name)?.is_some() {

@@ -266,6 +266,15 @@ impl Lives {
         }
     }
 
+    /// Ends, in order, a life that committed nothing but made version words anew: they are stale in the next life, which
+    /// would otherwise begin at the same tick and believe them unverified.
+    pub fn close_unused(&mut self, memory: &Memory) {
+        if !self.is_open() {
+            let base = base_from(self.state.base + 1);
+            self.write(memory, StateLine { base, limit: base, ..self.state });
+        }
+    }
+
     /// Bytes of a table that has room for a life of `threads` threads.
     #[must_use]
     pub const fn entry_bytes(threads: usize) -> u64 {

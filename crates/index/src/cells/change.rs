@@ -203,7 +203,7 @@ pub(crate) fn key_word(action: &mut Action<'_>, medium: Medium<'_>, key: KeyRef<
     };
     let record = action.alloc(record_bytes(bytes.len(), 0))?;
     let mut content = Vec::new();
-    encode_record(record, bytes, b"", &mut content);
+    encode_record(medium.owner, record, bytes, b"", &mut content);
     if planted::active("cells-record-not-flushed") {
         medium.memory.write(record, &content);
     } else {

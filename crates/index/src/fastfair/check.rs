@@ -8,7 +8,7 @@
 //! The report lists every block that the tree owns: what the heap holds and no owner lists has leaked.
 
 use std::borrow::Borrow;
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use lodestone_pmem::{PmAddr, WORD_BYTES};
 
@@ -24,13 +24,13 @@ use crate::traits::IndexKey;
 struct Checking<'t, K: IndexKey + ?Sized> {
     tree: &'t FastFair<K>,
     report: CheckReport,
-    owned: HashSet<PmAddr>,
+    owned: HashMap<PmAddr, u64>,
 }
 
 impl<K: IndexKey + ?Sized> FastFair<K> {
     pub(super) fn check_all(&self) -> CheckReport {
         self.readers.collect();
-        let mut checking = Checking { tree: self, report: CheckReport::default(), owned: HashSet::new() };
+        let mut checking = Checking { tree: self, report: CheckReport::default(), owned: HashMap::new() };
         checking.own(self.anchor.at, ANCHOR_BYTES, "anchor of a tree");
         let kind = if K::IS_WORD { &KIND_WORDS } else { &KIND_STRINGS };
         if let Err(error) = anchor::verify(self.medium(), kind, self.anchor.at) {
@@ -39,7 +39,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         if let Err(error) = checking.levels() {
             checking.report.find_error(self.anchor.at, error);
         }
-        checking.report.blocks = checking.owned.into_iter().collect();
+        checking.report.set_blocks(std::mem::take(&mut checking.owned));
         checking.report
     }
 
@@ -61,14 +61,14 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
 
 impl<K: IndexKey + ?Sized> Checking<'_, K> {
     fn own(&mut self, at: PmAddr, bytes: u64, what: &'static str) -> bool {
-        if !self.owned.insert(at) {
+        if self.owned.insert(at, bytes).is_some() {
             self.report.find(at, format!("{what}: is reachable twice"));
             return false;
         }
         match self.tree.heap.block_bytes(at) {
             Some(found) if found >= bytes => {}
             Some(found) => self.report.find(at, format!("{what}: {bytes} bytes in a block of {found}")),
-            None => self.report.find(at, format!("{what}: is not an allocated block")),
+            None => self.report.find_unallocated(at, what),
         }
         true
     }

@@ -6,8 +6,8 @@
 //! lower bound; that is followed on equal prefixes only.
 //!
 //! ```text
-//! key block:  0 value head: checked, which value counts | CRC-32C of it << 8    8 value 0    16 value 1
-//!            24 key: length | CRC-32C of length, place and key << 32            32 the key's bytes, filled up with zeroes
+//! key block:  0 value head: checked, which value counts | lower bound << 1 | CRC-32C of the value << 8    8 value 0    16 value 1
+//!            24 key: length | CRC-32C of place, owner, length and key << 32            32 the key's bytes, filled up with zeroes
 //! ```
 //!
 //! The value's three words share a line: the new value is written where the old one is not, then the head turns over,
@@ -23,6 +23,8 @@ use crate::layout::KEY_BYTES_MAX;
 use crate::medium::Medium;
 use crate::traits::IndexKey;
 
+/// Bit of the value head's payload: the block holds the lower bound of a leaf.
+const BOUND: u64 = 2;
 /// Offset of the key in its block.
 const KEY_OFFSET: u64 = 32;
 
@@ -31,8 +33,9 @@ pub(crate) fn block_bytes(key_bytes: usize) -> u64 {
     (KEY_OFFSET + key_bytes as u64).max(LINE_BYTES)
 }
 
-fn key_crc(at: PmAddr, key: &[u8]) -> u32 {
-    let head = crc32c::crc32c_append(crc32c::crc32c(&at.to_raw().to_le_bytes()), &(key.len() as u64).to_le_bytes());
+fn key_crc(owner: PmAddr, at: PmAddr, key: &[u8]) -> u32 {
+    let place = [at.to_raw(), owner.to_raw(), key.len() as u64];
+    let head = place.iter().fold(0, |crc, word| crc32c::crc32c_append(crc, &word.to_le_bytes()));
     crc32c::crc32c_append(head, key)
 }
 
@@ -43,11 +46,20 @@ fn value_head(at: PmAddr, which: u64, value: u64) -> u64 {
 /// Writes a key's block at the reserved place `at` and starts its write-back; the action that publishes it fences
 /// first.
 pub(crate) fn write_block(medium: Medium<'_>, at: PmAddr, key: &[u8], value: u64) {
+    write_either(medium, at, value_head(at, 0, value), key, value);
+}
+
+/// As [`write_block`], of a leaf's lower bound, which is no key of the index.
+pub(crate) fn write_bound(medium: Medium<'_>, at: PmAddr, low: &[u8]) {
+    write_either(medium, at, value_head(at, BOUND, 0), low, 0);
+}
+
+fn write_either(medium: Medium<'_>, at: PmAddr, head: u64, key: &[u8], value: u64) {
     let mut bytes = Vec::with_capacity(KEY_OFFSET as usize + key.len());
-    bytes.extend_from_slice(&value_head(at, 0, value).to_le_bytes());
+    bytes.extend_from_slice(&head.to_le_bytes());
     bytes.extend_from_slice(&value.to_le_bytes());
     bytes.extend_from_slice(&[0; 8]);
-    bytes.extend_from_slice(&(key.len() as u64 | u64::from(key_crc(at, key)) << 32).to_le_bytes());
+    bytes.extend_from_slice(&(key.len() as u64 | u64::from(key_crc(medium.owner, at, key)) << 32).to_le_bytes());
     bytes.extend_from_slice(key);
     medium.memory.write_back(at, &bytes);
 }
@@ -80,6 +92,19 @@ fn check_block(medium: Medium<'_>, at: PmAddr) -> Result<()> {
     Err(medium.damaged(at, "address of a key block", "is no place of the pool where one can be"))
 }
 
+/// What the block at `at` says of itself when it verifies: its key, and the value unless it is a lower bound.
+pub(crate) fn read_block(medium: Medium<'_>, at: PmAddr) -> Result<(Vec<u8>, Result<Option<u64>>)> {
+    let mut key = Vec::new();
+    block_key(medium, at, &mut key)?;
+    let is_bound = medium.word(at, "value head of a key block").map(|head| head & BOUND != 0);
+    let value = match is_bound {
+        Ok(true) => Ok(None),
+        Ok(false) => block_value(medium, at).map(Some),
+        Err(error) => Err(error),
+    };
+    Ok((key, value))
+}
+
 /// Calls `use_key` with the key in the block at `at`, verified.
 #[inline]
 pub(crate) fn with_block_key<T>(medium: Medium<'_>, at: PmAddr, use_key: impl FnOnce(&[u8]) -> T) -> Result<T> {
@@ -96,7 +121,7 @@ pub(crate) fn with_block_key<T>(medium: Medium<'_>, at: PmAddr, use_key: impl Fn
             &mut long[..]
         };
         medium.memory.read(at.plus(KEY_OFFSET), key);
-        if u64::from(key_crc(at, key)) == word >> 32 {
+        if u64::from(key_crc(medium.owner, at, key)) == word >> 32 {
             return Ok(use_key(key));
         }
     }

@@ -99,10 +99,10 @@ use crate::traits::IndexKey;
 
 /// Anchors of trees with words as keys.
 pub(crate) const KIND_WORDS: AnchorKind =
-    AnchorKind { magic: u64::from_le_bytes(*b"LDSTFFTW"), version: 3, kind: &FASTFAIR_WORDS };
+    AnchorKind { magic: u64::from_le_bytes(*b"LDSTFFTW"), version: 4, kind: &FASTFAIR_WORDS };
 /// Anchors of trees with strings as keys.
 pub(crate) const KIND_STRINGS: AnchorKind =
-    AnchorKind { magic: u64::from_le_bytes(*b"LDSTFFTS"), version: 3, kind: &FASTFAIR_STRINGS };
+    AnchorKind { magic: u64::from_le_bytes(*b"LDSTFFTS"), version: 4, kind: &FASTFAIR_STRINGS };
 
 /// The life of nobody who writes: no node has this stamp.
 const NO_LIFE: u64 = 0;
@@ -177,7 +177,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
     /// When the options ask for fewer than 2 or more than 11 lines.
     pub fn open(store: &Store, name: &str, options: &FastFairOptions, durability: Durability) -> Result<Self> {
         let (heap, lines) = (store.heap(), options.options_word());
-        let anchor = anchor::open(store, name, Self::ANCHOR, lines, |action| Self::build(heap, action, options))?;
+        let anchor =
+            anchor::open(store, name, Self::ANCHOR, lines, |action, owner| Self::build(heap, action, owner, options))?;
         Self::attach(heap, anchor, durability)
     }
 
@@ -193,20 +194,27 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
     }
 
     /// Reserves and writes a tree without a name, as part of `action`.
-    pub(crate) fn make(heap: &Heap, action: &mut Action<'_>, options: &FastFairOptions) -> Result<PmAddr> {
-        anchor::make(heap, action, Self::ANCHOR, options.options_word(), |action| Self::build(heap, action, options))
+    pub(crate) fn make(
+        heap: &Heap,
+        action: &mut Action<'_>,
+        above: PmAddr,
+        options: &FastFairOptions,
+    ) -> Result<PmAddr> {
+        anchor::make(heap, action, (Self::ANCHOR, above), options.options_word(), |action, owner| {
+            Self::build(heap, action, owner, options)
+        })
     }
 
-    fn build(heap: &Heap, action: &mut Action<'_>, options: &FastFairOptions) -> Result<First> {
+    fn build(heap: &Heap, action: &mut Action<'_>, owner: PmAddr, options: &FastFairOptions) -> Result<First> {
         let (lines, stamp) = (options.lines_per_node, heap.pool().boot());
         let root = action.alloc(NodeAt::bytes(lines))?;
         let leaf = NewNode { level: 0, lines, next: PmAddr::NULL, low: 0, high: 0, stamp, entries: &[] };
-        leaf.write(Medium { memory: heap.memory(), path: heap.pool().path() }, root);
+        leaf.write(Medium::of(heap, owner), root);
         Ok(First { head: root, second: 0 })
     }
 
     fn attach(heap: &Heap, anchor: Anchor, durability: Durability) -> Result<Self> {
-        let (medium, stamp) = (Medium { memory: heap.memory(), path: heap.pool().path() }, heap.pool().boot());
+        let (medium, stamp) = (Medium::of(heap, anchor.at), heap.pool().boot());
         let lines = anchor.options as usize;
         if !(2..=LINES_MAX).contains(&lines) {
             return Err(medium.damaged(anchor.at, "anchor of a tree", format!("{lines} lines per node")));
@@ -238,7 +246,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
     }
 
     pub(crate) fn medium(&self) -> Medium<'_> {
-        Medium { memory: self.heap.memory(), path: self.heap.pool().path() }
+        Medium::of(&self.heap, self.anchor.at)
     }
 
     #[inline]

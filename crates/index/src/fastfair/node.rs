@@ -7,7 +7,7 @@
 //! ```text
 //! header:  0 shape: checked, level | lines << 8 | tag << 16    8 order: checked, entry lines by position, 4 bits each
 //!         16 next: checked address   24 low bound   32 high bound (of no meaning when next is null)
-//!         40 bounds: check of place, shape, low, high and whether there is a next   48 stamp   56 zero
+//!         40 bounds: check of place, shape, low, high and whether there is a next   48 stamp   56 owner: checked address of the anchor
 //! line:    0 meta: slots in order, 2 bits each | pending slot << 6 | check << 32   8 slot 0   24 slot 1   40 slot 2   56 zero
 //! ```
 //!
@@ -161,6 +161,10 @@ impl NodeAt {
     }
     pub(crate) fn stamp(self) -> PmAddr {
         self.0.plus(48)
+    }
+    /// Checked address of the tree's anchor: tells the nodes of one tree from those of others.
+    pub(crate) fn owner(self) -> PmAddr {
+        self.0.plus(56)
     }
     pub(crate) fn line(self, number: usize) -> PmAddr {
         self.0.plus(LINE_BYTES * (1 + number as u64))
@@ -595,7 +599,7 @@ impl NewNode<'_> {
                 self.high,
                 bounds_check(node, shape, (self.low, self.high, !self.next.is_null())),
                 self.stamp,
-                0,
+                checked::encode_addr(node.owner(), medium.owner),
             ],
         };
         // The words that make the node reachable may not overtake its content: the action's first fence comes between.

@@ -320,7 +320,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
 
     /// Takes what `line`, which is verified next, holds, too, off the end of the entries before it.
     #[cold]
-    fn drop_copies(line: &Line, live: &mut EntryList) {
+    pub(crate) fn drop_copies(line: &Line, live: &mut EntryList) {
         if line.count() == 0 {
             return;
         }

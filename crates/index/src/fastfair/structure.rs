@@ -351,7 +351,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
             return Err(medium.damaged(header.at.0, "leaf of a tree", "holds keys that do not ascend"));
         };
         let at = action.alloc(keys::block_bytes(low.len()))?;
-        keys::write_block(medium, at, low, 0);
+        keys::write_bound(medium, at, low);
         Ok((crate::traits::IndexKey::order_word(low), at.to_raw()))
     }
 

@@ -55,7 +55,7 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
                 }
             });
         }
-        report.blocks = owned.into_blocks();
+        report.set_blocks(owned.into_blocks());
         report
     }
 

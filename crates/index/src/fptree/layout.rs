@@ -10,13 +10,13 @@ use crate::anchor::AnchorKind;
 use crate::cells::{Image, KeyKind, Shape, TableAt};
 use crate::error::Result;
 use crate::kinds::{FPTREE_STRINGS, FPTREE_WORDS};
-use crate::layout::KEY_BYTES_MAX;
+use crate::layout::{KEY_BYTES_MAX, low_check};
 use crate::medium::Medium;
 
 /// The anchor of a tree whose keys are words.
-const WORDS: AnchorKind = AnchorKind { magic: u64::from_le_bytes(*b"LDSTFPTW"), version: 2, kind: &FPTREE_WORDS };
+const WORDS: AnchorKind = AnchorKind { magic: u64::from_le_bytes(*b"LDSTFPTW"), version: 3, kind: &FPTREE_WORDS };
 /// The anchor of a tree whose keys are strings.
-const STRINGS: AnchorKind = AnchorKind { magic: u64::from_le_bytes(*b"LDSTFPTS"), version: 2, kind: &FPTREE_STRINGS };
+const STRINGS: AnchorKind = AnchorKind { magic: u64::from_le_bytes(*b"LDSTFPTS"), version: 3, kind: &FPTREE_STRINGS };
 
 /// The anchor of a tree with such keys.
 pub(crate) const fn tree_anchor(kind: KeyKind) -> &'static AnchorKind {
@@ -93,14 +93,14 @@ impl TreeLeafAt {
         TableAt { first: PmAddr::new(self.0.part(), first), shape: shape_of(lines) }
     }
 
-    /// The content of a new leaf, frame and table apart.
-    pub(crate) fn encode(self, low: &[u8], next: PmAddr, image: &Image) -> (Vec<u8>, Vec<u8>) {
+    /// The content of a new leaf of the tree whose anchor is at `owner`, frame and table apart.
+    pub(crate) fn encode(self, owner: PmAddr, low: &[u8], next: PmAddr, image: &Image) -> (Vec<u8>, Vec<u8>) {
         let lines = image.at().shape.lines;
         let shape = u64::from(lines) | (low.len() as u64) << 16;
         let words = [
             checked::encode_addr(self.next(), next),
             checked::encode(self.shape(), shape),
-            checked::encode(self.low_crc(), u64::from(crc32c::crc32c(low))),
+            checked::encode(self.low_crc(), low_check(owner, low)),
         ];
         let mut frame: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         frame.extend_from_slice(low);
@@ -122,7 +122,7 @@ impl TreeLeafAt {
         }
         let mut low = vec![0; low_bytes].into_boxed_slice();
         medium.memory.read(self.low(), &mut low);
-        if medium.word(self.low_crc(), "checksum of a lower bound")? != u64::from(crc32c::crc32c(&low)) {
+        if medium.word(self.low_crc(), "checksum of a lower bound")? != low_check(medium.owner, &low) {
             return Err(medium.damaged(self.low(), "lower bound of a tree leaf", "checksum mismatch"));
         }
         Ok(Frame { lines, low })

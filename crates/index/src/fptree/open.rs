@@ -88,7 +88,8 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
         let (progress, heap) = (Progress::new(), store.heap());
         let (kind, lines) = (KeyKind::of::<K>(), options.lines(heap));
         let encoded = encode_options(kind, lines);
-        let anchor = anchor::open(store, name, tree_anchor(kind), encoded, |action| build(heap, action, lines))?;
+        let anchor =
+            anchor::open(store, name, tree_anchor(kind), encoded, |action, owner| build(heap, action, owner, lines))?;
         Self::attach(heap, anchor, options, &progress, tell)
     }
 
@@ -99,9 +100,11 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
     }
 
     /// Reserves and writes a tree without a name, as part of `action`.
-    pub(crate) fn make(heap: &Heap, action: &mut Action<'_>, options: &TreeOptions) -> Result<PmAddr> {
+    pub(crate) fn make(heap: &Heap, action: &mut Action<'_>, above: PmAddr, options: &TreeOptions) -> Result<PmAddr> {
         let (kind, lines) = (KeyKind::of::<K>(), options.lines(heap));
-        anchor::make(heap, action, tree_anchor(kind), encode_options(kind, lines), |action| build(heap, action, lines))
+        anchor::make(heap, action, (tree_anchor(kind), above), encode_options(kind, lines), |action, owner| {
+            build(heap, action, owner, lines)
+        })
     }
 
     fn attach(
@@ -112,7 +115,7 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
         tell: &mut dyn FnMut(&Recovery),
     ) -> Result<Self> {
         let kind = KeyKind::of::<K>();
-        let medium = Medium { memory: heap.memory(), path: heap.pool().path() };
+        let medium = Medium::of(heap, anchor.at);
         let (found, lines) = decode_options(anchor.options).ok_or_else(|| {
             let finding = format!("{:#x} are no options of a tree", anchor.options);
             medium.damaged(anchor.at, "anchor of a tree", finding)
@@ -160,10 +163,10 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
 }
 
 /// Reserves and writes the first leaf.
-fn build(heap: &Heap, action: &mut Action<'_>, lines: u32) -> Result<First> {
+fn build(heap: &Heap, action: &mut Action<'_>, owner: PmAddr, lines: u32) -> Result<First> {
     let leaf = TreeLeafAt(action.alloc(TreeLeafAt::bytes(lines, 0))?);
     let image = Image::empty(leaf.table(lines, 0));
-    let (frame, table) = leaf.encode(b"", PmAddr::NULL, &image);
+    let (frame, table) = leaf.encode(owner, b"", PmAddr::NULL, &image);
     // The action that publishes the leaf may not overtake its content: its first fence comes between.
     heap.memory().write_back(leaf.0, &frame);
     heap.memory().write_back(image.at().first, &table);

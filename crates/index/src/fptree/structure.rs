@@ -118,7 +118,7 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
     /// Writes a new leaf and starts its write-back; the action that publishes it fences.
     pub(crate) fn write_leaf(&self, at: TreeLeafAt, low: &[u8], next: PmAddr, image: &Image) {
         let memory = self.heap.memory();
-        let (frame, table) = at.encode(low, next, image);
+        let (frame, table) = at.encode(self.anchor.at, low, next, image);
         // The link to the new leaf may not overtake its content: the action's first fence comes between.
         memory.write_back(at.0, &frame);
         if planted::active("fptree-leaf-not-flushed") {

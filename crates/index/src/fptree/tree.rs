@@ -93,7 +93,7 @@ impl<K: IndexKey + ?Sized> std::fmt::Debug for FpTree<K> {
 
 impl<K: IndexKey + ?Sized> FpTree<K> {
     pub(crate) fn medium(&self) -> Medium<'_> {
-        Medium { memory: self.heap.memory(), path: self.heap.pool().path() }
+        Medium::of(&self.heap, self.anchor.at)
     }
 
     /// Number of the leaf that covers `key` at this moment, as far as the guide knows; ask it again under a stamp or

@@ -48,7 +48,7 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
             report.find_error(self.anchor.at, error);
         }
         self.check_node(&mut report, &mut owned, self.root, Cover::of(0, 0));
-        report.blocks = owned.into_blocks();
+        report.set_blocks(owned.into_blocks());
         report
     }
 

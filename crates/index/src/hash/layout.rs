@@ -13,9 +13,9 @@ use crate::kinds::{HASH_STRINGS, HASH_WORDS};
 use crate::medium::Medium;
 
 /// The anchor of a hash index whose keys are words.
-const WORDS: AnchorKind = AnchorKind { magic: u64::from_le_bytes(*b"LDSTHSHW"), version: 2, kind: &HASH_WORDS };
+const WORDS: AnchorKind = AnchorKind { magic: u64::from_le_bytes(*b"LDSTHSHW"), version: 3, kind: &HASH_WORDS };
 /// The anchor of a hash index whose keys are strings.
-const STRINGS: AnchorKind = AnchorKind { magic: u64::from_le_bytes(*b"LDSTHSHS"), version: 2, kind: &HASH_STRINGS };
+const STRINGS: AnchorKind = AnchorKind { magic: u64::from_le_bytes(*b"LDSTHSHS"), version: 3, kind: &HASH_STRINGS };
 
 /// The anchor of a hash index with such keys.
 pub(crate) const fn hash_anchor(kind: KeyKind) -> &'static AnchorKind {
@@ -156,16 +156,34 @@ impl Entry {
     }
 }
 
-/// The header line of a segment.
-pub(crate) fn encode_segment_header(at: PmAddr, cover: Cover) -> Vec<u8> {
-    let words =
-        [SEGMENT_MAGIC, cover.pack(), checked::encode(at.plus(2 * WORD_BYTES), segment_crc(cover)), 0, 0, 0, 0, 0];
+/// The header line of a segment of the index whose anchor is at `owner`. It says the index's sizes again, for when the
+/// anchor is damaged.
+pub(crate) fn encode_segment_header(owner: PmAddr, shape: HashShape, at: PmAddr, cover: Cover) -> Vec<u8> {
+    let (crc, options) = (at.plus(2 * WORD_BYTES), at.plus(3 * WORD_BYTES));
+    let words = [
+        SEGMENT_MAGIC,
+        cover.pack(),
+        checked::encode(crc, segment_crc(owner, cover)),
+        checked::encode(options, u64::from(shape.encode())),
+        0,
+        0,
+        0,
+        0,
+    ];
     words.iter().flat_map(|word: &u64| word.to_le_bytes()).collect()
 }
 
-fn segment_crc(cover: Cover) -> u64 {
-    let bytes: Vec<u8> = [SEGMENT_MAGIC, cover.pack()].iter().flat_map(|word| word.to_le_bytes()).collect();
+fn segment_crc(owner: PmAddr, cover: Cover) -> u64 {
+    let bytes: Vec<u8> =
+        [SEGMENT_MAGIC, cover.pack(), owner.to_raw()].iter().flat_map(|word| word.to_le_bytes()).collect();
     u64::from(crc32c::crc32c(&bytes))
+}
+
+/// The sizes that the header of the segment at `at` says, when that word verifies.
+pub(crate) fn read_segment_shape(medium: Medium<'_>, at: PmAddr) -> Option<HashShape> {
+    let options = at.plus(3 * WORD_BYTES);
+    let payload = checked::decode(options, medium.memory.load(options))?;
+    HashShape::decode(u32::try_from(payload).ok()?)
 }
 
 /// What the segment at `at` covers, verified.
@@ -173,7 +191,7 @@ pub(crate) fn read_cover(medium: Medium<'_>, at: PmAddr) -> Result<Cover> {
     const WHAT: &str = "header of a hash segment";
     let cover = Cover::unpack(medium.memory.load(at.plus(WORD_BYTES)));
     let intact = medium.memory.load(at) == SEGMENT_MAGIC
-        && medium.word(at.plus(2 * WORD_BYTES), WHAT)? == segment_crc(cover)
+        && medium.word(at.plus(2 * WORD_BYTES), WHAT)? == segment_crc(medium.owner, cover)
         && cover.depth <= DEPTH_MAX
         && cover == Cover::of(cover.prefix, cover.depth);
     if intact { Ok(cover) } else { Err(medium.damaged(at, WHAT, "checksum mismatch")) }

@@ -71,7 +71,7 @@ impl<K: IndexKey + ?Sized> std::fmt::Debug for HashIndex<K> {
 
 impl<K: IndexKey + ?Sized> HashIndex<K> {
     pub(crate) fn medium(&self) -> Medium<'_> {
-        Medium { memory: self.heap.memory(), path: self.heap.pool().path() }
+        Medium::of(&self.heap, self.anchor.at)
     }
 
     fn find(&self, key: KeyRef<'_>) -> Result<Option<u64>> {

@@ -88,7 +88,7 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
     /// When the options ask for no bucket, no line or no stash, or for more segments than one directory node names.
     pub fn open_with(store: &Store, name: &str, options: &HashOptions) -> Result<Self> {
         let (heap, shape) = (store.heap(), options.shape::<K>(store.heap()));
-        let make = |action: &mut Action<'_>| build(heap, action, shape, options);
+        let make = |action: &mut Action<'_>, owner| build(heap, action, owner, shape, options);
         let anchor = anchor::open(store, name, hash_anchor(shape.kind), shape.encode(), make)?;
         Self::attach(heap, anchor)
     }
@@ -99,14 +99,14 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
     }
 
     /// Reserves and writes an index without a name, as part of `action`.
-    pub(crate) fn make(heap: &Heap, action: &mut Action<'_>, options: &HashOptions) -> Result<PmAddr> {
+    pub(crate) fn make(heap: &Heap, action: &mut Action<'_>, above: PmAddr, options: &HashOptions) -> Result<PmAddr> {
         let shape = options.shape::<K>(heap);
-        let make = |action: &mut Action<'_>| build(heap, action, shape, options);
-        anchor::make(heap, action, hash_anchor(shape.kind), shape.encode(), make)
+        let make = |action: &mut Action<'_>, owner| build(heap, action, owner, shape, options);
+        anchor::make(heap, action, (hash_anchor(shape.kind), above), shape.encode(), make)
     }
 
     fn attach(heap: &Heap, anchor: Anchor) -> Result<Self> {
-        let medium = Medium { memory: heap.memory(), path: heap.pool().path() };
+        let medium = Medium::of(heap, anchor.at);
         let found = HashShape::decode(anchor.options).ok_or_else(|| {
             let finding = format!("{:#x} are no options of a hash index", anchor.options);
             medium.damaged(anchor.at, WHAT, finding)
@@ -127,7 +127,13 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
 }
 
 /// Reserves and writes the first node and the first segments.
-fn build(heap: &Heap, action: &mut Action<'_>, shape: HashShape, options: &HashOptions) -> Result<First> {
+fn build(
+    heap: &Heap,
+    action: &mut Action<'_>,
+    owner: PmAddr,
+    shape: HashShape,
+    options: &HashOptions,
+) -> Result<First> {
     let (memory, depth) = (heap.memory(), options.initial_depth);
     let root = action.alloc(shape.node_block_bytes())?;
     let mut bytes = Vec::new();
@@ -135,7 +141,7 @@ fn build(heap: &Heap, action: &mut Action<'_>, shape: HashShape, options: &HashO
     for number in 0..1_u64 << depth {
         let cover = Cover::of(if depth == 0 { 0 } else { number << (64 - depth) }, depth);
         let segment = action.alloc(shape.segment_bytes())?;
-        write_segment(heap, shape, segment, cover, &Image::empty(shape.table_at(segment)));
+        write_segment(Medium::of(heap, owner), shape, segment, cover, &Image::empty(shape.table_at(segment)));
         for slot in number * entries_each..(number + 1) * entries_each {
             bytes.extend_from_slice(&Entry::Segment(segment).encode(root.plus(slot * WORD_BYTES)).to_le_bytes());
         }
@@ -147,14 +153,14 @@ fn build(heap: &Heap, action: &mut Action<'_>, shape: HashShape, options: &HashO
 }
 
 /// Writes a segment and starts its write-back; the action that publishes it fences.
-pub(crate) fn write_segment(heap: &Heap, shape: HashShape, at: PmAddr, cover: Cover, image: &Image) {
+pub(crate) fn write_segment(medium: Medium<'_>, shape: HashShape, at: PmAddr, cover: Cover, image: &Image) {
     let mut bytes = Vec::new();
     image.append_bytes(&mut bytes);
     // The entries that name the segment may not overtake its content: the action's first fence comes between.
-    heap.memory().write_back(at, &encode_segment_header(at, cover));
+    medium.memory.write_back(at, &encode_segment_header(medium.owner, shape, at, cover));
     if lodestone_pmem::planted::active("hash-segment-not-flushed") {
-        heap.memory().write(shape.table_at(at).first, &bytes);
+        medium.memory.write(shape.table_at(at).first, &bytes);
     } else {
-        heap.memory().write_back(shape.table_at(at).first, &bytes);
+        medium.memory.write_back(shape.table_at(at).first, &bytes);
     }
 }

@@ -124,7 +124,7 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
             let at = action.alloc(self.shape.segment_bytes())?;
             let covered = pairs.iter().copied().filter(|pair| cover.covers(pair.hash));
             let Some(image) = Image::of(self.shape.table_at(at), covered) else { return Ok(None) };
-            write_segment(&self.heap, self.shape, at, cover, &image);
+            write_segment(self.medium(), self.shape, at, cover, &image);
             fresh.push(Fresh { at, cover });
         }
         if planted::active("hash-segment-leaked") {

@@ -51,7 +51,7 @@ impl<I: RecordIndex> IndexedRecords<I> {
         let old = self.record_of(key)?;
         let mut action = self.heap.action();
         let new = action.alloc(record_bytes(key.len(), value.len()))?;
-        write_record(self.heap.memory(), new, key, value);
+        write_record(self.medium(), new, key, value);
         let intent = Intent { new, old };
         if !planted::active("records-intent-not-set") {
             held.intent.set(&mut action, intent);

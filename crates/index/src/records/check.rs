@@ -20,8 +20,8 @@ impl<I: RecordIndex> IndexedRecords<I> {
         let keys = report.records;
         report.records = 0;
         let mut owned = Owned::new(&self.heap);
-        for block in std::mem::take(&mut report.blocks) {
-            owned.adopt(block);
+        for (block, bytes) in report.sized_blocks() {
+            owned.adopt(block, bytes);
         }
         owned.own(&mut report, self.anchor.at, ANCHOR_BYTES, "anchor of a map over an index");
         owned.own(&mut report, self.intents, intent_bytes(self.stripes.len()), "intents of a map over an index");
@@ -33,7 +33,7 @@ impl<I: RecordIndex> IndexedRecords<I> {
             report.find(self.anchor.at, format!("{keys} keys in the index, {} records", report.records));
         }
         self.check_intents(&mut report, &mut owned);
-        report.blocks = owned.into_blocks();
+        report.set_blocks(owned.into_blocks());
         report
     }
 

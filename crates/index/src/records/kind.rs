@@ -93,11 +93,12 @@ pub trait RecordIndex: OpenIndex<Key = [u8]> + OrderedIndex {
     /// What is on the medium for it.
     const KIND: IndexKind;
 
-    /// Reserves and writes an index without a name, as part of `action`; its place.
+    /// Reserves and writes an index without a name, below the map whose anchor is at `above`, as part of `action`; its
+    /// place.
     ///
     /// # Errors
     /// When the heap has no room.
-    fn make_below(heap: &Heap, action: &mut Action<'_>, options: &Self::Options) -> Result<PmAddr>;
+    fn make_below(heap: &Heap, action: &mut Action<'_>, above: PmAddr, options: &Self::Options) -> Result<PmAddr>;
 
     /// Opens the index at `at`, which [`make_below`](Self::make_below) made. The caller has the claim on it.
     ///
@@ -109,8 +110,8 @@ pub trait RecordIndex: OpenIndex<Key = [u8]> + OrderedIndex {
 impl RecordIndex for FastFair<[u8]> {
     const KIND: IndexKind = IndexKind::FastFair;
 
-    fn make_below(heap: &Heap, action: &mut Action<'_>, options: &Self::Options) -> Result<PmAddr> {
-        Self::make(heap, action, options)
+    fn make_below(heap: &Heap, action: &mut Action<'_>, above: PmAddr, options: &Self::Options) -> Result<PmAddr> {
+        Self::make(heap, action, above, options)
     }
 
     fn open_below(heap: &Heap, at: PmAddr, _: &Self::Options, durability: Durability) -> Result<Self> {
@@ -121,8 +122,8 @@ impl RecordIndex for FastFair<[u8]> {
 impl RecordIndex for FpTree<[u8]> {
     const KIND: IndexKind = IndexKind::FpTree;
 
-    fn make_below(heap: &Heap, action: &mut Action<'_>, options: &Self::Options) -> Result<PmAddr> {
-        Self::make(heap, action, options)
+    fn make_below(heap: &Heap, action: &mut Action<'_>, above: PmAddr, options: &Self::Options) -> Result<PmAddr> {
+        Self::make(heap, action, above, options)
     }
 
     fn open_below(heap: &Heap, at: PmAddr, options: &Self::Options, durability: Durability) -> Result<Self> {
@@ -135,8 +136,8 @@ impl RecordIndex for FpTree<[u8]> {
 impl RecordIndex for SkipList<[u8]> {
     const KIND: IndexKind = IndexKind::SkipList;
 
-    fn make_below(heap: &Heap, action: &mut Action<'_>, _: &Self::Options) -> Result<PmAddr> {
-        Self::make(heap, action)
+    fn make_below(heap: &Heap, action: &mut Action<'_>, above: PmAddr, _: &Self::Options) -> Result<PmAddr> {
+        Self::make(heap, action, above)
     }
 
     fn open_below(heap: &Heap, at: PmAddr, _: &Self::Options, durability: Durability) -> Result<Self> {
@@ -147,8 +148,8 @@ impl RecordIndex for SkipList<[u8]> {
 impl RecordIndex for Hybrid<[u8]> {
     const KIND: IndexKind = IndexKind::Hybrid;
 
-    fn make_below(heap: &Heap, action: &mut Action<'_>, options: &Self::Options) -> Result<PmAddr> {
-        HashIndex::<[u8]>::make(heap, action, &options.hash)
+    fn make_below(heap: &Heap, action: &mut Action<'_>, above: PmAddr, options: &Self::Options) -> Result<PmAddr> {
+        HashIndex::<[u8]>::make(heap, action, above, &options.hash)
     }
 
     fn open_below(heap: &Heap, at: PmAddr, options: &Self::Options, durability: Durability) -> Result<Self> {
@@ -164,8 +165,8 @@ impl RecordIndex for Hybrid<[u8]> {
 impl RecordIndex for HybridPlus<[u8]> {
     const KIND: IndexKind = IndexKind::HybridPlus;
 
-    fn make_below(heap: &Heap, action: &mut Action<'_>, options: &Self::Options) -> Result<PmAddr> {
-        FastFair::<[u8]>::make(heap, action, &options.tree)
+    fn make_below(heap: &Heap, action: &mut Action<'_>, above: PmAddr, options: &Self::Options) -> Result<PmAddr> {
+        FastFair::<[u8]>::make(heap, action, above, &options.tree)
     }
 
     fn open_below(heap: &Heap, at: PmAddr, options: &Self::Options, durability: Durability) -> Result<Self> {
@@ -206,7 +207,7 @@ pub(crate) fn open_records_object(object: Object, durability: Durability) -> Res
 
 /// The kind of index below a map over an index.
 pub(crate) fn index_of(object: &Object) -> Result<IndexKind> {
-    let medium = Medium { memory: object.memory(), path: object.store().pool().path() };
+    let medium = Medium::of(object.heap(), object.at());
     let options = anchor::verify(medium, &KIND, object.at())?;
     decode_options(medium, object.at(), options).map(|(_, kind)| kind)
 }

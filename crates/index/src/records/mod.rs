@@ -49,7 +49,7 @@ mod change;
 mod check;
 mod kind;
 mod read;
-mod table;
+pub(crate) mod table;
 
 use crossbeam_utils::CachePadded;
 use lodestone_heap::Heap;
@@ -70,7 +70,7 @@ use crate::medium::Medium;
 use crate::reclaim::Readers;
 
 pub(crate) const KIND: AnchorKind =
-    AnchorKind { magic: u64::from_le_bytes(*b"LDSTIRMP"), version: 2, kind: &INDEXED_RECORDS };
+    AnchorKind { magic: u64::from_le_bytes(*b"LDSTIRMP"), version: 3, kind: &INDEXED_RECORDS };
 
 /// How to create a map over an index. An existing one keeps what it was created with.
 #[derive(Clone, Debug)]
@@ -135,7 +135,7 @@ impl<I> std::fmt::Debug for IndexedRecords<I> {
 }
 
 /// Stripes and kind of index, from the options word of an anchor.
-fn decode_options(medium: Medium<'_>, at: PmAddr, options: u32) -> Result<(usize, IndexKind)> {
+pub(crate) fn decode_options(medium: Medium<'_>, at: PmAddr, options: u32) -> Result<(usize, IndexKind)> {
     let stripes = (options & 0xFFFF) as usize;
     match IndexKind::from_code(options >> 16) {
         Some(kind) if (1..=INTENTS_MAX).contains(&stripes) => Ok((stripes, kind)),
@@ -161,10 +161,10 @@ impl<I: RecordIndex> IndexedRecords<I> {
         assert!((1..=INTENTS_MAX).contains(&options.stripes), "1 to 1024 stripes");
         let heap = store.heap();
         let code = u32::try_from(options.stripes).unwrap_or(u32::MAX) | I::KIND.code() << 16;
-        let anchor = anchor::open(store, name, &KIND, code, |action| {
+        let anchor = anchor::open(store, name, &KIND, code, |action, owner| {
             let table = action.alloc(intent_bytes(options.stripes))?;
             table::write_empty(heap.memory(), table, options.stripes);
-            let index = I::make_below(heap, action, &options.index)?;
+            let index = I::make_below(heap, action, owner, &options.index)?;
             // A checked word holds an address as it holds a number.
             Ok(First { head: table, second: checked::addr_payload(index) })
         })?;
@@ -182,7 +182,7 @@ impl<I: RecordIndex> IndexedRecords<I> {
 
     fn attach(heap: &Heap, anchor: Anchor, name: &str, index: &I::Options, durability: Durability) -> Result<Self> {
         let (pool, memory) = (heap.pool(), heap.memory());
-        let medium = Medium { memory, path: pool.path() };
+        let medium = Medium::of(heap, anchor.at);
         let (stripes, kind) = decode_options(medium, anchor.at, anchor.options)?;
         if kind != I::KIND {
             let (found, wanted) = [kind, I::KIND].map(|kind| format!("a map over the index {kind}")).into();
@@ -218,7 +218,7 @@ impl<I> IndexedRecords<I> {
     }
 
     fn medium(&self) -> Medium<'_> {
-        Medium { memory: self.heap.memory(), path: self.heap.pool().path() }
+        Medium::of(&self.heap, self.anchor.at)
     }
 
     fn intent(&self, stripe: usize) -> IntentAt {

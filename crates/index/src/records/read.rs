@@ -13,7 +13,6 @@ use crate::layout::RecordHead;
 use crate::record_map::{RecordMap, Visit};
 use crate::records::{IndexedRecords, RecordIndex};
 use crate::scan::Direction;
-use crate::tool_records::salvage_index;
 
 /// Records in the first batch of a scan, and the most in a later one.
 const BATCH_FIRST: usize = 16;
@@ -117,23 +116,6 @@ impl<I: RecordIndex> RecordMap for IndexedRecords<I> {
 
     fn sync(&self) -> Result<()> {
         self.index.sync()
-    }
-
-    fn salvage(&self, visit: &mut Visit<'_>, lost: &mut dyn FnMut(&str)) -> Result<u64> {
-        let (mut count, mut damaged) = (0, Vec::new());
-        let show = |key: &[u8], word: u64| {
-            match self.record_at(word).and_then(|at| self.value_at(at, key)) {
-                Ok((_, value)) => {
-                    count += 1;
-                    return visit(key, &value);
-                }
-                Err(error) => damaged.push(format!("the key `{}`: {error}", key.escape_ascii())),
-            }
-            ControlFlow::Continue(())
-        };
-        salvage_index(&self.index, show, lost)?;
-        damaged.iter().for_each(|text| lost(text));
-        Ok(count)
     }
 
     fn check(&self) -> CheckReport {

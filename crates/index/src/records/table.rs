@@ -15,16 +15,16 @@ use crate::layout::RecordHead;
 use crate::medium::Medium;
 
 /// Most stripes of a map.
-pub(super) const INTENTS_MAX: usize = 1024;
+pub(crate) const INTENTS_MAX: usize = 1024;
 
 /// Bytes of the table of so many intents.
-pub(super) fn intent_bytes(count: usize) -> u64 {
+pub(crate) fn intent_bytes(count: usize) -> u64 {
     count as u64 * LINE_BYTES
 }
 
 /// Writes a table without an intent at the reserved place `at` and starts its write-back; the action that publishes it
 /// fences first.
-pub(super) fn write_empty(memory: &Memory, at: PmAddr, count: usize) {
+pub(crate) fn write_empty(memory: &Memory, at: PmAddr, count: usize) {
     let mut bytes = Vec::with_capacity(count * LINE_BYTES as usize);
     for number in 0..count {
         let intent = IntentAt::new(at, number);
@@ -39,26 +39,26 @@ pub(super) fn write_empty(memory: &Memory, at: PmAddr, count: usize) {
 
 /// What an intent says: the record that is to be the key's, and the one that was; null for none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Intent {
-    pub(super) new: PmAddr,
-    pub(super) old: PmAddr,
+pub(crate) struct Intent {
+    pub(crate) new: PmAddr,
+    pub(crate) old: PmAddr,
 }
 
 impl Intent {
     /// No change under way.
-    pub(super) const NONE: Self = Self { new: PmAddr::NULL, old: PmAddr::NULL };
+    pub(crate) const NONE: Self = Self { new: PmAddr::NULL, old: PmAddr::NULL };
 }
 
 /// Place of an intent.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct IntentAt(PmAddr);
+pub(crate) struct IntentAt(PmAddr);
 
 impl IntentAt {
-    pub(super) fn new(table: PmAddr, number: usize) -> Self {
+    pub(crate) fn new(table: PmAddr, number: usize) -> Self {
         Self(table.plus(number as u64 * LINE_BYTES))
     }
 
-    pub(super) fn at(self) -> PmAddr {
+    pub(crate) fn at(self) -> PmAddr {
         self.0
     }
 
@@ -70,14 +70,14 @@ impl IntentAt {
         self.0.plus(WORD_BYTES)
     }
 
-    pub(super) fn load(self, medium: Medium<'_>) -> Result<Intent> {
+    pub(crate) fn load(self, medium: Medium<'_>) -> Result<Intent> {
         let new = medium.link(self.new_word(), "new record of an intent", RecordHead::BYTES)?;
         let old = medium.link(self.old_word(), "old record of an intent", RecordHead::BYTES)?;
         Ok(Intent { new, old })
     }
 
     /// Notes in `action` both words, whatever stood there: the medium may still have an intent that was let go.
-    pub(super) fn set(self, action: &mut Action<'_>, to: Intent) {
+    pub(crate) fn set(self, action: &mut Action<'_>, to: Intent) {
         if !(planted::active("records-intent-half-set") && to.new.is_null()) {
             action.set(self.new_word(), checked::encode_addr(self.new_word(), to.new));
         }
@@ -85,7 +85,7 @@ impl IntentAt {
     }
 
     /// Lets go of an intent that owns no record.
-    pub(super) fn let_go(self, memory: &Memory, from: Intent) {
+    pub(crate) fn let_go(self, memory: &Memory, from: Intent) {
         let word = if from.new.is_null() { self.old_word() } else { self.new_word() };
         // Not flushed: recovery would find that the index has the record, and nothing to free; and the next change of
         // the stripe, the first that may free it, sets both words.

@@ -23,17 +23,17 @@ enum Site {
     Anchor(PmAddr),
     /// A leaf's lower bound: a checked word with shape before it, CRC in the word behind that; the bound's place
     /// depends on the first.
-    Low { shape: PmAddr, low: PmAddr, bytes: u64 },
+    Low { owner: PmAddr, shape: PmAddr, low: PmAddr, bytes: u64 },
     /// A record: lengths, key, value.
-    Record { at: PmAddr },
+    Record { owner: PmAddr, at: PmAddr },
     /// Header of a tree node.
     NodeHeader(PmAddr),
     /// Entry line of a tree node.
     NodeLine(PmAddr),
     /// Block of a string, or the part of a list's node that is one.
-    KeyBlock(PmAddr),
+    KeyBlock { owner: PmAddr, at: PmAddr },
     /// Header of a hash segment.
-    Segment(PmAddr),
+    Segment { owner: PmAddr, at: PmAddr },
     /// Cell line.
     Cells(PmAddr),
 }
@@ -50,12 +50,19 @@ struct Collector<'h> {
     memory: &'h Memory,
     heap: &'h Heap,
     kinds: BTreeMap<&'static str, Vec<Site>>,
+    /// Anchors: checksums of other blocks begin with the place of one of them.
+    owners: Vec<PmAddr>,
 }
 
 impl Sites {
     /// The places in `blocks`, which an intact index owns.
     pub(super) fn collect(heap: &Heap, blocks: &[PmAddr]) -> Self {
-        let mut collector = Collector { memory: heap.memory(), heap, kinds: BTreeMap::new() };
+        let is_anchor = |at: &PmAddr| {
+            let magic = heap.memory().load(*at).to_le_bytes();
+            &magic[..4] == b"LDST" && &magic != b"LDSTOSEG"
+        };
+        let owners = blocks.iter().copied().filter(is_anchor).collect();
+        let mut collector = Collector { memory: heap.memory(), heap, kinds: BTreeMap::new(), owners };
         blocks.iter().for_each(|&at| collector.block(at));
         let mut places = Vec::new();
         heap.for_each_block(|at, _| places.push(at));
@@ -83,7 +90,12 @@ fn address_payload(at: PmAddr) -> u64 {
 
 impl Collector<'_> {
     fn medium(&self) -> Medium<'_> {
-        Medium { memory: self.memory, path: self.heap.pool().path() }
+        Medium::of(self.heap, PmAddr::NULL)
+    }
+
+    /// The anchor whose structure the block belongs to that `verifies`.
+    fn owner(&self, verifies: impl Fn(Medium<'_>) -> bool) -> Option<PmAddr> {
+        self.owners.iter().copied().find(|owner| verifies(Medium::of(self.heap, *owner)))
     }
 
     fn add(&mut self, kind: &'static str, site: Site) {
@@ -110,20 +122,25 @@ impl Collector<'_> {
             return self.anchor(at);
         }
         if &magic == b"LDSTOSEG" {
-            self.add("segment header", Site::Segment(at));
+            let owner = self.owner(|medium| crate::hash::layout::read_cover(medium, at).is_ok());
+            self.add("segment header", Site::Segment { owner: owner.expect("an owner"), at });
             let first = (at.offset() + LINE_BYTES).next_multiple_of(256);
             return self.cell_lines(PmAddr::new(at.part(), first), at.offset() + bytes);
         }
         if crate::fastfair::node::Header::load(self.medium(), at).is_ok() {
             return self.node(at);
         }
-        if crate::fastfair::keys::with_block_key(self.medium(), at, |_| ()).is_ok() {
-            return self.key_block("key block", at);
+        let key_owner = |at| self.owner(|medium| crate::fastfair::keys::with_block_key(medium, at, |_| ()).is_ok());
+        if let Some(owner) = key_owner(at) {
+            return self.key_block("key block", owner, at);
         }
         let (first, second, third) = (self.is_checked(at), self.is_checked(at.plus(8)), self.is_checked(at.plus(16)));
-        if first && bytes >= 64 && crate::fastfair::keys::with_block_key(self.medium(), at.plus(16), |_| ()).is_ok() {
+        if first
+            && bytes >= 64
+            && let Some(owner) = key_owner(at.plus(16))
+        {
             self.add("link of a list", Site::Word(at));
-            return self.key_block("node of a list", at.plus(16));
+            return self.key_block("node of a list", owner, at.plus(16));
         }
         if first && second && third && !(0..bytes / 8).all(|number| self.is_checked(at.plus(8 * number))) {
             return self.leaf(at, bytes);
@@ -131,7 +148,8 @@ impl Collector<'_> {
         if first {
             return self.words("directory entry or intent", at, bytes / 8);
         }
-        self.add("record", Site::Record { at });
+        let owner = self.owner(|medium| medium.key(at, &mut Vec::new()).is_ok());
+        self.add("record", Site::Record { owner: owner.expect("an owner"), at });
     }
 
     fn anchor(&mut self, at: PmAddr) {
@@ -153,8 +171,8 @@ impl Collector<'_> {
         }
     }
 
-    fn key_block(&mut self, kind: &'static str, at: PmAddr) {
-        self.add(kind, Site::KeyBlock(at));
+    fn key_block(&mut self, kind: &'static str, owner: PmAddr, at: PmAddr) {
+        self.add(kind, Site::KeyBlock { owner, at });
         self.add("value head", Site::Word(at));
     }
 
@@ -164,14 +182,16 @@ impl Collector<'_> {
         let (count, low_bytes) = (shape & 0xFFFF, shape >> 16);
         self.add("leaf: link", Site::Word(at));
         self.add("leaf: shape", Site::Word(at.plus(8)));
-        if crate::fptree::layout::TreeLeafAt(at).frame(self.medium()).is_ok() {
-            self.add("leaf: lower bound", Site::Low { shape: at.plus(8), low: at.plus(24), bytes: low_bytes });
+        let tree_leaf = crate::fptree::layout::TreeLeafAt(at);
+        if let Some(owner) = self.owner(|medium| tree_leaf.frame(medium).is_ok()) {
+            self.add("leaf: lower bound", Site::Low { owner, shape: at.plus(8), low: at.plus(24), bytes: low_bytes });
             let table = crate::fptree::layout::TreeLeafAt(at).table(count as u32, low_bytes as usize);
             return self.cell_lines(table.first, at.offset() + bytes);
         }
         self.words("leaf: slot", at.plus(24), count);
         let low = at.plus(24 + 8 * count);
-        self.add("leaf: lower bound", Site::Low { shape: at.plus(8), low, bytes: low_bytes });
+        let owner = self.owner(|medium| medium.leaf_frame(crate::layout::LeafAt(at)).is_ok()).expect("an owner");
+        self.add("leaf: lower bound", Site::Low { owner, shape: at.plus(8), low, bytes: low_bytes });
     }
 
     fn cell_lines(&mut self, first: PmAddr, end: u64) {
@@ -190,12 +210,12 @@ pub(super) fn damage(memory: &Memory, sites: &Sites, numbers: &mut Numbers) -> &
     match *numbers.pick(all) {
         Site::Word(at) => damage_word(memory, sites, numbers, at, all),
         Site::Anchor(at) => damage_anchor(memory, numbers, at),
-        Site::Low { shape, low, bytes } => damage_low(memory, numbers, shape, low, bytes),
-        Site::Record { at } => return damage_record(memory, sites, numbers, at),
+        Site::Low { owner, shape, low, bytes } => damage_low(memory, numbers, owner, (shape, low, bytes)),
+        Site::Record { owner, at } => return damage_record(memory, sites, numbers, (owner, at)),
         Site::NodeHeader(at) => damage_node(memory, sites, numbers, at),
         Site::NodeLine(at) => return damage_line(memory, sites, numbers, at),
-        Site::KeyBlock(at) => return damage_key_block(memory, numbers, at),
-        Site::Segment(at) => damage_segment(memory, numbers, at),
+        Site::KeyBlock { owner, at } => return damage_key_block(memory, numbers, owner, at),
+        Site::Segment { owner, at } => damage_segment(memory, numbers, owner, at),
         Site::Cells(at) => return damage_cells(memory, sites, numbers, at),
     }
     kind
@@ -226,7 +246,7 @@ fn damage_anchor(memory: &Memory, numbers: &mut Numbers, at: PmAddr) {
     memory.store(at.plus(32), checked::encode(at.plus(32), u64::from(crc)));
 }
 
-fn damage_low(memory: &Memory, numbers: &mut Numbers, shape: PmAddr, low: PmAddr, bytes: u64) {
+fn damage_low(memory: &Memory, numbers: &mut Numbers, owner: PmAddr, (shape, low, bytes): (PmAddr, PmAddr, u64)) {
     let mut bound = vec![0; bytes as usize];
     memory.read(low, &mut bound);
     let old = checked::decode(shape, memory.load(shape)).unwrap_or(0);
@@ -249,7 +269,7 @@ fn damage_low(memory: &Memory, numbers: &mut Numbers, shape: PmAddr, low: PmAddr
     }
     memory.store(shape, checked::encode(shape, (old & 0xFFFF | len << 16) % checked::PAYLOAD_LIMIT));
     let crc_at = shape.plus(8);
-    memory.store(crc_at, checked::encode(crc_at, u64::from(crc32c::crc32c(&bound))));
+    memory.store(crc_at, checked::encode(crc_at, crate::layout::low_check(owner, &bound)));
 }
 
 fn read(memory: &Memory, at: PmAddr, bytes: u64) -> Vec<u8> {
@@ -260,7 +280,7 @@ fn read(memory: &Memory, at: PmAddr, bytes: u64) -> Vec<u8> {
     all
 }
 
-fn damage_record(memory: &Memory, sites: &Sites, numbers: &mut Numbers, at: PmAddr) -> &'static str {
+fn damage_record(memory: &Memory, sites: &Sites, numbers: &mut Numbers, (owner, at): (PmAddr, PmAddr)) -> &'static str {
     let head = RecordHead::from_words(memory.load(at), memory.load(at.plus(8)));
     let mut key = read(memory, RecordHead::key_at(at), u64::from(head.key_bytes));
     let mut value = read(memory, at.plus(head.value_offset()), u64::from(head.value_bytes));
@@ -286,7 +306,7 @@ fn damage_record(memory: &Memory, sites: &Sites, numbers: &mut Numbers, at: PmAd
         }
     };
     let mut out = Vec::new();
-    crate::layout::encode_record(at, &key, &value, &mut out);
+    crate::layout::encode_record(owner, at, &key, &value, &mut out);
     if memory.contains(at, out.len() as u64) && (kind == "record: key" || kind == "record: value") {
         memory.write(at, &out);
     } else {
@@ -355,7 +375,7 @@ fn damage_line(memory: &Memory, sites: &Sites, numbers: &mut Numbers, at: PmAddr
     kind
 }
 
-fn damage_key_block(memory: &Memory, numbers: &mut Numbers, at: PmAddr) -> &'static str {
+fn damage_key_block(memory: &Memory, numbers: &mut Numbers, owner: PmAddr, at: PmAddr) -> &'static str {
     let word = memory.load(at.plus(24));
     let mut key = read(memory, at.plus(32), word & 0xFFFF_FFFF);
     let kind = match numbers.below(3) {
@@ -381,7 +401,8 @@ fn damage_key_block(memory: &Memory, numbers: &mut Numbers, at: PmAddr) -> &'sta
             "key block: key"
         }
     };
-    let head = crc32c::crc32c_append(crc32c::crc32c(&at.to_raw().to_le_bytes()), &(key.len() as u64).to_le_bytes());
+    let place = [at.to_raw(), owner.to_raw(), key.len() as u64];
+    let head = place.iter().fold(0, |crc, word| crc32c::crc32c_append(crc, &word.to_le_bytes()));
     let crc = crc32c::crc32c_append(head, &key);
     memory.store(at.plus(24), key.len() as u64 | u64::from(crc) << 32);
     if kind == "key block: key" {
@@ -391,7 +412,7 @@ fn damage_key_block(memory: &Memory, numbers: &mut Numbers, at: PmAddr) -> &'sta
     kind
 }
 
-fn damage_segment(memory: &Memory, numbers: &mut Numbers, at: PmAddr) {
+fn damage_segment(memory: &Memory, numbers: &mut Numbers, owner: PmAddr, at: PmAddr) {
     let old = memory.load(at.plus(8));
     let cover = match numbers.below(3) {
         0 => old & !0xFF | numbers.nasty(old & 0xFF) & 0xFF,
@@ -399,7 +420,7 @@ fn damage_segment(memory: &Memory, numbers: &mut Numbers, at: PmAddr) {
         _ => numbers.nasty(old),
     };
     memory.store(at.plus(8), cover);
-    let bytes: Vec<u8> = [memory.load(at), cover].iter().flat_map(|word| word.to_le_bytes()).collect();
+    let bytes: Vec<u8> = [memory.load(at), cover, owner.to_raw()].iter().flat_map(|word| word.to_le_bytes()).collect();
     memory.store(at.plus(16), checked::encode(at.plus(16), u64::from(crc32c::crc32c(&bytes))));
 }
 

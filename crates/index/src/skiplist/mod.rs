@@ -55,14 +55,14 @@ use crate::skiplist::upper::Upper;
 use crate::traits::IndexKey;
 
 pub(crate) const KIND_WORDS: AnchorKind =
-    AnchorKind { magic: u64::from_le_bytes(*b"LDSTSKLW"), version: 2, kind: &SKIPLIST_WORDS };
+    AnchorKind { magic: u64::from_le_bytes(*b"LDSTSKLW"), version: 3, kind: &SKIPLIST_WORDS };
 pub(crate) const KIND_STRINGS: AnchorKind =
-    AnchorKind { magic: u64::from_le_bytes(*b"LDSTSKLS"), version: 2, kind: &SKIPLIST_STRINGS };
+    AnchorKind { magic: u64::from_le_bytes(*b"LDSTSKLS"), version: 3, kind: &SKIPLIST_STRINGS };
 
 /// One of how many keys stands in the upper level.
 const UPPER_ONE_OF: u32 = 8;
 /// Mark of a removed node.
-const REMOVED: u64 = u64::MAX;
+pub(crate) const REMOVED: u64 = u64::MAX;
 
 /// How to create a skip list. Nothing can be chosen yet.
 #[derive(Clone, Copy, Debug, Default)]
@@ -90,30 +90,30 @@ impl<K: IndexKey + ?Sized> std::fmt::Debug for SkipList<K> {
 
 /// A place in the list that has a link: a node, or the anchor before the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Spot {
+pub(crate) struct Spot {
     /// What is locked.
-    pub(super) at: PmAddr,
+    pub(crate) at: PmAddr,
     /// The word with the link.
-    pub(super) link: PmAddr,
+    pub(crate) link: PmAddr,
 }
 
 /// The words of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct NodeAt(pub(super) PmAddr);
+pub(crate) struct NodeAt(pub(crate) PmAddr);
 
 impl NodeAt {
-    pub(super) fn spot(self) -> Spot {
+    pub(crate) fn spot(self) -> Spot {
         Spot { at: self.0, link: self.0 }
     }
-    pub(super) fn mark(self) -> PmAddr {
+    pub(crate) fn mark(self) -> PmAddr {
         self.0.plus(8)
     }
     /// Where key and value stand.
-    pub(super) fn block(self) -> PmAddr {
+    pub(crate) fn block(self) -> PmAddr {
         self.0.plus(16)
     }
     /// Bytes of a node; at least a line, so that it starts one.
-    pub(super) fn bytes(key_bytes: usize) -> u64 {
+    pub(crate) fn bytes(key_bytes: usize) -> u64 {
         (48 + key_bytes as u64).max(LINE_BYTES)
     }
 }
@@ -134,7 +134,7 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
     /// # Errors
     /// As [`OpenIndex::open_index`](crate::OpenIndex::open_index).
     pub fn open(store: &Store, name: &str, durability: Durability) -> Result<Self> {
-        let anchor = anchor::open(store, name, Self::ANCHOR, 0, |_| Ok(EMPTY))?;
+        let anchor = anchor::open(store, name, Self::ANCHOR, 0, |_, _| Ok(EMPTY))?;
         Self::attach(store.heap(), anchor, durability)
     }
 
@@ -150,8 +150,8 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
     }
 
     /// Reserves and writes a list without a name, as part of `action`.
-    pub(crate) fn make(heap: &Heap, action: &mut Action<'_>) -> Result<PmAddr> {
-        anchor::make(heap, action, Self::ANCHOR, 0, |_| Ok(EMPTY))
+    pub(crate) fn make(heap: &Heap, action: &mut Action<'_>, above: PmAddr) -> Result<PmAddr> {
+        anchor::make(heap, action, (Self::ANCHOR, above), 0, |_, _| Ok(EMPTY))
     }
 
     fn attach(heap: &Heap, anchor: Anchor, durability: Durability) -> Result<Self> {
@@ -191,7 +191,7 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
     }
 
     fn medium(&self) -> Medium<'_> {
-        Medium { memory: self.heap.memory(), path: self.heap.pool().path() }
+        Medium::of(&self.heap, self.anchor.at)
     }
 
     fn head(&self) -> Spot {

@@ -5,16 +5,14 @@
 //! it, up to that node. The reader is pinned while it copies, never while the visitor runs.
 
 use std::borrow::Borrow;
-use std::collections::HashSet;
 use std::ops::{Bound, ControlFlow};
 
-use lodestone_pmem::PmAddr;
 use lodestone_store::{Object, Store};
 
 use crate::anchor::{self, ANCHOR_BYTES};
 use crate::bulk;
 use crate::change::Change;
-use crate::check::CheckReport;
+use crate::check::{CheckReport, Owned};
 use crate::circle::Walk;
 use crate::error::Result;
 use crate::fastfair::keys;
@@ -136,10 +134,8 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
     fn check_all(&self) -> CheckReport {
         self.readers.collect();
         let mut report = CheckReport::default();
-        let mut owned = HashSet::from([self.anchor.at]);
-        if self.heap.block_bytes(self.anchor.at).is_none_or(|bytes| bytes < ANCHOR_BYTES) {
-            report.find(self.anchor.at, "anchor of a list: is not an allocated block");
-        }
+        let mut owned = Owned::new(&self.heap);
+        owned.own(&mut report, self.anchor.at, ANCHOR_BYTES, "anchor of a list");
         let kind = if K::IS_WORD { &KIND_WORDS } else { &KIND_STRINGS };
         if let Err(error) = anchor::verify(self.medium(), kind, self.anchor.at) {
             report.find_error(self.anchor.at, error);
@@ -147,25 +143,23 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
         if let Err(error) = self.check_nodes(&mut report, &mut owned) {
             report.find_error(self.anchor.at, error);
         }
-        report.blocks = owned.into_iter().collect();
+        report.set_blocks(owned.into_blocks());
         report
     }
 
-    fn check_nodes(&self, report: &mut CheckReport, owned: &mut HashSet<PmAddr>) -> Result<()> {
+    fn check_nodes(&self, report: &mut CheckReport, owned: &mut Owned<'_>) -> Result<()> {
         let (mut spot, mut last): (_, Option<K::Owned>) = (self.head(), None);
         while let Some(node) = self.next(spot)? {
             let key = self.key_of(node)?;
             keys::block_value(self.medium(), node.block())?;
-            if !owned.insert(node.0) || last.as_ref().is_some_and(|last| *last >= key) {
+            let bytes = NodeAt::bytes(Borrow::<K>::borrow(&key).key_bytes());
+            let ascends = last.as_ref().is_none_or(|last| *last < key);
+            if !owned.own(report, node.0, bytes, "node of a list") || !ascends {
                 report.find(node.0, "node of a list: its key does not ascend");
                 return Ok(());
             }
             if self.heap.memory().load(node.mark()) == REMOVED {
                 report.find(node.0, "node of a list: is marked as removed");
-            }
-            let wanted = NodeAt::bytes(Borrow::<K>::borrow(&key).key_bytes());
-            if self.heap.block_bytes(node.0).is_none_or(|bytes| bytes < wanted) {
-                report.find(node.0, "node of a list: is not an allocated block that holds it");
             }
             report.records += 1;
             last = Some(key);
@@ -269,6 +263,8 @@ mod tests {
     use std::task::{Context, Waker};
 
     use lodestone_pmem::{DomainChoice, LINE_BYTES, Pool, PoolOptions, checked};
+
+    use lodestone_pmem::PmAddr;
 
     use super::*;
     use crate::skiplist::is_upper;

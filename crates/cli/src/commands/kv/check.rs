@@ -48,7 +48,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         map: name,
         kind: what,
         records: contents.records,
-        pm_bytes: contents.blocks.iter().filter_map(|at| store.heap().block_bytes(*at)).sum(),
+        pm_bytes: contents.blocks.iter().filter_map(|(at, _)| store.heap().block_bytes(*at)).sum(),
         findings: contents.flaws.iter().map(|flaw| format!("{}: {}", flaw.at, flaw.text)).collect(),
     };
     output.result(&checked, |checked| {

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::ValueEnum;
+use lodestone_store::Lost;
 use serde::Serialize;
 
 use crate::commands::pool::ReadArgs;
@@ -81,8 +82,8 @@ pub struct Args {
 #[derive(Serialize)]
 struct Exported {
     records: u64,
-    /// Places at which records are lost.
-    lost: u64,
+    /// What is lost.
+    lost: Vec<Lost>,
     output: String,
 }
 
@@ -102,7 +103,8 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     if let Some(path) = &args.output {
         spare(path, &[&args.map.open.path])?;
     }
-    let opened = args.map.open_to_read(args.read)?;
+    // A damaged map may not open: its records are brought out without that.
+    let opened = if args.skip_damaged { None } else { Some(args.map.open_to_read(args.read)?) };
     let mut file = args.output.as_deref().map(|path| NewFile::create(path, args.overwrite)).transpose()?;
     if let Some(path) = &args.output {
         interrupt::so_far(format!("{}: not made, and what was there is as it was; run it again", path.display()));
@@ -113,10 +115,11 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     };
     let mut export = args.sink(Box::new(BufWriter::with_capacity(1 << 16, target)));
     // Of a damaged map the number is not known.
-    let total = if args.range.is_everything() { opened.records.len().ok() } else { None };
+    let whole = opened.as_ref().filter(|_| args.range.is_everything());
+    let total = whole.and_then(|opened| opened.records.len().ok());
     let bar = output.progress(total, ProgressUnit::Steps).with_prefix("export");
     let mut records = 0;
-    let mut lost = 0_u64;
+    let mut lost: Vec<Lost> = Vec::new();
     let mut write = |key: &[u8], value: &[u8]| {
         export.record(key, value).map_err(explain)?;
         records += 1;
@@ -125,7 +128,9 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         }
         Ok(ControlFlow::Continue(()))
     };
-    if args.skip_damaged {
+    if let Some(opened) = &opened {
+        args.range.scan(&*opened.records, &mut write)?;
+    } else {
         let mut failed = None;
         let mut show = |key: &[u8], value: &[u8]| {
             write(key, value).unwrap_or_else(|error| {
@@ -133,14 +138,12 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
                 ControlFlow::Break(())
             })
         };
-        let mut name = |text: &str| {
-            lost += 1;
-            output.note(&format!("lost: {text}"));
+        let mut name = |found: Lost| {
+            output.note(&format!("lost: {found}"));
+            lost.push(found);
         };
-        opened.records.salvage(&mut show, &mut name).map_err(anyhow::Error::from_boxed)?;
+        args.map.salvage(args.read, &mut show, &mut name)?;
         failed.map_or(Ok(()), Err)?;
-    } else {
-        args.range.scan(&*opened.records, &mut write)?;
     }
     export.finish().map_err(explain)?;
     drop(export);
@@ -148,16 +151,17 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         file.publish()?;
     }
     bar.finish_and_clear();
+    let is_whole = lost.is_empty();
     if let Some(path) = &args.output {
         let exported = Exported { records, lost, output: path.display().to_string() };
-        output.result(&exported, |exported| match exported.lost {
+        output.result(&exported, |exported| match exported.lost.len() {
             0 => format!("{}: {} records exported", exported.output, exported.records),
             lost => {
                 format!("{}: {} records exported, {lost} places lost (named above)", exported.output, exported.records)
             }
         })?;
     }
-    Ok(exit::holds(lost == 0))
+    Ok(exit::holds(is_whole))
 }
 
 /// A closed pipe ends the command quietly, whichever layer met it.

@@ -10,7 +10,9 @@ use std::str::FromStr;
 use anyhow::{Context, Result, bail};
 use lodestone_index::{Durability, IndexKind, KEY_BYTES_MAX, OrderedMap, VALUE_BYTES_MAX, open_records};
 use lodestone_pmem::Pool;
-use lodestone_store::{Acknowledge, Error, Kind, Member, NAME_BYTES_MAX, Named, Object, Records, Store};
+use lodestone_store::{
+    Acknowledge, Error, Kind, Member, NAME_BYTES_MAX, Named, Object, Records, Store, VisitLost, VisitRecord,
+};
 
 use crate::commands::pool::{OpenArgs, PoolFiles, ReadArgs};
 use crate::import_store::ImportStore;
@@ -136,6 +138,18 @@ impl MapArgs {
     /// Opens a map that exists, for reading; changes no byte of the pool unless a crash left something to recover.
     pub fn open_to_read(&self, read: ReadArgs) -> Result<Opened> {
         self.open_on(self.store_to_read(read)?, Acknowledge::EachChange)
+    }
+
+    /// Shows `visit` every record of a map that is not in a damaged line, and tells `lost` of the others; changes no
+    /// byte of the pool unless a crash left something to recover.
+    pub fn salvage(&self, read: ReadArgs, visit: &mut VisitRecord<'_>, lost: &mut VisitLost<'_>) -> Result<u64> {
+        let store = self.store_to_read(read)?;
+        let place = self.place(&store)?.with_context(|| self.missing(&store))?;
+        let object = store.open_object(&place.object)?;
+        let found = place.kind.salvage(object, place.member.as_deref(), visit, lost);
+        found
+            .map_err(anyhow::Error::from_boxed)
+            .with_context(|| format!("{}: bringing out the map `{}` failed", store.pool().path().display(), self.map))
     }
 
     /// Opens, for reading, the object that the map is or is in.

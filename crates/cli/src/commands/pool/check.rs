@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use lodestone_pmem::{Pool, Severity};
+use lodestone_store::{Rebuilt, Unrepaired};
 use serde::Serialize;
 
 use crate::examine::{self, Examination};
@@ -47,18 +48,30 @@ pub struct RepairArgs {
 
     #[command(flatten)]
     options: RepairOptions,
+
+    /// Make each damaged object anew of what can be brought out of it: the rest is named, and lost for good
+    #[arg(long, requires = "yes")]
+    accept_loss: bool,
+
+    /// Yes, what cannot be brought out may go
+    #[arg(long, requires = "accept_loss")]
+    yes: bool,
 }
 
 #[derive(Serialize)]
 struct Repaired {
     path: String,
     repaired: Vec<String>,
+    /// Objects that were made anew, with what went.
+    rebuilt: Vec<Rebuilt>,
+    /// Damaged objects that stay as they are.
+    left: Vec<Unrepaired>,
 }
 
 /// Checks the pool, and repairs it when asked.
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     if args.repair {
-        mend(&args.open, args.repair_args.accept_journal_loss, output)?;
+        mend(&args.open, args.repair_args.accept_journal_loss, false, output)?;
     }
     let found = look(&args.open, output)?;
     output.result(&found, text)?;
@@ -67,7 +80,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
 
 /// Repairs the pool and checks what is left.
 pub fn run_repair(args: &RepairArgs, output: &Output) -> Result<ExitCode> {
-    mend(&args.open, args.options.accept_journal_loss, output)?;
+    mend(&args.open, args.options.accept_journal_loss, args.accept_loss, output)?;
     let found = look(&args.open, output)?;
     output.result(&found, text)?;
     Ok(exit::holds(found.clean))
@@ -81,22 +94,36 @@ fn look(open: &OpenArgs, output: &Output) -> Result<Examination> {
     open.wait.retry(|| examine::examine(&open.path, &options, &mut |_| {}))
 }
 
-fn mend(open: &OpenArgs, accept_journal_loss: bool, output: &Output) -> Result<()> {
+fn mend(open: &OpenArgs, accept_journal_loss: bool, accept_loss: bool, output: &Output) -> Result<()> {
     let options = open.options()?;
     let report = open.wait.retry(|| Ok(Pool::repair(&open.path, &options, accept_journal_loss)?))?;
     let mut repaired = report.done;
+    let (mut rebuilt, mut left) = (Vec::new(), Vec::new());
     // A pool that still cannot be opened is described by the check that follows.
     if report.after.is_clean() {
         let pool = open.open()?;
-        let inside = examine::repair_inside(&pool)
+        if accept_loss {
+            interrupt::so_far("each object is as it was, or made anew; run it again");
+        }
+        let inside = examine::repair_inside(&pool, accept_loss, &mut |_| {})
             .with_context(|| format!("{}: repairing what is in the pool failed", open.path.display()))?;
-        repaired.extend(inside);
+        repaired.extend(inside.repaired);
+        (rebuilt, left) = (inside.rebuilt, inside.left);
     }
-    let repaired = Repaired { path: open.path.display().to_string(), repaired };
-    output.result(&repaired, |repaired| match repaired.repaired.as_slice() {
-        [] => format!("{}: there was nothing to repair", repaired.path),
-        done => done.iter().map(|done| format!("{}: repaired: {done}", repaired.path)).collect::<Vec<_>>().join("\n"),
-    })
+    let repaired = Repaired { path: open.path.display().to_string(), repaired, rebuilt, left };
+    output.result(&repaired, what_was_done)
+}
+
+fn what_was_done(done: &Repaired) -> String {
+    let path = &done.path;
+    let mut lines: Vec<String> = done.repaired.iter().map(|text| format!("{path}: repaired: {text}")).collect();
+    for object in &done.rebuilt {
+        let Rebuilt { name, kind, records, lost, .. } = object;
+        lines.push(format!("{path}: `{name}`, {kind}, was made anew with {records} records; {} losses", lost.len()));
+        lines.extend(lost.iter().map(|lost| format!("{path}: `{name}`: lost: {lost}")));
+    }
+    lines.extend(done.left.iter().map(|left| format!("{path}: `{}` stays as it is: {}", left.name, left.why)));
+    if lines.is_empty() { format!("{path}: there was nothing to repair") } else { lines.join("\n") }
 }
 
 fn text(found: &Examination) -> String {

@@ -37,8 +37,13 @@ const REPAIR_HELP: &str = "\
 Examples:
   lodestone pool repair orders.pool
   lodestone pool repair orders.pool --accept-journal-loss
+  lodestone pool repair orders.pool --accept-loss --yes
+  lodestone pool repair orders.pool --accept-loss --yes --json > lost.json
 
-Make a copy of the damaged file first. Exit code 1 when damage is left.";
+Make a copy of the damaged file first. With --accept-loss each damaged object is made anew of the records that can be
+brought out of it; every other record is named, by its key, by a range of keys, or by its place. A crash leaves each
+object as it was or made anew. It needs room for a second copy of the largest damaged object: grow the pool where there
+is none. Exit code 1 when damage is left.";
 
 const COPY_HELP: &str = "\
 Examples:
@@ -70,7 +75,7 @@ enum PoolCommand {
     /// Check a pool through all layers, and say exactly what is damaged
     #[command(after_help = CHECK_HELP)]
     Check(check::Args),
-    /// Repair what is there a second time, and say what is left
+    /// Repair what is there a second time or, if you accept that, drop what is lost; and say what is left
     #[command(after_help = REPAIR_HELP)]
     Repair(check::RepairArgs),
     /// Give an object of a pool another name

@@ -1,0 +1,231 @@
+//! Bringing out of a damaged structure every record that is not in a damaged line, and naming the others.
+//!
+//! No link is needed for that. Leaves, segments, nodes and records are found among the allocated blocks of the heap:
+//! 1. Their checksums begin with the place of the structure's anchor ([`Medium::owner`]), or they name it. So each says
+//!    of itself that it belongs to this structure.
+//! 2. Blocks are allocated and freed in the action that makes them reachable or unreachable. So what is allocated is
+//!    part of the structure, and stale content of a free block is never looked at.
+//! 3. What links still lead to is followed as in any read: blocks that the heap's damaged tables do not show, and what
+//!    does not say of itself whose it is.
+//!
+//! Every record that is missing is named: by its key, by the range of keys around the damage, or by the place.
+//!
+//! Invariant: a record comes out only if all of it verifies. Of two records with one key none comes out, unless an
+//! index says which of them counts.
+//!
+//! Files: `tree` (FAST & FAIR), `cells` (FPTree and hash), `list` (skip list), `map` (ordered map), `over` (maps over an
+//! index).
+
+mod cells;
+mod list;
+mod map;
+mod over;
+mod tree;
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use lodestone_heap::Heap;
+use lodestone_pmem::{PmAddr, WORD_BYTES};
+use lodestone_store::{Lost, LostKeys, VisitLost, VisitRecord};
+
+use crate::error::{Error, Result};
+use crate::layout::RecordHead;
+use crate::medium::Medium;
+use crate::traits::IndexKey;
+
+pub(crate) use map::salvage_map;
+pub(crate) use over::{index_kind_of, salvage_over};
+
+/// A structure whose pairs can be brought out without opening it.
+pub(crate) trait Salvage: IndexOf {
+    /// What is left of the structure whose anchor is at `at`.
+    fn haul(heap: &Heap, at: PmAddr) -> Haul;
+}
+
+/// The keys of a structure.
+pub(crate) trait IndexOf {
+    /// They.
+    type Keys: IndexKey + ?Sized;
+}
+
+/// A pair that came out. The key is in bytes that order as keys do.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    pub(crate) key: Vec<u8>,
+    pub(crate) word: u64,
+}
+
+/// What came out of a structure, and what did not. Keys in `lost` are bytes that order as keys do.
+#[derive(Debug, Default)]
+pub(crate) struct Haul {
+    pub(crate) pairs: Vec<Pair>,
+    pub(crate) lost: Vec<Lost>,
+}
+
+impl Haul {
+    pub(crate) fn add(&mut self, key: Vec<u8>, word: u64) {
+        self.pairs.push(Pair { key, word });
+    }
+
+    /// The record of `key` is lost.
+    pub(crate) fn lose_key(&mut self, key: Vec<u8>, at: PmAddr, reason: impl Into<String>) {
+        self.lost.push(Lost { keys: LostKeys::Key(key), at: Some(at), is_certain: true, reason: reason.into() });
+    }
+
+    /// Records with keys from `from`, before `to`, are lost.
+    pub(crate) fn lose_between(
+        &mut self,
+        (from, to): (Option<Vec<u8>>, Option<Vec<u8>>),
+        at: Option<PmAddr>,
+        is_certain: bool,
+        reason: impl Into<String>,
+    ) {
+        let keys = LostKeys::Between(from.filter(|from| !from.is_empty()), to);
+        self.lost.push(Lost { keys, at, is_certain, reason: reason.into() });
+    }
+
+    /// Records at `at` are lost, and nothing says which.
+    pub(crate) fn lose_at(&mut self, at: Option<PmAddr>, is_certain: bool, reason: impl Into<String>) {
+        self.lost.push(Lost { keys: LostKeys::Unknown, at, is_certain, reason: reason.into() });
+    }
+
+    /// Puts the pairs in order. Of a key that came out twice with different values nothing says which is right.
+    fn settle(mut self) -> Self {
+        self.pairs.sort_by(|left, right| left.key.cmp(&right.key));
+        let mut settled: Vec<Pair> = Vec::with_capacity(self.pairs.len());
+        let mut twice: HashSet<Vec<u8>> = HashSet::new();
+        for pair in std::mem::take(&mut self.pairs) {
+            match settled.last() {
+                Some(last) if last.key == pair.key => {
+                    if last.word != pair.word {
+                        twice.insert(pair.key);
+                    }
+                }
+                _ => settled.push(pair),
+            }
+        }
+        settled.retain(|pair| !twice.contains(&pair.key));
+        for key in twice {
+            let reason = "two records have this key, and nothing says which counts".to_owned();
+            self.lost.push(Lost { keys: LostKeys::Key(key), at: None, is_certain: true, reason });
+        }
+        self.pairs = settled;
+        self
+    }
+}
+
+/// The allocated blocks of the heap with their sizes, by address.
+fn blocks_of(heap: &Heap) -> Vec<(PmAddr, u64)> {
+    let mut blocks = Vec::new();
+    heap.for_each_block(|at, bytes| blocks.push((at, bytes)));
+    blocks.sort_unstable();
+    blocks
+}
+
+/// What links lead to beside `known`, one after the other: blocks that the heap's damaged tables do not show. `step`
+/// notes what is at an address and returns the link of it, or `None` when nothing verifies there.
+fn follow(
+    medium: Medium<'_>,
+    links: impl IntoIterator<Item = PmAddr>,
+    known: HashSet<PmAddr>,
+    mut step: impl FnMut(PmAddr) -> Option<PmAddr>,
+) {
+    let mut visited = known;
+    for mut link in links {
+        while let Ok(at) = medium.link(link, "link", 64) {
+            if at.is_null() || !visited.insert(at) {
+                break;
+            }
+            match step(at) {
+                Some(next) => link = next,
+                None => break,
+            }
+        }
+    }
+}
+
+/// The finding of an error, without place and advice.
+fn reason_of(error: &Error) -> String {
+    match error {
+        Error::Damaged { what, finding, .. } => format!("{what}: {finding}"),
+        other => other.to_string(),
+    }
+}
+
+/// A key as a tool shows it, from bytes that order as keys do.
+fn shown_key<K: IndexKey + ?Sized>(key: &[u8]) -> Vec<u8> {
+    if !K::IS_WORD {
+        return key.to_vec();
+    }
+    // A bound can be shorter than a key: what it lacks is zero.
+    let mut word = [0; 8];
+    let len = key.len().min(8);
+    word[..len].copy_from_slice(&key[..len]);
+    u64::from_be_bytes(word).to_string().into_bytes()
+}
+
+/// What is lost, with keys as a tool shows them.
+fn shown_lost<K: IndexKey + ?Sized>(lost: Lost) -> Lost {
+    let show = |key: Option<Vec<u8>>| key.map(|key| shown_key::<K>(&key));
+    let keys = match lost.keys {
+        LostKeys::Key(key) => LostKeys::Key(shown_key::<K>(&key)),
+        LostKeys::Between(from, to) => LostKeys::Between(show(from), show(to)),
+        LostKeys::Unknown => LostKeys::Unknown,
+    };
+    Lost { keys, ..lost }
+}
+
+/// Shows what is left of the index whose anchor is at `at`; the number of pairs shown.
+pub(crate) fn salvage_index<I: Salvage>(
+    heap: &Heap,
+    at: PmAddr,
+    visit: &mut VisitRecord<'_>,
+    lost: &mut VisitLost<'_>,
+) -> u64 {
+    let haul = I::haul(heap, at).settle();
+    let mut count = 0;
+    for pair in &haul.pairs {
+        count += 1;
+        if visit(&shown_key::<I::Keys>(&pair.key), pair.word.to_string().as_bytes()) == ControlFlow::Break(()) {
+            return count;
+        }
+    }
+    haul.lost.into_iter().for_each(|found| lost(shown_lost::<I::Keys>(found)));
+    count
+}
+
+/// A record found among the blocks of the heap: its key verifies.
+struct FoundRecord {
+    at: PmAddr,
+    key: Vec<u8>,
+    /// Its value, by its head; why not, when that does not verify.
+    head: Result<RecordHead>,
+}
+
+/// The record at `at`, if its key verifies.
+fn record_at(medium: Medium<'_>, at: PmAddr) -> Option<FoundRecord> {
+    if !medium.memory.contains(at, RecordHead::BYTES) || !at.offset().is_multiple_of(WORD_BYTES) {
+        return None;
+    }
+    let mut key = Vec::new();
+    let head = medium.key(at, &mut key).ok()?;
+    let head = medium.append_value(at, head, &mut Vec::new()).map(|()| head);
+    Some(FoundRecord { at, key, head })
+}
+
+/// Every record of the owner among `blocks`. Values are verified, not kept: they can be large.
+fn records_among(medium: Medium<'_>, blocks: &[(PmAddr, u64)]) -> Vec<FoundRecord> {
+    let mut found = Vec::new();
+    let (mut key, mut value) = (Vec::new(), Vec::new());
+    for &(at, bytes) in blocks.iter().filter(|(_, bytes)| *bytes >= RecordHead::BYTES) {
+        let Ok(head) = medium.key(at, &mut key) else { continue };
+        if head.record_bytes() > bytes {
+            continue;
+        }
+        value.clear();
+        let head = medium.append_value(at, head, &mut value).map(|()| head);
+        found.push(FoundRecord { at, key: key.clone(), head });
+    }
+    found
+}

@@ -1,0 +1,291 @@
+//! What a salvage must bring out of a damaged pool, and what a repair that accepts loss must leave.
+//!
+//! The oracle knows which lines of the sound image each record is in, because each value is found nowhere else, and
+//! which lines were damaged. So it knows which records may be missing:
+//! 1. those with a damaged line of their own, where "own" is all that the record says of itself;
+//! 2. of kinds whose heads are needed to believe the rest ([`needs_head`]), those whose leaf or object has one.
+//!
+//! Each missing record must be named, and no record may come out that was not there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+
+use lodestone::pmem::{Memory, PmAddr};
+use lodestone::store::{Lost, LostKeys, Store};
+
+use super::{Answers, Outcome, Sound, records_of};
+
+const LINE: u64 = 64;
+
+/// Where a record is in the sound image.
+#[derive(Clone, Debug, Default)]
+pub struct Home {
+    /// Lines that hold the record itself.
+    pub own: BTreeSet<u64>,
+    /// The blocks that these lines are in: first byte and bytes.
+    pub blocks: BTreeSet<(u64, u64)>,
+}
+
+/// The home of each record, by place and key.
+pub type Homes = BTreeMap<String, BTreeMap<Vec<u8>, Home>>;
+
+/// How a place's values and keys are found in the image: bytes of the value, and of the key where it is apart.
+pub struct Traces {
+    pub value: Vec<u8>,
+    /// Bytes in front of the value that belong to the record.
+    pub before: u64,
+    pub key: Option<Vec<u8>>,
+}
+
+/// Every line that holds the record with these traces.
+pub fn home(image: &[u8], used: &[(PmAddr, u64)], traces: &Traces) -> Home {
+    let mut home = Home::default();
+    let mut note = |from: usize, to: usize| {
+        let inside = |&&(at, bytes): &&(PmAddr, u64)| at.offset() <= from as u64 && (from as u64) < at.offset() + bytes;
+        // What is in no allocated block is stale.
+        if let Some(&(at, bytes)) = used.iter().find(inside) {
+            let from = (from as u64).saturating_sub(traces.before).max(at.offset());
+            home.own.extend((from / LINE..=(to as u64 - 1) / LINE).map(|line| line * LINE));
+            home.blocks.insert((at.offset(), bytes));
+        }
+    };
+    for place in places_of(image, &traces.value) {
+        note(place, place + traces.value.len());
+    }
+    if let Some(key) = &traces.key {
+        for place in places_of(image, key) {
+            note(place.saturating_sub(16), place + key.len());
+        }
+    }
+    home
+}
+
+fn places_of(image: &[u8], wanted: &[u8]) -> Vec<usize> {
+    let first = wanted[0];
+    let starts = (0..image.len().saturating_sub(wanted.len())).filter(|&at| image[at] == first);
+    starts.filter(|&at| &image[at..at + wanted.len()] == wanted).collect()
+}
+
+/// The lines that differ from the sound image.
+pub fn damaged_lines(sound: &Sound, memory: &Memory) -> BTreeSet<u64> {
+    let mut now = vec![0; sound.image.len()];
+    memory.read(PmAddr::new(0, 0), &mut now);
+    let lines = now.chunks(LINE as usize).zip(sound.image.chunks(LINE as usize));
+    (0..).zip(lines).filter(|(_, (now, then))| now != then).map(|(number, _)| number * LINE).collect()
+}
+
+/// Counts over all cases.
+#[derive(Debug, Default)]
+pub struct Figures {
+    pub cases: u64,
+    pub damaging: u64,
+    pub refused: u64,
+    pub brought_out: u64,
+    /// Missing with a damaged line of their own.
+    pub own_line: u64,
+    /// Missing because of a damaged head: allowed for some kinds.
+    pub behind_head: BTreeMap<String, u64>,
+    /// Named by nothing better than "records of this object".
+    pub vaguely_named: u64,
+    /// Of objects whose name is lost with the catalog's entry.
+    pub nameless: u64,
+    pub rebuilt: u64,
+    pub left: BTreeMap<String, u64>,
+    pub repaired_in_heap: u64,
+    /// What must not be.
+    pub faults: Vec<String>,
+}
+
+impl std::fmt::Display for Figures {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(
+            f,
+            "{} cases, {} of them damaged something, {} pools refused",
+            self.cases, self.damaging, self.refused
+        )?;
+        writeln!(f, "  salvage: {} records came out, {} missing with a damaged line", self.brought_out, self.own_line)?;
+        let hidden: u64 = self.behind_head.values().sum();
+        writeln!(f, "  {hidden} missing because of a damaged head: {:?}", self.behind_head)?;
+        writeln!(f, "  {} named by their object only, {} without a name", self.vaguely_named, self.nameless)?;
+        write!(f, "  repair: {} objects made anew, left {:?}, ", self.rebuilt, self.left)?;
+        write!(f, "{} repairs in the heap", self.repaired_in_heap)
+    }
+}
+
+/// Whether records of this place may be hidden by a damaged head of what they are in: the head of a leaf, of an object,
+/// or of the collection.
+fn needs_head(place: &str, damaged: &BTreeSet<u64>) -> bool {
+    // A lost page can take both what leads to a record and what says that it counts: the heap's tables, an intent.
+    let takes_both = damaged.len() > 1;
+    place.starts_with("fastfair words") || place.starts_with("objects/") || takes_both
+}
+
+fn order(is_number: bool, key: &[u8]) -> (u64, Vec<u8>) {
+    let number = std::str::from_utf8(key).ok().and_then(|text| text.parse().ok()).filter(|_| is_number);
+    (number.unwrap_or(0), if is_number { Vec::new() } else { key.to_vec() })
+}
+
+/// Whether `lost` names the record; `Some(true)` when only as one of its object.
+fn names(lost: &Lost, is_number: bool, key: &[u8], home: &Home) -> Option<bool> {
+    match &lost.keys {
+        LostKeys::Key(named) => (named == key).then_some(false),
+        LostKeys::Between(from, to) => {
+            let key = order(is_number, key);
+            let above = from.as_ref().is_none_or(|from| order(is_number, from) <= key);
+            let below = to.as_ref().is_none_or(|to| key < order(is_number, to));
+            (above && below).then_some(from.is_none() && to.is_none())
+        }
+        LostKeys::Unknown => match lost.at {
+            None => Some(true),
+            Some(at) => {
+                let line = at.offset() / LINE * LINE;
+                let is_block = home.blocks.iter().any(|(start, _)| *start == at.offset());
+                if is_block || home.own.contains(&line) { Some(false) } else { Some(true) }
+            }
+        },
+    }
+}
+
+/// Salvages every place and compares with what must come out; what came out.
+pub fn salvage_all(
+    store: &Store,
+    sound: &Sound,
+    damaged: &BTreeSet<u64>,
+    figures: &mut Figures,
+) -> BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>> {
+    let mut all = BTreeMap::new();
+    for (object, member) in &sound.places {
+        let place = format!("{object}/{member:?}");
+        let (mut found, mut lost) = (BTreeMap::new(), Vec::new());
+        let outcome = salvage(store, object, member.as_deref(), &mut found, &mut lost);
+        if let Err(error) = outcome {
+            // The catalog has both copies of an entry in one block: a lost page can take both, and the name with it.
+            if store.find(object).is_err() {
+                figures.nameless += sound.answers[&place].len() as u64;
+                all.insert(place, found);
+                continue;
+            }
+            let reason = error.to_string();
+            lost.push(Lost { keys: LostKeys::Unknown, at: None, is_certain: true, reason });
+        }
+        compare(sound, &place, &found, &lost, damaged, figures);
+        all.insert(place, found);
+    }
+    all
+}
+
+/// Lost records but for those that are named one by one.
+fn brief(lost: &[Lost]) -> String {
+    let others: Vec<_> =
+        lost.iter().filter(|lost| !matches!(lost.keys, LostKeys::Key(_))).map(ToString::to_string).collect();
+    format!("{} keys, {}", lost.len() - others.len(), others.join("; "))
+}
+
+fn salvage(
+    store: &Store,
+    object: &str,
+    member: Option<&str>,
+    found: &mut BTreeMap<Vec<u8>, Vec<u8>>,
+    lost: &mut Vec<Lost>,
+) -> Outcome {
+    let object = store.open_object(object)?;
+    let kind = store.kind_of(&object)?;
+    let mut twice = None;
+    let mut show = |key: &[u8], value: &[u8]| {
+        if found.insert(key.to_vec(), value.to_vec()).is_some() {
+            twice = Some(key.to_vec());
+        }
+        ControlFlow::Continue(())
+    };
+    kind.salvage(object, member, &mut show, &mut |what| lost.push(what))?;
+    assert_eq!(twice, None, "a key came out twice");
+    Ok(())
+}
+
+fn compare(
+    sound: &Sound,
+    place: &str,
+    found: &BTreeMap<Vec<u8>, Vec<u8>>,
+    lost: &[Lost],
+    damaged: &BTreeSet<u64>,
+    figures: &mut Figures,
+) {
+    let is_number = sound.numbers.contains(place);
+    let answers: BTreeMap<_, _> = sound.answers[place].iter().cloned().collect();
+    figures.brought_out += found.len() as u64;
+    for (key, value) in found {
+        if answers.get(key) != Some(value) {
+            let (found, expected) =
+                (value.escape_ascii(), answers.get(key).map(|value| value.escape_ascii().to_string()));
+            let key = key.escape_ascii();
+            figures.faults.push(format!("{place}: `{key}` came out as `{found}`, not {expected:?}; {damaged:x?}"));
+        }
+    }
+    for (key, _) in answers.iter().filter(|(key, _)| !found.contains_key(*key)) {
+        let home = &sound.homes[place][key];
+        let text = key.escape_ascii();
+        let is_own = home.own.iter().any(|line| damaged.contains(line));
+        if is_own {
+            figures.own_line += 1;
+        } else if needs_head(place, damaged) {
+            *figures.behind_head.entry(place.to_owned()).or_default() += 1;
+        } else {
+            figures
+                .faults
+                .push(format!("{place}: `{text}` is missing, and none of its lines is damaged: {}", brief(lost)));
+        }
+        let named: Vec<bool> = lost.iter().filter_map(|lost| names(lost, is_number, key, home)).collect();
+        if named.is_empty() {
+            figures.faults.push(format!("{place}: `{text}` is missing and not named: {}", brief(lost)));
+        } else if named.iter().all(|is_vague| *is_vague) {
+            figures.vaguely_named += 1;
+        }
+    }
+}
+
+/// Repairs, and compares what is there then with what the salvage brought out.
+pub fn repair(
+    store: &Store,
+    sound: &Sound,
+    salvaged: &BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>,
+    figures: &mut Figures,
+) -> Outcome {
+    let report = store.repair_accepting_loss(&mut |_| {})?;
+    figures.rebuilt += report.rebuilt.len() as u64;
+    figures.repaired_in_heap += report.repaired.len() as u64;
+    for left in &report.left {
+        *figures.left.entry(left.name.clone()).or_default() += 1;
+    }
+    let after = store.check(&mut |_| {});
+    let is_catalog = |layer: &str| layer == "catalog";
+    let is_whole = after.is_clean() && after.ownership_checked;
+    if !is_whole && report.left.is_empty() && !after.findings.iter().any(|finding| is_catalog(finding.layer)) {
+        figures.faults.push(format!("not clean after the repair: {:?}", after.findings));
+    }
+    for (object, member) in &sound.places {
+        let place = format!("{object}/{member:?}");
+        if report.left.iter().any(|left| left.name == *object) {
+            continue;
+        }
+        let now: Option<Answers> =
+            records_of(store, object, member.as_deref()).ok().map(|records| Answers::from([(place.clone(), records)]));
+        let now = now.map(|mut answers| answers.remove(&place).unwrap_or_default());
+        let expected: Vec<_> = salvaged[&place].iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+        let is_sequence = matches!(member.as_deref(), Some("queue" | "list"));
+        let is_same = match &now {
+            // Positions close up.
+            Some(now) if is_sequence => {
+                let values =
+                    |records: &[(Vec<u8>, Vec<u8>)]| records.iter().map(|r| r.1.clone()).collect::<BTreeSet<_>>();
+                values(now) == values(&expected)
+            }
+            Some(now) => *now == expected,
+            None => expected.is_empty(),
+        };
+        if !is_same {
+            let now = now.map(|now| now.len());
+            figures.faults.push(format!("{place}: {now:?} records after the repair, {} came out", expected.len()));
+        }
+    }
+    Ok(())
+}

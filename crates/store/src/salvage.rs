@@ -1,0 +1,192 @@
+//! Repair that accepts loss: a damaged object is made anew of what can be brought out of it.
+//!
+//! 1. What an earlier repair left is forgotten ([`REPAIR_NAME`]).
+//! 2. For each damaged object, its kind makes a new object of what the salvage brings out, with that name.
+//! 3. One action of the heap gives the new object the name of the old one. The old one has none from then on.
+//! 4. When all objects are whole, the heap's tables are repaired from what they own. Blocks that nothing reaches, those
+//!    of the old objects among them, are freed.
+//!
+//! Invariant: at every moment the name leads to the old object or to the whole new one. A crash before step 3 leaves
+//! the half new object with the repair's name; a crash after it leaves blocks without an owner. The next repair
+//! removes both.
+//!
+//! Why the old object's blocks are not freed by a list as a drop does: what a damaged object says of its blocks is not
+//! believed. What no whole object owns is free.
+
+use lodestone_pmem::planted;
+use lodestone_pmem::sync::lock;
+use serde::Serialize;
+
+use crate::catalog::Slot;
+use crate::discard::Examine;
+use crate::error::{Error, Result, committed};
+use crate::kind::{KindCode, Lost};
+use crate::layout::Entry;
+use crate::store::Store;
+
+/// The name of an object that a repair is making. No other object can have it.
+pub const REPAIR_NAME: &str = "lodestone.repair";
+
+/// An object that was made anew.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Rebuilt {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub kind: String,
+    /// Records in it now.
+    pub records: u64,
+    /// What went.
+    pub lost: Vec<Lost>,
+}
+
+/// A damaged object that stays as it is.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Unrepaired {
+    /// Its name.
+    pub name: String,
+    /// Why.
+    pub why: String,
+}
+
+/// What [`Store::repair_accepting_loss`] did.
+#[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct LossReport {
+    /// Objects that were made anew.
+    pub rebuilt: Vec<Rebuilt>,
+    /// Damaged objects that stay as they are.
+    pub left: Vec<Unrepaired>,
+    /// What was repaired in the heap, in words.
+    pub repaired: Vec<String>,
+}
+
+impl Store {
+    /// Makes every damaged object anew of what can be brought out of it, then repairs the heap. Says what went. Whole
+    /// objects are not touched. Nobody may have anything open. Durable on return; a crash leaves each object as it was,
+    /// or made anew. `tell` hears which object is looked at next.
+    ///
+    /// An object whose kind cannot do that, or that finds no room for its second copy, stays as it is and is named.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`]; when the pool fails.
+    pub fn repair_accepting_loss(&self, tell: &mut dyn FnMut(&str)) -> Result<LossReport> {
+        let mut report = LossReport::default();
+        self.forget_repair()?;
+        // Salvage looks for records in allocated blocks: as many of the heap's tables as can be are repaired first.
+        let before = self.check(&mut |_| {});
+        report.repaired.extend(self.repair(&before)?);
+        for named in self.names() {
+            tell(&named.name);
+            self.rebuild_if_damaged(&named.name, named.kind, &mut report)?;
+        }
+        let after = self.check(&mut |_| {});
+        report.repaired.extend(self.repair(&after)?);
+        Ok(report)
+    }
+
+    /// Takes the name from what a repair that was cut short had made. Its blocks are freed by [`repair`](Self::repair).
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`]; when the pool fails.
+    pub fn forget_repair(&self) -> Result<()> {
+        if self.memory().is_read_only() {
+            return Err(self.read_only("a repair"));
+        }
+        let mut catalog = lock(&self.inner.catalog);
+        let Some(&slot) = catalog.names.get(REPAIR_NAME) else { return Ok(()) };
+        let Some(entry) = catalog.slots[slot].entry.clone() else { return Ok(()) };
+        let mut action = self.heap().action();
+        catalog.place(slot).point_to(&mut action, lodestone_pmem::PmAddr::NULL);
+        action.free(entry.at)?;
+        let (took_effect, outcome) = committed(action.commit());
+        if took_effect {
+            catalog.names.remove(REPAIR_NAME);
+            catalog.slots[slot] = Slot::default();
+        }
+        outcome?;
+        drop(catalog);
+        Ok(self.memory().durable()?)
+    }
+
+    fn rebuild_if_damaged(&self, name: &str, code: KindCode, report: &mut LossReport) -> Result<()> {
+        let left = |why: String| Unrepaired { name: name.to_owned(), why };
+        let object = match self.open_object(name) {
+            Ok(object) => object,
+            Err(error) => {
+                report.left.push(left(error.to_string()));
+                return Ok(());
+            }
+        };
+        match self.examine_claimed(object) {
+            Ok(contents) if contents.is_whole() => return Ok(()),
+            Ok(_) | Err(Examine::Failed(_)) => {}
+            Err(Examine::Unknown(error)) => {
+                report.left.push(left(error.to_string()));
+                return Ok(());
+            }
+        }
+        let Some(kind) = self.find_kind(code) else { return Ok(()) };
+        let object = self.open_object(name)?;
+        let mut lost = Vec::new();
+        lock(&self.inner.catalog).is_repairing = true;
+        let outcome = kind.rebuild(object, REPAIR_NAME, &mut |found| lost.push(found));
+        lock(&self.inner.catalog).is_repairing = false;
+        match outcome {
+            Ok(records) => {
+                self.replace_by_repair(name)?;
+                report.rebuilt.push(Rebuilt { name: name.to_owned(), kind: kind.title().to_owned(), records, lost });
+            }
+            Err(error) => {
+                self.forget_repair()?;
+                report.left.push(left(error.to_string()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the object that the repair made the name `name`, and takes it from the object that has it. Durable on
+    /// return.
+    fn replace_by_repair(&self, name: &str) -> Result<()> {
+        // What was made must be whole on the medium before a name leads to it.
+        self.memory().durable()?;
+        let mut catalog = lock(&self.inner.catalog);
+        let found = |name: &str| catalog.names.get(name).copied().ok_or_else(|| self.not_found(name));
+        let (old_slot, new_slot) = (found(name)?, found(REPAIR_NAME)?);
+        let entry = |slot: usize, name: &str| catalog.slots[slot].entry.clone().ok_or_else(|| self.not_found(name));
+        let (old, new) = (entry(old_slot, name)?, entry(new_slot, REPAIR_NAME)?);
+        let mut action = self.heap().action();
+        let entry = Entry { at: action.alloc(Entry::bytes(name.len()))?, name: name.to_owned(), ..new.clone() };
+        entry.write(self.memory());
+        catalog.place(old_slot).point_to(&mut action, entry.at);
+        if planted::active("store-repair-in-two-steps") {
+            // Planted: the old name goes first.
+            let mut first = self.heap().action();
+            catalog.place(old_slot).point_to(&mut first, lodestone_pmem::PmAddr::NULL);
+            committed(first.commit()).1?;
+            catalog.place(new_slot).point_to(&mut action, lodestone_pmem::PmAddr::NULL);
+            action.free(old.at)?;
+            action.free(new.at)?;
+        } else {
+            catalog.place(new_slot).point_to(&mut action, lodestone_pmem::PmAddr::NULL);
+            action.free(old.at)?;
+            action.free(new.at)?;
+        }
+        let (took_effect, outcome) = committed(action.commit());
+        if took_effect {
+            catalog.names.remove(REPAIR_NAME);
+            catalog.slots[old_slot].entry = Some(entry);
+            catalog.slots[new_slot] = Slot::default();
+        }
+        outcome?;
+        drop(catalog);
+        Ok(self.memory().durable()?)
+    }
+}
+
+/// The error for a name that is kept for repairs.
+pub(crate) fn reserved(name: &str) -> Error {
+    Error::InvalidName { name: name.to_owned(), finding: "repairs use it" }
+}
