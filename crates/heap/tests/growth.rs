@@ -121,7 +121,9 @@ fn threads_that_find_a_pool_full_share_one_growth() {
     let path = folder.path().join("heap.pool");
     let grows = PoolOptions { grow_bytes_max: 4 << 20, ..options(DomainChoice::Process) };
     let pool = Pool::create(&path, &grows).expect("a fresh pool");
-    let heap = Heap::open(&pool, &HeapOptions { arenas: 2, ..HeapOptions::small() }).expect("a fresh heap");
+    let mut heap_options = HeapOptions::small();
+    heap_options.arenas = 2;
+    let heap = Heap::open(&pool, &heap_options).expect("a fresh heap");
     let counts: Vec<usize> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| fill(&heap, 0, 500).len())).collect();
         threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
