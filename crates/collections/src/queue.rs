@@ -302,6 +302,11 @@ impl<T: PmValue> PmQueue<T> {
                 Ok(node)
             });
             match read {
+                // Only the empty node at the end leads nowhere: this is one that went back to what it was.
+                Ok(node) if node[NEXT] == 0 => {
+                    let error = damaged(at, "a node of a queue that is empty before its end").into();
+                    return loot.lose((number, Some(items)), &error);
+                }
                 Ok(node) => {
                     loot.add(stm, number, &node[ITEM..Self::NODE]);
                     at = PmAddr::from_raw(node[NEXT]);

@@ -114,10 +114,11 @@ impl std::fmt::Display for Figures {
 
 /// Whether records of this place may be hidden by a damaged head of what they are in: the head of a leaf, of an object,
 /// or of the collection.
-fn needs_head(place: &str, damaged: &BTreeSet<u64>) -> bool {
+fn needs_head(place: &str, home: &Home, damaged: &BTreeSet<u64>) -> bool {
     // A lost page can take both what leads to a record and what says that it counts: the heap's tables, an intent.
     let takes_both = damaged.len() > 1;
-    place.starts_with("fastfair words") || place.starts_with("objects/") || takes_both
+    let has_damaged_leaf = home.blocks.iter().any(|(start, _)| damaged.contains(start));
+    place.starts_with("fastfair words") && has_damaged_leaf || place.starts_with("objects/") || takes_both
 }
 
 fn order(is_number: bool, key: &[u8]) -> (u64, Vec<u8>) {
@@ -227,7 +228,7 @@ fn compare(
         let is_own = home.own.iter().any(|line| damaged.contains(line));
         if is_own {
             figures.own_line += 1;
-        } else if needs_head(place, damaged) {
+        } else if needs_head(place, home, damaged) {
             *figures.behind_head.entry(place.to_owned()).or_default() += 1;
         } else {
             figures
@@ -254,7 +255,8 @@ pub fn repair(
     figures.rebuilt += report.rebuilt.len() as u64;
     figures.repaired_in_heap += report.repaired.len() as u64;
     for left in &report.left {
-        *figures.left.entry(left.name.clone()).or_default() += 1;
+        let why: String = left.why.chars().filter(|c| !c.is_ascii_digit()).take(90).collect();
+        *figures.left.entry(format!("{}: {why}", left.name)).or_default() += 1;
     }
     let after = store.check(&mut |_| {});
     let is_catalog = |layer: &str| layer == "catalog";
