@@ -320,7 +320,7 @@ fn a_damaged_intent_closes_its_stripe_and_no_other() -> Result<()> {
     let table = report.blocks.iter().copied().find(|at| {
         let memory = place.store().memory();
         place.store().heap().block_bytes(*at) == Some(128)
-            && (16..64).step_by(8).all(|word| memory.load(at.plus(word)) == 0)
+            && (24..64).step_by(8).all(|word| memory.load(at.plus(word)) == 0)
     });
     let table = table.expect("a table of two lines");
     drop(map);

@@ -147,10 +147,10 @@ fn pools_of_other_versions_features_machines_and_layouts_are_refused() -> Outcom
         seal(&mut image);
         fs::write(&path, image)
     };
-    changed(8, &1_u32.to_le_bytes())?;
-    assert!(refused(&path).contains("format version 1; expected version 2; export its data"));
-    changed(8, &3_u32.to_le_bytes())?;
-    assert!(refused(&path).contains("format version 3; expected at most version 2; use a newer lodestone"));
+    changed(8, &2_u32.to_le_bytes())?;
+    assert!(refused(&path).contains("format version 2; expected version 3; export its data"));
+    changed(8, &4_u32.to_le_bytes())?;
+    assert!(refused(&path).contains("format version 4; expected at most version 3; use a newer lodestone"));
     assert!(!Pool::check(&path, &options())?.is_repairable(), "a newer pool is not repaired with an older header");
     changed(12, &[1, 2, 3, 4])?;
     assert!(refused(&path).contains("big-endian"));

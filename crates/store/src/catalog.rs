@@ -1,13 +1,17 @@
 //! The catalog in DRAM: read at open, changed together with the medium.
 //!
 //! Every pair of copies is compared at open. Where one copy is damaged the other one counts, and in a pool that is open
-//! for writing the damaged one is rewritten. Where both are damaged the name in it is unknown and counts as lost. A
-//! lookup that does not find its name elsewhere then reports the damage instead of "no such object".
+//! for writing the damaged one is written anew. Where both are damaged, or both verify and differ, the name in it is
+//! unknown: it is remembered as lost, and a lookup that finds its name nowhere else says so instead of "no such object".
+//!
+//! A checksum that fits does not make a catalog: two live entries with one name or one object, or one entry in two
+//! slots, are lost as well, all of them. Nothing tells which of them is right.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::Hash;
 
 use lodestone_heap::Heap;
-use lodestone_pmem::{PmAddr, checked};
+use lodestone_pmem::{LINE_BYTES, PmAddr, checked};
 
 use crate::error::{Error, Result};
 use crate::layout::{Entry, Found, PAGE_BYTES, PageAt, ROOT_WORDS, ReadEntry, SLOTS_PER_PAGE, State, Twin};
@@ -21,7 +25,7 @@ pub(crate) struct Slot {
     /// First block of the list of a drop.
     pub(crate) list: PmAddr,
     pub(crate) claim: Claim,
-    /// The slot or its entry does not verify: nothing may be put there.
+    /// The slot or its entry does not verify, or another one contradicts it: nothing may be put there.
     pub(crate) is_lost: bool,
 }
 
@@ -73,20 +77,54 @@ impl Catalog {
                 break;
             };
             let page = PageAt(checked::payload_addr(payload));
-            if page.0.is_null() {
+            if page.0.is_null() && !catalog.pages.is_empty() {
                 break;
             }
-            if !memory.contains(page.0, PAGE_BYTES) || !visited.insert(page) {
+            let is_place = page.0.offset().is_multiple_of(LINE_BYTES) && memory.contains(page.0, PAGE_BYTES);
+            if page.0.is_null() || !is_place || !visited.insert(page) {
+                if catalog.pages.is_empty() {
+                    return Err(damaged(heap, twin.0[0], "catalog", "the link to its first page leads nowhere"));
+                }
                 catalog.lose(twin.0[0], "a link to a page leads nowhere, or in a circle");
                 break;
             }
             catalog.read_page(heap, page);
             link = (page.link(), "link to a page");
         }
+        catalog.lose_contradictions();
         Ok(catalog)
     }
 
-    fn lose(&mut self, at: PmAddr, finding: impl Into<String>) {
+    /// Loses every entry that another one contradicts, and enters the names of the others that are live.
+    fn lose_contradictions(&mut self) {
+        self.lose_equal("one entry of the catalog is in two slots", |entry, _| Some(entry.at));
+        self.lose_equal("two objects have one name", |entry, is_live| is_live.then(|| entry.name.clone()));
+        self.lose_equal("two names have one object", |entry, is_live| is_live.then_some(entry.object));
+        for (number, slot) in self.slots.iter().enumerate().filter(|(_, slot)| !slot.is_lost) {
+            if let (Some(entry), Some(State::Live)) = (&slot.entry, slot.state) {
+                self.names.insert(entry.name.clone(), number);
+            }
+        }
+    }
+
+    /// Loses every entry for which `key` is the same as for another one; it gets the entry and whether it is live.
+    fn lose_equal<K: Eq + Hash>(&mut self, what: &str, key: impl Fn(&Entry, bool) -> Option<K>) {
+        let mut groups = HashMap::<K, Vec<usize>>::new();
+        for (number, slot) in self.slots.iter().enumerate() {
+            let found = slot.entry.as_ref().and_then(|entry| key(entry, slot.state == Some(State::Live)));
+            found.into_iter().for_each(|key| groups.entry(key).or_default().push(number));
+        }
+        let mut lost: Vec<usize> = groups.into_values().filter(|group| group.len() > 1).flatten().collect();
+        lost.sort_unstable();
+        for number in lost {
+            self.slots[number].is_lost = true;
+            if let Some(entry) = self.slots[number].entry.clone() {
+                self.lose(entry.at, format!("{what}: `{}` at {}", entry.name, entry.object));
+            }
+        }
+    }
+
+    pub(crate) fn lose(&mut self, at: PmAddr, finding: impl Into<String>) {
         self.damage.push(Damage { at, finding: finding.into(), is_healed: false });
     }
 
@@ -102,8 +140,8 @@ impl Catalog {
                 self.damage.push(Damage { at: twin.0[copy], finding, is_healed: true });
                 Some(payload)
             }
-            Found::Lost => {
-                self.lose(twin.0[0], format!("{what}: neither copy verifies"));
+            Found::Lost(why) => {
+                self.lose(twin.0[0], format!("{what}: {why}"));
                 None
             }
         }
@@ -118,10 +156,10 @@ impl Catalog {
                 None => self.slots[number].is_lost = true,
                 Some(at) if at.is_null() => {}
                 Some(at) => match Entry::read(heap.memory(), at) {
-                    Some(found) => self.enter(heap, number, found),
-                    None => {
+                    Ok(found) => self.enter(heap, number, found),
+                    Err(why) => {
                         self.slots[number].is_lost = true;
-                        self.lose(at, "entry of the catalog: neither copy verifies");
+                        self.lose(at, format!("entry of the catalog: {why}"));
                     }
                 },
             }
@@ -137,11 +175,6 @@ impl Catalog {
         }
         let at = entry.at;
         self.damage.extend(damage.into_iter().map(|finding| Damage { at, finding, is_healed: true }));
-        if state == State::Live && self.names.contains_key(&entry.name) {
-            self.lose(at, format!("two objects are called `{}`", entry.name));
-        } else if state == State::Live {
-            self.names.insert(entry.name.clone(), number);
-        }
         let slot = &mut self.slots[number];
         (slot.entry, slot.state, slot.list) = (Some(entry), Some(state), list);
     }

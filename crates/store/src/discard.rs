@@ -14,7 +14,9 @@
 //!
 //! Where the pool has no room for the list, the drop reports that it is full and changes nothing.
 
-use lodestone_heap::Heap;
+use std::collections::HashSet;
+
+use lodestone_heap::{Error as HeapError, Heap};
 use lodestone_pmem::sync::lock;
 use lodestone_pmem::{PmAddr, planted};
 
@@ -148,12 +150,34 @@ fn write_list(heap: &Heap, entry: &Entry, list: &List) -> Result<PmAddr> {
     if took_effect { Ok(at) } else { outcome.map(|()| at) }
 }
 
-/// Frees the list that begins at `next`, with the blocks in it if `with_blocks`.
-fn free_lists(heap: &Heap, entry: &Entry, mut next: PmAddr, with_blocks: bool) -> Result<()> {
+/// Lists with their places.
+type Lists = Vec<(PmAddr, List)>;
+
+/// The lists from the one at `next` on: those before the damage, and where and what that is. No circle makes this run
+/// for ever.
+pub(crate) fn read_lists(heap: &Heap, mut next: PmAddr) -> (Lists, Option<(PmAddr, &'static str)>) {
+    let (mut lists, mut visited) = (Vec::new(), HashSet::new());
     while !next.is_null() {
+        if !visited.insert(next) {
+            return (lists, Some((next, "leads back to itself")));
+        }
         let Some(list) = List::read(heap.memory(), next) else {
-            return Err(damaged(heap, next, "list of a drop", "its checksum does not fit"));
+            return (lists, Some((next, "its checksum does not fit")));
         };
+        let at = std::mem::replace(&mut next, list.next);
+        lists.push((at, list));
+    }
+    (lists, None)
+}
+
+/// Frees the list that begins at `first`, with the blocks in it if `with_blocks`. All of it is read before anything is
+/// freed.
+fn free_lists(heap: &Heap, entry: &Entry, first: PmAddr, with_blocks: bool) -> Result<()> {
+    let (lists, damage) = read_lists(heap, first);
+    if let Some((at, finding)) = damage {
+        return Err(damaged(heap, at, "list of a drop", finding));
+    }
+    for (at, list) in lists {
         let mut action = heap.action();
         if with_blocks {
             for &block in &list.blocks {
@@ -168,13 +192,12 @@ fn free_lists(heap: &Heap, entry: &Entry, mut next: PmAddr, with_blocks: bool) -
             entry.list().point_to(&mut early, list.next);
             early.commit()?;
         }
-        action.free(next)?;
+        action.free(at)?;
         entry.list().point_to(&mut action, list.next);
         let (took_effect, outcome) = committed(action.commit());
         if !took_effect {
             outcome?;
         }
-        next = list.next;
     }
     Ok(())
 }
@@ -191,11 +214,13 @@ fn clear(heap: &Heap, catalog: &mut Catalog, slot: usize, entry: &Entry) -> Resu
     outcome
 }
 
-/// Finishes the drops that a crash cut short, and undoes those that had only begun. A drop whose list is damaged stays,
-/// and the check names it.
+/// Finishes the drops that a crash cut short, and takes back those that had only begun. A drop that cannot be finished
+/// as its lists say stays, and the check names it.
 pub(crate) fn recover(heap: &Heap, catalog: &mut Catalog, report: &mut StoreRecovery) -> Result<()> {
     for slot in 0..catalog.slots.len() {
-        let Slot { entry: Some(entry), state: Some(state), list, .. } = &catalog.slots[slot] else { continue };
+        let Slot { entry: Some(entry), state: Some(state), list, is_lost: false, .. } = &catalog.slots[slot] else {
+            continue;
+        };
         let (entry, state, list) = (entry.clone(), *state, *list);
         let is_dropped = state == State::Dropped;
         if !is_dropped && list.is_null() {
@@ -204,18 +229,36 @@ pub(crate) fn recover(heap: &Heap, catalog: &mut Catalog, report: &mut StoreReco
         if planted::active("store-no-recovery") {
             continue;
         }
-        match free_lists(heap, &entry, list, is_dropped) {
-            Ok(()) => {}
-            Err(Error::Damaged { .. }) => continue,
+        let finished = free_own_lists(heap, catalog, &entry, list, is_dropped).and_then(|()| {
+            catalog.slots[slot].list = PmAddr::NULL;
+            if is_dropped { clear(heap, catalog, slot, &entry) } else { Ok(()) }
+        });
+        match finished {
+            Ok(()) if is_dropped => report.drops_finished += 1,
+            Ok(()) => report.drops_undone += 1,
+            Err(Error::Damaged { at, what, finding, .. }) => catalog.lose(at, format!("{what}: {finding}")),
+            Err(Error::Heap(HeapError::NotAllocated { at, finding })) => {
+                catalog.lose(at, format!("a block of the drop of `{}`: {finding}", entry.name));
+            }
+            Err(Error::Heap(HeapError::ActionTooLarge { entries, .. })) => {
+                catalog.lose(list, format!("a list of the drop of `{}` frees {entries} words at once", entry.name));
+            }
             Err(error) => return Err(error),
-        }
-        catalog.slots[slot].list = PmAddr::NULL;
-        if is_dropped {
-            clear(heap, catalog, slot, &entry)?;
-            report.drops_finished += 1;
-        } else {
-            report.drops_undone += 1;
         }
     }
     Ok(())
+}
+
+/// As [`free_lists`], unless the lists name what a drop never frees: a page or an entry of the catalog, or a list.
+fn free_own_lists(heap: &Heap, catalog: &Catalog, entry: &Entry, first: PmAddr, with_blocks: bool) -> Result<()> {
+    let (lists, _) = read_lists(heap, first);
+    let entries = catalog.slots.iter().filter_map(|slot| slot.entry.as_ref());
+    let mut kept: HashSet<PmAddr> = catalog.pages.iter().map(|page| page.0).collect();
+    kept.extend(entries.map(|entry| entry.at));
+    for (at, list) in &lists {
+        if let Some(block) = list.blocks.iter().chain([at]).find(|block| kept.contains(block)) {
+            return Err(damaged(heap, *at, "list of a drop", format!("names {block}, a block of the catalog")));
+        }
+    }
+    free_lists(heap, entry, first, with_blocks)
 }

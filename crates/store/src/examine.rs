@@ -14,7 +14,7 @@ use lodestone_pmem::sync::lock;
 use lodestone_pmem::{PmAddr, Severity};
 use serde::Serialize;
 
-use crate::discard::Examine;
+use crate::discard::{Examine, read_lists};
 use crate::error::{Error, Result};
 use crate::kind::KindCode;
 use crate::layout::{Entry, List, PAGE_BYTES, State};
@@ -218,19 +218,17 @@ impl Store {
         for slot in &catalog.slots {
             let Some(entry) = &slot.entry else { continue };
             blocks.push((entry.at, Entry::bytes(entry.name.len())));
-            let mut next = slot.list;
-            while !next.is_null() {
-                let Some(list) = List::read(self.memory(), next) else {
-                    complete = false;
-                    let finding = format!("the list of the drop of `{}` does not verify", entry.name);
-                    report.push("catalog", &path, Some(next), Severity::Lost, &finding, RESTORE);
-                    break;
-                };
-                blocks.push((next, List::bytes(list.blocks.len())));
+            let (lists, damage) = read_lists(self.heap(), slot.list);
+            if let Some((at, why)) = damage {
+                complete = false;
+                let finding = format!("the list of the drop of `{}`: {why}", entry.name);
+                report.push("catalog", &path, Some(at), Severity::Lost, &finding, RESTORE);
+            }
+            for (at, list) in lists {
+                blocks.push((at, List::bytes(list.blocks.len())));
                 if slot.state == Some(State::Dropped) {
                     blocks.extend(list.blocks.iter().map(|block| (*block, 0)));
                 }
-                next = list.next;
             }
             if slot.state == Some(State::Dropped) || !slot.list.is_null() {
                 let finding = format!("a crash cut short the drop of `{}`", entry.name);

@@ -4,7 +4,7 @@
 //! heap root words 0 and 8 -> first page       (checked addresses, both the same)
 //! page:   two lines, copies of each other:    0 next page, 8.. slots 0 to 6 -> entries   (checked addresses)
 //! entry:  two copies of whole lines:          0 magic           8 kind | bytes of the name << 32
-//!                                            16 object         24 CRC-32C of magic, kind, object, name and place
+//!                                            16 object         24 CRC-32C of magic, kind, object, places, name
 //!                                            32 state (checked) 40 list (checked address)   48 zero   64.. name
 //! list:   0 next (checked address)            8 count           16 CRC-32C of count, addresses and place   24.. addresses
 //! ```
@@ -12,8 +12,12 @@
 //! Everything that leads to an object exists twice, and each copy has its own lines. So one damaged line loses no name.
 //! Both copies change in one action of the heap, so no crash leaves them different.
 
+use std::collections::BTreeSet;
+
 use lodestone_heap::Action;
 use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, WORD_BYTES, checked};
+
+use crate::names::verify_name;
 
 /// Longest name of an object.
 pub const NAME_BYTES_MAX: usize = 255;
@@ -38,11 +42,17 @@ pub(crate) struct Twin(pub(crate) [PmAddr; 2]);
 /// The reading of the two copies of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// The payload, and the copy that is damaged or differs.
+    /// The payload, and which copy is damaged.
     Payload(u64, Option<usize>),
-    /// Neither copy verifies.
-    Lost,
+    /// No payload counts: neither copy verifies, or both do and differ. Both change in one action, so no crash lets
+    /// them differ.
+    Lost(&'static str),
 }
+
+/// Both copies are damaged.
+const NEITHER: &str = "neither copy verifies";
+/// Nobody can tell which copy is right.
+const DIFFER: &str = "both copies verify, and they differ";
 
 impl Twin {
     /// Sets both copies with the action.
@@ -59,14 +69,15 @@ impl Twin {
         }
     }
 
-    /// The payload that verifies. Of two different ones, the first.
+    /// The payload that verifies.
     pub(crate) fn read(self, memory: &Memory) -> Found {
         let [first, second] = self.0.map(|at| checked::decode(at, memory.load(at)));
         match (first, second) {
-            (Some(first), Some(second)) => Found::Payload(first, (first != second).then_some(1)),
+            (Some(first), Some(second)) if first == second => Found::Payload(first, None),
+            (Some(_), Some(_)) => Found::Lost(DIFFER),
             (Some(first), None) => Found::Payload(first, Some(1)),
             (None, Some(second)) => Found::Payload(second, Some(0)),
-            (None, None) => Found::Lost,
+            (None, None) => Found::Lost(NEITHER),
         }
     }
 
@@ -178,23 +189,23 @@ impl Entry {
         u64::from(self.kind) | (self.name.len() as u64) << 32
     }
 
-    /// The checksum of a copy at `base`.
+    /// Of a copy at `base`. It covers the place of the entry as well: the copy of another entry is none of this one.
     fn checksum(&self, base: PmAddr) -> u64 {
-        let words = [ENTRY_MAGIC, self.shape(), self.object.to_raw(), base.to_raw()];
+        let words = [ENTRY_MAGIC, self.shape(), self.object.to_raw(), self.at.to_raw(), base.to_raw()];
         let head = words.iter().fold(0, |crc, word| crc32c::crc32c_append(crc, &word.to_le_bytes()));
         u64::from(crc32c::crc32c_append(head, self.name.as_bytes()))
     }
 
-    /// The bytes of a copy at `base`: live, without a list.
-    fn encode(&self, base: PmAddr) -> Vec<u8> {
-        let (state, list) = (base.plus(32), base.plus(40));
+    /// The bytes of a copy at `base`.
+    fn encode(&self, base: PmAddr, state: State, first: PmAddr) -> Vec<u8> {
+        let (state_at, list_at) = (base.plus(32), base.plus(40));
         let words = [
             ENTRY_MAGIC,
             self.shape(),
             self.object.to_raw(),
             self.checksum(base),
-            checked::encode(state, State::Live.payload()),
-            checked::encode_addr(list, PmAddr::NULL),
+            checked::encode(state_at, state.payload()),
+            checked::encode_addr(list_at, first),
             0,
             0,
         ];
@@ -208,10 +219,11 @@ impl Entry {
     pub(crate) fn write(&self, memory: &Memory) {
         let bytes = copy_bytes(self.name.len() as u64);
         for base in [self.at, self.at.plus(bytes)] {
+            let content = self.encode(base, State::Live, PmAddr::NULL);
             if lodestone_pmem::planted::active("store-entry-not-flushed") {
-                memory.write(base, &self.encode(base));
+                memory.write(base, &content);
             } else {
-                memory.write_back(base, &self.encode(base));
+                memory.write_back(base, &content);
             }
         }
     }
@@ -219,10 +231,10 @@ impl Entry {
     /// Rewrites copy `copy` from the content of the other one. Persistent on return.
     pub(crate) fn heal(&self, memory: &Memory, copy: usize, state: State, list: PmAddr) {
         let base = self.at.plus(copy as u64 * copy_bytes(self.name.len() as u64));
-        memory.write(base, &self.encode(base));
-        memory.store(base.plus(32), checked::encode(base.plus(32), state.payload()));
-        memory.store(base.plus(40), checked::encode_addr(base.plus(40), list));
-        // A later action sets both copies. It must not meet a copy that a crash reverts.
+        // State and list as they are, at once: with others in between, a crash would leave a copy that verifies and says
+        // something else than the other one.
+        memory.write(base, &self.encode(base, state, list));
+        // An action that sets both copies must not meet a copy that a crash takes back.
         memory.persist(base, copy_bytes(self.name.len() as u64));
     }
 
@@ -241,29 +253,30 @@ impl Entry {
         memory.read(base.plus(ENTRY_HEAD_BYTES), &mut name);
         let object = PmAddr::from_raw(memory.load(base.plus(16)));
         let entry = Self { at, name: String::from_utf8(name).ok()?, kind, object };
-        (memory.load(base.plus(24)) == entry.checksum(base)).then_some(entry)
+        // A name that no object can be given was never written.
+        (memory.load(base.plus(24)) == entry.checksum(base) && verify_name(&entry.name).is_ok()).then_some(entry)
     }
 
-    /// Reads the entry at `at` from the first copy that verifies. `None` when neither does.
-    pub(crate) fn read(memory: &Memory, at: PmAddr) -> Option<ReadEntry> {
+    /// Reads the entry at `at`: the copies that verify, which must be equal; else what is wrong.
+    pub(crate) fn read(memory: &Memory, at: PmAddr) -> std::result::Result<ReadEntry, &'static str> {
         if !at.offset().is_multiple_of(LINE_BYTES) {
-            return None;
+            return Err("is no place of an entry");
         }
-        // The length of the name says where the second copy is. Where the first is damaged, each length is tried.
+        // The length of the name says where the second copy is. Where none is there, each other place is looked at: a
+        // first copy that verifies with another length must not hide a second one that verifies.
         let first = Self::read_copy(memory, at, at);
-        let lengths = (1..=NAME_BYTES_MAX as u64).map(copy_bytes).collect::<std::collections::BTreeSet<_>>();
-        let second_at = |bytes: u64| {
-            Self::read_copy(memory, at, at.plus(bytes)).filter(|entry| copy_bytes(entry.name.len() as u64) == bytes)
-        };
-        let second = match &first {
-            Some(entry) => second_at(copy_bytes(entry.name.len() as u64)),
-            None => lengths.into_iter().find_map(second_at),
-        };
+        let size = |entry: &Self| copy_bytes(entry.name.len() as u64);
+        let places = (1..=NAME_BYTES_MAX as u64).map(copy_bytes).collect::<BTreeSet<_>>();
+        let found_at = |bytes: u64| Self::read_copy(memory, at, at.plus(bytes)).map(|entry| (entry, bytes));
+        let beside = first.as_ref().and_then(|entry| found_at(size(entry)));
+        let second = beside.or_else(|| places.into_iter().find_map(found_at));
         let (entry, bad_copy) = match (first, second) {
-            (Some(first), Some(second)) if first == second => (first, None),
-            (Some(first), _) => (first, Some(1)),
-            (None, Some(second)) => (second, Some(0)),
-            (None, None) => return None,
+            (_, Some((second, place))) if size(&second) != place => return Err(DIFFER),
+            (Some(first), Some((second, _))) if first == second => (first, None),
+            (Some(_), Some(_)) => return Err(DIFFER),
+            (Some(first), None) => (first, Some(1)),
+            (None, Some((second, _))) => (second, Some(0)),
+            (None, None) => return Err(NEITHER),
         };
         let mut damage = Vec::new();
         if let Some(copy) = bad_copy {
@@ -271,17 +284,17 @@ impl Entry {
         }
         let mut bad_word = None;
         let mut word = |twin: Twin, what: &str| match twin.read(memory) {
-            Found::Payload(payload, None) => Some(payload),
+            Found::Payload(payload, None) => Ok(payload),
             Found::Payload(payload, Some(copy)) => {
                 bad_word = Some(copy);
                 damage.push(format!("copy {copy} of the {what} of `{}` does not verify", entry.name));
-                Some(payload)
+                Ok(payload)
             }
-            Found::Lost => None,
+            Found::Lost(why) => Err(why),
         };
-        let state = word(entry.state(), "state").and_then(State::from_payload)?;
-        let list = word(entry.list(), "list").map(checked::payload_addr)?;
-        Some(ReadEntry { entry, state, list, damage, bad_copy: bad_copy.or(bad_word) })
+        let state = State::from_payload(word(entry.state(), "state")?).ok_or("has a state that there is not")?;
+        let list = checked::payload_addr(word(entry.list(), "list")?);
+        Ok(ReadEntry { entry, state, list, damage, bad_copy: bad_copy.or(bad_word) })
     }
 }
 

@@ -10,7 +10,7 @@
 
 use lodestone_heap::Action;
 use lodestone_pmem::sync::{MutexGuard, lock, thread};
-use lodestone_pmem::{PmAddr, planted};
+use lodestone_pmem::{PmAddr, WORD_BYTES, planted};
 
 use crate::catalog::{Catalog, Slot, root};
 use crate::error::{Error, Result, committed};
@@ -153,8 +153,8 @@ impl Store {
                 return Err(self.wrong_kind(name, KindCode::from_raw(entry.kind), kind.title()));
             }
             let at = entry.object;
-            if !self.memory().contains(at, 8) {
-                let finding = format!("`{name}` is at {at}, outside the pool");
+            if !self.memory().contains(at, WORD_BYTES) || !at.offset().is_multiple_of(WORD_BYTES) {
+                let finding = format!("`{name}` is at {at}, where no object of the pool can be");
                 return Err(crate::catalog::damaged(self.heap(), entry.at, "entry of the catalog", finding));
             }
             match &catalog.slots[slot].claim {

@@ -16,7 +16,7 @@ use crate::anchor::{self, ANCHOR_BYTES};
 use crate::check::CheckReport;
 use crate::error::Result;
 use crate::fastfair::keys;
-use crate::fastfair::node::{EntryList, Header, NodeAt};
+use crate::fastfair::node::{DEAD, EntryList, Header, NodeAt};
 use crate::fastfair::{FastFair, KIND_STRINGS, KIND_WORDS};
 use crate::traits::IndexKey;
 
@@ -122,6 +122,12 @@ impl<K: IndexKey + ?Sized> Checking<'_, K> {
                 return Ok(nodes);
             }
             nodes.push(at);
+            if let Err(error) = header.compare_lines(medium, self.tree.lines) {
+                self.report.find_error(at, error);
+            }
+            if header.stamp == DEAD {
+                self.report.find(at, "node of a tree: says that it was merged away, and searches come to it");
+            }
             if header.level != level || header.low != low {
                 self.report.find(at, "does not begin where its left neighbour ends");
             }

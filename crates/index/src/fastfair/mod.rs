@@ -220,7 +220,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
             return Err(medium.damaged(anchor.at, "anchor of a tree", format!("{lines} lines per node")));
         }
         let root = medium.link(AnchorAt(anchor.at).head(), "link to the root of a tree", NodeAt::bytes(lines))?;
-        node::Header::load(medium, root)?;
+        let header = node::Header::load(medium, root)?;
+        header.compare_lines(medium, lines)?;
         heap.memory().durable()?;
         Ok(Self {
             heap: heap.clone(),

@@ -242,12 +242,19 @@ impl Header {
             return Err(medium.damaged(at, "shape of a tree node", "is no shape that fits the pool"));
         }
         header.verify_order(medium)?;
-        if Order::decode(header.order.0, header.lines).is_none() {
-            return Err(medium.damaged(header.at.order(), "order of a tree node", "is no order of its lines"));
-        }
+        header.verify_places(medium)?;
         header.follow(medium)?;
         header.verify_bounds(medium)?;
         Ok(header)
+    }
+
+    /// Whether the node has as many entry lines as the anchor says every node has.
+    pub(crate) fn compare_lines(&self, medium: Medium<'_>, lines: usize) -> Result<()> {
+        if self.lines == lines {
+            return Ok(());
+        }
+        let finding = format!("entry lines: {} here, {lines} in the anchor", self.lines);
+        Err(medium.damaged(self.at.0, "shape of a tree node", finding))
     }
 
     /// As [`load`](Self::load), of the link only the fact that there is one: what a search in a leaf rests on.
@@ -290,6 +297,15 @@ impl Header {
         match checked::decode(self.at.order(), self.words[1]) {
             Some(_) => Ok(()),
             None => Err(self.damaged(medium, self.at.order(), "order of a tree node")),
+        }
+    }
+
+    /// Whether the order names each of the node's lines once at most. A reader of a leaf endures any order; a writer
+    /// would carry it on.
+    pub(crate) fn verify_places(&self, medium: Medium<'_>) -> Result<()> {
+        match Order::decode(self.order.0, self.lines) {
+            Some(_) => Ok(()),
+            None => Err(medium.damaged(self.at.order(), "order of a tree node", "is no order of its lines")),
         }
     }
 

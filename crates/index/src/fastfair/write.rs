@@ -114,6 +114,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         if !matches!(self.covers(&header, Target::At(key))?, Step::Here(())) {
             return Ok(Outcome::Moved);
         }
+        header.verify_places(medium)?;
         self.repair(&mut header)?;
         let place = self.locate(&header, key)?;
         match &place.line {

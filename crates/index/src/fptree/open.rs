@@ -148,7 +148,8 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
                 return Err(self.medium().damaged(at.0, "tree leaf", "its lower bound is none between words"));
             }
             if lines != self.lines {
-                return Err(self.medium().damaged(at.0, "shape of a tree leaf", "is none of this tree"));
+                let finding = format!("lines: {lines} here, {} in the anchor", self.lines);
+                return Err(self.medium().damaged(at.0, "shape of a tree leaf", finding));
             }
             last_word = word;
             let number = self.leaves.add(at, lines, &low, None);

@@ -97,7 +97,7 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
     fn check_segment(&self, report: &mut CheckReport, owned: &mut Owned<'_>, at: PmAddr, prefix: u64) -> Option<Cover> {
         owned.own(report, at, self.shape.segment_bytes(), "hash segment");
         report.leaves += 1;
-        let cover = match read_cover(self.medium(), at) {
+        let cover = match read_cover(self.medium(), at, self.shape, self.seed) {
             Ok(cover) => cover,
             Err(error) => {
                 report.find_error(at, error);

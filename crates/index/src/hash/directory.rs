@@ -91,6 +91,8 @@ struct Stock {
 #[derive(Debug)]
 pub(crate) struct Directory {
     shape: HashShape,
+    /// Start value of the hash, which every segment names.
+    seed: u64,
     nodes: Arena<OnceLock<Node>>,
     segments: Arena<OnceLock<Segment>>,
     stock: Mutex<Stock>,
@@ -113,9 +115,9 @@ pub(crate) struct Fresh {
 
 impl Directory {
     /// The directory whose first node stands at `root`.
-    pub(crate) fn new(shape: HashShape, root: PmAddr) -> Self {
-        let directory =
-            Self { shape, nodes: Arena::new(), segments: Arena::new(), stock: Mutex::new(Stock::default()) };
+    pub(crate) fn new(shape: HashShape, seed: u64, root: PmAddr) -> Self {
+        let (nodes, segments, stock) = (Arena::new(), Arena::new(), Mutex::new(Stock::default()));
+        let directory = Self { shape, seed, nodes, segments, stock };
         directory.add_node(&mut lock(&directory.stock), root, 0);
         directory
     }
@@ -198,7 +200,7 @@ impl Directory {
                 node.entries[slot].store((index as u64) << 2 | IS_NODE, Ordering::Release);
             }
             Entry::Segment(segment) => {
-                let cover = read_cover(medium, segment)?;
+                let cover = read_cover(medium, segment, self.shape, self.seed)?;
                 if !cover.covers(hash) || !(node.depth..=node.depth + bits).contains(&cover.depth) {
                     return Err(medium.damaged(at, "entry of a hash directory", "names a segment of other hashes"));
                 }
@@ -309,7 +311,7 @@ mod tests {
     fn a_descriptor_lives_again_only_under_a_structure_lock_that_nobody_else_has() {
         let table = crate::cells::Shape { buckets: 2, lines: 1, stash: 1 };
         let shape = HashShape { kind: crate::cells::KeyKind::Number, node_bits: 1, table };
-        let directory = Directory::new(shape, PmAddr::new(0, 4096));
+        let directory = Directory::new(shape, 1, PmAddr::new(0, 4096));
         let whole = Cover::of(0, 0);
         let fresh = |cover: &Cover| Fresh { at: PmAddr::new(0, 8192), cover: *cover };
         let all = Stretch { node: 0, first: 0, count: 2 };

@@ -8,7 +8,7 @@ use lodestone_pmem::{LINE_BYTES, MEDIA_BLOCK_BYTES, PmAddr, WORD_BYTES, checked}
 
 use crate::anchor::AnchorKind;
 use crate::cells::{KeyKind, Shape, TableAt};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::kinds::{HASH_STRINGS, HASH_WORDS};
 use crate::medium::Medium;
 
@@ -130,6 +130,8 @@ pub(crate) enum Entry {
 }
 
 impl Entry {
+    const WHAT: &'static str = "entry of a hash directory";
+
     /// The word at `at` that names it. Blocks of this size start a line, so eight more bytes tell a node from a
     /// segment.
     pub(crate) fn encode(self, at: PmAddr) -> u64 {
@@ -139,62 +141,137 @@ impl Entry {
         }
     }
 
+    /// The entry at `at`; nobody looked where it leads.
+    fn parse(medium: Medium<'_>, at: PmAddr) -> Result<Self> {
+        let target = medium.link(at, Self::WHAT, LINE_BYTES)?;
+        match target.offset() % LINE_BYTES {
+            0 => Ok(Self::Segment(target)),
+            WORD_BYTES => Ok(Self::Node(PmAddr::new(target.part(), target.offset() - WORD_BYTES))),
+            _ => Err(Self::no_block(medium, at, target)),
+        }
+    }
+
+    fn no_block(medium: Medium<'_>, at: PmAddr, target: PmAddr) -> Error {
+        medium.damaged(at, Self::WHAT, format!("{target} is no place of a block"))
+    }
+
     /// Reads the entry at `at`.
     pub(crate) fn read(medium: Medium<'_>, at: PmAddr, shape: HashShape) -> Result<Self> {
-        const WHAT: &str = "entry of a hash directory";
-        let target = medium.link(at, WHAT, LINE_BYTES)?;
-        let (entry, bytes) = match target.offset() % LINE_BYTES {
-            0 => (Self::Segment(target), shape.segment_bytes()),
-            WORD_BYTES => (Self::Node(PmAddr::new(target.part(), target.offset() - WORD_BYTES)), shape.node_bytes()),
-            _ => return Err(medium.damaged(at, WHAT, format!("{target} is no place of a block"))),
+        let entry = Self::parse(medium, at)?;
+        let (block, bytes) = match entry {
+            Self::Segment(block) => (block, shape.segment_bytes()),
+            Self::Node(block) => (block, shape.node_bytes()),
         };
-        let (Self::Segment(block) | Self::Node(block)) = entry;
         if block.is_null() || !medium.memory.contains(block, bytes) {
-            return Err(medium.damaged(at, WHAT, format!("{target} is no place of a block")));
+            return Err(Self::no_block(medium, at, block));
         }
         Ok(entry)
     }
 }
 
-/// The header line of a segment of the index whose anchor is at `owner`. It says the index's sizes again, for when the
-/// anchor is damaged.
-pub(crate) fn encode_segment_header(owner: PmAddr, shape: HashShape, at: PmAddr, cover: Cover) -> Vec<u8> {
-    let (crc, options) = (at.plus(2 * WORD_BYTES), at.plus(3 * WORD_BYTES));
-    let words = [
-        SEGMENT_MAGIC,
-        cover.pack(),
-        checked::encode(crc, segment_crc(owner, cover)),
-        checked::encode(options, u64::from(shape.encode())),
-        0,
-        0,
-        0,
-        0,
-    ];
-    words.iter().flat_map(|word: &u64| word.to_le_bytes()).collect()
+/// The header of a segment: its cover, and everything that decides how it is read. The anchor says the latter as well,
+/// and a segment is believed only where both agree. The checksum begins with the anchor's place: a salvage tells by it
+/// which index the segment belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentHeader {
+    pub(crate) cover: Cover,
+    /// As [`HashShape::encode`].
+    options: u32,
+    /// Start value of the hash.
+    seed: u64,
 }
 
-fn segment_crc(owner: PmAddr, cover: Cover) -> u64 {
-    let bytes: Vec<u8> =
-        [SEGMENT_MAGIC, cover.pack(), owner.to_raw()].iter().flat_map(|word| word.to_le_bytes()).collect();
-    u64::from(crc32c::crc32c(&bytes))
+impl SegmentHeader {
+    const WHAT: &'static str = "header of a hash segment";
+
+    /// The header of a segment that covers `cover`.
+    pub(crate) fn new(cover: Cover, shape: HashShape, seed: u64) -> Self {
+        Self { cover, options: shape.encode(), seed }
+    }
+
+    /// The header line of the segment at `at`, of the index whose anchor is at `owner`.
+    pub(crate) fn encode(self, owner: PmAddr, at: PmAddr) -> Vec<u8> {
+        let crc = checked::encode(at.plus(2 * WORD_BYTES), self.crc(owner));
+        let words = [SEGMENT_MAGIC, self.cover.pack(), crc, u64::from(self.options), self.seed, 0, 0, 0];
+        words.iter().flat_map(|word: &u64| word.to_le_bytes()).collect()
+    }
+
+    fn crc(self, owner: PmAddr) -> u64 {
+        let words = [SEGMENT_MAGIC, self.cover.pack(), u64::from(self.options), self.seed, owner.to_raw()];
+        u64::from(words.iter().fold(0, |crc, word| crc32c::crc32c_append(crc, &word.to_le_bytes())))
+    }
+
+    /// Reads and verifies the header of the segment at `at`, whose line is in the pool.
+    fn read(medium: Medium<'_>, at: PmAddr) -> Result<Self> {
+        let [magic, cover, _, options, seed] =
+            [0, 1, 2, 3, 4].map(|word| medium.memory.load(at.plus(word * WORD_BYTES)));
+        let crc = medium.word(at.plus(2 * WORD_BYTES), Self::WHAT)?;
+        let header = u32::try_from(options).ok().map(|options| Self { cover: Cover::unpack(cover), options, seed });
+        let intact = |header: &Self| {
+            magic == SEGMENT_MAGIC
+                && crc == header.crc(medium.owner)
+                && header.cover.depth <= DEPTH_MAX
+                && header.cover == Cover::of(header.cover.prefix, header.cover.depth)
+        };
+        header.filter(intact).ok_or_else(|| medium.damaged(at, Self::WHAT, "checksum mismatch"))
+    }
+
+    /// How this segment is to be read differently from what the anchor says, in words; `None` when it is not.
+    fn difference(self, shape: HashShape, seed: u64) -> Option<String> {
+        /// Name, first bit and bits of each field of the options.
+        const FIELDS: [(&str, u32, u32); 5] = [
+            ("kind of keys", 0, 2),
+            ("directory bits", 2, 4),
+            ("lines of a bucket", 6, 6),
+            ("buckets", 12, 10),
+            ("stash lines", 22, 10),
+        ];
+        let (here, there) = (self.options, shape.encode());
+        let field = |options: u32, from: u32, bits: u32| options >> from & ((1 << bits) - 1);
+        let differs = |&(_, from, bits): &(&str, u32, u32)| field(here, from, bits) != field(there, from, bits);
+        if let Some(&(name, from, bits)) = FIELDS.iter().find(|which| differs(which)) {
+            let (here, there) = (field(here, from, bits), field(there, from, bits));
+            return Some(format!("{name}: {here} here, {there} in the anchor"));
+        }
+        (self.seed != seed).then(|| format!("seed of the hash: {:#x} here, {seed:#x} in the anchor", self.seed))
+    }
 }
 
-/// The sizes that the header of the segment at `at` says, when that word verifies.
+/// The sizes that the header of the segment at `at` says, if it verifies. For when the anchor is damaged.
 pub(crate) fn read_segment_shape(medium: Medium<'_>, at: PmAddr) -> Option<HashShape> {
-    let options = at.plus(3 * WORD_BYTES);
-    let payload = checked::decode(options, medium.memory.load(options))?;
-    HashShape::decode(u32::try_from(payload).ok()?)
+    HashShape::decode(SegmentHeader::read(medium, at).ok()?.options)
 }
 
-/// What the segment at `at` covers, verified.
-pub(crate) fn read_cover(medium: Medium<'_>, at: PmAddr) -> Result<Cover> {
-    const WHAT: &str = "header of a hash segment";
-    let cover = Cover::unpack(medium.memory.load(at.plus(WORD_BYTES)));
-    let intact = medium.memory.load(at) == SEGMENT_MAGIC
-        && medium.word(at.plus(2 * WORD_BYTES), WHAT)? == segment_crc(medium.owner, cover)
-        && cover.depth <= DEPTH_MAX
-        && cover == Cover::of(cover.prefix, cover.depth);
-    if intact { Ok(cover) } else { Err(medium.damaged(at, WHAT, "checksum mismatch")) }
+/// The cover of the segment at `at`, if its header verifies, whatever the anchor says. For when the anchor is damaged.
+pub(crate) fn read_segment_cover(medium: Medium<'_>, at: PmAddr) -> Result<Cover> {
+    SegmentHeader::read(medium, at).map(|header| header.cover)
+}
+
+/// The cover of the segment at `at`: its header verifies, and the anchor's `shape` and `seed` are its own.
+pub(crate) fn read_cover(medium: Medium<'_>, at: PmAddr, shape: HashShape, seed: u64) -> Result<Cover> {
+    let header = SegmentHeader::read(medium, at)?;
+    match header.difference(shape, seed) {
+        None => Ok(header.cover),
+        Some(difference) => Err(medium.damaged(at, SegmentHeader::WHAT, difference)),
+    }
+}
+
+/// Compares the anchor's `shape` and `seed` with the first segment below the node at `root`. So an anchor that says
+/// something else is refused before anything is read as it says. Damage on the way is left to the reader that needs the place.
+pub(crate) fn compare_first_segment(medium: Medium<'_>, root: PmAddr, shape: HashShape, seed: u64) -> Result<()> {
+    let mut node = root;
+    // The first entry of a node is where it is in a node of any size, so the way does not depend on the anchor.
+    for _ in 0..u64::BITS {
+        match Entry::parse(medium, node) {
+            Ok(Entry::Node(child)) if medium.memory.contains(child, WORD_BYTES) => node = child,
+            Ok(Entry::Segment(at)) if !at.is_null() && medium.memory.contains(at, LINE_BYTES) => {
+                let difference = SegmentHeader::read(medium, at).ok().and_then(|found| found.difference(shape, seed));
+                return difference.map_or(Ok(()), |text| Err(medium.damaged(at, SegmentHeader::WHAT, text)));
+            }
+            _ => break,
+        }
+    }
+    Ok(())
 }
 
 /// Directory bits that fit the heap's actions: a split sets half a node's entries and three more words, and twice that

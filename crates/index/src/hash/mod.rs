@@ -1,6 +1,6 @@
 //! A hash index in persistent memory that never rehashes as a whole.
 //!
-//! *Shape.* A directory of nodes names segments of 16 KiB by the upper bits of a key's hash; a segment is a table of
+//! *Structure.* A directory of nodes names segments of 16 KiB by the upper bits of a key's hash; a segment is a table of
 //! cell lines (see `cells`) whose lower hash bits name a key's home line. It follows CCEH (segments below a directory,
 //! upper bits above, so that one segment's entries are neighbours) and Dash (buckets of a media block, a stash,
 //! versions for readers), with three differences that `docs/DEVIATIONS.md` argues: pairs publish in one line, the
@@ -17,8 +17,12 @@
 //! Two neighbours that removals emptied to a quarter become one in the same way. A crash leaves the segments before or
 //! after.
 //!
-//! *Recovery.* None of its own: the heap's is bounded by its lanes. Opening reads one header; nodes and segment headers
-//! are read when a search first needs them, so the time to the first answer does not depend on the number of keys.
+//! *Recovery.* None of its own: the heap's is bounded by its lanes. Opening reads two headers; nodes and other segment
+//! headers are read when a search first needs them, so the time to the first answer does not depend on the number of
+//! keys.
+//!
+//! *Shape.* The anchor says how nodes and segments are read, and each segment's sealed header says it again. A segment
+//! whose header says something else is refused, so an anchor whose checksum fits is not believed alone.
 //!
 //! *Visibility.* A reader waits while a writer holds its key's bucket, and a writer lets go after its fence: nobody
 //! sees what a crash could still take back (in the block domain an answer also waits for the commit group).

@@ -1,4 +1,4 @@
-//! Creating and opening a hash index: one header is read, whatever the size.
+//! Creating and opening a hash index: the anchor and the first segment's header are read, whatever the size.
 
 use std::hash::{BuildHasher, RandomState};
 use std::marker::PhantomData;
@@ -11,7 +11,7 @@ use crate::anchor::{self, Anchor, AnchorAt, First};
 use crate::cells::{Image, KeyKind, Shape};
 use crate::error::Result;
 use crate::hash::directory::Directory;
-use crate::hash::layout::{Cover, Entry, HashShape, encode_segment_header, hash_anchor, node_bits_max};
+use crate::hash::layout::{Cover, Entry, HashShape, SegmentHeader, compare_first_segment, hash_anchor, node_bits_max};
 use crate::hash::map::HashIndex;
 use crate::map::Durability;
 use crate::medium::Medium;
@@ -65,7 +65,7 @@ impl HashOptions {
 }
 
 impl<K: IndexKey + ?Sized> HashIndex<K> {
-    /// Opens the index `name`, or creates it. Durable on return; reads one header of an existing
+    /// Opens the index `name`, or creates it. Durable on return; reads two headers of an existing
     /// index, stores nothing.
     ///
     /// # Errors
@@ -120,8 +120,9 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
         if root.is_null() {
             return Err(medium.damaged(words.head(), WHAT, "names no directory node"));
         }
+        compare_first_segment(medium, root, shape, seed)?;
         heap.memory().durable()?;
-        let (heap, directory, durability) = (heap.clone(), Directory::new(shape, root), Durability::Sync);
+        let (heap, directory, durability) = (heap.clone(), Directory::new(shape, seed, root), Durability::Sync);
         Ok(Self { heap, anchor, root, seed, shape, directory, durability, _keys: PhantomData })
     }
 }
@@ -136,31 +137,33 @@ fn build(
 ) -> Result<First> {
     let (memory, depth) = (heap.memory(), options.initial_depth);
     let root = action.alloc(shape.node_block_bytes())?;
+    let seed = options.seed.unwrap_or_else(|| RandomState::new().hash_one(root)) % checked::PAYLOAD_LIMIT;
     let mut bytes = Vec::new();
     let entries_each = 1_u64 << (shape.node_bits - depth);
     for number in 0..1_u64 << depth {
         let cover = Cover::of(if depth == 0 { 0 } else { number << (64 - depth) }, depth);
         let segment = action.alloc(shape.segment_bytes())?;
-        write_segment(Medium::of(heap, owner), shape, segment, cover, &Image::empty(shape.table_at(segment)));
+        let header = SegmentHeader::new(cover, shape, seed);
+        write_segment(Medium::of(heap, owner), header, segment, &Image::empty(shape.table_at(segment)));
         for slot in number * entries_each..(number + 1) * entries_each {
             bytes.extend_from_slice(&Entry::Segment(segment).encode(root.plus(slot * WORD_BYTES)).to_le_bytes());
         }
     }
     // The action that publishes the node may not overtake its content: its first fence comes between.
     memory.write_back(root, &bytes);
-    let seed = options.seed.unwrap_or_else(|| RandomState::new().hash_one(root)) % checked::PAYLOAD_LIMIT;
     Ok(First { head: root, second: seed })
 }
 
 /// Writes a segment and starts its write-back; the action that publishes it fences.
-pub(crate) fn write_segment(medium: Medium<'_>, shape: HashShape, at: PmAddr, cover: Cover, image: &Image) {
+pub(crate) fn write_segment(medium: Medium<'_>, header: SegmentHeader, at: PmAddr, image: &Image) {
     let mut bytes = Vec::new();
     image.append_bytes(&mut bytes);
+    let table = image.at().first;
     // The entries that name the segment may not overtake its content: the action's first fence comes between.
-    medium.memory.write_back(at, &encode_segment_header(medium.owner, shape, at, cover));
+    medium.memory.write_back(at, &header.encode(medium.owner, at));
     if lodestone_pmem::planted::active("hash-segment-not-flushed") {
-        medium.memory.write(shape.table_at(at).first, &bytes);
+        medium.memory.write(table, &bytes);
     } else {
-        medium.memory.write_back(shape.table_at(at).first, &bytes);
+        medium.memory.write_back(table, &bytes);
     }
 }

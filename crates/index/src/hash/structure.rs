@@ -23,7 +23,7 @@ use lodestone_pmem::{PmAddr, planted};
 use crate::cells::{Image, Pair, pairs_of};
 use crate::error::{Error, Result};
 use crate::hash::directory::{Fresh, Segment, Stretch};
-use crate::hash::layout::{Cover, DEPTH_MAX, Entry};
+use crate::hash::layout::{Cover, DEPTH_MAX, Entry, SegmentHeader};
 use crate::hash::map::HashIndex;
 use crate::hash::open::write_segment;
 use crate::traits::IndexKey;
@@ -124,7 +124,7 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
             let at = action.alloc(self.shape.segment_bytes())?;
             let covered = pairs.iter().copied().filter(|pair| cover.covers(pair.hash));
             let Some(image) = Image::of(self.shape.table_at(at), covered) else { return Ok(None) };
-            write_segment(self.medium(), self.shape, at, cover, &image);
+            write_segment(self.medium(), SegmentHeader::new(cover, self.shape, self.seed), at, &image);
             fresh.push(Fresh { at, cover });
         }
         if planted::active("hash-segment-leaked") {

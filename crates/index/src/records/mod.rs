@@ -190,6 +190,10 @@ impl<I: RecordIndex> IndexedRecords<I> {
         }
         let words = AnchorAt(anchor.at);
         let intents = medium.link(words.head(), "link to the intents of a map", intent_bytes(stripes))?;
+        if intents.is_null() {
+            return Err(medium.damaged(words.head(), "link to the intents of a map", "leads nowhere"));
+        }
+        IntentAt::new(intents, 0, stripes).compare_stripes(medium)?;
         let below = medium.link(words.second(), "link to the index of a map", ANCHOR_BYTES)?;
         let index = I::open_below(heap, below, index, durability)?;
         let stripes = (0..stripes).map(|_| CachePadded::new(Mutex::new(false))).collect();
@@ -222,6 +226,6 @@ impl<I> IndexedRecords<I> {
     }
 
     fn intent(&self, stripe: usize) -> IntentAt {
-        IntentAt::new(self.intents, stripe)
+        IntentAt::new(self.intents, stripe, self.stripes.len())
     }
 }

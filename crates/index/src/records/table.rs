@@ -1,8 +1,10 @@
 //! The intents of a map over an index, byte for byte; `docs/format.md` draws the same table.
 //!
 //! ```text
-//! one line per stripe:  0 new: checked address    8 old: checked address    16 zero (48 bytes)
+//! one line per stripe:  0 new: checked address    8 old: checked address    16 stripes: checked word    24 zero
 //! ```
+//!
+//! The stripes say which line a key belongs to. They are in the anchor and in each line, and both must agree.
 //!
 //! Both words change by one action of the heap; a line each, so that stripes do not share one. An intent that owns no
 //! record is let go by a store that need not last.
@@ -27,11 +29,12 @@ pub(crate) fn intent_bytes(count: usize) -> u64 {
 pub(crate) fn write_empty(memory: &Memory, at: PmAddr, count: usize) {
     let mut bytes = Vec::with_capacity(count * LINE_BYTES as usize);
     for number in 0..count {
-        let intent = IntentAt::new(at, number);
+        let intent = IntentAt::new(at, number, count);
         let end = bytes.len() + LINE_BYTES as usize;
         for word in [intent.new_word(), intent.old_word()] {
             bytes.extend_from_slice(&checked::encode_addr(word, PmAddr::NULL).to_le_bytes());
         }
+        bytes.extend_from_slice(&checked::encode(intent.stripes_word(), count as u64).to_le_bytes());
         bytes.resize(end, 0);
     }
     memory.write_back(at, &bytes);
@@ -51,26 +54,49 @@ impl Intent {
 
 /// Place of an intent.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct IntentAt(PmAddr);
+pub(crate) struct IntentAt {
+    at: PmAddr,
+    /// Stripes of the map, as its anchor says.
+    stripes: usize,
+}
 
 impl IntentAt {
-    pub(crate) fn new(table: PmAddr, number: usize) -> Self {
-        Self(table.plus(number as u64 * LINE_BYTES))
+    pub(crate) fn new(table: PmAddr, number: usize, stripes: usize) -> Self {
+        Self { at: table.plus(number as u64 * LINE_BYTES), stripes }
     }
 
     pub(crate) fn at(self) -> PmAddr {
-        self.0
+        self.at
     }
 
     fn new_word(self) -> PmAddr {
-        self.0
+        self.at
     }
 
     fn old_word(self) -> PmAddr {
-        self.0.plus(WORD_BYTES)
+        self.at.plus(WORD_BYTES)
+    }
+
+    fn stripes_word(self) -> PmAddr {
+        self.at.plus(2 * WORD_BYTES)
+    }
+
+    /// Compares the anchor's stripes with those of this line. A line that does not verify is left to
+    /// [`load`](Self::load).
+    pub(super) fn compare_stripes(self, medium: Medium<'_>) -> Result<()> {
+        let word = self.stripes_word();
+        match checked::decode(word, medium.memory.load(word)) {
+            Some(here) if here != self.stripes as u64 => {
+                let finding = format!("stripes: {here} here, {} in the anchor", self.stripes);
+                Err(medium.damaged(word, "intent of a map", finding))
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn load(self, medium: Medium<'_>) -> Result<Intent> {
+        medium.word(self.stripes_word(), "stripes of an intent")?;
+        self.compare_stripes(medium)?;
         let new = medium.link(self.new_word(), "new record of an intent", RecordHead::BYTES)?;
         let old = medium.link(self.old_word(), "old record of an intent", RecordHead::BYTES)?;
         Ok(Intent { new, old })

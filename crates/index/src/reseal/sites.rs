@@ -52,17 +52,25 @@ struct Collector<'h> {
     kinds: BTreeMap<&'static str, Vec<Site>>,
     /// Anchors: checksums of other blocks begin with the place of one of them.
     owners: Vec<PmAddr>,
+    /// Tables of intents.
+    intents: Vec<PmAddr>,
 }
 
 impl Sites {
     /// The places in `blocks`, which an intact index owns.
     pub(super) fn collect(heap: &Heap, blocks: &[PmAddr]) -> Self {
+        let memory = heap.memory();
+        let maps = blocks.iter().filter(|&&at| memory.load(at) == u64::from_le_bytes(*b"LDSTIRMP"));
+        let heads = maps.map(|at| at.plus(16)).filter_map(|head| checked::decode_addr(head, memory.load(head)));
         let is_anchor = |at: &PmAddr| {
-            let magic = heap.memory().load(*at).to_le_bytes();
+            let magic = memory.load(*at).to_le_bytes();
             &magic[..4] == b"LDST" && &magic != b"LDSTOSEG"
         };
         let owners = blocks.iter().copied().filter(is_anchor).collect();
-        let mut collector = Collector { memory: heap.memory(), heap, kinds: BTreeMap::new(), owners };
+        let mut collector = Collector { memory, heap, kinds: BTreeMap::new(), owners, intents: heads.collect() };
+        // In the order of their places, so that a seed is the same case in every run.
+        let mut blocks = blocks.to_vec();
+        blocks.sort_unstable();
         blocks.iter().for_each(|&at| collector.block(at));
         let mut places = Vec::new();
         heap.for_each_block(|at, _| places.push(at));
@@ -122,10 +130,13 @@ impl Collector<'_> {
             return self.anchor(at);
         }
         if &magic == b"LDSTOSEG" {
-            let owner = self.owner(|medium| crate::hash::layout::read_cover(medium, at).is_ok());
+            let owner = self.owner(|medium| crate::hash::layout::read_segment_cover(medium, at).is_ok());
             self.add("segment header", Site::Segment { owner: owner.expect("an owner"), at });
             let first = (at.offset() + LINE_BYTES).next_multiple_of(256);
             return self.cell_lines(PmAddr::new(at.part(), first), at.offset() + bytes);
+        }
+        if self.intents.contains(&at) {
+            return self.words("intent", at, bytes / 8);
         }
         if crate::fastfair::node::Header::load(self.medium(), at).is_ok() {
             return self.node(at);
@@ -146,7 +157,7 @@ impl Collector<'_> {
             return self.leaf(at, bytes);
         }
         if first {
-            return self.words("directory entry or intent", at, bytes / 8);
+            return self.words("directory entry", at, bytes / 8);
         }
         let owner = self.owner(|medium| medium.key(at, &mut Vec::new()).is_ok());
         self.add("record", Site::Record { owner: owner.expect("an owner"), at });
@@ -413,15 +424,21 @@ fn damage_key_block(memory: &Memory, numbers: &mut Numbers, owner: PmAddr, at: P
 }
 
 fn damage_segment(memory: &Memory, numbers: &mut Numbers, owner: PmAddr, at: PmAddr) {
-    let old = memory.load(at.plus(8));
-    let cover = match numbers.below(3) {
-        0 => old & !0xFF | numbers.nasty(old & 0xFF) & 0xFF,
-        1 => old & 0xFF | numbers.nasty(old) & !0xFF,
-        _ => numbers.nasty(old),
-    };
-    memory.store(at.plus(8), cover);
-    let bytes: Vec<u8> = [memory.load(at), cover, owner.to_raw()].iter().flat_map(|word| word.to_le_bytes()).collect();
-    memory.store(at.plus(16), checked::encode(at.plus(16), u64::from(crc32c::crc32c(&bytes))));
+    let mut words: [u64; 5] = memory.load_words(at);
+    let (cover, options) = (words[1], words[3]);
+    match numbers.below(5) {
+        0 => words[1] = cover & !0xFF | numbers.nasty(cover & 0xFF) & 0xFF,
+        1 => words[1] = cover & 0xFF | numbers.nasty(cover) & !0xFF,
+        2 => words[1] = numbers.nasty(cover),
+        3 => words[3] = numbers.nasty(options),
+        _ => words[4] = numbers.nasty(words[4]),
+    }
+    let sealed = [words[0], words[1], words[3], words[4], owner.to_raw()];
+    let crc = sealed.iter().fold(0, |crc, word| crc32c::crc32c_append(crc, &word.to_le_bytes()));
+    words[2] = checked::encode(at.plus(16), u64::from(crc));
+    for (number, word) in words.iter().enumerate() {
+        memory.store(at.plus(8 * number as u64), *word);
+    }
 }
 
 fn damage_cells(memory: &Memory, sites: &Sites, numbers: &mut Numbers, at: PmAddr) -> &'static str {

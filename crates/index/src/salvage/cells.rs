@@ -14,7 +14,7 @@ use crate::cells::{KeyKind, LineAt, TableAt, header, pair, record_at};
 use crate::fptree::FpTree;
 use crate::fptree::layout::{Frame, LINES_MAX, TreeLeafAt, decode_options, shape_of, tree_anchor};
 use crate::hash::HashIndex;
-use crate::hash::layout::{Cover, Entry, HashShape, hash_anchor, read_cover, read_segment_shape};
+use crate::hash::layout::{Cover, Entry, HashShape, hash_anchor, read_segment_cover, read_segment_shape};
 use crate::medium::Medium;
 use crate::traits::IndexKey;
 
@@ -195,12 +195,13 @@ impl<K: IndexKey + ?Sized> Salvage for HashIndex<K> {
         let blocks = blocks_of(heap);
         let mut segments: BTreeMap<PmAddr, Option<Cover>> = BTreeMap::new();
         for &(at, _) in blocks.iter().filter(|(_, bytes)| *bytes > LINE_BYTES) {
-            if let Ok(cover) = read_cover(medium, at) {
+            if let Ok(cover) = read_segment_cover(medium, at) {
                 segments.insert(at, Some(cover));
             }
         }
         let options = anchor::verify(medium, hash_anchor(kind), at).ok().and_then(HashShape::decode);
-        let shape = options.or_else(|| segments.keys().find_map(|at| read_segment_shape(medium, *at)));
+        // Segments first: an anchor whose checksum fits may be forged all the same.
+        let shape = segments.keys().find_map(|at| read_segment_shape(medium, *at)).or(options);
         let mut out = Lines::new(medium, kind);
         let Some(shape) = shape.filter(|shape| shape.kind == kind) else {
             out.haul.lose_at(Some(at), true, "neither the anchor nor a segment of the index verifies");

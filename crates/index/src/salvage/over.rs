@@ -117,7 +117,7 @@ impl<'m> Intents<'m> {
     fn lets(&self, key: &[u8], at: PmAddr) -> bool {
         let Some((table, stripes)) = self.table else { return false };
         let stripe = (xxhash_rust::xxh3::xxh3_64(key) % stripes as u64) as usize;
-        let intent = IntentAt::new(table, stripe).load(self.medium);
+        let intent = IntentAt::new(table, stripe, stripes).load(self.medium);
         // An intent to write this record that was let go names it as the new one, and so does one that counts.
         intent.is_ok_and(|intent| intent.old != at && intent.new != at)
     }

@@ -68,7 +68,23 @@ pub(crate) struct JournalHeader {
 }
 
 impl JournalHeader {
-    /// Whether a writer made it: the checksum fits, and its values are in the range that a life can reach.
+    /// The header with this sequence that says `state`.
+    fn new(state: &JournalState, sequence: u64) -> Self {
+        let mut header = Self {
+            magic: HEADER_MAGIC,
+            sequence,
+            generation: state.life.generation,
+            tail: state.tail,
+            group: state.group,
+            salt: state.life.salt,
+            closed: u32::from(state.closed),
+            crc: 0,
+        };
+        header.crc = header_crc(&header);
+        header
+    }
+
+    /// Whether a writer wrote it: the checksum fits, and no life reaches other values.
     fn is_intact(&self) -> bool {
         self.magic == HEADER_MAGIC
             && self.crc == header_crc(self)
@@ -243,19 +259,23 @@ impl JournalArea<'_> {
     }
 
     /// Makes `state` the state of the journal, durably, in both pages.
+    ///
+    /// # Errors
+    /// When the device fails, or the numbers are at their end: no reader would believe such a header. What both pages
+    /// say stays.
     pub(crate) fn write_header(&self, state: &JournalState) -> Result<()> {
         let (newest, page) = self.newest_header()?.unwrap_or((JournalHeader::default(), 1));
-        let mut header = JournalHeader {
-            magic: HEADER_MAGIC,
-            sequence: newest.sequence + 1,
-            generation: state.life.generation,
-            tail: state.tail,
-            group: state.group,
-            salt: state.life.salt,
-            closed: u32::from(state.closed),
-            crc: 0,
-        };
-        header.crc = header_crc(&header);
+        let header = JournalHeader::new(state, newest.sequence + 1);
+        if !header.is_intact() {
+            let JournalHeader { sequence, tail, group, .. } = header;
+            let finding = format!("sequence {sequence}, tail {tail} or group {group} is more than any pool lives");
+            return Err(self.damaged(self.offset, finding));
+        }
+        self.write_pages(&header, page)
+    }
+
+    /// Writes `header` into both pages; `page` holds the newest one.
+    fn write_pages(&self, header: &JournalHeader, page: u64) -> Result<()> {
         let mut bytes = vec![0; UNIT_BYTES as usize];
         bytes[..size_of::<JournalHeader>()].copy_from_slice(header.as_bytes());
         // The older page first: a torn write leaves the newest one, and records it leads to are not overwritten before
@@ -582,7 +602,8 @@ mod tests {
         for (tail, group) in [(0, 0), (0, beyond), (0, u64::MAX), (beyond, 5), (4095, 5), (u64::MAX, 5)] {
             let disk = SimulatedDisk::new(vec![0; 1 << 20]);
             let area = area(&disk);
-            area.write_header(&state(LIFE, tail, group))?;
+            assert!(area.write_header(&state(LIFE, tail, group)).is_err(), "tail {tail}, group {group}");
+            area.write_pages(&JournalHeader::new(&state(LIFE, tail, group), 1), 1)?;
             let text = area.read_header().expect_err("damage").to_string();
             assert!(text.contains("both journal headers are damaged"), "tail {tail}, group {group}: {text}");
         }

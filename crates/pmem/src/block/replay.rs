@@ -19,6 +19,7 @@ use super::record::Record;
 use crate::addr::{LINE_BYTES, LineAddr};
 use crate::counters;
 use crate::error::{Error, Result};
+use crate::pool::layout::PAGE_BYTES;
 use crate::storage::{Storage, write_all};
 
 /// Findings of an open in the journal of the block domain.
@@ -194,6 +195,11 @@ fn verify_lines(record: &Record, files: &BlockFiles) -> Result<()> {
         if files.is_in_journal(line) {
             let finding = format!("the journal holds {line:?}, which is in the journal");
             return refused(finding, "lines outside it".into(), "restore a backup");
+        }
+        // Only creation and repair write a header, and neither by way of the journal.
+        if at.offset() < PAGE_BYTES {
+            let finding = format!("the journal holds {line:?}, which is in the header of a part");
+            return refused(finding, "lines behind it".into(), "restore a backup");
         }
     }
     Ok(())

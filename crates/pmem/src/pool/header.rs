@@ -246,8 +246,8 @@ mod tests {
             seal(&mut header);
             verify(&header, false).expect_err("must be refused").finding
         };
-        assert!(resealed(|h| h.format_version = 1).contains("format version 1"));
-        assert!(resealed(|h| h.format_version = 3).contains("format version 3"));
+        assert!(resealed(|h| h.format_version = 2).contains("format version 2"));
+        assert!(resealed(|h| h.format_version = 4).contains("format version 4"));
         assert!(resealed(|h| h.endian_mark = ENDIAN_MARK.swap_bytes()).contains("big-endian"));
         assert!(resealed(|h| h.features_incompatible = 4).contains("0x4"));
         assert!(resealed(|h| h.features_read_only_compatible = 2).contains("read but not write"));

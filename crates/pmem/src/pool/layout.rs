@@ -11,7 +11,7 @@ pub const PAGE_BYTES: u64 = 4096;
 /// First eight bytes of every part.
 pub const MAGIC: [u8; 8] = *b"LODESTON";
 /// Version of the format that this code writes, and the newest it reads.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 /// In the header, as written by a little-endian machine.
 pub const ENDIAN_MARK: u32 = 0x0102_0304;
 /// Longest layout name in bytes.

@@ -19,7 +19,7 @@ mod create;
 mod grow;
 mod header;
 mod info;
-mod layout;
+pub(crate) mod layout;
 mod lock;
 pub mod mirror;
 mod nodes;

@@ -297,7 +297,7 @@ fn attach(opened: Opened, options: &PoolOptions) -> Result<Pool> {
     let Opened { path, parts, headers, memory, recovery, reason, .. } = opened;
     let parts: Arc<[PartFile]> = parts.into();
     let was_clean = states[0].flags & STATE_CLEAN != 0;
-    let states = if memory.is_read_only() { states } else { begin_life(&memory, states)? };
+    let states = if memory.is_read_only() { states } else { begin_life(&path, &memory, states)? };
     super::attach_watch(&memory, &parts, options);
     let is_unlocked = memory.is_read_only() && options.allow_concurrent_writer && !parts.is_empty();
     let shared = Shared {
@@ -356,9 +356,9 @@ fn verified_states(
 }
 
 /// Finishes what a crash cut short and makes the next boot number durable.
-fn begin_life(memory: &Memory, mut states: Vec<StateSlot>) -> Result<Vec<StateSlot>> {
+fn begin_life(path: &Path, memory: &Memory, mut states: Vec<StateSlot>) -> Result<Vec<StateSlot>> {
+    let boot = state::next_boot(path, &states[0])?;
     roots::heal(memory);
-    let boot = states[0].boot + 1;
     let count = states.len();
     // Part 0 decides whether the life has begun. The others announce it before and confirm it after. So a part of
     // another life is never taken for one that an open left one ahead.

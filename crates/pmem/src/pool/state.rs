@@ -1,9 +1,17 @@
 //! The state of a part: boot number, length, clean mark, in two mirrored lines (see `mirror`).
 
+use std::path::Path;
+
 use crate::addr::{PmAddr, PmPtr};
+use crate::error::Result;
 use crate::memory::Memory;
+use crate::pool::header::Finding;
 use crate::pool::layout::{PAGE_BYTES, PartHeader, STATE_OFFSETS, StateSlot};
 use crate::pool::mirror::{self, Mirror};
+
+/// Largest boot number: more lives than any pool has. Boot numbers have company in words of the floors above, and the
+/// largest words mean other things there.
+const BOOT_MAX: u64 = 1 << 62;
 
 /// Addresses of the two lines of `part`.
 pub(crate) fn places(part: u16) -> [PmPtr<StateSlot>; 2] {
@@ -33,8 +41,21 @@ pub(crate) fn nonsense(state: &StateSlot, header: &PartHeader, len: u64) -> Opti
         let expected = format!("0, or whole pages, {} to {} bytes", header.part_bytes, state.part_bytes);
         return Some((32, format!("a growth from {grown_from} bytes"), expected));
     }
-    if state.boot == u64::MAX {
-        return Some((8, "the last boot number there is".into(), "a smaller one".into()));
+    if state.boot > BOOT_MAX {
+        return Some((8, format!("boot number {}", state.boot), format!("at most {BOOT_MAX}")));
     }
     None
+}
+
+/// The boot number of the life after `state`.
+///
+/// # Errors
+/// When there is none: the pool can still be read.
+pub(crate) fn next_boot(path: &Path, state: &StateSlot) -> Result<u64> {
+    if state.boot < BOOT_MAX {
+        return Ok(state.boot + 1);
+    }
+    let (finding, expected) = (format!("boot number {}", state.boot), format!("less than {BOOT_MAX}"));
+    let hint = "open it read-only, and copy its data into a new pool";
+    Err(Finding::new(STATE_OFFSETS[0] + 8, finding, expected, hint).into_error(path))
 }
