@@ -1,4 +1,4 @@
-//! Keys and values on the command line and on the screen: text where it is text, escaped where it is not.
+//! Keys and values on the command line and on the screen: text as text, other bytes escaped.
 
 use std::fs;
 use std::io::{self, Read};
@@ -29,7 +29,7 @@ pub fn from_hex(text: &str) -> Result<Vec<u8>, String> {
     Ok(digits.chunks_exact(2).map(|pair| (pair[0] * 16 + pair[1]) as u8).collect())
 }
 
-/// A key as it was typed.
+/// A key as the user typed it.
 pub fn key(text: &str, hex: bool) -> anyhow::Result<Vec<u8>> {
     let key = if hex { from_hex(text).map_err(anyhow::Error::msg).context("reading the key")? } else { text.into() };
     if key.is_empty() {
@@ -38,7 +38,7 @@ pub fn key(text: &str, hex: bool) -> anyhow::Result<Vec<u8>> {
     Ok(key)
 }
 
-/// A value as it was typed: text, `@FILE`, `-` for standard input; a leading `@@` stands for one `@`.
+/// A value as the user typed it: text, `@FILE`, `-` for standard input. A leading `@@` means one `@`.
 pub fn value(text: &str, hex: bool) -> anyhow::Result<Vec<u8>> {
     if text == "-" {
         let mut bytes = Vec::new();
@@ -56,11 +56,11 @@ pub fn value(text: &str, hex: bool) -> anyhow::Result<Vec<u8>> {
     if hex { from_hex(text).map_err(anyhow::Error::msg).context("reading the value") } else { Ok(text.into()) }
 }
 
-/// Bytes for a person, on one line, so that no two different ones look alike.
+/// Bytes for a person, on one line. No two different byte strings look alike.
 ///
-/// Printable text is shown as it is. A backslash begins everything else: `\\`, `\n`, `\t`, `\r`, `\0`, `\u{7f}` for a
-/// character that does not show or that joins the one before it, `\xff` for a byte that is no text, and `\x20` for a
-/// blank at an end. [`undisplay`] reads it back.
+/// Printable text is shown unchanged. A backslash begins every other form: `\\`, `\n`, `\t`, `\r` and `\0`. `\u{7f}` is
+/// a character that does not show or that joins the one before it. `\xff` is a byte that is no text, and `\x20` a blank
+/// at an end. [`undisplay`] reads it back.
 pub fn display(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -83,7 +83,7 @@ pub fn display(bytes: &[u8]) -> String {
     text
 }
 
-/// The bytes that [`display`] showed as `text`; `None` when it never shows anything so.
+/// The bytes that [`display`] showed as `text`. `None` when it never produces that text.
 #[cfg(test)]
 fn undisplay(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
@@ -118,7 +118,7 @@ fn undisplay(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The smallest key greater than every key that starts with `prefix`; `None` when there is none.
+/// The smallest key greater than every key that starts with `prefix`. `None` when there is none.
 pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
@@ -175,7 +175,7 @@ mod tests {
             (br"\xff", r"\\xff"),
             (b" a ", r"\x20a\x20"),
             (b" ", r"\x20"),
-            // An e with an accent of its own, a mark that turns the direction round, a blank without width.
+            // An e with a separate accent, a mark that reverses the direction, a blank without width.
             ("e\u{301}".as_bytes(), r"e\u{301}"),
             ("\u{202e}abc".as_bytes(), r"\u{202e}abc"),
             ("a\u{200b}b".as_bytes(), r"a\u{200b}b"),
@@ -186,7 +186,7 @@ mod tests {
     }
 
     proptest! {
-        /// No two keys are shown alike, and none spoils the line that it is shown on.
+        /// No two keys are shown alike, and none breaks the line that it is shown on.
         #[test]
         fn what_is_shown_is_read_back(
             pieces in prop::collection::vec(

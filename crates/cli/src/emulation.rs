@@ -1,9 +1,9 @@
 //! `--profile`: a pool whose memory behaves like another medium.
 //!
 //! 1. The profile is read when the arguments are parsed, so that a wrong name or file is a usage error.
-//! 2. The first pool that is opened makes the model; there is one in a process, for all its pools.
-//! 3. At the end of the command the model is named with what it charged and counted: a note for people, one more JSON
-//!    object with `--json`. Emulated figures are never printed without that name.
+//! 2. The first pool that is opened makes the model. A process has one model, for all its pools.
+//! 3. At the end of the command the model is named with its charges and counts: a note for people, one more JSON object
+//!    with `--json`. Emulated figures are never printed without that name.
 
 use std::sync::{Arc, OnceLock};
 
@@ -16,7 +16,7 @@ use crate::output::Output;
 
 static MODEL: OnceLock<Arc<Model>> = OnceLock::new();
 
-/// A profile from the command line, and how it was asked for.
+/// A profile from the command line, and its text there.
 #[derive(Clone, Debug)]
 pub struct Profile {
     profile: Arc<MediaProfile>,
@@ -42,7 +42,7 @@ pub struct EmulationArgs {
 }
 
 impl EmulationArgs {
-    /// The arguments that ask a process that this one starts for the same.
+    /// The arguments with which a child process emulates the same medium.
     pub fn to_args(&self) -> Vec<String> {
         let Some(profile) = &self.profile else { return Vec::new() };
         let mut args = vec!["--profile".to_owned(), profile.text.clone()];
@@ -50,7 +50,7 @@ impl EmulationArgs {
         args
     }
 
-    /// `options` with the medium that was asked for, if any.
+    /// `options` with the requested medium, if any.
     pub fn apply(&self, options: PoolOptions) -> Result<PoolOptions> {
         let mode = if self.virtual_time { TimeMode::Virtual } else { TimeMode::Spinning };
         apply(self.profile.as_ref(), mode, options)
@@ -70,14 +70,14 @@ pub fn apply(profile: Option<&Profile>, mode: TimeMode, options: PoolOptions) ->
 /// Nodes of the parts as far as the options tell, before the pool is open.
 fn guess(options: &PoolOptions, topology: &Topology) -> Vec<usize> {
     if options.part_nodes.is_empty() {
-        // Virtual nodes take the parts in turn; without them there is one guess.
+        // Virtual nodes take the parts in turn. Without them there is one guess.
         (0..options.virtual_nodes.max(1)).collect()
     } else {
         options.part_nodes.iter().map(|id| topology.index_of(*id).unwrap_or(0)).collect()
     }
 }
 
-/// Tells the model where the parts of `pool` are, now that it is open.
+/// Gives the model the places of the parts of `pool`, now that it is open.
 pub fn place(pool: &Pool) {
     if let Some(model) = MODEL.get() {
         let nodes: Vec<usize> = pool.part_nodes().iter().map(|node| node.index.unwrap_or(0)).collect();
@@ -85,7 +85,7 @@ pub fn place(pool: &Pool) {
     }
 }
 
-/// What the model counted so far; `None` when there is none.
+/// The model's counts so far. `None` when there is no model.
 pub fn counts() -> Option<MediaCounts> {
     MODEL.get().map(|model| model.counts())
 }
@@ -100,10 +100,10 @@ struct Charged {
     counts: MediaCounts,
 }
 
-/// Names the model and what it charged; nothing when there was none.
+/// Names the model and its charges. Prints nothing when there was none.
 pub fn report(output: &Output) -> Result<()> {
     let Some(model) = MODEL.get() else { return Ok(()) };
-    // The command is over: what waits in the medium's buffer is counted as written.
+    // The command is over: lines that wait in the medium's buffer are counted as written.
     model.drain();
     let (counts, block_bytes) = (model.counts(), model.profile().device.block_bytes);
     let charged = Charged {

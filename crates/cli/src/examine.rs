@@ -10,7 +10,7 @@ use lodestone_pmem::{Pool, PoolOptions, Severity};
 use lodestone_store::{Error, Examined, Finding, LossReport, Store};
 use serde::Serialize;
 
-/// What was looked at and what was found.
+/// The scope and the findings of a check.
 #[derive(Debug, Default, Serialize)]
 pub struct Examination {
     /// The pool.
@@ -23,17 +23,18 @@ pub struct Examination {
     pub heap_words: u64,
     /// Allocated blocks.
     pub heap_blocks: u64,
-    /// Whether it was checked who owns each block.
+    /// Whether the owner of each block was checked.
     pub ownership_checked: bool,
     /// Records that verify, in all objects.
     pub records: u64,
     /// Every object.
     pub objects: Vec<Examined>,
-    /// What was found.
+    /// All findings.
     pub findings: Vec<Finding>,
 }
 
-/// Checks the pool at `path` through all layers; changes nothing. `tell` hears what is looked at.
+/// Checks the pool at `path` through all layers. Changes nothing. `tell` receives the name of each thing before its
+/// check.
 ///
 /// # Errors
 /// When the pool cannot be read at all, or a writer has it open. Damage is a finding, not an error.
@@ -42,7 +43,7 @@ pub fn examine(path: &Path, options: &PoolOptions, tell: &mut dyn FnMut(&str)) -
     let mut found =
         Examination { path: path.display().to_string(), read_bytes: report.probed_bytes, ..Default::default() };
     found.findings.extend(report.findings.iter().map(Finding::of_pool));
-    // An open refuses some of what a check can see past; then the layers above cannot be judged.
+    // A check can read past some damage that an open refuses. Then the layers above cannot be judged.
     match Pool::open_read_only(path, options) {
         Ok(pool) => look_inside(&pool, &mut found, tell),
         Err(_) if !report.is_clean() => {
@@ -54,8 +55,8 @@ pub fn examine(path: &Path, options: &PoolOptions, tell: &mut dyn FnMut(&str)) -
     Ok(found)
 }
 
-/// Repairs what is in a pool that is open for writing, as far as it can be known what is right. With `accept_loss`
-/// damaged objects are made anew of what can be brought out of them.
+/// Repairs a pool that is open for writing, as far as the right content can be known. With `accept_loss` damaged
+/// objects are rebuilt from their readable records.
 ///
 /// # Errors
 /// When the pool fails.
@@ -64,7 +65,7 @@ pub fn repair_inside(pool: &Pool, accept_loss: bool, tell: &mut dyn FnMut(&str))
     if !has_heap(pool) {
         return Ok(done);
     }
-    // A store that cannot be opened is described by the check that follows.
+    // The check that follows describes a store that cannot be opened.
     let Ok(store) = Store::over(pool) else { return Ok(done) };
     if accept_loss {
         return Ok(store.repair_accepting_loss(tell)?);

@@ -1,17 +1,17 @@
-//! What an importer needs of a store, so that it can be tested without one that lies on a medium.
+//! The importer's view of a store, so that it can be tested without one on a medium.
 
 use anyhow::Result;
 
 /// Keys and values in order, with explicit durability, and a few marks beside them.
 pub trait ImportStore {
-    /// Inserts or replaces; ordered before every later change of this thread, durable after [`sync`](Self::sync).
-    /// Whether a value was replaced.
+    /// Inserts or replaces. Ordered before every later change of this thread, durable after [`sync`](Self::sync).
+    /// Returns whether a value was replaced.
     fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool>;
 
     /// Waits until every earlier change of this thread is durable.
     fn sync(&self) -> Result<()>;
 
-    /// Fails when what is stored can no longer be found under its name: it would be lost with the process.
+    /// Fails when the stored data can no longer be found under its name. It would be lost with the process.
     fn verify(&self) -> Result<()> {
         Ok(())
     }
@@ -19,7 +19,7 @@ pub trait ImportStore {
     /// The mark `name`.
     fn mark(&self, name: &str) -> Result<Option<Vec<u8>>>;
 
-    /// Sets the mark `name`: ordered after every earlier change, so that a durable mark proves them durable.
+    /// Sets the mark `name`. It is ordered after every earlier change, so a durable mark proves them durable.
     fn set_mark(&self, name: &str, mark: &[u8]) -> Result<()>;
 
     /// Removes the mark `name`.
@@ -31,7 +31,7 @@ pub trait ImportStore {
 
 #[cfg(test)]
 pub mod memory {
-    //! A store in memory that can "lose power": what was not synced is gone.
+    //! A store in memory that can "lose power": changes that were not synced are gone.
 
     use std::cell::RefCell;
     use std::collections::BTreeMap;
@@ -56,7 +56,7 @@ pub mod memory {
     }
 
     impl MemoryStore {
-        /// Lets `count` more changes or syncs happen; the next one fails.
+        /// Lets `count` more changes or syncs succeed. The next one fails.
         pub fn fail_after(&self, count: usize) {
             *self.changes_left.borrow_mut() = Some(count);
         }
@@ -71,7 +71,7 @@ pub mod memory {
             self.newest().marks.len()
         }
 
-        /// What a crash leaves: the state after the last sync and `further` of the changes behind it.
+        /// The state after a crash: that of the last sync, and `further` of the changes after it.
         pub fn crash(&self, further: usize) -> Self {
             let history = self.history.borrow();
             let at = (*self.durable.borrow() + further).min(history.len());

@@ -1,12 +1,12 @@
-//! Ctrl-C: what is said, what is removed, and with which code the command ends.
+//! Ctrl-C: the last message, the files to remove, and the exit code of the command.
 //!
-//! 1. A thread waits for SIGINT and SIGTERM. Until one comes, commands name what must not stay behind
-//!    ([`Scratch`], [`TempFolder`]) and what they have acknowledged so far ([`so_far`]).
-//! 2. On the signal the thread removes what was named, says how far the command came and where to go on, and ends the
-//!    process: with exit code 130 after Ctrl-C, by the signal itself after SIGTERM.
+//! 1. A thread waits for SIGINT and SIGTERM. Until one comes, commands register the files and folders to be removed
+//!    ([`Scratch`], [`TempFolder`]) and their acknowledged progress ([`so_far`]).
+//! 2. On the signal the thread removes the registered paths, reports the progress and how to go on, and ends the
+//!    process. After Ctrl-C the exit code is 130. After SIGTERM the process dies of the signal.
 //!
-//! Nothing else is unwound. That is right because every change to a pool is failure-atomic: the end of the process is
-//! one of the moments at which it may die anyhow.
+//! Nothing else is unwound. That is right because every change to a pool is failure-atomic: the process may die at any
+//! moment anyway.
 //!
 //! Invariant: a file gets its final name under the lock of this module, so a name is never removed after it was
 //! published.
@@ -22,12 +22,12 @@ use signal_hook::iterator::Signals;
 
 use crate::output::Output;
 
-/// What the signal thread has to know.
+/// The state for the signal thread.
 #[derive(Debug, Default)]
 struct Scene {
-    /// Files and folders that must not stay behind.
+    /// Files and folders to be removed.
     scratch: BTreeSet<PathBuf>,
-    /// What was acknowledged, and where to go on.
+    /// The acknowledged progress, and how to go on.
     so_far: Option<String>,
 }
 
@@ -52,24 +52,24 @@ pub fn watch(output: Output) -> Result<()> {
     Ok(())
 }
 
-/// Removes what must not stay, says how far the command came, and ends the process.
+/// Removes the registered paths, reports the progress, and ends the process.
 fn end(signal: i32, output: Output) {
-    // The lock is kept to the end: nobody publishes a file or makes another one from here on.
+    // The lock is held to the end: from here on no thread publishes a file or makes another one.
     let mut scene = scene();
     let how = scene.so_far.take();
     output.interrupted(signal, how.as_deref().unwrap_or("whatever was acknowledged is kept, and nothing is half done"));
     scene.scratch.iter().chain(&unfinished_pools()).for_each(|path| remove(path));
     if signal == SIGTERM {
-        // Whoever sent it sees that the process died of it.
+        // The sender sees that the process died of the signal.
         let _ = signal_hook::low_level::emulate_default_handler(signal);
     }
     std::process::exit(128 + signal);
 }
 
-/// How the name of a pool in the making ends, in the folder where it will be.
+/// The suffix of an unfinished pool's name, in its final folder.
 const UNFINISHED_SUFFIX: &str = ".creating";
 
-/// The pools in the making that this process has open. Those of other processes stay.
+/// The unfinished pools that this process has open. Those of other processes stay.
 fn unfinished_pools() -> Vec<PathBuf> {
     let in_the_making = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -80,11 +80,11 @@ fn unfinished_pools() -> Vec<PathBuf> {
 }
 
 fn remove(path: &Path) {
-    // What cannot be removed stays; there is nobody left to tell.
+    // A path that cannot be removed stays. There is no reader for an error.
     let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
 }
 
-/// Says what a signal from now on finds done, and where to go on.
+/// Sets the progress message for a signal from now on: the work done, and how to go on.
 pub fn so_far(text: impl Into<String>) {
     scene().so_far = Some(text.into());
 }
@@ -94,17 +94,17 @@ pub fn so_far(text: impl Into<String>) {
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Names `path`, which may not exist yet.
+    /// Registers `path`, which may not exist yet.
     pub fn new(path: &Path) -> Self {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         scene().scratch.insert(path.clone());
         Self(path)
     }
 
-    /// Runs `publish`, which gives the path its final name. No signal comes between that and the end of the guard.
+    /// Runs `publish`, which renames the path to its final name. No signal comes between that and the end of the guard.
     ///
     /// # Errors
-    /// What `publish` returns.
+    /// The error that `publish` returns.
     pub fn publish(self, publish: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let mut scene = scene();
         let done = publish();
@@ -121,7 +121,7 @@ impl Drop for Scratch {
     }
 }
 
-/// A temporary folder that is gone when it is dropped or a signal ends the command.
+/// A temporary folder. It is removed when it is dropped or a signal ends the command.
 #[derive(Debug)]
 pub struct TempFolder {
     folder: tempfile::TempDir,
@@ -152,12 +152,12 @@ impl TempFolder {
         Ok(Self { folder, scratch: Scratch(path) })
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Leaves the folder where it is.
+    /// Keeps the folder.
     pub fn keep(self) -> PathBuf {
         drop(self.scratch);
         self.folder.keep()

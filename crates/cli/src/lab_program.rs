@@ -1,4 +1,4 @@
-//! Where `lodestone-lab` is, and how this program becomes it.
+//! The search for `lodestone-lab`, and how this program becomes it.
 
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use lodestone_cli::output::{Output, exit};
 
 const NAME: &str = "lodestone-lab";
 
-/// Beside this program, else in the path.
+/// The path: beside this program, else in the search path.
 fn find() -> Option<PathBuf> {
     let beside = std::env::current_exe().ok().and_then(|own| Some(own.parent()?.join(NAME)));
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -22,7 +22,7 @@ pub fn is_here() -> bool {
     find().is_some()
 }
 
-/// Becomes `lodestone-lab` with the arguments of this process. Returns only when that failed.
+/// Becomes `lodestone-lab` with the arguments of this process. Returns only on failure.
 ///
 /// # Errors
 /// When it is not installed, or cannot be executed.
@@ -37,7 +37,7 @@ pub fn become_it() -> Result<ExitCode> {
     Err(anyhow!(failed).context(format!("{}: it cannot be executed; install it again", program.display())))
 }
 
-/// [`become_it`], with its error printed.
+/// Runs [`become_it`] and prints its error.
 pub fn run() -> ExitCode {
     become_it().unwrap_or_else(|error| {
         let has = |option: &str| std::env::args_os().any(|word| word == option);

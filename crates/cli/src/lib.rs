@@ -1,12 +1,13 @@
-//! The daily commands of Lodestone, and what its two programs share: arguments, output, imports, files.
+//! The daily commands of Lodestone, and the code that its two programs share: arguments, output, imports, files.
 //!
-//! | program | commands | who installs it |
+//! | program | commands | users |
 //! | --- | --- | --- |
 //! | `lodestone` (`main.rs`) | [`commands::Daily`]: pools, keys and values, media, topology | operators and developers |
 //! | `lodestone-lab` (`lab/main.rs`, feature `lab`) | the same, and `bench`, `sim`, `torture`, `crash`, `demo` | researchers, and developers who prove a change |
 //!
-//! `lodestone bench` and its like find `lodestone-lab` beside `lodestone` or in the path, and become it, so a user
-//! types one command. Without the feature `lab` nothing of the measuring and proving crates is built.
+//! `lodestone bench` and the other laboratory commands find `lodestone-lab` beside `lodestone` or in the path, and
+//! become it. So a user types one command. Without the feature `lab` nothing of the measuring and proving crates is
+//! built.
 //!
 //! A program is a [`program::Program`]: arguments, one run, an exit code.
 

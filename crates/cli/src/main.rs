@@ -1,5 +1,5 @@
 //! The `lodestone` command: pools, a durable key-value map, imports, media. `bench`, `sim`, `torture`, `crash` and
-//! `demo` are commands of `lodestone-lab`, which this program becomes when it is asked for one of them.
+//! `demo` are commands of `lodestone-lab`. This program becomes that one for them.
 
 mod lab_program;
 
@@ -26,7 +26,7 @@ struct Cli {
     #[command(flatten)]
     globals: Globals,
 
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     command: Command,
 }
@@ -36,13 +36,13 @@ struct Cli {
 enum Command {
     #[command(flatten)]
     Daily(Daily),
-    /// Explore what a power failure can leave behind (lodestone-lab)
+    /// Explore the possible states after a power failure (lodestone-lab)
     Crash,
-    /// Kill writers and judge what they leave, on your file system and device (lodestone-lab)
+    /// Kill writers and judge the pools they leave, on your file system and device (lodestone-lab)
     Torture,
     /// Measure throughput, latency and cost (lodestone-lab)
     Bench,
-    /// Model machines that are not here (lodestone-lab)
+    /// Model machines that are absent (lodestone-lab)
     Sim,
     /// A guided first run: a pool, real data, kills, power failures, figures, one page (lodestone-lab)
     Demo,
@@ -71,11 +71,11 @@ impl Program for Cli {
 }
 
 fn main() -> ExitCode {
-    // Before the arguments are parsed: those of the laboratory's commands are its own.
+    // Before the arguments are parsed: `lodestone-lab` parses those of its commands.
     let words = || std::env::args().skip(1);
     match words().find(|word| !word.starts_with('-')).as_deref() {
         Some(word) if LAB.contains(&word) => lab_program::run(),
-        // Pages and completions are of all commands, when they are here.
+        // Pages and completions cover all commands, when `lodestone-lab` is installed.
         Some("man" | "completions") if lab_program::is_here() => lab_program::run(),
         // `lodestone help bench`
         Some("help") if words().any(|word| LAB.contains(&word.as_str())) => lab_program::run(),

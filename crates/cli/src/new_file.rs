@@ -1,10 +1,11 @@
-//! Files that a command makes: whole under their name, or not there.
+//! Files that a command makes: complete under their name, or absent.
 //!
 //! 1. Bytes go to a temporary file in the same folder.
 //! 2. [`NewFile::publish`] syncs it, gives it its name and syncs the folder.
 //! 3. On an error or a signal the temporary file is removed, and an older file keeps its name and its bytes.
 //!
-//! A target that is no regular file (`/dev/stdout`, a pipe) is written to directly: there is nothing to replace.
+//! A target that is no regular file (`/dev/stdout`, a pipe) is written to directly, because there is nothing to
+//! replace.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -16,7 +17,7 @@ use tempfile::NamedTempFile;
 
 use crate::interrupt::Scratch;
 
-/// What a page that Lodestone made begins with.
+/// The first bytes of a page that Lodestone made.
 const PAGE_BEGINS: &[u8] = b"<!DOCTYPE html>";
 
 /// A file in the making.
@@ -37,10 +38,10 @@ impl NewFile {
     /// Begins a file that will be called `target`.
     ///
     /// # Errors
-    /// When `target` is there and `overwrite` is false, or its folder cannot be written.
+    /// When `target` exists and `overwrite` is false, or its folder cannot be written.
     pub fn create(target: &Path, overwrite: bool) -> Result<Self> {
         let failed = || format!("{}: creating the file failed; check its folder", target.display());
-        // A link keeps leading to the file that it names.
+        // A link still leads to the file that it names.
         let target = target.canonicalize().unwrap_or_else(|_| target.to_owned());
         let sink = match target.metadata() {
             Ok(found) if !found.is_file() => {
@@ -58,7 +59,7 @@ impl NewFile {
     /// Makes the bytes durable and gives the file its name.
     ///
     /// # Errors
-    /// When syncing or renaming fails, or another file has got the name meanwhile; nothing stays behind then.
+    /// When syncing or renaming fails, or another file got the name meanwhile. Then no file remains.
     pub fn publish(self) -> Result<()> {
         let Self { target, overwrite, sink } = self;
         let Sink::Beside(file, scratch) = sink else { return Ok(()) };
@@ -93,7 +94,7 @@ impl Write for NewFile {
     }
 }
 
-/// An error when `target` is there and may not be replaced.
+/// An error when `target` exists and may not be replaced.
 pub fn refuse_existing(target: &Path, is_there: bool) -> Result<()> {
     ensure!(!is_there, "{}: exists and was not touched; choose another file, or say --overwrite", target.display());
     Ok(())
@@ -120,10 +121,10 @@ fn beside(target: &Path) -> io::Result<(NamedTempFile, Scratch)> {
     Ok((file, scratch))
 }
 
-/// Writes a page. An older page there is replaced, any other file is refused.
+/// Writes a page. An existing older page is replaced, any other file is refused.
 ///
 /// # Errors
-/// When something else than a page is there, or the file cannot be written.
+/// When a file that is no page exists, or the file cannot be written.
 pub fn write_page(target: &Path, text: &str) -> Result<()> {
     let mut found = vec![0; PAGE_BEGINS.len()];
     let is_page = target.is_file()
@@ -176,7 +177,7 @@ mod tests {
         assert_eq!(fs::read(&target).expect("read"), b"old", "not before it is whole");
         NewFile::create(&target, true).expect("create").publish().expect("publish");
         assert_eq!(fs::read(&target).expect("read"), b"");
-        // Somebody else takes the name meanwhile.
+        // Another process takes the name meanwhile.
         fs::remove_file(&target).expect("remove");
         let file = NewFile::create(&target, false).expect("create");
         fs::write(&target, "theirs").expect("write");

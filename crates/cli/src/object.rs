@@ -1,4 +1,4 @@
-//! JSON objects whose fields keep the order and the text they were written with: no number is parsed and printed again.
+//! JSON objects whose fields keep their order and their text: no number is parsed and printed again.
 
 use std::fmt;
 
@@ -31,14 +31,14 @@ impl<'de> Deserialize<'de> for Object {
 }
 
 impl Object {
-    /// The field `name`; the first of that name.
+    /// The first field called `name`.
     pub fn field(&self, name: &str) -> Option<&RawValue> {
         self.0.iter().find(|(field, _)| field == name).map(|(_, value)| value.as_ref())
     }
 }
 
 impl Object {
-    /// The first name that two fields have: reading by name would lose one of them.
+    /// The first name that two fields have. Reading by name would lose one of them.
     pub fn repeated(&self) -> Option<&str> {
         let mut seen = std::collections::HashSet::with_capacity(self.0.len());
         self.0.iter().map(|(name, _)| name.as_str()).find(|name| !seen.insert(*name))
@@ -66,7 +66,7 @@ impl ObjectText {
         }
         self.0.extend_from_slice(quoted(name).as_bytes());
         self.0.push(b':');
-        // Line ends between the parts of a value are blanks to JSON and the end of the row to JSON Lines.
+        // Line ends between the parts of a value are blanks in JSON, but end the row in JSON Lines.
         self.0.extend(value.bytes().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }));
     }
 

@@ -1,11 +1,11 @@
-//! What the command prints, and with which code it ends.
+//! The output of the command, and its exit codes.
 //!
 //! 1. Results go to standard output: text or tables for people, with `--json` one JSON object per line.
-//! 2. Notes, warnings, errors and progress go to standard error; the bar is drawn only on a terminal.
+//! 2. Notes, warnings, errors and progress go to standard error. The bar is drawn only on a terminal.
 //! 3. A closed standard output (`lodestone ... | head`) is no error: it surfaces as [`StdoutClosed`] and ends the
 //!    command.
 //!
-//! Invariant: no `println!` anywhere in this crate: it would panic on a closed pipe.
+//! Invariant: no `println!` anywhere in this crate, because it would panic on a closed pipe.
 
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
@@ -21,7 +21,7 @@ use serde::Serialize;
 pub mod exit {
     use std::process::ExitCode;
 
-    /// What was asked holds.
+    /// The requested condition holds.
     pub fn ok() -> ExitCode {
         ExitCode::SUCCESS
     }
@@ -31,7 +31,7 @@ pub mod exit {
         ExitCode::from(1)
     }
 
-    /// The command could not do its work, or was asked for something that makes no sense.
+    /// The command could not do its work, or its arguments make no sense.
     pub fn failure() -> ExitCode {
         ExitCode::from(2)
     }
@@ -42,7 +42,7 @@ pub mod exit {
     }
 }
 
-/// The reader of standard output went away; there is nobody left to tell anything.
+/// The reader of standard output is gone, so nothing more can be printed.
 #[derive(Debug)]
 pub struct StdoutClosed;
 
@@ -54,7 +54,7 @@ impl std::fmt::Display for StdoutClosed {
 
 impl std::error::Error for StdoutClosed {}
 
-/// Turns an error of writing to standard output into one that `main` understands.
+/// Turns an error of writing to standard output into one that `main` recognises.
 pub fn stdout_error(error: io::Error) -> anyhow::Error {
     if error.kind() == io::ErrorKind::BrokenPipe {
         anyhow::Error::new(StdoutClosed)
@@ -63,7 +63,7 @@ pub fn stdout_error(error: io::Error) -> anyhow::Error {
     }
 }
 
-/// The two streams of the command, and which form the user asked for.
+/// The two streams of the command, and the requested form of output.
 #[derive(Clone, Copy, Debug)]
 pub struct Output {
     json: bool,
@@ -92,12 +92,12 @@ impl Output {
         self.line(&serde_json::to_string(value)?)
     }
 
-    /// Prints `value` as JSON with `--json`, else what `text` makes of it.
+    /// Prints `value` as JSON with `--json`, else as the text that `text` returns.
     pub fn result<T: Serialize>(&self, value: &T, text: impl FnOnce(&T) -> String) -> anyhow::Result<()> {
         if self.json { self.json(value) } else { self.line(&text(value)) }
     }
 
-    /// Tells a person something beside the result; standard error, never part of the machine output.
+    /// Prints a note for a person on standard error. It is never part of the machine output.
     pub fn note(&self, text: &str) {
         if !self.quiet {
             complain(text);
@@ -116,10 +116,10 @@ impl Output {
         }
     }
 
-    /// Prints what the argument parser found: as it is, or as one JSON object with `--json`.
+    /// Prints an error of the argument parser: unchanged, or as one JSON object with `--json`.
     pub fn usage_error(&self, error: &clap::Error) {
         if !self.json {
-            // A closed stream leaves nobody to tell.
+            // With a closed stream the error has no reader.
             let _ = error.print();
             return;
         }
@@ -132,27 +132,26 @@ impl Output {
         complain(&serde_json::json!({ "error": words, "hint": hint }).to_string());
     }
 
-    /// Says that `signal` ends the command, and what holds.
+    /// Reports that `signal` ends the command, and the progress so far.
     pub fn interrupted(&self, signal: i32, so_far: &str) {
         if self.json {
             let hint = so_far;
             complain(&serde_json::json!({ "error": "interrupted", "hint": hint, "signal": signal }).to_string());
         } else {
-            // A bar may stand on this line.
+            // A bar may be on this line.
             let clear = if io::stderr().is_terminal() { "\r\x1b[2K" } else { "" };
             complain(&format!("{clear}interrupted: {so_far}"));
         }
     }
 
-    /// A bar for work whose amount is not known: it turns until it is dropped.
+    /// A bar for work of unknown amount. It turns until it is dropped.
     pub fn busy(&self, what: &str) -> Busy {
         let bar = self.progress(None, ProgressUnit::Time).with_prefix(what.to_owned());
         bar.enable_steady_tick(Duration::from_millis(125));
         Busy(bar)
     }
 
-    /// A progress bar over `total` bytes or steps on standard error; hidden where that is no terminal, or with
-    /// `--json`.
+    /// A progress bar over `total` bytes or steps on standard error. Hidden when that is no terminal, or with `--json`.
     pub fn progress(&self, total: Option<u64>, unit: ProgressUnit) -> ProgressBar {
         if self.json || self.quiet || !io::stderr().is_terminal() {
             return ProgressBar::hidden();
@@ -180,11 +179,11 @@ impl Output {
 
 /// Writes one line to standard error.
 fn complain(text: &str) {
-    // Standard error may be closed; there is no third stream to complain on.
+    // Standard error may be closed. There is no third stream.
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// Refuses to write to `target` where that is one of the files in `kept`, by whatever name.
+/// Refuses to write to `target` when it is one of the files in `kept`, by whatever name.
 pub fn spare(target: &Path, kept: &[&Path]) -> anyhow::Result<()> {
     let identity = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
     let Some(found) = identity(target) else { return Ok(()) };
@@ -194,7 +193,7 @@ pub fn spare(target: &Path, kept: &[&Path]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a progress bar counts.
+/// The unit of a progress bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgressUnit {
     /// Bytes, shown in binary units.
@@ -205,7 +204,7 @@ pub enum ProgressUnit {
     Time,
 }
 
-/// A turning bar; gone when it is dropped.
+/// A turning bar. It disappears when it is dropped.
 #[derive(Debug)]
 pub struct Busy(ProgressBar);
 
@@ -215,7 +214,7 @@ impl Drop for Busy {
     }
 }
 
-/// The error and its causes in one line, each said once.
+/// The error and its causes in one line, without repetitions.
 fn chain(error: &anyhow::Error) -> String {
     causes(error).join(": ")
 }
@@ -231,7 +230,7 @@ fn causes(error: &anyhow::Error) -> Vec<String> {
     texts
 }
 
-/// The causes as a JSON object: what happened, and the next step. A message keeps the two apart by its last semicolon.
+/// The causes as a JSON object: the finding, and the next step. In a message the last semicolon separates the two.
 fn json_error(causes: &[String]) -> String {
     let (mut findings, mut hints) = (Vec::new(), Vec::new());
     for cause in causes {

@@ -1,13 +1,13 @@
-//! How a program of Lodestone runs, from its arguments to its exit code.
+//! The run of a Lodestone program, from its arguments to its exit code.
 //!
-//! 1. The arguments are parsed; a usage error ends with exit code 2.
-//! 2. The command runs and returns an exit code: 0 when what was asked holds, 1 for a finding.
-//! 3. An error is printed with its causes to standard error and ends with exit code 2; a reader of standard output that
-//!    went away ends the command quietly with 0.
+//! 1. The arguments are parsed. A usage error ends with exit code 2.
+//! 2. The command runs and returns an exit code: 0 when the requested condition holds, 1 for a finding.
+//! 3. An error is printed with its causes to standard error and ends with exit code 2. When the reader of standard
+//!    output is gone, the command ends quietly with 0.
 //!
-//! Invariants: results go to standard output, everything else to standard error; nothing is left in an unsafe state by
-//! Ctrl-C or SIGKILL, because every change to a pool is failure-atomic. After Ctrl-C ([`interrupt`](crate::interrupt))
-//! the exit code is 130.
+//! Invariants: results go to standard output, everything else to standard error. Ctrl-C or SIGKILL leaves nothing in an
+//! unsafe state, because every change to a pool is failure-atomic. After Ctrl-C ([`interrupt`](crate::interrupt)) the
+//! exit code is 130.
 
 use std::process::ExitCode;
 
@@ -35,7 +35,7 @@ Examples:
   lodestone crash run --all
 
 Exit codes:
-  0  what was asked holds
+  0  success, without a finding
   1  a finding: damage, a missing key, rejected rows, a crash-consistency violation, a surviving mutant
   2  wrong usage, or the work could not be done; the message names the file, the finding and the next step
 
@@ -53,12 +53,12 @@ pub struct Globals {
     pub quiet: bool,
 }
 
-/// The arguments of a program, and what it does.
+/// The arguments of a program, and its run.
 pub trait Program: Parser {
     /// Arguments that every command takes.
     fn globals(&self) -> Globals;
 
-    /// Whether another command started this one, reads what it prints and ends it.
+    /// Whether another command started this one, reads its output and ends it.
     fn is_worker(&self) -> bool;
 
     /// Runs the command.
@@ -88,7 +88,7 @@ pub fn run<P: Program>() -> ExitCode {
 }
 
 fn run_watched<P: Program>(program: P, output: &Output) -> Result<ExitCode> {
-    // A worker that another command started is ended by that command, and has nothing to tell.
+    // The command that started a worker ends it, and the worker has nothing to report.
     if !program.is_worker() {
         interrupt::watch(*output)?;
     }
@@ -97,9 +97,9 @@ fn run_watched<P: Program>(program: P, output: &Output) -> Result<ExitCode> {
     Ok(code)
 }
 
-/// Ends a command whose arguments were not understood, or that was asked for help or its version.
+/// Ends a command whose arguments could not be parsed, or whose help or version was requested.
 fn usage(error: &clap::Error) -> ExitCode {
-    // The arguments were not understood as a whole, so the option is looked for by itself.
+    // The arguments could not be parsed as a whole, so this looks for the option alone.
     let json = error.use_stderr() && std::env::args_os().any(|word| word == "--json");
     Output::new(json, false).usage_error(error);
     if error.use_stderr() { exit::failure() } else { exit::ok() }

@@ -1,6 +1,6 @@
-//! Byte counts as people write them: `64MiB`, `4k`, `1GB`, `4096`.
+//! Byte counts in people's notation: `64MiB`, `4k`, `1GB`, `4096`.
 //!
-//! Units without `B` and units with `iB` are powers of 1024; `KB`, `MB`, `GB`, `TB` are powers of 1000. Case does not
+//! Units without `B` and units with `iB` are powers of 1024. `KB`, `MB`, `GB`, `TB` are powers of 1000. Case does not
 //! matter.
 
 /// Parses a byte count with an optional unit.

@@ -1,4 +1,4 @@
-//! Benchmarks and the guided run: what is printed, and with which code they end. No figure is judged.
+//! Benchmarks and the guided run: their output and exit codes. No figure is judged.
 
 mod common;
 

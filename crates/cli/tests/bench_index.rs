@@ -1,4 +1,4 @@
-//! `bench index`: exact counts and the shape of the records are judged, times are not.
+//! `bench index`: exact counts and the shape of the records are judged. Times are not.
 
 mod common;
 
@@ -12,7 +12,7 @@ fn figure(line: &Value, key: &str) -> f64 {
 const ALL: &str =
     "fastfair,fptree,skiplist,hash,hybrid,hybrid-plus,acs-fastfair,acs-hash,btreemap-lock,crossbeam-skiplist";
 
-/// What every line has beside the keys of every benchmark.
+/// The keys of every line beside those of every benchmark.
 const FIGURES: [&str; 12] = [
     "latency_ns_p90",
     "latency_ns_p99_99",
@@ -168,7 +168,7 @@ fn an_opening_is_measured_after_a_clean_end_and_after_a_kill() {
         assert!(time("first_answer_ms") > 0.0 && time("full_speed_ms") >= time("first_answer_ms"), "{line}");
         assert!(time("reads_per_s") > 0.0 && time("warm_ms") > 0.0, "{line}");
     }
-    // An ordinary file too, where a kill takes what was not durable yet: the loader waits for it.
+    // On an ordinary file too, where a kill takes changes that were not durable yet: the loader waits for it.
     let lines = place.json(["bench", "index", "--index", "fptree", "--open", "--records", "2000"]);
     assert_eq!(lines.len(), 2, "{lines:?}");
     place.run(["bench", "index", "--index", "btreemap-lock", "--open"]).fails_with(&["nothing to open again"]);

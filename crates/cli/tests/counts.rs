@@ -1,7 +1,7 @@
-//! What one durable operation of the map costs, in events: exact where the protocol decides, bounded where the
-//! scheduler has a say. Nothing is timed.
+//! The cost of one durable operation of the map, in events. The counts are exact where the protocol decides them, and
+//! bounded where the scheduler has an influence. Nothing is timed.
 //!
-//! The counters are those of the whole process, so the tests of this file take turns.
+//! The counters cover the whole process, so the tests of this file take turns.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -61,7 +61,7 @@ fn a_writer_that_waits_each_time_takes_one_sync_for_each_insert() {
         more_than_one += u64::from(taken > 1);
     }
     println!("one waiting writer: {syncs} syncs for {INSERTS} inserts, {more_than_one} of them with a second one");
-    // Five times a second the pool commits what was flushed and nobody waits for yet; that may be part of an insert.
+    // Five times a second the pool commits flushed lines that no thread waits for yet. They may be part of an insert.
     let commits_in_between = started.elapsed().as_millis() as u64 / 200 + 1;
     assert!(syncs <= INSERTS + commits_in_between, "{syncs} syncs for {INSERTS} inserts");
 }
@@ -74,8 +74,8 @@ fn sixteen_writers_share_their_syncs() {
     let _turn = turn();
     let fixture = Fixture::new();
     let mut best = f64::INFINITY;
-    // How many threads meet in a group is the scheduler's doing: on a loaded machine one round in several must do. With
-    // a device whose sync takes its time, the block domain's own tests assert this for every round.
+    // The scheduler decides how many threads meet in a group: on a loaded machine one round in several must do. The
+    // block domain's tests assert this for every round, on a device with a slow sync.
     for round in 0..ROUNDS {
         let before = process_counters();
         std::thread::scope(|scope| {
@@ -120,8 +120,8 @@ fn an_insert_takes_a_fixed_number_of_fences_and_flushes() {
         if number == 0 {
             println!("fences and flushed lines: insert {insert:?}, update {update:?}, read {read:?}");
         }
-        // Fences: the record before the action that publishes it, the action's own record before its words, the words
-        // before its end, its end before whatever comes next. Lines: two of the record, the action's and its end, and
+        // Fences: the record before the action that publishes it, the action's record before its words, the words
+        // before its end, its end before the next operation. Lines: two of the record, the action's and its end, and
         // one for each of its two words.
         assert!(insert.0 <= 4 && insert.1 <= 6, "insert: {insert:?}");
         assert!(update.0 <= 4 && update.1 <= 6, "update: {update:?}");

@@ -1,4 +1,4 @@
-//! The explorer from the shell: what is printed, and with which code it ends.
+//! The explorer from the shell: its output and exit codes.
 
 mod common;
 
@@ -30,7 +30,7 @@ fn a_run_prints_the_agreed_keys() {
     assert_eq!(objects[1]["profile"], "eadr");
 }
 
-/// Every target of every floor under every profile, each up to a bound: the floors' own tests exhaust them.
+/// Every target of every floor under every profile, each up to a bound. The floors' own tests exhaust them.
 #[test]
 fn everything_is_explored_and_holds() {
     let place = Place::new();
@@ -82,8 +82,7 @@ fn names_and_tokens_that_mean_nothing_are_refused() {
     place.run(["crash", "replay", "gibberish"]).fails_with(&["token"]);
 }
 
-/// A target's own bound must not win over that of the user, and whoever reads the last line must learn what was left
-/// out.
+/// A target's own bound must not override the user's, and the last line must say which runs were left out.
 #[test]
 fn the_bound_of_the_user_wins_and_the_end_names_what_was_not_exhausted() {
     let place = Place::new();

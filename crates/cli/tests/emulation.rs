@@ -1,7 +1,7 @@
-//! Structures on an emulated medium, in virtual time: what an operation costs follows from what it does.
+//! Structures on an emulated medium, in virtual time: the cost of an operation follows from its accesses.
 //!
-//! [`Ledger`] is a second, much simpler statement of the model's rules for one thread: it hears the same events, and
-//! its sum must be the model's to the nanosecond. Nothing here is timed.
+//! [`Ledger`] is a second, much simpler statement of the model's rules for one thread. It receives the same events, and
+//! its sum must equal the model's to the nanosecond. Nothing here is timed.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -15,14 +15,14 @@ fn optane() -> MediaProfile {
     MediaProfile::builtin("optane").expect("built in")
 }
 
-/// Hears what the model hears.
+/// Receives the same events as the model.
 #[derive(Debug)]
 struct Ledger {
     model: Arc<Model>,
     books: Mutex<Books>,
 }
 
-/// Lines at hand, and what the next fence must wait for.
+/// Lines at hand, and the writes that the next fence must wait for.
 #[derive(Debug, Default)]
 struct Books {
     cached: BTreeSet<u64>,
@@ -30,7 +30,7 @@ struct Books {
     flushed_lines: u64,
     flushes: u64,
     fences: u64,
-    /// Address behind the last line that was written back, and whether the first one since the last fence began there.
+    /// Address after the last line that was written back, and whether the first one since the last fence began there.
     next: u64,
     in_sequence: bool,
     /// Sum of the write latencies of all fences, ns.
@@ -126,7 +126,7 @@ fn fixture(domain: DomainChoice) -> Fixture {
     Fixture { ledger, map, pool, _folder: folder }
 }
 
-/// The heap alone: what allocating and freeing costs is what its fences wait for, and cold metadata is fetched.
+/// The heap alone: allocating and freeing costs the wait of its fences, and cold metadata is fetched.
 #[test]
 fn a_heap_without_a_structure_in_it_costs_its_fences() {
     let folder = tempfile::tempdir().expect("temporary folder");
@@ -173,7 +173,7 @@ fn an_update_in_the_cache_costs_its_fences_and_nothing_else() {
     for round in 0..4_u8 {
         map.insert(b"key", &[round; 8]).expect("insert");
     }
-    // Everything that an update touches has been touched; an update goes to one of few places in turn.
+    // Everything that an update touches has been touched. An update goes to one of few places in turn.
     let mut agreed = 0;
     for round in 0..20_u8 {
         fixture.ledger.take();

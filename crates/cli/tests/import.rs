@@ -1,4 +1,4 @@
-//! The importer as a user has it: bad rows, wrong options, and SIGKILL in the middle.
+//! The importer as a user runs it: bad rows, wrong options, and SIGKILL in the middle.
 
 mod common;
 

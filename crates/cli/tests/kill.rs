@@ -1,5 +1,5 @@
-//! Kill tests of real processes on real files, in a modest number; `lodestone torture kill --kills 1000` does the full
-//! one. And the checker of the checker: a report that claims too much must be found out.
+//! Kill tests of real processes on real files, in a modest number. `lodestone torture kill --kills 1000` does the full
+//! one. A check of the checker too: a report that claims too much must be detected.
 
 mod common;
 
@@ -34,7 +34,7 @@ fn a_report_that_claims_too_much_is_found_out() {
     // A write that was never made.
     place.write("more", format!("{report}start put 3 999999999999999\nack put 3 999999999999999\n"));
     assert!(place.run(["torture", "verify", "t.pool", "more"]).finding().stderr.contains("999999999999999"));
-    // An acknowledgement that never came is no promise; a write that was never started is one from nowhere.
+    // A missing acknowledgement is no promise. A write without a start comes from nowhere.
     let last = report.lines().rfind(|line| line.starts_with("ack put")).expect("a put");
     let without: String = report.lines().filter(|line| *line != last).map(|line| format!("{line}\n")).collect();
     place.write("without-ack", &without);
@@ -42,7 +42,7 @@ fn a_report_that_claims_too_much_is_found_out() {
     let start = last.replace("ack", "start");
     place.write("unstarted", without.replace(&format!("{start}\n"), ""));
     place.run(["torture", "verify", "t.pool", "unstarted"]).finding();
-    // The writer goes on behind what it finds, and says what that is.
+    // The writer goes on after the versions that it finds, and reports those.
     let further = place.run(["torture", "writer", "t.pool", "--seed", "5", "--ops", "50", "--domain", "block"]).ok();
     assert!(further.starts_with("have "));
     place.write("further", further);

@@ -1,4 +1,4 @@
-//! The `kv` commands as a user has them: records in, records out, the same bytes.
+//! The `kv` commands as a user runs them: records in, records out, the same bytes.
 
 mod common;
 

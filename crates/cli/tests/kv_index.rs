@@ -1,4 +1,4 @@
-//! Maps over an index, made by `--index`: the same commands with the same answers, the kind known ever after.
+//! Maps over an index, made by `--index`: the same commands with the same answers. The kind is known from then on.
 
 mod common;
 

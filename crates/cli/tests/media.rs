@@ -1,4 +1,4 @@
-//! `lodestone media` and `--profile` as a user has them.
+//! `lodestone media` and `--profile` as a user runs them.
 
 mod common;
 

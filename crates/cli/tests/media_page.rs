@@ -1,8 +1,8 @@
-//! The page of `lodestone media probe` in a real browser: every figure is there and drawn, in light and in dark, and
-//! the browser complains about nothing.
+//! The page of `lodestone media probe` in a real browser. Every figure is present and drawn, in light and in dark, and
+//! the browser reports no problem.
 //!
-//! A script that the test adds to a copy of the page measures every figure and writes what it found into the title-like
-//! element that `--dump-dom` prints. The page itself has none.
+//! A script that the test adds to a copy of the page measures every figure. It writes its measurements into the
+//! title-like element that `--dump-dom` prints. The page itself has no script.
 
 mod common;
 
@@ -13,8 +13,8 @@ use common::Place;
 /// `tools/setup.sh test` installs it.
 const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
-/// Figures of a full run on a profile with several threads: paper 2's Figures 1 to 14 (8, 9 and 10 hold reads and
-/// writes), and those of instructions (2), nodes (2) and DRAM (2).
+/// Figures of a full run on a profile with several threads. They are paper 2's Figures 1 to 14 (8, 9 and 10 hold reads
+/// and writes), and those of instructions (2), nodes (2) and DRAM (2).
 const FIGURES: [&str; 21] = [
     "Figure 8)",
     "Figure 9)",
@@ -39,7 +39,7 @@ const FIGURES: [&str; 21] = [
     "Table 8)",
 ];
 
-/// Each figure's title, its size on the screen, and its lines' lengths.
+/// Measures each figure's title, its size on the screen, and its lines' lengths.
 const MEASURE: &str = r#"<script>
 window.onerror = (message) => document.body.setAttribute('data-error', message);
 window.onload = () => {
@@ -61,7 +61,7 @@ fn browser() -> &'static str {
     BROWSERS.iter().find(works).expect("a headless browser is needed: `tools/setup.sh test` installs chromium")
 }
 
-/// Opens the page; what it measured, line by line.
+/// Opens the page. Returns the measurements, line by line.
 fn open(place: &Place, page: &str, dark: bool) -> Vec<String> {
     let profile = place.path(if dark { "dark" } else { "light" });
     let mut command = Command::new(browser());
@@ -94,7 +94,7 @@ fn every_figure_is_drawn_in_a_browser() {
         .ok();
     let page = place.read("page.html");
     assert!(!page.contains("<script") && !page.contains("src=") && !page.contains("href=\"http"), "self-contained");
-    // The page forbids scripts; the measuring one is let in.
+    // The page forbids scripts. The measuring one is let in.
     let policy = "default-src 'none'; style-src 'unsafe-inline'";
     assert!(page.contains(policy));
     let with_script =

@@ -1,5 +1,5 @@
-//! `lodestone media probe` as a user has it: what it measures, what it leaves alone, and what it says when it cannot.
-//! Sizes and repetitions are tiny; no figure is judged, but for those of a model, which are exact.
+//! `lodestone media probe` as a user runs it: its measurements, the files that it leaves alone, and its errors. Sizes
+//! and repetitions are tiny. No figure is judged, except those of a model, which are exact.
 
 mod common;
 
@@ -73,7 +73,7 @@ fn data_that_may_go_goes_and_an_empty_file_stays_empty() {
     assert_eq!(std::fs::metadata(place.path("empty")).expect("file").len(), 0);
 }
 
-/// Files that the process `pid` has open and that have no name any more.
+/// Open files of the process `pid` that have no name any more.
 fn unnamed_files(pid: u32) -> usize {
     let Ok(open) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return 0 };
     let links = open.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok());
@@ -174,7 +174,7 @@ fn permissions_are_told() {
     place.run(probe(&["locked", "--overwrite-data"])).fails_with(&["locked", "may not write"]);
 }
 
-/// A process that may use one processor measures, says what it leaves out, and hangs nowhere.
+/// A process that may use one processor measures, names the parts it leaves out, and hangs nowhere.
 #[test]
 fn one_thread_degrades_with_a_note() {
     let place = Place::new();

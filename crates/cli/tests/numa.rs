@@ -1,4 +1,4 @@
-//! Nodes on the command line: the topology, pools over several nodes, the agents' benchmark, and what makes no sense.
+//! Nodes on the command line: the topology, pools over several nodes, the agents' benchmark, and invalid arguments.
 
 mod common;
 
@@ -27,7 +27,7 @@ fn a_pool_with_a_part_per_node_shows_its_nodes() {
     let parts = info[0]["parts"].as_array().expect("parts");
     let nodes: Vec<_> = parts.iter().map(|part| (part["node"].as_u64(), part["node_origin"].as_str())).collect();
     assert_eq!(nodes, [(Some(0), Some("virtual")), (Some(1), Some("virtual")), (Some(2), Some("virtual"))]);
-    // Parts that were moved are named; data is found wherever it was placed.
+    // Parts that were moved are named. Data is found wherever it was placed.
     place.run(["kv", "put", "a.pool", "key", "value", "--virtual-nodes", "3"]).ok();
     std::fs::rename(place.path("a.pool.1"), place.path("moved")).expect("rename");
     place.run(["kv", "get", "a.pool", "key"]).fails_with(&["part 1 of the pool", "is missing", "a.pool.1"]);

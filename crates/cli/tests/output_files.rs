@@ -1,4 +1,4 @@
-//! Files that commands make: whole under their name or not there, and never over another file unless asked.
+//! Files that commands make: complete under their name or absent, and never over another file unless requested.
 
 mod common;
 
@@ -56,7 +56,7 @@ fn rejects_replace_no_file_unless_asked_and_appear_whole() {
     place.run(import.into_iter().chain(["--overwrite"])).finding();
     assert_eq!(place.read("bad.csv"), "id,name\n2,too,many\n");
     assert_eq!(names(&place), ["a.pool", "bad.csv", "rows.csv"]);
-    // Nothing was rejected: the file of an earlier import would be a lie.
+    // Nothing was rejected, so the file of an earlier import would be wrong.
     place.write("rows.csv", "id,name\n1,Ann\n");
     place.run(import.into_iter().chain(["--overwrite"])).ok();
     assert_eq!(names(&place), ["a.pool", "rows.csv"]);
@@ -68,7 +68,7 @@ fn rejects_of_an_import_that_cannot_go_on_leave_no_file() {
     let mut rows = b"id,name\n1,a,b\n2,".to_vec();
     rows.extend_from_slice(&[b'\xff'; 40]);
     rows.push(b'\n');
-    // A map of another kind is refused after the rejects were asked for.
+    // A map of another kind is refused after the file of rejects was opened.
     place.run(["kv", "put", "a.pool", "k", "v"]).ok();
     let import = ["kv", "import", "a.pool", "-", "--format", "csv", "--rejects", "bad.csv", "--key", "zip"];
     place.feed(&rows, import).fails_with(&["`zip`"]);
@@ -94,7 +94,7 @@ fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {
     }
 }
 
-/// Runs `args`, sends SIGINT as soon as `ready` holds, and gives exit code, signal and standard error.
+/// Runs `args`, sends SIGINT as soon as `ready` holds, and returns exit code, signal and standard error.
 #[track_caller]
 fn interrupted(place: &Place, args: &[&str], mut ready: impl FnMut() -> bool) -> (Option<i32>, Option<i32>, String) {
     let mut child = place.command(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("run lodestone");
@@ -141,7 +141,7 @@ fn ctrl_c_leaves_no_half_file_and_no_temporary_folder() {
     let place = Place::with_pool("64MiB");
     let rows = (0..300_000).map(|row| format!("{row},name {row}\n")).collect::<String>();
     place.write("rows.csv", rows);
-    // No row was rejected yet: nothing counts on the file of rejects.
+    // No row was rejected yet, so no mark depends on the file of rejects.
     let import = ["kv", "import", "a.pool", "rows.csv", "--no-header", "--map", "b", "--rejects", "bad.csv", "-q"];
     let (code, _, said) = interrupted(&place, &import, || place.path("bad.csv.partial").exists());
     assert_eq!((code, names(&place)), (Some(130), vec!["a.pool".into(), "rows.csv".into()]), "{said}");

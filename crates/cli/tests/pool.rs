@@ -1,4 +1,4 @@
-//! The `pool` commands, and what every bad input is answered with: the file, the finding, the next step, no panic.
+//! The `pool` commands, and the answer to every bad input: the file, the finding, the next step, no panic.
 
 mod common;
 
@@ -17,7 +17,7 @@ const OPENERS: [&[&str]; 6] = [
     &["kv", "put", "x.pool", "k", "v"],
 ];
 
-/// Every opener fails on `x.pool`, names it, and says each of `parts`.
+/// Every opener fails on `x.pool`, names it, and prints each of `parts`.
 #[track_caller]
 fn refused(place: &Place, parts: &[&str]) {
     for args in OPENERS {
@@ -140,7 +140,7 @@ fn a_read_only_file_can_be_read_and_not_written() {
     place.run(["kv", "put", "a.pool", "k", "v"]).ok();
     fs::set_permissions(place.path("a.pool"), fs::Permissions::from_mode(0o444)).expect("permissions");
     assert_eq!(place.run(["kv", "get", "a.pool", "k"]).ok(), "v\n");
-    // The superuser may write whatever the mode says.
+    // The superuser may write despite the mode.
     if fs::OpenOptions::new().write(true).open(place.path("a.pool")).is_err() {
         place.run(["kv", "put", "a.pool", "k", "w"]).fails_with(&["a.pool", "denied", "read-only"]);
     }
@@ -153,7 +153,7 @@ fn a_disk_that_is_full_is_told_before_anything_is_made() {
     assert_eq!(fs::read_dir(place.path("")).expect("folder").count(), 0, "nothing is left behind");
 }
 
-/// A pool with a map in it, closed in order, in the process domain: no journal record hides what its file says.
+/// A pool with a map in it, closed in order, in the process domain: no journal record hides the file's content.
 fn filled() -> Place {
     let place = Place::with_pool("8MiB");
     place.write("rows.csv", (0..2000).map(|row| format!("{row},value {row}\n")).collect::<String>());
@@ -185,7 +185,7 @@ fn flipped_bytes_of_headers_and_heap_are_found_and_repaired() {
     let pool = lodestone_pmem::Pool::open_read_only(place.path("a.pool"), &lodestone_pmem::PoolOptions::default())
         .expect("open");
     let heap = lodestone_heap::Heap::open(&pool, &lodestone_heap::HeapOptions::default()).expect("heap");
-    // A sample of every kind of metadata; the crates below flip every single byte.
+    // A sample of every kind of metadata. The tests of the lower crates flip every single byte.
     let mut offsets = vec![0, 9, 17, 100, 4095, 4096, 4100, 4160, 8192, 8200, (8 << 20) - 4096, (8 << 20) - 1];
     let ranges = heap.metadata_ranges();
     offsets.extend(ranges.iter().step_by(ranges.len() / 12 + 1).map(|(at, _)| at.offset() as usize + 3));
@@ -216,7 +216,7 @@ fn a_damaged_record_is_found_and_the_others_stay_readable() {
     place.run(["pool", "repair", "x.pool"]).finding();
 }
 
-/// The record of one key goes. Everything else comes out, before the repair and after it.
+/// The record of one key is lost. Every other record is salvaged, before the repair and after it.
 #[test]
 fn a_repair_that_accepts_loss_names_what_went_and_keeps_the_rest() {
     let place = filled();

@@ -1,4 +1,4 @@
-//! Commands that read: `--read-only` and `--wait` belong to each of them, and every option that a message names exists.
+//! Commands that read: each of them has `--read-only` and `--wait`, and every option that a message names exists.
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use common::Place;
 use lodestone_pmem::{Pool, PoolOptions};
 
-/// Every command that reads a pool, but for the pool itself.
+/// Every command that reads a pool, with the pool `a.pool`.
 const READERS: [&[&str]; 9] = [
     &["pool", "info", "a.pool"],
     &["pool", "check", "a.pool"],
@@ -33,7 +33,7 @@ fn writer(place: &Place) -> Child {
         .expect("run a writer");
     let mut first = [0; 16];
     writer.stdout.as_mut().expect("pipe").read_exact(&mut first).expect("the writer has the pool open");
-    // Nobody reads on: the writer stops at a full pipe and keeps the pool.
+    // No process reads on: the writer stops at a full pipe and keeps the pool.
     writer
 }
 
@@ -139,7 +139,7 @@ fn a_pool_in_memory_promises_no_more_than_memory_keeps() {
     let info = place.json(["pool", "info", pool]);
     let promise = info[0]["promise"].as_str().expect("text");
     assert!(!promise.starts_with("survives power loss"), "{promise}");
-    // On a disk it is as it was.
+    // On a disk the pool is unchanged.
     let made = place.run(["pool", "create", "b.pool", "--size", "8MiB", "--journal", "1MiB"]).ok();
     assert!(made.contains("is memory") || made.contains(": survives power loss"), "{made}");
 }
@@ -170,7 +170,7 @@ fn keys_are_escaped_and_told_apart() {
     assert_eq!(lines, ["0x6bff", r"a\\tb", r"a\nb", r"a\tb", r"k\\xff", r"k\xff"]);
 }
 
-/// Progress is drawn on a terminal, on standard error, and nowhere else.
+/// Progress is drawn on a terminal, on standard error only.
 #[test]
 fn a_check_shows_on_a_terminal_that_it_works() {
     let place = Place::new();

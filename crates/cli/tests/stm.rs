@@ -1,4 +1,4 @@
-//! Benchmarks and the model of transactional memories: exact counts are judged, times are not.
+//! Benchmarks and the model of transactional memories: exact counts are judged. Times are not.
 
 mod common;
 
@@ -21,7 +21,7 @@ fn every_engine_keeps_to_its_fences_and_its_clock() {
     assert_eq!(lines.len(), 2 * (12 + 2 + 6));
     for line in &lines {
         let engine = line["engine"].as_str().expect("a name");
-        // One thread meets nobody; a fresh one of stm begins again when it first sees the loader's versions.
+        // One thread meets no other. A fresh one of stm restarts when it first sees the loader's versions.
         let aborts_max = if engine.starts_with("stm") { 0.01 } else { 0.0 };
         assert!(figure(line, "aborts_per_commit") <= aborts_max, "{line}");
         assert!((300.0..500.0).contains(&(1000.0 * figure(line, "changes_per_op"))), "{line}");
@@ -31,7 +31,7 @@ fn every_engine_keeps_to_its_fences_and_its_clock() {
         }
         let (fences, ticks) = (figure(line, "fences_per_change"), figure(line, "shared_rmws_per_change"));
         match engine.split('/').next() {
-            // Growing takes a few fences of its own, in a run as short as this.
+            // Growing takes a few extra fences, in a run as short as this.
             Some("stm-one-fence") => assert!((1.0..1.1).contains(&fences), "{line}"),
             Some("tl2-redo") => assert!((3.0..3.1).contains(&fences), "{line}"),
             Some("tl2-undo") => assert!((3.0..4.1).contains(&fences), "{line}"),
@@ -74,7 +74,7 @@ fn ycsb_runs_on_transactional_memories_and_loses_no_record() {
     }
 }
 
-/// A disk's time is no software cost: without a place the pools are in memory, and the first line says so.
+/// A disk's time is no software cost. Without a place the pools are in memory, and the first line says so.
 #[test]
 fn transactions_run_in_memory_unless_told_and_say_so_first() {
     if !std::path::Path::new("/dev/shm").is_dir() {

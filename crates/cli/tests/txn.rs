@@ -1,5 +1,4 @@
-//! `kv txn` as a user has it: all or nothing, errors with line numbers, exit codes; and a pool check that knows the
-//! memory.
+//! `kv txn` as a user runs it: all or nothing, errors with line numbers, exit codes. A pool check knows the memory.
 
 mod common;
 
@@ -11,7 +10,7 @@ fn a_script_happens_whole_or_not_at_all() {
     place.feed(b"put alice 100\nput bob 5\nput \"a long key with blanks\" \"x\\x00y\"\n", ["kv", "txn", "a.pool"]).ok();
     place.write("move", "expect alice 100\nadd alice -30\nadd bob 30\nget alice\ndelete nobody\nabsent nobody\n");
     assert_eq!(place.run(["kv", "txn", "a.pool", "move"]).ok(), "70\n");
-    // The same again: alice has no longer 100, so nothing of it happens.
+    // The same again: alice no longer has 100, so nothing of it happens.
     let failed = place.run(["kv", "txn", "a.pool", "move"]).finding();
     assert!(failed.stderr.contains("line 1: key `alice` holds `70`, expected `100`"), "{failed:?}");
     let late = b"add alice -70\ncas bob 34 0\n";

@@ -1,8 +1,8 @@
 //! The hash of keys. It decides the place of entries in the pool, so it is part of the format (`docs/format.md`).
 //!
 //! Words of eight bytes (the last one filled with zeroes) are mixed one after the other into a state that begins with
-//! the length: multiply to 128 bits, fold the halves together. The spread is good. There is no protection against keys
-//! that were made to collide. Those cost time (overflow pages), never correctness.
+//! the length. A step multiplies to 128 bits and folds the halves together. The spread is good. There is no protection
+//! against keys that were made to collide. Those cost time (overflow pages), never correctness.
 
 /// See the module.
 #[derive(Debug)]

@@ -194,7 +194,7 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
         Ok(Self::new(header))
     }
 
-    /// As [`open`](Self::open), of one that is there; changes nothing.
+    /// As [`open`](Self::open), for an existing map. Changes nothing.
     pub(crate) fn open_existing(stm: &Stm, name: &str) -> Result<Self> {
         Ok(Self::new(root::open_existing(stm, name, &Self::signature())?))
     }
@@ -617,7 +617,7 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
         for (at, index, key) in entries {
             let found = self.look_up(tx, key.borrow())?;
             if !found.is_some_and(|found| found.at.addr() == at && found.index == index) {
-                return Err(damaged(at, "an entry stands where its hash does not lead, or twice"));
+                return Err(damaged(at, "an entry is not where its hash leads, or is there twice"));
             }
         }
         Ok(objects)
@@ -625,8 +625,8 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
 }
 
 impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
-    /// Tells `loot` of every entry that verifies, and of what does not. Each object is read by itself, so one that is
-    /// damaged hides only what is below it.
+    /// Passes every entry that verifies to `loot`, and names the others. Each object is read on its own, so a damaged
+    /// one hides only its children.
     pub(crate) fn salvage(&self, stm: &Stm, loot: &mut Loot<'_, K, V>) {
         let root = match stm.snapshot(|tx| tx.read(self.header)) {
             Ok(header) => header.root,

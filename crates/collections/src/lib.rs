@@ -48,7 +48,7 @@
 //! | `btree` | B+-tree with copies of separators, empty and sparse nodes are merged |
 //! | `list`, `queue` | linked nodes; head and tail as separate objects |
 //! | `root` | names, types of items compared at open |
-//! | `salvage` | what is left of a damaged collection |
+//! | `salvage` | the readable rest of a damaged collection |
 //! | `words`, `node` | objects of words, entries in nodes |
 //! | `steps` | walks that notice when damage leads them in a circle |
 

@@ -125,7 +125,7 @@ impl<T: PmValue> PmList<T> {
         Ok(Self::new(header))
     }
 
-    /// As [`open`](Self::open), of one that is there; changes nothing.
+    /// As [`open`](Self::open), for an existing list. Changes nothing.
     pub(crate) fn open_existing(stm: &Stm, name: &str) -> Result<Self> {
         Ok(Self::new(root::open_existing(stm, name, &Self::signature())?))
     }
@@ -202,7 +202,7 @@ impl<T: PmValue> PmList<T> {
         Ok(())
     }
 
-    /// Tells `loot` of every item that verifies, from both ends, and of what does not.
+    /// Passes every item that verifies to `loot`, from both ends, and names the others.
     pub(crate) fn salvage(&self, stm: &Stm, loot: &mut ItemLoot<'_, T>) {
         let header = match stm.snapshot(|tx| tx.read(self.header)) {
             Ok(header) => header,

@@ -124,14 +124,14 @@ impl<T: PmValue> PmQueue<T> {
         Ok(Self::new(header, &found))
     }
 
-    /// As [`open`](Self::open), of one that is there; changes nothing.
+    /// As [`open`](Self::open), for an existing queue. Changes nothing.
     pub(crate) fn open_existing(stm: &Stm, name: &str) -> Result<Self> {
         let header: PmPtr<QueueHeader> = root::open_existing(stm, name, &Self::signature())?;
         let found = stm.read(|tx| tx.read(header))?;
         Ok(Self::new(header, &found))
     }
 
-    /// Makes the two ends and the empty node, unless they are there.
+    /// Makes the two ends and the empty node, unless they exist.
     fn furnish(tx: &mut Tx<'_>, header: PmPtr<QueueHeader>) -> TxResult<()> {
         if !tx.read(header)?.head.is_null() {
             return Ok(());
@@ -287,8 +287,8 @@ impl<T: PmValue> PmQueue<T> {
         if at == end { Ok(()) } else { Err(damaged(self.header.addr(), "a queue whose length or end is wrong")) }
     }
 
-    /// Tells `loot` of every item that verifies up to the first node that does not, and of the others: a node leads only
-    /// to the one behind it.
+    /// Passes every item up to the first node that does not verify to `loot`, and names the others. A node leads only
+    /// to the next one.
     pub(crate) fn salvage(&self, stm: &Stm, loot: &mut ItemLoot<'_, T>) {
         let ends = stm.snapshot(|tx| Ok((self.len(tx)?, tx.read(self.head)?.node)));
         let (items, mut at) = match ends {

@@ -27,7 +27,7 @@ pub fn open<H: Header>(stm: &Stm, name: &str, signature: &str) -> Result<PmPtr<H
     Ok(header)
 }
 
-/// Opens the header named `name`, which is there; changes nothing. One without a signature is of no known items.
+/// Opens the existing header named `name`. Changes nothing. A header without a signature has no known items.
 pub fn open_existing<H: Header>(stm: &Stm, name: &str, signature: &str) -> Result<PmPtr<H>> {
     let header = stm.root_named::<H>(name)?;
     let found = stm.read(|tx| {
@@ -38,7 +38,7 @@ pub fn open_existing<H: Header>(stm: &Stm, name: &str, signature: &str) -> Resul
     Ok(header)
 }
 
-/// Writes the signature unless somebody did.
+/// Writes the signature unless there is one.
 fn sign<H: Header>(tx: &mut Tx<'_>, header: PmPtr<H>, signature: &str) -> TxResult<()> {
     let found = tx.read(header)?.signature();
     if !found.is_empty() {

@@ -1,7 +1,7 @@
-//! Bringing out of a damaged collection what can be read, and naming the rest; and making a memory anew of that.
+//! Salvage: reads everything that is readable in a damaged collection, names the rest, and rebuilds a memory from it.
 //!
-//! Objects do not say which collection they belong to, so what is below a damaged inner object is lost with it. Each
-//! object is read in a transaction of its own: an error of one does not touch the others.
+//! Objects do not say which collection they belong to, so everything below a damaged inner object is lost with it. Each
+//! object is read in a separate transaction, so an error of one does not affect the others.
 
 use std::ops::ControlFlow;
 
@@ -12,7 +12,7 @@ use crate::item::{PmKey, PmValue};
 use crate::tool_records::{Borrowed, Shown};
 use crate::{Bytes, PmBTreeMap, PmHashMap, PmList, PmQueue};
 
-/// Keys from the first, before the second, as tools show them.
+/// Keys from the first, before the second, in the form for tools.
 pub(crate) type Range = (Option<Vec<u8>>, Option<Vec<u8>>);
 
 fn place_of(error: &Error) -> Option<PmAddr> {
@@ -26,7 +26,7 @@ fn lost_at(keys: LostKeys, error: &Error) -> Lost {
     Lost { keys, at: place_of(error), is_certain: true, reason: error.to_string() }
 }
 
-/// Where a salvage brings what it finds: shows records, tells what is lost, counts.
+/// The receiver of a salvage: it shows records, reports losses, and counts.
 struct Sink<'l> {
     visit: &'l mut VisitRecord<'l>,
     lost: &'l mut VisitLost<'l>,
@@ -43,7 +43,7 @@ impl Sink<'_> {
     }
 }
 
-/// What comes out of a map from `K` to `V`.
+/// The salvage of a map from `K` to `V`.
 pub(crate) struct Loot<'l, K: PmKey, V: PmValue> {
     sink: Sink<'l>,
     show_key: fn(&K::Owned) -> Vec<u8>,
@@ -51,24 +51,24 @@ pub(crate) struct Loot<'l, K: PmKey, V: PmValue> {
 }
 
 impl<K: PmKey, V: PmValue> Loot<'_, K, V> {
-    /// Whether nobody wants more.
+    /// Whether the receiver wants no more records.
     pub(crate) fn is_over(&self) -> bool {
         self.sink.is_over
     }
 
-    /// A key as tools show it.
+    /// A key in the form for tools.
     pub(crate) fn shown(&self, key: &K::Owned) -> Vec<u8> {
         (self.show_key)(key)
     }
 
-    /// Records with keys in `range` are lost.
+    /// Reports that the records with keys in `range` are lost.
     pub(crate) fn lose(&mut self, (from, to): Range, error: &Error) {
         let is_any = from.is_none() && to.is_none();
         let keys = if is_any { LostKeys::Unknown } else { LostKeys::Between(from, to) };
         (self.sink.lost)(lost_at(keys, error));
     }
 
-    /// Shows the entry in these words, whose key is in `range`.
+    /// Shows the entry in these words. Its key is in `range`.
     pub(crate) fn add(&mut self, stm: &Stm, stored: &[u64], range: Range) {
         let (key, value) = stored.split_at(K::WORDS);
         let key = match stm.snapshot(|tx| K::load(tx, key)) {
@@ -82,14 +82,14 @@ impl<K: PmKey, V: PmValue> Loot<'_, K, V> {
     }
 }
 
-/// What comes out of a queue or list.
+/// The salvage of a queue or list.
 pub(crate) struct ItemLoot<'l, T: PmValue> {
     sink: Sink<'l>,
     show: fn(&T::Owned) -> Vec<u8>,
 }
 
 impl<T: PmValue> ItemLoot<'_, T> {
-    /// Items from position `from`, before `to`, are lost.
+    /// Reports that the items from position `from`, before `to`, are lost.
     pub(crate) fn lose(&mut self, (from, to): (u64, Option<u64>), error: &Error) {
         let keys = LostKeys::Between(Some(u64::show(&from)), to.map(|to| u64::show(&to)));
         (self.sink.lost)(lost_at(keys, error));
@@ -180,7 +180,7 @@ macro_rules! items_member {
 items_member!(PmQueue, push);
 items_member!(PmList, push_back);
 
-/// The collection if it is one of these items; an error that says so if none.
+/// The collection if its items are of one of these types. Otherwise an error that says so.
 macro_rules! try_maps {
     ($stm:expr, $name:expr, $map:ident, $why:ident, [$($key:ty),+]) => {
         $(try_maps! { $stm, $name, $map, $why, $key, [Bytes, u64, i64, u32] };)+
@@ -225,9 +225,9 @@ fn open_member(stm: &Stm, name: &str, what: &str) -> Result<Box<dyn Member>, Uno
     Err(if why.is_empty() { Unopened::Unknown } else { Unopened::Damaged(why) })
 }
 
-/// Why a collection was not opened.
+/// The reason why a collection was not opened.
 enum Unopened {
-    /// Its items can be shown only by the program that made it.
+    /// Only the program that made it can show its items.
     Unknown,
     /// Its header is damaged.
     Damaged(String),
@@ -237,8 +237,8 @@ fn all_lost(reason: String) -> Lost {
     Lost { keys: LostKeys::Unknown, at: None, is_certain: true, reason }
 }
 
-/// Verifies the memory `object`: every object by itself, and every collection of items that can be shown by a walk over
-/// all of it. An object that went with its whole cell is missed by the walk alone.
+/// Verifies the memory `object`: every object on its own, and every collection of items that can be shown by a walk
+/// over all of it. Only the walk notices an object that was lost with its whole cell.
 pub(crate) fn examine(object: Object) -> Result<Contents, KindError> {
     let (memory, header) = (object.name(), object.at());
     let stm = Stm::open_object(object, &StmOptions::default())?;
@@ -266,7 +266,7 @@ pub(crate) fn examine(object: Object) -> Result<Contents, KindError> {
     Ok(contents)
 }
 
-/// Shows what is left of the collection `member` in the memory `object`; how many records.
+/// Shows the readable records of the collection `member` in the memory `object`. Returns their number.
 pub(crate) fn salvage_member(
     object: Object,
     member: &str,
@@ -290,12 +290,12 @@ pub(crate) fn salvage_member(
     }
 }
 
-/// Makes the memory `name` of what is left of the collections in `object`; how many records.
+/// Makes the memory `name` from the readable records of the collections in `object`. Returns their number.
 pub(crate) fn rebuild(object: Object, name: &str, lost: &mut VisitLost<'_>) -> Result<u64, KindError> {
     let (store, memory) = (object.store().clone(), object.name());
     let old = Stm::open_object(object, &StmOptions::default())?;
     let members = old.roots()?;
-    // Before anything is made: what no tool can show must not be lost by a repair.
+    // Before anything is made: a repair must not lose records that no tool can show.
     let mut opened = Vec::new();
     for (member, what) in members {
         match open_member(&old, &member, &what) {

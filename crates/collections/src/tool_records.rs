@@ -11,11 +11,11 @@ use lodestone_store::{KeyForm, KindError, Object, Records, VisitRecord};
 
 use crate::{Bytes, PmBTreeMap, PmHashMap, PmKey, PmList, PmQueue, PmValue};
 
-/// An item that can be shown and asked for as text.
+/// An item that has a text form in both directions.
 pub(crate) trait Shown: Sized + 'static {
     const FORM: KeyForm;
     type Owned;
-    /// The item as a tool shows it.
+    /// The item in the form for tools.
     fn show(owned: &Self::Owned) -> Vec<u8>;
     /// The item that a tool means by `text`.
     fn parse(text: &[u8]) -> Result<Self::Owned, KindError>;
@@ -53,7 +53,7 @@ macro_rules! shown_number {
 }
 shown_number!(u64, i64, u32);
 
-/// Borrows an owned item as the collections take it.
+/// Borrows an owned item in the form that the collections take.
 pub(crate) trait Borrowed<View: ?Sized> {
     fn view(&self) -> &View;
 }

@@ -55,9 +55,13 @@
 //! # }
 //! ```
 //!
-//! The crates that it is made of, whole: [`pmem`] (pools, flush, fence), [`heap`] (allocation, failure-atomic actions),
-//! [`index`] (maps), [`stm`] (transactions), [`collections`] (maps, lists, queues in transactions), [`crash`] (the
-//! explorer that crashes a structure, ours or yours, at every point).
+//! All of the crates that it is made of are here:
+//! - [`pmem`]: pools, flush, fence;
+//! - [`heap`]: allocation, failure-atomic actions;
+//! - [`index`]: maps;
+//! - [`stm`]: transactions;
+//! - [`collections`]: maps, lists, queues in transactions;
+//! - [`crash`]: the explorer that crashes a structure, ours or yours, at every point.
 
 pub use lodestone_collections as collections;
 pub use lodestone_crash as crash;

@@ -4,8 +4,8 @@
 //! 1. no answer is wrong without an error;
 //! 2. every damage that changes an answer, or turns it into an error, is reported by the check;
 //! 3. nothing panics and nothing hangs;
-//! 4. a salvage brings out every record that is not in a damaged line, and names the others (`salvaged`);
-//! 5. a repair that accepts loss leaves a pool that is clean, with exactly the records that the salvage brought out.
+//! 4. a salvage returns every record that is not in a damaged line, and names the others (`salvaged`);
+//! 5. a repair that accepts loss leaves a pool that is clean, with exactly the records that the salvage returned.
 //!
 //! `LODESTONE_HOSTILE_CASES=1000 cargo test -p lodestone --test damaged_pool -- --nocapture` runs that many cases of
 //! each test.
@@ -45,19 +45,19 @@ fn memory() -> Memory {
     Memory::anonymous_with(&[POOL_BYTES], Domain::Process, None).expect("memory")
 }
 
-/// A number that is found once in an image.
+/// A number that occurs once in an image.
 fn word_of(place: &str, number: u64) -> u64 {
     let seed = place.bytes().fold(number, |seed, byte| seed.wrapping_mul(257).wrapping_add(u64::from(byte)));
     Numbers::new(seed).number() >> 1
 }
 
-/// Bytes that are found once in an image.
+/// Bytes that occur once in an image.
 fn text_of(place: &str, number: u64, len: usize) -> Vec<u8> {
     let words = (0_u64..).flat_map(|word| word_of(place, number + (word + 1) * 1000).to_le_bytes());
     words.take(len).collect()
 }
 
-/// A key whose bytes are found once in an image.
+/// A key whose bytes occur once in an image.
 fn key_of(place: &str, number: u64) -> Vec<u8> {
     format!("{number:02} {:06x}", word_of(place, number + 500_000) & 0xFF_FFFF).into_bytes()
 }
@@ -125,7 +125,7 @@ fn is_of_numbers(store: &Store, object: &str, member: Option<&str>) -> Outcome<b
     Ok(records.key_form() == KeyForm::Number)
 }
 
-/// What has records, by object and member.
+/// All places with records, by object and member.
 fn places(store: &Store) -> Outcome<Vec<(String, Option<String>)>> {
     let mut all = Vec::new();
     for named in store.names() {
@@ -147,12 +147,12 @@ struct Sound {
     answers: Answers,
     /// Places whose keys are numbers.
     numbers: BTreeSet<String>,
-    /// Where each record is.
+    /// The place of each record.
     homes: salvaged::Homes,
     used: Vec<(PmAddr, u64)>,
 }
 
-/// Where the records of a place are.
+/// The places of the records of a place.
 fn homes_of(
     image: &[u8],
     used: &[(PmAddr, u64)],
@@ -162,9 +162,9 @@ fn homes_of(
     let is_of_words = ["fastfair", "fptree", "hash", "list"].iter().any(|kind| place.starts_with(kind))
         || place.contains("hash map")
         || place.contains("queue");
-    // Head and key of a record stand in front of its value.
+    // Head and key of a record are in front of its value.
     let before = if place.contains("map over") || place.starts_with("ordered") { 32 } else { 0 };
-    // A key of its own beside the line with its value.
+    // A separate key beside the line with its value.
     let has_key = ["fptree strings", "hash strings"].iter().any(|kind| place.starts_with(kind));
     let home = |(key, value): &(Vec<u8>, Vec<u8>)| {
         let number = std::str::from_utf8(value).ok().and_then(|text| text.parse::<u64>().ok());

@@ -52,8 +52,8 @@ struct Handle {
     queue: PmQueue<u64>,
 }
 
-/// Objects beside those that the collections own: an entry, a name and a type's name for each of three roots; an entry,
-/// a name and a layout for each of four types.
+/// Objects beside those that the collections own. Each of three roots has an entry, a name and a type's name. Each of
+/// four types has an entry, a name and a layout.
 const FIXED_OBJECTS: u64 = 3 * 3 + 4 * 3;
 
 impl Handle {

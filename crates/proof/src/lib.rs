@@ -11,12 +11,15 @@
 //! | [`tl2`] | the logged baselines that `bench stm` compares with |
 //! | [`collections`] | maps, lists and queues that change in one transaction |
 //!
-//! A module has three parts: a *structure* with its oracle (a plain model and the demands on recovery), *targets*
-//! (scripts on it, small enough to be exhausted), and *bugs* (mistakes that a target must find). The pool's own targets
-//! are in `lodestone-crash`, which depends on nothing above the pool.
+//! A module has three parts:
+//! - a *structure* with its oracle: a plain model, and the demands on recovery;
+//! - *targets*: scripts on the structure, small enough to be exhausted;
+//! - *bugs*: mistakes that a target must find.
 //!
-//! A bug is one line at its site, `planted::active("name")`, and is described here. The file and number of a flush or
-//! fence name it when it is excused from the mutation audit for a reason.
+//! The pool's own targets are in `lodestone-crash`, which depends on nothing above the pool.
+//!
+//! A bug is one line at its site, `planted::active("name")`, and is described here. A flush or fence can be excused
+//! from the mutation audit for a reason. Its file and its number there name it.
 //!
 //! **A target for a new structure**: implement [`lodestone_crash::Structure`], add a module beside these, and add one
 //! line to [`floors`]. `lodestone crash run`, the tests here and the guided run then find it.

@@ -26,10 +26,10 @@ pub static SHELF: Shelf = Shelf;
 
 const SHELF_MAGIC: u64 = u64::from_le_bytes(*b"LDSTSHLF");
 
-/// What a damaged block adds to the records of a shelf in a view.
+/// The number that a damaged block adds to the records of a shelf in a view.
 const DAMAGED: u64 = 1000;
 
-/// The content of block `number` of a shelf of `blocks` blocks: another one in each shelf of a script.
+/// The content of block `number` of a shelf of `blocks` blocks. It differs between the shelves of a script.
 const fn stamp(blocks: u64, number: u64) -> u64 {
     blocks << 8 | (number + 1)
 }
@@ -66,7 +66,7 @@ impl Kind for Shelf {
         Err("a shelf has no records".into())
     }
 
-    /// A shelf of as many blocks as verify.
+    /// Makes a shelf with as many blocks as verify in the old one.
     fn rebuild(&self, object: Object, name: &str, lost: &mut VisitLost<'_>) -> Result<u64, KindError> {
         let store = object.store().clone();
         let contents = self.examine(object)?;
@@ -110,7 +110,7 @@ pub enum StoreOp {
     Rename(&'static str, &'static str),
     /// Drops an object.
     Drop(&'static str),
-    /// Damages the first block of an object: only in what a script begins with.
+    /// Damages the first block of an object. Only before a script.
     Damage(&'static str),
     /// Repairs, and accepts loss.
     Repair,
@@ -197,7 +197,7 @@ impl Structure for StoreTarget {
         let mut view = BTreeMap::new();
         for named in store.names() {
             if named.name == REPAIR_NAME {
-                // What a repair had begun to make is nobody's.
+                // A half-made object of a repair has no owner.
                 continue;
             }
             let contents =

@@ -47,7 +47,7 @@ fn lookups_that_ignore_what_changed_under_them_are_found() {
     must_be_found(fptree_threaded, "fptree-threads-read", "fptree-stale-leaf");
     // The cache answers a read with a value that the index does not have yet. A crash takes it away again.
     must_be_found(acs_threaded, "acs-threads-update", "acs-cache-before-index");
-    // A lookup in a list tells of a link whose line is not flushed.
+    // A lookup in a list answers by a link whose line is not flushed.
     must_panic("skiplist-tells-unflushed", list_readers::tell_only_what_was_flushed, 1000);
     // Two threads that find no root make an index each, and the root names one. Then the answers of the other are lost.
     must_panic("store-open-twice", openings::one_of_two_threads_makes_an_index, 200);

@@ -360,7 +360,7 @@ fn publish(core: &Core, context: &mut Context, tick: Tick) {
         // Release: a thread that sees the word sees the slot. Not flushed: the word means nothing in the next life.
         core.memory.store(entry.at, word.to_raw());
     }
-    // What was flushed may have left the cache. The next record goes into the other buffer.
+    // The flushed lines may have left the cache. The next record goes into the other buffer.
     core.memory.prefetch(context.buffers.buffer(context.kept.next), 64);
     context.kept.previous = tick;
     context.set_tick(core, tick);

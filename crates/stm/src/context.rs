@@ -115,7 +115,7 @@ pub struct Context {
     core_id: u64,
     lease: Option<Lease>,
     pub writer: lodestone_txn::Writer,
-    /// Where its records go.
+    /// The buffers for its records.
     pub buffers: Buffers,
     /// The thread's clock.
     pub tick: Tick,

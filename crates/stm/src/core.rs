@@ -35,7 +35,7 @@ pub struct Core {
     pub memory: Memory,
     pub heap: Heap,
     pub places: Places,
-    /// Whether this life made version words anew.
+    /// Whether this life rebuilt version words.
     pub has_made_words: std::sync::atomic::AtomicBool,
     pub mode: Mode,
     persistent_words: bool,

@@ -205,7 +205,7 @@ pub enum Conflict {
     Unrecorded,
 }
 
-/// What closures of transactions return.
+/// The result of a transaction's closure.
 pub type TxResult<T> = std::result::Result<T, Abort>;
 
 impl From<Error> for Abort {

@@ -117,7 +117,7 @@ impl Places {
         Buffers { at: PmAddr::from_raw(self.line.records).plus(u64::from(writer.number()) * 2 * bytes), bytes }
     }
 
-    /// Blocks of the heap that belong to none of the slabs, with their bytes; without directory blocks after the first.
+    /// Blocks of the heap outside the slabs, with their bytes. Directory blocks after the first are not included.
     pub fn areas(&self) -> [(PmAddr, u64); 3] {
         let records_bytes = u64::from(self.line.threads_max) * 2 * u64::from(self.line.record_bytes);
         [
@@ -177,7 +177,7 @@ pub fn read(heap: &Heap, header: PmAddr) -> Result<Places> {
         return Err(damaged(format!("format version {}, this lodestone reads up to {VERSION}", line.version)));
     }
     if !line.is_sane() {
-        return Err(damaged("it has sizes that nobody formats".into()));
+        return Err(damaged("its sizes are outside the limits of the options".into()));
     }
     let places = Places { header, line };
     if let Some(finding) = places.nonsense(memory) {

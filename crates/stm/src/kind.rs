@@ -38,14 +38,14 @@ impl Kind for Memory {
     }
 }
 
-/// What a check found, for the store.
+/// The findings of a check, for the store.
 #[must_use]
 pub fn contents_of(report: CheckReport) -> Contents {
     let mut contents = Contents { records: report.objects, ..Contents::default() };
     contents.blocks = report.blocks.into_iter().zip(report.blocks_bytes).collect();
     for finding in report.findings {
         if finding.is_damage {
-            // Which blocks belong to a memory is in its directory, which an open has verified.
+            // The directory of the memory, which an open has verified, says which blocks belong to it.
             contents.flaws.push(Flaw { at: finding.at, text: finding.what, blocks_are_known: true, is_in_heap: false });
         } else {
             contents.notes.push(finding.to_string());

@@ -22,7 +22,7 @@
 //! | `recover` | the work of an open after a crash |
 //! | `snapshot`, `side` | long readers, and the versions kept for them |
 //! | `object`, `fields`, `roots` | types, layouts, fields, named roots |
-//! | `own_errors` | closures with an error type of their own |
+//! | `own_errors` | closures with another error type |
 //! | `format` | header, directory |
 
 extern crate self as lodestone_stm;

@@ -23,7 +23,7 @@ pub enum Mode {
 pub struct StmOptions {
     /// How transactions are made durable. May change from open to open.
     pub mode: Mode,
-    /// Where timestamps come from. May change from open to open.
+    /// Source of the timestamps. May change from open to open.
     pub clock: ClockKind,
     /// Threads that may have run a transaction and still live, 1 to 1024. Persistent.
     pub threads_max: u16,

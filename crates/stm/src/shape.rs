@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Version word and slot 0 begin in one line, and slot 1 begins a line. With up to 40 bytes of payload a slot is one
-//! line. With up to 104 bytes it is two lines, and the cell is one media block of 256 bytes (paper 1, section 4.1: both
-//! versions side by side in one block). With up to 8 bytes of payload the whole cell is one line.
+//! line. With up to 104 bytes it is two lines, and the cell is one media block of 256 bytes. So both versions are side
+//! by side in one block (paper 1, section 4.1). With up to 8 bytes of payload the whole cell is one line.
 //!
 //! A single cell is for data that is written once. Its second slot can only say "deleted".
 //!

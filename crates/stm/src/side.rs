@@ -147,7 +147,7 @@ impl SideChains {
     fn insert(&self, epochs: &Epochs, at: PmAddr, present: (Writer, Tick), header: &SlotHeader, words: Box<[u64]>) {
         let bytes = words.len() as u64 * 8 + OVERHEAD_BYTES;
         let mut shard = lock(self.shard(at));
-        // Before the look at the active snapshots: a thread that ends one of them afterwards finds a total that is not
+        // Before the look at the active snapshots: a thread that ends one of them afterwards sees that the count is not
         // zero.
         let total = self.bytes.fetch_add(bytes, Ordering::AcqRel) + bytes;
         self.versions.fetch_add(1, Ordering::AcqRel);

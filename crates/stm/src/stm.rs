@@ -114,13 +114,13 @@ impl Stm {
         Ok(Self { _in_use: in_use, core, report: Arc::new(report) })
     }
 
-    /// The persistent options that the memory was made with; the others are the defaults.
+    /// The persistent options that the memory was made with. The others are the defaults.
     #[must_use]
     pub fn made_with(&self) -> StmOptions {
         self.core.places.options()
     }
 
-    /// What recovery found when this memory was opened.
+    /// The recovery report of this memory's open.
     #[must_use]
     pub fn recovery(&self) -> &RecoveryReport {
         &self.report
@@ -180,8 +180,8 @@ impl Stm {
     /// # When it waits nevertheless
     /// In the `block` domain this call itself can wait for the medium, as long as a sync takes, in two cases:
     /// - the open commit group has no room for another line;
-    /// - the lines of the transaction came to more than one group, because they are more than a group holds (some
-    ///   megabytes), or because groups were closed again and again while it flushed.
+    /// - the lines of the transaction came to more than one group. Either they are more than a group holds (some
+    ///   megabytes), or groups were closed again and again while it flushed.
     ///
     /// This happens inside the commit, with the changed objects locked. A thread that reads or changes one of them
     /// waits too. A task that must never hold up its executor should call it on a thread that may wait. In the other

@@ -51,10 +51,10 @@ pub struct Tx<'t> {
     pub(crate) notes: bool,
     /// Whether there were reads that were not noted.
     pub(crate) unnoted: bool,
-    /// The part whose newest versions may be read at once. It is empty after a write, or when older versions are
+    /// The view through which the newest versions may be read at once. Empty after a write, or when older versions are
     /// needed.
     view: View<'t>,
-    /// The part whose versions may be read at once, whatever was written.
+    /// The view through which versions may be read at once, whatever was written.
     whole: View<'t>,
     /// The object whose first write is under way.
     opening: PmAddr,
@@ -87,9 +87,9 @@ impl<'t> Tx<'t> {
     /// is an error where this pool has no object, or no room for a `T`. Otherwise the read returns the bytes at that
     /// place as a `T`: some value of the type, never a byte from outside the pool.
     ///
-    /// An object of another size is noticed by every change ([`write`](Self::write), [`free`](Self::free)), by reads of
-    /// byte strings and by reads that take the long way (objects of more than about 2 KB, snapshots). The short way
-    /// does not notice it: a look at the size would cost a small read a tenth to a quarter of its time.
+    /// An object of another size is noticed by every change ([`write`](Self::write), [`free`](Self::free)) and by reads
+    /// of byte strings. Reads that take the long way (objects of more than about 2 KB, snapshots) notice it too. The
+    /// short way does not: a look at the size would cost a small read a tenth to a quarter of its time.
     #[inline]
     pub fn read<T: PmObject>(&mut self, ptr: PmPtr<T>) -> TxResult<T> {
         let at = ptr.addr();

@@ -4,9 +4,9 @@
 //!    process. Both slots are read and verified. The intact one with the largest tick that is no loser of a crash is
 //!    the newest. One compare-and-exchange replaces the word by "newest as of the beginning of this life". Losers are
 //!    never undone: the next write takes their place. So an open takes no time per object.
-//! 2. A slot whose checksum fails is *torn* when a crash explains it: a life crashed after the other version was
-//!    written, and the slot's header does not belong to a transaction that counts. Otherwise it is *damage*, and the
-//!    object is an error.
+//! 2. A slot whose checksum fails is *torn* when a crash explains it. That is so when a life crashed after the other
+//!    version was written, and the slot's header does not belong to a transaction that counts. Otherwise it is
+//!    *damage*, and the object is an error.
 //!
 //! Invariant: the newest version is never overwritten, so a cell that holds an object always has one intact version
 //! that counts.

@@ -203,7 +203,7 @@ fn no_object_is_durable_before_its_whole_transaction() -> Result<()> {
             crossed += u64::from(memory.flushing_now() != before);
             // The newest flush of each page is the slot of this transaction.
             let points: Vec<_> = pages.iter().map(|page| memory.flushed_at(page.addr(), 9000)).collect();
-            // Where groups are closed faster than the pages join one, all of them are durable before they are seen.
+            // If groups are closed faster than the pages join one, all of them are durable before they are seen.
             let is_durable = |point: &DurablePoint| memory.poll_durable(*point, &mut task).is_ready();
             if points.iter().any(|point| *point != points[0]) && !points.iter().all(is_durable) {
                 apart = Some(points);

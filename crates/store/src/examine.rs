@@ -32,7 +32,7 @@ pub struct Finding {
     pub place: String,
     /// Part and offset, where there is one.
     pub at: Option<(u16, u64)>,
-    /// How bad it is.
+    /// The severity.
     #[serde(serialize_with = "severity_text")]
     pub severity: Severity,
     /// The finding.
@@ -146,9 +146,9 @@ impl StoreReport {
     }
 }
 
-/// What to do about damage for which there is no second copy.
+/// The advice for damage without a second copy.
 const RESTORE: &str = "restore a backup, or keep what is readable with `lodestone pool repair --accept-loss --yes`";
-/// What to do about damage of what is there a second time.
+/// The advice for damage with a second copy.
 const REPAIR: &str = "run `lodestone pool repair`";
 
 impl Store {
@@ -163,7 +163,7 @@ impl Store {
             report.push("catalog", REPAIR_NAME, None, Severity::Repairable, finding, REPAIR);
         }
         for named in self.names() {
-            // Of what a repair had begun to make, all goes.
+            // A half-made object of a repair is removed whole.
             if named.name == REPAIR_NAME {
                 complete = false;
                 continue;
@@ -172,7 +172,7 @@ impl Store {
             complete &= self.check_object(&mut report, &named.name, named.kind, &mut blocks);
         }
         tell("the heap");
-        // With the bytes that each owner keeps, chunk tables and bitmaps can be made anew from the owners.
+        // With the bytes that each owner keeps, chunk tables and bitmaps can be rebuilt from the owners.
         let heap = if complete { self.heap().check_owned(&mut blocks.into_iter()) } else { self.heap().check(None) };
         report.ownership_checked = complete;
         (report.heap_words, report.heap_blocks) = (heap.words, heap.blocks);
@@ -199,7 +199,7 @@ impl Store {
         Ok(done.repaired.iter().map(|finding| format!("heap at {}: {}", finding.at, finding.finding)).collect())
     }
 
-    /// The catalog's own blocks; whether all of them are known.
+    /// Adds the catalog's own blocks. Returns whether all of them are known.
     fn check_catalog(&self, report: &mut StoreReport, blocks: &mut Vec<(PmAddr, u64)>) -> bool {
         let catalog = lock(&self.inner.catalog);
         let path = self.pool().path().display().to_string();
@@ -245,7 +245,7 @@ impl Store {
         complete
     }
 
-    /// Adds the blocks of an object; whether all of them are known.
+    /// Adds the blocks of an object. Returns whether all of them are known.
     fn check_object(
         &self,
         report: &mut StoreReport,

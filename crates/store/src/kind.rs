@@ -47,8 +47,7 @@ pub struct Flaw {
     pub text: String,
     /// Whether every block that the object owns is known nevertheless.
     pub blocks_are_known: bool,
-    /// Whether the object itself is whole, and what does not fit is the heap's metadata. A repair of the heap makes it
-    /// fit again.
+    /// Whether the object itself is whole, and only the heap's metadata is wrong. A repair of the heap corrects that.
     pub is_in_heap: bool,
 }
 
@@ -57,10 +56,10 @@ pub struct Flaw {
 pub struct Contents {
     /// Records (keys, objects) that verify.
     pub records: u64,
-    /// Every block that the object owns, in no order, with the bytes that it keeps there (0: not known); without those
-    /// that lie beyond a flaw.
+    /// Every block that the object owns, in no order, with the bytes that it keeps there (0: not known). Blocks beyond
+    /// a flaw are missing.
     pub blocks: Vec<(PmAddr, u64)>,
-    /// What does not verify; empty when the object is intact.
+    /// The flaws. Empty when the object is intact.
     pub flaws: Vec<Flaw>,
     /// Notes that are no damage, such as an action that a crash cut short.
     pub notes: Vec<String>,
@@ -80,27 +79,27 @@ impl Contents {
     }
 }
 
-/// Which records are lost.
+/// The identity of lost records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LostKeys {
-    /// The one with this key, as tools show it.
+    /// The record with this key, in the form for tools.
     Key(Vec<u8>),
-    /// Any whose key is in this range, as tools show it: from the first, before the second.
+    /// Any record with a key in this range, in the form for tools: from the first, before the second.
     Between(Option<Vec<u8>>, Option<Vec<u8>>),
-    /// Nothing says which: those at the place.
+    /// Unknown: the records at the place.
     Unknown,
 }
 
-/// Records that a salvage cannot bring out.
+/// Records that a salvage cannot recover.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
-    /// Which.
+    /// Their identity.
     pub keys: LostKeys,
-    /// The first byte of what is damaged, where that is known.
+    /// The first damaged byte, where it is known.
     pub at: Option<PmAddr>,
-    /// Whether a record is lost for certain. Else there may have been none, or all of them came out.
+    /// Whether a record is certainly lost. Otherwise there may have been none, or all of them were salvaged.
     pub is_certain: bool,
-    /// What was found.
+    /// The finding.
     pub reason: String,
 }
 
@@ -168,7 +167,7 @@ pub enum KeyForm {
 
 /// The callback of a scan, called with key and value. It continues or breaks.
 pub type VisitRecord<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
-/// What a salvage tells of records that it cannot bring out.
+/// The callback of a salvage for records that it cannot recover.
 pub type VisitLost<'v> = dyn FnMut(Lost) + 'v;
 
 /// When a change through [`Records`] is durable.
@@ -274,9 +273,9 @@ pub trait Kind: fmt::Debug + Sync {
         acknowledge: Acknowledge,
     ) -> Result<Box<dyn Records>, KindError>;
 
-    /// Shows `visit` every record of `object`, or of its member `member`, that is not in a damaged line, and tells
-    /// `lost` of the others. Never stops at damage: a link that is damaged hides nothing. Changes nothing; nobody
-    /// changes the object meanwhile. The number shown.
+    /// Calls `visit` with every record of `object`, or of its member `member`, that is not in a damaged line, and
+    /// `lost` with the others. Never stops at damage: a damaged link hides nothing. Changes nothing. The object must
+    /// not change meanwhile. Returns the number of records shown.
     ///
     /// # Errors
     /// When the object has no records, or nothing of it can be read.
@@ -295,11 +294,11 @@ pub trait Kind: fmt::Debug + Sync {
         })
     }
 
-    /// Makes the object `name` of what can be brought out of `object`, which is damaged, and tells `lost` of the rest.
-    /// Durable on return. The number of records.
+    /// Makes the object `name` from the readable records of `object`, which is damaged, and calls `lost` with the
+    /// others. Durable on return. Returns the number of records.
     ///
     /// # Errors
-    /// When the kind cannot do that, or there is no room. What was made of `name` by then is dropped by the caller.
+    /// When the kind cannot do that, or there is no room. The caller then drops the unfinished `name`.
     fn rebuild(&self, object: Object, name: &str, lost: &mut VisitLost<'_>) -> Result<u64, KindError> {
         let _ = (name, lost);
         Err(format!("`{}` is {}, which no tool can make anew", object.name(), self.title()).into())

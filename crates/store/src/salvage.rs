@@ -1,17 +1,17 @@
-//! Repair that accepts loss: a damaged object is made anew of what can be brought out of it.
+//! Repair that accepts loss: a damaged object is rebuilt from its readable records.
 //!
-//! 1. What an earlier repair left is forgotten ([`REPAIR_NAME`]).
-//! 2. For each damaged object, its kind makes a new object of what the salvage brings out, with that name.
+//! 1. Remains of an earlier repair lose their name ([`REPAIR_NAME`]).
+//! 2. For each damaged object, its kind makes a new object of the salvaged records, under that name.
 //! 3. One action of the heap gives the new object the name of the old one. The old one has none from then on.
-//! 4. When all objects are whole, the heap's tables are repaired from what they own. Blocks that nothing reaches, those
-//!    of the old objects among them, are freed.
+//! 4. When all objects are whole, the heap's tables are repaired from the blocks that they own. Blocks that nothing
+//!    reaches, those of the old objects among them, are freed.
 //!
 //! Invariant: at every moment the name leads to the old object or to the whole new one. A crash before step 3 leaves
-//! the half new object with the repair's name; a crash after it leaves blocks without an owner. The next repair
+//! the unfinished new object under the repair's name. A crash after it leaves blocks without an owner. The next repair
 //! removes both.
 //!
-//! Why the old object's blocks are not freed by a list as a drop does: what a damaged object says of its blocks is not
-//! believed. What no whole object owns is free.
+//! Why the old object's blocks are not freed by a list as in a drop: a damaged object's list of its blocks cannot be
+//! trusted. A block that no whole object owns is free.
 
 use lodestone_pmem::planted;
 use lodestone_pmem::sync::lock;
@@ -24,20 +24,20 @@ use crate::kind::{Contents, KindCode, Lost};
 use crate::layout::Entry;
 use crate::store::Store;
 
-/// The name of an object that a repair is making. No other object can have it.
+/// The name of an object during its repair. No other object can have it.
 pub const REPAIR_NAME: &str = "lodestone.repair";
 
-/// An object that was made anew.
+/// A rebuilt object.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Rebuilt {
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub kind: String,
     /// Records in it now.
     pub records: u64,
-    /// What went.
+    /// Its losses.
     pub lost: Vec<Lost>,
 }
 
@@ -47,35 +47,37 @@ pub struct Rebuilt {
 pub struct Unrepaired {
     /// Its name.
     pub name: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
-/// What [`Store::repair_accepting_loss`] did.
+/// The result of [`Store::repair_accepting_loss`].
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct LossReport {
-    /// Objects that were made anew.
+    /// Rebuilt objects.
     pub rebuilt: Vec<Rebuilt>,
     /// Damaged objects that stay as they are.
     pub left: Vec<Unrepaired>,
-    /// What was repaired in the heap, in words.
+    /// Repairs of the heap, in words.
     pub repaired: Vec<String>,
 }
 
 impl Store {
-    /// Makes every damaged object anew of what can be brought out of it, then repairs the heap. Says what went. Whole
-    /// objects are not touched. Nobody may have anything open. Durable on return; a crash leaves each object as it was,
-    /// or made anew. `tell` hears which object is looked at next.
+    /// Rebuilds every damaged object from its readable records, then repairs the heap, and reports the losses. Whole
+    /// objects are not touched. No object may be open. Durable on return. A crash leaves each object as it was, or
+    /// rebuilt. `tell` receives the name of the object that is examined next.
     ///
-    /// An object whose kind cannot do that, or that finds no room for its second copy, stays as it is and is named.
+    /// An object stays as it is and is named when its kind cannot do that, or when there is no room for its second
+    /// copy.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`]; when the pool fails.
+    /// [`Error::ReadOnly`]. Any error when the pool fails.
     pub fn repair_accepting_loss(&self, tell: &mut dyn FnMut(&str)) -> Result<LossReport> {
         let mut report = LossReport::default();
         self.forget_repair()?;
-        // Salvage looks for records in allocated blocks: as many of the heap's tables as can be are repaired first.
+        // Salvage looks for records in allocated blocks, so as many of the heap's tables as possible are repaired
+        // first.
         let before = self.check(&mut |_| {});
         report.repaired.extend(self.repair(&before)?);
         for named in self.names() {
@@ -96,10 +98,10 @@ impl Store {
         Ok(report)
     }
 
-    /// Takes the name from what a repair that was cut short had made. Its blocks are freed by [`repair`](Self::repair).
+    /// Removes the name of an unfinished object of an earlier repair. [`repair`](Self::repair) frees its blocks.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`]; when the pool fails.
+    /// [`Error::ReadOnly`]. Any error when the pool fails.
     pub fn forget_repair(&self) -> Result<()> {
         if self.memory().is_read_only() {
             return Err(self.read_only("a repair"));
@@ -165,10 +167,9 @@ impl Store {
         Ok(())
     }
 
-    /// Gives the object that the repair made the name `name`, and takes it from the object that has it. Durable on
-    /// return.
+    /// Gives the repaired object the name `name`, and takes it from the object that has it. Durable on return.
     fn replace_by_repair(&self, name: &str) -> Result<()> {
-        // What was made must be whole on the medium before a name leads to it.
+        // The new object must be whole on the medium before a name leads to it.
         self.memory().durable()?;
         let mut catalog = lock(&self.inner.catalog);
         let found = |name: &str| catalog.names.get(name).copied().ok_or_else(|| self.not_found(name));

@@ -89,7 +89,7 @@ pub struct Named {
     pub kind: KindCode,
     /// The kind in words; `None` when the store does not know it.
     pub title: Option<&'static str>,
-    /// Where it is.
+    /// Its place.
     pub at: PmAddr,
 }
 

@@ -15,7 +15,7 @@ Examples:
   lodestone completions zsh > \"${fpath[1]}/_lodestone\"
   lodestone completions fish > ~/.config/fish/completions/lodestone.fish";
 
-/// Shells that can be served.
+/// Shells with a completion script.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Shell {
     Bash,

@@ -20,11 +20,11 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
-    /// Folder for the pages; it is made if it is not there
+    /// Folder for the pages, made if it is missing
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
 
-    /// Replace pages that are there
+    /// Replace existing pages
     #[arg(long)]
     overwrite: bool,
 }
@@ -51,12 +51,12 @@ pub fn run(args: &Args, program: clap::Command, output: &Output) -> Result<ExitC
     Ok(exit::ok())
 }
 
-/// Writes the page of `command`, which is called `name`, and those of its own commands.
+/// Writes the page of `command`, which is called `name`, and the pages of its subcommands.
 fn write(command: &clap::Command, name: &str, args: &Args, pages: &mut Vec<String>) -> Result<()> {
     let page = format!("{name}.1");
     let path = args.out.join(&page);
     let mut text = Vec::new();
-    // The name of a page is one word; that of the command keeps its blanks.
+    // The name of a page is one word. The name of the command keeps its blanks.
     let man = Man::new(command.clone().display_name(name)).title(name.to_uppercase());
     man.render(&mut text).context("rendering a man page failed")?;
     save(&path, &text, args.overwrite)?;

@@ -14,16 +14,16 @@ use clap::Subcommand;
 
 use crate::output::Output;
 
-/// Commands for data, and for knowing the machine it is on.
+/// Commands for data, and for the machine that holds it.
 #[derive(Debug, Subcommand)]
 pub enum Daily {
     /// Create, inspect, check and maintain pools
     Pool(pool::Args),
     /// Store, read, import and export keys and values
     Kv(kv::Args),
-    /// Know what memories cost: profiles, models, and how they compare with the papers
+    /// Know the cost of memories: profiles, models, and how they compare with the papers
     Media(media::Args),
-    /// Show the NUMA nodes of this machine, or virtual ones, and what it costs a thread to know its node
+    /// Show the NUMA nodes of this machine, or virtual ones, and the cost of asking for a thread's node
     Topology(topology::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
@@ -32,7 +32,7 @@ pub enum Daily {
 }
 
 impl Daily {
-    /// Runs the command. `program` is the tree of commands that pages and completions are made from.
+    /// Runs the command. Pages and completions are made from `program`, the tree of commands.
     ///
     /// # Errors
     /// When the work could not be done.

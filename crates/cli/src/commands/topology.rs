@@ -1,7 +1,7 @@
 //! `lodestone topology`: the NUMA nodes of this machine as pools and agents see them.
 //!
-//! A command of its own, beside `media` and `pool`: it needs neither a medium nor a pool, and both refer to its node
-//! numbers.
+//! It is a separate command, beside `media` and `pool`. It needs neither a medium nor a pool, and both refer to its
+//! node numbers.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -43,7 +43,7 @@ struct NodeLine {
 struct CostLine {
     /// Asking for the node of a pinned thread, mean in nanoseconds.
     pinned_ns: f64,
-    /// The same of a thread that is not pinned (getcpu through the vDSO).
+    /// The same for a thread that is not pinned (getcpu through the vDSO).
     unpinned_ns: f64,
 }
 

@@ -1,10 +1,10 @@
 //! Delimited text (RFC 4180 with any one-byte delimiter) as rows.
 //!
-//! A row is found line by line: a quoted field that is open at the end of a line goes on in the next one. Where that
-//! leads nowhere (the quote is never closed, or the row that results has the wrong number of fields), only the first
-//! line is rejected and reading goes on with the second: one stray quote costs one line, not the rest of the file.
+//! A row is found line by line: a quoted field that is open at the end of a line goes on in the next one. That can
+//! fail, because the quote is never closed, or the resulting row has the wrong number of fields. Then only the first
+//! line is rejected, and reading goes on with the second. So one stray quote costs one line, not the rest of the file.
 //!
-//! 1. [`Splitter::feed`] splits one physical line into fields and says whether a quoted field is still open.
+//! 1. [`Splitter::feed`] splits one physical line into fields and returns whether a quoted field is still open.
 //! 2. [`CsvRows::next_row`] feeds lines until a row is complete, then picks key and value.
 //!
 //! Invariant: every byte of the source belongs to exactly one row, a blank line or the header.
@@ -16,11 +16,11 @@ use crate::object::ObjectText;
 use super::lines::{Ahead, Lines, Position, Raw, too_long, without_end};
 use super::rows::{Row, Rows, Selection};
 
-/// Longest row that quotes may hold together; longer, and the quote counts as never closed.
+/// Longest row that quotes may hold together. Beyond it the quote counts as never closed.
 const ROW_BYTES_MAX: usize = 1 << 20;
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
-/// How delimited text is to be read.
+/// The dialect of delimited text.
 #[derive(Clone, Debug)]
 pub struct CsvFormat {
     /// The byte between fields.
@@ -41,7 +41,7 @@ struct Splitter {
 }
 
 impl Splitter {
-    /// Takes one line with its line end; `true` when the row is complete, `false` when a quoted field is still open.
+    /// Takes one line with its line end. `true` when the row is complete, `false` when a quoted field is still open.
     fn feed(&mut self, line: &[u8], delimiter: u8) -> Result<bool, Malformed> {
         let end = without_end(line).len();
         let mut at = 0;
@@ -69,7 +69,7 @@ impl Splitter {
         }
     }
 
-    /// Reads inside quotes; the bytes up to and with the closing quote, or `None` when the line ends before it.
+    /// Reads inside quotes. Returns the bytes up to and with the closing quote, or `None` when the line ends before it.
     fn quoted(&mut self, text: &[u8]) -> Result<Option<usize>, Malformed> {
         let field = self.fields.last_mut().ok_or(Malformed)?;
         let mut at = 0;
@@ -102,7 +102,7 @@ pub struct CsvRows {
 }
 
 impl CsvRows {
-    /// Rows of `lines`, which stand at the start of the source; reads the header.
+    /// Rows of `lines`, which are at the start of the source. Reads the header.
     ///
     /// # Errors
     /// When the source cannot be read, has no row at all, or lacks a selected column.
@@ -134,7 +134,7 @@ impl CsvRows {
         Ok(rows)
     }
 
-    /// Goes on with `lines`, which stand somewhere behind the header.
+    /// Goes on with `lines`, which are somewhere after the header.
     pub fn resume(&mut self, lines: Lines) {
         self.lines = lines;
     }
@@ -161,7 +161,7 @@ impl CsvRows {
         if self.values.len() == 1 && self.selection.values.len() == 1 {
             return Ok(());
         }
-        // The value is an object, in which each name is there once.
+        // The value is an object, in which each name occurs once.
         let names: Vec<String> = self.values.iter().map(|index| self.columns[*index].clone()).collect();
         match names.iter().enumerate().find(|(index, name)| names[..*index].contains(name)) {
             Some((index, _)) => refuse_twins(&self.columns, &[self.values[index]]),
@@ -247,7 +247,7 @@ fn skip_blank_lines(lines: &mut Lines) -> io::Result<()> {
 
 type Split = Result<Vec<Vec<u8>>, String>;
 
-/// Splits the row that starts at the position: the number of physical lines it takes, and its fields or what is wrong.
+/// Splits the row at the position. Returns the number of its physical lines, and its fields or the fault.
 fn split_row(lines: &mut Lines, delimiter: u8) -> io::Result<Option<(usize, Split)>> {
     let at_start = lines.position().offset == 0;
     let mut splitter = Splitter::default();
@@ -380,7 +380,7 @@ mod tests {
     }
 
     proptest! {
-        /// What the csv crate writes, quoted or not, is read back field for field, whatever is in it.
+        /// Fields written by the csv crate, quoted or not, are read back unchanged, whatever their content.
         #[test]
         fn what_the_csv_crate_writes_is_read_back(
             table in prop::collection::vec(("[a-z\",\r\n ]{1,8}", "[a-z\",\r\n ]{0,8}"), 1..20),

@@ -1,8 +1,7 @@
 //! JSON Lines as rows: one object per line.
 //!
-//! Fields keep the order and the exact text they have in the source (no number is parsed and printed again). A field
-//! `NAME_hex` stands for `NAME` where the key or the single value is picked, which is how `export` writes bytes that
-//! are no text.
+//! Fields keep the order and the exact text of the source: no number is parsed and printed again. A field `NAME_hex`
+//! replaces `NAME` where the key or the single value is picked. `export` writes bytes that are no text in this way.
 
 use std::io;
 
@@ -20,7 +19,7 @@ pub struct JsonRows {
 }
 
 impl JsonRows {
-    /// Rows of `lines`; the key field is `key` unless the selection names one.
+    /// Rows of `lines`. The key field is `key` unless the selection names one.
     pub fn new(lines: Lines, selection: Selection) -> Self {
         Self { lines, key: selection.key.unwrap_or_else(|| "key".to_owned()), values: selection.values }
     }
@@ -77,7 +76,7 @@ impl Rows for JsonRows {
     }
 }
 
-/// What is wrong with a line, without the line number of its own that serde_json would give.
+/// The fault of a line, without the line number that serde_json adds.
 fn explain(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let text = text.split(" at line ").next().unwrap_or_default();

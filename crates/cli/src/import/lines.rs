@@ -1,12 +1,12 @@
-//! Physical lines of a source, with their place, and any number of them ahead.
+//! Physical lines of a source, with their place. Any number of lines can be read ahead.
 //!
-//! 1. [`Lines::peek`] reads as far ahead as asked; nothing is consumed.
+//! 1. [`Lines::peek`] reads as far ahead as asked. Nothing is consumed.
 //! 2. [`Lines::consume`] returns the first lines and moves the position after them.
-//! 3. A line that is too long for a row ([`LINE_BYTES_MAX`]) is kept in a file without a name, so that its row can be
-//!    rejected whole and reading goes on after it.
+//! 3. A line that is too long for a row ([`LINE_BYTES_MAX`]) is kept in a file without a name. So its row can be
+//!    rejected whole, and reading goes on after it.
 //!
-//! Invariants: the position is always at the start of a line, and its checksum covers every byte before it, so
-//! that a later run can tell whether what it skips is what an earlier run read. Memory holds no more than
+//! Invariants: the position is always at the start of a line, and its checksum covers every byte before it. So a later
+//! run can tell whether the bytes it skips are those that an earlier run read. Memory holds no more than
 //! [`LINE_BYTES_MAX`] bytes of a line.
 
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ use std::io::{self, BufRead, Read, Seek, SeekFrom, Write};
 /// Longest line that may be a row. No key or value comes near it.
 pub const LINE_BYTES_MAX: u64 = 16 << 20;
 
-/// Longest line that is read at all: more is a binary file, or a stream that never ends.
+/// Longest line that is read at all. A longer one is a binary file, or a stream that never ends.
 const LINE_BYTES_READ_MAX: u64 = 1 << 30;
 
 /// A place in a source: the start of a line.
@@ -85,12 +85,12 @@ pub enum Ahead<'a> {
 pub enum Raw {
     /// In memory.
     Bytes(Vec<u8>),
-    /// One line that is too long for that.
+    /// One line that is too long for memory.
     Long(LongLine),
 }
 
 impl Raw {
-    /// Writes the text to `target`; returns the number of bytes. A line end is added where the source has none.
+    /// Writes the text to `target`. Returns the number of bytes. A line end is added where the source has none.
     pub fn write_to(&mut self, target: &mut impl Write) -> io::Result<u64> {
         let (bytes, last) = match self {
             Self::Bytes(bytes) => {
@@ -126,7 +126,7 @@ impl Lines {
         Self { input, ahead: VecDeque::new(), position }
     }
 
-    /// Where the first line that is not consumed starts.
+    /// The start of the first line that is not consumed.
     pub fn position(&self) -> Position {
         self.position
     }
@@ -169,7 +169,7 @@ impl Lines {
     }
 }
 
-/// Keeps a line whose `head` is too long already in a file without a name, and reads it to its end.
+/// Keeps a line whose `head` is already too long in a file without a name, and reads it to its end.
 fn keep_long(input: &mut dyn BufRead, head: &[u8], number: u64) -> io::Result<LongLine> {
     let kept = |error: io::Error| {
         let text = format!(
@@ -205,7 +205,7 @@ pub fn too_long(bytes: u64) -> String {
     format!("the line has {bytes} bytes; at most {LINE_BYTES_MAX} (16 MiB) fit a row")
 }
 
-/// Reads `offset` bytes of `input` and gives their CRC-32C, or `None` when the input is shorter.
+/// Reads `offset` bytes of `input` and returns their CRC-32C, or `None` when the input is shorter.
 pub fn checksum_of_prefix(mut input: impl Read, offset: u64) -> io::Result<Option<u32>> {
     let mut crc = 0;
     let mut left = offset;
@@ -276,7 +276,7 @@ mod tests {
         }
     }
 
-    /// More than can be a line, without a line end.
+    /// An endless source without a line end.
     struct Endless(u64);
 
     impl Read for Endless {

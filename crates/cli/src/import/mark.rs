@@ -1,8 +1,8 @@
-//! How far an import came: a small record beside the rows, written after each batch.
+//! The progress of an import: a small record beside the rows, written after each batch.
 //!
-//! The mark says which part of which source is in the map. It is stored behind the rows of its batch (ordered, see
-//! [`Store::set_mark`]), so a mark that survives a crash proves that its rows did. Rows behind the mark may have
-//! survived too; they are inserted again, which changes nothing, because a row's key decides where it goes.
+//! The mark says which part of which source is in the map. It is stored after the rows of its batch (ordered, see
+//! [`Store::set_mark`]), so a mark that survives a crash proves that its rows did. Rows after the mark may have
+//! survived too. They are inserted again, which changes nothing, because a row's key decides its place.
 //!
 //! A mark is a JSON object: an import that was interrupted by one version can be read, and refused, by another.
 
@@ -13,21 +13,21 @@ use crate::import_store::ImportStore;
 
 use super::lines::Position;
 
-/// Version of the record; another one is not continued.
+/// Version of the record. A record of another version is not continued.
 const MARK_VERSION: u32 = 1;
 
-/// How far an import came.
+/// The progress of an import.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
     /// [`MARK_VERSION`].
     version: u32,
-    /// How the source is read: a continued import must read it alike.
+    /// The way the source is read. A continued import must read it in the same way.
     pub reading: String,
-    /// Bytes of the source that are done.
+    /// Bytes of the source that were imported.
     pub offset: u64,
-    /// Line that comes next, from 1.
+    /// The next line, from 1.
     pub line: u64,
-    /// CRC-32C of the bytes that are done.
+    /// CRC-32C of the bytes that were imported.
     pub crc: u32,
     /// Rows that are in the map.
     pub rows: u64,
@@ -55,7 +55,7 @@ impl Mark {
         }
     }
 
-    /// Where the import goes on.
+    /// The position at which the import goes on.
     pub fn position(&self) -> Position {
         Position { offset: self.offset, line: self.line, crc: self.crc }
     }
@@ -79,7 +79,7 @@ impl Mark {
         Ok(Some(mark))
     }
 
-    /// Stores the mark behind every earlier change.
+    /// Stores the mark after every earlier change.
     pub fn save(&self, store: &dyn ImportStore, name: &str) -> Result<()> {
         store.set_mark(name, &serde_json::to_vec(self)?)
     }

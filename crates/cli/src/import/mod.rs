@@ -1,14 +1,19 @@
-//! Import of CSV and JSON Lines into a map: batched, resumable, and honest about bad rows.
+//! Import of CSV and JSON Lines into a map: in batches, resumable, with every bad row reported.
 //!
 //! 1. Look for the mark of an interrupted import of the same source. If there is one, check that the source still
-//!    starts with what was read then, and go on after it.
-//! 2. Insert rows one by one, without waiting; a bad row is told with its line number and kept in the file of rejects.
+//!    starts with the bytes that were read then, and go on after them.
+//! 2. Insert rows one by one, without waiting. A bad row is reported with its line number and kept in the file of
+//!    rejects.
 //! 3. After each batch store the mark after the rows and wait once until all of it is durable.
 //! 4. At the end remove the mark.
 //!
-//! Invariants: a mark never counts a row that could still be lost (it is ordered after the rows, and the file of
-//! rejects is synced before it); a row that is imported twice leaves the same map. So an import that is killed at any
-//! moment and started again ends with the same map and the same file of rejects as one that ran through.
+//! Invariants:
+//! - a mark never counts a row that could still be lost, because it is ordered after the rows, and the file of rejects
+//!   is synced before it;
+//! - a row that is imported twice leaves the same map.
+//!
+//! So an import that is killed at any moment and started again ends with the same map and the same file of rejects as
+//! one that ran through.
 
 mod csv_text;
 mod json_text;
@@ -42,7 +47,7 @@ use rows::Rows;
 /// Bytes of rows in one batch at most: far below any journal, so that a batch never waits for room.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
-/// What the source looks like.
+/// The format of the source.
 #[derive(Clone, Debug)]
 pub enum Format {
     /// Delimited text.
@@ -51,26 +56,26 @@ pub enum Format {
     JsonLines,
 }
 
-/// What to import, and how.
+/// A request for an import.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The source; `None`: standard input, which cannot be resumed.
     pub path: Option<PathBuf>,
-    /// What it looks like.
+    /// Its format.
     pub format: Format,
-    /// Which fields become key and value.
+    /// The fields that become key and value.
     pub selection: Selection,
     /// Rows per durability wait.
     pub batch_rows: u64,
-    /// Where bad rows go.
+    /// The file for bad rows.
     pub rejects: Option<PathBuf>,
-    /// Whether a file that is there may be replaced by the rejects.
+    /// Whether the rejects may replace an existing file.
     pub overwrite: bool,
     /// Start from the first row even if an import of this source was interrupted.
     pub restart: bool,
 }
 
-/// What an import did; the counts include what an interrupted import did before.
+/// The result of an import. The counts include the work of an interrupted import before it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
     /// Always `summary`.
@@ -85,7 +90,7 @@ pub struct Summary {
     pub rejected: u64,
     /// Bytes of the source.
     pub source_bytes: u64,
-    /// Line the import went on from; 1 when it started afresh.
+    /// First line of this run. 1 when it started afresh.
     pub resumed_at_line: u64,
     /// Waits for durability in this run.
     pub batches: u64,
@@ -95,10 +100,10 @@ pub struct Summary {
     pub rows_per_s: f64,
 }
 
-/// Imports what `request` says into `store`.
+/// Imports the source of `request` into `store`.
 ///
 /// # Errors
-/// When the source, the store or the file of rejects fails; the message says how to go on. What was imported stays.
+/// When the source, the store or the file of rejects fails. The message says how to go on. Imported rows stay.
 pub fn import(store: &dyn ImportStore, request: &Request, output: &Output) -> Result<Summary> {
     let started = Instant::now();
     let source = source_name(request)?;
@@ -116,7 +121,7 @@ pub fn import(store: &dyn ImportStore, request: &Request, output: &Output) -> Re
             .with_context(|| failed_after(&source, &mark, request))?;
         rejects.sync()?;
         mark.advance(rows.position());
-        // A file without a row is made anew by an import that goes on.
+        // A continued import creates a file without rows anew.
         mark.rejects_bytes = if mark.rejected == 0 { 0 } else { rejects.bytes() };
         let end = |result: Result<()>| result.with_context(|| failed_after(&source, &mark, request));
         if request.path.is_some() {
@@ -125,7 +130,7 @@ pub fn import(store: &dyn ImportStore, request: &Request, output: &Output) -> Re
                 rejects.marked();
             }
         }
-        // One wait for the rows and their mark: the mark is ordered after the rows, so it cannot survive without them.
+        // One wait for the rows and their mark. The mark is ordered after the rows, so it cannot survive without them.
         end(store.sync())?;
         end(store.verify())?;
         batches += 1;
@@ -134,7 +139,7 @@ pub fn import(store: &dyn ImportStore, request: &Request, output: &Output) -> Re
             break;
         }
     }
-    // Before the mark goes: a run that is interrupted here finds the file by its length.
+    // Before the mark is removed: a run that is interrupted here finds the file by its length.
     rejects.finish(mark.rejected)?;
     if request.path.is_some() {
         store.clear_mark(&source)?;
@@ -156,7 +161,7 @@ pub fn import(store: &dyn ImportStore, request: &Request, output: &Output) -> Re
     })
 }
 
-/// Inserts one batch of rows; `false` when the source has no more.
+/// Inserts one batch of rows. `false` when the source has no more.
 fn batch(
     store: &dyn ImportStore,
     request: &Request,
@@ -196,7 +201,7 @@ fn batch(
     Ok(true)
 }
 
-/// The name under which the progress of this source is kept.
+/// The name under which the progress of this source is stored.
 fn source_name(request: &Request) -> Result<String> {
     let Some(path) = &request.path else { return Ok("(standard input)".to_owned()) };
     let path = path
@@ -205,7 +210,7 @@ fn source_name(request: &Request) -> Result<String> {
     Ok(path.to_string_lossy().into_owned())
 }
 
-/// The mark of an interrupted import of the same source read in the same way, or one that starts.
+/// The mark of an interrupted import of the same source read in the same way, or a new mark.
 fn starting_mark(store: &dyn ImportStore, request: &Request, source: &str) -> Result<Mark> {
     let reading = format!("{:?} {:?}", request.format, request.selection);
     let Some(path) = request.path.as_ref().filter(|_| !request.restart) else { return Ok(Mark::start(reading)) };
@@ -228,7 +233,7 @@ fn starting_mark(store: &dyn ImportStore, request: &Request, source: &str) -> Re
     Ok(mark)
 }
 
-/// Looks whether the source can be opened.
+/// Checks that the source can be opened.
 ///
 /// # Errors
 /// When it cannot.
@@ -271,7 +276,7 @@ fn failed_after(source: &str, mark: &Mark, request: &Request) -> String {
     format!("{source}: the import stopped: {}", what_stays(mark, request))
 }
 
-/// What a signal finds done.
+/// The report of a signal: the work done so far.
 fn so_far(source: &str, mark: &Mark, request: &Request) -> String {
     format!("{source}: {}", what_stays(mark, request))
 }

@@ -1,14 +1,14 @@
-//! Rows that could not be imported: told to the user with their line numbers, and kept in a file.
+//! Rows that could not be imported: reported to the user with their line numbers, and kept in a file.
 //!
-//! 1. Rows go to a file beside the one that was asked for, with `.partial` after its name. They are exactly as they are
-//!    in the source, after its header, so that the file can be mended and imported in turn.
-//! 2. The file is synced before the progress mark that counts on its length is stored. A continued import cuts it back
+//! 1. Rows go to a file beside the requested one, with `.partial` after its name. They are exactly as in the source,
+//!    after its header, so that the file can be corrected and imported in turn.
+//! 2. The file is synced before the progress mark that depends on its length is stored. A continued import cuts it back
 //!    to that length, so no row is in it twice.
-//! 3. At the end of the import the file gets its name. Before the first mark nothing counts on it, and it is removed on
-//!    an error or a signal.
+//! 3. At the end of the import the file gets its name. Before the first mark nothing depends on it, and it is removed
+//!    on an error or a signal.
 //!
-//! Invariants: the final name never holds half of the rows; a file that was there keeps its bytes unless `overwrite` is
-//! set. A target that is no regular file (`/dev/stderr`) is written to directly.
+//! Invariants: the final name never holds half of the rows. An existing file keeps its bytes unless `overwrite` is set.
+//! A target that is no regular file (`/dev/stderr`) is written to directly.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
@@ -24,10 +24,10 @@ use crate::output::Output;
 
 use super::lines::Raw;
 
-/// Reasons told on a terminal; the rest is only counted.
+/// Number of reasons printed on a terminal. The others are only counted.
 const TOLD_MAX: u64 = 20;
 
-/// Where rejected rows go.
+/// The destination of rejected rows.
 pub struct Rejects {
     file: Option<Kept>,
     bytes: u64,
@@ -38,11 +38,11 @@ pub struct Rejects {
 /// The file of rejected rows.
 struct Kept {
     target: PathBuf,
-    /// The name until the end; `None`: the target itself, which is no regular file.
+    /// The name until the end. `None`: the target itself, which is no regular file.
     partial: Option<PathBuf>,
     file: File,
     overwrite: bool,
-    /// There until a mark counts on the file: dropped with it, the file is removed.
+    /// `Some` until a mark depends on the file. If this is dropped before that, the file is removed.
     unmarked: Option<Scratch>,
 }
 
@@ -58,8 +58,8 @@ impl Rejects {
     /// Keeps rejected rows for the file at `path`, if any, after the `bytes` that an interrupted import left.
     ///
     /// # Errors
-    /// When the file is there and may not be replaced, when what an interrupted import left is gone, or the folder
-    /// fails.
+    /// When the file exists and may not be replaced, when the rows of an interrupted import are gone, or when the
+    /// folder fails.
     pub fn open(path: Option<&Path>, overwrite: bool, bytes: u64, head: &[u8]) -> Result<Self> {
         let file = path.map(|path| Kept::open(path, overwrite, bytes)).transpose()?;
         let mut rejects = Self { file, bytes, count: 0, unsynced: false };
@@ -74,7 +74,7 @@ impl Rejects {
         self.bytes
     }
 
-    /// Tells and keeps one row.
+    /// Reports and keeps one row.
     pub fn reject(&mut self, output: &Output, line: u64, reason: &str, raw: &mut Raw) -> Result<()> {
         self.count += 1;
         if output.is_json() {
@@ -97,7 +97,7 @@ impl Rejects {
         Ok(())
     }
 
-    /// Makes the file as durable as the mark that will count on its length.
+    /// Makes the file as durable as the mark that will depend on its length.
     pub fn sync(&mut self) -> Result<()> {
         if let Some(kept) = self.file.as_ref().filter(|kept| kept.partial.is_some())
             && self.unsynced
@@ -108,14 +108,14 @@ impl Rejects {
         Ok(())
     }
 
-    /// Says that a mark counts on the file: from now on it stays for the import that goes on.
+    /// Notes that a mark depends on the file. From now on the file stays for a continued import.
     pub fn marked(&mut self) {
         if let Some(kept) = &mut self.file {
             kept.unmarked = None;
         }
     }
 
-    /// Gives the file its name, or removes it when no row was rejected.
+    /// Renames the file to its final name, or removes it when no row was rejected.
     pub fn finish(mut self, rejected: u64) -> Result<()> {
         let Some(mut kept) = self.file.take() else { return Ok(()) };
         let Some(partial) = kept.partial.clone() else { return Ok(()) };
@@ -151,7 +151,7 @@ impl Kept {
         }
         let partial = partial_name(&target);
         if bytes > 0 && !partial.exists() && target.metadata().is_ok_and(|found| found.len() == bytes) {
-            // The import that this one goes on with had come to its end when it was interrupted.
+            // The interrupted import that this one continues had already reached its end.
             fs::rename(&target, &partial).with_context(context)?;
         }
         refuse_existing(&target, target.exists() && !overwrite)?;
@@ -177,13 +177,13 @@ impl Kept {
 impl Drop for Kept {
     fn drop(&mut self) {
         if let (Some(_), Some(partial)) = (&self.unmarked, &self.partial) {
-            // Nothing counts on it; what cannot be removed only costs space.
+            // Nothing depends on it. A file that cannot be removed only costs space.
             let _ = fs::remove_file(partial);
         }
     }
 }
 
-/// The name of the file that will be called `target`, until it is whole.
+/// The name of the file until it is complete. Then it is called `target`.
 fn partial_name(target: &Path) -> PathBuf {
     let mut name = target.file_name().unwrap_or_default().to_owned();
     name.push(".partial");

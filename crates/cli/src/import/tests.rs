@@ -1,4 +1,4 @@
-//! The importer against a store in memory that is killed at every change and loses what was not durable.
+//! The importer against a store in memory that is killed at every change and loses all changes that were not durable.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ fn quiet() -> Output {
     Output::new(false, true)
 }
 
-/// A folder with a source of [`ROWS`] rows, of which some are bad, and where its rejects go.
+/// A folder with a source of [`ROWS`] rows, some of them bad, and the place of its rejects.
 fn source() -> (tempfile::TempDir, Request) {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("rows.csv");

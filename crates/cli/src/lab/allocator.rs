@@ -1,9 +1,10 @@
-//! The allocator of the command: the system's, with a count of the bytes that are in use, so that `bench index` can say
-//! what an index holds in DRAM.
+//! The allocator of the command: the system's, with a count of the bytes that are in use. `bench index` needs it to
+//! report an index's share of DRAM.
 //!
-//! Each thread counts in a cell of its own among [`CELLS`], so counting costs an addition on a line that no other
-//! thread writes at the time. Bytes that one thread allocates and another frees make cells negative; only their sum
-//! means anything. What the system's allocator adds to each block is not counted.
+//! Each thread counts in one of [`CELLS`] cells. Counting costs an addition on a line that no other thread writes at
+//! the time, unless there are more threads than cells. Bytes that one thread allocates and another frees make cells
+//! negative; only the sum of the cells means anything. The overhead that the system's allocator adds to each block is
+//! not counted.
 
 #![expect(unsafe_code, reason = "an allocator is an unsafe trait; every call goes to the system's allocator unchanged")]
 
@@ -13,14 +14,14 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
 
-/// Cells that threads share out among themselves.
+/// Cells that the threads share.
 const CELLS: usize = 64;
 
 static IN_USE: [CachePadded<AtomicI64>; CELLS] = [const { CachePadded::new(AtomicI64::new(0)) }; CELLS];
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// The thread's cell; no destructor and a constant start, so that the allocator may read it at any time.
+    /// The thread's cell. It has no destructor and a constant start, so that the allocator may read it at any time.
     static CELL: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
@@ -52,8 +53,8 @@ fn signed(bytes: usize) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-// SAFETY: every method passes its arguments to the system's allocator unchanged and returns what that returned;
-// counting neither allocates nor unwinds.
+// SAFETY: every method passes its arguments to the system's allocator unchanged and returns its result. Counting
+// neither allocates nor unwinds.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(signed(layout.size()));
@@ -69,7 +70,7 @@ unsafe impl GlobalAlloc for Counted {
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         count(-signed(layout.size()));
-        // SAFETY: as in `alloc`; the block came from the system's allocator.
+        // SAFETY: as in `alloc`. The block came from the system's allocator.
         unsafe { System.dealloc(block, layout) }
     }
 

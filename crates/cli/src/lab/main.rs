@@ -1,14 +1,15 @@
 //! The `lodestone-lab` program: everything that `lodestone` does, and the commands that measure and prove.
 //!
-//! | command | what it does |
+//! | command | purpose |
 //! | --- | --- |
 //! | [`bench`] | measures this machine |
-//! | [`sim`] | models machines that are not here |
-//! | [`torture`] | kills writers and judges what they leave |
-//! | [`crash`] | explores what a power failure can leave behind |
+//! | [`sim`] | models machines that are absent |
+//! | [`torture`] | kills writers and judges the pools they leave |
+//! | [`crash`] | explores the possible states after a power failure |
 //! | [`demo`] | the guided first run: all of them |
 //!
-//! A user types `lodestone bench`; that program becomes this one. So the names in help and examples are `lodestone`.
+//! A user types `lodestone bench`, and that program becomes this one. So the names in help and examples are
+//! `lodestone`.
 
 mod allocator;
 mod bench;
@@ -40,7 +41,7 @@ struct Cli {
     #[command(flatten)]
     globals: Globals,
 
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     command: Command,
 }
@@ -50,13 +51,13 @@ struct Cli {
 enum Command {
     #[command(flatten)]
     Daily(Daily),
-    /// Explore what a power failure can leave behind
+    /// Explore the possible states after a power failure
     Crash(crash::Args),
-    /// Kill writers and judge what they leave: the project's own kill tests, for your file system and device
+    /// Kill writers and judge the pools they leave: the project's own kill tests, for your file system and device
     Torture(torture::Args),
     /// Measure throughput, latency and cost, with the figures' origin
     Bench(bench::Args),
-    /// Model machines that are not here, with every assumption stated
+    /// Model machines that are absent, with every assumption stated
     Sim(sim::Args),
     /// A guided first run: a pool, real data, kills, power failures, figures, one page
     Demo(demo::Args),
@@ -88,7 +89,7 @@ impl Program for Cli {
 }
 
 fn main() -> ExitCode {
-    // The targets of this program are replayed by this program.
+    // Only this program can replay its targets.
     lodestone_crash::replay_with("lodestone crash replay");
     program::run::<Cli>()
 }
@@ -104,7 +105,7 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// Calls `check` with every command and the words that lead to it.
+    /// Calls `check` with every command and its path of words.
     fn visit(command: &clap::Command, path: &str, check: &mut dyn FnMut(&clap::Command, &str)) {
         let path = format!("{path} {}", command.get_name());
         check(command, path.trim());
@@ -123,11 +124,11 @@ mod tests {
         });
     }
 
-    /// The examples of a help text as it is printed, one a line.
+    /// The examples of a help text as printed, one a line.
     fn examples(help: &str) -> Vec<String> {
         let lines = help.lines().skip_while(|line| !line.starts_with("Example")).skip(1);
         let text = lines.take_while(|line| !line.trim().is_empty()).collect::<Vec<_>>().join("\n");
-        // A line that ends in a backslash goes on in the next one.
+        // A line that ends in a backslash goes on in the next line.
         text.replace("\\\n", " ").lines().map(str::to_owned).collect()
     }
 
@@ -160,7 +161,7 @@ mod tests {
         commands
     }
 
-    /// What is pasted from the help of a terminal of 80 columns is understood: no line is broken, no option is gone.
+    /// Examples pasted from the help of a terminal of 80 columns parse: no line is broken, no option is missing.
     #[test]
     fn every_example_survives_pasting() {
         let mut count = 0;
@@ -172,7 +173,7 @@ mod tests {
                 for words in calls.iter().filter(|words| words[0] == "lodestone") {
                     count += 1;
                     if let Err(error) = Cli::try_parse_from(words) {
-                        // A file of the user's own is not here.
+                        // The user's file in an example does not exist here.
                         let is_no_file = error.to_string().contains("No such file");
                         assert!(is_no_file || !error.use_stderr(), "`{path} --help`: {example}\n{error}");
                     }

@@ -1,4 +1,4 @@
-//! A folder of its own and the `lodestone` binary, for tests of the command as a user has it.
+//! A new folder and the `lodestone` binary, for tests of the command as a user runs it.
 #![allow(dead_code, reason = "every test file uses its own part of this module")]
 
 use std::ffi::OsStr;
@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// What a command did.
+/// The result of a command.
 #[derive(Debug)]
 pub struct Done {
     pub code: Option<i32>,
@@ -20,7 +20,7 @@ impl Done {
         Self { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
     }
 
-    /// Asserts exit code 0 and gives standard output.
+    /// Asserts exit code 0 and returns standard output.
     #[track_caller]
     pub fn ok(self) -> String {
         assert_eq!(self.code, Some(0), "{self:?}");
@@ -34,7 +34,7 @@ impl Done {
         self
     }
 
-    /// Asserts exit code 2 and that the message holds each of `parts`; gives the message.
+    /// Asserts exit code 2 and that the message contains each of `parts`. Returns the message.
     #[track_caller]
     pub fn fails_with(self, parts: &[&str]) -> String {
         assert_eq!(self.code, Some(2), "{self:?}");
@@ -98,7 +98,7 @@ impl Place {
         Done::new(child.wait_with_output().expect("wait"))
     }
 
-    /// Runs with `--json` and gives the objects that were printed.
+    /// Runs with `--json` and returns the printed objects.
     #[track_caller]
     pub fn json<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Vec<serde_json::Value> {
         let done = Done::new(self.command(args).arg("--json").output().expect("run lodestone"));

@@ -73,10 +73,10 @@ impl Header for TreeHeader {
 
 /// An ordered map in a transactional memory.
 ///
-/// Cost of an operation on `n` entries, in objects: a lookup reads the header, `log n` inner nodes (base about 40 for
-/// integers, 20 for byte strings) and one leaf, and the box of a byte string's value. An insert or removal also writes
-/// the leaf (8 lines at most), and the box. An update of a byte string that fits its box writes the box alone. A split
-/// or merge writes two nodes and their parent, seldom more. Fences: one per transaction.
+/// Cost of an operation on `n` entries, in objects: a lookup reads the header, `log n` inner nodes and one leaf, and
+/// the box of a byte string's value. The base of the logarithm is about 40 for integers, 20 for byte strings. An insert
+/// or removal also writes the leaf (8 lines at most), and the box. An update of a byte string that fits its box writes
+/// the box alone. A split or merge writes two nodes and their parent, seldom more. Fences: one per transaction.
 ///
 /// ```
 /// # use lodestone_collections::{Bytes, PmBTreeMap};
@@ -187,7 +187,7 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         Ok(Self::new(header))
     }
 
-    /// As [`open`](Self::open), of one that is there; changes nothing.
+    /// As [`open`](Self::open), for an existing map. Changes nothing.
     pub(crate) fn open_existing(stm: &Stm, name: &str) -> Result<Self> {
         Ok(Self::new(root::open_existing(stm, name, &Self::signature())?))
     }
@@ -296,8 +296,8 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         Ok(PmPtr::new(at))
     }
 
-    /// Tells `loot` of every entry that verifies, and of what does not. Each object is read by itself, so one that is
-    /// damaged hides only what is below it.
+    /// Passes every entry that verifies to `loot`, and names the others. Each object is read on its own, so a damaged
+    /// one hides only its children.
     pub(crate) fn salvage(&self, stm: &Stm, loot: &mut Loot<'_, K, V>) {
         let header = stm.snapshot(|tx| {
             let header = tx.read(self.header)?;
@@ -330,7 +330,7 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
             Err(error) => return loot.lose(range, &error),
         };
         let count = node::count(&inner.0);
-        // Of a separator that does not verify the next one outside counts: the range is larger then.
+        // In place of a separator that does not verify, the next outer one counts. The range is then larger.
         let separator = |index: usize| {
             let stored = &node::entry(&inner.0, Self::INNER_ENTRY, index)[..K::WORDS];
             stm.snapshot(|tx| K::load(tx, stored)).ok().map(|key| loot.shown(&key))

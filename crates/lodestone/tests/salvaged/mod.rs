@@ -1,11 +1,11 @@
-//! What a salvage must bring out of a damaged pool, and what a repair that accepts loss must leave.
+//! The demands on the salvage of a damaged pool, and on a repair that accepts loss.
 //!
-//! The oracle knows which lines of the sound image each record is in, because each value is found nowhere else, and
-//! which lines were damaged. So it knows which records may be missing:
-//! 1. those with a damaged line of their own, where "own" is all that the record says of itself;
-//! 2. of kinds whose heads are needed to believe the rest ([`needs_head`]), those whose leaf or object has one.
+//! The oracle knows the lines of the sound image that hold each record, because each value occurs only once. It also
+//! knows the damaged lines. So it knows which records may be missing:
+//! 1. those with a damaged line of their own, where "own" is everything that the record says of itself;
+//! 2. of kinds that need heads to believe the rest ([`needs_head`]), those with a damaged head of their leaf or object.
 //!
-//! Each missing record must be named, and no record may come out that was not there.
+//! Each missing record must be named, and no record may appear that did not exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -17,19 +17,19 @@ use super::{Answers, Outcome, Sound, records_of};
 
 const LINE: u64 = 64;
 
-/// Where a record is in the sound image.
+/// The place of a record in the sound image.
 #[derive(Clone, Debug, Default)]
 pub struct Home {
     /// Lines that hold the record itself.
     pub own: BTreeSet<u64>,
-    /// The blocks that these lines are in: first byte and bytes.
+    /// The blocks that contain these lines: first byte and bytes.
     pub blocks: BTreeSet<(u64, u64)>,
 }
 
 /// The home of each record, by place and key.
 pub type Homes = BTreeMap<String, BTreeMap<Vec<u8>, Home>>;
 
-/// How a place's values and keys are found in the image: bytes of the value, and of the key where it is apart.
+/// The traces of a place's records in the image: bytes of the value, and of the key where it is separate.
 pub struct Traces {
     pub value: Vec<u8>,
     /// Bytes in front of the value that belong to the record.
@@ -42,7 +42,7 @@ pub fn home(image: &[u8], used: &[(PmAddr, u64)], traces: &Traces) -> Home {
     let mut home = Home::default();
     let mut note = |from: usize, to: usize| {
         let inside = |&&(at, bytes): &&(PmAddr, u64)| at.offset() <= from as u64 && (from as u64) < at.offset() + bytes;
-        // What is in no allocated block is stale.
+        // Bytes in no allocated block are stale.
         if let Some(&(at, bytes)) = used.iter().find(inside) {
             let from = (from as u64).saturating_sub(traces.before).max(at.offset());
             home.own.extend((from / LINE..=(to as u64 - 1) / LINE).map(|line| line * LINE));
@@ -81,18 +81,18 @@ pub struct Figures {
     pub damaging: u64,
     pub refused: u64,
     pub brought_out: u64,
-    /// Missing with a damaged line of their own.
+    /// Missing records with a damaged line of their own.
     pub own_line: u64,
-    /// Missing because of a damaged head: allowed for some kinds.
+    /// Missing because of a damaged head, which is allowed for some kinds.
     pub behind_head: BTreeMap<String, u64>,
-    /// Named by nothing better than "records of this object".
+    /// Named only as "records of this object".
     pub vaguely_named: u64,
     /// Of objects whose name is lost with the catalog's entry.
     pub nameless: u64,
     pub rebuilt: u64,
     pub left: BTreeMap<String, u64>,
     pub repaired_in_heap: u64,
-    /// What must not be.
+    /// Faults.
     pub faults: Vec<String>,
 }
 
@@ -126,7 +126,7 @@ fn order(is_number: bool, key: &[u8]) -> (u64, Vec<u8>) {
     (number.unwrap_or(0), if is_number { Vec::new() } else { key.to_vec() })
 }
 
-/// Whether `lost` names the record; `Some(true)` when only as one of its object.
+/// Whether `lost` names the record. `Some(true)` when it is only named as one of its object.
 fn names(lost: &Lost, is_number: bool, key: &[u8], home: &Home) -> Option<bool> {
     match &lost.keys {
         LostKeys::Key(named) => (named == key).then_some(false),
@@ -147,7 +147,7 @@ fn names(lost: &Lost, is_number: bool, key: &[u8], home: &Home) -> Option<bool> 
     }
 }
 
-/// Salvages every place and compares with what must come out; what came out.
+/// Salvages every place and compares the result with the records that must be there. Returns the result.
 pub fn salvage_all(
     store: &Store,
     sound: &Sound,
@@ -160,7 +160,7 @@ pub fn salvage_all(
         let (mut found, mut lost) = (BTreeMap::new(), Vec::new());
         let outcome = salvage(store, object, member.as_deref(), &mut found, &mut lost);
         if let Err(error) = outcome {
-            // The catalog has both copies of an entry in one block: a lost page can take both, and the name with it.
+            // The catalog has both copies of an entry in one block. A lost page can take both, and the name with it.
             if store.find(object).is_err() {
                 figures.nameless += sound.answers[&place].len() as u64;
                 all.insert(place, found);
@@ -175,7 +175,7 @@ pub fn salvage_all(
     all
 }
 
-/// Lost records but for those that are named one by one.
+/// Lost records that are not named one by one.
 fn brief(lost: &[Lost]) -> String {
     let others: Vec<_> =
         lost.iter().filter(|lost| !matches!(lost.keys, LostKeys::Key(_))).map(ToString::to_string).collect();
@@ -244,7 +244,7 @@ fn compare(
     }
 }
 
-/// Repairs, and compares what is there then with what the salvage brought out.
+/// Repairs, and compares the records after it with those of the salvage.
 pub fn repair(
     store: &Store,
     sound: &Sound,
@@ -275,7 +275,7 @@ pub fn repair(
         let expected: Vec<_> = salvaged[&place].iter().map(|(key, value)| (key.clone(), value.clone())).collect();
         let is_sequence = matches!(member.as_deref(), Some("queue" | "list"));
         let is_same = match &now {
-            // Positions close up.
+            // Positions move up to close the gaps.
             Some(now) if is_sequence => {
                 let values =
                     |records: &[(Vec<u8>, Vec<u8>)]| records.iter().map(|r| r.1.clone()).collect::<BTreeSet<_>>();

@@ -12,9 +12,9 @@
 //! | `heap-order` | frees in and out of order, several blocks of one bitmap word |
 //! | `heap-zeroed` | a block that is zeroed when it is allocated, in the place of another one |
 //! | `heap-extent` | large extents, freed and cut anew |
-//! | `heap-growth` | new slabs and zones until the heap is full, slabs given back |
+//! | `heap-growth` | new slabs and zones until the heap is full, slabs returned |
 //! | `heap-grow-pool` | the pool grows under a full heap |
-//! | `heap-abort` | actions that are dropped, with blocks given back in between |
+//! | `heap-abort` | actions that are dropped, with blocks returned in between |
 //! | `heap-record` | records longer than a line |
 //! | `heap-lanes` | lanes in turn, words that change again in the next action and by plain stores |
 //! | `heap-single` | actions of one word, which publish what was stored before |

@@ -323,7 +323,7 @@ impl Structure for Slots {
         }
         let [newest, bare, stamped] = [16, 17, 24].map(|index| heap.memory().load(heap.root_word(index)));
         Failure::unless(newest >= bare && newest >= stamped, || {
-            format!("stamp {newest} was rolled back: behind it stand {bare} in its line and {stamped} of its action")
+            format!("stamp {newest} was rolled back: it is older than {bare} in its line or {stamped} of its action")
         })?;
         Ok((slots, bare, stamped))
     }

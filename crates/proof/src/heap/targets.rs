@@ -139,7 +139,7 @@ fn protocol_targets() -> Vec<Slots> {
         redundant: vec![Redundant {
             mutation: "late fence at crates/heap/src/record.rs",
             at_most: 1,
-            reason: "it comes behind one store of the record, the boot number, which does not count without the commit word",
+            reason: "it comes after one store of the record, the boot number, which does not count without the commit word",
         }],
         ..slots(
             "heap-lanes",

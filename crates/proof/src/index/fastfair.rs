@@ -39,7 +39,7 @@ fn target_of_lines<K: IndexKey + ?Sized>(
 fn redundant_of(family: &str, name: &str) -> fn() -> Vec<Redundant> {
     match (family, name) {
         ("fastfair", "line-high") => || {
-            let reason = "the entry that moved here is the last one: the line behind covers its copy until one more removal, \
+            let reason = "the entry that moved here is the last one: the line after it covers its copy until one more removal, \
                           whose fence comes first (line-low needs this one)";
             vec![Redundant::new("at crates/index/src/fastfair/write.rs", 4, reason)]
         },
@@ -48,8 +48,7 @@ fn redundant_of(family: &str, name: &str) -> fn() -> Vec<Redundant> {
             vec![Redundant::new("at crates/index/src/fastfair/write.rs", 5, reason)]
         },
         ("fastfair-text", "empty-between") => || {
-            let reason =
-                "the next thing is a store into the new key's block, which nothing names; the line's come behind it";
+            let reason = "the next store goes into the new key's block, which nothing names yet; those to the line come after it";
             vec![Redundant::new("late fence at crates/index/src/fastfair/write.rs", 1, reason)]
         },
         ("fastfair-text", "change" | "line-low" | "line-high" | "empty-split" | "parent" | "root") => || {

@@ -131,7 +131,9 @@ pub(crate) fn bugs() -> Vec<Bug> {
         }),
         Bug::new("fptree-merge-without-fence", "pairs that moved to the left leaf are lost", || named("fptree-merge")),
         Bug::new("fptree-load-unlinked", "the leaf of a crashed load leaks", || named("fptree-load")),
-        Bug::new("fptree-lock-persisted", "nobody can change a leaf whose writer crashed", || named("fptree-insert")),
+        Bug::new("fptree-lock-persisted", "no thread can change a leaf whose writer crashed", || {
+            named("fptree-insert")
+        }),
     ];
     // Each shows in the first recovery. Crashes inside recoveries would only multiply the states before it.
     all.iter_mut().for_each(|bug| bug.config.nested_depth = 0);

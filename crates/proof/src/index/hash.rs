@@ -86,7 +86,7 @@ pub(crate) fn bugs() -> Vec<Bug> {
         Bug::new("cells-record-not-flushed", "an acknowledged string reads as damage", || named("hash-strings")),
         Bug::new("hash-segment-not-flushed", "the directory names a segment that is not there", || named("hash-split")),
         Bug::new("hash-segment-leaked", "a crashed split leaks its new segments", || named("hash-split")),
-        Bug::new("hash-lock-persisted", "nobody can change a segment whose writer crashed", || named("hash-insert")),
+        Bug::new("hash-lock-persisted", "no thread can change a segment whose writer crashed", || named("hash-insert")),
     ];
     // Each shows in the first recovery. Crashes inside recoveries would only multiply the states before it.
     all.iter_mut().for_each(|bug| bug.config.nested_depth = 0);

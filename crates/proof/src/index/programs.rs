@@ -4,9 +4,9 @@
 //! operations during which power fails. The content comes from phases that grow the index, thin it out, empty stretches
 //! and change values. So a violation's token finds its program again.
 //!
-//! They complement the targets of each structure. Those are small on purpose and exhausted. But a state that takes a
-//! history (a line that was emptied among full ones, a leaf that was merged and split again) is in none of them unless
-//! its author foresaw it.
+//! They complement the targets of each structure. Those are small on purpose and exhausted. But some states take a
+//! history: a line that was emptied among full ones, a leaf that was merged and split again. No target has them unless
+//! its author foresaw them.
 
 use lodestone_crash::{Medium, Outcome, Recovered, Redundant, SiteKey, Target};
 use lodestone_index::{

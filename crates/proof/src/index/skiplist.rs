@@ -51,7 +51,7 @@ fn named(name: &str) -> Box<dyn Target> {
 #[must_use]
 pub fn bugs() -> Vec<Bug> {
     vec![
-        Bug::new("skiplist-link-before-node", "the list leads into a block that nobody owns", || {
+        Bug::new("skiplist-link-before-node", "the list leads into a block without an owner", || {
             named("skiplist-insert")
         }),
         Bug::new("skiplist-load-unlinked", "the nodes of a crashed load leak", || named("skiplist-load")),

@@ -5,9 +5,9 @@
 //! its node and to allocate another. Transactions read and write both, nested or not. Some are read-only, some are
 //! snapshots.
 //!
-//! Some faults show at once: a torn register, a node that is not its holder's, an error, more attempts than any order
-//! of the others explains, a snapshot that restarts, or a version kept for snapshots after all have ended. The judge
-//! finds the rest.
+//! Some faults show at once: a torn register, a node that is not its holder's, or an error. So do more attempts than
+//! any order of the others explains, a snapshot that restarts, and a version kept for snapshots after all have ended.
+//! The judge finds the rest.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -37,7 +37,7 @@ struct Removed {
     removed: bool,
 }
 
-/// Removes the record; durable when this returns.
+/// Removes the record. Durable when this returns.
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     let key = bytes::key(&args.key, args.hex)?;
     let opened = args.map.open_existing()?;

@@ -32,7 +32,7 @@ Without --flat every record becomes a key and a value, and importing the file wi
 same map again, byte for byte. With --flat, values that are JSON objects (as import stores them) become columns or
 fields again, and the key becomes the column or field of the given name.";
 
-/// What is written.
+/// The format of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum FormatArg {
     /// Comma-separated text with a header
@@ -54,23 +54,23 @@ pub struct Args {
     #[command(flatten)]
     range: RangeArgs,
 
-    /// What is written
+    /// Format of the output
     #[arg(long, value_enum, default_value_t = FormatArg::Jsonl)]
     format: FormatArg,
 
-    /// Where to; standard output when not given. The file has its name when it is whole
+    /// Output file [default: standard output]. It gets its name when it is complete
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Replace the file that is there
+    /// Replace an existing file
     #[arg(long, requires = "output")]
     overwrite: bool,
 
-    /// Spread values that are JSON objects over columns or fields; the key goes to the column KEY
+    /// Spread values that are JSON objects over columns or fields, with the key in the column KEY
     #[arg(long, value_name = "KEY")]
     flat: Option<String>,
 
-    /// Go on past damage: what is lost is named on standard error, and the exit code is 1
+    /// Go on past damage: losses are named on standard error, and the exit code is 1
     #[arg(long, conflicts_with_all = ["from", "to", "prefix"])]
     skip_damaged: bool,
 
@@ -82,7 +82,7 @@ pub struct Args {
 #[derive(Serialize)]
 struct Exported {
     records: u64,
-    /// What is lost.
+    /// The loss.
     lost: Vec<Lost>,
     output: String,
 }
@@ -103,7 +103,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     if let Some(path) = &args.output {
         spare(path, &[&args.map.open.path])?;
     }
-    // A damaged map may not open: its records are brought out without that.
+    // A damaged map may not open. Its records are salvaged without that.
     let opened = if args.skip_damaged { None } else { Some(args.map.open_to_read(args.read)?) };
     let mut file = args.output.as_deref().map(|path| NewFile::create(path, args.overwrite)).transpose()?;
     if let Some(path) = &args.output {
@@ -114,7 +114,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         None => Box::new(io::stdout().lock()),
     };
     let mut export = args.sink(Box::new(BufWriter::with_capacity(1 << 16, target)));
-    // Of a damaged map the number is not known.
+    // The number of records of a damaged map is not known.
     let whole = opened.as_ref().filter(|_| args.range.is_everything());
     let total = whole.and_then(|opened| opened.records.len().ok());
     let bar = output.progress(total, ProgressUnit::Steps).with_prefix("export");
@@ -164,7 +164,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     Ok(exit::holds(is_whole))
 }
 
-/// A closed pipe ends the command quietly, whichever layer met it.
+/// A closed pipe ends the command quietly, whichever layer notices it.
 fn explain(error: anyhow::Error) -> anyhow::Error {
     match error.downcast::<io::Error>() {
         Ok(error) => stdout_error(error),

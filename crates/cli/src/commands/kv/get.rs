@@ -33,7 +33,7 @@ pub struct Args {
     /// The key
     key: String,
 
-    /// The key is hexadecimal digits, and the value is printed so
+    /// The key is hexadecimal digits, and the value is printed the same way
     #[arg(long)]
     hex: bool,
 

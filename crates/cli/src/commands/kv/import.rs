@@ -33,7 +33,7 @@ The column of a JSON Lines row is a field; a field NAME_hex stands for the bytes
 
 Exit code 1 when rows were skipped.";
 
-/// What a source looks like.
+/// The format of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum FormatArg {
     /// Delimited text with a header
@@ -55,7 +55,7 @@ pub struct Args {
     /// The source: a CSV or JSON Lines file, or - for standard input
     source: PathBuf,
 
-    /// What the source looks like [default: by the file's name]
+    /// Format of the source [default: by the file's name]
     #[arg(long, value_enum)]
     format: Option<FormatArg>,
 
@@ -79,11 +79,11 @@ pub struct Args {
     #[arg(long, value_name = "ROWS", default_value_t = 5000, value_parser = clap::value_parser!(u64).range(1..))]
     batch: u64,
 
-    /// Keep skipped rows in this file; it has its name when the import is at its end
+    /// Keep skipped rows in this file, which gets its name at the end of the import
     #[arg(long, value_name = "FILE")]
     rejects: Option<PathBuf>,
 
-    /// Replace the file of rejects that is there
+    /// Replace an existing file of rejects
     #[arg(long, requires = "rejects")]
     overwrite: bool,
 
@@ -138,7 +138,7 @@ pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
     let (map, kind) = (args.map.clone(), args.kind);
     let request = args.request()?;
     if let Some(path) = &request.path {
-        // Before the pool is opened for writing: a wrong name changes nothing.
+        // Before the pool is opened for writing, so that a wrong name changes nothing.
         import::verify_source(path)?;
     }
     if let Some(rejects) = &request.rejects {

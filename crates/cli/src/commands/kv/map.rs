@@ -1,8 +1,8 @@
 //! The map of a pool that the `kv` commands work on, and that map as the importer's store.
 //!
 //! A map is any object that has records: an ordered map, a map over an index, an index, a collection in a transactional
-//! memory. The store says which it is. Only a command that may create a map takes a choice, and a choice that differs
-//! from what is there is refused.
+//! memory. The store knows its kind. Only a command that may create a map takes a choice of kind, and a choice that
+//! differs from the existing map is refused.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,7 +17,7 @@ use lodestone_store::{
 use crate::commands::pool::{OpenArgs, PoolFiles, ReadArgs};
 use crate::import_store::ImportStore;
 
-/// Name of the map that holds the progress of imports. Names that start so belong to the command itself.
+/// Name of the map that holds the progress of imports. Names with this prefix are reserved for the command itself.
 const MARKS: &str = "lodestone.imports";
 
 /// A pool and a map in it.
@@ -42,7 +42,7 @@ fn map_name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// What a map is made of.
+/// The structure of a map.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MapKind {
     /// The ordered map.
@@ -81,20 +81,20 @@ impl FromStr for MapKind {
 /// The choice of a command that may create a map.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub struct KindArg {
-    /// What a new map is made of: ordered-map (the default, and the fastest), fastfair, fptree, skiplist, hybrid or
-    /// hybrid-plus; a map that is there keeps its kind
+    /// Structure of a new map: ordered-map (the default, and the fastest), fastfair, fptree, skiplist, hybrid or
+    /// hybrid-plus. An existing map keeps its kind
     #[arg(long, value_name = "KIND")]
     pub index: Option<MapKind>,
 }
 
-/// An open map: the records of an object, or of something inside one. Dropping it closes the pool.
+/// An open map: the records of an object, or of a member of one. Dropping it closes the pool.
 pub struct Opened {
     pub records: Box<dyn Records>,
     pub store: Store,
     pub pool: Pool,
 }
 
-/// Where the records are.
+/// The place of the records.
 struct Place {
     object: String,
     member: Option<String>,
@@ -102,12 +102,12 @@ struct Place {
 }
 
 impl MapArgs {
-    /// Opens the map, creating it if the pool has none of that name.
+    /// Opens the map. Creates it if the pool has none of that name.
     pub fn open(&self) -> Result<Opened> {
         self.open_as(KindArg::default())
     }
 
-    /// As [`open`](Self::open); it is created as, and must be, of the chosen kind.
+    /// As [`open`](Self::open), with a chosen kind. A new map gets this kind, and an existing one must have it.
     pub fn open_as(&self, kind: KindArg) -> Result<Opened> {
         self.open_to_change(kind, Acknowledge::EachChange)
     }
@@ -135,12 +135,12 @@ impl MapArgs {
         self.open_on(store, acknowledge)
     }
 
-    /// Opens a map that exists, for reading; changes no byte of the pool unless a crash left something to recover.
+    /// Opens a map that exists, for reading. Changes no byte of the pool unless a crash left something to recover.
     pub fn open_to_read(&self, read: ReadArgs) -> Result<Opened> {
         self.open_on(self.store_to_read(read)?, Acknowledge::EachChange)
     }
 
-    /// Shows `visit` every record of a map that is not in a damaged line, and tells `lost` of the others; changes no
+    /// Calls `visit` with every record of a map that is not in a damaged line, and `lost` with the others. Changes no
     /// byte of the pool unless a crash left something to recover.
     pub fn salvage(&self, read: ReadArgs, visit: &mut VisitRecord<'_>, lost: &mut VisitLost<'_>) -> Result<u64> {
         let store = self.store_to_read(read)?;
@@ -152,7 +152,7 @@ impl MapArgs {
             .with_context(|| format!("{}: bringing out the map `{}` failed", store.pool().path().display(), self.map))
     }
 
-    /// Opens, for reading, the object that the map is or is in.
+    /// Opens, for reading, the map's object or the object that contains the map.
     pub fn open_object_to_read(&self, read: ReadArgs) -> Result<(Store, Object)> {
         let store = self.store_to_read(read)?;
         let place = self.place(&store)?.with_context(|| self.missing(&store))?;
@@ -172,7 +172,7 @@ impl MapArgs {
         }
         match Store::over(&pool) {
             Ok(store) => Ok(store),
-            // The heap wants to finish what a crash cut short, which takes a writer.
+            // The heap must finish work that a crash cut short. That takes a writer.
             Err(Error::Heap(lodestone_heap::Error::Invalid { what: "heap", .. })) => {
                 drop(pool);
                 read.may_finish(&self.open)?;
@@ -200,7 +200,7 @@ impl MapArgs {
         made.with_context(|| format!("{}: creating the map `{}` failed", store.pool().path().display(), self.map))
     }
 
-    /// Refuses a choice that differs from what is there.
+    /// Refuses a choice that differs from the existing map.
     fn must_be(&self, store: &Store, wanted: MapKind) -> Result<()> {
         let path = store.pool().path().display();
         let found = store.open_object(&self.map)?;
@@ -218,8 +218,8 @@ impl MapArgs {
         })
     }
 
-    /// Where the map is: an object of that name, `OBJECT/NAME` for something inside one, or the one thing of that name
-    /// inside of any object.
+    /// The place of the map: an object of that name, `OBJECT/NAME` for a member of an object, or the only member of
+    /// that name in any object.
     fn place(&self, store: &Store) -> Result<Option<Place>> {
         if let Some((object, member)) = self.map.split_once('/') {
             let Some(found) = store.find(object)? else { return Ok(None) };
@@ -269,7 +269,7 @@ fn kind_of(store: &Store, named: &Named) -> Result<&'static dyn Kind> {
     })
 }
 
-/// Everything that is inside of objects: object, its kind, and the member.
+/// All members of objects: object, its kind, and the member.
 pub fn members(store: &Store) -> Result<Vec<(String, &'static dyn Kind, Member)>> {
     let mut all = Vec::new();
     for named in store.names() {
@@ -280,7 +280,7 @@ pub fn members(store: &Store) -> Result<Vec<(String, &'static dyn Kind, Member)>
     Ok(all)
 }
 
-/// The store of an import: the map, and the progress marks in a map of their own beside it.
+/// The store of an import: the map, and the progress marks in a separate map beside it.
 pub struct MapStore {
     rows: Box<dyn Records>,
     marks: OrderedMap,
@@ -297,7 +297,7 @@ impl MapStore {
         Ok(Self { rows: opened.records, marks, map_name: map_name.to_owned(), files })
     }
 
-    /// Key of the mark `name`: map and source; the head of a long source gives way to its checksum.
+    /// Key of the mark `name`: map and source. A long source is shortened to a checksum and its end.
     fn mark_key(&self, name: &str) -> Vec<u8> {
         let mut key = format!("{}:", self.map_name).into_bytes();
         let room = KEY_BYTES_MAX - key.len();

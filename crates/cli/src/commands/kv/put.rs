@@ -31,7 +31,7 @@ pub struct Args {
     /// The key
     key: String,
 
-    /// The value: text, @FILE, or - for standard input (@@ stands for a leading @)
+    /// The value: text, @FILE, or - for standard input (@@ means a leading @)
     #[arg(allow_hyphen_values = true)]
     value: String,
 
@@ -47,7 +47,7 @@ struct Put {
     domain: String,
 }
 
-/// Stores the record; durable when this returns.
+/// Stores the record. Durable when this returns.
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     let key = bytes::key(&args.key, args.hex)?;
     let value = bytes::value(&args.value, args.hex)?;

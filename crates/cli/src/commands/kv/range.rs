@@ -16,15 +16,15 @@ pub struct RangeArgs {
     #[arg(long, value_name = "KEY")]
     from: Option<String>,
 
-    /// First key that is no longer part of it
+    /// First key after the range
     #[arg(long, value_name = "KEY")]
     to: Option<String>,
 
-    /// Keys that start so
+    /// Keys with this prefix
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["from", "to"])]
     prefix: Option<String>,
 
-    /// Keys are hexadecimal digits, and everything is printed so
+    /// Keys are hexadecimal digits, and everything is printed the same way
     #[arg(long)]
     pub hex: bool,
 }
@@ -35,7 +35,7 @@ impl RangeArgs {
         self.from.is_none() && self.to.is_none() && self.prefix.is_none()
     }
 
-    /// First key, and first key behind.
+    /// First key of the range, and first key after it.
     fn bounds(&self) -> Result<(Option<Key>, Option<Key>)> {
         let key = |text: &Option<String>| text.as_deref().map(|text| bytes::key(text, self.hex)).transpose();
         match key(&self.prefix)? {
@@ -47,7 +47,7 @@ impl RangeArgs {
         }
     }
 
-    /// Calls `visit` for each record in key order until it says stop or fails.
+    /// Calls `visit` for each record in key order until it stops or fails.
     pub fn scan(
         &self,
         records: &dyn Records,
@@ -78,7 +78,7 @@ impl RangeArgs {
     }
 }
 
-/// A key in a form that orders as the keys of the map do.
+/// The key in a form that has the same order as the keys of the map.
 fn comparable(key: &[u8], is_number: bool) -> Result<Vec<u8>> {
     if !is_number {
         return Ok(key.to_vec());

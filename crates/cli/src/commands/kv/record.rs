@@ -1,4 +1,4 @@
-//! A record as a line of JSON: text where it is text, hexadecimal digits where it is not.
+//! A record as a line of JSON: text as text, other bytes as hexadecimal digits.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::bytes::to_hex;
 
-/// One record. Of each pair of fields exactly one is there, so that reading it back gives the same bytes.
+/// One record. Exactly one field of each pair is present, so that reading it back returns the same bytes.
 #[derive(Serialize)]
 pub struct Record<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -28,7 +28,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// A key or value on a line for a person or a script; `hex` as the user asked.
+/// A key or value on a line for a person or a script, in hexadecimal digits if the user asked for them.
 pub fn shown(bytes: &[u8], hex: bool) -> Cow<'_, str> {
     if hex { to_hex(bytes).into() } else { crate::bytes::display(bytes).into() }
 }

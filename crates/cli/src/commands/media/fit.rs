@@ -24,7 +24,7 @@ What the probe does not tell is taken from the base profile and listed.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
-    /// What `lodestone media probe --json` printed
+    /// Output of `lodestone media probe --json`
     #[arg(value_name = "PROBE.json")]
     probe: PathBuf,
 
@@ -36,11 +36,11 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
-    /// Where parameters come from that the probe does not tell
+    /// Profile for the parameters that the probe does not measure
     #[arg(long, value_name = "NAME|FILE", default_value = "dram")]
     base: String,
 
-    /// Replace the file that is there
+    /// Replace an existing file
     #[arg(long)]
     overwrite: bool,
 }
@@ -74,7 +74,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     Ok(exit::ok())
 }
 
-/// The probe's record: the line that says so, because a report may print other objects beside it.
+/// The probe's record: the line with its format name, because a report may print other objects beside it.
 fn read(path: &Path) -> Result<ProbeResult> {
     let failed =
         || format!("{}: reading failed; give a file that `lodestone media probe --json` wrote", path.display());

@@ -1,4 +1,4 @@
-//! `lodestone media`: what memories cost.
+//! `lodestone media`: the cost of memories.
 
 mod fit;
 mod probe;
@@ -35,7 +35,7 @@ pub struct Args {
 enum MediaCommand {
     /// Measure a pool, a device, a file, DRAM or a profile, and say how to use it
     Probe(probe::Args),
-    /// Make a profile of what a probe measured
+    /// Make a profile from the measurements of a probe
     Fit(fit::Args),
     /// List the built-in profiles
     Profiles(profiles::Args),

@@ -20,7 +20,7 @@ pub struct Args {
     #[command(flatten)]
     open: OpenArgs,
 
-    /// Accepted as by the other commands that read; without --repair a check never changes a byte
+    /// For symmetry with the other commands that read: without --repair a check never changes a byte
     #[arg(long, conflicts_with = "repair")]
     read_only: bool,
 
@@ -49,11 +49,11 @@ pub struct RepairArgs {
     #[command(flatten)]
     options: RepairOptions,
 
-    /// Make each damaged object anew of what can be brought out of it: the rest is named, and lost for good
+    /// Rebuild each damaged object from its readable records; the others are named, and lost
     #[arg(long, requires = "yes")]
     accept_loss: bool,
 
-    /// Yes, what cannot be brought out may go
+    /// Confirm that unreadable records may go
     #[arg(long, requires = "accept_loss")]
     yes: bool,
 }
@@ -62,7 +62,7 @@ pub struct RepairArgs {
 struct Repaired {
     path: String,
     repaired: Vec<String>,
-    /// Objects that were made anew, with what went.
+    /// Rebuilt objects, with their losses.
     rebuilt: Vec<Rebuilt>,
     /// Damaged objects that stay as they are.
     left: Vec<Unrepaired>,
@@ -78,7 +78,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     Ok(exit::holds(found.clean))
 }
 
-/// Repairs the pool and checks what is left.
+/// Repairs the pool and checks the rest.
 pub fn run_repair(args: &RepairArgs, output: &Output) -> Result<ExitCode> {
     mend(&args.open, args.options.accept_journal_loss, args.accept_loss, output)?;
     let found = look(&args.open, output)?;
@@ -86,7 +86,7 @@ pub fn run_repair(args: &RepairArgs, output: &Output) -> Result<ExitCode> {
     Ok(exit::holds(found.clean))
 }
 
-/// Checks the pool through all layers, once nobody else has it open.
+/// Checks the pool through all layers, once no other process has it open.
 fn look(open: &OpenArgs, output: &Output) -> Result<Examination> {
     let options = open.options()?;
     let _busy = output.busy("check");
@@ -99,7 +99,7 @@ fn mend(open: &OpenArgs, accept_journal_loss: bool, accept_loss: bool, output: &
     let report = open.wait.retry(|| Ok(Pool::repair(&open.path, &options, accept_journal_loss)?))?;
     let mut repaired = report.done;
     let (mut rebuilt, mut left) = (Vec::new(), Vec::new());
-    // A pool that still cannot be opened is described by the check that follows.
+    // The check that follows describes a pool that still cannot be opened.
     if report.after.is_clean() {
         let pool = open.open()?;
         if accept_loss {

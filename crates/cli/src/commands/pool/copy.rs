@@ -13,10 +13,10 @@ use crate::size;
 
 use super::WaitArgs;
 
-/// What the second pool is.
+/// The identity of the second pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A new pool with identities of its own.
+    /// A new pool with new identities.
     Copy,
     /// The same pool at one moment.
     Backup,
@@ -32,15 +32,15 @@ pub struct Args {
     /// The file to make
     target: PathBuf,
 
-    /// Replace the file that is there
+    /// Replace an existing file
     #[arg(long)]
     overwrite: bool,
 
-    /// Where further parts go [default: beside the target]
+    /// Files for further parts [default: beside the target]
     #[arg(long = "part", value_name = "FILE")]
     parts: Vec<PathBuf>,
 
-    /// Accepted as by the other commands that read; the source is never changed
+    /// For symmetry with the other commands that read: the source is never changed
     #[arg(long)]
     read_only: bool,
 
@@ -58,7 +58,7 @@ struct Copied {
     written_bytes: u64,
 }
 
-/// Copies the pool; the source is not changed.
+/// Copies the pool. The source is not changed.
 pub fn run(args: &Args, kind: Kind, output: &Output) -> Result<ExitCode> {
     let pool = args.wait.retry(|| Ok(Pool::open_read_only(&args.source, &PoolOptions::default())?))?;
     let _busy = output.busy(if kind == Kind::Copy { "copy" } else { "backup" });

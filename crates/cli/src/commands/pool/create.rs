@@ -39,7 +39,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME", default_value = "")]
     layout: String,
 
-    /// Replace the file or pool that is there
+    /// Replace an existing file or pool
     #[arg(long)]
     overwrite: bool,
 
@@ -59,7 +59,7 @@ struct Created {
     layout: String,
 }
 
-/// `options` with a part for each node of the machine, by the names that part 0 finds them under.
+/// `options` with a part for each node of the machine. The parts have the names under which part 0 finds them.
 fn one_part_per_node(path: &Path, options: PoolOptions) -> Result<PoolOptions> {
     let topology = Topology::for_pool(&options.sysfs_root, options.virtual_nodes)?;
     let nodes = topology.nodes();

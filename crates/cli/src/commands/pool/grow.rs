@@ -52,7 +52,7 @@ struct Grown {
     part_bytes: u64,
 }
 
-/// Grows the pool; nothing in it moves.
+/// Grows the pool. Nothing in it moves.
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     let pool = args.open.open()?;
     let old_bytes = pool.memory().part_len(args.part);

@@ -29,7 +29,7 @@ pub struct Args {
     #[command(flatten)]
     open: OpenArgs,
 
-    /// Accepted as by the other commands that read; this one never changes a byte
+    /// For symmetry with the other commands that read: this one never changes a byte
     #[arg(long)]
     read_only: bool,
 
@@ -80,9 +80,9 @@ struct PartLine {
 struct ObjectLine {
     name: String,
     kind: String,
-    /// What the object is.
+    /// The kind of the object.
     what: String,
-    /// What is inside of it, by name.
+    /// The named members of the object.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     members: Vec<MemberLine>,
 }
@@ -135,13 +135,12 @@ impl InfoLine {
     }
 }
 
-/// Prints what the pool is.
+/// Prints the facts about the pool.
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     let options = PoolOptions { allow_concurrent_writer: true, ..args.open.options()? };
     let pool = args.open.wait.retry(|| Ok(Pool::open_read_only(&args.open.path, &options)?))?;
     let info = pool.info();
-    // A pool that a crash left, or that a writer changes just now, may be unfit for a look inside: its header still
-    // shows.
+    // A pool that a crash left, or that a writer is changing, may not allow a look inside. Its header is still shown.
     let store = Store::over(&pool);
     let objects = store.as_ref().map(objects_of).unwrap_or_default();
     let usage = match &store {
@@ -179,7 +178,7 @@ fn objects_of(store: &Store) -> Vec<ObjectLine> {
     };
     let line = |named: lodestone_store::Named| {
         let unknown = || format!("of a kind that this program does not know ({})", named.kind);
-        // A damaged object is for the check to describe.
+        // The check describes a damaged object.
         let closed = || (named.title.map_or_else(unknown, str::to_owned), Vec::new());
         let (what, members) = look_inside(&named.name, named.kind).unwrap_or_else(closed);
         ObjectLine { kind: named.kind.to_string(), what, members, name: named.name }

@@ -70,21 +70,22 @@ pub struct Args {
 enum PoolCommand {
     /// Create a pool
     Create(create::Args),
-    /// Show what a pool is, and what its memory survives
+    /// Show the properties of a pool, and which failures its memory survives
     Info(info::Args),
     /// Check a pool through all layers, and say exactly what is damaged
     #[command(after_help = CHECK_HELP)]
     Check(check::Args),
-    /// Repair what is there a second time or, if you accept that, drop what is lost; and say what is left
+    /// Repair everything that has a second copy or, if you accept that, drop what is lost; and name the damage that is
+    /// left
     #[command(after_help = REPAIR_HELP)]
     Repair(check::RepairArgs),
-    /// Give an object of a pool another name
+    /// Rename an object of a pool
     Rename(names::RenameArgs),
-    /// Drop an object of a pool, and give its space back
+    /// Drop an object of a pool, and free its space
     Drop(names::DropArgs),
     /// Make a pool larger; nothing in it moves
     Grow(grow::Args),
-    /// Copy a pool; the copy is a new pool with an identity of its own
+    /// Copy a pool; the copy is a new pool with a new identity
     #[command(after_help = COPY_HELP)]
     Copy(copy::Args),
     /// Back a pool up; the backup is the same pool at this moment

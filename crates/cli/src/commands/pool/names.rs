@@ -1,4 +1,4 @@
-//! `lodestone pool rename` and `lodestone pool drop`: what has a name in a pool, whatever it is.
+//! `lodestone pool rename` and `lodestone pool drop`: the named objects of a pool, of any kind.
 
 use std::process::ExitCode;
 
@@ -53,7 +53,7 @@ pub struct DropArgs {
     #[arg(value_name = "NAME")]
     name: String,
 
-    /// Yes, everything in it may go
+    /// Confirm that everything in it may go
     #[arg(long, required = true)]
     yes: bool,
 

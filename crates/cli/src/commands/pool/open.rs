@@ -1,12 +1,12 @@
-//! How commands open a pool: the arguments they share.
+//! The opening of pools: the arguments that commands share.
 //!
 //! 1. [`WaitArgs`] is for every command that opens a pool: how long to wait for another process to close it.
 //! 2. [`ReadArgs`] is for every command that only reads. Such a command opens the pool read-only by itself. Where a
 //!    crash left something to finish it opens it for writing once, unless `--read-only` forbids that.
 //! 3. [`OpenArgs`] holds the pool, its parts and its domain.
 //!
-//! A reader cannot share a pool with a writer: the files change under its mapping without an order that it could
-//! follow. `lodestone pool info` is the exception, because it reads headers only.
+//! A reader cannot share a pool with a writer: the files change under its mapping, in no order that it could follow.
+//! `lodestone pool info` is the exception, because it reads headers only.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ fn wait(text: &str) -> Result<Duration, String> {
 /// How long to wait for a pool that another process has open.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub struct WaitArgs {
-    /// Wait so long for a pool that another process has open [default: 0]
+    /// How long to wait for a pool that another process has open [default: 0]
     #[arg(
         long,
         value_name = "SECONDS",
@@ -72,7 +72,7 @@ fn is_in_use(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| matches!(cause.downcast_ref(), Some(lodestone_pmem::Error::InUse { .. })))
 }
 
-/// How far a command that only reads may go.
+/// The limits of a command that only reads.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub struct ReadArgs {
     /// Change no byte, even if a crash left something to finish [default: finish that first, otherwise change nothing]
@@ -112,7 +112,7 @@ pub struct OpenArgs {
     #[arg(long = "part", value_name = "FILE")]
     pub parts: Vec<PathBuf>,
 
-    /// NUMA node of each part, part 0 first [default: where the devices are, else what was said at creation]
+    /// NUMA node of each part, part 0 first [default: that of the device, else the one given at creation]
     #[arg(long = "node", value_name = "NODE")]
     pub part_nodes: Vec<u32>,
 
@@ -130,7 +130,7 @@ pub struct OpenArgs {
 }
 
 impl OpenArgs {
-    /// The pool at `path`, in the domain that is chosen by itself.
+    /// The pool at `path`, in the default domain.
     pub fn of(path: PathBuf) -> Self {
         let domain = DomainChoice::Auto;
         Self {
@@ -190,7 +190,7 @@ impl PoolFiles {
     /// Checks that every path still leads to the file that is open.
     ///
     /// # Errors
-    /// When one was removed, renamed or replaced: what is written is lost with the process.
+    /// When one was removed, renamed or replaced: then written data is lost with the process.
     pub fn verify(&self) -> Result<()> {
         for (path, expected) in &self.0 {
             if !identity(path).is_ok_and(|found| found == *expected) {

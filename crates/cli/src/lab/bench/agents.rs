@@ -1,13 +1,17 @@
-//! `lodestone bench agents`: what I/O agents bring, as paper 4 estimates it, as the medium's profile predicts it, and
+//! `lodestone bench agents`: the gain of I/O agents, as paper 4 estimates it, as the medium's profile predicts it, and
 //! as it is measured under emulation.
 //!
 //! 1. Remote reads and writes of several sizes, direct and by agent.
 //! 2. The paper's transactions over two tables on two nodes: pure write, pure read, mixed.
-//! 3. Many clients and one agent: what the paper's model leaves out.
+//! 3. Many clients and one agent: the case that the paper's model leaves out.
 //!
-//! Columns: the paper's units; the profile by latency (a thread that is alone) and by bandwidth (the medium's time,
-//! which is how the paper got its units); virtual time (deterministic); real time (agents and rings on this machine,
-//! the model spinning). Only the last is measured: each column says whether it is an input, predicted or measured.
+//! The columns are:
+//! - the paper's units;
+//! - the profile, by latency (one thread) and by bandwidth (the medium's time, which is how the paper got its units);
+//! - virtual time, which is deterministic;
+//! - real time: agents and rings on this machine, the model spinning.
+//!
+//! Only real time is measured. Each column says whether it is an input, predicted or measured.
 
 use std::process::ExitCode;
 
@@ -86,12 +90,12 @@ struct TransactionLine {
     workload: Workload,
     /// The paper's unit costs: direct, by agent, change.
     paper: (f64, f64, f64),
-    /// What the paper prints as the change, per cent, where it does.
+    /// The change that the paper prints, per cent, where it prints one.
     paper_printed_percent: Option<f64>,
     predicted_latency: (f64, f64, f64),
     predicted_bandwidth: (f64, f64, f64),
     virtual_time: (f64, f64, f64),
-    /// By agent, overlapped with the own node's share.
+    /// By agent, overlapped with the client's share on its own node.
     virtual_time_overlapped: (f64, f64),
     real_time: Option<(f64, f64, f64)>,
     real_time_overlapped: Option<(f64, f64)>,
@@ -108,17 +112,17 @@ struct LoadLine {
     change: f64,
 }
 
-/// A line with the medium that it is about: it is a model's, also where threads really run.
+/// A line with its medium. The medium is a model, even where threads really run.
 #[derive(Serialize)]
 struct Modelled<'a, T> {
     #[serde(flatten)]
     line: &'a T,
     media: String,
-    /// The fields that were measured; every other figure is predicted.
+    /// The fields that were measured. Every other figure is predicted.
     measured: [&'static str; 3],
 }
 
-/// Fields that hold what threads of this machine took, on the emulated medium.
+/// Fields with times of real threads of this machine, on the emulated medium.
 const MEASURED: [&str; 3] = ["real_ns", "real_time", "real_time_overlapped"];
 
 impl<'a, T: Serialize> Modelled<'a, T> {
@@ -232,7 +236,7 @@ fn operations(args: &Args, setup: &Setup, mut real: Option<&mut Machine>, output
     output.line(&shown.to_string())
 }
 
-/// The name that JSON has, for tables.
+/// The name in the JSON output, for tables.
 fn name(value: impl Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }

@@ -1,11 +1,11 @@
 //! The ordered map as an engine of the workload runner.
 //!
-//! What an acknowledgement means is chosen once:
-//! - `sync`: a write is durable before it returns, and a read waits until what it saw is durable;
-//! - `relaxed`: writes are ordered but not waited for, and reads may tell what could still be lost;
+//! The meaning of an acknowledgement is chosen once:
+//! - `sync`: a write is durable before it returns, and a read waits until the values it saw are durable;
+//! - `relaxed`: writes are ordered but not waited for, and reads may return values that could still be lost;
 //! - `process`: as `sync`, in a domain that survives the death of the process only.
 //!
-//! The load phase is relaxed in every case; [`Engine::finish_load`] makes all of it durable.
+//! The load phase is relaxed in every case. [`Engine::finish_load`] makes all of it durable.
 
 use std::ops::{Bound, ControlFlow};
 
@@ -32,7 +32,7 @@ fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> EngineE
 }
 
 impl MapEngine {
-    /// The benchmark's map in `pool`, made if it is not there.
+    /// The benchmark's map in `pool`, made if it does not exist.
     pub fn open(pool: Pool, durability: Durability) -> anyhow::Result<Self> {
         let store = Store::over(&pool)?;
         let map = OrderedMap::open(&store, MAP)?;
@@ -65,7 +65,7 @@ impl Engine for MapEngine {
     fn finish_load(&self) -> engine::Result<()> {
         let memory = self.pool.memory();
         // Groups become durable in order, so waiting for a line that joins now waits for every earlier line of every
-        // thread. The line's content does not matter: it is written back as it is.
+        // thread. The line's content does not matter: it is written back unchanged.
         let (start, _) = self.pool.heap_area(0);
         memory.persist(start, LINE_BYTES);
         memory.durable().map_err(failed)
@@ -85,7 +85,7 @@ impl Engine for MapEngine {
     }
 }
 
-/// A thread's way into the map.
+/// A thread's session on the map.
 pub struct MapSession<'a> {
     map: &'a OrderedMap,
     durability: lodestone_index::Durability,
@@ -110,7 +110,7 @@ impl Session for MapSession<'_> {
         self.put(key, value).map(|_| ())
     }
 
-    /// A blind write, as the peers do it: a record that is missing is made, and reported as missing.
+    /// A blind write, as the peers do it. A missing record is made, and reported as missing.
     fn update(&mut self, key: &[u8], value: &[u8]) -> engine::Result<bool> {
         self.put(key, value)
     }

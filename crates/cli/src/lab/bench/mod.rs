@@ -1,4 +1,4 @@
-//! `lodestone bench`: what this machine and this code do, in figures that say where they come from.
+//! `lodestone bench`: the speed of this machine and this code, in figures that name their origin.
 
 mod agents;
 mod engine;
@@ -41,7 +41,7 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum BenchCommand {
-    /// Run the workloads A to F of YCSB on a map in a pool of its own
+    /// Run the workloads A to F of YCSB on a map in a new pool
     Ycsb(ycsb::Args),
     /// Run one structure on several transactional memories: Lodestone's, log-based ones, plain DRAM
     Stm(stm::Args),
@@ -50,7 +50,7 @@ enum BenchCommand {
     /// Load an index for `bench index --open`, and change it until standard input ends
     #[command(hide = true)]
     IndexLoad(index::LoadArgs),
-    /// Compare remote access with I/O agents: the paper's estimate, the profile's, and measured
+    /// Compare remote access with I/O agents: the estimates of the paper and of the profile, and measurements
     Agents(agents::Args),
     /// Compare persist, stream and durable with the bare instructions and system calls
     Substrate(substrate::Args),
@@ -63,15 +63,15 @@ impl Args {
     }
 }
 
-/// Longest time of a run: a year. Sums of such times, and moments so far away, are no overflow.
+/// Longest time of a run: a year. Sums of such times, and moments that far in the future, do not overflow.
 const SECONDS_MAX: f64 = 365.0 * 86_400.0;
 
-/// What a signal finds done after so many of all runs.
+/// The progress report of a signal: the number of finished runs.
 fn so_far(done: usize, of: usize) -> String {
     format!("{done} of {of} runs were measured; with --json each figure is printed as soon as it is there")
 }
 
-/// The time of a run that the argument `name` asks for.
+/// The duration in the argument `name`.
 fn duration(seconds: f64, name: &str) -> Result<Duration> {
     let found = Duration::try_from_secs_f64(seconds).ok().filter(|_| seconds <= SECONDS_MAX);
     found.with_context(|| format!("{name} needs a number of seconds, from 0 to {SECONDS_MAX} (a year)"))

@@ -1,7 +1,7 @@
-//! Where a benchmark's pool lies, and what its acknowledgements mean.
+//! The place of a benchmark's pool, and the meaning of its acknowledgements.
 //!
-//! The pool is a file of its own: one that must not exist yet, or a temporary one in the working folder. Unless it is
-//! to be kept, its name is removed as soon as it is open, so that nothing is left behind however the benchmark ends.
+//! The pool is a new file: one that must not exist yet, or a temporary one in the working folder. Unless it is to be
+//! kept, its name is removed as soon as it is open, so that no file remains however the benchmark ends.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,10 +16,10 @@ use serde::Serialize;
 use lodestone_cli::emulation;
 use lodestone_cli::interrupt::Scratch;
 
-/// What an acknowledged write survives.
+/// The failures that an acknowledged write survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Durability {
-    /// Power loss: every write waits until it is durable, every read until what it saw is
+    /// Power loss: every write waits until it is durable, every read until the values it saw are durable
     Sync,
     /// Ordered, not waited for: a power loss may take the latest writes, never an older one before a newer one
     Relaxed,
@@ -56,7 +56,7 @@ pub struct Place {
     #[arg(long, value_name = "DOMAIN", default_value = "auto", value_parser = domain)]
     pub domain: DomainChoice,
 
-    /// What an acknowledged write survives
+    /// The failures that an acknowledged write survives
     #[arg(long, value_enum, default_value = "sync")]
     pub durability: Durability,
 
@@ -66,7 +66,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// A temporary file in `folder`, in the domain that is chosen by itself.
+    /// A temporary file in `folder`, in the default domain.
     pub fn in_folder(folder: &Path) -> Self {
         Self {
             path: Some(folder.to_owned()),
@@ -77,7 +77,7 @@ impl Place {
         }
     }
 
-    /// This place, or memory where none was asked for: for figures that a disk would only disturb.
+    /// This place, or memory where none was given: for figures that a disk would only disturb.
     pub fn or_memory(&self) -> Self {
         let is_asked_for =
             self.path.is_some() || self.domain != DomainChoice::Auto || self.durability != Durability::Sync;
@@ -88,7 +88,7 @@ impl Place {
         Self { path: Some(memory.to_owned()), domain: DomainChoice::DaxEmulated, ..self.clone() }
     }
 
-    /// Where figures of this place come from.
+    /// The origin of figures of this place.
     ///
     /// # Errors
     /// When no pool can be made there.
@@ -102,7 +102,7 @@ impl Place {
         })
     }
 
-    /// The domain that goes with the durability.
+    /// The domain for the durability.
     pub fn domain_choice(&self) -> Result<DomainChoice> {
         match (self.durability, self.domain) {
             (Durability::Process, DomainChoice::Auto | DomainChoice::Process) => Ok(DomainChoice::Process),
@@ -147,7 +147,7 @@ impl Place {
         };
         // A benchmark reads the wall clock, so there is no virtual time here.
         let options = emulation::apply(self.profile.as_ref(), TimeMode::Spinning, options)?;
-        // A signal between the making of the file and the removal of its name leaves nothing behind.
+        // With the scratch entry, a signal after the file is made and before its name is removed leaves no file.
         let scratch = (!self.keep).then(|| Scratch::new(&path));
         let pool = Pool::create(&path, &options).with_context(|| {
             format!("{}: creating the benchmark's pool failed; give a writable place with --path", path.display())
@@ -160,7 +160,7 @@ impl Place {
         Ok(pool)
     }
 
-    /// What one device sync costs in the pool's folder now.
+    /// The present cost of one device sync in the pool's folder.
     pub fn sync_latency(&self) -> Result<SyncLatency> {
         let folder = self.folder();
         let measured = SyncLatency::measure(&folder, SYNC_SAMPLES, SYNC_TIME_MAX);
@@ -183,9 +183,9 @@ impl std::fmt::Display for Origin {
     }
 }
 
-/// The file system that is memory on every Linux.
+/// The file system in memory that every Linux has.
 const MEMORY_FOLDER: &str = "/dev/shm";
-/// A pool that is made to look at its domain alone.
+/// Bytes of a pool that is made only to find out its domain.
 const ORIGIN_POOL_BYTES: u64 = 4 << 20;
 const ORIGIN_JOURNAL_BYTES: u64 = 1 << 20;
 

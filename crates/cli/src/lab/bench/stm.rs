@@ -1,7 +1,7 @@
 //! `lodestone bench stm`: the same structure, the same operations, on several transactional memories.
 //!
 //! Each combination of structure, share of updates, threads and engine runs on a fresh memory: it is loaded, warmed up,
-//! measured, and checked. A run whose structure is wrong afterwards has no figures; the command fails.
+//! measured, and checked. A run whose structure is wrong afterwards has no figures, and the command fails.
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -95,7 +95,7 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 0.2)]
     warm_up: f64,
 
-    /// Measure so many operations of each thread instead of a time: counts are then the same in every run
+    /// Measure so many operations of each thread instead of a time. The counts are then the same in every run
     #[arg(long, value_name = "COUNT")]
     operations: Option<u64>,
 
@@ -114,7 +114,7 @@ pub fn mode(text: &str) -> Result<Mode, String> {
     found.ok_or_else(|| format!("unknown mode '{text}'; use one-fence, address-log or scan"))
 }
 
-/// A clock as it is asked for; which engine has it is another question.
+/// A clock on the command line. Not every engine has every clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
     Thread,
@@ -164,7 +164,7 @@ impl FromStr for Structure {
     }
 }
 
-/// An engine of the benchmark; what its clock and mode are is said apart.
+/// An engine of the benchmark. Its clock and mode are separate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EngineKind {
     Stm,
@@ -203,7 +203,7 @@ pub struct Request {
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     let mut results = Vec::new();
     let (requests, place) = (args.requests()?, args.place.or_memory());
-    // First: whoever reads a figure knows where it comes from.
+    // First, so that a reader of a figure knows its origin.
     let origin = place.origin()?;
     if !output.is_json() {
         output.line(&origin.to_string())?;
@@ -227,7 +227,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
 }
 
 impl Request {
-    /// What is running, for a person who waits.
+    /// The name of the run in the progress display.
     fn name(&self) -> String {
         let Spec { updates_percent, threads, .. } = self.spec;
         format!("{:?} on {:?}, {updates_percent} % updates, {threads} threads", self.engine, self.structure)
@@ -313,7 +313,7 @@ fn measured<M: TransactionalMemory, S: Map>(memory: &M, map: S, request: &Reques
     Ok(runner::run(&driver, &request.spec)?.result(&driver, &request.spec))
 }
 
-/// A table for people, and where the figures come from.
+/// A table for people, and the origin of the figures.
 fn text(results: &[BenchResult]) -> String {
     let mut shown = table(&[
         "structure",

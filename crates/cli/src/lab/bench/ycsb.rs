@@ -1,9 +1,9 @@
-//! `lodestone bench ycsb`: the workloads of the Yahoo! Cloud Serving Benchmark on a map in a pool of its own.
+//! `lodestone bench ycsb`: the workloads of the Yahoo! Cloud Serving Benchmark on a map in a new pool.
 //!
 //! For each workload and number of threads, in turn:
 //! 1. a fresh pool is made and the records are loaded;
 //! 2. in the block domain the cost of one bare device sync is measured beside the pool;
-//! 3. the operations run; each is timed; events are counted by the primitives themselves.
+//! 3. the operations run. Each is timed, and the primitives themselves count the events.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -58,7 +58,7 @@ pub struct Args {
     #[arg(long, value_name = "NAMES", default_value = "a", value_delimiter = ',', value_parser = workloads)]
     workload: Vec<Workloads>,
 
-    /// What holds the records: the ordered map, or a B+-tree over a transactional memory
+    /// The structure that holds the records: the ordered map, or a B+-tree over a transactional memory
     #[arg(long, value_enum, default_value = "map")]
     engine: YcsbEngine,
 
@@ -78,7 +78,7 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", default_value_t = 100)]
     value_bytes: usize,
 
-    /// Which records are chosen: zipfian, uniform or latest [default: what the workload defines]
+    /// Distribution of the records: zipfian, uniform or latest [default: that of the workload]
     #[arg(long, value_name = "NAME")]
     distribution: Option<String>,
 
@@ -106,7 +106,7 @@ pub struct Args {
     place: Place,
 }
 
-/// What holds the records.
+/// The structure that holds the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum YcsbEngine {
     /// The durable ordered map
@@ -132,7 +132,7 @@ fn workloads(text: &str) -> Result<Workloads, String> {
         .map_err(|_| format!("`{text}` is no workload; use a to f, load, or all"))
 }
 
-/// What to run, however it was asked for.
+/// The runs, however they were requested.
 pub struct Request {
     pub engine: YcsbEngine,
     pub spec: Spec,
@@ -141,7 +141,7 @@ pub struct Request {
     pub verify_reads: bool,
 }
 
-/// One run with everything that belongs to its figures.
+/// One run with all conditions of its figures.
 pub struct Measured {
     pub outcome: Outcome,
     pub load: Outcome,
@@ -200,7 +200,7 @@ impl Args {
     }
 }
 
-/// Bytes of a pool and of its journal for what `spec` will hold, with room to spare.
+/// Bytes of a pool and of its journal for the records of `spec`, with room to spare.
 pub fn pool_bytes(spec: &Spec) -> (u64, u64) {
     let record_bytes = spec.key_bytes as u64 + spec.value_bytes as u64 + RECORD_BYTES_EXTRA;
     let records_bytes = 2 * spec.capacity().saturating_mul(record_bytes);
@@ -213,7 +213,7 @@ pub fn pool_bytes(spec: &Spec) -> (u64, u64) {
 pub fn measure(request: &Request, output: &Output) -> Result<Measured> {
     let Request { spec, place, .. } = request;
     let (map_bytes, journal_bytes) = pool_bytes(spec);
-    // Two versions of each record, or blocks of whole lines and a log, beside the tree.
+    // The transactional engines need two versions of each record, or blocks of whole lines and a log, beside the tree.
     let pool_bytes = if request.engine == YcsbEngine::Map { map_bytes } else { 3 * map_bytes };
     if request.engine != YcsbEngine::Map && place.durability == Durability::Relaxed {
         bail!("--durability relaxed is for --engine map; the others acknowledge what is durable");
@@ -222,7 +222,7 @@ pub fn measure(request: &Request, output: &Output) -> Result<Measured> {
     let opened = Opened { pool: pool.clone(), pool_bytes, journal_bytes };
     let tl2 = |log| {
         let options = Tl2Options { object_bytes: pool_bytes / 2, ..Tl2Options::new(log, ClockKind::Add) };
-        // The area is one block of the heap: zones as large as the pool.
+        // The area is one block of the heap, so zones are as large as the pool.
         let mut heap_options = HeapOptions::default();
         heap_options.zone_chunks = u32::try_from(pool_bytes >> 16)?.next_power_of_two();
         anyhow::Ok(Records::create(Tl2::open(&pool, &heap_options, &options)?)?)
@@ -293,7 +293,7 @@ fn with_progress<T, E>(
     done
 }
 
-/// Speed, then events: two tables, and where the figures come from.
+/// Speed, then events: two tables, and the origin of the figures.
 pub fn text(all: &[Measured]) -> String {
     let mut speed = table(&["workload", "threads", "ops/s", "p50", "p99", "p99.9", "max", "bare sync p50", "load/s"]);
     let mut counts = table(&[
@@ -339,7 +339,7 @@ pub fn text(all: &[Measured]) -> String {
     format!("{origin}\n{speed}\nevents for each operation, and space\n{counts}")
 }
 
-/// What the figures of a run depend on, in one line.
+/// The conditions of a run's figures, in one line.
 pub fn origin(measured: &Measured) -> String {
     let result = &measured.outcome.result;
     let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".into());
@@ -365,8 +365,7 @@ pub fn origin(measured: &Measured) -> String {
 }
 
 impl Request {
-    /// Workload A in `folder` as the guided run shows it: durable writes in the domain that is chosen by itself, every
-    /// value checked.
+    /// Workload A in `folder` as the guided run shows it: durable writes in the default domain, every value checked.
     pub fn guided(folder: &Path, threads: usize, time_limit: Duration, seed: u64) -> Self {
         let spec = Spec { records: 100_000, operations: 5_000_000, threads, seed, ..Spec::new(Workload::A) };
         Self {

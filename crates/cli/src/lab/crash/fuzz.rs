@@ -1,8 +1,8 @@
 //! `lodestone crash fuzz`: crash states of random programs.
 //!
-//! The targets of `crash run` are small and exhausted; states that take a history which nobody foresaw are in none of
-//! them. Here the history is drawn: what an index holds, how it came to hold it, and the few operations during which
-//! power fails.
+//! The targets of `crash run` are small and exhausted. A state that takes an unforeseen history is in none of them.
+//! Here the history is random: the content of an index, the changes that produced it, and the few operations during
+//! which power fails.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ pub struct Args {
     #[arg(long, value_name = "COUNT", default_value_t = 50, conflicts_with = "seconds")]
     programs: u64,
 
-    /// Go on with further programs until so many seconds are over
+    /// Go on with further programs for so many seconds
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<u64>,
 
@@ -46,7 +46,7 @@ pub struct Args {
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// What the platform keeps when power fails: adr, eadr, block (several: separated by commas)
+    /// Memory that survives a power failure: adr, eadr, block (several: separated by commas)
     #[arg(long, value_name = "PROFILES", value_delimiter = ',', default_value = "adr", value_parser = profile)]
     profile: Vec<Profile>,
 
@@ -76,7 +76,7 @@ fn profile(text: &str) -> Result<Profile, String> {
     text.parse().map_err(|error: Failure| error.to_string())
 }
 
-/// What was found in all programs of a kind under a profile.
+/// The findings in all programs of a kind under a profile.
 #[derive(Debug, Default, Serialize)]
 struct Fuzzed {
     kind: &'static str,
@@ -140,12 +140,12 @@ fn begun(args: &Args, kind: &'static str, profile: Profile) -> Fuzzed {
     Fuzzed { kind, profile: profile.name(), first_seed: args.seed, bound, nested_depth, ..Fuzzed::default() }
 }
 
-/// Explores one program; how many violations it showed.
+/// Explores one program. Returns the number of its violations.
 fn one(args: &Args, profile: Profile, number: u64, fuzzed: &mut Fuzzed, output: &Output) -> Result<u64> {
     let name = program_name(fuzzed.kind, number);
     let target = program(&name).with_context(|| format!("{name} is no program"))?;
     let (states_max, nested_depth, planted) = (args.bound, args.depth, args.planted.clone());
-    // What was asked for by name counts, whatever the programs say of themselves.
+    // Values given on the command line override those of the programs.
     let config = Config {
         profile,
         states_max,

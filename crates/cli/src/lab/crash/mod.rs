@@ -35,13 +35,13 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum CrashCommand {
-    /// List what can be explored
+    /// List the targets that can be explored
     List(list::Args),
     /// Explore: crash at every point, recover, judge
     Run(run::Args),
     /// Explore random programs: histories that no target foresees
     Fuzz(fuzz::Args),
-    /// Audit: remove or move every flush and fence, one at a time, and see whether it is noticed
+    /// Audit: remove or move every flush and fence, one at a time, and see whether a check notices
     Mutants(mutants::Args),
     /// Show one violation again, line by line
     Replay(replay::Args),

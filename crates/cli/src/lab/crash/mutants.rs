@@ -41,7 +41,7 @@ struct AuditLine<'a> {
     survived: usize,
 }
 
-/// A mutant that was not killed, as `--json` prints it behind its audit.
+/// A mutant that was not killed, as `--json` prints it after its audit.
 #[derive(Serialize)]
 struct MutantLine<'a> {
     target: &'a str,
@@ -79,7 +79,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
             }
         }
     }
-    // Targets leave the calls of lower layers to those that answer for them; say what all of them left.
+    // A target audits its floor's calls and leaves those of lower layers. Report the calls that no target audited.
     if args.targets.is_all() && !output.is_json() {
         for call in calls_nobody_audits(&reports) {
             output.line(&format!("not audited, because no target answers for it: {call}"))?;

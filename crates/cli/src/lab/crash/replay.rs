@@ -21,14 +21,14 @@ Exit code 1 when the violation is there, 0 when it is gone.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
-    /// The token that a violation was reported with
+    /// The token of a reported violation
     token: String,
 }
 
-/// Shows what the token names.
+/// Replays the violation of the token.
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     let mut targets = targets();
-    // A random program is made again from its name.
+    // The name of a random program is enough to make it again.
     targets.extend(args.token.split('~').next().and_then(lodestone_proof::index::program));
     let report = lodestone_crash::replay(&args.token, &targets).map_err(|failure| anyhow!("{failure}"))?;
     output.result(&report, ToString::to_string)?;

@@ -53,7 +53,7 @@ struct ReportLine<'a> {
     seconds: f64,
 }
 
-/// A violation as `--json` prints it, behind its report.
+/// A violation as `--json` prints it, after its report.
 #[derive(Serialize)]
 struct ViolationLine<'a> {
     target: &'a str,
@@ -74,12 +74,12 @@ struct NotExhausted {
     states: u64,
 }
 
-/// All of it, as `--json` prints it at the end.
+/// The summary, as `--json` prints it at the end.
 #[derive(Debug, Default, Serialize)]
 struct Summary {
     event: &'static str,
     targets: usize,
-    /// Runs: a target under a profile, in the last round.
+    /// Number of runs (a target under a profile) in the last round.
     runs: usize,
     states: u64,
     violations: usize,

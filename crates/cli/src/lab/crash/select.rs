@@ -1,4 +1,4 @@
-//! Which targets to explore, and how: the arguments that the explorer's commands share.
+//! The targets to explore and the way to do it: the arguments that the explorer's commands share.
 
 use anyhow::{Result, bail};
 use lodestone_crash::{Config, Failure, Mode, Profile, Target};
@@ -6,7 +6,7 @@ use lodestone_crash::{Config, Failure, Mode, Profile, Target};
 /// A floor by its name, with its targets.
 pub type Floor = (&'static str, Vec<Box<dyn Target>>);
 
-/// The floors of this build with their targets, from the ground up. The name of a floor stands for all its targets.
+/// The floors of this build with their targets, from the ground up. The name of a floor means all its targets.
 pub fn floors() -> Vec<Floor> {
     lodestone_proof::floors().into_iter().map(|floor| (floor.name, (floor.targets)())).collect()
 }
@@ -16,7 +16,7 @@ pub fn targets() -> Vec<Box<dyn Target>> {
     floors().into_iter().flat_map(|(_, targets)| targets).collect()
 }
 
-/// Names of the targets of `floor`; none when there is no such floor.
+/// Names of the targets of `floor`. Empty when there is no such floor.
 fn targets_of_floor(floor: &str) -> Vec<String> {
     let found = floors().into_iter().find(|(name, _)| *name == floor);
     found.map_or_else(Vec::new, |(_, targets)| targets.iter().map(|target| target.name()).collect())
@@ -45,7 +45,7 @@ impl TargetArgs {
         self.all
     }
 
-    /// The targets that are meant.
+    /// The selected targets.
     pub fn select(&self) -> Result<Vec<Box<dyn Target>>> {
         let mut left = targets();
         if self.all {
@@ -86,20 +86,21 @@ fn mode(text: &str) -> Result<Mode, String> {
 /// How to explore.
 #[derive(Debug, clap::Args)]
 pub struct ConfigArgs {
-    /// What the platform keeps when power fails: adr, eadr, block (several: separated by commas)
+    /// Memory that survives a power failure: adr, eadr, block (several: separated by commas)
     #[arg(long, value_name = "PROFILES", value_delimiter = ',', default_value = "adr", value_parser = profile)]
     profile: Vec<Profile>,
 
-    /// Choice of crash states: exhaustive, reading (as complete, without lines that nobody reads), representative
+    /// Choice of crash states: exhaustive, reading (as complete, without lines that nothing reads), representative
     #[arg(long, value_name = "MODE", default_value = "reading", value_parser = mode)]
     mode: Mode,
 
-    /// Most crash states per target, whatever the target says; the report says whether that was enough
-    /// [default: 200000, or what a large target says]
+    /// Most crash states per target, which overrides the target's bound; the report says whether that was enough
+    /// [default: 200000, or the bound of a large target]
     #[arg(long, value_name = "STATES", value_parser = clap::value_parser!(u64).range(1..))]
     bound: Option<u64>,
 
-    /// How often recovery itself is crashed again, whatever the target says [default: 1, or what a large target says]
+    /// How often recovery itself is crashed again, which overrides the target's depth [default: 1, or the depth of a
+    /// large target]
     #[arg(long, value_name = "COUNT")]
     depth: Option<u32>,
 
@@ -147,7 +148,7 @@ mod tests {
 
     use super::*;
 
-    /// Each floor audits the calls of its own files and leaves those below to their floors: none may fall between.
+    /// Each floor audits the calls of its own files and leaves those of the floors below. No call may be left out.
     #[test]
     fn every_flush_and_fence_that_any_target_executes_is_audited_by_one() {
         let config =

@@ -1,14 +1,14 @@
-//! A mistake on purpose, so that the explorer's silence elsewhere means something.
+//! A deliberate mistake, so that the explorer's silence elsewhere means something.
 //!
 //! A value is stored, then a mark that says that the value counts. The value is flushed only *after* the mark was made
-//! persistent: if power fails between the two, the mark stands and the value does not.
+//! persistent. If power fails between the two, the mark is set and the value is missing.
 
 use anyhow::Result;
 use lodestone_crash::{Config, Explore, Failure, Violation};
 
 use super::story::Story;
 
-/// What the explorer said.
+/// The explorer's result.
 pub struct Caught {
     /// The violation, if there was one.
     pub violation: Option<Violation>,
@@ -34,9 +34,9 @@ fn broken() -> Explore {
             let valid = value.plus(MARK_OFFSET);
             memory.store(value, 42);
             memory.store(valid, 1);
-            // The mistake: the value may be overtaken by the mark that says that it counts.
+            // The mistake: the mark that says that the value counts may overtake the value.
             memory.persist(valid, 8);
-            // Too late: whoever reads the mark may already have found nothing behind it.
+            // Too late: a reader of the mark may already have found no value.
             memory.persist(value, 8);
             Ok(())
         })
@@ -47,7 +47,7 @@ fn broken() -> Explore {
         })
 }
 
-/// Explores the broken program and shows what is found.
+/// Explores the broken program and shows the finding.
 pub fn catch(story: &mut Story<'_>) -> Result<Caught> {
     story.say(
         "Would it notice a mistake? Here is one: a value and a mark that says that it counts, made persistent in the \

@@ -1,9 +1,9 @@
 //! The real data of the guided run: every named character of Unicode 17, from the file that the Unicode Consortium
 //! publishes and this repository ships (`crates/cli/data/UnicodeData.txt`).
 //!
-//! The file has one line for each character, of fields separated by semicolons, except for five families of ranges
-//! (ideographs and Hangul syllables) that are given by their first and last line; the standard says how their members
-//! are named, and they are written out here. Surrogates and private-use code points are no named characters.
+//! The file has one line for each character, of fields separated by semicolons. Five families of ranges (ideographs and
+//! Hangul syllables) have only a first and a last line. The standard defines the names of their members, and they are
+//! written out here. Surrogates and private-use code points are no named characters.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -12,7 +12,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// What the data is and where it comes from.
+/// The data and its source.
 pub const SOURCE: &str =
     "the Unicode Character Database 17.0.0 (UnicodeData.txt, shipped with Lodestone under the Unicode License)";
 
@@ -22,12 +22,12 @@ const TEXT: &str = include_str!("../../../data/UnicodeData.txt");
 const HEADER: [&str; 8] =
     ["code_point", "character", "name", "category", "direction", "decomposition", "uppercase", "lowercase"];
 
-/// The key of a character: as wide for all, so that keys sort as code points do.
+/// The key of a character. All keys have the same width, so that they sort as code points do.
 pub fn key(code_point: u32) -> String {
     format!("U+{code_point:06X}")
 }
 
-/// Writes all characters as CSV to `path`; gives their number.
+/// Writes all characters as CSV to `path`. Returns their number.
 ///
 /// # Errors
 /// When the file cannot be written.
@@ -73,7 +73,7 @@ fn each<E>(visit: &mut impl FnMut(char, &str, &[&str; 15]) -> Result<(), E>) -> 
     Ok(())
 }
 
-/// Name of a character with a line of its own. Control characters have none: their old one is taken, or a label.
+/// Name of a character with its own line. Control characters have none: their old name is taken, or a label.
 fn plain_name<'a>(name: &'a str, old_name: &'a str, code_point: u32) -> Cow<'a, str> {
     match (name, old_name) {
         ("<control>", "") => Cow::Owned(format!("<control-{code_point:04X}>")),
@@ -82,7 +82,7 @@ fn plain_name<'a>(name: &'a str, old_name: &'a str, code_point: u32) -> Cow<'a, 
     }
 }
 
-/// Name of a member of a range (chapter 4.8 of the standard); `None` for ranges of characters without names.
+/// Name of a member of a range (chapter 4.8 of the standard). `None` for ranges of characters without names.
 fn member_name(family: &str, code_point: u32) -> Option<String> {
     if family.starts_with("<Hangul Syllable") {
         Some(hangul_name(code_point))
@@ -95,7 +95,8 @@ fn member_name(family: &str, code_point: u32) -> Option<String> {
     }
 }
 
-/// A syllable is named by its parts: a leading consonant, a vowel, and perhaps a trailing consonant (chapter 3.12).
+/// The name of a syllable consists of its parts: a leading consonant, a vowel, and perhaps a trailing consonant
+/// (chapter 3.12).
 fn hangul_name(code_point: u32) -> String {
     const LEADING: [&str; 19] =
         ["G", "GG", "N", "D", "DD", "R", "M", "B", "BB", "S", "SS", "", "J", "JJ", "C", "K", "T", "P", "H"];

@@ -1,4 +1,4 @@
-//! What the explorer and the audit found, floor by floor: few enough lines to be read.
+//! The findings of the explorer and the audit, floor by floor: few enough lines to be read.
 
 use lodestone_crash::Profile;
 
@@ -15,7 +15,7 @@ pub struct FloorSummary {
     pub states: [u64; 2],
     /// Runs (a target under a profile) of which every state was judged.
     pub exhausted: usize,
-    /// Runs that ended at their bound, or when the time was over.
+    /// Runs that ended at their bound, or when the time was up.
     pub bounded: Vec<String>,
     /// Violations.
     pub violations: usize,
@@ -100,10 +100,11 @@ fn entry<'a>(floors: &'a mut Vec<FloorSummary>, name: &'static str) -> &'a mut F
     &mut floors[place]
 }
 
-/// Runs that are named; the machine's output has them all.
+/// Most runs that are named. The machine's output has them all.
 const NAMED_MAX: usize = 12;
 
-/// What the time did not reach: runs that were not exhausted, and `not_begun` others. `None` when there are none.
+/// The runs that were not exhausted, and the number `not_begun` of runs for which the time was too short. `None` when
+/// there are none.
 pub fn left_out(floors: &[FloorSummary], not_begun: usize) -> Option<String> {
     let runs: usize = floors.iter().map(|floor| floor.exhausted + floor.bounded.len()).sum();
     let names: Vec<&str> = floors.iter().flat_map(|floor| &floor.bounded).map(String::as_str).collect();

@@ -3,9 +3,9 @@
 //! 1. A pool is made in a temporary folder.
 //! 2. Real data is imported by the importer of `lodestone kv import`.
 //! 3. The pool is opened again, and records are read by key and by range.
-//! 4. A writer in a process of its own is killed without mercy, again and again; what it was told is held against what
-//!    is there.
-//! 5. The crash explorer takes power failures apart, and catches a mistake that is made for it.
+//! 4. A writer in a child process is killed, again and again. The pool must then hold everything that the writer
+//!    reported as durable.
+//! 5. The crash explorer simulates power failures, and catches a mistake that is made for it.
 //! 6. A short benchmark, with the device's own cost beside it.
 //! 7. One page with everything.
 //!
@@ -60,7 +60,7 @@ const JOURNAL_BYTES: u64 = 16 << 20;
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
-    /// Where the page goes [default: lodestone-demo.html in the working folder]
+    /// File of the page [default: lodestone-demo.html in the working folder]
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 
@@ -80,20 +80,20 @@ pub struct Args {
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// Emulate a medium by spinning, in every pool of the run: dram, optane, cxl, or a TOML file (see
-    /// `lodestone media`)
+    /// Emulate a medium by spinning, in every pool of the run: dram, optane, cxl, or a TOML file (see `lodestone
+    /// media`)
     #[arg(long, value_name = "NAME|FILE", value_parser = emulation::profile)]
     profile: Option<Profile>,
 }
 
 impl Args {
-    /// The benchmark reads the wall clock, so that the medium's time is spun for.
+    /// The benchmark reads the wall clock, so the model spins for the medium's time.
     fn emulation(&self) -> EmulationArgs {
         EmulationArgs { profile: self.profile.clone(), virtual_time: false }
     }
 }
 
-/// Everything that the run found; the page is made of it.
+/// All findings of the run. The page is made from them.
 pub struct Findings {
     pub pool: PoolInfo,
     pub import: Summary,
@@ -102,7 +102,7 @@ pub struct Findings {
     pub killed: Killed,
     pub explored: Vec<Explored>,
     pub audited: Vec<Audited>,
-    /// Runs of the explorer that the time did not reach.
+    /// Runs of the explorer for which the time was too short.
     pub not_begun: usize,
     pub caught: Caught,
     pub measured: Vec<Measured>,
@@ -162,7 +162,7 @@ fn work(args: &Args, story: &mut Story<'_>, folder: &Path, pool: PoolInfo) -> Re
     })
 }
 
-/// A pool in a temporary folder; on a disk rather than in a file system that is memory, where there is a choice.
+/// A pool in a temporary folder. On a disk rather than in a file system in memory, where there is a choice.
 fn create_pool(story: &mut Story<'_>, emulation: &EmulationArgs) -> Result<(TempFolder, PoolInfo)> {
     story.step(
         "Create a pool",
@@ -237,7 +237,7 @@ fn write_page(args: &Args, findings: &Findings) -> Result<PathBuf> {
     if new_file::write_page(&here, &page).is_ok() {
         return Ok(here.canonicalize().unwrap_or(here));
     }
-    // A read-only working folder is no reason to lose the page.
+    // The page must not be lost in a read-only working folder.
     let elsewhere = std::env::temp_dir().join(format!("lodestone-demo-{}.html", std::process::id()));
     new_file::write_page(&elsewhere, &page)?;
     Ok(elsewhere)

@@ -10,7 +10,7 @@ use crate::bench::ycsb_report;
 use super::floors::{FloorSummary, PROFILES, left_out};
 use super::{Findings, characters};
 
-/// Everything that was found.
+/// The page of all findings.
 pub fn page(found: &Findings) -> HtmlReport {
     let held = found.expectations.iter().filter(|one| one.holds).count();
     let states: u64 = found.explored.iter().map(|one| one.states).sum();

@@ -1,4 +1,4 @@
-//! Steps 4 and 5: a writer that is killed, and power failures that are taken apart.
+//! Steps 4 and 5: a writer that is killed, and simulated power failures.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -14,11 +14,11 @@ use lodestone_cli::output::{ProgressUnit, table};
 use super::floors::{FloorSummary, PROFILES, left_out};
 use super::story::Story;
 
-/// Longest stretch of load before a kill.
+/// Longest time of load before a kill.
 const LOAD_MS_MAX: u64 = 400;
 const WRITERS: u64 = 4;
 
-/// Kills a writer `kills` times and judges what it leaves.
+/// Kills a writer `kills` times and judges the pool after each kill.
 pub fn kill(story: &mut Story<'_>, folder: &Path, asked: &super::Args) -> Result<(Vec<Round>, Killed)> {
     story.step(
         "Kill a writer, again and again",
@@ -83,7 +83,7 @@ pub struct Explored {
     pub seconds: f64,
 }
 
-/// Explores target after target, until all are done or `limit` is over.
+/// Explores target after target, until all are done or the time `limit` is up.
 pub fn explore(story: &mut Story<'_>, floors: &[Floor], limit: Duration, seed: u64) -> Result<Vec<Explored>> {
     story.step(
         "Take power failures apart",
@@ -96,9 +96,8 @@ pub fn explore(story: &mut Story<'_>, floors: &[Floor], limit: Duration, seed: u
     let started = Instant::now();
     let mut explored: Vec<Explored> = Vec::new();
     let bar = story.output().progress(None, ProgressUnit::Steps).with_prefix("explore");
-    // Every target a little before any of them at length: each round allows more states to those that need more, the
-    // quick ones first.
-    // Every floor in turn, so that a short time shows something of each.
+    // Explore every target a little before any of them at length. Each round allows more states to the targets that
+    // need more, the quick ones first. The floors take turns, so that a short time shows something of each.
     let mut runs: Vec<Run<'_>> = Vec::new();
     for place in 0..floors.iter().map(|(_, targets)| targets.len()).max().unwrap_or(0) {
         for (floor, profile) in floors.iter().flat_map(|floor| PROFILES.map(|profile| (floor, profile))) {
@@ -132,7 +131,7 @@ pub fn explore(story: &mut Story<'_>, floors: &[Floor], limit: Duration, seed: u
     Ok(explored)
 }
 
-/// A target under a profile, and how long it took the last time.
+/// A target under a profile, with its last duration.
 struct Run<'t> {
     floor: &'static str,
     profile: Profile,
@@ -190,13 +189,13 @@ pub fn audit(story: &mut Story<'_>, floors: &[Floor], explored: &[Explored], lim
     Ok(audited)
 }
 
-/// The targets of a floor that are to be audited, each with the time of its exploration.
+/// The targets of a floor to be audited, each with the time of its exploration.
 struct Queue<'t> {
     floor: &'static str,
     targets: Vec<(f64, &'t dyn Target)>,
 }
 
-/// The targets of a floor that were exhausted under adr; the quickest is the last.
+/// The targets of a floor that were exhausted under adr. The quickest is the last.
 fn quickest_last<'t>((floor, targets): &'t Floor, explored: &[Explored]) -> Queue<'t> {
     let seconds = |target: &dyn Target| {
         let is_run = |one: &&Explored| one.target == target.name() && one.profile == Profile::Adr && one.exhausted;
@@ -210,7 +209,7 @@ fn quickest_last<'t>((floor, targets): &'t Floor, explored: &[Explored]) -> Queu
 
 /// Most states of a mutant: most die at once.
 const AUDIT_STATES_MAX: u64 = 4_000;
-/// An audit takes about so many explorations of its target.
+/// An audit takes about as long as so many explorations of its target.
 const RUNS_OF_AUDIT: f64 = 30.0;
 
 /// Most states of a target in the rounds.
@@ -233,12 +232,12 @@ fn summary(floor: &'static str, report: &Report) -> Explored {
     }
 }
 
-/// Runs that the time did not reach.
+/// Runs for which the time was too short.
 pub fn not_begun(floors: &[Floor], explored: &[Explored]) -> usize {
     PROFILES.len() * floors.iter().map(|(_, targets)| targets.len()).sum::<usize>() - explored.len()
 }
 
-/// Says what was explored and audited, floor by floor.
+/// Reports the exploration and the audit, floor by floor.
 pub fn tell(story: &mut Story<'_>, floors: &[Floor], explored: &[Explored], audited: &[Audited]) -> Result<()> {
     let summaries = FloorSummary::of(explored, audited);
     let mut rows = table(&FloorSummary::HEADERS);

@@ -1,4 +1,4 @@
-//! Steps 2 and 3: real data in, and out again by key and by range.
+//! Steps 2 and 3: import of real data, and reads by key and by range.
 
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;
@@ -26,10 +26,10 @@ const RANGE_READS: usize = 1_000;
 /// Records of one range read.
 const RANGE_RECORDS: usize = 100;
 
-/// A latency above this is noted as this: one hour.
+/// The largest recorded latency: one hour. A longer one is recorded as this.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 
-/// What reading found.
+/// The result of reading.
 pub struct Reads {
     pub records: u64,
     pub open_ms: f64,
@@ -140,7 +140,7 @@ pub fn read(story: &mut Story<'_>, map: &MapArgs, seed: u64) -> Result<Reads> {
     Ok(reads)
 }
 
-/// Whether `value`, a JSON object, names the character so.
+/// Whether `value`, a JSON object, has this name of the character.
 fn holds_name(value: &[u8], name: &str) -> bool {
     let wanted = format!("\"name\":\"{name}\"");
     value.windows(wanted.len()).any(|window| window == wanted.as_bytes())

@@ -1,4 +1,4 @@
-//! How the guided run talks: numbered steps, what is expected, and whether it held.
+//! The output of the guided run: numbered steps, expectations, and whether they held.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -11,10 +11,10 @@ pub const STEPS: usize = 7;
 /// Columns of a line of explanation.
 const WIDTH: usize = 100;
 
-/// One statement that was put to the test.
+/// One expectation that was tested.
 #[derive(Clone, Debug, Serialize)]
 pub struct Expectation {
-    /// What must hold.
+    /// The statement that must hold.
     pub text: String,
     /// Whether it did.
     pub holds: bool,
@@ -28,17 +28,17 @@ pub struct Story<'a> {
 }
 
 impl<'a> Story<'a> {
-    /// At the beginning.
+    /// A new story, before its first step.
     pub fn new(output: &'a Output) -> Self {
         Self { output, step: 0, expectations: Vec::new() }
     }
 
-    /// Where results go.
+    /// The output for results.
     pub fn output(&self) -> &'a Output {
         self.output
     }
 
-    /// Begins the next step: a title and why it matters.
+    /// Begins the next step: a title and the reason for the step.
     pub fn step(&mut self, title: &str, why: &str) -> Result<()> {
         self.step += 1;
         if self.output.is_json() {
@@ -48,7 +48,7 @@ impl<'a> Story<'a> {
         self.say(why)
     }
 
-    /// Explains.
+    /// Prints an explanation.
     pub fn say(&self, text: &str) -> Result<()> {
         if self.output.is_json() {
             return Ok(());
@@ -59,7 +59,7 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    /// Shows text that keeps its lines: a table, a listing.
+    /// Prints text and keeps its lines: a table, a listing.
     pub fn show(&self, text: &str) -> Result<()> {
         if self.output.is_json() {
             return Ok(());
@@ -67,7 +67,7 @@ impl<'a> Story<'a> {
         text.lines().try_for_each(|line| self.output.line(&format!("      {line}")))
     }
 
-    /// Shows the command that a user would type for the same.
+    /// Prints the command that a user would type for the same.
     pub fn command(&self, text: &str) -> Result<()> {
         if self.output.is_json() { Ok(()) } else { self.output.line(&format!("      $ {text}")) }
     }
@@ -77,7 +77,7 @@ impl<'a> Story<'a> {
         if self.output.is_json() { self.output.json(value) } else { Ok(()) }
     }
 
-    /// Notes whether something held, and says so.
+    /// Records whether an expectation held, and prints it.
     pub fn expect(&mut self, holds: bool, text: impl Into<String>) -> Result<()> {
         let text = text.into();
         let word = if holds { "ok" } else { "FAILED" };
@@ -90,12 +90,12 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    /// Everything that was put to the test.
+    /// All expectations that were tested.
     pub fn expectations(&self) -> &[Expectation] {
         &self.expectations
     }
 
-    /// Whether all of it held.
+    /// Whether all of them held.
     pub fn holds(&self) -> bool {
         self.expectations.iter().all(|expectation| expectation.holds)
     }

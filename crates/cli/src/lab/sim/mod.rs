@@ -1,4 +1,4 @@
-//! `lodestone sim`: what machines that are not here would do, by models that say what they assume.
+//! `lodestone sim`: the behaviour of machines that are absent, by models that state their assumptions.
 
 mod stm;
 

@@ -1,10 +1,10 @@
 //! `lodestone sim stm`: records real transactions, calibrates, checks the model against this machine, and plays them on
 //! another one.
 //!
-//! 1. On one thread: a run without updates and one with the asked-for updates give the software's share; some thousand
-//!    transactions are recorded; flushes, fences and transfers of lines are timed.
-//! 2. The model with this machine's costs predicts runs on one and two threads, which are then measured (by processor
-//!    time, so that a busy machine does not count): the error.
+//! 1. On one thread, a run without updates and one with the requested updates measure the software's share. Some
+//!    thousand transactions are recorded. Flushes, fences and transfers of lines are timed.
+//! 2. The model with this machine's costs predicts runs on one and two threads. These are then measured by processor
+//!    time, so that a busy machine does not count. The difference is the error.
 //! 3. The model with the other machine's costs predicts every clock on every number of threads.
 
 use std::process::ExitCode;
@@ -108,13 +108,13 @@ fn engine(text: &str) -> Result<Recorded, String> {
 #[derive(Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 enum Line<'a> {
-    /// Where the transactions ran that the model was calibrated with.
+    /// The place where the transactions for the calibration ran.
     Calibration {
         figures: &'static str,
         #[serde(flatten)]
         origin: Origin,
     },
-    /// What the model was told.
+    /// The input of the model.
     Model {
         figures: &'static str,
         engine: String,
@@ -123,7 +123,7 @@ enum Line<'a> {
         software: SoftwareCosts,
         machine: &'a Machine,
     },
-    /// Where a cost comes from.
+    /// The origin of a cost.
     Assumption { figures: &'static str, cost: &'a str, source: &'a str },
     /// The model's error on this machine.
     Validation {
@@ -145,7 +145,7 @@ enum Line<'a> {
     },
 }
 
-/// What was found, before it is printed.
+/// The findings before printing.
 struct Found {
     engine: String,
     structure: &'static str,
@@ -162,7 +162,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         bail!("{threads} threads: the machine of the model runs 1 to {}", machine.threads_max());
     }
     let place = args.place.or_memory();
-    // First: whoever reads a figure knows what the model was calibrated on.
+    // First, so that a reader of a figure knows the calibration of the model.
     let origin = place.origin()?;
     if output.is_json() {
         output.json(&Line::Calibration { figures: "input", origin })?;
@@ -196,7 +196,7 @@ fn on<S: Map>(args: &Args, machine: &Machine, map: S) -> Result<Found> {
     }
 }
 
-/// Measures, calibrates, validates and simulates; `native` is the clock that the engine runs with here.
+/// Measures, calibrates, validates and simulates. `native` is the clock that the engine runs with here.
 fn study<M: TransactionalMemory, S: Map>(
     args: &Args,
     machine: &Machine,
@@ -240,14 +240,14 @@ fn study<M: TransactionalMemory, S: Map>(
     Ok(Found { engine: make()?.name(), structure: map.name(), software: costs, validation, results, trace })
 }
 
-/// What the global clocks alone would give: every thread does nothing but ticks.
+/// The rate of the global clocks alone: every thread only takes ticks.
 fn clock_alone(args: &Args, machine: &Machine) -> Vec<(&'static str, usize, f64)> {
     let ticks = |thread: u32| Transaction { writes: vec![thread], ..Transaction::default() };
     let none = SoftwareCosts { operation_ns: 0.0, change_ns: 0.0 };
     let mut all = Vec::new();
     for clock in [SimulatedClock::GlobalMutex, SimulatedClock::GlobalAdd, SimulatedClock::GlobalCas] {
         for &threads in &args.threads {
-            // An object for each thread: they meet at the clock alone.
+            // An object for each thread, so that threads meet only at the clock.
             let objects = u32::try_from(threads).unwrap_or(u32::MAX);
             let trace = Trace { transactions: (0..objects).map(ticks).collect(), objects };
             all.push((clock.name(), threads, simulate(&trace, machine, clock, none, threads).ops_per_s));
@@ -256,7 +256,7 @@ fn clock_alone(args: &Args, machine: &Machine) -> Vec<(&'static str, usize, f64)
     all
 }
 
-/// Flush and fence on a scratch pool of the same place.
+/// Times flush and fence on a scratch pool in the same place.
 fn probe(args: &Args) -> Result<Persistence> {
     let pool = args.place.create(64 << 20, JOURNAL_BYTES)?;
     let at = pool.heap_area(0).0.plus(64).line().start();

@@ -1,14 +1,14 @@
-//! `lodestone torture bank`: a bank whose process is killed at random moments, reopened and judged, over and over on
+//! `lodestone torture bank`: a bank whose process is killed at random moments, reopened and judged, again and again on
 //! one pool.
 //!
 //! After each kill:
-//! 1. the sum of all accounts is what it was at the beginning (every reader of the bank saw that too, or it would have
-//!    said so);
-//! 2. no thread's count is below what it acknowledged, nor above the one transfer more that it may have begun;
-//! 3. every account holds exactly what the transfers give that the counts name: no transfer is lost, doubled or halved;
+//! 1. the sum of all accounts is that of the beginning. Every reader of the bank checks the same and reports a wrong
+//!    sum;
+//! 2. no thread's count is below its acknowledged transfers, nor above them by more than the one transfer under way;
+//! 3. every account holds exactly the result of the counted transfers: no transfer is lost, doubled or halved;
 //! 4. no more objects are allocated than a bank without transfers has: nothing leaks.
 //!
-//! When `--transfers` are asked for, the bank finally works, unkilled, until there are so many, and is judged again.
+//! With `--transfers` the bank finally works, unkilled, until it reaches that number, and is judged again.
 
 use std::io::{BufRead, BufReader};
 use std::ops::ControlFlow;
@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long, default_value_t = 100)]
     kills: u64,
 
-    /// Transfers to reach in the end, all lives and threads together; 0: as many as the lives before the kills make
+    /// Transfers to reach in the end, all lives and threads together; 0: only those of the lives before the kills
     #[arg(long, default_value_t = 0)]
     transfers: u64,
 
@@ -64,11 +64,11 @@ pub struct Args {
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     accounts: u64,
 
-    /// Longest stretch of load before a kill, in milliseconds
+    /// Longest time of load before a kill, in milliseconds
     #[arg(long, default_value_t = 40, value_name = "MS")]
     load_ms_max: u64,
 
-    /// The pool, which must not exist; a temporary one when not given
+    /// The pool, which must not exist [default: a temporary one]
     #[arg(long)]
     pool: Option<PathBuf>,
 }
@@ -107,7 +107,7 @@ impl ReportLine for Line {
     }
 }
 
-/// What the loop found.
+/// The result of the loop.
 #[derive(Serialize)]
 struct Killed {
     kills: u64,
@@ -125,17 +125,17 @@ struct Killed {
     seconds: f64,
 }
 
-/// What is known of the bank from outside.
+/// The judge's knowledge of the bank.
 struct Judge<'a> {
     args: &'a Args,
     path: &'a Path,
-    /// What each thread acknowledged.
+    /// Acknowledged transfers of each thread.
     acked: Vec<u64>,
-    /// What each thread's count was when the bank was last judged.
+    /// Each thread's count at the last judgement.
     counts: Vec<u64>,
-    /// What each account held then.
+    /// The content of each account at that time.
     accounts: Vec<i64>,
-    /// Objects of the bank when it was first judged: it never has more or fewer.
+    /// Objects of the bank at the first judgement. It never has more or fewer.
     objects: Option<u64>,
     killed: Killed,
 }
@@ -236,10 +236,10 @@ impl<'a> Judge<'a> {
         Ok(())
     }
 
-    /// Opens the bank and compares it with what must be.
+    /// Opens the bank and compares it with the expected state.
     fn judge(&mut self) -> Result<()> {
         if !self.path.exists() {
-            // Killed before the pool was created: nothing was promised.
+            // Killed before the pool was created: nothing was acknowledged.
             return Ok(());
         }
         let args = self.args;

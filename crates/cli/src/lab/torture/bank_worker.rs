@@ -1,12 +1,12 @@
-//! `lodestone torture bank-worker`: transfers among accounts, and readers that add all accounts up, until done or
+//! `lodestone torture bank-worker`: transfers among accounts, and readers that add up all accounts, until done or
 //! killed.
 //!
 //! 1. Open the pool, or create one with its accounts.
-//! 2. Each thread makes its transfers in order: number `k` of thread `t` is the same in every run of a seed, and the
+//! 2. Each thread makes its transfers in order. Number `k` of thread `t` is the same in every run of a seed. The
 //!    transaction that makes it also sets the thread's count to `k + 1`. So the counts say which transfers happened,
-//!    and what every account must hold.
+//!    and which content every account must have.
 //! 3. `ack T K` is printed when the transaction is durable, before the thread begins the next one.
-//! 4. Two readers add everything up all the time, one in plain transactions, one in snapshots; a wrong sum ends the
+//! 4. Two readers add up all accounts all the time, one in plain transactions, one in snapshots. A wrong sum ends the
 //!    process with an error.
 
 use std::io::Write;
@@ -23,7 +23,7 @@ use lodestone_workload::random::mix64;
 use lodestone_cli::commands::pool::OpenArgs;
 use lodestone_cli::output::{Output, exit, stdout_error};
 
-/// What each account holds at the beginning, in cents.
+/// The content of each account at the beginning, in cents.
 pub const CENTS_AT_START: i64 = 10_000;
 /// Bytes of a pool that does not exist yet.
 const POOL_BYTES: u64 = 32 << 20;
@@ -69,7 +69,7 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// Number `number` of thread `thread`.
+    /// Transfer number `number` of thread `thread`.
     pub fn new(seed: u64, thread: u64, number: u64, accounts: u64) -> Self {
         let first = mix64(seed ^ mix64((thread << 48) | number));
         let second = mix64(first);
@@ -81,12 +81,13 @@ impl Transfer {
 pub struct Bank {
     pub stm: Stm,
     pub accounts: PmHashMap<u64, i64>,
-    /// For each thread a map with one entry, so that threads do not meet there: how many of its transfers happened.
+    /// For each thread a map with one entry: the number of its transfers. Separate maps keep the threads out of each
+    /// other's way.
     pub counts: Vec<PmHashMap<u64, u64>>,
 }
 
 impl Bank {
-    /// Opens the bank in `pool`; makes it when there is none.
+    /// Opens the bank in `pool`, or makes one.
     pub fn open(pool: &Pool, threads: u64, accounts: u64) -> Result<Self> {
         let stm = Stm::open(&lodestone_store::Store::over(pool)?)?;
         let map = PmHashMap::<u64, i64>::open(&stm, "accounts")?;
@@ -177,7 +178,7 @@ fn add_up(args: &Args, bank: &Bank, snapshot: bool, done: &AtomicBool) -> Result
     while !done.load(Ordering::Acquire) {
         let sum = if snapshot { bank.stm.snapshot(|tx| bank.sum(tx))? } else { bank.stm.read(|tx| bank.sum(tx))? };
         if sum != expected {
-            // The judge must hear of it although the other threads go on for ever.
+            // Report to the judge although the other threads go on for ever.
             say(&format!("wrong {kind} {sum}\n"))?;
             bail!("a {kind} reader found {sum} cents in all accounts, {expected} is right");
         }

@@ -1,10 +1,10 @@
-//! `lodestone torture index`: an index whose process is killed at random moments, reopened and judged, over and over on
-//! one pool.
+//! `lodestone torture index`: an index whose process is killed at random moments, reopened and judged, again and again
+//! on one pool.
 //!
 //! After each kill:
-//! 1. every acknowledged change is there, and no value that no change under way could have left;
-//! 2. reading in order finds what reading one by one finds, and the index counts as many;
-//! 3. the index verifies its own structure, and the heap finds no block that nobody owns.
+//! 1. every acknowledged change is present, and every value comes from a change that was acknowledged or under way;
+//! 2. an ordered read finds the same records as point reads, and the index's count agrees;
+//! 3. the index verifies its own structure, and the heap finds no block without an owner.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -49,7 +49,7 @@ pub struct Args {
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
     kills: u64,
 
-    /// End after this time even if kills are left; at least one is made
+    /// End after this time even if kills are left, but make at least one
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<f64>,
 
@@ -57,16 +57,16 @@ pub struct Args {
     #[arg(long, default_value = "block", value_parser = ["block", "process", "auto", "dax", "eadr", "dax-emulated"])]
     domain: String,
 
-    /// Longest stretch of load before a kill, in milliseconds
+    /// Longest time of load before a kill, in milliseconds
     #[arg(long, default_value_t = 40, value_name = "MS")]
     load_ms_max: u64,
 
-    /// The pool, which must not exist; a temporary one when not given
+    /// The pool, which must not exist [default: a temporary one]
     #[arg(long)]
     pool: Option<PathBuf>,
 }
 
-/// What the loop found.
+/// The result of the loop.
 #[derive(Serialize)]
 struct Killed {
     index: String,
@@ -157,7 +157,7 @@ fn rounds(args: &Args, path: &Path, output: &Output, each: &mut dyn FnMut()) -> 
     let mut history = History::new(report::codec()?);
     let mut random = Random::for_stream(load.seed, u64::MAX);
     let mut killed = Killed::new(args);
-    // At least once: "nothing was lost" is said of kills that happened.
+    // At least once, because the result "nothing was lost" is about kills that happened.
     let goes_on = |kills| kills == 0 || limit.is_none_or(|limit| started.elapsed() < limit);
     while killed.kills < args.kills && killed.holds() && goes_on(killed.kills) {
         let mut command = life::own_binary()?;
@@ -178,10 +178,10 @@ fn rounds(args: &Args, path: &Path, output: &Output, each: &mut dyn FnMut()) -> 
     Ok(killed)
 }
 
-/// Opens the pool and judges what is in it.
+/// Opens the pool and judges its content.
 fn judge(args: &Args, path: &Path, history: &mut History, killed: &mut Killed) -> Result<()> {
     if !path.exists() {
-        // Killed before the pool was created: nothing was promised.
+        // Killed before the pool was created: nothing was acknowledged.
         return Ok(());
     }
     let born = Instant::now();
@@ -230,7 +230,7 @@ impl<K: KeysOf + ?Sized> Visitor<K> for Judge<'_> {
 }
 
 impl Judge<'_> {
-    /// The records as the history knows them: a value that describes itself, made from the version that was found.
+    /// The records in the history's form: a self-describing value, made from the version that was found.
     fn compare(&mut self, found: &[(u64, u64)]) -> Result<Verdict> {
         let codec = report::codec()?;
         let mut view: Vec<(Vec<u8>, Vec<u8>)> = Vec::with_capacity(found.len());
@@ -265,7 +265,7 @@ mod tests {
         args: Args,
     }
 
-    /// What an index does that it must not do.
+    /// A fault of an index.
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum Harm {
         None,
@@ -274,18 +274,18 @@ mod tests {
         ForgetsARemoval,
         /// A value of which one half is old and the other new.
         TearsAValue,
-        /// A key of the workload that nobody wrote.
+        /// A key of the workload that was never written.
         InventsAKey,
         /// A key that the workload does not have.
         InventsAStranger,
     }
 
-    /// Records that are written; the workload has more.
+    /// Records that are written. The workload has more.
     const WRITTEN: u64 = 100;
     /// Versions of this and of the next life.
     const BOOTS: [u64; 2] = [1 << 32, 2 << 32];
 
-    /// Changes records, tells of it, and does harm that it does not tell of.
+    /// Changes records and reports it, and does harm without a report.
     struct Life<'a> {
         load: &'a LoadArgs,
         store: &'a Store,
@@ -358,7 +358,7 @@ mod tests {
                 (Harm::LosesAKey, (1, 0)),
                 (Harm::ForgetsAnUpdate, (1, 0)),
                 (Harm::ForgetsARemoval, (1, 0)),
-                // Half of what was acknowledged is an older version than that.
+                // Half of the acknowledged changes have an older version than that.
                 (Harm::TearsAValue, (1, 0)),
                 (Harm::InventsAKey, (0, 1)),
                 (Harm::InventsAStranger, (0, 0)),

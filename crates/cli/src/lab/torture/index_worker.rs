@@ -1,13 +1,13 @@
 //! `lodestone torture index-worker`: writers and readers on one index until killed.
 //!
 //! 1. Open the pool, or create a small one, and the index in it.
-//! 2. Each writer changes records of its own, so that the order of one record's changes is known: inserts, updates,
-//!    upserts, compare-and-swaps and removals. It knows what each record holds and demands the answers that follow from
-//!    it. *start* is printed before a change, *ack* when the index called it durable.
-//! 3. Each reader reads records of all writers; versions of a record only grow, so a reader that sees one go back ends
+//! 2. Each writer changes only its own records, so that the order of one record's changes is known: inserts, updates,
+//!    upserts, compare-and-swaps and removals. It knows the content of each record and demands the answers that follow
+//!    from it. *start* is printed before a change, *ack* when the index reported it durable.
+//! 3. Each reader reads records of all writers. Versions of a record only grow, so a reader that sees one decrease ends
 //!    the process with an error. Ordered reads must ascend.
 //!
-//! The value of a record is the version that wrote it: the boot number in the upper half, a count in the lower one.
+//! The value of a record is the version that wrote it: the boot number in the upper half, a count in the lower half.
 
 use std::borrow::Borrow;
 use std::io::Write;
@@ -56,7 +56,7 @@ pub struct Args {
     pub ops: u64,
 }
 
-/// What the worker and the loop around it must agree on.
+/// The arguments that the worker and the loop around it share.
 #[derive(Clone, Debug, clap::Args)]
 pub struct LoadArgs {
     /// The index
@@ -85,7 +85,7 @@ pub struct LoadArgs {
 }
 
 impl LoadArgs {
-    /// The arguments that ask another process for the same, with this seed.
+    /// The arguments with which another process does the same, with this seed.
     pub fn to_args(&self, seed: u64) -> Vec<String> {
         let Self { index, key, writers, readers, records, .. } = self;
         let words = ["--index", index.name(), "--key", &key.to_string(), "--seed", &seed.to_string()].map(String::from);
@@ -94,12 +94,12 @@ impl LoadArgs {
         words.into_iter().chain(counts).collect()
     }
 
-    /// Does `work` with the type of the index.
+    /// Calls `work` with the type of the index.
     pub fn with_index<W>(&self, work: W) -> Result<()>
     where
         W: Visitor<u64, Out = Result<()>> + Visitor<[u8], Out = Result<()>>,
     {
-        // A cache of a tenth: hits, misses and evictions all happen.
+        // A cache of a tenth, so that hits, misses and evictions all happen.
         let setup = Setup { cache_keys: (self.records as usize / 10).max(1), cache_mode: CacheMode::Serial };
         match self.key {
             KeyShape::Word => visit::<u64, W>(self.index, setup, work)
@@ -109,9 +109,9 @@ impl LoadArgs {
     }
 }
 
-/// The keys that go with a kind of key.
+/// The key maker for a kind of key.
 pub trait KeysOf: IndexKey {
-    /// What makes them.
+    /// The type of the maker.
     type Maker: KeyMaker<Key = Self>;
     /// The maker of keys of this shape.
     fn maker(shape: KeyShape) -> Self::Maker;
@@ -185,7 +185,7 @@ fn say(line: Line) -> Result<()> {
     stdout.write_all(line.text().as_bytes()).and_then(|()| stdout.flush()).map_err(stdout_error)
 }
 
-/// A wrong answer kills the whole process at once, so that the loop hears of it.
+/// A wrong answer kills the whole process at once, so that the loop notices it.
 fn demand(holds: bool, finding: impl FnOnce() -> String) {
     if !holds {
         eprintln_and_end(&finding());
@@ -205,7 +205,7 @@ struct Writer<'a, I: BenchIndex, M> {
     random: Random,
     number: u64,
     writers: u64,
-    /// What each record of this writer holds.
+    /// The content of each record of this writer.
     held: Vec<Option<u64>>,
 }
 
@@ -289,7 +289,8 @@ impl<'a, K: KeysOf + ?Sized, I: BenchIndex<Key = K>> Reader<'a, I> {
     }
 }
 
-/// What stands in the index: each record read by itself, and all compared with an ordered read, where there is one.
+/// The content of the index. Each record is read on its own, and all are compared with an ordered read, if there is
+/// one.
 pub fn read_all<K: KeysOf + ?Sized, I: BenchIndex<Key = K>>(index: &I, load: &LoadArgs) -> Result<Vec<(u64, u64)>> {
     let mut keys = K::maker(load.key);
     let mut all: Vec<(K::Owned, u64, u64)> = Vec::new();

@@ -1,13 +1,12 @@
-//! `lodestone torture kill`: SIGKILL at random moments, reopen, judge; over and over on one pool.
+//! `lodestone torture kill`: SIGKILL at random moments, reopen, judge, again and again on one pool.
 //!
-//! 1. A writer runs in a process of its own and reports over a pipe.
+//! 1. A writer runs in a child process and reports over a pipe.
 //! 2. It is killed: while it starts (and recovers), or after a random stretch of load. All moments come from the seed.
-//! 3. What the pipe holds is read to its end; the pool is opened and judged against everything any writer was ever
-//!    told.
-//! 4. What was uncertain is now decided: the next life must not bring a discarded write back.
+//! 3. The pipe is read to its end. The pool is opened and judged against every acknowledgement that any writer ever
+//!    got.
+//! 4. Uncertain writes are now decided: the next life must not bring a discarded write back.
 //!
-//! Invariant: the history is that of the pool's whole life, so a write that is lost later than at its own kill is
-//! found.
+//! Invariant: the history covers the pool's whole life, so a write that is lost later than at its own kill is found.
 
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -58,11 +57,11 @@ pub struct Args {
     #[arg(long, default_value_t = 2)]
     pub threads: u64,
 
-    /// Longest stretch of load before a kill, in milliseconds
+    /// Longest time of load before a kill, in milliseconds
     #[arg(long, default_value_t = 40, value_name = "MS")]
     pub load_ms_max: u64,
 
-    /// The pool, which must not exist; a temporary one when not given
+    /// The pool, which must not exist [default: a temporary one]
     #[arg(long)]
     pub pool: Option<PathBuf>,
 
@@ -70,7 +69,7 @@ pub struct Args {
     pub emulation: EmulationArgs,
 }
 
-/// What the loop found.
+/// The result of the loop.
 #[derive(Serialize)]
 pub struct Killed {
     pub kills: u64,
@@ -88,7 +87,7 @@ pub struct Killed {
     pub seconds: f64,
 }
 
-/// What one kill left.
+/// The state after one kill.
 #[derive(Clone, Debug, Serialize)]
 pub struct Round {
     /// Number of the kill, from 1.
@@ -99,7 +98,7 @@ pub struct Round {
     pub records: u64,
     #[serde(flatten)]
     pub tally: Tally,
-    /// Writes that were not acknowledged and are there all the same.
+    /// Writes that were not acknowledged but are present.
     pub uncertain_applied: u64,
     /// From the start of the writer to its death.
     pub life_ms: f64,
@@ -137,8 +136,8 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     Ok(exit::holds(killed.tally.is_clean()))
 }
 
-/// Kills and judges on the pool at `path`, which must not exist; `each` hears of every kill. Ends early when a kill
-/// left something wrong.
+/// Kills and judges on the pool at `path`, which must not exist. `each` is called after every kill. Ends early when a
+/// kill left something wrong.
 pub fn rounds(args: &Args, path: &Path, output: &Output, each: &mut dyn FnMut(&Round) -> Result<()>) -> Result<Killed> {
     let started = Instant::now();
     ensure!(!path.exists(), "{}: exists; the kill test needs a pool of its own", path.display());
@@ -203,7 +202,7 @@ fn judge(
     output: &Output,
 ) -> Result<Verdict> {
     if !path.exists() {
-        // Killed before the pool was created: nothing was promised.
+        // Killed before the pool was created: nothing was acknowledged.
         return Ok(Verdict::default());
     }
     let context = || format!("after kill {kill} of seed {}", args.seed);
@@ -221,7 +220,7 @@ fn judge(
     Ok(verdict)
 }
 
-/// One writer from its start to its kill: everything it reported.
+/// Runs one writer from its start to its kill. Returns its whole report.
 fn one_life(args: &Args, path: &Path, kill: u64, random: &mut Random) -> Result<Vec<Line>> {
     let mut command = life::own_binary()?;
     command
@@ -233,7 +232,7 @@ fn one_life(args: &Args, path: &Path, kill: u64, random: &mut Random) -> Result<
         .with_context(|| format!("kill {kill} of seed {}", args.seed))
 }
 
-/// One kill in eight hits a writer that is still opening, which means recovering, the pool.
+/// One kill in eight hits a writer that is still opening the pool, and so recovering it.
 pub fn moment(random: &mut Random, load_ms_max: u64) -> Moment {
     if random.below(8) == 0 {
         Moment::Opening(Duration::from_micros(random.below(2_500)))

@@ -1,7 +1,7 @@
-//! One life of a process that reports over a pipe and is killed: what every kill test has in common.
+//! One life of a process that reports over a pipe and is killed: the common part of every kill test.
 //!
-//! Invariants: everything that the process wrote before the kill is heard, because it is still in the pipe; a process
-//! that found something wrong is never taken for one that was killed, however close the two moments were.
+//! Invariants: everything that the process wrote before the kill is read, because it is still in the pipe. A process
+//! that found something wrong is never mistaken for a killed one, however close the two moments were.
 
 use std::io::{BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
@@ -11,30 +11,30 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Longest time a process may take to its first acknowledgement.
+/// Longest time of a process until its first acknowledgement.
 const STARTUP_MAX: Duration = Duration::from_secs(30);
 /// The signal that kills.
 const SIGKILL: i32 = 9;
-/// What a process says on standard error before it ends because of what it found: the kill may come between the two.
+/// Beginnings of the message of a process that ends because of a finding. The kill may come between message and end.
 const COMPLAINTS: [&str; 3] = ["wrong answer:", "panicked at", "error:"];
 
-/// When to kill.
+/// The time of the kill.
 #[derive(Clone, Copy, Debug)]
 pub enum Moment {
-    /// So long after the start, which is while the pool is opened or soon after.
+    /// So long after the start, while the pool is opened or soon after.
     Opening(Duration),
     /// So long after the first acknowledgement.
     Load(Duration),
-    /// Not at all: it ends by itself.
+    /// No kill: the process ends by itself.
     Never,
 }
 
 /// The lines of a report.
 pub trait ReportLine: Sized + Send + 'static {
-    /// Reads lines up to the end of the source; a last line without its end was cut by the kill.
+    /// Reads lines up to the end of the source. A last line without its end was cut by the kill.
     fn read(source: BufReader<ChildStdout>, each: &mut dyn FnMut(Self) -> Result<()>) -> Result<()>;
 
-    /// Whether it acknowledges something.
+    /// Whether it is an acknowledgement.
     fn is_ack(&self) -> bool;
 }
 
@@ -43,7 +43,7 @@ pub fn own_binary() -> Result<Command> {
     Ok(Command::new(std::env::current_exe().context("finding the lodestone binary failed")?))
 }
 
-/// Runs `command` from its start to its kill: everything it reported.
+/// Runs `command` from its start to its kill. Returns its whole report.
 pub fn one_life<L: ReportLine>(command: &mut Command, moment: Moment) -> Result<Vec<L>> {
     let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().context("starting the writer failed")?;
@@ -72,7 +72,7 @@ pub fn one_life<L: ReportLine>(command: &mut Command, moment: Moment) -> Result<
     let status = finish(&mut child)?;
     let mut text = Vec::new();
     if let Some(mut stderr) = child.stderr.take() {
-        // A message is better than none, and none is no reason to fail differently.
+        // A message helps, but a missing one must not hide the first error.
         let _ = stderr.read_to_end(&mut text);
     }
     let text = String::from_utf8_lossy(&text);
@@ -82,8 +82,8 @@ pub fn one_life<L: ReportLine>(command: &mut Command, moment: Moment) -> Result<
     }
 }
 
-/// Demands that the kill was why the process ended, or that it was just done: one that found something wrong between
-/// the last look and the kill is no more among the living, and says so by how it ended.
+/// Demands that the process ended because of the kill, or because it was just done. One that found something wrong
+/// between the last look and the kill has already ended, and its exit status shows that.
 fn died_of_nothing_else(status: ExitStatus, stderr: &str) -> Result<()> {
     ensure!(status.success() || status.signal() == Some(SIGKILL), "the writer was not killed, it failed");
     ensure!(
@@ -94,18 +94,18 @@ fn died_of_nothing_else(status: ExitStatus, stderr: &str) -> Result<()> {
 }
 
 fn finish(child: &mut Child) -> Result<ExitStatus> {
-    // It may have ended already; then there is nothing to kill.
+    // It may have ended already. Then there is nothing to kill.
     let _ = child.kill();
     child.wait().context("waiting for the writer failed")
 }
 
-/// Reads the pipe on a thread of its own, so that the writer never waits for us.
+/// Reads the pipe on a separate thread, so that the writer never waits for us.
 fn listen<L: ReportLine>(stdout: ChildStdout) -> Receiver<L> {
     let (sender, lines) = mpsc::channel();
     std::thread::spawn(move || {
-        // A damaged report ends the channel early, which the collector reports as a writer that ended by itself.
+        // A damaged report ends the channel early. The collector then reports a writer that ended by itself.
         let _ = L::read(BufReader::new(stdout), &mut |line| {
-            sender.send(line).map_err(|_| anyhow::anyhow!("nobody listens any more"))
+            sender.send(line).map_err(|_| anyhow::anyhow!("the reader of the report is gone"))
         });
     });
     lines
@@ -148,7 +148,7 @@ mod tests {
 
     use super::*;
 
-    /// Any line acknowledges.
+    /// Every line is an acknowledgement.
     struct AnyLine;
 
     impl ReportLine for AnyLine {
@@ -165,8 +165,8 @@ mod tests {
         one_life(Command::new("sh").args(["-c", script]), Moment::Load(Duration::ZERO))
     }
 
-    /// A second process keeps the pipe open, and speaks when the first one is no more: nobody who only listens can know
-    /// of the end.
+    /// A second process keeps the pipe open, and writes after the first one has ended. A reader of the pipe alone
+    /// cannot notice that end.
     #[test]
     fn a_wrong_answer_just_before_the_kill_is_no_kill() {
         let script = r#"(until grep -q ") Z" /proc/$$/stat; do :; done; echo ack; sleep 1) 2>/dev/null & exit 3"#;

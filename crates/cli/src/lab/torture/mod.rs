@@ -1,10 +1,10 @@
 //! `lodestone torture`: kill tests of real processes on real files.
 //!
-//! - `writer` writes self-describing values and reports on standard output what it starts and what is durable.
+//! - `writer` writes self-describing values and reports starts and durable writes on standard output.
 //! - `verify` judges a pool against such a report.
 //! - `kill` does both in a loop, with SIGKILL between them, and judges over all lives of the pool.
-//! - `index` does so with any index, its writers and readers.
-//! - `bank` kills a bank: transfers among accounts in transactions, with readers that add all of them up.
+//! - `index` does the same with any index, its writers and readers.
+//! - `bank` kills a bank: transfers among accounts in transactions, with readers that add up all accounts.
 
 mod bank;
 mod bank_worker;
@@ -44,19 +44,19 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum TortureCommand {
-    /// Write, and report what is started and what is durable
+    /// Write, and report started and durable writes
     Writer(writer::Args),
     /// Judge a pool against a writer's report
     Verify(verify::Args),
-    /// Kill writers in a loop and judge what they leave
+    /// Kill writers in a loop and judge the pools they leave
     Kill(kill::Args),
-    /// Kill writers and readers of an index in a loop, and judge what they leave
+    /// Kill writers and readers of an index in a loop, and judge the pools they leave
     Index(index::Args),
-    /// Change an index until killed, and report what is durable
+    /// Change an index until killed, and report durable changes
     IndexWorker(index_worker::Args),
     /// Kill a bank in a loop: the sum stays, and no acknowledged transfer is lost
     Bank(bank::Args),
-    /// Transfer money until done or killed, and report what is durable
+    /// Transfer money until done or killed, and report durable transfers
     BankWorker(bank_worker::Args),
 }
 

@@ -1,10 +1,10 @@
-//! What a writer reports, as lines of text that survive a kill: one `write` call each.
+//! A writer's report, as lines of text that survive a kill: one `write` call each.
 //!
-//! - `have RECORD VERSION`: found when the writer opened the pool;
-//! - `start put|remove RECORD VERSION`: about to be handed to the map;
-//! - `ack put|remove RECORD VERSION`: the map called it durable.
+//! - `have RECORD VERSION`: present when the writer opened the pool;
+//! - `start put|remove RECORD VERSION`: about to be passed to the map;
+//! - `ack put|remove RECORD VERSION`: the map reported it durable.
 //!
-//! Versions of a record grow: the boot number of the pool in the upper half, a count in the lower one.
+//! Versions of a record grow: the boot number of the pool in the upper half, a count in the lower half.
 
 use std::io::BufRead;
 
@@ -20,7 +20,7 @@ pub struct Line {
     pub version: u64,
 }
 
-/// What a line says.
+/// The content of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     Have,
@@ -40,7 +40,7 @@ impl Line {
         }
     }
 
-    /// The line of this text.
+    /// Parses a line.
     pub fn parse(text: &str) -> Option<Self> {
         let mut words = text.split_ascii_whitespace();
         let event = words.next()?;
@@ -59,7 +59,7 @@ impl Line {
         words.next().is_none().then_some(Self { event, record, version })
     }
 
-    /// Tells the history.
+    /// Adds the line to the history.
     pub fn tell(self, history: &mut History) {
         let Self { record, version, .. } = self;
         match self.event {
@@ -73,7 +73,7 @@ impl Line {
     }
 }
 
-/// Reads a report; a last line without its end was cut by the kill and says nothing.
+/// Reads a report. A last line without its end was cut by the kill and counts as nothing.
 pub fn read(mut source: impl BufRead, mut each: impl FnMut(Line) -> Result<()>) -> Result<()> {
     let mut text = String::new();
     let mut number = 0;

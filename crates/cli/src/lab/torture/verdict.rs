@@ -11,14 +11,14 @@ use serde::Serialize;
 
 use super::writer::MAP;
 
-/// Violations by kind, as they are summed up.
+/// Violations by kind, summed up.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Tally {
-    /// Acknowledged writes that are gone, or were overtaken by an older state.
+    /// Acknowledged writes that are gone, or were replaced by an older state.
     pub lost: u64,
     /// Values that are torn, truncated or in the wrong place.
     pub torn: u64,
-    /// Anything else that cannot be: values from nowhere, twice, or out of order.
+    /// Any other impossible value: never written, present twice, or out of order.
     pub other: u64,
 }
 
@@ -40,7 +40,7 @@ impl Tally {
     }
 }
 
-/// All records of the map, and its structure checked.
+/// Judges all records of the map, and checks its structure.
 pub fn judge(pool: &Pool, history: &History) -> Result<Verdict> {
     let store = Store::over(pool)?;
     let map = OrderedMap::open(&store, MAP)?;

@@ -28,7 +28,7 @@ pub struct Args {
     #[command(flatten)]
     open: OpenArgs,
 
-    /// What the writer printed
+    /// The output of the writer
     report: PathBuf,
 }
 

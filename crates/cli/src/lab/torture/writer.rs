@@ -1,9 +1,10 @@
-//! `lodestone torture writer`: a load that says what it is told.
+//! `lodestone torture writer`: a load that reports its acknowledgements.
 //!
 //! 1. Open the pool, or create a small one.
-//! 2. Each thread writes records of its own (so that the order of one record's writes is known): puts of
-//!    self-describing values of changing length, and removals, alone or in bursts that share one wait for durability.
-//! 3. *start* is printed before a write is handed to the map, *ack* when the map called it durable.
+//! 2. Each thread writes only its own records, so that the order of one record's writes is known. It puts
+//!    self-describing values of changing length, and removes some, alone or in bursts that share one wait for
+//!    durability.
+//! 3. *start* is printed before a write is passed to the map, *ack* when the map reported it durable.
 
 use std::io::Write;
 use std::ops::{Bound, ControlFlow};
@@ -62,7 +63,7 @@ pub struct Args {
     #[arg(long, default_value_t = 600)]
     pub value_bytes_max: u64,
 
-    /// Do not report what is there at the start: the reader knows
+    /// Do not report the records at the start: the reader knows them
     #[arg(long)]
     pub known: bool,
 }

@@ -1,7 +1,6 @@
 //! `lodestone kv txn`: several changes of a transactional map, all or nothing.
 //!
-//! The map is a [`PmBTreeMap`] in the pool's transactional memory; it lives beside the ordered maps of the other
-//! commands.
+//! The map is a [`PmBTreeMap`] in the pool's transactional memory, beside the ordered maps of the other commands.
 
 mod script;
 
@@ -57,7 +56,7 @@ pub struct Args {
     script: PathBuf,
 }
 
-/// What a step gave.
+/// The result of a step.
 struct Done {
     step: &'static str,
     /// Whether the key was there.
@@ -65,7 +64,7 @@ struct Done {
     entries: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// What a step gave, as `--json` prints it.
+/// The result of a step, as `--json` prints it.
 #[derive(Serialize)]
 struct StepLine<'d> {
     line: usize,
@@ -136,10 +135,10 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     Ok(exit::holds(committed.committed))
 }
 
-/// What is known of the changes when the transaction ended with `error`.
+/// The state of the changes when the transaction ended with `error`.
 fn what_changed(error: &Error) -> &'static str {
     match error {
-        // The medium failed, perhaps behind the commit.
+        // The medium failed, perhaps after the commit.
         Error::Pool(_) => "either everything has changed or nothing; look with `scan` when the pool is open again",
         _ => "nothing has changed",
     }
@@ -163,7 +162,7 @@ fn read(path: &PathBuf) -> Result<(String, String)> {
     Ok((name, text))
 }
 
-/// Prints what `get` and `scan` found.
+/// Prints the results of `get` and `scan`.
 fn print(steps: &[Step], done: &[Done], output: &Output) -> Result<()> {
     for (step, done) in steps.iter().zip(done) {
         for (key, value) in &done.entries {
@@ -180,7 +179,7 @@ fn print(steps: &[Step], done: &[Done], output: &Output) -> Result<()> {
     Ok(())
 }
 
-/// Executes a step; the inner error says why the transaction must not go on.
+/// Executes a step. The inner error is the reason why the transaction must not go on.
 fn execute(tx: &mut Tx<'_>, map: PmBTreeMap<Bytes, Bytes>, step: &Step) -> TxResult<Result<Done, String>> {
     let line = |step, found, entries| Ok(Ok(Done { step, found, entries }));
     match &step.op {

@@ -1,7 +1,7 @@
 //! The language of `lodestone kv txn`: one step a line, blanks between words, `#` begins a comment.
 //!
-//! A word is plain, or stands in double quotes with `\"`, `\\`, `\n`, `\t` and `\xNN` inside. Nothing is executed
-//! before the whole script was understood.
+//! A word is plain, or in double quotes with `\"`, `\\`, `\n`, `\t` and `\xNN` inside. Nothing is executed before the
+//! whole script was parsed.
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -10,11 +10,11 @@ use anyhow::{Context, Result, bail, ensure};
 pub struct Step {
     /// Line in the script, from 1.
     pub line: usize,
-    /// What it does.
+    /// The action.
     pub op: Op,
 }
 
-/// What a step does.
+/// The action of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
     Put { key: Vec<u8>, value: Vec<u8> },
@@ -26,7 +26,7 @@ pub enum Op {
     Scan { prefix: Vec<u8> },
 }
 
-/// All steps of `text`; `name` is what errors call it.
+/// All steps of `text`. Errors call it `name`.
 pub fn parse(name: &str, text: &str) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -87,7 +87,7 @@ fn words(line: &str) -> Result<Vec<Vec<u8>>> {
     Ok(words)
 }
 
-/// The word up to the closing quote, and what stands behind it.
+/// The word up to the closing quote, and the text after it.
 fn quoted_word(text: &str) -> Result<(Vec<u8>, &str)> {
     let mut word = Vec::new();
     let mut chars = text.char_indices();

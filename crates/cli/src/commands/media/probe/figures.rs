@@ -1,7 +1,7 @@
-//! The figures of a probe: the paper's Figures 1 to 14 for this machine, and those that its questions ask for beside
-//! them.
+//! The figures of a probe: the paper's Figures 1 to 14 for this machine, and more figures for the probe's own
+//! questions.
 //!
-//! Invariants: a figure is drawn only when it has points; which are missing follows from the notes of the result. A y
+//! Invariants: a figure is drawn only when it has points, and the notes of the result explain the missing ones. A y
 //! axis begins at zero, or its label says that it is logarithmic.
 
 use lodestone_media::probe::{
@@ -11,10 +11,10 @@ use lodestone_report::figure::{Figure, Unit};
 
 /// Sizes of Figure 10's lines.
 const BY_THREADS_SIZES: [u64; 6] = [64, 256, 1 << 10, 4 << 10, 64 << 10, 1 << 20];
-/// Where small sizes end in Figures 8 and 9.
+/// The largest size of the small sizes in Figures 8 and 9.
 const SMALL_MAX: u64 = 512;
 
-/// What a line shows of a cell.
+/// The quantity of a cell that a line shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Measure {
     Latency,
@@ -270,7 +270,8 @@ fn beside(result: &ProbeResult, number: u32, operation: Operation, measure: Meas
         let wanted = |cell: &Cell| is_mixed(cell) && cell.key.threads == threads;
         let along = |key: &CellKey| f64::from(key.beside_threads);
         let points = points(result, wanted, along, measure);
-        // Counts that only stand beside fixed ones of the other kind were never measured alone: no line of their own.
+        // These counts ran only beside fixed ones of the other kind and were never measured alone, so they get no
+        // separate line.
         if points.len() > 1 && points.first().is_some_and(|(beside, _)| *beside == 0.0) {
             let plural = if threads == 1 { "" } else { "s" };
             drawing = drawing.line(format!("{threads} {own_one}{plural}"), points);

@@ -8,15 +8,15 @@ use lodestone_report::html::Table;
 
 use crate::output::table;
 
-/// Sizes from which on the paper's second table of a kind goes.
+/// The smallest size in the paper's second table of a kind.
 const LARGE_FROM: u64 = 1024;
 
 /// A table with its caption.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grid {
-    /// Which section it belongs to.
+    /// Its section.
     pub section: Section,
-    /// What it shows.
+    /// Its caption.
     pub caption: String,
     titles: Vec<String>,
     rows: Vec<Vec<String>>,
@@ -76,7 +76,7 @@ pub fn all(result: &ProbeResult) -> Vec<Grid> {
     grids
 }
 
-/// The cell of `section` whose key is as wanted.
+/// The cell of `section` whose key satisfies `wanted`.
 pub fn cell(result: &ProbeResult, section: Section, wanted: impl Fn(&CellKey) -> bool) -> Option<&Cell> {
     result.cells.iter().find(|cell| cell.section == section && wanted(&cell.key))
 }

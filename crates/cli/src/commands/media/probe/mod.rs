@@ -1,7 +1,7 @@
-//! `lodestone media probe`: measures a medium, prints the paper's tables for it, and says how to use it.
+//! `lodestone media probe`: measures a medium, prints the paper's tables for it, and advises how to use it.
 //!
-//! 1. The target is opened and the plan made; nothing is written yet. `--dry-run` ends here.
-//! 2. The probe runs behind a progress bar.
+//! 1. The target is opened and the plan made. Nothing is written yet. `--dry-run` ends here.
+//! 2. The probe runs under a progress bar.
 //! 3. Tables and verdict go to standard output (with `--json` the whole result as one object), the page to `--html`.
 
 mod figures;
@@ -80,8 +80,8 @@ pub struct Args {
     #[arg(long)]
     quick: bool,
 
-    /// Bytes that accesses range over [default: 512MiB, quick 256MiB, in virtual time 4GiB; a file's or device's own
-    /// size]
+    /// Bytes that accesses range over [default: 512MiB, quick 256MiB, in virtual time 4GiB; the whole size of a file or
+    /// device]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
 
@@ -97,11 +97,11 @@ pub struct Args {
     #[arg(long, conflicts_with = "overwrite_data")]
     read_only: bool,
 
-    /// Overwrite what the target holds
+    /// Overwrite the content of the target
     #[arg(long)]
     overwrite_data: bool,
 
-    /// Folder for a file to compare with, where the target is none
+    /// Folder for a file to compare with, if the target is not a file
     #[arg(long, value_name = "FOLDER")]
     file_folder: Option<PathBuf>,
 
@@ -109,7 +109,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
-    /// Say what would be measured, how long that takes and how much it writes, and stop
+    /// Print the plan with its duration and written bytes, and stop
     #[arg(long)]
     dry_run: bool,
 
@@ -203,7 +203,7 @@ fn job_text(job: &Job) -> String {
     format!("{}: {} with {threads} threads", job.section.name(), bytes_text(sizes))
 }
 
-/// What `--dry-run` prints.
+/// The output of `--dry-run`.
 #[derive(Serialize)]
 struct Planned {
     target: lodestone_media::probe::Target,
@@ -270,7 +270,7 @@ fn text(result: &ProbeResult, verdict: &Verdict) -> String {
     parts.join("\n\n")
 }
 
-/// What stands above the tables, and in the page's provenance.
+/// The facts above the tables, and in the page's provenance.
 fn facts(result: &ProbeResult) -> Vec<(&'static str, String)> {
     let (target, method, machine) = (&result.target, &result.method, &result.machine);
     let mut facts = vec![

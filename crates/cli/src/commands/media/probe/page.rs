@@ -1,5 +1,5 @@
-//! The page of a probe: the verdict first, then every section with its figures and tables, then where it all comes
-//! from.
+//! The page of a probe: the verdict first, then every section with its figures and tables, then the origin of the
+//! figures.
 
 use lodestone_media::probe::{
     Advice, Operation, Pattern, ProbeResult, Section, Subject, Topic, Verdict, bytes_text, rate_text, time_text,

@@ -1,4 +1,4 @@
-//! Loads an index and runs everything that was asked for on it.
+//! Loads an index and does all requested runs on it.
 
 use anyhow::{Context, Result};
 use lodestone_index::IndexKey;
@@ -21,10 +21,10 @@ use crate::bench::place::Durability;
 use lodestone_cli::emulation;
 use lodestone_cli::output::{Output, ProgressUnit};
 
-/// What is done with a result.
+/// The receiver of results.
 type Tell<'t> = &'t mut dyn FnMut(BenchResult) -> Result<()>;
 
-/// Runs everything of `request`.
+/// Does all runs of `request`.
 pub fn measure(request: &Request, output: &Output, tell: Tell<'_>) -> Result<()> {
     match request.key {
         KeyShape::Word => {
@@ -55,7 +55,7 @@ struct Series<'a, M> {
 }
 
 impl<M: KeyMaker> Series<'_, M> {
-    /// Runs everything; `make` loads an index, again for each run behind one that changed the keys.
+    /// Does all runs. `make` loads an index, again for each run after one that changed the keys.
     fn run<T: Target<Key = M::Key>>(&self, make: &dyn Fn() -> Result<(T, Loaded)>, tell: Tell<'_>) -> Result<()> {
         let mut ready: Option<(T, Loaded)> = None;
         for spec in &self.request.runs {
@@ -101,7 +101,7 @@ impl<M: KeyMaker> Series<'_, M> {
         let time = runner::load(target, &self.keys, records, load_threads, load);
         bar.finish_and_clear();
         let seconds = time?.as_secs_f64();
-        // A model's caches stand in DRAM as well and cannot be told from the index.
+        // A model's caches are in DRAM too and cannot be told from the index.
         let is_known = emulation::counts().is_none();
         let dram_bytes = is_known.then(|| bytes_in_use().saturating_sub(dram_before));
         Ok(Loaded { keys: records, pm_bytes: None, dram_bytes, seconds })
@@ -134,7 +134,7 @@ impl<K: IndexKey + ?Sized, M: KeyMaker<Key = K>> Visitor<K> for Persistent<'_, '
     }
 }
 
-/// A loaded index in a pool of its own. Where an acknowledgement waits for a device, the load does not wait for each.
+/// A loaded index in a new pool. Where an acknowledgement waits for a device, the load does not wait for each record.
 fn make<I, M>(kind: IndexKind, series: &Series<'_, M>, options: &I::Options) -> Result<(IndexTarget<I>, Loaded)>
 where
     I: BenchIndex,

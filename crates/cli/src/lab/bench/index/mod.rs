@@ -1,7 +1,7 @@
 //! `lodestone bench index`: the same operations on several indexes, in the manner of PIBench.
 //!
 //! Each index is loaded into a fresh pool (or into DRAM), then every mix, distribution and number of threads runs on
-//! it; a mix that inserts or removes gets an index of its own. A run with a wrong answer has no figures; the command
+//! it. A mix that inserts or removes gets a fresh index. A run with a wrong answer has no figures, and the command
 //! fails.
 
 mod measure;
@@ -53,8 +53,7 @@ Space: PM bytes are the allocated blocks of the heap; DRAM bytes are what the pr
 opened (a counting allocator), the heap's own tables included; unknown with --profile, whose model stands in DRAM too. Media
 blocks are counted with --profile alone.";
 
-/// Arguments that say what a run does and how it is loaded: `--open` has no runs and a load of its own, and would
-/// ignore them.
+/// Arguments about runs and their load. `--open` has no runs and another load, and would ignore them.
 const OF_RUNS: [&str; 12] = [
     "mix",
     "distribution",
@@ -82,7 +81,7 @@ pub struct Args {
     #[arg(long, value_name = "MIX", default_value = "search", value_parser = mixes)]
     mix: Vec<Mixes>,
 
-    /// Which records are touched
+    /// Distributions of the touched records
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     distribution: Vec<Distribution>,
 
@@ -94,8 +93,8 @@ pub struct Args {
     #[arg(long, value_name = "COUNT", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..1 << 40))]
     records: u64,
 
-    /// Measure so many operations of all threads instead of a time: one thread's counts are then the same in every run,
-    /// but for indexes whose hash begins with a random seed
+    /// Measure so many operations of all threads instead of a time. The counts of one thread are then the same in every
+    /// run, except for indexes whose hash begins with a random seed
     #[arg(long, value_name = "COUNT", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..))]
     operations: Option<u64>,
 
@@ -115,11 +114,11 @@ pub struct Args {
     #[arg(long, value_enum, default_value = "random")]
     load: request::Load,
 
-    /// Threads of the load [default: as many as processors, at most 8]
+    /// Threads of the load [default: one per processor, at most 8]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=512))]
     load_threads: Option<u16>,
 
-    /// What a cache in DRAM may hold: a share of the records, or a number of keys
+    /// Capacity of a cache in DRAM: a share of the records, or a number of keys
     #[arg(long, value_name = "PERCENT%|KEYS", default_value = "10%")]
     cache: request::CacheSize,
 
@@ -144,12 +143,11 @@ pub struct Args {
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// Size of the pool [default: enough for the records and for what a run may insert]
+    /// Size of the pool [default: enough for the records and for the inserts of a run]
     #[arg(long, value_name = "BYTES", value_parser = lodestone_cli::size::parse)]
     pool_size: Option<u64>,
 
-    /// Measure no operations but opening: time to the first answer and to full speed, after a clean end and after a
-    /// kill
+    /// Measure only opening: time to the first answer and to full speed, after a clean end and after a kill
     #[arg(long, conflicts_with_all = OF_RUNS)]
     open: bool,
 
@@ -224,7 +222,7 @@ fn run_open(args: &Args, output: &Output) -> Result<ExitCode> {
     Ok(exit::ok())
 }
 
-/// Speed, then events and space: two tables, and where the figures come from.
+/// Speed, then events and space: two tables, and the origin of the figures.
 fn text(results: &[BenchResult]) -> String {
     let mut speed = table(&[
         "index",
@@ -290,7 +288,7 @@ fn text(results: &[BenchResult]) -> String {
     format!("{speed}\n{counts}\n{}", origin(results))
 }
 
-/// What all figures depend on.
+/// The conditions that all figures share.
 fn origin(results: &[BenchResult]) -> String {
     let Some(first) = results.first() else { return String::new() };
     let every = |fact: fn(&BenchResult) -> Option<&str>| {

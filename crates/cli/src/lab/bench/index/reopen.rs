@@ -1,11 +1,11 @@
-//! `--open`: how long an index takes to its first answer and to full speed, after a clean end and after a kill.
+//! `--open`: the time of an index to its first answer and to full speed, after a clean end and after a kill.
 //!
-//! 1. A process of its own loads the index and goes on changing it; it ends cleanly when its standard input ends, or is
+//! 1. A child process loads the index and goes on changing it. It ends cleanly when its standard input ends, or is
 //!    killed.
 //! 2. This process opens pool, heap and index and reads one record: the first answer. The first ordered read follows.
-//! 3. It reads records at random in windows of [`WINDOW`], until the index says that it is warm, and for [`AFTER_WARM`]
-//!    more. Full speed is the median of the last windows; it was reached at the end of the first of three windows in a
-//!    row that had nine tenths of it.
+//! 3. It reads records at random in windows of [`WINDOW`], until the index reports that it is warm, and for
+//!    [`AFTER_WARM`] more. Full speed is the median of the last windows. It was reached at the end of the first window
+//!    that had nine tenths of it together with the two windows after it.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -33,17 +33,17 @@ use lodestone_cli::output::Output;
 
 /// Time between two looks at the speed.
 const WINDOW: Duration = Duration::from_millis(5);
-/// Windows that go on when the index is warm.
+/// Time for which windows go on when the index is warm.
 const AFTER_WARM: Duration = Duration::from_millis(300);
 /// Longest time until an index must be warm.
 const WARM_MAX: Duration = Duration::from_secs(120);
 
-/// What one opening took.
+/// The times of one opening.
 #[derive(Clone, Debug, Serialize)]
 pub struct Reopened {
     bench: &'static str,
     pub engine: String,
-    /// `clean` or `kill`: how the last life ended.
+    /// `clean` or `kill`: the end of the last life.
     pub after: &'static str,
     pub records: u64,
     key: String,
@@ -55,9 +55,9 @@ pub struct Reopened {
     pub index_open_ms: f64,
     /// From before the pool was opened to the first point read's answer.
     pub first_answer_ms: f64,
-    /// To the first ordered read's answer; none without an order.
+    /// To the first ordered read's answer. `None` without an order.
     pub first_range_ms: Option<f64>,
-    /// Until the index says that nothing is built in the background any more.
+    /// Until the index reports that nothing is built in the background any more.
     pub warm_ms: f64,
     pub full_speed_ms: f64,
     pub reads_per_s: f64,
@@ -87,7 +87,7 @@ pub struct LoadArgs {
     place: super::Place,
 }
 
-/// Loads an index, says so, and changes it until standard input ends.
+/// Loads an index, reports it, and changes the index until standard input ends.
 pub fn run_load(args: &LoadArgs) -> Result<()> {
     let path = args.place.path.as_ref().context("the loader needs --path")?;
     let options = PoolOptions { size_bytes: args.size, domain: args.place.domain_choice()?, ..PoolOptions::default() };
@@ -107,7 +107,7 @@ where
     }
 }
 
-/// The maker of keys that goes with a type of keys.
+/// The key maker for a type of keys.
 trait Keyed: IndexKey {
     type Maker: KeyMaker<Key = Self>;
     fn maker(shape: KeyShape) -> Self::Maker;
@@ -139,8 +139,8 @@ impl<K: Keyed + ?Sized> Visitor<K> for Loader<'_> {
         let (mut keys, records) = (K::maker(self.args.key), self.args.records);
         let target = IndexTarget::<I>::open(self.store, self.args.index.name(), options, Durability::Relaxed, "load")?;
         load(&target, &keys, records, 2, LoadOrder::Random)?;
-        // A kill must find every record: in the block domain what is ordered is not durable yet. A thread waits for its
-        // own writes, so one of this thread comes after those of the loading threads, which have ended.
+        // A kill must find every record, but in the block domain an ordered write is not durable yet. A thread waits
+        // for its own writes, so one of this thread comes after those of the loading threads, which have ended.
         target.index().upsert(keys.key(0), value_of(0, 1))?;
         target.index().sync()?;
         lodestone_cli::output::Output::new(false, true).line("loaded")?;
@@ -155,7 +155,7 @@ impl<K: Keyed + ?Sized> Visitor<K> for Loader<'_> {
     }
 }
 
-/// Measures both ways to end for the index of `request`.
+/// Measures both kinds of end for the index of `request`.
 pub fn measure(request: &Request, _output: &Output, tell: &mut dyn FnMut(Reopened) -> Result<()>) -> Result<()> {
     let IndexName::Persistent(kind) = request.index else {
         bail!("{} is in DRAM: there is nothing to open again; leave it out of --index", request.index)
@@ -178,7 +178,7 @@ pub fn measure(request: &Request, _output: &Output, tell: &mut dyn FnMut(Reopene
     Ok(())
 }
 
-/// The word that asks for a domain.
+/// The command-line word of a domain.
 fn domain_name(choice: DomainChoice) -> &'static str {
     match choice {
         DomainChoice::Dax => "dax",
@@ -209,7 +209,7 @@ fn start_loader(request: &Request, kind: IndexKind, path: &Path) -> Result<Child
         BufReader::new(stdout).read_line(&mut line)?;
     }
     if line.trim() != "loaded" {
-        // It has ended or says something else; either way there is nothing to wait for.
+        // It has ended or reports something else. In both cases there is nothing to wait for.
         let _ = child.kill();
         let status = child.wait()?;
         bail!("the loader of {kind} failed ({status}); its message is above");

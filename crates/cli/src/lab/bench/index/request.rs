@@ -1,4 +1,4 @@
-//! What was asked for, as runs.
+//! The arguments, as a list of runs.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -19,9 +19,9 @@ use crate::bench::place::Place;
 const POOL_BYTES_FIXED: u64 = 96 << 20;
 /// Room for each record, the key of a string and its blocks not counted.
 const RECORD_BYTES: u64 = 160;
-/// Inserts of a thread in a second that a pool has room for unless it is told otherwise.
+/// Inserts of a thread per second that a pool has room for by default.
 const INSERTS_PER_S: f64 = 2e6;
-/// Most room for them that is taken unasked.
+/// Largest default room for inserts.
 const INSERTS_MAX: u64 = 20_000_000;
 const JOURNAL_BYTES: u64 = 64 << 20;
 
@@ -92,7 +92,7 @@ pub struct Request {
     pub runs: Vec<Spec>,
 }
 
-/// The requests of the arguments, each checked.
+/// The requests in the arguments, each checked.
 pub fn requests(args: &Args) -> Result<Vec<Request>> {
     let length = match args.operations {
         Some(count) => Length::Operations(count),
@@ -167,7 +167,7 @@ fn request(args: &Args, index: IndexName, runs: &[Spec]) -> Result<Request> {
     })
 }
 
-/// The last minute's load of the machine; figures of a busy one are worth less.
+/// The load of the machine in the last minute. Figures of a busy machine are worth less.
 pub fn load_average() -> Option<f64> {
     std::fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }

@@ -1,23 +1,23 @@
-//! Two sides that take turns: medians of each, and the median of the ratio of neighbours.
+//! Two sides that take turns: the median of each, and the median of the ratios of neighbouring rounds.
 
 use std::time::Instant;
 
 use serde::Serialize;
 
-/// What a comparison found.
+/// The result of a comparison.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
-    /// What was done.
+    /// The operation.
     pub operation: &'static str,
-    /// Where: `hot` or `random` lines, or `file`.
+    /// The place: `hot` or `random` lines, or `file`.
     pub pattern: &'static str,
-    /// What stands on the other side.
+    /// The other side.
     pub bare: &'static str,
     /// Time of one operation through Lodestone, median of the rounds, in nanoseconds.
     pub latency_ns: f64,
     /// Time of one bare operation, median of the rounds, in nanoseconds.
     pub bare_latency_ns: f64,
-    /// Median over the rounds of the one time by the other.
+    /// Median over the rounds of the first time divided by the second.
     pub ratio: f64,
     /// Rounds.
     pub rounds: usize,
@@ -25,8 +25,8 @@ pub struct Comparison {
     pub operations_per_round: usize,
 }
 
-/// Lets `ours` and `bare` (each called with the number of the round) do `operations` operations in each of `rounds`
-/// rounds, changing their order from round to round. One round before the first is not counted.
+/// Runs `ours` and `bare` for `operations` operations in each of `rounds` rounds, with a changed order from round to
+/// round. Each is called with the number of the round. One round before the first is not counted.
 ///
 /// # Errors
 /// The first error of either side.

@@ -1,4 +1,4 @@
-//! One thread that waits for every write: `durable()` beside what the device and the file system alone take.
+//! One thread that waits for every write: `durable()`, and the time of the device and the file system alone.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -13,7 +13,7 @@ use lodestone_cli::emulation::Profile;
 
 use super::compare::{Comparison, compare};
 
-/// Operations in one round: a device is slow, and a round short.
+/// Operations in one round: few, because a device is slow and a round is short.
 const OPERATIONS: usize = 20;
 const PAGE_BYTES: u64 = 4096;
 /// Pages of the bare file: allocated and synced before, so that a write needs no metadata.
@@ -38,7 +38,7 @@ pub fn measure(folder: &Path, rounds: usize, profile: Option<&Profile>) -> Resul
             number += 1;
             let at = start.plus(number % PAGES * LINE_BYTES);
             memory.write(at, &number.to_le_bytes().repeat(8));
-            // Nothing else is stored that could overtake: the wait is what is measured.
+            // No other store could overtake this one. The wait alone is measured.
             memory.persist(at, LINE_BYTES);
             memory.durable()?;
         }
@@ -74,7 +74,7 @@ pub fn measure(folder: &Path, rounds: usize, profile: Option<&Profile>) -> Resul
     Ok((vec![direct, synced], media))
 }
 
-/// A file without a name, so that nothing is left behind.
+/// A file without a name, so that none remains.
 fn bare_file(folder: &Path) -> std::io::Result<File> {
     let path = folder.join(format!(".lodestone-bare-{}", std::process::id()));
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;

@@ -7,24 +7,24 @@ use lodestone_workload::random::Random;
 
 use super::compare::{Comparison, compare};
 
-/// Lines that a hot pattern goes around: more than a write-back in flight, few enough for the nearest cache.
+/// Lines that a hot pattern cycles through: more than the write-backs in flight, few enough for the nearest cache.
 const HOT_LINES: u64 = 64;
 /// Lines in one round of persists.
 const PERSISTS: usize = 2000;
 /// Streams in one round.
 const STREAMS: usize = 200;
 const STREAM_BYTES: usize = 4096;
-/// The header of a pool is no scratch memory; nor is anything else before this.
+/// The divisor of the part that leaves its first half alone: the header of a pool is no scratch memory.
 const SCRATCH_SHARE: u64 = 2;
 
 /// All comparisons.
 pub fn measure(memory: &Memory, rounds: usize, seed: u64) -> Result<Vec<Comparison>> {
-    // The second half of the part, as a power of two of lines: behind headers and journal, before the second header.
+    // The second half of the part, as a power of two of lines: after headers and journal, before the second header.
     let lines = (memory.part_len(0) / SCRATCH_SHARE / LINE_BYTES / 2).next_power_of_two();
     let base = PmAddr::new(0, memory.part_len(0) / SCRATCH_SHARE / 4096 * 4096);
     let bare = BareLines::new(memory, base, lines)
         .context("these instructions belong to the dax domain; give a file where it can be opened, or none")?;
-    // Touch every page once: the kernel's first-touch work is no part of either side.
+    // Touch every page once, so that the kernel's first-touch work counts on neither side.
     for page in 0..lines * LINE_BYTES / 4096 {
         memory.store(base.plus(page * 4096), 1);
     }
@@ -42,7 +42,7 @@ pub fn measure(memory: &Memory, rounds: usize, seed: u64) -> Result<Vec<Comparis
     ])
 }
 
-/// The stretch of `all` that round `round` uses.
+/// The slice of `all` that round `round` uses.
 fn stretch(all: &[u64], count: usize, round: usize) -> &[u64] {
     let start = round * count % all.len();
     &all[start..start + count]
@@ -66,7 +66,7 @@ fn persists(
                 word = word.wrapping_add(1);
                 let at = base.plus(line * LINE_BYTES);
                 memory.write(at, std::hint::black_box(&bytes_of(word)));
-                // Nothing is ordered here: the fence is what is measured.
+                // Nothing is ordered here: the fence itself is measured.
                 memory.persist(at, LINE_BYTES);
             }
             Ok(())
@@ -107,7 +107,7 @@ fn streams(
         |round| {
             for &line in stretch(lines, STREAMS, round) {
                 memory.stream(base.plus(line * LINE_BYTES), std::hint::black_box(&source));
-                // Nothing is ordered here: the fence is what is measured.
+                // Nothing is ordered here: the fence itself is measured.
                 memory.fence();
             }
             Ok(())

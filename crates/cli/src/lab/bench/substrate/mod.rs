@@ -1,10 +1,10 @@
-//! `lodestone bench substrate`: what the primitives cost beside the bare instructions and system calls.
+//! `lodestone bench substrate`: the cost of the primitives beside the bare instructions and system calls.
 //!
 //! 1. `persist(64 B)` is a store, a flush and a fence through [`Memory`](lodestone_pmem::Memory); bare, the same three
 //!    as unchecked instructions. `stream(4 KiB)` likewise. Same memory, same lines, same process.
 //! 2. `durable()` in the block domain beside a bare durable write of 4 KiB and beside a bare write with `fdatasync`.
-//! 3. Both sides of a comparison take turns in short rounds; the order changes from round to round. A ratio is the
-//!    median over the rounds, so that whatever else the machine does hits both sides alike.
+//! 3. Both sides of a comparison take turns in short rounds, and the order changes from round to round. A ratio is the
+//!    median over the rounds, so that other load of the machine hits both sides alike.
 
 mod compare;
 mod device;
@@ -88,7 +88,7 @@ struct Line<'a> {
     holds: Option<bool>,
 }
 
-/// Memory to write to, and what it is.
+/// Memory to write to, and its description.
 struct Scratch {
     memory: Memory,
     domain: String,
@@ -180,7 +180,7 @@ fn nanoseconds(value: f64) -> String {
 
 fn scratch(path: Option<&Path>, profile: Option<&Profile>) -> Result<Scratch> {
     let options = PoolOptions { size_bytes: SCRATCH_BYTES, scratch: true, ..PoolOptions::default() };
-    // The wall clock is read, so the medium's time is spun for.
+    // The wall clock is read, so the model spins for the medium's time.
     let options = emulation::apply(profile, TimeMode::Spinning, options)?;
     let Some(path) = path else {
         let media = match &options.medium {
@@ -197,7 +197,7 @@ fn scratch(path: Option<&Path>, profile: Option<&Profile>) -> Result<Scratch> {
     let options = |domain| PoolOptions { domain, ..options.clone() };
     ensure!(!path.exists(), "{}: exists; a benchmark needs a pool file of its own", path.display());
     let pool = Pool::create(path, &options(DomainChoice::Dax)).or_else(|_| {
-        // Not on persistent memory; what was formatted before that came out goes away. It may not even be there.
+        // Not on persistent memory: remove the pool that was formatted before this was known. It may not even exist.
         let _ = std::fs::remove_file(path);
         Pool::create(path, &options(DomainChoice::DaxEmulated))
     })?;
