@@ -133,6 +133,7 @@ impl StoreTarget {
                 let shelf = store.open_object(name)?;
                 let block = PmAddr::from_raw(store.memory().load(shelf.at().plus(16)));
                 store.memory().store(block, 0);
+                // What the script does next may not overtake the damage: it is there from the beginning.
                 store.memory().persist(block, 8);
             }
             StoreOp::Repair => {
