@@ -88,7 +88,8 @@ impl Core {
         }
     }
 
-    /// Grows `part`, which ended at `seen_end` when it had no room, by at least `bytes`, if the pool may grow by itself.
+    /// Grows `part`, which ended at `seen_end` when it had no room, by at least `bytes`, if the pool may grow by
+    /// itself.
     ///
     /// # Errors
     /// [`Error::NoSpace`] for `wanted_bytes` when it may not, or has reached its limit; the error of the growth when

@@ -111,7 +111,8 @@ impl RecordHead {
     /// Bytes of the head.
     pub(crate) const BYTES: u64 = 16;
 
-    /// The head of the record of `key` and `value` that will stand at `at`, of the structure whose anchor is at `owner`.
+    /// The head of the record of `key` and `value` that will stand at `at`, of the structure whose anchor is at
+    /// `owner`.
     pub(crate) fn new(owner: PmAddr, at: PmAddr, key: &[u8], value: &[u8]) -> Self {
         let (key_bytes, value_bytes) = (key.len() as u32, value.len() as u32);
         let key_crc = Self::key_crc(owner, at, key, value_bytes);

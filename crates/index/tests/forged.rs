@@ -1,9 +1,9 @@
 //! Words that verify and that no index wrote. First of all an anchor whose options were changed and sealed again.
 //!
-//! *Bug.* The options decide how segments, nodes and intents are read, and only the anchor said them. *Harm.* With other
-//! buckets or lines a hash index looked for keys where they are not: answers were wrong, and now and then the check said
-//! nothing. With fewer stripes a map left changes unfinished that a crash had cut short. *Fix.* What is read says itself
-//! how, under its own checksum. An open compares, and so does the check; the error names what differs.
+//! *Bug.* The options decide how segments, nodes and intents are read, and only the anchor said them. *Harm.* With
+//! other buckets or lines a hash index looked for keys where they are not: answers were wrong, and now and then the
+//! check said nothing. With fewer stripes a map left changes unfinished that a crash had cut short. *Fix.* What is read
+//! says itself how, under its own checksum. An open compares, and so does the check; the error names what differs.
 
 use lodestone_index::{
     Durability, FastFair, FastFairOptions, FpTree, HashIndex, HashOptions, Hybrid, HybridOptions, HybridPlus,

@@ -1,11 +1,11 @@
 //! Metadata of a pool that verifies and is wrong all the same: headers, states, roots, the journal's headers and its
-//! records are changed and sealed again; then the pool is opened for reading and for writing, checked, changed, repaired
-//! and opened again. Nothing panics, nothing hangs, and no open pool reaches beyond its file.
+//! records are changed and sealed again; then the pool is opened for reading and for writing, checked, changed,
+//! repaired and opened again. Nothing panics, nothing hangs, and no open pool reaches beyond its file.
 //!
 //! An open for writing that succeeds is believed: what it makes durable is there at the next open.
 //!
-//! `LODESTONE_HOSTILE_CASES=100000 cargo test -p lodestone-pmem --test hostile` runs many cases for each layer; a failed
-//! case prints the command that shows it again. A folder in memory (`TMPDIR`) makes it fast.
+//! `LODESTONE_HOSTILE_CASES=100000 cargo test -p lodestone-pmem --test hostile` runs many cases for each layer; a
+//! failed case prints the command that shows it again. A folder in memory (`TMPDIR`) makes it fast.
 
 use std::fs;
 use std::path::Path;

@@ -2,7 +2,8 @@
 //!
 //! Every pair of copies is compared at open. Where one copy is damaged the other one counts, and in a pool that is open
 //! for writing the damaged one is written anew. Where both are damaged, or both verify and differ, the name in it is
-//! unknown: it is remembered as lost, and a lookup that finds its name nowhere else says so instead of "no such object".
+//! unknown: it is remembered as lost, and a lookup that finds its name nowhere else says so instead of "no such
+//! object".
 //!
 //! A checksum that fits does not make a catalog: two live entries with one name or one object, or one entry in two
 //! slots, are lost as well, all of them. Nothing tells which of them is right.

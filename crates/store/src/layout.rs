@@ -231,8 +231,8 @@ impl Entry {
     /// Rewrites copy `copy` from the content of the other one. Persistent on return.
     pub(crate) fn heal(&self, memory: &Memory, copy: usize, state: State, list: PmAddr) {
         let base = self.at.plus(copy as u64 * copy_bytes(self.name.len() as u64));
-        // State and list as they are, at once: with others in between, a crash would leave a copy that verifies and says
-        // something else than the other one.
+        // State and list as they are, at once: with others in between, a crash would leave a copy that verifies and
+        // says something else than the other one.
         memory.write(base, &self.encode(base, state, list));
         // An action that sets both copies must not meet a copy that a crash takes back.
         memory.persist(base, copy_bytes(self.name.len() as u64));

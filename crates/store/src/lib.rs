@@ -15,7 +15,8 @@
 //! An open reads two lines for every seven names, and each name's entry.
 //!
 //! Files: `layout` (bytes), `catalog` (names in DRAM), `store` (opening), `names` (create, open, rename), `discard`
-//! (drop), `object` (claims), `kind` (the registry), `examine` (check and repair), `salvage` (repair that accepts loss).
+//! (drop), `object` (claims), `kind` (the registry), `examine` (check and repair), `salvage` (repair that accepts
+//! loss).
 
 mod catalog;
 mod discard;

@@ -266,8 +266,8 @@ impl Lives {
         }
     }
 
-    /// Ends, in order, a life that committed nothing but made version words anew: they are stale in the next life, which
-    /// would otherwise begin at the same tick and believe them unverified.
+    /// Ends, in order, a life that committed nothing but made version words anew: they are stale in the next life,
+    /// which would otherwise begin at the same tick and believe them unverified.
     pub fn close_unused(&mut self, memory: &Memory) {
         if !self.is_open() {
             let base = base_from(self.state.base + 1);

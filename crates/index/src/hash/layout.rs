@@ -257,7 +257,8 @@ pub(crate) fn read_cover(medium: Medium<'_>, at: PmAddr, shape: HashShape, seed:
 }
 
 /// Compares the anchor's `shape` and `seed` with the first segment below the node at `root`. So an anchor that says
-/// something else is refused before anything is read as it says. Damage on the way is left to the reader that needs the place.
+/// something else is refused before anything is read as it says. Damage on the way is left to the reader that needs the
+/// place.
 pub(crate) fn compare_first_segment(medium: Medium<'_>, root: PmAddr, shape: HashShape, seed: u64) -> Result<()> {
     let mut node = root;
     // The first entry of a node is where it is in a node of any size, so the way does not depend on the anchor.

@@ -1,10 +1,10 @@
 //! A hash index in persistent memory that never rehashes as a whole.
 //!
-//! *Structure.* A directory of nodes names segments of 16 KiB by the upper bits of a key's hash; a segment is a table of
-//! cell lines (see `cells`) whose lower hash bits name a key's home line. It follows CCEH (segments below a directory,
-//! upper bits above, so that one segment's entries are neighbours) and Dash (buckets of a media block, a stash,
-//! versions for readers), with three differences that `docs/DEVIATIONS.md` argues: pairs publish in one line, the
-//! directory is a tree of small nodes that deepens instead of an array that doubles, and nothing is locked on the
+//! *Structure.* A directory of nodes names segments of 16 KiB by the upper bits of a key's hash; a segment is a table
+//! of cell lines (see `cells`) whose lower hash bits name a key's home line. It follows CCEH (segments below a
+//! directory, upper bits above, so that one segment's entries are neighbours) and Dash (buckets of a media block, a
+//! stash, versions for readers), with three differences that `docs/DEVIATIONS.md` argues: pairs publish in one line,
+//! the directory is a tree of small nodes that deepens instead of an array that doubles, and nothing is locked on the
 //! medium.
 //!
 //! *Cost.* An insert, an update or a removal of a `u64` key flushes one line and fences once (twice when a key leaves

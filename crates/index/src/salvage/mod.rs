@@ -13,8 +13,8 @@
 //! Invariant: a record comes out only if all of it verifies. Of two records with one key none comes out, unless an
 //! index says which of them counts.
 //!
-//! Files: `tree` (FAST & FAIR), `cells` (FPTree and hash), `list` (skip list), `map` (ordered map), `over` (maps over an
-//! index).
+//! Files: `tree` (FAST & FAIR), `cells` (FPTree and hash), `list` (skip list), `map` (ordered map), `over` (maps over
+//! an index).
 
 mod cells;
 mod list;
