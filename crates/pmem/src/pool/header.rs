@@ -109,6 +109,7 @@ fn verify_shape(header: &PartHeader) -> std::result::Result<(), Finding> {
     let fits = header.part_bytes.is_multiple_of(PAGE_BYTES)
         && header.heap_offset.is_multiple_of(PAGE_BYTES)
         && header.journal_offset >= FIXED_END
+        && header.journal_offset.is_multiple_of(PAGE_BYTES)
         && journal_end.is_some_and(|end| end <= header.heap_offset)
         && header.heap_offset.checked_add(2 * PAGE_BYTES).is_some_and(|end| end <= header.part_bytes);
     if !fits {
@@ -253,6 +254,9 @@ mod tests {
         assert!(resealed(|h| h.features_read_only_compatible = 2).contains("read but not write"));
         assert!(resealed(|h| h.part_index = 1).contains("part 1 of 1"));
         assert!(resealed(|h| h.journal_bytes = u64::MAX).contains("journal"));
+        // Inside its area and off the pages: the open of the block domain panicked.
+        let off_the_pages: fn(&mut PartHeader) = |h| (h.journal_offset, h.journal_bytes) = (FIXED_END + 4, 1 << 20);
+        assert!(resealed(off_the_pages).contains("journal"));
         assert!(resealed(|h| h.magic = *b"PMEMOBJ\0").contains("libpmemobj"));
     }
 
