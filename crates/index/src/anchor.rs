@@ -30,7 +30,7 @@ pub(crate) struct AnchorKind {
     pub(crate) kind: &'static dyn Kind,
 }
 
-/// An anchor that was opened: nobody else in this process has it.
+/// An anchor that was opened: no other thread in this process has it.
 #[derive(Debug)]
 pub(crate) struct Anchor {
     pub(crate) at: PmAddr,

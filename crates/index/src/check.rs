@@ -158,7 +158,7 @@ struct Checked {
 }
 
 impl OrderedMap {
-    /// Verifies everything on the medium: structure, order, checksums, allocation. Call it while nobody changes the
+    /// Verifies everything on the medium: structure, order, checksums, allocation. Call it while no thread changes the
     /// map: changes under way may be reported as findings.
     #[must_use]
     pub fn check(&self) -> CheckReport {

@@ -1,7 +1,7 @@
 //! Notices a walk along links that leads in a circle, without a list of the places visited (Brent's way).
 //!
 //! Links verify one by one; a circle of them shows in none. A reader that is pinned comes to no place twice: what is
-//! unlinked meanwhile still leads onward, and its block is nobody else's before the reader leaves. So a place that
+//! unlinked meanwhile still leads onward, and its block is no other thread's before the reader leaves. So a place that
 //! comes again is damage.
 
 use lodestone_pmem::PmAddr;

@@ -1,8 +1,8 @@
 //! A guide in DRAM from keys to places: where a search starts, so that it need not come from the root.
 //!
-//! It holds hints, never answers. Whoever gets a place from it verifies there that the place covers the key, and goes
-//! the long way if not; so the guide may lack entries (a new life starts with none, and searches fill it as they go),
-//! and nothing on the medium depends on it.
+//! It holds hints, never answers. A thread that gets a place from it verifies there that the place covers the key, and
+//! goes the long way if not; so the guide may lack entries (a new life starts with none, and searches fill it as they
+//! go), and nothing on the medium depends on it.
 //!
 //! **The one promise**: a place that [`Guide::floor`] gives was in the guide at a moment of the call. The owner keeps
 //! that enough:
@@ -497,7 +497,7 @@ impl Guide {
         (first, number)
     }
 
-    /// A node that nobody uses, and that holds nothing.
+    /// A node that no thread uses, and that holds nothing.
     fn take_node(&self, stock: &mut Stock) -> u64 {
         let number = stock.unused.pop().unwrap_or_else(|| {
             stock.nodes += 1;

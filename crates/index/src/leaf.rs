@@ -10,7 +10,7 @@
 //! - a loaded state equals the slots on the medium;
 //! - a leaf that is alive covers the keys from `low` (inclusive, fixed for its life) to `upper` (exclusive), and the
 //!   alive leaves cover every key exactly once;
-//! - a dead leaf stays dead: whoever finds one looks in the directory again.
+//! - a dead leaf stays dead: a thread that finds one looks in the directory again.
 
 use lodestone_pmem::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use lodestone_pmem::{PmAddr, planted};
@@ -66,7 +66,7 @@ fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
 }
 
 impl Leaf {
-    /// A leaf on the medium that nobody has touched yet.
+    /// A leaf on the medium that no thread has touched yet.
     pub(crate) fn unloaded(at: LeafAt, slots: usize, low: Box<[u8]>, next: PmAddr, upper: Option<Box<[u8]>>) -> Self {
         let state = LeafState {
             alive: true,

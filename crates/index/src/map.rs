@@ -4,9 +4,9 @@
 //! if it was split or merged away meanwhile, start again. 3. Tags name the slots to look at; the record's key is
 //! compared.
 //!
-//! *Insert and update.* 1. A record is reserved and written, its write-back started: nobody points to it. 2. Under the
-//! leaf's lock one heap action publishes it: allocation, slot word and, for an update, the release of the old record
-//! become persistent together. 3. The lock is let go; then the caller waits for durability, if it asked for it.
+//! *Insert and update.* 1. A record is reserved and written, its write-back started: no thread points to it. 2. Under
+//! the leaf's lock one heap action publishes it: allocation, slot word and, for an update, the release of the old
+//! record become persistent together. 3. The lock is let go; then the caller waits for durability, if it asked for it.
 //!
 //! *Remove.* One action clears the slot and frees the record. A leaf that has become small joins its left neighbour.
 //!

@@ -2,7 +2,7 @@
 //!
 //! 1. A reader pins: it puts the epoch, which never is 0, into the slot that is its thread's own, and takes it out when
 //!    it leaves. If that is taken (who has a pin may ask for another: a scan's visitor reads), or there are more
-//!    threads than slots, it is noted in a list under a lock, so nobody ever waits for a pin.
+//!    threads than slots, it is noted in a list under a lock, so no thread ever waits for a pin.
 //! 2. Who unlinked blocks (persistently, by a heap action that keeps them) retires them under the present epoch and
 //!    moves the epoch on by one.
 //! 3. When enough blocks wait, or somebody wants them, every thread of the process is made to execute a memory barrier,
@@ -180,8 +180,8 @@ impl Readers {
         }
     }
 
-    /// Takes what a commit freed, blocks that nobody can find any more; at times gives back what nobody can be in any
-    /// more.
+    /// Takes what a commit freed, blocks that no thread can find any more; at times gives back blocks that no thread
+    /// can be in any more.
     pub(crate) fn retire(&self, freed: Option<Freed<'_>>) {
         let Some(freed) = freed else { return };
         let mut waiting = lock(&self.waiting);
@@ -194,14 +194,14 @@ impl Readers {
         }
     }
 
-    /// Gives back what nobody can be in any more.
+    /// Gives back blocks that no thread can be in any more.
     pub(crate) fn collect(&self) {
         self.give_back(&mut lock(&self.waiting));
     }
 
     fn give_back(&self, waiting: &mut Waiting) {
         waiting.retired = 0;
-        // Without the barrier nobody knows who is inside: the blocks wait on.
+        // Without the barrier it is unknown which threads are inside: the blocks wait on.
         if waiting.blocks.is_empty() || self.barrier.heavy().is_err() {
             return;
         }

@@ -90,7 +90,7 @@ pub trait RecordMap: Send + Sync {
         None
     }
 
-    /// Verifies everything on the medium; call it while nobody changes the map.
+    /// Verifies everything on the medium; call it while no thread changes the map.
     fn check(&self) -> CheckReport;
 }
 

@@ -133,7 +133,7 @@ impl Progress {
         self.is_warm.load(Ordering::Acquire)
     }
 
-    /// Waits until the rebuild is done or nobody works on it any more; whether it is done.
+    /// Waits until the rebuild is done or no thread works on it any more; whether it is done.
     pub(crate) fn wait(&self) -> bool {
         let mut state = lock(&self.state);
         while state.time_to_warm.is_none() && state.running > 0 {

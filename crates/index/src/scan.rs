@@ -88,7 +88,7 @@ impl Cursor {
                 Direction::Descending => self.descend(map, batch)?,
             };
             if self.durability == Durability::Sync {
-                // Nobody is told what could still be lost; that keys are absent rests on the leaf as well.
+                // No caller hears of anything that could still be lost; that keys are absent rests on the leaf as well.
                 map.heap.memory().durable_range(leaf.at.0, leaf.bytes())?;
             }
         }

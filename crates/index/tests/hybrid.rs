@@ -126,7 +126,7 @@ fn removals_give_leaves_and_segments_back() -> Result<()> {
     Ok(())
 }
 
-/// Points are answered at once, ranges when the tree is there, by whoever rebuilds it.
+/// Points are answered at once, ranges when the tree is there, by the thread that rebuilds it.
 #[test]
 fn the_tree_is_rebuilt_by_threads_or_by_the_first_range() -> Result<()> {
     const KEYS: u64 = 20_000;
@@ -190,7 +190,7 @@ fn a_change_that_meets_damage_is_not_left_out_of_ranges() -> Result<()> {
     Ok(())
 }
 
-/// As long as nobody knows what a key has, every range says so, also those that begin while another one asks for it.
+/// As long as the value of a key is unknown, every range says so, also those that begin while another one asks for it.
 #[test]
 fn ranges_side_by_side_all_name_the_damage() -> Result<()> {
     let mut place = place::<u64>(threads(1));

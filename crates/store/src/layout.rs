@@ -51,7 +51,7 @@ pub(crate) enum Found {
 
 /// Both copies are damaged.
 const NEITHER: &str = "neither copy verifies";
-/// Nobody can tell which copy is right.
+/// Nothing tells which copy is right.
 const DIFFER: &str = "both copies verify, and they differ";
 
 impl Twin {

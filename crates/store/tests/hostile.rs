@@ -62,7 +62,7 @@ struct Sound {
     image: Vec<u8>,
     names: Names,
     sites: BTreeMap<&'static str, Vec<Site>>,
-    /// Where blocks of the pool start, whoever's they are.
+    /// Where blocks of the pool start, whatever their owner.
     places: Vec<PmAddr>,
 }
 
@@ -360,7 +360,7 @@ fn ask_all(store: &Store, names: &Names) -> Answers {
         let found = match store.find(name) {
             Ok(Some(found)) if found.at == *at => Answers::Same,
             Ok(None) => Answers::Wrong,
-            // It may be open to nobody.
+            // It may be open to no caller.
             Ok(Some(_)) | Err(_) => Answers::Failed,
         };
         let opened = match store.open_object(name) {

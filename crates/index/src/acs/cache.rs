@@ -9,9 +9,9 @@
 //! hands the keys of one more bit of the hash to a bucket of the new level; what it has of them is never looked at
 //! again, and makes room in time.
 //!
-//! The depth changes while everybody is kept out of all stripes. Whoever loads a stripe's state first and finds it
-//! even, and then the depth, asks the bucket that was right at the first load or at a later one; a fill of the old
-//! depth is dropped, or, if it looked at its stripe before, puts its key where nobody looks for it.
+//! The depth changes while all threads are kept out of all stripes. A thread that loads a stripe's state first and
+//! finds it even, and then the depth, asks the bucket that was right at the first load or at a later one; a fill of the
+//! old depth is dropped, or, if it looked at its stripe before, puts its key where no thread looks for it.
 
 use std::sync::OnceLock;
 
@@ -162,7 +162,7 @@ impl<K: IndexKey + ?Sized> Cache<K> {
         Pair { first: bucket(first), second: second.map(bucket) }
     }
 
-    /// Makes a level as large as all others, if there is room for one more. Nobody looks there yet.
+    /// Makes a level as large as all others, if there is room for one more. No thread looks there yet.
     pub(super) fn prepare(&self) -> bool {
         let depth = self.depth.load(Ordering::Acquire);
         if depth + 1 == LEVELS {
@@ -173,7 +173,7 @@ impl<K: IndexKey + ?Sized> Cache<K> {
         true
     }
 
-    /// Uses the level that was prepared for this depth. Nobody is inside any stripe.
+    /// Uses the level that was prepared for this depth. No thread is inside any stripe.
     pub(super) fn deepen(&self) {
         let depth = self.depth.load(Ordering::Acquire);
         if self.levels.get(depth + 1).is_some_and(|level| level.get().is_some()) {
@@ -181,7 +181,7 @@ impl<K: IndexKey + ?Sized> Cache<K> {
         }
     }
 
-    /// The keys that are cached, as words, with their values; nobody may be using the cache.
+    /// The keys that are cached, as words, with their values; no thread may be using the cache.
     pub(super) fn contents(&self, hash: impl Fn(&[u64]) -> u64) -> Vec<(Vec<u64>, u64)> {
         let depth = self.depth.load(Ordering::Acquire);
         let mut all = Vec::new();

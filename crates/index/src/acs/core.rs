@@ -1,8 +1,8 @@
 //! The index with its cache and counts: what readers, writers and the threads behind them share.
 //!
 //! A cache whose size is a share of an index that holds something begins with a small *starter*; a thread counts the
-//! keys meanwhile and makes the cache of the right size. It is published while everybody is kept out of all stripes, so
-//! at no moment two caches say something.
+//! keys meanwhile and makes the cache of the right size. It is published while all threads are kept out of all stripes,
+//! so at no moment two caches say something.
 
 use std::sync::OnceLock;
 
@@ -49,7 +49,7 @@ pub(super) enum After {
     Same,
     /// It has this value.
     Value(u64),
-    /// It is gone, or nobody knows.
+    /// It is gone, or unknown.
     Unknown,
 }
 
@@ -181,7 +181,7 @@ impl<I: PointIndex> Drop for Entered<'_, I> {
             {
                 Some(value)
             }
-            // Of several operations at once nobody knows which one the index took last.
+            // Of several operations at once it is unknown which one the index took last.
             _ => None,
         });
         self.stripe.leave();

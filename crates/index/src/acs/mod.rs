@@ -15,9 +15,9 @@
 //!    under it, load the other bucket's version and the stripe's state again. If one of them is not what was loaded
 //!    first, or the latch was not to be had, the fill is dropped.
 //! 2. **Update, upsert, remove, compare-and-swap**: enter the stripe (its state is odd); ask for the buckets' lines,
-//!    and do not wait for them; change the index, durably if it was opened so; wait until nobody has the latches, and
-//!    look whether the key is cached. If so, take the latch and give it the new value, if no other writer was in the
-//!    stripe meanwhile, else throw it out. Leave with a new version.
+//!    and do not wait for them; change the index, durably if it was opened so; wait until no thread has the latches,
+//!    and look whether the key is cached. If so, take the latch and give it the new value, if no other writer was in
+//!    the stripe meanwhile, else throw it out. Leave with a new version.
 //! 3. **Insert** changes the index only. **Scans** read the index only.
 //!
 //! A writer of a key that is not cached thus exchanges two words that stay in its processor's cache, and looks at two
@@ -52,8 +52,8 @@
 //! # What is different from the paper
 //!
 //! - *A fill is not queued.* The reader has the bucket in its processor's cache, so the fill costs it an exchange of
-//!   one word and some stores, less than handing it to another thread would. It never waits: whoever finds the latch
-//!   taken drops the fill.
+//!   one word and some stores, less than handing it to another thread would. It never waits: a thread that finds the
+//!   latch taken drops the fill.
 //! - *LRU* would take a lock or write shared memory at every hit, and hits less often where some keys are popular: see
 //!   `policy`.
 //! - *Parallel search* ([`CacheMode::Parallel`]) is there, and right: a hit decides, an answer of the index began
@@ -148,7 +148,7 @@ impl<I: PointIndex> std::fmt::Debug for Acs<I> {
 }
 
 impl<I: PointIndex + 'static> Acs<I> {
-    /// Puts a cache in front of `index`, which nobody else may change from now on. With [`CacheCapacity::Share`] a
+    /// Puts a cache in front of `index`, which no other user may change from now on. With [`CacheCapacity::Share`] a
     /// thread counts the keys of an index that holds some, and a small cache serves until it has; if they cannot be
     /// counted it stays small.
     ///

@@ -1,9 +1,9 @@
 //! The two buckets that a key may be in, of which at most one has it.
 //!
 //! With one bucket for each key, some buckets get more of the keys that are wanted than they have entries, while others
-//! keep what nobody wants. A fill that has the choice of two takes the emptier one, or the one with the worse entry
-//! (`policy`), and the difference is all but gone ("the power of two choices": Azar, Broder, Karlin and Upfal, Balanced
-//! Allocations, 1999).
+//! keep entries that no reader wants. A fill that has the choice of two takes the emptier one, or the one with the
+//! worse entry (`policy`), and the difference is all but gone ("the power of two choices": Azar, Broder, Karlin and
+//! Upfal, Balanced Allocations, 1999).
 //!
 //! *A key is never in both.* A fill takes the latch of its bucket from the version that missed, and then looks whether
 //! the other one still has the version that missed. Of two fills of one key into different buckets, the one whose

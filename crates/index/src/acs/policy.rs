@@ -9,8 +9,8 @@
 //!    bucket takes those that are older than [`AGE_MAX`] for as old as that.
 //! 2. A hit that changes the stamp, or is the first one, raises the uses as well, up to three.
 //! 3. The expert of *last use* would throw out the oldest entry (LRU), the expert of *uses* the one with the fewest
-//!    uses, the oldest among these; if that one has uses left, all entries lose that many. So whoever is not used for
-//!    some time goes, whatever it was before.
+//!    uses, the oldest among these; if that one has uses left, all entries lose that many. So an entry that is not used
+//!    for some time goes, whatever it was before.
 //! 4. Where the two disagree, one entry goes and the other one is kept: a *dispute*. Whichever of the two keys is asked
 //!    for first should have stayed: the kept one is used, a voice for the expert that was followed; the one that went
 //!    comes back before, a voice against it. If the kept one goes unused, the dispute is void. A bucket remembers its

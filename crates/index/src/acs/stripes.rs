@@ -44,8 +44,8 @@ impl Stripes {
         Stripe(&self.words[(hash >> STRIPE_SHIFT) as usize % STRIPES])
     }
 
-    /// Does `work` with nobody inside: no hit and no fill meanwhile, no writer can enter, and those that were inside
-    /// have left. Fills that began before are dropped. The caller is not inside an operation.
+    /// Does `work` while no thread is inside: no hit and no fill meanwhile, no writer can enter, and those that were
+    /// inside have left. Fills that began before are dropped. The caller is not inside an operation.
     pub(super) fn exclusively<T>(&self, work: impl FnOnce() -> T) -> T {
         let _alone = lock(&self.alone);
         for stripe in &self.words {

@@ -13,9 +13,9 @@
 //! the second as well. Content changes only under the latch, which is held for some stores and never waits; stamps and
 //! uses are set by readers without it, and one that is lost decides nothing but who makes room.
 //!
-//! Whoever reads a bucket loads word 0, then the content, then word 0 again: equal and without latch, and all of the
-//! content was there at one moment. Content is stored with release and loaded with acquire order, so a reader that sees
-//! a new word sees the latch or what came behind it.
+//! A thread that reads a bucket loads word 0, then the content, then word 0 again: equal and without latch, and all of
+//! the content was there at one moment. Content is stored with release and loaded with acquire order, so a reader that
+//! sees a new word sees the latch or what came behind it.
 
 use std::marker::PhantomData;
 
@@ -385,7 +385,7 @@ impl Bucket<'_> {
         word.store(tags, Ordering::Release);
     }
 
-    /// Waits until nobody has the latch.
+    /// Waits until no thread has the latch.
     pub(super) fn wait_for_latch(&self) {
         let mut turn = 0;
         while self.version() & LATCH != 0 && !planted::active("acs-leave-without-waiting") {
@@ -431,7 +431,7 @@ impl Bucket<'_> {
         }
     }
 
-    /// The keys that are cached, with their values; nobody may be using the bucket.
+    /// The keys that are cached, with their values; no thread may be using the bucket.
     pub(super) fn contents(&self) -> Vec<(Vec<u64>, u64)> {
         let is_used = |way: &usize| self.word(TAGS + way / 8).load(Ordering::Acquire) >> (8 * (way % 8)) & 0xFF != 0;
         let key = |way: usize| (1..=self.key_words).map(move |at| self.entry(way) + at);

@@ -30,7 +30,7 @@ pub(super) fn has_writers(word: u64) -> bool {
     word & WRITERS != 0
 }
 
-/// Whether the writer that found `entered` was alone from then until `now`, with nobody having been in between.
+/// Whether the writer that found `entered` was alone from then until `now`, with no thread in between.
 #[inline]
 pub(super) fn is_alone(entered: u64, now: u64) -> bool {
     entered & WRITERS == 0 && now & WRITERS == WRITER && now / VERSION == entered / VERSION

@@ -1,4 +1,4 @@
-//! Things in DRAM that keep their place for as long as the arena lives, found by number: so whoever has a number may
+//! Things in DRAM that keep their place for as long as the arena lives, found by number: so a holder of a number may
 //! look, however late, and asks the thing itself what it is now.
 
 use std::sync::OnceLock;

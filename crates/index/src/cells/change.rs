@@ -38,7 +38,7 @@ fn publish(memory: &Memory, line: LineAt, meta: Meta) {
     memory.store(line.header(), line.encode(meta));
     // The header and the cells it names stand in one line, the header was stored last: one write-back takes both.
     memory.flush(line.header(), WORD_BYTES);
-    // Whoever is told of the change, or changes the line again, may not overtake it.
+    // A thread that hears of the change, or changes the line again, may not overtake it.
     memory.fence();
 }
 

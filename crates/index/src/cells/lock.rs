@@ -25,7 +25,7 @@ const VERSION_STEP: u64 = 8;
 #[derive(Debug, Default)]
 pub(crate) struct VersionLock(AtomicU64);
 
-/// A moment at which nobody was changing what a lock guards.
+/// A moment at which no thread was changing what a lock guards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp(u64);
 
@@ -145,7 +145,7 @@ impl Drop for Held<'_> {
     #[inline]
     fn drop(&mut self) {
         let word = self.0.0.load(Ordering::Relaxed);
-        // Nobody else changes a locked word, except the thaw or death that its own holder asks for.
+        // No other thread changes a locked word, except the thaw or death that its own holder asks for.
         self.0.0.fetch_add(VERSION_STEP - LOCKED, Ordering::Release);
         debug_assert!(word & LOCKED != 0, "a held lock is locked");
     }

@@ -1,7 +1,7 @@
 //! Versions and locks of nodes, in DRAM: none of them is ever on the medium, and a new life starts with all of them
 //! free.
 //!
-//! One word a stripe; a node belongs to the stripe that its address hashes to. Even: nobody writes. Odd: a writer is
+//! One word a stripe; a node belongs to the stripe that its address hashes to. Even: no thread writes. Odd: a writer is
 //! inside.
 //!
 //! 1. A writer makes the word odd, changes the node, *makes the change persistent*, and makes the word even again.
@@ -62,7 +62,7 @@ impl Stripes {
     }
 
     /// What `read` finds in the node at `at` at one moment. It may run several times; what it returns (an error as
-    /// well) counts only if nobody wrote meanwhile.
+    /// well) counts only if no thread wrote meanwhile.
     #[inline]
     pub(crate) fn read<T>(&self, at: PmAddr, mut read: impl FnMut() -> Result<T>) -> Result<T> {
         let word = &self.0[Self::number(at)];
@@ -102,7 +102,7 @@ impl Stripes {
         }
     }
 
-    /// Locks up to three nodes. Whoever locks more than one holds the lock of structure changes.
+    /// Locks up to three nodes. A thread that locks more than one holds the lock of structure changes.
     pub(crate) fn lock(&self, nodes: &[PmAddr]) -> Locked<'_> {
         let mut held = [usize::MAX; 3];
         let mut count = 0;

@@ -104,7 +104,7 @@ pub(crate) const KIND_WORDS: AnchorKind =
 pub(crate) const KIND_STRINGS: AnchorKind =
     AnchorKind { magic: u64::from_le_bytes(*b"LDSTFFTS"), version: 4, kind: &FASTFAIR_STRINGS };
 
-/// The life of nobody who writes: no node has this stamp.
+/// The life of no writer: no node has this stamp.
 const NO_LIFE: u64 = 0;
 
 /// How to create a tree. An existing one keeps what it was created with.

@@ -33,7 +33,7 @@ pub(crate) const SLOTS: usize = 3;
 /// Stamp of a node that was merged away.
 pub(crate) const DEAD: u64 = u64::MAX;
 
-/// Lines that four bits of an order word can name: what is in reach of a header that nobody verified.
+/// Lines that four bits of an order word can name: what is in reach of a header that was not verified.
 const LINES_ROOM: usize = 15;
 
 const TAG: u64 = 0xFA57;

@@ -1,4 +1,5 @@
-//! Cutting the tree into ranges of keys of about equal size, for whoever goes through all of it in several threads.
+//! Cutting the tree into ranges of keys of about equal size, for a caller that goes through all of it in several
+//! threads.
 
 use lodestone_pmem::PmAddr;
 

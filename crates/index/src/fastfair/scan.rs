@@ -276,7 +276,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
                 && batch.entries.last().is_none_or(below_high);
             return if ascends { Ok(()) } else { Err(self.disordered(header)) };
         }
-        // What whoever reads goes on behind must not lie before it.
+        // A reader goes on after this key, so it may not be before the place.
         let mut last: Option<K::Owned> = None;
         for entry in batch.entries.iter() {
             let key = keys::key_of::<K>(medium, *entry)?;

@@ -511,7 +511,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         }
         let (freed, outcome) = action.commit_keeping();
         if freed.is_some() {
-            // For those who come to it yet: the block is nobody's, and no reader leaves before it is.
+            // For those who come to it yet: the block is no thread's, and no reader leaves before it is.
             self.heap.memory().store(right.at.stamp(), DEAD);
             // In this order: who notes a node looks at its stamp; and before the block can be given out again.
             self.forget(right.level, right.low, right.at.0);

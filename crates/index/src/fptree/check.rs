@@ -17,8 +17,8 @@ use crate::fptree::tree::FpTree;
 use crate::traits::IndexKey;
 
 impl<K: IndexKey + ?Sized> FpTree<K> {
-    /// Verifies everything on the medium: structure, order, checks, allocation. Call it while nobody changes the tree:
-    /// changes under way may be reported as findings.
+    /// Verifies everything on the medium: structure, order, checks, allocation. Call it while no thread changes the
+    /// tree: changes under way may be reported as findings.
     #[must_use]
     pub fn check(&self) -> CheckReport {
         let (mut report, medium) = (CheckReport::default(), self.medium());

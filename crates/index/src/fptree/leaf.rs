@@ -1,7 +1,7 @@
 //! A leaf as DRAM sees it: where it stands, what it covers, its lock.
 //!
 //! Descriptors of leaves stay where they are until the tree is dropped. That of a merged leaf is given to a later leaf;
-//! a reader that still holds it finds that its stamp is old, or that the leaf covers other keys. So nobody counts
+//! a reader that still holds it finds that its stamp is old, or that the leaf covers other keys. So no thread counts
 //! readers.
 //!
 //! **The order that makes this true**: a stamp first, then what the leaf covers and where it stands, then whether the
@@ -165,7 +165,7 @@ impl TreeLeaf {
     }
 }
 
-/// Descriptors that nobody uses, by the words that they have for further bytes of a bound.
+/// Descriptors that no thread uses, by the words that they have for further bytes of a bound.
 #[derive(Debug, Default)]
 struct Stock {
     count: u32,
@@ -219,7 +219,7 @@ impl Leaves {
             (0..8).for_each(|_| Turn::default().wait());
         }
         leaf.set_next(next.map(|next| (next, self.leaf(next))));
-        // Last: whoever has the number from its former life may ask at once what it covers now.
+        // Last: a thread that has the number from its former life may ask at once what it covers now.
         if leaf.lock.is_dead() {
             leaf.lock.revive();
         }

@@ -7,8 +7,8 @@
 //! 1. The first [`SERIAL_LEAVES`] leaves are walked one after the other; most trees end here.
 //! 2. Of the heap's blocks that could be leaves some are looked at; those whose frame verifies are *starts*. Each start
 //!    leads along a *stretch*, up to the next start that the chain meets, its end, or damage.
-//! 3. Helpers walk stretches. The caller follows the chain from stretch to stretch and walks itself what nobody has
-//!    begun. When it is at the end the helpers stop.
+//! 3. Helpers walk stretches. The caller follows the chain from stretch to stretch and walks itself the stretches that
+//!    no helper has begun. When it is at the end the helpers stop.
 //!
 //! What a start is does not matter to the result: a stretch counts only if the chain leads to its start, and then it is
 //! what a walk from there reads. A leaf of another tree, or one that was freed long ago, costs a helper's time and no

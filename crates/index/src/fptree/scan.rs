@@ -85,8 +85,8 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
                         pairs.reverse();
                     }
                     if self.durability == Durability::Sync {
-                        // Nobody is told what could still be lost; that keys are absent rests on the whole leaf, and on
-                        // its link: they may have gone with a leaf that joined this one.
+                        // No caller hears of anything that could still be lost; that keys are absent rests on the whole
+                        // leaf, and on its link: they may have gone with a leaf that joined this one.
                         self.heap.memory().durable_range(at.next(), WORD_BYTES)?;
                         self.heap.memory().durable_range(table.first, table.shape.bytes())?;
                     }

@@ -312,7 +312,7 @@ impl<K: IndexKey + ?Sized> PointIndex for FpTree<K> {
         Ok(cells::swap_of(found, current))
     }
 
-    /// Visits every leaf: exact while nobody changes the tree. Does not wait until what it counts is durable.
+    /// Visits every leaf: exact while no thread changes the tree. Does not wait until what it counts is durable.
     fn len(&self) -> Result<u64> {
         self.count()
     }

@@ -37,7 +37,7 @@ pub struct HashStats {
 }
 
 impl<K: IndexKey + ?Sized> HashIndex<K> {
-    /// Verifies everything on the medium: structure, checks, allocation. Call it while nobody changes the index:
+    /// Verifies everything on the medium: structure, checks, allocation. Call it while no thread changes the index:
     /// changes under way may be reported as findings.
     #[must_use]
     pub fn check(&self) -> CheckReport {

@@ -8,7 +8,7 @@
 //!    copied or freed, so a structure change costs the same at every size.
 //!
 //! Descriptors of segments stay where they are until the index is dropped. A dead one is given to a later segment; a
-//! reader that still holds it finds that its stamp is old or that it covers other hashes. So nobody counts readers.
+//! reader that still holds it finds that its stamp is old or that it covers other hashes. So no thread counts readers.
 
 use std::sync::OnceLock;
 
@@ -75,7 +75,7 @@ struct Node {
     entries: Box<[AtomicU64]>,
 }
 
-/// What an entry in DRAM names, in the low two bits; the index stands above. 0: nobody has asked yet.
+/// What an entry in DRAM names, in the low two bits; the index stands above. 0: not asked yet.
 const IS_SEGMENT: u64 = 1;
 const IS_NODE: u64 = 2;
 

@@ -141,7 +141,7 @@ impl Entry {
         }
     }
 
-    /// The entry at `at`; nobody looked where it leads.
+    /// The entry at `at`; its target is not looked at.
     fn parse(medium: Medium<'_>, at: PmAddr) -> Result<Self> {
         let target = medium.link(at, Self::WHAT, LINE_BYTES)?;
         match target.offset() % LINE_BYTES {

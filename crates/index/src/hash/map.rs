@@ -111,8 +111,8 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
         }
     }
 
-    /// The pair of `key` in `table` while nobody changes its bucket or the stash; `None` when that is not the segment's
-    /// any more.
+    /// The pair of `key` in `table` while no thread changes its bucket or the stash; `None` when that is not the
+    /// segment's any more.
     #[cold]
     fn find_alone(
         &self,
@@ -168,7 +168,8 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
         if planted::active("hash-lock-persisted") {
             cells::lock_on_medium(site.medium, segment.at().plus(56), true)?;
         }
-        // Under the bucket's lock nobody else raises its level, so only a bucket with keys in the stash needs the lock.
+        // Under the bucket's lock no other thread raises its level, so only a bucket with keys in the stash needs the
+        // lock.
         let in_stash = cells::home_level(table, site.medium, hash)? == Level::STASH;
         let stash = in_stash.then(|| lock(&segment.stash));
         let attempt = match (cells::find(table, site.medium, key, hash)?, wish.value) {
@@ -222,7 +223,7 @@ impl<K: IndexKey + ?Sized> PointIndex for HashIndex<K> {
         Ok(cells::swap_of(found, current))
     }
 
-    /// Visits every segment: exact while nobody changes the index. Does not wait until what it counts is durable.
+    /// Visits every segment: exact while no thread changes the index. Does not wait until what it counts is durable.
     fn len(&self) -> Result<u64> {
         self.count()
     }

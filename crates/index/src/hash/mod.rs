@@ -24,7 +24,7 @@
 //! *Shape.* The anchor says how nodes and segments are read, and each segment's sealed header says it again. A segment
 //! whose header says something else is refused, so an anchor whose checksum fits is not believed alone.
 //!
-//! *Visibility.* A reader waits while a writer holds its key's bucket, and a writer lets go after its fence: nobody
+//! *Visibility.* A reader waits while a writer holds its key's bucket, and a writer lets go after its fence: no thread
 //! sees what a crash could still take back (in the block domain an answer also waits for the commit group).
 //!
 //! Files: `layout` (bytes), `directory` (DRAM), `map` (operations), `structure` (split, merge), `open`, `walk` (going

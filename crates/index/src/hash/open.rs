@@ -30,7 +30,7 @@ pub struct HashOptions {
     pub stash_lines: u16,
     /// Segments to begin with, as a power of two: more let more threads write at once while the index is small.
     pub initial_depth: u32,
-    /// Start value of the hash, its low 48 bits; `None`: a random one, so that nobody can choose keys that crowd one
+    /// Start value of the hash, its low 48 bits; `None`: a random one, so that no caller can choose keys that crowd one
     /// segment.
     pub seed: Option<u64>,
 }

@@ -135,7 +135,7 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
             return Ok(None);
         }
         if self.durability == Durability::Sync {
-            // Nobody is told what could still be lost; that keys are absent rests on the whole segment.
+            // No caller hears of anything that could still be lost; that keys are absent rests on the whole segment.
             medium.memory.durable_range(table.first, table.shape.bytes())?;
         }
         Ok(Some(pairs?.into_iter().filter_map(|(key, value)| Some((K::from_bytes(&key)?, value))).collect()))

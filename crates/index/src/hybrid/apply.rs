@@ -139,7 +139,7 @@ impl<K: IndexKey + ?Sized> Shared<K> {
         if self.suspects_count.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
-        // One at a time: whoever else wants to read waits until each of them is known, or suspect again.
+        // One at a time: another thread that wants to read waits until each of them is known, or suspect again.
         let _settling = lock(&self.settling);
         let keys = std::mem::take(&mut *lock(&self.suspects));
         let mut outcome = Ok(());

@@ -362,7 +362,7 @@ impl<K: IndexKey + ?Sized> PointIndex for Hybrid<K> {
         self.shared.change(key, |hash| hash.compare_and_swap(key, current, new), put)
     }
 
-    /// The hash's: exact while nobody changes the index.
+    /// The hash's: exact while no thread changes the index.
     fn len(&self) -> Result<u64> {
         self.shared.hash.len()
     }
@@ -379,7 +379,7 @@ impl<K: IndexKey + ?Sized> PointIndex for Hybrid<K> {
         self.shared.hash.sync()
     }
 
-    /// The hash's check, and that both structures agree. Call it while nobody changes the index.
+    /// The hash's check, and that both structures agree. Call it while no thread changes the index.
     fn check(&self) -> CheckReport {
         let mut report = self.shared.hash.check();
         if let Err(error) = self.shared.compare(&mut report) {

@@ -11,8 +11,8 @@
 //! empty, and miss what a point read has shown already.
 //!
 //! *Back-pressure.* Who finds no room applies updates itself. So does a range that waits for a watermark. One thread
-//! applies at a time. There may be a thread of the index that applies, and it may be slow, or dead: nobody depends on
-//! it.
+//! applies at a time. There may be a thread of the index that applies, and it may be slow, or dead: no thread depends
+//! on it.
 //!
 //! *Waking.* Waking a thread costs more than an update. The thread of the index naps before it sleeps; who fills wakes
 //! it when it sleeps or much has come together.
@@ -131,7 +131,7 @@ impl<T, C> Queue<T, C> {
         self.reserved.load(Ordering::Acquire)
     }
 
-    /// Returns when as many tickets as `watermark` says are applied; applies them itself where nobody else does.
+    /// Returns when as many tickets as `watermark` says are applied; applies them itself where no other thread does.
     pub(super) fn drain(&self, watermark: u64, mut apply: impl FnMut(&mut C, T)) {
         while self.applied.load(Ordering::Acquire) < watermark {
             if self.apply_ready(&mut apply) {
@@ -162,7 +162,7 @@ impl<T, C> Queue<T, C> {
         taken.count > 0
     }
 
-    /// Calls `visit` with what the one who applies keeps, while nobody applies.
+    /// Calls `visit` with what the one who applies keeps, while no thread applies.
     pub(super) fn with_consumer<R>(&self, visit: impl FnOnce(&mut C) -> R) -> R {
         visit(&mut lock(&self.consumer))
     }

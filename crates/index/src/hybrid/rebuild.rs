@@ -64,7 +64,7 @@ impl<K: IndexKey + ?Sized> Shared<K> {
         Ok(())
     }
 
-    /// Builds and installs the tree on this thread, if nobody did.
+    /// Builds and installs the tree on this thread, if no thread did.
     pub(super) fn rebuild_here(&self) -> Result<()> {
         // Holding up others who want to.
         let runs = lock(&self.runs);

@@ -311,7 +311,7 @@ mod tests {
 
     use super::*;
 
-    /// Whoever counts asks every leaf; a leaf that splits waits for the directory.
+    /// A thread that counts asks every leaf; a leaf that splits waits for the directory.
     #[test]
     fn a_count_and_a_split_do_not_wait_for_each_other() {
         let tree = Arc::new(Tree::<u64>::new(Vec::new(), 4));

@@ -48,7 +48,7 @@ pub struct HybridPlusOptions {
     pub stripes: usize,
     /// Who fills the hash.
     pub warm_up: WarmUp,
-    /// Start value of the hash; `None`: a random one at each opening, so that nobody can choose keys that crowd one
+    /// Start value of the hash; `None`: a random one at each opening, so that no caller can choose keys that crowd one
     /// stripe.
     pub seed: Option<u64>,
 }
@@ -240,7 +240,7 @@ impl<K: IndexKey + ?Sized> HybridPlus<K> {
         assert!(options.stripes.is_power_of_two(), "the number of stripes is a power of two");
         let progress = Progress::new();
         let tree = tree()?;
-        // An empty tree needs no rebuild. If it cannot be read, whoever reads it is told.
+        // An empty tree needs no rebuild. If it cannot be read, its reader gets the error.
         let is_empty = tree.is_empty().unwrap_or(false);
         let sleeps = tree.heap.memory().domain() == Domain::Block;
         let shared = Arc::new(Shared {
@@ -279,7 +279,7 @@ impl<K: IndexKey + ?Sized> HybridPlus<K> {
         self.shared.progress.recovery()
     }
 
-    /// Waits until the hash holds every key; fills in what nobody else does.
+    /// Waits until the hash holds every key; fills in what no other thread does.
     ///
     /// # Errors
     /// [`Error::Damaged`] when the tree is damaged somewhere: the hash stays as far as it came, and the tree answers
@@ -391,7 +391,7 @@ impl<K: IndexKey + ?Sized> PointIndex for HybridPlus<K> {
         self.shared.tree.sync()
     }
 
-    /// The tree's check, and that both structures agree. Call it while nobody changes the index.
+    /// The tree's check, and that both structures agree. Call it while no thread changes the index.
     fn check(&self) -> CheckReport {
         let mut report = self.shared.tree.check();
         self.shared.compare(&mut report);

@@ -1,7 +1,7 @@
 //! Filling the hash from the tree while everybody works, and comparing the two.
 //!
 //! 1. The tree is cut into ranges of keys (a hint that may be out of date: the ranges cover every key all the same).
-//! 2. Whoever fills takes a range and goes through it in batches. Before a batch it notes each stripe's number of
+//! 2. A thread that fills takes a range and goes through it in batches. Before a batch it notes each stripe's number of
 //!    completed changes; then it scans; each pair is filled in under its stripe's lock.
 //! 3. *The number is the same*: no change of a key of this stripe completed since before the scan read the pair, and
 //!    none is under way, for the lock is held: the pair is what the tree holds. *It differs*: the tree is asked again,
@@ -118,7 +118,7 @@ impl<K: IndexKey + ?Sized> Shared<K> {
             Result::Ok(())
         };
         if step().is_err() {
-            // The damage is named to whoever needs what is there, and to who waits.
+            // The damage is named to every reader that needs the place, and to the waiters.
             self.rebuild.is_over.store(true, Ordering::Relaxed);
             self.progress.fail();
         }
@@ -239,7 +239,7 @@ impl<K: IndexKey + ?Sized> Shared<K> {
         Ok(())
     }
 
-    /// Notes in `report` where hash and tree disagree. While nobody changes the index.
+    /// Notes in `report` where hash and tree disagree. While no thread changes the index.
     pub(super) fn compare(&self, report: &mut CheckReport) {
         let at = self.tree.anchor.at;
         let is_complete = self.stripes.iter().all(|stripe| stripe.is_complete());

@@ -221,7 +221,7 @@ impl Stripe {
         let mut turns = 0;
         loop {
             let version = self.version.load(Ordering::Relaxed);
-            // Whoever sees a store of the tree or of the table that follows sees this one too: they release.
+            // A thread that sees a store of the tree or of the table that follows sees this one too: they release.
             let take = || self.version.compare_exchange(version, version | BUSY, Ordering::Acquire, Ordering::Relaxed);
             if version & BUSY == 0 && take().is_ok() {
                 break;

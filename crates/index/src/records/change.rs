@@ -11,7 +11,7 @@ use crate::map::{limit, write_record};
 use crate::records::table::{Intent, IntentAt};
 use crate::records::{IndexedRecords, RecordIndex};
 
-/// A stripe whose keys nobody else changes.
+/// A stripe whose keys no other thread changes.
 struct Held<'m> {
     intent: IntentAt,
     /// Whether the intent could not be resolved.

@@ -41,7 +41,7 @@ enum Site {
 /// All places of an index.
 pub(super) struct Sites {
     kinds: BTreeMap<&'static str, Vec<Site>>,
-    /// Where blocks of the pool start, whoever's they are.
+    /// Where blocks of the pool start, whatever their owner.
     places: Vec<PmAddr>,
     end: u64,
 }

@@ -21,10 +21,10 @@
 //! tree's entry is not.
 //!
 //! **Readers** lock nothing. A link is changed only by a heap action, and what anyone sees of an action survives (in
-//! the block domain, whoever tells of a link first waits for its writer, then for the medium); a value is read between
-//! two looks at its node's version. A reader on a node that was removed goes on along that node's link: whoever was in
-//! the list all the time is still ahead of it, because nothing stood between the node and its successor when it was
-//! removed; what came later came while the reader was on its way.
+//! the block domain, a thread that reports a link first waits for its writer, then for the medium); a value is read
+//! between two looks at its node's version. A reader on a node that was removed goes on along that node's link: a
+//! reader that was in the list all the time is still ahead of it, because nothing stood between the node and its
+//! successor when it was removed; what came later came while the reader was on its way.
 //!
 //! ```text
 //! node:  0 next: checked address    8 mark: volatile, all ones once the node was removed    16 key block (as in `fastfair::keys`)

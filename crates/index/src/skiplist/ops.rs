@@ -149,7 +149,7 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
         }
         let (took_effect, outcome) = committed(action.commit());
         if took_effect && is_upper(key) {
-            // Under the lock of `before`: nobody can remove the node yet.
+            // Under the lock of `before`: no thread can remove the node yet.
             self.upper.insert(key, node.0);
         }
         outcome
@@ -167,15 +167,15 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
         }
         action.set(before.link, Self::encoded(before, after));
         action.free(node.0)?;
-        // Nobody may start from the node once it is unlinked.
+        // No thread may start from the node once it is unlinked.
         let leaves = is_upper(key);
         if leaves {
             self.upper.remove(key, node.0);
         }
         let (freed, outcome) = action.commit_keeping();
         if freed.is_some() {
-            // For writers that found it as their predecessor. The block is nobody's: what it holds does not matter to a
-            // crash.
+            // For writers that found it as their predecessor. The block is no thread's: what it holds does not matter
+            // to a crash.
             self.heap.memory().store(node.mark(), REMOVED);
             self.readers.retire(freed);
         } else if leaves {

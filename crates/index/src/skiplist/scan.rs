@@ -54,7 +54,7 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
             let Some(at) = next else { return Ok(()) };
             self.goes_on(&mut walk, at)?;
             let key = self.key_of(at)?;
-            // What whoever reads goes on behind must not lie before it.
+            // A reader goes on after this key, so it may not be before the place.
             if last.as_ref().is_some_and(|last| *last >= key) {
                 return Err(self.medium().damaged(at.0, "node of a list", "its key does not ascend"));
             }

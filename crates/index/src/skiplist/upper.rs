@@ -50,7 +50,7 @@ impl<K: IndexKey + ?Sized> Upper<K> {
         }
     }
 
-    /// Enters a node. Under the lock of its predecessor, so that nobody can remove it yet.
+    /// Enters a node. Under the lock of its predecessor, so that no thread can remove it yet.
     pub(super) fn insert(&self, key: &K, node: PmAddr) {
         match self {
             Self::Words(guide) => guide.insert_if(key.order_word(), node.to_raw(), || true),

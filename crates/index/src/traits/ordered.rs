@@ -76,7 +76,7 @@ pub trait OrderedIndex: PointIndex {
     }
 
     /// Fills the empty index with `sorted`, whose keys ascend strictly; how many there were. Durable on return, and a
-    /// crash leaves a prefix of the input. Nobody else may use the index meanwhile.
+    /// crash leaves a prefix of the input. No other thread may use the index meanwhile.
     ///
     /// # Errors
     /// [`Error::NotEmpty`] at once; [`Error::NotSorted`] at the first key that does not ascend, and as

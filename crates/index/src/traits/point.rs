@@ -120,7 +120,7 @@ pub trait PointIndex: Send + Sync {
     /// [`Error::Pool`](crate::Error::Pool) when the pool is poisoned: changes since the last success may be lost.
     fn sync(&self) -> Result<()>;
 
-    /// Verifies everything on the medium and lists the blocks that the index owns. Call it while nobody changes the
+    /// Verifies everything on the medium and lists the blocks that the index owns. Call it while no thread changes the
     /// index. Blocks that wait for readers to leave are given back first.
     fn check(&self) -> CheckReport;
 }

@@ -17,7 +17,7 @@ pub trait Fixture {
     /// The map, empty the first time and with what it held ever after.
     fn open(&mut self) -> Self::Index;
 
-    /// Fails when the heap holds blocks that nobody owns, or `index` owns blocks that the heap does not hold.
+    /// Fails when the heap holds blocks without an owner, or `index` owns blocks that the heap does not hold.
     fn assert_no_leak(&self, index: &Self::Index);
 }
 

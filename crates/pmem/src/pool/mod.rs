@@ -328,7 +328,7 @@ impl Pool {
     /// let (at, _end) = pool.heap_area(0);
     /// pool.memory().store(at, 7);
     /// pool.memory().persist(at, 8);
-    /// // Nobody called `durable`. Another handle keeps the pool open:
+    /// // No caller asked for `durable`. Another handle keeps the pool open:
     /// let other = pool.clone();
     /// assert!(matches!(pool.close(), Err(Error::StillOpen { handles: 1, .. })));
     /// other.close()?;
