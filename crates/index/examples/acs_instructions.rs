@@ -3,8 +3,11 @@
 //!
 //! The index is an array, whose reads cost next to nothing; they are uniform, so the adaptive cache of a tenth of the
 //! keys is not asked but for its sample. Count the instructions of both ways with twice the reads, and take the
-//! differences: `valgrind --tool=callgrind --callgrind-out-file=/dev/null target/release/examples/acs_instructions adaptive 2000000`, or `perf stat -e instructions`
-//! where the machine has counters.
+//! differences, by `perf stat -e instructions` where the machine has counters, else by:
+//!
+//! ```text
+//! valgrind --tool=callgrind --callgrind-out-file=/dev/null target/release/examples/acs_instructions adaptive 2000000
+//! ```
 
 use lodestone_index::{Acs, CacheMode, CacheOptions, CheckReport, PointIndex, Result, Swap};
 use lodestone_workload::random::mix64;

@@ -1,6 +1,10 @@
-//! YCSB on the ordered map alone: `cargo run --release -p lodestone-index --example ycsb -- DOMAIN THREADS [WORKLOAD
-//! [RECORDS [OPERATIONS]]]`, domain `process`, `block` or `dax-emulated` (not durable, for measurements), workload `A` to
-//! `F`. Prints one JSON line for the run, and on the way how long the load and a reopen took.
+//! YCSB on the ordered map alone. Prints one JSON line for the run, and on the way how long the load and a reopen took.
+//!
+//! ```text
+//! cargo run --release -p lodestone-index --example ycsb -- DOMAIN THREADS [WORKLOAD [RECORDS [OPERATIONS]]]
+//! ```
+//!
+//! `DOMAIN` is `process`, `block` or `dax-emulated` (not durable, for measurements), `WORKLOAD` is `A` to `F`.
 
 use std::ops::{Bound, ControlFlow};
 use std::time::Instant;

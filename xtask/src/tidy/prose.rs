@@ -18,11 +18,16 @@ const WORDS: [(&str, &str); 4] = [
 
 /// Comments of a Rust file.
 pub(super) fn check_comments(file: &SourceFile, scanned: &Scanned, findings: &mut Vec<Finding>) {
+    let mut is_code = false;
     for (index, comment) in scanned.comments.iter().enumerate() {
         let text = comment.trim_start();
+        let inner = text.trim_start_matches(['/', '!']);
+        if text.is_empty() || inner.trim_start().starts_with("```") {
+            is_code = !text.is_empty() && !is_code;
+        }
         let alone = scanned.code.get(index).is_none_or(|code| code.trim().is_empty());
         // A line that is too wide because of its code is the formatter's.
-        if alone && !text.contains('|') {
+        if alone && !is_code && !inner.starts_with("     ") && !text.contains('|') {
             check_width(file, index + 1, comment, findings);
         }
         check_words(file, index + 1, text, findings);
@@ -87,6 +92,10 @@ mod tests {
         assert_eq!(findings_of("a.md", &format!("```\n{words}\n```\n")), []);
         assert_eq!(findings_of("a.rs", &format!("// {words}\n")), [(1, "wide-text")]);
         assert_eq!(findings_of("a.rs", &format!("let x = \"{words}\";\n")), []);
+        assert_eq!(
+            findings_of("a.rs", &format!("//! ```text\n//! {words}\n//! ```\n//! {words}\n")),
+            [(4, "wide-text")]
+        );
         assert_eq!(findings_of("a.md", &format!("see {}\n", "x".repeat(140))), []);
     }
 
