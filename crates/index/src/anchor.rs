@@ -1,8 +1,8 @@
-//! The block by which an index is found: its anchor. Made and opened in one way for every structure.
+//! The block by which an index is found: its anchor. Every structure makes and opens its anchor in the same way.
 //!
-//! The anchor is the place of an object of the store. It is made in the action that makes the object's name, together
-//! with the index's first blocks, so it is there whole or not at all. An index below a map has no name: the map's
-//! anchor leads to it, and the map's action makes both.
+//! The anchor is the place of an object of the store. The action that makes the object's name also makes the anchor and
+//! the index's first blocks. So a crash leaves all of them or none. An index below a map has no name: the map's anchor
+//! leads to it, and the map's action makes both.
 //!
 //! ```text
 //!  0  magic                                    8  format version | options << 32
@@ -21,22 +21,22 @@ use crate::medium::Medium;
 /// Bytes of an anchor: one line.
 pub(crate) const ANCHOR_BYTES: u64 = 64;
 
-/// What tells the anchors of one kind of index from others.
+/// Distinguishes the anchors of one kind of index from others.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AnchorKind {
     pub(crate) magic: u64,
     pub(crate) version: u32,
-    /// What the store knows it as.
+    /// The object kind in the store.
     pub(crate) kind: &'static dyn Kind,
 }
 
-/// An anchor that was opened: no other thread in this process has it.
+/// An anchor that was opened: no other holder in this process has it.
 #[derive(Debug)]
 pub(crate) struct Anchor {
     pub(crate) at: PmAddr,
-    /// What the index was created with.
+    /// The options that the index was created with.
     pub(crate) options: u32,
-    /// The claim on it; that of an index below a map is the map's.
+    /// The claim on it. An index below a map uses the map's claim.
     _object: Option<Object>,
 }
 
@@ -59,7 +59,7 @@ impl AnchorAt {
     fn crc(self) -> PmAddr {
         self.0.plus(32)
     }
-    /// Another word of the structure's.
+    /// Another word, whose meaning the structure defines.
     pub(crate) fn second(self) -> PmAddr {
         self.0.plus(40)
     }
@@ -68,7 +68,7 @@ impl AnchorAt {
 /// The first blocks of an index that is being made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct First {
-    /// What the head leads to.
+    /// The address that the head leads to.
     pub(crate) head: PmAddr,
     /// Payload of the second word.
     pub(crate) second: u64,
@@ -99,8 +99,8 @@ pub(crate) fn verify(medium: Medium<'_>, kind: &AnchorKind, at: PmAddr) -> Resul
     Ok(options)
 }
 
-/// Opens the index `name`, or creates it: `build` reserves and writes its first blocks (started on their way back); it
-/// is told where the anchor is.
+/// Opens the index `name`, or creates it. `build` receives the anchor's address, reserves and writes the first blocks
+/// and starts their write-back.
 pub(crate) fn open(
     store: &Store,
     name: &str,
@@ -121,9 +121,8 @@ pub(crate) fn attach(heap: &Heap, kind: &AnchorKind, at: PmAddr, object: Option<
     Ok(Anchor { at, options: verify(medium, kind, at)?, _object: object })
 }
 
-/// Reserves and writes an anchor and the first blocks of its index, which is below the map at `above` if that is not
-/// null, as part of `action`. `build` is told where the
-/// anchor is: those blocks name it.
+/// Reserves and writes, as part of `action`, an anchor and the first blocks of its index. The index is below the map at
+/// `above` if that is not null. `build` receives the anchor's address, because those blocks name it.
 pub(crate) fn make(
     heap: &Heap,
     action: &mut Action<'_>,

@@ -1,5 +1,5 @@
-//! Loading sorted pairs into an empty index, in portions that the index takes at once: what every bulk load has in
-//! common.
+//! Loading sorted pairs into an empty index, in portions that the index takes at once. Every bulk load shares this
+//! code.
 
 use std::borrow::Borrow;
 
@@ -10,9 +10,9 @@ use crate::traits::{IndexKey, OrderedIndex, PointIndex};
 
 type Owned<I> = <<I as PointIndex>::Key as IndexKey>::Owned;
 
-/// Loads `sorted` into the empty `index`, `portion` pairs at a time; `load` adds pairs behind all others, and is told
-/// whether they are the first. How many there were. Durable on return; what comes before a key that is refused is
-/// loaded.
+/// Loads `sorted` into the empty `index`, `portion` pairs at a time, and returns the number of pairs. `load` adds pairs
+/// after all others; its flag says whether they are the first. Durable on return. If a key is refused, the pairs before
+/// it are loaded.
 pub(crate) fn load_sorted<I: OrderedIndex>(
     index: &I,
     portion: usize,

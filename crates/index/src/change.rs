@@ -3,8 +3,8 @@
 //!
 //! 1. Under the leaf's lock the present value is read and verified, and the caller decides.
 //! 2. One heap action does what was decided, as in `map`.
-//! 3. The lock is let go; then the caller waits for the durability of the change, or of what the decision to change
-//!    nothing rests on.
+//! 3. The lock is released. Then the caller waits until the change is durable, or until the state on which "change
+//!    nothing" was decided is durable.
 
 use lodestone_pmem::{PmAddr, checked};
 
@@ -13,7 +13,7 @@ use crate::layout::{KEY_BYTES_MAX, VALUE_BYTES_MAX, record_bytes};
 use crate::leaf::{Found, tag_of};
 use crate::map::{Durability, OrderedMap, basis_of, limit, write_record};
 
-/// What to do with a key.
+/// The decision about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// Nothing.
@@ -24,14 +24,14 @@ pub(crate) enum Change {
     Remove,
 }
 
-/// What was there.
+/// The state found for a key.
 pub(crate) struct Changed {
     /// The value before.
     pub(crate) before: Option<Vec<u8>>,
 }
 
 impl OrderedMap {
-    /// Does with `key` what `decide` says, given its value; `new` is what it is put to.
+    /// Does with `key` as `decide` says, given its value. `new` is the value to set.
     pub(crate) fn change(
         &self,
         key: &[u8],

@@ -4,11 +4,11 @@
 //! 2. From the first leaf on: each leaf is an allocated block large enough, its frame verifies, its lower bound
 //!    ascends.
 //! 3. Each slot verifies; no two slots of the map name one record.
-//! 4. Each record is an allocated block large enough, key and value verify, the key lies within its leaf's bounds and
-//!    stands once.
+//! 4. Each record is an allocated block large enough, and its key and value verify. The key is within its leaf's bounds
+//!    and occurs once.
 //! 5. The number of records is the one that DRAM counts.
 //!
-//! The report lists every block that the map owns: what the heap holds and no owner lists has leaked.
+//! The report lists every block that the map owns. A block that the heap holds and no owner lists has leaked.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -28,12 +28,12 @@ use crate::medium::LeafFrame;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// Where.
+    /// The place of the damage.
     pub at: PmAddr,
-    /// What, and what was found.
+    /// The part that does not verify, and the content found.
     pub text: String,
-    /// Whether every block that the structure owns is known all the same: the heap's metadata is damaged, not the
-    /// structure.
+    /// Whether every block that the structure owns is known all the same. If so, the heap's metadata is damaged, not
+    /// the structure.
     pub blocks_are_known: bool,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What [`OrderedMap::check`] found.
+/// The result of [`OrderedMap::check`].
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct CheckReport {
@@ -51,7 +51,7 @@ pub struct CheckReport {
     pub records: u64,
     /// Leaves that verify.
     pub leaves: u64,
-    /// What does not verify; empty when the map is intact.
+    /// The damage found; empty when the map is intact.
     pub findings: Vec<Finding>,
     /// Every block that the map owns, in no order: part of what the heap's check takes as reachable.
     pub blocks: Vec<PmAddr>,
@@ -60,7 +60,7 @@ pub struct CheckReport {
 }
 
 impl CheckReport {
-    /// Whether nothing was found.
+    /// Whether the check found no damage.
     #[must_use]
     pub fn is_intact(&self) -> bool {
         self.findings.is_empty()
@@ -80,7 +80,7 @@ impl CheckReport {
         self.findings.push(Finding { at, text: text.into(), blocks_are_known: false });
     }
 
-    /// A block of the structure that the heap does not hold.
+    /// Notes a block of the structure that the heap does not hold.
     pub(crate) fn find_unallocated(&mut self, at: PmAddr, what: &str) {
         let text = format!("{what}: is not an allocated block");
         self.findings.push(Finding { at, text, blocks_are_known: true });
@@ -136,7 +136,7 @@ impl<'h> Owned<'h> {
     }
 }
 
-/// What a map takes.
+/// The space that a map takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MapStats {
@@ -252,7 +252,8 @@ impl OrderedMap {
         Ok(key)
     }
 
-    /// What the map takes. Asks the heap for the size of every block: as long as a scan of the leaves.
+    /// The space that the map takes. It asks the heap for the size of every block, so it takes as long as a scan of the
+    /// leaves.
     #[must_use]
     pub fn stats(&self) -> MapStats {
         let medium = self.medium();

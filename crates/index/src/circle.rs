@@ -1,8 +1,8 @@
 //! Notices a walk along links that leads in a circle, without a list of the places visited (Brent's way).
 //!
-//! Links verify one by one; a circle of them shows in none. A reader that is pinned comes to no place twice: what is
-//! unlinked meanwhile still leads onward, and its block is no other thread's before the reader leaves. So a place that
-//! comes again is damage.
+//! Each link verifies on its own, so no single link shows a circle. A pinned reader never visits the same place twice:
+//! an unlinked block still leads onward, and it is not reused before the reader leaves. So a place that comes again is
+//! damage.
 
 use lodestone_pmem::PmAddr;
 

@@ -1,8 +1,9 @@
 //! The inner directory: which leaf covers a key. In DRAM only; `open` rebuilds it from the leaves' lower bounds.
 //!
-//! A sorted list of leaves in chunks of at most [`CHUNK_LEAVES`], so that a structure change moves one chunk's pointers
-//! at most (and once in [`CHUNK_LEAVES`] / 2 changes the list of chunks). Beside each leaf stands the first eight bytes
-//! of its lower bound as a number: a search compares numbers and follows a pointer only where they are equal.
+//! A sorted list of leaves in chunks of at most [`CHUNK_LEAVES`]. So a structure change moves at most one chunk's
+//! pointers (and once in [`CHUNK_LEAVES`] / 2 changes the list of chunks). The directory keeps with each leaf the first
+//! eight bytes of its lower bound as a number. A search compares numbers and follows a pointer only where they are
+//! equal.
 //!
 //! Invariant: the first leaf's lower bound is the empty key, so every key is covered; bounds ascend strictly.
 
@@ -61,7 +62,7 @@ impl<L: Bounded> Chunk<L> {
     }
 }
 
-/// Number of leading positions for which `is_left` holds; `prefixes` stands for them where it differs from `prefix`.
+/// Number of leading positions for which `is_left` holds. Where a prefix differs from `prefix`, the prefixes decide.
 #[inline]
 fn rank(prefixes: &[u64], prefix: u64, is_left: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, prefixes.len());

@@ -1,4 +1,4 @@
-//! What can go wrong with a map, and what its user does next.
+//! The errors of a map, and the user's next step after each.
 
 use std::path::{Path, PathBuf};
 
@@ -24,9 +24,9 @@ pub enum Error {
         path: PathBuf,
         /// Where the damage was found.
         at: PmAddr,
-        /// The structure that stands there.
+        /// The structure at that place.
         what: &'static str,
-        /// What is wrong with it.
+        /// The fault found there.
         finding: String,
     },
     /// A key or value is longer than the map can hold.
@@ -71,9 +71,9 @@ pub enum Error {
         path: PathBuf,
         /// Name of the object.
         name: String,
-        /// What it is.
+        /// The kind that it has.
         found: String,
-        /// What it was opened as.
+        /// The kind that it was opened as.
         wanted: String,
     },
     /// The pool is open read-only, and the call would change it.
@@ -81,7 +81,7 @@ pub enum Error {
     ReadOnly {
         /// First part of the pool.
         path: PathBuf,
-        /// What was asked for.
+        /// The operation asked for.
         what: &'static str,
     },
     /// The map is open in this process: a second one would not see its changes.
@@ -97,8 +97,8 @@ pub enum Error {
     Store(lodestone_store::Error),
 }
 
-/// Whether an action of the heap took effect, and what to report: an action that met damaged metadata of the heap is
-/// persistent all the same, so what stands in DRAM must follow it.
+/// Whether an action of the heap took effect, and the error to report. An action that met damaged metadata of the heap
+/// is persistent all the same, so the state in DRAM must follow it.
 pub(crate) fn committed(outcome: lodestone_heap::Result<()>) -> (bool, Result<()>) {
     let took_effect = matches!(outcome, Ok(()) | Err(lodestone_heap::Error::Damaged { .. }));
     (took_effect, outcome.map_err(Error::from))

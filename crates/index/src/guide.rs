@@ -1,27 +1,27 @@
 //! A guide in DRAM from keys to places: where a search starts, so that it need not come from the root.
 //!
-//! It holds hints, never answers. A thread that gets a place from it verifies there that the place covers the key, and
-//! goes the long way if not; so the guide may lack entries (a new life starts with none, and searches fill it as they
-//! go), and nothing on the medium depends on it.
+//! It holds hints, never answers. A caller that gets a place from it verifies there that the place covers the key. If
+//! it does not, the caller searches from the root. So the guide may lack entries: after each open it is empty, and
+//! searches fill it. No state on the medium depends on it.
 //!
-//! **The one promise**: a place that [`Guide::floor`] gives was in the guide at a moment of the call. The owner keeps
-//! that enough:
+//! **The one promise**: a place that [`Guide::floor`] returns was in the guide at a moment of the call. The owner makes
+//! this sufficient by three rules:
 //! 1. Readers pin before they ask.
-//! 2. Who takes a place out of the structure marks it dead there, *then* removes it here, *then* retires its block.
-//! 3. Who enters a place does so by [`Guide::insert_if`] with a test for that mark, which runs under the same lock as
+//! 2. A thread that takes a place out of the structure marks it dead there, *then* removes it here, *then* retires its
+//!    block.
+//! 3. A thread enters a place by [`Guide::insert_if`] with a test for that mark. The test runs under the same lock as
 //!    the removal.
 //!
-//! So a place that a pinned reader gets is not given out again before the reader leaves.
+//! So a place that a pinned reader gets is not allocated again before the reader leaves.
 //!
-//! **Keys** are numbers, the order words of the keys that are meant. Where different keys have one order word (strings
-//! with the same first eight bytes), the places are told apart by an [`Asker`], who reads what the place says, under
-//! the same promise.
+//! **Keys** are numbers: the order words of the actual keys. Different keys may have one order word (strings with the
+//! same first eight bytes). Then an [`Asker`] distinguishes their places by reading the key at each place, under the
+//! same promise.
 //!
-//! It is a B+-tree of nodes of [`FANOUT`] pairs in an arena. Writers hold one lock. Readers lock nothing: a node has a
-//! version, odd while a writer is in it, and what was read counts only if the version stood still. A reader that comes
-//! to a node from which the pairs moved on gets a hint that is less good; one that comes to a node that has another use
-//! meanwhile notices its level or finds a place that is as true as any. Nodes are never freed before the guide is,
-//! empty ones are used again.
+//! It is a B+-tree of nodes of [`FANOUT`] pairs in an arena. Writers hold one lock. Readers take no lock: a node has a
+//! version, odd while a writer changes it, and a read counts only if the version did not change. If a node's pairs have
+//! moved on, a reader there gets a worse hint. If a node has been reused, a reader there notices its level, or finds a
+//! place that is as true as any. Nodes are freed only with the guide; empty nodes are used again.
 
 use std::sync::OnceLock;
 
@@ -35,11 +35,11 @@ const FANOUT: usize = if cfg!(any(test, feature = "shuttle")) { 4 } else { 32 };
 const CHUNK_FIRST: usize = 8;
 /// Chunks of the arena.
 const CHUNKS: usize = 40;
-/// Looks at nodes that change under a reader before it goes without a hint.
+/// Attempts at reading nodes that change under a reader before it continues without a hint.
 const TRIES_MAX: usize = 16;
 
-/// A node: `head` is the number of pairs and the level (0: the values are places, else numbers of nodes). Keys behind
-/// the last pair are the largest there is, so that a search looks at a fixed number of them.
+/// A node: `head` is the number of pairs and the level (0: the values are places, else numbers of nodes). Keys after
+/// the last pair are the largest possible, so that a search looks at a fixed number of them.
 ///
 /// A node that is not in the cache costs one wait: its nine lines are asked for together.
 #[repr(align(64))]
@@ -57,12 +57,12 @@ struct Line<const WORDS: usize>([AtomicU64; WORDS]);
 /// A pair of key and value.
 type Pair = (u64, u64);
 
-/// Who searches for a key, by its order word.
+/// The searcher for a key, identified by its order word.
 pub(crate) trait Asker {
-    /// Whether the order word says all, so that there are no ties to break.
+    /// Whether the order word identifies the key, so that there are no ties to break.
     const IS_WORD: bool;
 
-    /// Whether the key of `place`, which has the same order word, lies above the key in question.
+    /// Whether the key of `place`, which has the same order word, is above the key searched for.
     fn is_above(&self, place: u64) -> bool;
 }
 
@@ -77,7 +77,7 @@ impl Asker for Words {
     }
 }
 
-/// What a reader saw of a node for a key.
+/// A reader's view of a node for a key.
 struct Seen {
     /// The last pair whose key is not above; without one, the first pair of an inner node.
     pair: Option<Pair>,
@@ -85,7 +85,7 @@ struct Seen {
     before: Option<Pair>,
 }
 
-/// What only writers use.
+/// State that only writers use.
 #[derive(Default)]
 struct Stock {
     nodes: usize,
@@ -126,7 +126,7 @@ impl Node {
     #[inline]
     fn rank(&self, key: u64, count: usize) -> usize {
         let is_left = |index: usize| self.keys.0[index & (FANOUT - 1)].load(Ordering::Acquire) <= key;
-        // Halves without branches: where the key lies is as good as random.
+        // Halves without branches: the key's position is as good as random.
         let (mut rank, mut step) = (0, FANOUT / 2);
         while step > 0 {
             rank = std::hint::select_unpredictable(is_left(rank + step - 1), rank + step, rank);
@@ -135,9 +135,9 @@ impl Node {
         (rank + usize::from(is_left(rank))).min(count)
     }
 
-    /// What a reader wants of the node, of whose pairs `rank` says how many are not above its key (it gets the
-    /// number of pairs, and can ask whether what it read still counts); `None` when it changes
-    /// meanwhile or has another use.
+    /// Reads the node; `rank` says how many of its pairs are not above the reader's key. (`rank` gets the number of
+    /// pairs, and can ask whether the words it read still count.) `None` when the node changes meanwhile or has another
+    /// use.
     #[inline]
     fn look(&self, level: u64, rank: impl FnOnce(usize, &dyn Fn() -> bool) -> usize) -> Option<Seen> {
         let version = self.version.load(Ordering::Acquire);
@@ -152,12 +152,12 @@ impl Node {
             pair: index.map(|index| self.pair(index)),
             before: index.and_then(|index| index.checked_sub(1)).map(|index| self.pair(index)),
         };
-        // The words were loaded with acquire order: this load stays behind them.
+        // The words were loaded with acquire order, so this load stays after them.
         is_still().then_some(seen)
     }
 
-    /// Lets `change` change the pairs, and give the new number of them, while readers look away; under the lock of
-    /// writers.
+    /// Lets `change` change the pairs and return the new number of them, while the odd version keeps readers away. The
+    /// caller holds the lock of writers.
     fn write(&self, level: u64, change: impl FnOnce(usize) -> usize) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version + 1, Ordering::Relaxed);
@@ -212,7 +212,7 @@ impl Guide {
         &nodes[shifted - (CHUNK_FIRST << chunk)]
     }
 
-    /// Number of pairs of `node`, which stands on `level`, that are not above the key with the order word `word`.
+    /// Number of pairs of `node`, on `level`, that are not above the key with the order word `word`.
     #[inline]
     fn rank<A: Asker>(
         &self,
@@ -232,7 +232,7 @@ impl Guide {
                 std::cmp::Ordering::Greater => false,
                 std::cmp::Ordering::Equal => {
                     let place = self.first_below(value, level);
-                    // What was read while the node changed may be no place at all.
+                    // A place read while the node changed may not be a place at all.
                     place.is_some_and(|place| is_still() && !asker.is_above(place))
                 }
             }
@@ -281,8 +281,8 @@ impl Guide {
         (0..TRIES_MAX).find_map(|_| self.look_down(word, asker)).flatten()
     }
 
-    /// As [`floor_by`](Self::floor_by), but it waits for those who change the guide: what it does not name is not
-    /// there.
+    /// As [`floor_by`](Self::floor_by), but it waits for the writers of the guide: a place that it does not name is not
+    /// in the guide.
     #[inline]
     pub(crate) fn floor_surely<A: Asker>(&self, word: u64, asker: &A) -> Option<Pair> {
         for turn in 1.. {
@@ -319,9 +319,9 @@ impl Guide {
         }
     }
 
-    /// The value of the pair for `key` and those of the pairs behind it whose keys are not above `until`, as many as
-    /// fit `places` and are at hand: how many. None when the pair for `key` is not at hand; [`floor`](Self::floor)
-    /// looks further. For keys that are order words.
+    /// Reads the value of the pair for `key` and the values of the following pairs whose keys are not above `until`. It
+    /// reads as many as fit `places` and are at hand, and returns how many. None when the pair for `key` is not at
+    /// hand; [`floor`](Self::floor) looks further. For keys that are order words.
     #[inline]
     pub(crate) fn run(&self, key: u64, until: u64, places: &mut [u64]) -> usize {
         (0..TRIES_MAX).find_map(|_| self.run_once(key, until, places)).unwrap_or(0)
@@ -347,7 +347,7 @@ impl Guide {
         let Some(from) = node.rank(key, count).checked_sub(1) else { return Some(0) };
         let values = &node.values[from..node.rank(until, count).max(from + 1)];
         places.iter_mut().zip(values).for_each(|(place, value)| *place = value.load(Ordering::Acquire));
-        // The words were loaded with acquire order: this load stays behind them.
+        // The words were loaded with acquire order, so this load stays after them.
         (node.version.load(Ordering::Acquire) == version).then_some(places.len().min(values.len()))
     }
 
@@ -363,7 +363,7 @@ impl Guide {
         }
     }
 
-    /// Enters a pair, or gives the key another value, if `holds` still says so. For keys that are order words.
+    /// Enters a pair, or sets the key's value, if `holds` still says so. For keys that are order words.
     pub(crate) fn insert_if(&self, key: u64, value: u64, holds: impl FnOnce() -> bool) {
         let mut stock = lock(&self.stock);
         if holds() {
@@ -436,7 +436,7 @@ impl Guide {
         let (mut pair, mut level) = ((key, value), 0);
         while let Some((number, index)) = path.pop() {
             let node = self.node(number);
-            // A new node stands behind the one that was followed and split.
+            // A new node comes after the one that was followed and split.
             let rank = if level > 0 { index + 1 } else { self.rank_locked(node, 0, key, asker) };
             let present = rank.checked_sub(1).map(|index| node.pair(index));
             if level == 0 && present == Some(pair) {
@@ -476,7 +476,7 @@ impl Guide {
         }
     }
 
-    /// Splits a full node that `pair` goes into at `rank`; the pair for the parent.
+    /// Splits a full node that `pair` goes into at `rank`; returns the pair for the parent.
     fn split(&self, stock: &mut Stock, node: &Node, level: u64, rank: usize, pair: Pair) -> Pair {
         // Keys that ascend fill their nodes.
         let kept = if rank == FANOUT { FANOUT } else { FANOUT / 2 };
@@ -497,7 +497,7 @@ impl Guide {
         (first, number)
     }
 
-    /// A node that no thread uses, and that holds nothing.
+    /// A node that is unused and empty.
     fn take_node(&self, stock: &mut Stock) -> u64 {
         let number = stock.unused.pop().unwrap_or_else(|| {
             stock.nodes += 1;

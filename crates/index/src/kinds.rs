@@ -1,5 +1,5 @@
-//! The kinds of objects that this crate makes, for the store's registry: what each is called, how it is verified, and
-//! how tools read its records.
+//! The kinds of objects that this crate makes, for the store's registry: their names, how they are verified, and how
+//! tools read their records.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -95,7 +95,7 @@ fn create_hash<K: IndexKey + ?Sized>(store: &Store, name: &str) -> Result<Box<dy
     Ok(Box::new(OfHash(HashIndex::<K>::open_index(store, name, &Default::default(), Durability::Relaxed)?)))
 }
 
-/// Puts what `salvage` brings out of a damaged object into a new one.
+/// Puts the records that `salvage` recovers from a damaged object into a new one.
 fn refill(
     new: &dyn Records,
     lost: &mut VisitLost<'_>,
@@ -235,7 +235,7 @@ impl Kind for MapOverIndex {
     }
 
     fn rebuild(&self, object: Object, name: &str, lost: &mut VisitLost<'_>) -> Result<u64, KindError> {
-        // Where nothing says which index it was, any serves: an index only orders the records.
+        // Any index serves where the original one is unknown: an index only orders the records.
         let kind = index_kind_of(&object).unwrap_or(IndexKind::FastFair);
         let map = open_records(object.store(), name, kind, Durability::Relaxed)?;
         let new = OfMap { map, durability: Durability::Relaxed };

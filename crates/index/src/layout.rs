@@ -1,9 +1,9 @@
-//! Where things stand in the blocks of a map, byte for byte; `docs/format.md` draws the same map.
+//! The layout of a map's blocks, byte for byte; `docs/format.md` draws the same map.
 //!
-//! Three kinds of block: one *anchor* (see `anchor`), *leaves* linked in ascending order of keys, *records*. All words
-//! are little-endian. Links and slots are checked words (48 bits of address, CRC-16 of address and place), so that each
-//! can change by one atomic store and still verify itself; everything else is written before its block is published and
-//! never changes while it is published, and is covered by a CRC-32C.
+//! Three kinds of block: one *anchor* (see `anchor`), *leaves* linked in ascending order of keys, and *records*. All
+//! words are little-endian. Links and slots are checked words (48 bits of address, CRC-16 of address and place), so
+//! that each can change by one atomic store and still verify itself. All other bytes are written before their block is
+//! published, never change while it is published, and are covered by a CRC-32C.
 
 use lodestone_pmem::{PmAddr, WORD_BYTES, checked};
 
@@ -70,7 +70,7 @@ pub(crate) fn low_check(owner: PmAddr, low: &[u8]) -> u64 {
     u64::from(crc32c::crc32c_append(crc32c::crc32c(&owner.to_raw().to_le_bytes()), low))
 }
 
-/// The whole content of a new leaf, of the map whose anchor is at `owner`, that will stand at `leaf`.
+/// The whole content of a new leaf at `leaf`, of the map whose anchor is at `owner`.
 pub(crate) fn encode_leaf(
     owner: PmAddr,
     leaf: LeafAt,
@@ -111,8 +111,7 @@ impl RecordHead {
     /// Bytes of the head.
     pub(crate) const BYTES: u64 = 16;
 
-    /// The head of the record of `key` and `value` that will stand at `at`, of the structure whose anchor is at
-    /// `owner`.
+    /// The head of the record of `key` and `value` at the place `at`, of the structure whose anchor is at `owner`.
     pub(crate) fn new(owner: PmAddr, at: PmAddr, key: &[u8], value: &[u8]) -> Self {
         let (key_bytes, value_bytes) = (key.len() as u32, value.len() as u32);
         let key_crc = Self::key_crc(owner, at, key, value_bytes);
@@ -136,7 +135,7 @@ impl RecordHead {
         ]
     }
 
-    /// Whether the lengths are ones that a writer can have written.
+    /// Whether a writer can have written these lengths.
     #[inline]
     pub(crate) fn is_plausible(self) -> bool {
         self.key_bytes as usize <= KEY_BYTES_MAX && self.value_bytes as usize <= VALUE_BYTES_MAX
@@ -175,8 +174,7 @@ impl RecordHead {
     }
 }
 
-/// Writes the record of `key` and `value` that will stand at `at`, of the structure whose anchor is at `owner`, into
-/// `out`.
+/// Writes the record of `key` and `value` for the place `at`, of the structure whose anchor is at `owner`, into `out`.
 pub(crate) fn encode_record(owner: PmAddr, at: PmAddr, key: &[u8], value: &[u8], out: &mut Vec<u8>) {
     let head = RecordHead::new(owner, at, key, value);
     out.clear();

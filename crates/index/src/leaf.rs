@@ -1,9 +1,9 @@
 //! A leaf as DRAM sees it: its lock, and under the lock a tag and the address of each record.
 //!
 //! 1. `open` makes an unloaded leaf from the frame on the medium: address, lower bound, successor.
-//! 2. The first operation that locks it *loads* it: reads its slots and the keys behind them, and keeps for each slot
-//!    the record's address and a 16-bit tag of the key. From then on a point operation reads the medium only where a
-//!    tag matches: the record itself, and in one of a thousand operations a second one.
+//! 2. The first operation that locks it *loads* it: reads its slots and the keys that they name, and keeps for each
+//!    slot the record's address and a 16-bit tag of the key. From then on a point operation reads the medium only where
+//!    a tag matches. It reads the record itself, and in one of a thousand operations a second one.
 //! 3. A scan keeps the order of keys it found until an insert or a removal makes it stale; an update does not.
 //!
 //! Invariants, while the lock is free:
@@ -34,7 +34,7 @@ pub(crate) struct Leaf {
     state: RwLock<LeafState>,
 }
 
-/// What the lock of a leaf guards.
+/// The state that the lock of a leaf guards.
 pub(crate) struct LeafState {
     pub(crate) alive: bool,
     loaded: bool,
@@ -66,7 +66,7 @@ fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
 }
 
 impl Leaf {
-    /// A leaf on the medium that no thread has touched yet.
+    /// A leaf on the medium that no thread has used yet.
     pub(crate) fn unloaded(at: LeafAt, slots: usize, low: Box<[u8]>, next: PmAddr, upper: Option<Box<[u8]>>) -> Self {
         let state = LeafState {
             alive: true,
@@ -84,7 +84,7 @@ impl Leaf {
         Self { at, slots, low, state: RwLock::new(state) }
     }
 
-    /// A leaf that this thread has just written: `records` stand in its first slots.
+    /// A leaf that this thread has just written: `records` are in its first slots.
     pub(crate) fn fresh(
         at: LeafAt,
         slots: usize,
@@ -107,7 +107,7 @@ impl Leaf {
         LeafAt::bytes(self.slots, self.low.len())
     }
 
-    /// Locks the leaf for reading, loaded.
+    /// Locks the leaf for reading, and loads it first if needed.
     #[inline]
     pub(crate) fn read(&self, medium: Medium<'_>) -> Result<RwLockReadGuard<'_, LeafState>> {
         loop {
@@ -120,7 +120,7 @@ impl Leaf {
         }
     }
 
-    /// Locks the leaf for changes, loaded.
+    /// Locks the leaf for changes, and loads it first if needed.
     #[inline]
     pub(crate) fn write(&self, medium: Medium<'_>) -> Result<RwLockWriteGuard<'_, LeafState>> {
         let mut state = self.state.write().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -169,14 +169,14 @@ impl LeafState {
         self.used.count_ones() as usize
     }
 
-    /// A slot that holds nothing.
+    /// An empty slot.
     #[inline]
     pub(crate) fn free_slot(&self) -> Option<usize> {
         let slot = (!self.used).trailing_zeros() as usize;
         (slot < usize::from(self.slots)).then_some(slot)
     }
 
-    /// Slots that hold nothing, ascending.
+    /// The empty slots, ascending.
     pub(crate) fn free_slots(&self) -> impl Iterator<Item = usize> + use<> {
         let slots = usize::from(self.slots);
         bits(!self.used).take_while(move |&slot| slot < slots)
@@ -191,7 +191,7 @@ impl LeafState {
         self.addrs[slot] = at;
     }
 
-    /// Notes that `slot` holds nothing.
+    /// Notes that `slot` is empty.
     #[inline]
     pub(crate) fn clear(&mut self, slot: usize) {
         self.ordered = false;
@@ -247,7 +247,8 @@ impl LeafState {
         Err(medium.damaged(record, "record", "was damaged when it was first read, and is intact now"))
     }
 
-    /// Reads the slots and the keys behind them. Damage is noted, not reported: it concerns only those who need it.
+    /// Reads the slots and the keys that they name. Damage is noted, not reported: only operations that need the
+    /// damaged record report it.
     fn load(&mut self, leaf: LeafAt, medium: Medium<'_>) {
         let mut key = Vec::new();
         for slot in 0..usize::from(self.slots) {
@@ -283,7 +284,7 @@ impl LeafState {
         if !self.ordered {
             let keys = self.sorted_keys(leaf, medium)?;
             let is_inside = |key: &[u8]| key >= low && self.upper.as_ref().is_none_or(|upper| key < &**upper);
-            // A scan goes on behind the last key that it has shown: that must not lie before it.
+            // A scan continues after the last key that it has shown, so that key must not be before it.
             if !keys.is_sorted_by(|left, right| left.0 < right.0) || !keys.iter().all(|(key, _)| is_inside(key)) {
                 return Err(medium.damaged(leaf.0, "leaf", "holds keys twice or outside its bounds"));
             }

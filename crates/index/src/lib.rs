@@ -1,23 +1,24 @@
 //! Durable maps and indexes on persistent memory.
 //!
 //! Two families. [`OrderedMap`] maps byte strings to byte strings. *Indexes* map keys (`u64` or byte strings) to words,
-//! behind the traits [`PointIndex`] and [`OrderedIndex`], which wrappers compose and one conformance suite tests.
+//! through the traits [`PointIndex`] and [`OrderedIndex`]. Wrappers compose these traits, and one conformance suite
+//! tests them.
 //!
-//! [`OrderedMap`] maps byte strings to byte strings, in order of the keys. Leaves and records stand in the pool; the
-//! inner directory, locks and tags of keys stand in DRAM and are rebuilt on open, so no volatile thing is persistent
-//! and a lookup touches the medium once. Records are written out of place and published by one word; every change, a
-//! split and a merge too, is one failure-atomic action of the heap, so that each crash state is a map before or after
+//! [`OrderedMap`] maps byte strings to byte strings, in order of the keys. Leaves and records are in the pool. The
+//! inner directory, locks and tags of keys are in DRAM and are rebuilt on open. So no volatile state is persistent, and
+//! a lookup touches the medium once. Records are written out of place and published by one word. Every change,
+//! including a split or a merge, is one failure-atomic action of the heap. So each crash state is a map before or after
 //! it.
 //!
 //! Why not the inner nodes in the pool: they would save the walk over the leaves at open (one visit per leaf, about
-//! 25,000 for a million records) and cost flushes and a recovery protocol at every structure change. Why not sorted
-//! leaves: an insert would shift half a leaf through the redo record instead of setting one word.
+//! 25,000 for a million records). But they would cost flushes and a recovery protocol at every structure change. Why
+//! not sorted leaves: an insert would shift half a leaf through the redo record instead of setting one word.
 //!
 //! Files: `layout` (bytes), `medium` (verified reads), `leaf` and `directory` (DRAM), `map` (point operations), `open`,
 //! `structure` (split, merge), `scan`, `check`.
 //!
-//! What is told is durable: see [`Durability`]. Limits: keys up to [`KEY_BYTES_MAX`] bytes (the empty key is one),
-//! values up to [`VALUE_BYTES_MAX`] bytes and to what one block of the heap can hold
+//! Every reported result is durable: see [`Durability`]. Limits: keys up to [`KEY_BYTES_MAX`] bytes (the empty key is
+//! one). Values up to [`VALUE_BYTES_MAX`] bytes and up to the size of one block of the heap
 //! ([`Heap::block_bytes_max`](lodestone_heap::Heap::block_bytes_max)).
 
 mod acs;

@@ -1,18 +1,19 @@
 //! The ordered map: point operations.
 //!
-//! *Lookup.* 1. The directory (shared lock, let go at once) names the leaf that covers the key. 2. The leaf is locked;
-//! if it was split or merged away meanwhile, start again. 3. Tags name the slots to look at; the record's key is
-//! compared.
+//! *Lookup.* 1. The directory (shared lock, released at once) names the leaf that covers the key. 2. The leaf is
+//! locked. If it was split or merged away meanwhile, the lookup starts again. 3. Tags name the slots to look at, and
+//! the record's key is compared.
 //!
-//! *Insert and update.* 1. A record is reserved and written, its write-back started: no thread points to it. 2. Under
-//! the leaf's lock one heap action publishes it: allocation, slot word and, for an update, the release of the old
-//! record become persistent together. 3. The lock is let go; then the caller waits for durability, if it asked for it.
+//! *Insert and update.* 1. A record is reserved and written, and its write-back is started. No pointer leads to it yet.
+//! 2. Under the leaf's lock one heap action publishes it: allocation, slot word and, for an update, the release of the
+//! old record become persistent together. 3. The lock is released. Then the caller waits for durability, if it asked
+//! for it.
 //!
 //! *Remove.* One action clears the slot and frees the record. A leaf that has become small joins its left neighbour.
 //!
 //! Invariants:
-//! - what a reader can find under a lock is persistent in order: a later crash may lose it only together with
-//!   everything that was stored after it;
+//! - any record that a reader can find under a lock is persistent in order: a later crash may lose it only together
+//!   with everything that was stored after it;
 //! - no lock is held while waiting for a device;
 //! - locks are taken left to right, leaves before the directory, and no leaf is locked under the directory's lock.
 
@@ -57,7 +58,7 @@ pub struct OrderedMap {
     pub(crate) slots_per_leaf: usize,
     pub(crate) directory: RwLock<Directory>,
     pub(crate) records: AtomicU64,
-    /// What the operations of the index traits wait for.
+    /// The durability that operations of the index traits wait for.
     pub(crate) index_durability: Durability,
 }
 
@@ -71,32 +72,32 @@ impl std::fmt::Debug for OrderedMap {
     }
 }
 
-/// What a caller waits for before it is told.
+/// The durability that a caller waits for before the operation returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Durability {
-    /// A change survives power loss before the call returns; a read tells only what would survive.
+    /// A change survives power loss before the call returns. A read returns only data that would survive.
     #[default]
     Sync,
-    /// A change is ordered but may still be lost, together with everything after it, until [`OrderedMap::sync`]; a read
-    /// may tell what could still be lost.
+    /// A change is ordered but may still be lost, together with everything after it, until [`OrderedMap::sync`]. A read
+    /// may return data that could still be lost.
     Relaxed,
 }
 
-/// A stretch of the medium whose newest content an answer rests on.
+/// A stretch of the medium whose newest content an answer depends on.
 #[derive(Clone, Copy)]
 pub(crate) struct Basis {
     at: PmAddr,
     bytes: u64,
 }
 
-/// What a put does with a key that is not in the map.
+/// The action of a put on a key that is not in the map.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Absent {
     Inserts,
     IsLeft,
 }
 
-/// What a put did.
+/// The result of a put.
 enum Put {
     Done { replaced: bool },
     Absent(Basis),
@@ -148,7 +149,7 @@ impl OrderedMap {
         Arc::clone(self.directory.read().unwrap_or_else(PoisonError::into_inner).find(key))
     }
 
-    /// The value of `key`, durable before it is told.
+    /// The value of `key`. It is durable before it is returned.
     ///
     /// # Errors
     /// [`Error::Damaged`] when the record (or, if the key is not found, another record of its leaf) does not verify;
@@ -158,8 +159,8 @@ impl OrderedMap {
         Ok(self.get_into(key, &mut out)?.then_some(out))
     }
 
-    /// As [`get`](Self::get); the value replaces the content of `out`, so that a loop allocates nothing. Whether the
-    /// key was found; `out` is empty if not.
+    /// As [`get`](Self::get), but the value replaces the content of `out`, so that a loop allocates nothing. Returns
+    /// whether the key was found; `out` is empty if not.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -167,7 +168,7 @@ impl OrderedMap {
         self.get_with(key, out, Durability::Sync)
     }
 
-    /// As [`get_into`](Self::get_into), with the choice to be told what could still be lost
+    /// As [`get_into`](Self::get_into), with the choice to read data that could still be lost
     /// ([`Durability::Relaxed`]).
     ///
     /// # Errors
@@ -192,7 +193,7 @@ impl OrderedMap {
         Ok(found)
     }
 
-    /// Whether `key` is in the map, durable before it is told.
+    /// Whether `key` is in the map. The answer is durable before it is returned.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -210,7 +211,7 @@ impl OrderedMap {
         Ok(found)
     }
 
-    /// Waits until what an answer rests on would survive power loss.
+    /// Waits until the data that an answer depends on would survive power loss.
     pub(crate) fn settle(&self, durability: Durability, basis: Basis) -> Result<()> {
         if durability == Durability::Sync {
             self.heap.memory().durable_range(basis.at, basis.bytes)?;
@@ -218,7 +219,7 @@ impl OrderedMap {
         Ok(())
     }
 
-    /// Sets `key` to `value`. Durable on return; whether it replaced an older value.
+    /// Sets `key` to `value`. Durable on return. Returns whether it replaced an older value.
     ///
     /// # Errors
     /// [`Error::TooLong`] beyond [`KEY_BYTES_MAX`] and [`VALUE_BYTES_MAX`]; [`Error::Heap`] when the pool is full: the
@@ -230,7 +231,7 @@ impl OrderedMap {
     }
 
     /// As [`insert`](Self::insert), ordered but not yet durable: call [`sync`](Self::sync) on this thread before
-    /// telling anyone.
+    /// reporting the change to others.
     ///
     /// # Errors
     /// As [`insert`](Self::insert).
@@ -241,20 +242,21 @@ impl OrderedMap {
         }
     }
 
-    /// Sets `key` to `value` if it is in the map. Durable on return; whether it was there. Changes nothing if not.
+    /// Sets `key` to `value` if it is in the map, and changes nothing if not. Durable on return. Returns whether it was
+    /// there.
     ///
     /// # Errors
     /// As [`insert`](Self::insert).
     pub fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         match self.put(key, value, Absent::IsLeft)? {
             Put::Done { .. } => self.sync().map(|()| true),
-            // "It was not there" rests on a removal that may be in flight.
+            // The answer "not there" depends on a removal that may be in flight.
             Put::Absent(basis) => self.settle(Durability::Sync, basis).map(|()| false),
         }
     }
 
     /// As [`update`](Self::update), ordered but not yet durable: call [`sync`](Self::sync) on this thread before
-    /// telling anyone.
+    /// reporting the change to others.
     ///
     /// # Errors
     /// As [`insert`](Self::insert).
@@ -308,7 +310,7 @@ impl OrderedMap {
         }
     }
 
-    /// Removes `key`. Durable on return; whether it was there.
+    /// Removes `key`. Durable on return. Returns whether it was there.
     ///
     /// # Errors
     /// [`Error::Damaged`] as for [`get`](Self::get); [`Error::Pool`] when the pool is poisoned.
@@ -317,7 +319,7 @@ impl OrderedMap {
     }
 
     /// As [`remove`](Self::remove), ordered but not yet durable: call [`sync`](Self::sync) on this thread before
-    /// telling anyone.
+    /// reporting the change to others.
     ///
     /// # Errors
     /// As [`remove`](Self::remove).
@@ -337,7 +339,7 @@ impl OrderedMap {
             }
             let Some(found) = state.find(leaf.at, medium, key, tag)? else {
                 drop(state);
-                // "It was not there" rests on a removal that may be in flight.
+                // The answer "not there" depends on a removal that may be in flight.
                 self.settle(durability, basis_of(&leaf, None))?;
                 return Ok(false);
             };
@@ -394,7 +396,7 @@ impl OrderedMap {
         Ok(self.records.load(Ordering::Relaxed))
     }
 
-    /// Whether the map holds no record, durable before it is told.
+    /// Whether the map holds no record. The answer is durable before it is returned.
     ///
     /// # Errors
     /// As [`scan`](Self::scan).
@@ -403,7 +405,7 @@ impl OrderedMap {
     }
 }
 
-/// What an answer rests on: the slot that names the record, or, for an absence, the whole leaf.
+/// The stretch that an answer depends on: the slot that names the record, or, for an absence, the whole leaf.
 ///
 /// A slot's line becomes durable after the action that set it (the commit record goes first). A leaf that a split made
 /// holds only what was durable-ordered before the split, in the left leaf's slots; groups land in order.
@@ -422,15 +424,15 @@ pub(crate) fn limit(what: &'static str, bytes: usize, bytes_max: usize) -> Resul
     }
 }
 
-/// Keeps the compiler honest: a map is shared between threads.
+/// Lets the compiler check that a map can be shared between threads.
 const _: fn() = || {
     fn assert_shared<T: Send + Sync>() {}
     assert_shared::<OrderedMap>();
 };
 
 impl LeafState {
-    /// Whether a removal left the leaf so small that it should try to join its neighbour: at a quarter of its slots
-    /// and at each halving from there, so that a neighbour too full to take it is not asked at every removal.
+    /// Whether a removal left the leaf so small that it should try to join its neighbour. That is so at a quarter of
+    /// its slots and at each halving below, so that not every removal asks a neighbour that is too full.
     pub(crate) fn is_worth_merging(&self) -> bool {
         let count = self.count();
         count <= self.capacity() / 4 && (count == 0 || count.is_power_of_two() || count == self.capacity() / 4)

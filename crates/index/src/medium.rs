@@ -2,7 +2,7 @@
 //!
 //! 1. An address comes from a checked word, and the range it names is checked to lie inside the pool.
 //! 2. Lengths come from a head, are checked to be plausible and to lie inside the pool, then against the checksum.
-//! 3. What fails is an [`Error::Damaged`] with the place; nothing here panics on bytes of the medium.
+//! 3. A failed check returns [`Error::Damaged`] with the place; this module never panics on bytes of the medium.
 
 use std::path::Path;
 
@@ -44,7 +44,7 @@ impl Medium<'_> {
         checked::decode(at, self.memory.load(at)).ok_or_else(|| self.damaged(at, what, "checksum mismatch"))
     }
 
-    /// The address in the checked word at `at`; null or with at least `bytes` bytes of the pool behind it.
+    /// The address in the checked word at `at`; null, or at least `bytes` bytes before the pool's end.
     pub(crate) fn link(self, at: PmAddr, what: &'static str, bytes: u64) -> Result<PmAddr> {
         let word = self.memory.load(at);
         let target = checked::decode_addr(at, word).ok_or_else(|| self.damaged(at, what, "checksum mismatch"))?;
@@ -130,7 +130,7 @@ impl Medium<'_> {
                 return Ok(Some(head));
             }
         }
-        // Another key, or a damaged one: a key that is there must never be reported absent.
+        // Another key, or a damaged one: a key that is present must never be reported absent.
         self.key(at, &mut Vec::with_capacity(KEY_BYTES_MAX.min(key.len())))?;
         Ok(None)
     }

@@ -1,4 +1,4 @@
-//! Wrong ways to do things, for planted bugs: proof that the explorer and the tests would notice. Each is behind
+//! Wrong ways to do things, for planted bugs: proof that the explorer and the tests would notice. Each is guarded by
 //! [`planted::active`](lodestone_pmem::planted::active), which is the constant `false` in every build without the
 //! feature `planted-bugs`.
 

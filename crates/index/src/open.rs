@@ -2,9 +2,9 @@
 //!
 //! *Create.* Anchor, first leaf and name are made by one action of the heap (see `anchor`).
 //!
-//! *Open.* Walks the leaves from the first: reads of each its frame, its link and its slot words (to count), not the
-//! records; stores nothing. Bound: one visit per leaf, enforced by the ascending lower bounds, so a damaged link cannot
-//! make it run for ever.
+//! *Open.* It walks the leaves from the first. It reads each leaf's frame, its link and its slot words (to count), but
+//! not the records, and stores nothing. Bound: one visit per leaf, enforced by the ascending lower bounds, so a damaged
+//! link cannot make it run for ever.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

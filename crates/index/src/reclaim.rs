@@ -1,20 +1,20 @@
-//! When freed blocks may be given out again: after every reader that could still be in them has left.
+//! When freed blocks may be allocated again: after every reader that could still be in them has left.
 //!
-//! 1. A reader pins: it puts the epoch, which never is 0, into the slot that is its thread's own, and takes it out when
-//!    it leaves. If that is taken (who has a pin may ask for another: a scan's visitor reads), or there are more
-//!    threads than slots, it is noted in a list under a lock, so no thread ever waits for a pin.
-//! 2. Who unlinked blocks (persistently, by a heap action that keeps them) retires them under the present epoch and
-//!    moves the epoch on by one.
-//! 3. When enough blocks wait, or somebody wants them, every thread of the process is made to execute a memory barrier,
-//!    and the slots are read behind that. Blocks retired under epoch *e* go back to the heap if no pin is *e* or
+//! 1. A reader pins: it puts the epoch, which is never 0, into its thread's slot, and takes it out when it leaves. The
+//!    slot may be taken already (a thread with a pin may ask for another: a scan's visitor reads), or there may be more
+//!    threads than slots. Then the pin is noted in a list under a lock, so no thread ever waits for a pin.
+//! 2. A thread that unlinked blocks (persistently, by a heap action that keeps them) retires them under the present
+//!    epoch and advances the epoch by one.
+//! 3. When enough blocks wait, or a caller wants them, every thread of the process is made to execute a memory barrier.
+//!    After that barrier the slots are read. Blocks retired under epoch *e* go back to the heap if no pin is *e* or
 //!    smaller.
 //!
-//! Why that is enough: a reader whose pin is larger than *e* read the epoch after the retirement moved it on, hence
-//! after the blocks were unlinked, so it cannot find them. A reader whose pin was not seen in its slot stored it behind
-//! the barrier, and all that it loads then is behind it too, hence behind the unlinking. After a crash there are no
-//! readers: the blocks are free at once.
+//! Why that is enough: a reader whose pin is larger than *e* read the epoch after the retirement advanced it. So it
+//! read the epoch after the blocks were unlinked, and it cannot find them. A reader whose pin was not seen in its slot
+//! stored it after the barrier. All its later loads are after the barrier too, hence after the unlinking. After a crash
+//! there are no readers: the blocks are free at once.
 //!
-//! Why the rare side pays: a pin with a barrier of its own waits for the line that the thread's last operation flushed,
+//! Why the rare side pays: a pin with its own barrier would wait for the line that the thread's last operation flushed,
 //! a tenth of the time of an insert.
 //!
 //! A small seam: the operations that structures use are `pin`, `retire` and `collect`.
@@ -32,34 +32,34 @@ use lodestone_pmem::sync::{Mutex, lock};
 
 /// Threads with a slot; the readers of further ones are noted in a list.
 const SLOTS: usize = 256;
-/// Retirements that wait before the slots are looked at; one of a large block waits for no other.
+/// Number of waiting retirements at which the slots are looked at. A retirement of a large block waits for no other.
 const BATCH: usize = if cfg!(feature = "shuttle") { 1 } else { 32 };
 
-/// The readers of an index, and what waits for them.
+/// The readers of an index, and the blocks that wait for them.
 pub(crate) struct Readers {
     heap: Heap,
     epoch: CachePadded<AtomicU64>,
     slots: Box<[CachePadded<AtomicU64>]>,
     barrier: AsymmetricBarrier,
-    /// Readers without a slot: how many pinned each epoch. Never held while anything else is waited for, so it need not
-    /// be a lock of the scheduler.
+    /// Readers without a slot: how many pinned each epoch. A thread holding this lock waits for nothing else, so it
+    /// need not be a lock of the scheduler.
     crowd: std::sync::Mutex<BTreeMap<u64, usize>>,
     waiting: Mutex<Waiting>,
 }
 
-/// What readers may still be in.
+/// The retired blocks that readers may still be in.
 #[derive(Default)]
 struct Waiting {
     /// Retired in these epochs.
     blocks: VecDeque<(u64, FreedBlocks)>,
-    /// Retirements since somebody looked whether they can go back.
+    /// Retirements since a thread last looked whether they can go back.
     retired: usize,
 }
 
-/// While it lives, no block that its holder can find is given out again.
+/// While it lives, no block that its holder can find is allocated again.
 pub(crate) struct Pin<'r>(Place<'r>);
 
-/// Where a reader stands.
+/// The place where a reader is noted.
 enum Place<'r> {
     Slot(&'r AtomicU64),
     Crowd { readers: &'r Readers, epoch: u64 },
@@ -88,7 +88,7 @@ fn thread_number() -> usize {
     struct Number(Cell<usize>);
     impl Drop for Number {
         fn drop(&mut self) {
-            // What the thread's other destructors do has no slot: another thread may have it by then.
+            // The thread's other destructors run without a slot: another thread may have it by then.
             NUMBER.set(SLOTS);
             if self.0.get() < SLOTS {
                 FREE.lock().unwrap_or_else(PoisonError::into_inner).0.insert(self.0.get());
@@ -145,14 +145,12 @@ impl Readers {
     #[inline]
     pub(crate) fn pin(&self) -> Pin<'_> {
         let Some(slot) = self.slots.get(thread_number()) else { return self.join_crowd() };
-        // Only its thread puts something into an empty slot; who takes it out may be another one, that was given the
-        // pin.
+        // Only its thread fills an empty slot. Another thread may empty it: one that received the pin.
         if slot.load(Ordering::Acquire) != 0 {
             return self.join_crowd();
         }
         slot.store(self.epoch.load(Ordering::Acquire), Ordering::Relaxed);
-        // What is loaded from here on is behind the pin, for whom has made every thread execute a barrier: see the
-        // module.
+        // Any thread that has run the process-wide barrier sees these loads after the pin: see the module.
         self.barrier.light();
         Pin(Place::Slot(slot))
     }
@@ -164,8 +162,8 @@ impl Readers {
     #[cold]
     fn join_crowd(&self) -> Pin<'_> {
         let mut crowd = self.crowd();
-        // Under the lock: a retirement that looked into the list before had moved the epoch on, one that looks later
-        // finds this.
+        // Under the lock: a retirement that read the list before had advanced the epoch; one that reads it later finds
+        // this.
         let epoch = self.epoch.load(Ordering::SeqCst);
         *crowd.entry(epoch).or_default() += 1;
         Pin(Place::Crowd { readers: self, epoch })
@@ -180,8 +178,8 @@ impl Readers {
         }
     }
 
-    /// Takes what a commit freed, blocks that no thread can find any more; at times gives back blocks that no thread
-    /// can be in any more.
+    /// Takes the blocks that a commit freed, which no reader can find any more. At times it returns to the heap the
+    /// blocks that no reader can be in.
     pub(crate) fn retire(&self, freed: Option<Freed<'_>>) {
         let Some(freed) = freed else { return };
         let mut waiting = lock(&self.waiting);
@@ -194,14 +192,14 @@ impl Readers {
         }
     }
 
-    /// Gives back blocks that no thread can be in any more.
+    /// Returns to the heap the blocks that no reader can be in any more.
     pub(crate) fn collect(&self) {
         self.give_back(&mut lock(&self.waiting));
     }
 
     fn give_back(&self, waiting: &mut Waiting) {
         waiting.retired = 0;
-        // Without the barrier it is unknown which threads are inside: the blocks wait on.
+        // Without the barrier it is unknown which readers are inside: the blocks wait on.
         if waiting.blocks.is_empty() || self.barrier.heavy().is_err() {
             return;
         }
@@ -244,7 +242,7 @@ mod tests {
         let (freed, outcome) = action.commit_keeping();
         outcome?;
         readers.retire(freed);
-        // A batch is not full yet: only who asks finds out that somebody is inside.
+        // A batch is not full yet: only an explicit collect finds out that a reader is inside.
         readers.collect();
         let later = readers.pin();
         let given = |store: &Store| {
@@ -274,7 +272,7 @@ mod tests {
         }
     }
 
-    /// Blocks that wait go back when enough of them do, without anybody asking.
+    /// Waiting blocks go back when there are enough of them, without an explicit collect.
     #[test]
     fn blocks_go_back_in_batches() -> Result<(), Box<dyn std::error::Error>> {
         let folder = tempfile::tempdir()?;
@@ -301,8 +299,8 @@ mod tests {
         Ok(())
     }
 
-    /// A thread with a pin that asks for another never waits, however many there are: its own pin could be what it
-    /// waits for.
+    /// A thread with a pin that asks for another never waits, however many there are: it could be waiting for its own
+    /// pin.
     #[test]
     fn readers_beyond_the_slots_count_as_well() -> Result<(), Box<dyn std::error::Error>> {
         blocks_wait_beside(SLOTS - 1)?;

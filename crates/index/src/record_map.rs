@@ -7,19 +7,19 @@ use crate::check::CheckReport;
 use crate::error::Result;
 use crate::map::OrderedMap;
 
-/// What a scan shows records to, keys first: it goes on or breaks.
+/// The visitor of a scan. It gets keys and values and says whether to continue or break.
 pub type Visit<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
 
-/// An ordered map from byte strings to byte strings that many threads use at once. What it tells is durable.
+/// An ordered map from byte strings to byte strings that many threads use at once. Every answer is durable.
 pub trait RecordMap: Send + Sync {
     /// The value of `key`.
     ///
     /// # Errors
-    /// When the medium is damaged where the answer lies, or the pool failed.
+    /// When the medium is damaged where the answer is stored, or the pool failed.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>>;
 
-    /// As [`get`](Self::get); the value replaces the content of `out`. Whether the key was found; `out` is empty if
-    /// not.
+    /// As [`get`](Self::get), but the value replaces the content of `out`. Returns whether the key was found; `out` is
+    /// empty if not.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -30,19 +30,19 @@ pub trait RecordMap: Send + Sync {
         Ok(is_there)
     }
 
-    /// Sets `key` to `value`; whether it replaced an older value.
+    /// Sets `key` to `value`. Returns whether it replaced an older value.
     ///
     /// # Errors
     /// As [`get`](Self::get); when there is no space or a limit is passed, and then nothing changed.
     fn insert(&self, key: &[u8], value: &[u8]) -> Result<bool>;
 
-    /// Removes `key`; whether it was there.
+    /// Removes `key`. Returns whether it was there.
     ///
     /// # Errors
     /// As [`get`](Self::get).
     fn remove(&self, key: &[u8]) -> Result<bool>;
 
-    /// Shows `visit` the records from `start` to `end` in ascending order until it breaks; how many it saw.
+    /// Shows `visit` the records from `start` to `end` in ascending order until it breaks. Returns how many it saw.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -63,7 +63,7 @@ pub trait RecordMap: Send + Sync {
     }
 
     /// As [`insert`](Self::insert), but it need not be durable before [`sync`](Self::sync) on this thread. A map over
-    /// an index waits as long as the durability says that it was opened with.
+    /// an index waits according to the durability that it was opened with.
     ///
     /// # Errors
     /// As [`insert`](Self::insert).
@@ -90,7 +90,7 @@ pub trait RecordMap: Send + Sync {
         None
     }
 
-    /// Verifies everything on the medium; call it while no thread changes the map.
+    /// Verifies everything on the medium. Call it while no thread changes the map.
     fn check(&self) -> CheckReport;
 }
 

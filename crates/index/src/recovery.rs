@@ -1,5 +1,5 @@
-//! How far an index that answers before it is at full speed has come: told by the indexes that rebuild something in
-//! DRAM (both hybrids, the tree of leaves), measured by benchmarks.
+//! The progress of an index that answers before it is at full speed. The indexes that rebuild a structure in DRAM (both
+//! hybrids, the tree of leaves) report it, and benchmarks measure it.
 
 use std::time::{Duration, Instant};
 
@@ -22,8 +22,8 @@ pub struct Recovery {
     pub keys_total: Option<u64>,
     /// Share of the work that is done, 0 to 1.
     pub share_done: f64,
-    /// Whether the rebuild met damage and stopped. What it would have served is served by the structure on the medium,
-    /// or names the damage.
+    /// Whether the rebuild met damage and stopped. Requests that it would have served go to the structure on the
+    /// medium, or report the damage.
     pub has_failed: bool,
 }
 
@@ -43,13 +43,13 @@ pub(crate) struct Progress {
     keys: AtomicU64,
     parts_done: AtomicU64,
     parts_total: AtomicU64,
-    /// As `state` says, for those who only look.
+    /// A copy of `state` for threads that only look.
     is_warm: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
 }
 
-/// Held by a thread that rebuilds, so that its end, a panic too, is noticed.
+/// Held by a thread that rebuilds, so that its end is noticed, even by a panic.
 pub(crate) struct Running<'p>(&'p Progress);
 
 impl Drop for Running<'_> {
@@ -84,7 +84,7 @@ impl Progress {
         let mut state = lock(&self.state);
         state.time_to_warm.get_or_insert(self.begun.elapsed());
         state.has_failed = false;
-        // Release: who sees it sees what was rebuilt.
+        // Release: a thread that sees it sees the rebuilt structure.
         self.is_warm.store(true, Ordering::Release);
         drop(state);
         self.changed.notify_all();
@@ -133,7 +133,7 @@ impl Progress {
         self.is_warm.load(Ordering::Acquire)
     }
 
-    /// Waits until the rebuild is done or no thread works on it any more; whether it is done.
+    /// Waits until the rebuild is done or no thread works on it any more. Returns whether it is done.
     pub(crate) fn wait(&self) -> bool {
         let mut state = lock(&self.state);
         while state.time_to_warm.is_none() && state.running > 0 {
@@ -142,7 +142,7 @@ impl Progress {
         state.time_to_warm.is_some()
     }
 
-    /// How far it is.
+    /// The progress of the rebuild.
     pub(crate) fn recovery(&self) -> Recovery {
         let state = lock(&self.state);
         let keys_done = self.keys.load(Ordering::Relaxed);

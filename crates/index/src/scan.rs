@@ -1,12 +1,15 @@
 //! Ranges: `scan`, iterators, first and last.
 //!
-//! A range is read in batches, none larger than a leaf. 1. The leaf that covers the next key is locked, ordered, and
-//! the batch's keys and values are copied out and verified; 2. the lock is let go; 3. unless relaxed, the batch waits
-//! until what it rests on is durable; 4. the visitor sees the copies, with no lock held, so it may use the map.
+//! A range is read in batches, none larger than a leaf:
+//! 1. The leaf that covers the next key is locked and ordered, and the batch's keys and values are copied out and
+//!    verified.
+//! 2. The lock is released.
+//! 3. Unless relaxed, the batch waits until the data that it depends on is durable.
+//! 4. The visitor sees the copies. No lock is held, so it may use the map.
 //!
-//! Guarantee under concurrent change: keys come in strictly ascending (or descending) order; a key that is in the map
-//! from before the scan began until it ended comes exactly once, with a value that it had meanwhile; a key that is
-//! inserted or removed meanwhile comes or does not; each batch is the state of its stretch of keys at one moment.
+//! Guarantee under concurrent change: keys come in strictly ascending (or descending) order. A key that is in the map
+//! from before the scan began until it ended comes exactly once, with a value that it had meanwhile. A key that is
+//! inserted or removed meanwhile may or may not come. Each batch is the state of its stretch of keys at one moment.
 
 use std::ops::{Bound, Range};
 use std::sync::{Arc, PoisonError};
@@ -17,7 +20,7 @@ use crate::map::{Durability, OrderedMap};
 use crate::medium::Medium;
 use crate::record_map::Visit;
 
-/// A batch ends behind the record that makes it larger than this.
+/// A batch ends after the record that makes it larger than this.
 const BATCH_BYTES_MAX: usize = 256 << 10;
 /// Records in the first batch of a scan; each further batch may be twice as large.
 const BATCH_RECORDS_FIRST: usize = 16;
@@ -45,7 +48,7 @@ fn edge_ref(edge: &Edge) -> Bound<&[u8]> {
     edge.as_ref().map(|key| &key[..])
 }
 
-/// What is left of a range, and how it is read.
+/// The rest of a range, and how it is read.
 #[derive(Debug)]
 struct Cursor {
     start: Edge,
@@ -88,7 +91,7 @@ impl Cursor {
                 Direction::Descending => self.descend(map, batch)?,
             };
             if self.durability == Durability::Sync {
-                // No caller hears of anything that could still be lost; that keys are absent rests on the leaf as well.
+                // No caller sees data that could still be lost. The absence of keys depends on the leaf as well.
                 map.heap.memory().durable_range(leaf.at.0, leaf.bytes())?;
             }
         }
@@ -164,7 +167,7 @@ impl Cursor {
         batch.pairs.len() >= self.batch_records || batch.bytes.len() >= BATCH_BYTES_MAX
     }
 
-    /// Copies the record at `at` into `batch`; `false` when its key lies outside the range.
+    /// Copies the record at `at` into `batch`; `false` when its key is outside the range.
     fn take(&self, medium: Medium<'_>, at: lodestone_pmem::PmAddr, batch: &mut Batch) -> Result<bool> {
         let begin = batch.bytes.len();
         let head = medium.append_key(at, &mut batch.bytes)?;
@@ -234,8 +237,8 @@ fn reaches(state: &LeafState, end: &Edge) -> bool {
 }
 
 impl OrderedMap {
-    /// Shows `visit` the records from `start` to `end` in ascending order until it breaks; how many it saw. Each record
-    /// is durable before it is shown. See the module text for the guarantee under concurrent change.
+    /// Shows `visit` the records from `start` to `end` in ascending order until it breaks. Returns how many it saw.
+    /// Each record is durable before it is shown. See the module text for the guarantee under concurrent change.
     ///
     /// # Errors
     /// [`crate::Error::Damaged`] at the first leaf with a record that does not verify, after everything before that
@@ -244,7 +247,7 @@ impl OrderedMap {
         self.scan_with(start, end, Direction::Ascending, Durability::Sync, visit)
     }
 
-    /// As [`scan`](Self::scan), in the given direction, and with the choice to see what could still be lost.
+    /// As [`scan`](Self::scan), in the given direction, and with the choice to see data that could still be lost.
     ///
     /// # Errors
     /// As [`scan`](Self::scan).
@@ -335,7 +338,8 @@ impl OrderedMap {
     }
 }
 
-/// Iterator over a range of an [`OrderedMap`]; copies of keys and values, each durable before it is given out.
+/// Iterator over a range of an [`OrderedMap`]. It returns copies of keys and values, each durable before it is
+/// returned.
 #[derive(Debug)]
 pub struct Records<'m> {
     map: &'m OrderedMap,
@@ -351,7 +355,7 @@ impl Iterator for Records<'_> {
         if self.position == self.batch.pairs.len() {
             self.position = 0;
             if let Err(error) = self.cursor.advance(self.map, &mut self.batch) {
-                // After an error the range ends: what follows could not be told from what was skipped.
+                // After an error the range ends: skipped records could not be distinguished from missing ones.
                 self.cursor.done = true;
                 self.batch = Batch::default();
                 return Some(Err(error));

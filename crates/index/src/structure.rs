@@ -1,13 +1,15 @@
 //! Structure changes: a full leaf splits, a small one joins its left neighbour. Each is one heap action.
 //!
-//! *Split* of leaf L, under its lock. 1. A new leaf R is reserved and written: the upper half of L's records, L's
-//! successor, and as lower bound the shortest key that separates the halves. 2. One action allocates R, points L at R
-//! and clears the moved slots of L. 3. L's upper bound becomes R's lower one; R enters the directory; the lock is let
-//! go. The insert that found L full starts again. When the new key lies behind all others of the last leaf, nothing
-//! moves: R starts empty, so that a sorted import fills its leaves.
+//! *Split* of leaf L, under its lock:
+//! 1. A new leaf R is reserved and written: the upper half of L's records, L's successor, and as lower bound the
+//!    shortest key that separates the halves.
+//! 2. One action allocates R, points L at R and clears the moved slots of L.
+//! 3. L's upper bound becomes R's lower one, R enters the directory, and the lock is released. The insert that found L
+//!    full starts again. When the new key comes after all others of the last leaf, no record moves: R starts empty, so
+//!    that a sorted import fills its leaves.
 //!
 //! *Merge* of leaf R into its left neighbour L, under both locks, taken left to right. One action sets free slots of L
-//! to R's records, points L at R's successor and frees R. The first leaf stays for ever.
+//! to R's records, points L at R's successor and frees R. The first leaf is never merged away.
 //!
 //! Invariant: no record is reachable twice or not at all in any crash state, because slots of both leaves, the link
 //! and the allocation change in one action.
@@ -79,8 +81,8 @@ impl OrderedMap {
         outcome
     }
 
-    /// Lets the small `leaf` join its left neighbour if that has room. A failure changes nothing and is not reported:
-    /// a small leaf is no fault, and what is wrong with the pool shows in the operation that needs it.
+    /// Lets the small `leaf` join its left neighbour if that has room. A failure changes nothing and is not reported: a
+    /// small leaf is no fault. A fault of the pool shows in the operation that meets it.
     pub(crate) fn merge_left(&self, leaf: &Leaf) {
         let _ = self.try_merge_left(leaf);
     }

@@ -33,7 +33,7 @@ fn every_planted_race_is_found() {
     // Two updates reach the index in one order and the cache in the other.
     let found = found_by("acs-last-writer-wins", 400, |_| true);
     assert!(found.contains(&"two updates"), "{found:?}");
-    // A search that began before a change is filled in with the state from behind it.
+    // A search that began before a change is filled in with the state from after it.
     let found = found_by("acs-search-overtakes-version", 4000, |name| name == "parallel searches and updates");
     assert!(!found.is_empty(), "{found:?}");
     // Two readers cache one key each for itself; a writer changes one of the two.

@@ -59,7 +59,7 @@ impl Zipfian {
     }
 }
 
-/// Hits of an exact LRU, behind the first quarter.
+/// Hits of an exact LRU, after the first quarter.
 fn lru(trace: &[u64], capacity: usize) -> f64 {
     let (mut last_use, mut order, mut hits) = (HashMap::new(), BTreeMap::new(), 0_u64);
     for (time, key) in trace.iter().enumerate() {
@@ -79,7 +79,7 @@ fn lru(trace: &[u64], capacity: usize) -> f64 {
     hits as f64 / (trace.len() - trace.len() / 4) as f64
 }
 
-/// Hits of the cache, behind the first quarter, its capacity and its bytes.
+/// Hits of the cache, after the first quarter, its capacity and its bytes.
 fn acs(trace: &[u64], entries: usize) -> Result<(f64, u64, u64)> {
     let options = CacheOptions { seed: Some(3), ..CacheOptions::default() };
     let all = trace.iter().map(|key| (*key, *key));

@@ -35,7 +35,7 @@ fn must_be_found(bug: &str, of: &[Program], schedules: usize) {
 fn what_the_order_of_stamp_and_bounds_forbids_is_found() {
     // The leaf covers 3, splits, is stamped, and does not hold 3 any more.
     must_be_found("fptree-bounds-before-stamp", &[fptree_histories::split()], 40);
-    // The same of a writer: 3 stands twice.
+    // The same of a writer: 3 is there twice.
     must_be_found("fptree-bounds-before-lock", &[fptree_histories::split()], 40);
     // A stamp of a descriptor's former life is true in its next one.
     must_be_found("cells-lock-revived-young", &fptree_histories::reuses(), 150);

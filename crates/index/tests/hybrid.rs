@@ -190,7 +190,7 @@ fn a_change_that_meets_damage_is_not_left_out_of_ranges() -> Result<()> {
     Ok(())
 }
 
-/// As long as the value of a key is unknown, every range says so, also those that begin while another one asks for it.
+/// As long as a key's value is unknown, every range says so, also those that begin while another one asks for it.
 #[test]
 fn ranges_side_by_side_all_name_the_damage() -> Result<()> {
     let mut place = place::<u64>(threads(1));

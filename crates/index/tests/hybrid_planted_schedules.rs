@@ -47,7 +47,7 @@ fn program(before: &[(u64, u64)], threads: &[&[Step]]) -> Program {
     Program { before: before.to_vec(), threads: threads.iter().map(|steps| steps.to_vec()).collect() }
 }
 
-/// Tree 2, hash 1: a range shows 2, the point read behind it 1.
+/// Tree 2, hash 1: a range shows 2, the later point read 1.
 #[test]
 fn a_point_read_that_ignores_the_stripes_parity_is_found() {
     must_be_found::<HybridPlus<u64>>(
@@ -82,7 +82,7 @@ fn two_queues_for_one_key_are_found() {
     must_be_found::<Hybrid<u64>>("hybrid-two-queues", program(&[(0, 1)], &[&[put(2), put(3), put(4)], &[scan()]]));
 }
 
-/// The hash holds 2, the queue nothing yet: a point read shows 2, the range behind it 1.
+/// The hash holds 2, the queue nothing yet: a point read shows 2, the later range 1.
 #[test]
 fn a_place_in_the_queue_that_is_taken_behind_the_hash_is_found() {
     must_be_found::<Hybrid<u64>>(

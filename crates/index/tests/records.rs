@@ -187,7 +187,7 @@ fn full_pool<I: RecordIndex>(index: I::Options) -> Result<()> {
     assert!(error.is_full(), "{error}");
     assert!(count > 500, "{count} records fit");
     assert_intact(&place, &map);
-    // What replaces a record needs room for both of them.
+    // A replacement needs room for both records.
     let replaced = map.insert(&0_u64.to_be_bytes(), &[9; 100_000]);
     assert!(replaced.is_err_and(|error| error.is_full()));
     for number in 0..count {

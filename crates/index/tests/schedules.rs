@@ -26,7 +26,7 @@ enum Op {
     Get(u8),
 }
 
-/// What an operation said: whether the key was there, and for a read its value.
+/// The answer of an operation: whether the key was there, and for a read its value.
 type Answer = Option<u8>;
 
 #[derive(Clone, Copy, Debug)]
@@ -90,7 +90,7 @@ fn is_linearizable(events: &[Event], model: &BTreeMap<u8, u8>) -> bool {
     search(events, 0, model, &mut HashSet::new())
 }
 
-/// One scenario: what stands in the map, and what each thread does.
+/// One scenario: the content of the map, and the steps of each thread.
 #[derive(Clone, Debug)]
 struct Scenario {
     before: Vec<(u8, u8)>,
@@ -156,7 +156,7 @@ fn run_scenario(scenario: &Scenario) {
         thread.join().expect("a thread panicked");
     }
     let mut events = events.lock().expect("one thread runs at a time").clone();
-    // What the map holds in the end is an answer as well.
+    // The final content of the map counts as answers as well.
     for key in 0..6 {
         let at = clock.fetch_add(1, Ordering::SeqCst);
         events.push(Event { op: Op::Get(key), answer: run(&map, Op::Get(key)), begun: at, ended: at });

@@ -6,12 +6,14 @@
 //!
 //! It begins with one table, and doubles: level `n` has as many buckets as all levels below it. At depth `d` a key
 //! belongs to the bucket that its hash names among those of the levels 0 to `d`. When the depth grows, each bucket
-//! hands the keys of one more bit of the hash to a bucket of the new level; what it has of them is never looked at
-//! again, and makes room in time.
+//! It begins with one table, and doubles: level `n` has as many buckets as all levels below it. At depth `d` a key
+//! belongs to the bucket that its hash names among those of the levels 0 to `d`. When the depth grows, the keys of each
+//! bucket are divided by one more bit of the hash, and half of them belong to a bucket of the new level. Their entries
+//! in the old bucket are never looked at again, and make room in time.
 //!
-//! The depth changes while all threads are kept out of all stripes. A thread that loads a stripe's state first and
-//! finds it even, and then the depth, asks the bucket that was right at the first load or at a later one; a fill of the
-//! old depth is dropped, or, if it looked at its stripe before, puts its key where no thread looks for it.
+//! The depth changes while every thread is kept out of all stripes. A thread loads a stripe's state first, finds it
+//! even, and then loads the depth. It then asks the bucket that was right at the first load or at a later one. A fill
+//! of the old depth is dropped. If it looked at its stripe before, it puts its key where no thread looks for it.
 
 use std::sync::OnceLock;
 
@@ -99,7 +101,7 @@ impl<K: IndexKey + ?Sized> Cache<K> {
         self.buckets() * Table::<K>::bucket_bytes(self.key_words)
     }
 
-    /// What all buckets share.
+    /// The state that all buckets share.
     #[inline]
     pub(super) fn common(&self) -> &Common {
         &self.common
@@ -144,7 +146,7 @@ impl<K: IndexKey + ?Sized> Cache<K> {
         Some(first ^ (1 + ((share as usize * (width - 1)) >> 16)))
     }
 
-    /// Where a key with this hash belongs at this moment.
+    /// The place of a key with this hash at this moment.
     #[inline]
     pub(super) fn locate(&self, hash: u64) -> Pair<'_> {
         let depth = self.depth.load(Ordering::Acquire);
@@ -181,7 +183,7 @@ impl<K: IndexKey + ?Sized> Cache<K> {
         }
     }
 
-    /// The keys that are cached, as words, with their values; no thread may be using the cache.
+    /// The cached keys, as words, with their values. No thread may be using the cache.
     pub(super) fn contents(&self, hash: impl Fn(&[u64]) -> u64) -> Vec<(Vec<u64>, u64)> {
         let depth = self.depth.load(Ordering::Acquire);
         let mut all = Vec::new();

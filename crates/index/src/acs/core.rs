@@ -1,8 +1,8 @@
-//! The index with its cache and counts: what readers, writers and the threads behind them share.
+//! The index with its cache and counts: the state that readers, writers and background threads share.
 //!
-//! A cache whose size is a share of an index that holds something begins with a small *starter*; a thread counts the
-//! keys meanwhile and makes the cache of the right size. It is published while all threads are kept out of all stripes,
-//! so at no moment two caches say something.
+//! A cache whose size is a share of a non-empty index begins with a small *starter*. A thread counts the keys meanwhile
+//! and makes the cache of the right size. It is published while every thread is kept out of all stripes, so at no
+//! moment do two caches answer.
 
 use std::sync::OnceLock;
 
@@ -24,7 +24,7 @@ pub(super) const ENTRIES_MIN: usize = if cfg!(feature = "shuttle") { 6 } else { 
 /// The keys have not been counted.
 pub(super) const UNKNOWN: u64 = u64::MAX;
 
-/// What all threads of an [`Acs`](super::Acs) share.
+/// The state that all threads of an [`Acs`](super::Acs) share.
 pub(super) struct Core<I: PointIndex> {
     pub(super) index: I,
     pub(super) meter: Meter,
@@ -42,14 +42,14 @@ pub(super) struct Core<I: PointIndex> {
     pub(super) keys: AtomicU64,
 }
 
-/// What an operation of the index did to its key.
+/// The effect of an operation of the index on its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum After {
     /// Nothing.
     Same,
     /// It has this value.
     Value(u64),
-    /// It is gone, or unknown.
+    /// It is gone, or its value is unknown.
     Unknown,
 }
 
@@ -70,13 +70,13 @@ impl<I: PointIndex> Core<I> {
         key::hash(self.seed, words)
     }
 
-    /// What is cached of the key with these words, whose stripe had the state `seen` before.
+    /// The cached value of the key with these words, whose stripe had the state `seen` before.
     #[inline]
     pub(super) fn probe(&self, words: &[u64], hash: u64, seen: u64) -> Probe<Versions> {
         if !word::is_even(seen) && !planted::active("acs-hit-while-changing") {
             return Probe::Changing;
         }
-        // Behind the state: see `cache`.
+        // Loaded after the state: see `cache`.
         let cache = self.cache();
         cache.locate(hash).probe(Key { words, hash }, cache.common().now())
     }
@@ -181,7 +181,7 @@ impl<I: PointIndex> Drop for Entered<'_, I> {
             {
                 Some(value)
             }
-            // Of several operations at once it is unknown which one the index took last.
+            // Of several concurrent operations it is unknown which one the index took last.
             _ => None,
         });
         self.stripe.leave();

@@ -1,9 +1,9 @@
 //! The helper of parallel reads: a thread that searches the index while readers ask the cache.
 //!
-//! A reader posts its key in a mailbox and asks the cache. If it hits, it withdraws the search, or leaves a search that
-//! has begun to end unheard. If it misses and the search has not begun, it withdraws it and searches itself; else it
-//! waits for the answer, but not for long: the helper may have lost its processor, and then the reader searches as
-//! well. So a read waits for the helper no longer than about a search takes.
+//! A reader posts its key in a mailbox and asks the cache. If it hits, it withdraws the search, or abandons one that
+//! has begun. If it misses and the search has not begun, it withdraws it and searches itself. Otherwise it waits for
+//! the answer, but not for long: the helper may have lost its processor, and then the reader searches as well. So a
+//! read waits for the helper no longer than about a search takes.
 //!
 //! | state of a mailbox | who goes on |
 //! | --- | --- |
@@ -14,9 +14,9 @@
 //! | answered | the reader takes the answer (free) |
 //! | left | the helper, when its search ends (free) |
 //!
-//! The answer is right for the reader: the search began behind its post and ended before it returns. What it may fill
-//! into the cache is decided by the state that the reader saw *before* it posted: the search may have overtaken every
-//! later look.
+//! The answer is right for the reader: the search began after its post and ended before the reader returns. The state
+//! that the reader saw *before* it posted decides whether the answer may be filled into the cache: the search may have
+//! overtaken every later look.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ const SEARCHING: u64 = 3;
 const ANSWERED: u64 = 4;
 const LEFT: u64 = 5;
 
-/// What an answer says: the key is absent, has a value, or the search failed.
+/// An answer: the key is absent, has a value, or the search failed.
 const ABSENT: u64 = 0;
 const FOUND: u64 = 1;
 const FAILED: u64 = 2;

@@ -51,7 +51,8 @@ pub(super) fn key_of<K: IndexKey + ?Sized>(words: &[u64]) -> Option<K::Owned> {
     K::from_bytes(&bytes)
 }
 
-/// The hash of `words`: a folded product a word. `seed` is secret, so no caller can choose keys that crowd one bucket.
+/// The hash of `words`: one folded product per word. `seed` is secret, so an attacker cannot choose keys that crowd one
+/// bucket.
 #[inline]
 pub(super) fn hash(seed: u64, words: &[u64]) -> u64 {
     const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;

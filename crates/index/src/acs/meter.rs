@@ -1,16 +1,16 @@
-//! What each thread counts, and whether the cache pays for it.
+//! The counts of each thread, and whether the cache pays for itself.
 //!
-//! A thread counts in a slot of its own, with plain loads and stores: a shared counter would cost more than a hit. More
+//! Each thread counts in its own slot, with plain loads and stores: a shared counter would cost more than a hit. More
 //! threads than slots share some, and then a few counts are lost.
 //!
 //! *Adaptive*: each slot judges its own reads, a window of [`WINDOW`] probes at a time (of [`SAMPLED_WINDOW`] while it
 //! samples).
 //!
 //! 1. Fewer hits than the break-even: the slot *bypasses* the cache. Its reads go to the index at once, except those of
-//!    a *sample*: the keys whose hash is at most a limit, which are those of the first buckets. So a read that leaves
-//!    the cache alone hashes its key, compares, and counts; it touches nothing of the cache. While the cache fills, the
-//!    break-even is lowered by the share that is full: with so few entries so few hits are to be had; below
-//!    [`FULL_MIN`] nothing is judged.
+//!    a *sample*: the keys whose hash is at most a limit, which are those of the first buckets. So a read that bypasses
+//!    the cache hashes its key, compares, and counts, but touches no line of the cache. While the cache fills, the
+//!    break-even is lowered in proportion to its fill, because few entries can have few hits only. Below [`FULL_MIN`]
+//!    no window is judged.
 //! 2. The buckets of the sample see all reads of their keys, so they hold what they would hold otherwise, and their
 //!    share of hits is that of the whole cache; a sample of reads instead would see each key so much more seldom. The
 //!    sample is one bucket of [`SAMPLE`], and half of that after each window that confirms it, down to one of
@@ -20,8 +20,8 @@
 //!
 //! # The thresholds
 //!
-//! A cache pays if what hits save is more than what misses cost: from a share of hits of `m / (m + b - h)`, where `b`
-//! is the time of a read of the index, `h` that of a hit, and `m` what a miss takes longer than `b`.
+//! A cache pays if its hits save more than its misses cost. That is so from a share of hits of `m / (m + b - h)`. Here
+//! `b` is the time of a read of the index, `h` the time of a hit, and `m` the additional time of a miss over `b`.
 //! `cargo run --release -p lodestone-index --example acs -- POOL_FILE 1000000 300 PROFILE` measures the three for each
 //! index and prints that share. It was 9 % before a skip list, 25 % before `FastFair` and 30 % before `FpTree` on the
 //! emulated `optane`, and half or more before `FastFair` in DRAM. The defaults, 15 and 20 %, are for a medium that is
@@ -179,7 +179,7 @@ pub(super) struct Meter {
     thresholds: [f64; 2],
 }
 
-/// What a judgement needs to know of the cache.
+/// The data about the cache that a judgement needs.
 pub(super) struct Judged<H> {
     /// Entries.
     pub(super) capacity: u64,
@@ -189,7 +189,7 @@ pub(super) struct Judged<H> {
     pub(super) hash_max: H,
 }
 
-/// What a cache has done since it was opened, all threads together; see [`Acs::stats`](super::Acs::stats).
+/// The counts of a cache since it was opened, all threads together; see [`Acs::stats`](super::Acs::stats).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CacheStats {
@@ -293,7 +293,7 @@ impl Meter {
         let probes = hits + slot.misses.load(Ordering::Relaxed);
         let length = probes.saturating_sub(slot.window_begin.load(Ordering::Relaxed));
         if length == 0 {
-            // What was not to be judged is over.
+            // The period without judgement is over.
             return slot.begin(probes, WINDOW);
         }
         // Of threads that share the slot one may have put back what another had counted.

@@ -1,23 +1,23 @@
 //! A bounded cache in DRAM in front of any index: the asynchronous cache scheme (ACS) of paper 2, section 3.2,
 //! repaired.
 //!
-//! What is persistent is the index, unchanged; nothing here writes, flushes or fences. After a crash the cache is
-//! empty, serves at once and warms by what is read.
+//! Only the index is persistent, and it is unchanged: the cache never writes to the medium, flushes or fences. After a
+//! crash the cache is empty, serves at once and warms by the reads that follow.
 //!
 //! The cache is a table of *buckets* of 24 entries; each key has two that it may be in (`pair`). Apart from it there
-//! are some thousand *stripes* (`stripes`), which keys share by their hash, each with a *state word* (`word`): even
-//! while nothing is under way, odd while an operation may be changing one of its keys in the index; its upper bits
-//! count changes. A bucket has a *latch* and a version of its own, for those who change its content.
+//! are some thousand *stripes* (`stripes`), which keys share by their hash. Each stripe has a *state word* (`word`). It
+//! is even while no operation is under way, and odd while an operation may be changing one of its keys in the index.
+//! Its upper bits count changes. A bucket has its own *latch* and version, for threads that change its content.
 //!
 //! 1. **Read**: load the stripe's state. Odd: the index answers. Even: look for the key in its buckets. *Hit*: if the
 //!    bucket did not change during the look, the value is the answer. *Miss*: the index answers, and the value is
-//!    filled into one of the two buckets: take its latch by a compare-and-swap from exactly the version that missed;
-//!    under it, load the other bucket's version and the stripe's state again. If one of them is not what was loaded
-//!    first, or the latch was not to be had, the fill is dropped.
-//! 2. **Update, upsert, remove, compare-and-swap**: enter the stripe (its state is odd); ask for the buckets' lines,
-//!    and do not wait for them; change the index, durably if it was opened so; wait until no thread has the latches,
-//!    and look whether the key is cached. If so, take the latch and give it the new value, if no other writer was in
-//!    the stripe meanwhile, else throw it out. Leave with a new version.
+//!    filled into one of the two buckets. The fill takes the bucket's latch by a compare-and-swap from exactly the
+//!    version that missed. Under the latch it loads the other bucket's version and the stripe's state again. If one of
+//!    them has changed since it was first loaded, or the latch was taken, the fill is dropped.
+//! 2. **Update, upsert, remove, compare-and-swap**: enter the stripe (its state is odd). Request the buckets' lines,
+//!    and do not wait for them. Change the index, durably if it was opened so. Wait until no thread has the latches,
+//!    and look whether the key is cached. If so, take the latch and set the new value, if no other writer was in the
+//!    stripe meanwhile; otherwise throw the key out. Leave with a new version.
 //! 3. **Insert** changes the index only. **Scans** read the index only.
 //!
 //! A writer of a key that is not cached thus exchanges two words that stay in its processor's cache, and looks at two
@@ -27,27 +27,27 @@
 //!
 //! *Invariant*: while the state of a stripe is even, each of its keys that is cached (where its hash leads at this
 //! moment) has the value that the index has for it.
-//! - A fill keeps it. Under the latch the stripe had the state that it had before the index was read: no writer was
-//!   inside between, so the value is right at that moment. A writer that enters later sees the latch when it leaves,
-//!   and waits: the fill takes the latch and loads the state behind it, the writer enters and loads the latch behind
-//!   it, all of it sequentially consistent, so one of the two sees the other. The key had no other entry: neither of
-//!   its buckets had changed since they missed (`pair`).
+//! - A fill keeps it. Under the latch the stripe had the state that it had before the index was read. So no writer was
+//!   inside between, and the value is right at that moment. A writer that enters later sees the latch when it leaves,
+//!   and waits. The fill takes the latch and then loads the state, while the writer enters and then loads the latch.
+//!   All of it is sequentially consistent, so one of the two sees the other. The key had no other entry: neither of its
+//!   buckets had changed since they missed (`pair`).
 //! - A writer keeps it: from before its change of the index until after its change of the cache the state is odd. If it
-//!   was alone, the index's last value is the one it wrote. It asks for that under the latch: who enters later finds it
-//!   inside, so it is not alone itself, waits for the latch, and throws the key out. An operation that failed, or whose
-//!   thread panicked, throws the key out as well.
+//!   was alone, the index's last value is the one it wrote. It checks under the latch whether it was alone. A writer
+//!   that enters later finds it inside and so is not alone itself; it waits for the latch, and throws the key out. An
+//!   operation that failed, or whose thread panicked, throws the key out as well.
 //! - An insert keeps it: a key that is absent from the index is not cached, for its removal threw it out, and a fill
 //!   with a value from before the removal saw an older state. A value that is read after the insert is the inserted
 //!   one.
 //! - Growth keeps it: it happens with all stripes held, and leaves them with new versions (`cache`).
-//! - Nothing else changes the index: it is owned by the [`Acs`].
+//! - No other code changes the index: it is owned by the [`Acs`].
 //!
 //! So a hit is the index's value when the state was loaded; or, if the entry was changed between that and the look, at
-//! that change. Both lie between call and return: it takes effect there. Every other
-//! operation takes effect where the index says. Both orders agree, because they are one: the index's. What is cached
-//! was told by an index that tells only what it may (durable with [`Durability::Sync`](crate::Durability::Sync)), so a
-//! hit tells nothing that a crash could lose: the targets `index-acs-*` and `acs-threads-*` read through the cache, and
-//! demand that what an acknowledged read answered is in what is recovered.
+//! that change. Both are between call and return: the hit takes effect there. Every other operation takes effect at the
+//! moment that the index determines. Both orders agree, because they are one: the index's. Cached values were returned
+//! by an index that returns only data that it may (durable with [`Durability::Sync`](crate::Durability::Sync)). So a
+//! hit returns no data that a crash could lose. The targets `index-acs-*` and `acs-threads-*` read through the cache,
+//! and demand that the answers of acknowledged reads are in the recovered state.
 //!
 //! # What is different from the paper
 //!
@@ -148,9 +148,9 @@ impl<I: PointIndex> std::fmt::Debug for Acs<I> {
 }
 
 impl<I: PointIndex + 'static> Acs<I> {
-    /// Puts a cache in front of `index`, which no other user may change from now on. With [`CacheCapacity::Share`] a
-    /// thread counts the keys of an index that holds some, and a small cache serves until it has; if they cannot be
-    /// counted it stays small.
+    /// Puts a cache in front of `index`, which no other code may change from now on. With [`CacheCapacity::Share`] a
+    /// thread counts the keys of a non-empty index, and a small cache serves until it has. If they cannot be counted
+    /// the cache stays small.
     ///
     /// # Errors
     /// As [`PointIndex::is_empty`].
@@ -176,7 +176,7 @@ impl<I: PointIndex + 'static> Acs<I> {
         });
         let counting = share.filter(|_| !is_known).map(|share| {
             let core = Arc::clone(&core);
-            // What keeps the keys from being counted comes up again where it matters: in an operation.
+            // An error that prevents the count comes up again where it matters: in an operation.
             let count = move || drop(core.size(share));
             Counting(thread::Builder::new().name("index-cache-size".into()).spawn(count).ok())
         });
@@ -186,7 +186,7 @@ impl<I: PointIndex + 'static> Acs<I> {
 }
 
 impl<I: PointIndex> Acs<I> {
-    /// The index behind the cache. Changing it past the cache would make the cache lie.
+    /// The index that is cached. Changing it past the cache would make the cache return wrong values.
     pub fn index(&self) -> &I {
         &self.core.index
     }
@@ -202,12 +202,12 @@ impl<I: PointIndex> Acs<I> {
         }
     }
 
-    /// Waits until the cache has the size that was asked for: needed only by who measures.
+    /// Waits until the cache has the size that was asked for. Only measurements need it.
     pub fn wait_until_sized(&mut self) {
         self.counting = None;
     }
 
-    /// What the cache has done. Other threads go on counting meanwhile; with more than 64 threads a few counts are
+    /// The counts of the cache. Other threads continue to count meanwhile; with more than 64 threads a few counts are
     /// lost.
     pub fn stats(&self) -> CacheStats {
         let (cache, meter) = (self.core.cache(), &self.core.meter);
@@ -216,7 +216,7 @@ impl<I: PointIndex> Acs<I> {
         CacheStats { capacity, dram_bytes, ..meter.stats() }
     }
 
-    /// Reads `keys`, so that what fits is cached before anybody asks for it; how many were there.
+    /// Reads `keys`, so that those that fit are cached before they are needed. Returns how many were there.
     ///
     /// # Errors
     /// As [`PointIndex::get`]; the keys before are cached then.

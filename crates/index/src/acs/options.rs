@@ -50,7 +50,7 @@ pub struct CacheOptions {
     pub bypass_below: f64,
     /// `Adaptive`: share of hits from which it is used again; larger, so that it does not go to and fro.
     pub resume_above: f64,
-    /// Seed of the hash; `None`: a random one, so that no caller can choose keys that crowd one bucket.
+    /// Seed of the hash; `None`: a random one, so that an attacker cannot choose keys that crowd one bucket.
     pub seed: Option<u64>,
 }
 

@@ -1,14 +1,14 @@
 //! The two buckets that a key may be in, of which at most one has it.
 //!
-//! With one bucket for each key, some buckets get more of the keys that are wanted than they have entries, while others
-//! keep entries that no reader wants. A fill that has the choice of two takes the emptier one, or the one with the
-//! worse entry (`policy`), and the difference is all but gone ("the power of two choices": Azar, Broder, Karlin and
-//! Upfal, Balanced Allocations, 1999).
+//! With one bucket for each key, some buckets get more of the wanted keys than they have entries, while others keep
+//! unwanted keys. A fill that has the choice of two takes the emptier one, or the one with the worse entry (`policy`),
+//! and the difference almost disappears ("the power of two choices": Azar, Broder, Karlin and Upfal, Balanced
+//! Allocations, 1999).
 //!
 //! *A key is never in both.* A fill takes the latch of its bucket from the version that missed, and then looks whether
-//! the other one still has the version that missed. Of two fills of one key into different buckets, the one whose
-//! exchange is later sees the other's latch, or what it has left behind, and is dropped. So what was found in one
-//! bucket need not be looked for in the other.
+//! the other one still has the version that missed. Of two fills of one key into different buckets, the later exchange
+//! sees the other's latch, or the version that it left, and that fill is dropped. So a key found in one bucket need not
+//! be looked for in the other.
 
 use super::table::{Bucket, Common, Fill, Key, Probe};
 use lodestone_pmem::planted;
@@ -21,7 +21,7 @@ pub(super) struct Pair<'t> {
     pub(super) second: Option<Bucket<'t>>,
 }
 
-/// What the two buckets had when the key was in neither.
+/// The state of the two buckets when the key was in neither.
 #[derive(Clone, Copy)]
 pub(super) struct Versions {
     first: u64,
@@ -48,7 +48,7 @@ impl Pair<'_> {
         }
     }
 
-    /// What is cached of `key`, at the time `now` of the clock.
+    /// The cached value of `key`, at the time `now` of the clock.
     #[inline]
     pub(super) fn probe(&self, key: Key<'_>, now: u64) -> Probe<Versions> {
         // It comes while the first one is looked through; asking for it only after that costs a miss, and a hit there,
@@ -67,7 +67,7 @@ impl Pair<'_> {
         }
     }
 
-    /// What the buckets have at this moment.
+    /// The state of the buckets at this moment.
     pub(super) fn versions(&self) -> Versions {
         Versions { first: self.first.version(), second: self.second.map_or(0, |second| second.version()) }
     }

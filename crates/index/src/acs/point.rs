@@ -72,7 +72,8 @@ impl<I: PointIndex> Acs<I> {
         hash: u64,
         seen: u64,
     ) -> Result<(Option<u64>, Probe<Versions>, u64)> {
-        // Behind the look at the stripe: a search that had begun before it might tell what a change has replaced.
+        // After the look at the stripe: a search that had begun before it might return a value that a change has
+        // replaced.
         let posted = helper.post(self.core.meter.thread(), words);
         // Planted: the fill carries a state that may be younger than its value.
         let overtakes = planted::active("acs-search-overtakes-version");

@@ -1,5 +1,4 @@
-//! Which entry of a full bucket makes room: what an expert says who trusts the last use, or one who trusts the number
-//! of uses.
+//! Which entry of a full bucket makes room. Two experts decide: one trusts the last use, the other the number of uses.
 //!
 //! A bucket has up to [`WAYS`] entries, each with a byte: a *stamp* of six bits, and two bits of *uses*.
 //!
@@ -8,9 +7,9 @@
 //!    buckets. A second use within one tick stores nothing: a hot entry costs no store. Stamps wrap; each fill of a
 //!    bucket takes those that are older than [`AGE_MAX`] for as old as that.
 //! 2. A hit that changes the stamp, or is the first one, raises the uses as well, up to three.
-//! 3. The expert of *last use* would throw out the oldest entry (LRU), the expert of *uses* the one with the fewest
-//!    uses, the oldest among these; if that one has uses left, all entries lose that many. So an entry that is not used
-//!    for some time goes, whatever it was before.
+//! 3. The expert of *last use* would throw out the oldest entry (LRU). The expert of *uses* would throw out the one
+//!    with the fewest uses, the oldest among these; if that one has uses left, all entries lose that many. So an entry
+//!    that is not used for some time goes, however popular it was before.
 //! 4. Where the two disagree, one entry goes and the other one is kept: a *dispute*. Whichever of the two keys is asked
 //!    for first should have stayed: the kept one is used, a voice for the expert that was followed; the one that went
 //!    comes back before, a voice against it. If the kept one goes unused, the dispute is void. A bucket remembers its
@@ -151,7 +150,7 @@ fn place_of_max(bytes: &Bytes, ways: usize, turn: u64) -> usize {
         found << 8 | (equal >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56
     });
     let (found, turn) = (found & ((1 << ways) - 1), turn as u32 % WAYS as u32);
-    // Twice, so that those before `turn` come behind the others.
+    // Twice, so that those before `turn` come after the others.
     (((found | found << WAYS) >> turn).trailing_zeros() + turn) as usize % WAYS
 }
 
@@ -175,7 +174,7 @@ pub(super) fn filled(bytes: &Bytes, way: usize, now: u64, came_back: bool) -> By
     together(each)
 }
 
-/// What the key that went in a dispute is known by.
+/// The mark by which a key that went in a dispute is known.
 pub(super) fn ghost_of(hash: u64) -> u16 {
     ((hash >> 8) as u16).max(1)
 }

@@ -12,7 +12,7 @@ use super::word::{self, HELD, VERSION, WRITER};
 
 /// Stripes: 32 KiB of state words.
 const STRIPES: usize = if cfg!(feature = "shuttle") { 2 } else { 1 << 12 };
-/// First bit of the hash that chooses the stripe: behind those of the tag and the ghost, before those of the level.
+/// First bit of the hash that chooses the stripe: after those of the tag and the ghost, before those of the level.
 const STRIPE_SHIFT: u32 = 8;
 
 const _: () = assert!(STRIPES.is_power_of_two());

@@ -9,13 +9,13 @@
 //! | 8 to 11 | disputes, see [`policy`]; four unused words |
 //! | 16 on | entries: value, then the words of the key |
 //!
-//! For `u64` keys a bucket is 512 bytes. A miss reads one line, the first; a hit that and the line of its entry; a fill
-//! the second as well. Content changes only under the latch, which is held for some stores and never waits; stamps and
-//! uses are set by readers without it, and one that is lost decides nothing but who makes room.
+//! For `u64` keys a bucket is 512 bytes. A miss reads one line, the first. A hit reads that line and the line of its
+//! entry; a fill also reads the second. Content changes only under the latch, which is held for some stores and never
+//! waits. Readers set stamps and uses without it; a lost one affects only which entry makes room.
 //!
-//! A thread that reads a bucket loads word 0, then the content, then word 0 again: equal and without latch, and all of
-//! the content was there at one moment. Content is stored with release and loaded with acquire order, so a reader that
-//! sees a new word sees the latch or what came behind it.
+//! A thread that reads a bucket loads word 0, then the content, then word 0 again. If both are equal and without latch,
+//! all of the content was there at one moment. Content is stored with release and loaded with acquire order, so a
+//! reader that sees a new word sees the latch or a later value of word 0.
 
 use std::marker::PhantomData;
 
@@ -60,7 +60,7 @@ pub(super) struct Table<K: ?Sized> {
     key: PhantomData<fn(&K)>,
 }
 
-/// What the buckets of a cache have in common: the clock, and whom of the two experts fills follow (see [`policy`]).
+/// State shared by the buckets of a cache: the clock, and which of the two experts fills follow (see [`policy`]).
 /// Changed without an exchange: a tick or a voice that is lost is one of many.
 #[derive(Default)]
 pub(super) struct Common {
@@ -105,14 +105,14 @@ pub(super) struct Bucket<'t> {
     is_ticker: bool,
 }
 
-/// What is asked of a bucket about a key.
+/// A question to a bucket about a key.
 #[derive(Clone, Copy)]
 pub(super) struct Key<'k> {
     pub(super) words: &'k [u64],
     pub(super) hash: u64,
 }
 
-/// What a bucket, or two, say about a key.
+/// The answer of a bucket, or of two, about a key.
 #[derive(Clone, Copy)]
 pub(super) enum Probe<V> {
     /// This value, all the time between two looks at the bucket.
@@ -123,7 +123,7 @@ pub(super) enum Probe<V> {
     Changing,
 }
 
-/// What became of a fill.
+/// The result of a fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fill {
     /// Something had changed.
@@ -237,7 +237,7 @@ impl Bucket<'_> {
         None
     }
 
-    /// What is cached of `key`, at the time `now` of the clock.
+    /// The cached value of `key`, at the time `now` of the clock.
     #[inline]
     pub(super) fn probe(&self, key: Key<'_>, now: u64) -> Probe<u64> {
         let state = self.state().load(Ordering::Acquire);
@@ -263,13 +263,13 @@ impl Bucket<'_> {
         self.state().load(Ordering::SeqCst)
     }
 
-    /// What would make room for a new key, none if an entry is empty; at a glance, without the latch.
+    /// The entry that would make room for a new key, none if an entry is empty; at a glance, without the latch.
     #[inline]
     pub(super) fn glance(&self, now: u64, by_uses: bool) -> Option<Victim> {
         if self.empty().is_some() {
             return None;
         }
-        // What happens next to the bucket that is chosen.
+        // The next event at the chosen bucket.
         prefetch_line(self.word(DISPUTES));
         Some(policy::victim(&self.load(BYTES), self.ways, now, by_uses))
     }
@@ -369,7 +369,7 @@ impl Bucket<'_> {
         })
     }
 
-    /// What is remembered of the key in entry `way` when it goes.
+    /// The trace that is kept of the key in entry `way` when it goes.
     fn ghost_at(&self, way: usize) -> u16 {
         let mut key = [0; key::WORDS_MAX];
         let key = &mut key[..self.key_words];
@@ -431,7 +431,7 @@ impl Bucket<'_> {
         }
     }
 
-    /// The keys that are cached, with their values; no thread may be using the bucket.
+    /// The cached keys, with their values. No thread may be using the bucket.
     pub(super) fn contents(&self) -> Vec<(Vec<u64>, u64)> {
         let is_used = |way: &usize| self.word(TAGS + way / 8).load(Ordering::Acquire) >> (8 * (way % 8)) & 0xFF != 0;
         let key = |way: usize| (1..=self.key_words).map(move |at| self.entry(way) + at);

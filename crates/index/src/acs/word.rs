@@ -1,4 +1,5 @@
-//! The state word of a stripe: who is changing keys of the stripe in the index, and how often that has happened.
+//! The state word of a stripe: the operations that are changing keys of the stripe in the index, and the number of past
+//! changes.
 //!
 //! | bits | meaning |
 //! | --- | --- |
@@ -30,7 +31,7 @@ pub(super) fn has_writers(word: u64) -> bool {
     word & WRITERS != 0
 }
 
-/// Whether the writer that found `entered` was alone from then until `now`, with no thread in between.
+/// Whether the writer that found `entered` was alone from then until `now`, with no other writer in between.
 #[inline]
 pub(super) fn is_alone(entered: u64, now: u64) -> bool {
     entered & WRITERS == 0 && now & WRITERS == WRITER && now / VERSION == entered / VERSION

@@ -1,5 +1,5 @@
-//! Things in DRAM that keep their place for as long as the arena lives, found by number: so a holder of a number may
-//! look, however late, and asks the thing itself what it is now.
+//! Objects in DRAM that keep their place for as long as the arena lives, found by number. So a thread that has a number
+//! may look, however late, and asks the object what it is now.
 
 use std::sync::OnceLock;
 
@@ -41,7 +41,7 @@ impl<T: Default> Arena<T> {
 
 /// Places for things, each filled once.
 impl<T> Arena<OnceLock<T>> {
-    /// What was put there.
+    /// The object at that number.
     #[inline]
     pub(crate) fn get(&self, index: usize) -> &T {
         self.at(index).get().expect("an index is known to others only after its thing stands in the arena")

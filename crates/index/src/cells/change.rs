@@ -38,7 +38,7 @@ fn publish(memory: &Memory, line: LineAt, meta: Meta) {
     memory.store(line.header(), line.encode(meta));
     // The header and the cells it names stand in one line, the header was stored last: one write-back takes both.
     memory.flush(line.header(), WORD_BYTES);
-    // A thread that hears of the change, or changes the line again, may not overtake it.
+    // A report of the change, or the next change of the line, may not overtake it.
     memory.fence();
 }
 
@@ -153,7 +153,7 @@ pub(crate) struct Site<'h> {
     pub(crate) table: TableAt,
 }
 
-/// What `wish` does to a pair that is there; persistent on return.
+/// The effect of `wish` on a pair that is there; persistent on return.
 #[inline]
 pub(crate) fn change_pair(site: Site<'_>, found: &Found, wish: Wish) -> Result<Attempt> {
     let before = Some(found.value);

@@ -19,7 +19,7 @@ pub(crate) struct Pair {
     pub(crate) hash: u64,
 }
 
-/// What will stand, or stands, at a table's place.
+/// The present or future content of a table's place.
 #[derive(Debug)]
 pub(crate) struct Image {
     at: TableAt,
@@ -57,7 +57,8 @@ impl Image {
         pairs.into_iter().all(|pair| image.insert(pair)).then_some(image)
     }
 
-    /// What stands at `at`, without the pairs for which `leaves` holds; no key's level is higher than it must be.
+    /// The content of the table at `at`, without the pairs for which `leaves` holds. No key's level is higher than it
+    /// must be.
     ///
     /// # Errors
     /// When a line or the key of a pair is damaged.
@@ -126,7 +127,7 @@ impl Image {
         &self.added
     }
 
-    /// Where it will stand, or stands.
+    /// Its present or future place.
     pub(crate) fn at(&self) -> TableAt {
         self.at
     }

@@ -1,8 +1,8 @@
-//! What the key word of a pair holds.
+//! The content of a pair's key word.
 //!
-//! A `u64` key is its own key word. A byte string stands in a block of its own (a record of the ordered map without a
-//! value, so its bytes are checked); the key word is the block's address with 16 bits of the key's hash above it, so
-//! that a search reads the block of another key once in 65,536 comparisons.
+//! A `u64` key is its own key word. A byte string has its own block (a record of the ordered map without a value, so
+//! its bytes are checked). Its key word is the block's address with 16 bits of the key's hash above it. So a search
+//! reads the block of another key once in 65,536 comparisons.
 
 use lodestone_pmem::PmAddr;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -26,7 +26,7 @@ pub(crate) enum KeyRef<'k> {
     Bytes(&'k [u8]),
 }
 
-/// What kind of keys a structure holds; stands in its header.
+/// The kind of keys that a structure holds; stored in its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyKind {
     /// Numbers.
@@ -51,7 +51,7 @@ impl KeyKind {
         if K::IS_WORD { Self::Number } else { Self::Bytes }
     }
 
-    /// What stands in the header.
+    /// The code in the header.
     pub(crate) fn code(self) -> u32 {
         match self {
             Self::Number => 1,

@@ -26,11 +26,11 @@ const PAIR_CHECK_BITS: u32 = 14;
 const CHECK_SHIFT: u32 = PAIR_CHECK_SHIFT + PAIR_CHECK_BITS * CHECKED_SLOTS as u32;
 const _: () = assert!(CHECK_SHIFT == 53, "eleven bits are left for the check of the header");
 
-/// Where a cell line stands.
+/// The place of a cell line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LineAt(pub(crate) PmAddr);
 
-/// What the header word of a line says, without its own check.
+/// The content of a line's header word, without its own check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Meta(u64);
 
@@ -78,7 +78,7 @@ impl LineAt {
         meta.0 | self.header_check(meta.0) << CHECK_SHIFT
     }
 
-    /// What `word` says as the header of this line, or `None` when it is damaged.
+    /// The header in `word`, for this line, or `None` when it is damaged.
     #[inline]
     pub(crate) const fn decode(self, word: u64) -> Option<Meta> {
         let payload = word & ((1 << CHECK_SHIFT) - 1);
@@ -154,7 +154,7 @@ impl Meta {
         Self(self.0 & !(3 << LEVEL_SHIFT) | (level as u64 & 3) << LEVEL_SHIFT)
     }
 
-    /// With a pair in `slot`, whose value stands in `cell` and whose check is `check`.
+    /// With a pair in `slot`, whose value is in `cell` and whose check is `check`.
     #[inline]
     pub(crate) const fn with(self, slot: usize, cell: usize, check: u64) -> Self {
         let cleared = self.without(slot).0;

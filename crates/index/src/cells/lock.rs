@@ -1,16 +1,16 @@
 //! A lock in DRAM that optimistic readers pass without writing to it.
 //!
-//! 1. A reader takes a [`Stamp`], reads whatever the lock guards (words of the medium, each by value), and asks whether
-//!    the stamp is [still](VersionLock::is_still) true. If not, what it read means nothing and it starts again.
+//! 1. A reader takes a [`Stamp`], reads the data that the lock guards (words of the medium, each by value), and asks
+//!    whether the stamp is [still](VersionLock::is_still) true. If not, the data read is invalid and it starts again.
 //! 2. A writer [locks](VersionLock::lock); readers wait until it is done, so they see nothing that is not persistent
 //!    yet.
-//! 3. A structure change [freezes](VersionLock::freeze): writers wait, readers go on. What was guarded is copied; then
-//!    the lock is [killed](VersionLock::kill), and who finds it dead looks for the copy.
+//! 3. A structure change [freezes](VersionLock::freeze): writers wait, readers continue. The guarded data is copied.
+//!    Then the lock is [killed](VersionLock::kill), and a thread that finds it dead looks for the copy.
 //!
 //! Why loads suffice: a reader's loads acquire and a writer's stores release, so a reader that saw any store of a
 //! writer also sees that writer's version.
 //!
-//! Nothing of this is on the medium: no crash leaves a lock behind.
+//! No lock is on the medium: no crash leaves one there.
 
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 use lodestone_pmem::sync::thread;
@@ -25,7 +25,7 @@ const VERSION_STEP: u64 = 8;
 #[derive(Debug, Default)]
 pub(crate) struct VersionLock(AtomicU64);
 
-/// A moment at which no thread was changing what a lock guards.
+/// A moment at which no thread was changing the data that a lock guards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp(u64);
 

@@ -1,4 +1,4 @@
-//! Lines that publish themselves: what the hash index and the leaves of [`FpTree`](crate::FpTree) are made of.
+//! Lines that publish themselves: the hash index and the leaves of [`FpTree`](crate::FpTree) consist of them.
 //!
 //! A *cell line* is one cache line with room for three pairs: a header word, three keys and four value cells. A pair is
 //! written into a free key and a free value cell, then the header word that names both is stored. Stores to one line

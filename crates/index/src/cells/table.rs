@@ -1,8 +1,8 @@
-//! Where the lines of a key are: buckets of lines, each key at home in one, and a few spare lines behind them.
+//! The lines of a key: buckets of lines, each key at home in one, and a few spare lines after them.
 //!
 //! A key's hash names its home line. A key that finds its home full goes to another line of the same 256-byte media
-//! block, else of the same bucket, else to the *stash* behind the buckets; the home line's header says how far a search
-//! must go ([`Level`]), so that nearly every search, of an absent key too, reads one line. A segment of the hash index
+//! block, else of the same bucket, else to the *stash* after the buckets. The home line's header says how far a search
+//! must go ([`Level`]), so that nearly every search, even of an absent key, reads one line. A segment of the hash index
 //! is a table of many buckets with a stash; a leaf of the tree is a table of one bucket without.
 
 use lodestone_pmem::{LINE_BYTES, MEDIA_BLOCK_BYTES, PmAddr};
@@ -33,7 +33,7 @@ pub(crate) struct Shape {
     pub(crate) buckets: u32,
     /// Lines in a bucket.
     pub(crate) lines: u32,
-    /// Lines behind the buckets.
+    /// Lines after the buckets.
     pub(crate) stash: u32,
 }
 

@@ -1,4 +1,4 @@
-//! What a change of one pair is to do: one path serves insert, update, upsert, compare-and-swap and removal.
+//! The intended change of one pair: one path serves insert, update, upsert, compare-and-swap and removal.
 
 use super::key::KeyRef;
 use crate::error::{Error, Result};
@@ -51,7 +51,7 @@ impl Wish {
     }
 }
 
-/// What a compare-and-swap that expected `current` reports when it found `found`.
+/// The report of a compare-and-swap that expected `current` and found `found`.
 pub(crate) fn swap_of(found: Option<u64>, current: u64) -> Swap {
     match found {
         None => Swap::Absent,

@@ -5,7 +5,7 @@
 //! 3. The nodes that a level names as children are, in order, the nodes of the level below.
 //! 4. Each string's block verifies and is owned once.
 //!
-//! The report lists every block that the tree owns: what the heap holds and no owner lists has leaked.
+//! The report lists every block that the tree owns. A block that the heap holds and no owner lists has leaked.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! How keys stand on the medium: a `u64` in its entry, a string in a block of its own, with eight bytes in the entry.
+//! Keys on the medium: a `u64` is in its entry; a string has its own block, with eight bytes in the entry.
 //!
 //! A string's entry holds its first eight bytes as a number that orders as strings do, so a search compares numbers and
 //! follows the pointer only where they are equal: one or two blocks per lookup for strings that differ early, one per
@@ -10,8 +10,8 @@
 //!            24 key: length | CRC-32C of place, owner, length and key << 32            32 the key's bytes, filled up with zeroes
 //! ```
 //!
-//! The value's three words share a line: the new value is written where the old one is not, then the head turns over,
-//! and the order of stores within a line makes that atomic, with one flush and one fence.
+//! The value's three words share a line. The new value is written over the unused one, then the head switches to it.
+//! The order of stores within a line makes that atomic, with one flush and one fence.
 
 use std::cmp::Ordering;
 
@@ -68,7 +68,7 @@ fn write_either(medium: Medium<'_>, at: PmAddr, head: u64, key: &[u8], value: u6
 pub(crate) fn set_block_value(medium: Medium<'_>, at: PmAddr, value: u64) -> Result<()> {
     let which = 1 - (medium.word(at, "value head of a key block")? & 1);
     medium.memory.store(at.plus(8 + 8 * which), value);
-    // In the same line, behind the value: no fence between them.
+    // In the same line, after the value: no fence between them.
     medium.memory.store(at, value_head(at, which, value));
     // Nothing the caller does next may overtake the value.
     medium.memory.persist(at, 8);
@@ -92,7 +92,7 @@ fn check_block(medium: Medium<'_>, at: PmAddr) -> Result<()> {
     Err(medium.damaged(at, "address of a key block", "is no place of the pool where one can be"))
 }
 
-/// What the block at `at` says of itself when it verifies: its key, and the value unless it is a lower bound.
+/// The content of the block at `at` when it verifies: its key, and the value unless it is a lower bound.
 pub(crate) fn read_block(medium: Medium<'_>, at: PmAddr) -> Result<(Vec<u8>, Result<Option<u64>>)> {
     let mut key = Vec::new();
     block_key(medium, at, &mut key)?;
@@ -177,7 +177,7 @@ pub(crate) fn value_of<K: IndexKey + ?Sized>(medium: Medium<'_>, entry: Entry) -
     if K::IS_WORD { Ok(entry.1) } else { block_value(medium, PmAddr::from_raw(entry.1)) }
 }
 
-/// The key that a bound word stands for.
+/// The key that a bound word represents.
 pub(crate) fn bound_key<K: IndexKey + ?Sized>(medium: Medium<'_>, bound: u64) -> Result<K::Owned> {
     if K::IS_WORD {
         return word_key::<K>(medium, bound);

@@ -1,14 +1,13 @@
-//! Versions and locks of nodes, in DRAM: none of them is ever on the medium, and a new life starts with all of them
-//! free.
+//! Versions and locks of nodes, in DRAM: none of them is ever on the medium, and after an open all of them are free.
 //!
-//! One word a stripe; a node belongs to the stripe that its address hashes to. Even: no thread writes. Odd: a writer is
-//! inside.
+//! Each stripe has one word. A node belongs to the stripe that its address hashes to. Even: no thread writes. Odd: a
+//! writer is inside.
 //!
 //! 1. A writer makes the word odd, changes the node, *makes the change persistent*, and makes the word even again.
 //! 2. A reader waits for an even word, reads, and looks at the word again: if it differs, it reads anew.
 //!
-//! So a reader stores nothing, sees no half-done change, and what it sees is persistent in order: publication comes
-//! behind the fence. It waits for a writer of its own leaf only, from that writer's first store to its fence.
+//! So a reader stores nothing, sees no half-done change, and sees only data that is persistent in order: publication
+//! comes after the fence. It waits for a writer of its own leaf only, from that writer's first store to its fence.
 
 use lodestone_pmem::PmAddr;
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
@@ -61,8 +60,8 @@ impl Stripes {
         ((at.to_raw() >> 6).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as usize & (STRIPES - 1)
     }
 
-    /// What `read` finds in the node at `at` at one moment. It may run several times; what it returns (an error as
-    /// well) counts only if no thread wrote meanwhile.
+    /// The result of `read` on the node at `at` at one moment. It may run several times. Its result (an error as well)
+    /// counts only if no thread wrote meanwhile.
     #[inline]
     pub(crate) fn read<T>(&self, at: PmAddr, mut read: impl FnMut() -> Result<T>) -> Result<T> {
         let word = &self.0[Self::number(at)];
@@ -71,7 +70,7 @@ impl Stripes {
             let version = word.load(Ordering::Acquire);
             if version & 1 == 0 {
                 let found = read();
-                // The words were loaded with acquire order: this load stays behind them.
+                // The words were loaded with acquire order, so this load stays after them.
                 if word.load(Ordering::Acquire) == version {
                     return found;
                 }

@@ -1,21 +1,21 @@
-//! FAST & FAIR: a B+-tree that lives wholly in persistent memory and is usable the moment it is opened (paper 2,
-//! section 3; the structure is that of FAST'18, its known faults mended).
+//! FAST & FAIR: a B+-tree that is wholly in persistent memory and is usable the moment it is opened (paper 2, section
+//! 3). The structure is the one of FAST'18, with its known faults repaired.
 //!
-//! **What is kept of the published design.** *FAST*: entries are moved by eight-byte stores whose every intermediate
-//! state readers of the medium can endure, relying on the order of stores within a line, without a log. *FAIR*: nodes
-//! are rebalanced in place, and every node knows its right sibling and its high key, so a search that comes to the
-//! wrong node goes right.
+//! **Kept from the published design.** *FAST*: entries are moved by eight-byte stores, relying on the order of stores
+//! within a line, without a log. Readers of the medium can tolerate every intermediate state. *FAIR*: nodes are
+//! rebalanced in place, and every node knows its right sibling and its high key. So a search that comes to the wrong
+//! node goes right.
 //!
-//! **What is different.** The published leaf is one dense array. An insert shifts half of it, and each line it passes
-//! costs a flush and a fence (4.2 lines and 7.7 fences per insert, splits included, as counted in the authors'
-//! program). Here the unit of the shift is the line, because the line is the unit in which the medium keeps order:
+//! **Changed.** The published leaf is one dense array. An insert shifts half of it, and each line it passes costs a
+//! flush and a fence (4.2 lines and 7.7 fences per insert, splits included, as counted in the authors' program). Here
+//! the unit of the shift is the line, because the line is the unit in which the medium keeps order:
 //!
 //! 1. A leaf is a list of lines of three entries, in the order that a word of its header gives.
 //! 2. An insert goes into the line that covers its key: the entry's words, then the line's own meta word, all in one
 //!    line: **one flush, one fence**, whatever the position.
-//! 3. A line that is full gives its upper entries to a free line of the leaf: the copy is written and fenced, then the
-//!    order word links it, then the old line lets them go: two more lines and fences. A crash in between leaves entries
-//!    in both lines; readers endure it, and the first writer of the new life drops the copies (`repair`) before it
+//! 3. A line that is full moves its upper entries to a free line of the leaf. The copy is written and fenced, then the
+//!    order word links it, then the old line drops them: two more lines and fences. A crash in between leaves entries
+//!    in both lines. Readers tolerate it, and the first writer after the crash drops the copies (`repair`) before it
 //!    changes anything in the leaf.
 //! 4. A leaf without a free line splits: one action of the heap allocates the right half, cuts the order word, sets
 //!    link and bounds and enters the new leaf into the parent. A removal that leaves little merges a leaf with its
@@ -24,7 +24,7 @@
 //! 5. A value is changed in place: pending mark, value, meta word, in one line: one flush, one fence. A removal is one
 //!    meta word.
 //!
-//! **What an insert costs, argued** (random keys; lines flushed, fences): itself 1 and 1. A leaf of 11 lines takes
+//! **The cost of an insert, argued** (random keys; lines flushed, fences): itself 1 and 1. A leaf of 11 lines takes
 //! about 18 inserts between two splits; 5 or 6 of them split a line, 2 and 2 more each, and one begins a line, 1 and 1
 //! more. The split of a leaf: 9 lines of the new leaf, 1 of the old one's header, record and its end 4, allocation 1,
 //! parent 1 to 3, with 4 fences. That is about 1 + 0.65 + 0.9 = 2.6 lines and 1 + 0.65 + 0.2 = 1.9 fences. One fence
@@ -42,18 +42,18 @@
 //! `valgrind --tool=callgrind --toggle-collect='*PointIndex*FastFair*::insert' raw POOL_FILE 60000 fastfair`. The
 //! checks of what is read are in them.
 //!
-//! **Readers** take no lock and store nothing in shared memory but a pin of their own (`reclaim`). They read a node
-//! between two looks at its version (`locks`), so they never see a shift half done and never a neighbour's value; a
-//! writer makes its change persistent before it lets the version go, so no answer rests on what a crash could lose
-//! (durable linearizability).
+//! **Readers** take no lock, and in shared memory they store only their pin (`reclaim`). They read a node between two
+//! looks at its version (`locks`), so they never see a shift half done and never a neighbour's value. A writer makes
+//! its change persistent before it releases the version, so no answer depends on data that a crash could lose (durable
+//! linearizability).
 //!
 //! **The guides.** Where keys are words, a guide in DRAM (`guide`) names the leaf for a key, so a search touches the
-//! medium in the leaf only: all its lines are asked for at once, and nothing is believed before the leaf's bounds say
-//! that it covers the key. It starts empty and learns from searches, which go through the inner nodes as long as it
-//! knows nothing better: the tree is open at once, and what the guide lacks costs time only. It also names the leaves
-//! that follow, so a scan has several of them on their way. A second one names the nodes above the leaves, for splits.
-//! By the size of their nodes one and a half bytes of DRAM per key, and up to twice that where their memory has just
-//! grown.
+//! medium in the leaf only. All the leaf's lines are requested at once, and the answer counts only if the leaf's bounds
+//! cover the key. The guide starts empty and learns from searches. These go through the inner nodes where the guide has
+//! no better place. So the tree is open at once, and gaps in the guide cost time only. The guide also names the leaves
+//! that follow, so a scan has several of them on their way. A second guide names the nodes above the leaves, for
+//! splits. By the size of their nodes the guides take one and a half bytes of DRAM per key, and up to twice that where
+//! their memory has just grown.
 //!
 //! **Strings** as keys: see `keys`. An insert or a removal allocates or frees the key's block, so it is one action of
 //! the heap.
@@ -63,8 +63,8 @@
 //! (`structure`).
 //!
 //! Damage: lines, bounds, links and blocks carry checks that include their place, cheap enough (`fold`) to be computed
-//! at every read. A lookup verifies what its answer rests on, and each address before it follows it; whether an inner
-//! node led to the right leaf, the leaf's bounds tell.
+//! at every read. A lookup verifies the data that its answer depends on, and each address before it follows it. The
+//! leaf's bounds tell whether an inner node led to the right leaf.
 
 mod bulk;
 mod check;
@@ -104,7 +104,7 @@ pub(crate) const KIND_WORDS: AnchorKind =
 pub(crate) const KIND_STRINGS: AnchorKind =
     AnchorKind { magic: u64::from_le_bytes(*b"LDSTFFTS"), version: 4, kind: &FASTFAIR_STRINGS };
 
-/// The life of no writer: no node has this stamp.
+/// A stamp that no node has: the life of an opening that never writes.
 const NO_LIFE: u64 = 0;
 
 /// How to create a tree. An existing one keeps what it was created with.
@@ -129,7 +129,7 @@ impl FastFairOptions {
         Self { lines_per_node }
     }
 
-    /// What the anchor says of them.
+    /// The options in the anchor.
     fn options_word(&self) -> u32 {
         assert!((2..=LINES_MAX).contains(&self.lines_per_node), "a node has 2 to 11 lines");
         u32::try_from(self.lines_per_node).unwrap_or(u32::MAX)
@@ -228,7 +228,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
             anchor,
             lines,
             durability,
-            // What another life left stands as it left it, and this one mends nothing.
+            // Leftovers of a crash stay as they are: this opening repairs nothing.
             boot: if heap.memory().is_read_only() { NO_LIFE } else { stamp },
             root: AtomicU64::new(root.to_raw()),
             stripes: Stripes::new(),
@@ -255,7 +255,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         PmAddr::from_raw(self.root.load(Ordering::Acquire))
     }
 
-    /// Waits until what stands at `at` would survive power loss, if the tree was opened so.
+    /// Waits until the data at `at` would survive power loss, if the tree was opened so.
     #[inline]
     fn settle(&self, at: PmAddr, bytes: u64) -> Result<()> {
         if self.durability == Durability::Sync {

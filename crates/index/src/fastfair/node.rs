@@ -12,11 +12,11 @@
 //! ```
 //!
 //! Invariants:
-//! - a line's meta word alone says which slots count, and in which order, and its checksum covers them: so one store
-//!   behind the entry's words, *in the same line*, publishes an entry, and no fence is needed between them;
-//! - keys ascend over the positions of the order word, except that a crash inside the split of a line leaves the upper
-//!   entries of one line in the line behind it as well (`FastFair::repair` drops them before anything is written
-//!   there).
+//! - a line's meta word alone says which slots count, and in which order, and its checksum covers them. So one store
+//!   after the entry's words, *in the same line*, publishes an entry, and no fence is needed between them;
+//! - keys ascend over the positions of the order word, with one exception: a crash inside the split of a line leaves
+//!   the upper entries of one line in the following line as well (`FastFair::repair` drops them before anything is
+//!   written there).
 
 use lodestone_pmem::{LINE_BYTES, PmAddr, WORD_BYTES, Window, checked};
 
@@ -33,12 +33,12 @@ pub(crate) const SLOTS: usize = 3;
 /// Stamp of a node that was merged away.
 pub(crate) const DEAD: u64 = u64::MAX;
 
-/// Lines that four bits of an order word can name: what is in reach of a header that was not verified.
+/// Lines that four bits of an order word can name: the reach of an unverified header.
 const LINES_ROOM: usize = 15;
 
 const TAG: u64 = 0xFA57;
 
-/// Two words: what a key is ordered by, and what it leads to.
+/// Two words: the one that orders the key, and the one that it leads to.
 pub(crate) type Entry = (u64, u64);
 
 /// Entries of a node, without memory of its own.
@@ -76,7 +76,7 @@ impl std::ops::Deref for EntryList {
     }
 }
 
-/// Positions of a node: which entry line stands where in the order of keys.
+/// Positions of a node: the entry line at each place in the order of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Order(u64);
 
@@ -98,7 +98,7 @@ impl Order {
         (((self.0 >> (4 * position)) & 15) as usize).saturating_sub(1)
     }
 
-    /// With `line` at `position`, what stood there and behind moved one on.
+    /// With `line` at `position`; the line that was there and the following ones move one on.
     pub(crate) fn with(self, position: usize, line: usize) -> Self {
         let below = self.0 & ((1 << (4 * position)) - 1);
         let above = (self.0 >> (4 * position)) << (4 * position + 4);
@@ -116,7 +116,7 @@ impl Order {
         Self(self.0 & ((1 << (4 * count)) - 1))
     }
 
-    /// The lowest line of `lines` that stands nowhere.
+    /// The lowest line of `lines` that has no position.
     pub(crate) fn free_line(self, lines: usize) -> Option<usize> {
         let used = (0..self.count()).fold(0_u32, |used, position| used | 1 << self.line(position));
         let free = (!used).trailing_zeros() as usize;
@@ -174,7 +174,7 @@ impl NodeAt {
 /// Low bound, high bound, and whether there is a next node.
 pub(crate) type Bounds = (u64, u64, bool);
 
-/// What the bounds word holds. Verifying it costs three multiplications: every read of a leaf does it.
+/// The content of the bounds word. Verifying it costs three multiplications: every read of a leaf does it.
 #[inline]
 pub(crate) fn bounds_check(at: NodeAt, shape: u64, (low, high, has_next): Bounds) -> u64 {
     let place = fold(at.0.to_raw(), shape);
@@ -219,7 +219,7 @@ impl Header {
         Self { at: NodeAt(at), level, lines, order, next: raw_link(next), low, high, stamp, words }
     }
 
-    /// Whether every line that an order can name lies in the pool.
+    /// Whether every line that an order can name is in the pool.
     #[inline]
     fn has_room(medium: Medium<'_>, at: PmAddr) -> bool {
         medium.memory.contains(at, NodeAt::bytes(LINES_ROOM)) && at.line().start() == at
@@ -439,7 +439,7 @@ pub(crate) struct Line {
 
 const SLOT_ORDER: u64 = 0x3F;
 
-/// Bit by bit, which slot orders name each slot at most once and none behind a gap.
+/// Bit by bit, which slot orders name each slot at most once and none after a gap.
 const IS_ORDER: u64 = {
     let (mut all, mut order) = (0, 0);
     while order < 64 {
@@ -586,7 +586,7 @@ impl Line {
     }
 }
 
-/// What a new node holds.
+/// The content of a new node.
 pub(crate) struct NewNode<'n> {
     pub(crate) level: u8,
     pub(crate) lines: usize,

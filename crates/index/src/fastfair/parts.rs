@@ -1,5 +1,4 @@
-//! Cutting the tree into ranges of keys of about equal size, for a caller that goes through all of it in several
-//! threads.
+//! Cutting the tree into ranges of keys of about equal size, so that several threads can go through all of it.
 
 use lodestone_pmem::PmAddr;
 
@@ -36,7 +35,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
                     let low = if header.low == 0 { None } else { Some(keys::bound_key::<K>(medium, header.low)?) };
                     Ok((header.next, low))
                 })?;
-                // What does not ascend is a node that moved, or damage: the last range is larger then.
+                // A key that does not ascend is from a node that moved, or damage: the last range is larger then.
                 let ascends = low.as_ref().is_some_and(|low| starts.last().is_none_or(|last| last < low));
                 if at != first && !ascends {
                     break;
@@ -45,7 +44,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
                 at = next;
             }
             match child {
-                // What does not descend is damage.
+                // A key that does not descend is damage.
                 Some(child) if starts.len() + 1 < wanted && level < above => (first, above) = (child, level),
                 _ => return Ok(starts),
             }

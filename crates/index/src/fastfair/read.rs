@@ -2,9 +2,9 @@
 //!
 //! 1. At each node, between two looks at its version: read the header; if the key is not below the high bound, go
 //!    right; else take the last child whose lower bound is not above the key.
-//! 2. In the leaf the same, down to the line, and in the line the entry. What the answer rests on is verified: the
-//!    leaf's bounds and the entry's line; for "absent" the line behind it as well, because only both prove that nothing
-//!    is between.
+//! 2. In the leaf the same, down to the line, and in the line the entry. The search verifies the data that its answer
+//!    depends on: the leaf's bounds and the entry's line. For "absent" it verifies the following line as well, because
+//!    only both prove that nothing is between.
 //! 3. A node that was merged away, or whose lower bound is above the key, sends the search back to the root. That can
 //!    happen while the structure changes; when it goes on for ever, an inner node is damaged, and the search says so.
 
@@ -26,12 +26,12 @@ const VISITS_MAX: usize = 100_000;
 /// Times that a search starts again before it takes the tree for damaged.
 const RESTARTS_MAX: usize = 2_000;
 
-/// What a search looks for.
+/// The target of a search.
 #[derive(Debug)]
 pub(super) enum Target<'k, K: ?Sized> {
     /// The leaf that covers the key.
     At(&'k K),
-    /// The leaf that covers what comes before the key.
+    /// The leaf that covers the keys just before the key.
     Below(&'k K),
     First,
     Last,
@@ -243,7 +243,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
             return None;
         }
         let leaf = PmAddr::from_raw(self.guide.floor(Self::word_of(target))?.1);
-        // Which line is wanted stands in the header: all of them together come as fast as it alone.
+        // The header names the wanted line: all lines together arrive as fast as it alone.
         self.heap.memory().prefetch(leaf, NodeAt::bytes(self.lines));
         Some(leaf)
     }
@@ -289,7 +289,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
     #[cold]
     fn note_parent(&self, at: PmAddr) {
         let found = self.stripes.read(at, || Header::load(self.medium(), at));
-        // What is damaged shows in the operation that needs it.
+        // Damage shows in the operation that needs the data.
         if let Ok(header) = found {
             self.note(header.level, header.low, at);
         }
@@ -347,7 +347,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
     pub(super) fn locate(&self, header: &Header, key: &K) -> Result<Place> {
         let medium = self.medium();
         let is_left = |entry| Ok(keys::compare(medium, key, 0, entry)? != Ordering::Less);
-        // Only a leaf that was not written in this life can hold what a crash left.
+        // Only a leaf that was not written since the open can hold leftovers of a crash.
         let copies = header.stamp != self.boot;
         let lines = header.lines(medium)?;
         let (count, guess) = (header.order.count(), Self::guess(header, key));
@@ -366,7 +366,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         }
         let is_within = line.as_ref().is_some_and(|(_, line)| rank < line.count());
         if !found && !is_within {
-            // Behind all of its line: the next key must be above this one: only lines that verify say so.
+            // After all of its line: the next key must be above this one. Only lines that verify say so.
             let from = line.as_ref().map_or(0, |(position, _)| position + 1);
             for position in from..header.order.count() {
                 if header.verified_line(medium, position)?.count() > 0 {
@@ -396,7 +396,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
                     return Ok((Some(entry.1), line.at, LINE_BYTES, 0));
                 }
             }
-            // Behind all of its line: only lines that verify say that the next key is above this one.
+            // After all of its line: only lines that verify say that the next key is above this one.
             from = if line.last().0 > word { count } else { position + 1 };
         }
         for position in from..count {

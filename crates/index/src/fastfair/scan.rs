@@ -5,9 +5,9 @@
 //! 3. The visitor sees them; no lock is held.
 //!    While it sees them, the leaves that follow are on their way from the medium: the guide names them (`Ahead`).
 //! 4. The scan goes on at the leaf's high bound (low bound, descending): by the leaf's link if the leaf there still
-//!    begins at that bound, else by a search, so what happens to leaves meanwhile does not matter.
-//!
-//! Keys come in strictly ascending (descending) order because only what lies beyond that bound is copied next: the leaf
+//! 4. The scan continues at the leaf's high bound (low bound, descending): by the leaf's link if the leaf there still
+//!    begins at that bound, else by a search. So changes of leaves meanwhile do not matter.
+//! Keys come in strictly ascending (descending) order because only keys beyond that bound are copied next: the leaf
 //! there may have merged with the one before it meanwhile.
 
 use std::borrow::Borrow;
@@ -60,7 +60,7 @@ struct Ahead {
     until: u64,
 }
 
-/// Places that one look at the guide gives.
+/// Places that one look at the guide returns.
 const AHEAD_PLACES: usize = 8;
 /// Leaves that are on their way at a time.
 const AHEAD_LEAVES: usize = 3;
@@ -152,7 +152,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
                     Bound::Unbounded => Target::Last,
                 },
             };
-            // The leaf at the bound may have swallowed what was shown already: only what lies beyond the bound comes.
+            // The leaf at the bound may have merged with one that was shown already: only keys beyond the bound come.
             let (from_start, to_end) = match (direction, &from) {
                 (Direction::Ascending, Some(key)) => (Bound::Included(key.borrow()), end),
                 (Direction::Descending, Some(key)) => (start, Bound::Excluded(key.borrow())),
@@ -186,7 +186,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         }
     }
 
-    /// Shows the copies in the range; how many, and what the visitor said.
+    /// Shows the copies in the range. Returns how many, and the visitor's answer.
     #[inline]
     fn show(
         &self,
@@ -208,7 +208,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
             return Ok((shown, ControlFlow::Continue(())));
         }
         let medium = self.medium();
-        // Words order as their keys do: what is in the range is one stretch of the entries.
+        // Words order as their keys do, so the entries in the range are contiguous.
         let first = match start {
             Bound::Unbounded => 0,
             Bound::Included(key) => batch.entries.partition_point(|entry| entry.0 < key.order_word()),
@@ -276,7 +276,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
                 && batch.entries.last().is_none_or(below_high);
             return if ascends { Ok(()) } else { Err(self.disordered(header)) };
         }
-        // A reader goes on after this key, so it may not be before the place.
+        // The reader continues after this key, so it must not be before the last one.
         let mut last: Option<K::Owned> = None;
         for entry in batch.entries.iter() {
             let key = keys::key_of::<K>(medium, *entry)?;
@@ -306,7 +306,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
     #[inline]
     pub(super) fn live_entries(&self, header: &Header, live: &mut EntryList) -> Result<()> {
         live.truncate(0);
-        // Only a leaf that was not written in this life can hold what a crash left.
+        // Only a leaf that was not written since the open can hold leftovers of a crash.
         let has_copies = header.stamp != self.boot;
         let (medium, lines) = (self.medium(), header.lines(self.medium())?);
         for position in 0..header.order.count() {

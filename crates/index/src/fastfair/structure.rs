@@ -1,20 +1,24 @@
 //! Structure changes: nodes split and merge, the root grows and shrinks. Each is one action of the heap.
 //!
-//! **Who may.** Every node that a change touches is locked (`locks`) from before it is looked at until the change is
+//! **Locks.** Every node that a change touches is locked (`locks`) from before it is looked at until the change is
 //! persistent. The usual change, a leaf splits and its parent has room, takes these two locks alone, so leaves split
-//! side by side: guides name leaf and parent, and under the locks both must cover the key and the parent must name the
-//! leaf, else nothing was known. All others (a parent is full, the root grows or shrinks, nodes merge, keys are
-//! strings) hold the lock of structure changes as well, one at a time: no inner node splits, merges or dies but under
-//! it. Even so a leaf may split meanwhile: what was seen before the locks of the nodes is looked at again.
+//! side by side. Guides name leaf and parent. Under the locks both must cover the key and the parent must name the
+//! leaf; otherwise the guides' answer is discarded. All others (a parent is full, the root grows or shrinks, nodes
+//! merge, keys are strings) hold the lock of structure changes as well, one at a time. No inner node splits, merges or
+//! dies without it. Even so a leaf may split meanwhile: nodes seen before their locks were taken are looked at again.
 //!
-//! *Split* of a node N, found without a free line. 0. If the parent has no room, it is split first, by an action of its
-//! own. 1. The right node R is reserved and written: the entries of the upper half of N's lines, two to a line, N's
-//! link and high bound. 2. One action allocates R, cuts N's order word, sets N's link and bounds, and enters R into the
-//! parent (or makes a new root above both). When the new key is behind all others of the last leaf, nothing moves: R
-//! starts empty, so that ascending keys fill their leaves.
+//! *Split* of a node N, found without a free line:
+//!
+//! 0. If the parent has no room, it is split first, by a separate action.
+//! 1. The right node R is reserved and written: the entries of the upper half of N's lines, two to a line, N's link and
+//!    high bound.
+//! 2. One action allocates R, cuts N's order word, sets N's link and bounds, and enters R into the parent (or makes a
+//!    new root above both). When the new key is after all others of the last leaf, nothing moves: R starts empty, so
+//!    that ascending keys fill their leaves.
 //!
 //! *Merge* of two siblings with one parent. One action rewrites the left node with the entries of both, sets its link
-//! and bounds, takes the right one out of the parent and frees it. An inner root with one child gives way to it.
+//! and bounds, takes the right one out of the parent and frees it. An inner root with one child is replaced by that
+//! child.
 //!
 //! Invariants: the entry of a child in its parent is the child's lower bound; a node's high bound is the lower bound of
 //! its right sibling; only siblings with one parent merge, so the first child of a node keeps the node's own lower
@@ -44,7 +48,7 @@ use crate::traits::IndexKey;
 /// Looks at a way that changes meanwhile before it is taken for damaged.
 const TRIES_MAX: usize = 1_000;
 
-/// Where a new child goes in its parent: behind entry `rank - 1` of a line.
+/// The place of a new child in its parent: after entry `rank - 1` of a line.
 pub(super) struct Room {
     position: usize,
     line: Line,
@@ -55,7 +59,7 @@ pub(super) struct Room {
 enum RoomPlace {
     /// A slot of the line.
     Slot(usize),
-    /// The full line gives its upper entries to this free one.
+    /// The full line moves its upper entries to this free one.
     Line(usize),
 }
 
@@ -511,9 +515,10 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         }
         let (freed, outcome) = action.commit_keeping();
         if freed.is_some() {
-            // For those who come to it yet: the block is no thread's, and no reader leaves before it is.
+            // For readers that are yet to come to it: the block has no owner, and no reader leaves before it is.
             self.heap.memory().store(right.at.stamp(), DEAD);
-            // In this order: who notes a node looks at its stamp; and before the block can be given out again.
+            // In this order: a thread that notes a node looks at its stamp; and before the block can be allocated
+            // again.
             self.forget(right.level, right.low, right.at.0);
             self.readers.retire(freed);
         }

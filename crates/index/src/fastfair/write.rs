@@ -1,15 +1,15 @@
-//! Changing one leaf: insert, update, remove, the split of a line, and the repair of what a crash left.
+//! Changing one leaf: insert, update, remove, the split of a line, and the repair after a crash.
 //!
-//! All of it happens under the leaf's lock and is persistent before the lock goes. The intermediate states on the
-//! medium:
+//! Every change happens under the leaf's lock and is persistent before the lock is released. The intermediate states on
+//! the medium:
 //!
 //! - *Insert*: the words of a slot that does not count, then the meta word, in one line. Before or after.
 //! - *Update* of a word: the meta word with the slot marked pending (its value not covered by the checksum), the value,
 //!   the meta word without the mark, in one line. Old or new, and a leftover mark is harmless.
 //! - *Remove*: the meta word.
-//! - *Split of a line*: the free line, fence, the order word, fence, the old line without what it gave away (and with
-//!   the new entry, if it belongs there). In between the moved entries stand twice, equal. When the only free line is
-//!   an empty one, an order word without it comes first.
+//! - *Split of a line*: the free line, fence, the order word, fence, the old line without the moved entries (and with
+//!   the new entry, if it belongs there). In between the moved entries are present twice, equal. When the only free
+//!   line is an empty one, an order word without it comes first.
 
 use lodestone_heap::Action;
 use lodestone_pmem::{Domain, LINE_BYTES, PmAddr, WORD_BYTES, checked, planted};
@@ -28,7 +28,7 @@ use crate::traits::IndexKey;
 /// room.
 const TRIES_MAX: usize = 20_000;
 
-/// What became of a change.
+/// The result of a change.
 enum Outcome {
     Done {
         before: Option<u64>,
@@ -44,7 +44,7 @@ enum Outcome {
 }
 
 impl<K: IndexKey + ?Sized> FastFair<K> {
-    /// Does with `key` what `decide` says, given its value; `new` is what it is put to. The value before.
+    /// Does with `key` as `decide` says, given its value; `new` is the value to set. Returns the value before.
     pub(super) fn change(&self, key: &K, new: u64, decide: impl Fn(Option<u64>) -> Change) -> Result<Option<u64>> {
         limit("key", key.key_bytes(), KEY_BYTES_MAX)?;
         if self.heap.memory().is_read_only() {
@@ -55,7 +55,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
             let outcome = self.change_once(key, new, &decide, takes_hint);
             takes_hint = false;
             let outcome = match outcome {
-                // What waits for readers may be all that is missing.
+                // The missing room may be in blocks that wait for readers.
                 Err(error) if error.is_full() && !collected => {
                     collected = true;
                     self.readers.collect();
@@ -71,7 +71,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
                     if changed && self.durability == Durability::Sync {
                         self.heap.memory().durable()?;
                     } else if !changed && self.heap.memory().domain() == Domain::Block {
-                        // The answer rests on what another thread wrote.
+                        // The answer depends on another thread's write.
                         self.lookup(key)?;
                     }
                     return Ok(before);
@@ -195,7 +195,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
     /// Puts a key that is not there into the leaf.
     fn insert_entry(&self, header: &Header, place: &Place, key: &K, value: u64) -> Result<Outcome> {
         let done = Ok(Outcome::Done { before: None, changed: true, is_small: false });
-        // Into the line that covers the key, or, when it is behind all of that line's, into the next one.
+        // Into the line that covers the key, or, when it is after all of that line's keys, into the next one.
         let (position, line, rank) = match &place.line {
             Some((position, line)) => (*position, Some(*line), place.rank),
             None if header.order.count() > 0 => (0, Some(header.verified_line(self.medium(), 0)?), 0),
@@ -220,7 +220,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
             return self.add_line(&header, 0, free, key, entry).and(done);
         };
         if rank == SLOTS {
-            // Behind all of a full line: a line of its own, so that ascending keys fill their lines.
+            // After all of a full line: into its own line, so that ascending keys fill their lines.
             return self.add_line(&header, position + 1, free, key, entry).and(done);
         }
         self.split_line(&header, position, &line, free, rank, entry);
@@ -266,7 +266,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         memory.store(at, key.order_word());
         memory.store(at.plus(8), word);
         let Some(mut action) = action else {
-            // In the same line, behind the entry: no fence between them.
+            // In the same line, after the entry: no fence between them.
             memory.store(line.at, meta);
             // The leaf's version may not tell readers of the entry before it is persistent.
             memory.persist(line.at, LINE_BYTES);
@@ -285,7 +285,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         Ok(at)
     }
 
-    /// Makes `entry` a line of its own at `position`; its second word is the value.
+    /// Makes `entry` a separate line at `position`; its second word is the value.
     fn add_line(&self, header: &Header, position: usize, free: usize, key: &K, entry: Entry) -> Result<()> {
         let memory = self.heap.memory();
         let order = header.order.with(position, free);
@@ -395,7 +395,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         Ok(())
     }
 
-    /// Whether a line behind `position` holds the same block.
+    /// Whether a line after `position` holds the same block.
     fn stands_behind(&self, header: &Header, position: usize, entry: Entry) -> bool {
         let behind = position + 1..header.order.count();
         behind.into_iter().any(|at| header.load_line(self.medium(), at).entries().any(|other| other.1 == entry.1))
@@ -432,7 +432,7 @@ mod tests {
             for key in [10, 20, 30] {
                 tree.insert(&key, 10 * key)?;
             }
-            // As a crash in the split of a line: the line behind is linked, this one has not let its entries go.
+            // As a crash in the split of a line: the following line is linked, this one has not dropped its entries.
             let (medium, memory) = (tree.medium(), tree.heap.memory());
             let header = Header::load(medium, tree.root())?;
             let moved: Vec<Entry> = header.load_line(medium, 0).entries().skip(1).collect();

@@ -1,7 +1,7 @@
 //! Loading sorted input: leaf by leaf, not key by key.
 //!
 //! 1. The first pairs go in one by one: the first leaf is there already.
-//! 2. As many further pairs as fill four fifths of a leaf are written, with their keys' records, as a leaf behind the
+//! 2. As many further pairs as fill four fifths of a leaf are written, with their keys' records, as a leaf after the
 //!    last one.
 //! 3. One action allocates the leaf and the records and links it, as a split at the end does.
 //!
@@ -30,7 +30,7 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
         if K::IS_WORD { pairs } else { pairs.min(self.heap.action_words_max().saturating_sub(4)).max(1) }
     }
 
-    /// Adds pairs, no more than a leaf holds, that lie behind all others.
+    /// Adds pairs, no more than a leaf holds, that come after all others.
     #[doc(hidden)]
     pub fn load_leaf_of(&self, pairs: &[(K::Owned, u64)], is_first: bool) -> Result<()> {
         if is_first || pairs.is_empty() || !self.append_leaf(pairs)? {
@@ -39,7 +39,7 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
         Ok(())
     }
 
-    /// Adds a leaf of `pairs` behind the last one, unless that is empty or covers keys behind the first of them.
+    /// Adds a leaf of `pairs` after the last one, unless that is empty or covers keys after the first of them.
     fn append_leaf(&self, pairs: &[(K::Owned, u64)]) -> Result<bool> {
         let leaf = self.leaves.leaf(self.last_leaf());
         if !leaf.lock.freeze() {

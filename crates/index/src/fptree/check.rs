@@ -1,10 +1,10 @@
-//! Verifying a tree on its medium, and counting what it takes.
+//! Verifying a tree on its medium, and counting the space that it takes.
 //!
 //! 1. The anchor verifies.
 //! 2. From the first leaf on: each leaf is an allocated block, its frame verifies, its lower bound ascends.
-//! 3. Every line and pair verifies, each key lies within its leaf's bounds, stands once, and where its home line's
+//! 3. Every line and pair verifies. Each key is within its leaf's bounds, occurs once, and is where its home line's
 //!    level leads.
-//! 4. Each byte-string key stands in an allocated record of its own.
+//! 4. Each byte-string key has its own allocated record.
 
 use std::collections::HashSet;
 
@@ -59,7 +59,7 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
         report
     }
 
-    /// What the tree takes. As long as a [`check`](Self::check).
+    /// The space that the tree takes. It takes as long as a [`check`](Self::check).
     #[must_use]
     pub fn stats(&self) -> MapStats {
         let report = self.check();

@@ -1,4 +1,4 @@
-//! Where things stand in a leaf of the tree, byte for byte; `docs/format.md` draws the same map.
+//! The layout of a leaf of the tree, byte for byte; `docs/format.md` draws the same map.
 //!
 //! A leaf is a *frame* (link to the next leaf, shape, lower bound) and a table of cell lines of one bucket. All but the
 //! link and the lines never changes while the leaf is allocated.

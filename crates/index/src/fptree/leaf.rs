@@ -1,11 +1,11 @@
-//! A leaf as DRAM sees it: where it stands, what it covers, its lock.
+//! A leaf as DRAM sees it: its address, the keys that it covers, its lock.
 //!
-//! Descriptors of leaves stay where they are until the tree is dropped. That of a merged leaf is given to a later leaf;
-//! a reader that still holds it finds that its stamp is old, or that the leaf covers other keys. So no thread counts
-//! readers.
+//! Descriptors of leaves keep their place until the tree is dropped. The descriptor of a merged leaf is reused for a
+//! later leaf. A reader that still holds it finds that its stamp is old, or that the leaf covers other keys. So readers
+//! need not be counted.
 //!
-//! **The order that makes this true**: a stamp first, then what the leaf covers and where it stands, then whether the
-//! stamp is still true. What was read before the stamp may speak of the descriptor's former leaf.
+//! **The order that makes this true**: a stamp first, then the leaf's bounds and its address, then whether the stamp is
+//! still true. Data read before the stamp may be about the descriptor's former leaf.
 //!
 //! A leaf's lower bound never changes while it is alive. Its upper bound changes when it splits or takes in its
 //! neighbour, under its lock. Its neighbour lives as long as it says so, hence the neighbour's lower bound, which is
@@ -80,7 +80,7 @@ pub(crate) struct TreeLeaf {
 const _: () = assert!(cfg!(feature = "shuttle") || size_of::<TreeLeaf>() == 64, "a descriptor is one line");
 
 impl TreeLeaf {
-    /// Where it stands; as everything here, it means something only under a stamp or the lock.
+    /// Its address; as everything here, it is valid only under a stamp or the lock.
     #[inline]
     pub(crate) fn at(&self) -> TreeLeafAt {
         TreeLeafAt(PmAddr::from_raw(self.at.load(Memory::Acquire)))
@@ -165,7 +165,7 @@ impl TreeLeaf {
     }
 }
 
-/// Descriptors that no thread uses, by the words that they have for further bytes of a bound.
+/// Unused descriptors, by the words that they have for further bytes of a bound.
 #[derive(Debug, Default)]
 struct Stock {
     count: u32,
@@ -215,11 +215,11 @@ impl Leaves {
         leaf.shape.store(shape, Memory::Release);
         if planted::active("fptree-revived-endless") && leaf.lock.is_dead() {
             leaf.lock.revive();
-            // Planted: it covers all keys behind its lower bound until it is told where it ends, and time to ask it.
+            // Planted: it covers all keys after its lower bound until its end is set, and time to ask it.
             (0..8).for_each(|_| Turn::default().wait());
         }
         leaf.set_next(next.map(|next| (next, self.leaf(next))));
-        // Last: a thread that has the number from its former life may ask at once what it covers now.
+        // Last: a thread that has the number from its former use may ask at once which keys it covers now.
         if leaf.lock.is_dead() {
             leaf.lock.revive();
         }

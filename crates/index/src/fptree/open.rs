@@ -46,7 +46,7 @@ impl TreeOptions {
 }
 
 impl<K: IndexKey + ?Sized> FpTree<K> {
-    /// What the rebuild at the opening took: the tree answers when it is done, and is at full speed then.
+    /// The cost of the rebuild at the opening: the tree answers when it is done, and is at full speed then.
     #[must_use]
     pub fn recovery(&self) -> Recovery {
         self.recovery

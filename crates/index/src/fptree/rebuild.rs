@@ -1,4 +1,4 @@
-//! Rebuilding what stands in DRAM: the chain of leaves is walked, by several threads where it is long.
+//! Rebuilding the state in DRAM: the chain of leaves is walked, by several threads where it is long.
 //!
 //! Of each leaf its frame is read, no line and no key; nothing is stored. Bound: one visit per leaf, enforced by the
 //! ascending lower bounds, so a damaged link cannot make it run for ever.
@@ -7,12 +7,11 @@
 //! 1. The first [`SERIAL_LEAVES`] leaves are walked one after the other; most trees end here.
 //! 2. Of the heap's blocks that could be leaves some are looked at; those whose frame verifies are *starts*. Each start
 //!    leads along a *stretch*, up to the next start that the chain meets, its end, or damage.
-//! 3. Helpers walk stretches. The caller follows the chain from stretch to stretch and walks itself the stretches that
-//!    no helper has begun. When it is at the end the helpers stop.
+//! 3. Helpers walk stretches. The caller follows the chain from stretch to stretch and walks the stretches that no
+//!    helper has begun. When it is at the end the helpers stop.
 //!
-//! What a start is does not matter to the result: a stretch counts only if the chain leads to its start, and then it is
-//! what a walk from there reads. A leaf of another tree, or one that was freed long ago, costs a helper's time and no
-//! more.
+//! A wrong start does not change the result: a stretch counts only if the chain leads to its start. Then it is what a
+//! walk from there reads. A leaf of another tree, or one that was freed long ago, costs a helper's time and no more.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -35,10 +34,10 @@ const STARTS_PER_THREAD: usize = 32;
 /// Leaves in the order of the chain.
 pub(crate) type LeavesFound = Vec<(TreeLeafAt, Frame)>;
 
-/// Leaves behind a start.
+/// Leaves after a start.
 struct Stretch {
     leaves: LeavesFound,
-    /// What the last leaf links to: another start, or null.
+    /// The target of the last leaf's link: another start, or null.
     next: Result<PmAddr>,
 }
 
@@ -80,7 +79,7 @@ fn first_leaf(medium: Medium<'_>, link: PmAddr) -> Result<PmAddr> {
     }
 }
 
-/// The leaf at `at`, which must lie behind one with the lower bound `last`, with its frame and what it links to.
+/// The leaf at `at`, which must come after one with the lower bound `last`, with its frame and the target of its link.
 fn read_leaf(medium: Medium<'_>, at: PmAddr, last: Option<&[u8]>) -> Result<(TreeLeafAt, Frame, PmAddr)> {
     let leaf = TreeLeafAt(at);
     let frame = leaf.frame(medium)?;
@@ -92,7 +91,7 @@ fn read_leaf(medium: Medium<'_>, at: PmAddr, last: Option<&[u8]>) -> Result<(Tre
 }
 
 impl Chain<'_> {
-    /// Walks on from `at`, which must lie behind `leaves`, until `ends` says so of a leaf, or to the end.
+    /// Walks on from `at`, which must come after `leaves`, until `ends` says so of a leaf, or to the end.
     fn extend(&self, leaves: &mut LeavesFound, mut at: PmAddr, ends: impl Fn(usize, PmAddr) -> bool) -> Result<PmAddr> {
         let before = leaves.len();
         let outcome = loop {

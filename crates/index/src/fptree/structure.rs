@@ -1,15 +1,18 @@
 //! Structure changes: a full leaf splits, a sparse one joins its left neighbour. Each is one heap action.
 //!
-//! *Split* of leaf L. 1. L is frozen: writers wait, readers go on. 2. A new leaf R is reserved and written: the upper
-//! half of L's pairs, L's successor, and as lower bound the shortest key that separates the halves. 3. Readers of L
-//! wait; one action allocates R, points L at R and takes the moved pairs out of L's headers (whose levels it makes as
-//! low as the rest allows). 4. In DRAM, R gets a descriptor and is entered in the guide; L ends where R begins. When
-//! the new key lies behind all others of the last leaf, nothing moves: R starts empty, so that a sorted import fills
-//! its leaves.
+//! *Split* of leaf L:
+//! 1. L is frozen: writers wait, readers continue.
+//! 2. A new leaf R is reserved and written: the upper half of L's pairs, L's successor, and as lower bound the shortest
+//!    key that separates the halves.
+//! 3. Readers of L wait. One action allocates R, points L at R and takes the moved pairs out of L's headers (whose
+//!    levels it makes as low as the rest allows).
+//! 4. In DRAM, R gets a descriptor and is entered in the guide; L ends where R begins. When the new key comes after all
+//!    others of the last leaf, nothing moves: R starts empty, so that a sorted import fills its leaves.
 //!
-//! *Merge* of leaf R into its left neighbour L, both frozen from left to right. 1. R's pairs are written into free
-//! cells of L and fenced: no header names them. 2. Readers wait; one action sets L's headers, points L at R's successor
-//! and frees R. 3. R leaves the guide and its descriptor dies; L ends where R ended. The first leaf stays for ever.
+//! *Merge* of leaf R into its left neighbour L, both frozen from left to right:
+//! 1. R's pairs are written into free cells of L and fenced: no header names them.
+//! 2. Readers wait. One action sets L's headers, points L at R's successor and frees R.
+//! 3. R leaves the guide and its descriptor dies; L ends where R ended. The first leaf is never merged away.
 //!
 //! There is no split log to replay (FPTree's micro-log): the action's record is one, and replaying it twice changes
 //! nothing.

@@ -1,9 +1,10 @@
 //! The tree: leaves as DRAM sees them, and point operations.
 //!
-//! *Lookup.* 1. The guide names the leaf that covers the key, as far as it knows; the leaf's lock gives a stamp. 2. The
-//! leaf is asked whether it covers the key; if not, the guide was just changing and is asked again. 3. The key's hash
-//! names its home line in the leaf; that line is read, and others only where its header says so. 4. If the stamp is
-//! still true, so is the answer. A lookup writes nothing that another thread reads.
+//! *Lookup.*
+//! 1. The guide names the leaf that covers the key, as far as it knows; the leaf's lock returns a stamp.
+//! 2. The leaf is asked whether it covers the key. If not, the guide was just changing and is asked again.
+//! 3. The key's hash names its home line in the leaf. That line is read, and others only where its header says so.
+//! 4. If the stamp is still true, so is the answer. A lookup writes no memory that another thread reads.
 //!
 //! *Change.* The same under the leaf's lock. A full leaf splits, and the change starts again.
 //!
@@ -147,7 +148,7 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
             let leaf = self.leaves.leaf(self.leaf_of(sought));
             let asked_early = planted::active("fptree-bounds-before-stamp") && self.leaves.covers::<K>(leaf, sought);
             if let Some(stamp) = leaf.lock.stamp()
-                // Behind the stamp: the descriptor may have been given to another leaf since the guide named it.
+                // After the stamp: the descriptor may have been reused for another leaf since the guide named it.
                 && (asked_early || self.leaves.covers::<K>(leaf, sought))
             {
                 let Some((at, table)) = leaf.place(stamp) else { continue };
@@ -192,7 +193,7 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
                 if joins {
                     self.join_left(number);
                 }
-                // What was found, also if nothing was changed, may be another thread's and in flight.
+                // The state found, even if nothing was changed, may be another thread's and in flight.
                 self.settle(at, table, hash, None)?;
                 if self.durability == Durability::Sync {
                     medium.memory.durable()?;
@@ -243,7 +244,7 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
         let begins_before = leaf.compare_low::<K>(sought).is_lt();
         let Some((_, table)) = leaf.place(stamp).filter(|_| covers) else { return Ok(None) };
         let found = if begins_before {
-            // It took in a leaf meanwhile: what lies before `from` was counted.
+            // It took in a leaf meanwhile: keys before `from` were counted.
             self.sorted(table).map(|sorted| sorted.iter().filter(|(key, _)| &key[..] >= from).count())
         } else {
             Ok(self.count_in(table))
@@ -312,13 +313,13 @@ impl<K: IndexKey + ?Sized> PointIndex for FpTree<K> {
         Ok(cells::swap_of(found, current))
     }
 
-    /// Visits every leaf: exact while no thread changes the tree. Does not wait until what it counts is durable.
+    /// Visits every leaf: exact while no thread changes the tree. Does not wait until the counted keys are durable.
     fn len(&self) -> Result<u64> {
         self.count()
     }
 
     fn is_empty(&self) -> Result<bool> {
-        // A scan tells only what would survive.
+        // A scan returns only data that would survive.
         Ok(self.outermost(Direction::Ascending)?.is_none())
     }
 

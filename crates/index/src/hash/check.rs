@@ -4,10 +4,10 @@
 //! 2. Each directory node is an allocated block, each of its entries verifies, each segment has exactly the entries
 //!    that its prefix says.
 //! 3. Each segment is an allocated block, its header and every line verify.
-//! 4. Each pair belongs to its segment and stands where its home line's level leads; no key stands twice.
-//! 5. Each byte-string key stands in an allocated record of its own.
+//! 4. Each pair belongs to its segment and is where its home line's level leads. No key occurs twice.
+//! 5. Each byte-string key has its own allocated record.
 //!
-//! The report lists every block that the index owns: what the heap holds and no owner lists has leaked.
+//! The report lists every block that the index owns. A block that the heap holds and no owner lists has leaked.
 
 use std::collections::HashSet;
 
@@ -20,7 +20,7 @@ use crate::hash::layout::{Cover, Entry, hash_anchor, read_cover};
 use crate::hash::map::HashIndex;
 use crate::traits::IndexKey;
 
-/// What a hash index takes.
+/// The space that a hash index takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HashStats {
@@ -93,7 +93,8 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
         }
     }
 
-    /// Checks the segment at `at`, whose first hash must be `prefix`; what it covers, when that verifies.
+    /// Checks the segment at `at`, whose first hash must be `prefix`. Returns the hashes that it covers, when its
+    /// header verifies.
     fn check_segment(&self, report: &mut CheckReport, owned: &mut Owned<'_>, at: PmAddr, prefix: u64) -> Option<Cover> {
         owned.own(report, at, self.shape.segment_bytes(), "hash segment");
         report.leaves += 1;
@@ -121,7 +122,7 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
         Some(cover)
     }
 
-    /// What the index takes. As long as a [`check`](Self::check).
+    /// The space that the index takes. It takes as long as a [`check`](Self::check).
     #[must_use]
     pub fn stats(&self) -> HashStats {
         let report = self.check();

@@ -1,18 +1,19 @@
 //! The hash index: point operations.
 //!
-//! *Lookup.* 1. The directory names the segment, the hash the bucket; the bucket's lock gives a stamp. 2. The segment
-//! is asked whether it covers the hash, the lines are read. 3. If the stamp is still true, the answer is. A lookup
-//! writes nothing that another thread reads.
+//! *Lookup.*
+//! 1. The directory names the segment, the hash names the bucket, and the bucket's lock returns a stamp.
+//! 2. The lookup verifies that the segment covers the hash, and reads the lines.
+//! 3. If the stamp is still true, so is the answer. A lookup writes no memory that another thread reads.
 //!
-//! *Change.* The same under the bucket's lock, and with the stash's lock when the key's home says that keys went there.
-//! A bucket and a stash without room: the segment splits, and the change starts again.
+//! *Change.* The same under the bucket's lock. The stash's lock is taken too when the key's home says that keys went
+//! there. If bucket and stash have no room, the segment splits and the change starts again.
 //!
-//! *The stash* is all buckets': a reader whose key went there passes pairs that change although its bucket's stamp
-//! stays. Its own pair is where it was; what does not verify it looks at again under both locks before it calls it
-//! damage.
+//! *The stash* is shared by all buckets. So a reader whose key went there passes pairs that change although its
+//! bucket's stamp stays. Its own pair does not move. It looks again, under both locks, at any part that does not
+//! verify, before it reports damage.
 //!
-//! Order of locks: a segment's structure lock, buckets ascending, the stash, the directory's; of two segments'
-//! structure locks the one of the descriptor with the smaller number first.
+//! Order of locks: a segment's structure lock, buckets ascending, the stash, the directory's. Of two segments'
+//! structure locks, the one of the descriptor with the smaller number comes first.
 
 use std::marker::PhantomData;
 
@@ -87,7 +88,7 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
             {
                 let table = self.shape.table_at(segment.at());
                 let answer = cells::find(table, medium, key, hash);
-                // An answer, an error too, means something only if no writer came between.
+                // An answer or an error is valid only if no writer came between.
                 if lock.is_still(stamp) || planted::active("hash-stale-segment") {
                     let found = match answer {
                         Ok(found) => found,
@@ -111,8 +112,8 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
         }
     }
 
-    /// The pair of `key` in `table` while no thread changes its bucket or the stash; `None` when that is not the
-    /// segment's any more.
+    /// The pair of `key` in `table` while no thread changes its bucket or the stash; `None` when the table is no longer
+    /// the segment's.
     #[cold]
     fn find_alone(
         &self,
@@ -152,7 +153,7 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
                     self.after_removal(index, hash);
                 }
                 if self.durability == Durability::Sync {
-                    // What was found, also if nothing was changed, may be another thread's and in flight.
+                    // The state found, even if nothing was changed, may be another thread's and in flight.
                     cells::settle(table, medium.memory, hash, None)?;
                     medium.memory.durable()?;
                 }
@@ -223,7 +224,7 @@ impl<K: IndexKey + ?Sized> PointIndex for HashIndex<K> {
         Ok(cells::swap_of(found, current))
     }
 
-    /// Visits every segment: exact while no thread changes the index. Does not wait until what it counts is durable.
+    /// Visits every segment: exact while no thread changes the index. Does not wait until the counted keys are durable.
     fn len(&self) -> Result<u64> {
         self.count()
     }

@@ -30,8 +30,8 @@ pub struct HashOptions {
     pub stash_lines: u16,
     /// Segments to begin with, as a power of two: more let more threads write at once while the index is small.
     pub initial_depth: u32,
-    /// Start value of the hash, its low 48 bits; `None`: a random one, so that no caller can choose keys that crowd one
-    /// segment.
+    /// Start value of the hash, its low 48 bits; `None`: a random one, so that an attacker cannot choose keys that
+    /// crowd one segment.
     pub seed: Option<u64>,
 }
 
@@ -65,8 +65,8 @@ impl HashOptions {
 }
 
 impl<K: IndexKey + ?Sized> HashIndex<K> {
-    /// Opens the index `name`, or creates it. Durable on return; reads two headers of an existing
-    /// index, stores nothing.
+    /// Opens the index `name`, or creates it. Durable on return. It reads one header of an existing index and stores
+    /// nothing.
     ///
     /// # Errors
     /// [`Error::AlreadyOpen`](crate::Error::AlreadyOpen) when this process has it open;

@@ -4,16 +4,17 @@
 //! 2. All pairs are read; the new segments are built in DRAM, written, and their write-back started.
 //! 3. One heap action allocates the new segments, sets the directory's entries (for a single entry: a new node, too)
 //!    and frees the old segments. The freed blocks are kept back.
-//! 4. The old buckets' locks die: from here on no reader believes what it reads there. 5. The directory in DRAM names
-//!    the new segments; waiting writers and readers find them. 6. The freed blocks are given back.
+//! 4. The old buckets' locks die: from now on no reader trusts data that it read there.
+//! 5. The directory in DRAM names the new segments; waiting writers and readers find them.
+//! 6. The freed blocks go back to the heap.
 //!
-//! Why not split in place, moving half of the pairs out: the half that moved would have to be cleared line by line (as
-//! many write-backs as a new segment), or be told from the rest at every later insert; and readers would have to be
+//! Why not split in place, moving half of the pairs out: the moved half would have to be cleared line by line (as many
+//! write-backs as a new segment), or be distinguished from the rest at every later insert. And readers would have to be
 //! stopped while the headers change. Why 4 before 5: with two live copies a reader of the old one could miss a change
 //! of the new.
 //!
-//! A new segment always has room for its half: in each bucket at most the pairs of the old one come together, and what
-//! a bucket cannot take was in the old stash.
+//! A new segment always has room for its half: each of its buckets receives at most the pairs of the old one. Pairs
+//! that a bucket cannot take were in the old stash.
 
 use lodestone_heap::{Action, Freed};
 use lodestone_pmem::sync::atomic::Ordering;
@@ -58,7 +59,7 @@ impl<'d> Frozen<'d> {
 }
 
 impl<K: IndexKey + ?Sized> HashIndex<K> {
-    /// Splits the segment with this index, unless somebody else did it meanwhile: the descriptor may be another
+    /// Splits the segment with this index, unless another thread did it meanwhile: the descriptor may be another
     /// segment's by now.
     #[cold]
     pub(crate) fn split(&self, index: usize, hash: u64) -> Result<()> {
@@ -166,14 +167,14 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
         Ok(Some(child))
     }
 
-    /// After a removal left a line empty: now and then the segment is counted, and if it and its neighbour are sparse
-    /// they merge. A failure changes nothing and is not reported: a sparse segment is no fault, and what is wrong with
-    /// the pool shows in the operation that needs it.
+    /// After a removal left a line empty: now and then the segment is counted. If it and its neighbour are sparse, they
+    /// merge. A failure changes nothing and is not reported: a sparse segment is no fault. A fault of the pool shows in
+    /// the operation that meets it.
     #[inline]
     pub(crate) fn after_removal(&self, index: usize, hash: u64) {
         let removals = self.directory.segment(index).removals.fetch_add(1, Ordering::Relaxed) + 1;
         if removals >= u64::from(self.shape.table.all_lines()).div_ceil(REMOVALS_PER_COUNT) {
-            // What a merge made may be sparse again.
+            // The product of a merge may be sparse again.
             while self.try_merge(hash).unwrap_or(false) {}
         }
     }
@@ -212,8 +213,8 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
         self.replace(frozen, &[union], self.directory.stretch_with_buddy(cover), pairs)
     }
 
-    /// Pairs of two segments up to which they merge: a half of what one holds, so that the next inserts do not split
-    /// it.
+    /// Pairs of two segments up to which they merge: half of the pairs that one holds, so that the next inserts do not
+    /// split it.
     fn sparse(&self) -> usize {
         self.shape.table.pairs_max() / 2
     }

@@ -14,11 +14,11 @@ use crate::map::Durability;
 use crate::traits::IndexKey;
 
 impl<K: IndexKey + ?Sized> HashIndex<K> {
-    /// Calls `visit` for each segment that covers some of `hashes`, with what it covered when it was found; when it
-    /// says `false`, the segment died meanwhile and what took its place comes. A dead descriptor may live on as another
-    /// segment's, so `visit` asks again what it covers. Other segments that split or merge meanwhile are visited before
-    /// or after. `visit` gets the hashes that are left: the first of them lies within the segment, which may have
-    /// merged with the one before it and hold what was visited there, too.
+    /// Calls `visit` for each segment that covers some of `hashes`, with the hashes that it covered when it was found.
+    /// If `visit` returns `false`, the segment died meanwhile and its replacement comes next. A dead descriptor may be
+    /// reused for another segment, so `visit` asks again which hashes it covers. Other segments that split or merge
+    /// meanwhile are visited before or after. `visit` gets the hashes that are left. The first of them is within the
+    /// segment, which may have merged with the one before it and hold pairs already visited.
     fn for_each_segment(
         &self,
         hashes: RangeInclusive<u64>,
@@ -68,7 +68,7 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
     pub(crate) fn holds_nothing(&self) -> Result<bool> {
         let mut is_empty = true;
         self.for_each_segment(0..=u64::MAX, |segment, cover, left| {
-            // The first pair says all: other segments need not be read.
+            // The first pair decides: other segments need not be read.
             if is_empty {
                 let Some(pairs) = self.snapshot(segment, cover, &left)? else { return Ok(false) };
                 is_empty = pairs.is_empty();
@@ -87,7 +87,7 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
     }
 
     /// Calls `visit` with key and value of every pair, in no order. A pair that is there from the call to its end comes
-    /// once; one that is inserted, changed or removed meanwhile comes as it was or as it is. No lock is held meanwhile.
+    /// once. One that is inserted, changed or removed meanwhile comes as it was or as it is. No lock is held meanwhile.
     ///
     /// # Errors
     /// [`crate::Error::Damaged`] at the first segment with a line that does not verify.
@@ -95,8 +95,8 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
         self.for_each_between(0..=u64::MAX, visit)
     }
 
-    /// As [`for_each`](Self::for_each), of the keys whose hashes lie in `hashes`: for several threads, each with its
-    /// own.
+    /// As [`for_each`](Self::for_each), of the keys whose hashes are in `hashes`: for several threads, each with its
+    /// own range.
     pub(crate) fn for_each_between(&self, hashes: RangeInclusive<u64>, mut visit: impl FnMut(&K, u64)) -> Result<()> {
         self.for_each_segment(hashes, |segment, cover, left| {
             let Some(pairs) = self.snapshot(segment, cover, &left)? else { return Ok(false) };
@@ -135,7 +135,7 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
             return Ok(None);
         }
         if self.durability == Durability::Sync {
-            // No caller hears of anything that could still be lost; that keys are absent rests on the whole segment.
+            // No caller sees data that could still be lost. The absence of keys depends on the whole segment.
             medium.memory.durable_range(table.first, table.shape.bytes())?;
         }
         Ok(Some(pairs?.into_iter().filter_map(|(key, value)| Some((K::from_bytes(&key)?, value))).collect()))

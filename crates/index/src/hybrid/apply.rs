@@ -1,4 +1,4 @@
-//! From the queues into the tree, and into what waits for the tree while it is rebuilt.
+//! From the queues into the tree, and into the updates that are kept while the tree is rebuilt.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ pub(super) struct Update<K: IndexKey + ?Sized> {
 pub(super) type Kept<K> = BTreeMap<<K as IndexKey>::Owned, Option<u64>>;
 pub(super) type UpdateQueue<K> = Queue<Update<K>, Kept<K>>;
 
-/// A change of the hash that the tree does not know of yet. Dropped without word of what became of it, its key becomes
+/// A change of the hash that the tree does not know of yet. If it is dropped without its result, its key becomes
 /// suspect.
 pub(super) struct Pending<'s, K: IndexKey + ?Sized> {
     shared: &'s Shared<K>,
@@ -105,8 +105,8 @@ impl<K: IndexKey + ?Sized> Shared<K> {
         }
     }
 
-    /// Returns when every change of the hash that could be seen at the call has reached the tree, or is known not to be
-    /// known.
+    /// Returns when every change of the hash that could be seen at the call has reached the tree, or its key is
+    /// suspect.
     pub(super) fn catch_up(&self) -> Result<()> {
         loop {
             self.settle_suspects()?;
@@ -119,7 +119,7 @@ impl<K: IndexKey + ?Sized> Shared<K> {
         }
     }
 
-    /// What a thread of the index does.
+    /// The loop of a thread of the index.
     pub(super) fn work(&self, number: usize) {
         let queue = &self.queues[number];
         while queue.wait_for_work() {
@@ -127,19 +127,19 @@ impl<K: IndexKey + ?Sized> Shared<K> {
         }
     }
 
-    /// Notes a key of which the tree may not hold what the hash does.
+    /// Notes a key for which tree and hash may differ.
     pub(super) fn suspect(&self, key: K::Owned) {
         let mut suspects = lock(&self.suspects);
         suspects.push(key);
         self.suspects_count.store(suspects.len() as u64, Ordering::Release);
     }
 
-    /// Asks the hash again what it holds for keys whose changes failed half-way.
+    /// Reads the hash again for the keys whose changes failed half-way.
     pub(super) fn settle_suspects(&self) -> Result<()> {
         if self.suspects_count.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
-        // One at a time: another thread that wants to read waits until each of them is known, or suspect again.
+        // One at a time: any other reader waits until each of them is known, or suspect again.
         let _settling = lock(&self.settling);
         let keys = std::mem::take(&mut *lock(&self.suspects));
         let mut outcome = Ok(());
@@ -194,7 +194,7 @@ mod tests {
             while shared.queues.iter().all(|queue| queue.waiting() == 0) {
                 std::thread::yield_now();
             }
-            // As a change does that took effect and cannot say so.
+            // As a change does that took effect and cannot report it.
             let outcome = shared.hash.insert(&7, 70);
             drop(pending);
             outcome.and_then(|_| range.join().unwrap_or_else(|_| panic!("the range")))

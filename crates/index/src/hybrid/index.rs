@@ -24,7 +24,7 @@ use crate::recovery::{Progress, Recovery};
 use crate::scan::Direction;
 use crate::traits::{IndexKey, OpenIndex, OrderedIndex, PointIndex, Swap};
 
-/// Who brings changes into the tree.
+/// The threads that bring changes into the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Apply {
     /// Threads of the index, each with a queue of its own.
@@ -32,8 +32,8 @@ pub enum Apply {
         /// How many, at least 1.
         threads: usize,
     },
-    /// The threads that use the index: a range applies what it waits for, a change what there is no room for. For
-    /// processes that want no thread that they did not make.
+    /// The threads that use the index: a range applies the updates that it waits for, a change the ones that leave it
+    /// no room. For processes that want no additional threads.
     WithOperations,
 }
 
@@ -41,11 +41,11 @@ pub enum Apply {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct HybridOptions {
-    /// The hash's. An existing one keeps what it was created with.
+    /// The options of the hash. An existing hash keeps its own.
     pub hash: HashOptions,
-    /// Who brings changes into the tree.
+    /// The threads that bring changes into the tree.
     pub apply: Apply,
-    /// Most updates that wait in a queue: who finds it full helps.
+    /// Most updates that wait in a queue: a thread that finds it full helps.
     pub queue_updates_max: usize,
     /// Threads of the index that rebuild the tree after opening; 0: the first range does (until then the last change of
     /// each key is kept in DRAM).
@@ -86,7 +86,7 @@ impl HybridOptions {
     }
 }
 
-/// What an index takes.
+/// The space that an index takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HybridStats {
@@ -96,7 +96,7 @@ pub struct HybridStats {
     pub keys_in_dram: u64,
     /// Bytes of the heap's blocks that the hash owns.
     pub pm_bytes: u64,
-    /// Bytes of DRAM: the tree, and what the hash needs to be read.
+    /// Bytes of DRAM: the tree, and the state needed to read the hash.
     pub dram_bytes: u64,
 }
 
@@ -108,17 +108,17 @@ pub(super) struct Runs<K: IndexKey + ?Sized> {
     pub(super) has_failed: bool,
 }
 
-/// What the index and its threads share.
+/// The state that the index and its threads share.
 pub(super) struct Shared<K: IndexKey + ?Sized> {
     pub(super) hash: HashIndex<K>,
     pub(super) tree: OnceLock<Tree<K>>,
     pub(super) leaf_pairs: usize,
     pub(super) queues: Vec<UpdateQueue<K>>,
     pub(super) stripes: Box<[CachePadded<Mutex<()>>]>,
-    /// Keys of which the tree may not hold what the hash does.
+    /// Keys for which tree and hash may differ.
     pub(super) suspects: Mutex<Vec<K::Owned>>,
     pub(super) suspects_count: AtomicU64,
-    /// Held by who asks the hash about suspects; taken before all other locks.
+    /// Held by the thread that asks the hash about suspects; taken before all other locks.
     pub(super) settling: Mutex<()>,
     pub(super) progress: Progress,
     pub(super) runs: Mutex<Runs<K>>,
@@ -164,7 +164,7 @@ impl<K: IndexKey + ?Sized> std::fmt::Debug for Hybrid<K> {
     }
 }
 
-/// What a change of the hash means for the tree.
+/// The effect on the tree of a change of the hash.
 enum Effect {
     Nothing,
     Became(Option<u64>),
@@ -186,7 +186,7 @@ impl<K: IndexKey + ?Sized> Shared<K> {
         let stripe = self.stripe_of(key);
         let held = lock(&self.stripes[stripe]);
         if planted::active("hybrid-queue-behind-hash") {
-            // Planted: what a point read shows, a range may miss.
+            // Planted: a range may miss a value that a point read shows.
             let outcome = change(&self.hash)?;
             if let Effect::Became(value) = effect(&outcome) {
                 self.begin(key, stripe).became(value);
@@ -200,7 +200,8 @@ impl<K: IndexKey + ?Sized> Shared<K> {
                 Effect::Nothing => pending.stayed(),
                 Effect::Became(value) => pending.became(value),
             },
-            // An action that met damage may have taken effect all the same: what the hash says now counts.
+            // An action that met damage may have taken effect all the same, so the hash is read again and its answer
+            // counts.
             Err(_) => match self.hash.get(key) {
                 Ok(value) => pending.became(value),
                 Err(_) => drop(pending),
@@ -290,7 +291,7 @@ impl<K: IndexKey + ?Sized> Hybrid<K> {
         Ok(Self { shared, threads })
     }
 
-    /// How far the tree is rebuilt, and how long it took.
+    /// The progress of the tree's rebuild, and its time.
     #[must_use]
     pub fn recovery(&self) -> Recovery {
         self.shared.progress.recovery()
@@ -304,7 +305,7 @@ impl<K: IndexKey + ?Sized> Hybrid<K> {
         self.shared.tree().map(drop)
     }
 
-    /// What the index takes. As long as a [`check`](PointIndex::check).
+    /// The space that the index takes. It takes as long as a [`check`](PointIndex::check).
     #[must_use]
     pub fn stats(&self) -> HybridStats {
         let stats = self.shared.hash.stats();
@@ -324,7 +325,7 @@ impl<K: IndexKey + ?Sized> Drop for Hybrid<K> {
         self.shared.stops.store(true, Ordering::Release);
         self.shared.queues.iter().for_each(Queue::close);
         for thread in self.threads.drain(..) {
-            // A panic there is not the caller's: what the thread did not do was for this index only.
+            // A panic there is not the caller's: the work that the thread left undone was for this index only.
             let _ = thread.join();
         }
     }
@@ -362,7 +363,7 @@ impl<K: IndexKey + ?Sized> PointIndex for Hybrid<K> {
         self.shared.change(key, |hash| hash.compare_and_swap(key, current, new), put)
     }
 
-    /// The hash's: exact while no thread changes the index.
+    /// The hash's length: exact while no thread changes the index.
     fn len(&self) -> Result<u64> {
         self.shared.hash.len()
     }

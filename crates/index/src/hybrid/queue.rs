@@ -2,20 +2,20 @@
 //!
 //! 1. A writer *reserves* a ticket before it changes the hash, and *fills* it afterwards (or skips it, when nothing
 //!    changed).
-//! 2. Updates are applied in the order of the tickets, so a ticket that is reserved and not filled holds up those
-//!    behind it.
+//! 2. Updates are applied in the order of the tickets. So a ticket that is reserved and not filled holds up those after
+//!    it.
 //! 3. A *watermark* is the number of tickets reserved so far: when as many are applied, every change of the hash that
 //!    could be seen when the watermark was read has reached the tree.
 //!
-//! Why the ticket comes first: if a writer queued up behind its change, a range could begin in between, find the queue
-//! empty, and miss what a point read has shown already.
+//! Why the ticket comes first: suppose a writer queued its update after its change. A range could then begin in
+//! between, find the queue empty, and miss a value that a point read has already shown.
 //!
-//! *Back-pressure.* Who finds no room applies updates itself. So does a range that waits for a watermark. One thread
-//! applies at a time. There may be a thread of the index that applies, and it may be slow, or dead: no thread depends
-//! on it.
+//! *Back-pressure.* A thread that finds no room applies updates itself. So does a range that waits for a watermark. One
+//! thread applies at a time. There may be a thread of the index that applies. It may be slow or dead: no operation
+//! depends on it.
 //!
-//! *Waking.* Waking a thread costs more than an update. The thread of the index naps before it sleeps; who fills wakes
-//! it when it sleeps or much has come together.
+//! *Waking.* Waking a thread costs more than an update. The thread of the index naps before it sleeps. A thread that
+//! fills a ticket wakes it when it sleeps or when many updates wait.
 
 use std::collections::VecDeque;
 use std::sync::PoisonError;
@@ -44,16 +44,16 @@ struct State<T> {
     slots: VecDeque<Slot<T>>,
     /// Ticket of the first slot.
     first: u64,
-    /// Who waits for something to be filled or applied.
+    /// Threads that wait for a ticket to be filled or applied.
     waiting: usize,
     sleeps: bool,
     is_closed: bool,
 }
 
-/// See the module text. `C`: what the one who applies keeps from one time to the next.
+/// See the module text. `C`: state that the applying thread keeps from one time to the next.
 pub(super) struct Queue<T, C> {
     state: Mutex<State<T>>,
-    /// Tickets reserved and tickets applied, as in `state`, for those who only look.
+    /// Tickets reserved and tickets applied, as in `state`, for threads that only look.
     reserved: AtomicU64,
     applied: AtomicU64,
     limit: u64,
@@ -78,7 +78,7 @@ struct Taken<'q, T, C> {
 impl<T, C> Drop for Taken<'_, T, C> {
     fn drop(&mut self) {
         let state = lock(&self.queue.state);
-        // Release: who sees the count sees what was applied.
+        // Release: a thread that sees the count sees the applied updates.
         self.queue.applied.fetch_add(self.count, Ordering::Release);
         if state.waiting > 0 {
             self.queue.changed.notify_all();
@@ -121,7 +121,7 @@ impl<T, C> Queue<T, C> {
         }
         state.slots.push_back(Slot::Reserved);
         let number = self.reserved.load(Ordering::Relaxed);
-        // Before the hash is changed: who sees that change sees this count.
+        // Before the hash is changed: a thread that sees that change sees this count.
         self.reserved.store(number + 1, Ordering::Release);
         Ticket { queue: self, number, update: None }
     }
@@ -131,7 +131,7 @@ impl<T, C> Queue<T, C> {
         self.reserved.load(Ordering::Acquire)
     }
 
-    /// Returns when as many tickets as `watermark` says are applied; applies them itself where no other thread does.
+    /// Returns when as many tickets as `watermark` says are applied. Applies them itself where no other thread does.
     pub(super) fn drain(&self, watermark: u64, mut apply: impl FnMut(&mut C, T)) {
         while self.applied.load(Ordering::Acquire) < watermark {
             if self.apply_ready(&mut apply) {
@@ -144,7 +144,7 @@ impl<T, C> Queue<T, C> {
         }
     }
 
-    /// Applies what is ready, in order; whether there was something.
+    /// Applies the updates that are ready, in order. Returns whether there were any.
     pub(super) fn apply_ready(&self, mut apply: impl FnMut(&mut C, T)) -> bool {
         let mut consumer = lock(&self.consumer);
         let mut state = lock(&self.state);
@@ -162,7 +162,7 @@ impl<T, C> Queue<T, C> {
         taken.count > 0
     }
 
-    /// Calls `visit` with what the one who applies keeps, while no thread applies.
+    /// Calls `visit` with the applying thread's state, while no thread applies.
     pub(super) fn with_consumer<R>(&self, visit: impl FnOnce(&mut C) -> R) -> R {
         visit(&mut lock(&self.consumer))
     }

@@ -19,7 +19,7 @@ pub(super) const PARTS: u64 = 1 << PART_BITS;
 type Run<K> = Vec<(<K as IndexKey>::Owned, u64)>;
 
 impl<K: IndexKey + ?Sized> Shared<K> {
-    /// What a thread that rebuilds does.
+    /// The loop of a thread that rebuilds.
     pub(super) fn rebuild_some(&self) {
         let _running = self.progress.run();
         let outcome = self.collect_parts();
@@ -64,7 +64,7 @@ impl<K: IndexKey + ?Sized> Shared<K> {
         Ok(())
     }
 
-    /// Builds and installs the tree on this thread, if no thread did.
+    /// Builds and installs the tree on this thread, if no other thread did.
     pub(super) fn rebuild_here(&self) -> Result<()> {
         // Holding up others who want to.
         let runs = lock(&self.runs);
@@ -80,7 +80,7 @@ impl<K: IndexKey + ?Sized> Shared<K> {
         Ok(())
     }
 
-    /// The tree, when it is there: waits for those who rebuild it, or does it.
+    /// The tree, once it is built: waits for the threads that rebuild it, or rebuilds it.
     pub(super) fn tree(&self) -> Result<&Tree<K>> {
         loop {
             if let Some(tree) = self.tree.get()

@@ -1,13 +1,13 @@
 //! The ordered half of the hybrid: a tree in DRAM, two levels deep.
 //!
-//! A directory of leaves (that of the ordered map, see `directory`), and leaves that are sorted arrays under a lock of
-//! their own.
+//! A directory of leaves (the one of the ordered map, see `directory`), and leaves that are sorted arrays, each under
+//! its own lock.
 //!
-//! Invariants: a leaf covers the keys from its `low`, which never changes, up to its `upper`; alive leaves cover every
-//! key once. A leaf that was merged away is dead, and who finds it looks again.
+//! Invariants: a leaf covers the keys from its `low`, which never changes, up to its `upper`. Alive leaves cover every
+//! key once. A leaf that was merged away is dead, and a thread that finds it looks again.
 //!
-//! Order of locks: merges, leaves from left to right, the directory's. Who looks in the directory lets go of it before
-//! it locks a leaf, and therefore asks the leaf whether it still covers what was looked for.
+//! Order of locks: merges, leaves from left to right, the directory's. A thread that looks in the directory releases it
+//! before it locks a leaf. Therefore it asks the leaf whether it still covers the key.
 
 use std::borrow::Borrow;
 use std::ops::{Bound, ControlFlow};
@@ -25,7 +25,7 @@ struct Leaf<K: IndexKey + ?Sized> {
     pairs: RwLock<Pairs<K>>,
 }
 
-/// What a leaf holds.
+/// The content of a leaf.
 struct Pairs<K: IndexKey + ?Sized> {
     sorted: Vec<(K::Owned, u64)>,
     /// Where the next leaf begins; `None` in the last one.
@@ -59,7 +59,8 @@ fn bytes_of<K: IndexKey + ?Sized>(key: &K) -> Box<[u8]> {
     key.with_bytes(|bytes| bytes.into())
 }
 
-/// Which leaf a scan goes on with: the one that covers a key, that covers what is before it, or the outermost.
+/// The leaf at which a scan continues: the one that covers a key, the one that covers the keys before it, or the
+/// outermost.
 #[derive(Clone)]
 enum Target {
     At(Box<[u8]>),
@@ -116,7 +117,7 @@ impl<K: IndexKey + ?Sized> Tree<K> {
         Self { directory: RwLock::new(Directory::new(leaves)), leaf_pairs, merges: Mutex::new(()) }
     }
 
-    /// Gives `key` a value.
+    /// Sets the value of `key`.
     pub(super) fn put(&self, key: K::Owned, value: u64) {
         loop {
             let leaf = (*key.borrow()).with_bytes(|bytes| Arc::clone(read(&self.directory).find(bytes)));
@@ -156,8 +157,8 @@ impl<K: IndexKey + ?Sized> Tree<K> {
         }
     }
 
-    /// Gives the upper half of a full leaf to a new one; nothing but the new key's place, when that is the end of the
-    /// last leaf.
+    /// Moves the upper half of a full leaf to a new one. If the new key comes at the end of the last leaf, only the new
+    /// key moves.
     #[cold]
     fn split(&self, pairs: &mut Pairs<K>, at: usize) {
         let appends = pairs.upper.is_none() && at == pairs.sorted.len();
@@ -210,7 +211,7 @@ impl<K: IndexKey + ?Sized> Tree<K> {
                 continue;
             }
             batch.clear();
-            // What was merged into this leaf meanwhile may have been shown: only what lies beyond the target comes.
+            // A leaf merged into this one meanwhile may have been shown: only keys beyond the target come.
             let is_beyond = |key: &K| {
                 is_first
                     || match &target {
@@ -265,7 +266,7 @@ impl<K: IndexKey + ?Sized> Tree<K> {
         let directory = read(&self.directory);
         let leaves: Vec<_> = directory.leaves().cloned().collect();
         let (mut count, mut bytes) = (0, directory.dram_bytes());
-        // Who splits or merges a leaf holds it and waits for the directory.
+        // A thread that splits or merges a leaf holds it and waits for the directory.
         drop(directory);
         for leaf in leaves {
             let pairs = read(&leaf.pairs);
@@ -311,7 +312,7 @@ mod tests {
 
     use super::*;
 
-    /// A thread that counts asks every leaf; a leaf that splits waits for the directory.
+    /// A count asks every leaf, while a leaf that splits waits for the directory.
     #[test]
     fn a_count_and_a_split_do_not_wait_for_each_other() {
         let tree = Arc::new(Tree::<u64>::new(Vec::new(), 4));

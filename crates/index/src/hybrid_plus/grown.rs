@@ -3,9 +3,9 @@
 //! Segment 0 has `2^base_bits` elements and segment *n* as many as all before it. An element keeps its place for as
 //! long as the array lives; segments are made when they are first needed and given back with the array.
 //!
-//! Several arrays, *shares*, may have their segments in common: whichever grows first makes the segment for all. So the
-//! addresses of the segments, which every access looks at, are few enough to stay in the processor's first cache, and
-//! allocations are few and large.
+//! Several arrays, *shares*, may share their segments: the first one to grow makes the segment for all. So the segment
+//! addresses, which every access reads, are few enough to stay in the processor's first cache, and allocations are few
+//! and large.
 
 use std::sync::OnceLock;
 
@@ -46,7 +46,7 @@ impl<T: Default> Grown<T> {
         if len == 0 { 1 << self.base_bits } else { 2 * len }
     }
 
-    /// Makes the segment behind the first `len` elements of an array, unless another array has; the new length.
+    /// Makes the segment after the first `len` elements of an array, unless another array has. Returns the new length.
     pub(super) fn grow(&self, len: usize) -> usize {
         let (number, _) = self.segment_of(len);
         let longer = self.len_after(len);

@@ -22,7 +22,7 @@ use crate::recovery::{Progress, Recovery};
 use crate::scan::Direction;
 use crate::traits::{IndexKey, OpenIndex, OrderedIndex, PointIndex, Swap};
 
-/// Who fills the hash after an index was opened.
+/// The threads that fill the hash after an index was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WarmUp {
     /// Threads of the index, which end when they are done.
@@ -31,7 +31,7 @@ pub enum WarmUp {
         threads: usize,
     },
     /// The threads that use the index: each operation fills in up to `keys` pairs besides. For processes that want no
-    /// thread that they did not make.
+    /// additional threads.
     WithOperations {
         /// Pairs for each operation; 0: only [`HybridPlus::wait_warm`] fills.
         keys: usize,
@@ -48,8 +48,8 @@ pub struct HybridPlusOptions {
     pub stripes: usize,
     /// Who fills the hash.
     pub warm_up: WarmUp,
-    /// Start value of the hash; `None`: a random one at each opening, so that no caller can choose keys that crowd one
-    /// stripe.
+    /// Start value of the hash; `None`: a random one at each opening, so that an attacker cannot choose keys that crowd
+    /// one stripe.
     pub seed: Option<u64>,
 }
 
@@ -75,7 +75,7 @@ impl HybridPlusOptions {
     }
 }
 
-/// What an index takes.
+/// The space that an index takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HybridPlusStats {
@@ -89,7 +89,7 @@ pub struct HybridPlusStats {
     pub dram_bytes: u64,
 }
 
-/// What the index and the threads that fill its hash share.
+/// The state that the index and the threads that fill its hash share.
 pub(super) struct Shared<K: IndexKey + ?Sized> {
     pub(super) tree: FastFair<K>,
     pub(super) stripes: Box<[Stripe]>,
@@ -141,12 +141,12 @@ impl<K: IndexKey + ?Sized> std::fmt::Debug for HybridPlus<K> {
     }
 }
 
-/// What an update or a removal answers where the key is known to be absent.
+/// The answer of an update or a removal where the key is known to be absent.
 fn absent(found: Option<u64>) -> Option<Option<u64>> {
     if found.is_none() { Some(None) } else { None }
 }
 
-/// What a change of the tree means for the hash.
+/// The effect on the hash of a change of the tree.
 enum Effect {
     Nothing,
     Put(u64),
@@ -180,8 +180,8 @@ impl<K: IndexKey + ?Sized> Shared<K> {
         self.stripe(hash).read(hash, key)
     }
 
-    /// Changes the tree, then the hash, with the key's stripe busy meanwhile. `known`: the answer, where what DRAM
-    /// knows of the key says that there is nothing to change.
+    /// Changes the tree, then the hash, with the key's stripe busy meanwhile. `known`: the answer, where DRAM shows
+    /// that there is nothing to change.
     fn change<T>(
         &self,
         key: &K,
@@ -203,7 +203,8 @@ impl<K: IndexKey + ?Sized> Shared<K> {
         let outcome = change(&self.tree);
         let effect = match &outcome {
             Ok(done) => effect(done),
-            // An action that met damage may have taken effect all the same: what the tree says now counts.
+            // An action that met damage may have taken effect all the same, so the tree is read again and its answer
+            // counts.
             Err(_) => match self.tree.get(key) {
                 Ok(Some(value)) => Effect::Put(value),
                 Ok(None) => Effect::Remove,
@@ -240,7 +241,7 @@ impl<K: IndexKey + ?Sized> HybridPlus<K> {
         assert!(options.stripes.is_power_of_two(), "the number of stripes is a power of two");
         let progress = Progress::new();
         let tree = tree()?;
-        // An empty tree needs no rebuild. If it cannot be read, its reader gets the error.
+        // An empty tree needs no rebuild. If it cannot be read, the operation that reads it reports the error.
         let is_empty = tree.is_empty().unwrap_or(false);
         let sleeps = tree.heap.memory().domain() == Domain::Block;
         let shared = Arc::new(Shared {
@@ -273,13 +274,13 @@ impl<K: IndexKey + ?Sized> HybridPlus<K> {
         Ok(Self { shared, keys_per_operation, threads })
     }
 
-    /// How far the hash is filled, and how long it took.
+    /// The progress of filling the hash, and its time.
     #[must_use]
     pub fn recovery(&self) -> Recovery {
         self.shared.progress.recovery()
     }
 
-    /// Waits until the hash holds every key; fills in what no other thread does.
+    /// Waits until the hash holds every key. Fills in the pairs that no other thread fills.
     ///
     /// # Errors
     /// [`Error::Damaged`] when the tree is damaged somewhere: the hash stays as far as it came, and the tree answers
@@ -291,7 +292,7 @@ impl<K: IndexKey + ?Sized> HybridPlus<K> {
         Ok(())
     }
 
-    /// What the index takes. As long as a [`check`](PointIndex::check).
+    /// The space that the index takes. It takes as long as a [`check`](PointIndex::check).
     #[must_use]
     pub fn stats(&self) -> HybridPlusStats {
         let shared = &*self.shared;

@@ -1,15 +1,15 @@
-//! Filling the hash from the tree while everybody works, and comparing the two.
+//! Filling the hash from the tree while other threads work, and comparing the two.
 //!
 //! 1. The tree is cut into ranges of keys (a hint that may be out of date: the ranges cover every key all the same).
-//! 2. A thread that fills takes a range and goes through it in batches. Before a batch it notes each stripe's number of
-//!    completed changes; then it scans; each pair is filled in under its stripe's lock.
-//! 3. *The number is the same*: no change of a key of this stripe completed since before the scan read the pair, and
-//!    none is under way, for the lock is held: the pair is what the tree holds. *It differs*: the tree is asked again,
-//!    under the lock.
+//! 2. A filling thread takes a range and goes through it in batches. Before a batch it notes each stripe's number of
+//!    completed changes. Then it scans, and fills each pair in under its stripe's lock.
+//! 3. *The number is the same*: no change of a key of this stripe completed since before the scan read the pair. None
+//!    is under way either, because the lock is held. So the pair is what the tree holds. *It differs*: the tree is
+//!    asked again, under the lock.
 //! 4. The last range done makes every stripe complete.
 //!
-//! The number is counted up behind the change of the tree and before the lock goes: a change that the scan missed comes
-//! behind the note.
+//! The number is counted up after the change of the tree and before the lock is released: a change that the scan missed
+//! comes after the note.
 
 use std::borrow::Borrow;
 use std::ops::{Bound, ControlFlow};
@@ -29,12 +29,12 @@ const RANGES_WANTED: usize = 256;
 /// Pairs of a batch: the notes of all stripes cost about as much as the search for its beginning.
 const BATCH_KEYS: usize = if cfg!(feature = "shuttle") { 2 } else { 1024 };
 
-/// The ranges, and who goes through them.
+/// The ranges, and the threads that go through them.
 pub(super) struct Rebuild<K: IndexKey + ?Sized> {
     /// Done, or given up because of damage: operations need not help any more.
     is_over: AtomicBool,
     ranges: Mutex<Option<Ranges<K>>>,
-    /// Of those who fill along with their operations, one at a time.
+    /// Held by an operation that fills along with its work: one at a time.
     cursor: Mutex<Option<Cursor<K>>>,
 }
 
@@ -46,7 +46,7 @@ struct Ranges<K: IndexKey + ?Sized> {
     left: Vec<Cursor<K>>,
 }
 
-/// A range in work; if that ends early, by damage or a panic, somebody else can go on.
+/// A range in work. If that ends early, by damage or a panic, another thread can continue.
 struct Taken<'s, K: IndexKey + ?Sized> {
     shared: &'s Shared<K>,
     cursor: Option<Cursor<K>>,
@@ -60,11 +60,11 @@ impl<K: IndexKey + ?Sized> Drop for Taken<'_, K> {
     }
 }
 
-/// How far a range was gone through.
+/// The progress within a range.
 struct Cursor<K: IndexKey + ?Sized> {
     from: Bound<K::Owned>,
     end: Bound<K::Owned>,
-    /// What each stripe had completed before the batch.
+    /// The number of changes that each stripe had completed before the batch.
     changes: Vec<u64>,
 }
 
@@ -81,7 +81,7 @@ impl<K: IndexKey + ?Sized> Rebuild<K> {
 }
 
 impl<K: IndexKey + ?Sized> Shared<K> {
-    /// What a thread of the index does.
+    /// The loop of a thread of the index.
     pub(super) fn fill_all(&self) {
         let _running = self.progress.run();
         if self.fill_ranges(|| self.stops.load(std::sync::atomic::Ordering::Acquire)).is_err() {
@@ -89,7 +89,7 @@ impl<K: IndexKey + ?Sized> Shared<K> {
         }
     }
 
-    /// Fills in what is left, on this thread.
+    /// Fills in the rest, on this thread.
     pub(super) fn fill_rest(&self) -> Result<()> {
         // Announced: another one who waits must not take what is in work here for done.
         self.progress.announce(1);
@@ -118,7 +118,7 @@ impl<K: IndexKey + ?Sized> Shared<K> {
             Result::Ok(())
         };
         if step().is_err() {
-            // The damage is named to every reader that needs the place, and to the waiters.
+            // The damage is reported to operations that need the data there, and to waiting threads.
             self.rebuild.is_over.store(true, Ordering::Relaxed);
             self.progress.fail();
         }
@@ -229,7 +229,7 @@ impl<K: IndexKey + ?Sized> Shared<K> {
                 Ok(Some(value)) => writing.put(hash, key, value),
                 Ok(None) => {}
                 Err(error) => {
-                    // What stands here is right, the key is missing as before.
+                    // The entry here is right, the key is missing as before.
                     writing.finish_fill();
                     return Err(error);
                 }
@@ -239,7 +239,7 @@ impl<K: IndexKey + ?Sized> Shared<K> {
         Ok(())
     }
 
-    /// Notes in `report` where hash and tree disagree. While no thread changes the index.
+    /// Notes in `report` where hash and tree disagree. Call it while no thread changes the index.
     pub(super) fn compare(&self, report: &mut CheckReport) {
         let at = self.tree.anchor.at;
         let is_complete = self.stripes.iter().all(|stripe| stripe.is_complete());
@@ -259,8 +259,8 @@ impl<K: IndexKey + ?Sized> Shared<K> {
         if let Err(error) = scanned {
             return report.find_error(at, error);
         }
-        // The hash may be filled meanwhile: what it held before the scan was found, and what was found it holds behind
-        // it.
+        // The hash may be filled meanwhile. Pairs that it held before the scan were found, and it holds the found pairs
+        // after the scan.
         let after = count();
         if !(before..=after).contains(&found) {
             report.find(at, format!("DRAM holds {before} to {after} keys, {found} of them in the tree"));

@@ -3,31 +3,31 @@
 //!
 //! *Version.* One word. Bit 0, *busy*: tree and hash are being changed together, or the hash alone. Bit 1, *complete*:
 //! a key that is not here is not in the tree. Bit 2, *lossy*: entries were forgotten, so it never is complete again.
-//! The rest counts.
+//! The other bits count.
 //!
 //! 1. A writer waits until the word is free and makes it busy, changes the tree, then the hash, and makes the word free
 //!    and different.
-//! 2. A reader that sees a free word, searches, and sees the same word again has searched at one moment at which every
-//!    entry here was what the tree held. In every other case it asks the tree.
+//! 2. A reader sees a free word, searches, and sees the same word again. Then it has searched at one moment at which
+//!    every entry here was what the tree held. In every other case it asks the tree.
 //!
-//! The word is the lock, too: to free it is a plain store, which need not wait for the write-back of the tree's line as
-//! an exchange would. Where a change waits for a device (the block domain), writers take turns by a mutex before it, so
+//! The word is the lock, too. It is freed by a plain store, which need not wait for the write-back of the tree's line
+//! as an exchange would. Where a change waits for a device (the block domain), writers first take turns by a mutex, so
 //! that they sleep.
 //!
 //! Why loads suffice: a writer's stores release and a reader's loads acquire, so a reader that saw any store of a
 //! writer also sees that writer's version.
 //!
-//! *Table.* Lines of four keys and four values, a line of the processor's cache each; a key stands in the first line
-//! from its home on that had room. So a search reads one line in most cases and ends at the first line with a free
-//! slot. A removal moves keys back into the hole; there are no marks of removed keys. Words are hashed one to one, and
-//! the hash stands for the key; a string's entry names a copy of it (`keys`).
+//! *Table.* A table consists of lines of four keys and four values, each a line of the processor's cache. A key is in
+//! the first line with room, counted from its home. So a search reads one line in most cases and ends at the first line
+//! with a free slot. A removal moves keys back into the hole; there are no marks of removed keys. Words are hashed one
+//! to one, so the hash represents the key. A string's entry names a copy of it (`keys`).
 //!
 //! The table doubles in place, while the stripe is busy and readers ask the tree: stripes are many, so each has a small
 //! part of the keys.
 //!
-//! *Waiting for memory.* With many keys the line of a key is in no cache. A change asks for it before it changes the
-//! tree, and comes back to it afterwards: it waits for DRAM and medium at once. All else of a stripe that every change
-//! looks at is one line, and so few lines in all that they stay in the second cache.
+//! *Waiting for memory.* With many keys the line of a key is in no cache. A change requests it before it changes the
+//! tree, and comes back to it afterwards: it waits for DRAM and medium at once. All other state of a stripe that every
+//! change reads is one line. These lines are so few that they stay in the second cache.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ const GROUP: usize = 16;
 #[repr(align(64))]
 struct Line([AtomicU64; 2 * SLOTS]);
 
-/// What a search in DRAM says.
+/// The result of a search in DRAM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
     /// The key's value, or that it is in neither structure, at one moment of the search.
@@ -98,20 +98,20 @@ pub(super) struct Writing<'s> {
     is_done: bool,
 }
 
-/// Where an entry stands.
+/// The position of an entry.
 #[derive(Clone, Copy)]
 struct Place {
     line: usize,
     slot: usize,
 }
 
-/// What stands in a slot for a key with this hash.
+/// The content of a slot for a key with this hash.
 #[inline]
 fn tag_of<K: IndexKey + ?Sized>(hash: u64) -> u64 {
     if K::IS_WORD { hash } else { hash.max(1) }
 }
 
-/// Whether this hash has a place of its own.
+/// Whether this hash has its own place.
 #[inline]
 fn is_zero<K: IndexKey + ?Sized>(hash: u64) -> bool {
     K::IS_WORD && hash == 0
@@ -158,7 +158,7 @@ impl Stripe {
         all.into_boxed_slice()
     }
 
-    /// Asks the processor for the line that a key with this hash most likely stands in.
+    /// Asks the processor for the line that most likely holds a key with this hash.
     #[inline]
     pub(super) fn expect<K: IndexKey + ?Sized>(&self, hash: u64) {
         let len = self.lines_len.load(Ordering::Relaxed);
@@ -182,7 +182,7 @@ impl Stripe {
         }
     }
 
-    /// What DRAM knows of `key`.
+    /// The state of `key` in DRAM.
     #[inline]
     pub(super) fn read<K: IndexKey + ?Sized>(&self, hash: u64, key: &K) -> Known {
         let before = self.version.load(Ordering::Acquire);
@@ -191,7 +191,7 @@ impl Stripe {
             return Known::No;
         }
         let found = self.find_value(hash, key);
-        // The words were loaded with acquire order: this load stays behind them.
+        // The words were loaded with acquire order, so this load stays after them.
         if self.version.load(Ordering::Acquire) != before && !ignores_version {
             return Known::No;
         }
@@ -232,7 +232,7 @@ impl Stripe {
         Writing { stripe: self, _turn: turn, is_done: false }
     }
 
-    /// Bytes of DRAM behind the stripe itself; the first of those that share segments names all of them.
+    /// Bytes of DRAM besides the stripe itself; the first of those that share segments names all of them.
     pub(super) fn dram_bytes(&self) -> u64 {
         let lines = if self.share == 0 { self.lines.dram_bytes() } else { 0 };
         lines + self.blocks.as_ref().map_or(0, |blocks| blocks.dram_bytes())
@@ -271,7 +271,7 @@ impl Stripe {
         None
     }
 
-    /// Where `key` stands.
+    /// The position of `key`.
     fn place<K: IndexKey + ?Sized>(&self, tag: u64, key: &K) -> Option<Place> {
         let len = self.lines_len.load(Ordering::Relaxed);
         for step in 0..len {
@@ -294,12 +294,12 @@ impl Stripe {
 }
 
 impl Writing<'_> {
-    /// What stands here for `key`.
+    /// The content here for `key`.
     pub(super) fn get<K: IndexKey + ?Sized>(&self, hash: u64, key: &K) -> Option<u64> {
         self.stripe.find_value(hash, key)
     }
 
-    /// Gives `key` a value.
+    /// Sets the value of `key`.
     pub(super) fn put<K: IndexKey + ?Sized>(&mut self, hash: u64, key: &K, value: u64) {
         let stripe = self.stripe;
         if is_zero::<K>(hash) {
@@ -365,8 +365,8 @@ impl Writing<'_> {
     }
 
     fn count_change(&self) {
-        // Only who holds the lock counts. Behind the change of the tree: a fill that saw the count before it may have
-        // missed that change.
+        // Only the lock holder counts. The count comes after the change of the tree: a fill that saw the count before
+        // it may have missed that change.
         self.stripe.changes.store(self.stripe.changes() + 1, Ordering::Release);
     }
 
@@ -404,7 +404,7 @@ impl Writing<'_> {
         all.into_iter().for_each(|(tag, word)| self.insert(tag, word));
     }
 
-    /// Moves keys back that stand behind a line which has room now, so that a search may end there.
+    /// Moves keys back that are after a line which has room now, so that a search may end there.
     fn close_hole(&self, mut hole: Place) {
         let stripe = self.stripe;
         let mask = stripe.lines_len.load(Ordering::Relaxed) - 1;
@@ -417,7 +417,7 @@ impl Writing<'_> {
         for _ in 0..mask {
             number = (number + 1) & mask;
             let line = stripe.line(number);
-            // A key may stand in the hole when the hole lies on its way from home to here.
+            // A key may be in the hole when the hole is on its way from home to here.
             let fits = |tag: u64| number.wrapping_sub(tag as usize) & mask >= number.wrapping_sub(hole.line) & mask;
             let ends = had_room(number, SLOTS);
             if let Some(slot) = (0..SLOTS).find(|slot| line.tag(*slot) != 0 && fits(line.tag(*slot))) {
@@ -431,7 +431,7 @@ impl Writing<'_> {
         }
     }
 
-    /// Forgets every entry: from here on the tree answers for this stripe.
+    /// Forgets every entry: from now on the tree answers for this stripe.
     fn distrust(&mut self) {
         let stripe = self.stripe;
         for number in 0..stripe.lines_len.load(Ordering::Relaxed) {
@@ -450,7 +450,7 @@ impl Writing<'_> {
 impl Drop for Writing<'_> {
     fn drop(&mut self) {
         if !self.is_done {
-            // The tree failed between the two changes, or a panic came: what stands here may be wrong.
+            // The tree failed between the two changes, or a panic came: the entries here may be wrong.
             self.distrust();
             self.count_change();
         }

@@ -83,7 +83,7 @@ fn a_change_that_does_not_end_leaves_a_stripe_that_only_the_tree_speaks_for() {
     assert!(stripe.changes() > changes, "a fill that began before is dropped");
     assert!((0..60).all(|key| stripe.read(key, &key) == Known::No));
     assert_eq!(stripe.count(), 0);
-    // What is put there later is right again; the stripe never is complete again.
+    // Pairs put there later are right again; the stripe never is complete again.
     fill(7);
     stripe.write().set_complete(true);
     assert_eq!((stripe.read(7, &7_u64), stripe.read(8, &8_u64)), (Known::Yes(Some(7)), Known::No));

@@ -38,7 +38,7 @@ impl<I: RecordIndex> IndexedRecords<I> {
         limit("value", value.len(), VALUE_BYTES_MAX)?;
         match self.put_once(key, value) {
             Err(error) if error.is_full() => {
-                // What waits for readers may be all that is missing.
+                // The missing room may be in blocks that wait for readers.
                 self.readers.collect();
                 self.put_once(key, value)
             }

@@ -1,7 +1,7 @@
 //! Which indexes a map can stand over, by name and by the code on the medium.
 //!
-//! Ordered ones alone, because a map shows its records in order; and none behind a cache in DRAM ([`Acs`](crate::Acs)):
-//! it serves a program that stays, which can put it there itself.
+//! Only ordered indexes, because a map shows its records in order. And no index with a cache in DRAM
+//! ([`Acs`](crate::Acs)): a cache serves a program that keeps running, which can add it itself.
 
 use std::fmt;
 use std::str::FromStr;
@@ -56,7 +56,7 @@ impl IndexKind {
         }
     }
 
-    /// What stands for it in a map's anchor.
+    /// The code for it in a map's anchor.
     pub(crate) const fn code(self) -> u32 {
         match self {
             Self::FastFair => 1,
@@ -90,7 +90,7 @@ impl FromStr for IndexKind {
 
 /// An index that a map can be over, with its kind.
 pub trait RecordIndex: OpenIndex<Key = [u8]> + OrderedIndex {
-    /// What is on the medium for it.
+    /// The code for it on the medium.
     const KIND: IndexKind;
 
     /// Reserves and writes an index without a name, below the map whose anchor is at `above`, as part of `action`; its

@@ -1,9 +1,9 @@
 //! Maps from byte strings to byte strings over any ordered index of words: the index maps each key to the address of
 //! its record.
 //!
-//! The index changes by operations of its own, each atomic; the record's block is allocated and freed by actions of the
-//! heap. Nothing makes both one step, so an *intent* on the medium joins them. The keys fall into stripes; a stripe has
-//! a lock in DRAM and one intent: two words, `new` and `old`.
+//! Each change of the index is a separate atomic operation, and actions of the heap allocate and free the record's
+//! block. No single step does both, so an *intent* on the medium joins them. The keys fall into stripes. A stripe has a
+//! lock in DRAM and one intent: two words, `new` and `old`.
 //!
 //! *Put.* Under the stripe's lock: 1. the record is written at a reserved place and flushed; `old` is what the index
 //! names. 2. One action allocates the record and sets the intent to (`new`, `old`): from here the intent owns the
@@ -12,9 +12,9 @@
 //!
 //! *Remove.* The same with `new` null: the intent, the index's removal, the action that frees and clears.
 //!
-//! *Open.* For each intent that is set, the record it names (`new`, else `old`) tells the key, and the index tells
-//! whether step 3 happened: then `old` is freed, else `new` (a removal: nothing). The same action clears the intent.
-//! Bounded by the number of intents, whatever the size of the map.
+//! *Open.* For each intent that is set, the record it names (`new`, else `old`) identifies the key. The index then
+//! shows whether step 3 happened: then `old` is freed, else `new` (a removal: nothing). The same action clears the
+//! intent. The work is bounded by the number of intents, whatever the size of the map.
 //!
 //! Why nothing leaks and nothing is freed twice, in every crash state:
 //! - before step 2 nothing is allocated; step 2 is atomic, so an allocated record is named by an intent;
@@ -29,16 +29,16 @@
 //!   free the record that the intent names;
 //! - the records that an intent names stay allocated while it is set, so the key can always be read from them.
 //!
-//! *Readers* take no lock: they pin, ask the index, and read the record; a freed record is not given out again before
+//! *Readers* take no lock: they pin, ask the index, and read the record. A freed record is not allocated again before
 //! they left (`reclaim`). Key and value are verified, and the key must be the one asked for.
 //!
-//! *Durability* is the index's: opened with `Sync` it lets a change be told, and a read tell, only what would survive.
-//! What comes behind it (step 4) needs no waiting: recovery would do it again. So a stripe's lock is held while the
-//! index waits for a device; stripes are many.
+//! *Durability* is the index's: with `Sync`, a change is reported, and a read returns, only data that would survive.
+//! The later step 4 needs no waiting: recovery would do it again. So a stripe's lock is held while the index waits for
+//! a device; stripes are many.
 //!
-//! *What it costs* beside the index's own change: two actions for a put over an old record, one action and a store for
-//! a new key, where [`OrderedMap`](crate::OrderedMap) has one action in all. It remains the default; this is for who
-//! wants an index's other properties.
+//! *Cost* in addition to the index's own change: two actions for a put over an old record, one action and a store for a
+//! new key. [`OrderedMap`](crate::OrderedMap) needs one action in all and remains the default. This map is for callers
+//! that want an index's other properties.
 //!
 //! An intent that cannot be resolved, because a record or the index is damaged there, stays: changes of its stripe are
 //! refused, reads and other stripes go on, and the check names it.
@@ -144,7 +144,8 @@ pub(crate) fn decode_options(medium: Medium<'_>, at: PmAddr, options: u32) -> Re
 }
 
 impl<I: RecordIndex> IndexedRecords<I> {
-    /// Opens the map `name`, or creates it together with its index. Finishes what a crash cut short. Durable on return.
+    /// Opens the map `name`, or creates it together with its index. Completes changes that a crash interrupted. Durable
+    /// on return.
     ///
     /// # Errors
     /// As [`OpenIndex::open_index`](crate::OpenIndex::open_index); [`Error::WrongKind`] also when the map is over

@@ -1,7 +1,7 @@
 //! Reading a map over an index.
 //!
-//! A scan goes by batches: under a pin it copies records, then shows them without one, so what it shows them to may
-//! change the map and take its time. The next batch begins strictly behind the last key shown.
+//! A scan goes by batches: under a pin it copies records, then shows them without one. So the visitor may change the
+//! map and take its time. The next batch begins strictly after the last key shown.
 
 use std::ops::{Bound, ControlFlow};
 
@@ -51,7 +51,7 @@ impl<I: RecordIndex> IndexedRecords<I> {
         Ok((head, value))
     }
 
-    /// At most `records` records from `start` on, and the error behind them.
+    /// At most `records` records from `start` on, and the error after them.
     fn batch(&self, start: Bound<&[u8]>, end: Bound<&[u8]>, records: usize) -> (Vec<Pair>, Result<()>) {
         let (mut pairs, mut bytes, mut outcome) = (Vec::new(), 0, Ok(()));
         let _pin = self.readers.pin();

@@ -40,7 +40,7 @@ pub(crate) fn write_empty(memory: &Memory, at: PmAddr, count: usize) {
     memory.write_back(at, &bytes);
 }
 
-/// What an intent says: the record that is to be the key's, and the one that was; null for none.
+/// The content of an intent: the record that the key is to have, and the former one; null for none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Intent {
     pub(crate) new: PmAddr,

@@ -5,8 +5,8 @@
 //!    level.
 //!
 //! So a crash leaves a prefix of the input, whole stretches of it, and nothing leaks. Cost of a stretch of 128 words:
-//! its nodes' lines, of each flush of the action's record and bitmaps a share, and 4 fences: 1.04 lines and 0.03 fences
-//! a key, where an insert takes 5.2 and 4.1.
+//! its nodes' lines, a share of each flush of the action's record and bitmaps, and 4 fences. That is 1.04 lines and
+//! 0.03 fences a key, where an insert takes 5.2 and 4.1.
 
 use std::borrow::Borrow;
 
@@ -28,13 +28,13 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
         STRETCH.min(self.heap.action_words_max().saturating_sub(4)).max(1)
     }
 
-    /// Adds pairs, no more than [`bulk_pairs`](Self::bulk_pairs), that lie behind all others.
+    /// Adds pairs, no more than [`bulk_pairs`](Self::bulk_pairs), that come after all others.
     #[doc(hidden)]
     pub fn load_stretch(&self, pairs: &[(K::Owned, u64)]) -> Result<()> {
         if pairs.is_empty() || self.append(pairs)? { Ok(()) } else { bulk::insert_each(self, pairs) }
     }
 
-    /// Links nodes for `pairs` behind the last one, unless something lies behind the first of them.
+    /// Links nodes for `pairs` after the last one, unless a key comes after the first of them.
     fn append(&self, pairs: &[(K::Owned, u64)]) -> Result<bool> {
         let _pin = self.readers.pin();
         let place = self.find(pairs[0].0.borrow())?;

@@ -1,30 +1,30 @@
-//! A persistent skip list: the bottom list of all keys stands in the pool, the upper levels in DRAM (paper 2, section
-//! 3.2, evaluates one as the third index behind its cache).
+//! A persistent skip list: the bottom list of all keys is in the pool, the upper levels are in DRAM. (Paper 2, section
+//! 3.2, evaluates one as the third index combined with its cache.)
 //!
-//! **Why the upper levels are not persistent.** They hold nothing that the bottom list does not say, and every level
-//! that is persistent costs an insert another line and another order to keep. They are rebuilt by one walk over the
-//! list when it is opened: recovery takes as long as reading the keys once. Because they are volatile they need not be
-//! towers either: one sorted structure holds every eighth key (chosen by its hash, so that each life chooses the same),
-//! and a search walks eight nodes on the average.
+//! **Why the upper levels are not persistent.** They repeat only what the bottom list says. Every persistent level
+//! would cost an insert another line and another order to keep. One walk over the list rebuilds them at open, so
+//! recovery takes as long as reading the keys once. Because they are volatile they need not be towers either. One
+//! sorted structure holds every eighth key (chosen by its hash, so that each open chooses the same), and a search walks
+//! eight nodes on the average.
 //!
 //! 1. *Search*: the upper level names the last node of its own before the key; from there along the list.
 //! 2. *Insert*: a node is reserved and written with the link to its successor; under the lock of its predecessor, which
 //!    must still be linked and point to that successor, one heap action allocates it and sets the predecessor's link.
 //!    Then it joins the upper level, still under the lock.
-//! 3. *Remove*: under the locks of predecessor and node: it leaves the upper level; one action sets the predecessor's
-//!    link past it and frees it; it is marked for those who stand on it; the block goes back to the heap when no reader
-//!    can be there.
+//! 3. *Remove*: under the locks of predecessor and node. The node leaves the upper level. One action sets the
+//!    predecessor's link past it and frees it. It is marked for threads that are on it. The block goes back to the heap
+//!    when no reader can be there.
 //! 4. *Update*: the value's words in the node (see `fastfair::keys`): one line, one fence.
 //!
 //! Cost of an insert: the node's line, the heap's record (2), the allocation, the link and the end of the record: 6
 //! lines and 4 fences; of a removal 5 and 3. A tree does better (see `fastfair`): a list node is a block of the heap, a
 //! tree's entry is not.
 //!
-//! **Readers** lock nothing. A link is changed only by a heap action, and what anyone sees of an action survives (in
-//! the block domain, a thread that reports a link first waits for its writer, then for the medium); a value is read
-//! between two looks at its node's version. A reader on a node that was removed goes on along that node's link: a
-//! reader that was in the list all the time is still ahead of it, because nothing stood between the node and its
-//! successor when it was removed; what came later came while the reader was on its way.
+//! **Readers** take no lock. A link is changed only by a heap action, and the visible part of an action survives a
+//! crash. (In the block domain, a thread that reports a link first waits for its writer, then for the medium.) A value
+//! is read between two looks at its node's version. A reader on a node that was removed continues along that node's
+//! link. Nodes that were in the list all the time are still ahead of it, because nothing was between the node and its
+//! successor when it was removed. Nodes inserted later came while the reader was on its way.
 //!
 //! ```text
 //! node:  0 next: checked address    8 mark: volatile, all ones once the node was removed    16 key block (as in `fastfair::keys`)
@@ -59,7 +59,7 @@ pub(crate) const KIND_WORDS: AnchorKind =
 pub(crate) const KIND_STRINGS: AnchorKind =
     AnchorKind { magic: u64::from_le_bytes(*b"LDSTSKLS"), version: 3, kind: &SKIPLIST_STRINGS };
 
-/// One of how many keys stands in the upper level.
+/// One of how many keys is in the upper level.
 const UPPER_ONE_OF: u32 = 8;
 /// Mark of a removed node.
 pub(crate) const REMOVED: u64 = u64::MAX;
@@ -91,7 +91,7 @@ impl<K: IndexKey + ?Sized> std::fmt::Debug for SkipList<K> {
 /// A place in the list that has a link: a node, or the anchor before the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spot {
-    /// What is locked.
+    /// The target of a lock.
     pub(crate) at: PmAddr,
     /// The word with the link.
     pub(crate) link: PmAddr,
@@ -121,7 +121,7 @@ impl NodeAt {
 /// A list without a node.
 const EMPTY: First = First { head: PmAddr::NULL, second: 0 };
 
-/// Whether a key stands in the upper level.
+/// Whether a key is in the upper level.
 fn is_upper<K: IndexKey + ?Sized>(key: &K) -> bool {
     key.with_bytes(|bytes| (crc32c::crc32c(bytes) >> 7).is_multiple_of(UPPER_ONE_OF))
 }

@@ -19,7 +19,7 @@ use crate::traits::IndexKey;
 pub(super) struct Place {
     /// The last spot before the key.
     pub(super) before: Spot,
-    /// What its link leads to.
+    /// The target of its link.
     pub(super) next: Option<NodeAt>,
     /// Whether that is the key's node.
     pub(super) found: bool,
@@ -64,7 +64,7 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
         Ok(value)
     }
 
-    /// Does with `key` what `decide` says, given its value; `new` is what it is put to. The value before.
+    /// Does with `key` as `decide` says, given its value; `new` is the value to set. Returns the value before.
     pub(super) fn change(&self, key: &K, new: u64, decide: impl Fn(Option<u64>) -> Change) -> Result<Option<u64>> {
         limit("key", key.key_bytes(), KEY_BYTES_MAX)?;
         if self.heap.memory().is_read_only() {
@@ -79,7 +79,7 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
                     let at = self.head().at;
                     return Err(self.medium().damaged(at, "list", "the place of a key does not stay what it was"));
                 }
-                // What waits for readers may be all that is missing.
+                // The missing room may be in blocks that wait for readers.
                 Err(error) if error.is_full() && !collected => {
                     collected = true;
                     self.readers.collect();
@@ -90,7 +90,7 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
         if changed && self.durability == Durability::Sync {
             self.heap.memory().durable()?;
         } else if !changed && self.heap.memory().domain() == Domain::Block {
-            // The answer rests on what another thread wrote.
+            // The answer depends on another thread's write.
             self.lookup(key)?;
         }
         Ok(before)
@@ -167,7 +167,7 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
         }
         action.set(before.link, Self::encoded(before, after));
         action.free(node.0)?;
-        // No thread may start from the node once it is unlinked.
+        // No search may start from the node once it is unlinked.
         let leaves = is_upper(key);
         if leaves {
             self.upper.remove(key, node.0);

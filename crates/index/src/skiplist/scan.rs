@@ -1,8 +1,8 @@
 //! Reading in order, verifying, and the list as an index.
 //!
-//! Ascending: batches along the list, each begun by a search behind the last key that was shown. Descending: behind the
-//! last node of the upper level before the end, a stretch is read forwards and shown backwards; then the stretch before
-//! it, up to that node. The reader is pinned while it copies, never while the visitor runs.
+//! Ascending: batches along the list, each begun by a search after the last key that was shown. Descending: starting
+//! after the last node of the upper level before the end, a stretch is read forwards and shown backwards. Then comes
+//! the stretch before it, up to that node. The reader is pinned while it copies, never while the visitor runs.
 
 use std::borrow::Borrow;
 use std::ops::{Bound, ControlFlow};
@@ -42,7 +42,7 @@ fn is_within<K: Ord + ?Sized>(key: &K, start: Bound<&K>, end: Bound<&K>) -> (boo
 }
 
 impl<K: IndexKey + ?Sized> SkipList<K> {
-    /// Copies from behind `spot` on what lies in the range, at most `limit` pairs.
+    /// Copies the keys after `spot` that are in the range, at most `limit` pairs.
     fn copy(&self, mut spot: Spot, start: Bound<&K>, end: Bound<&K>, limit: usize, pairs: &mut Pairs<K>) -> Result<()> {
         pairs.clear();
         let (mut walk, mut last): (_, Option<K::Owned>) = (Walk::new(), None);
@@ -54,7 +54,7 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
             let Some(at) = next else { return Ok(()) };
             self.goes_on(&mut walk, at)?;
             let key = self.key_of(at)?;
-            // A reader goes on after this key, so it may not be before the place.
+            // The reader continues after this key, so it must not be before the last one.
             if last.as_ref().is_some_and(|last| *last >= key) {
                 return Err(self.medium().damaged(at.0, "node of a list", "its key does not ascend"));
             }

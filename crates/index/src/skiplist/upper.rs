@@ -1,7 +1,7 @@
 //! The upper level, in DRAM: which node of every eighth key a search starts from.
 //!
-//! Keys that are words stand in a [`Guide`], which readers search without writing anything shared. Strings stand in a
-//! sorted map under a lock, whole: a guide would read the nodes of all those that share their first eight bytes.
+//! Keys that are words are in a [`Guide`], which readers search without writing shared memory. Strings are in a sorted
+//! map under a lock, whole: a guide would read the nodes of all those that share their first eight bytes.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -9,7 +9,7 @@ use std::hash::Hash;
 /// Implemented by `u64` and `[u8]`. Signed numbers and tuples become keys by an order-preserving encoding: big-endian
 /// bytes, the sign bit flipped.
 pub trait IndexKey: Ord + Hash + Debug + Send + Sync + 'static {
-    /// The key as a value of its own.
+    /// The key as an owned value.
     type Owned: Borrow<Self> + Ord + Hash + Clone + Debug + Send + Sync + 'static;
 
     /// A copy.
@@ -22,7 +22,7 @@ pub trait IndexKey: Ord + Hash + Debug + Send + Sync + 'static {
     /// For a `u64` it is the key itself; a shorter string is filled up with zeroes.
     fn order_word(&self) -> u64;
 
-    /// Whether [`order_word`](Self::order_word) says all.
+    /// Whether [`order_word`](Self::order_word) identifies the key.
     const IS_WORD: bool;
 
     /// Bytes of the key.
@@ -31,7 +31,7 @@ pub trait IndexKey: Ord + Hash + Debug + Send + Sync + 'static {
     /// Calls `use_bytes` with the key as bytes that order as keys do: for a `u64`, big-endian.
     fn with_bytes<R>(&self, use_bytes: impl FnOnce(&[u8]) -> R) -> R;
 
-    /// The key whose bytes [`with_bytes`](Self::with_bytes) gave; `None` when no key has these bytes.
+    /// The key with the bytes that [`with_bytes`](Self::with_bytes) passes; `None` when no key has these bytes.
     fn from_bytes(bytes: &[u8]) -> Option<Self::Owned>;
 }
 

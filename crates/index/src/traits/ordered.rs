@@ -9,12 +9,12 @@ use crate::traits::{IndexKey, PointIndex, Range};
 /// An index that can be read in order of its keys.
 ///
 /// **Under concurrent change** every way of reading in order keeps to this: keys come in strictly ascending (or
-/// descending) order, none twice; a key that is in the index from before the call until it ended comes, with a value
-/// that it had meanwhile; a key that is inserted or removed meanwhile comes or does not; what comes was in the index,
-/// with that value, at some moment of the call. There is no snapshot of the whole range.
+/// descending) order, none twice. A key that is in the index from before the call until it ended comes, with a value
+/// that it had meanwhile. A key that is inserted or removed meanwhile may or may not come. Every pair that comes was in
+/// the index at some moment of the call. There is no snapshot of the whole range.
 pub trait OrderedIndex: PointIndex {
-    /// Shows `visit` the keys between `start` and `end` with their values, until it breaks; how many it saw. No lock is
-    /// held while `visit` runs, so it may use the index.
+    /// Shows `visit` the keys between `start` and `end` with their values, until it breaks. Returns how many it saw. No
+    /// lock is held while `visit` runs, so it may use the index.
     ///
     /// # Errors
     /// As [`PointIndex::get`].
@@ -75,8 +75,8 @@ pub trait OrderedIndex: PointIndex {
         Ok(found)
     }
 
-    /// Fills the empty index with `sorted`, whose keys ascend strictly; how many there were. Durable on return, and a
-    /// crash leaves a prefix of the input. No other thread may use the index meanwhile.
+    /// Fills the empty index with `sorted`, whose keys ascend strictly. Returns how many there were. Durable on return,
+    /// and a crash leaves a prefix of the input. No other thread may use the index meanwhile.
     ///
     /// # Errors
     /// [`Error::NotEmpty`] at once; [`Error::NotSorted`] at the first key that does not ascend, and as

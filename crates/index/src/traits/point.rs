@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::map::Durability;
 use crate::traits::IndexKey;
 
-/// What a compare-and-swap found.
+/// The result of a compare-and-swap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Swap {
     /// The value was the expected one and is the new one now.
@@ -21,7 +21,7 @@ pub enum Swap {
 /// An index from keys to words, shared by any number of threads.
 ///
 /// Each operation takes effect at one moment between its call and its return, in an order that all threads agree on
-/// (linearizability), and a crash keeps a prefix of that order that holds everything that was told durable (durable
+/// (linearizability). A crash keeps a prefix of that order that holds everything that was reported durable (durable
 /// linearizability). After an error nothing has changed, unless the error's text says so.
 ///
 /// ```
@@ -50,18 +50,17 @@ pub enum Swap {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait PointIndex: Send + Sync {
-    /// What the index is asked by.
+    /// The type of the keys.
     type Key: IndexKey + ?Sized;
 
     /// The value of `key`.
     ///
     /// # Errors
-    /// [`Error::Damaged`](crate::Error::Damaged) when the medium is damaged where the answer lies (never a wrong answer
-    /// instead),
-    /// [`Error::Pool`](crate::Error::Pool) when the pool is poisoned.
+    /// [`Error::Damaged`](crate::Error::Damaged) when the medium is damaged where the answer is stored (never a wrong
+    /// answer instead), [`Error::Pool`](crate::Error::Pool) when the pool is poisoned.
     fn get(&self, key: &Self::Key) -> Result<Option<u64>>;
 
-    /// Gives `key` a value if it has none; whether it did. A key that is there keeps its value.
+    /// Sets the value of `key` if it has none. Returns whether it did. A key that is there keeps its value.
     ///
     /// # Errors
     /// As [`get`](Self::get); [`Error::TooLong`](crate::Error::TooLong) for a key beyond
@@ -69,20 +68,20 @@ pub trait PointIndex: Send + Sync {
     /// the pool has no room; [`Error::ReadOnly`](crate::Error::ReadOnly).
     fn insert(&self, key: &Self::Key, value: u64) -> Result<bool>;
 
-    /// Changes the value of `key` if it is there; the former one.
+    /// Changes the value of `key` if it is there. Returns the former value.
     ///
     /// # Errors
     /// As [`insert`](Self::insert).
     fn update(&self, key: &Self::Key, value: u64) -> Result<Option<u64>>;
 
-    /// Gives `key` this value, whether or not it is there; the former one.
+    /// Sets the value of `key`, whether or not it is there. Returns the former value.
     ///
     /// # Errors
     /// As [`insert`](Self::insert).
     fn upsert(&self, key: &Self::Key, value: u64) -> Result<Option<u64>>;
 
-    /// Removes `key`; its value. What the index needed for it goes back to the heap when no reader can be there any
-    /// more.
+    /// Removes `key` and returns its value. The index's space for it goes back to the heap when no reader can be there
+    /// any more.
     ///
     /// # Errors
     /// As [`insert`](Self::insert).
@@ -94,9 +93,9 @@ pub trait PointIndex: Send + Sync {
     /// As [`insert`](Self::insert).
     fn compare_and_swap(&self, key: &Self::Key, current: u64, new: u64) -> Result<Swap>;
 
-    /// Number of keys. May have to visit the whole index; changes meanwhile count or do not, so beside them it is
-    /// approximate. It need not wait until what it counts is durable: a crash may take back a change that a count
-    /// behind it has seen.
+    /// Number of keys. May have to visit the whole index. Changes meanwhile may or may not count, so the number is then
+    /// approximate. It need not wait until the counted keys are durable: a crash may take back a change that a later
+    /// count has seen.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -121,21 +120,21 @@ pub trait PointIndex: Send + Sync {
     fn sync(&self) -> Result<()>;
 
     /// Verifies everything on the medium and lists the blocks that the index owns. Call it while no thread changes the
-    /// index. Blocks that wait for readers to leave are given back first.
+    /// index. Blocks that wait for readers to leave go back to the heap first.
     fn check(&self) -> CheckReport;
 }
 
 /// An index that has a name in a store.
 pub trait OpenIndex: PointIndex + Sized {
-    /// What can be chosen when an index is made.
+    /// The options with which an index is made.
     type Options: Clone + Default + Send + Sync;
 
     /// Opens the index `name`, or creates it. Durable on return; a crash during the creation leaks nothing.
     ///
     /// # Errors
     /// [`Error::AlreadyOpen`](crate::Error::AlreadyOpen), [`Error::WrongKind`](crate::Error::WrongKind),
-    /// [`Error::ReadOnly`](crate::Error::ReadOnly) when there is nothing to open and the pool is read-only,
-    /// [`Error::Damaged`](crate::Error::Damaged), and what the heap and the pool refuse.
+    /// [`Error::Damaged`](crate::Error::Damaged), and the errors of the heap and the pool.
+    /// [`Error::ReadOnly`](crate::Error::ReadOnly) when there is nothing to open and the pool is read-only.
     fn open_index(store: &Store, name: &str, options: &Self::Options, durability: Durability) -> Result<Self>;
 
     /// Opens an index that was claimed whatever its kind, by [`Store::open_object`]: for tools. The caller knows its

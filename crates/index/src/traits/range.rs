@@ -1,8 +1,8 @@
 //! An iterator over any ordered index, from both ends, made of scans.
 //!
-//! Each end has a batch of copies. When it is used up, a scan reads the next keys behind the last one that was given,
-//! as many as before and half as many again. So no lock is held between two steps, and the guarantee of
-//! [`OrderedIndex`] holds for the iteration as a whole: every batch begins strictly behind what was given.
+//! Each end has a batch of copies. When it is used up, a scan reads the next keys after the last one returned: as many
+//! as before and half as many again. So no lock is held between two steps, and the guarantee of [`OrderedIndex`] holds
+//! for the iteration as a whole: every batch begins strictly after the keys already returned.
 
 use std::borrow::Borrow;
 use std::collections::VecDeque;
@@ -23,7 +23,7 @@ type Owned<I> = <<I as PointIndex>::Key as IndexKey>::Owned;
 /// An iterator over a range of an index; see [`OrderedIndex::range`].
 pub struct Range<'i, I: OrderedIndex> {
     index: &'i I,
-    /// What neither end has read yet.
+    /// The part that neither end has read yet.
     start: Bound<Owned<I>>,
     end: Bound<Owned<I>>,
     front: VecDeque<(Owned<I>, u64)>,
@@ -83,7 +83,7 @@ impl<'i, I: OrderedIndex> Range<'i, I> {
             self.back.clear();
             return Some(Err(error));
         }
-        // What one end has read and not given is the other end's last.
+        // Pairs that one end has read and not returned are the other end's last.
         let found = match direction {
             Direction::Ascending => self.front.pop_front().or_else(|| self.back.pop_back()),
             Direction::Descending => self.back.pop_front().or_else(|| self.front.pop_back()),

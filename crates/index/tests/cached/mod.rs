@@ -1,4 +1,4 @@
-//! What the tests of the cache share: an index in DRAM that shows what the cache asks it.
+//! Shared parts of the tests of the cache: an index in DRAM that shows the cache's requests.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 

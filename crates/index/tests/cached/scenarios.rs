@@ -82,7 +82,7 @@ impl PointIndex for Stepped {
     }
 }
 
-/// What stands in the index, and what each thread does.
+/// The content of the index, and the steps of each thread.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     pub name: &'static str,
@@ -231,7 +231,7 @@ fn run_once(scenario: &Scenario) {
     for handle in threads {
         events.extend(handle.join().expect("a thread panicked"));
     }
-    // What cache and index say in the end are answers as well.
+    // The final content of cache and index counts as answers as well.
     let keys: std::collections::BTreeSet<u64> = events.iter().map(|event| event.key).collect();
     for key in keys {
         for answer in [run(&*index, &key, Op::Get), run(index.index(), &key, Op::Get)] {

@@ -21,7 +21,7 @@ pub enum Op {
     Swap(u64, u64),
 }
 
-/// What an operation answered.
+/// The answer of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     Value(Option<u64>),
@@ -41,7 +41,7 @@ pub struct Event {
     pub ended: u64,
 }
 
-/// What `op` answers and leaves when the key has the value `state`.
+/// The answer of `op`, and the state after it, when the key has the value `state`.
 pub fn apply(op: Op, state: Option<u64>) -> (Answer, Option<u64>) {
     match op {
         Op::Get => (Answer::Value(state), state),

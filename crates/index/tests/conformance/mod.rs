@@ -54,7 +54,7 @@ impl TestKey for [u8] {
     }
 }
 
-/// Where an index of kind `I` stands: a pool file that is opened again and again.
+/// The place of an index of kind `I`: a pool file that is opened again and again.
 pub struct Place<I: OpenIndex> {
     folder: tempfile::TempDir,
     pub pool: PoolOptions,
@@ -445,7 +445,7 @@ where
     Ok(())
 }
 
-/// What an index holds, as the model has it.
+/// The content of an index, as the model has it.
 pub type Held<I> = BTreeMap<KeyOf<I>, u64>;
 
 /// Fills the pool until an insert finds no room, which says so and changes nothing: what is in the index, and the key

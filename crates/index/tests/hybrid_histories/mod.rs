@@ -28,14 +28,14 @@ use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 /// Keys of a program, unless it says otherwise.
 const KEYS: u64 = 3;
 
-/// What a thread does next.
+/// The next step of a thread.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
     Point(u64, Op),
     Scan(Direction),
 }
 
-/// A program, and what stands in the index before.
+/// A program, and the pairs in the index before.
 #[derive(Clone, Debug)]
 pub struct Program {
     pub before: Vec<(u64, u64)>,
@@ -119,7 +119,7 @@ fn run_point<I: PointIndex<Key = u64>>(index: &I, key: u64, op: Op) -> Answer {
     answer.expect("nothing is damaged")
 }
 
-/// Runs `step` and gives what it answered, for every key that it was about.
+/// Runs `step` and returns its answers, for every key that it was about.
 fn run_step<I: Kind>(index: &I, step: Step) -> Vec<(u64, Op, Answer)> {
     match step {
         Step::Point(key, op) => vec![(key, op, run_point(index, key, op))],
@@ -181,7 +181,7 @@ fn run_once<I: Kind>(program: &Program) -> Option<String> {
         .collect();
     threads.into_iter().for_each(|thread| thread.join().expect("a thread panicked"));
     index.settle();
-    // What both structures hold in the end are answers as well.
+    // The final content of both structures counts as answers as well.
     let gets = (0..I::KEYS).map(|key| Step::Point(key, Op::Get));
     run(gets.chain([Step::Scan(Direction::Ascending)]).collect(), program.threads.len())();
     let before = |key| program.before.iter().find(|(found, _)| *found == key).map(|(_, value)| *value);
