@@ -129,5 +129,6 @@ fn threads_that_find_a_pool_full_share_one_growth() {
         threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
     });
     let all: usize = counts.iter().sum();
-    assert!(all as u64 * 512 > 3 << 20, "the pool was used up: {counts:?}");
+    // A chunk of a kilobyte has room for one such block.
+    assert!(all as u64 > (4 << 20) / 1024 * 4 / 5, "the pool is used up: {counts:?}");
 }

@@ -146,7 +146,9 @@ fn a_segment_with_a_forged_shape_is_a_finding() -> Outcome {
     // Not that of the first hashes, which the open compares.
     let at = *segments.iter().filter(is_segment).find(|at| memory.load(at.plus(8)) >> 8 != 0).ok_or("several")?;
     memory.store(at.plus(24), memory.load(at.plus(24)) ^ 1 << 22);
-    let words = [0, 8, 24, 32].map(|offset| memory.load(at.plus(offset)));
+    let anchor = store.names().into_iter().find(|named| named.name == "index").ok_or("a name")?.at;
+    let [magic, cover, options, seed] = [0, 8, 24, 32].map(|offset| memory.load(at.plus(offset)));
+    let words = [magic, cover, options, seed, anchor.to_raw()];
     let crc = words.iter().fold(0, |crc, word| crc32c::crc32c_append(crc, &word.to_le_bytes()));
     memory.store(at.plus(16), checked::encode(at.plus(16), u64::from(crc)));
     let index = open()?;

@@ -2,7 +2,7 @@
 
 use std::borrow::Borrow;
 
-use lodestone_index::{Error, OpenIndex, OrderedIndex, OrderedMap, Result};
+use lodestone_index::{Error, HashIndex, HashOptions, OpenIndex, OrderedIndex, Result};
 use lodestone_pmem::Pool;
 use lodestone_store::{Store, StoreOptions};
 
@@ -38,10 +38,10 @@ where
     index.insert(key.borrow(), 4)?;
     let again = I::open_index(place.store(), "index", &place.options, place.durability);
     assert!(matches!(again.err(), Some(Error::AlreadyOpen { .. })));
-    drop(OrderedMap::open(place.store(), "other")?);
+    drop(HashIndex::<u64>::open_with(place.store(), "other", &HashOptions::small())?);
     let other = I::open_index(place.store(), "other", &place.options, place.durability);
     let other = other.err().expect("another kind");
-    assert!(matches!(&other, Error::WrongKind { found, .. } if found == "an ordered map"), "{other}");
+    assert!(matches!(&other, Error::WrongKind { found, .. } if found == "a hash index with words as keys"), "{other}");
     assert!(other.to_string().contains(", not a"), "{other}");
     let path = place.path();
     drop(index);
