@@ -97,8 +97,10 @@ packages_with_feature() {
     grep -q "^$1 = " "$manifest" && sed -n '0,/^name = /s/^name = "\(.*\)"/-p \1/p' "$manifest"
   done
 }
-# features_of FEATURE: the same as a list of features.
-features_of() { packages_with_feature "$1" | sed "s/^-p \(.*\)/\1\/$1/" | paste -sd, -; }
+# as_features FEATURE: turns such options into a list of features.
+as_features() { sed "s/^-p \(.*\)/\1\/$1/" | paste -sd, -; }
+# features_of FEATURE: the feature of every crate that has it.
+features_of() { packages_with_feature "$1" | as_features "$1"; }
 
 lint() {
   step format cargo fmt --all --check
@@ -120,9 +122,11 @@ case $list in
   prove)
     step proofs cargo test --workspace --no-fail-fast --features "$planted" -- --ignored
     # Locks and threads of the deterministic scheduler; planted races must be found.
-    # shellcheck disable=SC2046
-    step schedules cargo test --no-fail-fast $(packages_with_feature shuttle | grep -v -e lodestone-txn) \
-      --features "$(features_of shuttle),$planted" --test '*schedules' --test '*histories'
+    mapfile -t packages < <(packages_with_feature shuttle)
+    planted_here=$(packages_with_feature planted-bugs | grep -Fxf <(printf "%s\n" "${packages[@]}") | as_features planted-bugs)
+    # shellcheck disable=SC2068
+    step schedules cargo test --no-fail-fast ${packages[@]} --features "$(features_of shuttle),$planted_here" \
+      --test '*schedules' --test '*histories'
     step schedules-block cargo test --no-fail-fast -p lodestone-pmem --features shuttle,planted-bugs --lib schedules
     step schedules-cache cargo test --no-fail-fast -p lodestone-index --features shuttle --lib schedules
     # Weak memory order: every execution of the word protocols, and of each with a rule broken.
