@@ -33,6 +33,7 @@ struct Cli {
 
 /// The commands.
 #[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "there is one, for the time of the command")]
 enum Command {
     #[command(flatten)]
     Daily(Daily),

@@ -53,6 +53,12 @@ pub fn plain_text(value: &RawValue) -> String {
 /// Writes objects piece by piece.
 pub struct ObjectText(Vec<u8>);
 
+impl Default for ObjectText {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl ObjectText {
     /// An object without fields.
     pub fn new() -> Self {

@@ -49,11 +49,14 @@ pub(crate) static SKIPLIST_WORDS: IndexType<SkipList<u64>> =
 pub(crate) static SKIPLIST_STRINGS: IndexType<SkipList<[u8]>> =
     IndexType::new(*b"SKLS", "a skip list with strings as keys", &of_ordered::<SkipList<[u8]>>());
 
+/// Makes an object with this name, for the records of tools.
+type CreateRecords = fn(&Store, &str) -> Result<Box<dyn Records>, KindError>;
+
 /// How tools read, make and salvage the objects of a kind.
 struct ToolsOf {
     records: fn(Object, Durability) -> Result<Box<dyn Records>, KindError>,
     /// Makes an object with this name.
-    create: fn(&Store, &str) -> Result<Box<dyn Records>, KindError>,
+    create: CreateRecords,
     salvage: fn(&Object, &mut VisitRecord<'_>, &mut VisitLost<'_>) -> u64,
 }
 

@@ -56,12 +56,12 @@
 //! ```
 //!
 //! All of the crates that it is made of are here:
-//! - [`pmem`]: pools, flush, fence;
-//! - [`heap`]: allocation, failure-atomic actions;
-//! - [`index`]: maps;
-//! - [`stm`]: transactions;
-//! - [`collections`]: maps, lists, queues in transactions;
-//! - [`crash`]: the explorer that crashes a structure, ours or yours, at every point.
+//! - [`pmem`] for pools, flush, fence;
+//! - [`heap`] for allocation, failure-atomic actions;
+//! - [`index`] for maps;
+//! - [`stm`] for transactions;
+//! - [`collections`] for maps, lists, queues in transactions;
+//! - [`crash`] for the explorer that crashes a structure, ours or yours, at every point.
 
 pub use lodestone_collections as collections;
 pub use lodestone_crash as crash;

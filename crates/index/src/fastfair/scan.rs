@@ -4,9 +4,9 @@
 //! 2. If the tree was opened so, the copies wait until they would survive power loss.
 //! 3. The visitor sees them; no lock is held.
 //!    While it sees them, the leaves that follow are on their way from the medium: the guide names them (`Ahead`).
-//! 4. The scan goes on at the leaf's high bound (low bound, descending): by the leaf's link if the leaf there still
 //! 4. The scan continues at the leaf's high bound (low bound, descending): by the leaf's link if the leaf there still
 //!    begins at that bound, else by a search. So changes of leaves meanwhile do not matter.
+//!
 //! Keys come in strictly ascending (descending) order because only keys beyond that bound are copied next: the leaf
 //! there may have merged with the one before it meanwhile.
 
