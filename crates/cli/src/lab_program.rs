@@ -33,7 +33,8 @@ pub fn become_it() -> Result<ExitCode> {
              lodestone-cli` and put it beside `lodestone` or in the path"
         ));
     };
-    let failed = Command::new(&program).args(std::env::args_os().skip(1)).exec();
+    // Help and errors call the program what the user typed.
+    let failed = Command::new(&program).arg0("lodestone").args(std::env::args_os().skip(1)).exec();
     Err(anyhow!(failed).context(format!("{}: it cannot be executed; install it again", program.display())))
 }
 
