@@ -77,7 +77,7 @@ fn guess(options: &PoolOptions, topology: &Topology) -> Vec<usize> {
     }
 }
 
-/// Gives the model the places of the parts of `pool`, now that it is open.
+/// Tells the model the places of the parts of `pool`, now that it is open.
 pub fn place(pool: &Pool) {
     if let Some(model) = MODEL.get() {
         let nodes: Vec<usize> = pool.part_nodes().iter().map(|node| node.index.unwrap_or(0)).collect();

@@ -9,7 +9,7 @@
 //! become it. So a user types one command. Without the feature `lab` nothing of the measuring and proving crates is
 //! built.
 //!
-//! A program is a [`program::Program`]: arguments, one run, an exit code.
+//! A program is a set of [`program::Commands`]: arguments, one run, an exit code.
 
 pub mod bytes;
 pub mod commands;

@@ -6,30 +6,10 @@ mod lab_program;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::Subcommand;
 use lodestone_cli::commands::Daily;
 use lodestone_cli::output::Output;
-use lodestone_cli::program::{self, AFTER_HELP, Globals, Program, STYLES};
-
-/// Durable data on persistent memory and on ordinary files.
-#[derive(Debug, Parser)]
-#[command(
-    name = "lodestone",
-    version,
-    about,
-    after_help = AFTER_HELP,
-    styles = STYLES,
-    propagate_version = true,
-    max_term_width = 110
-)]
-struct Cli {
-    #[command(flatten)]
-    globals: Globals,
-
-    /// The command.
-    #[command(subcommand)]
-    command: Command,
-}
+use lodestone_cli::program::{self, Commands};
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -52,21 +32,15 @@ enum Command {
 /// Commands of the laboratory.
 const LAB: [&str; 5] = ["crash", "torture", "bench", "sim", "demo"];
 
-impl Program for Cli {
-    fn globals(&self) -> Globals {
-        self.globals
-    }
-
+impl Commands for Command {
     fn is_worker(&self) -> bool {
         false
     }
 
-    fn run(self, output: &Output) -> Result<ExitCode> {
-        match self.command {
-            Command::Daily(command) => command.run(Self::command(), output),
-            Command::Crash | Command::Torture | Command::Bench | Command::Sim | Command::Demo => {
-                lab_program::become_it()
-            }
+    fn run(self, program: clap::Command, output: &Output) -> Result<ExitCode> {
+        match self {
+            Self::Daily(command) => command.run(program, output),
+            Self::Crash | Self::Torture | Self::Bench | Self::Sim | Self::Demo => lab_program::become_it(),
         }
     }
 }
@@ -80,6 +54,6 @@ fn main() -> ExitCode {
         Some("man" | "completions") if lab_program::is_here() => lab_program::run(),
         // `lodestone help bench`
         Some("help") if words().any(|word| LAB.contains(&word.as_str())) => lab_program::run(),
-        _ => program::run::<Cli>(),
+        _ => program::run::<Command>(),
     }
 }

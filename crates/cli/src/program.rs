@@ -12,21 +12,21 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::Parser;
 use clap::builder::styling::{AnsiColor, Styles};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::emulation;
 use crate::interrupt;
 use crate::output::{Output, StdoutClosed, exit};
 
 /// Colours of the help.
-pub const STYLES: Styles = Styles::styled()
+const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
     .usage(AnsiColor::Green.on_default().bold())
     .literal(AnsiColor::Cyan.on_default());
 
 /// Examples and exit codes after the help of a program.
-pub const AFTER_HELP: &str = "\
+const AFTER_HELP: &str = "\
 Examples:
   lodestone pool create orders.pool --size 256MiB
   lodestone kv import orders.pool orders.csv --key id
@@ -43,41 +43,56 @@ Every command takes --json (one JSON object per line on standard output) and --h
 
 /// Arguments that every command takes.
 #[derive(Clone, Copy, Debug, clap::Args)]
-pub struct Globals {
+struct Globals {
     /// Print one JSON object per line instead of text
     #[arg(long, global = true)]
-    pub json: bool,
+    json: bool,
 
     /// Print results and errors only: no notes, no progress
     #[arg(long, short, global = true)]
-    pub quiet: bool,
+    quiet: bool,
 }
 
-/// The arguments of a program, and its run.
-pub trait Program: Parser {
-    /// Arguments that every command takes.
-    fn globals(&self) -> Globals;
+/// Durable data on persistent memory and on ordinary files.
+#[derive(Debug, Parser)]
+#[command(
+    name = "lodestone",
+    version,
+    about,
+    after_help = AFTER_HELP,
+    styles = STYLES,
+    propagate_version = true,
+    max_term_width = 110
+)]
+pub struct Cli<C: Commands> {
+    #[command(flatten)]
+    globals: Globals,
 
+    #[command(subcommand)]
+    command: C,
+}
+
+/// The commands of a program.
+pub trait Commands: Subcommand {
     /// Whether another command started this one, reads its output and ends it.
     fn is_worker(&self) -> bool;
 
-    /// Runs the command.
+    /// Runs the command. `program` is the tree of all commands.
     ///
     /// # Errors
     /// When the work could not be done.
-    fn run(self, output: &Output) -> Result<ExitCode>;
+    fn run(self, program: clap::Command, output: &Output) -> Result<ExitCode>;
 }
 
 /// Runs a program with the arguments of this process.
 #[must_use]
-pub fn run<P: Program>() -> ExitCode {
-    let program = match P::try_parse() {
-        Ok(program) => program,
+pub fn run<C: Commands>() -> ExitCode {
+    let Cli { globals, command } = match Cli::<C>::try_parse() {
+        Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
-    let Globals { json, quiet } = program.globals();
-    let output = Output::new(json, quiet);
-    match run_watched(program, &output) {
+    let output = Output::new(globals.json, globals.quiet);
+    match run_watched(command, &output) {
         Ok(code) => code,
         Err(error) if error.is::<StdoutClosed>() => exit::ok(),
         Err(error) => {
@@ -87,12 +102,12 @@ pub fn run<P: Program>() -> ExitCode {
     }
 }
 
-fn run_watched<P: Program>(program: P, output: &Output) -> Result<ExitCode> {
-    // The command that started a worker ends it, and the worker has nothing to report.
-    if !program.is_worker() {
+fn run_watched<C: Commands>(command: C, output: &Output) -> Result<ExitCode> {
+    // A worker that another command started is ended by that command, and has nothing to tell.
+    if !command.is_worker() {
         interrupt::watch(*output)?;
     }
-    let code = program.run(output)?;
+    let code = command.run(Cli::<C>::command(), output)?;
     emulation::report(output)?;
     Ok(code)
 }

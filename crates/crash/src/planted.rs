@@ -58,7 +58,7 @@ pub(crate) struct Scope {
 #[cfg(feature = "planted-bugs")]
 static TURNS: std::sync::RwLock<()> = std::sync::RwLock::new(());
 
-/// What a scope keeps out. Clean explorations run side by side.
+/// The explorations that a scope excludes. Clean explorations run side by side.
 #[cfg(feature = "planted-bugs")]
 enum Others {
     None(#[expect(dead_code, reason = "held until the scope ends")] std::sync::RwLockWriteGuard<'static, ()>),

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Every word of metadata verifies itself. The header line has a CRC-32C. Zone words, chunk words and bitmap words are
-//! checked words ([`lodestone_pmem::checked`]). A chunk word gives the state of its chunk. An extent has one such word,
+//! checked words ([`lodestone_pmem::checked`]). A chunk word has the state of its chunk. An extent has one such word,
 //! in its first chunk, with its length. The words of its other chunks stay "free".
 //!
 //! Invariant: chunk and zone sizes are powers of two, so shifts take an address apart.

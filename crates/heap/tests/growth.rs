@@ -116,7 +116,7 @@ fn a_full_pool_grows_by_itself_up_to_its_limit() {
 }
 
 #[test]
-fn threads_that_find_a_pool_full_share_one_growth() {
+fn threads_fill_a_pool_that_grows_by_itself() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("heap.pool");
     let grows = PoolOptions { grow_bytes_max: 4 << 20, ..options(DomainChoice::Process) };

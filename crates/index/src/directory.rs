@@ -172,7 +172,7 @@ impl<L: Bounded> Directory<L> {
     pub(crate) fn dram_bytes(&self) -> u64 {
         let of_chunk = |chunk: &Chunk<L>| {
             let bounds: usize = chunk.leaves.iter().map(|leaf| leaf.low().len()).sum();
-            // Each bound stands twice: as a leaf's lower one and as its neighbour's upper one. Each leaf has two
+            // Each bound exists twice: as a leaf's lower one and as its neighbour's upper one. Each leaf has two
             // counts.
             size_of::<Chunk<L>>() + CHUNK_LEAVES * 16 + chunk.leaves.len() * (size_of::<L>() + 16) + 2 * bounds
         };

@@ -455,8 +455,8 @@ fn versions_never_go_back() -> Result<()> {
     Ok(())
 }
 
-/// A walk that stands behind a segment when that merges with the next one comes to the merged one, which holds what was
-/// shown already.
+/// A walk that is after a segment when that merges with the next one comes to the merged one, which holds everything
+/// that was shown already.
 #[test]
 fn a_walk_shows_no_key_twice_when_segments_merge_behind_it() {
     let mut place = Place::new(HashOptions::small());

@@ -97,8 +97,8 @@ fn a_rebuild_that_forgets_what_came_meanwhile_is_found() {
     must_be_found::<Hybrid<u64>>("hybrid-rebuild-forgets", program(&[(0, 1), (1, 1)], &[&[put(2), put(3)], &[put(4)]]));
 }
 
-/// A split ends the segment that a walk has found, a second one gives its descriptor to a segment of fewer hashes: the
-/// others would be missed.
+/// A split ends the segment that a walk has found, a second one assigns its descriptor to a segment of fewer hashes:
+/// the others would be missed.
 #[test]
 fn a_walk_that_trusts_what_a_segment_once_covered_is_found() {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);

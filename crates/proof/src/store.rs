@@ -133,7 +133,7 @@ impl StoreTarget {
                 let shelf = store.open_object(name)?;
                 let block = PmAddr::from_raw(store.memory().load(shelf.at().plus(16)));
                 store.memory().store(block, 0);
-                // What the script does next may not overtake the damage: it is there from the beginning.
+                // No later operation of the script may overtake the damage: it is there from the beginning.
                 store.memory().persist(block, 8);
             }
             StoreOp::Repair => {
@@ -254,7 +254,8 @@ impl Structure for StoreTarget {
     }
 
     fn audits(&self, site: &SiteKey) -> bool {
-        // What a repair makes counts only when it has the name: how a shelf is written is for the other targets.
+        // An object that a repair makes counts only when it has the name. The other targets audit how a shelf is
+        // written.
         let is_shelf = site.file.ends_with("explore.rs") && self.script.contains(&StoreOp::Repair);
         site.file.contains("store/src/") && !is_shelf
     }

@@ -16,7 +16,7 @@ pub struct Finding {
     pub at: PmAddr,
     /// The description.
     pub what: String,
-    /// Whether data is lost or may be lost. What a crash leaves is no damage.
+    /// Whether data is lost or may be lost. Remains of a crash are no damage.
     pub is_damage: bool,
 }
 

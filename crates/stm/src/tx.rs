@@ -62,7 +62,7 @@ pub struct Tx<'t> {
 
 /// Values of up to so many bytes are read from both slots at once, before it is known which slot counts.
 const EITHER_BYTES_MAX: usize = 32;
-/// How often a reader looks at an object under commit before it gives way.
+/// How often a reader looks at an object under commit before it yields.
 pub(crate) const PATIENCE: u32 = 200;
 
 impl<'t> Tx<'t> {

@@ -11,7 +11,7 @@ use lodestone_pmem::{LineAddr, PmAddr, Pool, PoolOptions, Site, TracedMemory, Tr
 use lodestone_stm::{Error, Result, Stm, StmOptions};
 use lodestone_store::{Store, StoreOptions};
 
-/// How long a close is held up, unless a thread gives up meanwhile.
+/// How long a close is held up, unless a thread stops waiting meanwhile.
 const HOLD: Duration = Duration::from_millis(400);
 
 thread_local! {

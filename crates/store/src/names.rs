@@ -20,7 +20,7 @@ use crate::object::{Claim, Object};
 use crate::salvage::{REPAIR_NAME, reserved};
 use crate::store::Store;
 
-/// Looks before an open gives up on a close that does not end: half a minute.
+/// Looks before an open stops waiting for a close that does not end: half a minute.
 const LOOKS: u32 = if cfg!(feature = "shuttle") { 64 } else { 60_000 };
 
 impl Store {

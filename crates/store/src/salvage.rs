@@ -2,7 +2,7 @@
 //!
 //! 1. Remains of an earlier repair lose their name ([`REPAIR_NAME`]).
 //! 2. For each damaged object, its kind makes a new object of the salvaged records, under that name.
-//! 3. One action of the heap gives the new object the name of the old one. The old one has none from then on.
+//! 3. One action of the heap moves the name of the old object to the new one. The old one has none from then on.
 //! 4. When all objects are whole, the heap's tables are repaired from the blocks that they own. Blocks that nothing
 //!    reaches, those of the old objects among them, are freed.
 //!

@@ -35,7 +35,7 @@ fn over(pool: &Pool) -> lodestone_store::Result<Store> {
     Ok(store)
 }
 
-/// Seals the copy `copy` bytes behind the start of the entry at `at`, whose name has `name_bytes` bytes.
+/// Seals the copy `copy` bytes after the start of the entry at `at`, whose name has `name_bytes` bytes.
 fn seal(pool: &Pool, at: PmAddr, copy: u64, name_bytes: usize) {
     let (memory, base) = (pool.memory(), at.plus(copy));
     let mut name = vec![0; name_bytes];

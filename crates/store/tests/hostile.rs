@@ -308,7 +308,7 @@ const RENAMED: &str = "entry: renamed";
 const UNDONE: &str = "state: the drop had only begun";
 /// Several changes, one of them one of these.
 const SEVERAL_COULD_BE: &str = "several, that could be so";
-/// What makes a catalog that somebody could have made through the store.
+/// A catalog that users of the store could have made.
 const COULD_BE: [&str; 3] = [RENAMED, UNDONE, SEVERAL_COULD_BE];
 
 fn damage_list(memory: &Memory, sound: &Sound, numbers: &mut Numbers, at: PmAddr) -> &'static str {
@@ -344,7 +344,7 @@ fn open(memory: &Memory) -> Option<Store> {
     Some(store)
 }
 
-/// What the answers of a store are beside those that are expected.
+/// The answers of a store compared with the expected ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Answers {
     Same,

@@ -21,30 +21,10 @@ mod torture;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::Subcommand;
 use lodestone_cli::commands::Daily;
 use lodestone_cli::output::Output;
-use lodestone_cli::program::{self, AFTER_HELP, Globals, Program, STYLES};
-
-/// Durable data on persistent memory and on ordinary files.
-#[derive(Debug, Parser)]
-#[command(
-    name = "lodestone",
-    version,
-    about,
-    after_help = AFTER_HELP,
-    styles = STYLES,
-    propagate_version = true,
-    max_term_width = 110
-)]
-struct Cli {
-    #[command(flatten)]
-    globals: Globals,
-
-    /// The command.
-    #[command(subcommand)]
-    command: Command,
-}
+use lodestone_cli::program::{self, Commands};
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -63,27 +43,23 @@ enum Command {
     Demo(demo::Args),
 }
 
-impl Program for Cli {
-    fn globals(&self) -> Globals {
-        self.globals
-    }
-
+impl Commands for Command {
     fn is_worker(&self) -> bool {
-        match &self.command {
-            Command::Torture(args) => args.is_worker(),
-            Command::Bench(args) => args.is_worker(),
+        match self {
+            Self::Torture(args) => args.is_worker(),
+            Self::Bench(args) => args.is_worker(),
             _ => false,
         }
     }
 
-    fn run(self, output: &Output) -> Result<ExitCode> {
-        match self.command {
-            Command::Daily(command) => command.run(Self::command(), output),
-            Command::Torture(args) => torture::run(args, output),
-            Command::Crash(args) => crash::run(args, output),
-            Command::Bench(args) => bench::run(args, output),
-            Command::Sim(args) => sim::run(args, output),
-            Command::Demo(args) => demo::run(&args, output),
+    fn run(self, program: clap::Command, output: &Output) -> Result<ExitCode> {
+        match self {
+            Self::Daily(command) => command.run(program, output),
+            Self::Torture(args) => torture::run(args, output),
+            Self::Crash(args) => crash::run(args, output),
+            Self::Bench(args) => bench::run(args, output),
+            Self::Sim(args) => sim::run(args, output),
+            Self::Demo(args) => demo::run(&args, output),
         }
     }
 }
@@ -91,14 +67,16 @@ impl Program for Cli {
 fn main() -> ExitCode {
     // Only this program can replay its targets.
     lodestone_crash::replay_with("lodestone crash replay");
-    program::run::<Cli>()
+    program::run::<Command>()
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use clap::{CommandFactory, Parser};
 
     use super::*;
+
+    type Cli = program::Cli<Command>;
 
     #[test]
     fn the_command_tree_is_consistent() {

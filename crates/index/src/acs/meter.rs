@@ -16,7 +16,7 @@
 //!    sample is one bucket of [`SAMPLE`], and half of that after each window that confirms it, down to one of
 //!    [`SAMPLE_LEAST`] (and to [`SAMPLE_BUCKETS_MIN`] buckets, where a cache has enough of them).
 //! 3. More hits in a window of the sample than the upper threshold: the slot uses the whole cache again, and is not
-//!    judged before it has asked twice as often as the cache has entries: what it holds is of another time.
+//!    judged before it has asked twice as often as the cache has entries: its content is of another time.
 //!
 //! # The thresholds
 //!

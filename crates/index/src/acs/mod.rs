@@ -102,8 +102,8 @@ use self::stripes::Stripes;
 use crate::error::Result;
 use crate::traits::{IndexKey, PointIndex};
 
-/// An index behind a cache; see the module for the protocol, [`PointIndex`] and [`OrderedIndex`](crate::OrderedIndex)
-/// for the operations. Share it by reference or [`Arc`](std::sync::Arc).
+/// An index with a cache before it; see the module for the protocol, [`PointIndex`] and
+/// [`OrderedIndex`](crate::OrderedIndex) for the operations. Share it by reference or [`Arc`](std::sync::Arc).
 ///
 /// ```
 /// use lodestone_store::Store;

@@ -102,7 +102,7 @@ impl Pair<'_> {
     }
 
     /// Makes the buckets follow a change of `key` in the index, by a writer that is inside its stripe: if the key is
-    /// cached, it gets the value that `value` gives under the latch, or goes if that is none.
+    /// cached, it gets the value that `value` returns under the latch, or goes if that is none.
     pub(super) fn follow(&self, key: Key<'_>, value: impl Fn() -> Option<u64>) {
         // A fill that looked at the stripe before this writer was inside may be about to put the key into either. Fills
         // that come later see the writer: from here on the key can only leave.

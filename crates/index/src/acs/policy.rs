@@ -134,7 +134,7 @@ fn max_of(bytes: &Bytes) -> u8 {
     each.iter().copied().fold(0, u8::max)
 }
 
-/// Which of the first `ways` bytes is the largest one; of several the first one behind `turn`. Without a branch that is
+/// Which of the first `ways` bytes is the largest one; of several the first one after `turn`. Without a branch that is
 /// hard to foresee.
 fn place_of_max(bytes: &Bytes, ways: usize, turn: u64) -> usize {
     const LOWS: u64 = ONES * 0x7F;

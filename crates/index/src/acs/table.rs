@@ -170,13 +170,13 @@ impl<K: IndexKey + ?Sized> Table<K> {
 }
 
 /// The tag of a key with this hash. Never 0, an empty entry, nor 1, which an empty entry may be taken for (see
-/// [`candidates`]): the key that was thrown out of it still stands there.
+/// [`candidates`]): the key that was thrown out of it is still there.
 #[inline]
 fn tag_of(hash: u64) -> u8 {
     (hash as u8).max(2)
 }
 
-/// The high bit of every byte that may be `tag`: of all that are, and behind the first one of those that differ from it
+/// The high bit of every byte that may be `tag`: of all that are, and after the first one of those that differ from it
 /// in the lowest bit, perhaps.
 #[inline]
 fn candidates(tags: u64, tag: u8) -> u64 {
@@ -400,8 +400,8 @@ impl Bucket<'_> {
         self.find(key).is_some()
     }
 
-    /// Gives `key`, if it is cached here, the value that `value` gives under the latch; or throws it out, if that is
-    /// none. Whether it was here.
+    /// Sets `key`, if it is cached here, to the value that `value` returns under the latch; or throws it out, if that
+    /// is none. Whether it was here.
     pub(super) fn change(&self, key: Key<'_>, value: impl Fn() -> Option<u64>) -> bool {
         let version = self.latch();
         let found = self.find(key);

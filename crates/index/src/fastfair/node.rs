@@ -271,7 +271,7 @@ impl Header {
     }
 
     /// As [`load`](Self::load), without looking at checksums: for nodes on the way to a leaf, whose bounds tell whether
-    /// the way was right. What stands there can be anything; every address in it is checked before it is followed.
+    /// the way was right. The content there can be anything; every address in it is checked before it is followed.
     #[inline]
     pub(crate) fn peek(medium: Medium<'_>, at: PmAddr) -> Result<Self> {
         if !Self::has_room(medium, at) {

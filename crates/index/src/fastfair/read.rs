@@ -205,7 +205,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         Ok(None)
     }
 
-    /// Goes to the leaf that covers the target and gives what `at_leaf` finds there, read at one moment. Only while
+    /// Goes to the leaf that covers the target and returns what `at_leaf` finds there, read at one moment. Only while
     /// pinned.
     #[inline]
     pub(super) fn at_leaf<T>(&self, target: Target<'_, K>, at_leaf: impl FnMut(&Header) -> Result<T>) -> Result<T> {

@@ -302,7 +302,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
     }
 
     /// The entries of a leaf in order, every line verified, without the copies that a crash in the split of a line
-    /// left: what is not below the line behind it.
+    /// left: whatever is not below the line after it.
     #[inline]
     pub(super) fn live_entries(&self, header: &Header, live: &mut EntryList) -> Result<()> {
         live.truncate(0);

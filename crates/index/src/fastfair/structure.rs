@@ -291,7 +291,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         self.publish_right(action, header, parent, (word, low), right)
     }
 
-    /// Commits `action`, which makes the node at `right` and what it holds, with the link of its left sibling and its
+    /// Commits `action`, which makes the node at `right` and its content, with the link of its left sibling and its
     /// entry in the parent.
     pub(super) fn publish_right<'t>(
         &'t self,

@@ -227,7 +227,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         if K::IS_WORD { done } else { Ok(Outcome::Again) }
     }
 
-    /// A line of the leaf that stands nowhere in its order, if need be an empty one that is taken out of it first: the
+    /// A line of the leaf that is nowhere in its order, if need be an empty one that is taken out of it first: the
     /// header with the order without it, `position` as it is in that order, and the line.
     fn free_line(&self, header: &Header, position: usize) -> Option<(Header, usize, usize)> {
         if let Some(free) = header.order.free_line(header.lines) {

@@ -99,7 +99,7 @@ impl TreeLeaf {
         self.at().table((shape >> LINES_SHIFT) as u32, low_bytes)
     }
 
-    /// Where it stands, and its lines, unless `stamp` is not true any more: those of two lives together may lie outside
+    /// Its place, and its lines, unless `stamp` is not true any more: those of two lives together may lie outside
     /// the pool.
     #[inline]
     pub(crate) fn place(&self, stamp: Stamp) -> Option<(TreeLeafAt, TableAt)> {
@@ -298,7 +298,7 @@ mod tests {
         }
     }
 
-    /// The lines of a leaf with a long lower bound begin further behind its place than those of the next leaf, which
+    /// The lines of a leaf with a long lower bound begin further after its place than those of the next leaf, which
     /// may be the pool's last block.
     #[test]
     fn a_stamp_of_a_former_life_gives_no_place() {

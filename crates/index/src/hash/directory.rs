@@ -75,7 +75,7 @@ struct Node {
     entries: Box<[AtomicU64]>,
 }
 
-/// What an entry in DRAM names, in the low two bits; the index stands above. 0: not asked yet.
+/// The target of an entry in DRAM, in the low two bits; the index is above. 0: not asked yet.
 const IS_SEGMENT: u64 = 1;
 const IS_NODE: u64 = 2;
 
@@ -264,7 +264,7 @@ impl Directory {
     }
 
     /// Lets `stretch` name the halves `fresh` instead of the dead segments `old`; when it is a single entry, by way of
-    /// a new node that stands at `child`.
+    /// a new node that is at `child`.
     pub(crate) fn replace(&self, stretch: Stretch, child: Option<PmAddr>, fresh: &[Fresh], old: &[usize]) {
         let mut stock = lock(&self.stock);
         let mut births = Vec::with_capacity(fresh.len());

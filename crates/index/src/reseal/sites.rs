@@ -21,7 +21,7 @@ enum Site {
     Word(PmAddr),
     /// Magic and shape of an anchor or a map's header: CRC in word 4.
     Anchor(PmAddr),
-    /// A leaf's lower bound: a checked word with shape before it, CRC in the word behind that; the bound's place
+    /// A leaf's lower bound: a checked word with shape before it, CRC in the word after that; the bound's place
     /// depends on the first.
     Low { owner: PmAddr, shape: PmAddr, low: PmAddr, bytes: u64 },
     /// A record: lengths, key, value.

@@ -162,7 +162,7 @@ fn add_missing(
     match block.zip(lines).and_then(|(&(at, bytes), lines)| table_in(out.medium, at, bytes, lines)) {
         Some(table) => {
             out.add_table(table, Some(&range));
-            // Where this leaf leads is not known: another one may be missing behind it.
+            // Where this leaf leads is not known: another one may be missing after it.
             out.haul.lose_between(range, Some(found), false, why);
         }
         None => out.haul.lose_between(range, Some(found), true, why),

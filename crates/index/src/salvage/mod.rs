@@ -39,7 +39,7 @@ pub(crate) use over::{index_kind_of, salvage_over};
 
 /// A structure whose pairs can be brought out without opening it.
 pub(crate) trait Salvage: IndexOf {
-    /// What is left of the structure whose anchor is at `at`.
+    /// The readable rest of the structure whose anchor is at `at`.
     fn haul(heap: &Heap, at: PmAddr) -> Haul;
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Pair {
     pub(crate) word: u64,
 }
 
-/// What came out of a structure, and what did not. Keys in `lost` are bytes that order as keys do.
+/// The records that came out of a structure, and those that did not. Keys in `lost` are bytes that order as keys do.
 #[derive(Debug, Default)]
 pub(crate) struct Haul {
     pub(crate) pairs: Vec<Pair>,
@@ -123,8 +123,8 @@ fn blocks_of(heap: &Heap) -> Vec<(PmAddr, u64)> {
     blocks
 }
 
-/// What links lead to beside `known`, one after the other: blocks that the heap's damaged tables do not show. `step`
-/// notes what is at an address and returns the link of it, or `None` when nothing verifies there.
+/// The blocks that links lead to beside `known`, one after the other: blocks that the heap's damaged tables do not
+/// show. `step` notes what is at an address and returns the link of it, or `None` when nothing verifies there.
 fn follow(
     medium: Medium<'_>,
     links: impl IntoIterator<Item = PmAddr>,
@@ -165,7 +165,7 @@ fn shown_key<K: IndexKey + ?Sized>(key: &[u8]) -> Vec<u8> {
     u64::from_be_bytes(word).to_string().into_bytes()
 }
 
-/// What is lost, with keys as a tool shows them.
+/// The losses, with keys as a tool shows them.
 fn shown_lost<K: IndexKey + ?Sized>(lost: Lost) -> Lost {
     let show = |key: Option<Vec<u8>>| key.map(|key| shown_key::<K>(&key));
     let keys = match lost.keys {

@@ -23,7 +23,7 @@ use crate::skiplist::{self, SkipList};
 use super::map::show;
 use super::{FoundRecord, Haul, Salvage, blocks_of, reason_of, record_at, records_among};
 
-/// What is known of a map: parts of it may be damaged.
+/// The known parts of a map: others may be damaged.
 struct Parts {
     index: Option<(IndexKind, PmAddr)>,
     stripes: Option<usize>,
@@ -89,7 +89,7 @@ fn choose(medium: Medium<'_>, parts: &Parts, index: Haul, found: BTreeMap<Vec<u8
             out.insert(key);
         }
     }
-    // What the index lost is not lost where the record came out by itself.
+    // A key that the index lost is not lost where the record came out by itself.
     haul.lost.extend(index.lost.into_iter().filter_map(|mut lost| match &lost.keys {
         LostKeys::Key(key) if out.contains(key) => None,
         LostKeys::Key(_) => Some(lost),
@@ -123,7 +123,7 @@ impl<'m> Intents<'m> {
     }
 }
 
-/// What the anchor of the map says; where it is damaged, what the anchor of its index says.
+/// The parts that the anchor of the map names, or, where it is damaged, the anchor of its index.
 fn parts_of(medium: Medium<'_>, object: &Object) -> Parts {
     let at = object.at();
     let words = AnchorAt(at);

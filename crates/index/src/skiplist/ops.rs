@@ -174,7 +174,7 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
         }
         let (freed, outcome) = action.commit_keeping();
         if freed.is_some() {
-            // For writers that found it as their predecessor. The block is no thread's: what it holds does not matter
+            // For writers that found it as their predecessor. The block is no thread's: its content does not matter
             // to a crash.
             self.heap.memory().store(node.mark(), REMOVED);
             self.readers.retire(freed);

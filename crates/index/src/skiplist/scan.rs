@@ -105,7 +105,7 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
     ) -> Result<u64> {
         let (mut pairs, mut seen, mut until): (Pairs<K>, u64, Option<K::Owned>) = (Vec::new(), 0, None);
         loop {
-            // A stretch ends with the node that the one behind it was read from: it is shown by way of the link to it,
+            // A stretch ends with the node that the one after it was read from: it is shown by way of the link to it,
             // which it rests on.
             let (to, before) = match &until {
                 Some(until) => (Bound::Included(until.borrow()), Bound::Excluded(until.borrow())),

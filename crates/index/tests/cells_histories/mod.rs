@@ -52,7 +52,7 @@ fn keys_of(bucket: u64, count: usize) -> Vec<u64> {
     (0_u64..).filter(|key| home(key) == bucket).take(count).collect()
 }
 
-/// A reader whose key stands in the stash passes pairs of the other bucket there, which change under it without its
+/// A reader whose key is in the stash passes pairs of the other bucket there, which change under it without its
 /// stamp telling.
 pub fn a_reader_of_the_stash_endures_writers_of_other_buckets(schedules: usize) {
     every_schedule(schedules, || {

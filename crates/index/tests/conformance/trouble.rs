@@ -62,8 +62,8 @@ where
     Ok(())
 }
 
-/// Flips bytes of the blocks that the index owns, one at a time, every `stride` words: a read gives the right value or
-/// an error, never another value and never "absent", and nothing panics or runs for ever.
+/// Flips bytes of the blocks that the index owns, one at a time, every `stride` words: a read returns the right value
+/// or an error, never another value and never "absent", and nothing panics or runs for ever.
 pub fn damage_is_never_an_answer<I: OpenIndex + OrderedIndex>(
     place: &mut Place<I>,
     count: u64,

@@ -199,7 +199,7 @@ fn verify_lines(record: &Record, files: &BlockFiles) -> Result<()> {
         // Only creation and repair write a header, and neither by way of the journal.
         if at.offset() < PAGE_BYTES {
             let finding = format!("the journal holds {line:?}, which is in the header of a part");
-            return refused(finding, "lines behind it".into(), "restore a backup");
+            return refused(finding, "lines after it".into(), "restore a backup");
         }
     }
     Ok(())

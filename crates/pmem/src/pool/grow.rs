@@ -81,7 +81,11 @@ impl Pool {
     /// let pool = Pool::create(&folder.path().join("shop.pool"), &options)?;
     /// let (_, end) = pool.heap_area(0);
     /// assert!(pool.grow_when_full(0, 64, end)?);
-    /// assert!(pool.heap_area(0).1 > end);
+    /// let (_, grown) = pool.heap_area(0);
+    /// assert!(grown > end);
+    /// // Another thread that saw the same end tries again; it does not grow the part a second time.
+    /// assert!(pool.grow_when_full(0, 64, end)?);
+    /// assert_eq!(pool.heap_area(0).1, grown);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn grow_when_full(&self, part: u16, bytes: u64, seen_end: PmAddr) -> Result<bool> {

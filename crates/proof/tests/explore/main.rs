@@ -9,5 +9,4 @@ mod first_states;
 mod heap;
 mod index;
 mod stm;
-mod store;
-mod tl2;
+mod store_and_tl2;

@@ -23,8 +23,8 @@ Examples:
   lodestone pool drop orders.pool old-orders --yes
   lodestone pool drop orders.pool damaged --yes --force
 
-Everything in the object is lost, and its space can be used again at once. A crash leaves the object whole, or lets the next
-open for writing finish the drop.";
+Everything in the object is lost, and its space can be used again at once. A crash leaves the object
+whole, or lets the next open for writing finish the drop.";
 
 /// Arguments of `lodestone pool rename`.
 #[derive(Debug, clap::Args)]

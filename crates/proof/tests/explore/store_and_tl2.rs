@@ -1,7 +1,12 @@
-//! The baselines under the crash explorer: every target, every profile, in full; every mutant killed or excused.
+//! The store, and the baselines that transactions are compared with, under the crash explorer: every target, every
+//! profile, in full; every mutant killed or excused.
 
-use lodestone_crash::{Config, Mode, Profile};
-use lodestone_proof::tl2::targets;
+use lodestone_crash::{Config, Mode, Profile, Target};
+use lodestone_proof::{store, tl2};
+
+fn targets() -> Vec<Box<dyn Target>> {
+    store::targets().into_iter().chain(tl2::targets()).collect()
+}
 
 #[test]
 #[ignore = "`make prove` runs it"]
