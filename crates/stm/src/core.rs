@@ -35,8 +35,6 @@ pub struct Core {
     pub memory: Memory,
     pub heap: Heap,
     pub places: Places,
-    /// Whether this life rebuilt version words.
-    pub has_made_words: std::sync::atomic::AtomicBool,
     pub mode: Mode,
     persistent_words: bool,
     pub slabs: Slabs,
@@ -107,7 +105,6 @@ impl Core {
             commits: (0..places.threads_max()).map(|_| CachePadded::default()).collect(),
             healing: Mutex::new(()),
             places,
-            has_made_words: std::sync::atomic::AtomicBool::new(false),
             slabs,
             lives,
             base,
@@ -183,7 +180,6 @@ impl Core {
             }
             // Not flushed: after a crash the next life rebuilds it.
             if self.memory.compare_exchange(at, found.to_raw(), word.to_raw()).is_ok() {
-                self.has_made_words.store(true, std::sync::atomic::Ordering::Relaxed);
                 self.persist_word(at);
                 return Ok(word);
             }
@@ -271,9 +267,6 @@ impl Drop for Core {
         }
         let last = self.clock.now().unwrap_or_else(|| self.registry.latest());
         let mut lives = lock(&self.reserved);
-        if self.has_made_words.load(std::sync::atomic::Ordering::Relaxed) {
-            lives.close_unused(&self.memory);
-        }
         lives.close(&self.memory, last);
     }
 }

@@ -16,7 +16,8 @@ use lodestone_heap::{Action, Heap};
 use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, PmPtr, checked};
 use lodestone_txn::record::Buffers;
 use lodestone_txn::{
-    Lives, LivesLayout, SLOT_HEADER_WORDS, STATE_PAIR_BYTES, SlotFlags, SlotHeader, Tick, Which, Writer, seal,
+    Lives, LivesLayout, NEVER_WRITTEN, SLOT_HEADER_WORDS, STATE_PAIR_BYTES, SlotFlags, SlotHeader, Tick, Which, Writer,
+    seal,
 };
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -27,7 +28,7 @@ use crate::shape::Shape;
 /// First eight bytes of the header line.
 pub const MAGIC: [u8; 8] = *b"LDSTSTM\0";
 /// Version of the format that this code writes, and the newest it reads.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 const CLOCK_OFFSET: u64 = 256;
 const SYSTEM_OFFSET: u64 = CLOCK_OFFSET + STATE_PAIR_BYTES;
@@ -173,8 +174,8 @@ pub fn read(heap: &Heap, header: PmAddr) -> Result<Places> {
     if line.magic != MAGIC || line.crc != line.checksum() {
         return Err(damaged("wrong magic or checksum".into()));
     }
-    if line.version > VERSION {
-        return Err(damaged(format!("format version {}, this lodestone reads up to {VERSION}", line.version)));
+    if line.version != VERSION {
+        return Err(damaged(format!("format version {}, this lodestone reads version {VERSION}", line.version)));
     }
     if !line.is_sane() {
         return Err(damaged("its sizes are outside the limits of the options".into()));
@@ -225,7 +226,10 @@ fn write_system(memory: &Memory, cell: PmAddr) {
     let flags = SlotFlags { certifies_itself: true, deleted: false };
     let mut slot = [0; SLOT_HEADER_WORDS + 2];
     seal(at, &SlotHeader { tick: Tick(1), writer: Writer::default(), flags, words: 2 }, &mut slot);
-    memory.write(at, slot.as_bytes());
-    // Before the fence of the action that makes the header reachable.
-    memory.flush(at, slot.len() as u64 * 8);
+    let other = SYSTEM_SHAPE.slot_at(cell, Which::Second);
+    for (at, words) in [(at, &slot[..]), (other, &NEVER_WRITTEN[..])] {
+        memory.write(at, words.as_bytes());
+        // Before the fence of the action that makes the header reachable.
+        memory.flush(at, words.len() as u64 * 8);
+    }
 }

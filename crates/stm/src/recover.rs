@@ -5,6 +5,7 @@
 //!    a transaction has lost if its record is still there. Its members are made invalid.
 //! 2. The decisions become one entry in the table of lives, then a fence, which covers step 1 too. The clock is closed,
 //!    then a fence. From here on the old records mean nothing.
+//! 3. This life begins at a tick of its own, so that it believes no version word that another life made.
 //!
 //! No object is visited, except in the mode scan. Losers never count, and their places are reused later. The bound is
 //! two records per thread id and the members of the newest.
@@ -76,8 +77,11 @@ pub fn recover(heap: &Heap, places: &Places, slabs: &Slabs, lives: &mut Lives) -
             lives.close_crashed(memory, last)?;
         }
     }
-    if lives.scrub_is_due() && !is_read_only {
-        recovery.renew(lives);
+    if !is_read_only {
+        if lives.scrub_is_due() {
+            recovery.renew(lives);
+        }
+        lives.begin(memory);
     }
     let mut report = recovery.report;
     report.crashed_lives = lives.crashed().len() as u32;

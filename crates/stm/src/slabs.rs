@@ -5,8 +5,9 @@
 //! needs no undo, and a crash leaks nothing.
 //!
 //! 1. *Take*: a thread takes free cells in batches from the shape's pool. When the pool is empty, a few slabs that this
-//!    life has not looked at are scanned. When those have nothing free, the heap allocates a new, zeroed slab with an
-//!    entry in the directory (one heap action). When the heap is full, all remaining slabs are scanned.
+//!    life has not looked at are scanned. When those have nothing free, the heap allocates a new slab, whose slots say
+//!    that they were never written, with an entry in the directory (one heap action). When the heap is full, all
+//!    remaining slabs are scanned.
 //! 2. *Give*: a cell is returned when the transaction that freed it is durable. No grace period is needed, because a
 //!    cell never changes its shape. A reader that still follows an old pointer finds a version word that its validation
 //!    refuses. A snapshot finds that the versions are too new.
@@ -22,7 +23,9 @@ use std::collections::{BTreeMap, HashMap};
 use lodestone_heap::Heap;
 use lodestone_pmem::sync::atomic::{AtomicUsize, Ordering};
 use lodestone_pmem::sync::{Mutex, RwLock, lock};
-use lodestone_pmem::{LINE_BYTES, PmAddr, WORD_BYTES, checked};
+use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, WORD_BYTES, checked};
+use lodestone_txn::{NEVER_WRITTEN, SLOT_HEADER_WORDS, Which};
+use zerocopy::IntoBytes;
 
 use crate::error::{Error, Result};
 use crate::format::{Places, overlap, write_block_head};
@@ -85,6 +88,31 @@ fn claim(taken: &mut BTreeMap<PmAddr, u64>, at: PmAddr, bytes: u64) -> bool {
     }
     taken.insert(at, bytes);
     true
+}
+
+/// Fills a new slab with cells that were never used and flushes it. The action that makes the slab reachable fences.
+/// A slab of spill blocks becomes zero.
+fn write_cells(memory: &Memory, at: PmAddr, bytes: u64, shape: Shape) {
+    const STEP_BYTES: u64 = 4096;
+    let cell_bytes = u64::from(shape.cell_bytes);
+    // Whole cells, or pieces of one.
+    let image_bytes = cell_bytes.max(STEP_BYTES / cell_bytes * cell_bytes);
+    let mut image = vec![0_u64; (image_bytes / WORD_BYTES) as usize];
+    if shape.kind != Kind::Spill {
+        for cell in image.chunks_exact_mut((cell_bytes / WORD_BYTES) as usize) {
+            for which in [Which::First, Which::Second] {
+                let header = (shape.slot_offset(which) / WORD_BYTES as u32) as usize;
+                cell[header..header + SLOT_HEADER_WORDS].copy_from_slice(&NEVER_WRITTEN);
+            }
+        }
+    }
+    let mut done = 0;
+    while done < bytes {
+        let step = (bytes - done).min(image_bytes);
+        // Before the fence of the action: a cell that can be reached says what its slots are, whatever was there.
+        memory.write_back(at.plus(done), &image.as_bytes()[..step as usize]);
+        done += step;
+    }
 }
 
 #[derive(Debug, Default)]
@@ -236,7 +264,8 @@ impl Slabs {
             return Err(Error::TooLarge { bytes: cell_bytes, limit_bytes: heap.block_bytes_max() });
         }
         let mut action = heap.action();
-        let at = action.alloc_zeroed(bytes)?;
+        let at = action.alloc(bytes)?;
+        write_cells(memory, at, bytes, shape);
         let (mut block, mut entry) = pools.tail;
         if entry == self.entries_per_block {
             let next = action.alloc_zeroed(self.directory_bytes)?;

@@ -4,15 +4,17 @@
 //!    process. Both slots are read and verified. The intact one with the largest tick that is no loser of a crash is
 //!    the newest. One compare-and-exchange replaces the word by "newest as of the beginning of this life". Losers are
 //!    never undone: the next write takes their place. So an open takes no time per object.
-//! 2. A slot whose checksum fails is *torn* when a crash explains it. That is so when a life crashed after the other
-//!    version was written, and the slot's header does not belong to a transaction that counts. Otherwise it is
-//!    *damage*, and the object is an error.
+//! 2. A slot whose checksum fails is *torn* when a crash explains it: a life crashed after the other version was
+//!    written, and the slot's header is an older one, or of that life and of no transaction that is known to count.
+//!    Otherwise it is *damage*, and the object is an error. A header of zeros is always damage: no store of ours makes
+//!    one. One case stays open: a transaction of one object has no record. When it is the last one of its object in a
+//!    life that crashed, later damage to its payload looks as if the crash had torn it.
 //!
 //! Invariant: the newest version is never overwritten, so a cell that holds an object always has one intact version
 //! that counts.
 
 use lodestone_pmem::{Memory, PmAddr, planted};
-use lodestone_txn::{Lives, SLOT_HEADER_WORDS, SlotHeader, State, Tick, VersionWord, Which, Writer, verify};
+use lodestone_txn::{Lives, SLOT_HEADER_WORDS, SlotHeader, State, Tick, VersionWord, Which, Writer, is_erased, verify};
 
 use crate::shape::Shape;
 
@@ -25,7 +27,7 @@ pub enum Version {
     Counts(SlotHeader),
     /// A whole version of a transaction that a crash cut short.
     Lost(SlotHeader),
-    /// The checksum fails.
+    /// The checksum fails, or the header is erased. Then its tick is zero.
     Broken(SlotHeader),
 }
 
@@ -40,10 +42,10 @@ pub fn read_slot(
 ) -> Version {
     let at = shape.slot_at(cell, which);
     let (tick, meta) = (memory.load(at), memory.load(at.plus(8)));
-    if tick == 0 {
-        return Version::Absent;
-    }
     let header = SlotHeader::decode(tick, meta);
+    if tick == 0 {
+        return if is_erased(tick, meta) { Version::Broken(header) } else { Version::Absent };
+    }
     if planted::active("stm-slot-crc-ignored") {
         return Version::Counts(header);
     }
@@ -90,13 +92,17 @@ pub fn judge(memory: &Memory, lives: &Lives, shape: Shape, cell: PmAddr, scratch
 }
 
 /// Whether a crash explains a slot with the header `broken` beside a version of tick `other`.
+///
+/// A crash tears a slot into bytes of its old and of its new version. So the header is an old one, with a tick below
+/// `other`, or that of a transaction in the crashed life. That transaction is not known to count.
 fn is_torn(lives: &Lives, broken: &SlotHeader, other: Tick) -> bool {
     let crashed_since = lives.crashed().last().is_some_and(|life| life.limit > other);
-    let counted = broken.tick > other
-        && !broken.flags.certifies_itself
-        && lives.crashed_life_of(broken.tick).is_some()
-        && lives.counts(broken.writer, broken.tick);
-    crashed_since && !counted
+    if broken.tick == Tick::NEVER || !crashed_since {
+        return false;
+    }
+    let in_crashed_life = lives.crashed_life_of(broken.tick).is_some();
+    let counted = !broken.flags.certifies_itself && lives.counts(broken.writer, broken.tick);
+    broken.tick <= other || in_crashed_life && !counted
 }
 
 impl Judged {

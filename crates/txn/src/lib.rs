@@ -38,6 +38,8 @@ pub use epochs::{Epochs, Horizon, SnapshotGuard};
 pub use error::{Error, Result};
 pub use lives::{Life, Lives, LivesFinding, LivesLayout, RESERVATION_TICKS, STATE_PAIR_BYTES};
 pub use registry::{Lease, Registry};
-pub use slot::{SLOT_HEADER_BYTES, SLOT_HEADER_WORDS, SLOT_WORDS_MAX, SlotFlags, SlotHeader, seal, verify};
+pub use slot::{
+    NEVER_WRITTEN, SLOT_HEADER_BYTES, SLOT_HEADER_WORDS, SLOT_WORDS_MAX, SlotFlags, SlotHeader, is_erased, seal, verify,
+};
 pub use tick::{LIFE_TICKS_MAX, TICK_BITS, Tick, WRITER_BITS, WRITERS_MAX, Writer};
 pub use word::{State, VersionWord, Which};

@@ -5,9 +5,9 @@
 //! table: entries { base, limit, count | CRC-32C << 32, count words: thread's last tick - base (54 bits) | writer }
 //! ```
 //!
-//! 1. *Begin*: the first transaction that writes persists the state "open" with a limit above every tick it may use
-//!    soon. A thread that passes the limit first reserves more ticks ([`Lives::reserve`]). An open that only reads
-//!    writes nothing.
+//! 1. *Begin*: an open for writing persists a base that no life had before ([`Lives::begin`]). The first transaction
+//!    that writes persists the state "open" with a limit above every tick it may use soon. A thread that passes the
+//!    limit first reserves more ticks ([`Lives::reserve`]).
 //! 2. *End*: a clean close persists "closed" with the last tick. The next life begins after it and needs no table
 //!    entry.
 //! 3. *Crash*: an open finds the state "open". For each thread the caller decides up to which tick its versions count
@@ -266,11 +266,17 @@ impl Lives {
         }
     }
 
-    /// Ends, in order, a life that committed nothing but made version words anew: they are stale in the next life,
-    /// which would otherwise begin at the same tick and believe them unverified.
-    pub fn close_unused(&mut self, memory: &Memory) {
-        if !self.is_open() {
-            let base = base_from(self.state.base + 1);
+    /// Begins a life after one that ended: it gets a base of its own, which is persistent on return. An open for
+    /// writing calls it. A life that commits nothing makes version words anew too. The next life must not take them for
+    /// its own, since damage may come in between, and words of the life are not verified.
+    ///
+    /// # Panics
+    /// If the last life did not end: see [`close_crashed`](Self::close_crashed).
+    pub fn begin(&mut self, memory: &Memory) {
+        assert!(!self.is_open(), "the last life has ended");
+        let base = base_from(self.state.base + 1);
+        // Only reads are left at the end of all ticks.
+        if base <= TICK_LIMIT {
             self.write(memory, StateLine { base, limit: base, ..self.state });
         }
     }

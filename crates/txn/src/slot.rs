@@ -2,13 +2,18 @@
 //!
 //! ```text
 //! word 0: tick, 0 = never written or made invalid
-//! word 1: bits 0..10 writer, 10 SELF, 11 DELETED, 12 zero, 13..32 payload words, 32..64 CRC-32C
+//! word 1: bits 0..10 writer, 10 SELF, 11 DELETED, 12 one, 13..32 payload words, 32..64 CRC-32C
 //! word 2..: payload
 //! ```
 //!
 //! The checksum covers both header words (without the checksum itself), the payload and the slot's own address. A slot
 //! whose checksum fails was torn by a crash or damaged on the medium. An intact slot may still be the loser of a crash:
 //! [`Lives`](crate::Lives) decides whether it counts.
+//!
+//! A new cell's slots hold [`NEVER_WRITTEN`] before the cell can be reached. From then on bit 12 of word 1 is one for
+//! ever, because every store to the word keeps it. So a header of zeros ([`is_erased`]) is a lost line, whatever
+//! crashes happened. Without the bit a lost line would look like a slot that was never written, and the object would
+//! silently return to its older version.
 //!
 //! Invariant: a slot is written only while its object's version word says "committing", and it is never the newest one.
 
@@ -26,8 +31,19 @@ pub const SLOT_WORDS_MAX: u32 = (1 << 19) - 1;
 
 const SELF_BIT: u64 = 1 << WRITER_BITS;
 const DELETED_BIT: u64 = 1 << (WRITER_BITS + 1);
+const WRITTEN_BIT: u64 = 1 << (WRITER_BITS + 2);
 const WORDS_SHIFT: u32 = 13;
 const CRC_SHIFT: u32 = 32;
+
+/// The header of a slot that was never written.
+pub const NEVER_WRITTEN: [u64; SLOT_HEADER_WORDS] = [0, WRITTEN_BIT];
+
+/// Whether a header of these two words was lost with its line: no slot of a cell has it, written or not.
+#[must_use]
+#[inline]
+pub const fn is_erased(tick: u64, meta: u64) -> bool {
+    tick == 0 && meta == 0
+}
 
 /// The kind of a version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,7 +83,7 @@ impl SlotHeader {
 
     #[inline]
     const fn meta(&self) -> u64 {
-        let mut meta = self.writer.number() as u64 | ((self.words as u64) << WORDS_SHIFT);
+        let mut meta = WRITTEN_BIT | self.writer.number() as u64 | ((self.words as u64) << WORDS_SHIFT);
         if self.flags.certifies_itself {
             meta |= SELF_BIT;
         }
