@@ -45,7 +45,7 @@ pub struct AgentOptions {
 
 impl Default for AgentOptions {
     fn default() -> Self {
-        Self { ring_slots: 32, batch_max: 32, spins_max: None, pin: true, costs: Costs::paper(), observer: None }
+        Self { ring_slots: 32, batch_max: 32, spins_max: None, pin: true, costs: Costs::default(), observer: None }
     }
 }
 

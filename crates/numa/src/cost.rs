@@ -1,12 +1,10 @@
 //! The costs of accesses by size. They decide whether a remote access is cheaper through the agent.
 //!
 //! A [`Curve`] consists of a few measured or modelled points, with straight lines between them. [`Costs`] has one for
-//! each way. The unit is that of the curves: nanoseconds from a medium's profile, the paper's relative units from
-//! [`Costs::paper`].
+//! each way. The unit is that of the curves, for example nanoseconds that a medium's probe has measured. Only the
+//! ratios matter.
 
 use serde::Serialize;
-
-use crate::paper::PAPER;
 
 /// Cost by number of bytes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -56,19 +54,6 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// The estimates of paper 4, in proportion to whole units of 256 bytes.
-    #[must_use]
-    pub fn paper() -> Self {
-        let line = |cost: f64| Curve::new(vec![(256, cost), (1 << 20, cost * 4096.0)]);
-        Self {
-            local_read: line(PAPER.local_read),
-            remote_read: line(PAPER.remote_read),
-            local_write: line(PAPER.local_write),
-            remote_write: line(PAPER.remote_write),
-            message: line(PAPER.message),
-        }
-    }
-
     /// Whether reading `bytes` of another node's memory costs less through its agent.
     #[must_use]
     pub fn read_by_agent(&self, bytes: u64) -> bool {
@@ -83,8 +68,16 @@ impl Costs {
 }
 
 impl Default for Costs {
+    /// The estimates of paper 4 (section 2.1.3) for 256 bytes, and in proportion for more. Less costs as much as 256.
     fn default() -> Self {
-        Self::paper()
+        let line = |cost: f64| Curve::new(vec![(256, cost), (1 << 20, cost * 4096.0)]);
+        Self {
+            local_read: line(100.0),
+            remote_read: line(1000.0),
+            local_write: line(1000.0),
+            remote_write: line(2000.0),
+            message: line(35.0),
+        }
     }
 }
 
@@ -103,13 +96,13 @@ mod tests {
     }
 
     #[test]
-    fn the_papers_costs_send_everything_to_the_agent_and_dear_messages_nothing() {
-        let paper = Costs::paper();
+    fn the_default_costs_send_everything_to_the_agent_and_dear_messages_nothing() {
+        let costs = Costs::default();
         for bytes in [8, 64, 256, 4096, 8192] {
-            assert!(paper.read_by_agent(bytes) && paper.write_by_agent(bytes), "{bytes} bytes");
+            assert!(costs.read_by_agent(bytes) && costs.write_by_agent(bytes), "{bytes} bytes");
         }
         // A message that costs 1200 at any size: it pays for a large read, but for no small access.
-        let dear = Costs { message: Curve::new(vec![(0, 1200.0), (1 << 20, 1200.0)]), ..paper };
+        let dear = Costs { message: Curve::new(vec![(0, 1200.0), (1 << 20, 1200.0)]), ..costs };
         assert!(!dear.read_by_agent(256) && !dear.write_by_agent(64) && dear.read_by_agent(4096));
     }
 }

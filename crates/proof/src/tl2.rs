@@ -6,13 +6,13 @@
 
 use std::collections::BTreeMap;
 
+use lodestone_baselines::tl2::blocks::TAKEN;
+use lodestone_baselines::tl2::{LogKind, Tl2, Tl2Options};
 use lodestone_crash::{Failure, Outcome, Redundant, SiteKey, Structure, Target};
 use lodestone_heap::{Heap, HeapOptions};
 use lodestone_pmem::{Pool, PoolOptions};
 use lodestone_stm_bench::mix::value_of;
 use lodestone_stm_bench::structures::{Entries, Insert, Map, ReadAll, Remove, SearchTree, SortedList};
-use lodestone_stm_bench::tl2::blocks::TAKEN;
-use lodestone_stm_bench::tl2::{LogKind, Tl2, Tl2Options};
 use lodestone_stm_bench::tm::{TransactionalMemory, Worker};
 
 /// One change of the script.

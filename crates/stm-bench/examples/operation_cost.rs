@@ -8,6 +8,7 @@
 //! Arguments: structure (hash, tree, list, btree), engine (stm, dram, dram-lock, tl2-redo), updates in a hundred,
 //! number of operations. The pool is in `/dev/shm` and executes the flush instructions of the processor.
 
+use lodestone_baselines::tl2::{ClockKind, LogKind, Tl2, Tl2Options};
 use lodestone_heap::HeapOptions;
 use lodestone_pmem::{CounterScope, DomainChoice, Pool, PoolOptions};
 use lodestone_stm::{ClockKind as StmClock, Mode};
@@ -17,7 +18,6 @@ use lodestone_stm_bench::lodestone::Lodestone;
 use lodestone_stm_bench::mix::{Mix, Operation, value_of};
 use lodestone_stm_bench::runner::{self, Length, Spec};
 use lodestone_stm_bench::structures::{BTree, HashTable, Map, SearchTree, SortedList};
-use lodestone_stm_bench::tl2::{ClockKind, LogKind, Tl2, Tl2Options};
 use lodestone_stm_bench::tm::TransactionalMemory;
 use lodestone_workload::engine::EngineError;
 use std::error::Error;

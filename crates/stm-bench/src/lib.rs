@@ -1,4 +1,4 @@
-//! One workload over many transactional memories: Lodestone's, log-based baselines, and plain DRAM.
+//! One workload over many transactional memories: Lodestone's, plain DRAM, and those of other crates.
 //!
 //! | module | what it owns |
 //! | --- | --- |
@@ -11,7 +11,6 @@
 //! | [`runner`] | threads, time, counters, the check after a run |
 //! | [`dram`] | the floor: the same structures in DRAM, with a lock or alone |
 //! | [`sim`] | a model of many processors, fed with recorded transactions |
-//! | [`tl2`] | baselines with a global clock and an undo or redo log on persistent memory |
 
 pub mod dram;
 pub mod driver;
@@ -21,5 +20,4 @@ pub mod records;
 pub mod runner;
 pub mod sim;
 pub mod structures;
-pub mod tl2;
 pub mod tm;

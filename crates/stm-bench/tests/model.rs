@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use lodestone_baselines::tl2::{ClockKind, LogKind, Tl2, Tl2Options};
 use lodestone_heap::HeapOptions;
 use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
 use lodestone_stm::Mode;
@@ -12,7 +13,6 @@ use lodestone_stm_bench::lodestone::Lodestone;
 use lodestone_stm_bench::mix::value_of;
 use lodestone_stm_bench::runner::{Length, Spec, load, run};
 use lodestone_stm_bench::structures::{BTree, Get, HashTable, Insert, Map, ReadAll, Remove, SearchTree, SortedList};
-use lodestone_stm_bench::tl2::{ClockKind, LogKind, Tl2, Tl2Options};
 use lodestone_stm_bench::tm::{TransactionalMemory, Worker};
 use lodestone_workload::random::Random;
 

@@ -8,7 +8,7 @@
 
 use super::{Finding, SourceFile};
 
-/// A crate is in the product, or it measures and proves. `numa` models media for its own experiment and is in between.
+/// A crate is in the product, or it measures, proves or repeats a paper.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     Product,
@@ -18,14 +18,14 @@ enum Role {
 use Role::{Product, Proof};
 
 /// The crates, from the ground up.
-const LAYERS: [(&str, Role); 18] = [
+const LAYERS: [(&str, Role); 19] = [
     ("stm-derive", Product),
     ("report", Proof),
     ("workload", Proof),
     ("pmem", Product),
     ("crash", Proof),
     ("media", Proof),
-    ("numa", Proof),
+    ("numa", Product),
     ("heap", Product),
     ("store", Product),
     ("txn", Product),
@@ -35,6 +35,7 @@ const LAYERS: [(&str, Role); 18] = [
     ("lodestone", Proof),
     ("stm-bench", Proof),
     ("index-bench", Proof),
+    ("baselines", Proof),
     ("proof", Proof),
     ("cli", Proof),
 ];

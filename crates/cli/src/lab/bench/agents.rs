@@ -16,11 +16,11 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
+use lodestone_baselines::agents::paper::{PAPER, Prediction, UnitCosts, predict};
+use lodestone_baselines::agents::profile::{Basis, unit_costs};
+use lodestone_baselines::agents::real_time::Machine;
+use lodestone_baselines::agents::{Kind, Setup, Way, Workload, virtual_time};
 use lodestone_media::MediaProfile;
-use lodestone_numa::experiment::real_time::Machine;
-use lodestone_numa::experiment::{Kind, Setup, Way, Workload, virtual_time};
-use lodestone_numa::paper::{PAPER, Prediction, UnitCosts, predict};
-use lodestone_numa::profile::{Basis, unit_costs};
 use serde::Serialize;
 
 use lodestone_cli::output::{Output, exit, table};

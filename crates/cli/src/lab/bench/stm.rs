@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use anyhow::{Result, bail};
+use lodestone_baselines::tl2::{ClockKind, LogKind, Tl2, Tl2Options};
 use lodestone_heap::HeapOptions;
 use lodestone_stm::Mode;
 use lodestone_stm_bench::dram::{Dram, DramLock};
@@ -15,7 +16,6 @@ use lodestone_stm_bench::driver::MapOn;
 use lodestone_stm_bench::lodestone::{Lodestone, mode_name};
 use lodestone_stm_bench::runner::{self, Length, Spec};
 use lodestone_stm_bench::structures::{BTree, HashTable, Map, SearchTree, SortedList};
-use lodestone_stm_bench::tl2::{ClockKind, LogKind, Tl2, Tl2Options};
 use lodestone_stm_bench::tm::TransactionalMemory;
 use lodestone_workload::result::{BenchResult, human_figure};
 

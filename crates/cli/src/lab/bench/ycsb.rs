@@ -10,12 +10,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use lodestone_baselines::tl2::{ClockKind, LogKind, Tl2, Tl2Options};
 use lodestone_heap::HeapOptions;
 use lodestone_pmem::{Domain, Pool};
 use lodestone_stm::Mode;
 use lodestone_stm_bench::lodestone::Lodestone;
 use lodestone_stm_bench::records::Records;
-use lodestone_stm_bench::tl2::{ClockKind, LogKind, Tl2, Tl2Options};
 use lodestone_workload::engine::Engine;
 use lodestone_workload::keys::Distribution;
 use lodestone_workload::result::{human_figure, human_ns};

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use lodestone_baselines::tl2::{ClockKind, LogKind, Tl2, Tl2Options};
 use lodestone_heap::HeapOptions;
 use lodestone_pmem::Pool;
 use lodestone_stm::Mode;
@@ -23,7 +24,6 @@ use lodestone_stm_bench::sim::machine::Machine;
 use lodestone_stm_bench::sim::model::{Simulated, SimulatedClock, SoftwareCosts, simulate};
 use lodestone_stm_bench::sim::trace::{Trace, Transaction, record};
 use lodestone_stm_bench::structures::{BTree, HashTable, Map, SearchTree, SortedList};
-use lodestone_stm_bench::tl2::{ClockKind, LogKind, Tl2, Tl2Options};
 use lodestone_stm_bench::tm::TransactionalMemory;
 use lodestone_workload::result::human_figure;
 use serde::Serialize;

@@ -35,8 +35,8 @@ pub use clock::{Clock, ClockKind};
 use layout::{Geometry, HEADER_BYTES};
 pub use transaction::{Tl2Transaction, Tl2Worker};
 
-use crate::tm::{Ref, Root, TransactionalMemory};
 use blocks::Blocks;
+use lodestone_stm_bench::tm::{Ref, Root, TransactionalMemory};
 
 /// The log that makes the transactions durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

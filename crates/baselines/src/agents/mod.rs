@@ -1,6 +1,8 @@
-//! A test of paper 4's estimate in section 2.1.3. It covers remote reads and writes with and without agents, and the
-//! paper's transactions over two tables on two nodes.
+//! Paper 4's estimate of I/O agents (section 2.1.3), and an experiment that tests it. The experiment covers remote
+//! reads and writes with and without agents, and the paper's transactions over two tables on two nodes.
 //!
+//! - [`paper`]: the cost model as the paper has it.
+//! - [`profile`]: the same costs, and the agents' [`Costs`](lodestone_numa::Costs), from the profile of a medium.
 //! - [`virtual_time`]: a deterministic simulation. Accesses go through the model of the medium, clock by clock.
 //!   Messages are charged as transfers between nodes. The agent has its own clock, so that requests queue when it is
 //!   late.
@@ -10,6 +12,8 @@
 //! Both write whole lines around the cache, fence every write, and touch random places of a table larger than the
 //! cache.
 
+pub mod paper;
+pub mod profile;
 pub mod real_time;
 pub mod virtual_time;
 
@@ -80,35 +84,35 @@ impl Workload {
 
     /// The transaction in the units of the cost model: a write counts one unit each of data and log.
     #[must_use]
-    pub fn transaction(self) -> crate::paper::Transaction {
+    pub fn transaction(self) -> paper::Transaction {
         let (reads, writes) = match self {
             Self::PureRead => (1.0, 0.0),
             Self::PureWrite => (0.0, 1.0),
             Self::Mixed => (0.5, 0.5),
         };
-        crate::paper::Transaction { reads: [reads; 2], data: [writes; 2], log: [writes; 2] }
+        paper::Transaction { reads: [reads; 2], data: [writes; 2], log: [writes; 2] }
     }
 }
 
 /// Bytes of each node's table: many times the size of a processor's cache.
-pub(crate) const TABLE_BYTES: u64 = 64 << 20;
+const TABLE_BYTES: u64 = 64 << 20;
 
 /// Random places for accesses of one size, the same for the same seed.
 #[derive(Clone, Debug)]
-pub(crate) struct Places {
+struct Places {
     state: u64,
     slots: u64,
     stride: u64,
 }
 
 impl Places {
-    pub(crate) fn new(seed: u64, bytes: u64) -> Self {
+    fn new(seed: u64, bytes: u64) -> Self {
         let stride = bytes.next_multiple_of(256).max(256);
         Self { state: seed, slots: TABLE_BYTES / stride, stride }
     }
 
     /// The next place in `part` (SplitMix64).
-    pub(crate) fn next(&mut self, part: u16) -> PmAddr {
+    fn next(&mut self, part: u16) -> PmAddr {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (self.state ^ (self.state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -117,6 +121,6 @@ impl Places {
 }
 
 /// The other nodes in turn, as seen from node 0.
-pub(crate) fn remote_part(index: u64, nodes: usize) -> u16 {
+fn remote_part(index: u64, nodes: usize) -> u16 {
     (1 + index % (nodes as u64 - 1)) as u16
 }

@@ -9,14 +9,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use lodestone_media::{Model, TimeMode};
+use lodestone_numa::{Access, AgentCounts, AgentOptions, Agents, Client, Persist, Result, Ticket};
 use lodestone_pmem::{Domain, Memory, PmAddr, Topology};
 
 use super::{Kind, Places, Setup, TABLE_BYTES, Way, Workload, remote_part};
-use crate::agents::{AgentOptions, Agents};
-use crate::client::{Access, Client, Ticket};
-use crate::counts::AgentCounts;
-use crate::error::Result;
-use crate::ring::Persist;
 
 /// Real agents over memory with a spinning model, or without a model.
 #[derive(Debug)]

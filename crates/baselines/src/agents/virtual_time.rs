@@ -14,13 +14,11 @@
 use std::sync::Arc;
 
 use lodestone_media::{Model, SimulatedThread, TimeMode};
-use lodestone_pmem::{Domain, Memory, PmAddr, Result, Topology};
+use lodestone_pmem::{Domain, LINE_BYTES, Memory, PmAddr, Result, Topology};
 use serde::Serialize;
 
+use super::profile::transfer_ns;
 use super::{Kind, Places, Setup, TABLE_BYTES, Way, Workload, remote_part};
-use crate::agent::put;
-use crate::profile::transfer_ns;
-use crate::ring::Persist;
 
 /// Bytes of a request or answer without payload.
 const LINE: u64 = 64;
@@ -52,7 +50,7 @@ impl Machine {
     fn access(&self, kind: Kind, at: PmAddr, buffer: &mut [u8]) {
         match kind {
             Kind::Read => self.memory.read(at, buffer),
-            Kind::Write => put(&self.memory, at, buffer, Persist::Fenced),
+            Kind::Write => write(&self.memory, at, buffer),
         }
     }
 
@@ -106,6 +104,15 @@ impl Machine {
         own.iter().for_each(|at| self.access(kind, *at, buffer));
         self.fence_if(kind);
         self.receive(kind, done_ns, other.len() * buffer.len());
+    }
+}
+
+/// Writes as the agents of `lodestone-numa` do: whole lines go around the cache. The caller fences.
+fn write(memory: &Memory, at: PmAddr, bytes: &[u8]) {
+    if at.offset().is_multiple_of(LINE_BYTES) && bytes.len() as u64 >= LINE_BYTES {
+        memory.stream(at, bytes);
+    } else {
+        memory.write_back(at, bytes);
     }
 }
 
@@ -181,6 +188,7 @@ pub fn load(setup: &Setup, kind: Kind, way: Way, bytes: u64, clients: usize) -> 
 
 #[cfg(test)]
 mod tests {
+    use super::super::profile::{Basis, costs};
     use super::*;
     use lodestone_media::MediaProfile;
 
@@ -235,7 +243,7 @@ mod tests {
         assert!(agent > direct, "{direct} ns direct, {agent} ns by agents in turn: the paper expects 32 % less");
         assert!(overlapped < 0.68 * direct, "{overlapped} ns overlapped");
         // Clients that choose by the latency of the profile do not ask the agent.
-        let alone = crate::profile::costs(&setup.medium, &setup.dram, crate::profile::Basis::Latency);
+        let alone = costs(&setup.medium, &setup.dram, Basis::Latency);
         assert!(!alone.write_by_agent(256) && alone.read_by_agent(256));
         Ok(())
     }

@@ -87,7 +87,7 @@ impl Prediction {
 /// Predicts the cost of `transaction`.
 ///
 /// ```
-/// use lodestone_numa::paper::{PAPER, Transaction, predict};
+/// use lodestone_baselines::agents::paper::{PAPER, Transaction, predict};
 /// let write = predict(&PAPER, &Transaction::pure_write());
 /// assert_eq!((write.direct, write.agent), (3000.0, 2035.0));
 /// assert_eq!((100.0 * write.change()).round(), -32.0);

@@ -10,7 +10,7 @@ use super::blocks::{BLOCK_HEADER_BYTES, CLASSES, TAKEN, class_of, stride_of};
 use super::layout::STRIDE_MAX;
 use super::log::{LogArea, entry_bytes, redo_head, write_entry};
 use super::{LogKind, Tl2, is_locked, release};
-use crate::tm::{Object, ReadBody, Reading, Ref, Statistics, UpdateBody, Worker, Writing};
+use lodestone_stm_bench::tm::{Object, ReadBody, Reading, Ref, Statistics, UpdateBody, Worker, Writing};
 
 /// Free blocks that a worker keeps for each class before it returns all of them.
 const CACHE_MAX: usize = 1024;

@@ -8,10 +8,10 @@
 //!   costs this way. A message occupies the link between the nodes for its bytes.
 
 use lodestone_media::MediaProfile;
+use lodestone_numa::{Costs, Curve};
 use serde::Serialize;
 
-use crate::cost::{Costs, Curve};
-use crate::paper::UnitCosts;
+use super::paper::UnitCosts;
 
 /// Bytes of a message besides its payload: a line for the request and one for the answer.
 const HEADER_BYTES: u64 = 64;
@@ -65,7 +65,7 @@ const SIZES: [u64; 12] = [8, 64, 128, 192, 256, 512, 1024, 2048, 4096, 8192, 163
 ///
 /// ```
 /// use lodestone_media::MediaProfile;
-/// use lodestone_numa::profile::{Basis, costs};
+/// use lodestone_baselines::agents::profile::{Basis, costs};
 /// let [optane, dram] = ["optane", "dram"].map(|name| MediaProfile::builtin(name).expect("built in"));
 /// let alone = costs(&optane, &dram, Basis::Latency);
 /// // A remote read of Optane is so dear that a message pays; a lone thread's remote write is not.
@@ -84,5 +84,28 @@ pub fn costs(medium: &MediaProfile, dram: &MediaProfile, basis: Basis) -> Costs 
         local_write: curve(|costs| costs.local_write),
         remote_write: curve(|costs| costs.remote_write),
         message: curve(|costs| costs.message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agents::paper::PAPER;
+
+    /// Agents start with the paper's ratios, written as plain figures in `lodestone-numa`.
+    #[test]
+    fn agents_choose_by_the_papers_costs_unless_told_otherwise() {
+        let Costs { local_read, remote_read, local_write, remote_write, message } = Costs::default();
+        for units in [1, 4, 1000] {
+            let at = |curve: &Curve| curve.at(256 * units) / units as f64;
+            let unit = UnitCosts {
+                local_read: at(&local_read),
+                remote_read: at(&remote_read),
+                local_write: at(&local_write),
+                remote_write: at(&remote_write),
+                message: at(&message),
+            };
+            assert_eq!(unit, PAPER, "{units} units");
+        }
     }
 }
