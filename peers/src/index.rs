@@ -6,11 +6,12 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use lodestone_index_bench::engines::OnEngine;
 use lodestone_index_bench::key::{KeyMaker, KeyShape, StringKeys, WordKeys};
-use lodestone_index_bench::mix::{Mix, ScanKeys};
 use lodestone_index_bench::result::{Loaded, result};
-use lodestone_index_bench::runner::{self, Length, LoadOrder, Spec};
+use lodestone_index_bench::runner::{self, LoadOrder, Spec};
 use lodestone_workload::engine::Engine;
 use lodestone_workload::keys::Distribution;
+use lodestone_workload::mix::{Mix, ScanKeys};
+use lodestone_workload::race::{Length, Plan};
 
 use crate::{Durability, lmdb, redb};
 
@@ -95,13 +96,13 @@ fn spec(arguments: &Arguments, mix: &Mix, threads: usize) -> Result<Spec> {
         first_new_record: arguments.records,
         mix: mix.clone(),
         distribution: arguments.distribution.unwrap_or_else(|| mix.distribution()),
-        threads,
         seed: arguments.seed,
-        warm_up: seconds(arguments.warm_up)?,
-        length: Length::Time(seconds(arguments.seconds)?),
         scan_keys: arguments.scan_keys.0.clone(),
-        time_one_of: 16,
-        sample_interval: Duration::from_millis(100),
+        plan: Plan {
+            warm_up: seconds(arguments.warm_up)?,
+            time_one_of: 16,
+            ..Plan::new(threads, Length::Time(seconds(arguments.seconds)?))
+        },
     })
 }
 

@@ -21,9 +21,8 @@ use clap::{Parser, ValueEnum};
 use lodestone_workload::engine::{Engine, Environment};
 use lodestone_workload::keys::Distribution;
 use lodestone_workload::result::BenchResult;
-use lodestone_workload::runner::Runner;
 use lodestone_workload::syncprobe::SyncLatency;
-use lodestone_workload::ycsb::{Spec, Workload};
+use lodestone_workload::ycsb::{Runner, Spec, Workload};
 
 const SYNC_SAMPLES: u64 = 20_000;
 const SYNC_TIME: Duration = Duration::from_secs(2);
@@ -181,8 +180,8 @@ fn bench<E: Engine>(engine: &E, spec: &Spec, arguments: &Arguments, sync_latency
 }
 
 fn print_table(results: &[BenchResult], sync_latency: &SyncLatency) {
-    let rows: Vec<[String; 15]> = results.iter().map(BenchResult::table_row).collect();
-    for (column, title) in BenchResult::TABLE_HEADERS.iter().enumerate() {
+    let rows: Vec<Vec<String>> = results.iter().map(|result| result.row(&BenchResult::MAIN)).collect();
+    for (column, (title, _)) in BenchResult::MAIN.iter().enumerate() {
         let cells: Vec<&str> = rows.iter().map(|row| row[column].as_str()).collect();
         println!("{title:>16}  {}", cells.iter().map(|cell| format!("{cell:>12}")).collect::<String>());
     }

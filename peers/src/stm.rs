@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use lodestone_stm_bench::runner::{self, Length, Spec};
+use lodestone_stm_bench::runner::{self, Spec};
+use lodestone_workload::race::{Length, Plan};
 use lodestone_workload::result::BenchResult;
 
 use crate::pmemobj::{BTree, Hash, List, PmemObj, PmemObjMap, Structure, Tree};
@@ -80,8 +81,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 fn spec(arguments: &Arguments, structure: Name, updates_percent: u64, threads: usize) -> Result<Spec> {
     let keys = arguments.keys.unwrap_or(if structure == Name::List { KEYS_LIST } else { KEYS_OTHER });
     let seconds = |value| Duration::try_from_secs_f64(value).context("seconds are positive numbers");
-    let length = Length::Time { run: seconds(arguments.seconds)?, warm_up: seconds(arguments.warm_up)? };
-    Ok(Spec { keys, updates_percent, threads, seed: arguments.seed, length })
+    let length = Length::Time(seconds(arguments.seconds)?);
+    let plan = Plan { warm_up: seconds(arguments.warm_up)?, ..Plan::new(threads, length) };
+    Ok(Spec { keys, updates_percent, seed: arguments.seed, plan })
 }
 
 fn measure<S: Structure>(arguments: &Arguments, spec: &Spec) -> Result<BenchResult> {
@@ -115,11 +117,12 @@ mod tests {
     fn checked<S: Structure>() {
         let folder = tempfile::tempdir().unwrap();
         let driver = PmemObjMap::<S>::new(PmemObj::create(folder.path(), 64 << 20, 8).unwrap());
-        let spec = Spec { keys: 60, updates_percent: 80, threads: 2, seed: 9, length: Length::Operations(3_000) };
+        let plan = Plan::new(2, Length::Operations(6_000));
+        let spec = Spec { keys: 60, updates_percent: 80, seed: 9, plan };
         runner::load(&driver, &spec).unwrap();
         assert_eq!(driver.entries().unwrap().pairs.len(), 60);
         let outcome = runner::run(&driver, &spec).unwrap();
-        assert!(outcome.changes > 1_000, "{outcome:?}");
+        assert!(outcome.tally.changes > 1_000, "{outcome:?}");
     }
 
     #[test]

@@ -8,8 +8,9 @@
 //! | [`dram`] | indexes in DRAM, the floor |
 //! | [`engines`] | any key-value engine of `lodestone-workload` as a target |
 //! | [`key`] | keys and values of a record |
-//! | [`mix`] | the operations of a thread, drawn before the clock runs |
-//! | [`runner`] | load, warm-up, measured phase, samples, the check after a run |
+//! | [`tape`] | the operations of a thread, drawn before the clock runs |
+//! | [`runner`] | load and mix as scripts of the runner, and the check after a run |
+//! | [`session`] | one thread of a run |
 //! | [`result`] | the record that is printed |
 
 pub mod dram;
@@ -17,8 +18,8 @@ pub mod engines;
 pub mod key;
 pub mod kinds;
 pub mod lodestone;
-pub mod mix;
 pub mod result;
 pub mod runner;
+pub mod session;
+pub mod tape;
 pub mod target;
-mod worker;

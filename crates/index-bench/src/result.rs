@@ -1,10 +1,10 @@
 //! The record of a run: the keys of [`BenchResult`], and the further figures of PIBench.
 
-use hdrhistogram::Histogram;
-use lodestone_workload::result::BenchResult;
+use lodestone_workload::race::{self, Length};
+use lodestone_workload::result::{BenchResult, rounded};
 
 use crate::key::KeyShape;
-use crate::runner::{Length, Outcome, Spec};
+use crate::runner::{Outcome, Spec};
 use crate::target::Target;
 
 /// Blocks of the medium that were read and written in the measured phase, if a model counts them.
@@ -39,52 +39,35 @@ pub fn result<T: Target>(
     outcome: &Outcome,
     media: Option<MediaBlocks>,
 ) -> BenchResult {
-    let environment = target.environment();
+    let Outcome { run, tally, .. } = outcome;
     let mut result = BenchResult {
         bench: "index".into(),
         engine: target.name(),
         workload: spec.mix.to_string(),
         records: spec.records,
-        operations: outcome.operations,
-        threads: spec.threads as u64,
         seed: spec.seed,
-        domain: environment.domain,
-        media: environment.media,
-        durability: environment.durability,
-        ops_per_s: Some(outcome.ops_per_s.round()),
-        ..BenchResult::default()
+        ..BenchResult::of(target.environment(), run)
     };
-    result.set_counters(&outcome.counters);
-    let per_key = |bytes: Option<u64>| bytes.map(|bytes| round(bytes as f64 / loaded.keys.max(1) as f64));
+    let per_key = |bytes: Option<u64>| bytes.map(|bytes| rounded(bytes as f64 / loaded.keys.max(1) as f64));
     result.pm_bytes_per_record = per_key(loaded.pm_bytes);
     result.dram_bytes_per_record = per_key(loaded.dram_bytes);
-    if let Some(latency) = &outcome.latency {
-        set_latency(&mut result, latency);
-    }
-    for (kind, histogram) in &outcome.latency_by_kind {
-        for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p99_9", 0.999)] {
-            let key = format!("{}_latency_ns_{name}", kind.name().replace('-', "_"));
-            result.set_extra(&key, histogram.value_at_quantile(quantile));
-        }
-        let key = format!("{}_latency_ns_mean", kind.name().replace('-', "_"));
-        result.set_extra(&key, round(histogram.mean()));
-    }
-    let per_op = |count: u64| (outcome.operations > 0).then(|| round(count as f64 / outcome.operations as f64));
+    set_latency(&mut result, run);
+    let per_op = |count| run.per_op(count);
     result.set_extra("media_blocks_read_per_op", media.and_then(|media| per_op(media.read)));
     result.set_extra("media_blocks_written_per_op", media.and_then(|media| per_op(media.written)));
-    result.set_extra("missing_per_op", per_op(outcome.missing));
-    result.set_extra("scanned_per_op", per_op(outcome.scanned));
-    result.set_extra("cpu_ns_per_op", outcome.cpu_ns.and_then(per_op));
-    result.set_extra("load_seconds", round(loaded.seconds));
+    result.set_extra("missing_per_op", per_op(tally.missing));
+    result.set_extra("scanned_per_op", per_op(tally.scanned));
+    result.set_extra("cpu_ns_per_op", run.cpu_ns.and_then(per_op));
+    result.set_extra("load_seconds", rounded(loaded.seconds));
     result.set_extra("load_ops_per_s", (spec.records as f64 / loaded.seconds.max(1e-9)).round());
     result.set_extra("keys_at_end", outcome.keys);
     result.set_extra("key", key.to_string());
     result.set_extra("distribution", spec.distribution.to_string());
-    result.set_extra("timed_one_of", spec.time_one_of);
-    result.set_extra("seconds", round(outcome.seconds));
-    result.set_extra("warm_up_seconds", round(spec.warm_up.as_secs_f64()));
-    result.set_extra("length", length(spec.length));
-    result.set_extra("samples_ops_per_s", samples(outcome));
+    result.set_extra("timed_one_of", spec.plan.time_one_of);
+    result.set_extra("seconds", rounded(run.seconds));
+    result.set_extra("warm_up_seconds", rounded(spec.plan.warm_up.as_secs_f64()));
+    result.set_extra("length", length(spec.plan.length));
+    result.set_extra("samples_ops_per_s", samples(run));
     for &(key, count) in &outcome.counts {
         result.set_extra(&format!("{key}_per_op"), per_op(count));
     }
@@ -96,39 +79,39 @@ pub fn result<T: Target>(
 fn hit_rate(outcome: &Outcome) -> Option<f64> {
     let count = |wanted| outcome.counts.iter().find(|(name, _)| *name == wanted).map(|(_, count)| *count);
     let (hits, misses) = (count("cache_hits")?, count("cache_misses")?);
-    (hits + misses > 0).then(|| round(hits as f64 / (hits + misses) as f64))
+    (hits + misses > 0).then(|| rounded(hits as f64 / (hits + misses) as f64))
 }
 
 fn length(length: Length) -> String {
     match length {
         Length::Time(time) => format!("{} s", time.as_secs_f64()),
-        Length::Operations(count) => format!("{count} operations"),
+        Length::Operations(count) | Length::OperationsWithin(count, _) => format!("{count} operations"),
     }
 }
 
-fn set_latency(result: &mut BenchResult, latency: &Histogram<u64>) {
-    result.latency_ns_p50 = Some(latency.value_at_quantile(0.5));
-    result.latency_ns_p99 = Some(latency.value_at_quantile(0.99));
-    result.latency_ns_p99_9 = Some(latency.value_at_quantile(0.999));
-    result.latency_ns_max = Some(latency.max());
-    result.set_extra("latency_ns_mean", round(latency.mean()));
+fn set_latency(result: &mut BenchResult, run: &race::Outcome) {
+    let latency = &run.latency;
+    if latency.is_empty() {
+        return;
+    }
+    result.set_extra("latency_ns_mean", rounded(latency.mean()));
     for (name, quantile) in [("p90", 0.9), ("p95", 0.95), ("p99_99", 0.9999)] {
         result.set_extra(&format!("latency_ns_{name}"), latency.value_at_quantile(quantile));
     }
     result.set_extra("timed_operations", latency.len());
+    result.set_quantiles(run, &[("p50", 0.5), ("p99", 0.99), ("p99_9", 0.999)]);
+    for (class, histogram) in &run.latency_by_class {
+        result.set_extra(&format!("{class}_latency_ns_mean"), rounded(histogram.mean()));
+    }
 }
 
 /// Throughput between each two samples.
-fn samples(outcome: &Outcome) -> Vec<f64> {
+fn samples(run: &race::Outcome) -> Vec<f64> {
     let mut last = (0.0, 0);
     let rate = |&(at, done): &(f64, u64)| {
         let rate = (done - last.1) as f64 / f64::max(at - last.0, 1e-9);
         last = (at, done);
         rate.round()
     };
-    outcome.samples.iter().map(rate).collect()
-}
-
-fn round(figure: f64) -> f64 {
-    (figure * 1e4).round() / 1e4
+    run.samples.iter().map(rate).collect()
 }

@@ -10,12 +10,13 @@ use lodestone_index_bench::engines::OnEngine;
 use lodestone_index_bench::key::{KeyMaker, StringKeys, WordKeys};
 use lodestone_index_bench::kinds::{BenchIndex, IndexKind, Setup, Visitor, visit, visit_strings};
 use lodestone_index_bench::lodestone::IndexTarget;
-use lodestone_index_bench::mix::Mix;
-use lodestone_index_bench::runner::{self, Length, LoadOrder, Outcome, Spec};
+use lodestone_index_bench::runner::{self, LoadOrder, Outcome, Spec};
 use lodestone_index_bench::target::{Result, Session, Target};
 use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
 use lodestone_store::Store;
 use lodestone_workload::memory::MemoryEngine;
+use lodestone_workload::mix::Mix;
+use lodestone_workload::race::{Length, Plan};
 
 const RECORDS: u64 = 1500;
 const OPERATIONS: u64 = 4000;
@@ -28,13 +29,13 @@ fn spec(mix: &str, threads: usize) -> Spec {
         first_new_record: RECORDS,
         mix,
         distribution,
-        threads,
         seed: 5,
-        warm_up: Duration::ZERO,
-        length: Length::Operations(OPERATIONS),
         scan_keys: 1..=20,
-        time_one_of: 4,
-        sample_interval: Duration::from_millis(5),
+        plan: Plan {
+            time_one_of: 4,
+            sample_interval: Duration::from_millis(5),
+            ..Plan::new(threads, Length::Operations(OPERATIONS))
+        },
     }
 }
 
@@ -47,11 +48,12 @@ fn exercise<T: Target, M: KeyMaker<Key = T::Key>>(target: &T, keys: &M, order: L
     };
     let mut noted = 0;
     let outcome = runner::run(target, keys, &spec(all, 2), &mut || noted += 1).expect("run");
-    assert_eq!((outcome.operations, noted), (OPERATIONS, 2), "{}", target.name());
-    assert!(outcome.inserted > 600 && outcome.removed > 200 && outcome.missing > 100, "{outcome:?}");
-    assert_eq!(outcome.scanned > 1000, target.is_ordered());
-    assert_eq!(outcome.latency.map(|latency| latency.len()), Some(1000), "one of four is timed");
-    assert!(outcome.keys.is_none_or(|keys| keys == RECORDS + outcome.inserted - outcome.removed));
+    let tally = outcome.tally;
+    assert_eq!((outcome.run.operations, noted), (OPERATIONS, 2), "{}", target.name());
+    assert!(tally.inserted > 600 && tally.removed > 200 && tally.missing > 100, "{tally:?}");
+    assert_eq!(tally.scanned > 1000, target.is_ordered());
+    assert_eq!(outcome.run.latency.len(), 1000, "one of four is timed");
+    assert!(outcome.keys.is_none_or(|keys| keys == RECORDS + tally.inserted - tally.removed));
 }
 
 struct Exercise<'a, M> {

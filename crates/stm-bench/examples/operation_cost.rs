@@ -15,11 +15,12 @@ use lodestone_stm::{ClockKind as StmClock, Mode};
 use lodestone_stm_bench::dram::{Dram, DramLock};
 use lodestone_stm_bench::driver::{Driver, MapOn, Session};
 use lodestone_stm_bench::lodestone::Lodestone;
-use lodestone_stm_bench::mix::{Mix, Operation, value_of};
-use lodestone_stm_bench::runner::{self, Length, Spec};
+use lodestone_stm_bench::mix::Stream;
+use lodestone_stm_bench::runner::{self, Spec};
 use lodestone_stm_bench::structures::{BTree, HashTable, Map, SearchTree, SortedList};
 use lodestone_stm_bench::tm::TransactionalMemory;
 use lodestone_workload::engine::EngineError;
+use lodestone_workload::race::{Length, Plan, thread_cpu_ns};
 use std::error::Error;
 
 type Outcome = Result<(), Box<dyn Error>>;
@@ -38,8 +39,8 @@ fn main() -> Outcome {
     };
     let keys = if structure == "list" { 256 } else { 10_000 };
     let operations: u64 = operations.parse()?;
-    let length = Length::Operations(operations);
-    let spec = Spec { keys, updates_percent: updates.parse()?, threads: 1, seed: 1, length };
+    let plan = Plan::new(1, Length::Operations(operations));
+    let spec = Spec { keys, updates_percent: updates.parse()?, seed: 1, plan };
     let request = Request { structure: structure.clone(), engine: engine.clone(), spec, operations };
     let folder = tempfile::tempdir_in("/dev/shm")?;
     let options = PoolOptions { domain: DomainChoice::DaxEmulated, size_bytes: 256 << 20, ..PoolOptions::default() };
@@ -71,10 +72,10 @@ fn with<M: TransactionalMemory, S: Map>(memory: &M, map: S, request: &Request) -
     runner::load(&driver, &request.spec)?;
     let spec = &request.spec;
     let mut session = driver.session()?;
-    let mut mix = Mix::new(spec.seed, 0, spec.updates_percent, spec.keys);
-    let (scope, start) = (CounterScope::start(), thread_cpu_ns()?);
-    let changes = measured(&mut session, &mut mix, request.operations)?;
-    let (cpu_ns, counters) = (thread_cpu_ns()? - start, scope.delta());
+    let mut stream = Stream::new(spec.seed, 0, spec.updates_percent, spec.keys);
+    let (scope, start) = (CounterScope::start(), cpu_ns()?);
+    let changes = measured(&mut session, &mut stream, request.operations)?;
+    let (cpu_ns, counters) = (cpu_ns()? - start, scope.delta());
     let per = |count: u64| count as f64 / request.operations as f64;
     println!(
         "{} {} {} %: {:.1} ns of processor time per operation; {:.3} changes, {:.3} lines, {:.3} fences",
@@ -89,23 +90,16 @@ fn with<M: TransactionalMemory, S: Map>(memory: &M, map: S, request: &Request) -
     Ok(())
 }
 
-/// Processor time of this thread.
-fn thread_cpu_ns() -> Result<u64, Box<dyn Error>> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
-    Ok(text.split(' ').next().unwrap_or_default().parse()?)
+fn cpu_ns() -> Result<u64, Box<dyn Error>> {
+    thread_cpu_ns().ok_or_else(|| "the system does not report processor time".into())
 }
 
 #[inline(never)]
-fn measured<S: Session>(session: &mut S, mix: &mut Mix, operations: u64) -> Result<u64, EngineError> {
+fn measured<S: Session>(session: &mut S, stream: &mut Stream, operations: u64) -> Result<u64, EngineError> {
     let mut changes = 0;
     for _ in 0..operations {
-        match mix.next_operation() {
-            Operation::Get(key) => {
-                std::hint::black_box(session.get(key)?);
-            }
-            Operation::Insert(key) => changes += u64::from(session.insert(key, value_of(key))?),
-            Operation::Remove(key) => changes += u64::from(session.remove(key)?),
-        }
+        let (kind, key) = stream.next_operation();
+        changes += u64::from(session.apply(kind, key)?);
     }
     Ok(changes)
 }

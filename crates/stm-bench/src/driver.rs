@@ -4,7 +4,9 @@
 //! implement [`Driver`] themselves. The runner is compiled for each driver, so no call is virtual.
 
 use lodestone_workload::engine::{EngineError, Environment};
+use lodestone_workload::mix::Kind;
 
+use crate::mix::value_of;
 use crate::structures::{Entries, Get, Insert, Map, ReadAll, Remove};
 use crate::tm::{Statistics, TransactionalMemory, Worker};
 
@@ -62,6 +64,23 @@ pub trait Session {
     /// # Errors
     /// Those of the engine.
     fn remove(&mut self, key: u64) -> Result<bool, EngineError>;
+
+    /// Does an operation of a mix: a remove, an insert of the key's own value, or else a read. Returns whether it changed
+    /// the map.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    #[inline]
+    fn apply(&mut self, kind: Kind, key: u64) -> Result<bool, EngineError> {
+        match kind {
+            Kind::Insert => self.insert(key, value_of(key)),
+            Kind::Remove => self.remove(key),
+            _ => {
+                std::hint::black_box(self.get(key)?);
+                Ok(false)
+            }
+        }
+    }
 
     /// Commits and aborts so far.
     fn statistics(&self) -> Statistics {

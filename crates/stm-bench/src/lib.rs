@@ -8,7 +8,7 @@
 //! | [`lodestone`] | Lodestone's own transactional memory as an engine |
 //! | [`mix`] | the operations of a thread |
 //! | [`records`] | records for YCSB in a B+-tree over transactions |
-//! | [`runner`] | threads, time, counters, the check after a run |
+//! | [`runner`] | load and mix as a script of the runner, and the check after a run |
 //! | [`dram`] | the floor: the same structures in DRAM, with a lock or alone |
 //! | [`sim`] | a model of many processors, fed with recorded transactions |
 

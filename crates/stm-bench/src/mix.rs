@@ -7,21 +7,11 @@
 //!
 //! The stream of a seed and a thread never changes: peers in other languages repeat it bit by bit.
 
+use lodestone_workload::mix::Kind;
 use lodestone_workload::random::{Random, mix64};
 
 /// The stream from which the load draws. Threads use the streams from 0 on.
 pub const LOAD_STREAM: u64 = 1 << 32;
-
-/// One operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operation {
-    /// Look a key up.
-    Get(u64),
-    /// Add a key; a no-op if it is present.
-    Insert(u64),
-    /// Remove a key; a no-op if it is absent.
-    Remove(u64),
-}
 
 /// The value that belongs to a key.
 #[inline]
@@ -32,30 +22,30 @@ pub fn value_of(key: u64) -> u64 {
 
 /// Draws the operations of one thread.
 #[derive(Debug, Clone)]
-pub struct Mix {
+pub struct Stream {
     random: Random,
     updates_percent: u64,
     range: u64,
 }
 
-impl Mix {
+impl Stream {
     /// The operations of thread `thread` on a map of `keys` keys.
     #[must_use]
     pub fn new(seed: u64, thread: u64, updates_percent: u64, keys: u64) -> Self {
         Self { random: Random::for_stream(seed, thread), updates_percent, range: range_of(keys) }
     }
 
-    /// The next operation: one draw for the kind, one for the key.
+    /// The next operation, a read, an insert or a remove, and its key: one draw for the kind, one for the key.
     #[inline]
-    pub fn next_operation(&mut self) -> Operation {
+    pub fn next_operation(&mut self) -> (Kind, u64) {
         let kind = self.random.next_u64();
         let key = 1 + self.random.below(self.range);
         if ((kind >> 32) * 100) >> 32 >= self.updates_percent {
-            Operation::Get(key)
+            (Kind::Read, key)
         } else if kind & 1 == 0 {
-            Operation::Insert(key)
+            (Kind::Insert, key)
         } else {
-            Operation::Remove(key)
+            (Kind::Remove, key)
         }
     }
 }
@@ -91,17 +81,15 @@ mod tests {
     #[test]
     fn the_mix_has_its_shares_and_repeats() {
         let draw = || {
-            let mut mix = Mix::new(7, 1, 20, 500);
-            (0..100_000).map(|_| mix.next_operation()).collect::<Vec<_>>()
+            let mut stream = Stream::new(7, 1, 20, 500);
+            (0..100_000).map(|_| stream.next_operation()).collect::<Vec<_>>()
         };
         let drawn = draw();
         assert_eq!(drawn, draw());
-        let count = |wanted: fn(&Operation) -> bool| drawn.iter().filter(|operation| wanted(operation)).count();
-        let inserts = count(|operation| matches!(operation, Operation::Insert(_)));
-        let removes = count(|operation| matches!(operation, Operation::Remove(_)));
+        let count = |wanted: Kind| drawn.iter().filter(|operation| operation.0 == wanted).count();
+        let (inserts, removes) = (count(Kind::Insert), count(Kind::Remove));
         assert!((9_500..10_500).contains(&inserts) && (9_500..10_500).contains(&removes), "{inserts} {removes}");
-        for operation in drawn {
-            let (Operation::Get(key) | Operation::Insert(key) | Operation::Remove(key)) = operation;
+        for (_, key) in drawn {
             assert!((1..=1_000).contains(&key));
         }
     }
@@ -109,19 +97,19 @@ mod tests {
     /// The peers in C print these. A change here would make the streams differ.
     #[test]
     fn the_stream_of_a_seed_is_fixed_for_all_time() {
-        let mut mix = Mix::new(1, 0, 80, 10_000);
-        let drawn: Vec<Operation> = (0..6).map(|_| mix.next_operation()).collect();
+        let mut stream = Stream::new(1, 0, 80, 10_000);
+        let drawn: Vec<(Kind, u64)> = (0..6).map(|_| stream.next_operation()).collect();
         assert_eq!(load_keys(1, 10_000)[..3], EXPECTED_LOAD);
         assert_eq!(drawn, EXPECTED_MIX);
     }
     const EXPECTED_LOAD: [u64; 3] = [14_729, 17_646, 12_475];
-    const EXPECTED_MIX: [Operation; 6] = [
-        Operation::Get(14_943),
-        Operation::Insert(14_925),
-        Operation::Insert(11_810),
-        Operation::Get(10_469),
-        Operation::Insert(2_686),
-        Operation::Get(6_871),
+    const EXPECTED_MIX: [(Kind, u64); 6] = [
+        (Kind::Read, 14_943),
+        (Kind::Insert, 14_925),
+        (Kind::Insert, 11_810),
+        (Kind::Read, 10_469),
+        (Kind::Insert, 2_686),
+        (Kind::Read, 6_871),
     ];
 
     #[test]

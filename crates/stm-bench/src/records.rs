@@ -3,7 +3,7 @@
 //! Keys are the eight bytes of a record number, big-endian, so that their order in the tree is that of the numbers. A
 //! record is one object: an update writes it and leaves the tree alone. Every operation is a separate transaction.
 
-use lodestone_pmem::process_counters;
+use lodestone_pmem::{Counters, process_counters};
 use lodestone_stm::PmObject;
 use lodestone_workload::engine::{self, Engine, EngineCounters, EngineError, Environment, Session};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -93,17 +93,20 @@ impl<M: TransactionalMemory + Send> Engine for Records<M> {
         if self.memory.environment().domain.is_none() {
             return EngineCounters::default();
         }
-        let counters = process_counters();
-        let journal = self.memory.environment().domain.as_deref() == Some("block");
-        EngineCounters {
-            fences: Some(counters.fences),
-            flushes: Some(counters.flushes),
-            pm_bytes: Some(if journal { counters.journal_bytes } else { counters.pm_bytes() }),
-            media_blocks: Some(counters.media_blocks),
-            syncs: Some(counters.syncs),
-            aborts: None,
-            commits: None,
-        }
+        engine_counters(&process_counters(), self.memory.environment().domain.as_deref() == Some("block"))
+    }
+}
+
+/// The counters as the workload knows them. With a journal, it is what reaches the medium.
+pub(crate) fn engine_counters(counters: &Counters, journal: bool) -> EngineCounters {
+    EngineCounters {
+        fences: Some(counters.fences),
+        flushes: Some(counters.flushes),
+        pm_bytes: Some(if journal { counters.journal_bytes } else { counters.pm_bytes() }),
+        media_blocks: Some(counters.media_blocks),
+        syncs: Some(counters.syncs),
+        aborts: None,
+        commits: None,
     }
 }
 
@@ -229,8 +232,7 @@ impl<W: Worker> Session for RecordSession<'_, W> {
 mod tests {
     use super::*;
     use crate::dram::{Dram, DramLock};
-    use lodestone_workload::runner::Runner;
-    use lodestone_workload::ycsb::{Spec, Workload};
+    use lodestone_workload::ycsb::{Runner, Spec, Workload};
 
     #[test]
     fn ycsb_finds_every_record_it_wrote() {

@@ -1,24 +1,21 @@
-//! Runs a map from many threads and checks the result.
+//! Runs a map from many threads and checks the result, as a script of the [runner](lodestone_workload::race).
 //!
 //! 1. The load inserts its keys from one thread, in the order of the seed.
-//! 2. Each thread makes its worker, runs its mix until the warm-up ends, and notes its counters at the first operation
-//!    after it. Then it continues until the time or its share of the operations is used up.
-//! 3. Threads time themselves. The throughput is the sum of each thread's operations divided by its own time. So a
-//!    thread that starts late is not counted as idle.
-//! 4. Afterwards one transaction reads the whole structure. It checks the order, the values, and the size against the
+//! 2. Each thread makes its worker and runs its mix. Nothing is timed but the whole.
+//! 3. Afterwards one transaction reads the whole structure. It checks the order, the values, and the size against the
 //!    inserts and removes that reported success. A run whose check fails has no figures.
 
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::iter::Sum;
 
 use lodestone_pmem::{Counters, thread_counters};
 use lodestone_workload::engine::EngineError;
-use lodestone_workload::result::BenchResult;
+use lodestone_workload::mix::Kind;
+use lodestone_workload::race::{self, Plan, Script};
+use lodestone_workload::result::{BenchResult, rounded};
 
 use crate::driver::{Driver, Session};
-use crate::mix::{Mix, Operation, load_keys, value_of};
+use crate::mix::{Stream, load_keys, value_of};
+use crate::records::engine_counters;
 use crate::tm::Statistics;
 
 /// The specification of a run.
@@ -28,45 +25,44 @@ pub struct Spec {
     pub keys: u64,
     /// Updates in a hundred operations.
     pub updates_percent: u64,
-    /// Threads.
-    pub threads: usize,
     /// Seed of all draws.
     pub seed: u64,
-    /// When the run ends.
-    pub length: Length,
-}
-
-/// When a run ends.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Length {
-    /// After this time, following a warm-up.
-    Time {
-        /// Measured time.
-        run: Duration,
-        /// Time before it that is not measured.
-        warm_up: Duration,
-    },
-    /// After this many operations of each thread.
-    Operations(u64),
+    /// Threads and times.
+    pub plan: Plan,
 }
 
 /// The result of a run.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Outcome {
-    /// Measured operations of all threads.
-    pub operations: u64,
-    /// Operations per second, all threads together.
-    pub ops_per_s: f64,
-    /// Measured time of the slowest thread, in seconds.
-    pub seconds: f64,
+    /// The measurement.
+    pub run: race::Outcome,
+    /// Counts of all threads.
+    pub tally: Tally,
+}
+
+/// A thread's counts in the measured phase, or those of all threads.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Tally {
+    /// Inserts less removes since the load, warm-up included.
+    pub growth: i64,
     /// Updates that changed something.
     pub changes: u64,
     /// Commits and aborts.
     pub statistics: Statistics,
     /// Persistence events.
     pub counters: Counters,
-    /// Processor time of all threads in the measured phase, in nanoseconds, if the system reports it.
-    pub cpu_ns: Option<u64>,
+}
+
+impl Sum for Tally {
+    fn sum<I: Iterator<Item = Self>>(tallies: I) -> Self {
+        tallies.fold(Self::default(), |mut sum, next| {
+            sum.growth += next.growth;
+            sum.changes += next.changes;
+            sum.statistics.add(&next.statistics);
+            sum.counters = add_counters(&sum.counters, &next.counters);
+            sum
+        })
+    }
 }
 
 /// Inserts the keys that `spec` defines.
@@ -86,38 +82,16 @@ pub fn load<D: Driver>(driver: &D, spec: &Spec) -> Result<(), EngineError> {
 /// # Errors
 /// Those of the engine, or a structure at the end that differs from the result of the operations.
 pub fn run<D: Driver>(driver: &D, spec: &Spec) -> Result<Outcome, EngineError> {
-    let most = driver.threads_max();
-    if spec.threads == 0 || spec.threads > most {
+    let (threads, most) = (spec.plan.threads, driver.threads_max());
+    if threads == 0 || threads > most {
         let name = driver.engine();
-        return Err(EngineError::new(format!("{name} runs on 1 to {most} threads, not on {}", spec.threads)));
+        return Err(EngineError::new(format!("{name} runs on 1 to {most} threads, not on {threads}")));
     }
     let before = driver.entries()?.pairs.len() as u64;
-    let (ready, measuring, stop) = (Barrier::new(spec.threads + 1), AtomicBool::new(false), AtomicBool::new(false));
-    let phases = Phases { ready: &ready, measuring: &measuring, stop: &stop };
-    let reports = thread::scope(|scope| {
-        let threads: Vec<_> =
-            (0..spec.threads as u64).map(|thread| scope.spawn(move || work(driver, spec, thread, &phases))).collect();
-        ready.wait();
-        if let Length::Time { run, warm_up } = spec.length {
-            thread::sleep(warm_up);
-            measuring.store(true, Ordering::Relaxed);
-            thread::sleep(run);
-            stop.store(true, Ordering::Relaxed);
-        }
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect::<Vec<_>>()
-    });
-    let mut outcome = Outcome { cpu_ns: Some(0), ..Outcome::default() };
-    let mut growth = 0_i64;
-    for report in reports {
-        let report = report?;
-        growth += report.growth;
-        outcome.add(&report.measured);
-    }
-    check(driver, before, growth)?;
-    Ok(outcome)
+    let (run, tallies) = race::run(&Mixed { driver, spec }, &spec.plan, &mut |_| {})?;
+    let tally: Tally = tallies.into_iter().sum();
+    check(driver, before, tally.growth)?;
+    Ok(Outcome { run, tally })
 }
 
 /// Checks that the map is sound and has grown by `growth` entries.
@@ -136,155 +110,107 @@ fn check<D: Driver>(driver: &D, before: u64, growth: i64) -> Result<(), EngineEr
     Err(EngineError::new(format!("{}: the structure is wrong after the run: {finding}", driver.engine())))
 }
 
-#[derive(Clone, Copy)]
-struct Phases<'a> {
-    ready: &'a Barrier,
-    measuring: &'a AtomicBool,
-    stop: &'a AtomicBool,
+/// A mix on a map.
+struct Mixed<'a, D> {
+    driver: &'a D,
+    spec: &'a Spec,
 }
 
-struct Report {
-    growth: i64,
-    measured: Outcome,
-}
+impl<D: Driver> Script for Mixed<'_, D> {
+    const CLASSES: &'static [&'static str] = &Kind::NAMES;
+    type Tally = Tally;
+    type Session<'s>
+        = Work<D::Session<'s>>
+    where
+        Self: 's;
 
-/// The counts of a thread at work.
-#[derive(Clone, Copy)]
-struct Mark {
-    at: Instant,
-    operations: u64,
-    changes: u64,
-    statistics: Statistics,
-    counters: Counters,
-    cpu_ns: Option<u64>,
-}
-
-fn work<D: Driver>(driver: &D, spec: &Spec, thread: u64, phases: &Phases<'_>) -> Result<Report, EngineError> {
-    let session = driver.session();
-    // Every thread passes the barrier, even one without a session, or the others would wait for ever.
-    phases.ready.wait();
-    let mut session = session?;
-    let mut mix = Mix::new(spec.seed, thread, spec.updates_percent, spec.keys);
-    let (mut operations, mut inserted, mut removed) = (0_u64, 0_u64, 0_u64);
-    let limit = match spec.length {
-        Length::Operations(count) => count,
-        Length::Time { .. } => u64::MAX,
-    };
-    let mark = |session: &D::Session<'_>, operations, changes| Mark {
-        at: Instant::now(),
-        operations,
-        changes,
-        statistics: session.statistics(),
-        counters: thread_counters(),
-        cpu_ns: thread_cpu_ns(),
-    };
-    let mut start = mark(&session, 0, 0);
-    let mut measuring = limit != u64::MAX;
-    while operations < limit && !phases.stop.load(Ordering::Relaxed) {
-        if !measuring && phases.measuring.load(Ordering::Relaxed) {
-            measuring = true;
-            start = mark(&session, operations, inserted + removed);
-        }
-        match mix.next_operation() {
-            Operation::Get(key) => {
-                std::hint::black_box(session.get(key)?);
-            }
-            Operation::Insert(key) => inserted += u64::from(session.insert(key, value_of(key))?),
-            Operation::Remove(key) => removed += u64::from(session.remove(key)?),
-        }
-        operations += 1;
+    fn session(&self, thread: usize) -> Result<Self::Session<'_>, EngineError> {
+        let Spec { keys, updates_percent, seed, .. } = *self.spec;
+        Ok(Work {
+            session: self.driver.session()?,
+            stream: Stream::new(seed, thread as u64, updates_percent, keys),
+            changes: 0,
+            growth: 0,
+            start: Tally::default(),
+        })
     }
-    let end = mark(&session, operations, inserted + removed);
-    let seconds = (end.at - start.at).as_secs_f64();
-    let done = end.operations - start.operations;
-    let measured = Outcome {
-        operations: done,
-        ops_per_s: if seconds > 0.0 { done as f64 / seconds } else { 0.0 },
-        seconds,
-        changes: end.changes - start.changes,
-        statistics: end.statistics.since(&start.statistics),
-        counters: end.counters - start.counters,
-        cpu_ns: end.cpu_ns.zip(start.cpu_ns).map(|(end, start)| end.saturating_sub(start)),
-    };
-    let growth = i64::try_from(inserted).unwrap_or(i64::MAX) - i64::try_from(removed).unwrap_or(i64::MAX);
-    Ok(Report { growth, measured })
 }
 
-/// Processor time of the calling thread. It is steadier than wall time if other programs use the machine.
-fn thread_cpu_ns() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    text.split(' ').next()?.parse().ok()
+/// One thread at work.
+struct Work<S> {
+    session: S,
+    stream: Stream,
+    changes: u64,
+    growth: i64,
+    /// Counts at the start of the measured phase.
+    start: Tally,
+}
+
+impl<S: Session> race::Session for Work<S> {
+    type Tally = Tally;
+
+    #[inline]
+    fn step(&mut self) -> Result<usize, EngineError> {
+        let (kind, key) = self.stream.next_operation();
+        if self.session.apply(kind, key)? {
+            self.changes += 1;
+            self.growth += if kind == Kind::Insert { 1 } else { -1 };
+        }
+        Ok(kind.index())
+    }
+
+    fn mark(&mut self) {
+        let Self { changes, growth, .. } = *self;
+        self.start = Tally { growth, changes, statistics: self.session.statistics(), counters: thread_counters() };
+    }
+
+    fn tally(self) -> Tally {
+        let Self { session, changes, growth, start, .. } = self;
+        Tally {
+            growth,
+            changes: changes - start.changes,
+            statistics: session.statistics().since(&start.statistics),
+            counters: thread_counters() - start.counters,
+        }
+    }
 }
 
 impl Outcome {
-    fn add(&mut self, thread: &Self) {
-        self.operations += thread.operations;
-        self.ops_per_s += thread.ops_per_s;
-        self.seconds = self.seconds.max(thread.seconds);
-        self.changes += thread.changes;
-        self.statistics.add(&thread.statistics);
-        self.counters = add_counters(&self.counters, &thread.counters);
-        self.cpu_ns = self.cpu_ns.zip(thread.cpu_ns).map(|(sum, next)| sum + next);
-    }
-
-    /// Operations per second if each thread always had its own processor. Computed from processor time, if the system
-    /// reports it. On a busy machine this is the cost of the code, while wall time includes the cost of its neighbours.
-    #[must_use]
-    pub fn ops_per_cpu_s(&self, threads: usize) -> f64 {
-        match self.cpu_ns {
-            Some(cpu_ns) if cpu_ns > 0 => threads as f64 * self.operations as f64 * 1e9 / cpu_ns as f64,
-            _ => self.ops_per_s,
-        }
-    }
-
     /// The record to print.
     #[must_use]
     pub fn result<D: Driver>(&self, driver: &D, spec: &Spec) -> BenchResult {
-        let environment = driver.environment();
-        let per_op = |count: u64| (self.operations > 0).then(|| round(count as f64 / self.operations as f64));
+        let Tally { changes, statistics, counters, .. } = &self.tally;
         let durable = driver.is_counted();
-        let counted = |count: u64| if durable { per_op(count) } else { None };
+        let per_op = |count| self.run.per_op(count);
         let mut result = BenchResult {
             bench: "stm".into(),
             engine: driver.engine(),
             workload: driver.structure().into(),
             records: spec.keys,
-            operations: self.operations,
-            threads: spec.threads as u64,
             seed: spec.seed,
-            domain: environment.domain,
-            media: environment.media,
-            durability: environment.durability,
-            ops_per_s: Some(self.ops_per_s.round()),
-            fences_per_op: counted(self.counters.fences),
-            flushes_per_op: counted(self.counters.flushes),
-            pm_bytes_per_op: counted(self.counters.pm_bytes()),
-            media_blocks_per_op: counted(self.counters.media_blocks),
-            syncs_per_op: counted(self.counters.syncs),
-            ..BenchResult::default()
+            ..BenchResult::of(driver.environment(), &self.run)
         };
-        let commits = self.statistics.commits.max(1);
-        result.aborts_per_commit = Some(round(self.statistics.aborts() as f64 / commits as f64));
+        if durable {
+            result.set_counters(&engine_counters(counters, false));
+        }
+        let commits = statistics.commits.max(1);
+        result.aborts_per_commit = Some(rounded(statistics.aborts() as f64 / commits as f64));
         result.set_extra("updates_percent", spec.updates_percent);
-        result.set_extra("changes_per_op", per_op(self.changes));
-        result.set_extra("shared_rmws_per_op", per_op(self.counters.shared_rmws));
-        let per_change = |count: u64| (durable && self.changes > 0).then(|| round(count as f64 / self.changes as f64));
-        result.set_extra("fences_per_change", per_change(self.counters.fences));
-        result.set_extra("flushes_per_change", per_change(self.counters.flushes));
-        result.set_extra("pm_bytes_per_change", per_change(self.counters.pm_bytes()));
-        result.set_extra("shared_rmws_per_change", per_change(self.counters.shared_rmws));
-        result.set_extra("aborts_locked", self.statistics.aborts_locked);
-        result.set_extra("aborts_newer", self.statistics.aborts_newer);
-        result.set_extra("aborts_validation", self.statistics.aborts_validation);
-        result.set_extra("aborts_other", self.statistics.aborts_other);
-        result.set_extra("seconds", round(self.seconds));
-        result.set_extra("cpu_ns_per_op", self.cpu_ns.and_then(per_op));
+        result.set_extra("changes_per_op", per_op(*changes));
+        result.set_extra("shared_rmws_per_op", per_op(counters.shared_rmws));
+        let per_change = |count: u64| (durable && *changes > 0).then(|| rounded(count as f64 / *changes as f64));
+        result.set_extra("fences_per_change", per_change(counters.fences));
+        result.set_extra("flushes_per_change", per_change(counters.flushes));
+        result.set_extra("pm_bytes_per_change", per_change(counters.pm_bytes()));
+        result.set_extra("shared_rmws_per_change", per_change(counters.shared_rmws));
+        result.set_extra("aborts_locked", statistics.aborts_locked);
+        result.set_extra("aborts_newer", statistics.aborts_newer);
+        result.set_extra("aborts_validation", statistics.aborts_validation);
+        result.set_extra("aborts_other", statistics.aborts_other);
+        result.set_extra("seconds", rounded(self.run.seconds));
+        result.set_extra("cpu_ns_per_op", self.run.cpu_ns.and_then(per_op));
         result
     }
-}
-
-fn round(figure: f64) -> f64 {
-    (figure * 1e4).round() / 1e4
 }
 
 /// The sum. [`Counters`] has only differences, so that nothing else can be mistaken for a snapshot.

@@ -11,9 +11,10 @@ use lodestone_stm_bench::dram::{Dram, DramLock};
 use lodestone_stm_bench::driver::MapOn;
 use lodestone_stm_bench::lodestone::Lodestone;
 use lodestone_stm_bench::mix::value_of;
-use lodestone_stm_bench::runner::{Length, Spec, load, run};
+use lodestone_stm_bench::runner::{Spec, load, run};
 use lodestone_stm_bench::structures::{BTree, Get, HashTable, Insert, Map, ReadAll, Remove, SearchTree, SortedList};
 use lodestone_stm_bench::tm::{TransactionalMemory, Worker};
+use lodestone_workload::race::{Length, Plan};
 use lodestone_workload::random::Random;
 
 /// Random operations on a map. Each answer is compared with a sorted map's, and the whole map from time to time.
@@ -60,12 +61,13 @@ fn every_structure_follows_the_model<M: TransactionalMemory>(memory: &M) {
 
 /// Two threads with many updates on few keys. The runner checks order, values and size afterwards.
 fn threads_leave_a_sound_map<M: TransactionalMemory, S: Map>(memory: &M, map: S) {
-    let spec = Spec { keys: 32, updates_percent: 80, threads: 2, seed: 5, length: Length::Operations(4_000) };
+    let plan = Plan::new(2, Length::Operations(8_000));
+    let spec = Spec { keys: 32, updates_percent: 80, seed: 5, plan };
     let driver = MapOn::create(memory, map).expect("room for the map");
     load(&driver, &spec).expect("load");
     let outcome = run(&driver, &spec).expect("a sound map");
-    assert_eq!(outcome.operations, 8_000);
-    assert!(outcome.statistics.commits >= 8_000 && outcome.changes > 2_000, "{outcome:?}");
+    assert_eq!(outcome.run.operations, 8_000);
+    assert!(outcome.tally.statistics.commits >= 8_000 && outcome.tally.changes > 2_000, "{outcome:?}");
 }
 
 fn every_structure_stands_two_threads<M: TransactionalMemory>(make: impl Fn() -> M) {

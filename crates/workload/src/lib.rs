@@ -5,19 +5,19 @@
 //! | [`random`] | a random stream that never changes |
 //! | [`keys`] | distributions over records, key bytes |
 //! | [`value`] | values that tell whether they are torn, swapped or stale |
-//! | [`ycsb`] | workloads A to F as streams of operations |
+//! | [`ycsb`] | workloads A to F as streams of operations, and as a script of the runner |
 //! | [`engine`] | the trait that our engine and the peers implement |
 //! | [`conformance`] | checks whether an engine keeps the contract of that trait |
 //! | [`memory`] | a map in DRAM as the simplest engine |
-//! | [`runner`] | threads, histograms, time limit, progress |
+//! | [`mix`] | shares of the kinds of operations |
+//! | [`race`] | the one runner: threads, phases, histograms, counters, progress |
 //! | [`result`] | the line that a benchmark prints |
 //! | [`syncprobe`] | the cost of one fdatasync on this machine |
 //! | [`kv`] | judges a recovered map against the acknowledged writes |
 //!
 //! ```
 //! use lodestone_workload::memory::MemoryEngine;
-//! use lodestone_workload::runner::Runner;
-//! use lodestone_workload::ycsb::{Spec, Workload};
+//! use lodestone_workload::ycsb::{Runner, Spec, Workload};
 //!
 //! let engine = MemoryEngine::new();
 //! let spec = Spec { records: 1_000, operations: 2_000, threads: 2, ..Spec::new(Workload::A) };
@@ -25,7 +25,7 @@
 //! let outcome = Runner::new(&engine, &spec).verify_reads(true).run()?;
 //! assert_eq!(outcome.result.operations, 2_000);
 //! println!("{}", outcome.result.to_json_line());
-//! # Ok::<(), lodestone_workload::runner::RunError>(())
+//! # Ok::<(), lodestone_workload::engine::EngineError>(())
 //! ```
 
 pub mod conformance;
@@ -33,9 +33,10 @@ pub mod engine;
 pub mod keys;
 pub mod kv;
 pub mod memory;
+pub mod mix;
+pub mod race;
 pub mod random;
 pub mod result;
-pub mod runner;
 pub mod syncprobe;
 pub mod value;
 pub mod ycsb;

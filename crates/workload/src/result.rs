@@ -7,7 +7,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::engine::{EngineCounters, Footprint};
+use crate::engine::{EngineCounters, Environment, Footprint};
+use crate::race::Outcome;
 
 /// The result of one benchmark run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -91,24 +92,56 @@ impl BenchResult {
         "dram_bytes_per_record",
     ];
 
-    /// Titles of [`BenchResult::table_row`].
-    pub const TABLE_HEADERS: [&str; 15] = [
-        "engine",
-        "workload",
-        "threads",
-        "domain",
-        "durability",
-        "ops/s",
-        "p50",
-        "p99",
-        "p99.9",
-        "max",
-        "fences/op",
-        "flushes/op",
-        "PM bytes/op",
-        "syncs/op",
-        "PM bytes/record",
+    /// Columns of a table of the main figures: title and key.
+    pub const MAIN: [(&str, &str); 15] = [
+        ("engine", "engine"),
+        ("workload", "workload"),
+        ("threads", "threads"),
+        ("domain", "domain"),
+        ("durability", "durability"),
+        ("ops/s", "ops_per_s"),
+        ("p50", "latency_ns_p50"),
+        ("p99", "latency_ns_p99"),
+        ("p99.9", "latency_ns_p99_9"),
+        ("max", "latency_ns_max"),
+        ("fences/op", "fences_per_op"),
+        ("flushes/op", "flushes_per_op"),
+        ("PM bytes/op", "pm_bytes_per_op"),
+        ("syncs/op", "syncs_per_op"),
+        ("PM bytes/record", "pm_bytes_per_record"),
     ];
+
+    /// The figures of `outcome`, which was measured in `environment`. The other fields are empty.
+    #[must_use]
+    pub fn of(environment: Environment, outcome: &Outcome) -> Self {
+        let mut result = Self {
+            operations: outcome.operations,
+            threads: outcome.threads as u64,
+            domain: environment.domain,
+            media: environment.media,
+            durability: environment.durability,
+            ops_per_s: Some(outcome.ops_per_s.round()),
+            ..Self::default()
+        };
+        let latency = &outcome.latency;
+        if !latency.is_empty() {
+            result.latency_ns_p50 = Some(latency.value_at_quantile(0.5));
+            result.latency_ns_p99 = Some(latency.value_at_quantile(0.99));
+            result.latency_ns_p99_9 = Some(latency.value_at_quantile(0.999));
+            result.latency_ns_max = Some(latency.max());
+        }
+        result.set_counters(&outcome.counters);
+        result
+    }
+
+    /// Adds the named quantiles of the latency of each class, such as `read_latency_ns_p50`.
+    pub fn set_quantiles(&mut self, outcome: &Outcome, quantiles: &[(&str, f64)]) {
+        for (class, histogram) in &outcome.latency_by_class {
+            for &(name, quantile) in quantiles {
+                self.set_extra(&format!("{class}_latency_ns_{name}"), histogram.value_at_quantile(quantile));
+            }
+        }
+    }
 
     /// Fills the figures that come from counter differences.
     pub fn set_counters(&mut self, counters: &EngineCounters) {
@@ -147,40 +180,36 @@ impl BenchResult {
         serde_json::to_string(self).unwrap_or_else(|error| unreachable!("a result is plain data: {error}"))
     }
 
-    /// The main figures as table cells for people; unknown ones are `-`.
+    /// One row of a table with these columns, for people. The second word of a column is a key of the record. Unknown
+    /// figures are `-`.
     #[must_use]
-    pub fn table_row(&self) -> [String; 15] {
-        let text = |value: &Option<String>| value.clone().unwrap_or_else(|| UNKNOWN.into());
-        let time = |value: Option<u64>| value.map_or_else(|| UNKNOWN.into(), human_ns);
-        let figure = |value: Option<f64>| value.map_or_else(|| UNKNOWN.into(), human_figure);
-        [
-            self.engine.clone(),
-            self.workload.clone(),
-            self.threads.to_string(),
-            text(&self.domain),
-            text(&self.durability),
-            figure(self.ops_per_s),
-            time(self.latency_ns_p50),
-            time(self.latency_ns_p99),
-            time(self.latency_ns_p99_9),
-            time(self.latency_ns_max),
-            figure(self.fences_per_op),
-            figure(self.flushes_per_op),
-            figure(self.pm_bytes_per_op),
-            figure(self.syncs_per_op),
-            figure(self.pm_bytes_per_record),
-        ]
+    pub fn row(&self, columns: &[(&str, &str)]) -> Vec<String> {
+        let fields = serde_json::to_value(self).unwrap_or_default();
+        columns.iter().map(|(_, key)| cell(key, &fields[*key])).collect()
+    }
+}
+
+/// The value under `key`, for people: a latency as a time, another fraction with three digits.
+fn cell(key: &str, value: &Value) -> String {
+    let is_time = key.contains("latency_ns") || key.starts_with("fdatasync_ns");
+    match (value, value.as_u64()) {
+        (Value::String(text), _) => text.clone(),
+        (_, Some(nanoseconds)) if is_time => human_ns(nanoseconds),
+        (_, Some(count)) => count.to_string(),
+        _ => value.as_f64().map_or_else(|| UNKNOWN.into(), human_figure),
     }
 }
 
 const UNKNOWN: &str = "-";
 
 /// `numerator / denominator`, to four decimals; `None` if the denominator is 0.
-fn ratio(numerator: u64, denominator: u64) -> Option<f64> {
+pub(crate) fn ratio(numerator: u64, denominator: u64) -> Option<f64> {
     (denominator != 0).then(|| rounded(numerator as f64 / denominator as f64))
 }
 
-pub(crate) fn rounded(figure: f64) -> f64 {
+/// `figure` to four decimals.
+#[must_use]
+pub fn rounded(figure: f64) -> f64 {
     (figure * 1e4).round() / 1e4
 }
 
@@ -290,6 +319,10 @@ mod tests {
             ["0", "0.0123", "1.50", "100", "1,234,567", "-2,000"]
         );
         assert_eq!(human_figure(f64::NAN), "-");
-        assert_eq!(BenchResult::default().table_row()[6], "-");
+        let mut result = BenchResult { threads: 16, latency_ns_p50: Some(4_210), ..BenchResult::default() };
+        result.set_extra("cpu_ns_per_op", 12.5);
+        let row =
+            result.row(&["threads", "latency_ns_p50", "latency_ns_p99", "cpu_ns_per_op"].map(|key| ("title", key)));
+        assert_eq!(row, ["16", "4.21 us", "-", "12.5"]);
     }
 }

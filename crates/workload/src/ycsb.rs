@@ -5,6 +5,7 @@
 //!    inserts.
 //! 3. [`Generator::stream`] returns the [`OperationStream`] of thread `t`, which draws kind and record from stream `t`
 //!    of the seed.
+//! 4. [`Runner`] loads an engine and runs the streams on it.
 //!
 //! Inserts: thread `t` of `n` inserts records `records + t`, `records + t + n`, and so on, so that the inserted keys do
 //! not depend on timing. A thread reports each finished insert to the ledger. Other threads choose only among records
@@ -22,12 +23,16 @@
 //! | F | 50 | | | | 50 | zipfian |
 
 mod mix;
+mod run;
 mod stream;
 
-pub use mix::{Mix, UnknownWorkload, Workload};
-pub use stream::{Generator, InsertLedger, Operation, OperationKind, OperationStream};
+pub use mix::{UnknownWorkload, Workload};
+pub use run::{Outcome, Progress, Runner};
+pub use stream::{Generator, InsertLedger, Operation, OperationStream};
 
 use crate::keys::{Distribution, KeyChooser, KeyCodec, KeyOrder, KeysError};
+use crate::mix::Kind;
+use crate::race::share_of;
 use crate::value::VALUE_BYTES_MIN;
 
 /// The specification of a run. Make one with [`Spec::new`] and change fields.
@@ -120,16 +125,10 @@ impl Spec {
     /// Approximate number of records at the end of the run: loaded and inserted.
     #[must_use]
     pub fn capacity(&self) -> u64 {
-        let share = u64::from(self.workload.mix().insert);
+        let share = self.workload.mix().share(Kind::Insert);
         let inserts = u128::from(self.operations) * u128::from(share) / 100;
         self.records.saturating_add(u64::try_from(inserts).unwrap_or(u64::MAX))
     }
-}
-
-/// Part number `index` of `total`, split evenly over `parts`. The first parts take the rest.
-pub(crate) fn share_of(total: u64, parts: usize, index: usize) -> u64 {
-    let (parts, index) = (parts as u64, index as u64);
-    total / parts + u64::from(index < total % parts)
 }
 
 /// Why a [`Spec`] cannot be run.

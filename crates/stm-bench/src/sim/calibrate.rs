@@ -109,9 +109,9 @@ pub fn software(
     persistence: Persistence,
 ) -> SoftwareCosts {
     // Processor time: other work on the machine is not the software's cost.
-    let per_operation = |outcome: &Outcome| 1e9 / outcome.ops_per_cpu_s(1).max(1.0);
+    let per_operation = |outcome: &Outcome| 1e9 / outcome.run.ops_per_cpu_s().max(1.0);
     let operation_ns = per_operation(reads_only);
-    let changes = many_updates.changes as f64 / many_updates.operations.max(1) as f64;
+    let changes = many_updates.tally.changes as f64 / many_updates.run.operations.max(1) as f64;
     let whole = (per_operation(many_updates) - operation_ns).max(0.0) / changes.max(1e-9);
     let changed = trace.transactions.iter().filter(|transaction| !transaction.writes.is_empty());
     let (count, flushes, fences) = changed.fold((0_u64, 0.0, 0.0), |(count, flushes, fences), transaction| {

@@ -4,7 +4,7 @@ use super::machine::Machine;
 use super::model::{SimulatedClock, SoftwareCosts, simulate};
 use super::trace::{Trace, Transaction};
 use crate::dram::{Dram, DramLock};
-use crate::mix::Mix;
+use crate::mix::Stream;
 use crate::sim::trace::record;
 use crate::structures::{Insert, Map, SortedList};
 use crate::tm::{TransactionalMemory, Worker};
@@ -71,7 +71,7 @@ fn a_trace_names_what_a_transaction_touched() {
         worker.update(&mut Insert::<SortedList> { map: &list, key, value: 0 }).expect("insert");
     }
     drop(worker);
-    let trace = record::<_, SortedList>(&memory, &list, &mut Mix::new(1, 0, 100, 4), 64).expect("a trace");
+    let trace = record::<_, SortedList>(&memory, &list, &mut Stream::new(1, 0, 100, 4), 64).expect("a trace");
     assert_eq!(trace.transactions.len(), 64);
     // Every transaction reads the head first. A change touches a predecessor and a node.
     assert!(trace.transactions.iter().all(|transaction| transaction.reads[0] == 0));

@@ -10,7 +10,7 @@ use lodestone_pmem::thread_counters;
 use lodestone_workload::engine::EngineError;
 
 use crate::driver::Session;
-use crate::mix::{Mix, Operation, value_of};
+use crate::mix::Stream;
 use crate::structures::{Get, Insert, Map, Remove};
 use crate::tm::{Object, ReadBody, Reading, Ref, Statistics, TransactionalMemory, UpdateBody, Worker, Writing};
 
@@ -52,7 +52,7 @@ impl Trace {
 pub fn record<M: TransactionalMemory, S: Map>(
     memory: &M,
     handle: &S::Handle,
-    mix: &mut Mix,
+    stream: &mut Stream,
     count: u64,
 ) -> Result<Trace, EngineError> {
     let mut session = RecordingSession::<M::Worker<'_>, S> {
@@ -62,11 +62,8 @@ pub fn record<M: TransactionalMemory, S: Map>(
         trace: Trace::default(),
     };
     for _ in 0..count {
-        match mix.next_operation() {
-            Operation::Get(key) => drop(session.get(key)?),
-            Operation::Insert(key) => drop(session.insert(key, value_of(key))?),
-            Operation::Remove(key) => drop(session.remove(key)?),
-        }
+        let (kind, key) = stream.next_operation();
+        session.apply(kind, key)?;
     }
     session.trace.objects = u32::try_from(session.numbers.borrow().len()).unwrap_or(u32::MAX);
     Ok(session.trace)

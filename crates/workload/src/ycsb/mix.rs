@@ -4,45 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::keys::Distribution;
-use crate::random::Random;
-use crate::ycsb::OperationKind;
-
-/// Shares in per cent; they add up to 100.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mix {
-    /// Point reads.
-    pub read: u8,
-    /// Replacements of an existing value.
-    pub update: u8,
-    /// New records.
-    pub insert: u8,
-    /// Range reads.
-    pub scan: u8,
-    /// A read followed by an update of the same record, as one operation.
-    pub read_modify_write: u8,
-}
-
-impl Mix {
-    const NONE: Self = Self { read: 0, update: 0, insert: 0, scan: 0, read_modify_write: 0 };
-
-    /// Draws a kind of operation.
-    #[inline]
-    pub(crate) fn choose(&self, random: &mut Random) -> OperationKind {
-        let mut left = random.below(100);
-        for (kind, share) in [
-            (OperationKind::Read, self.read),
-            (OperationKind::Update, self.update),
-            (OperationKind::Insert, self.insert),
-            (OperationKind::Scan, self.scan),
-        ] {
-            if left < u64::from(share) {
-                return kind;
-            }
-            left -= u64::from(share);
-        }
-        OperationKind::ReadModifyWrite
-    }
-}
+use crate::mix::Mix;
 
 /// A workload of the benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -70,17 +32,9 @@ impl Workload {
 
     /// Shares of the kinds of operations.
     #[must_use]
-    pub const fn mix(self) -> Mix {
-        let none = Mix::NONE;
-        match self {
-            Self::A => Mix { read: 50, update: 50, ..none },
-            Self::B => Mix { read: 95, update: 5, ..none },
-            Self::C => Mix { read: 100, ..none },
-            Self::D => Mix { read: 95, insert: 5, ..none },
-            Self::E => Mix { scan: 95, insert: 5, ..none },
-            Self::F => Mix { read: 50, read_modify_write: 50, ..none },
-            Self::Load => Mix { insert: 100, ..none },
-        }
+    pub fn mix(self) -> Mix {
+        let name = if self == Self::Load { "insert" } else { self.name() };
+        Mix::preset(name).unwrap_or_else(|| unreachable!("every workload is a preset"))
     }
 
     /// The distribution that the benchmark defines for it.

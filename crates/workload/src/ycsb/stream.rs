@@ -10,55 +10,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 
 use crate::keys::KeyChooser;
+use crate::mix::{Kind, Mix};
 use crate::random::Random;
-use crate::ycsb::{Mix, Spec, SpecError};
+use crate::ycsb::{Spec, SpecError};
 
 /// Draws between two reads of the ledger.
 const LOOK_INTERVAL: u32 = 16;
-
-/// The kinds of operations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum OperationKind {
-    /// Point read.
-    Read,
-    /// Replacement of a value.
-    Update,
-    /// New record.
-    Insert,
-    /// Range read.
-    Scan,
-    /// Read and replace.
-    ReadModifyWrite,
-}
-
-impl OperationKind {
-    /// Every kind; a kind's place here is [`OperationKind::index`].
-    pub const ALL: [Self; 5] = [Self::Read, Self::Update, Self::Insert, Self::Scan, Self::ReadModifyWrite];
-
-    /// Place in [`OperationKind::ALL`].
-    #[must_use]
-    pub const fn index(self) -> usize {
-        self as usize
-    }
-
-    /// Name in results.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Update => "update",
-            Self::Insert => "insert",
-            Self::Scan => "scan",
-            Self::ReadModifyWrite => "read_modify_write",
-        }
-    }
-}
 
 /// One operation; records are numbers that a [`crate::keys::KeyCodec`] turns into keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {
     /// The kind.
-    pub kind: OperationKind,
+    pub kind: Kind,
     /// The record, or the first record of a scan.
     pub record: u64,
     /// Records of a scan; 1 for every other kind.
@@ -73,7 +36,9 @@ pub struct InsertLedger {
 }
 
 impl InsertLedger {
-    fn new(records: u64, threads: usize) -> Self {
+    /// No thread has inserted anything yet, and `records` is the first new record.
+    #[must_use]
+    pub fn new(records: u64, threads: usize) -> Self {
         Self { records, finished: (0..threads).map(|_| CachePadded::default()).collect() }
     }
 
@@ -92,7 +57,10 @@ impl InsertLedger {
         self.records + inserted
     }
 
-    fn finish(&self, thread: usize, count: u64) {
+    /// Thread `thread` has finished `count` inserts so far.
+    #[inline]
+    pub fn finish(&self, thread: usize, count: u64) {
+        // Release: a thread that sees the count may read the records.
         self.finished[thread].store(count, Ordering::Release);
     }
 }
@@ -143,7 +111,8 @@ impl Generator {
         let mut chooser = self.chooser.clone();
         chooser.start_at(self.records / self.threads as u64 * thread as u64);
         OperationStream {
-            mix: self.mix,
+            mix: self.mix.clone(),
+            has_inserts: self.mix.share(Kind::Insert) > 0,
             chooser,
             random: Random::for_stream(self.seed, thread as u64),
             scan_records_max: self.scan_records_max,
@@ -162,6 +131,7 @@ impl Generator {
 #[derive(Debug)]
 pub struct OperationStream {
     mix: Mix,
+    has_inserts: bool,
     chooser: KeyChooser,
     random: Random,
     scan_records_max: u64,
@@ -180,16 +150,16 @@ impl OperationStream {
     #[inline]
     pub fn next_operation(&mut self) -> Operation {
         let kind = self.mix.choose(&mut self.random);
-        if kind == OperationKind::Insert {
+        if kind == Kind::Insert {
             let record = self.ledger.records + self.thread as u64 + self.inserts_started * self.threads;
             self.inserts_started += 1;
             return Operation { kind, record, count: 1 };
         }
-        if self.mix.insert != 0 {
+        if self.has_inserts {
             self.look_at_ledger();
         }
         let record = self.chooser.choose(&mut self.random, self.population);
-        let count = if kind == OperationKind::Scan {
+        let count = if kind == Kind::Scan {
             usize::try_from(self.random.below(self.scan_records_max) + 1).unwrap_or(usize::MAX)
         } else {
             1

@@ -14,8 +14,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Subcommand;
+use comfy_table::Table;
+use lodestone_workload::result::BenchResult;
 
-use lodestone_cli::output::Output;
+use lodestone_cli::output::{Output, table};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -69,6 +71,16 @@ const SECONDS_MAX: f64 = 365.0 * 86_400.0;
 /// The progress report of a signal: the number of finished runs.
 fn so_far(done: usize, of: usize) -> String {
     format!("{done} of {of} runs were measured; with --json each figure is printed as soon as it is there")
+}
+
+/// The results in a table. A column is a title and the key of a field.
+fn results_table<'r>(columns: &[(&str, &str)], results: impl IntoIterator<Item = &'r BenchResult>) -> Table {
+    let titles: Vec<&str> = columns.iter().map(|(title, _)| *title).collect();
+    let mut shown = table(&titles);
+    for result in results {
+        shown.add_row(result.row(columns));
+    }
+    shown
 }
 
 /// The duration in the argument `name`.

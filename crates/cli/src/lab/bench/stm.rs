@@ -14,16 +14,17 @@ use lodestone_stm::Mode;
 use lodestone_stm_bench::dram::{Dram, DramLock};
 use lodestone_stm_bench::driver::MapOn;
 use lodestone_stm_bench::lodestone::{Lodestone, mode_name};
-use lodestone_stm_bench::runner::{self, Length, Spec};
+use lodestone_stm_bench::runner::{self, Spec};
 use lodestone_stm_bench::structures::{BTree, HashTable, Map, SearchTree, SortedList};
 use lodestone_stm_bench::tm::TransactionalMemory;
-use lodestone_workload::result::{BenchResult, human_figure};
+use lodestone_workload::race::{Length, Plan};
+use lodestone_workload::result::BenchResult;
 
 use lodestone_cli::interrupt;
-use lodestone_cli::output::{Output, ProgressUnit, exit, table};
+use lodestone_cli::output::{Output, ProgressUnit, exit};
 
 use super::place::Place;
-use super::{duration, so_far};
+use super::{duration, results_table, so_far};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -229,26 +230,26 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
 impl Request {
     /// The name of the run in the progress display.
     fn name(&self) -> String {
-        let Spec { updates_percent, threads, .. } = self.spec;
+        let Spec { updates_percent, plan: Plan { threads, .. }, .. } = self.spec;
         format!("{:?} on {:?}, {updates_percent} % updates, {threads} threads", self.engine, self.structure)
     }
 }
 
 impl Args {
     fn requests(&self) -> Result<Vec<Request>> {
-        let length = match self.operations {
-            Some(count) => Length::Operations(count),
-            None => Length::Time {
-                run: duration(self.seconds, "--seconds")?,
-                warm_up: duration(self.warm_up, "--warm-up")?,
-            },
+        let plan = |threads: usize| -> Result<Plan> {
+            if let Some(count) = self.operations {
+                return Ok(Plan::new(threads, Length::Operations(count.saturating_mul(threads as u64))));
+            }
+            let length = Length::Time(duration(self.seconds, "--seconds")?);
+            Ok(Plan { warm_up: duration(self.warm_up, "--warm-up")?, ..Plan::new(threads, length) })
         };
         let mut all = Vec::new();
         for &structure in &self.structure {
             for &updates_percent in &self.updates {
                 for &threads in &self.threads {
                     let keys = self.keys.unwrap_or(if structure == Structure::List { KEYS_LIST } else { KEYS_OTHER });
-                    let spec = Spec { keys, updates_percent, threads, seed: self.seed, length };
+                    let spec = Spec { keys, updates_percent, seed: self.seed, plan: plan(threads)? };
                     self.add_engines(structure, &spec, &mut all);
                 }
             }
@@ -264,7 +265,7 @@ impl Args {
         for &engine in &self.engine {
             let global = self.clock.iter().copied().filter(|clock| *clock != Clock::Thread);
             let (modes, mut clocks) = match engine {
-                EngineKind::Dram if spec.threads > 1 => continue,
+                EngineKind::Dram if spec.plan.threads > 1 => continue,
                 EngineKind::Dram | EngineKind::DramLock => (&[Mode::OneFence][..], Vec::new()),
                 EngineKind::Stm => (&self.mode[..], self.clock.clone()),
                 EngineKind::Tl2(_) => (&[Mode::OneFence][..], global.collect()),
@@ -313,38 +314,23 @@ fn measured<M: TransactionalMemory, S: Map>(memory: &M, map: S, request: &Reques
     Ok(runner::run(&driver, &request.spec)?.result(&driver, &request.spec))
 }
 
+const COLUMNS: [(&str, &str); 11] = [
+    ("structure", "workload"),
+    ("updates %", "updates_percent"),
+    ("threads", "threads"),
+    ("engine", "engine"),
+    ("ops/s", "ops_per_s"),
+    ("cpu ns/op", "cpu_ns_per_op"),
+    ("aborts/commit", "aborts_per_commit"),
+    ("fences/change", "fences_per_change"),
+    ("lines/change", "flushes_per_change"),
+    ("shared RMWs/change", "shared_rmws_per_change"),
+    ("domain", "domain"),
+];
+
 /// A table for people, and the origin of the figures.
 fn text(results: &[BenchResult]) -> String {
-    let mut shown = table(&[
-        "structure",
-        "updates",
-        "threads",
-        "engine",
-        "ops/s",
-        "cpu ns/op",
-        "aborts/commit",
-        "fences/change",
-        "lines/change",
-        "shared RMWs/change",
-        "domain",
-    ]);
-    for result in results {
-        let figure = |value: Option<f64>| value.map_or_else(|| "-".into(), human_figure);
-        let extra = |key: &str| figure(result.extra.get(key).and_then(serde_json::Value::as_f64));
-        shown.add_row([
-            result.workload.clone(),
-            format!("{} %", extra("updates_percent")),
-            result.threads.to_string(),
-            result.engine.clone(),
-            figure(result.ops_per_s),
-            extra("cpu_ns_per_op"),
-            figure(result.aborts_per_commit),
-            extra("fences_per_change"),
-            extra("flushes_per_change"),
-            extra("shared_rmws_per_change"),
-            result.domain.clone().unwrap_or_else(|| "-".into()),
-        ]);
-    }
+    let shown = results_table(&COLUMNS, results);
     let seed = results.first().map_or(0, |result| result.seed);
     let media: BTreeSet<&str> = results.iter().filter_map(|result| result.media.as_deref()).collect();
     let media = if media.is_empty() { "none".into() } else { Vec::from_iter(media).join("; ") };

@@ -18,19 +18,18 @@ use lodestone_stm_bench::lodestone::Lodestone;
 use lodestone_stm_bench::records::Records;
 use lodestone_workload::engine::Engine;
 use lodestone_workload::keys::Distribution;
-use lodestone_workload::result::{human_figure, human_ns};
-use lodestone_workload::runner::{Outcome, Progress, Runner};
+use lodestone_workload::result::human_figure;
 use lodestone_workload::syncprobe::SyncLatency;
-use lodestone_workload::ycsb::{Spec, Workload};
+use lodestone_workload::ycsb::{Outcome, Progress, Runner, Spec, Workload};
 
 use lodestone_cli::interrupt;
 use lodestone_cli::new_file;
-use lodestone_cli::output::{Output, ProgressUnit, exit, table};
+use lodestone_cli::output::{Output, ProgressUnit, exit};
 use lodestone_cli::size;
 
 use super::engine::MapEngine;
 use super::place::{Durability, Place};
-use super::ycsb_report;
+use super::{results_table, ycsb_report};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -144,7 +143,6 @@ pub struct Request {
 /// One run with all conditions of its figures.
 pub struct Measured {
     pub outcome: Outcome,
-    pub load: Outcome,
     pub sync_latency: Option<SyncLatency>,
 }
 
@@ -274,7 +272,7 @@ fn measure_on<E: Engine>(engine: &E, opened: &Opened, request: &Request, output:
     if let Some(latency) = &sync_latency {
         latency.add_to(&mut result.extra);
     }
-    Ok(Measured { outcome, load, sync_latency })
+    Ok(Measured { outcome, sync_latency })
 }
 
 /// Runs `work` with a hook that draws a progress bar.
@@ -293,50 +291,35 @@ fn with_progress<T, E>(
     done
 }
 
+const SPEED: [(&str, &str); 9] = [
+    ("workload", "workload"),
+    ("threads", "threads"),
+    ("ops/s", "ops_per_s"),
+    ("p50", "latency_ns_p50"),
+    ("p99", "latency_ns_p99"),
+    ("p99.9", "latency_ns_p99_9"),
+    ("max", "latency_ns_max"),
+    ("bare sync p50", "fdatasync_ns_p50"),
+    ("load/s", "load_ops_per_s"),
+];
+
+const COUNTS: [(&str, &str); 9] = [
+    ("workload", "workload"),
+    ("threads", "threads"),
+    ("fences", "fences_per_op"),
+    ("flushes", "flushes_per_op"),
+    ("PM bytes", "pm_bytes_per_op"),
+    ("media blocks", "media_blocks_per_op"),
+    ("syncs", "syncs_per_op"),
+    ("PM bytes/record", "pm_bytes_per_record"),
+    ("DRAM bytes/record", "dram_bytes_per_record"),
+];
+
 /// Speed, then events: two tables, and the origin of the figures.
 pub fn text(all: &[Measured]) -> String {
-    let mut speed = table(&["workload", "threads", "ops/s", "p50", "p99", "p99.9", "max", "bare sync p50", "load/s"]);
-    let mut counts = table(&[
-        "workload",
-        "threads",
-        "fences",
-        "flushes",
-        "PM bytes",
-        "media blocks",
-        "syncs",
-        "PM bytes/record",
-        "DRAM bytes/record",
-    ]);
-    for measured in all {
-        let result = &measured.outcome.result;
-        let figure = |value: Option<f64>| value.map_or_else(|| "-".into(), human_figure);
-        let time = |value: Option<u64>| value.map_or_else(|| "-".into(), human_ns);
-        let (workload, threads) = (result.workload.clone(), result.threads.to_string());
-        speed.add_row([
-            workload.clone(),
-            threads.clone(),
-            figure(result.ops_per_s),
-            time(result.latency_ns_p50),
-            time(result.latency_ns_p99),
-            time(result.latency_ns_p99_9),
-            time(result.latency_ns_max),
-            time(measured.sync_latency.map(|latency| latency.p50_ns)),
-            figure(measured.load.result.ops_per_s),
-        ]);
-        counts.add_row([
-            workload,
-            threads,
-            figure(result.fences_per_op),
-            figure(result.flushes_per_op),
-            figure(result.pm_bytes_per_op),
-            figure(result.media_blocks_per_op),
-            figure(result.syncs_per_op),
-            figure(result.pm_bytes_per_record),
-            figure(result.dram_bytes_per_record),
-        ]);
-    }
+    let shown = |columns: &[_]| results_table(columns, all.iter().map(|measured| &measured.outcome.result));
     let origin = all.first().map(origin).unwrap_or_default();
-    format!("{origin}\n{speed}\nevents for each operation, and space\n{counts}")
+    format!("{origin}\n{}\nevents for each operation, and space\n{}", shown(&SPEED), shown(&COUNTS))
 }
 
 /// The conditions of a run's figures, in one line.

@@ -9,9 +9,9 @@ use super::ycsb::{Measured, origin};
 
 /// The whole page.
 pub fn page(all: &[Measured]) -> HtmlReport {
-    let mut table = Table::new(BenchResult::TABLE_HEADERS);
+    let mut table = Table::new(BenchResult::MAIN.map(|(title, _)| title));
     for measured in all {
-        table = table.row(measured.outcome.result.table_row());
+        table = table.row(measured.outcome.result.row(&BenchResult::MAIN));
     }
     HtmlReport::new("YCSB on a Lodestone map")
         .lead(all.first().map(origin).unwrap_or_default())
@@ -56,10 +56,10 @@ pub fn throughput(all: &[Measured]) -> Figure {
 pub fn latency(all: &[Measured]) -> Figure {
     let mut figure = Figure::distribution("Latency of operations").x_axis("latency", Unit::Nanoseconds).log_x();
     for measured in all {
-        for (kind, histogram) in &measured.outcome.latency_by_kind {
+        for (class, histogram) in &measured.outcome.run.latency_by_class {
             let steps = histogram.iter_quantiles(8);
             let points = steps.map(|step| (step.value_iterated_to() as f64, step.quantile_iterated_to()));
-            figure = figure.series(format!("{} ({})", kind.name(), label(measured)), points);
+            figure = figure.series(format!("{class} ({})", label(measured)), points);
         }
     }
     figure

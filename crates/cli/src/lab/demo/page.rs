@@ -164,9 +164,9 @@ fn explorer(page: HtmlReport, found: &Findings) -> HtmlReport {
 }
 
 fn benchmark(page: HtmlReport, found: &Findings) -> HtmlReport {
-    let mut table = Table::new(BenchResult::TABLE_HEADERS);
+    let mut table = Table::new(BenchResult::MAIN.map(|(title, _)| title));
     for measured in &found.measured {
-        table = table.row(measured.outcome.result.table_row());
+        table = table.row(measured.outcome.result.row(&BenchResult::MAIN));
     }
     page.heading("A little benchmark")
         .paragraph(

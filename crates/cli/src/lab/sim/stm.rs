@@ -17,14 +17,15 @@ use lodestone_pmem::Pool;
 use lodestone_stm::Mode;
 use lodestone_stm_bench::driver::MapOn;
 use lodestone_stm_bench::lodestone::{Lodestone, mode_name};
-use lodestone_stm_bench::mix::Mix;
-use lodestone_stm_bench::runner::{self, Length, Outcome, Spec};
+use lodestone_stm_bench::mix::Stream;
+use lodestone_stm_bench::runner::{self, Outcome, Spec};
 use lodestone_stm_bench::sim::calibrate::{Persistence, here, measure_transfer, software};
 use lodestone_stm_bench::sim::machine::Machine;
 use lodestone_stm_bench::sim::model::{Simulated, SimulatedClock, SoftwareCosts, simulate};
 use lodestone_stm_bench::sim::trace::{Trace, Transaction, record};
 use lodestone_stm_bench::structures::{BTree, HashTable, Map, SearchTree, SortedList};
 use lodestone_stm_bench::tm::TransactionalMemory;
+use lodestone_workload::race::{Length, Plan};
 use lodestone_workload::result::human_figure;
 use serde::Serialize;
 
@@ -206,8 +207,8 @@ fn study<M: TransactionalMemory, S: Map>(
 ) -> Result<Found> {
     let run = Duration::try_from_secs_f64(args.seconds).context("--seconds needs a number of seconds")?;
     let keys = if args.structure == Structure::List { 256 } else { 10_000 };
-    let length = Length::Time { run, warm_up: run / 5 };
-    let spec = |updates_percent, threads| Spec { keys, updates_percent, threads, seed: args.seed, length };
+    let plan = |threads| Plan { warm_up: run / 5, ..Plan::new(threads, Length::Time(run)) };
+    let spec = |updates_percent, threads| Spec { keys, updates_percent, seed: args.seed, plan: plan(threads) };
     let measured = |updates, threads| -> Result<Outcome> {
         let memory = make()?;
         let driver = MapOn::create(&memory, map)?;
@@ -218,7 +219,7 @@ fn study<M: TransactionalMemory, S: Map>(
         let memory = make()?;
         runner::load(&MapOn::create(&memory, map)?, &spec(updates, 1))?;
         let handle = map.open(&memory, 0)?;
-        Ok(record::<M, S>(&memory, &handle, &mut Mix::new(args.seed, 0, updates, keys), args.transactions)?)
+        Ok(record::<M, S>(&memory, &handle, &mut Stream::new(args.seed, 0, updates, keys), args.transactions)?)
     };
     let persistence = probe(args)?;
     let trace = recorded(args.updates)?;
@@ -230,7 +231,7 @@ fn study<M: TransactionalMemory, S: Map>(
     let other = (args.updates / 4).max(1);
     let other_trace = recorded(other)?;
     for (threads, updates, trace) in [(1, other, &other_trace), (2, other, &other_trace), (2, args.updates, &trace)] {
-        let found = measured(updates, threads)?.ops_per_cpu_s(threads);
+        let found = measured(updates, threads)?.run.ops_per_cpu_s();
         validation.push((threads, updates, found, simulate(trace, &local, native, costs, threads).ops_per_s));
     }
     let mut results = Vec::new();

@@ -73,7 +73,7 @@ impl<M: KeyMaker> Series<'_, M> {
 
     fn one<T: Target<Key = M::Key>>(&self, target: &T, loaded: &Loaded, spec: &Spec) -> Result<BenchResult> {
         let bar = self.output.progress(None, ProgressUnit::Steps);
-        let bar = bar.with_prefix(format!("{} {} x{}", target.name(), spec.mix, spec.threads));
+        let bar = bar.with_prefix(format!("{} {} x{}", target.name(), spec.mix, spec.plan.threads));
         let mut blocks = Vec::new();
         let load_average = load_average();
         let outcome = runner::run(target, &self.keys, spec, &mut || {

@@ -15,16 +15,16 @@ use std::str::FromStr;
 
 use anyhow::Result;
 use lodestone_index_bench::key::KeyShape;
-use lodestone_index_bench::mix::{Mix, ScanKeys};
 use lodestone_report::provenance::Provenance;
 use lodestone_workload::keys::Distribution;
+use lodestone_workload::mix::{Mix, ScanKeys};
 use lodestone_workload::result::{BenchResult, human_figure, human_ns};
 
 use lodestone_cli::interrupt;
 use lodestone_cli::output::{Output, exit, table};
 
 use super::place::Place;
-use super::so_far;
+use super::{results_table, so_far};
 
 pub use names::IndexName;
 pub use reopen::{LoadArgs, run_load};
@@ -222,70 +222,38 @@ fn run_open(args: &Args, output: &Output) -> Result<ExitCode> {
     Ok(exit::ok())
 }
 
+const SPEED: [(&str, &str); 12] = [
+    ("index", "engine"),
+    ("mix", "workload"),
+    ("keys from", "distribution"),
+    ("threads", "threads"),
+    ("ops/s", "ops_per_s"),
+    ("cpu ns/op", "cpu_ns_per_op"),
+    ("p50", "latency_ns_p50"),
+    ("p99", "latency_ns_p99"),
+    ("p99.9", "latency_ns_p99_9"),
+    ("p99.99", "latency_ns_p99_99"),
+    ("max", "latency_ns_max"),
+    ("load/s", "load_ops_per_s"),
+];
+
+const COUNTS: [(&str, &str); 11] = [
+    ("index", "engine"),
+    ("mix", "workload"),
+    ("threads", "threads"),
+    ("lines/op", "flushes_per_op"),
+    ("fences/op", "fences_per_op"),
+    ("blocks read/op", "media_blocks_read_per_op"),
+    ("blocks written/op", "media_blocks_written_per_op"),
+    ("PM bytes/op", "pm_bytes_per_op"),
+    ("PM bytes/key", "pm_bytes_per_record"),
+    ("DRAM bytes/key", "dram_bytes_per_record"),
+    ("hit rate", "cache_hit_rate"),
+];
+
 /// Speed, then events and space: two tables, and the origin of the figures.
 fn text(results: &[BenchResult]) -> String {
-    let mut speed = table(&[
-        "index",
-        "mix",
-        "keys from",
-        "threads",
-        "ops/s",
-        "cpu ns/op",
-        "p50",
-        "p99",
-        "p99.9",
-        "p99.99",
-        "max",
-        "load/s",
-    ]);
-    let mut counts = table(&[
-        "index",
-        "mix",
-        "threads",
-        "lines/op",
-        "fences/op",
-        "blocks read/op",
-        "blocks written/op",
-        "PM bytes/op",
-        "PM bytes/key",
-        "DRAM bytes/key",
-        "hit rate",
-    ]);
-    for result in results {
-        let figure = |value: Option<f64>| value.map_or_else(|| "-".into(), human_figure);
-        let extra = |key: &str| figure(result.extra.get(key).and_then(serde_json::Value::as_f64));
-        let time = |value: Option<u64>| value.map_or_else(|| "-".into(), human_ns);
-        let extra_time = |key: &str| time(result.extra.get(key).and_then(serde_json::Value::as_u64));
-        let (index, mix, threads) = (result.engine.clone(), result.workload.clone(), result.threads.to_string());
-        speed.add_row([
-            index.clone(),
-            mix.clone(),
-            result.extra.get("distribution").and_then(|value| value.as_str()).unwrap_or("-").to_owned(),
-            threads.clone(),
-            figure(result.ops_per_s),
-            extra("cpu_ns_per_op"),
-            time(result.latency_ns_p50),
-            time(result.latency_ns_p99),
-            time(result.latency_ns_p99_9),
-            extra_time("latency_ns_p99_99"),
-            time(result.latency_ns_max),
-            extra("load_ops_per_s"),
-        ]);
-        counts.add_row([
-            index,
-            mix,
-            threads,
-            figure(result.flushes_per_op),
-            figure(result.fences_per_op),
-            extra("media_blocks_read_per_op"),
-            extra("media_blocks_written_per_op"),
-            figure(result.pm_bytes_per_op),
-            figure(result.pm_bytes_per_record),
-            figure(result.dram_bytes_per_record),
-            extra("cache_hit_rate"),
-        ]);
-    }
-    format!("{speed}\n{counts}\n{}", origin(results))
+    format!("{}\n{}\n{}", results_table(&SPEED, results), results_table(&COUNTS, results), origin(results))
 }
 
 /// The conditions that all figures share.

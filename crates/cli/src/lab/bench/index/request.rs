@@ -7,9 +7,10 @@ use anyhow::{Result, ensure};
 use lodestone_index::CacheMode;
 use lodestone_index_bench::key::KeyShape;
 use lodestone_index_bench::kinds::Setup;
-use lodestone_index_bench::mix::Kind;
-use lodestone_index_bench::runner::{Length, LoadOrder, Spec};
+use lodestone_index_bench::runner::{LoadOrder, Spec};
 use lodestone_workload::keys::KeyChooser;
+use lodestone_workload::mix::Kind;
+use lodestone_workload::race::{Length, Plan};
 
 use super::{Args, IndexName};
 use crate::bench::duration;
@@ -111,13 +112,15 @@ pub fn requests(args: &Args) -> Result<Vec<Request>> {
                 first_new_record: args.records,
                 mix: mix.clone(),
                 distribution,
-                threads: usize::from(threads),
                 seed: args.seed,
-                warm_up,
-                length,
                 scan_keys: args.scan_keys.0.clone(),
-                time_one_of: args.time_one_of,
-                sample_interval: Duration::from_millis(args.sample_ms),
+                plan: Plan {
+                    threads: usize::from(threads),
+                    warm_up,
+                    length,
+                    time_one_of: args.time_one_of,
+                    sample_interval: Duration::from_millis(args.sample_ms),
+                },
             }));
         }
     }
@@ -175,11 +178,12 @@ pub fn load_average() -> Option<f64> {
 /// Inserts that a run may do.
 fn inserts_of(run: &Spec) -> u64 {
     let share = f64::from(run.mix.share(Kind::Insert)) / 100.0;
-    match run.length {
-        Length::Operations(count) => (count as f64 * share).ceil() as u64,
+    let Plan { threads, warm_up, length, .. } = run.plan;
+    match length {
+        Length::Operations(count) | Length::OperationsWithin(count, _) => (count as f64 * share).ceil() as u64,
         Length::Time(time) => {
-            let seconds = (time + run.warm_up).as_secs_f64();
-            ((seconds * share * INSERTS_PER_S * run.threads as f64) as u64).min(INSERTS_MAX)
+            let seconds = (time + warm_up).as_secs_f64();
+            ((seconds * share * INSERTS_PER_S * threads as f64) as u64).min(INSERTS_MAX)
         }
     }
 }

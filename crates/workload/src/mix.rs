@@ -1,28 +1,18 @@
-//! The operations of a thread.
+//! Mixes: shares of the kinds of operations, as a name or as a list.
 //!
-//! 1. A [`Mix`] has shares of reads, inserts, updates, removes and scans. Presets name the usual mixes.
-//! 2. A [`Script`] is drawn before the clock runs. It has kind and record in one word each, up to a million of them,
-//!    and then starts again from the front. So a measured operation pays for reading one word in sequence, not for a
-//!    zipfian draw.
-//! 3. Inserts are of new records: thread `t` of `n` inserts `records + t`, `records + t + n`, and so on. Removes are of
-//!    loaded records: thread `t` removes `t`, `t + n`, and so on, each once. Records are scattered over the keys.
-//!
-//! Reads and updates may therefore meet a record that was removed. The result says how many did.
+//! YCSB and the index load draw from the same mixes. The order of the kinds is part of a seed's stream: a draw walks
+//! the shares in this order.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use lodestone_workload::keys::{Distribution, KeyChooser, KeysError};
-use lodestone_workload::random::Random;
-
-/// Operations of a script before it starts again.
-const SCRIPT_MAX: u64 = 1 << 20;
-/// Bits of a script's word below the kind.
-const RECORD_BITS: u32 = 60;
+use crate::keys::Distribution;
+use crate::random::Random;
 
 /// Kinds of operations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// Point read of an existing record.
     Read,
@@ -34,24 +24,29 @@ pub enum Kind {
     Remove,
     /// Ordered read.
     Scan,
-    /// Point read and update of the same record.
-    ReadUpdate,
+    /// Point read and update of the same record, as one operation.
+    ReadModifyWrite,
 }
 
 impl Kind {
     /// Every kind, in the order of the discriminants.
-    pub const ALL: [Self; 6] = [Self::Read, Self::Insert, Self::Update, Self::Remove, Self::Scan, Self::ReadUpdate];
+    pub const ALL: [Self; 6] =
+        [Self::Read, Self::Insert, Self::Update, Self::Remove, Self::Scan, Self::ReadModifyWrite];
 
-    /// Name in mixes and results.
+    /// Their names in results.
+    pub const NAMES: [&'static str; 6] = ["read", "insert", "update", "remove", "scan", "read_modify_write"];
+
+    /// Name in results.
     #[must_use]
     pub const fn name(self) -> &'static str {
+        Self::NAMES[self.index()]
+    }
+
+    /// Name in the text of a mix.
+    const fn word(self) -> &'static str {
         match self {
-            Self::Read => "read",
-            Self::Insert => "insert",
-            Self::Update => "update",
-            Self::Remove => "remove",
-            Self::Scan => "scan",
-            Self::ReadUpdate => "read-update",
+            Self::ReadModifyWrite => "read-update",
+            _ => self.name(),
         }
     }
 
@@ -65,7 +60,7 @@ impl Kind {
 /// Shares in per cent that add up to 100.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mix {
-    name: String,
+    name: Cow<'static, str>,
     shares: [u8; Kind::ALL.len()],
 }
 
@@ -115,13 +110,13 @@ impl FromStr for Mix {
     type Err = MixError;
 
     fn from_str(text: &str) -> Result<Self, MixError> {
-        if let Some((name, shares)) = PRESETS.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(text)) {
-            return Ok(Self { name: name.into(), shares });
+        if let Some(preset) = Self::preset(text) {
+            return Ok(preset);
         }
         let mut shares = [0_u8; Kind::ALL.len()];
         for word in text.split(',') {
             let parsed = word.split_once('=').and_then(|(name, share)| {
-                let kind = Kind::ALL.into_iter().find(|kind| kind.name() == name)?;
+                let kind = Kind::ALL.into_iter().find(|kind| kind.word() == name)?;
                 Some((kind, share.parse::<u8>().ok().filter(|share| *share <= 100)?))
             });
             let Some((kind, share)) = parsed else {
@@ -131,7 +126,11 @@ impl FromStr for Mix {
             shares[kind.index()] = share;
         }
         let sum = shares.iter().map(|&share| u32::from(share)).sum();
-        if sum == 100 { Ok(Self { name: text.into(), shares }) } else { Err(MixError::Sum { text: text.into(), sum }) }
+        if sum == 100 {
+            Ok(Self { name: text.to_owned().into(), shares })
+        } else {
+            Err(MixError::Sum { text: text.into(), sum })
+        }
     }
 }
 
@@ -142,6 +141,13 @@ impl fmt::Display for Mix {
 }
 
 impl Mix {
+    /// The mix that has this name.
+    #[must_use]
+    pub fn preset(name: &str) -> Option<Self> {
+        let found = PRESETS.into_iter().find(|(preset, _)| preset.eq_ignore_ascii_case(name));
+        found.map(|(name, shares)| Self { name: name.into(), shares })
+    }
+
     /// Share of a kind, in per cent.
     #[must_use]
     pub fn share(&self, kind: Kind) -> u8 {
@@ -157,14 +163,16 @@ impl Mix {
     /// The default distribution for this mix.
     #[must_use]
     pub fn distribution(&self) -> Distribution {
-        match self.name.as_str() {
+        match self.name.as_ref() {
             "d" => Distribution::LATEST,
             "a" | "b" | "c" | "e" | "f" => Distribution::ZIPFIAN,
             _ => Distribution::Uniform,
         }
     }
 
-    fn choose(&self, random: &mut Random) -> Kind {
+    /// Draws a kind of operation.
+    #[inline]
+    pub fn choose(&self, random: &mut Random) -> Kind {
         let mut left = random.below(100);
         for kind in Kind::ALL {
             let share = u64::from(self.share(kind));
@@ -177,67 +185,18 @@ impl Mix {
     }
 }
 
-/// The operations of one thread, drawn in advance.
-#[derive(Debug)]
-pub struct Script {
-    words: Vec<u64>,
-    next: usize,
-    /// Whether records count back from the newest.
-    is_latest: bool,
-}
-
-impl Script {
-    /// Draws the script of thread `thread` from `seed`: `length` operations, but at most a million, which then repeat.
-    ///
-    /// # Errors
-    /// Those of the distribution.
-    pub fn draw(
-        mix: &Mix,
-        distribution: Distribution,
-        records: u64,
-        seed: u64,
-        thread: u64,
-        length: u64,
-    ) -> Result<Self, KeysError> {
-        let mut random = Random::for_stream(seed, thread);
-        let mut chooser = KeyChooser::new(distribution, records, records)?;
-        let is_latest = matches!(distribution, Distribution::Latest { .. });
-        let draw = |_| {
-            let kind = mix.choose(&mut random);
-            let record = chooser.choose(&mut random, records);
-            let place = if is_latest { records - 1 - record } else { record };
-            (kind.index() as u64) << RECORD_BITS | place
-        };
-        let words = (0..length.clamp(1, SCRIPT_MAX)).map(draw).collect();
-        Ok(Self { words, next: 0, is_latest })
-    }
-
-    /// The next kind and record, with `population` existing records.
-    #[inline]
-    pub fn next_operation(&mut self, population: u64) -> (Kind, u64) {
-        let word = self.words[self.next];
-        self.next += 1;
-        if self.next == self.words.len() {
-            self.next = 0;
-        }
-        let place = word & ((1 << RECORD_BITS) - 1);
-        let record = if self.is_latest { population - 1 - place } else { place };
-        (Kind::ALL[(word >> RECORD_BITS) as usize], record)
-    }
-}
-
 /// Most keys of a scan.
 const SCAN_KEYS_MAX: u64 = 1 << 20;
 
 /// The number of keys that a scan reads: `MIN-MAX`, or `MAX` for 1 to `MAX`.
 ///
 /// ```
-/// use lodestone_index_bench::mix::ScanKeys;
+/// use lodestone_workload::mix::ScanKeys;
 ///
 /// assert_eq!("100".parse::<ScanKeys>()?.0, 1..=100);
 /// assert_eq!("100-100".parse::<ScanKeys>()?.0, 100..=100);
 /// assert!("0".parse::<ScanKeys>().is_err() && "9-5".parse::<ScanKeys>().is_err());
-/// # Ok::<(), lodestone_index_bench::mix::ScanKeysError>(())
+/// # Ok::<(), lodestone_workload::mix::ScanKeysError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScanKeys(pub RangeInclusive<u64>);
@@ -275,28 +234,5 @@ mod tests {
         assert!(matches!("read=50".parse::<Mix>(), Err(MixError::Sum { sum: 50, .. })));
         assert!(matches!("read=50,write=50".parse::<Mix>(), Err(MixError::Word { .. })));
         assert!(matches!("g".parse::<Mix>(), Err(MixError::Word { .. })));
-    }
-
-    #[test]
-    fn scripts_keep_to_the_shares_and_repeat_for_a_seed() {
-        let mix: Mix = "read=60,update=40".parse().unwrap();
-        let draw = || Script::draw(&mix, Distribution::Uniform, 100, 3, 1, 10_000).unwrap();
-        let (mut one, mut two) = (draw(), draw());
-        let mut reads = 0;
-        for _ in 0..20_000 {
-            let (kind, record) = one.next_operation(100);
-            assert_eq!((kind, record), two.next_operation(100));
-            assert!(record < 100);
-            reads += u64::from(kind == Kind::Read);
-        }
-        assert!((11_500..12_500).contains(&reads), "{reads}");
-    }
-
-    #[test]
-    fn the_latest_are_counted_from_the_newest() {
-        let mix: Mix = "d".parse().unwrap();
-        let mut script = Script::draw(&mix, mix.distribution(), 1000, 1, 0, 5000).unwrap();
-        let near = (0..5000).filter(|_| script.next_operation(2000).1 >= 1900).count();
-        assert!(near > 2500, "{near}");
     }
 }

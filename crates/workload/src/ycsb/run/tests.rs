@@ -1,9 +1,9 @@
-//! Tests of the runner on the map in DRAM, on an engine that fails, and on one that lies.
+//! Tests of load and run on the map in DRAM, on an engine that fails, and on one that lies.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
-use crate::engine::{EngineCounters, Result as EngineResult, Session};
+use crate::engine::Result as EngineResult;
 use crate::memory::{MemoryEngine, MemorySession};
 
 fn spec(workload: Workload, threads: usize) -> Spec {
@@ -22,10 +22,10 @@ fn every_workload_runs_whole_and_misses_nothing() {
             let outcome = Runner::new(&engine, &spec).verify_reads(true).run().unwrap();
             assert_eq!(outcome.result.operations, 6_000);
             assert_eq!(outcome.missing, 0, "{workload} with {threads} threads");
-            assert_eq!(outcome.latency.len(), 6_000);
-            let by_kind: u64 = outcome.latency_by_kind.iter().map(|(_, histogram)| histogram.len()).sum();
+            assert_eq!(outcome.run.latency.len(), 6_000);
+            let by_kind: u64 = outcome.run.latency_by_class.iter().map(|(_, histogram)| histogram.len()).sum();
             assert_eq!(by_kind, 6_000);
-            let inserts = outcome.latency_by_kind.iter().find(|(kind, _)| *kind == OperationKind::Insert);
+            let inserts = outcome.run.latency_by_class.iter().find(|(kind, _)| *kind == "insert");
             assert_eq!(engine.len() as u64, 2_000 + inserts.map_or(0, |(_, histogram)| histogram.len()));
             let result = outcome.result;
             assert!(result.latency_ns_p50 <= result.latency_ns_p99 && result.latency_ns_p99 <= result.latency_ns_max);
@@ -65,17 +65,6 @@ fn a_time_limit_of_nothing_ends_at_once_and_progress_is_told() {
     let outcome = Runner::new(&engine, &spec).time_limit(Duration::ZERO).run().unwrap();
     assert_eq!(outcome.result.operations, 0);
     assert_eq!((outcome.result.ops_per_s, outcome.result.latency_ns_p99), (None, None));
-}
-
-#[test]
-fn the_distribution_function_rises_to_one() {
-    let engine = MemoryEngine::new();
-    let spec = spec(Workload::C, 1);
-    Runner::new(&engine, &spec).load().unwrap();
-    let points = Runner::new(&engine, &spec).run().unwrap().latency_cdf();
-    assert!(points.len() > 5);
-    assert!(points.is_sorted_by(|a, b| a.0 <= b.0 && a.1 <= b.1));
-    assert!((points.last().unwrap().1 - 1.0).abs() < 1e-9);
 }
 
 /// An engine whose calls fail in a chosen way after some time.
@@ -176,18 +165,17 @@ fn the_first_error_stops_the_run_and_says_what_failed() {
 fn a_wrong_value_is_found_only_when_asked_to_verify() {
     let spec = spec(Workload::C, 2);
     let engine = Faulty::loaded(Fault::WrongValue, &spec);
-    let error = Runner::new(&engine, &spec).verify_reads(true).run().unwrap_err();
-    assert!(matches!(error, RunError::InvalidValue { .. }), "{error}");
+    let error = Runner::new(&engine, &spec).verify_reads(true).run().unwrap_err().to_string();
+    assert!(error.contains("holds a wrong value"), "{error}");
     assert!(Runner::new(&engine, &spec).run().is_ok());
 }
 
 #[test]
-fn a_panic_is_passed_on_and_nobody_waits_for_ever() {
+fn a_panic_is_an_error_and_no_thread_waits_for_ever() {
     let spec = spec(Workload::C, 2);
     for fault in [Fault::Panic, Fault::PanicInSession] {
-        let engine = Faulty::loaded(fault, &spec);
-        let run = || Runner::new(&engine, &spec).run().map(drop);
-        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).is_err());
+        let error = Runner::new(&Faulty::loaded(fault, &spec), &spec).run().unwrap_err().to_string();
+        assert!(error.contains("panicked"), "{error}");
     }
 }
 
