@@ -166,13 +166,6 @@ pub(crate) const fn bytes_of_words(words: u64) -> Option<u64> {
     words.checked_mul(WORD_BYTES)
 }
 
-/// Bytes of `lines` lines, as [`bytes_of_words`].
-#[must_use]
-#[inline(always)]
-pub(crate) const fn bytes_of_lines(lines: u64) -> Option<u64> {
-    lines.checked_mul(LINE_BYTES)
-}
-
 /// A typed address: the place of a `T` in a pool. It is a plain eight-byte value that may itself be on the medium.
 ///
 /// The program alone knows the type and the pool: the place itself does not say. Through a wrong pointer a program
@@ -266,6 +259,5 @@ mod tests {
         assert!(is_refused(|| last.next()), "the line after the last one");
         assert_eq!(lines_of(last.start(), 64).collect::<Vec<_>>(), [last]);
         assert_eq!((bytes_of_words(1 << 61), bytes_of_words((1 << 61) - 1)), (None, Some(u64::MAX - 7)));
-        assert_eq!((bytes_of_lines(1 << 58), bytes_of_lines((1 << 58) - 1)), (None, Some(u64::MAX - 63)));
     }
 }

@@ -11,6 +11,8 @@ use std::sync::{Mutex, PoisonError};
 
 use crossbeam_utils::CachePadded;
 
+use crate::addr::{LINE_BYTES, LineAddr, MEDIA_BLOCK_BYTES};
+
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
         /// Counts of persistence events, of one thread or of the whole process.
@@ -66,7 +68,7 @@ impl Counters {
     /// Bytes sent towards the medium: flushed lines and streamed bytes.
     #[must_use]
     pub fn pm_bytes(&self) -> u64 {
-        self.flushes * crate::addr::LINE_BYTES + self.streamed_bytes
+        self.flushes * LINE_BYTES + self.streamed_bytes
     }
 }
 
@@ -77,9 +79,10 @@ pub(crate) fn bump(counter: &AtomicU64, by: u64) {
 }
 
 impl Block {
-    /// Counts `line` as a flushed line of the 256-byte block with number `media_block`.
+    /// Counts `line` as flushed.
     #[inline]
-    pub(crate) fn count_line(&self, media_block: u64) {
+    pub(crate) fn count_line(&self, line: LineAddr) {
+        let media_block = line.start().to_raw() / MEDIA_BLOCK_BYTES;
         bump(&self.flushes, 1);
         if self.last_media_block.load(Ordering::Relaxed) != media_block {
             self.last_media_block.store(media_block, Ordering::Relaxed);
@@ -197,6 +200,7 @@ impl CounterScope {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::addr::PmAddr;
 
     #[test]
     fn sums_survive_their_threads_and_blocks_are_reused() {
@@ -210,11 +214,12 @@ mod tests {
     #[test]
     fn neighbouring_lines_of_one_media_block_count_once() {
         let scope = CounterScope::start();
-        local().count_line(7);
-        local().count_line(7);
-        local().count_line(8);
+        let line = |number: u64| PmAddr::new(0, number * LINE_BYTES).line();
+        local().count_line(line(28));
+        local().count_line(line(31));
+        local().count_line(line(32));
         local().count_fence();
-        local().count_line(8);
+        local().count_line(line(32));
         let delta = scope.delta();
         assert_eq!((delta.flushes, delta.media_blocks, delta.fences), (4, 3, 1));
     }

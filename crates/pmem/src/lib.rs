@@ -14,8 +14,9 @@
 //!
 //! [`Memory`] says how safe code is kept from undefined behaviour, and [`Domain`] how each medium is made durable.
 
-pub mod bare;
 pub mod checked;
+#[cfg(any(feature = "measuring", test))]
+pub mod measuring;
 pub mod planted;
 pub mod storage;
 pub mod sync;
@@ -32,12 +33,12 @@ mod gate;
 mod mapping;
 mod medium;
 mod memory;
-mod point;
 mod pool;
 mod topology;
 mod tracer;
 mod view;
 mod watch;
+mod words;
 
 pub use addr::{LINE_BYTES, LineAddr, MEDIA_BLOCK_BYTES, PmAddr, PmPtr, WORD_BYTES, lines_of};
 pub use barrier::AsymmetricBarrier;
@@ -49,12 +50,11 @@ pub use domain::{Domain, DomainChoice};
 pub use error::{Error, Result};
 pub use mapping::advise_huge_pages;
 pub use medium::Medium;
-pub use memory::{Memory, STREAM_BYTES_MIN, Window};
-pub use point::DurablePoint;
+pub use memory::{DurablePoint, Memory, STREAM_BYTES_MIN, Window};
 pub use pool::mirror;
 pub use pool::{
     CheckFinding, CheckReport, CopyOptions, CopyReport, HeapClaim, NodeOrigin, PartInfo, PartKind, PartNode, Pool,
-    PoolInfo, PoolOptions, RepairReport, RootInfo, ScratchFile, ScratchMemory, Severity, Uuid,
+    PoolInfo, PoolOptions, RepairReport, RootInfo, Severity, Uuid,
 };
 pub use topology::{DISTANCE_LOCAL, Node, Topology};
 pub use tracer::{SilentTracer, Site, TracedMemory, Tracer};

@@ -10,11 +10,10 @@
 //! ordinary stores persist in program order.
 //!
 //! Invariants:
-//! - every store, flush, fence and stream to a pool goes through this file, so one trace sees all of them;
+//! - every store, flush, fence and stream to a pool goes through this module, so one trace sees all of them;
 //! - an access outside the mapped parts panics. Addresses read from the medium are checked with `contains` first;
-//! - the hot path of an ordinary domain has one predictable branch per primitive (`hooked`) for tracing, read-only
-//!   pools and media models. Built with `--cfg lodestone_unhooked` the branch is left out, for one purpose: to measure
-//!   its cost (`cargo xtask hook-cost`); such a build cannot trace.
+//! - each primitive first calls its hook (`hooks`): one predictable branch in an ordinary memory, for tracing, media
+//!   models and read-only pools.
 #![expect(unsafe_code, reason = "words of a mapping as atomics, cache-line write-back, streaming stores")]
 
 use std::panic::Location;
@@ -23,25 +22,31 @@ use std::sync::{Arc, OnceLock};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::addr::{LINE_BYTES, LineAddr, MEDIA_BLOCK_BYTES, PmAddr, PmPtr, WORD_BYTES, bytes_of_words, lines_of};
+use crate::addr::{LINE_BYTES, LineAddr, PmAddr, PmPtr, WORD_BYTES, bytes_of_words, lines_of};
 use crate::block::BlockDomain;
 use crate::counters;
 use crate::cpu::{self, FlushInstruction, StreamInstruction};
 use crate::domain::Domain;
-use crate::error::{Error, Result};
 use crate::gate::Gate;
-use crate::mapping::{Backing, Mapping};
-use crate::medium::Medium;
-use crate::tracer::{Site, TracedMemory, Tracer};
+use crate::mapping::Mapping;
+use crate::tracer::Site;
 use crate::view::View;
 use crate::watch::Watch;
+use crate::words::Words;
 
+mod durable;
+mod hooks;
+mod make;
 mod stream;
+#[cfg(test)]
+mod tests;
 mod window;
 
+pub use durable::DurablePoint;
+use hooks::Hooks;
+pub(crate) use make::Setup;
 pub use stream::STREAM_BYTES_MIN;
 pub use window::Window;
-use window::load_each;
 
 /// The mapped parts of a pool and the primitives on them. Cheap to clone; safe to use from many threads.
 ///
@@ -64,12 +69,9 @@ pub struct Memory {
 pub(crate) struct Inner {
     parts: Box<[Mapping]>,
     domain: Domain,
-    read_only: bool,
-    hooked: bool,
     flush_instruction: FlushInstruction,
     stream_instruction: StreamInstruction,
-    tracer: Option<Arc<dyn Tracer>>,
-    medium: Option<Arc<dyn Medium>>,
+    hooks: Hooks,
     block: OnceLock<BlockDomain>,
     gate: Gate,
     watch: OnceLock<Watch>,
@@ -80,112 +82,16 @@ impl std::fmt::Debug for Memory {
         f.debug_struct("Memory")
             .field("domain", &self.inner.domain)
             .field("parts", &self.inner.parts.len())
-            .field("read_only", &self.inner.read_only)
+            .field("read_only", &self.is_read_only())
             .finish_non_exhaustive()
     }
 }
 
-/// The parts of a [`Memory`] to be made.
-pub(crate) struct Setup {
-    pub(crate) parts: Vec<Mapping>,
-    pub(crate) domain: Domain,
-    pub(crate) read_only: bool,
-    pub(crate) tracer: Option<Arc<dyn Tracer>>,
-    /// Ignored in the traced domain.
-    pub(crate) medium: Option<Arc<dyn Medium>>,
-}
-
-/// Whether the hooks are compiled in.
-const HOOKS: bool = !cfg!(lodestone_unhooked);
-
 impl Memory {
-    pub(crate) fn new(setup: Setup) -> Self {
-        Self::with_instructions(setup, FlushInstruction::detect(), StreamInstruction::detect())
-    }
-
-    /// As [`new`](Self::new), with instructions of the caller's choice; unsupported ones fall back to detection.
-    pub(crate) fn with_instructions(setup: Setup, flush: FlushInstruction, stream: StreamInstruction) -> Self {
-        let Setup { parts, domain, read_only, tracer, medium } = setup;
-        let medium = medium.filter(|_| domain != Domain::Traced);
-        Self {
-            inner: Arc::new(Inner {
-                parts: parts.into_boxed_slice(),
-                domain,
-                read_only,
-                hooked: tracer.is_some() || read_only || medium.is_some(),
-                flush_instruction: if flush.is_supported() { flush } else { FlushInstruction::detect() },
-                stream_instruction: if stream.is_supported() { stream } else { StreamInstruction::detect() },
-                tracer,
-                medium,
-                block: OnceLock::new(),
-                gate: Gate::default(),
-                watch: OnceLock::new(),
-            }),
-        }
-    }
-
-    /// Zeroed memory of this process in the `dax-emulated` domain, for tests and measurements.
-    ///
-    /// # Errors
-    /// When address space runs out.
-    pub fn anonymous(len: u64) -> Result<Self> {
-        Self::anonymous_with(&[len], Domain::DaxEmulated, None)
-    }
-
-    /// Zeroed memory of this process with parts of the given lengths, in a domain without files, reported to `medium`.
-    ///
-    /// # Errors
-    /// When address space runs out, and for the `dax`, `block` and `traced` domains, which need a pool or a tracer.
-    pub fn anonymous_with(parts: &[u64], domain: Domain, medium: Option<Arc<dyn Medium>>) -> Result<Self> {
-        if matches!(domain, Domain::Dax | Domain::Block | Domain::Traced) {
-            return Err(Error::Invalid {
-                what: "domain",
-                finding: format!("`{domain}` for memory without a file"),
-                hint: "use dax-emulated, eadr or process, or open a pool",
-            });
-        }
-        let parts = parts.iter().map(|len| anonymous_mapping(*len, *len)).collect::<Result<Vec<_>>>()?;
-        Ok(Self::new(Setup { parts, domain, read_only: false, tracer: None, medium }))
-    }
-
-    /// Traced memory whose parts start with the given images and can grow to `reserve` bytes each.
-    ///
-    /// # Errors
-    /// When address space runs out.
-    pub fn traced(images: &[Vec<u8>], reserve: u64, tracer: Arc<dyn Tracer>) -> Result<Self> {
-        let mut parts = Vec::with_capacity(images.len());
-        for image in images {
-            parts.push(anonymous_mapping(image.len() as u64, reserve)?);
-        }
-        let (domain, tracer) = (Domain::Traced, Some(tracer));
-        let memory = Self::new(Setup { parts, domain, read_only: false, tracer, medium: None });
-        for (part, image) in images.iter().enumerate() {
-            for (index, chunk) in image.chunks(8).enumerate() {
-                let mut word = [0; 8];
-                word[..chunk.len()].copy_from_slice(chunk);
-                memory.raw_store(PmAddr::new(part as u16, index as u64 * WORD_BYTES), u64::from_le_bytes(word));
-            }
-        }
-        Ok(memory)
-    }
-
-    /// Raw access to traced memory, `None` in every other domain. The crash explorer lays out a crash image with it, in
-    /// memory that it uses again.
-    #[must_use]
-    pub fn as_traced(&self) -> Option<TracedMemory<'_>> {
-        (self.inner.domain == Domain::Traced).then_some(TracedMemory { memory: self })
-    }
-
     /// Domain of this memory.
     #[must_use]
     pub fn domain(&self) -> Domain {
         self.inner.domain
-    }
-
-    /// Whether stores are forbidden.
-    #[must_use]
-    pub fn is_read_only(&self) -> bool {
-        self.inner.read_only
     }
 
     /// Number of parts.
@@ -214,12 +120,6 @@ impl Memory {
         (self.inner.flush_instruction, self.inner.stream_instruction)
     }
 
-    /// The medium that accesses are reported to.
-    #[must_use]
-    pub fn medium(&self) -> Option<&Arc<dyn Medium>> {
-        self.inner.medium.as_ref()
-    }
-
     pub(crate) fn mapping(&self, part: u16) -> Option<&Mapping> {
         self.inner.parts.get(part as usize)
     }
@@ -234,35 +134,18 @@ impl Memory {
         assert!(fresh, "one block domain per memory");
     }
 
-    /// From now on every wait for durability passes `watch`.
-    pub(crate) fn attach_watch(&self, watch: Watch) {
-        let fresh = self.inner.watch.set(watch).is_ok();
-        assert!(fresh, "one watch per memory");
-    }
-
-    /// Looks once in many waits. An error when a file of the pool has lost its name.
-    #[inline]
-    pub(crate) fn pass_watch(&self) -> Result<()> {
-        self.inner.watch.get().map_or(Ok(()), Watch::pass)
-    }
-
     pub(crate) fn block(&self) -> Option<&BlockDomain> {
         self.inner.block.get()
     }
 
+    /// Where `len` bytes at `at` are mapped.
     #[inline]
     #[track_caller]
-    fn pointer(&self, at: PmAddr, len: u64) -> *mut u8 {
+    pub(crate) fn pointer(&self, at: PmAddr, len: u64) -> *mut u8 {
         match self.inner.parts.get(at.part() as usize) {
             Some(part) => part.at(at.offset(), len),
             None => no_such_part(at),
         }
-    }
-
-    /// Pointer to a checked range, for the comparison in [`crate::bare`].
-    #[track_caller]
-    pub(crate) fn raw_pointer(&self, at: PmAddr, len: u64) -> *mut u8 {
-        self.pointer(at, len)
     }
 
     /// The word at `at` as an atomic.
@@ -291,87 +174,7 @@ impl Memory {
     /// The eight words of a line, loaded one by one (acquire).
     #[inline]
     pub(crate) fn raw_line(&self, line: LineAddr) -> [u64; 8] {
-        let words = self.words(line.start(), 8);
-        std::array::from_fn(|index| words[index].load(Ordering::Acquire))
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn before_load(&self, at: PmAddr, len: u64) {
-        if let Some(medium) = &self.inner.medium {
-            medium.read(at, len);
-        }
-        if let Some(tracer) = &self.inner.tracer {
-            crate::sync::interleave();
-            for line in lines_of(at, len) {
-                tracer.touch(&TracedMemory { memory: self }, line);
-            }
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn before_store(&self, at: PmAddr, words: &[u64], streamed: bool, site: Site) {
-        if self.inner.tracer.is_some() {
-            crate::sync::interleave();
-        }
-        self.before_store_at_once(at, words, streamed, site);
-    }
-
-    /// As [`before_store`](Self::before_store), without a point at which another thread may run.
-    #[cold]
-    #[inline(never)]
-    fn before_store_at_once(&self, at: PmAddr, words: &[u64], streamed: bool, site: Site) {
-        assert!(!self.inner.read_only, "store to a pool that was opened read-only, at {site}");
-        if let Some(medium) = &self.inner.medium {
-            medium.write(at, words.len() as u64 * WORD_BYTES);
-        }
-        if let Some(tracer) = &self.inner.tracer {
-            for line in lines_of(at, words.len() as u64 * WORD_BYTES) {
-                tracer.touch(&TracedMemory { memory: self }, line);
-            }
-            if streamed {
-                tracer.stream(at, words, site);
-            } else {
-                tracer.store(at, words, site);
-            }
-        }
-    }
-
-    /// Before `bytes` are written at `at`: as [`before_store`](Self::before_store); words are made for a tracer only.
-    #[cold]
-    #[inline(never)]
-    fn before_write(&self, at: PmAddr, bytes: &[u8], site: Site) {
-        match &self.inner.medium {
-            Some(medium) if !self.inner.read_only => medium.write(at, bytes.len() as u64),
-            _ => self.before_store(at, &to_words(bytes), false, site),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn before_flush(&self, line: LineAddr) {
-        // Elsewhere a flush sends nothing to the mapped memory (see `medium`).
-        if let Some(medium) = self.inner.medium.as_ref().filter(|_| self.inner.domain.has_dax_instructions()) {
-            medium.flush(line);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn before_stream(&self, at: PmAddr, len: u64) {
-        if let Some(medium) = &self.inner.medium {
-            medium.stream(at, len);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn before_fence(&self) {
-        if let Some(medium) = &self.inner.medium {
-            // No order of its own: the fence that follows is the caller's, this only takes the medium's time for it.
-            medium.fence();
-        }
+        self.words(line.start(), 8).load_each()
     }
 
     /// Loads the word at `at` (acquire).
@@ -382,9 +185,7 @@ impl Memory {
     #[must_use]
     #[track_caller]
     pub fn load(&self, at: PmAddr) -> u64 {
-        if HOOKS && self.inner.hooked {
-            self.before_load(at, WORD_BYTES);
-        }
+        self.hook_load(at, WORD_BYTES);
         self.raw_load(at)
     }
 
@@ -395,9 +196,7 @@ impl Memory {
     #[inline]
     #[track_caller]
     pub fn store(&self, at: PmAddr, value: u64) {
-        if HOOKS && self.inner.hooked {
-            self.before_store(at, &[value], false, Location::caller());
-        }
+        self.hook_store(at, &[value]);
         self.raw_store(at, value);
     }
 
@@ -411,15 +210,7 @@ impl Memory {
     #[inline]
     #[track_caller]
     pub fn compare_exchange(&self, at: PmAddr, current: u64, new: u64) -> std::result::Result<u64, u64> {
-        if HOOKS && self.inner.hooked {
-            self.before_load(at, WORD_BYTES);
-            // One thread runs at a time here, and no other gets its turn between look and exchange.
-            let found = self.raw_load(at);
-            if found != current {
-                return Err(found);
-            }
-            self.before_store_at_once(at, &[new], false, Location::caller());
-        }
+        self.hook_exchange(at, current, new)?;
         self.word(at).compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire)
     }
 
@@ -431,21 +222,8 @@ impl Memory {
     #[track_caller]
     pub fn read(&self, at: PmAddr, out: &mut [u8]) {
         let words = out.len().div_ceil(8) as u64;
-        if HOOKS && self.inner.hooked {
-            self.before_load(at, words * WORD_BYTES);
-        }
-        let base = self.words(at, words);
-        let (chunks, rest) = out.as_chunks_mut::<8>();
-        // Arrays, not slices: a slice of eight bytes is copied by a call.
-        for (chunk, word) in chunks.iter_mut().zip(base) {
-            *chunk = word.load(Ordering::Acquire).to_le_bytes();
-        }
-        if !rest.is_empty()
-            && let Some(word) = base.last()
-        {
-            let bytes = word.load(Ordering::Acquire).to_le_bytes();
-            rest.copy_from_slice(&bytes[..rest.len()]);
-        }
+        self.hook_load(at, words * WORD_BYTES);
+        self.words(at, words).read(out, Ordering::Acquire);
     }
 
     /// Loads the `WORDS` words at `at` in ascending order (acquire). A concurrent writer may leave a mixture of words.
@@ -456,10 +234,8 @@ impl Memory {
     #[must_use]
     #[track_caller]
     pub fn load_words<const WORDS: usize>(&self, at: PmAddr) -> [u64; WORDS] {
-        if HOOKS && self.inner.hooked {
-            self.before_load(at, WORDS as u64 * WORD_BYTES);
-        }
-        load_each(self.words(at, WORDS as u64))
+        self.hook_load(at, WORDS as u64 * WORD_BYTES);
+        self.words(at, WORDS as u64).load_each()
     }
 
     /// Writes `bytes` at `at`, word by word in ascending order; the last word is filled up with zeroes.
@@ -470,19 +246,8 @@ impl Memory {
     #[inline]
     #[track_caller]
     pub fn write(&self, at: PmAddr, bytes: &[u8]) {
-        if HOOKS && self.inner.hooked {
-            self.before_write(at, bytes, Location::caller());
-        }
-        let target = self.words(at, bytes.len().div_ceil(8) as u64);
-        let (chunks, rest) = bytes.as_chunks::<8>();
-        for (word, chunk) in target.iter().zip(chunks) {
-            word.store(u64::from_le_bytes(*chunk), Ordering::Release);
-        }
-        if !rest.is_empty()
-            && let Some(word) = target.last()
-        {
-            word.store(word_from(rest), Ordering::Release);
-        }
+        self.hook_write(at, bytes);
+        self.words(at, bytes.len().div_ceil(8) as u64).write(bytes);
     }
 
     /// Writes `words` at `at` in ascending order and starts the write-back of the lines that they touch:
@@ -493,18 +258,16 @@ impl Memory {
     #[inline]
     #[track_caller]
     pub fn write_and_flush(&self, at: PmAddr, words: &[u64]) {
-        if HOOKS && self.inner.hooked || !self.inner.domain.has_dax_instructions() {
+        if self.is_hooked() || !self.inner.domain.has_dax_instructions() {
             self.write(at, words.as_bytes());
             return self.flush(at, words.len() as u64 * WORD_BYTES);
         }
         let target = self.words(at, words.len() as u64);
-        for (place, word) in target.iter().zip(words) {
-            place.store(*word, Ordering::Release);
-        }
+        target.store_each(words);
         let local = counters::local();
-        let mut pointer = target.as_ptr().cast::<u8>();
+        let mut pointer = target.pointer();
         for line in lines_of(at, words.len() as u64 * WORD_BYTES) {
-            local.count_line(line.start().to_raw() / MEDIA_BLOCK_BYTES);
+            local.count_line(line);
             // SAFETY: the pointer is as far into this line as the first word is into its own. The line holds words of
             // the checked range, so it is mapped whole. The instruction was checked when it was chosen.
             unsafe { cpu::flush_line(self.inner.flush_instruction, pointer) };
@@ -515,12 +278,12 @@ impl Memory {
     /// The words of a range as atomics.
     #[inline]
     #[track_caller]
-    fn words(&self, at: PmAddr, count: u64) -> &[AtomicU64] {
+    fn words(&self, at: PmAddr, count: u64) -> Words<'_> {
         assert!(at.offset().is_multiple_of(WORD_BYTES), "words are aligned");
         let Some(bytes) = bytes_of_words(count) else { outside_every_part(at) };
-        let pointer = self.pointer(at, bytes).cast::<AtomicU64>();
-        // SAFETY: bounds and alignment are checked as in `word`, for the whole range; atomics may be shared.
-        unsafe { std::slice::from_raw_parts(pointer, count as usize) }
+        let pointer = self.pointer(at, bytes);
+        // SAFETY: bounds and alignment are checked as in `word`, for the whole range.
+        unsafe { Words::from_raw(pointer, count as usize) }
     }
 
     /// The `words` words at `at`, with bounds and alignment checked once for all loads that follow. `None` when they
@@ -533,8 +296,8 @@ impl Memory {
         }
         let pointer = self.inner.parts.get(at.part() as usize)?.checked_at(at.offset(), bytes_of_words(words)?)?;
         // SAFETY: bounds and alignment were checked for the whole range. The mapping lives as long as `self` and is
-        // only accessed by word atomics, which may be shared.
-        let words = unsafe { std::slice::from_raw_parts(pointer.cast::<AtomicU64>(), words as usize) };
+        // only accessed as words.
+        let words = unsafe { Words::from_raw(pointer, words as usize) };
         Some(Window::new(self, at, words))
     }
 
@@ -542,7 +305,7 @@ impl Memory {
     /// value. Nothing happens for bytes outside the parts, nor where accesses are traced or reported to a medium.
     #[inline(always)]
     pub fn prefetch(&self, at: PmAddr, len: u64) {
-        if HOOKS && self.inner.hooked {
+        if self.is_hooked() {
             return;
         }
         let part = self.inner.parts.get(at.part() as usize);
@@ -559,7 +322,7 @@ impl Memory {
     #[must_use]
     pub fn view(&self) -> View<'_> {
         match self.inner.parts.first() {
-            Some(part) if !HOOKS || !self.inner.hooked => View::new(self, part.at(0, 0), part.len()),
+            Some(part) if !self.is_hooked() => View::new(self, part.at(0, 0), part.len()),
             _ => View::EMPTY,
         }
     }
@@ -620,14 +383,10 @@ impl Memory {
     #[inline]
     #[track_caller]
     fn flush_line(&self, line: LineAddr, site: Site) {
-        if HOOKS && self.inner.hooked {
-            self.before_flush(line);
-        }
-        let start = line.start();
-        counters::local().count_line(start.to_raw() / MEDIA_BLOCK_BYTES);
+        self.hook_flush(line);
         match self.inner.domain {
             Domain::Dax | Domain::DaxEmulated => {
-                let pointer = self.pointer(start, 1);
+                let pointer = self.pointer(line.start(), 1);
                 // SAFETY: the line starts inside the mapping, and the instruction was checked when it was chosen.
                 unsafe { cpu::flush_line(self.inner.flush_instruction, pointer) };
             }
@@ -637,12 +396,7 @@ impl Memory {
                     block.flush(self, line);
                 }
             }
-            Domain::Traced => {
-                if let Some(tracer) = &self.inner.tracer {
-                    crate::sync::interleave();
-                    tracer.flush(line, site);
-                }
-            }
+            Domain::Traced => self.trace_flush(line, site),
         }
     }
 
@@ -652,10 +406,7 @@ impl Memory {
     #[inline]
     #[track_caller]
     pub fn fence(&self) {
-        if HOOKS && self.inner.hooked {
-            self.before_fence();
-        }
-        counters::local().count_fence();
+        self.hook_fence();
         if self.inner.domain != Domain::Traced {
             self.inner.gate.pass();
         }
@@ -664,12 +415,7 @@ impl Memory {
             // Order inside and between groups follows from when lines are copied (see `block`); order as seen by other
             // threads is release order.
             Domain::Block | Domain::Process => std::sync::atomic::fence(Ordering::Release),
-            Domain::Traced => {
-                if let Some(tracer) = &self.inner.tracer {
-                    crate::sync::interleave();
-                    tracer.fence(Location::caller());
-                }
-            }
+            Domain::Traced => self.trace_fence(Location::caller()),
         }
     }
 
@@ -679,48 +425,6 @@ impl Memory {
     pub fn persist(&self, at: PmAddr, len: u64) {
         self.flush(at, len);
         self.fence();
-    }
-
-    /// Waits until everything this thread flushed and fenced would survive power loss (in the `process` domain: the
-    /// death of the process). After `Ok` it may be acknowledged to the outside.
-    ///
-    /// # Errors
-    /// [`Error::Poisoned`] in the `block` domain when a journal write or sync failed: the data may be lost.
-    /// [`Error::Changed`] when a file of the pool was deleted: all of it is lost when the pool is closed. That is
-    /// noticed after some thousand calls at the latest. [`Pool::verify_linked`](crate::Pool::verify_linked) looks at
-    /// once.
-    #[inline]
-    #[track_caller]
-    pub fn durable(&self) -> Result<()> {
-        counters::bump(&counters::local().durables, 1);
-        self.pass_watch()?;
-        match self.inner.domain {
-            Domain::Dax | Domain::DaxEmulated | Domain::Eadr | Domain::Process => Ok(()),
-            Domain::Block => match self.inner.block.get() {
-                Some(block) => block.durable(),
-                None => Ok(()),
-            },
-            Domain::Traced => {
-                if let Some(tracer) = &self.inner.tracer {
-                    tracer.durable(Location::caller());
-                }
-                Ok(())
-            }
-        }
-    }
-
-    /// Waits until the newest flushed content of `len` bytes at `at` is durable, whichever thread flushed it. A read
-    /// calls it before it answers the outside with these bytes.
-    ///
-    /// # Errors
-    /// As [`durable`](Self::durable).
-    #[inline]
-    pub fn durable_range(&self, at: PmAddr, len: u64) -> Result<()> {
-        self.pass_watch()?;
-        match (self.inner.domain, self.inner.block.get()) {
-            (Domain::Block, Some(block)) => block.durable_lines(lines_of(at, len)),
-            _ => Ok(()),
-        }
     }
 }
 
@@ -734,122 +438,4 @@ fn no_such_part(at: PmAddr) -> ! {
 #[track_caller]
 fn outside_every_part(at: PmAddr) -> ! {
     panic!("address outside the part: more words at {at} than any part has")
-}
-
-#[inline]
-fn word_from(chunk: &[u8]) -> u64 {
-    let mut word = [0; 8];
-    word[..chunk.len()].copy_from_slice(chunk);
-    u64::from_le_bytes(word)
-}
-
-fn to_words(bytes: &[u8]) -> Vec<u64> {
-    bytes.chunks(8).map(word_from).collect()
-}
-
-fn anonymous_mapping(len: u64, reserve: u64) -> Result<Mapping> {
-    let failed = |source| Error::io("(memory)", "mapping", "free memory or ask for less", source);
-    let mapping = Mapping::reserve(reserve.max(len), Backing::Anonymous).map_err(failed)?;
-    let whole_pages = len.checked_next_multiple_of(4096).ok_or(failed(rustix::io::Errno::NOMEM))?;
-    mapping.extend(None, whole_pages).map_err(failed)?;
-    Ok(mapping)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bytes_of_every_length_round_trip_by_every_way() -> Result<()> {
-        let memory = Memory::anonymous(8192)?;
-        let pattern: Vec<u8> = (0..2000_u32).map(|i| (i * 7 + 1) as u8).collect();
-        for len in (0..200).chain([511, 512, 513, 1999]) {
-            for start in [0, 8, 56, 64] {
-                let at = PmAddr::new(0, 1024 + start);
-                for way in 0..4 {
-                    memory.zero(PmAddr::new(0, 1024), 2560);
-                    match way {
-                        0 => memory.write(at, &pattern[..len]),
-                        1 => memory.stream(at, &pattern[..len]),
-                        2 => {
-                            let (head, tail) = pattern[..len].split_at(len / 16 * 8);
-                            memory.stream_each(&[(at, head), (at.plus(head.len() as u64), tail)]);
-                        }
-                        _ => memory.write_back(at, &pattern[..len]),
-                    }
-                    memory.fence();
-                    let mut back = vec![0xEE; len];
-                    memory.read(at, &mut back);
-                    assert_eq!(back, pattern[..len], "len {len} start {start} way {way}");
-                    assert_eq!(memory.load(at.plus((len as u64).next_multiple_of(8))), 0, "behind the end");
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The message of the panic that `work` must end with.
-    fn caught(work: impl FnOnce() -> u64) -> String {
-        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).expect_err("a panic");
-        panic
-            .downcast_ref::<String>()
-            .cloned()
-            .unwrap_or_else(|| panic.downcast_ref::<&str>().expect("text").to_string())
-    }
-
-    #[test]
-    fn ranges_whose_length_would_wrap_are_refused() -> Result<()> {
-        let memory = Memory::anonymous(4096)?;
-        for words in [1 << 61, (1 << 61) + 1, 1 << 63, u64::MAX, 513] {
-            assert!(memory.window(PmAddr::NULL, words).is_none(), "{words:#x} words");
-        }
-        assert!(memory.window(PmAddr::NULL, 512).is_some());
-        assert!(!memory.contains(PmAddr::new(0, 64), u64::MAX - 63));
-        let refused = caught(|| memory.words(PmAddr::NULL, 1 << 61).len() as u64);
-        assert!(refused.contains("outside the part"), "{refused}");
-        assert!(Memory::anonymous(u64::MAX).is_err());
-        assert!(Memory::traced(&[vec![0; 64]], u64::MAX, Arc::new(crate::SilentTracer)).is_err());
-        Ok(())
-    }
-
-    #[test]
-    fn a_window_under_hooks_ends_where_it_ends() -> Result<()> {
-        let memory = Memory::traced(&[vec![7; 4096]], 4096, Arc::new(crate::SilentTracer))?;
-        let window = memory.window(PmAddr::new(0, 64), 2).expect("inside");
-        assert_eq!((window.load(1), window.get::<u64>(1)), (0x0707_0707_0707_0707, 0x0707_0707_0707_0707));
-        for index in [2, 100, 1 << 61, usize::MAX] {
-            let ways: [&dyn Fn() -> u64; 3] =
-                [&|| window.load(index), &|| window.get::<u64>(index), &|| window.load_words::<1>(index)[0]];
-            for (way, load) in ways.into_iter().enumerate() {
-                let text = caught(load);
-                assert!(text.contains("out of range") || text.contains("out of bounds"), "{index:#x} {way}: {text}");
-            }
-        }
-        Ok(())
-    }
-
-    #[test]
-    fn memory_of_this_process_never_calls_itself_dax() -> Result<()> {
-        let memory = Memory::anonymous(4096)?;
-        assert_eq!((memory.domain(), memory.domain().to_string().as_str()), (Domain::DaxEmulated, "dax-emulated"));
-        assert!(Memory::anonymous_with(&[4096], Domain::Dax, None).is_err());
-        Ok(())
-    }
-
-    #[test]
-    fn compare_exchange_tells_what_it_found() -> Result<()> {
-        let memory = Memory::anonymous(4096)?;
-        let at = PmAddr::new(0, 64);
-        assert_eq!(memory.compare_exchange(at, 0, 5), Ok(0));
-        assert_eq!(memory.compare_exchange(at, 0, 6), Err(5));
-        assert_eq!(memory.load(at), 5);
-        Ok(())
-    }
-
-    #[test]
-    #[should_panic(expected = "names a part")]
-    fn foreign_part_panics() {
-        let memory = Memory::anonymous(4096).expect("memory");
-        let _ = memory.load(PmAddr::new(1, 64));
-    }
 }

@@ -19,6 +19,7 @@ use zerocopy::{IntoBytes, TryFromBytes};
 
 use crate::addr::{LINE_BYTES, PmAddr, WORD_BYTES};
 use crate::memory::Memory;
+use crate::words::Words;
 
 /// Bytes that a [`Block`] shows.
 pub const VIEW_BLOCK_BYTES: u64 = 4096;
@@ -71,7 +72,12 @@ pub struct Block<'m> {
     words: &'m [AtomicU64; BLOCK_WORDS],
 }
 
-impl Block<'_> {
+impl<'m> Block<'m> {
+    #[inline(always)]
+    fn part(&self, first: usize, count: usize) -> Words<'m> {
+        Words::of(self.words).part(first, count)
+    }
+
     /// Loads word `index` (acquire).
     ///
     /// # Panics
@@ -101,8 +107,9 @@ impl Block<'_> {
     #[inline(always)]
     #[must_use]
     pub fn get<T: IntoBytes>(&self, first: usize) -> Raw<T> {
-        let source = &self.words[first..first + size_of::<T>().div_ceil(8)];
-        collect(|index| source[index].load(Ordering::Relaxed))
+        let mut value = Raw::zeroed();
+        self.part(first, size_of::<T>().div_ceil(8)).read(value.as_mut_bytes(), Ordering::Relaxed);
+        value
     }
 
     /// Reads the words from word `first` on into `out`, as [`get`](Self::get).
@@ -111,9 +118,9 @@ impl Block<'_> {
     /// When the block is shorter.
     #[inline(always)]
     pub fn copy(&self, first: usize, out: &mut [u64]) {
-        let source = &self.words[first..first + out.len()];
-        for (word, out) in source.iter().zip(out) {
-            *out = word.load(Ordering::Relaxed);
+        let source = self.part(first, out.len());
+        for (word, out) in source.loads(Ordering::Relaxed).zip(out) {
+            *out = word;
         }
     }
 
@@ -123,16 +130,7 @@ impl Block<'_> {
     /// When the block is shorter.
     #[inline(always)]
     pub fn copy_bytes(&self, first: usize, out: &mut [u8]) {
-        let source = &self.words[first..first + out.len().div_ceil(8)];
-        let (chunks, rest) = out.as_chunks_mut::<8>();
-        for (chunk, word) in chunks.iter_mut().zip(source) {
-            *chunk = word.load(Ordering::Relaxed).to_le_bytes();
-        }
-        if !rest.is_empty()
-            && let Some(word) = source.last()
-        {
-            rest.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes()[..rest.len()]);
-        }
+        self.part(first, out.len().div_ceil(8)).read(out, Ordering::Relaxed);
     }
 
     /// As [`get`](Self::get), from `second` on when `is_second`, else from `first` on. Reads both, so that the
@@ -143,12 +141,8 @@ impl Block<'_> {
     #[inline(always)]
     #[must_use]
     pub fn get_either<T: IntoBytes>(&self, first: usize, second: usize, is_second: bool) -> Raw<T> {
-        let words = size_of::<T>().div_ceil(8);
-        let (firsts, seconds) = (&self.words[first..first + words], &self.words[second..second + words]);
-        collect(|index| {
-            let (first, second) = (firsts[index].load(Ordering::Relaxed), seconds[index].load(Ordering::Relaxed));
-            std::hint::select_unpredictable(is_second, second, first)
-        })
+        let (first, second) = (self.get::<T>(first), self.get::<T>(second));
+        std::hint::select_unpredictable(is_second, second, first)
     }
 }
 
@@ -191,21 +185,6 @@ impl<T: IntoBytes> Raw<T> {
     {
         T::try_read_from_bytes(self.as_bytes()).ok()
     }
-}
-
-/// The bytes of the words that `word` returns.
-#[inline(always)]
-fn collect<T: IntoBytes>(word: impl Fn(usize) -> u64) -> Raw<T> {
-    let mut value = Raw::zeroed();
-    let (chunks, rest) = value.as_mut_bytes().as_chunks_mut::<8>();
-    let whole = chunks.len();
-    for (index, chunk) in chunks.iter_mut().enumerate() {
-        *chunk = word(index).to_le_bytes();
-    }
-    if !rest.is_empty() {
-        rest.copy_from_slice(&word(whole).to_le_bytes()[..rest.len()]);
-    }
-    value
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use std::hint::black_box;
 
-use lodestone_pmem::bare::{BareRange, STREAM_SOURCE_BYTES};
+use lodestone_pmem::measuring::{BareRange, STREAM_SOURCE_BYTES};
 use lodestone_pmem::{Medium, Memory, PmAddr};
 
 use super::address::Walk;

@@ -9,7 +9,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use lodestone_pmem::{Memory, ScratchFile, ScratchMemory, Topology};
+use lodestone_pmem::measuring::{ScratchFile, ScratchMemory};
+use lodestone_pmem::{Memory, Topology};
 
 use super::emulated::VirtualBench;
 use super::error::Result;

@@ -13,11 +13,10 @@
 #![expect(unsafe_code, reason = "streaming stores into a checked range")]
 
 use std::panic::Location;
-use std::sync::atomic::Ordering;
 
-use super::{HOOKS, Memory, to_words};
-use crate::addr::{LINE_BYTES, MEDIA_BLOCK_BYTES, PmAddr, WORD_BYTES};
-use crate::counters;
+use super::Memory;
+use super::hooks::to_words;
+use crate::addr::{LINE_BYTES, PmAddr, WORD_BYTES};
 use crate::cpu::{self, StreamInstruction};
 use crate::domain::Domain;
 use crate::tracer::Site;
@@ -83,10 +82,8 @@ impl Memory {
     /// its effect on persistence is not promised, traced or counted.
     #[inline]
     fn publish_streams(&self) {
-        if HOOKS && self.inner.hooked {
-            // The processor waits here for what it streamed.
-            self.before_fence();
-        }
+        // The processor waits here for what it streamed.
+        self.hook_store_fence();
         // Non-temporal stores may become visible after later ordinary stores, also after a release store.
         cpu::store_fence();
     }
@@ -104,10 +101,9 @@ impl Memory {
                 self.flush(at, bytes.len() as u64);
             }
             Domain::Traced => {
-                self.before_store(at, &to_words(bytes), true, site);
-                for (word, value) in self.words(at, bytes.len().div_ceil(8) as u64).iter().zip(to_words(bytes)) {
-                    word.store(value, Ordering::Release);
-                }
+                let words = to_words(bytes);
+                self.trace_stream(at, &words, site);
+                self.words(at, words.len() as u64).store_each(&words);
             }
         }
     }
@@ -117,9 +113,7 @@ impl Memory {
     #[track_caller]
     fn stream_dax(&self, at: PmAddr, bytes: &[u8], site: Site) {
         assert!(at.offset().is_multiple_of(WORD_BYTES), "words are aligned");
-        if self.inner.read_only {
-            self.before_store(at, &[], true, site);
-        }
+        self.assert_writable(site);
         // Whole lines are streamed; a ragged head or tail is written and flushed, which persists no later.
         let head = (at.offset().wrapping_neg() % LINE_BYTES).min(bytes.len() as u64) as usize;
         let lines = (bytes.len() - head) / LINE_BYTES as usize;
@@ -130,12 +124,7 @@ impl Memory {
         }
         if lines > 0 {
             let target = self.pointer(at.plus(head as u64), body as u64);
-            if HOOKS && self.inner.hooked {
-                self.before_stream(at.plus(head as u64), body as u64);
-            }
-            let local = counters::local();
-            counters::bump(&local.streamed_bytes, body as u64);
-            counters::bump(&local.media_blocks, (body as u64).div_ceil(MEDIA_BLOCK_BYTES));
+            self.hook_stream(at.plus(head as u64), body as u64);
             // SAFETY: `pointer` checked the target range, which starts a line. `bytes` holds the source range. All
             // other access to the target is by word atomics. The instruction was checked when it was chosen.
             unsafe {

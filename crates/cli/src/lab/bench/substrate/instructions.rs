@@ -1,7 +1,7 @@
 //! Persist and stream through the primitives, beside the same instructions unchecked and uncounted.
 
 use anyhow::{Context, Result};
-use lodestone_pmem::bare::BareLines;
+use lodestone_pmem::measuring::BareLines;
 use lodestone_pmem::{LINE_BYTES, Memory, PmAddr};
 use lodestone_workload::random::Random;
 

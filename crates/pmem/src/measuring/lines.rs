@@ -4,11 +4,7 @@
 //! stores go to a scratch range whose content is lost.
 #![expect(unsafe_code, reason = "the comparison is with unchecked instructions")]
 
-mod range;
-
-pub use range::{BareRange, STREAM_SOURCE_BYTES};
-
-use crate::addr::{LINE_BYTES, PmAddr, bytes_of_lines};
+use crate::addr::{LINE_BYTES, PmAddr};
 use crate::cpu::{self, FlushInstruction, StreamInstruction};
 use crate::memory::Memory;
 
@@ -28,7 +24,8 @@ impl<'m> BareLines<'m> {
     /// line. `None` too outside the `dax` and `dax-emulated` domains, where the primitives use other instructions.
     #[must_use]
     pub fn new(memory: &'m Memory, at: PmAddr, lines: u64) -> Option<Self> {
-        let bytes = bytes_of_lines(lines)?;
+        // A length that wraps would pass for a short one.
+        let bytes = lines.checked_mul(LINE_BYTES)?;
         let usable = memory.domain().has_dax_instructions()
             && !memory.is_read_only()
             && at.line().start() == at
@@ -36,7 +33,7 @@ impl<'m> BareLines<'m> {
             && memory.contains(at, bytes);
         let (flush, stream) = memory.instructions();
         usable.then(|| {
-            let base = memory.raw_pointer(at, bytes);
+            let base = memory.pointer(at, bytes);
             Self { _memory: memory, base, lines, flush, stream }
         })
     }

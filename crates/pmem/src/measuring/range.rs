@@ -12,6 +12,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::kernels;
 use crate::addr::{LINE_BYTES, PmAddr, WORD_BYTES};
 use crate::cpu::{self, FlushInstruction, StreamInstruction};
 use crate::domain::Domain;
@@ -47,7 +48,7 @@ impl<'m> BareRange<'m> {
         let flush = if memory.domain() == Domain::Eadr { FlushInstruction::None } else { flush };
         let wide = StreamInstruction::Avx512.is_supported();
         usable.then(|| {
-            let base = memory.raw_pointer(at, bytes);
+            let base = memory.pointer(at, bytes);
             Self { _memory: memory, base, bytes, writable, flush, stream, wide }
         })
     }
@@ -77,7 +78,7 @@ impl<'m> BareRange<'m> {
         let source = self.pointer(offset, bytes);
         if bytes >= LINE_BYTES {
             // SAFETY: `pointer` checked that these lines are in the range; `wide` was found by CPUID.
-            return unsafe { cpu::load_lines(self.wide, source, (bytes / LINE_BYTES) as usize) };
+            return unsafe { kernels::load_lines(self.wide, source, (bytes / LINE_BYTES) as usize) };
         }
         let mut mixed = 0;
         for word in 0..bytes / WORD_BYTES {
@@ -108,7 +109,7 @@ impl<'m> BareRange<'m> {
                 // SAFETY: `pointer` checked all these lines; the instructions were found by CPUID.
                 unsafe {
                     let place = target.add(((line - 1) * LINE_BYTES) as usize);
-                    cpu::store_line(self.wide, place, value);
+                    kernels::store_line(self.wide, place, value);
                     cpu::flush_line(self.flush, place);
                 }
                 if line % lines_per_fence == 0 && line < lines {
@@ -146,7 +147,9 @@ impl<'m> BareRange<'m> {
         if bytes < LINE_BYTES {
             for word in 0..bytes / WORD_BYTES {
                 // SAFETY: `pointer` checked the range; the place is an aligned word.
-                unsafe { cpu::stream_word(self.flush, target.cast::<u64>().add(word as usize), u64::from(source[0])) };
+                unsafe {
+                    kernels::stream_word(self.flush, target.cast::<u64>().add(word as usize), u64::from(source[0]))
+                };
             }
         } else {
             let mut done = 0;

@@ -1,13 +1,17 @@
-//! Points up to which something must be durable: taken now, waited for later, by a thread or by a task.
+//! Waiting for durability: of everything that this thread flushed, or of a point that was taken earlier.
 //!
 //! In the `block` domain a point is a commit group; groups become durable in order, so points are ordered and the later
 //! covers the earlier. In the other domains what is fenced is durable, and every point is reached at once.
 
+use std::panic::Location;
 use std::task::{Context, Poll};
 
+use super::Memory;
 use crate::addr::{PmAddr, lines_of};
+use crate::block::BlockDomain;
+use crate::domain::Domain;
 use crate::error::Result;
-use crate::memory::Memory;
+use crate::watch::Watch;
 
 /// A point in the order in which flushed lines become durable. The default is reached from the beginning.
 ///
@@ -31,14 +35,51 @@ pub struct DurablePoint {
 }
 
 impl Memory {
-    fn point(&self, group: impl FnOnce(&crate::block::BlockDomain) -> u64) -> DurablePoint {
+    /// Waits until everything this thread flushed and fenced would survive power loss (in the `process` domain: the
+    /// death of the process). After `Ok` it may be acknowledged to the outside.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] in the `block` domain when a journal write or sync failed: the data may be lost.
+    /// [`Error::Changed`] when a file of the pool was deleted: all of it is lost when the pool is closed. That is
+    /// noticed after some thousand calls at the latest. [`Pool::verify_linked`](crate::Pool::verify_linked) looks at
+    /// once.
+    #[inline]
+    #[track_caller]
+    pub fn durable(&self) -> Result<()> {
+        self.hook_durable();
+        self.pass_watch()?;
+        match self.inner.domain {
+            Domain::Dax | Domain::DaxEmulated | Domain::Eadr | Domain::Process => Ok(()),
+            Domain::Block => self.block().map_or(Ok(()), BlockDomain::durable),
+            Domain::Traced => {
+                self.trace_durable(Location::caller());
+                Ok(())
+            }
+        }
+    }
+
+    /// Waits until the newest flushed content of `len` bytes at `at` is durable, whichever thread flushed it. A read
+    /// calls it before it answers the outside with these bytes.
+    ///
+    /// # Errors
+    /// As [`durable`](Self::durable).
+    #[inline]
+    pub fn durable_range(&self, at: PmAddr, len: u64) -> Result<()> {
+        self.pass_watch()?;
+        match (self.inner.domain, self.inner.block.get()) {
+            (Domain::Block, Some(block)) => block.durable_lines(lines_of(at, len)),
+            _ => Ok(()),
+        }
+    }
+
+    fn point(&self, group: impl FnOnce(&BlockDomain) -> u64) -> DurablePoint {
         DurablePoint { group: self.block().map_or(0, group) }
     }
 
     /// Where everything that this thread flushed is durable.
     #[must_use]
     pub fn flushed_here(&self) -> DurablePoint {
-        self.point(crate::block::BlockDomain::flushed_here)
+        self.point(BlockDomain::flushed_here)
     }
 
     /// Where the newest flushed content of `len` bytes at `at` is durable, whichever thread flushed it.
@@ -50,7 +91,7 @@ impl Memory {
     /// Where everything is durable that any thread has flushed.
     #[must_use]
     pub fn flushed_anywhere(&self) -> DurablePoint {
-        self.point(crate::block::BlockDomain::flushed_anywhere)
+        self.point(BlockDomain::flushed_anywhere)
     }
 
     /// The point that a line flushed now would get, or an earlier one than it will get. Two equal ones with flushes of
@@ -58,7 +99,7 @@ impl Memory {
     #[must_use]
     #[inline]
     pub fn flushing_now(&self) -> DurablePoint {
-        self.point(crate::block::BlockDomain::flushing_now)
+        self.point(BlockDomain::flushing_now)
     }
 
     /// Waits until `point` is reached.
@@ -81,5 +122,17 @@ impl Memory {
             return Poll::Ready(Err(error));
         }
         self.block().map_or(Poll::Ready(Ok(())), |block| block.poll(point.group, task.waker()))
+    }
+
+    /// From now on every wait for durability passes `watch`.
+    pub(crate) fn attach_watch(&self, watch: Watch) {
+        let fresh = self.inner.watch.set(watch).is_ok();
+        assert!(fresh, "one watch per memory");
+    }
+
+    /// Looks once in many waits. An error when a file of the pool has lost its name.
+    #[inline]
+    pub(crate) fn pass_watch(&self) -> Result<()> {
+        self.inner.watch.get().map_or(Ok(()), Watch::pass)
     }
 }
