@@ -30,6 +30,7 @@ use lodestone_stm::{
 
 use crate::damaged;
 use crate::item::{PmKey, PmValue};
+use crate::mark::{self, Forms, NodeKind};
 use crate::node;
 use crate::root::{self, Header};
 use crate::salvage::Loot;
@@ -154,6 +155,10 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
         K::WORDS + V::WORDS
     };
 
+    fn empty_page(&self) -> Page {
+        node::empty(mark::head(NodeKind::Page, Forms::of_pairs::<K, V>(), self.header.addr()))
+    }
+
     fn signature() -> String {
         format!("hash map of {} to {}", K::signature(), V::signature())
     }
@@ -194,9 +199,9 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
         Ok(Self::new(header))
     }
 
-    /// As [`open`](Self::open), for an existing map. Changes nothing.
-    pub(crate) fn open_existing(stm: &Stm, name: &str) -> Result<Self> {
-        Ok(Self::new(root::open_existing(stm, name, &Self::signature())?))
+    /// The map with this header, which is not read. For a salvage.
+    pub(crate) fn with_header(header: PmPtr<HashHeader>) -> Self {
+        Self::new(header)
     }
 
     fn new(header: PmPtr<HashHeader>) -> Self {
@@ -313,7 +318,7 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
             let header = tx.read(self.header)?;
             let hash = K::hash(key);
             let Some(reached) = Self::reach(tx, &header, hash)? else {
-                let mut page = Words([0; PAGE_WORDS]);
+                let mut page = self.empty_page();
                 Self::add(tx, &mut page, key, value)?;
                 tx.write(self.header)?.root = tx.alloc(page)?.addr().to_raw();
                 return Ok(false);
@@ -359,11 +364,11 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
             }
             match reached.directory {
                 Some((directory, level)) if bits(&page) < LEVEL_BITS => {
-                    let at = Self::split(tx, reached.at, page, directory, level, hash)?;
+                    let at = self.split(tx, reached.at, page, directory, level, hash)?;
                     reached = Reached { directory: reached.directory, at };
                 }
                 Some((_, level)) if level + 1 == LEVELS_MAX => {
-                    return Self::overflow(tx, header, reached.at, page);
+                    return self.overflow(tx, header, reached.at, page);
                 }
                 _ => reached = self.add_directory(tx, reached, page, hash)?,
             }
@@ -372,6 +377,7 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
 
     /// Divides a page by its next bit. Returns the half that `hash` leads to.
     fn split(
+        &self,
         tx: &mut Tx<'_>,
         at: PmPtr<Page>,
         mut page: Page,
@@ -381,7 +387,7 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
     ) -> TxResult<PmPtr<Page>> {
         let bit = bits(&page);
         let goes = |hash: u64| place_of(hash, level) >> bit & 1 == 1;
-        let mut other: Page = Words([0; PAGE_WORDS]);
+        let mut other = self.empty_page();
         set_bits(&mut page, bit + 1);
         set_bits(&mut other, bit + 1);
         for index in (0..node::count(&page.0)).rev() {
@@ -426,7 +432,7 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
     }
 
     /// A page with room after `at`, for hashes that agree in all bits.
-    fn overflow(tx: &mut Tx<'_>, header: &HashHeader, at: PmPtr<Page>, page: Page) -> TxResult<PmPtr<Page>> {
+    fn overflow(&self, tx: &mut Tx<'_>, header: &HashHeader, at: PmPtr<Page>, page: Page) -> TxResult<PmPtr<Page>> {
         let (mut last, mut next) = (at, Self::next(&page));
         let mut steps = Steps::new(tx, PAGE_WORDS);
         while let Some(at) = next {
@@ -437,7 +443,7 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
             }
             (last, next) = (at, Self::next(&page));
         }
-        let added = tx.alloc(Words([0; PAGE_WORDS]))?;
+        let added = tx.alloc(self.empty_page())?;
         tx.write(last)?.0[NEXT] = added.addr().to_raw();
         Ok(added)
     }
@@ -592,6 +598,12 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
         })
     }
 
+    /// Checks that a page says that it is one of this map.
+    fn check_mark(&self, at: PmAddr, page: &Page) -> TxResult<()> {
+        let (mark, own) = (mark::Mark::of(&page.0), mark::Mark::of(&self.empty_page().0));
+        if mark == own { Ok(()) } else { Err(damaged(at, "a page that names another collection")) }
+    }
+
     /// Checks that every entry is where its hash leads, once. Returns the number of objects that the map owns, header
     /// and signature included. Visits everything.
     ///
@@ -606,6 +618,7 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
         let _ = Self::visit_all(tx, root, &mut |tx, at, node| {
             objects += 1;
             if let Node::Page(page) = node {
+                self.check_mark(at, page)?;
                 for index in 0..node::count(&page.0) {
                     let (key, value) = node::entry(&page.0, Self::ENTRY, index).split_at(K::WORDS);
                     objects += K::objects(tx, key)? + V::objects(tx, value)?;
@@ -625,37 +638,68 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
 }
 
 impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
-    /// Passes every entry that verifies to `loot`, and names the others. Each object is read on its own, so a damaged
-    /// one hides only its children.
+    /// Passes every entry that verifies to `loot`, and names the others. Each object is read on its own. Pages that no
+    /// link leads to are found by their marks.
     pub(crate) fn salvage(&self, stm: &Stm, loot: &mut Loot<'_, K, V>) {
-        let root = match stm.snapshot(|tx| tx.read(self.header)) {
-            Ok(header) => header.root,
-            Err(error) => return loot.lose((None, None), &error),
+        let mut visited = HashSet::new();
+        let is_whole = match stm.snapshot(|tx| tx.read(self.header)) {
+            Ok(header) => Self::salvage_below(stm, header.root, &mut visited, loot),
+            Err(error) => {
+                loot.lose_way((None, None), &error);
+                false
+            }
         };
-        let (mut open, mut visited) = (vec![(root, 0)], HashSet::new());
+        if is_whole || !loot.wants_orphans() {
+            return;
+        }
+        for at in mark::nodes_of(stm, self.header.addr(), NodeKind::Page) {
+            if visited.insert(at.to_raw()) && !loot.is_over() {
+                let _ = Self::salvage_page(stm, at, loot);
+            }
+        }
+    }
+
+    /// Salvages what links lead to from `root` on. Returns whether all of them led to something.
+    fn salvage_below(stm: &Stm, root: u64, visited: &mut HashSet<u64>, loot: &mut Loot<'_, K, V>) -> bool {
+        let (mut open, mut is_whole) = (vec![(root, 0)], true);
         while let Some((word, level)) = open.pop() {
             if word == 0 || !visited.insert(word) || loot.is_over() {
                 continue;
             }
-            if word & DIRECTORY != 0 {
-                let at = PmPtr::<Directory>::new(PmAddr::from_raw(word & !DIRECTORY));
-                match stm.snapshot(|tx| tx.read(at)) {
-                    Ok(directory) if level < LEVELS_MAX => {
-                        open.extend(directory.0.iter().map(|word| (*word, level + 1)));
-                    }
-                    Ok(_) => loot.lose((None, None), &damaged(at.addr(), "a directory below the last level").into()),
-                    Err(error) => loot.lose((None, None), &error),
+            if word & DIRECTORY == 0 {
+                match Self::salvage_page(stm, PmAddr::from_raw(word), loot) {
+                    Some(next) => open.push((next, level)),
+                    // Its overflow pages.
+                    None => is_whole = false,
                 }
                 continue;
             }
-            match stm.snapshot(|tx| Self::read_page(tx, PmPtr::new(PmAddr::from_raw(word)))) {
-                Ok(page) => {
-                    for index in 0..node::count(&page.0) {
-                        loot.add(stm, node::entry(&page.0, Self::ENTRY, index), (None, None));
-                    }
-                    open.push((page.0[NEXT], level));
+            let at = PmPtr::<Directory>::new(PmAddr::from_raw(word & !DIRECTORY));
+            match stm.snapshot(|tx| tx.read(at)) {
+                Ok(directory) if level < LEVELS_MAX => {
+                    open.extend(directory.0.iter().map(|word| (*word, level + 1)));
+                    continue;
                 }
-                Err(error) => loot.lose((None, None), &error),
+                Ok(_) => loot.lose_way((None, None), &damaged(at.addr(), "a directory below the last level").into()),
+                Err(error) => loot.lose_way((None, None), &error),
+            }
+            is_whole = false;
+        }
+        is_whole
+    }
+
+    /// Salvages a page. Returns the word that leads to its overflow page.
+    fn salvage_page(stm: &Stm, at: PmAddr, loot: &mut Loot<'_, K, V>) -> Option<u64> {
+        match stm.snapshot(|tx| Self::read_page(tx, PmPtr::new(at))) {
+            Ok(page) => {
+                for index in 0..node::count(&page.0) {
+                    loot.add(stm, node::entry(&page.0, Self::ENTRY, index), (None, None));
+                }
+                Some(page.0[NEXT])
+            }
+            Err(error) => {
+                loot.lose((None, None), &error);
+                None
             }
         }
     }

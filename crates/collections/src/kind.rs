@@ -1,6 +1,7 @@
 //! The kind of a transactional memory, with the collections in it: for the store's registry.
 
-use lodestone_stm::MEMORY;
+use lodestone_heap::Heap;
+use lodestone_stm::{MEMORY, PmAddr};
 use lodestone_store::{
     Acknowledge, Contents, Kind, KindCode, KindError, Member, Object, Records, Registered, VisitLost, VisitRecord,
 };
@@ -32,7 +33,7 @@ impl Kind for Collections {
     }
 
     fn members(&self, object: Object) -> Result<Vec<Member>, KindError> {
-        MEMORY.members(object)
+        salvage::members(object)
     }
 
     fn records(
@@ -45,6 +46,10 @@ impl Kind for Collections {
             Some(member) => open_records(object, member),
             None => MEMORY.records(object, member, acknowledge),
         }
+    }
+
+    fn begins_at(&self, heap: &Heap, at: PmAddr) -> bool {
+        MEMORY.begins_at(heap, at)
     }
 
     fn salvage(

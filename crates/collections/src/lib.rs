@@ -50,6 +50,7 @@
 //! | `root` | names, types of items compared at open |
 //! | `salvage` | the readable rest of a damaged collection |
 //! | `words`, `node` | objects of words, entries in nodes |
+//! | `mark` | what a node says of itself: its collection and the types of its items |
 //! | `steps` | walks that notice when damage leads them in a circle |
 
 mod blob;
@@ -60,6 +61,7 @@ mod hash_map;
 mod item;
 mod kind;
 mod list;
+mod mark;
 mod node;
 mod queue;
 mod root;

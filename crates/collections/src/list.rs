@@ -4,6 +4,7 @@
 //! and the header, which counts the items: transactions that change one list wait for each other. For a hand-over
 //! between threads use [`PmQueue`](crate::PmQueue).
 
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::marker::PhantomData;
 
 use lodestone_stm::{
@@ -12,13 +13,16 @@ use lodestone_stm::{
 
 use crate::damaged;
 use crate::item::PmValue;
+use crate::mark::{self, Forms, NodeKind};
 use crate::root::{self, Header};
 use crate::salvage::ItemLoot;
+use crate::salvage::order::{Frame, arrange, gaps};
 use crate::words::{self, WORDS_MAX};
 
-const PREVIOUS: usize = 0;
-const NEXT: usize = 1;
-const ITEM: usize = 2;
+const MARK: usize = 0;
+const PREVIOUS: usize = 1;
+const NEXT: usize = 2;
+const ITEM: usize = 3;
 
 /// The header object of a [`PmList`].
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
@@ -93,6 +97,10 @@ impl<T: PmValue> PmList<T> {
         ITEM + T::WORDS
     };
 
+    fn mark(&self) -> u64 {
+        mark::link(NodeKind::OfList, Forms::of_items::<T>(), self.header.addr())
+    }
+
     fn signature() -> String {
         format!("list of {}", T::signature())
     }
@@ -125,9 +133,9 @@ impl<T: PmValue> PmList<T> {
         Ok(Self::new(header))
     }
 
-    /// As [`open`](Self::open), for an existing list. Changes nothing.
-    pub(crate) fn open_existing(stm: &Stm, name: &str) -> Result<Self> {
-        Ok(Self::new(root::open_existing(stm, name, &Self::signature())?))
+    /// The list with this header, which is not read. For a salvage.
+    pub(crate) fn with_header(_: &Stm, header: PmPtr<ListHeader>) -> Self {
+        Self::new(header)
     }
 
     fn new(header: PmPtr<ListHeader>) -> Self {
@@ -177,7 +185,7 @@ impl<T: PmValue> PmList<T> {
     fn link_whole(&self, tx: &mut Tx<'_>, previous: PmAddr, next: PmAddr, item: &T::View) -> TxResult<ListPosition> {
         let mut node = [0; WORDS_MAX];
         let node = &mut node[..Self::NODE];
-        (node[PREVIOUS], node[NEXT]) = (previous.to_raw(), next.to_raw());
+        (node[MARK], node[PREVIOUS], node[NEXT]) = (self.mark(), previous.to_raw(), next.to_raw());
         T::store(tx, item, &mut node[ITEM..])?;
         let at = words::alloc(tx, node)?;
         self.join(tx, previous, at)?;
@@ -202,48 +210,76 @@ impl<T: PmValue> PmList<T> {
         Ok(())
     }
 
-    /// Passes every item that verifies to `loot`, from both ends, and names the others.
+    /// Passes every item that verifies to `loot`, in order as far as that is known, and names the others. Nodes that no
+    /// link leads to are found by their marks.
     pub(crate) fn salvage(&self, stm: &Stm, loot: &mut ItemLoot<'_, T>) {
         let header = match stm.snapshot(|tx| tx.read(self.header)) {
             Ok(header) => header,
-            Err(error) => return loot.lose((0, None), &error),
+            Err(error) => {
+                let frame = Frame { reached: 0, open: PmAddr::NULL, len: None, last: PmAddr::NULL };
+                return self.salvage_orphans(stm, frame, &HashSet::new(), &error, loot);
+            }
         };
         let (mut at, mut previous, mut number) = (header.first, PmAddr::NULL, 0);
-        let mut broken: Option<lodestone_stm::Error> = None;
-        while number < header.len && !at.is_null() {
+        let mut visited = HashSet::new();
+        let broken: lodestone_stm::Error = loop {
+            if number == header.len || at.is_null() {
+                if number == header.len && at.is_null() {
+                    return;
+                }
+                break damaged(self.header.addr(), "a list whose length or end is wrong").into();
+            }
             match stm.snapshot(|tx| Self::read_node(tx, at)) {
-                Ok(node) if node[PREVIOUS] != previous.to_raw() => {
-                    broken = Some(damaged(at, "a node of a list that does not lead back").into());
-                    break;
+                Ok(node) if node[PREVIOUS] != previous.to_raw() || !visited.insert(at) => {
+                    break damaged(at, "a node of a list that does not lead back").into();
                 }
                 Ok(node) => {
                     loot.add(stm, number, &node[ITEM..Self::NODE]);
                     (number, previous, at) = (number + 1, at, PmAddr::from_raw(node[NEXT]));
                 }
-                Err(error) => {
-                    broken = Some(error);
-                    break;
-                }
+                Err(error) => break error,
+            }
+        };
+        let frame = Frame { reached: number, open: at, len: Some(header.len), last: header.last };
+        self.salvage_orphans(stm, frame, &visited, &broken, loot);
+    }
+
+    /// Passes the items of nodes that the walk did not reach, which `error` ended.
+    fn salvage_orphans(
+        &self,
+        stm: &Stm,
+        frame: Frame,
+        visited: &HashSet<PmAddr>,
+        error: &lodestone_stm::Error,
+        loot: &mut ItemLoot<'_, T>,
+    ) {
+        if !loot.wants_orphans() {
+            return loot.lose((frame.reached, frame.len), error);
+        }
+        let (mut links, mut nodes) = (BTreeMap::new(), HashMap::new());
+        for at in mark::nodes_of(stm, self.header.addr(), NodeKind::OfList) {
+            if !visited.contains(&at)
+                && let Ok(node) = stm.snapshot(|tx| Self::read_node(tx, at))
+            {
+                links.insert(at, (PmAddr::from_raw(node[PREVIOUS]), PmAddr::from_raw(node[NEXT])));
+                nodes.insert(at, node);
             }
         }
-        if broken.is_none() && (number < header.len || !at.is_null()) {
-            broken = Some(damaged(self.header.addr(), "a list whose length or end is wrong").into());
+        let arranged = arrange(&links, frame);
+        let positions: Vec<u64> = arranged.placed.iter().map(|(position, _)| *position).collect();
+        for (from, to) in gaps(frame.reached, &positions, frame.len) {
+            loot.lose((from, Some(to)), error);
         }
-        let Some(error) = broken else { return };
-        let (mut at, mut next, mut behind, mut rest) = (header.last, PmAddr::NULL, header.len, Vec::new());
-        while behind > number && !at.is_null() {
-            let Ok(node) = stm.snapshot(|tx| Self::read_node(tx, at)) else { break };
-            if node[NEXT] != next.to_raw() {
-                break;
-            }
-            next = at;
-            behind -= 1;
-            rest.push((behind, node));
-            at = PmAddr::from_raw(node[PREVIOUS]);
+        if frame.len.is_none() {
+            let end = positions.last().map_or(frame.reached, |last| last + 1);
+            let why = if arranged.has_end { "no item is missing at the end" } else { "the end is missing" };
+            loot.doubt((end, None), error, why);
         }
-        loot.lose((number, Some(behind)), &error);
-        for (number, node) in rest.iter().rev() {
-            loot.add(stm, *number, &node[ITEM..Self::NODE]);
+        if let Some(range) = arranged.guessed {
+            loot.doubt(range, error, "the order and the positions of the items there are guesses");
+        }
+        for (position, at) in &arranged.placed {
+            loot.add(stm, *position, &nodes[at][ITEM..Self::NODE]);
         }
     }
 
@@ -387,6 +423,9 @@ impl<T: PmValue> PmList<T> {
             let node = Self::read_node(tx, at)?;
             if node[PREVIOUS] != previous.to_raw() {
                 return Err(damaged(at, "a node of a list that does not lead back"));
+            }
+            if node[MARK] != self.mark() {
+                return Err(damaged(at, "a node that names another collection"));
             }
             visit(tx, at, &node[ITEM..Self::NODE])?;
             (previous, at) = (at, PmAddr::from_raw(node[NEXT]));

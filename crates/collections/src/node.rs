@@ -1,17 +1,26 @@
-//! Entries of equal size after a head word in a node: the common part of leaves, inner nodes and pages.
+//! Entries of equal size after the mark of a node: the common part of leaves, inner nodes and pages.
 //!
 //! ```text
-//! word 0      low 16 bits: number of entries; the rest belongs to the collection
-//! word 1 ..   entries, without gaps
+//! word 0      low 16 bits: number of entries; 16 to 23 belong to the collection; the rest to the mark
+//! word 1      owner (`mark`)
+//! word 2 ..   entries, without gaps
 //! ```
 
 use lodestone_stm::{PmAddr, TxResult};
 
 use crate::damaged;
+use crate::words::Words;
 
 /// Words before the first entry.
-pub const HEAD_WORDS: usize = 1;
+pub const HEAD_WORDS: usize = 2;
 const COUNT_MASK: u64 = 0xFFFF;
+
+/// A node without entries.
+pub fn empty<const N: usize>(mark: [u64; HEAD_WORDS]) -> Words<N> {
+    let mut node = Words([0; N]);
+    node.0[..HEAD_WORDS].copy_from_slice(&mark);
+    node
+}
 
 /// Entries that a node of `words` words has room for.
 pub const fn room(words: usize, entry_words: usize) -> usize {

@@ -9,6 +9,7 @@
 //!
 //! Invariant: from head to tail there are `pushed - popped` filled nodes, and the tail leads to the empty one.
 
+use std::collections::{BTreeMap, HashSet};
 use std::marker::PhantomData;
 
 use lodestone_pmem::planted;
@@ -18,13 +19,18 @@ use lodestone_stm::{
 
 use crate::damaged;
 use crate::item::PmValue;
+use crate::mark::{self, Forms, NodeKind};
 use crate::root::{self, Header};
 use crate::salvage::ItemLoot;
+use crate::salvage::order::gaps;
 use crate::steps::Steps;
 use crate::words::{self, WORDS_MAX};
 
-const NEXT: usize = 0;
-const ITEM: usize = 1;
+const MARK: usize = 0;
+const NEXT: usize = 1;
+/// Items that passed the tail before this one.
+const NUMBER: usize = 2;
+const ITEM: usize = 3;
 
 /// One end of a [`PmQueue`].
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
@@ -106,6 +112,17 @@ impl<T: PmValue> PmQueue<T> {
         ITEM + T::WORDS
     };
 
+    fn mark(header: PmPtr<QueueHeader>) -> u64 {
+        mark::link(NodeKind::OfQueue, Forms::of_items::<T>(), header.addr())
+    }
+
+    /// A node without an item.
+    fn empty_node(tx: &mut Tx<'_>, header: PmPtr<QueueHeader>) -> TxResult<PmAddr> {
+        let mut node = [0; WORDS_MAX];
+        node[MARK] = Self::mark(header);
+        words::alloc(tx, &node[..Self::NODE])
+    }
+
     fn signature() -> String {
         format!("queue of {}", T::signature())
     }
@@ -124,11 +141,11 @@ impl<T: PmValue> PmQueue<T> {
         Ok(Self::new(header, &found))
     }
 
-    /// As [`open`](Self::open), for an existing queue. Changes nothing.
-    pub(crate) fn open_existing(stm: &Stm, name: &str) -> Result<Self> {
-        let header: PmPtr<QueueHeader> = root::open_existing(stm, name, &Self::signature())?;
-        let found = stm.read(|tx| tx.read(header))?;
-        Ok(Self::new(header, &found))
+    /// The queue with this header, as far as it can be read. For a salvage.
+    pub(crate) fn with_header(stm: &Stm, header: PmPtr<QueueHeader>) -> Self {
+        let (head, tail) = (PmPtr::NULL, PmPtr::NULL);
+        let unknown = QueueHeader { head, tail, signature: PmBytes::default() };
+        Self::new(header, &stm.snapshot(|tx| tx.read(header)).unwrap_or(unknown))
     }
 
     /// Makes the two ends and the empty node, unless they exist.
@@ -136,7 +153,7 @@ impl<T: PmValue> PmQueue<T> {
         if !tx.read(header)?.head.is_null() {
             return Ok(());
         }
-        let node = words::alloc(tx, &[0; WORDS_MAX][..Self::NODE])?;
+        let node = Self::empty_node(tx, header)?;
         let head = tx.alloc(QueueEnd { node, passed: 0 })?;
         let tail = tx.alloc(QueueEnd { node, passed: 0 })?;
         let header = tx.write(header)?;
@@ -189,13 +206,13 @@ impl<T: PmValue> PmQueue<T> {
     }
 
     fn append(&self, tx: &mut Tx<'_>, item: &T::View) -> TxResult<()> {
-        let empty = words::alloc(tx, &[0; WORDS_MAX][..Self::NODE])?;
-        let filled = tx.read(self.tail)?.node;
+        let empty = Self::empty_node(tx, self.header)?;
+        let QueueEnd { node: filled, passed } = tx.read(self.tail)?;
         let mut stored = [0; WORDS_MAX];
         let stored = &mut stored[..T::WORDS];
         T::store(tx, item, stored)?;
         let node = words::write(tx, filled, Self::NODE)?;
-        node[NEXT] = empty.to_raw();
+        (node[NEXT], node[NUMBER]) = (empty.to_raw(), passed);
         node[ITEM..].copy_from_slice(stored);
         let tail = tx.write(self.tail)?;
         (tail.node, tail.passed) = (empty, tail.passed.wrapping_add(1));
@@ -275,44 +292,100 @@ impl<T: PmValue> PmQueue<T> {
         mut visit: impl FnMut(&mut Tx<'_>, PmAddr, &[u64]) -> TxResult<()>,
     ) -> TxResult<()> {
         let (items, end) = (self.len(tx)?, tx.read(self.tail)?.node);
-        let mut at = tx.read(self.head)?.node;
+        let QueueEnd { node: mut at, passed } = tx.read(self.head)?;
         let mut steps = Steps::new(tx, Self::NODE);
-        for _ in 0..items {
+        for item in 0..items {
             steps.come_to(at)?;
             let mut node = [0; WORDS_MAX];
             words::read(tx, at, &mut node[..Self::NODE])?;
+            if node[MARK] != Self::mark(self.header) || node[NUMBER] != passed.wrapping_add(item) {
+                return Err(damaged(at, "a node that names another collection, or another item"));
+            }
             visit(tx, at, &node[ITEM..Self::NODE])?;
             at = PmAddr::from_raw(node[NEXT]);
         }
         if at == end { Ok(()) } else { Err(damaged(self.header.addr(), "a queue whose length or end is wrong")) }
     }
 
-    /// Passes every item up to the first node that does not verify to `loot`, and names the others. A node leads only
-    /// to the next one.
+    /// Passes every item that verifies to `loot`, in order, and names the others. Nodes that no link leads to are found
+    /// by their marks. They are numbered.
     pub(crate) fn salvage(&self, stm: &Stm, loot: &mut ItemLoot<'_, T>) {
-        let ends = stm.snapshot(|tx| Ok((self.len(tx)?, tx.read(self.head)?.node)));
-        let (items, mut at) = match ends {
-            Ok(ends) => ends,
-            Err(error) => return loot.lose((0, None), &error),
+        let is_empty = stm.snapshot(|tx| tx.read(self.header)).is_ok_and(|header| header.head.is_null());
+        if is_empty && self.head.is_null() {
+            // A crash came after the header was made and before its ends were.
+            return;
+        }
+        let end_of = |end: PmPtr<QueueEnd>| stm.snapshot(|tx| tx.read(end));
+        let (head, tail) = match (end_of(self.head), end_of(self.tail)) {
+            (Ok(head), Ok(tail)) => (head, tail),
+            (head, Err(error)) => {
+                let base = head.ok().map(|head| head.passed);
+                return self.salvage_orphans(stm, (base, None), (0, &HashSet::new()), &error, loot);
+            }
+            (Err(error), Ok(_)) => {
+                return self.salvage_orphans(stm, (None, None), (0, &HashSet::new()), &error, loot);
+            }
         };
+        let (items, mut at) = (tail.passed.wrapping_sub(head.passed), head.node);
+        let mut visited = HashSet::new();
         for number in 0..items {
-            let read = stm.snapshot(|tx| {
-                let mut node = [0; WORDS_MAX];
-                words::read(tx, at, &mut node[..Self::NODE])?;
-                Ok(node)
-            });
-            match read {
+            let error = match stm.snapshot(|tx| Self::read_node(tx, at)) {
                 // Only the empty node at the end leads nowhere: this is one that went back to what it was.
-                Ok(node) if node[NEXT] == 0 => {
-                    let error = damaged(at, "a node of a queue that is empty before its end").into();
-                    return loot.lose((number, Some(items)), &error);
-                }
+                Ok(node) if node[NEXT] == 0 => damaged(at, "a node of a queue that is empty before its end").into(),
+                Ok(_) if !visited.insert(at) => damaged(at, "nodes of a queue in a circle").into(),
                 Ok(node) => {
                     loot.add(stm, number, &node[ITEM..Self::NODE]);
                     at = PmAddr::from_raw(node[NEXT]);
+                    continue;
                 }
-                Err(error) => return loot.lose((number, Some(items)), &error),
+                Err(error) => error,
+            };
+            return self.salvage_orphans(stm, (Some(head.passed), Some(items)), (number, &visited), &error, loot);
+        }
+    }
+
+    fn read_node(tx: &mut Tx<'_>, at: PmAddr) -> TxResult<[u64; WORDS_MAX]> {
+        let mut node = [0; WORDS_MAX];
+        words::read(tx, at, &mut node[..Self::NODE])?;
+        Ok(node)
+    }
+
+    /// Passes the items of nodes that the walk did not reach, which `error` ended after so many items. `base` is the
+    /// number of the first item.
+    fn salvage_orphans(
+        &self,
+        stm: &Stm,
+        (base, items): (Option<u64>, Option<u64>),
+        (reached, visited): (u64, &HashSet<PmAddr>),
+        error: &lodestone_stm::Error,
+        loot: &mut ItemLoot<'_, T>,
+    ) {
+        if !loot.wants_orphans() {
+            return loot.lose((reached, items), error);
+        }
+        let mut nodes = BTreeMap::new();
+        for at in mark::nodes_of(stm, self.header.addr(), NodeKind::OfQueue) {
+            if !visited.contains(&at)
+                && let Ok(node) = stm.snapshot(|tx| Self::read_node(tx, at))
+                && node[NEXT] != 0
+            {
+                nodes.insert(node[NUMBER].wrapping_sub(base.unwrap_or(0)), node);
             }
+        }
+        let first = if base.is_some() { 0 } else { nodes.keys().next().copied().unwrap_or(0) };
+        let placed: Vec<(u64, &[u64; WORDS_MAX])> = nodes.iter().map(|(number, node)| (number - first, node)).collect();
+        let positions: Vec<u64> = placed.iter().map(|(position, _)| *position).collect();
+        for (from, to) in gaps(reached, &positions, items) {
+            loot.lose((from, Some(to)), error);
+        }
+        if base.is_none() {
+            loot.doubt((0, None), error, "positions count from the first item that was found");
+        } else if items.is_none() {
+            let end = positions.last().map_or(reached, |last| last + 1);
+            loot.doubt((end, None), error, "the number of items is unknown");
+        }
+        for (position, node) in placed {
+            loot.add(stm, position, &node[ITEM..Self::NODE]);
         }
     }
 

@@ -27,17 +27,6 @@ pub fn open<H: Header>(stm: &Stm, name: &str, signature: &str) -> Result<PmPtr<H
     Ok(header)
 }
 
-/// Opens the existing header named `name`. Changes nothing. A header without a signature has no known items.
-pub fn open_existing<H: Header>(stm: &Stm, name: &str, signature: &str) -> Result<PmPtr<H>> {
-    let header = stm.root_named::<H>(name)?;
-    let found = stm.read(|tx| {
-        let found = tx.read(header)?.signature();
-        tx.read_bytes(found)
-    })?;
-    compare(name, &found, signature)?;
-    Ok(header)
-}
-
 /// Writes the signature unless there is one.
 fn sign<H: Header>(tx: &mut Tx<'_>, header: PmPtr<H>, signature: &str) -> TxResult<()> {
     let found = tx.read(header)?.signature();

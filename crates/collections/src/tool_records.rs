@@ -53,6 +53,11 @@ macro_rules! shown_number {
 }
 shown_number!(u64, i64, u32);
 
+/// A position as a key.
+pub(crate) fn show_position(position: u64) -> Vec<u8> {
+    position.to_string().into_bytes()
+}
+
 /// Borrows an owned item in the form that the collections take.
 pub(crate) trait Borrowed<View: ?Sized> {
     fn view(&self) -> &View;

@@ -99,6 +99,15 @@ pub(crate) fn verify(medium: Medium<'_>, kind: &AnchorKind, at: PmAddr) -> Resul
     Ok(options)
 }
 
+/// Whether an index or map of this kind begins at `at` and is below no other one.
+pub(crate) fn begins_at(heap: &Heap, kind: &AnchorKind, at: PmAddr) -> bool {
+    let (medium, above) = (Medium::of(heap, at), AnchorAt(at).above());
+    let is_block = heap.block_bytes(at).is_some_and(|bytes| bytes >= ANCHOR_BYTES);
+    is_block
+        && verify(medium, kind, at).is_ok()
+        && checked::decode_addr(above, medium.memory.load(above)).is_some_and(PmAddr::is_null)
+}
+
 /// Opens the index `name`, or creates it. `build` receives the anchor's address, reserves and writes the first blocks
 /// and starts their write-back.
 pub(crate) fn open(

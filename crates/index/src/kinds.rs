@@ -5,18 +5,23 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::ControlFlow;
 
+use lodestone_heap::Heap;
+use lodestone_pmem::PmAddr;
 use lodestone_store::{
     Acknowledge, Contents, Flaw, Kind, KindCode, KindError, Object, Records, Registered, Store, VisitLost, VisitRecord,
 };
 
+use crate::anchor::{self, AnchorKind};
+use crate::cells::KeyKind;
 use crate::check::CheckReport;
-use crate::fastfair::FastFair;
-use crate::fptree::FpTree;
-use crate::hash::HashIndex;
+use crate::fastfair::{self, FastFair};
+use crate::fptree::{self, FpTree};
+use crate::hash::{self, HashIndex};
+use crate::layout::MAP_ANCHOR;
 use crate::map::{Durability, OrderedMap};
-use crate::records::{IndexKind, index_of, open_records, open_records_object};
+use crate::records::{self, IndexKind, index_of, open_records, open_records_object};
 use crate::salvage::{Salvage, index_kind_of, salvage_index, salvage_map, salvage_over};
-use crate::skiplist::SkipList;
+use crate::skiplist::{self, SkipList};
 use crate::tool_records::{OfHash, OfIndex, OfMap};
 use crate::traits::{IndexKey, OpenIndex, OrderedIndex, PointIndex};
 
@@ -130,6 +135,23 @@ fn hashed<K: IndexKey + ?Sized>(object: Object, durability: Durability) -> Resul
     Ok(Box::new(OfHash(HashIndex::<K>::open_object(object, &Default::default(), durability)?)))
 }
 
+/// Whether an object of the kind `code` begins at `at`.
+fn begins_at(code: KindCode, heap: &Heap, at: PmAddr) -> bool {
+    let anchors: [&AnchorKind; 10] = [
+        &MAP_ANCHOR,
+        &records::KIND,
+        &fastfair::KIND_WORDS,
+        &fastfair::KIND_STRINGS,
+        fptree::layout::tree_anchor(KeyKind::Number),
+        fptree::layout::tree_anchor(KeyKind::Bytes),
+        hash::layout::hash_anchor(KeyKind::Number),
+        hash::layout::hash_anchor(KeyKind::Bytes),
+        &skiplist::KIND_WORDS,
+        &skiplist::KIND_STRINGS,
+    ];
+    anchors.into_iter().any(|anchor| anchor.kind.code() == code && anchor::begins_at(heap, anchor, at))
+}
+
 /// The kind of the objects that `I` opens.
 pub(crate) struct IndexType<I> {
     code: [u8; 4],
@@ -185,6 +207,10 @@ impl<I: OpenIndex> Kind for IndexType<I> {
         Ok((self.tools.salvage)(&object, visit, lost))
     }
 
+    fn begins_at(&self, heap: &Heap, at: PmAddr) -> bool {
+        begins_at(self.code(), heap, at)
+    }
+
     fn rebuild(&self, object: Object, name: &str, lost: &mut VisitLost<'_>) -> Result<u64, KindError> {
         let new = (self.tools.create)(object.store(), name)?;
         refill(&*new, lost, |visit, lost| (self.tools.salvage)(&object, visit, lost))
@@ -235,6 +261,10 @@ impl Kind for MapOverIndex {
     ) -> Result<u64, KindError> {
         no_member(&object, member)?;
         Ok(salvage_over(&object, visit, lost))
+    }
+
+    fn begins_at(&self, heap: &Heap, at: PmAddr) -> bool {
+        begins_at(self.code(), heap, at)
     }
 
     fn rebuild(&self, object: Object, name: &str, lost: &mut VisitLost<'_>) -> Result<u64, KindError> {

@@ -147,6 +147,8 @@ struct Sound {
     answers: Answers,
     /// Places whose keys are numbers.
     numbers: BTreeSet<String>,
+    /// The place of each object.
+    objects: BTreeMap<String, PmAddr>,
     /// The place of each record.
     homes: salvaged::Homes,
     used: Vec<(PmAddr, u64)>,
@@ -155,7 +157,7 @@ struct Sound {
 /// The places of the records of a place.
 fn homes_of(
     image: &[u8],
-    used: &[(PmAddr, u64)],
+    (used, cells): (&[(PmAddr, u64)], &[salvaged::Cell]),
     place: &str,
     records: &[(Vec<u8>, Vec<u8>)],
 ) -> BTreeMap<Vec<u8>, salvaged::Home> {
@@ -172,6 +174,9 @@ fn homes_of(
             Some(number) => number.to_le_bytes().to_vec(),
             None => value.clone(),
         };
+        if place.starts_with("objects/") {
+            return (key.clone(), salvaged::home_in_cells(cells, &value));
+        }
         let traces = salvaged::Traces { value, before, key: has_key.then(|| key.clone()) };
         (key.clone(), salvaged::home(image, used, &traces))
     };
@@ -197,16 +202,18 @@ fn sound() -> Outcome<Sound> {
     store.heap().for_each_block(|at, bytes| blocks.push((at, bytes)));
     let mut used = store.heap().metadata_ranges();
     used.extend(&blocks);
+    let objects = store.names().into_iter().map(|named| (named.name, named.at)).collect();
+    let cells = salvaged::cells(&Stm::open_with(&store, &lodestone::StmOptions::small())?);
     drop((store, pool));
     let mut image = vec![0; usize::try_from(POOL_BYTES)?];
     memory.read(PmAddr::new(0, 0), &mut image);
     let mut homes = salvaged::Homes::new();
     for (place, records) in &answers {
-        let found = homes_of(&image, &blocks, place, records);
+        let found = homes_of(&image, (&blocks, &cells), place, records);
         assert!(found.values().all(|home| !home.own.is_empty()), "{place}: records that the image does not show");
         homes.insert(place.clone(), found);
     }
-    Ok(Sound { image, places, answers, numbers, homes, used })
+    Ok(Sound { image, places, answers, numbers, objects, homes, used })
 }
 
 /// A byte that is in use.
@@ -255,7 +262,7 @@ fn judge(sound: &Sound, memory: Memory, figures: &mut salvaged::Figures) -> Outc
     let reported = !report.is_clean() || healed;
     figures.refused -= 1;
     let salvaged = salvaged::salvage_all(&store, sound, &damaged, figures);
-    salvaged::repair(&store, sound, &salvaged, figures)?;
+    salvaged::repair(&store, sound, &salvaged, &damaged, figures)?;
     Ok(match (wrong, failed) {
         (true, _) => Fate::Wrong { reported },
         (false, true) => Fate::Failed { reported },

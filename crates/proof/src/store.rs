@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use lodestone_crash::planted::Bug;
 use lodestone_crash::{Failure, Outcome, SiteKey, Structure, Target};
-use lodestone_heap::{Action, HeapOptions};
+use lodestone_heap::{Action, Heap, HeapOptions};
 use lodestone_pmem::{PmAddr, Pool, PoolOptions};
 use lodestone_store::{
     Acknowledge, Contents, Error, Flaw, Force, Kind, KindCode, KindError, Lost, LostKeys, Object, REPAIR_NAME, Records,
@@ -25,6 +25,9 @@ pub struct Shelf;
 pub static SHELF: Shelf = Shelf;
 
 const SHELF_MAGIC: u64 = u64::from_le_bytes(*b"LDSTSHLF");
+
+/// The name in views of an object whose name was lost.
+const LOST: &str = "lost";
 
 /// The number that a damaged block adds to the records of a shelf in a view.
 const DAMAGED: u64 = 1000;
@@ -64,6 +67,10 @@ impl Kind for Shelf {
 
     fn records(&self, _: Object, _: Option<&str>, _: Acknowledge) -> Result<Box<dyn Records>, KindError> {
         Err("a shelf has no records".into())
+    }
+
+    fn begins_at(&self, heap: &Heap, at: PmAddr) -> bool {
+        heap.block_bytes(at).is_some_and(|bytes| bytes >= 16) && heap.memory().load(at) == SHELF_MAGIC
     }
 
     /// Makes a shelf with as many blocks as verify in the old one.
@@ -112,6 +119,8 @@ pub enum StoreOp {
     Drop(&'static str),
     /// Damages the first block of an object. Only before a script.
     Damage(&'static str),
+    /// Damages both copies of an object's entry. Only before a script.
+    LoseName(&'static str),
     /// Repairs, and accepts loss.
     Repair,
 }
@@ -136,12 +145,35 @@ impl StoreTarget {
                 // No later operation of the script may overtake the damage: it is there from the beginning.
                 store.memory().persist(block, 8);
             }
+            StoreOp::LoseName(name) => Self::lose_name(store, name)?,
             StoreOp::Repair => {
                 let report = store.repair_accepting_loss(&mut |_| {})?;
                 Failure::unless(report.left.is_empty(), || format!("{:?} stay as they are", report.left))?;
             }
         }
         Ok(())
+    }
+
+    fn lose_name(store: &Store, name: &str) -> Outcome {
+        let memory = store.memory();
+        let copies = || [0, 128].map(|copy| store.own_blocks().into_iter().map(move |block| block.plus(copy)));
+        let mut hit = 0;
+        for at in copies().into_iter().flatten().filter(|at| memory.contains(*at, 128)) {
+            let mut found = vec![0; name.len()];
+            memory.read(at.plus(64), &mut found);
+            if memory.load(at).to_le_bytes() == *b"LDSTNAME" && found == name.as_bytes() {
+                memory.store(at, 0);
+                // No later operation of the script may overtake the damage: it is there from the beginning.
+                memory.persist(at, 8);
+                hit += 1;
+            }
+        }
+        Failure::unless(hit == 2, || format!("{hit} copies of the entry of `{name}`"))
+    }
+
+    /// Whether an object has lost its name before the script.
+    fn loses_name(&self) -> bool {
+        self.before.iter().flatten().any(|op| matches!(op, StoreOp::LoseName(_)))
     }
 
     /// Makes the slabs that a first object needs. The heap's targets explore how a heap grows.
@@ -203,13 +235,15 @@ impl Structure for StoreTarget {
             }
             let contents =
                 SHELF.examine(store.open_object(&named.name)?).map_err(|why| Failure::new(why.to_string()))?;
-            view.insert(named.name, contents.records + DAMAGED * contents.flaws.len() as u64);
+            // The address in such a name is the heap's choice.
+            let name = if named.name.starts_with("lost-") { LOST.to_owned() } else { named.name };
+            view.insert(name, contents.records + DAMAGED * contents.flaws.len() as u64);
         }
         Ok(view)
     }
 
     fn model(&self, ops: &[StoreOp]) -> Self::View {
-        let mut view = BTreeMap::new();
+        let (mut view, mut nameless) = (BTreeMap::new(), None);
         for op in self.before.iter().flatten().chain(ops) {
             match *op {
                 StoreOp::Create(name, blocks) => {
@@ -224,14 +258,23 @@ impl Structure for StoreTarget {
                 StoreOp::Damage(name) => {
                     view.entry(name.to_owned()).and_modify(|blocks| *blocks += DAMAGED - 1);
                 }
-                StoreOp::Repair => view.values_mut().for_each(|blocks| *blocks %= DAMAGED),
+                StoreOp::LoseName(name) => nameless = view.remove(name),
+                StoreOp::Repair => {
+                    view.extend(nameless.take().map(|blocks| (LOST.to_owned(), blocks)));
+                    view.values_mut().for_each(|blocks| *blocks %= DAMAGED);
+                }
             }
         }
         view
     }
 
     fn audit(&self, store: &Store) -> Outcome {
-        if self.script.contains(&StoreOp::Repair) {
+        if self.loses_name() {
+            // The next repair goes on where a crash cut one short. The object must not have become a leak.
+            store.repair_accepting_loss(&mut |_| {})?;
+            let view = self.view(store)?;
+            Failure::unless(view.contains_key(LOST), || format!("no repair finds the object again: {view:?}"))?;
+        } else if self.script.contains(&StoreOp::Repair) {
             // A repair that was cut short leaves what the next one removes.
             store.forget_repair()?;
             let report = store.check(&mut |_| {});
@@ -250,6 +293,10 @@ impl Structure for StoreTarget {
     }
 
     fn more(&self) -> Vec<StoreOp> {
+        if self.loses_name() {
+            // The audit has repaired, and the view is another one.
+            return Vec::new();
+        }
         vec![StoreOp::Create("later", 2), StoreOp::Rename("later", "last"), StoreOp::Drop("last")]
     }
 
@@ -264,7 +311,7 @@ impl Structure for StoreTarget {
 /// Every target of the store.
 #[must_use]
 pub fn targets() -> Vec<Box<dyn Target>> {
-    use StoreOp::{Create, Damage, Drop, Rename, Repair};
+    use StoreOp::{Create, Damage, Drop, LoseName, Rename, Repair};
     let target = |name, before: Option<Vec<StoreOp>>, script: Vec<StoreOp>| -> Box<dyn Target> {
         Box::new(StoreTarget { name, before, script })
     };
@@ -282,6 +329,7 @@ pub fn targets() -> Vec<Box<dyn Target>> {
             vec![Create("a", 1), Rename("a", "b"), Create("a", 2), Drop("b"), Drop("a")],
         ),
         target("store-repair", Some(vec![Create("one", 2), Damage("one")]), vec![Repair]),
+        target("store-adopt", Some(vec![Create("one", 2), Create("two", 1), LoseName("one")]), vec![Repair]),
     ]
 }
 
@@ -303,6 +351,9 @@ pub fn bugs() -> Vec<Bug> {
         Bug::new("store-list-moves-on-first", "a crash leaks the blocks of a list", || target("store-drop")),
         Bug::new("store-repair-in-two-steps", "a crash between them loses the object with what could be kept", || {
             target("store-repair")
+        }),
+        Bug::new("store-forgets-damage-first", "a crash turns an object without a name into a leak", || {
+            target("store-adopt")
         }),
         Bug::new("store-no-recovery", "a drop that a crash cut short keeps its blocks for ever", || {
             target("store-drop")

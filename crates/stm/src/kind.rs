@@ -1,8 +1,11 @@
 //! The object kind of a transactional memory, for the store's registry.
 
+use lodestone_heap::Heap;
+use lodestone_pmem::PmAddr;
 use lodestone_store::{Acknowledge, Contents, Flaw, Kind, KindCode, KindError, Member, Object, Records};
 
 use crate::check::CheckReport;
+use crate::format;
 use crate::options::StmOptions;
 use crate::stm::Stm;
 
@@ -30,6 +33,10 @@ impl Kind for Memory {
     fn members(&self, object: Object) -> Result<Vec<Member>, KindError> {
         let roots = Stm::open_object(object, &StmOptions::default())?.roots()?;
         Ok(roots.into_iter().map(|(name, what)| Member { name, what }).collect())
+    }
+
+    fn begins_at(&self, heap: &Heap, at: PmAddr) -> bool {
+        format::read(heap, at).is_ok()
     }
 
     fn records(&self, object: Object, _: Option<&str>, _: Acknowledge) -> Result<Box<dyn Records>, KindError> {

@@ -22,6 +22,7 @@
 //! | `recover` | the work of an open after a crash |
 //! | `snapshot`, `side` | long readers, and the versions kept for them |
 //! | `object`, `fields`, `roots` | types, layouts, fields, named roots |
+//! | `survey` | live objects and roots without their links, for a salvage |
 //! | `own_errors` | closures with another error type |
 //! | `format` | header, directory |
 
@@ -51,6 +52,7 @@ mod slabs;
 mod snapshot;
 mod stats;
 mod stm;
+mod survey;
 mod ticket;
 mod tx;
 mod versions;
@@ -70,6 +72,7 @@ pub use part::Part;
 pub use recover::RecoveryReport;
 pub use stats::StmStats;
 pub use stm::{MEMORY_NAME, Stm};
+pub use survey::{FoundRoot, FoundRoots, Survivor};
 pub use ticket::Ticket;
 pub use tx::Tx;
 pub use zerocopy;

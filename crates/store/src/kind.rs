@@ -7,6 +7,7 @@
 use std::fmt;
 use std::ops::ControlFlow;
 
+use lodestone_heap::Heap;
 use lodestone_pmem::PmAddr;
 
 use crate::object::Object;
@@ -292,6 +293,14 @@ pub trait Kind: fmt::Debug + Sync {
             lost(Lost { keys: LostKeys::Unknown, at: None, is_certain: true, reason });
             Ok(0)
         })
+    }
+
+    /// Whether an object of this kind begins at `at`, the start of an allocated block, and is inside no other object.
+    /// A repair that accepts loss asks this to find objects whose names are lost. It must not be true of a block that
+    /// holds a user's bytes.
+    fn begins_at(&self, heap: &Heap, at: PmAddr) -> bool {
+        let _ = (heap, at);
+        false
     }
 
     /// Makes the object `name` from the readable records of `object`, which is damaged, and calls `lost` with the

@@ -16,8 +16,9 @@
 //!
 //! Files: `layout` (bytes), `catalog` (names in DRAM), `store` (opening), `names` (create, open, rename), `discard`
 //! (drop), `object` (claims), `kind` (the registry), `examine` (check and repair), `salvage` (repair that accepts
-//! loss).
+//! loss), `adopt` (objects whose names are lost).
 
+mod adopt;
 mod catalog;
 mod discard;
 mod error;
@@ -29,6 +30,7 @@ mod object;
 mod salvage;
 mod store;
 
+pub use adopt::Adopted;
 pub use discard::Force;
 pub use error::{Error, Result, committed};
 pub use examine::{Examined, Finding, StoreReport, severity_name};

@@ -1,6 +1,6 @@
 //! Repair that accepts loss: a damaged object is rebuilt from its readable records.
 //!
-//! 1. Remains of an earlier repair lose their name ([`REPAIR_NAME`]).
+//! 1. Remains of an earlier repair lose their name ([`REPAIR_NAME`]). Objects whose names are lost get one (`adopt`).
 //! 2. For each damaged object, its kind makes a new object of the salvaged records, under that name.
 //! 3. One action of the heap moves the name of the old object to the new one. The old one has none from then on.
 //! 4. When all objects are whole, the heap's tables are repaired from the blocks that they own. Blocks that nothing
@@ -17,6 +17,7 @@ use lodestone_pmem::planted;
 use lodestone_pmem::sync::lock;
 use serde::Serialize;
 
+use crate::adopt::{Adopted, Adoption};
 use crate::catalog::Slot;
 use crate::discard::Examine;
 use crate::error::{Error, Result, committed};
@@ -55,6 +56,8 @@ pub struct Unrepaired {
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct LossReport {
+    /// Objects whose names were lost.
+    pub adopted: Vec<Adopted>,
     /// Rebuilt objects.
     pub rebuilt: Vec<Rebuilt>,
     /// Damaged objects that stay as they are.
@@ -80,6 +83,13 @@ impl Store {
         // first.
         let before = self.check(&mut |_| {});
         report.repaired.extend(self.repair(&before)?);
+        match self.adopt()? {
+            Adoption::Whole(adopted) => report.adopted = adopted,
+            Adoption::Partial(adopted, why) => {
+                report.adopted = adopted;
+                report.left.push(Unrepaired { name: "the catalog".to_owned(), why });
+            }
+        }
         for named in self.names() {
             tell(&named.name);
             self.rebuild_if_damaged((&named.name, named.kind), Contents::is_whole, &mut report)?;

@@ -188,6 +188,11 @@ impl Store {
         }
     }
 
+    /// Every kind that this store knows.
+    pub(crate) fn kinds(&self) -> Vec<&'static dyn Kind> {
+        self.inner.kinds.read().unwrap_or_else(PoisonError::into_inner).iter().collect()
+    }
+
     /// The kind with this code, if the program knows it.
     #[must_use]
     pub fn find_kind(&self, code: KindCode) -> Option<&'static dyn Kind> {

@@ -5,14 +5,11 @@ use std::borrow::Borrow;
 use lodestone_pmem::planted;
 use lodestone_stm::{PmAddr, PmPtr, Tx, TxResult};
 
-use super::{
-    ENTRY_WORDS_MAX, INNER_WORDS, Inner, LEAF_WORDS, LEVELS_MAX, Leaf, Node, Path, PmBTreeMap, Reached, Seek,
-    TreeHeader,
-};
+use super::{ENTRY_WORDS_MAX, Inner, LEVELS_MAX, Leaf, Node, Path, PmBTreeMap, Reached, Seek, TreeHeader};
 use crate::damaged;
 use crate::item::{PmKey, PmValue};
+use crate::mark::Mark;
 use crate::node;
-use crate::words::Words;
 
 /// Most words of an entry of an inner node: a key and a child.
 const INNER_ENTRY_WORDS_MAX: usize = ENTRY_WORDS_MAX + 1;
@@ -31,7 +28,7 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
     fn set(&self, tx: &mut Tx<'_>, key: &K::View, value: &V::View) -> TxResult<bool> {
         let header = tx.read(self.header)?;
         let Some(reached) = self.descend(tx, &header, &Seek::Key(key))? else {
-            let mut leaf = Words([0; LEAF_WORDS]);
+            let mut leaf = self.empty_leaf();
             let mut entry = [0; ENTRY_WORDS_MAX];
             node::insert(&mut leaf.0, 0, Self::entry(tx, key, value, &mut entry)?)?;
             tx.write(self.header)?.root = tx.alloc(leaf)?.addr();
@@ -82,7 +79,7 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         entry: &[u64],
     ) -> TxResult<()> {
         let Reached { path, at, leaf: mut left } = reached;
-        let mut right: Leaf = Words([0; LEAF_WORDS]);
+        let mut right = self.empty_leaf();
         split_node(&mut left.0, &mut right.0, index, entry)?;
         let words = Self::LEAF_ENTRY;
         let Some(last) = node::count(&left.0).checked_sub(1) else {
@@ -115,7 +112,7 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
             if node::count(&left.0) < Self::inner_room(header) {
                 return node::insert(&mut tx.write(at)?.0, taken + 1, &entry[..words]);
             }
-            let mut right: Inner = Words([0; INNER_WORDS]);
+            let mut right = self.empty_inner();
             split_node(&mut left.0, &mut right.0, taken + 1, &entry[..words])?;
             // The separator of the right half's first child moves up.
             let mut up = [0; INNER_ENTRY_WORDS_MAX];
@@ -129,7 +126,7 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         if header.levels as usize >= LEVELS_MAX {
             return Err(damaged(self.header.addr(), "a tree of impossible height"));
         }
-        let mut root: Inner = Words([0; INNER_WORDS]);
+        let mut root = self.empty_inner();
         let mut first = [0; INNER_ENTRY_WORDS_MAX];
         first[K::WORDS] = tx.read(self.header)?.root.to_raw();
         node::insert(&mut root.0, 0, &first[..words])?;
@@ -345,6 +342,11 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         Ok(())
     }
 
+    /// Checks that a node says that it is one of this tree.
+    fn check_mark(&self, at: PmAddr, mark: Option<Mark>, own: Option<Mark>) -> TxResult<()> {
+        if mark == own { Ok(()) } else { Err(damaged(at, "a node that names another collection")) }
+    }
+
     /// Checks that keys ascend, that separators lead to them and that nodes are sound. Returns the number of objects
     /// that the map owns, header and signature included. Visits everything.
     ///
@@ -356,10 +358,11 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
     {
         let mut keys: Vec<K::Owned> = Vec::new();
         let mut objects = 2;
-        self.for_each_node(tx, &mut |tx, _, visited| {
+        self.for_each_node(tx, &mut |tx, at, visited| {
             objects += 1;
             match visited {
                 Node::Leaf(leaf) => {
+                    self.check_mark(at, Mark::of(&leaf.0), Mark::of(&self.empty_leaf().0))?;
                     for index in 0..node::count(&leaf.0) {
                         let (key, value) = node::entry(&leaf.0, Self::LEAF_ENTRY, index).split_at(K::WORDS);
                         objects += K::objects(tx, key)? + V::objects(tx, value)?;
@@ -367,6 +370,7 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
                     }
                 }
                 Node::Inner(inner) => {
+                    self.check_mark(at, Mark::of(&inner.0), Mark::of(&self.empty_inner().0))?;
                     for index in 1..node::count(&inner.0) {
                         let separator = node::entry(&inner.0, Self::INNER_ENTRY, index);
                         objects += K::objects(tx, &separator[..K::WORDS])?;

@@ -17,6 +17,7 @@
 //! from the root instead.
 
 mod change;
+mod salvage;
 mod scan;
 
 use std::cmp::Ordering;
@@ -28,9 +29,9 @@ use lodestone_stm::{
 
 use crate::damaged;
 use crate::item::{PmKey, PmValue};
+use crate::mark::{self, Forms, NodeKind};
 use crate::node;
 use crate::root::{self, Header};
-use crate::salvage::{Loot, Range as LostRange};
 use crate::steps::Steps;
 use crate::words::Words;
 
@@ -146,6 +147,14 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
     };
     const INNER_ENTRY: usize = K::WORDS + 1;
 
+    fn empty_leaf(&self) -> Leaf {
+        node::empty(mark::head(NodeKind::Leaf, Forms::of_pairs::<K, V>(), self.header.addr()))
+    }
+
+    fn empty_inner(&self) -> Inner {
+        node::empty(mark::head(NodeKind::Inner, Forms::of_pairs::<K, V>(), self.header.addr()))
+    }
+
     fn signature() -> String {
         format!("B-tree map of {} to {}", K::signature(), V::signature())
     }
@@ -187,9 +196,9 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         Ok(Self::new(header))
     }
 
-    /// As [`open`](Self::open), for an existing map. Changes nothing.
-    pub(crate) fn open_existing(stm: &Stm, name: &str) -> Result<Self> {
-        Ok(Self::new(root::open_existing(stm, name, &Self::signature())?))
+    /// The map with this header, which is not read. For a salvage.
+    pub(crate) fn with_header(header: PmPtr<TreeHeader>) -> Self {
+        Self::new(header)
     }
 
     fn new(header: PmPtr<TreeHeader>) -> Self {
@@ -294,53 +303,6 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
             at = Self::child(&inner, index);
         }
         Ok(PmPtr::new(at))
-    }
-
-    /// Passes every entry that verifies to `loot`, and names the others. Each object is read on its own, so a damaged
-    /// one hides only its children.
-    pub(crate) fn salvage(&self, stm: &Stm, loot: &mut Loot<'_, K, V>) {
-        let header = stm.snapshot(|tx| {
-            let header = tx.read(self.header)?;
-            self.is_without_nodes(&header).map(|is_empty| (header, is_empty))
-        });
-        match header {
-            Ok((_, true)) => {}
-            Ok((header, false)) => Self::salvage_below(stm, header.root, header.levels, (None, None), loot),
-            Err(error) => loot.lose((None, None), &error),
-        }
-    }
-
-    fn salvage_below(stm: &Stm, at: PmAddr, levels: u64, range: LostRange, loot: &mut Loot<'_, K, V>) {
-        if loot.is_over() {
-            return;
-        }
-        if levels == 0 {
-            match stm.snapshot(|tx| Self::read_leaf(tx, PmPtr::new(at))) {
-                Ok(leaf) => {
-                    for index in 0..node::count(&leaf.0) {
-                        loot.add(stm, node::entry(&leaf.0, Self::LEAF_ENTRY, index), range.clone());
-                    }
-                }
-                Err(error) => loot.lose(range, &error),
-            }
-            return;
-        }
-        let inner = match stm.snapshot(|tx| Self::read_inner(tx, PmPtr::new(at))) {
-            Ok(inner) => inner,
-            Err(error) => return loot.lose(range, &error),
-        };
-        let count = node::count(&inner.0);
-        // In place of a separator that does not verify, the next outer one counts. The range is then larger.
-        let separator = |index: usize| {
-            let stored = &node::entry(&inner.0, Self::INNER_ENTRY, index)[..K::WORDS];
-            stm.snapshot(|tx| K::load(tx, stored)).ok().map(|key| loot.shown(&key))
-        };
-        let bounds: Vec<_> = (1..count).map(separator).collect();
-        for index in 0..count {
-            let low = bounds[..index].iter().rev().find_map(Clone::clone).or_else(|| range.0.clone());
-            let high = bounds[index..].iter().find_map(Clone::clone).or_else(|| range.1.clone());
-            Self::salvage_below(stm, Self::child(&inner, index), levels - 1, (low, high), loot);
-        }
     }
 
     /// The last child whose separator is not above `key`.

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use lodestone_pmem::{Pool, Severity};
-use lodestone_store::{Rebuilt, Unrepaired};
+use lodestone_store::{Adopted, Rebuilt, Unrepaired};
 use serde::Serialize;
 
 use crate::examine::{self, Examination};
@@ -62,6 +62,8 @@ pub struct RepairArgs {
 struct Repaired {
     path: String,
     repaired: Vec<String>,
+    /// Objects whose names were lost.
+    adopted: Vec<Adopted>,
     /// Rebuilt objects, with their losses.
     rebuilt: Vec<Rebuilt>,
     /// Damaged objects that stay as they are.
@@ -98,7 +100,7 @@ fn mend(open: &OpenArgs, accept_journal_loss: bool, accept_loss: bool, output: &
     let options = open.options()?;
     let report = open.wait.retry(|| Ok(Pool::repair(&open.path, &options, accept_journal_loss)?))?;
     let mut repaired = report.done;
-    let (mut rebuilt, mut left) = (Vec::new(), Vec::new());
+    let (mut adopted, mut rebuilt, mut left) = (Vec::new(), Vec::new(), Vec::new());
     // The check that follows describes a pool that still cannot be opened.
     if report.after.is_clean() {
         let pool = open.open()?;
@@ -108,15 +110,18 @@ fn mend(open: &OpenArgs, accept_journal_loss: bool, accept_loss: bool, output: &
         let inside = examine::repair_inside(&pool, accept_loss, &mut |_| {})
             .with_context(|| format!("{}: repairing what is in the pool failed", open.path.display()))?;
         repaired.extend(inside.repaired);
-        (rebuilt, left) = (inside.rebuilt, inside.left);
+        (adopted, rebuilt, left) = (inside.adopted, inside.rebuilt, inside.left);
     }
-    let repaired = Repaired { path: open.path.display().to_string(), repaired, rebuilt, left };
+    let repaired = Repaired { path: open.path.display().to_string(), repaired, adopted, rebuilt, left };
     output.result(&repaired, what_was_done)
 }
 
 fn what_was_done(done: &Repaired) -> String {
     let path = &done.path;
     let mut lines: Vec<String> = done.repaired.iter().map(|text| format!("{path}: repaired: {text}")).collect();
+    for Adopted { name, kind, .. } in &done.adopted {
+        lines.push(format!("{path}: {kind} had lost its name; it is called `{name}` now"));
+    }
     for object in &done.rebuilt {
         let Rebuilt { name, kind, records, lost, .. } = object;
         lines.push(format!("{path}: `{name}`, {kind}, was made anew with {records} records; {} losses", lost.len()));
