@@ -1,13 +1,14 @@
 #!/bin/bash
 # Makes sure that this machine can build Lodestone. Silent and quick if nothing is missing.
 #
-# usage: tools/setup.sh build|test     ("test" also needs rustfmt, clippy and a browser)
+# usage: tools/setup.sh build|test|deny     ("test" also needs rustfmt, clippy and a browser, "deny" cargo-deny)
 #
 # 1. A C linker (cc). If missing, apt-get installs gcc and libc6-dev if we are root; otherwise the command is printed.
 # 2. cargo, at least rust-version of Cargo.toml. If it is missing or too old, and the distribution has a package that is
 #    new enough (rustup), that package is installed. Otherwise the two commands of the Rust project are printed.
 #    LODESTONE_INSTALL_RUST=1 runs those commands instead of printing them.
 # 3. rustfmt and clippy for "test", and a headless browser (chromium), in which a test opens a report.
+# 4. cargo-deny for "deny", built by cargo: some minutes, once.
 #
 # Nothing is installed without a line that starts with "setup:" and names it.
 set -euo pipefail
@@ -82,4 +83,8 @@ if [ "$purpose" = test ]; then
   ensure_component fmt rustfmt rustfmt
   ensure_component clippy clippy rust-clippy
   have chromium || have chromium-browser || have google-chrome || apt_install chromium
+fi
+if [ "$purpose" = deny ] && ! cargo deny --version >/dev/null 2>&1; then
+  say "installing cargo-deny for this user (cargo install cargo-deny --locked), which takes some minutes"
+  cargo install cargo-deny --locked
 fi

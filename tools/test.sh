@@ -1,11 +1,12 @@
 #!/bin/bash
 # What must hold, as lists of steps (at the end of this file).
 #
-# usage: tools/test.sh lint|test|prove
+# usage: tools/test.sh lint|test|prove|deny
 #
-#   lint   format, tidy, clippy
+#   lint   format, tidy, clippy, and the rules for crates of others if cargo-deny is installed
 #   test   format, tidy, and every test of every crate but those marked "`make prove` runs it"   ("make test")
 #   prove  lints, the marked tests (exhausted targets, audits, planted bugs), schedules, weak memory   ("make prove")
+#   deny   the rules for crates of others (deny.toml), and their known faults, which needs the network   ("make deny")
 #
 # Every step runs, also after a failure. A step is stopped when it has used LODESTONE_STEP_PROCESSOR_SECONDS_MAX
 # (default 4000) seconds of processor time, or none for LODESTONE_STEP_IDLE_SECONDS_MAX (default 300): a busy machine
@@ -18,8 +19,8 @@ processor_max=${LODESTONE_STEP_PROCESSOR_SECONDS_MAX:-4000}
 idle_max=${LODESTONE_STEP_IDLE_SECONDS_MAX:-300}
 list=${1:-}
 case $list in
-  lint | test | prove) ;;
-  *) echo "usage: tools/test.sh lint|test|prove (not '$list')" >&2; exit 2 ;;
+  lint | test | prove | deny) ;;
+  *) echo "usage: tools/test.sh lint|test|prove|deny (not '$list')" >&2; exit 2 ;;
 esac
 log=$(mktemp) || exit 1
 trap 'rm -f "$log"' EXIT
@@ -107,13 +108,30 @@ lint() {
   step tidy cargo run --package xtask -- tidy
 }
 
+# deny NAME CHECK...: some of the rules of deny.toml. An exception that nothing needs fails, too.
+deny() {
+  local name=$1
+  shift
+  step "$name" cargo deny check --hide-inclusion-graph -D unnecessary-skip -D unmatched-skip -D unmatched-skip-root "$@"
+}
+
+clippy() {
+  step clippy cargo clippy --workspace --all-targets -- -D warnings
+  # Not every machine has it. `make deny` installs it.
+  if cargo deny --version >/dev/null 2>&1; then deny crates-of-others licenses bans sources; fi
+}
+
 # The lists. One line a step; which crates take part follows from their features and from the names of their tests.
 # Bugs can be planted on request in all of it (no test but the planted ones asks for one), so one build serves both.
 planted=$(features_of planted-bugs)
 case $list in
   lint)
     lint
-    step clippy cargo clippy --workspace --all-targets -- -D warnings
+    clippy
+    ;;
+  deny)
+    deny crates-of-others licenses bans sources
+    deny known-faults advisories
     ;;
   test)
     lint
@@ -131,7 +149,7 @@ case $list in
     step schedules-cache cargo test --no-fail-fast -p lodestone-index --features shuttle --lib schedules
     # Weak memory order: every execution of the word protocols, and of each with a rule broken.
     step weak-memory cargo test --no-fail-fast -p lodestone-txn --features loom --test weak_memory
-    step clippy cargo clippy --workspace --all-targets -- -D warnings
+    clippy
     ;;
 esac
 finish

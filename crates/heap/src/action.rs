@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 #[cfg(doc)]
 use lodestone_pmem::Memory;
 use lodestone_pmem::PmAddr;
+use lodestone_width::{exact_u32, to_u64, to_usize};
 
 use crate::arena::Reserved;
 use crate::commit::{for_entry, make_available, make_freed_available};
@@ -151,7 +152,7 @@ impl<'h> Action<'h> {
         if bytes > limit_bytes {
             return Err(Error::TooLarge { wanted_bytes: bytes, limit_bytes });
         }
-        let chunks = bytes.div_ceil(core.geometry.chunk_bytes()) as u32;
+        let chunks = exact_u32(bytes.div_ceil(core.geometry.chunk_bytes()));
         let take = || lock(&core.chunks).take_run(core, part, chunks);
         let id = loop {
             // Before the look for room: growth of another thread in between counts.
@@ -180,7 +181,7 @@ impl<'h> Action<'h> {
         let mut done = 0;
         while done < bytes {
             let step = (bytes - done).next_multiple_of(8).min(4096);
-            self.core.memory.write_back(at.plus(done), &ZEROES[..step as usize]);
+            self.core.memory.write_back(at.plus(done), &ZEROES[..to_usize(step)]);
             done += step;
         }
         Ok(at)
@@ -204,10 +205,10 @@ impl<'h> Action<'h> {
         let mut done = 0;
         let copied = bytes.min(old_bytes);
         while done < copied {
-            let step = (copied - done).min(4096) as usize;
+            let step = to_usize((copied - done).min(4096));
             self.core.memory.read(at.plus(done), &mut buffer[..step]);
             self.core.memory.write_back(new.plus(done), &buffer[..step]);
-            done += step as u64;
+            done += to_u64(step);
         }
         // After the copy: a block that this action reserved is available to other threads at once.
         if let Err(error) = self.free(at) {
@@ -222,7 +223,7 @@ impl<'h> Action<'h> {
         let core = self.core;
         match core.block(at) {
             Block::Small { id, class_index, word, mask } => {
-                let live = core.slab(id, class_index).bits[word as usize].live.load(Ordering::Acquire);
+                let live = core.slab(id, class_index).bits[to_usize(word)].live.load(Ordering::Acquire);
                 if live & mask == 0 && !self.entries.contains(Kind::BitsSet, core.bitmap_word(id, word), mask) {
                     return Err(Error::NotAllocated { at, finding: "it is free, or an open action frees it" });
                 }
@@ -252,7 +253,7 @@ impl<'h> Action<'h> {
         self.core.writable()?;
         match self.core.block(at) {
             Block::Small { id, class_index, word, mask } => {
-                let live = &self.core.slab(id, class_index).bits[word as usize].live;
+                let live = &self.core.slab(id, class_index).bits[to_usize(word)].live;
                 if live.fetch_and(!mask, Ordering::AcqRel) & mask != 0 {
                     let word_at = self.core.bitmap_word(id, word);
                     self.entries.push_bits(Kind::BitsClear, word_at, mask);
@@ -354,7 +355,7 @@ impl Drop for Action<'_> {
                 Some(Kind::BitsSet | Kind::Extent) => make_available(core, entry),
                 Some(Kind::BitsClear) => {
                     let small = |id, class_index, word: u32| {
-                        core.slab(id, class_index).bits[word as usize].live.fetch_or(entry.value, Ordering::AcqRel);
+                        core.slab(id, class_index).bits[to_usize(word)].live.fetch_or(entry.value, Ordering::AcqRel);
                     };
                     for_entry(core, entry, small, |_, _, _| {});
                 }

@@ -14,6 +14,7 @@
 use std::sync::atomic::Ordering;
 
 use lodestone_pmem::PmAddr;
+use lodestone_width::{exact_u32, to_usize};
 
 use crate::chunks::format_slab;
 use crate::class::Class;
@@ -46,7 +47,7 @@ pub struct Reserved {
 fn take_block(slab: &Slab, class: &Class) -> Option<(u32, u32)> {
     let hint = slab.hint.load(Ordering::Relaxed).min(class.words - 1);
     for word in (hint..class.words).chain(0..hint) {
-        let bits = &slab.bits[word as usize];
+        let bits = &slab.bits[to_usize(word)];
         let taken = bits.taken.load(Ordering::Relaxed);
         let free = !taken & class.mask(word);
         if free != 0 {
@@ -61,11 +62,11 @@ fn take_block(slab: &Slab, class: &Class) -> Option<(u32, u32)> {
 
 impl Core {
     fn arena_index(&self, part: u16) -> usize {
-        part as usize * self.arenas_per_part + thread_index() % self.arenas_per_part
+        to_usize(part) * self.arenas_per_part + thread_index() % self.arenas_per_part
     }
 
     pub fn slab(&self, id: ChunkId, class_index: usize) -> &Slab {
-        let chunk = self.tables[id.part as usize].chunk(id, &self.geometry).expect("slabs lie in formatted zones");
+        let chunk = self.tables[to_usize(id.part)].chunk(id, &self.geometry).expect("slabs lie in formatted zones");
         chunk.slab(self.classes.get(class_index), self.words_max)
     }
 
@@ -140,7 +141,7 @@ impl Core {
         let slab = self.slab(id, class_index);
         let mut guard = lock(&self.arenas[arena]);
         slab.listed.store(true, Ordering::Relaxed);
-        slab.owner.store(arena as u32, Ordering::Release);
+        slab.owner.store(exact_u32(arena), Ordering::Release);
         if let Some((_, chunk, _)) = self.locate(self.chunk_addr(id)) {
             chunk.set_state(State::Slab(class_index));
         }
@@ -149,13 +150,13 @@ impl Core {
 
     /// Takes a listed slab over from another arena of the part.
     fn steal_slab(&self, arena: usize, part: u16, class_index: usize) -> bool {
-        let first = part as usize * self.arenas_per_part;
+        let first = to_usize(part) * self.arenas_per_part;
         for victim in (first..first + self.arenas_per_part).filter(|&victim| victim != arena) {
             let mut guard = lock(&self.arenas[victim]);
             let Some(index) = guard.listed[class_index].pop() else { continue };
             let id = ChunkId { part, index };
             // It stays marked as listed, so no other thread lists it meanwhile.
-            self.slab(id, class_index).owner.store(arena as u32, Ordering::Relaxed);
+            self.slab(id, class_index).owner.store(exact_u32(arena), Ordering::Relaxed);
             drop(guard);
             lock(&self.arenas[arena]).listed[class_index].push(index);
             return true;
@@ -165,7 +166,7 @@ impl Core {
 
     /// Returns the chunks of empty slabs to the chunk lists. Returns whether there were any.
     pub fn reclaim_empty(&self, part: u16) -> bool {
-        let first = part as usize * self.arenas_per_part;
+        let first = to_usize(part) * self.arenas_per_part;
         let mut empty = Vec::new();
         for arena in first..first + self.arenas_per_part {
             let mut guard = lock(&self.arenas[arena]);
@@ -173,7 +174,7 @@ impl Core {
                 list.retain(|&index| {
                     let id = ChunkId { part, index };
                     let slab = self.slab(id, class_index);
-                    let words = self.classes.get(class_index).words as usize;
+                    let words = to_usize(self.classes.get(class_index).words);
                     let used = slab.bits[..words].iter().any(|bits| bits.taken.load(Ordering::Relaxed) != 0);
                     if !used {
                         empty.push(id);
@@ -205,11 +206,11 @@ impl Core {
         let slab = self.slab(id, class_index);
         loop {
             let owner = slab.owner.load(Ordering::Acquire);
-            let mut guard = lock(&self.arenas[owner as usize]);
+            let mut guard = lock(&self.arenas[to_usize(owner)]);
             if slab.owner.load(Ordering::Relaxed) != owner {
                 continue;
             }
-            let taken = &slab.bits[word as usize].taken;
+            let taken = &slab.bits[to_usize(word)].taken;
             taken.store(taken.load(Ordering::Relaxed) & !mask, Ordering::Relaxed);
             if !slab.listed.load(Ordering::Relaxed) {
                 slab.listed.store(true, Ordering::Relaxed);

@@ -14,6 +14,7 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 
 use lodestone_pmem::{PmAddr, WORD_BYTES, checked};
+use lodestone_width::{exact_u16, exact_u32, to_u64, to_usize};
 use serde::{Serialize, Serializer};
 
 use crate::core::{Block, Core, lock};
@@ -198,8 +199,8 @@ impl Heap {
         let mut check = Check { core, report: CheckReport::default(), lost: HashMap::new(), set_aside: Vec::new() };
         check.headers();
         check.lanes();
-        for part in 0..core.bases.len() as u16 {
-            let zones = (0..).take_while(|&zone| core.tables[part as usize].zone(zone).is_some()).count() as u32;
+        for part in 0..exact_u16(core.bases.len()) {
+            let zones = exact_u32((0..).take_while(|&zone| core.tables[to_usize(part)].zone(zone).is_some()).count());
             check.zones_word(part, zones);
             (0..zones).for_each(|zone| check.zone(part, zone));
         }
@@ -216,9 +217,9 @@ impl Heap {
             ranges.extend(HeapHeader::places(start).map(|place| (place.addr(), 64)));
         }
         ranges.extend((0..core.geometry.lanes).map(|lane| (core.geometry.lane(core.bases[0].0, lane), WORD_BYTES)));
-        for part in 0..core.bases.len() as u16 {
+        for part in 0..exact_u16(core.bases.len()) {
             ranges.push((core.zones_word(part), WORD_BYTES));
-            for zone in (0..).take_while(|&zone| core.tables[part as usize].zone(zone).is_some()) {
+            for zone in (0..).take_while(|&zone| core.tables[to_usize(part)].zone(zone).is_some()) {
                 let start = core.zone_addr(part, zone);
                 ranges.push((start, WORD_BYTES));
                 ranges.push((start.plus(TABLE_OFFSET), u64::from(core.geometry.zone_chunks()) * WORD_BYTES));
@@ -260,7 +261,7 @@ impl Check<'_> {
 
     fn headers(&mut self) {
         for (part, &(start, zones_offset)) in self.core.bases.iter().enumerate() {
-            let expected = self.core.header.for_part(part as u16, zones_offset);
+            let expected = self.core.header.for_part(exact_u16(part), zones_offset);
             for place in HeapHeader::places(start) {
                 self.report.words += 8;
                 let found = self.core.memory.get(place);
@@ -280,7 +281,7 @@ impl Check<'_> {
         let core = self.core;
         for number in 0..core.geometry.lanes {
             // A lane whose lock is held is in use, and its record is not judged.
-            let Ok(guard) = core.lanes[number as usize].try_lock() else { continue };
+            let Ok(guard) = core.lanes[to_usize(number)].try_lock() else { continue };
             let lane = core.geometry.lane(core.bases[0].0, number);
             self.report.words += 1;
             let finding = match (record::read(&core.memory, lane, core.geometry.lane_entries()), guard.dead) {
@@ -393,7 +394,7 @@ impl Check<'_> {
             core.locate(at).is_some_and(|(_, chunk, _)| chunk.state() == State::Doubtful)
         };
         let room = usable.saturating_sub(slot);
-        (1..room).take_while(is_doubtful).count() as u32 + room.min(1)
+        exact_u32((1..room).take_while(is_doubtful).count()) + room.min(1)
     }
 
     fn bitmap(&mut self, id: ChunkId, class_index: usize) {
@@ -401,7 +402,7 @@ impl Check<'_> {
         let class = core.classes.get(class_index);
         for word in 0..class.words {
             let at = core.bitmap_word(id, word);
-            let bits = &core.slab(id, class_index).bits[word as usize];
+            let bits = &core.slab(id, class_index).bits[to_usize(word)];
             let (live, taken) = (bits.live.load(Ordering::Acquire), bits.taken.load(Ordering::Acquire));
             self.report.words += 1;
             match checked::decode(at, core.memory.load(at)) {
@@ -431,7 +432,7 @@ impl Check<'_> {
         heap.for_each_block(|at, bytes| {
             blocks.insert(at, (0, bytes));
         });
-        self.report.blocks = blocks.len() as u64;
+        self.report.blocks = to_u64(blocks.len());
         let Some(owned) = owned else { return };
         for &index in self.lost.values() {
             self.report.findings[index].fix = Fix::Bits(0);

@@ -12,6 +12,7 @@
 //!   extent.
 
 use lodestone_pmem::{PmAddr, checked};
+use lodestone_width::{exact_u32, to_usize};
 
 use crate::core::Core;
 use crate::layout::{ChunkId, ChunkWord, TABLE_OFFSET, encode_zone};
@@ -28,13 +29,13 @@ struct ZoneFree {
 
 impl ZoneFree {
     fn is_free(&self, slot: u32) -> bool {
-        self.free[(slot / 64) as usize] & (1 << (slot % 64)) != 0
+        self.free[to_usize(slot / 64)] & (1 << (slot % 64)) != 0
     }
 
     fn set(&mut self, start: u32, chunks: u32, free: bool) {
         for slot in start..start + chunks {
             let bit = 1 << (slot % 64);
-            let word = &mut self.free[(slot / 64) as usize];
+            let word = &mut self.free[to_usize(slot / 64)];
             assert_eq!(*word & bit == 0, free, "a chunk is taken and given back once");
             *word ^= bit;
         }
@@ -43,7 +44,7 @@ impl ZoneFree {
 
     fn find_lowest(&self) -> Option<u32> {
         let word = self.free.iter().position(|&word| word != 0)?;
-        Some(word as u32 * 64 + self.free[word].trailing_zeros())
+        Some(exact_u32(word) * 64 + self.free[word].trailing_zeros())
     }
 
     fn find_highest_run(&self, chunks: u32) -> Option<u32> {
@@ -96,11 +97,11 @@ impl Chunks {
         find: impl Fn(&ZoneFree) -> Option<u32>,
     ) -> Option<ChunkId> {
         loop {
-            let zones = &mut self.parts[part as usize];
+            let zones = &mut self.parts[to_usize(part)];
             for (number, zone) in zones.iter_mut().enumerate().filter(|(_, zone)| zone.free_count >= chunks) {
                 if let Some(slot) = find(zone) {
                     zone.set(slot, chunks, false);
-                    return Some(ChunkId { part, index: ((number as u32) << core.geometry.zone_shift) + slot });
+                    return Some(ChunkId { part, index: (exact_u32(number) << core.geometry.zone_shift) + slot });
                 }
             }
             if !self.extend(core, part) {
@@ -111,28 +112,28 @@ impl Chunks {
 
     /// Returns chunks to the free lists.
     pub fn give(&mut self, core: &Core, id: ChunkId, chunks: u32) {
-        let zone = &mut self.parts[id.part as usize][(id.index >> core.geometry.zone_shift) as usize];
+        let zone = &mut self.parts[to_usize(id.part)][to_usize(id.index >> core.geometry.zone_shift)];
         zone.set(id.index & (core.geometry.zone_chunks() - 1), chunks, true);
     }
 
     /// Adds a zone that exists on the medium, with the given free chunks.
     pub fn add_zone(&mut self, core: &Core, part: u16, free: impl Iterator<Item = u32>) {
-        let number = self.parts[part as usize].len() as u32;
+        let number = exact_u32(self.parts[to_usize(part)].len());
         let mut zone = ZoneFree {
-            free: vec![0; core.geometry.zone_chunks().div_ceil(64) as usize].into_boxed_slice(),
+            free: vec![0; to_usize(core.geometry.zone_chunks().div_ceil(64))].into_boxed_slice(),
             free_count: 0,
             usable: usable_chunks(core, part, number),
         };
         for slot in free.filter(|&slot| slot < zone.usable).collect::<Vec<_>>() {
             zone.set(slot, 1, true);
         }
-        self.parts[part as usize].push(zone);
+        self.parts[to_usize(part)].push(zone);
     }
 
     /// Makes room: more of the last zone, or a new zone. Returns whether there is more than before.
     fn extend(&mut self, core: &Core, part: u16) -> bool {
-        let zones = &mut self.parts[part as usize];
-        let next = zones.len() as u32;
+        let zones = &mut self.parts[to_usize(part)];
+        let next = exact_u32(zones.len());
         if let Some(last) = zones.last_mut() {
             let usable = usable_chunks(core, part, next - 1);
             if usable > last.usable {
@@ -140,8 +141,8 @@ impl Chunks {
                 last.usable = usable;
                 last.set(old, usable - old, true);
                 // After the end of the part there was nothing, even if the words say otherwise.
-                let chunks = core.tables[part as usize].zone(next - 1).unwrap_or_default();
-                chunks[old as usize..usable as usize].iter().for_each(|chunk| chunk.set_state(State::None));
+                let chunks = core.tables[to_usize(part)].zone(next - 1).unwrap_or_default();
+                chunks[to_usize(old)..to_usize(usable)].iter().for_each(|chunk| chunk.set_state(State::None));
                 return true;
             }
         }
@@ -149,33 +150,33 @@ impl Chunks {
             return false;
         }
         format_zone(core, part, next);
-        core.tables[part as usize].add_zone(next, &core.geometry);
+        core.tables[to_usize(part)].add_zone(next, &core.geometry);
         self.add_zone(core, part, core.geometry.table_chunks()..core.geometry.zone_chunks());
         true
     }
 
     /// Free chunks and longest run of free chunks in `part`.
     pub fn free(&self, part: u16) -> (u64, u32) {
-        let zones = &self.parts[part as usize];
+        let zones = &self.parts[to_usize(part)];
         let free = zones.iter().map(|zone| u64::from(zone.free_count)).sum();
         (free, zones.iter().map(ZoneFree::longest_run).max().unwrap_or(0))
     }
 
     /// Chunks of a formatted zone that are in use or may be.
     pub fn usable(&self, part: u16, zone: u32) -> u32 {
-        self.parts[part as usize].get(zone as usize).map_or(0, |zone| zone.usable)
+        self.parts[to_usize(part)].get(to_usize(zone)).map_or(0, |zone| zone.usable)
     }
 
     /// Zones in `part` that are formatted.
     pub fn zones(&self, part: u16) -> u32 {
-        self.parts[part as usize].len() as u32
+        exact_u32(self.parts[to_usize(part)].len())
     }
 }
 
 /// Chunks of zone `zone` that the heap area of `part` holds now.
 pub fn usable_chunks(core: &Core, part: u16, zone: u32) -> u32 {
     let (_, end) = core.pool.heap_area(part);
-    let start = core.bases[part as usize].1 + u64::from(zone) * core.geometry.zone_bytes();
+    let start = core.bases[to_usize(part)].1 + u64::from(zone) * core.geometry.zone_bytes();
     let chunks = end.offset().saturating_sub(start) >> core.geometry.chunk_shift;
     u32::try_from(chunks).unwrap_or(u32::MAX).min(core.geometry.zone_chunks())
 }

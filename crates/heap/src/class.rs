@@ -6,6 +6,8 @@
 //! So a block of 64 bytes or more starts a line. It wastes at most a quarter of itself, a third in the last two
 //! classes. A slab's chunk word holds its block size, so the list may change without a new format.
 
+use lodestone_width::{exact_u8, exact_u32, to_usize};
+
 use crate::layout::{BLOCKS_PER_WORD, Geometry};
 
 /// One block size and how a chunk is cut into it.
@@ -35,9 +37,9 @@ impl Class {
         }
         (blocks > 0).then(|| Self {
             block_bytes,
-            blocks: blocks as u32,
-            words: blocks.div_ceil(BLOCKS_PER_WORD) as u32,
-            blocks_offset: blocks_offset(blocks) as u32,
+            blocks: exact_u32(blocks),
+            words: exact_u32(blocks.div_ceil(BLOCKS_PER_WORD)),
+            blocks_offset: exact_u32(blocks_offset(blocks)),
         })
     }
 
@@ -86,7 +88,7 @@ impl Classes {
         }
         let largest = list.last().map_or(0, |class| class.block_bytes);
         let by_size = (0..=largest / 16)
-            .map(|units| list.partition_point(|class| class.block_bytes < units * 16) as u8)
+            .map(|units| exact_u8(list.partition_point(|class| class.block_bytes < units * 16)))
             .collect();
         Self { list: list.into_boxed_slice(), by_size }
     }
@@ -94,7 +96,7 @@ impl Classes {
     /// The class for `bytes`, or `None` when it takes an extent.
     #[inline]
     pub fn index_for(&self, bytes: u64) -> Option<usize> {
-        self.by_size.get(usize::try_from(bytes.div_ceil(16)).ok()?).map(|&index| index as usize)
+        self.by_size.get(usize::try_from(bytes.div_ceil(16)).ok()?).map(|&index| to_usize(index))
     }
 
     /// The class whose blocks have exactly `block_bytes` bytes.

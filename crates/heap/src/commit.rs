@@ -28,6 +28,7 @@ use std::sync::atomic::Ordering;
 
 use lodestone_pmem::sync::MutexGuard;
 use lodestone_pmem::{Memory, PmAddr, checked, planted};
+use lodestone_width::{exact_u32, to_usize};
 
 use crate::action::Action;
 use crate::core::{Core, Lane, lock, thread_index};
@@ -75,7 +76,7 @@ impl Action<'_> {
         let entries = self.entries.as_slice();
         let allocates = entries.iter().any(|entry| matches!(entry.kind(), Some(Kind::BitsSet | Kind::Extent)));
         let (number, _guard) = core.take_lane()?;
-        let lane = core.geometry.lane(core.bases[0].0, number as u32);
+        let lane = core.geometry.lane(core.bases[0].0, exact_u32(number));
         if planted::active("heap-bitmap-before-record") {
             apply_early(core, entries, Kind::BitsSet);
         }
@@ -153,7 +154,7 @@ pub(crate) fn apply_one(memory: &Memory, entry: &Entry) -> bool {
         Some(Kind::Set) => memory.store(at, entry.value),
         Some(Kind::BitsSet) => return change_bits(memory, at, |bits| bits | entry.value),
         Some(Kind::BitsClear) => return change_bits(memory, at, |bits| bits & !entry.value),
-        Some(Kind::Extent) => memory.store(at, ChunkWord::Extent(entry.value as u32).encode(at)),
+        Some(Kind::Extent) => memory.store(at, ChunkWord::Extent(exact_u32(entry.value)).encode(at)),
         Some(Kind::Release) => memory.store(at, ChunkWord::Free.encode(at)),
         None => return false,
     }
@@ -184,12 +185,12 @@ pub fn for_entry(
             if let Some((id, chunk, offset)) = core.locate(entry.at())
                 && let State::Slab(class_index) = chunk.state()
             {
-                small(id, class_index, (offset / 8) as u32);
+                small(id, class_index, exact_u32(offset / 8));
             }
         }
         Some(Kind::Extent | Kind::Release) => {
             if let Some((id, chunk)) = core.chunk_of_word(entry.at()) {
-                large(id, chunk, entry.value as u32);
+                large(id, chunk, exact_u32(entry.value));
             }
         }
         Some(Kind::Set) | None => {}
@@ -203,7 +204,7 @@ fn complete_allocs(core: &Core, entries: &[Entry]) {
             continue;
         }
         let small = |id, class_index, word: u32| {
-            core.slab(id, class_index).bits[word as usize].live.fetch_or(entry.value, Ordering::AcqRel);
+            core.slab(id, class_index).bits[to_usize(word)].live.fetch_or(entry.value, Ordering::AcqRel);
         };
         for_entry(core, entry, small, |_, chunk, chunks| chunk.set_state(State::Extent(chunks)));
     }

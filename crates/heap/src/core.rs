@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 use crossbeam_utils::CachePadded;
 use lodestone_pmem::sync::{Mutex, MutexGuard};
 use lodestone_pmem::{HeapClaim, Memory, PmAddr, Pool, WORD_BYTES};
+use lodestone_width::{exact_u32, to_usize};
 
 use crate::arena::Arena;
 use crate::chunks::Chunks;
@@ -99,7 +100,7 @@ impl Core {
     /// Address of the first byte of a chunk.
     #[inline]
     pub fn chunk_addr(&self, id: ChunkId) -> PmAddr {
-        let (_, zones) = self.bases[id.part as usize];
+        let (_, zones) = self.bases[to_usize(id.part)];
         PmAddr::new(id.part, zones + (u64::from(id.index) << self.geometry.chunk_shift))
     }
 
@@ -110,7 +111,7 @@ impl Core {
 
     /// Address of the word that counts the formatted zones of `part`.
     pub fn zones_word(&self, part: u16) -> PmAddr {
-        self.bases[part as usize].0.plus(ZONES_WORD_OFFSET)
+        self.bases[to_usize(part)].0.plus(ZONES_WORD_OFFSET)
     }
 
     /// Address of the word that describes a chunk.
@@ -124,23 +125,23 @@ impl Core {
     /// The chunk that contains `at`, its DRAM state and the offset of `at` in it.
     #[inline]
     pub fn locate(&self, at: PmAddr) -> Option<(ChunkId, &Chunk, u64)> {
-        let (_, zones) = *self.bases.get(at.part() as usize)?;
+        let (_, zones) = *self.bases.get(to_usize(at.part()))?;
         let offset = at.offset().checked_sub(zones)?;
         let index = u32::try_from(offset >> self.geometry.chunk_shift).ok()?;
         let id = ChunkId { part: at.part(), index };
-        let chunk = self.tables[at.part() as usize].chunk(id, &self.geometry)?;
+        let chunk = self.tables[to_usize(at.part())].chunk(id, &self.geometry)?;
         Some((id, chunk, offset & (self.geometry.chunk_bytes() - 1)))
     }
 
     /// The chunk whose chunk word is at `at`.
     pub fn chunk_of_word(&self, at: PmAddr) -> Option<(ChunkId, &Chunk)> {
-        let (_, zones) = *self.bases.get(at.part() as usize)?;
+        let (_, zones) = *self.bases.get(to_usize(at.part()))?;
         let offset = at.offset().checked_sub(zones)?;
         let zone = offset >> (self.geometry.chunk_shift + self.geometry.zone_shift);
         let slot = (offset & (self.geometry.zone_bytes() - 1)).checked_sub(TABLE_OFFSET)? / WORD_BYTES;
         let index = u32::try_from((zone << self.geometry.zone_shift) + slot).ok()?;
         let id = ChunkId { part: at.part(), index };
-        Some((id, self.tables[at.part() as usize].chunk(id, &self.geometry)?))
+        Some((id, self.tables[to_usize(at.part())].chunk(id, &self.geometry)?))
     }
 
     /// Whether `at` starts a block of a slab or an extent, and which.
@@ -150,15 +151,15 @@ impl Core {
         match chunk.state() {
             State::Slab(class_index) => {
                 let class = self.classes.get(class_index);
-                let Some(inside) = (offset as u32).checked_sub(class.blocks_offset) else {
+                let Some(inside) = exact_u32(offset).checked_sub(class.blocks_offset) else {
                     return Block::None("it lies in the bitmap of a slab");
                 };
                 let block = inside / class.block_bytes;
                 if block * class.block_bytes != inside || block >= class.blocks {
                     return Block::None("it lies inside a block");
                 }
-                let word = block / crate::layout::BLOCKS_PER_WORD as u32;
-                let mask = 1 << (block % crate::layout::BLOCKS_PER_WORD as u32);
+                let word = block / exact_u32(crate::layout::BLOCKS_PER_WORD);
+                let mask = 1 << (block % exact_u32(crate::layout::BLOCKS_PER_WORD));
                 Block::Small { id, class_index, word, mask }
             }
             State::Extent(chunks) if offset == 0 => Block::Large { id, chunk, chunks },

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crossbeam_utils::CachePadded;
 use lodestone_pmem::sync::Mutex;
 use lodestone_pmem::{HeapClaim, Memory, PmAddr, Pool};
+use lodestone_width::{exact_u16, exact_u32, to_usize};
 
 use crate::action::{Action, FreedBlocks};
 use crate::arena::Arena;
@@ -161,7 +162,7 @@ impl Heap {
     pub fn block_bytes(&self, at: PmAddr) -> Option<u64> {
         match self.core.block(at) {
             Block::Small { id, class_index, word, mask } => {
-                let live = self.core.slab(id, class_index).bits[word as usize].live.load(Ordering::Acquire);
+                let live = self.core.slab(id, class_index).bits[to_usize(word)].live.load(Ordering::Acquire);
                 (live & mask != 0).then(|| u64::from(self.core.classes.get(class_index).block_bytes))
             }
             Block::Large { chunks, .. } => Some(u64::from(chunks) << self.core.geometry.chunk_shift),
@@ -201,7 +202,7 @@ impl Heap {
                 let class = core.classes.get(class_index);
                 let slab = core.slab(id, class_index);
                 for block in 0..class.blocks {
-                    let live = slab.bits[(block / 48) as usize].live.load(Ordering::Acquire);
+                    let live = slab.bits[to_usize(block / 48)].live.load(Ordering::Acquire);
                     if live & (1 << (block % 48)) != 0 {
                         let inside = class.blocks_offset + block * class.block_bytes;
                         visit(core.chunk_addr(id).plus(u64::from(inside)), u64::from(class.block_bytes));
@@ -225,11 +226,11 @@ pub(crate) fn no_such_part(part: u16) -> Error {
 
 /// Calls `visit` for every chunk of every formatted zone with its state in DRAM.
 pub(crate) fn for_each_chunk(core: &Core, mut visit: impl FnMut(ChunkId, State)) {
-    for part in 0..core.bases.len() as u16 {
+    for part in 0..exact_u16(core.bases.len()) {
         for zone in 0.. {
-            let Some(chunks) = core.tables[part as usize].zone(zone) else { break };
+            let Some(chunks) = core.tables[to_usize(part)].zone(zone) else { break };
             for (slot, chunk) in chunks.iter().enumerate() {
-                visit(ChunkId { part, index: (zone << core.geometry.zone_shift) + slot as u32 }, chunk.state());
+                visit(ChunkId { part, index: (zone << core.geometry.zone_shift) + exact_u32(slot) }, chunk.state());
             }
         }
     }

@@ -1,5 +1,7 @@
 //! A commit that dies in the middle.
 
+use lodestone_width::exact_u32;
+
 use crate::action::Action;
 use crate::commit::apply_one;
 use crate::error::Result;
@@ -13,7 +15,7 @@ impl Action<'_> {
         let core = self.core;
         let entries = std::mem::take(&mut self.entries);
         let (number, _guard) = core.take_lane()?;
-        let lane = core.geometry.lane(core.bases[0].0, number as u32);
+        let lane = core.geometry.lane(core.bases[0].0, exact_u32(number));
         record::write(&core.memory, lane, core.pool.boot(), entries.as_slice(), true);
         // As fence 2 of a commit.
         core.memory.fence();

@@ -14,6 +14,7 @@
 //! Invariant: chunk and zone sizes are powers of two, so shifts take an address apart.
 
 use lodestone_pmem::{LINE_BYTES, PmAddr, PmPtr, WORD_BYTES, checked};
+use lodestone_width::{exact_u32, to_u64, to_usize};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// First eight bytes of a heap area.
@@ -67,7 +68,7 @@ pub struct HeapHeader {
     pub crc: u32,
 }
 
-const _: () = assert!(size_of::<HeapHeader>() as u64 == LINE_BYTES, "the header fills one line: it persists in order");
+const _: () = assert!(to_u64(size_of::<HeapHeader>()) == LINE_BYTES, "the header fills one line: it persists in order");
 
 impl HeapHeader {
     /// CRC-32C of all but the last four bytes.
@@ -195,18 +196,18 @@ impl Geometry {
     }
 
     /// Chunks at the start of a zone that its table takes.
-    pub const fn table_chunks(&self) -> u32 {
-        ((TABLE_OFFSET + self.zone_chunks() as u64 * WORD_BYTES).div_ceil(self.chunk_bytes())) as u32
+    pub fn table_chunks(&self) -> u32 {
+        exact_u32((TABLE_OFFSET + u64::from(self.zone_chunks()) * WORD_BYTES).div_ceil(self.chunk_bytes()))
     }
 
     /// Largest block: a zone without its table.
-    pub const fn extent_bytes_max(&self) -> u64 {
-        (self.zone_chunks() - self.table_chunks()) as u64 * self.chunk_bytes()
+    pub fn extent_bytes_max(&self) -> u64 {
+        u64::from(self.zone_chunks() - self.table_chunks()) * self.chunk_bytes()
     }
 
     /// Entries that a lane records.
-    pub const fn lane_entries(&self) -> usize {
-        (self.lane_bytes as usize - 16) / 16
+    pub fn lane_entries(&self) -> usize {
+        (to_usize(self.lane_bytes) - 16) / 16
     }
 
     /// Offset of zone 0 in a part whose heap area starts at `start`.

@@ -16,6 +16,8 @@
 //! - one word: 1 line and 2 fences;
 //! - up to three words: 2 lines for the record, one line per word, and 3 fences (4 when it allocates).
 
+#![cfg_attr(not(test), deny(clippy::as_conversions))]
+
 mod action;
 mod arena;
 mod check;

@@ -9,6 +9,7 @@
 //! - a chunk without an owner is free.
 
 use lodestone_pmem::{PmAddr, checked};
+use lodestone_width::to_usize;
 
 use crate::check::Made;
 use crate::class::Class;
@@ -75,7 +76,7 @@ fn slab(core: &Core, id: ChunkId, blocks: &[(PmAddr, u64)]) -> Option<Made> {
 
 /// The bitmap of a slab of `class` with blocks at these offsets; `None` when the class has none there, or two are one.
 fn bitmap_of(class: &Class, places: impl Iterator<Item = u64>) -> Option<Vec<u64>> {
-    let mut bitmap = vec![0; class.words as usize];
+    let mut bitmap = vec![0; to_usize(class.words)];
     for place in places {
         let inside = place.checked_sub(u64::from(class.blocks_offset))?;
         let block = inside / u64::from(class.block_bytes);

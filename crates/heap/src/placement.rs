@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lodestone_pmem::{Pool, Topology};
+use lodestone_width::exact_u16;
 
 use crate::core::thread_index;
 
@@ -99,18 +100,18 @@ impl Placer {
         let all = || 0..nodes.len();
         let near_node = (0..topology.nodes().len()).map(|node| {
             let least = all().map(|part| distance(node, part)).min();
-            all().filter(|part| Some(distance(node, *part)) == least).map(|part| part as u16).collect()
+            all().filter(|part| Some(distance(node, *part)) == least).map(exact_u16).collect()
         });
         let near_node = near_node.collect();
         let from_part = all().map(|first| {
-            let mut order: Vec<u16> = all().map(|part| part as u16).collect();
+            let mut order: Vec<u16> = all().map(exact_u16).collect();
             let far = |part: usize| nodes[first].map_or(0, |node| distance(node, part));
             order.sort_by_key(|part| (usize::from(*part) != first, far(usize::from(*part)), *part));
             order.into_boxed_slice()
         });
         Self {
             placement,
-            parts: nodes.len() as u16,
+            parts: exact_u16(nodes.len()),
             near_node,
             from_part: from_part.collect(),
             fallbacks: AtomicU64::new(0),
@@ -129,7 +130,7 @@ impl Placer {
             Placement::Interleave => TURN.with(|turn| {
                 let next = turn.get();
                 turn.set(next.wrapping_add(1));
-                (next.wrapping_add(thread_index()) % usize::from(self.parts)) as u16
+                exact_u16(next.wrapping_add(thread_index()) % usize::from(self.parts))
             }),
             Placement::Part(part) => *part,
             Placement::By(choose) => {

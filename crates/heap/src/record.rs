@@ -21,6 +21,7 @@
 //! - entries are idempotent, so a record may be applied any number of times.
 
 use lodestone_pmem::{Memory, PmAddr, checked};
+use lodestone_width::{exact_u32, to_u64, to_usize};
 
 /// The change that an entry makes. The number is on the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +47,7 @@ pub struct Entry {
 
 impl Entry {
     #[inline]
+    #[expect(clippy::as_conversions, reason = "the discriminant of a kind is its number on the medium")]
     pub fn new(kind: Kind, at: PmAddr, value: u64) -> Self {
         Self { tagged: at.to_raw() | kind as u64, value }
     }
@@ -193,9 +195,9 @@ pub fn write(memory: &Memory, lane: PmAddr, boot: u64, entries: &[Entry], conten
         at = at.plus(16);
     }
     // Stored last in its line, so that a crash never keeps it without the entries in the same line.
-    memory.store(lane, checked::encode(lane, entries.len() as u64 | (u64::from(crc) << 16)));
+    memory.store(lane, checked::encode(lane, to_u64(entries.len()) | (u64::from(crc) << 16)));
     // All lines of the record, before the fence that the first store in place may not overtake.
-    memory.flush(lane, 16 + 16 * entries.len() as u64);
+    memory.flush(lane, 16 + 16 * to_u64(entries.len()));
 }
 
 /// Makes the lane idle and flushes it; the caller fences before another action may change the record's words.
@@ -226,12 +228,12 @@ pub fn read(memory: &Memory, lane: PmAddr, limit: usize) -> Found {
     if payload == 0 {
         return Found::Idle;
     }
-    let (count, crc) = ((payload & 0xFFFF) as usize, (payload >> 16) as u32);
+    let (count, crc) = (to_usize(payload & 0xFFFF), exact_u32(payload >> 16));
     if count == 0 || count > limit {
         return Found::Damaged("the commit word of a lane names more entries than the lane holds");
     }
     let boot = memory.load(lane.plus(8));
-    let entries: Vec<Entry> = (0..count as u64)
+    let entries: Vec<Entry> = (0..to_u64(count))
         .map(|index| lane.plus(16 + 16 * index))
         .map(|at| Entry { tagged: memory.load(at), value: memory.load(at.plus(8)) })
         .collect();

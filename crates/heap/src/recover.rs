@@ -15,6 +15,7 @@
 use std::sync::atomic::Ordering;
 
 use lodestone_pmem::{PmAddr, WORD_BYTES, checked, planted};
+use lodestone_width::{exact_u16, exact_u32, to_usize};
 
 use crate::chunks::usable_chunks;
 use crate::commit::apply;
@@ -56,7 +57,7 @@ pub fn recover(core: &Core) -> Result<RecoveryReport> {
             Found::Record(_) => IMPOSSIBLE,
             Found::Damaged(finding) => finding,
         };
-        lock(&core.lanes[number as usize]).dead = Some(finding);
+        lock(&core.lanes[to_usize(number)]).dead = Some(finding);
         report.lanes_damaged.push(DamagedLane { number, at, finding });
     }
     if stale.is_empty() || memory.is_read_only() {
@@ -103,7 +104,7 @@ fn what_stands(core: &Core, at: PmAddr) -> Stands {
             .filter(|slot| (geometry.table_chunks()..usable).contains(slot));
         return slot.map_or(Stands::Fixed, |slot| Stands::ChunkWord(usable - slot));
     }
-    let slot = (inside >> geometry.chunk_shift) as u32;
+    let slot = exact_u32(inside >> geometry.chunk_shift);
     if slot >= usable {
         return Stands::Fixed;
     }
@@ -153,7 +154,7 @@ fn is_possible(core: &Core, entry: &Entry) -> bool {
 
 /// Reads chunk words and bitmaps of all zones into DRAM.
 pub fn rebuild(core: &Core) {
-    for part in 0..core.bases.len() as u16 {
+    for part in 0..exact_u16(core.bases.len()) {
         for zone in 0..zone_count(core, part) {
             rebuild_zone(core, part, zone, usable_chunks(core, part, zone));
         }
@@ -166,7 +167,7 @@ pub fn rebuild(core: &Core) {
 fn zone_count(core: &Core, part: u16) -> u32 {
     let at = core.zones_word(part);
     let exists = |&zone: &u32| usable_chunks(core, part, zone) > core.geometry.table_chunks();
-    let room = (0..).take_while(exists).count() as u32;
+    let room = exact_u32((0..).take_while(exists).count());
     let counted = checked::decode(at, core.memory.load(at));
     let last_used = || (0..room).rev().find(|&zone| core.memory.load(core.zone_addr(part, zone)) != 0);
     let is_inside = |count: u64| u32::try_from(count).unwrap_or(u32::MAX).min(room);
@@ -174,7 +175,7 @@ fn zone_count(core: &Core, part: u16) -> u32 {
 }
 
 fn rebuild_zone(core: &Core, part: u16, zone: u32, usable: u32) {
-    let table = core.tables[part as usize].add_zone(zone, &core.geometry);
+    let table = core.tables[to_usize(part)].add_zone(zone, &core.geometry);
     let first = zone << core.geometry.zone_shift;
     let words: Vec<Option<ChunkWord>> = (0..core.geometry.zone_chunks())
         .map(|slot| core.chunk_word(ChunkId { part, index: first + slot }))
@@ -186,14 +187,14 @@ fn rebuild_zone(core: &Core, part: u16, zone: u32, usable: u32) {
     // Chunks up to here belong to the extent found last.
     let mut covered = 0;
     for slot in core.geometry.table_chunks()..core.geometry.zone_chunks() {
-        let chunk = &table[slot as usize];
+        let chunk = &table[to_usize(slot)];
         if slot < covered {
             continue;
         }
-        match words[slot as usize] {
+        match words[to_usize(slot)] {
             Some(ChunkWord::Free) if slot >= usable || !doubtful => free.push(slot),
             Some(ChunkWord::Free) => chunk.set_state(State::Doubtful),
-            word => match sound_chunk(core, &words[..usable as usize], slot, word) {
+            word => match sound_chunk(core, &words[..to_usize(usable)], slot, word) {
                 Some(State::Slab(class_index)) => {
                     doubtful = false;
                     rebuild_slab(core, ChunkId { part, index: first + slot }, class_index);
@@ -218,11 +219,11 @@ fn rebuild_zone(core: &Core, part: u16, zone: u32, usable: u32) {
 /// The state of chunk `slot` by its `word`, or `None` when it cannot be right. `words` are those of the chunks inside
 /// the part.
 fn sound_chunk(core: &Core, words: &[Option<ChunkWord>], slot: u32, word: Option<ChunkWord>) -> Option<State> {
-    let behind = words.get(slot as usize + 1..)?;
+    let behind = words.get(to_usize(slot) + 1..)?;
     match word? {
         ChunkWord::Slab(block_bytes) => core.classes.index_of(block_bytes).map(State::Slab),
         ChunkWord::Extent(chunks) => {
-            let inside = behind.get(..(chunks as usize).checked_sub(1)?)?;
+            let inside = behind.get(..to_usize(chunks).checked_sub(1)?)?;
             // A word inside that fails its checksum is redundant; one that verifies and says something else contradicts
             // this one.
             inside.iter().all(|word| matches!(word, None | Some(ChunkWord::Free))).then_some(State::Extent(chunks))
@@ -239,7 +240,7 @@ pub fn rebuild_slab(core: &Core, id: ChunkId, class_index: usize) {
     for word in 0..class.words {
         let at = core.bitmap_word(id, word);
         let mask = class.mask(word);
-        let bits = &slab.bits[word as usize];
+        let bits = &slab.bits[to_usize(word)];
         // No block is allocated or freed where the bitmap is damaged.
         let (taken, live) = match checked::decode(at, core.memory.load(at)) {
             Some(found) if found & !mask == 0 => (found, found),
@@ -249,8 +250,8 @@ pub fn rebuild_slab(core: &Core, id: ChunkId, class_index: usize) {
         bits.live.store(live, Ordering::Relaxed);
         has_free |= taken != mask;
     }
-    let arena = id.part as usize * core.arenas_per_part + id.index as usize % core.arenas_per_part;
-    slab.owner.store(arena as u32, Ordering::Relaxed);
+    let arena = to_usize(id.part) * core.arenas_per_part + to_usize(id.index) % core.arenas_per_part;
+    slab.owner.store(exact_u32(arena), Ordering::Relaxed);
     slab.listed.store(false, Ordering::Relaxed);
     if has_free {
         core.list_slab(id, class_index, arena);

@@ -16,6 +16,7 @@
 use std::sync::atomic::Ordering;
 
 use lodestone_pmem::{PmPtr, WORD_BYTES, checked};
+use lodestone_width::{exact_u32, to_u64, to_usize};
 use serde::Serialize;
 
 use crate::check::{CheckReport, Finding, Fix, Made};
@@ -61,13 +62,13 @@ impl Heap {
         match &finding.fix {
             Fix::None => return Ok(false),
             Fix::Header => {
-                let (_, zones_offset) = core.bases[at.part() as usize];
+                let (_, zones_offset) = core.bases[to_usize(at.part())];
                 memory.put(PmPtr::new(at), &core.header.for_part(at.part(), zones_offset));
                 // One copy after the other: the second may not be touched before the first is whole.
                 memory.persist(at, 64);
             }
             Fix::Lane(number) => {
-                let mut lane = lock(&core.lanes[*number as usize]);
+                let mut lane = lock(&core.lanes[to_usize(*number)]);
                 record::clear(memory, at);
                 // The lane is used again: its next record may not meet a half-written commit word.
                 memory.fence();
@@ -105,7 +106,7 @@ impl Heap {
                         memory.store(at, checked::encode(at, *bits));
                     }
                     // The chunk word makes the bitmap count: it may not overtake it.
-                    memory.persist(core.chunk_addr(id), bitmap.len() as u64 * WORD_BYTES);
+                    memory.persist(core.chunk_addr(id), to_u64(bitmap.len()) * WORD_BYTES);
                     (ChunkWord::Slab(core.classes.get(*class_index).block_bytes), 1)
                 }
             };
@@ -153,9 +154,9 @@ impl Heap {
         if let Some((id, chunk, offset)) = core.locate(at)
             && let State::Slab(class_index) = chunk.state()
         {
-            let word = (offset / 8) as u32;
+            let word = exact_u32(offset / 8);
             let slab = core.slab(id, class_index);
-            slab.bits[word as usize].live.store(bits, Ordering::Release);
+            slab.bits[to_usize(word)].live.store(bits, Ordering::Release);
             core.release_small(id, class_index, word, core.classes.get(class_index).mask(word) & !bits);
         }
     }

@@ -14,6 +14,8 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use lodestone_width::{exact_u32, to_u64, to_usize};
+
 use crate::class::Class;
 use crate::layout::{ChunkId, Geometry};
 
@@ -39,7 +41,7 @@ impl State {
     fn pack(self) -> u64 {
         match self {
             Self::None => 0,
-            Self::Slab(class) => 1 | ((class as u64) << 8),
+            Self::Slab(class) => 1 | (to_u64(class) << 8),
             Self::Extent(chunks) => 2 | (u64::from(chunks) << 8),
             Self::Busy(chunks) => 3 | (u64::from(chunks) << 8),
             Self::Damaged => 4,
@@ -49,9 +51,9 @@ impl State {
 
     fn unpack(raw: u64) -> Self {
         match raw & 0xFF {
-            1 => Self::Slab((raw >> 8) as usize),
-            2 => Self::Extent((raw >> 8) as u32),
-            3 => Self::Busy((raw >> 8) as u32),
+            1 => Self::Slab(to_usize(raw >> 8)),
+            2 => Self::Extent(exact_u32(raw >> 8)),
+            3 => Self::Busy(exact_u32(raw >> 8)),
             4 => Self::Damaged,
             5 => Self::Doubtful,
             _ => Self::None,
@@ -136,7 +138,7 @@ impl PartTable {
 
     fn place(zone: u32) -> (usize, usize) {
         let segment = (zone + 1).ilog2();
-        (segment as usize, (zone + 1 - (1 << segment)) as usize)
+        (to_usize(segment), to_usize(zone + 1 - (1 << segment)))
     }
 
     /// The chunks of zone `zone`, if it is formatted.
@@ -157,7 +159,7 @@ impl PartTable {
     #[inline]
     pub fn chunk(&self, id: ChunkId, geometry: &Geometry) -> Option<&Chunk> {
         let zone = self.zone(id.index >> geometry.zone_shift)?;
-        zone.get((id.index & (geometry.zone_chunks() - 1)) as usize)
+        zone.get(to_usize(id.index & (geometry.zone_chunks() - 1)))
     }
 }
 

@@ -11,6 +11,8 @@ use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 
+use lodestone_width::{exact_u16, nearest_f64, to_usize};
+
 use crate::chunks::usable_chunks;
 use crate::core::{Core, lock};
 use crate::heap::{Heap, for_each_chunk};
@@ -102,7 +104,7 @@ impl Heap {
         for_each_chunk(core, |id, state| match state {
             State::Slab(class_index) => {
                 let class = core.classes.get(class_index);
-                let bits = &core.slab(id, class_index).bits[..class.words as usize];
+                let bits = &core.slab(id, class_index).bits[..to_usize(class.words)];
                 let line = &mut classes[class_index];
                 line.chunks += 1;
                 line.blocks += u64::from(class.blocks);
@@ -120,7 +122,7 @@ impl Heap {
             State::None | State::Busy(_) => {}
         });
         let mut formatted_free = 0;
-        for part in 0..core.bases.len() as u16 {
+        for part in 0..exact_u16(core.bases.len()) {
             let lists = lock(&core.chunks);
             let (free, run) = lists.free(part);
             let zones = lists.zones(part);
@@ -153,11 +155,11 @@ impl Heap {
 
 fn parts_of(core: &Core) -> Vec<PartUsage> {
     let nodes = core.pool.part_nodes().iter().enumerate();
-    nodes.map(|(part, node)| PartUsage { part: part as u16, node: node.id, ..PartUsage::default() }).collect()
+    nodes.map(|(part, node)| PartUsage { part: exact_u16(part), node: node.id, ..PartUsage::default() }).collect()
 }
 
 fn share(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+    if whole == 0 { 0.0 } else { nearest_f64(part) / nearest_f64(whole) }
 }
 
 impl fmt::Display for Usage {

@@ -292,7 +292,7 @@ impl Store {
             report.push("object", name, None, Severity::Note, note, "nothing: the next open for writing finishes it");
         }
         examined.records = contents.records;
-        examined.blocks = contents.blocks.len() as u64;
+        examined.blocks = lodestone_width::to_u64(contents.blocks.len());
         examined.bytes = contents.blocks.iter().filter_map(|(at, _)| self.heap().block_bytes(*at)).sum();
         examined.is_intact = contents.is_whole();
         report.objects.push(examined);

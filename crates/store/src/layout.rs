@@ -16,6 +16,7 @@ use std::collections::BTreeSet;
 
 use lodestone_heap::Action;
 use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, WORD_BYTES, checked};
+use lodestone_width::{const_usize, to_u64};
 
 use crate::names::verify_name;
 
@@ -28,7 +29,7 @@ pub(crate) const SLOTS_PER_PAGE: usize = 7;
 const PAGE_COPY_BYTES: u64 = LINE_BYTES;
 /// Bytes of a page: both copies.
 pub(crate) const PAGE_BYTES: u64 = 2 * PAGE_COPY_BYTES;
-const _: () = assert!((1 + SLOTS_PER_PAGE) as u64 * WORD_BYTES == PAGE_COPY_BYTES, "link and slots fill a copy");
+const _: () = assert!(to_u64(1 + SLOTS_PER_PAGE) * WORD_BYTES == PAGE_COPY_BYTES, "link and slots fill a copy");
 
 const ENTRY_MAGIC: u64 = u64::from_le_bytes(*b"LDSTNAME");
 /// Bytes of an entry's copy before the name.
@@ -106,7 +107,7 @@ impl PageAt {
 
     /// A slot.
     pub(crate) fn slot(self, slot: usize) -> Twin {
-        self.word(1 + slot as u64)
+        self.word(1 + to_u64(slot))
     }
 
     /// Writes an empty page and flushes it without a fence. The action that links it fences.
@@ -168,11 +169,11 @@ const fn copy_bytes(name_bytes: u64) -> u64 {
 impl Entry {
     /// Bytes of the block: both copies.
     pub(crate) const fn bytes(name_bytes: usize) -> u64 {
-        2 * copy_bytes(name_bytes as u64)
+        2 * copy_bytes(to_u64(name_bytes))
     }
 
     fn twin(&self, offset: u64) -> Twin {
-        Twin([0, copy_bytes(self.name.len() as u64)].map(|copy| self.at.plus(copy + offset)))
+        Twin([0, copy_bytes(to_u64(self.name.len()))].map(|copy| self.at.plus(copy + offset)))
     }
 
     /// The state.
@@ -186,7 +187,7 @@ impl Entry {
     }
 
     fn shape(&self) -> u64 {
-        u64::from(self.kind) | (self.name.len() as u64) << 32
+        u64::from(self.kind) | to_u64(self.name.len()) << 32
     }
 
     /// Of a copy at `base`. It covers the place of the entry as well: the copy of another entry is none of this one.
@@ -211,13 +212,13 @@ impl Entry {
         ];
         let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         bytes.extend_from_slice(self.name.as_bytes());
-        bytes.resize(bytes.len().next_multiple_of(LINE_BYTES as usize), 0);
+        bytes.resize(bytes.len().next_multiple_of(const_usize(LINE_BYTES)), 0);
         bytes
     }
 
     /// Writes both copies and flushes them without a fence. The action that makes the entry reachable fences.
     pub(crate) fn write(&self, memory: &Memory) {
-        let bytes = copy_bytes(self.name.len() as u64);
+        let bytes = copy_bytes(to_u64(self.name.len()));
         for base in [self.at, self.at.plus(bytes)] {
             let content = self.encode(base, State::Live, PmAddr::NULL);
             if lodestone_pmem::planted::active("store-entry-not-flushed") {
@@ -230,12 +231,12 @@ impl Entry {
 
     /// Rewrites copy `copy` from the content of the other one. Persistent on return.
     pub(crate) fn heal(&self, memory: &Memory, copy: usize, state: State, list: PmAddr) {
-        let base = self.at.plus(copy as u64 * copy_bytes(self.name.len() as u64));
+        let base = self.at.plus(to_u64(copy) * copy_bytes(to_u64(self.name.len())));
         // State and list as they are, at once: with others in between, a crash would leave a copy that verifies and
         // says something else than the other one.
         memory.write(base, &self.encode(base, state, list));
         // An action that sets both copies must not meet a copy that a crash takes back.
-        memory.persist(base, copy_bytes(self.name.len() as u64));
+        memory.persist(base, copy_bytes(to_u64(self.name.len())));
     }
 
     /// Reads the copy whose first byte is at `base`, of the entry at `at`.
@@ -246,7 +247,7 @@ impl Entry {
         let shape = memory.load(base.plus(8));
         let name_bytes = usize::try_from(shape >> 32).ok().filter(|bytes| *bytes <= NAME_BYTES_MAX)?;
         let kind = u32::try_from(shape & u64::from(u32::MAX)).ok()?;
-        if !memory.contains(base, copy_bytes(name_bytes as u64)) {
+        if !memory.contains(base, copy_bytes(to_u64(name_bytes))) {
             return None;
         }
         let mut name = vec![0; name_bytes];
@@ -265,8 +266,8 @@ impl Entry {
         // The length of the name says where the second copy is. Where none is there, each other place is looked at: a
         // first copy that verifies with another length must not hide a second one that verifies.
         let first = Self::read_copy(memory, at, at);
-        let size = |entry: &Self| copy_bytes(entry.name.len() as u64);
-        let places = (1..=NAME_BYTES_MAX as u64).map(copy_bytes).collect::<BTreeSet<_>>();
+        let size = |entry: &Self| copy_bytes(to_u64(entry.name.len()));
+        let places = (1..=to_u64(NAME_BYTES_MAX)).map(copy_bytes).collect::<BTreeSet<_>>();
         let found_at = |bytes: u64| Self::read_copy(memory, at, at.plus(bytes)).map(|entry| (entry, bytes));
         let beside = first.as_ref().and_then(|entry| found_at(size(entry)));
         let second = beside.or_else(|| places.into_iter().find_map(found_at));
@@ -308,19 +309,19 @@ pub(crate) struct List {
 impl List {
     /// Bytes of a list of `count` addresses.
     pub(crate) const fn bytes(count: usize) -> u64 {
-        LIST_HEAD_BYTES + count as u64 * WORD_BYTES
+        LIST_HEAD_BYTES + to_u64(count) * WORD_BYTES
     }
 
     fn checksum(&self, at: PmAddr) -> u64 {
         let head = crc32c::crc32c(&at.to_raw().to_le_bytes());
         let append = |crc, word: u64| crc32c::crc32c_append(crc, &word.to_le_bytes());
         let blocks = self.blocks.iter().map(|block| block.to_raw());
-        u64::from(blocks.fold(append(head, self.blocks.len() as u64), append))
+        u64::from(blocks.fold(append(head, to_u64(self.blocks.len())), append))
     }
 
     /// Writes the list at `at` and flushes it without a fence. The action that links it fences.
     pub(crate) fn write(&self, memory: &Memory, at: PmAddr) {
-        let head = [checked::encode_addr(at, self.next), self.blocks.len() as u64, self.checksum(at)];
+        let head = [checked::encode_addr(at, self.next), to_u64(self.blocks.len()), self.checksum(at)];
         let words = head.into_iter().chain(self.blocks.iter().map(|block| block.to_raw()));
         let bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
         memory.write_back(at, &bytes);

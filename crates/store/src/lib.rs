@@ -18,6 +18,8 @@
 //! (drop), `object` (claims), `kind` (the registry), `examine` (check and repair), `salvage` (repair that accepts
 //! loss), `adopt` (objects whose names are lost).
 
+#![cfg_attr(not(test), deny(clippy::as_conversions))]
+
 mod adopt;
 mod catalog;
 mod discard;

@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use lodestone_heap::{Heap, HeapOptions};
 use lodestone_pmem::sync::{Mutex, lock};
 use lodestone_pmem::{Memory, PmAddr, Pool, PoolOptions};
+use lodestone_width::to_u64;
 
 use crate::catalog::Catalog;
 use crate::discard;
@@ -143,7 +144,7 @@ impl Store {
     pub fn over_with(pool: &Pool, options: &StoreOptions) -> Result<Self> {
         let heap = Heap::open(pool, &options.heap)?;
         let mut catalog = Catalog::read(&heap)?;
-        let healed = catalog.damage.iter().filter(|damage| damage.is_healed).count() as u64;
+        let healed = to_u64(catalog.damage.iter().filter(|damage| damage.is_healed).count());
         let mut recovery = StoreRecovery { copies_healed: healed, ..StoreRecovery::default() };
         if !heap.memory().is_read_only() {
             discard::recover(&heap, &mut catalog, &mut recovery)?;

@@ -18,7 +18,8 @@ enum Role {
 use Role::{Product, Proof};
 
 /// The crates, from the ground up.
-const LAYERS: [(&str, Role); 19] = [
+const LAYERS: [(&str, Role); 20] = [
+    ("width", Product),
     ("stm-derive", Product),
     ("report", Proof),
     ("workload", Proof),
