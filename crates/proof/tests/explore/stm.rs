@@ -21,7 +21,7 @@ fn every_flush_and_fence_is_needed_or_excused() {
         // The effects of recovery show only when the next recovery is crashed into. A sample of that runs here;
         // `lodestone crash mutants` has all.
         match ["stm-pair", "stm-renew-losers"].iter().any(|beginning| name.starts_with(beginning)) {
-            true => Config { mode: Mode::Representative, states_max: 10_000, ..Config::default() },
+            true => Config { mode: Mode::Representative, states_max: 40_000, ..Config::default() },
             false => Config { nested_depth: 0, states_max: 40_000, ..Config::default() },
         }
     });
