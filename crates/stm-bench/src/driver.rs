@@ -65,8 +65,8 @@ pub trait Session {
     /// Those of the engine.
     fn remove(&mut self, key: u64) -> Result<bool, EngineError>;
 
-    /// Does an operation of a mix: a remove, an insert of the key's own value, or else a read. Returns whether it changed
-    /// the map.
+    /// Does an operation of a mix: a remove, an insert of the key's own value, or else a read. Returns whether it
+    /// changed the map.
     ///
     /// # Errors
     /// Those of the engine.

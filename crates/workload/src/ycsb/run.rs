@@ -1,7 +1,7 @@
 //! The load and the run of a specification on an engine, as scripts of the [runner](crate::race).
 //!
-//! Each thread draws an operation, prepares key and value, and times only the engine's call. The two clock readings, some
-//! 50 ns together, are part of the throughput but not of the latency. Every operation is timed.
+//! Each thread draws an operation, prepares key and value, and times only the engine's call. The two clock readings,
+//! some 50 ns together, are part of the throughput but not of the latency. Every operation is timed.
 
 use std::time::Duration;
 
