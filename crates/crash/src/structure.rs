@@ -20,7 +20,7 @@ use crate::target::{Failure, Outcome, Recovered, Redundant, Target, in_pool_laye
 ///
 /// ```
 /// use lodestone_crash::{Outcome, Structure, explore};
-/// use lodestone_pmem::{PmAddr, PmU64, Pool};
+/// use lodestone_pmem::{PmAddr, Pool};
 ///
 /// /// A counter in one word: adding one is a single store, so it is atomic.
 /// struct Counter;
@@ -34,9 +34,9 @@ use crate::target::{Failure, Outcome, Recovered, Redundant, Target, in_pool_laye
 ///     fn script(&self) -> Vec<()> { vec![(); 3] }
 ///     fn open(&self, pool: &Pool) -> Outcome<Self::Handle> { Ok((pool.clone(), pool.heap_area(0).0)) }
 ///     fn apply(&self, (pool, at): &Self::Handle, _: &()) -> Outcome {
-///         let counter = PmU64::new(pool.memory(), *at);
-///         counter.store(counter.load() + 1);
-///         counter.persist();
+///         let memory = pool.memory();
+///         memory.store(*at, memory.load(*at) + 1);
+///         memory.persist(*at, 8);
 ///         Ok(())
 ///     }
 ///     fn view(&self, (pool, at): &Self::Handle) -> Outcome<u64> { Ok(pool.memory().load(*at)) }

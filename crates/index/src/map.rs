@@ -214,7 +214,8 @@ impl OrderedMap {
     /// Waits until the data that an answer depends on would survive power loss.
     pub(crate) fn settle(&self, durability: Durability, basis: Basis) -> Result<()> {
         if durability == Durability::Sync {
-            self.heap.memory().durable_range(basis.at, basis.bytes)?;
+            let memory = self.heap.memory();
+            memory.wait_durable(memory.flushed_at(basis.at, basis.bytes))?;
         }
         Ok(())
     }

@@ -92,7 +92,8 @@ impl Cursor {
             };
             if self.durability == Durability::Sync {
                 // No caller sees data that could still be lost. The absence of keys depends on the leaf as well.
-                map.heap.memory().durable_range(leaf.at.0, leaf.bytes())?;
+                let memory = map.heap.memory();
+                memory.wait_durable(memory.flushed_at(leaf.at.0, leaf.bytes()))?;
             }
         }
         self.batch_records = self.batch_records.saturating_mul(2);

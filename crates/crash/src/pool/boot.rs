@@ -4,7 +4,7 @@
 //! would stamp its timestamps, and closes. After any crash the next boot number must be larger than every stamp found,
 //! and all acknowledged stamps must be there.
 
-use lodestone_pmem::{PmAddr, PmU64, Pool};
+use lodestone_pmem::{PmAddr, Pool, WORD_BYTES};
 
 use crate::event::SiteKey;
 use crate::history::History;
@@ -30,15 +30,15 @@ fn verify_clean_mark(pool: &Pool) -> Outcome {
 
 fn live(medium: &Medium) -> Outcome {
     let pool = medium.open_pool()?;
-    let stamp = PmU64::new(pool.memory(), stamp_addr(&pool));
-    let (used, boot) = (stamp.load(), pool.boot());
+    let (memory, stamp) = (pool.memory(), stamp_addr(&pool));
+    let (used, boot) = (memory.load(stamp), pool.boot());
     Failure::unless(boot > used, || {
         format!("boot number {boot} was used before: a stamp of life {used} is on the medium")
     })?;
     verify_clean_mark(&pool)?;
-    stamp.store(boot);
+    memory.store(stamp, boot);
     // The stamp may be told to the outside, so it is persistent before the operation is acknowledged.
-    stamp.persist();
+    memory.persist(stamp, WORD_BYTES);
     Ok(())
 }
 

@@ -94,10 +94,10 @@ pub(crate) fn settle(table: TableAt, memory: &Memory, hash: u64, found: Option<L
         return Ok(());
     }
     if let Some(line) = found {
-        return Ok(memory.durable_range(line.header(), LINE_BYTES)?);
+        return Ok(memory.wait_durable(memory.flushed_at(line.header(), LINE_BYTES))?);
     }
     for (line, _) in table.shape.candidates(table.shape.home(hash), Level::STASH) {
-        memory.durable_range(table.line(line).header(), LINE_BYTES)?;
+        memory.wait_durable(memory.flushed_at(table.line(line).header(), LINE_BYTES))?;
     }
     Ok(())
 }

@@ -259,7 +259,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
     #[inline]
     fn settle(&self, at: PmAddr, bytes: u64) -> Result<()> {
         if self.durability == Durability::Sync {
-            self.heap.memory().durable_range(at, bytes)?;
+            let memory = self.heap.memory();
+            memory.wait_durable(memory.flushed_at(at, bytes))?;
         }
         Ok(())
     }

@@ -87,8 +87,9 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
                     if self.durability == Durability::Sync {
                         // No caller hears of anything that could still be lost; that keys are absent rests on the whole
                         // leaf, and on its link: they may have gone with a leaf that joined this one.
-                        self.heap.memory().durable_range(at.next(), WORD_BYTES)?;
-                        self.heap.memory().durable_range(table.first, table.shape.bytes())?;
+                        let memory = self.heap.memory();
+                        memory.wait_durable(memory.flushed_at(at.next(), WORD_BYTES))?;
+                        memory.wait_durable(memory.flushed_at(table.first, table.shape.bytes()))?;
                     }
                     return Ok(Batch { low, upper, pairs });
                 }

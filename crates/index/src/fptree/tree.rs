@@ -212,7 +212,7 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
             let memory = self.heap.memory();
             cells::settle(table, memory, hash, found)?;
             if found.is_none() {
-                memory.durable_range(at.next(), WORD_BYTES)?;
+                memory.wait_durable(memory.flushed_at(at.next(), WORD_BYTES))?;
             }
         }
         Ok(())

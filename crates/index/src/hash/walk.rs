@@ -136,7 +136,7 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
         }
         if self.durability == Durability::Sync {
             // No caller sees data that could still be lost. The absence of keys depends on the whole segment.
-            medium.memory.durable_range(table.first, table.shape.bytes())?;
+            medium.memory.wait_durable(medium.memory.flushed_at(table.first, table.shape.bytes()))?;
         }
         Ok(Some(pairs?.into_iter().filter_map(|(key, value)| Some((K::from_bytes(&key)?, value))).collect()))
     }

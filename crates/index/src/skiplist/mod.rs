@@ -241,7 +241,7 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
                 // for its writer.
                 self.stripes.read(spot.at, || Ok(()))?;
             }
-            memory.durable_range(spot.link.line().start(), LINE_BYTES)?;
+            memory.wait_durable(memory.flushed_at(spot.link.line().start(), LINE_BYTES))?;
         }
         Ok(())
     }

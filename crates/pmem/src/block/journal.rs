@@ -4,8 +4,8 @@
 //! a unit, so that writing one never rewrites a sector of an acknowledged one. Positions grow for ever (the place in
 //! the ring is the position modulo its length).
 //!
-//! 1. The *header* is in both pages. A change writes one page durably and then the other, before a byte that the old
-//!    header leads to may be overwritten. So whichever intact page has the larger sequence leads to all records that
+//! 1. The *header* is in both pages, by the rules of a [`Mirror`]. A change writes one page durably and then the other,
+//!    before a byte that the old header leads to may be overwritten. So the newer intact page leads to all records that
 //!    are not in the parts, and one damaged page loses nothing.
 //! 2. Every open for writing makes a new *life*: a random generation and a random salt, both in the header. Records of
 //!    any other life are void, so only records that a header names count.
@@ -38,6 +38,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use super::record::{self, First, Life, Record, RecordHeader, Salt, UNIT_BYTES, Whole};
 use crate::counters;
 use crate::error::{Error, Result};
+use crate::pool::layout::crc_of;
+use crate::pool::mirror::{Line, Mirror, Slot};
 use crate::storage::{SECTOR_BYTES, Storage, read_all, write_all};
 
 /// Two header pages precede the ring.
@@ -50,7 +52,7 @@ const COUNT_MAX: u64 = 1 << 62;
 /// Bytes of the ring that are read at a time in the search for later records.
 const SEARCH_BYTES: u64 = 64 * UNIT_BYTES;
 
-/// A header page of the journal; the intact one with the larger sequence counts.
+/// A header page of the journal: a line of a [`Mirror`].
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct JournalHeader {
@@ -68,31 +70,18 @@ pub(crate) struct JournalHeader {
 }
 
 impl JournalHeader {
-    /// The header with this sequence that says `state`.
-    fn new(state: &JournalState, sequence: u64) -> Self {
-        let mut header = Self {
+    /// The header that says `state`; not sealed yet.
+    fn new(state: &JournalState) -> Self {
+        Self {
             magic: HEADER_MAGIC,
-            sequence,
+            sequence: 0,
             generation: state.life.generation,
             tail: state.tail,
             group: state.group,
             salt: state.life.salt,
             closed: u32::from(state.closed),
             crc: 0,
-        };
-        header.crc = header_crc(&header);
-        header
-    }
-
-    /// Whether a writer wrote it: the checksum fits, and no life reaches other values.
-    fn is_intact(&self) -> bool {
-        self.magic == HEADER_MAGIC
-            && self.crc == header_crc(self)
-            && self.sequence <= COUNT_MAX
-            && (1..=COUNT_MAX).contains(&self.group)
-            && self.tail <= COUNT_MAX
-            && self.tail.is_multiple_of(UNIT_BYTES)
-            && self.closed <= 1
+        }
     }
 
     /// Whether no record is after the tail.
@@ -103,6 +92,28 @@ impl JournalHeader {
     /// The life whose records count.
     pub(crate) fn life(&self) -> Life {
         Life { generation: self.generation, salt: self.salt }
+    }
+}
+
+impl Line for JournalHeader {
+    const SEQUENCE_MAX: u64 = COUNT_MAX;
+    fn sequence(&self) -> u64 {
+        self.sequence
+    }
+    fn crc(&self) -> u32 {
+        self.crc
+    }
+    fn seal(&mut self, sequence: u64) {
+        self.sequence = sequence;
+        self.crc = crc_of(self);
+    }
+    fn is_plausible(&self) -> bool {
+        self.magic == HEADER_MAGIC
+            && self.sequence <= COUNT_MAX
+            && (1..=COUNT_MAX).contains(&self.group)
+            && self.tail <= COUNT_MAX
+            && self.tail.is_multiple_of(UNIT_BYTES)
+            && self.closed <= 1
     }
 }
 
@@ -215,20 +226,13 @@ impl JournalArea<'_> {
     }
 
     /// Both header pages, damaged or not.
-    fn headers(&self) -> Result<[JournalHeader; 2]> {
+    fn headers(&self) -> Result<Mirror<JournalHeader>> {
         let mut found = [JournalHeader::default(); 2];
         for (page, header) in (0..).zip(&mut found) {
             read_all(self.storage, header.as_mut_bytes(), self.offset + page * UNIT_BYTES)
                 .map_err(|source| self.io("reading the journal header", source))?;
         }
-        Ok(found)
-    }
-
-    /// The newest intact header and its page; `None` when there is none.
-    fn newest_header(&self) -> Result<Option<(JournalHeader, u64)>> {
-        let [first, second] = self.headers()?;
-        let pages = [(first, 0), (second, 1)];
-        Ok(pages.into_iter().filter(|(header, _)| header.is_intact()).max_by_key(|(header, _)| header.sequence))
+        Ok(Mirror::of(found))
     }
 
     /// The newest intact header page; `None` when the area was never used (all zeroes).
@@ -236,10 +240,11 @@ impl JournalArea<'_> {
     /// # Errors
     /// When both pages are damaged, or blank before a ring that was used.
     pub(crate) fn read_header(&self) -> Result<Option<JournalHeader>> {
-        if let Some((newest, _)) = self.newest_header()? {
+        let headers = self.headers()?;
+        if let Some((newest, _)) = headers.newest() {
             return Ok(Some(newest));
         }
-        if self.headers()? != [JournalHeader::default(); 2] {
+        if headers.slots != [Slot::Empty; 2] {
             return Err(self.damaged(self.offset, "both journal headers are damaged".into()));
         }
         match self.search(|_, sector| record::is_first_of_any_life(sector).then_some(()))? {
@@ -264,25 +269,24 @@ impl JournalArea<'_> {
     /// When the device fails, or the numbers are at their end: no reader would believe such a header. What both pages
     /// say stays.
     pub(crate) fn write_header(&self, state: &JournalState) -> Result<()> {
-        let (newest, page) = self.newest_header()?.unwrap_or((JournalHeader::default(), 1));
-        let header = JournalHeader::new(state, newest.sequence + 1);
-        if !header.is_intact() {
-            let JournalHeader { sequence, tail, group, .. } = header;
-            let finding = format!("sequence {sequence}, tail {tail} or group {group} is more than any pool lives");
+        let (header, pages) = self.headers()?.next(JournalHeader::new(state));
+        if !header.is_plausible() {
+            let JournalHeader { tail, group, .. } = header;
+            let finding = format!("tail {tail} or group {group} is more than any pool lives");
             return Err(self.damaged(self.offset, finding));
         }
-        self.write_pages(&header, page)
+        self.write_pages(&header, pages)
     }
 
-    /// Writes `header` into both pages; `page` holds the newest one.
-    fn write_pages(&self, header: &JournalHeader, page: u64) -> Result<()> {
+    /// Writes `header` into both pages in this order.
+    fn write_pages(&self, header: &JournalHeader, pages: [usize; 2]) -> Result<()> {
         let mut bytes = vec![0; UNIT_BYTES as usize];
         bytes[..size_of::<JournalHeader>()].copy_from_slice(header.as_bytes());
-        // The older page first: a torn write leaves the newest one, and records it leads to are not overwritten before
-        // the second page is durable as well.
-        for page in [1 - page, page] {
+        // The older page is first: a torn write leaves the newest one, and records it leads to are not overwritten
+        // before the second page is durable as well.
+        for page in pages {
             counters::bump(&counters::local().syncs, 1);
-            write_all(self.storage, &bytes, self.offset + page * UNIT_BYTES, true)
+            write_all(self.storage, &bytes, self.offset + page as u64 * UNIT_BYTES, true)
                 .map_err(|source| self.io("writing the journal header", source))?;
         }
         Ok(())
@@ -419,13 +423,13 @@ impl JournalArea<'_> {
         let mut findings = Vec::new();
         let mut add = |offset, finding, is_note| findings.push(JournalFinding { offset, finding, is_note });
         let headers = self.headers()?;
-        for (page, header) in (0..).zip(&headers) {
+        for (page, header) in (0..).zip(&headers.slots) {
             if !self.is_page_in_order(page, header, &headers)? {
                 let finding = format!("journal header page {page} is damaged; the other page says the same");
                 add(self.offset + page * UNIT_BYTES, finding, false);
             }
         }
-        if headers.iter().all(JournalHeader::is_intact) && headers[0] != headers[1] {
+        if headers.slots.iter().all(|slot| matches!(slot, Slot::Intact(_))) && !headers.is_at_rest() {
             let finding = "the journal header pages differ: a crash came between their writes".into();
             add(self.offset, finding, true);
         }
@@ -447,21 +451,20 @@ impl JournalArea<'_> {
     }
 
     /// Whether header page number `page` is intact with zeroes after it, or was never written.
-    fn is_page_in_order(&self, page: u64, header: &JournalHeader, headers: &[JournalHeader; 2]) -> Result<bool> {
+    fn is_page_in_order(
+        &self,
+        page: u64,
+        header: &Slot<JournalHeader>,
+        headers: &Mirror<JournalHeader>,
+    ) -> Result<bool> {
         let mut bytes = vec![0; UNIT_BYTES as usize];
         read_all(self.storage, &mut bytes, self.offset + page * UNIT_BYTES)
             .map_err(|source| self.io("reading the journal header", source))?;
         let is_blank = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
         // Before the first header is whole, the other page is blank.
-        let newest = headers.iter().map(|header| header.sequence).max().unwrap_or_default();
-        let is_fresh = newest <= 1 && is_blank(&bytes);
-        Ok(is_fresh || header.is_intact() && is_blank(&bytes[size_of::<JournalHeader>()..]))
+        let is_fresh = headers.newest().is_none_or(|(newest, _)| newest.sequence <= 1) && is_blank(&bytes);
+        Ok(is_fresh || matches!(header, Slot::Intact(_)) && is_blank(&bytes[size_of::<JournalHeader>()..]))
     }
-}
-
-fn header_crc(header: &JournalHeader) -> u32 {
-    let bytes = header.as_bytes();
-    crc32c::crc32c(&bytes[..bytes.len() - 4])
 }
 
 #[cfg(test)]
@@ -603,9 +606,31 @@ mod tests {
             let disk = SimulatedDisk::new(vec![0; 1 << 20]);
             let area = area(&disk);
             assert!(area.write_header(&state(LIFE, tail, group)).is_err(), "tail {tail}, group {group}");
-            area.write_pages(&JournalHeader::new(&state(LIFE, tail, group), 1), 1)?;
+            let mut header = JournalHeader::new(&state(LIFE, tail, group));
+            header.seal(1);
+            area.write_pages(&header, [0, 1])?;
             let text = area.read_header().expect_err("damage").to_string();
             assert!(text.contains("both journal headers are damaged"), "tail {tail}, group {group}: {text}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn the_numbers_of_headers_begin_again_and_the_newer_page_counts() -> Result<()> {
+        let disk = SimulatedDisk::new(vec![0; 1 << 20]);
+        let area = area(&disk);
+        let mut old = JournalHeader::new(&state(LIFE, 0, 5));
+        old.seal(COUNT_MAX);
+        area.write_pages(&old, [0, 1])?;
+        area.write_header(&state(LIFE, 4096, 6))?;
+        let new = area.read_header()?.expect("written");
+        assert_eq!((new.sequence, new.tail), (1, 4096));
+        for page in 0..2 {
+            // A crash came between the two writes.
+            area.write_pages(&new, [0, 1])?;
+            write_all(&disk, old.as_bytes(), area.offset + page * UNIT_BYTES, true).expect("inside");
+            assert_eq!(area.read_header()?, Some(new), "the old header is in page {page}");
+            assert!(area.check()?.iter().all(|found| found.is_note), "page {page}");
         }
         Ok(())
     }

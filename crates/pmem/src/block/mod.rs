@@ -42,7 +42,7 @@ use crate::addr::LineAddr;
 use crate::error::{Error, Result};
 use crate::memory::Memory;
 use crate::storage::Storage;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64};
 use crate::sync::{Condvar, Mutex, lock};
 use group::{Groups, Joined};
 use journal::{JOURNAL_BYTES_MIN, JournalArea, JournalState, new_life};
@@ -266,11 +266,6 @@ impl BlockDomain {
         }
     }
 
-    /// Waits until the group of this thread's latest flush is on disk.
-    pub(crate) fn durable(&self) -> Result<()> {
-        self.engine.wait_for(self.flushed_here())
-    }
-
     /// The group of this thread's latest flush.
     pub(crate) fn flushed_here(&self) -> u64 {
         let (id, group) = LAST_FLUSH.with(Cell::get);
@@ -318,15 +313,6 @@ impl BlockDomain {
         drop(ring);
         engine.ring_moved.notify_all();
         Poll::Pending
-    }
-
-    /// Waits until the newest groups that hold the given lines are on disk.
-    pub(crate) fn durable_lines(&self, lines: impl Iterator<Item = LineAddr>) -> Result<()> {
-        let newest = self.flushed_at(lines);
-        if newest <= self.engine.durable.load(Ordering::Acquire) {
-            return self.engine.outcome(newest);
-        }
-        self.engine.wait_for(newest)
     }
 
     /// Makes everything durable that was flushed before the call, checkpoints, says in the journal that nothing

@@ -81,7 +81,7 @@ fn one_waiting_writer_pays_one_sync_per_operation() -> Result<()> {
     }
     let scope = CounterScope::start();
     memory.durable()?;
-    memory.durable_range(PmAddr::new(0, DATA), 192)?;
+    memory.wait_durable(memory.flushed_at(PmAddr::new(0, DATA), 192))?;
     assert_eq!(scope.delta().syncs, 0, "nothing new to sync");
     Ok(())
 }
@@ -357,12 +357,12 @@ fn a_reader_that_waits_for_what_it_saw_tells_nothing_that_a_power_cut_takes() ->
     });
     // The writer never waited; the reader is another thread.
     assert_eq!(memory.load(at), 7);
-    memory.durable_range(at, 8)?;
+    memory.wait_durable(memory.flushed_at(at, 8))?;
     let reborn = Arc::new(SimulatedDisk::new(disk.power_cut(|_| false)));
     replay(&files(reborn.clone()))?;
     assert_eq!(word(&reborn.content(), DATA), 7);
     let scope = CounterScope::start();
-    memory.durable_range(at, 8)?;
+    memory.wait_durable(memory.flushed_at(at, 8))?;
     assert_eq!(scope.delta().syncs, 0, "what is durable costs a reader nothing");
     Ok(())
 }

@@ -1,7 +1,14 @@
-//! Waiting for durability: of everything that this thread flushed, or of a point that was taken earlier.
+//! Waiting for durability: there is one thing to wait for, a [`DurablePoint`].
 //!
-//! In the `block` domain a point is a commit group; groups become durable in order, so points are ordered and the later
-//! covers the earlier. In the other domains what is fenced is durable, and every point is reached at once.
+//! 1. *Take a point*: of this thread's flushes (`flushed_here`), of some bytes whichever thread flushed them
+//!    (`flushed_at`), or of everything (`flushed_anywhere`).
+//! 2. *Wait for it*, now or later: as a thread (`wait_durable`) or as a task (`poll_durable`). A reader waits for the
+//!    bytes that its answer rests on, before it answers the outside.
+//!
+//! [`Memory::durable`] does both for the calling thread. It is the call that the explorer records.
+//!
+//! In the `block` domain a point is a commit group. Groups become durable in order, so points are ordered and the later
+//! covers the earlier. In the other domains fenced lines are durable, and every point is reached at once.
 
 use std::panic::Location;
 use std::task::{Context, Poll};
@@ -9,7 +16,6 @@ use std::task::{Context, Poll};
 use super::Memory;
 use crate::addr::{PmAddr, lines_of};
 use crate::block::BlockDomain;
-use crate::domain::Domain;
 use crate::error::Result;
 use crate::watch::Watch;
 
@@ -36,54 +42,36 @@ pub struct DurablePoint {
 
 impl Memory {
     /// Waits until everything this thread flushed and fenced would survive power loss (in the `process` domain: the
-    /// death of the process). After `Ok` it may be acknowledged to the outside.
+    /// death of the process). After `Ok` it may be acknowledged to the outside. The short form of
+    /// [`wait_durable`](Self::wait_durable) for [`flushed_here`](Self::flushed_here).
     ///
     /// # Errors
-    /// [`Error::Poisoned`] in the `block` domain when a journal write or sync failed: the data may be lost.
-    /// [`Error::Changed`] when a file of the pool was deleted: all of it is lost when the pool is closed. That is
-    /// noticed after some thousand calls at the latest. [`Pool::verify_linked`](crate::Pool::verify_linked) looks at
-    /// once.
+    /// [`Error::Poisoned`](crate::Error::Poisoned) in the `block` domain when a journal write or sync failed: the data
+    /// may be lost. [`Error::Changed`](crate::Error::Changed) when a file of the pool was deleted: all of it is lost
+    /// when the pool is closed. That is noticed after some thousand calls at the latest.
+    /// [`Pool::verify_linked`](crate::Pool::verify_linked) looks at once.
     #[inline]
     #[track_caller]
     pub fn durable(&self) -> Result<()> {
-        self.hook_durable();
-        self.pass_watch()?;
-        match self.inner.domain {
-            Domain::Dax | Domain::DaxEmulated | Domain::Eadr | Domain::Process => Ok(()),
-            Domain::Block => self.block().map_or(Ok(()), BlockDomain::durable),
-            Domain::Traced => {
-                self.trace_durable(Location::caller());
-                Ok(())
-            }
-        }
+        self.hook_durable(Location::caller());
+        self.wait_durable(self.flushed_here())
     }
 
-    /// Waits until the newest flushed content of `len` bytes at `at` is durable, whichever thread flushed it. A read
-    /// calls it before it answers the outside with these bytes.
-    ///
-    /// # Errors
-    /// As [`durable`](Self::durable).
     #[inline]
-    pub fn durable_range(&self, at: PmAddr, len: u64) -> Result<()> {
-        self.pass_watch()?;
-        match (self.inner.domain, self.inner.block.get()) {
-            (Domain::Block, Some(block)) => block.durable_lines(lines_of(at, len)),
-            _ => Ok(()),
-        }
-    }
-
     fn point(&self, group: impl FnOnce(&BlockDomain) -> u64) -> DurablePoint {
         DurablePoint { group: self.block().map_or(0, group) }
     }
 
     /// Where everything that this thread flushed is durable.
     #[must_use]
+    #[inline]
     pub fn flushed_here(&self) -> DurablePoint {
         self.point(BlockDomain::flushed_here)
     }
 
     /// Where the newest flushed content of `len` bytes at `at` is durable, whichever thread flushed it.
     #[must_use]
+    #[inline]
     pub fn flushed_at(&self, at: PmAddr, len: u64) -> DurablePoint {
         self.point(|block| block.flushed_at(lines_of(at, len)))
     }
@@ -106,6 +94,7 @@ impl Memory {
     ///
     /// # Errors
     /// As [`durable`](Self::durable).
+    #[inline]
     pub fn wait_durable(&self, point: DurablePoint) -> Result<()> {
         self.pass_watch()?;
         self.block().map_or(Ok(()), |block| block.wait_for(point.group))

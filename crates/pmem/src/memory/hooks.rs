@@ -131,10 +131,13 @@ impl Memory {
         counters::local().count_fence();
     }
 
-    /// The thread is about to wait for durability: counted in every domain.
+    /// The thread is about to wait for durability: counted in every domain, traced in that domain.
     #[inline(always)]
-    pub(super) fn hook_durable(&self) {
+    pub(super) fn hook_durable(&self, site: Site) {
         counters::bump(&counters::local().durables, 1);
+        if self.is_hooked() {
+            self.trace_durable(site);
+        }
     }
 
     /// The thread is about to execute a store fence that is no fence of the contract: not counted.
@@ -163,9 +166,9 @@ impl Memory {
         }
     }
 
-    /// A wait for durability in the traced domain.
-    #[inline]
-    pub(super) fn trace_durable(&self, site: Site) {
+    #[cold]
+    #[inline(never)]
+    fn trace_durable(&self, site: Site) {
         if let Some(tracer) = &self.inner.hooks.tracer {
             tracer.durable(site);
         }

@@ -1,5 +1,9 @@
 //! Mirrored lines: one small record in two places, such that neither a crash nor one damaged line loses it.
 //!
+//! This is the one scheme for state that must not go back: states of parts, roots, clocks of transactions, and the
+//! header of the journal. That header is written as a file, page by page. So it takes the rules from here
+//! ([`Mirror::next`], [`Mirror::newest`]) and does its own writes and syncs.
+//!
 //! 1. *Write*: the new record gets the next sequence number and a CRC-32C. It goes to the line that is not the newest
 //!    intact one (either, when they are equal). Flush and fence. Then the same bytes go to the other line. Flush and
 //!    fence.
@@ -12,6 +16,12 @@
 //! - at rest both lines are equal, so damage to one of them is found (its CRC) and harmless (the other has it all);
 //! - two intact lines are at most one write apart, far from half a circle;
 //! - a line that is damaged beside an empty one is a first write that a crash tore: it was not acknowledged.
+//!
+//! Other metadata verifies itself in another way, where these two lines do not fit:
+//! - the header of a part never changes, so its copy needs no sequence number;
+//! - a checked word ([`checked`](crate::checked)) changes by one atomic store of eight bytes, thousands of them in a
+//!   chunk: a second place and two persists for each change would cost more than they protect;
+//! - records of the journal and of actions are written once and void in another life: generation and salt say so.
 //!
 //! An owner that finds the lines different at open ([`Mirror::is_at_rest`]) writes the newest record again before it
 //! relies on it: until then one damaged line could still bring the old record back.
@@ -35,6 +45,10 @@ pub trait Line: FromBytes + IntoBytes + Immutable + Copy + PartialEq {
     fn crc(&self) -> u32;
     /// Sets the sequence number, then the checksum.
     fn seal(&mut self, sequence: u64);
+    /// Whether a writer can have written these values; a record of others is damaged although its checksum fits.
+    fn is_plausible(&self) -> bool {
+        true
+    }
 }
 
 impl Line for StateSlot {
@@ -87,7 +101,21 @@ impl<L: Line> Mirror<L> {
     /// Reads both lines.
     #[must_use]
     pub fn read(memory: &Memory, at: [PmPtr<L>; 2]) -> Self {
-        Self { slots: at.map(|place| slot_of(memory.get(place))) }
+        Self::of(at.map(|place| memory.get(place)))
+    }
+
+    /// The lines as they were read.
+    pub(crate) fn of(lines: [L; 2]) -> Self {
+        Self { slots: lines.map(slot_of) }
+    }
+
+    /// `line` as the record after the newest one, and the order in which to write it to the two places: each of them
+    /// durably before the next.
+    pub(crate) fn next(&self, mut line: L) -> (L, [usize; 2]) {
+        // At rest the other line holds the old record too, so any order is right. Else the newest intact one is spared.
+        let (sequence, newest) = self.newest().map_or((0, 1), |(old, index)| (old.sequence(), index));
+        line.seal(next_sequence::<L>(sequence));
+        (line, [1 - newest, newest])
     }
 
     /// The record that counts, and which line holds it.
@@ -125,7 +153,7 @@ impl<L: Line> Mirror<L> {
 fn slot_of<L: Line>(line: L) -> Slot<L> {
     if line.as_bytes().iter().all(|byte| *byte == 0) {
         Slot::Empty
-    } else if line.sequence() != 0 && line.crc() == crc_of(&line) {
+    } else if line.sequence() != 0 && line.crc() == crc_of(&line) && line.is_plausible() {
         Slot::Intact(line)
     } else {
         Slot::Damaged
@@ -146,12 +174,8 @@ fn is_newer<L: Line>(sequence: u64, other: u64) -> bool {
 
 /// Writes `line` as the newest record of the pair `at`: persistent on return, old or new after a crash at any moment.
 /// Returns what it wrote, with its sequence number. One thread at a time.
-pub fn write<L: Line>(memory: &Memory, at: [PmPtr<L>; 2], mut line: L) -> L {
-    let before = Mirror::read(memory, at);
-    let (sequence, newest) = before.newest().map_or((0, 1), |(old, index)| (old.sequence(), index));
-    line.seal(next_sequence::<L>(sequence));
-    // At rest the other line holds the old record too, so any order is right. Else the newest intact line is spared.
-    let first = 1 - newest;
+pub fn write<L: Line>(memory: &Memory, at: [PmPtr<L>; 2], line: L) -> L {
+    let (line, [first, second]) = Mirror::read(memory, at).next(line);
     memory.put(at[first], &line);
     if planted::active("pool-mirror-both-at-once") {
         memory.flush(at[first].addr(), 64);
@@ -159,14 +183,14 @@ pub fn write<L: Line>(memory: &Memory, at: [PmPtr<L>; 2], mut line: L) -> L {
         // The store to the other line destroys the old record: it must not overtake the new one.
         memory.persist(at[first].addr(), 64);
     }
-    memory.put(at[1 - first], &line);
+    memory.put(at[second], &line);
     if planted::active("pool-mirror-wrong-line-flushed") {
         memory.persist(at[first].addr(), 64);
         return line;
     }
     // The next write of this record starts with the line that it takes for the spare one: this copy must be persistent
     // before. And the caller's next stores rely on the record.
-    memory.persist(at[1 - first].addr(), 64);
+    memory.persist(at[second].addr(), 64);
     line
 }
 
