@@ -38,7 +38,7 @@ use crate::steps::Steps;
 use crate::words::Words;
 
 /// Words of a page: a slot of four lines.
-const PAGE_WORDS: usize = 29;
+pub(crate) const PAGE_WORDS: usize = 29;
 /// The last word of a page leads to its overflow page.
 const NEXT: usize = PAGE_WORDS - 1;
 const LEVEL_BITS: u32 = 6;

@@ -271,7 +271,7 @@ impl<T: PmValue> PmList<T> {
             loot.lose((from, Some(to)), error);
         }
         if frame.len.is_none() {
-            let end = positions.last().map_or(frame.reached, |last| last + 1);
+            let end = positions.last().map_or(frame.reached, |last| last.saturating_add(1));
             let why = if arranged.has_end { "no item is missing at the end" } else { "the end is missing" };
             loot.doubt((end, None), error, why);
         }

@@ -15,7 +15,10 @@ use std::collections::{BTreeMap, HashSet};
 
 use lodestone_stm::{PmAddr, Stm, Survivor};
 
+use crate::btree::{INNER_WORDS, LEAF_WORDS};
 use crate::bytes::Bytes;
+use crate::hash_map::PAGE_WORDS;
+use crate::words::SIZES;
 
 /// The use of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,13 +105,14 @@ impl Mark {
             };
             let owner = first & !LINK_BITS;
             let forms = Forms { key: 0, value: first >> LINK_FORM_SHIFT & FORM_MASK };
-            let may_be_box = owner & u64::from(u32::MAX) < BOX_LENGTHS;
-            return (!may_be_box).then_some(Self { kind, forms, owner: PmAddr::from_raw(owner) });
+            // A header of a hash map may begin like a mark, and a directory. Neither has such a size.
+            let is_node = SIZES.contains(&words.len()) && owner & u64::from(u32::MAX) >= BOX_LENGTHS;
+            return is_node.then_some(Self { kind, forms, owner: PmAddr::from_raw(owner) });
         }
-        let kind = match first >> KIND_SHIFT & KIND_MASK {
-            1 => NodeKind::Leaf,
-            2 => NodeKind::Inner,
-            3 => NodeKind::Page,
+        let kind = match (first >> KIND_SHIFT & KIND_MASK, words.len()) {
+            (1, LEAF_WORDS) => NodeKind::Leaf,
+            (2, INNER_WORDS) => NodeKind::Inner,
+            (3, PAGE_WORDS) => NodeKind::Page,
             _ => return None,
         };
         let forms = Forms { key: first >> KEY_SHIFT & FORM_MASK, value: first >> VALUE_SHIFT & FORM_MASK };
@@ -154,21 +158,31 @@ mod tests {
     #[test]
     fn marks_come_back_and_boxes_have_none() {
         let owner = PmAddr::new(3, 0x12_3440);
+        let of = |first: u64, second: u64, words: usize| {
+            let mut object = vec![0; words];
+            (object[0], object[1]) = (first, second);
+            Mark::of(&object)
+        };
         let forms = Forms::of_pairs::<Bytes, u32>();
-        for kind in [NodeKind::Leaf, NodeKind::Inner, NodeKind::Page] {
+        for (kind, words) in [(NodeKind::Leaf, 61), (NodeKind::Inner, 125), (NodeKind::Page, 29)] {
             let [head, second] = head(kind, forms, owner);
-            assert_eq!(Mark::of(&[head | 17, second, 0]), Some(Mark { kind, forms, owner }));
+            assert_eq!(of(head | 17, second, words), Some(Mark { kind, forms, owner }));
+            assert_eq!(of(head | 17, second, 64), None);
         }
         let forms = Forms::of_items::<i64>();
         for kind in [NodeKind::OfList, NodeKind::OfQueue] {
-            assert_eq!(Mark::of(&[link(kind, forms, owner), 0]), Some(Mark { kind, forms, owner }));
+            assert_eq!(of(link(kind, forms, owner), 0, 13), Some(Mark { kind, forms, owner }));
+            // The header of a hash map, whose root is a directory.
+            assert_eq!(of(owner.to_raw() | 1, 0, 4), None);
         }
         // Any box: its length, then any bytes.
         for len in 0..BOX_LENGTHS {
             for bytes in [0, 1, u64::from(u32::MAX)] {
-                assert_eq!(Mark::of(&[len | bytes << 32, owner.to_raw(), 0]), None, "{len}");
+                for words in SIZES {
+                    assert_eq!(of(len | bytes << 32, owner.to_raw(), words), None, "{len}");
+                }
             }
         }
-        assert_eq!(Mark::of(&[owner.to_raw(), owner.to_raw(), 0]), None, "the box of a long value");
+        assert_eq!(of(owner.to_raw(), owner.to_raw(), 5), None, "the box of a long value");
     }
 }

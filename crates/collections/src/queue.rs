@@ -381,7 +381,7 @@ impl<T: PmValue> PmQueue<T> {
         if base.is_none() {
             loot.doubt((0, None), error, "positions count from the first item that was found");
         } else if items.is_none() {
-            let end = positions.last().map_or(reached, |last| last + 1);
+            let end = positions.last().map_or(reached, |last| last.saturating_add(1));
             loot.doubt((end, None), error, "the number of items is unknown");
         }
         for (position, node) in placed {

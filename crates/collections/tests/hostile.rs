@@ -1,8 +1,8 @@
 //! Damage whose checksums fit: no bytes make the transactional memory or a collection panic, or run for ever.
 //!
 //! A case takes a sound pool and changes a few fields in it. Then it corrects every checksum over them by the rules of
-//! `docs/format.md`: this file is a second implementation of the format. The pool is then opened, checked, read and
-//! written through every collection. Any error is right. A panic, or a case that does not end, is a fault.
+//! `docs/format.md`: this file is a second implementation of the format. The pool is then opened, checked, read,
+//! salvaged and written through every collection. Any error is right. A panic, or a case that does not end, is a fault.
 //!
 //! `LODESTONE_HOSTILE_CASES=100000 cargo test -p lodestone-collections --test hostile -- --nocapture`
 //!
@@ -11,17 +11,17 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use lodestone_collections::{Bytes, PmBTreeMap, PmHashMap, PmList, PmQueue};
+use lodestone_collections::{Bytes, COLLECTIONS, PmBTreeMap, PmHashMap, PmList, PmQueue};
 use lodestone_heap::HeapOptions;
 use lodestone_pmem::{DomainChoice, PmAddr, Pool, PoolOptions, checked};
 use lodestone_stm::{PmPtr, Stm, StmOptions, pm_object};
-use lodestone_store::{Store, StoreOptions};
+use lodestone_store::{Kind, Store, StoreOptions};
 use lodestone_txn::{SlotFlags, SlotHeader, Tick, Writer, seal};
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
@@ -565,9 +565,26 @@ fn change_all(all: &All, numbers_of: &mut Numbers) -> u64 {
     failed
 }
 
+/// Salvages every collection. Returns the number of losses.
+fn salvage_all(path: &Path) -> Outcome<u64> {
+    let stm = open_stm(path, true)?;
+    let store = stm.store().clone();
+    drop(stm);
+    let object = || store.open_object(lodestone_stm::MEMORY_NAME);
+    let failed = |error: Box<dyn std::error::Error + Send + Sync>| error.to_string();
+    let mut losses = 0;
+    COLLECTIONS.examine(object()?).map_err(failed)?;
+    for member in COLLECTIONS.members(object()?).map_err(failed)? {
+        let mut show = |_: &[u8], _: &[u8]| ControlFlow::Continue(());
+        let outcome = COLLECTIONS.salvage(object()?, Some(&member.name), &mut show, &mut |_| losses += 1);
+        losses += u64::from(outcome.is_err());
+    }
+    Ok(losses)
+}
+
 /// Opens the pool at `path` as a user would. Returns whether it could be opened, and how many operations failed.
 fn exercise(path: &Path, numbers: &mut Numbers) -> (bool, u64) {
-    let mut failed = open_all(path, true).map_or(0, |all| read_all(&all));
+    let mut failed = open_all(path, true).map_or(0, |all| read_all(&all)) + salvage_all(path).unwrap_or(1);
     let Ok(all) = open_all(path, false) else { return (false, failed) };
     failed += read_all(&all) + change_all(&all, numbers) + read_all(&all);
     drop(all);
@@ -610,6 +627,8 @@ fn no_damage_whose_checksums_fit_panics_or_hangs() -> Outcome {
         fs::write(&path, &image.bytes)?;
         let all = open_all(&path, false)?;
         assert_eq!(read_all(&all), 0, "a sound pool");
+        drop(all);
+        assert_eq!(salvage_all(&path)?, 1, "only the root of the program's own type is none that a tool can show");
     }
     let only = number_of("LODESTONE_HOSTILE_SEED");
     let cases = number_of("LODESTONE_HOSTILE_CASES").unwrap_or(CASES);

@@ -207,8 +207,8 @@ fn a_queue_with_damaged_ends_comes_out_in_order() -> Outcome {
 fn lists_and_queues_come_out_in_order_around_lost_nodes() -> Outcome {
     let patient = Patient::new()?;
     let is_node = |found: &&Found, kind: u64| {
-        // The mark: the header's address, and the kind in its low bits.
-        !found.is_bytes && found.words.len() == 5 && found.words[0] & 7 == kind && found.words[0] >> 16 != 0
+        // The mark: the header's address, and the kind in its low bits. A box begins with a length below 512.
+        !found.is_bytes && found.words.len() == 5 && found.words[0] & 7 == kind && found.words[0] as u32 >= 512
     };
     let mut lost = BTreeSet::new();
     for kind in [1, 2] {

@@ -149,6 +149,8 @@ struct Sound {
     numbers: BTreeSet<String>,
     /// The place of each object.
     objects: BTreeMap<String, PmAddr>,
+    /// Lines that say where the objects of the transactional memory are.
+    memory_heads: BTreeSet<u64>,
     /// The place of each record.
     homes: salvaged::Homes,
     used: Vec<(PmAddr, u64)>,
@@ -202,18 +204,19 @@ fn sound() -> Outcome<Sound> {
     store.heap().for_each_block(|at, bytes| blocks.push((at, bytes)));
     let mut used = store.heap().metadata_ranges();
     used.extend(&blocks);
-    let objects = store.names().into_iter().map(|named| (named.name, named.at)).collect();
+    let objects: BTreeMap<String, PmAddr> = store.names().into_iter().map(|named| (named.name, named.at)).collect();
     let cells = salvaged::cells(&Stm::open_with(&store, &lodestone::StmOptions::small())?);
     drop((store, pool));
     let mut image = vec![0; usize::try_from(POOL_BYTES)?];
     memory.read(PmAddr::new(0, 0), &mut image);
+    let memory_heads = salvaged::memory_heads(&image, objects["objects"]);
     let mut homes = salvaged::Homes::new();
     for (place, records) in &answers {
         let found = homes_of(&image, (&blocks, &cells), place, records);
         assert!(found.values().all(|home| !home.own.is_empty()), "{place}: records that the image does not show");
         homes.insert(place.clone(), found);
     }
-    Ok(Sound { image, places, answers, numbers, objects, homes, used })
+    Ok(Sound { image, places, answers, numbers, objects, memory_heads, homes, used })
 }
 
 /// A byte that is in use.

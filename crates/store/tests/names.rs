@@ -205,3 +205,59 @@ fn a_lost_entry_is_named_and_no_other_object_takes_its_place() -> Result<()> {
     assert!(!report.is_clean() && !report.ownership_checked, "{:?}", report.findings);
     Ok(())
 }
+
+#[test]
+fn objects_on_a_lost_page_of_names_are_called_by_their_addresses() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let first = store(&folder)?;
+    for number in 0..20 {
+        drop(Shelf::open(&first, &format!("shelf {number}"), number, 100)?);
+    }
+    let objects: BTreeSet<PmAddr> = first.names().into_iter().map(|named| named.at).collect();
+    // Both copies of the second page of three, so the link to the third is lost as well.
+    let page = first.own_blocks()[1];
+    (0..128).step_by(8).for_each(|offset| first.memory().store(page.plus(offset), 0));
+    first.memory().persist(page, 128);
+    drop(first);
+    let damaged = reopen(&folder)?;
+    assert_eq!(damaged.names().len(), 7);
+    assert!(!damaged.check(&mut |_| {}).is_clean());
+    let report = damaged.repair_accepting_loss(&mut |_| {})?;
+    assert_eq!((report.adopted.len(), report.rebuilt.len(), report.left.len()), (13, 0, 0), "{report:?}");
+    assert_whole(&damaged);
+    drop(damaged);
+    let store = reopen(&folder)?;
+    assert_whole(&store);
+    let found: BTreeSet<PmAddr> = store.names().into_iter().map(|named| named.at).collect();
+    assert_eq!(found, objects);
+    assert_eq!(store.names().into_iter().filter(|named| named.name.starts_with("lost-")).count(), 13);
+    drop(Shelf::open(&store, "one more", 1, 100)?);
+    assert_eq!(store.repair_accepting_loss(&mut |_| {})?.adopted, []);
+    Ok(())
+}
+
+#[test]
+fn an_object_that_no_kind_recognises_keeps_its_blocks() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let first = store(&folder)?;
+    let shelf = Shelf::open(&first, "shelf", 3, 100)?.at();
+    let entry = first.own_blocks()[1];
+    // Both copies of the entry, and the word by which a shelf is recognised.
+    for at in [entry, entry.plus(128), shelf] {
+        first.memory().store(at, 0);
+        first.memory().persist(at, 8);
+    }
+    let blocks = |store: &Store| {
+        let mut blocks = Vec::new();
+        store.heap().for_each_block(|at, _| blocks.push(at));
+        blocks
+    };
+    let before = blocks(&first);
+    drop(first);
+    let store = reopen(&folder)?;
+    let report = store.repair_accepting_loss(&mut |_| {})?;
+    assert!(report.adopted.is_empty() && report.left.len() == 1, "{report:?}");
+    assert_eq!(blocks(&store), before);
+    assert!(!store.check(&mut |_| {}).is_clean());
+    Ok(())
+}

@@ -38,9 +38,9 @@ use crate::words::Words;
 pub use scan::Range;
 
 /// Words of a leaf: a slot of eight lines.
-const LEAF_WORDS: usize = 61;
+pub(crate) const LEAF_WORDS: usize = 61;
 /// Words of an inner node: a slot of sixteen lines. Inner nodes are seldom written, and wide ones make the tree flat.
-const INNER_WORDS: usize = 125;
+pub(crate) const INNER_WORDS: usize = 125;
 /// Most levels of inner nodes: with two children each they reach more leaves than a pool can hold.
 const LEVELS_MAX: usize = 40;
 /// Most words of one entry, so that a leaf holds at least two.

@@ -195,7 +195,9 @@ pub(super) fn open_member(
         }
         _ => {}
     }
-    Err(if why.is_empty() { Unopened::Unknown } else { Unopened::Damaged(why) })
+    // Nodes of other items are there, even if the header is not.
+    let is_unknown = why.is_empty() || from.mark.is_some();
+    Err(if is_unknown { Unopened::Unknown } else { Unopened::Damaged(why) })
 }
 
 /// The signature in a header, or that of this program's types where they agree.

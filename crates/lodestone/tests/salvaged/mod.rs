@@ -3,7 +3,7 @@
 //! The oracle knows the lines of the sound image that hold each record, because each value occurs only once. It also
 //! knows the damaged lines. So it knows which records may be missing:
 //! 1. those with a damaged line of their own, where "own" is everything that the record says of itself;
-//! 2. of kinds that need heads to believe the rest ([`needs_head`]), those with a damaged head of their leaf or object.
+//! 2. those that other damage hides, one by one as [`hidden_by`] names it.
 //!
 //! Each missing record must be named, and no record may appear that did not exist.
 
@@ -119,7 +119,7 @@ pub struct Figures {
     pub brought_out: u64,
     /// Missing records with a damaged line of their own.
     pub own_line: u64,
-    /// Missing because of a damaged head, which is allowed for some kinds.
+    /// Missing because of other damage that may hide them.
     pub behind_head: BTreeMap<String, u64>,
     /// Named only as "records of this object".
     pub vaguely_named: u64,
@@ -143,7 +143,7 @@ impl std::fmt::Display for Figures {
         )?;
         writeln!(f, "  salvage: {} records came out, {} missing with a damaged line", self.brought_out, self.own_line)?;
         let hidden: u64 = self.behind_head.values().sum();
-        writeln!(f, "  {hidden} missing because of a damaged head: {:?}", self.behind_head)?;
+        writeln!(f, "  {hidden} missing because of other damage: {:?}", self.behind_head)?;
         writeln!(f, "  {} named by their object only", self.vaguely_named)?;
         writeln!(f, "  {} came out under another name, {} at another position", self.renamed, self.moved)?;
         write!(f, "  repair: {} objects made anew, left {:?}, ", self.rebuilt, self.left)?;
@@ -151,13 +151,33 @@ impl std::fmt::Display for Figures {
     }
 }
 
-/// Whether records of this place may be hidden by a damaged head of what they are in: the head of a leaf, of an object,
-/// or of the collection.
-fn needs_head(place: &str, home: &Home, damaged: &BTreeSet<u64>) -> bool {
+/// The damage beside a record's own lines that may hide it, if there is such damage.
+fn hidden_by(sound: &Sound, place: &str, home: &Home, damaged: &BTreeSet<u64>) -> Option<&'static str> {
+    // Lines of a leaf that its header does not list can hold what was removed later. The header alone tells.
+    if place.starts_with("fastfair words") && home.blocks.iter().any(|(start, _)| damaged.contains(start)) {
+        return Some("the header of its leaf");
+    }
+    if place.starts_with("objects/") {
+        // They say where all objects are, and are there once.
+        return damaged.iter().any(|line| sound.memory_heads.contains(line)).then_some("the head of the memory");
+    }
     // A lost page can take both what leads to a record and what says that it counts: the heap's tables, an intent.
-    let takes_both = damaged.len() > 1;
-    let has_damaged_leaf = home.blocks.iter().any(|(start, _)| damaged.contains(start));
-    place.starts_with("fastfair words") && has_damaged_leaf || !place.starts_with("objects/") && takes_both
+    (damaged.len() > 1).then_some("a page that has what leads to it and what says that it counts")
+}
+
+/// The lines of a memory's header line and directory of slabs, as `docs/format.md` draws them.
+pub fn memory_heads(image: &[u8], header: PmAddr) -> BTreeSet<u64> {
+    let load = |at: u64, bytes: u64| {
+        let mut word = [0; 8];
+        word[..bytes as usize].copy_from_slice(&image[at as usize..(at + bytes) as usize]);
+        u64::from_le_bytes(word)
+    };
+    let header = header.offset();
+    let (directory, bytes) = (PmAddr::from_raw(load(header + 40, 8)).offset(), load(header + 28, 4));
+    let mut lines: BTreeSet<u64> =
+        (directory / LINE..(directory + bytes).div_ceil(LINE)).map(|line| line * LINE).collect();
+    lines.insert(header);
+    lines
 }
 
 fn order(is_number: bool, key: &[u8]) -> (u64, Vec<u8>) {
@@ -322,8 +342,8 @@ fn compare(
         let is_own = home.own.iter().any(|line| damaged.contains(line));
         if is_own {
             figures.own_line += 1;
-        } else if needs_head(place, home, damaged) {
-            *figures.behind_head.entry(place.to_owned()).or_default() += 1;
+        } else if let Some(head) = hidden_by(sound, place, home, damaged) {
+            *figures.behind_head.entry(format!("{place}: {head}")).or_default() += 1;
         } else {
             figures.faults.push(format!(
                 "{place}: `{text}` is missing, and none of its lines is damaged ({}): {}",
