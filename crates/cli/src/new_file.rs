@@ -121,11 +121,13 @@ fn beside(target: &Path) -> io::Result<(NamedTempFile, Scratch)> {
     Ok((file, scratch))
 }
 
-/// Writes a page. An existing older page is replaced, any other file is refused.
+/// Checks, before the work for a page begins, that the page can get its name.
 ///
 /// # Errors
-/// When a file that is no page exists, or the file cannot be written.
-pub fn write_page(target: &Path, text: &str) -> Result<()> {
+/// When its folder is missing, or a file that is no page exists.
+pub fn verify_page(target: &Path) -> Result<()> {
+    let folder = folder_of(target);
+    ensure!(folder.is_dir(), "{}: the folder of the page is missing; make it, or choose another one", folder.display());
     let mut found = vec![0; PAGE_BEGINS.len()];
     let is_page = target.is_file()
         && File::open(target).and_then(|mut file| io::Read::read_exact(&mut file, &mut found)).is_ok()
@@ -135,6 +137,15 @@ pub fn write_page(target: &Path, text: &str) -> Result<()> {
         "{}: is there and is no page that could be replaced; choose another file",
         target.display()
     );
+    Ok(())
+}
+
+/// Writes a page. An existing older page is replaced, any other file is refused.
+///
+/// # Errors
+/// As [`verify_page`], or when the file cannot be written.
+pub fn write_page(target: &Path, text: &str) -> Result<()> {
+    verify_page(target)?;
     let mut file = NewFile::create(target, true)?;
     file.write_all(text.as_bytes())
         .with_context(|| format!("{}: writing the page failed; choose a writable folder", target.display()))?;
@@ -194,5 +205,7 @@ mod tests {
         fs::write(&target, "id,name").expect("write");
         assert!(write_page(&target, "<!DOCTYPE html>").expect_err("no page").to_string().contains("no page"));
         assert_eq!(fs::read(&target).expect("read"), b"id,name");
+        let nowhere = folder.path().join("missing").join("page.html");
+        assert!(verify_page(&nowhere).expect_err("no folder").to_string().contains("missing"));
     }
 }

@@ -34,6 +34,7 @@ fn a_pool_is_made_shown_grown_and_copied() {
     let place = Place::new();
     let made = place.json(["pool", "create", "a.pool", "--size", "8MiB", "--journal", "1MiB", "--layout", "shop"]);
     assert_eq!((&made[0]["size_bytes"], &made[0]["domain"]), (&(8 << 20).into(), &"block".into()));
+    assert!(place.run(["pool", "info", "a.pool"]).ok().contains("nothing was ever stored"));
     let info = place.json(["pool", "info", "a.pool"]);
     assert_eq!((&info[0]["layout"], &info[0]["journal_bytes"]), (&"shop".into(), &(1 << 20).into()));
     place.run(["kv", "put", "a.pool", "k", "v"]).ok();

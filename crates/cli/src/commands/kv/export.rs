@@ -157,7 +157,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         output.result(&exported, |exported| match exported.lost.len() {
             0 => format!("{}: {} records exported", exported.output, exported.records),
             lost => {
-                format!("{}: {} records exported, {lost} places lost (named above)", exported.output, exported.records)
+                format!("{}: {} records exported; lost: {lost} (named above)", exported.output, exported.records)
             }
         })?;
     }

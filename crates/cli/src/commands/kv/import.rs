@@ -145,9 +145,8 @@ pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
         let source = request.path.as_deref().unwrap_or(Path::new("-"));
         spare(rejects, &[&map.open.path, source])?;
     }
-    let opened = map.open_to_load(kind)?;
-    let domain = opened.pool.info().domain_label();
-    let store = MapStore::new(opened, &map.map)?;
+    let store = MapStore::open(&map, kind)?;
+    let domain = store.domain_label();
     let summary = import::import(&store, &request, output)?;
     output.result(&summary, |summary| {
         let resumed = match summary.resumed_at_line {

@@ -14,7 +14,7 @@ use lodestone_store::{
     Acknowledge, Error, Kind, Member, NAME_BYTES_MAX, Named, Object, Records, Store, VisitLost, VisitRecord,
 };
 
-use crate::commands::pool::{OpenArgs, PoolFiles, ReadArgs};
+use crate::commands::pool::{OpenArgs, PoolFiles, ReadArgs, is_untouched};
 use crate::import_store::ImportStore;
 
 /// Name of the map that holds the progress of imports. Names with this prefix are reserved for the command itself.
@@ -120,7 +120,7 @@ impl MapArgs {
     }
 
     /// As [`open_as`](Self::open_as), for a command that waits for the durability of many changes at once.
-    pub fn open_to_load(&self, kind: KindArg) -> Result<Opened> {
+    fn open_to_load(&self, kind: KindArg) -> Result<Opened> {
         self.open_to_change(kind, Acknowledge::OnSync)
     }
 
@@ -163,7 +163,7 @@ impl MapArgs {
     /// The store of the pool, opened for reading unless a crash left something to finish.
     fn store_to_read(&self, read: ReadArgs) -> Result<Store> {
         let pool = self.open.open_read_only()?;
-        if pool.memory().load(pool.heap_area(0).0) == 0 {
+        if is_untouched(&pool) {
             bail!(
                 "{}: there is no map `{}` in this pool; nothing was ever stored in it",
                 pool.path().display(),
@@ -285,16 +285,27 @@ pub struct MapStore {
     rows: Box<dyn Records>,
     marks: OrderedMap,
     map_name: String,
+    domain: String,
     files: PoolFiles,
 }
 
 impl MapStore {
-    /// The store that imports into `opened`, a map named `map_name`.
-    pub fn new(opened: Opened, map_name: &str) -> Result<Self> {
+    /// Opens or creates `map`, so that rows wait for their durability in batches. A new map gets `kind`.
+    ///
+    /// # Errors
+    /// When the pool or the map cannot be opened, or an existing map is of another kind.
+    pub fn open(map: &MapArgs, kind: KindArg) -> Result<Self> {
+        let opened = map.open_to_load(kind)?;
         let marks = OrderedMap::open(&opened.store, MARKS)
             .with_context(|| format!("{}: opening the progress of imports failed", opened.pool.path().display()))?;
         let files = PoolFiles::of(&opened.pool)?;
-        Ok(Self { rows: opened.records, marks, map_name: map_name.to_owned(), files })
+        let domain = opened.pool.info().domain_label();
+        Ok(Self { rows: opened.records, marks, map_name: map.map.clone(), domain, files })
+    }
+
+    /// The name of the pool's domain.
+    pub fn domain_label(&self) -> &str {
+        &self.domain
     }
 
     /// Key of the mark `name`: map and source. A long source is shortened to a checksum and its end.

@@ -24,7 +24,7 @@ pub struct RangeArgs {
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["from", "to"])]
     prefix: Option<String>,
 
-    /// Keys are hexadecimal digits, and everything is printed the same way
+    /// --from, --to and --prefix are hexadecimal digits; `scan` prints keys and values the same way
     #[arg(long)]
     pub hex: bool,
 }

@@ -15,7 +15,7 @@ use crate::output::Output;
 
 const AFTER_HELP: &str = "\
 Examples:
-  lodestone media probe . --quick
+  lodestone media probe . --quick --json > probe.json
   lodestone media fit probe.json -o mine.toml
   lodestone media profiles
   lodestone media show optane > my.toml

@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::output::{Output, exit, properties};
 use crate::size;
 
-use super::OpenArgs;
+use super::{OpenArgs, is_untouched};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -152,7 +152,9 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         return Ok(exit::ok());
     }
     output.line(info.to_string().trim_end())?;
-    if let Err(error) = &store {
+    if is_untouched(&pool) {
+        output.line("objects        none: nothing was ever stored in this pool")?;
+    } else if let Err(error) = &store {
         output.line(&format!("objects        not shown: {error}"))?;
     }
     for object in &objects {

@@ -15,7 +15,7 @@ use clap::Subcommand;
 
 use crate::output::Output;
 
-pub use open::{OpenArgs, PoolFiles, ReadArgs, WaitArgs, domain};
+pub use open::{OpenArgs, PoolFiles, ReadArgs, WaitArgs, domain, is_untouched};
 
 const AFTER_HELP: &str = "\
 Examples:

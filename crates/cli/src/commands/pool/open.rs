@@ -17,6 +17,11 @@ use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
 
 use crate::emulation::{self, EmulationArgs};
 
+/// Whether nothing was ever stored in the pool: its heap is not formatted.
+pub fn is_untouched(pool: &Pool) -> bool {
+    pool.memory().load(pool.heap_area(0).0) == 0
+}
+
 /// Parses `--domain`.
 pub fn domain(text: &str) -> Result<DomainChoice, String> {
     text.parse().map_err(|error: lodestone_pmem::Error| error.to_string())

@@ -44,7 +44,8 @@ fn domain(text: &str) -> Result<DomainChoice, String> {
 /// Arguments of every benchmark that needs a pool.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Place {
-    /// The pool's file, which must not exist, or a folder for it [default: a temporary file in the working folder]
+    /// The pool's file, which must not exist, or a folder for it [default: a temporary file in the working folder, or
+    /// memory where the help says so below]
     #[arg(long, value_name = "FILE")]
     pub path: Option<PathBuf>,
 

@@ -114,6 +114,10 @@ pub struct Findings {
 /// Runs all steps.
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     let started = Instant::now();
+    if let Some(path) = &args.report {
+        // Before minutes of work that would have no page.
+        new_file::verify_page(path)?;
+    }
     let mut story = Story::new(output);
     if !output.is_json() {
         output.line("Lodestone: durable data at memory speed, on persistent memory and on ordinary files.")?;

@@ -13,7 +13,7 @@ use serde::Serialize;
 use lodestone_index::OrderedMap;
 use lodestone_store::Store;
 
-use lodestone_cli::commands::kv::{MapArgs, MapStore};
+use lodestone_cli::commands::kv::{KindArg, MapArgs, MapStore};
 use lodestone_cli::import::{self, CsvFormat, Format, Request, Selection, Summary};
 use lodestone_cli::output::table;
 use lodestone_cli::size;
@@ -59,7 +59,7 @@ pub fn import(story: &mut Story<'_>, folder: &Path, map: &MapArgs) -> Result<Sum
         overwrite: false,
         restart: false,
     };
-    let store = MapStore::new(map.open()?, &map.map)?;
+    let store = MapStore::open(map, KindArg::default())?;
     let summary = import::import(&store, &request, story.output())?;
     drop(store);
     std::fs::remove_file(&source).with_context(|| format!("{}: removing it failed", source.display()))?;

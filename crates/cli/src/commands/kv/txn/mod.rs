@@ -40,7 +40,8 @@ Examples:
   lodestone kv txn bank.pool transfer.txt --json
   echo scan | lodestone kv txn bank.pool
 
-A transactional map is apart from the map of the same name that `kv put` and `kv get` use.
+The map is in the pool's transactional memory. The other `kv` commands reach it as --map OBJECT/NAME (`lodestone pool
+info` lists both), or as --map NAME if no object has that name.
 
 Exit code 1 when an expectation does not hold: nothing has changed. Exit code 2 on an error: nothing has changed, or the message says that this is not known (the medium failed).";
 

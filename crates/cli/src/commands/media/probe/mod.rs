@@ -120,8 +120,9 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
-    if let (Some(page), Some(target)) = (&args.html, &args.target) {
-        spare(page, &[target.as_path()])?;
+    if let Some(page) = &args.html {
+        new_file::verify_page(page)?;
+        spare(page, &args.target.as_deref().into_iter().collect::<Vec<_>>())?;
     }
     let probe = Probe::open(choice(args)?, options(args))?;
     if args.dry_run {
