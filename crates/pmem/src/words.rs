@@ -5,10 +5,10 @@
 //! 2. Every wider access of this crate is one of its loops: ascending, word by word, of the last word as many bytes as
 //!    are asked for.
 //!
-//! Users hold one of three handles on such words. [`Memory`](crate::Memory) looks at its hooks and panics outside a part.
-//! [`Window`](crate::Window) checks a place once and looks at the hooks, because the explorer walks trees through it.
-//! [`Block`](crate::Block) has no hooks and a length that the compiler knows, so a read costs no branch. One handle for
-//! both would bring that branch back into each read of a transaction.
+//! Users hold one of three handles on such words. [`Memory`](crate::Memory) looks at its hooks and panics outside a
+//! part. [`Window`](crate::Window) checks a place once and looks at the hooks, because the explorer walks trees through
+//! it. [`Block`](crate::Block) has no hooks and a length that the compiler knows, so a read costs no branch. One handle
+//! for both would bring that branch back into each read of a transaction.
 //!
 //! Invariant: bytes of a mapping are only accessed as atomic words, here, by the instructions of `cpu`, and where a
 //! medium is measured.
