@@ -1,14 +1,15 @@
 //! The mark of a node: which collection it is in, and the types of its items.
 //!
-//! Links lead to nodes, and a mark leads back. A salvage finds the nodes of a collection by their marks, whatever became
-//! of the links. Directories of a hash map hold no entries and have no mark.
+//! Links lead to nodes, and a mark leads back. A salvage finds the nodes of a collection by their marks, whatever
+//! became of the links. Directories of a hash map hold no entries and have no mark.
 //!
 //! - Leaves, inner nodes and pages have a *head* and an *owner* in front of their entries (`node`).
 //! - Nodes of lists and queues have both in one word, because a cell's address leaves six bits free.
 //!
-//! No byte string is taken for a node. A short one is in a box, which begins with a length below 512: its bits 16 to 31
-//! are zero, so it is no head, and no link either. A box of a long one begins with an address. Other byte strings are in
-//! cells of another kind.
+//! No byte string is taken for a node. A short one is in a box, which begins with a length below 512: its bits 16 to
+//! 31 are zero, so it is no head, and no link either. A box of a long one begins with an address. Other byte strings
+//! are in cells of another kind. A program's own object of a node's size could hold the same words as a node, if the
+//! program lets others choose all of its bytes.
 
 use std::any::TypeId;
 use std::collections::{BTreeMap, HashSet};
@@ -85,7 +86,7 @@ pub fn link(kind: NodeKind, forms: Forms, owner: PmAddr) -> u64 {
     owner.to_raw() | u64::from(kind == NodeKind::OfQueue) + 1 | forms.value << LINK_FORM_SHIFT
 }
 
-/// What a node says of itself.
+/// The content of a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     pub kind: NodeKind,

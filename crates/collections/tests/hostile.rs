@@ -584,7 +584,9 @@ fn salvage_all(path: &Path) -> Outcome<u64> {
 
 /// Opens the pool at `path` as a user would. Returns whether it could be opened, and how many operations failed.
 fn exercise(path: &Path, numbers: &mut Numbers) -> (bool, u64) {
-    let mut failed = open_all(path, true).map_or(0, |all| read_all(&all)) + salvage_all(path).unwrap_or(1);
+    let mut failed = open_all(path, true).map_or(0, |all| read_all(&all));
+    // A sound pool has one loss: no tool can show the program's own root.
+    failed += salvage_all(path).map_or(1, |losses| losses.saturating_sub(1));
     let Ok(all) = open_all(path, false) else { return (false, failed) };
     failed += read_all(&all) + change_all(&all, numbers) + read_all(&all);
     drop(all);

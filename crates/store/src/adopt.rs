@@ -5,9 +5,10 @@
 //!
 //! 1. Only a catalog with damage that no copy heals is looked at. All else in it was compared when it was read.
 //! 2. Each kind looks for its objects among the allocated blocks. Those that an entry leads to are left out.
-//! 3. One action for each other object makes an entry, `lost-` and its address, and sets a free slot to it. A new page
-//!    goes in front of the others, because the link at their end may be lost.
-//! 4. Then the slots and the link that are lost become empty, one action each.
+//! 3. One action for each other object makes an entry, `lost-` and its address, and sets a lost slot to it. Where no
+//!    slot is lost or free, a new page goes in front of the others, because the link at their end may be lost.
+//! 4. Then the other lost slots and the link become empty, one action each. Not so where more entries are lost than
+//!    objects were found: a kind that does not recognise its object must not lose its blocks.
 //!
 //! Invariant: while an object has no name, the damage that took it is still there. So a crash in between leaves enough
 //! for the next repair to go on. Only then is a block without an owner free.
@@ -20,10 +21,10 @@ use lodestone_pmem::sync::{MutexGuard, lock};
 use lodestone_pmem::{PmAddr, planted};
 use serde::Serialize;
 
-use crate::catalog::{Catalog, root};
+use crate::catalog::{Catalog, Slot, root};
 use crate::error::{Result, committed};
 use crate::kind::Kind;
-use crate::layout::{Entry, Found, PAGE_BYTES, PageAt};
+use crate::layout::{Entry, Found, PAGE_BYTES, PageAt, State};
 use crate::store::Store;
 
 /// An object whose name was lost.
@@ -89,9 +90,19 @@ impl Store {
 
     /// Entries that certainly led to an object, and do not verify.
     fn lost_entries(&self, catalog: &Catalog) -> usize {
-        let is_lost = |slot: &usize| catalog.slots[*slot].is_lost && catalog.slots[*slot].entry.is_none();
-        let has_entry = |slot: &usize| !matches!(catalog.place(*slot).read(self.memory()), Found::Lost(_));
-        (0..catalog.slots.len()).filter(is_lost).filter(has_entry).count()
+        (0..catalog.slots.len()).filter(|slot| self.led_to_an_object(catalog, *slot)).count()
+    }
+
+    fn led_to_an_object(&self, catalog: &Catalog, slot: usize) -> bool {
+        let found = &catalog.slots[slot];
+        found.is_lost && found.entry.is_none() && !matches!(catalog.place(slot).read(self.memory()), Found::Lost(_))
+    }
+
+    /// Slots that are lost: first those that certainly led to an object.
+    fn lost_slots(&self, catalog: &Catalog) -> Vec<usize> {
+        let mut slots: Vec<usize> = (0..catalog.slots.len()).filter(|slot| catalog.slots[*slot].is_lost).collect();
+        slots.sort_by_key(|slot| !self.led_to_an_object(catalog, *slot));
+        slots
     }
 
     /// Objects that no entry leads to.
@@ -118,10 +129,16 @@ impl Store {
         kind: &'static dyn Kind,
         at: PmAddr,
     ) -> Result<()> {
-        if catalog.free_slot().is_none() {
-            self.add_page_in_front(catalog)?;
-        }
-        let slot = catalog.free_slot().ok_or_else(|| self.not_found(name))?;
+        let slot = match self.lost_slots(catalog).first() {
+            // Together, so that after a crash as many entries are lost as objects have no name.
+            Some(slot) => *slot,
+            None => {
+                if catalog.free_slot().is_none() {
+                    self.add_page_in_front(catalog)?;
+                }
+                catalog.free_slot().ok_or_else(|| self.not_found(name))?
+            }
+        };
         let mut action = self.heap().action();
         let entry = Entry {
             at: action.alloc(Entry::bytes(name.len()))?,
@@ -133,7 +150,7 @@ impl Store {
         catalog.place(slot).point_to(&mut action, entry.at);
         let (took_effect, outcome) = committed(action.commit());
         if took_effect {
-            catalog.slots[slot].entry = Some(entry);
+            catalog.slots[slot] = Slot { entry: Some(entry), state: Some(State::Live), ..Slot::default() };
         }
         outcome
     }
@@ -154,8 +171,8 @@ impl Store {
 
     /// Empties every slot, and the link, that is lost.
     fn clear_lost(&self, catalog: &mut MutexGuard<'_, Catalog>) -> Result<()> {
-        let lost = (0..catalog.slots.len()).filter(|slot| catalog.slots[*slot].is_lost);
-        let slots = lost.map(|slot| catalog.place(slot));
+        let lost = self.lost_slots(catalog);
+        let slots = lost.iter().map(|slot| catalog.place(*slot));
         let end = catalog.pages.last().map(|page| page.link());
         let end = end.filter(|link| !matches!(link.read(self.memory()), Found::Payload(0, _)));
         for place in slots.chain(end) {
@@ -164,6 +181,7 @@ impl Store {
             let (_, outcome) = committed(action.commit());
             outcome?;
         }
+        lost.iter().for_each(|slot| catalog.slots[*slot] = Slot::default());
         Ok(())
     }
 }

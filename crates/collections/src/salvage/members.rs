@@ -139,7 +139,7 @@ macro_rules! try_items {
 struct From<'s> {
     stm: &'s Stm,
     header: PmAddr,
-    /// What its nodes say.
+    /// The mark of its nodes.
     mark: Option<Mark>,
 }
 
@@ -166,7 +166,7 @@ pub(super) enum Unopened {
     Damaged(String),
 }
 
-/// Opens the collection with this root. `mark` says what its nodes say of it.
+/// Opens the collection with this root. `mark` returns the mark of its nodes.
 pub(super) fn open_member(
     stm: &Stm,
     root: &FoundRoot,

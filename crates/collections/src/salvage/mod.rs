@@ -55,7 +55,7 @@ impl Memory {
         Ok(memory)
     }
 
-    /// What nodes say of their collections, by address of the header.
+    /// The marks of all collections, by address of the header.
     fn owners(&self) -> &BTreeMap<PmAddr, Mark> {
         self.owners.get_or_init(|| mark::owners(&self.stm))
     }
