@@ -56,6 +56,28 @@ pub struct Action<'h> {
 ///
 /// Keep it as long as a thread may still be reading the blocks, then drop it. The free itself is persistent already:
 /// after a crash the blocks are available at once.
+///
+/// ```
+/// use lodestone_heap::{Heap, HeapOptions};
+/// use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// let pool = Pool::create(&path, &options)?;
+/// let heap = Heap::open(&pool, &HeapOptions::default())?;
+/// let mut action = heap.action();
+/// let at = action.alloc(64)?;
+/// action.commit()?;
+///
+/// let mut action = heap.action();
+/// action.free(at)?;
+/// let (freed, outcome) = action.commit_keeping();
+/// outcome?;
+/// assert_eq!(heap.block_bytes(at), None, "it is free, but readers may still be there");
+/// drop(freed); // now it can be allocated again
+/// # Ok::<(), lodestone_heap::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "dropping it makes the freed blocks available at once"]
 pub struct Freed<'h> {

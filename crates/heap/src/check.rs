@@ -116,6 +116,26 @@ impl fmt::Display for Finding {
 }
 
 /// Result of [`Heap::check`].
+///
+/// ```
+/// use lodestone_heap::{Heap, HeapOptions};
+/// use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// let pool = Pool::create(&path, &options)?;
+/// let heap = Heap::open(&pool, &HeapOptions::default())?;
+/// let mut action = heap.action();
+/// let at = action.alloc(64)?;
+/// action.commit()?;
+/// // Nothing reaches the block: it is a leak, which a repair frees.
+/// let report = heap.check(Some(&mut std::iter::empty()));
+/// assert_eq!((report.blocks, report.findings[0].at), (1, at));
+/// assert_eq!(heap.repair(&report)?.repaired.len(), 1);
+/// assert!(heap.check(Some(&mut std::iter::empty())).is_clean());
+/// # Ok::<(), lodestone_heap::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct CheckReport {

@@ -26,6 +26,22 @@ use crate::recovery::RecoveryReport;
 use crate::table::{PartTable, State};
 
 /// How to format and use a heap. The persistent options count only when the heap is formatted.
+///
+/// ```
+/// use lodestone_heap::{Heap, HeapOptions};
+/// use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// let pool = Pool::create(&path, &options)?;
+/// let mut large = HeapOptions::default();
+/// large.zone_chunks = 64; // chunks of 64 KiB: a block has at most 4 MiB less a table
+/// let heap = Heap::open(&pool, &large)?;
+/// assert!(heap.action().alloc(3 << 20).is_ok());
+/// assert!(heap.action().alloc(4 << 20).is_err());
+/// # Ok::<(), lodestone_heap::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct HeapOptions {
@@ -75,6 +91,29 @@ impl HeapOptions {
 /// Heaps of a pool that is open read-only are not limited.
 ///
 /// See [`Action`] for an example.
+///
+/// ```
+/// use lodestone_heap::{Heap, HeapOptions};
+/// use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// let pool = Pool::create(&path, &options)?;
+/// let heap = Heap::open(&pool, &HeapOptions::default())?;
+/// let mut action = heap.action();
+/// let at = action.alloc(1000)?;
+/// action.set(heap.root_word(0), at.to_raw());
+/// action.commit()?;
+/// drop(heap);
+///
+/// // The block is there after the next open, and its owner finds it.
+/// let heap = Heap::open(&pool, &HeapOptions::default())?;
+/// assert_eq!(heap.memory().load(heap.root_word(0)), at.to_raw());
+/// assert_eq!(heap.check(None).blocks, 1);
+/// assert!(heap.check(None).is_clean());
+/// # Ok::<(), lodestone_heap::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Heap {
     pub(crate) core: Arc<Core>,

@@ -34,6 +34,24 @@ pub struct PlacementRequest {
 pub type PlacementFunction = dyn Fn(&PlacementRequest) -> u16 + Send + Sync;
 
 /// Which part is tried first.
+///
+/// ```
+/// use lodestone_heap::{Heap, HeapOptions, Placement};
+/// use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// let pool = Pool::create(&path, &options)?;
+/// // In a pool of several parts: small blocks anywhere, large ones in the last part.
+/// let mut chosen = HeapOptions::default();
+/// chosen.placement = Placement::By(std::sync::Arc::new(|request| {
+///     if request.bytes < 1024 { 0 } else { request.parts - 1 }
+/// }));
+/// let heap = Heap::open(&pool, &chosen)?;
+/// assert_eq!(heap.action().alloc(4096)?.part(), 0, "this pool has one part");
+/// # Ok::<(), lodestone_heap::Error>(())
+/// ```
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum Placement {

@@ -29,6 +29,20 @@ impl fmt::Display for DamagedLane {
 }
 
 /// Report of an open: finished actions, actions taken back, and places set aside.
+///
+/// ```
+/// use lodestone_heap::{Heap, HeapOptions};
+/// use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// let pool = Pool::create(&path, &options)?;
+/// let heap = Heap::open(&pool, &HeapOptions::default())?;
+/// let report = heap.recovery();
+/// assert!(report.is_sound() && report.actions_finished == 0, "{report}");
+/// # Ok::<(), lodestone_heap::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RecoveryReport {

@@ -45,6 +45,23 @@ pub struct PartUsage {
 }
 
 /// Use of the whole heap.
+///
+/// ```
+/// use lodestone_heap::{Heap, HeapOptions};
+/// use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// let pool = Pool::create(&path, &options)?;
+/// let heap = Heap::open(&pool, &HeapOptions::default())?;
+/// let mut action = heap.action();
+/// action.alloc(1000)?;
+/// action.commit()?;
+/// let usage = heap.usage();
+/// assert_eq!((usage.bytes_used, usage.classes[0].blocks_used), (1024, 1));
+/// # Ok::<(), lodestone_heap::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Usage {

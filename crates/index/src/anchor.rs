@@ -14,6 +14,7 @@
 use lodestone_heap::{Action, Heap};
 use lodestone_pmem::{PmAddr, WORD_BYTES, checked};
 use lodestone_store::{Kind, Object, Store};
+use lodestone_width::low_u32;
 
 use crate::error::Result;
 use crate::medium::Medium;
@@ -91,7 +92,7 @@ pub(crate) fn verify(medium: Medium<'_>, kind: &AnchorKind, at: PmAddr) -> Resul
     if medium.word(anchor.crc(), "checksum of an anchor")? != crc_of(magic, shape) {
         return Err(medium.damaged(anchor.shape(), "anchor of an index", "checksum mismatch"));
     }
-    let (version, options) = ((shape & u64::from(u32::MAX)) as u32, (shape >> 32) as u32);
+    let (version, options) = (low_u32(shape & u64::from(u32::MAX)), low_u32(shape >> 32));
     if version != kind.version {
         let finding = format!("format version {version}; use the program version that wrote it");
         return Err(medium.damaged(anchor.shape(), "anchor of an index", finding));

@@ -3,6 +3,8 @@
 
 use std::borrow::Borrow;
 
+use lodestone_width::to_u64;
+
 use crate::error::{Error, Result};
 use crate::layout::KEY_BYTES_MAX;
 use crate::map::limit;
@@ -36,11 +38,11 @@ pub(crate) fn load_sorted<I: OrderedIndex>(
         last = Some(key.clone());
         pairs.push((key, value));
         if pairs.len() == portion {
-            load(&pairs, count == portion as u64)?;
+            load(&pairs, count == to_u64(portion))?;
             pairs.clear();
         }
     }
-    load(&pairs, count < portion as u64)?;
+    load(&pairs, count < to_u64(portion))?;
     index.sync()?;
     match refused {
         Some(refused) => Err(refused),

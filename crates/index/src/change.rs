@@ -7,6 +7,7 @@
 //!    nothing" was decided is durable.
 
 use lodestone_pmem::{PmAddr, checked};
+use lodestone_width::to_usize;
 
 use crate::error::{Result, committed};
 use crate::layout::{KEY_BYTES_MAX, VALUE_BYTES_MAX, record_bytes};
@@ -52,7 +53,7 @@ impl OrderedMap {
             let found = state.find(leaf.at, medium, key, tag)?;
             let before = match found {
                 Some(Found { at, head, .. }) => {
-                    let mut value = Vec::with_capacity(head.value_bytes as usize);
+                    let mut value = Vec::with_capacity(to_usize(head.value_bytes));
                     medium.append_value(at, head, &mut value)?;
                     Some(value)
                 }

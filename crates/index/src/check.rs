@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering;
 
 use lodestone_heap::Heap;
 use lodestone_pmem::PmAddr;
+use lodestone_width::to_u64;
 
 use crate::anchor::{self, ANCHOR_BYTES, AnchorAt};
 use crate::error::{Error, Result};
@@ -44,6 +45,23 @@ impl fmt::Display for Finding {
 }
 
 /// The result of [`OrderedMap::check`].
+///
+/// ```
+/// use lodestone_index::OrderedMap;
+/// use lodestone_pmem::{DomainChoice, PoolOptions};
+/// use lodestone_store::Store;
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// let store = Store::create(&path, &options)?;
+/// let map = OrderedMap::open(&store, "map")?;
+/// map.insert(b"key", b"value")?;
+/// let report = map.check();
+/// assert!(report.is_intact(), "{:?}", report.findings);
+/// assert_eq!(report.records, 1);
+/// # Ok::<(), lodestone_index::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct CheckReport {
@@ -137,6 +155,23 @@ impl<'h> Owned<'h> {
 }
 
 /// The space that a map takes.
+///
+/// ```
+/// use lodestone_index::OrderedMap;
+/// use lodestone_pmem::{DomainChoice, PoolOptions};
+/// use lodestone_store::Store;
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// let store = Store::create(&path, &options)?;
+/// let map = OrderedMap::open(&store, "map")?;
+/// map.insert(b"key", b"value")?;
+/// let stats = map.stats();
+/// assert_eq!((stats.records, stats.leaves), (1, 1));
+/// assert!(stats.pm_bytes > 0 && stats.dram_bytes > 0);
+/// # Ok::<(), lodestone_index::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MapStats {
@@ -169,7 +204,7 @@ impl OrderedMap {
             report.find_error(self.anchor.at, error);
         }
         let leaves = self.check_chain(&mut report, &mut owned);
-        report.leaves = leaves.len() as u64;
+        report.leaves = to_u64(leaves.len());
         for leaf in leaves {
             self.check_leaf(&mut report, &mut owned, &leaf);
         }
@@ -269,6 +304,6 @@ impl OrderedMap {
                 pm_bytes += state.records().map(|(_, _, at)| block(at)).sum::<u64>();
             }
         }
-        MapStats { records: self.records.load(Ordering::Relaxed), leaves: leaves.len() as u64, pm_bytes, dram_bytes }
+        MapStats { records: self.records.load(Ordering::Relaxed), leaves: to_u64(leaves.len()), pm_bytes, dram_bytes }
     }
 }

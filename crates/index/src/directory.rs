@@ -9,6 +9,8 @@
 
 use std::sync::Arc;
 
+use lodestone_width::to_u64;
+
 use crate::leaf::Leaf;
 
 /// Most leaves in a chunk.
@@ -176,7 +178,7 @@ impl<L: Bounded> Directory<L> {
             // counts.
             size_of::<Chunk<L>>() + CHUNK_LEAVES * 16 + chunk.leaves.len() * (size_of::<L>() + 16) + 2 * bounds
         };
-        self.chunks.iter().map(of_chunk).sum::<usize>() as u64
+        to_u64(self.chunks.iter().map(of_chunk).sum::<usize>())
     }
 }
 

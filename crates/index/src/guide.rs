@@ -28,6 +28,7 @@ use std::sync::OnceLock;
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 use lodestone_pmem::sync::{Mutex, lock, spin};
 use lodestone_pmem::{advise_huge_pages, prefetch_value};
+use lodestone_width::{to_u64, to_usize};
 
 /// Pairs of a node, a power of two.
 const FANOUT: usize = if cfg!(any(test, feature = "shuttle")) { 4 } else { 32 };
@@ -110,7 +111,7 @@ impl Node {
     }
 
     fn count(&self) -> usize {
-        (self.head.load(Ordering::Acquire) as usize & 0xFFFF).min(FANOUT)
+        (to_usize(self.head.load(Ordering::Acquire)) & 0xFFFF).min(FANOUT)
     }
 
     fn level(&self) -> u64 {
@@ -166,7 +167,7 @@ impl Node {
         for index in count..before {
             self.keys.0[index].store(u64::MAX, Ordering::Release);
         }
-        self.head.store(count as u64 | level << 16, Ordering::Release);
+        self.head.store(to_u64(count) | level << 16, Ordering::Release);
         self.version.store(version + 2, Ordering::Release);
     }
 
@@ -206,8 +207,8 @@ impl Guide {
 
     #[inline]
     fn node(&self, number: u64) -> &Node {
-        let shifted = number as usize + CHUNK_FIRST;
-        let chunk = (shifted / CHUNK_FIRST).ilog2() as usize;
+        let shifted = to_usize(number) + CHUNK_FIRST;
+        let chunk = to_usize((shifted / CHUNK_FIRST).ilog2());
         let nodes = self.chunks[chunk].get().map_or(&[][..], |chunk| chunk);
         &nodes[shifted - (CHUNK_FIRST << chunk)]
     }
@@ -265,7 +266,7 @@ impl Guide {
     /// As [`node`](Self::node), of a number that may be none.
     fn node_if_any(&self, number: u64) -> Option<&Node> {
         let shifted = usize::try_from(number).ok()?.checked_add(CHUNK_FIRST)?;
-        let chunk = (shifted / CHUNK_FIRST).ilog2() as usize;
+        let chunk = to_usize((shifted / CHUNK_FIRST).ilog2());
         self.chunks.get(chunk)?.get()?.get(shifted - (CHUNK_FIRST << chunk))
     }
 
@@ -411,7 +412,7 @@ impl Guide {
     /// Bytes of DRAM that the guide takes.
     pub(crate) fn dram_bytes(&self) -> u64 {
         let chunks = self.chunks.iter().filter_map(OnceLock::get).map(|chunk| size_of_val(&**chunk)).sum::<usize>();
-        (size_of::<Self>() + chunks) as u64
+        to_u64(size_of::<Self>() + chunks)
     }
 
     /// The nodes from the root to the lowest one for `key`, each with the index of the pair that was followed.
@@ -501,9 +502,9 @@ impl Guide {
     fn take_node(&self, stock: &mut Stock) -> u64 {
         let number = stock.unused.pop().unwrap_or_else(|| {
             stock.nodes += 1;
-            stock.nodes as u64 - 1
+            to_u64(stock.nodes) - 1
         });
-        let chunk = ((number as usize + CHUNK_FIRST) / CHUNK_FIRST).ilog2() as usize;
+        let chunk = to_usize(((to_usize(number) + CHUNK_FIRST) / CHUNK_FIRST).ilog2());
         self.chunks[chunk].get_or_init(|| {
             let mut nodes = Vec::with_capacity(CHUNK_FIRST << chunk);
             advise_huge_pages(nodes.spare_capacity_mut());

@@ -6,6 +6,7 @@
 //! published, never change while it is published, and are covered by a CRC-32C.
 
 use lodestone_pmem::{PmAddr, WORD_BYTES, checked};
+use lodestone_width::{exact_u32, low_u32, to_u64, to_usize};
 
 use crate::anchor::AnchorKind;
 use crate::kinds::ORDERED_MAP;
@@ -30,7 +31,7 @@ pub(crate) struct LeafAt(pub(crate) PmAddr);
 impl LeafAt {
     /// Bytes of a leaf of `slots` slots with a lower bound of `low_bytes` bytes.
     pub(crate) fn bytes(slots: usize, low_bytes: usize) -> u64 {
-        WORD_BYTES * (3 + slots as u64 + (low_bytes as u64).div_ceil(WORD_BYTES))
+        WORD_BYTES * (3 + to_u64(slots) + to_u64(low_bytes).div_ceil(WORD_BYTES))
     }
     /// Checked address of the next leaf, null in the last one.
     pub(crate) fn next(self) -> PmAddr {
@@ -46,7 +47,7 @@ impl LeafAt {
     }
     /// Checked address of the record in `slot`, null when the slot is free.
     pub(crate) fn slot(self, slot: usize) -> PmAddr {
-        self.0.plus(24 + WORD_BYTES * slot as u64)
+        self.0.plus(24 + WORD_BYTES * to_u64(slot))
     }
     /// First byte of the lower bound of a leaf with `slots` slots.
     pub(crate) fn low(self, slots: usize) -> PmAddr {
@@ -56,13 +57,13 @@ impl LeafAt {
 
 /// Number of slots, at least two, and bytes of the lower bound in the payload of a leaf's shape word.
 pub(crate) fn decode_shape(payload: u64) -> Option<(usize, usize)> {
-    let (slots, low_bytes) = ((payload & 0xFFFF) as usize, (payload >> 16) as usize);
+    let (slots, low_bytes) = (to_usize(payload & 0xFFFF), to_usize(payload >> 16));
     ((2..=SLOTS_LIMIT).contains(&slots) && low_bytes <= KEY_BYTES_MAX).then_some((slots, low_bytes))
 }
 
 /// The shape word's payload.
 pub(crate) fn encode_shape(slots: usize, low_bytes: usize) -> u64 {
-    slots as u64 | (low_bytes as u64) << 16
+    to_u64(slots) | to_u64(low_bytes) << 16
 }
 
 /// The checksum of the lower bound of a leaf of the structure whose anchor is at `owner`.
@@ -80,7 +81,7 @@ pub(crate) fn encode_leaf(
     records: &[PmAddr],
 ) -> Vec<u8> {
     assert!(records.len() <= slots, "a leaf holds at most its slots");
-    let mut out = Vec::with_capacity(LeafAt::bytes(slots, low.len()) as usize);
+    let mut out = Vec::with_capacity(to_usize(LeafAt::bytes(slots, low.len())));
     let mut word = |value: u64| out.extend_from_slice(&value.to_le_bytes());
     word(checked::encode_addr(leaf.next(), next));
     word(checked::encode(leaf.shape(), encode_shape(slots, low.len())));
@@ -90,7 +91,7 @@ pub(crate) fn encode_leaf(
         word(checked::encode_addr(leaf.slot(slot), record));
     }
     out.extend_from_slice(low);
-    out.resize(LeafAt::bytes(slots, low.len()) as usize, 0);
+    out.resize(to_usize(LeafAt::bytes(slots, low.len())), 0);
     out
 }
 
@@ -113,7 +114,7 @@ impl RecordHead {
 
     /// The head of the record of `key` and `value` at the place `at`, of the structure whose anchor is at `owner`.
     pub(crate) fn new(owner: PmAddr, at: PmAddr, key: &[u8], value: &[u8]) -> Self {
-        let (key_bytes, value_bytes) = (key.len() as u32, value.len() as u32);
+        let (key_bytes, value_bytes) = (exact_u32(key.len()), exact_u32(value.len()));
         let key_crc = Self::key_crc(owner, at, key, value_bytes);
         Self { key_bytes, value_bytes, key_crc, value_crc: crc32c::crc32c_append(key_crc, value) }
     }
@@ -121,10 +122,10 @@ impl RecordHead {
     #[inline]
     pub(crate) fn from_words(lengths: u64, crcs: u64) -> Self {
         Self {
-            key_bytes: lengths as u32,
-            value_bytes: (lengths >> 32) as u32,
-            key_crc: crcs as u32,
-            value_crc: (crcs >> 32) as u32,
+            key_bytes: low_u32(lengths),
+            value_bytes: low_u32(lengths >> 32),
+            key_crc: low_u32(crcs),
+            value_crc: low_u32(crcs >> 32),
         }
     }
 
@@ -138,7 +139,7 @@ impl RecordHead {
     /// Whether a writer can have written these lengths.
     #[inline]
     pub(crate) fn is_plausible(self) -> bool {
-        self.key_bytes as usize <= KEY_BYTES_MAX && self.value_bytes as usize <= VALUE_BYTES_MAX
+        to_usize(self.key_bytes) <= KEY_BYTES_MAX && to_usize(self.value_bytes) <= VALUE_BYTES_MAX
     }
 
     /// Address of the key of the record at `at`.
@@ -167,10 +168,10 @@ impl RecordHead {
     #[inline]
     pub(crate) fn key_crc(owner: PmAddr, at: PmAddr, key: &[u8], value_bytes: u32) -> u32 {
         let raw = at.to_raw() >> 3;
-        let place = (raw as u32).wrapping_mul(0x9E37_79B1) ^ (raw >> 32) as u32;
-        let lengths = (key.len() as u32).wrapping_mul(0x85EB_CA6B) ^ value_bytes.wrapping_mul(0xC2B2_AE35);
+        let place = low_u32(raw).wrapping_mul(0x9E37_79B1) ^ low_u32(raw >> 32);
+        let lengths = exact_u32(key.len()).wrapping_mul(0x85EB_CA6B) ^ value_bytes.wrapping_mul(0xC2B2_AE35);
         let owner = (owner.to_raw() >> 3).wrapping_mul(0xD6E8_FEB8_6659_FD93) >> 32;
-        crc32c::crc32c_append(place ^ lengths ^ owner as u32, key)
+        crc32c::crc32c_append(place ^ lengths ^ low_u32(owner), key)
     }
 }
 
@@ -178,19 +179,20 @@ impl RecordHead {
 pub(crate) fn encode_record(owner: PmAddr, at: PmAddr, key: &[u8], value: &[u8], out: &mut Vec<u8>) {
     let head = RecordHead::new(owner, at, key, value);
     out.clear();
-    out.reserve(head.record_bytes() as usize);
+    out.reserve(to_usize(head.record_bytes()));
     for word in head.to_words() {
         out.extend_from_slice(&word.to_le_bytes());
     }
     out.extend_from_slice(key);
-    out.resize(head.value_offset() as usize, 0);
+    out.resize(to_usize(head.value_offset()), 0);
     out.extend_from_slice(value);
-    out.resize(head.record_bytes() as usize, 0);
+    out.resize(to_usize(head.record_bytes()), 0);
 }
 
 /// Bytes of the record of a key and a value of these lengths.
 pub(crate) fn record_bytes(key_bytes: usize, value_bytes: usize) -> u64 {
-    RecordHead { key_bytes: key_bytes as u32, value_bytes: value_bytes as u32, key_crc: 0, value_crc: 0 }.record_bytes()
+    RecordHead { key_bytes: exact_u32(key_bytes), value_bytes: exact_u32(value_bytes), key_crc: 0, value_crc: 0 }
+        .record_bytes()
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@
 
 use lodestone_pmem::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use lodestone_pmem::{PmAddr, planted};
+use lodestone_width::{exact_u8, low_u16, to_usize};
 
 use crate::error::Result;
 use crate::layout::{LeafAt, RecordHead, SLOTS_LIMIT};
@@ -23,7 +24,7 @@ use crate::medium::Medium;
 #[inline]
 pub(crate) fn tag_of(key: &[u8]) -> u16 {
     let crc = crc32c::crc32c(key);
-    (crc ^ (crc >> 16)) as u16
+    low_u16(u64::from(crc ^ (crc >> 16)))
 }
 
 /// A leaf in DRAM.
@@ -59,7 +60,7 @@ pub(crate) struct Found {
 
 fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
-        let slot = mask.trailing_zeros() as usize;
+        let slot = to_usize(mask.trailing_zeros());
         mask &= mask.wrapping_sub(1);
         (slot < 64).then_some(slot)
     })
@@ -76,7 +77,7 @@ impl Leaf {
             next,
             used: 0,
             damaged: 0,
-            slots: slots as u8,
+            slots: exact_u8(slots),
             tags: [0; SLOTS_LIMIT],
             order: [0; SLOTS_LIMIT],
             addrs: [PmAddr::NULL; SLOTS_LIMIT],
@@ -166,13 +167,13 @@ impl LeafState {
 
     /// Number of records, damaged ones included.
     pub(crate) fn count(&self) -> usize {
-        self.used.count_ones() as usize
+        to_usize(self.used.count_ones())
     }
 
     /// An empty slot.
     #[inline]
     pub(crate) fn free_slot(&self) -> Option<usize> {
-        let slot = (!self.used).trailing_zeros() as usize;
+        let slot = to_usize((!self.used).trailing_zeros());
         (slot < usize::from(self.slots)).then_some(slot)
     }
 
@@ -289,7 +290,7 @@ impl LeafState {
                 return Err(medium.damaged(leaf.0, "leaf", "holds keys twice or outside its bounds"));
             }
             for (place, (_, slot)) in self.order.iter_mut().zip(keys) {
-                *place = slot as u8;
+                *place = exact_u8(slot);
             }
             self.ordered = true;
         }

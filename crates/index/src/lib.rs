@@ -21,6 +21,8 @@
 //! one). Values up to [`VALUE_BYTES_MAX`] bytes and up to the size of one block of the heap
 //! ([`Heap::block_bytes_max`](lodestone_heap::Heap::block_bytes_max)).
 
+#![cfg_attr(not(test), deny(clippy::as_conversions))]
+
 mod acs;
 mod anchor;
 mod bulk;

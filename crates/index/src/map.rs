@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use lodestone_heap::Heap;
 use lodestone_pmem::sync::RwLock;
 use lodestone_pmem::{LINE_BYTES, PmAddr, WORD_BYTES, checked, planted};
+use lodestone_width::to_u64;
 
 use crate::anchor::Anchor;
 use crate::directory::Directory;
@@ -73,6 +74,24 @@ impl std::fmt::Debug for OrderedMap {
 }
 
 /// The durability that a caller waits for before the operation returns.
+///
+/// ```
+/// use lodestone_index::{Durability, FastFair, PointIndex};
+/// use lodestone_pmem::{DomainChoice, PoolOptions};
+/// use lodestone_store::Store;
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// let store = Store::create(&path, &options)?;
+/// let tree = FastFair::<u64>::open(&store, "tree", &Default::default(), Durability::Relaxed)?;
+/// for key in 0..100 {
+///     tree.insert(&key, key)?; // in order, but not yet durable
+/// }
+/// tree.sync()?; // one wait for all of them
+/// assert_eq!(tree.len()?, 100);
+/// # Ok::<(), lodestone_index::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Durability {
     /// A change survives power loss before the call returns. A read returns only data that would survive.
@@ -421,7 +440,7 @@ pub(crate) fn limit(what: &'static str, bytes: usize, bytes_max: usize) -> Resul
     if bytes <= bytes_max {
         Ok(())
     } else {
-        Err(Error::TooLong { what, bytes: bytes as u64, bytes_max: bytes_max as u64 })
+        Err(Error::TooLong { what, bytes: to_u64(bytes), bytes_max: to_u64(bytes_max) })
     }
 }
 

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use lodestone_heap::Heap;
 use lodestone_pmem::{Memory, PmAddr, checked};
+use lodestone_width::to_usize;
 
 use crate::error::{Error, Result};
 use crate::layout::{KEY_BYTES_MAX, LeafAt, RecordHead, decode_shape, low_check};
@@ -90,7 +91,7 @@ impl Medium<'_> {
     pub(crate) fn append_key(self, at: PmAddr, out: &mut Vec<u8>) -> Result<RecordHead> {
         let head = self.head(at)?;
         let start = out.len();
-        out.resize(start + head.key_bytes as usize, 0);
+        out.resize(start + to_usize(head.key_bytes), 0);
         self.memory.read(RecordHead::key_at(at), &mut out[start..]);
         if head.key_crc == RecordHead::key_crc(self.owner, at, &out[start..], head.value_bytes) {
             return Ok(head);
@@ -114,7 +115,7 @@ impl Medium<'_> {
     pub(crate) fn match_key(self, at: PmAddr, key: &[u8]) -> Result<Option<RecordHead>> {
         const SHORT: usize = 64;
         let head = self.head(at)?;
-        if head.key_bytes as usize == key.len()
+        if to_usize(head.key_bytes) == key.len()
             && head.key_crc == RecordHead::key_crc(self.owner, at, key, head.value_bytes)
         {
             let mut short = [0; SHORT];
@@ -139,7 +140,7 @@ impl Medium<'_> {
     #[inline]
     pub(crate) fn append_value(self, at: PmAddr, head: RecordHead, out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
-        out.resize(start + head.value_bytes as usize, 0);
+        out.resize(start + to_usize(head.value_bytes), 0);
         self.memory.read(at.plus(head.value_offset()), &mut out[start..]);
         if head.value_crc == crc32c::crc32c_append(head.key_crc, &out[start..]) {
             Ok(())

@@ -13,6 +13,7 @@ use lodestone_heap::{Action, Heap};
 use lodestone_pmem::PmAddr;
 use lodestone_pmem::sync::RwLock;
 use lodestone_store::{Object, Store};
+use lodestone_width::{to_u64, to_usize};
 
 use crate::anchor::{self, Anchor, AnchorAt, First};
 use crate::directory::Directory;
@@ -23,6 +24,24 @@ use crate::map::{Durability, OrderedMap};
 use crate::medium::Medium;
 
 /// How to create a map. An existing map keeps what it was created with.
+///
+/// ```
+/// use lodestone_index::{MapOptions, OrderedMap};
+/// use lodestone_pmem::{DomainChoice, PoolOptions};
+/// use lodestone_store::Store;
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// let store = Store::create(&path, &options)?;
+/// // Leaves of four records: a test of a few keys splits them.
+/// let map = OrderedMap::open_with(&store, "map", &MapOptions { slots_per_leaf: 4 })?;
+/// for key in 0..20_u8 {
+///     map.insert(&[key], b"")?;
+/// }
+/// assert!(map.stats().leaves >= 5);
+/// # Ok::<(), lodestone_index::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct MapOptions {
     /// Slots of a leaf, 2 to 64. Fewer than the default of 60 make sense in tests only: structure changes come sooner.
@@ -84,7 +103,7 @@ fn build(heap: &Heap, action: &mut Action<'_>, owner: PmAddr, slots: usize) -> R
 
 fn attach(heap: &Heap, anchor: Anchor) -> Result<OrderedMap> {
     let medium = Medium::of(heap, anchor.at);
-    let slots_per_leaf = anchor.options as usize;
+    let slots_per_leaf = to_usize(anchor.options);
     if !(2..=SLOTS_LIMIT).contains(&slots_per_leaf) {
         return Err(medium.damaged(anchor.at, "anchor of a map", format!("{slots_per_leaf} slots per leaf")));
     }
@@ -100,7 +119,8 @@ fn attach(heap: &Heap, anchor: Anchor) -> Result<OrderedMap> {
             return Err(medium.damaged(leaf.0, "leaf", "its lower bound does not ascend"));
         }
         // A damaged slot counts as a record until an operation needs it and reports it.
-        records += (0..frame.slots).filter(|&slot| !matches!(medium.slot(leaf, slot), Ok(PmAddr::NULL))).count() as u64;
+        records +=
+            to_u64((0..frame.slots).filter(|&slot| !matches!(medium.slot(leaf, slot), Ok(PmAddr::NULL))).count());
         frames.push((leaf, frame.slots, frame.low));
         next = medium.link(leaf.next(), "link to the next leaf", LeafAt::bytes(1, 0))?;
     }

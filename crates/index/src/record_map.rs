@@ -11,6 +11,31 @@ use crate::map::OrderedMap;
 pub type Visit<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
 
 /// An ordered map from byte strings to byte strings that many threads use at once. Every answer is durable.
+///
+/// ```
+/// use lodestone_index::{Durability, IndexKind, OrderedMap, RecordMap, open_records};
+/// use lodestone_pmem::{DomainChoice, PoolOptions};
+/// use lodestone_store::Store;
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// let store = Store::create(&path, &options)?;
+/// fn rename(map: &dyn RecordMap, old: &[u8], new: &[u8]) -> lodestone_index::Result<bool> {
+///     let Some(value) = map.get(old)? else { return Ok(false) };
+///     map.insert(new, &value)?;
+///     map.remove(old)
+/// }
+///
+/// let plain = OrderedMap::open(&store, "plain")?;
+/// let over_tree = open_records(&store, "over-tree", IndexKind::FastFair, Durability::Sync)?;
+/// for map in [&plain as &dyn RecordMap, &*over_tree] {
+///     map.insert(b"Bombay", b"India")?;
+///     assert!(rename(map, b"Bombay", b"Mumbai")?);
+///     assert_eq!(map.len()?, 1);
+/// }
+/// # Ok::<(), lodestone_index::Error>(())
+/// ```
 pub trait RecordMap: Send + Sync {
     /// The value of `key`.
     ///

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use lodestone_pmem::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lodestone_pmem::sync::{Condvar, Mutex, lock};
+use lodestone_width::{nearest_f64, whole_u64};
 
 /// How far the structure in DRAM of an index has been rebuilt since the index was opened.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -151,9 +152,9 @@ impl Progress {
         let share_done = match (is_done, total) {
             (true, _) => 1.0,
             (false, 0) => 0.0,
-            (false, total) => done as f64 / total as f64,
+            (false, total) => nearest_f64(done) / nearest_f64(total),
         };
-        let estimate = (done > 0).then(|| (keys_done as f64 / share_done) as u64);
+        let estimate = (done > 0).then(|| whole_u64(nearest_f64(keys_done) / share_done));
         Recovery {
             time_to_points: state.time_to_points.unwrap_or_default(),
             time_to_ranges: state.time_to_ranges,

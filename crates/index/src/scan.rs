@@ -26,6 +26,30 @@ const BATCH_BYTES_MAX: usize = 256 << 10;
 const BATCH_RECORDS_FIRST: usize = 16;
 
 /// Which way a range is read.
+///
+/// ```
+/// use lodestone_index::{Direction, Durability, FastFair, OrderedIndex, PointIndex};
+/// use lodestone_pmem::{DomainChoice, PoolOptions};
+/// use lodestone_store::Store;
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// let store = Store::create(&path, &options)?;
+/// use std::ops::{Bound, ControlFlow};
+///
+/// let tree = FastFair::<u64>::open(&store, "tree", &Default::default(), Durability::Sync)?;
+/// for key in 1..=9 {
+///     tree.insert(&key, key)?;
+/// }
+/// let mut top = Vec::new();
+/// tree.scan(Bound::Unbounded, Bound::Excluded(&9), Direction::Descending, |key, _| {
+///     top.push(*key);
+///     if top.len() < 3 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+/// })?;
+/// assert_eq!(top, [8, 7, 6]);
+/// # Ok::<(), lodestone_index::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the smallest key up.
@@ -341,6 +365,27 @@ impl OrderedMap {
 
 /// Iterator over a range of an [`OrderedMap`]. It returns copies of keys and values, each durable before it is
 /// returned.
+///
+/// ```
+/// use lodestone_index::OrderedMap;
+/// use lodestone_pmem::{DomainChoice, PoolOptions};
+/// use lodestone_store::Store;
+///
+/// use std::ops::Bound;
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// let store = Store::create(&path, &options)?;
+/// let map = OrderedMap::open(&store, "map")?;
+/// for key in [b"b", b"c", b"a"] {
+///     map.insert(key, b"value")?;
+/// }
+/// let from_b = map.range(Bound::Included(b"b"), Bound::Unbounded);
+/// let keys = from_b.map(|record| Ok(record?.0)).collect::<lodestone_index::Result<Vec<_>>>()?;
+/// assert_eq!(keys, [b"b", b"c"]);
+/// # Ok::<(), lodestone_index::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Records<'m> {
     map: &'m OrderedMap,

@@ -7,8 +7,8 @@
 //! ```
 //! use lodestone::{OrderedMap, PoolOptions, Store};
 //!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let folder = tempfile::tempdir()?;
+//! # fn main() -> lodestone::Result<()> {
+//! # let folder = tempfile::tempdir().unwrap();
 //! # let path = folder.path().join("orders.pool");
 //! // An ordinary file: the block domain. On a file system mounted with -o dax the same line gives the dax domain.
 //! let store = Store::create(&path, &PoolOptions::default())?;
@@ -35,8 +35,8 @@
 //! use lodestone::collections::{Bytes, PmHashMap, PmQueue};
 //! use lodestone::{PoolOptions, Stm, Store};
 //!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let folder = tempfile::tempdir()?;
+//! # fn main() -> lodestone::Result<()> {
+//! # let folder = tempfile::tempdir().unwrap();
 //! # let path = folder.path().join("shop.pool");
 //! let stm = Stm::open(&Store::open_or_create(&path, &PoolOptions::default())?)?;
 //! let stock = PmHashMap::<Bytes, u64>::open(&stm, "stock")?;
@@ -55,6 +55,8 @@
 //! # }
 //! ```
 //!
+//! [`Error`] is the error of all of it, so one `?` serves every floor. [`Error::category`] says which case it is.
+//!
 //! All of the crates that it is made of are here:
 //! - [`pmem`] for pools, flush, fence;
 //! - [`heap`] for allocation, failure-atomic actions;
@@ -63,18 +65,111 @@
 //! - [`collections`] for maps, lists, queues in transactions;
 //! - [`crash`] for the explorer that crashes a structure, ours or yours, at every point.
 
+mod error;
+
 pub use lodestone_collections as collections;
 pub use lodestone_crash as crash;
 pub use lodestone_heap as heap;
 pub use lodestone_index as index;
 pub use lodestone_pmem as pmem;
 pub use lodestone_stm as stm;
+pub use lodestone_store as store;
 
+pub use error::{Error, ErrorCategory, Result};
 pub use lodestone_heap::{Heap, HeapOptions};
 pub use lodestone_index::{
     Durability, FastFair, IndexKey, OpenIndex, OrderedIndex, OrderedMap, PointIndex, RecordMap, SkipList, Swap,
 };
-pub use lodestone_pmem::{Domain, DomainChoice, Memory, PmAddr, PmPtr, Pool, PoolOptions};
-pub use lodestone_stm::{Stm, StmOptions};
-pub use lodestone_store as store;
+pub use lodestone_pmem::{Memory, PmAddr, Pool};
+pub use lodestone_stm::Stm;
 pub use lodestone_store::{Force, Store, StoreOptions};
+
+/// ```
+/// use lodestone::{Domain, PoolOptions, Store};
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("shop.pool");
+/// let store = Store::create(&path, &PoolOptions::default())?;
+/// // Temporary folders are seldom on persistent memory.
+/// assert!(matches!(store.memory().domain(), Domain::Block | Domain::Dax | Domain::Eadr));
+/// assert!(store.memory().domain().promise().contains("survives power loss"));
+/// # Ok::<(), lodestone::Error>(())
+/// ```
+#[doc(inline)]
+pub use lodestone_pmem::Domain;
+
+/// ```
+/// use lodestone::{Domain, DomainChoice, PoolOptions, Store};
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("test.pool");
+/// // For tests: no device is synced. It survives the death of the process only.
+/// let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// assert_eq!(Store::create(&path, &options)?.memory().domain(), Domain::Process);
+/// assert_eq!("process".parse::<DomainChoice>()?, DomainChoice::Process);
+/// # Ok::<(), lodestone::Error>(())
+/// ```
+#[doc(inline)]
+pub use lodestone_pmem::DomainChoice;
+
+/// ```
+/// use lodestone::stm::pm_object;
+/// use lodestone::{PmPtr, PoolOptions, Stm, Store};
+///
+/// #[pm_object]
+/// struct Account {
+///     cents: u64,
+///     /// Persistent: a pointer is a field like any other.
+///     heir: PmPtr<Account>,
+/// }
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("bank.pool");
+/// let stm = Stm::open(&Store::create(&path, &PoolOptions::default())?)?;
+/// let alice = stm.root::<Account>()?;
+/// stm.update(|tx| {
+///     let bob = tx.alloc(Account { cents: 50, heir: PmPtr::NULL })?;
+///     tx.write(alice)?.heir = bob;
+///     Ok(())
+/// })?;
+/// let heir = stm.read(|tx| Ok(tx.read(alice)?.heir))?;
+/// assert_eq!(stm.read(|tx| Ok(tx.read(heir)?.cents))?, 50);
+/// # Ok::<(), lodestone::Error>(())
+/// ```
+#[doc(inline)]
+pub use lodestone_pmem::PmPtr;
+
+/// ```
+/// use lodestone::{OrderedMap, PoolOptions, Store};
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("log.pool");
+/// // Small at first. When it is full it grows by itself, up to a gigabyte.
+/// let options = PoolOptions { size_bytes: 4 << 20, journal_bytes: 1 << 20, ..PoolOptions::default() };
+/// let options = PoolOptions { grow_bytes_max: 1 << 30, ..options };
+/// let map = OrderedMap::open(&Store::create(&path, &options)?, "log")?;
+/// for number in 0..100_u64 {
+///     map.insert_relaxed(&number.to_be_bytes(), &[7; 60_000])?;
+/// }
+/// map.sync()?;
+/// assert_eq!(map.len()?, 100);
+/// assert!(std::fs::metadata(&path).unwrap().len() > 4 << 20);
+/// # Ok::<(), lodestone::Error>(())
+/// ```
+#[doc(inline)]
+pub use lodestone_pmem::PoolOptions;
+
+/// ```
+/// use lodestone::{PoolOptions, Stm, StmOptions, Store};
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("bank.pool");
+/// let store = Store::create(&path, &PoolOptions::default())?;
+/// // Long snapshots beside writers may keep a mebibyte of old versions.
+/// let options = StmOptions { side_bytes_max: 1 << 20, ..StmOptions::default() };
+/// let stm = Stm::open_with(&store, &options)?;
+/// assert_eq!(stm.snapshot(|_| Ok(1 + 1))?, 2);
+/// # Ok::<(), lodestone::Error>(())
+/// ```
+#[doc(inline)]
+pub use lodestone_stm::StmOptions;

@@ -8,10 +8,10 @@
 //! them by mistake. Each function here is one of the three:
 //!
 //! - [`to_u64`], [`to_usize`], [`const_usize`] widen, or keep the width.
-//! - [`low_u32`], [`low_u16`], [`low_u8`] drop the upper bits on purpose.
+//! - [`low_u64`], [`low_u32`], [`low_u16`], [`low_u8`] drop the upper bits on purpose.
 //! - [`exact_u32`], [`exact_u16`], [`exact_u8`] narrow a value that the caller knows to fit. Debug builds check it.
 //!
-//! [`nearest_f64`] is for ratios and figures.
+//! [`nearest_f64`] and [`whole_u64`] are for ratios and figures. [`product`] multiplies without loss.
 //!
 //! ```
 //! use lodestone_width::{exact_u32, low_u8, to_u64, to_usize};
@@ -78,6 +78,21 @@ pub const fn const_usize(number: u64) -> usize {
     number as usize
 }
 
+/// The low 64 bits.
+#[must_use]
+#[inline(always)]
+pub const fn low_u64(number: u128) -> u64 {
+    number as u64
+}
+
+/// The product of two words: its low word and its high word.
+#[must_use]
+#[inline(always)]
+pub const fn product(left: u64, right: u64) -> (u64, u64) {
+    let product = left as u128 * right as u128;
+    (low_u64(product), low_u64(product >> 64))
+}
+
 /// The low 32 bits.
 #[must_use]
 #[inline(always)]
@@ -139,6 +154,13 @@ pub const fn nearest_f64(number: u64) -> f64 {
     number as f64
 }
 
+/// The whole part of a number: 0 when it is negative or none, the largest word when it is larger.
+#[must_use]
+#[inline]
+pub const fn whole_u64(number: f64) -> u64 {
+    number as u64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,6 +171,14 @@ mod tests {
         assert_eq!((to_usize(u32::MAX), to_usize(u8::MAX)), (0xFFFF_FFFF, 255));
         assert_eq!((exact_u32(0xFFFF_FFFF_usize), exact_u16(0xFFFF_u64), exact_u8(255_u32)), (u32::MAX, u16::MAX, 255));
         assert_eq!((low_u32(u64::MAX << 4), low_u16(0x12345), low_u8(0x1FF)), (0xFFFF_FFF0, 0x2345, 0xFF));
+    }
+
+    #[test]
+    fn a_product_keeps_both_words_and_a_figure_its_whole_part() {
+        assert_eq!(product(u64::MAX, u64::MAX), (1, u64::MAX - 1));
+        assert_eq!(low_u64(1 << 64 | 7), 7);
+        assert_eq!((whole_u64(2.9), whole_u64(-1.0), whole_u64(f64::NAN), whole_u64(1e30)), (2, 0, 0, u64::MAX));
+        assert_eq!(nearest_f64(1 << 60), 2_f64.powi(60));
     }
 
     #[test]

@@ -18,6 +18,7 @@
 use std::sync::OnceLock;
 
 use lodestone_pmem::sync::atomic::{AtomicUsize, Ordering};
+use lodestone_width::{low_u64, product, to_u64, to_usize};
 
 use super::pair::Pair;
 use super::policy::{TICKERS, WAYS};
@@ -115,7 +116,7 @@ impl<K: IndexKey + ?Sized> Cache<K> {
             return u64::MAX;
         }
         // Whose bucket is below `count`: see `base_of`.
-        ((count as u128) << 64).div_ceil(self.base as u128) as u64 - 1
+        low_u64((u128::from(to_u64(count)) << 64).div_ceil(u128::from(to_u64(self.base)))) - 1
     }
 
     /// Buckets of the first level.
@@ -131,7 +132,7 @@ impl<K: IndexKey + ?Sized> Cache<K> {
 
     #[inline]
     fn base_of(&self, hash: u64) -> usize {
-        ((u128::from(hash) * self.base as u128) >> 64) as usize
+        to_usize(product(hash, to_u64(self.base)).1)
     }
 
     /// The second bucket of a key with this hash whose first one is `first`, both within a level's first multiple of
@@ -143,7 +144,7 @@ impl<K: IndexKey + ?Sized> Cache<K> {
             return None;
         }
         let share = hash >> SECOND_SHIFT & 0xFFFF;
-        Some(first ^ (1 + ((share as usize * (width - 1)) >> 16)))
+        Some(first ^ (1 + ((to_usize(share) * (width - 1)) >> 16)))
     }
 
     /// The place of a key with this hash at this moment.
@@ -152,12 +153,12 @@ impl<K: IndexKey + ?Sized> Cache<K> {
         let depth = self.depth.load(Ordering::Acquire);
         let first = self.base_of(hash);
         let second = self.second_of(first, hash);
-        let group = (hash >> LEVEL_SHIFT) as usize & ((1 << depth) - 1);
+        let group = to_usize(hash >> LEVEL_SHIFT) & ((1 << depth) - 1);
         let (level, before) = match group {
             0 => (self.level(0), 0),
             _ => {
                 let below = group.ilog2();
-                (self.level(below as usize + 1), (group - (1 << below)) * self.base)
+                (self.level(to_usize(below) + 1), (group - (1 << below)) * self.base)
             }
         };
         let bucket = |number: usize| level.bucket(before + number, group == 0 && number < TICKERS);

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 
 use lodestone_pmem::planted;
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
+use lodestone_width::{nearest_f64, to_u64, to_usize, whole_u64};
 
 use super::cache::Cache;
 use super::key;
@@ -55,7 +56,7 @@ pub(super) enum After {
 
 /// Entries of a cache of `share` of `keys` keys.
 fn entries_for(keys: u64, share: f64) -> usize {
-    ((keys as f64 * share.clamp(0.0, 1.0)) as usize).max(ENTRIES_MIN)
+    to_usize(whole_u64(nearest_f64(keys) * share.clamp(0.0, 1.0))).max(ENTRIES_MIN)
 }
 
 impl<I: PointIndex> Core<I> {
@@ -114,7 +115,7 @@ impl<I: PointIndex> Core<I> {
     #[cold]
     pub(super) fn judge(&self, slot: &Slot) {
         let cache = self.cache();
-        let (capacity, buckets) = (cache.capacity() as u64, cache.base());
+        let (capacity, buckets) = (to_u64(cache.capacity()), cache.base());
         self.meter.judge(slot, &Judged { capacity, buckets, hash_max: |count| cache.hash_max(count) });
     }
 

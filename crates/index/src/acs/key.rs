@@ -3,6 +3,8 @@
 //! A `u64` is one word. A string takes the same number of words whatever its length: its bytes, zeroes, and its length
 //! in the last byte, so different strings have different words. A string that is too long for that is never cached.
 
+use lodestone_width::{product, to_u64};
+
 use crate::traits::IndexKey;
 
 /// Most words of a key.
@@ -13,7 +15,7 @@ pub(super) const fn bytes_max(words: usize) -> usize {
     words * size_of::<u64>() - 1
 }
 
-const _: () = assert!(bytes_max(WORDS_MAX) <= u8::MAX as usize);
+const _: () = assert!(bytes_max(WORDS_MAX) <= 0xFF);
 
 /// Calls `use_words` with `key` as `count` words; `None` when it does not fit.
 #[inline]
@@ -36,7 +38,7 @@ pub(super) fn with_words<K: IndexKey + ?Sized, R>(
             filled[..chunk.len()].copy_from_slice(chunk);
             *word = u64::from_be_bytes(filled);
         }
-        words[count - 1] |= bytes.len() as u64;
+        words[count - 1] |= to_u64(bytes.len());
     });
     Some(use_words(words))
 }
@@ -57,8 +59,8 @@ pub(super) fn key_of<K: IndexKey + ?Sized>(words: &[u64]) -> Option<K::Owned> {
 pub(super) fn hash(seed: u64, words: &[u64]) -> u64 {
     const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
     let fold = |left: u64, right: u64| {
-        let product = u128::from(left) * u128::from(right);
-        product as u64 ^ (product >> 64) as u64
+        let (low, high) = product(left, right);
+        low ^ high
     };
     let mixed = words.iter().fold(seed, |hash, word| fold(hash ^ word, MULTIPLIER));
     fold(mixed ^ seed.rotate_left(32), 0xD6E8_FEB8_6659_FD93)

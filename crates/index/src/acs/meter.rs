@@ -31,6 +31,7 @@
 
 use crossbeam_utils::CachePadded;
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
+use lodestone_width::{nearest_f64, to_u64, to_usize};
 
 use super::options::{CacheMode, CacheOptions};
 use super::table::Fill;
@@ -218,7 +219,7 @@ impl CacheStats {
     #[must_use]
     pub fn hit_rate(&self) -> f64 {
         let probes = self.hits + self.misses + self.contended;
-        if probes == 0 { 0.0 } else { self.hits as f64 / probes as f64 }
+        if probes == 0 { 0.0 } else { nearest_f64(self.hits) / nearest_f64(probes) }
     }
 }
 
@@ -283,7 +284,7 @@ impl Meter {
 
     /// Bytes of DRAM.
     pub(super) fn bytes(&self) -> u64 {
-        std::mem::size_of_val(&*self.slots) as u64
+        to_u64(std::mem::size_of_val(&*self.slots))
     }
 
     /// Judges the window of `slot` that has ended.
@@ -297,7 +298,7 @@ impl Meter {
             return slot.begin(probes, WINDOW);
         }
         // Of threads that share the slot one may have put back what another had counted.
-        let share = hits.saturating_sub(slot.window_hits.load(Ordering::Relaxed)) as f64 / length as f64;
+        let share = nearest_f64(hits.saturating_sub(slot.window_hits.load(Ordering::Relaxed))) / nearest_f64(length);
         if slot.hash_max.load(Ordering::Relaxed) != EVERY_KEY {
             if share < above {
                 let next = if share < below { 2 * slot.sample.load(Ordering::Relaxed) } else { 0 };
@@ -309,7 +310,7 @@ impl Meter {
             return slot.window_begin.store(probes + unjudged, Ordering::Relaxed);
         }
         let fresh = self.sum(|slot| &slot.fills).saturating_sub(self.sum(|slot| &slot.evictions));
-        let full = (fresh as f64 / cache.capacity as f64).min(1.0);
+        let full = (nearest_f64(fresh) / nearest_f64(cache.capacity)).min(1.0);
         if full >= FULL_MIN && share < below * full {
             Self::sample(slot, probes, SAMPLE, cache);
         } else {
@@ -323,7 +324,7 @@ impl Meter {
         if sample != 0 {
             let sample = sample.min(SAMPLE_LEAST);
             let least = SAMPLE_BUCKETS_MIN.min(cache.buckets / 8).max(1);
-            let count = (cache.buckets / sample as usize).max(least);
+            let count = (cache.buckets / to_usize(sample)).max(least);
             slot.sample.store(sample, Ordering::Relaxed);
             slot.hash_max.store((cache.hash_max)(count), Ordering::Relaxed);
         }

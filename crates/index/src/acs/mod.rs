@@ -90,6 +90,7 @@ use std::sync::{Arc, OnceLock};
 
 use lodestone_pmem::sync::atomic::AtomicU64;
 use lodestone_pmem::sync::thread;
+use lodestone_width::to_u64;
 
 pub use meter::CacheStats;
 pub use options::{AcsOptions, CacheCapacity, CacheMode, CacheOptions};
@@ -211,8 +212,8 @@ impl<I: PointIndex> Acs<I> {
     /// lost.
     pub fn stats(&self) -> CacheStats {
         let (cache, meter) = (self.core.cache(), &self.core.meter);
-        let beside = self.core.stripes.bytes() as u64 + meter.bytes();
-        let (capacity, dram_bytes) = (cache.capacity() as u64, cache.bytes() as u64 + beside);
+        let beside = to_u64(self.core.stripes.bytes()) + meter.bytes();
+        let (capacity, dram_bytes) = (to_u64(cache.capacity()), to_u64(cache.bytes()) + beside);
         CacheStats { capacity, dram_bytes, ..meter.stats() }
     }
 

@@ -36,6 +36,25 @@ impl Default for CacheCapacity {
 }
 
 /// How a cache is made. Nothing of it is persistent: another choice at the next open is fine.
+///
+/// ```
+/// use lodestone_index::{Acs, AcsOptions, CacheMode, CacheOptions, Durability, FastFair, OpenIndex, PointIndex};
+/// use lodestone_pmem::{DomainChoice, PoolOptions};
+/// use lodestone_store::Store;
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// let store = Store::create(&path, &options)?;
+/// // A thousand entries, asked before the index.
+/// let cache = CacheOptions::default().with_entries(1000).with_mode(CacheMode::Serial);
+/// let chosen = AcsOptions { cache, ..AcsOptions::default() };
+/// let index = Acs::<FastFair<u64>>::open_index(&store, "numbers", &chosen, Durability::Sync)?;
+/// index.insert(&7, 49)?;
+/// assert_eq!((index.get(&7)?, index.get(&7)?), (Some(49), Some(49)));
+/// assert!(index.stats().hits >= 1);
+/// # Ok::<(), lodestone_index::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct CacheOptions {
     /// How reads use the cache.

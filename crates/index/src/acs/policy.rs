@@ -28,6 +28,8 @@
 //! all, and with a choice of two buckets hardly any crowd. `tests/acs_policy.rs` prints the hits beside LRU's, trace by
 //! trace.
 
+use lodestone_width::{exact_u32, low_u8, low_u16, low_u32, to_usize};
+
 /// Most entries of a bucket.
 pub(super) const WAYS: usize = 24;
 /// Words that hold a byte for each entry.
@@ -59,7 +61,7 @@ pub(super) type Bytes = [u64; BYTE_WORDS];
 pub(super) type Disputes = [u64; DISPUTE_WORDS];
 
 fn each(bytes: &Bytes) -> [u8; WAYS] {
-    std::array::from_fn(|way| (bytes[way / 8] >> (8 * (way % 8))) as u8)
+    std::array::from_fn(|way| low_u8(bytes[way / 8] >> (8 * (way % 8))))
 }
 
 fn together(each: [u8; WAYS]) -> Bytes {
@@ -69,18 +71,18 @@ fn together(each: [u8; WAYS]) -> Bytes {
 /// Ticks since the time of this byte.
 #[inline]
 fn age(byte: u8, now: u64) -> u8 {
-    (now as u8).wrapping_sub(byte) & STAMP_MAX
+    low_u8(now).wrapping_sub(byte) & STAMP_MAX
 }
 
 #[inline]
 fn stamped(uses: u8, now: u64) -> u8 {
-    uses * USE + (now as u8 & STAMP_MAX)
+    uses * USE + (low_u8(now) & STAMP_MAX)
 }
 
 /// The word after a hit of the entry whose byte is number `at` in it; `None` when it says so already.
 #[inline]
 pub(super) fn touched(word: u64, at: usize, now: u64) -> Option<u64> {
-    let byte = (word >> (8 * at)) as u8;
+    let byte = low_u8(word >> (8 * at));
     let uses = byte / USE;
     if age(byte, now) == 0 && uses > 0 {
         return None;
@@ -110,14 +112,14 @@ impl Victim {
 /// Which of the first `ways` entries an expert would throw out. Which one of equals depends on `now`, so that it is not
 /// always the same.
 pub(super) fn victim(bytes: &Bytes, ways: usize, now: u64, by_uses: bool) -> Victim {
-    const STAMPS: u64 = ONES * STAMP_MAX as u64;
+    let stamps = ONES * u64::from(STAMP_MAX);
     // In every byte its own age: a turn of the stamps more keeps it from borrowing.
-    let later = ONES * (u64::from(now as u8 & STAMP_MAX) + u64::from(USE));
+    let later = ONES * (u64::from(low_u8(now) & STAMP_MAX) + u64::from(USE));
     // Above it the uses that are missing, if they matter.
-    let uses = if by_uses { !STAMPS } else { 0 };
-    let ranks = bytes.map(|word| (later - (word & STAMPS)) & STAMPS | !word & uses);
+    let uses = if by_uses { !stamps } else { 0 };
+    let ranks = bytes.map(|word| (later - (word & stamps)) & stamps | !word & uses);
     let way = place_of_max(&ranks, ways, now);
-    let byte = (bytes[way / 8] >> (8 * (way % 8))) as u8;
+    let byte = low_u8(bytes[way / 8] >> (8 * (way % 8)));
     Victim { way, uses: byte / USE, age: age(byte, now) }
 }
 
@@ -149,9 +151,9 @@ fn place_of_max(bytes: &Bytes, ways: usize, turn: u64) -> usize {
         let equal = !(((differing & LOWS) + LOWS) | differing | LOWS);
         found << 8 | (equal >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56
     });
-    let (found, turn) = (found & ((1 << ways) - 1), turn as u32 % WAYS as u32);
+    let (found, turn) = (found & ((1 << ways) - 1), low_u32(turn) % exact_u32(WAYS));
     // Twice, so that those before `turn` come after the others.
-    (((found | found << WAYS) >> turn).trailing_zeros() + turn) as usize % WAYS
+    to_usize(((found | found << WAYS) >> turn).trailing_zeros() + turn) % WAYS
 }
 
 /// The bytes after all of the first `ways` entries have lost as many uses as the entry `victim` has. It had the fewest
@@ -176,7 +178,7 @@ pub(super) fn filled(bytes: &Bytes, way: usize, now: u64, came_back: bool) -> By
 
 /// The mark by which a key that went in a dispute is known.
 pub(super) fn ghost_of(hash: u64) -> u16 {
-    ((hash >> 8) as u16).max(1)
+    low_u16(hash >> 8).max(1)
 }
 
 /// A dispute: bits 0 to 15 the ghost, never 0; 16 to 20 the entry that was kept; 21 whether the expert of uses was
@@ -186,7 +188,7 @@ const KEPT_SHIFT: u32 = 16;
 const BY_USES: Dispute = 1 << 21;
 
 fn kept_of(dispute: Dispute) -> usize {
-    (dispute >> KEPT_SHIFT) as usize % 32
+    to_usize(dispute >> KEPT_SHIFT) % 32
 }
 
 /// A voice for the expert that was followed: positive if that is the one of uses.
@@ -195,7 +197,7 @@ fn voice(dispute: Dispute) -> i64 {
 }
 
 fn lanes(disputes: Disputes) -> [Dispute; DISPUTES] {
-    std::array::from_fn(|at| (disputes[at / 2] >> (32 * (at % 2))) as Dispute)
+    std::array::from_fn(|at| low_u32(disputes[at / 2] >> (32 * (at % 2))))
 }
 
 fn words(lanes: [Dispute; DISPUTES]) -> Disputes {
@@ -220,7 +222,7 @@ pub(super) fn settled(disputes: Disputes, bytes: &Bytes, then: u64, now: u64) ->
     if disputes == [0; DISPUTE_WORDS] {
         return (disputes, 0);
     }
-    let (each, since) = (each(bytes), now.wrapping_sub(then).min(u64::from(STAMP_MAX)) as u8);
+    let (each, since) = (each(bytes), low_u8(now.wrapping_sub(then).min(u64::from(STAMP_MAX))));
     let mut voices = 0;
     let undecided = retained(disputes, |dispute| {
         let is_used = each.get(kept_of(dispute)).is_some_and(|byte| age(*byte, now) < since);
@@ -232,7 +234,7 @@ pub(super) fn settled(disputes: Disputes, bytes: &Bytes, then: u64, now: u64) ->
 
 /// The undecided disputes without the one in which `ghost` went, and the voice that its return is.
 pub(super) fn returned(disputes: Disputes, ghost: u16) -> Option<(Disputes, i64)> {
-    let is_it = |dispute: &Dispute| *dispute as u16 == ghost;
+    let is_it = |dispute: &Dispute| low_u16(u64::from(*dispute)) == ghost;
     let found = lanes(disputes).into_iter().find(is_it)?;
     Some((retained(disputes, |dispute| !is_it(&dispute)), -voice(found)))
 }
@@ -246,7 +248,7 @@ pub(super) fn voided(disputes: Disputes, way: usize) -> Disputes {
 pub(super) fn disputed(disputes: Disputes, ghost: u16, kept: usize, by_uses: bool) -> Disputes {
     let mut lanes = lanes(disputes);
     lanes.copy_within(..DISPUTES - 1, 1);
-    lanes[0] = Dispute::from(ghost) | (kept as Dispute) << KEPT_SHIFT | if by_uses { BY_USES } else { 0 };
+    lanes[0] = Dispute::from(ghost) | exact_u32(kept) << KEPT_SHIFT | if by_uses { BY_USES } else { 0 };
     words(lanes)
 }
 

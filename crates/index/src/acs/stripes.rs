@@ -7,6 +7,7 @@
 use lodestone_pmem::count_shared_rmws;
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 use lodestone_pmem::sync::{Mutex, lock, spin};
+use lodestone_width::to_usize;
 
 use super::word::{self, HELD, VERSION, WRITER};
 
@@ -41,7 +42,7 @@ impl Stripes {
     /// The stripe of a key with this hash.
     #[inline]
     pub(super) fn of(&self, hash: u64) -> Stripe<'_> {
-        Stripe(&self.words[(hash >> STRIPE_SHIFT) as usize % STRIPES])
+        Stripe(&self.words[to_usize(hash >> STRIPE_SHIFT) % STRIPES])
     }
 
     /// Does `work` while no thread is inside: no hit and no fill meanwhile, no writer can enter, and those that were

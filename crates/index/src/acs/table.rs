@@ -23,6 +23,7 @@ use crossbeam_utils::CachePadded;
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 use lodestone_pmem::sync::spin;
 use lodestone_pmem::{count_shared_rmws, planted, prefetch_line};
+use lodestone_width::{low_u8, to_usize};
 
 use super::key;
 use super::policy::{self, BYTE_WORDS, DISPUTE_WORDS, Victim, WAYS};
@@ -79,7 +80,7 @@ impl Common {
     }
 
     fn balance(&self) -> i64 {
-        self.balance.load(Ordering::Relaxed) as i64
+        self.balance.load(Ordering::Relaxed).cast_signed()
     }
 
     /// Whether the expert of uses is followed.
@@ -89,7 +90,7 @@ impl Common {
 
     fn hear(&self, voices: i64) {
         if voices != 0 {
-            self.balance.store(policy::heard(self.balance(), voices) as u64, Ordering::Relaxed);
+            self.balance.store(policy::heard(self.balance(), voices).cast_unsigned(), Ordering::Relaxed);
         }
     }
 }
@@ -173,7 +174,7 @@ impl<K: IndexKey + ?Sized> Table<K> {
 /// [`candidates`]): the key that was thrown out of it is still there.
 #[inline]
 fn tag_of(hash: u64) -> u8 {
-    (hash as u8).max(2)
+    low_u8(hash).max(2)
 }
 
 /// The high bit of every byte that may be `tag`: of all that are, and after the first one of those that differ from it
@@ -227,7 +228,7 @@ impl Bucket<'_> {
         for number in 0..BYTE_WORDS {
             let mut left = candidates(self.word(TAGS + number).load(Ordering::Acquire), tag_of(key.hash));
             while left != 0 {
-                let way = 8 * number + left.trailing_zeros() as usize / 8;
+                let way = 8 * number + to_usize(left.trailing_zeros()) / 8;
                 if self.has_key(way, key.words) {
                     return Some(way);
                 }
@@ -364,7 +365,7 @@ impl Bucket<'_> {
     fn empty(&self) -> Option<usize> {
         (0..BYTE_WORDS).find_map(|number| {
             let empty = candidates(self.word(TAGS + number).load(Ordering::Relaxed), 0);
-            let way = 8 * number + empty.trailing_zeros() as usize / 8;
+            let way = 8 * number + to_usize(empty.trailing_zeros()) / 8;
             (empty != 0 && way < self.ways).then_some(way)
         })
     }

@@ -3,6 +3,8 @@
 
 use std::sync::OnceLock;
 
+use lodestone_width::to_usize;
+
 /// Things in the first chunk of an arena; each further chunk has twice as many.
 const CHUNK_FIRST: usize = 64;
 
@@ -20,7 +22,7 @@ impl<T: Default> Arena<T> {
     #[inline]
     fn place(index: usize) -> (usize, usize) {
         let shifted = index + CHUNK_FIRST;
-        let chunk = (shifted / CHUNK_FIRST).ilog2() as usize;
+        let chunk = to_usize((shifted / CHUNK_FIRST).ilog2());
         (chunk, shifted - (CHUNK_FIRST << chunk))
     }
 

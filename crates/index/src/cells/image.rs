@@ -1,6 +1,7 @@
 //! A table in DRAM: how new tables are built, and old ones copied.
 
 use lodestone_pmem::WORD_BYTES;
+use lodestone_width::{exact_u32, to_u64, to_usize};
 
 use super::key::KeyKind;
 use super::line::{CHECKED_SLOTS, Meta};
@@ -47,7 +48,7 @@ pub(crate) fn pairs_of(at: TableAt, medium: Medium<'_>, kind: KeyKind, seed: u64
 impl Image {
     /// A table without pairs that will stand at `at`.
     pub(crate) fn empty(at: TableAt) -> Self {
-        let lines = at.shape.all_lines() as usize;
+        let lines = to_usize(at.shape.all_lines());
         Self { at, metas: vec![Meta::default(); lines], words: vec![[0; LINE_WORDS]; lines], added: Vec::new() }
     }
 
@@ -85,7 +86,7 @@ impl Image {
         // Levels last: they stand in the home lines.
         for number in 0..image.metas.len() {
             for slot in image.metas[number].used() {
-                image.raise(hash(image.words[number][1 + slot])?, number as u32);
+                image.raise(hash(image.words[number][1 + slot])?, exact_u32(number));
             }
         }
         Ok(image)
@@ -96,7 +97,7 @@ impl Image {
         let home = self.at.shape.home(hash);
         let mut candidates = self.at.shape.candidates(home, Level::STASH);
         let level = candidates.find(|&(candidate, _)| candidate == line).map_or(Level::STASH, |(_, level)| level);
-        let meta = &mut self.metas[home.line as usize];
+        let meta = &mut self.metas[to_usize(home.line)];
         *meta = meta.with_level(meta.level().max(level));
     }
 
@@ -107,17 +108,17 @@ impl Image {
             .at
             .shape
             .candidates(home, Level::STASH)
-            .find_map(|(line, level)| Some((line, level, self.metas[line as usize].free_slot()?)));
+            .find_map(|(line, level)| Some((line, level, self.metas[to_usize(line)].free_slot()?)));
         let Some((number, level, slot)) = place else { return false };
-        let (line, meta) = (self.at.line(number), &mut self.metas[number as usize]);
+        let (line, meta) = (self.at.line(number), &mut self.metas[to_usize(number)]);
         let cell = meta.free_cell();
         *meta = meta.with(slot, cell, line.pair_check(pair.key, pair.value));
-        self.words[number as usize][1 + slot] = pair.key;
-        self.words[number as usize][1 + CHECKED_SLOTS + cell] = pair.value;
-        let offset = |word: usize| word as u64 * WORD_BYTES;
+        self.words[to_usize(number)][1 + slot] = pair.key;
+        self.words[to_usize(number)][1 + CHECKED_SLOTS + cell] = pair.value;
+        let offset = |word: usize| to_u64(word) * WORD_BYTES;
         self.added.push((number, offset(1 + slot), pair.key));
         self.added.push((number, offset(1 + CHECKED_SLOTS + cell), pair.value));
-        let home = &mut self.metas[home.line as usize];
+        let home = &mut self.metas[to_usize(home.line)];
         *home = home.with_level(home.level().max(level));
         true
     }
@@ -135,17 +136,17 @@ impl Image {
     /// The header word of each line.
     pub(crate) fn headers(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
         self.metas.iter().enumerate().map(|(number, meta)| {
-            let number = number as u32;
+            let number = exact_u32(number);
             (number, self.at.line(number).encode(*meta))
         })
     }
 
     /// The bytes of the table.
     pub(crate) fn append_bytes(&self, out: &mut Vec<u8>) {
-        out.reserve(self.words.len() * LINE_WORDS * WORD_BYTES as usize);
+        out.reserve(self.words.len() * LINE_WORDS * to_usize(WORD_BYTES));
         for (number, header) in self.headers() {
             out.extend_from_slice(&header.to_le_bytes());
-            for word in &self.words[number as usize][1..] {
+            for word in &self.words[to_usize(number)][1..] {
                 out.extend_from_slice(&word.to_le_bytes());
             }
         }

@@ -5,6 +5,7 @@
 //! reads the block of another key once in 65,536 comparisons.
 
 use lodestone_pmem::PmAddr;
+use lodestone_width::low_u8;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::error::Result;
@@ -133,7 +134,7 @@ pub(crate) fn record_word(at: PmAddr, hash: u64) -> u64 {
 /// The record that the key word `word` names, checked to lie inside the pool.
 #[inline]
 pub(crate) fn record_at(medium: Medium<'_>, word: u64) -> Result<PmAddr> {
-    let part = (word >> OFFSET_BITS) as u8;
+    let part = low_u8(word >> OFFSET_BITS);
     let at = PmAddr::new(u16::from(part), (word & ((1 << OFFSET_BITS) - 1)) << 3);
     if medium.memory.contains(at, RecordHead::BYTES) {
         Ok(at)

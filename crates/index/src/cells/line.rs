@@ -8,6 +8,7 @@
 //! Invariant: of the four value cells at most three are named, so an update always finds a free one.
 
 use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, WORD_BYTES};
+use lodestone_width::{const_usize, low_u8, low_u32, to_u64, to_usize};
 
 use crate::fold::fold;
 
@@ -16,15 +17,25 @@ pub(crate) const CHECKED_SLOTS: usize = 3;
 /// Value cells in a line: one more than pairs.
 const VALUE_CELLS: usize = 4;
 /// Words of a line.
-const LINE_WORDS: usize = (LINE_BYTES / WORD_BYTES) as usize;
+const LINE_WORDS: usize = const_usize(LINE_BYTES / WORD_BYTES);
 const _: () = assert!(1 + CHECKED_SLOTS + VALUE_CELLS == LINE_WORDS, "header, keys and values fill a line");
 
 const CELL_SHIFT: u32 = 3;
-const LEVEL_SHIFT: u32 = CELL_SHIFT + 2 * CHECKED_SLOTS as u32;
+const LEVEL_SHIFT: u32 = cell_shift(CHECKED_SLOTS);
 const PAIR_CHECK_SHIFT: u32 = LEVEL_SHIFT + 2;
 const PAIR_CHECK_BITS: u32 = 14;
-const CHECK_SHIFT: u32 = PAIR_CHECK_SHIFT + PAIR_CHECK_BITS * CHECKED_SLOTS as u32;
+const CHECK_SHIFT: u32 = check_shift(CHECKED_SLOTS);
 const _: () = assert!(CHECK_SHIFT == 53, "eleven bits are left for the check of the header");
+
+/// First bit of the cell of the pair in `slot`.
+const fn cell_shift(slot: usize) -> u32 {
+    CELL_SHIFT + 2 * low_u32(to_u64(slot))
+}
+
+/// First bit of the check of the pair in `slot`.
+const fn check_shift(slot: usize) -> u32 {
+    PAIR_CHECK_SHIFT + PAIR_CHECK_BITS * low_u32(to_u64(slot))
+}
 
 /// The place of a cell line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,13 +61,13 @@ impl LineAt {
     /// Address of the key of `slot`.
     #[inline]
     pub(crate) fn key(self, slot: usize) -> PmAddr {
-        self.0.plus(WORD_BYTES * (1 + slot as u64))
+        self.0.plus(WORD_BYTES * (1 + to_u64(slot)))
     }
 
     /// Address of value cell `cell`.
     #[inline]
     pub(crate) fn value(self, cell: usize) -> PmAddr {
-        self.0.plus(WORD_BYTES * (1 + CHECKED_SLOTS as u64 + cell as u64))
+        self.0.plus(WORD_BYTES * (1 + to_u64(CHECKED_SLOTS) + to_u64(cell)))
     }
 
     /// The check of a pair in this line.
@@ -113,8 +124,8 @@ impl Meta {
 
     /// Number of pairs.
     #[inline]
-    pub(crate) const fn count(self) -> usize {
-        (self.0 & ((1 << CHECKED_SLOTS) - 1)).count_ones() as usize
+    pub(crate) fn count(self) -> usize {
+        to_usize((self.0 & ((1 << CHECKED_SLOTS) - 1)).count_ones())
     }
 
     /// A slot that holds nothing.
@@ -126,47 +137,47 @@ impl Meta {
     /// The value cell of `slot`.
     #[inline]
     pub(crate) const fn cell(self, slot: usize) -> usize {
-        (self.0 >> (CELL_SHIFT + 2 * slot as u32) & 3) as usize
+        const_usize(self.0 >> cell_shift(slot) & 3)
     }
 
     /// A value cell that no pair has.
     #[inline]
     pub(crate) fn free_cell(self) -> usize {
         let taken = self.used().fold(0_u32, |taken, slot| taken | 1 << self.cell(slot));
-        (!taken).trailing_zeros() as usize
+        to_usize((!taken).trailing_zeros())
     }
 
     /// The check of the pair in `slot`.
     #[inline]
     pub(crate) const fn check(self, slot: usize) -> u64 {
-        self.0 >> (PAIR_CHECK_SHIFT + PAIR_CHECK_BITS * slot as u32) & ((1 << PAIR_CHECK_BITS) - 1)
+        self.0 >> check_shift(slot) & ((1 << PAIR_CHECK_BITS) - 1)
     }
 
     /// How far keys at home in this line may have gone elsewhere, 0 to 3.
     #[inline]
     pub(crate) const fn level(self) -> u8 {
-        (self.0 >> LEVEL_SHIFT & 3) as u8
+        low_u8(self.0 >> LEVEL_SHIFT & 3)
     }
 
     /// With another level.
     #[inline]
-    pub(crate) const fn with_level(self, level: u8) -> Self {
-        Self(self.0 & !(3 << LEVEL_SHIFT) | (level as u64 & 3) << LEVEL_SHIFT)
+    pub(crate) fn with_level(self, level: u8) -> Self {
+        Self(self.0 & !(3 << LEVEL_SHIFT) | (u64::from(level) & 3) << LEVEL_SHIFT)
     }
 
     /// With a pair in `slot`, whose value is in `cell` and whose check is `check`.
     #[inline]
     pub(crate) const fn with(self, slot: usize, cell: usize, check: u64) -> Self {
         let cleared = self.without(slot).0;
-        let cell = (cell as u64) << (CELL_SHIFT + 2 * slot as u32);
-        Self(cleared | 1 << slot | cell | check << (PAIR_CHECK_SHIFT + PAIR_CHECK_BITS * slot as u32))
+        let cell = to_u64(cell) << cell_shift(slot);
+        Self(cleared | 1 << slot | cell | check << check_shift(slot))
     }
 
     /// Without the pair of `slot`.
     #[inline]
     pub(crate) const fn without(self, slot: usize) -> Self {
-        let check = ((1 << PAIR_CHECK_BITS) - 1) << (PAIR_CHECK_SHIFT + PAIR_CHECK_BITS * slot as u32);
-        Self(self.0 & !(1 << slot | 3 << (CELL_SHIFT + 2 * slot as u32) | check))
+        let check = ((1 << PAIR_CHECK_BITS) - 1) << check_shift(slot);
+        Self(self.0 & !(1 << slot | 3 << cell_shift(slot) | check))
     }
 }
 

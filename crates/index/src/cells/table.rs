@@ -6,11 +6,12 @@
 //! is a table of many buckets with a stash; a leaf of the tree is a table of one bucket without.
 
 use lodestone_pmem::{LINE_BYTES, MEDIA_BLOCK_BYTES, PmAddr};
+use lodestone_width::{low_u32, to_usize};
 
 use super::line::{CHECKED_SLOTS, LineAt};
 
 /// Lines of a media block.
-const BLOCK_LINES: u32 = (MEDIA_BLOCK_BYTES / LINE_BYTES) as u32;
+const BLOCK_LINES: u32 = low_u32(MEDIA_BLOCK_BYTES / LINE_BYTES);
 
 /// How far from its home line a key may be. Each level includes those before it.
 pub(crate) struct Level;
@@ -69,19 +70,19 @@ impl Shape {
     }
 
     /// Bytes of the table.
-    pub(crate) const fn bytes(self) -> u64 {
-        self.all_lines() as u64 * LINE_BYTES
+    pub(crate) fn bytes(self) -> u64 {
+        u64::from(self.all_lines()) * LINE_BYTES
     }
 
     /// Pairs that fit if none is in the wrong place.
-    pub(crate) const fn pairs_max(self) -> usize {
-        self.all_lines() as usize * CHECKED_SLOTS
+    pub(crate) fn pairs_max(self) -> usize {
+        to_usize(self.all_lines()) * CHECKED_SLOTS
     }
 
     /// The home of a key with the hash `hash`: its lower half, scaled to the number of lines.
     #[inline]
-    pub(crate) const fn home(self, hash: u64) -> Home {
-        let line = (((hash & 0xFFFF_FFFF) * self.home_lines() as u64) >> 32) as u32;
+    pub(crate) fn home(self, hash: u64) -> Home {
+        let line = low_u32(((hash & 0xFFFF_FFFF) * u64::from(self.home_lines())) >> 32);
         Home { bucket: line / self.lines, line }
     }
 

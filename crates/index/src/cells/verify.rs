@@ -1,5 +1,7 @@
 //! Checking a table on its medium: every line, every pair, every key.
 
+use lodestone_width::to_u64;
+
 use super::key::{KeyKind, record_at};
 use super::probe;
 use super::table::{Level, TableAt};
@@ -61,7 +63,7 @@ fn own_key(
 ) -> Result<Vec<u8>> {
     let key = kind.bytes(medium, word)?;
     if kind == KeyKind::Bytes {
-        let bytes = RecordHead::BYTES + key.len() as u64;
+        let bytes = RecordHead::BYTES + to_u64(key.len());
         owned.own(report, record_at(medium, word)?, bytes, "record of a key");
     }
     Ok(key)

@@ -1,5 +1,7 @@
 //! The intended change of one pair: one path serves insert, update, upsert, compare-and-swap and removal.
 
+use lodestone_width::to_u64;
+
 use super::key::KeyRef;
 use crate::error::{Error, Result};
 use crate::layout::KEY_BYTES_MAX;
@@ -69,7 +71,7 @@ pub(crate) fn changeable(medium: Medium<'_>, key: KeyRef<'_>) -> Result<()> {
     if let KeyRef::Bytes(bytes) = key
         && bytes.len() > KEY_BYTES_MAX
     {
-        return Err(Error::TooLong { what: "key", bytes: bytes.len() as u64, bytes_max: KEY_BYTES_MAX as u64 });
+        return Err(Error::TooLong { what: "key", bytes: to_u64(bytes.len()), bytes_max: to_u64(KEY_BYTES_MAX) });
     }
     if medium.memory.is_read_only() {
         return Err(Error::ReadOnly { path: medium.path.to_owned(), what: "a change of an index" });

@@ -11,6 +11,7 @@ use std::borrow::Borrow;
 use std::collections::HashMap;
 
 use lodestone_pmem::{PmAddr, WORD_BYTES};
+use lodestone_width::to_u64;
 
 use crate::anchor::{self, ANCHOR_BYTES};
 use crate::check::CheckReport;
@@ -83,7 +84,7 @@ impl<K: IndexKey + ?Sized> Checking<'_, K> {
                 self.report.find(expected[0], format!("level {level}: parents name {expected:?}, links {nodes:?}"));
             }
             if level == 0 {
-                self.report.leaves = nodes.len() as u64;
+                self.report.leaves = to_u64(nodes.len());
                 return Ok(());
             }
             expected = Vec::new();

@@ -16,6 +16,7 @@
 use std::cmp::Ordering;
 
 use lodestone_pmem::{LINE_BYTES, PmAddr, checked};
+use lodestone_width::{to_u64, to_usize};
 
 use crate::error::Result;
 use crate::fastfair::node::{Entry, Header};
@@ -30,11 +31,11 @@ const KEY_OFFSET: u64 = 32;
 
 /// Bytes of the block of a key; at least a line, so that the block starts one.
 pub(crate) fn block_bytes(key_bytes: usize) -> u64 {
-    (KEY_OFFSET + key_bytes as u64).max(LINE_BYTES)
+    (KEY_OFFSET + to_u64(key_bytes)).max(LINE_BYTES)
 }
 
 fn key_crc(owner: PmAddr, at: PmAddr, key: &[u8]) -> u32 {
-    let place = [at.to_raw(), owner.to_raw(), key.len() as u64];
+    let place = [at.to_raw(), owner.to_raw(), to_u64(key.len())];
     let head = place.iter().fold(0, |crc, word| crc32c::crc32c_append(crc, &word.to_le_bytes()));
     crc32c::crc32c_append(head, key)
 }
@@ -55,11 +56,11 @@ pub(crate) fn write_bound(medium: Medium<'_>, at: PmAddr, low: &[u8]) {
 }
 
 fn write_either(medium: Medium<'_>, at: PmAddr, head: u64, key: &[u8], value: u64) {
-    let mut bytes = Vec::with_capacity(KEY_OFFSET as usize + key.len());
+    let mut bytes = Vec::with_capacity(to_usize(KEY_OFFSET) + key.len());
     bytes.extend_from_slice(&head.to_le_bytes());
     bytes.extend_from_slice(&value.to_le_bytes());
     bytes.extend_from_slice(&[0; 8]);
-    bytes.extend_from_slice(&(key.len() as u64 | u64::from(key_crc(medium.owner, at, key)) << 32).to_le_bytes());
+    bytes.extend_from_slice(&(to_u64(key.len()) | u64::from(key_crc(medium.owner, at, key)) << 32).to_le_bytes());
     bytes.extend_from_slice(key);
     medium.memory.write_back(at, &bytes);
 }
@@ -111,8 +112,8 @@ pub(crate) fn with_block_key<T>(medium: Medium<'_>, at: PmAddr, use_key: impl Fn
     const SHORT: usize = 64;
     check_block(medium, at)?;
     let word = medium.memory.load(at.plus(24));
-    let bytes = (word & u64::from(u32::MAX)) as usize;
-    if bytes <= KEY_BYTES_MAX && medium.memory.contains(at, KEY_OFFSET + (bytes as u64).next_multiple_of(8)) {
+    let bytes = to_usize(word & u64::from(u32::MAX));
+    if bytes <= KEY_BYTES_MAX && medium.memory.contains(at, KEY_OFFSET + to_u64(bytes).next_multiple_of(8)) {
         let (mut short, mut long) = ([0; SHORT], Vec::new());
         let key = if bytes <= SHORT {
             &mut short[..bytes]

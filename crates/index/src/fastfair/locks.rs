@@ -13,6 +13,7 @@ use lodestone_pmem::PmAddr;
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 #[cfg(feature = "shuttle")]
 use lodestone_pmem::sync::thread;
+use lodestone_width::{to_u64, to_usize};
 
 use crate::error::Result;
 
@@ -52,12 +53,12 @@ impl Stripes {
 
     /// Bytes of DRAM.
     pub(crate) fn dram_bytes(&self) -> u64 {
-        size_of_val(&*self.0) as u64
+        to_u64(size_of_val(&*self.0))
     }
 
     #[inline]
     fn number(at: PmAddr) -> usize {
-        ((at.to_raw() >> 6).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) as usize & (STRIPES - 1)
+        to_usize((at.to_raw() >> 6).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) & (STRIPES - 1)
     }
 
     /// The result of `read` on the node at `at` at one moment. It may run several times. Its result (an error as well)

@@ -85,6 +85,7 @@ use lodestone_pmem::PmAddr;
 use lodestone_pmem::sync::Mutex;
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 use lodestone_store::{Object, Store};
+use lodestone_width::to_usize;
 
 use crate::anchor::{self, Anchor, AnchorAt, AnchorKind, First};
 use crate::error::Result;
@@ -108,6 +109,24 @@ pub(crate) const KIND_STRINGS: AnchorKind =
 const NO_LIFE: u64 = 0;
 
 /// How to create a tree. An existing one keeps what it was created with.
+///
+/// ```
+/// use lodestone_index::{Durability, FastFair, FastFairOptions, PointIndex};
+/// use lodestone_pmem::{DomainChoice, PoolOptions};
+/// use lodestone_store::Store;
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// let store = Store::create(&path, &options)?;
+/// // Small nodes: a test of a few keys changes the structure.
+/// let tree = FastFair::<u64>::open(&store, "tree", &FastFairOptions::with_lines(2), Durability::Sync)?;
+/// for key in 0..100 {
+///     tree.insert(&key, key)?;
+/// }
+/// assert!(tree.check().leaves > 10);
+/// # Ok::<(), lodestone_index::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FastFairOptions {
@@ -139,6 +158,24 @@ impl FastFairOptions {
 /// A durable B+-tree from keys (`u64` or `[u8]`) to words. See the module for the design,
 /// [`PointIndex`](crate::PointIndex) and
 /// [`OrderedIndex`](crate::OrderedIndex) for the operations.
+///
+/// ```
+/// use lodestone_index::{Durability, FastFair, OrderedIndex, PointIndex};
+/// use lodestone_pmem::{DomainChoice, PoolOptions};
+/// use lodestone_store::Store;
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// let store = Store::create(&path, &options)?;
+/// let tree = FastFair::<u64>::open(&store, "tree", &Default::default(), Durability::Sync)?;
+/// assert!(tree.insert(&17, 1)?);
+/// assert_eq!(tree.upsert(&17, 2)?, Some(1));
+/// tree.insert(&4, 3)?;
+/// assert_eq!(tree.first()?, Some((4, 3)));
+/// assert!(tree.check().is_intact());
+/// # Ok::<(), lodestone_index::Error>(())
+/// ```
 pub struct FastFair<K: IndexKey + ?Sized> {
     pub(crate) heap: Heap,
     pub(crate) anchor: Anchor,
@@ -215,7 +252,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
 
     fn attach(heap: &Heap, anchor: Anchor, durability: Durability) -> Result<Self> {
         let (medium, stamp) = (Medium::of(heap, anchor.at), heap.pool().boot());
-        let lines = anchor.options as usize;
+        let lines = to_usize(anchor.options);
         if !(2..=LINES_MAX).contains(&lines) {
             return Err(medium.damaged(anchor.at, "anchor of a tree", format!("{lines} lines per node")));
         }

@@ -19,6 +19,7 @@
 //!   written there).
 
 use lodestone_pmem::{LINE_BYTES, PmAddr, WORD_BYTES, Window, checked};
+use lodestone_width::{low_u8, low_u16, to_u64, to_usize};
 
 use crate::error::{Error, Result};
 use crate::fold::fold;
@@ -89,20 +90,20 @@ impl Order {
     /// Number of positions.
     #[inline]
     pub(crate) fn count(self) -> usize {
-        (64 - self.0.leading_zeros() as usize).div_ceil(4).min(LINES_MAX)
+        (64 - to_usize(self.0.leading_zeros())).div_ceil(4).min(LINES_MAX)
     }
 
     /// The line at a position.
     #[inline]
     pub(crate) fn line(self, position: usize) -> usize {
-        (((self.0 >> (4 * position)) & 15) as usize).saturating_sub(1)
+        (to_usize((self.0 >> (4 * position)) & 15)).saturating_sub(1)
     }
 
     /// With `line` at `position`; the line that was there and the following ones move one on.
     pub(crate) fn with(self, position: usize, line: usize) -> Self {
         let below = self.0 & ((1 << (4 * position)) - 1);
         let above = (self.0 >> (4 * position)) << (4 * position + 4);
-        Self(below | above | (line as u64 + 1) << (4 * position))
+        Self(below | above | (to_u64(line) + 1) << (4 * position))
     }
 
     /// Without the line at `position`.
@@ -119,7 +120,7 @@ impl Order {
     /// The lowest line of `lines` that has no position.
     pub(crate) fn free_line(self, lines: usize) -> Option<usize> {
         let used = (0..self.count()).fold(0_u32, |used, position| used | 1 << self.line(position));
-        let free = (!used).trailing_zeros() as usize;
+        let free = to_usize((!used).trailing_zeros());
         (free < lines).then_some(free)
     }
 
@@ -129,7 +130,7 @@ impl Order {
         let mut used = 0_u32;
         for position in 0..count {
             let nibble = (payload >> (4 * position)) & 15;
-            if nibble == 0 || nibble as usize > lines || used & 1 << nibble != 0 {
+            if nibble == 0 || to_usize(nibble) > lines || used & 1 << nibble != 0 {
                 return None;
             }
             used |= 1 << nibble;
@@ -145,7 +146,7 @@ pub(crate) struct NodeAt(pub(crate) PmAddr);
 
 impl NodeAt {
     pub(crate) fn bytes(lines: usize) -> u64 {
-        LINE_BYTES * (1 + lines as u64)
+        LINE_BYTES * (1 + to_u64(lines))
     }
     pub(crate) fn order(self) -> PmAddr {
         self.0.plus(8)
@@ -167,7 +168,7 @@ impl NodeAt {
         self.0.plus(56)
     }
     pub(crate) fn line(self, number: usize) -> PmAddr {
-        self.0.plus(LINE_BYTES * (1 + number as u64))
+        self.0.plus(LINE_BYTES * (1 + to_u64(number)))
     }
 }
 
@@ -184,14 +185,14 @@ pub(crate) fn bounds_check(at: NodeAt, shape: u64, (low, high, has_next): Bounds
 
 /// The word of a node's shape.
 fn shape_word(at: PmAddr, level: u8, lines: usize) -> u64 {
-    checked::encode(at, u64::from(level) | (lines as u64) << 8 | TAG << 16)
+    checked::encode(at, u64::from(level) | to_u64(lines) << 8 | TAG << 16)
 }
 
 /// The address in a link word, unverified.
 #[inline]
 fn raw_link(word: u64) -> PmAddr {
     let raw = word & (checked::PAYLOAD_LIMIT - 1);
-    PmAddr::new((raw >> 40) as u16, (raw & ((1 << 40) - 1)) << 3)
+    PmAddr::new(low_u16(raw >> 40), (raw & ((1 << 40) - 1)) << 3)
 }
 
 /// The words of a header.
@@ -214,7 +215,7 @@ impl Header {
     #[inline]
     fn of(at: PmAddr, words: [u64; 8]) -> Self {
         let [shape, order, next, low, high, _, stamp, _] = words;
-        let (level, lines) = ((shape & 0xFF) as u8, ((shape >> 8) & 0xFF) as usize);
+        let (level, lines) = (low_u8(shape & 0xFF), to_usize((shape >> 8) & 0xFF));
         let order = Order(order & (checked::PAYLOAD_LIMIT - 1));
         Self { at: NodeAt(at), level, lines, order, next: raw_link(next), low, high, stamp, words }
     }
@@ -377,7 +378,7 @@ impl Lines<'_> {
     pub(crate) fn first(&self, position: usize, both: bool) -> Option<Entry> {
         let base = self.base(position);
         let slot = (self.window.load(base) & 3).checked_sub(1)?;
-        Some(self.entry(base, slot as usize, both))
+        Some(self.entry(base, to_usize(slot), both))
     }
 
     /// The last entry of the line at a position, which has one; as [`first`](Self::first).
@@ -392,7 +393,7 @@ impl Lines<'_> {
         } else {
             order
         };
-        self.entry(base, (slot & 3).saturating_sub(1) as usize, both)
+        self.entry(base, to_usize((slot & 3).saturating_sub(1)), both)
     }
 
     /// Appends the entries of the line at a position to `all`, verified.
@@ -410,7 +411,7 @@ impl Lines<'_> {
         let mut check = fold(line.at.to_raw(), order);
         let mut rest = order;
         while rest != 0 {
-            let word = (2 * (rest & 3) as usize).wrapping_sub(1) & 7;
+            let word = (2 * to_usize(rest & 3)).wrapping_sub(1) & 7;
             let (key, value) = (line.words[word], line.words[(word + 1) & 7]);
             check = fold(check ^ key, value);
             all.push((key, value));
@@ -426,7 +427,7 @@ impl Lines<'_> {
     #[inline]
     pub(crate) fn line(&self, position: usize) -> Line {
         let base = self.base(position);
-        Line { at: self.window.addr().plus(base as u64 * WORD_BYTES), words: self.window.load_words(base) }
+        Line { at: self.window.addr().plus(to_u64(base) * WORD_BYTES), words: self.window.load_words(base) }
     }
 }
 
@@ -470,7 +471,7 @@ impl Line {
         let mut order = 0;
         for (slot, entry) in entries.iter().enumerate() {
             (line.words[1 + 2 * slot], line.words[2 + 2 * slot]) = *entry;
-            order |= (slot as u64 + 1) << (2 * slot);
+            order |= (to_u64(slot) + 1) << (2 * slot);
         }
         line.words[0] = line.meta(order, None);
         line
@@ -487,11 +488,11 @@ impl Line {
     /// The meta word for these slots in this order; the value of a pending slot is not covered.
     #[inline]
     pub(crate) fn meta(&self, order: u64, pending: Option<usize>) -> u64 {
-        let low = order | pending.map_or(0, |slot| (slot as u64 + 1) << PENDING_SHIFT);
+        let low = order | pending.map_or(0, |slot| (to_u64(slot) + 1) << PENDING_SHIFT);
         let mut check = fold(self.at.to_raw(), low);
         let mut rest = order;
         while rest & 3 != 0 {
-            let slot = (rest & 3) as usize - 1;
+            let slot = to_usize(rest & 3) - 1;
             let value = if pending == Some(slot) { 0 } else { self.words[(2 + 2 * slot) & 7] };
             check = fold(check ^ self.words[(1 + 2 * slot) & 7], value);
             rest >>= 2;
@@ -507,7 +508,7 @@ impl Line {
 
     /// The slot whose value was being changed when the power failed.
     pub(crate) fn pending(&self) -> Option<usize> {
-        (((self.words[0] >> PENDING_SHIFT) & 3) as usize).checked_sub(1)
+        (to_usize((self.words[0] >> PENDING_SHIFT) & 3)).checked_sub(1)
     }
 
     #[inline]
@@ -535,7 +536,7 @@ impl Line {
     /// The slot of entry `index` in order.
     #[inline]
     pub(crate) fn slot(&self, index: usize) -> usize {
-        (((self.slot_order() >> (2 * index)) & 3) as usize).saturating_sub(1)
+        (to_usize((self.slot_order() >> (2 * index)) & 3)).saturating_sub(1)
     }
 
     /// The last entry of a line that has one.
@@ -558,20 +559,20 @@ impl Line {
     /// A slot that does not count.
     pub(crate) fn free_slot(&self) -> Option<usize> {
         let used = (0..self.count()).fold(0_u32, |used, index| used | 1 << self.slot(index));
-        let free = (!used).trailing_zeros() as usize;
+        let free = to_usize((!used).trailing_zeros());
         (free < SLOTS).then_some(free)
     }
 
     /// Address of the first word of a slot.
     pub(crate) fn slot_at(&self, slot: usize) -> PmAddr {
-        self.at.plus(8 + 16 * slot as u64)
+        self.at.plus(8 + 16 * to_u64(slot))
     }
 
     /// The order of slots with `slot` as entry `index`.
     pub(crate) fn order_with(&self, index: usize, slot: usize) -> u64 {
         let order = self.slot_order();
         let below = order & ((1 << (2 * index)) - 1);
-        (below | (order >> (2 * index)) << (2 * index + 2) | (slot as u64 + 1) << (2 * index)) & SLOT_ORDER
+        (below | (order >> (2 * index)) << (2 * index + 2) | (to_u64(slot) + 1) << (2 * index)) & SLOT_ORDER
     }
 
     /// The order of slots without entry `index`.

@@ -11,6 +11,7 @@
 use std::cmp::Ordering;
 
 use lodestone_pmem::{LINE_BYTES, PmAddr, WORD_BYTES};
+use lodestone_width::{low_u32, to_u64, to_usize};
 
 use crate::circle::Walk;
 use crate::error::Result;
@@ -122,7 +123,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
             let (width, inside) = (header.high - header.low, key.order_word().saturating_sub(header.low));
             // Sixteen bits are plenty for a guess, and cannot overflow.
             let part = if width < 1 << 48 { (inside << 16) / width } else { inside / (width >> 16) };
-            return (part as usize).saturating_mul(count) >> 16;
+            return to_usize(part).saturating_mul(count) >> 16;
         }
         count / 2
     }
@@ -333,7 +334,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
                 }
                 Step::Restart if restarts < RESTARTS_MAX => {
                     restarts += 1;
-                    super::locks::pause(&mut (restarts as u32));
+                    super::locks::pause(&mut low_u32(to_u64(restarts)));
                     (at, walk) = (self.root(), Walk::new());
                 }
                 Step::Restart => break,

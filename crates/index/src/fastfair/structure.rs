@@ -32,6 +32,7 @@ use std::sync::atomic::Ordering;
 use lodestone_heap::Action;
 use lodestone_pmem::sync::lock;
 use lodestone_pmem::{LINE_BYTES, PmAddr, checked, planted};
+use lodestone_width::to_u64;
 
 use crate::anchor::AnchorAt;
 use crate::error::{Error, Result, committed};
@@ -434,7 +435,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         let used = 1 + 2 * line.count();
         for (number, (new, old)) in line.words.iter().zip(present.words).enumerate() {
             if number < used && *new != old {
-                action.set(line.at.plus(8 * number as u64), *new);
+                action.set(line.at.plus(8 * to_u64(number)), *new);
             }
         }
     }

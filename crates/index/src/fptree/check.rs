@@ -8,6 +8,8 @@
 
 use std::collections::HashSet;
 
+use lodestone_width::to_u64;
+
 use crate::anchor::{self, ANCHOR_BYTES, AnchorAt};
 use crate::cells::check_table;
 use crate::check::{CheckReport, MapStats, Owned};
@@ -36,7 +38,7 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
         if let Err(error) = walked {
             report.find_error(head, error);
         }
-        report.leaves = leaves.len() as u64;
+        report.leaves = to_u64(leaves.len());
         for (number, (leaf, lines, low)) in leaves.iter().enumerate() {
             if *lines != self.lines {
                 report.find(leaf.0, "tree leaf: has other lines than the tree's leaves");

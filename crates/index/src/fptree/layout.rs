@@ -5,6 +5,7 @@
 
 use lodestone_heap::Heap;
 use lodestone_pmem::{MEDIA_BLOCK_BYTES, PmAddr, WORD_BYTES, checked};
+use lodestone_width::{low_u32, to_u64, to_usize};
 
 use crate::anchor::AnchorKind;
 use crate::cells::{Image, KeyKind, Shape, TableAt};
@@ -67,7 +68,7 @@ impl TreeLeafAt {
     }
 
     fn frame_bytes(low_bytes: usize) -> u64 {
-        3 * WORD_BYTES + low_bytes as u64
+        3 * WORD_BYTES + to_u64(low_bytes)
     }
 
     /// Checked address of the next leaf, null in the last one.
@@ -96,7 +97,7 @@ impl TreeLeafAt {
     /// The content of a new leaf of the tree whose anchor is at `owner`, frame and table apart.
     pub(crate) fn encode(self, owner: PmAddr, low: &[u8], next: PmAddr, image: &Image) -> (Vec<u8>, Vec<u8>) {
         let lines = image.at().shape.lines;
-        let shape = u64::from(lines) | (low.len() as u64) << 16;
+        let shape = u64::from(lines) | to_u64(low.len()) << 16;
         let words = [
             checked::encode_addr(self.next(), next),
             checked::encode(self.shape(), shape),
@@ -113,7 +114,7 @@ impl TreeLeafAt {
     /// Reads and verifies the frame.
     pub(crate) fn frame(self, medium: Medium<'_>) -> Result<Frame> {
         let shape = medium.word(self.shape(), "shape of a tree leaf")?;
-        let (lines, low_bytes) = ((shape & 0xFFFF) as u32, (shape >> 16) as usize);
+        let (lines, low_bytes) = (low_u32(shape & 0xFFFF), to_usize(shape >> 16));
         let sane = (1..=LINES_MAX).contains(&lines)
             && low_bytes <= KEY_BYTES_MAX
             && medium.memory.contains(self.0, Self::bytes(lines, low_bytes));

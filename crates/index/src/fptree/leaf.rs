@@ -18,6 +18,7 @@ use std::sync::OnceLock;
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering as Memory};
 use lodestone_pmem::sync::{Mutex, lock};
 use lodestone_pmem::{PmAddr, planted};
+use lodestone_width::{low_u32, to_u64, to_usize};
 
 use crate::cells::{Arena, Stamp, TableAt, Turn, VersionLock};
 use crate::fptree::layout::{LINES_MAX, TreeLeafAt};
@@ -95,8 +96,8 @@ impl TreeLeaf {
     #[inline]
     pub(crate) fn table(&self) -> TableAt {
         let shape = self.shape();
-        let low_bytes = (shape >> LOW_BYTES_SHIFT) as usize & ((1 << (LINES_SHIFT - LOW_BYTES_SHIFT)) - 1);
-        self.at().table((shape >> LINES_SHIFT) as u32, low_bytes)
+        let low_bytes = to_usize(shape >> LOW_BYTES_SHIFT) & ((1 << (LINES_SHIFT - LOW_BYTES_SHIFT)) - 1);
+        self.at().table(low_u32(shape >> LINES_SHIFT), low_bytes)
     }
 
     /// Its place, and its lines, unless `stamp` is not true any more: those of two lives together may lie outside
@@ -108,13 +109,13 @@ impl TreeLeaf {
     }
 
     fn low_bytes(&self) -> usize {
-        (self.shape() >> LOW_BYTES_SHIFT) as usize & ((1 << (LINES_SHIFT - LOW_BYTES_SHIFT)) - 1)
+        to_usize(self.shape() >> LOW_BYTES_SHIFT) & ((1 << (LINES_SHIFT - LOW_BYTES_SHIFT)) - 1)
     }
 
     /// Number of the next leaf, if there is one.
     #[inline]
     pub(crate) fn next(&self) -> Option<u32> {
-        Some(self.shape() as u32).filter(|&next| next != NONE)
+        Some(low_u32(self.shape())).filter(|&next| next != NONE)
     }
 
     /// The first eight bytes of its lower bound.
@@ -187,7 +188,7 @@ impl Leaves {
     /// The leaf with this number.
     #[inline]
     pub(crate) fn leaf(&self, number: u32) -> &TreeLeaf {
-        self.arena.at(number as usize)
+        self.arena.at(to_usize(number))
     }
 
     /// A descriptor for the leaf at `at`, which ends where the leaf `next` begins, or nowhere.
@@ -202,7 +203,7 @@ impl Leaves {
             }
         };
         drop(stock);
-        let leaf = self.arena.make(number as usize);
+        let leaf = self.arena.make(to_usize(number));
         if words > 0 {
             let room = || (0..words.next_power_of_two()).map(|_| AtomicU64::new(0)).collect();
             for (index, word) in leaf.rest.get_or_init(room).iter().enumerate() {
@@ -211,7 +212,7 @@ impl Leaves {
         }
         leaf.at.store(at.0.to_raw(), Memory::Release);
         leaf.low.store(word_at(low, 0), Memory::Release);
-        let shape = u64::from(NONE) | (low.len() as u64) << LOW_BYTES_SHIFT | u64::from(lines) << LINES_SHIFT;
+        let shape = u64::from(NONE) | to_u64(low.len()) << LOW_BYTES_SHIFT | u64::from(lines) << LINES_SHIFT;
         leaf.shape.store(shape, Memory::Release);
         if planted::active("fptree-revived-endless") && leaf.lock.is_dead() {
             leaf.lock.revive();
@@ -260,7 +261,7 @@ impl Leaves {
     pub(crate) fn dram_bytes(&self) -> u64 {
         let count = lock(&self.stock).count;
         let rest = |number| self.leaf(number).rest.get().map_or(0, |rest| size_of_val(&**rest));
-        (0..count).map(|number| (size_of::<TreeLeaf>() + rest(number)) as u64).sum()
+        (0..count).map(|number| to_u64(size_of::<TreeLeaf>() + rest(number))).sum()
     }
 }
 
@@ -289,7 +290,7 @@ mod tests {
                     assert_eq!(order, low.cmp(&other), "{low:?} beside {other:?}, round {round}");
                 }
             }
-            assert_eq!(lock(&leaves.stock).count as usize, numbers.len(), "descriptors are used again");
+            assert_eq!(to_usize(lock(&leaves.stock).count), numbers.len(), "descriptors are used again");
             for number in numbers {
                 leaves.leaf(number).lock.freeze();
                 leaves.leaf(number).lock.kill();

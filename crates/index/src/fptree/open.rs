@@ -20,6 +20,25 @@ use crate::recovery::{Progress, Recovery};
 use crate::traits::IndexKey;
 
 /// How to create a tree. An existing one keeps what it was created with.
+///
+/// ```
+/// use lodestone_index::{FpTree, PointIndex, TreeOptions};
+/// use lodestone_pmem::{DomainChoice, PoolOptions};
+/// use lodestone_store::Store;
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// let store = Store::create(&path, &options)?;
+/// // Small leaves, and one thread to rebuild the directory.
+/// let chosen = TreeOptions { lines_per_leaf: 1, rebuild_threads: 1 };
+/// let tree = FpTree::<u64>::open_with(&store, "tree", &chosen)?;
+/// for key in 0..30 {
+///     tree.insert(&key, key)?;
+/// }
+/// assert!(tree.check().leaves >= 10);
+/// # Ok::<(), lodestone_index::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct TreeOptions {
     /// Lines of a leaf, 1 to 64, each with room for three pairs. With the default of 20 a leaf fills a block of 1,536

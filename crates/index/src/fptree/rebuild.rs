@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use lodestone_heap::Heap;
 use lodestone_pmem::PmAddr;
+use lodestone_width::to_u64;
 
 use crate::error::Result;
 use crate::fptree::layout::{Frame, TreeLeafAt};
@@ -107,7 +108,7 @@ impl Chain<'_> {
                 Err(error) => break Err(error),
             }
         };
-        self.progress.add_keys((leaves.len() - before) as u64);
+        self.progress.add_keys(to_u64(leaves.len() - before));
         outcome
     }
 
@@ -130,7 +131,7 @@ impl Chain<'_> {
             return Ok(leaves);
         }
         let starts = self.starts(options.rebuild_threads * STARTS_PER_THREAD, next);
-        self.progress.set_parts(starts.len() as u64);
+        self.progress.set_parts(to_u64(starts.len()));
         self.collect_stretches(leaves, next, &starts, options.rebuild_threads, tell)
     }
 

@@ -19,6 +19,7 @@ use lodestone_heap::Heap;
 
 use lodestone_pmem::{WORD_BYTES, planted};
 use lodestone_store::{Object, Store};
+use lodestone_width::{exact_u32, to_u64};
 
 use crate::anchor::Anchor;
 use crate::cells::{self, Attempt, KeyKind, KeyRef, Level, LineAt, Site, TableAt, Turn, Wish, with_key};
@@ -47,7 +48,7 @@ impl<K: IndexKey + ?Sized> Asker for Question<'_, K> {
     const IS_WORD: bool = K::IS_WORD;
 
     fn is_above(&self, place: u64) -> bool {
-        let order = self.leaves.leaf(place as u32).compare_low::<K>(self.key);
+        let order = self.leaves.leaf(exact_u32(place)).compare_low::<K>(self.key);
         order.is_gt() || self.before && order.is_eq()
     }
 }
@@ -112,13 +113,13 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
 
     /// As [`leaf_of`](Self::leaf_of), of the largest key of all.
     pub(crate) fn last_leaf(&self) -> u32 {
-        self.guide.floor(u64::MAX).map_or(0, |(_, number)| number as u32)
+        self.guide.floor(u64::MAX).map_or(0, |(_, number)| exact_u32(number))
     }
 
     #[inline]
     fn ask(&self, word: u64, key: Sought<'_>, before: bool) -> u32 {
         let question = Question::<K> { leaves: &self.leaves, key, before, _keys: PhantomData };
-        self.guide.floor_by(word, &question).map_or(0, |(_, number)| number as u32)
+        self.guide.floor_by(word, &question).map_or(0, |(_, number)| exact_u32(number))
     }
 
     /// Lets the guide name the leaf `number`, which begins at `low`.
@@ -253,7 +254,7 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
         if !leaf.lock.is_still(stamp) {
             return Ok(None);
         }
-        found.map(|found| Some((found as u64, upper)))
+        found.map(|found| Some((to_u64(found), upper)))
     }
 
     /// One attempt at a change, under the leaf's lock.

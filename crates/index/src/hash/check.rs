@@ -12,6 +12,7 @@
 use std::collections::HashSet;
 
 use lodestone_pmem::{PmAddr, WORD_BYTES};
+use lodestone_width::to_u64;
 
 use crate::anchor::{self, ANCHOR_BYTES};
 use crate::cells::check_table;
@@ -129,7 +130,7 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
         HashStats {
             pairs: report.records,
             segments: report.leaves,
-            slots: report.leaves * self.shape.table.pairs_max() as u64,
+            slots: report.leaves * to_u64(self.shape.table.pairs_max()),
             pm_bytes: report.blocks.iter().filter_map(|&at| self.heap.block_bytes(at)).sum(),
             dram_bytes: self.directory.dram_bytes(),
         }

@@ -15,6 +15,7 @@ use std::sync::OnceLock;
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 use lodestone_pmem::sync::{Mutex, MutexGuard, lock};
 use lodestone_pmem::{PmAddr, WORD_BYTES};
+use lodestone_width::{to_u64, to_usize};
 
 use crate::cells::{Arena, VersionLock};
 use crate::error::Result;
@@ -160,7 +161,7 @@ impl Directory {
     /// Index of the entry of `node` for `hash`.
     #[inline]
     fn slot(&self, node: &Node, hash: u64) -> usize {
-        (hash << node.depth >> (64 - self.shape.node_bits)) as usize
+        to_usize(hash << node.depth >> (64 - self.shape.node_bits))
     }
 
     /// The segment that covers `hash` at this moment; ask it again under a stamp or a lock.
@@ -173,7 +174,7 @@ impl Directory {
         loop {
             let slot = self.slot(node, hash);
             let entry = node.entries[slot].load(Ordering::Acquire);
-            let index = (entry >> 2) as usize;
+            let index = to_usize(entry >> 2);
             match entry & 3 {
                 IS_SEGMENT => return Ok((index, self.segments.get(index))),
                 IS_NODE => node = self.nodes.get(index),
@@ -189,7 +190,7 @@ impl Directory {
         if node.entries[slot].load(Ordering::Acquire) != 0 {
             return Ok(());
         }
-        let at = node.at.plus(slot as u64 * WORD_BYTES);
+        let at = node.at.plus(to_u64(slot) * WORD_BYTES);
         let bits = self.shape.node_bits;
         match Entry::read(medium, at, self.shape)? {
             Entry::Node(child) => {
@@ -197,7 +198,7 @@ impl Directory {
                     return Err(medium.damaged(at, "entry of a hash directory", "names a node deeper than any can be"));
                 }
                 let index = self.add_node(&mut stock, child, node.depth + bits);
-                node.entries[slot].store((index as u64) << 2 | IS_NODE, Ordering::Release);
+                node.entries[slot].store(to_u64(index) << 2 | IS_NODE, Ordering::Release);
             }
             Entry::Segment(segment) => {
                 let cover = read_cover(medium, segment, self.shape, self.seed)?;
@@ -207,7 +208,7 @@ impl Directory {
                 let (index, _structure) = self.add_segment(&mut stock, Fresh { at: segment, cover });
                 let (first, count) = self.stretch_in(node, cover);
                 for entry in &node.entries[first..first + count] {
-                    entry.store((index as u64) << 2 | IS_SEGMENT, Ordering::Release);
+                    entry.store(to_u64(index) << 2 | IS_SEGMENT, Ordering::Release);
                 }
             }
         }
@@ -230,7 +231,7 @@ impl Directory {
                 let (first, count) = self.stretch_in(node, cover);
                 return Stretch { node: index, first, count };
             }
-            index = (entry >> 2) as usize;
+            index = to_usize(entry >> 2);
         }
     }
 
@@ -260,7 +261,7 @@ impl Directory {
     /// Addresses on the medium of a stretch's entries.
     pub(crate) fn words(&self, stretch: Stretch) -> impl Iterator<Item = PmAddr> {
         let at = self.nodes.get(stretch.node).at;
-        (stretch.first..stretch.first + stretch.count).map(move |slot| at.plus(slot as u64 * WORD_BYTES))
+        (stretch.first..stretch.first + stretch.count).map(move |slot| at.plus(to_u64(slot) * WORD_BYTES))
     }
 
     /// Lets `stretch` name the halves `fresh` instead of the dead segments `old`; when it is a single entry, by way of
@@ -271,7 +272,7 @@ impl Directory {
         let mut added = Vec::with_capacity(fresh.len());
         for &fresh in fresh {
             let (index, structure) = self.add_segment(&mut stock, fresh);
-            added.push((index as u64) << 2 | IS_SEGMENT);
+            added.push(to_u64(index) << 2 | IS_SEGMENT);
             births.push(structure);
         }
         let node = self.nodes.get(stretch.node);
@@ -285,7 +286,7 @@ impl Directory {
             Some(at) => {
                 let index = self.add_node(&mut stock, at, node.depth + self.shape.node_bits);
                 fill(&self.nodes.get(index).entries);
-                node.entries[stretch.first].store((index as u64) << 2 | IS_NODE, Ordering::Release);
+                node.entries[stretch.first].store(to_u64(index) << 2 | IS_NODE, Ordering::Release);
             }
         }
         // Last: an entry that still named a dead descriptor could lead to its next life.
@@ -296,8 +297,8 @@ impl Directory {
     pub(crate) fn dram_bytes(&self) -> u64 {
         let stock = lock(&self.stock);
         let node = size_of::<OnceLock<Node>>() + (size_of::<AtomicU64>() << self.shape.node_bits);
-        let segment = size_of::<OnceLock<Segment>>() + self.shape.table.buckets as usize * size_of::<VersionLock>();
-        (stock.nodes * node + stock.segments * segment) as u64
+        let segment = size_of::<OnceLock<Segment>>() + to_usize(self.shape.table.buckets) * size_of::<VersionLock>();
+        to_u64(stock.nodes * node + stock.segments * segment)
     }
 }
 

@@ -5,6 +5,7 @@
 
 use lodestone_heap::Heap;
 use lodestone_pmem::{LINE_BYTES, MEDIA_BLOCK_BYTES, PmAddr, WORD_BYTES, checked};
+use lodestone_width::low_u32;
 
 use crate::anchor::AnchorKind;
 use crate::cells::{KeyKind, Shape, TableAt};
@@ -114,7 +115,7 @@ impl Cover {
     /// From one word.
     #[inline]
     pub(crate) fn unpack(word: u64) -> Self {
-        Self { prefix: word & !0xFF, depth: (word & 0xFF) as u32 }
+        Self { prefix: word & !0xFF, depth: low_u32(word & 0xFF) }
     }
 }
 

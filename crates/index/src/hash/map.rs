@@ -22,6 +22,7 @@ use lodestone_heap::Heap;
 use lodestone_pmem::sync::lock;
 use lodestone_pmem::{PmAddr, planted};
 use lodestone_store::{Object, Store};
+use lodestone_width::to_usize;
 
 use crate::anchor::Anchor;
 use crate::cells::{self, Attempt, Found, KeyRef, Level, Site, TableAt, Turn, Wish, with_key};
@@ -78,7 +79,7 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
     fn find(&self, key: KeyRef<'_>) -> Result<Option<u64>> {
         let medium = self.medium();
         let hash = key.hash(self.seed);
-        let bucket = self.shape.table.home(hash).bucket as usize;
+        let bucket = to_usize(self.shape.table.home(hash).bucket);
         let mut turn = Turn::default();
         loop {
             let (_, segment) = self.directory.find(medium, hash)?;
@@ -122,7 +123,7 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
         key: KeyRef<'_>,
         hash: u64,
     ) -> Result<Option<Option<Found>>> {
-        let bucket = self.shape.table.home(hash).bucket as usize;
+        let bucket = to_usize(self.shape.table.home(hash).bucket);
         let Some(_held) = segment.locks[bucket].lock() else { return Ok(None) };
         if !segment.cover().covers(hash) || self.shape.table_at(segment.at()) != table {
             return Ok(None);
@@ -135,7 +136,7 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
         let medium = self.medium();
         cells::changeable(medium, key)?;
         let hash = key.hash(self.seed);
-        let bucket = self.shape.table.home(hash).bucket as usize;
+        let bucket = to_usize(self.shape.table.home(hash).bucket);
         let mut turn = Turn::default();
         loop {
             let (index, segment) = self.directory.find(medium, hash)?;

@@ -20,6 +20,23 @@ use crate::traits::IndexKey;
 const WHAT: &str = "anchor of a hash index";
 
 /// How to create a hash index. An existing one keeps what it was created with.
+///
+/// ```
+/// use lodestone_index::{Durability, HashIndex, HashOptions, OpenIndex, PointIndex};
+/// use lodestone_pmem::{DomainChoice, PoolOptions};
+/// use lodestone_store::Store;
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// let store = Store::create(&path, &options)?;
+/// // 64 segments to begin with: many threads write at once while it is small.
+/// let chosen = HashOptions { initial_depth: 6, ..HashOptions::default() };
+/// let hash = HashIndex::<u64>::open_index(&store, "hash", &chosen, Durability::Sync)?;
+/// hash.insert(&1, 10)?;
+/// assert_eq!(hash.get(&1)?, Some(10));
+/// # Ok::<(), lodestone_index::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct HashOptions {
     /// Buckets of a segment. With the other defaults a segment fills a block of 16,320 bytes, four to a heap chunk.

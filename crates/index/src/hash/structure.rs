@@ -20,6 +20,7 @@ use lodestone_heap::{Action, Freed};
 use lodestone_pmem::sync::atomic::Ordering;
 use lodestone_pmem::sync::lock;
 use lodestone_pmem::{PmAddr, planted};
+use lodestone_width::{to_u64, to_usize};
 
 use crate::cells::{Image, Pair, pairs_of};
 use crate::error::{Error, Result};
@@ -158,7 +159,7 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
         let count = self.shape.node_bytes() / 8;
         let words_of_child = (0..count).map(|number| {
             let word = child.plus(8 * number);
-            name(word, (number * fresh.len() as u64 / count) as usize)
+            name(word, to_usize(number * to_u64(fresh.len()) / count))
         });
         let bytes: Vec<u8> = words_of_child.flat_map(u64::to_le_bytes).collect();
         // The entry that names the node may not overtake its content: the action's first fence comes between.

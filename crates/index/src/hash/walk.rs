@@ -4,6 +4,7 @@ use std::borrow::Borrow;
 use std::ops::RangeInclusive;
 
 use lodestone_pmem::planted;
+use lodestone_width::to_u64;
 
 use crate::cells::{Stamp, Turn, pairs_of};
 use crate::error::Result;
@@ -57,9 +58,9 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
     fn count_of(&self, segment: &Segment, cover: Cover, left: &RangeInclusive<u64>) -> Result<Option<u64>> {
         if cover.prefix < *left.start() {
             // Merged with the one before it, whose pairs were counted: the headers do not tell them apart.
-            return Ok(self.snapshot(segment, cover, left)?.map(|pairs| pairs.len() as u64));
+            return Ok(self.snapshot(segment, cover, left)?.map(|pairs| to_u64(pairs.len())));
         }
-        let found = self.count_in(segment) as u64;
+        let found = to_u64(self.count_in(segment));
         let is_still_there = !segment.is_dead() && segment.cover() == cover;
         Ok(is_still_there.then_some(found))
     }

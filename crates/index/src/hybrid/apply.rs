@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use lodestone_pmem::planted;
 use lodestone_pmem::sync::atomic::Ordering;
 use lodestone_pmem::sync::lock;
+use lodestone_width::{to_u64, to_usize};
 
 use crate::error::Result;
 use crate::hybrid::index::Shared;
@@ -65,7 +66,7 @@ impl<K: IndexKey + ?Sized> Shared<K> {
     /// Takes the place of a change of `key` in the order of updates. The caller holds the lock of the key's stripe.
     pub(super) fn begin<'s>(&'s self, key: &'s K, stripe: usize) -> Pending<'s, K> {
         let queue = if planted::active("hybrid-two-queues") {
-            &self.queues[self.turn.fetch_add(1, Ordering::Relaxed) as usize % self.queues.len()]
+            &self.queues[to_usize(self.turn.fetch_add(1, Ordering::Relaxed)) % self.queues.len()]
         } else {
             &self.queues[stripe % self.queues.len()]
         };
@@ -131,7 +132,7 @@ impl<K: IndexKey + ?Sized> Shared<K> {
     pub(super) fn suspect(&self, key: K::Owned) {
         let mut suspects = lock(&self.suspects);
         suspects.push(key);
-        self.suspects_count.store(suspects.len() as u64, Ordering::Release);
+        self.suspects_count.store(to_u64(suspects.len()), Ordering::Release);
     }
 
     /// Reads the hash again for the keys whose changes failed half-way.
@@ -155,7 +156,7 @@ impl<K: IndexKey + ?Sized> Shared<K> {
             }
         }
         let suspects = lock(&self.suspects);
-        self.suspects_count.store(suspects.len() as u64, Ordering::Release);
+        self.suspects_count.store(to_u64(suspects.len()), Ordering::Release);
         outcome
     }
 }

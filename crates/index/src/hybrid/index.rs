@@ -10,6 +10,7 @@ use lodestone_pmem::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lodestone_pmem::sync::thread::{self, JoinHandle};
 use lodestone_pmem::sync::{Mutex, lock};
 use lodestone_store::{Object, Store};
+use lodestone_width::{to_u64, to_usize};
 
 use crate::cells::with_key;
 use crate::check::CheckReport;
@@ -38,6 +39,26 @@ pub enum Apply {
 }
 
 /// How to create a hash index, and how its tree in DRAM is made at each opening.
+///
+/// ```
+/// use lodestone_index::{Apply, Durability, Hybrid, HybridOptions, OpenIndex, OrderedIndex, PointIndex};
+/// use lodestone_pmem::{DomainChoice, PoolOptions};
+/// use lodestone_store::Store;
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// let store = Store::create(&path, &options)?;
+/// // No threads of the index: those that use it do all the work.
+/// let mut chosen = HybridOptions::default();
+/// chosen.apply = Apply::WithOperations;
+/// chosen.rebuild_threads = 0;
+/// let index = Hybrid::<u64>::open_index(&store, "orders", &chosen, Durability::Sync)?;
+/// index.insert(&8, 800)?;
+/// index.insert(&7, 700)?;
+/// assert_eq!(index.first()?, Some((7, 700)));
+/// # Ok::<(), lodestone_index::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct HybridOptions {
@@ -173,7 +194,7 @@ enum Effect {
 impl<K: IndexKey + ?Sized> Shared<K> {
     pub(super) fn stripe_of(&self, key: &K) -> usize {
         let hash = with_key(key, |key| key.hash(self.hash.seed));
-        hash as usize % self.stripes.len()
+        to_usize(hash) % self.stripes.len()
     }
 
     /// Changes the hash and leaves the update in the queue.
@@ -315,7 +336,7 @@ impl<K: IndexKey + ?Sized> Hybrid<K> {
             keys: stats.pairs,
             keys_in_dram,
             pm_bytes: stats.pm_bytes,
-            dram_bytes: stats.dram_bytes + tree_bytes + stripes as u64,
+            dram_bytes: stats.dram_bytes + tree_bytes + to_u64(stripes),
         }
     }
 }

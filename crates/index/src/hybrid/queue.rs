@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 use lodestone_pmem::sync::{Condvar, Mutex, MutexGuard, lock};
+use lodestone_width::{to_u64, to_usize};
 
 /// Updates that are worth waking the thread of the index from a nap.
 const WORTH_WAKING: usize = if cfg!(feature = "shuttle") { 1 } else { 64 };
@@ -100,7 +101,7 @@ impl<T, C> Queue<T, C> {
             state: Mutex::new(State { slots, first, waiting, sleeps, is_closed }),
             reserved: AtomicU64::new(0),
             applied: AtomicU64::new(0),
-            limit: limit.max(1) as u64,
+            limit: to_u64(limit.max(1)),
             consumer: Mutex::new(consumer),
             work: Condvar::new(),
             changed: Condvar::new(),
@@ -194,7 +195,7 @@ impl<T, C> Queue<T, C> {
     /// Threads that wait until something is filled or applied.
     #[cfg(all(test, not(feature = "shuttle")))]
     pub(super) fn waiting(&self) -> usize {
-        lock(&self.state).waiting as usize
+        to_usize(lock(&self.state).waiting)
     }
 
     /// Waits until something is filled or applied.
@@ -216,7 +217,7 @@ impl<T, C> Ticket<'_, T, C> {
 impl<T, C> Drop for Ticket<'_, T, C> {
     fn drop(&mut self) {
         let mut state = lock(&self.queue.state);
-        let index = (self.number - state.first) as usize;
+        let index = to_usize(self.number - state.first);
         state.slots[index] = self.update.take().map_or(Slot::Skipped, Slot::Filled);
         if state.waiting > 0 {
             self.queue.changed.notify_all();

@@ -6,6 +6,7 @@
 
 use lodestone_pmem::sync::atomic::Ordering;
 use lodestone_pmem::sync::lock;
+use lodestone_width::to_u64;
 
 use crate::error::Result;
 use crate::hybrid::index::Shared;
@@ -59,7 +60,7 @@ impl<K: IndexKey + ?Sized> Shared<K> {
         let last = first | u64::MAX >> PART_BITS;
         let before = run.len();
         self.hash.for_each_between(first..=last, |key, value| run.push((key.to_key(), value)))?;
-        self.progress.add_keys((run.len() - before) as u64);
+        self.progress.add_keys(to_u64(run.len() - before));
         self.progress.part_done();
         Ok(())
     }

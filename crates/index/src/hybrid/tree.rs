@@ -14,6 +14,7 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::{Arc, PoisonError};
 
 use lodestone_pmem::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, lock};
+use lodestone_width::to_u64;
 
 use crate::directory::{Bounded, Directory};
 use crate::scan::Direction;
@@ -270,10 +271,10 @@ impl<K: IndexKey + ?Sized> Tree<K> {
         drop(directory);
         for leaf in leaves {
             let pairs = read(&leaf.pairs);
-            count += pairs.sorted.len() as u64;
-            bytes += (pairs.sorted.capacity() * size_of::<(K::Owned, u64)>()) as u64;
+            count += to_u64(pairs.sorted.len());
+            bytes += to_u64(pairs.sorted.capacity() * size_of::<(K::Owned, u64)>());
             if !K::IS_WORD {
-                bytes += pairs.sorted.iter().map(|(key, _)| Borrow::<K>::borrow(key).key_bytes() as u64).sum::<u64>();
+                bytes += pairs.sorted.iter().map(|(key, _)| to_u64(Borrow::<K>::borrow(key).key_bytes())).sum::<u64>();
             }
         }
         (count, bytes)

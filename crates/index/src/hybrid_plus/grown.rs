@@ -9,6 +9,8 @@
 
 use std::sync::OnceLock;
 
+use lodestone_width::{to_u64, to_usize};
+
 /// Segments; with the smallest base of one element 2^31 elements.
 const SEGMENTS: usize = 32;
 
@@ -29,8 +31,8 @@ impl<T: Default> Grown<T> {
     /// Number and first element of the segment of element `index`.
     #[inline]
     fn segment_of(&self, index: usize) -> (usize, usize) {
-        let number = (usize::BITS - (index >> self.base_bits).leading_zeros()) as usize;
-        (number, if number == 0 { 0 } else { 1 << (self.base_bits as usize + number - 1) })
+        let number = to_usize(usize::BITS - (index >> self.base_bits).leading_zeros());
+        (number, if number == 0 { 0 } else { 1 << (to_usize(self.base_bits) + number - 1) })
     }
 
     /// Element `index` of an array, or `None` when no array is as long.
@@ -57,7 +59,7 @@ impl<T: Default> Grown<T> {
     /// Bytes of DRAM of all segments.
     pub(super) fn dram_bytes(&self) -> u64 {
         let segments = self.segments.iter().filter_map(OnceLock::get);
-        segments.map(|segment| size_of_val(&**segment) as u64).sum::<u64>() + size_of::<Self>() as u64
+        segments.map(|segment| to_u64(size_of_val(&**segment))).sum::<u64>() + to_u64(size_of::<Self>())
     }
 }
 

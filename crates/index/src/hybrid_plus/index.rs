@@ -10,6 +10,7 @@ use lodestone_pmem::sync::Mutex;
 use lodestone_pmem::sync::atomic::Ordering;
 use lodestone_pmem::sync::thread::{self, JoinHandle};
 use lodestone_store::{Object, Store};
+use lodestone_width::{to_u64, to_usize};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::check::CheckReport;
@@ -39,6 +40,23 @@ pub enum WarmUp {
 }
 
 /// How to create a tree, and how its hash in DRAM is made at each opening.
+///
+/// ```
+/// use lodestone_index::{Durability, HybridPlus, HybridPlusOptions, OpenIndex, PointIndex, WarmUp};
+/// use lodestone_pmem::{DomainChoice, PoolOptions};
+/// use lodestone_store::Store;
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// let store = Store::create(&path, &options)?;
+/// // No threads of the index: each operation fills ten pairs into the hash.
+/// let chosen = HybridPlusOptions::default().with_warm_up(WarmUp::WithOperations { keys: 10 });
+/// let index = HybridPlus::<u64>::open_index(&store, "orders", &chosen, Durability::Sync)?;
+/// index.insert(&7, 700)?;
+/// assert_eq!(index.get(&7)?, Some(700));
+/// # Ok::<(), lodestone_index::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct HybridPlusOptions {
@@ -167,7 +185,7 @@ impl<K: IndexKey + ?Sized> Shared<K> {
 
     #[inline]
     pub(super) fn stripe_number(&self, hash: u64) -> usize {
-        hash.checked_shr(self.stripe_shift).unwrap_or(0) as usize
+        to_usize(hash.checked_shr(self.stripe_shift).unwrap_or(0))
     }
 
     #[inline]
@@ -302,7 +320,7 @@ impl<K: IndexKey + ?Sized> HybridPlus<K> {
             keys: report.records,
             keys_in_dram: shared.stripes.iter().map(Stripe::count).sum(),
             pm_bytes: report.blocks.iter().filter_map(|&at| shared.tree.heap.block_bytes(at)).sum(),
-            dram_bytes: header as u64 + shared.stripes.iter().map(Stripe::dram_bytes).sum::<u64>(),
+            dram_bytes: to_u64(header) + shared.stripes.iter().map(Stripe::dram_bytes).sum::<u64>(),
         }
     }
 

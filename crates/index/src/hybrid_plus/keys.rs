@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 use lodestone_pmem::sync::{Mutex, lock};
+use lodestone_width::{to_u64, to_usize};
 
 use crate::hybrid_plus::grown::Grown;
 use crate::layout::KEY_BYTES_MAX;
@@ -113,7 +114,7 @@ impl Blocks {
             free.end - words
         });
         self.store(at, value);
-        self.store(at + 1, key.len() as u64);
+        self.store(at + 1, to_u64(key.len()));
         key.chunks(8).enumerate().for_each(|(number, bytes)| self.store(at + HEAD_WORDS + number, word_of(bytes)));
         at
     }
@@ -121,7 +122,7 @@ impl Blocks {
     /// Gives the block at `at` back.
     pub(super) fn free(&self, at: usize) {
         let bytes = self.load(at + 1).expect("a block lies within the array");
-        lock(&self.free).put(at, block_words(bytes as usize));
+        lock(&self.free).put(at, block_words(to_usize(bytes)));
     }
 
     /// Takes every block for free.
@@ -132,7 +133,7 @@ impl Blocks {
     /// Whether the block at `at` holds `key`.
     #[inline]
     pub(super) fn holds(&self, at: usize, key: &[u8]) -> bool {
-        self.load(at + 1) == Some(key.len() as u64)
+        self.load(at + 1) == Some(to_u64(key.len()))
             && key
                 .chunks(8)
                 .enumerate()

@@ -17,6 +17,7 @@ use std::ops::{Bound, ControlFlow};
 use lodestone_pmem::planted;
 use lodestone_pmem::sync::atomic::{AtomicBool, Ordering};
 use lodestone_pmem::sync::{Mutex, lock};
+use lodestone_width::to_u64;
 
 use crate::check::CheckReport;
 use crate::error::Result;
@@ -154,7 +155,7 @@ impl<K: IndexKey + ?Sized> Shared<K> {
         let mut ranges = lock(&self.rebuild.ranges);
         if ranges.is_none() {
             let starts = self.tree.range_starts(RANGES_WANTED)?;
-            self.progress.set_parts(starts.len() as u64 + 1);
+            self.progress.set_parts(to_u64(starts.len()) + 1);
             *ranges = Some(Ranges { starts, next: 0, left: Vec::new() });
         }
         let Some(Ranges { starts, next, left }) = &mut *ranges else { return Ok(None) };
@@ -213,7 +214,7 @@ impl<K: IndexKey + ?Sized> Shared<K> {
         if let Some(last) = last {
             *from = Bound::Excluded(last);
         }
-        Ok((count as u64, is_over))
+        Ok((to_u64(count), is_over))
     }
 
     /// Fills in a pair that a scan read after `changes` were noted.

@@ -34,6 +34,7 @@ use std::sync::Arc;
 use lodestone_pmem::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use lodestone_pmem::sync::{Mutex, MutexGuard, lock, spin};
 use lodestone_pmem::{planted, prefetch_line};
+use lodestone_width::{exact_u8, to_u64, to_usize};
 
 use crate::hybrid_plus::grown::Grown;
 use crate::hybrid_plus::keys::Blocks;
@@ -142,7 +143,7 @@ impl Stripe {
         let mut all = Vec::with_capacity(count);
         while all.len() < count {
             let lines = Arc::new(Grown::new(BASE_BITS, group.trailing_zeros()));
-            all.extend((0..group as u8).map(|share| Self {
+            all.extend((0..exact_u8(group)).map(|share| Self {
                 version: AtomicU64::new(if is_complete { COMPLETE } else { 0 }),
                 changes: AtomicU64::new(0),
                 count: AtomicU64::new(0),
@@ -162,7 +163,7 @@ impl Stripe {
     #[inline]
     pub(super) fn expect<K: IndexKey + ?Sized>(&self, hash: u64) {
         let len = self.lines_len.load(Ordering::Relaxed);
-        if let Some(line) = self.lines.get(self.share.into(), tag_of::<K>(hash) as usize & len.wrapping_sub(1)) {
+        if let Some(line) = self.lines.get(self.share.into(), to_usize(tag_of::<K>(hash)) & len.wrapping_sub(1)) {
             prefetch_line(line);
         }
     }
@@ -241,7 +242,7 @@ impl Stripe {
     #[inline]
     fn value_in<K: IndexKey + ?Sized>(&self, word: u64, key: &K) -> Option<u64> {
         let Some(blocks) = &self.blocks else { return Some(word) };
-        let at = word as usize;
+        let at = to_usize(word);
         if key.with_bytes(|key| blocks.holds(at, key)) { blocks.value(at) } else { None }
     }
 
@@ -253,7 +254,7 @@ impl Stripe {
         let tag = tag_of::<K>(hash);
         let len = self.lines_len.load(Ordering::Acquire);
         for step in 0..len {
-            let line = self.lines.get(self.share.into(), (tag as usize).wrapping_add(step) & (len - 1))?;
+            let line = self.lines.get(self.share.into(), to_usize(tag).wrapping_add(step) & (len - 1))?;
             let mut is_last = false;
             for slot in 0..SLOTS {
                 let found = line.tag(slot);
@@ -275,7 +276,7 @@ impl Stripe {
     fn place<K: IndexKey + ?Sized>(&self, tag: u64, key: &K) -> Option<Place> {
         let len = self.lines_len.load(Ordering::Relaxed);
         for step in 0..len {
-            let number = (tag as usize).wrapping_add(step) & (len - 1);
+            let number = to_usize(tag).wrapping_add(step) & (len - 1);
             let line = self.line(number);
             let of_key = |slot: &usize| line.tag(*slot) == tag && self.value_in(line.word(*slot), key).is_some();
             if let Some(slot) = (0..SLOTS).find(of_key) {
@@ -312,17 +313,17 @@ impl Writing<'_> {
         if let Some(place) = stripe.place(tag, key) {
             let line = stripe.line(place.line);
             match &stripe.blocks {
-                Some(blocks) => blocks.set_value(line.word(place.slot) as usize, value),
+                Some(blocks) => blocks.set_value(to_usize(line.word(place.slot)), value),
                 None => line.set(place.slot, tag, value),
             }
             return;
         }
         let word = match &stripe.blocks {
-            Some(blocks) => key.with_bytes(|key| blocks.add(key, value)) as u64,
+            Some(blocks) => to_u64(key.with_bytes(|key| blocks.add(key, value))),
             None => value,
         };
         // Seven of eight slots at most, so that every search ends at a free one.
-        if (stripe.count() as usize + 1) * 8 > stripe.lines_len.load(Ordering::Relaxed) * SLOTS * 7 {
+        if (to_usize(stripe.count()) + 1) * 8 > stripe.lines_len.load(Ordering::Relaxed) * SLOTS * 7 {
             self.grow();
         }
         self.insert(tag, word);
@@ -338,7 +339,7 @@ impl Writing<'_> {
         }
         let Some(place) = stripe.place(tag_of::<K>(hash), key) else { return };
         if let Some(blocks) = &stripe.blocks {
-            blocks.free(stripe.line(place.line).word(place.slot) as usize);
+            blocks.free(to_usize(stripe.line(place.line).word(place.slot)));
         }
         stripe.line(place.line).set(place.slot, 0, 0);
         self.close_hole(place);
@@ -378,7 +379,7 @@ impl Writing<'_> {
         let stripe = self.stripe;
         let len = stripe.lines_len.load(Ordering::Relaxed);
         for step in 0..len {
-            let line = stripe.line((tag as usize).wrapping_add(step) & (len - 1));
+            let line = stripe.line(to_usize(tag).wrapping_add(step) & (len - 1));
             if let Some(slot) = (0..SLOTS).find(|slot| line.tag(*slot) == 0) {
                 return line.set(slot, tag, word);
             }
@@ -390,7 +391,7 @@ impl Writing<'_> {
     fn grow(&self) {
         let stripe = self.stripe;
         let len = stripe.lines_len.load(Ordering::Relaxed);
-        let mut all = Vec::with_capacity(stripe.count() as usize);
+        let mut all = Vec::with_capacity(to_usize(stripe.count()));
         for number in 0..len {
             let line = stripe.line(number);
             for slot in 0..SLOTS {
@@ -418,7 +419,7 @@ impl Writing<'_> {
             number = (number + 1) & mask;
             let line = stripe.line(number);
             // A key may be in the hole when the hole is on its way from home to here.
-            let fits = |tag: u64| number.wrapping_sub(tag as usize) & mask >= number.wrapping_sub(hole.line) & mask;
+            let fits = |tag: u64| number.wrapping_sub(to_usize(tag)) & mask >= number.wrapping_sub(hole.line) & mask;
             let ends = had_room(number, SLOTS);
             if let Some(slot) = (0..SLOTS).find(|slot| line.tag(*slot) != 0 && fits(line.tag(*slot))) {
                 stripe.line(hole.line).set(hole.slot, line.tag(slot), line.word(slot));

@@ -4,6 +4,7 @@
 
 use lodestone_pmem::sync::{MutexGuard, lock};
 use lodestone_pmem::{PmAddr, planted};
+use lodestone_width::{to_u64, to_usize};
 
 use crate::error::{Error, Result, committed};
 use crate::layout::{KEY_BYTES_MAX, VALUE_BYTES_MAX, record_bytes};
@@ -23,7 +24,7 @@ impl<I: RecordIndex> IndexedRecords<I> {
         if self.heap.memory().is_read_only() {
             return Err(Error::ReadOnly { path: self.heap.pool().path().to_owned(), what: "a change" });
         }
-        let number = (xxhash_rust::xxh3::xxh3_64(key) % self.stripes.len() as u64) as usize;
+        let number = to_usize(xxhash_rust::xxh3::xxh3_64(key) % to_u64(self.stripes.len()));
         let (intent, stuck) = (self.intent(number), lock(&self.stripes[number]));
         if *stuck {
             let finding = "an earlier change could not be finished: its record or the index is damaged";

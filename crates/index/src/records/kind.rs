@@ -25,6 +25,24 @@ use crate::skiplist::SkipList;
 use crate::traits::{OpenIndex, OrderedIndex};
 
 /// An index that a map can stand over.
+///
+/// ```
+/// use lodestone_index::{Durability, IndexKind, open_records};
+/// use lodestone_pmem::{DomainChoice, PoolOptions};
+/// use lodestone_store::Store;
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// let store = Store::create(&path, &options)?;
+/// for kind in IndexKind::ALL {
+///     let map = open_records(&store, kind.name(), kind, Durability::Sync)?;
+///     map.insert(b"key", b"value")?;
+///     assert_eq!(map.get(b"key")?.as_deref(), Some(&b"value"[..]));
+/// }
+/// assert_eq!("hybrid".parse(), Ok(IndexKind::Hybrid));
+/// # Ok::<(), lodestone_index::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum IndexKind {

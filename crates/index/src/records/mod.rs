@@ -57,6 +57,7 @@ use lodestone_heap::Heap;
 use lodestone_pmem::sync::{Mutex, lock};
 use lodestone_pmem::{PmAddr, checked, planted};
 use lodestone_store::{Object, Store};
+use lodestone_width::to_usize;
 
 pub use kind::{IndexKind, RecordIndex, open_records};
 pub(crate) use kind::{index_of, open_records_object};
@@ -73,6 +74,22 @@ pub(crate) const KIND: AnchorKind =
     AnchorKind { magic: u64::from_le_bytes(*b"LDSTIRMP"), version: 3, kind: &INDEXED_RECORDS };
 
 /// How to create a map over an index. An existing one keeps what it was created with.
+///
+/// ```
+/// use lodestone_index::{Durability, FastFair, FastFairOptions, IndexedRecords, RecordMap, RecordsOptions};
+/// use lodestone_pmem::{DomainChoice, PoolOptions};
+/// use lodestone_store::Store;
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// let store = Store::create(&path, &options)?;
+/// let mut chosen = RecordsOptions::new(FastFairOptions::default());
+/// chosen.stripes = 8; // an open looks at eight intents only
+/// let map = IndexedRecords::<FastFair<[u8]>>::open(&store, "map", &chosen, Durability::Sync)?;
+/// assert!(!map.insert(b"key", b"value")?, "nothing was replaced");
+/// # Ok::<(), lodestone_index::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RecordsOptions<O> {
@@ -136,7 +153,7 @@ impl<I> std::fmt::Debug for IndexedRecords<I> {
 
 /// Stripes and kind of index, from the options word of an anchor.
 pub(crate) fn decode_options(medium: Medium<'_>, at: PmAddr, options: u32) -> Result<(usize, IndexKind)> {
-    let stripes = (options & 0xFFFF) as usize;
+    let stripes = to_usize(options & 0xFFFF);
     match IndexKind::from_code(options >> 16) {
         Some(kind) if (1..=INTENTS_MAX).contains(&stripes) => Ok((stripes, kind)),
         _ => Err(medium.damaged(at, "anchor of a map over an index", format!("options {options:#x}"))),

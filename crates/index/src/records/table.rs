@@ -11,6 +11,7 @@
 
 use lodestone_heap::Action;
 use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, WORD_BYTES, checked, planted};
+use lodestone_width::{to_u64, to_usize};
 
 use crate::error::Result;
 use crate::layout::RecordHead;
@@ -21,20 +22,20 @@ pub(crate) const INTENTS_MAX: usize = 1024;
 
 /// Bytes of the table of so many intents.
 pub(crate) fn intent_bytes(count: usize) -> u64 {
-    count as u64 * LINE_BYTES
+    to_u64(count) * LINE_BYTES
 }
 
 /// Writes a table without an intent at the reserved place `at` and starts its write-back; the action that publishes it
 /// fences first.
 pub(crate) fn write_empty(memory: &Memory, at: PmAddr, count: usize) {
-    let mut bytes = Vec::with_capacity(count * LINE_BYTES as usize);
+    let mut bytes = Vec::with_capacity(count * to_usize(LINE_BYTES));
     for number in 0..count {
         let intent = IntentAt::new(at, number, count);
-        let end = bytes.len() + LINE_BYTES as usize;
+        let end = bytes.len() + to_usize(LINE_BYTES);
         for word in [intent.new_word(), intent.old_word()] {
             bytes.extend_from_slice(&checked::encode_addr(word, PmAddr::NULL).to_le_bytes());
         }
-        bytes.extend_from_slice(&checked::encode(intent.stripes_word(), count as u64).to_le_bytes());
+        bytes.extend_from_slice(&checked::encode(intent.stripes_word(), to_u64(count)).to_le_bytes());
         bytes.resize(end, 0);
     }
     memory.write_back(at, &bytes);
@@ -62,7 +63,7 @@ pub(crate) struct IntentAt {
 
 impl IntentAt {
     pub(crate) fn new(table: PmAddr, number: usize, stripes: usize) -> Self {
-        Self { at: table.plus(number as u64 * LINE_BYTES), stripes }
+        Self { at: table.plus(to_u64(number) * LINE_BYTES), stripes }
     }
 
     pub(crate) fn at(self) -> PmAddr {
@@ -86,7 +87,7 @@ impl IntentAt {
     pub(super) fn compare_stripes(self, medium: Medium<'_>) -> Result<()> {
         let word = self.stripes_word();
         match checked::decode(word, medium.memory.load(word)) {
-            Some(here) if here != self.stripes as u64 => {
+            Some(here) if here != to_u64(self.stripes) => {
                 let finding = format!("stripes: {here} here, {} in the anchor", self.stripes);
                 Err(medium.damaged(word, "intent of a map", finding))
             }

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use lodestone_heap::Heap;
 use lodestone_pmem::{LINE_BYTES, MEDIA_BLOCK_BYTES, PmAddr, WORD_BYTES};
+use lodestone_width::{low_u64, nearest_f64, to_usize};
 
 use crate::anchor::{self, AnchorAt};
 use crate::cells::{KeyKind, LineAt, TableAt, header, pair, record_at};
@@ -181,7 +182,7 @@ fn table_in(medium: Medium<'_>, at: PmAddr, bytes: u64, lines: u32) -> Option<Ta
     let mut places = (0..)
         .map(|step| TableAt { first: shortest.first.plus(step * MEDIA_BLOCK_BYTES), shape })
         .take_while(is_room)
-        .filter(|table| table.lines().filter(|line| line.load(medium.memory).is_some()).count() + 1 >= lines as usize);
+        .filter(|table| table.lines().filter(|line| line.load(medium.memory).is_some()).count() + 1 >= to_usize(lines));
     places.next().filter(|_| places.next().is_none())
 }
 
@@ -266,7 +267,7 @@ fn name_uncovered(segments: &BTreeMap<PmAddr, Option<Cover>>, haul: &mut Haul) {
     let covered: u128 = segments.values().flatten().map(|cover| 1_u128 << (64 - cover.depth)).sum();
     let missing = (1_u128 << 64).saturating_sub(covered);
     if missing > 0 && segments.values().all(Option::is_some) {
-        let percent = (missing >> 32) as f64 / (1_u64 << 32) as f64 * 100.0;
+        let percent = nearest_f64(low_u64(missing >> 32)) / nearest_f64(1_u64 << 32) * 100.0;
         haul.lose_at(None, true, format!("segments for {percent:.1} % of all hashes do not verify"));
     }
 }

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use lodestone_pmem::{PmAddr, checked};
 use lodestone_store::{LostKeys, Object, VisitLost, VisitRecord};
+use lodestone_width::{to_u64, to_usize};
 
 use crate::anchor::{self, ANCHOR_BYTES, AnchorAt, AnchorKind};
 use crate::cells::KeyKind;
@@ -116,7 +117,7 @@ impl<'m> Intents<'m> {
     /// Whether the intent of the key's stripe verifies and does not name the record at `at`.
     fn lets(&self, key: &[u8], at: PmAddr) -> bool {
         let Some((table, stripes)) = self.table else { return false };
-        let stripe = (xxhash_rust::xxh3::xxh3_64(key) % stripes as u64) as usize;
+        let stripe = to_usize(xxhash_rust::xxh3::xxh3_64(key) % to_u64(stripes));
         let intent = IntentAt::new(table, stripe, stripes).load(self.medium);
         // An intent to write this record that was let go names it as the new one, and so does one that counts.
         intent.is_ok_and(|intent| intent.old != at && intent.new != at)

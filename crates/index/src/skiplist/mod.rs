@@ -41,6 +41,7 @@ use std::marker::PhantomData;
 use lodestone_heap::{Action, Heap};
 use lodestone_pmem::{Domain, LINE_BYTES, PmAddr, checked, planted};
 use lodestone_store::{Object, Store};
+use lodestone_width::to_u64;
 
 use crate::anchor::{self, Anchor, AnchorAt, AnchorKind, First};
 use crate::circle::Walk;
@@ -72,6 +73,22 @@ pub struct SkipListOptions {}
 /// A durable skip list from keys (`u64` or `[u8]`) to words. See the module for the design,
 /// [`PointIndex`](crate::PointIndex) and
 /// [`OrderedIndex`](crate::OrderedIndex) for the operations.
+///
+/// ```
+/// use lodestone_index::{Durability, OrderedIndex, PointIndex, SkipList};
+/// use lodestone_pmem::{DomainChoice, PoolOptions};
+/// use lodestone_store::Store;
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// let store = Store::create(&path, &options)?;
+/// let list = SkipList::<[u8]>::open(&store, "list", Durability::Sync)?;
+/// list.insert(b"key", 1)?;
+/// assert_eq!(list.remove(b"key")?, Some(1));
+/// assert_eq!(list.first()?, None);
+/// # Ok::<(), lodestone_index::Error>(())
+/// ```
 pub struct SkipList<K: IndexKey + ?Sized> {
     heap: Heap,
     anchor: Anchor,
@@ -114,7 +131,7 @@ impl NodeAt {
     }
     /// Bytes of a node; at least a line, so that it starts one.
     pub(crate) fn bytes(key_bytes: usize) -> u64 {
-        (48 + key_bytes as u64).max(LINE_BYTES)
+        (48 + to_u64(key_bytes)).max(LINE_BYTES)
     }
 }
 

@@ -8,6 +8,19 @@ use std::hash::Hash;
 ///
 /// Implemented by `u64` and `[u8]`. Signed numbers and tuples become keys by an order-preserving encoding: big-endian
 /// bytes, the sign bit flipped.
+///
+/// ```
+/// use lodestone_index::IndexKey;
+///
+/// /// Signed numbers as keys: big-endian bytes, the sign bit flipped.
+/// fn key(number: i64) -> [u8; 8] {
+///     number.cast_unsigned().wrapping_add(1 << 63).to_be_bytes()
+/// }
+///
+/// assert!(key(-5) < key(-4) && key(-1) < key(0) && key(0) < key(7));
+/// assert!(key(-5)[..].order_word() < key(7)[..].order_word());
+/// assert_eq!(5_u64.with_bytes(<u64 as IndexKey>::from_bytes), Some(5));
+/// ```
 pub trait IndexKey: Ord + Hash + Debug + Send + Sync + 'static {
     /// The key as an owned value.
     type Owned: Borrow<Self> + Ord + Hash + Clone + Debug + Send + Sync + 'static;

@@ -12,6 +12,29 @@ use crate::traits::{IndexKey, PointIndex, Range};
 /// descending) order, none twice. A key that is in the index from before the call until it ended comes, with a value
 /// that it had meanwhile. A key that is inserted or removed meanwhile may or may not come. Every pair that comes was in
 /// the index at some moment of the call. There is no snapshot of the whole range.
+///
+/// ```
+/// use lodestone_index::{Durability, FastFair, OrderedIndex, PointIndex};
+/// use lodestone_pmem::{DomainChoice, PoolOptions};
+/// use lodestone_store::Store;
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// let store = Store::create(&path, &options)?;
+/// use std::ops::Bound;
+///
+/// let tree = FastFair::<[u8]>::open(&store, "words", &Default::default(), Durability::Sync)?;
+/// for (number, word) in ["ash", "beech", "birch", "cedar"].iter().enumerate() {
+///     tree.insert(word.as_bytes(), number as u64)?;
+/// }
+/// let found = tree.prefix(b"b").collect::<lodestone_index::Result<Vec<_>>>()?;
+/// assert_eq!(found, [(b"beech".to_vec(), 1), (b"birch".to_vec(), 2)]);
+/// let downwards = tree.range(Bound::Included(b"beech"), Bound::Unbounded).rev();
+/// assert_eq!(downwards.map(|pair| Ok(pair?.1)).collect::<lodestone_index::Result<Vec<_>>>()?, [3, 2, 1]);
+/// assert_eq!(tree.last()?, Some((b"cedar".to_vec(), 3)));
+/// # Ok::<(), lodestone_index::Error>(())
+/// ```
 pub trait OrderedIndex: PointIndex {
     /// Shows `visit` the keys between `start` and `end` with their values, until it breaks. Returns how many it saw. No
     /// lock is held while `visit` runs, so it may use the index.

@@ -5,6 +5,7 @@
 use std::ops::{Bound, ControlFlow};
 
 use lodestone_store::{Object, Store};
+use lodestone_width::to_u64;
 
 use crate::change::{Change, Changed};
 use crate::check::CheckReport;
@@ -18,7 +19,7 @@ use crate::traits::{OpenIndex, OrderedIndex, PointIndex, Swap};
 /// The word that the byte string `value` is.
 fn word_of(map: &OrderedMap, value: &[u8]) -> Result<u64> {
     let word = value.try_into().map(u64::from_le_bytes);
-    word.map_err(|_| Error::NotAWord { path: map.path().to_owned(), bytes: value.len() as u64 })
+    word.map_err(|_| Error::NotAWord { path: map.path().to_owned(), bytes: to_u64(value.len()) })
 }
 
 impl OrderedMap {

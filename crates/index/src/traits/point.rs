@@ -8,6 +8,23 @@ use crate::map::Durability;
 use crate::traits::IndexKey;
 
 /// The result of a compare-and-swap.
+///
+/// ```
+/// use lodestone_index::{Durability, FastFair, PointIndex, Swap};
+/// use lodestone_pmem::{DomainChoice, PoolOptions};
+/// use lodestone_store::Store;
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// let store = Store::create(&path, &options)?;
+/// let tree = FastFair::<u64>::open(&store, "tree", &Default::default(), Durability::Sync)?;
+/// tree.insert(&1, 10)?;
+/// assert_eq!(tree.compare_and_swap(&1, 10, 11)?, Swap::Done);
+/// assert_eq!(tree.compare_and_swap(&1, 10, 12)?, Swap::Differs(11));
+/// assert_eq!(tree.compare_and_swap(&2, 10, 12)?, Swap::Absent);
+/// # Ok::<(), lodestone_index::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Swap {
     /// The value was the expected one and is the new one now.
@@ -125,6 +142,28 @@ pub trait PointIndex: Send + Sync {
 }
 
 /// An index that has a name in a store.
+///
+/// ```
+/// use lodestone_index::{Durability, FastFair, HashIndex, OpenIndex, PointIndex};
+/// use lodestone_pmem::{DomainChoice, PoolOptions};
+/// use lodestone_store::Store;
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// let store = Store::create(&path, &options)?;
+/// fn squares<I: OpenIndex + PointIndex<Key = u64>>(store: &Store, name: &str) -> lodestone_index::Result<I> {
+///     let index = I::open_index(store, name, &I::Options::default(), Durability::Sync)?;
+///     for number in 1..=9 {
+///         index.insert(&number, number * number)?;
+///     }
+///     Ok(index)
+/// }
+///
+/// assert_eq!(squares::<FastFair<u64>>(&store, "tree")?.get(&7)?, Some(49));
+/// assert_eq!(squares::<HashIndex<u64>>(&store, "hash")?.get(&9)?, Some(81));
+/// # Ok::<(), lodestone_index::Error>(())
+/// ```
 pub trait OpenIndex: PointIndex + Sized {
     /// The options with which an index is made.
     type Options: Clone + Default + Send + Sync;

@@ -21,6 +21,28 @@ const BATCH_MAX: usize = 1024;
 type Owned<I> = <<I as PointIndex>::Key as IndexKey>::Owned;
 
 /// An iterator over a range of an index; see [`OrderedIndex::range`].
+///
+/// ```
+/// use lodestone_index::{Durability, FastFair, OrderedIndex, PointIndex};
+/// use lodestone_pmem::{DomainChoice, PoolOptions};
+/// use lodestone_store::Store;
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// let store = Store::create(&path, &options)?;
+/// use std::ops::Bound;
+///
+/// let tree = FastFair::<u64>::open(&store, "tree", &Default::default(), Durability::Sync)?;
+/// for key in 1..=5 {
+///     tree.insert(&key, 10 * key)?;
+/// }
+/// let mut range = tree.range(Bound::Excluded(&1), Bound::Unbounded);
+/// assert_eq!(range.next().transpose()?, Some((2, 20)));
+/// assert_eq!(range.next_back().transpose()?, Some((5, 50)));
+/// assert_eq!(range.count(), 2);
+/// # Ok::<(), lodestone_index::Error>(())
+/// ```
 pub struct Range<'i, I: OrderedIndex> {
     index: &'i I,
     /// The part that neither end has read yet.
