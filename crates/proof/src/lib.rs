@@ -5,6 +5,7 @@
 //! | module | structure |
 //! | --- | --- |
 //! | [`heap`] | actions of the allocator |
+//! | [`wal`] | logs: records, segments, pieces, truncation |
 //! | [`store`] | names: create, rename, drop |
 //! | [`index`] | the ordered map and every index, random programs as well |
 //! | [`stm`] | transactions over typed objects |
@@ -30,6 +31,7 @@ pub mod index;
 pub mod stm;
 pub mod store;
 pub mod tl2;
+pub mod wal;
 
 use lodestone_crash::{Target, pool_targets};
 
@@ -46,13 +48,14 @@ pub struct Floor {
 ///
 /// ```
 /// let names: Vec<&str> = lodestone_proof::floors().iter().map(|floor| floor.name).collect();
-/// assert_eq!(names, ["pool", "heap", "store", "index", "stm", "tl2", "collections"]);
+/// assert_eq!(names, ["pool", "heap", "wal", "store", "index", "stm", "tl2", "collections"]);
 /// ```
 #[must_use]
 pub fn floors() -> Vec<Floor> {
     vec![
         Floor { name: "pool", targets: pool_targets },
         Floor { name: "heap", targets: heap::heap_targets },
+        Floor { name: "wal", targets: wal::targets },
         Floor { name: "store", targets: store::targets },
         Floor { name: "index", targets: index::targets },
         Floor { name: "stm", targets: stm::targets },

@@ -18,7 +18,7 @@ enum Role {
 use Role::{Product, Proof};
 
 /// The crates, from the ground up.
-const LAYERS: [(&str, Role); 20] = [
+const LAYERS: [(&str, Role); 21] = [
     ("width", Product),
     ("stm-derive", Product),
     ("report", Proof),
@@ -30,6 +30,7 @@ const LAYERS: [(&str, Role); 20] = [
     ("heap", Product),
     ("store", Product),
     ("txn", Product),
+    ("wal", Product),
     ("index", Product),
     ("stm", Product),
     ("collections", Product),

@@ -10,3 +10,4 @@ mod heap;
 mod index;
 mod stm;
 mod store_and_tl2;
+mod wal;

@@ -7,3 +7,4 @@ mod heap;
 mod index;
 mod stm;
 mod store;
+mod wal;

@@ -1,0 +1,186 @@
+//! Logs under the crash explorer: records of one line and of several, new segments, records in pieces, truncation.
+//!
+//! The structure holds two logs. Its view is the records that an open finds, by writer; its model is lists. Where a
+//! log begins is a root word of its writer, as a checkpoint of an engine would hold it.
+
+use std::collections::BTreeMap;
+
+use lodestone_crash::planted::Bug;
+use lodestone_crash::{Failure, Outcome, SiteKey, Structure, Target, tiny_pool};
+use lodestone_heap::{Heap, HeapOptions};
+use lodestone_pmem::sync::{Mutex, lock};
+use lodestone_pmem::{PmAddr, Pool, PoolOptions};
+use lodestone_txn::{Tick, Writer};
+use lodestone_wal::{LogOptions, LogStore, Record, Wal};
+
+/// One change of the script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The writer appends a record with this key and so many bytes of value.
+    Append(u16, u8, usize),
+    /// The writer's log begins after its last record from now on.
+    Truncate(u16),
+}
+
+/// Keys and lengths of the values, by writer.
+type View = BTreeMap<u16, Vec<(u8, usize)>>;
+
+/// A script on two logs.
+struct Logs {
+    name: &'static str,
+    script: Vec<Step>,
+    store: LogStore,
+    segment_bytes: u64,
+}
+
+/// The opened logs.
+struct Handle {
+    heap: Heap,
+    wal: Wal,
+    /// The records that the open found, and those that were appended since.
+    view: Mutex<View>,
+    /// The last tick.
+    tick: Mutex<u64>,
+}
+
+/// All targets of the logs.
+#[must_use]
+pub fn targets() -> Vec<Box<dyn Target>> {
+    use Step::{Append, Truncate};
+    let logs = |name, script, store, segment_bytes| -> Box<dyn Target> {
+        Box::new(Logs { name, script, store, segment_bytes })
+    };
+    let appends = vec![Append(0, 1, 8), Append(0, 2, 100), Append(1, 3, 90), Append(0, 4, 8)];
+    let segments = vec![Append(0, 1, 100), Append(0, 2, 100), Truncate(0), Append(1, 3, 8), Append(0, 4, 120)];
+    let pieces = vec![Append(0, 1, 8), Append(0, 2, 300), Append(0, 3, 8)];
+    vec![
+        logs("wal-append", appends, LogStore::Stream, 4096),
+        logs("wal-flush", vec![Append(0, 1, 100), Append(0, 2, 8)], LogStore::Flush, 4096),
+        logs("wal-segment", segments, LogStore::Stream, 768),
+        logs("wal-pieces", pieces, LogStore::Stream, 768),
+    ]
+}
+
+/// The root word that holds where the log of `writer` begins.
+fn begin_word(heap: &Heap, writer: u16) -> PmAddr {
+    heap.root_word(8 * (u64::from(writer) + 1))
+}
+
+fn id(writer: u16) -> Outcome<Writer> {
+    Writer::new(writer).ok_or_else(|| Failure::new("a writer's number is small"))
+}
+
+impl Structure for Logs {
+    type Op = Step;
+    type Handle = Handle;
+    type View = View;
+
+    fn name(&self) -> String {
+        self.name.into()
+    }
+
+    fn options(&self) -> PoolOptions {
+        PoolOptions { size_bytes: 64 << 10, ..tiny_pool() }
+    }
+
+    fn script(&self) -> Vec<Step> {
+        self.script.clone()
+    }
+
+    fn setup(&self, pool: &Pool) -> Outcome {
+        let heap = Heap::open(pool, &HeapOptions::small())?;
+        let mut action = heap.action();
+        let log_bytes = 8 * self.segment_bytes;
+        // Fixed: runs must repeat exactly.
+        let salt = Some(0x5EED);
+        let options = LogOptions { log_bytes, segment_bytes: self.segment_bytes, salt, ..LogOptions::default() };
+        let at = Wal::make(&heap, &mut action, &options)?;
+        action.set(heap.root_word(0), at.to_raw());
+        action.commit()?;
+        Ok(())
+    }
+
+    fn open(&self, pool: &Pool) -> Outcome<Handle> {
+        let heap = Heap::open(pool, &HeapOptions::small())?;
+        let at = PmAddr::from_raw(heap.memory().load(heap.root_word(0)));
+        let (mut view, mut tick) = (View::new(), 0);
+        let mut from = |writer: Writer| heap.memory().load(begin_word(&heap, writer.number()));
+        let wal = Wal::open_with(&heap, at, self.store, &mut from, &mut |found| {
+            tick = tick.max(found.tick.0);
+            for entry in found.entries() {
+                let key = entry.key.first().copied().unwrap_or(0);
+                let is_right = entry.value.iter().all(|byte| *byte == key);
+                let bytes = if is_right { entry.value.len() } else { usize::MAX };
+                view.entry(found.writer.number()).or_default().push((key, bytes));
+            }
+            Ok(())
+        })?;
+        Ok(Handle { wal, view: Mutex::new(view), tick: Mutex::new(tick), heap })
+    }
+
+    fn apply(&self, handle: &Handle, step: &Step) -> Outcome {
+        let memory = handle.heap.memory();
+        match *step {
+            Step::Append(writer, key, bytes) => {
+                let mut log = handle.wal.writer(id(writer)?)?;
+                let mut record = Record::new();
+                record.put(1, &[key], &vec![key; bytes])?;
+                let room = log.reserve(&mut record)?;
+                let mut tick = lock(&handle.tick);
+                *tick += 1;
+                log.append(room, &mut record, Tick(*tick))?;
+                memory.fence();
+                lock(&handle.view).entry(writer).or_default().push((key, bytes));
+            }
+            Step::Truncate(writer) => {
+                let position = handle.wal.writer(id(writer)?)?.position();
+                let word = begin_word(&handle.heap, writer);
+                memory.store(word, position);
+                memory.persist(word, 8);
+                handle.wal.truncate(id(writer)?, position);
+                lock(&handle.view).remove(&writer);
+            }
+        }
+        Ok(())
+    }
+
+    fn view(&self, handle: &Handle) -> Outcome<View> {
+        Ok(lock(&handle.view).clone())
+    }
+
+    fn model(&self, steps: &[Step]) -> View {
+        let mut view = View::new();
+        for step in steps {
+            match *step {
+                Step::Append(writer, key, bytes) => view.entry(writer).or_default().push((key, bytes)),
+                Step::Truncate(writer) => {
+                    view.remove(&writer);
+                }
+            }
+        }
+        view
+    }
+
+    fn audit(&self, handle: &Handle) -> Outcome {
+        let mut owned = handle.wal.blocks().into_iter();
+        let report = handle.heap.check_owned(&mut owned);
+        Failure::unless(report.is_clean(), || format!("the heap and the log disagree: {report}"))
+    }
+
+    fn audits(&self, site: &SiteKey) -> bool {
+        site.file.contains("wal/src/")
+    }
+}
+
+/// Bugs that a target of this module must find.
+#[must_use]
+pub fn bugs() -> Vec<Bug> {
+    vec![
+        Bug::new("wal-no-crc", "a torn record is replayed as it is", || named("wal-append")),
+        Bug::new("wal-piece-counts-alone", "half of a long transaction survives", || named("wal-pieces")),
+    ]
+}
+
+fn named(name: &str) -> Box<dyn Target> {
+    targets().into_iter().find(|target| target.name() == name).expect("a target of that name")
+}

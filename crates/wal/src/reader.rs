@@ -1,0 +1,174 @@
+//! Reading a log: every record from a position to the end, and the verdict about the end.
+//!
+//! At a position where no record verifies there are four cases:
+//! - the next segment begins there: go on in it;
+//! - the next segment begins later: a record between was acknowledged, so this is damage;
+//! - there is no next segment, and a whole record follows in this one: the same, because a writer has one record in
+//!   flight;
+//! - nothing follows: this is the end. A crash may have torn a record here, which nobody was told about.
+//!
+//! A record in pieces counts when all of them are whole. Its pieces are in flight together, so a missing one at the end
+//! of the log makes the first piece the end.
+
+use lodestone_pmem::{PmAddr, planted};
+use lodestone_txn::{Tick, Writer};
+
+use crate::error::Result;
+use crate::layout::{RECORD_HEAD_BYTES, RecordHead, Seed};
+use crate::record::Entries;
+use crate::segments::{Segment, Segments};
+
+/// A whole record of a log.
+#[derive(Debug)]
+pub struct Found<'r> {
+    /// The log.
+    pub writer: Writer,
+    /// The tick of the transaction.
+    pub tick: Tick,
+    /// The position of the record.
+    pub position: u64,
+    entries: &'r [u8],
+}
+
+impl Found<'_> {
+    /// The changes of the transaction.
+    #[must_use]
+    pub fn entries(&self) -> Entries<'_> {
+        Entries { rest: self.entries }
+    }
+}
+
+/// The end of a log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct End {
+    pub position: u64,
+    pub last_tick: u64,
+    pub records: u64,
+}
+
+/// A record whose pieces are being collected.
+struct Pieces {
+    head: RecordHead,
+    position: u64,
+    bytes: Vec<u8>,
+}
+
+/// One pass over the log of a writer.
+pub struct Reader<'l> {
+    pub segments: &'l Segments,
+    pub writer: Writer,
+    pub chain: &'l [Segment],
+}
+
+impl Reader<'_> {
+    /// Calls `visit` for each whole record from `from` on. Returns the end.
+    pub fn read(&self, from: u64, visit: &mut dyn FnMut(&Found<'_>) -> Result<()>) -> Result<End> {
+        let Some(mut index) = self.chain.iter().rposition(|segment| segment.first <= from) else {
+            return match self.chain.first() {
+                None => Ok(End { position: from, ..End::default() }),
+                Some(first) => Err(self.damaged(first.at, &format!("it begins after position {from}"))),
+            };
+        };
+        let mut end = End { position: from, ..End::default() };
+        let mut position = from;
+        let mut pieces: Option<Pieces> = None;
+        loop {
+            let segment = &self.chain[index];
+            let Some((head, body)) = self.piece(segment, position, end.last_tick) else {
+                match self.chain.get(index + 1) {
+                    Some(next) if next.first == position => index += 1,
+                    Some(next) => {
+                        let finding = format!(
+                            "the record at position {position} fails its checksum, the log goes on at {}",
+                            next.first
+                        );
+                        return Err(self.damaged(segment.address(position), &finding));
+                    }
+                    None if self.has_later(segment, position, end.last_tick) => {
+                        let finding = "a record fails its checksum, and a whole one follows";
+                        return Err(self.damaged(segment.address(position), finding));
+                    }
+                    None => return Ok(end),
+                }
+                continue;
+            };
+            let after = position + (RECORD_HEAD_BYTES as u64 + u64::from(head.bytes)).next_multiple_of(self.align());
+            let record = match pieces.take() {
+                None if head.piece == 0 => Pieces { head, position, bytes: body },
+                Some(mut record) if follows(&record.head, &head) => {
+                    record.head.piece = head.piece;
+                    record.bytes.extend(body);
+                    record
+                }
+                _ => return Err(self.damaged(segment.address(position), "a piece of a record is missing before it")),
+            };
+            position = after;
+            if record.head.piece + 1 < record.head.pieces && !planted::active("wal-piece-counts-alone") {
+                pieces = Some(record);
+                continue;
+            }
+            let tick = record.head.tick;
+            self.visit(segment, &record, visit)?;
+            end = End { position, last_tick: tick, records: end.records + 1 };
+        }
+    }
+
+    fn visit(&self, segment: &Segment, record: &Pieces, visit: &mut dyn FnMut(&Found<'_>) -> Result<()>) -> Result<()> {
+        let entries = Entries { rest: &record.bytes };
+        if entries.count_whole() != Some(record.head.entries) && !planted::active("wal-piece-counts-alone") {
+            return Err(self.damaged(segment.at, "a record's checksum is right, but its entries are not whole"));
+        }
+        let (writer, tick) = (self.writer, Tick(record.head.tick));
+        visit(&Found { writer, tick, position: record.position, entries: &record.bytes })
+    }
+
+    /// The piece at `position` of `segment`, if one verifies there.
+    fn piece(&self, segment: &Segment, position: u64, last_tick: u64) -> Option<(RecordHead, Vec<u8>)> {
+        let room = self.segments.capacity.checked_sub(position - segment.first)?;
+        let bytes_max = room.checked_sub(RECORD_HEAD_BYTES as u64)?;
+        let memory = self.segments.memory();
+        let at = segment.address(position);
+        let head = RecordHead::read(memory, at);
+        let is_plausible = head.tick > last_tick && head.piece < head.pieces && u64::from(head.bytes) <= bytes_max;
+        if !is_plausible {
+            return None;
+        }
+        let mut body = vec![0; head.bytes as usize];
+        memory.read(at.plus(RECORD_HEAD_BYTES as u64), &mut body);
+        let seed = Seed {
+            salt: self.segments.salt,
+            generation: segment.generation,
+            position,
+            writer: u32::from(self.writer.number()),
+        };
+        let verifies = head.crc == head.checksum(seed.body(&body)) || planted::active("wal-no-crc");
+        verifies.then_some((head, body))
+    }
+
+    /// Whether a whole record or piece begins after `position` in the segment.
+    fn has_later(&self, segment: &Segment, position: u64, last_tick: u64) -> bool {
+        let end = segment.first + self.segments.capacity;
+        let mut next = position + self.align();
+        while next + (RECORD_HEAD_BYTES as u64) <= end {
+            if self.piece(segment, next, last_tick).is_some() {
+                return true;
+            }
+            next += self.align();
+        }
+        false
+    }
+
+    fn align(&self) -> u64 {
+        self.segments.align.bytes()
+    }
+
+    fn damaged(&self, at: PmAddr, finding: &str) -> crate::Error {
+        let finding = format!("log of writer {}: {finding}", self.writer.number());
+        self.segments.damaged(at, "log", &finding)
+    }
+}
+
+fn follows(record: &RecordHead, piece: &RecordHead) -> bool {
+    piece.piece == record.piece + 1
+        && (piece.tick, piece.pieces, piece.entries) == (record.tick, record.pieces, record.entries)
+}

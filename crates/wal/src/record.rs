@@ -1,0 +1,216 @@
+//! The entries of a transaction.
+//!
+//! ```text
+//! entry (to a multiple of 8): tree 4, key bytes 2, kind 2, value bytes 4, key, value
+//! ```
+//!
+//! Invariant: a record has whole entries only, so [`Entries`] stops at the end and nowhere else. It checks all lengths
+//! all the same: bytes of the medium never make it panic.
+
+use crate::error::{Error, Result};
+use crate::layout::RECORD_HEAD_BYTES;
+
+/// Bytes of an entry before its key.
+const ENTRY_HEAD_BYTES: usize = 12;
+/// Longest key.
+const KEY_BYTES_MAX: usize = u16::MAX as usize;
+/// Longest value: 64 MiB.
+const VALUE_BYTES_MAX: usize = 64 << 20;
+
+/// What an entry says about its row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryKind {
+    /// The row has this value.
+    Put,
+    /// The row is gone.
+    Delete,
+    /// Bytes of the row changed; the value names the version below and the bytes.
+    Delta,
+    /// The transaction also wrote this cell, which must hold its version.
+    Member,
+}
+
+impl EntryKind {
+    const fn code(self) -> u16 {
+        match self {
+            Self::Put => 1,
+            Self::Delete => 2,
+            Self::Delta => 3,
+            Self::Member => 4,
+        }
+    }
+
+    const fn from_code(code: u16) -> Option<Self> {
+        match code {
+            1 => Some(Self::Put),
+            2 => Some(Self::Delete),
+            3 => Some(Self::Delta),
+            4 => Some(Self::Member),
+            _ => None,
+        }
+    }
+}
+
+/// One change of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'r> {
+    /// The tree that holds the row.
+    pub tree: u32,
+    /// The kind of the change.
+    pub kind: EntryKind,
+    /// The key of the row.
+    pub key: &'r [u8],
+    /// The new value; empty for a deleted row.
+    pub value: &'r [u8],
+}
+
+/// The changes of one transaction, encoded as the log holds them. Reuse one: it keeps its memory.
+#[derive(Clone, Debug, Default)]
+pub struct Record {
+    /// Room for the header, then entries. Padding follows when it is appended.
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) entries: u32,
+}
+
+impl Record {
+    /// No changes.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { bytes: vec![0; RECORD_HEAD_BYTES], entries: 0 }
+    }
+
+    /// Takes all changes out.
+    pub fn clear(&mut self) {
+        self.bytes.truncate(0);
+        self.bytes.resize(RECORD_HEAD_BYTES, 0);
+        self.entries = 0;
+    }
+
+    /// Whether it has no changes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries == 0
+    }
+
+    /// Bytes of the entries.
+    #[must_use]
+    pub fn entry_bytes(&self) -> u64 {
+        (self.bytes.len() - RECORD_HEAD_BYTES) as u64
+    }
+
+    /// Adds a row with its new value.
+    ///
+    /// # Errors
+    /// [`Error::EntryTooLarge`] for a key above 65,535 bytes or a value above 64 MiB. The record is as before.
+    pub fn put(&mut self, tree: u32, key: &[u8], value: &[u8]) -> Result<()> {
+        self.push(&Entry { tree, kind: EntryKind::Put, key, value })
+    }
+
+    /// Adds a row that is gone.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn delete(&mut self, tree: u32, key: &[u8]) -> Result<()> {
+        self.push(&Entry { tree, kind: EntryKind::Delete, key, value: &[] })
+    }
+
+    /// Adds an entry of any kind.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn push(&mut self, entry: &Entry<'_>) -> Result<()> {
+        for (what, bytes, limit) in
+            [("key", entry.key.len(), KEY_BYTES_MAX), ("value", entry.value.len(), VALUE_BYTES_MAX)]
+        {
+            if bytes > limit {
+                return Err(Error::EntryTooLarge { what, bytes, limit });
+            }
+        }
+        let key_bytes = entry.key.len() as u16;
+        let value_bytes = entry.value.len() as u32;
+        self.bytes.extend(entry.tree.to_le_bytes());
+        self.bytes.extend(key_bytes.to_le_bytes());
+        self.bytes.extend(entry.kind.code().to_le_bytes());
+        self.bytes.extend(value_bytes.to_le_bytes());
+        self.bytes.extend(entry.key);
+        self.bytes.extend(entry.value);
+        let end = (self.bytes.len() - RECORD_HEAD_BYTES).next_multiple_of(8) + RECORD_HEAD_BYTES;
+        self.bytes.resize(end, 0);
+        self.entries += 1;
+        Ok(())
+    }
+
+    /// The changes, in the order in which they were added.
+    #[must_use]
+    pub fn iter(&self) -> Entries<'_> {
+        Entries { rest: &self.bytes[RECORD_HEAD_BYTES..] }
+    }
+}
+
+/// The entries of a record.
+#[derive(Clone, Debug)]
+pub struct Entries<'r> {
+    pub(crate) rest: &'r [u8],
+}
+
+impl<'r> Iterator for Entries<'r> {
+    type Item = Entry<'r>;
+
+    fn next(&mut self) -> Option<Entry<'r>> {
+        let head = self.rest.first_chunk::<ENTRY_HEAD_BYTES>()?;
+        let [t0, t1, t2, t3, k0, k1, c0, c1, v0, v1, v2, v3] = *head;
+        let key_bytes = usize::from(u16::from_le_bytes([k0, k1]));
+        let value_bytes = usize::try_from(u32::from_le_bytes([v0, v1, v2, v3])).ok()?;
+        let kind = EntryKind::from_code(u16::from_le_bytes([c0, c1]))?;
+        let key_end = ENTRY_HEAD_BYTES + key_bytes;
+        let end = key_end + value_bytes;
+        let key = self.rest.get(ENTRY_HEAD_BYTES..key_end)?;
+        let value = self.rest.get(key_end..end)?;
+        self.rest = self.rest.get(end.next_multiple_of(8)..)?;
+        Some(Entry { tree: u32::from_le_bytes([t0, t1, t2, t3]), kind, key, value })
+    }
+}
+
+impl Entries<'_> {
+    /// The number of entries, if the bytes are whole entries to the end.
+    pub(crate) fn count_whole(mut self) -> Option<u32> {
+        let mut count = 0;
+        while self.next().is_some() {
+            count += 1;
+        }
+        self.rest.is_empty().then_some(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn entries_come_back(entries in prop::collection::vec((any::<u32>(), any::<bool>(), prop::collection::vec(any::<u8>(), 0..40), prop::collection::vec(any::<u8>(), 0..300)), 0..20)) {
+            let mut record = Record::new();
+            for (tree, is_delete, key, value) in &entries {
+                if *is_delete { record.delete(*tree, key)? } else { record.put(*tree, key, value)? }
+            }
+            let found: Vec<_> = record.iter().map(|entry| (entry.tree, entry.kind == EntryKind::Delete, entry.key.to_vec(), entry.value.to_vec())).collect();
+            let expected: Vec<_> = entries.iter().map(|(tree, is_delete, key, value)| (*tree, *is_delete, key.clone(), if *is_delete { vec![] } else { value.clone() })).collect();
+            prop_assert_eq!(found, expected);
+            prop_assert_eq!(record.iter().count_whole(), Some(entries.len() as u32));
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Entries { rest: &bytes }.count_whole();
+        }
+    }
+
+    #[test]
+    fn keys_and_values_that_are_too_long_are_refused() {
+        let mut record = Record::new();
+        assert!(matches!(record.put(1, &vec![0; 65_536], b""), Err(Error::EntryTooLarge { what: "key", .. })));
+        assert!(record.is_empty() && record.entry_bytes() == 0);
+    }
+}

@@ -1,0 +1,261 @@
+//! The stock of segments: which are free, and the chain of each writer.
+//!
+//! A segment that the heap made stays with the log. It is in the stock, in the chain of a writer, or in the hands of a
+//! writer that will need it for the record it has begun. Only [`Segments::hand_out`] writes heads. A segment whose
+//! records are no longer needed returns to the stock in DRAM alone: at the next open the caller's positions say the
+//! same.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use lodestone_heap::{Action, Heap};
+use lodestone_pmem::mirror::{self, Line, Mirror};
+use lodestone_pmem::sync::{Mutex, lock};
+use lodestone_pmem::{Memory, PmAddr, checked};
+
+use crate::error::{Error, Result};
+use crate::layout::{
+    DirectoryLine, NO_WRITER, SEGMENT_HEAD_BYTES, SEGMENT_MAGIC, SegmentLine, directory_bytes, directory_entry,
+    directory_lines, segment_lines,
+};
+use crate::options::{LogAlign, LogOptions};
+
+/// A segment of a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    pub at: PmAddr,
+    pub generation: u64,
+    pub first: u64,
+}
+
+impl Segment {
+    /// Address of `position`, which lies in this segment.
+    pub const fn address(&self, position: u64) -> PmAddr {
+        self.at.plus(SEGMENT_HEAD_BYTES + (position - self.first))
+    }
+}
+
+#[derive(Debug, Default)]
+struct Stock {
+    /// Every segment that was made, by number.
+    made: Vec<PmAddr>,
+    free: Vec<PmAddr>,
+    chains: BTreeMap<u16, VecDeque<Segment>>,
+}
+
+/// All segments of a log.
+#[derive(Debug)]
+pub struct Segments {
+    pub heap: Heap,
+    pub directory: PmAddr,
+    pub salt: u64,
+    pub align: LogAlign,
+    /// Bytes of records in a segment.
+    pub capacity: u64,
+    segment_bytes: u64,
+    total: u64,
+    stock: Mutex<Stock>,
+}
+
+impl Segments {
+    /// Makes an empty directory as part of `action`.
+    pub fn make(heap: &Heap, action: &mut Action<'_>, options: &LogOptions, salt: u64) -> Result<PmAddr> {
+        options.check()?;
+        let at = action.alloc_zeroed(directory_bytes(options.segments()))?;
+        let memory = heap.memory();
+        for number in 0..options.segments() {
+            let place = directory_entry(at, number);
+            memory.store(place, checked::encode_addr(place, PmAddr::NULL));
+        }
+        for line in directory_lines(at) {
+            memory.put(line, &DirectoryLine::new(options, salt));
+        }
+        // Before the fence of the action that makes the directory reachable.
+        memory.flush(at, directory_bytes(options.segments()));
+        Ok(at)
+    }
+
+    /// Reads the directory at `at`, and the head of each segment.
+    pub fn open(heap: &Heap, at: PmAddr) -> Result<Self> {
+        let memory = heap.memory();
+        let damaged = |at, what, finding: &str| damaged(heap, at, what, finding);
+        if !at.offset().is_multiple_of(64) || !memory.contains(at, directory_bytes(0)) {
+            return Err(damaged(at, "directory of the log", "its address leads nowhere"));
+        }
+        let intact = |line: &DirectoryLine| line.crc == line.checksum() && line.magic == crate::layout::MAGIC;
+        let Some(line) = directory_lines(at).map(|place| memory.get(place)).into_iter().find(intact) else {
+            return Err(damaged(at, "directory of the log", "both copies of its header fail their checksum"));
+        };
+        if line.version != crate::layout::VERSION {
+            let finding = format!("format version {}, this lodestone reads {}", line.version, crate::layout::VERSION);
+            return Err(damaged(at, "directory of the log", &finding));
+        }
+        let Some(options) = line.options().filter(|options| memory.contains(at, directory_bytes(options.segments())))
+        else {
+            return Err(damaged(at, "directory of the log", "its sizes are outside the limits"));
+        };
+        let segments = Self {
+            heap: heap.clone(),
+            directory: at,
+            salt: line.salt,
+            align: options.align,
+            capacity: options.segment_bytes - SEGMENT_HEAD_BYTES,
+            segment_bytes: options.segment_bytes,
+            total: options.segments(),
+            stock: Mutex::default(),
+        };
+        segments.read_heads()?;
+        Ok(segments)
+    }
+
+    fn read_heads(&self) -> Result<()> {
+        let memory = self.memory();
+        let mut stock = lock(&self.stock);
+        for number in 0..self.total {
+            let place = directory_entry(self.directory, number);
+            let found = checked::decode_addr(place, memory.load(place));
+            let Some(at) = found.filter(|at| at.is_null() || self.is_place(*at)) else {
+                return Err(self.damaged(place, "directory of the log", "an address fails its checksum"));
+            };
+            if at.is_null() {
+                break;
+            }
+            if stock.made.contains(&at) {
+                return Err(self.damaged(place, "directory of the log", "it names a segment twice"));
+            }
+            let (line, _) = Mirror::<SegmentLine>::read(memory, segment_lines(at))
+                .newest()
+                .filter(|(line, _)| line.magic == SEGMENT_MAGIC)
+                .ok_or_else(|| self.damaged(at, "segment of the log", "both copies of its head fail their checksum"))?;
+            stock.made.push(at);
+            let segment = Segment { at, generation: line.generation, first: line.first };
+            match u16::try_from(line.writer) {
+                Ok(writer) => stock.chains.entry(writer).or_default().push_back(segment),
+                Err(_) => stock.free.push(at),
+            }
+        }
+        for chain in stock.chains.values_mut() {
+            chain.make_contiguous().sort_by_key(|segment| (segment.first, segment.generation));
+        }
+        Ok(())
+    }
+
+    fn is_place(&self, at: PmAddr) -> bool {
+        at.offset().is_multiple_of(64) && self.memory().contains(at, self.segment_bytes)
+    }
+
+    pub fn memory(&self) -> &Memory {
+        self.heap.memory()
+    }
+
+    pub fn damaged(&self, at: PmAddr, what: &'static str, finding: &str) -> Error {
+        damaged(&self.heap, at, what, finding)
+    }
+
+    /// The writers that have segments.
+    pub fn writers(&self) -> Vec<u16> {
+        lock(&self.stock).chains.keys().copied().collect()
+    }
+
+    /// The segments of a writer, by position.
+    pub fn chain(&self, writer: u16) -> Vec<Segment> {
+        lock(&self.stock).chains.get(&writer).map(|chain| chain.iter().copied().collect()).unwrap_or_default()
+    }
+
+    /// Returns the segments of `writer` whose records all lie below `from`. The last one stays.
+    pub fn release_below(&self, writer: u16, from: u64) {
+        let mut stock = lock(&self.stock);
+        let Stock { free, chains, .. } = &mut *stock;
+        let Some(chain) = chains.get_mut(&writer) else { return };
+        while chain.len() > 1 && chain[1].first <= from {
+            free.extend(chain.pop_front().map(|segment| segment.at));
+        }
+    }
+
+    /// Takes the segments of `writer` that begin above `end` out of its chain, on the medium too: they hold pieces of
+    /// a record that a crash cut short.
+    pub fn release_above(&self, writer: u16, end: u64) {
+        let mut stock = lock(&self.stock);
+        let Stock { free, chains, .. } = &mut *stock;
+        let Some(chain) = chains.get_mut(&writer) else { return };
+        while let Some(last) = chain.pop_back_if(|last| last.first > end) {
+            // Fenced by the mirror, before the caller clears the word at `end`: while the first piece is whole, the
+            // others may still be found, and no gap is taken for damage.
+            mirror::write(self.memory(), segment_lines(last.at), SegmentLine::new(NO_WRITER, 0));
+            free.push(last.at);
+        }
+    }
+
+    /// Takes segments out of the stock until `held` has `count`. The heap makes those that are missing.
+    pub fn take(&self, held: &mut Vec<PmAddr>, count: usize) -> Result<()> {
+        let mut stock = lock(&self.stock);
+        let needed = count.saturating_sub(held.len()) as u64;
+        let free = stock.free.len() as u64 + (self.total - stock.made.len() as u64);
+        if needed > free {
+            let path = self.heap.pool().path().to_owned();
+            return Err(Error::Full { path, needed, free, total: self.total });
+        }
+        while held.len() < count {
+            let next = match stock.free.pop() {
+                Some(at) => at,
+                None => self.make_segment(&mut stock)?,
+            };
+            held.push(next);
+        }
+        Ok(())
+    }
+
+    /// Gives segments back to the stock.
+    pub fn give(&self, held: &mut Vec<PmAddr>) {
+        lock(&self.stock).free.append(held);
+    }
+
+    fn make_segment(&self, stock: &mut Stock) -> Result<PmAddr> {
+        let memory = self.memory();
+        let mut action = self.heap.action();
+        let at = action.alloc(self.segment_bytes)?;
+        let mut line = SegmentLine::new(NO_WRITER, 0);
+        line.seal(1);
+        for place in segment_lines(at) {
+            memory.put(place, &line);
+            // Before the fence of the action that makes the segment reachable.
+            memory.flush(place.addr(), 64);
+        }
+        let place = directory_entry(self.directory, stock.made.len() as u64);
+        action.set(place, checked::encode_addr(place, at));
+        action.commit()?;
+        stock.made.push(at);
+        Ok(at)
+    }
+
+    /// Makes the segment at `at` the end of the chain of `writer`, from position `first` on. On return that is
+    /// persistent, and so is everything that this thread streamed or flushed before.
+    pub fn hand_out(&self, writer: u16, at: PmAddr, first: u64) -> Segment {
+        let line = SegmentLine::new(u32::from(writer), first);
+        let generation = mirror::write(self.memory(), segment_lines(at), line).generation;
+        let segment = Segment { at, generation, first };
+        lock(&self.stock).chains.entry(writer).or_default().push_back(segment);
+        segment
+    }
+
+    /// Segments that were made, and those of them that are in the stock.
+    pub fn counts(&self) -> (u64, u64) {
+        let stock = lock(&self.stock);
+        (stock.made.len() as u64, stock.free.len() as u64)
+    }
+
+    /// Most segments.
+    pub const fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Blocks of the heap that the log owns, with the bytes it keeps there.
+    pub fn blocks(&self) -> Vec<(PmAddr, u64)> {
+        let directory = (self.directory, directory_bytes(self.total));
+        let stock = lock(&self.stock);
+        std::iter::once(directory).chain(stock.made.iter().map(|at| (*at, self.segment_bytes))).collect()
+    }
+}
+
+fn damaged(heap: &Heap, at: PmAddr, what: &'static str, finding: &str) -> Error {
+    Error::Damaged { path: heap.pool().path().to_owned(), what, at, finding: finding.into() }
+}

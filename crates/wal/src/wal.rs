@@ -1,0 +1,188 @@
+//! All logs of a database.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use lodestone_heap::{Action, Heap};
+use lodestone_pmem::PmAddr;
+use lodestone_pmem::sync::{Mutex, lock};
+use lodestone_txn::Writer;
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use crate::error::{Error, Result};
+use crate::options::{LogOptions, LogStore};
+use crate::reader::{End, Found, Reader};
+use crate::segments::Segments;
+use crate::writer::LogWriter;
+
+/// What all writers share.
+#[derive(Debug)]
+pub struct Shared {
+    pub segments: Segments,
+    pub store: LogStore,
+    /// The end of each log that no writer has.
+    ends: Mutex<BTreeMap<Writer, Log>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Log {
+    Idle(End),
+    Taken,
+}
+
+impl Shared {
+    /// Notes that the log of `writer` has no owner any more.
+    pub fn end_of(&self, writer: Writer, end: End) {
+        lock(&self.ends).insert(writer, Log::Idle(end));
+    }
+}
+
+/// Figures about the segments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LogStats {
+    /// Segments that were made.
+    pub segments: u64,
+    /// Those of them without live records.
+    pub segments_free: u64,
+    /// Most segments that the log may have.
+    pub segments_max: u64,
+}
+
+/// The logs. Clones share them.
+///
+/// Thread safety: one [`LogWriter`] for each writer at a time, any number of writers side by side.
+#[derive(Clone, Debug)]
+pub struct Wal {
+    shared: Arc<Shared>,
+}
+
+impl Wal {
+    /// Makes empty logs as part of `action`, which must also make the returned address reachable. Segments are made
+    /// when they are needed.
+    ///
+    /// # Errors
+    /// [`Error::BadOption`]; those of the heap.
+    pub fn make(heap: &Heap, action: &mut Action<'_>, options: &LogOptions) -> Result<PmAddr> {
+        let salt = match options.salt {
+            Some(salt) => salt,
+            None => random()?,
+        };
+        Segments::make(heap, action, options, salt)
+    }
+
+    /// Opens the logs at `at`. Each log is read from the position that `from` returns for its writer, and `visit` is
+    /// called for each whole record, by rising ticks within a log. Then the ends are made certain, unless the pool is
+    /// open read-only. A crash in between changes nothing that a repetition sees.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] names what does not verify and cannot be the work of a crash; errors of `visit`.
+    pub fn open(
+        heap: &Heap,
+        at: PmAddr,
+        from: &mut dyn FnMut(Writer) -> u64,
+        visit: &mut dyn FnMut(&Found<'_>) -> Result<()>,
+    ) -> Result<Self> {
+        Self::open_with(heap, at, LogStore::default(), from, visit)
+    }
+
+    /// As [`open`](Self::open), with the way in which records are stored.
+    ///
+    /// # Errors
+    /// As `open`.
+    pub fn open_with(
+        heap: &Heap,
+        at: PmAddr,
+        store: LogStore,
+        from: &mut dyn FnMut(Writer) -> u64,
+        visit: &mut dyn FnMut(&Found<'_>) -> Result<()>,
+    ) -> Result<Self> {
+        let segments = Segments::open(heap, at)?;
+        let mut ends = BTreeMap::new();
+        for number in segments.writers() {
+            let Some(writer) = Writer::new(number) else {
+                return Err(segments.damaged(at, "segment of the log", "its writer has a number that no writer has"));
+            };
+            let start = from(writer);
+            segments.release_below(number, start);
+            let chain = segments.chain(number);
+            let end = Reader { segments: &segments, writer, chain: &chain }.read(start, visit)?;
+            ends.insert(writer, end);
+        }
+        if !heap.memory().is_read_only() {
+            make_ends_certain(&segments, &ends);
+        }
+        let ends = ends.into_iter().map(|(writer, end)| (writer, Log::Idle(end))).collect();
+        Ok(Self { shared: Arc::new(Shared { segments, store, ends: Mutex::new(ends) }) })
+    }
+
+    /// Takes the log of `writer`.
+    ///
+    /// # Errors
+    /// [`Error::WriterTaken`] while another owner has it.
+    pub fn writer(&self, writer: Writer) -> Result<LogWriter> {
+        let end = match lock(&self.shared.ends).insert(writer, Log::Taken) {
+            None => End::default(),
+            Some(Log::Idle(end)) => end,
+            Some(Log::Taken) => return Err(Error::WriterTaken { writer: writer.number() }),
+        };
+        Ok(LogWriter::new(self.shared.clone(), writer, end))
+    }
+
+    /// Says that the records of `writer` below position `from` are no longer needed. Their segments are used again.
+    ///
+    /// The caller has made persistent that the log is read from `from` or later, in all states that a crash or one
+    /// damaged block can bring back.
+    pub fn truncate(&self, writer: Writer, from: u64) {
+        self.shared.segments.release_below(writer.number(), from);
+    }
+
+    /// Figures about the segments.
+    #[must_use]
+    pub fn stats(&self) -> LogStats {
+        let (segments, segments_free) = self.shared.segments.counts();
+        LogStats { segments, segments_free, segments_max: self.shared.segments.total() }
+    }
+
+    /// Blocks of the heap that the logs own, with the bytes they keep there.
+    #[must_use]
+    pub fn blocks(&self) -> Vec<(PmAddr, u64)> {
+        self.shared.segments.blocks()
+    }
+}
+
+/// Clears the first word at the end of each log, so that no record which a crash tore there can become whole: the next
+/// life may store the very lines that it lacks.
+fn make_ends_certain(segments: &Segments, ends: &BTreeMap<Writer, End>) {
+    let memory = segments.memory();
+    for (writer, end) in ends {
+        segments.release_above(writer.number(), end.position);
+        let chain = segments.chain(writer.number());
+        let Some(last) = chain.last().filter(|last| end.position - last.first < segments.capacity) else { continue };
+        let at = last.address(end.position);
+        if memory.load(at) != 0 {
+            memory.store(at, 0);
+            // Before the fence below.
+            memory.flush(at, 8);
+        }
+    }
+    // No record of this life may overtake the words: it could complete an old one.
+    memory.fence();
+}
+
+fn random() -> Result<u64> {
+    let mut bytes = [0; 8];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        filled += getrandom(&mut bytes[filled..], GetRandomFlags::empty()).map_err(|error| {
+            let source = std::io::Error::from(error);
+            Error::Pmem(lodestone_pmem::Error::Io {
+                path: "the system's random numbers".into(),
+                action: "reading",
+                source,
+                hint: "a log needs a random seed; see `getrandom(2)`",
+            })
+        })?;
+    }
+    Ok(u64::from_le_bytes(bytes))
+}
