@@ -31,6 +31,35 @@ use crate::store::{Store, StoreRecovery};
 const LIST_BLOCKS_MAX: usize = 61;
 
 /// Whether a drop may leak blocks.
+///
+/// ```
+/// use lodestone_pmem::{DomainChoice, PoolOptions};
+/// use lodestone_store::{Force, Store};
+/// # use lodestone_store::{Acknowledge, Contents, Kind, KindCode, KindError, Object, Records};
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # #[derive(Debug)]
+/// # struct Log;
+/// # impl Kind for Log {
+/// #     fn code(&self) -> KindCode { KindCode(*b"MLOG") }
+/// #     fn title(&self) -> &'static str { "a log" }
+/// #     fn examine(&self, log: Object) -> Result<Contents, KindError> {
+/// #         Ok(Contents { records: 1, blocks: vec![(log.at(), 100)], ..Contents::default() })
+/// #     }
+/// #     fn records(&self, _: Object, _: Option<&str>, _: Acknowledge) -> Result<Box<dyn Records>, KindError> {
+/// #         Err("none".into())
+/// #     }
+/// # }
+/// # static LOG: Log = Log;
+/// let store = Store::create(&path, &options)?;
+/// let make = |name: &str| store.open_or_make::<lodestone_store::Error>(name, &LOG, |action| Ok(action.alloc(100)?));
+/// make("log")?;
+/// store.drop_object("log", Force::No)?; // `Yes` would drop it although it is damaged
+/// assert!(store.find("log")?.is_none());
+/// # Ok::<(), lodestone_store::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Force {
     /// A damaged object is not dropped.

@@ -106,6 +106,20 @@ pub struct Examined {
 }
 
 /// The result of [`Store::check`].
+///
+/// ```
+/// use lodestone_pmem::{DomainChoice, PoolOptions};
+/// use lodestone_store::Store;
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// let store = Store::create(&path, &options)?;
+/// let report = store.check(&mut |name| println!("checking {name}"));
+/// assert!(report.is_clean() && report.ownership_checked, "{:?}", report.findings);
+/// assert!(report.objects.is_empty());
+/// # Ok::<(), lodestone_store::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct StoreReport {

@@ -16,6 +16,14 @@ use crate::object::Object;
 pub type KindError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Code of a kind on the medium: four letters.
+///
+/// ```
+/// use lodestone_store::KindCode;
+///
+/// let code = KindCode(*b"MLOG");
+/// assert_eq!(code.to_string(), "MLOG");
+/// assert_eq!(KindCode::from_raw(code.to_raw()), code);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KindCode(pub [u8; 4]);
 
@@ -334,6 +342,35 @@ pub struct Registered(pub &'static dyn Kind);
 inventory::collect!(Registered);
 
 /// The kinds that a program knows.
+///
+/// ```
+/// use lodestone_pmem::{DomainChoice, PoolOptions};
+/// use lodestone_store::{Kinds, Store};
+/// # use lodestone_store::{Acknowledge, Contents, Kind, KindCode, KindError, Object, Records};
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # #[derive(Debug)]
+/// # struct Log;
+/// # impl Kind for Log {
+/// #     fn code(&self) -> KindCode { KindCode(*b"MLOG") }
+/// #     fn title(&self) -> &'static str { "a log" }
+/// #     fn examine(&self, log: Object) -> Result<Contents, KindError> {
+/// #         Ok(Contents { records: 1, blocks: vec![(log.at(), 100)], ..Contents::default() })
+/// #     }
+/// #     fn records(&self, _: Object, _: Option<&str>, _: Acknowledge) -> Result<Box<dyn Records>, KindError> {
+/// #         Err("none".into())
+/// #     }
+/// # }
+/// # static LOG: Log = Log;
+/// let store = Store::create(&path, &options)?;
+/// let make = |name: &str| store.open_or_make::<lodestone_store::Error>(name, &LOG, |action| Ok(action.alloc(100)?));
+/// let kinds = Kinds::registered().with(&[&LOG]);
+/// assert_eq!(kinds.find(LOG.code()).map(|kind| kind.title()), Some("a log"));
+/// # let _ = make;
+/// # Ok::<(), lodestone_store::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Kinds(Vec<&'static dyn Kind>);
 

@@ -28,6 +28,38 @@ pub(crate) enum Claim {
 }
 
 /// An opened object. The claim on it ends when this is dropped.
+///
+/// ```
+/// use lodestone_pmem::{DomainChoice, PoolOptions};
+/// use lodestone_store::{Object, Store};
+/// # use lodestone_store::{Acknowledge, Contents, Kind, KindCode, KindError, Records};
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # #[derive(Debug)]
+/// # struct Log;
+/// # impl Kind for Log {
+/// #     fn code(&self) -> KindCode { KindCode(*b"MLOG") }
+/// #     fn title(&self) -> &'static str { "a log" }
+/// #     fn examine(&self, log: Object) -> Result<Contents, KindError> {
+/// #         Ok(Contents { records: 1, blocks: vec![(log.at(), 100)], ..Contents::default() })
+/// #     }
+/// #     fn records(&self, _: Object, _: Option<&str>, _: Acknowledge) -> Result<Box<dyn Records>, KindError> {
+/// #         Err("none".into())
+/// #     }
+/// # }
+/// # static LOG: Log = Log;
+/// let store = Store::create(&path, &options)?;
+/// let make = |name: &str| store.open_or_make::<lodestone_store::Error>(name, &LOG, |action| Ok(action.alloc(100)?));
+/// let log: Object = make("log")?;
+/// assert!(make("log").is_err(), "it is open");
+/// log.memory().store(log.at(), 7);
+/// log.memory().persist(log.at(), 8);
+/// drop(log);
+/// assert_eq!(store.memory().load(make("log")?.at()), 7);
+/// # Ok::<(), lodestone_store::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Object {
     pub(crate) store: Store,

@@ -53,6 +53,35 @@ pub struct Unrepaired {
 }
 
 /// The result of [`Store::repair_accepting_loss`].
+///
+/// ```
+/// use lodestone_pmem::{DomainChoice, PoolOptions};
+/// use lodestone_store::Store;
+/// # use lodestone_store::{Acknowledge, Contents, Kind, KindCode, KindError, Object, Records};
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # #[derive(Debug)]
+/// # struct Log;
+/// # impl Kind for Log {
+/// #     fn code(&self) -> KindCode { KindCode(*b"MLOG") }
+/// #     fn title(&self) -> &'static str { "a log" }
+/// #     fn examine(&self, log: Object) -> Result<Contents, KindError> {
+/// #         Ok(Contents { records: 1, blocks: vec![(log.at(), 100)], ..Contents::default() })
+/// #     }
+/// #     fn records(&self, _: Object, _: Option<&str>, _: Acknowledge) -> Result<Box<dyn Records>, KindError> {
+/// #         Err("none".into())
+/// #     }
+/// # }
+/// # static LOG: Log = Log;
+/// let store = Store::create(&path, &options)?;
+/// let make = |name: &str| store.open_or_make::<lodestone_store::Error>(name, &LOG, |action| Ok(action.alloc(100)?));
+/// make("log")?;
+/// let report = store.repair_accepting_loss(&mut |name| println!("examining {name}"))?;
+/// assert!(report.rebuilt.is_empty() && report.left.is_empty(), "nothing was damaged");
+/// # Ok::<(), lodestone_store::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct LossReport {

@@ -14,6 +14,23 @@ use crate::error::Result;
 use crate::kind::{Kind, KindCode, Kinds};
 
 /// How to open a store.
+///
+/// ```
+/// use lodestone_pmem::{DomainChoice, PoolOptions};
+/// use lodestone_store::{Store, StoreOptions};
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// use lodestone_heap::HeapOptions;
+/// use lodestone_pmem::Pool;
+///
+/// // Small chunks: a test of a few objects reaches the limits of the heap.
+/// let pool = Pool::create(&path, &options)?;
+/// let store = Store::over_with(&pool, &StoreOptions::with_heap(HeapOptions::small()))?;
+/// assert_eq!(store.heap().usage().chunk_bytes, 1024);
+/// # Ok::<(), lodestone_store::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StoreOptions {
@@ -81,6 +98,37 @@ pub(crate) struct Inner {
 }
 
 /// A named object of a store.
+///
+/// ```
+/// use lodestone_pmem::{DomainChoice, PoolOptions};
+/// use lodestone_store::{KindCode, Store};
+/// # use lodestone_store::{Acknowledge, Contents, Kind, KindError, Object, Records};
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("a.pool");
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # #[derive(Debug)]
+/// # struct Log;
+/// # impl Kind for Log {
+/// #     fn code(&self) -> KindCode { KindCode(*b"MLOG") }
+/// #     fn title(&self) -> &'static str { "a log" }
+/// #     fn examine(&self, log: Object) -> Result<Contents, KindError> {
+/// #         Ok(Contents { records: 1, blocks: vec![(log.at(), 100)], ..Contents::default() })
+/// #     }
+/// #     fn records(&self, _: Object, _: Option<&str>, _: Acknowledge) -> Result<Box<dyn Records>, KindError> {
+/// #         Err("none".into())
+/// #     }
+/// # }
+/// # static LOG: Log = Log;
+/// let store = Store::create(&path, &options)?;
+/// let make = |name: &str| store.open_or_make::<lodestone_store::Error>(name, &LOG, |action| Ok(action.alloc(100)?));
+/// let log = make("log")?;
+/// let named = store.find("log")?.unwrap();
+/// assert_eq!((named.kind, named.title, named.at), (KindCode(*b"MLOG"), Some("a log"), log.at()));
+/// store.rename("log", "journal")?;
+/// assert_eq!(store.names()[0].name, "journal");
+/// # Ok::<(), lodestone_store::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Named {

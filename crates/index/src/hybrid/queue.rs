@@ -195,7 +195,7 @@ impl<T, C> Queue<T, C> {
     /// Threads that wait until something is filled or applied.
     #[cfg(all(test, not(feature = "shuttle")))]
     pub(super) fn waiting(&self) -> usize {
-        to_usize(lock(&self.state).waiting)
+        lock(&self.state).waiting
     }
 
     /// Waits until something is filled or applied.
