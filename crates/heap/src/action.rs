@@ -20,7 +20,7 @@ use crate::commit::{for_entry, make_available, make_freed_available};
 use crate::core::{Block, Core, lock};
 use crate::error::{Error, Result};
 use crate::heap::no_such_part;
-use crate::record::{Entries, Entry, Kind};
+use crate::record::{Entries, Entry, EntryKind};
 use crate::table::State;
 
 /// Several changes that become persistent together. An action that is dropped without [`commit`](Self::commit) changes
@@ -98,7 +98,7 @@ impl Freed<'_> {
     /// Whether a block of whole chunks is among them. Keeping such a block withholds much memory from others.
     #[must_use]
     pub fn is_large(&self) -> bool {
-        self.entries.as_slice().iter().any(|entry| matches!(entry.kind(), Some(Kind::Release)))
+        self.entries.as_slice().iter().any(|entry| matches!(entry.kind(), Some(EntryKind::Release)))
     }
 
     /// Ends the borrow of the heap.
@@ -161,7 +161,7 @@ impl<'h> Action<'h> {
         match self.core.classes.index_for(bytes) {
             Some(class_index) => {
                 let Reserved { at, word_at, mask } = self.core.reserve_small(part, class_index)?;
-                self.entries.push_bits(Kind::BitsSet, word_at, mask);
+                self.entries.push_bits(EntryKind::BitsSet, word_at, mask);
                 Ok(at)
             }
             None => self.alloc_extent(part, bytes),
@@ -189,7 +189,7 @@ impl<'h> Action<'h> {
         if let Some((_, chunk, _)) = core.locate(at) {
             chunk.set_state(State::Busy(chunks));
         }
-        self.entries.push(Entry::new(Kind::Extent, core.chunk_word(id), u64::from(chunks)));
+        self.entries.push(Entry::new(EntryKind::Extent, core.chunk_word(id), u64::from(chunks)));
         Ok(at)
     }
 
@@ -246,7 +246,7 @@ impl<'h> Action<'h> {
         match core.block(at) {
             Block::Small { id, class_index, word, mask } => {
                 let live = core.slab(id, class_index).bits[to_usize(word)].live.load(Ordering::Acquire);
-                if live & mask == 0 && !self.entries.contains(Kind::BitsSet, core.bitmap_word(id, word), mask) {
+                if live & mask == 0 && !self.entries.contains(EntryKind::BitsSet, core.bitmap_word(id, word), mask) {
                     return Err(Error::NotAllocated { at, finding: "it is free, or an open action frees it" });
                 }
                 Ok(u64::from(core.classes.get(class_index).block_bytes))
@@ -255,7 +255,7 @@ impl<'h> Action<'h> {
             Block::None(finding) => match core.locate(at) {
                 Some((id, chunk, 0)) => match chunk.state() {
                     State::Busy(chunks)
-                        if self.entries.contains(Kind::Extent, core.chunk_word(id), u64::from(chunks)) =>
+                        if self.entries.contains(EntryKind::Extent, core.chunk_word(id), u64::from(chunks)) =>
                     {
                         Ok(u64::from(chunks) << core.geometry.chunk_shift)
                     }
@@ -278,13 +278,13 @@ impl<'h> Action<'h> {
                 let live = &self.core.slab(id, class_index).bits[to_usize(word)].live;
                 if live.fetch_and(!mask, Ordering::AcqRel) & mask != 0 {
                     let word_at = self.core.bitmap_word(id, word);
-                    self.entries.push_bits(Kind::BitsClear, word_at, mask);
+                    self.entries.push_bits(EntryKind::BitsClear, word_at, mask);
                     return Ok(());
                 }
             }
             Block::Large { id, chunk, chunks } => {
                 if chunk.claim(State::Extent(chunks), State::Busy(chunks)) {
-                    self.entries.push(Entry::new(Kind::Release, self.core.chunk_word(id), u64::from(chunks)));
+                    self.entries.push(Entry::new(EntryKind::Release, self.core.chunk_word(id), u64::from(chunks)));
                     return Ok(());
                 }
             }
@@ -299,7 +299,7 @@ impl<'h> Action<'h> {
     fn cancel(&mut self, at: PmAddr) -> bool {
         let core = self.core;
         if let Block::Small { id, class_index, word, mask } = core.block(at) {
-            let reserved = self.entries.remove(Kind::BitsSet, core.bitmap_word(id, word), mask);
+            let reserved = self.entries.remove(EntryKind::BitsSet, core.bitmap_word(id, word), mask);
             if reserved {
                 core.release_small(id, class_index, word, mask);
             }
@@ -307,7 +307,7 @@ impl<'h> Action<'h> {
         }
         let Some((id, chunk, 0)) = core.locate(at) else { return false };
         let State::Busy(chunks) = chunk.state() else { return false };
-        let reserved = self.entries.remove(Kind::Extent, core.chunk_word(id), u64::from(chunks));
+        let reserved = self.entries.remove(EntryKind::Extent, core.chunk_word(id), u64::from(chunks));
         if reserved {
             chunk.set_state(State::None);
             lock(&core.chunks).give(core, id, chunks);
@@ -325,7 +325,7 @@ impl<'h> Action<'h> {
             self.bad_word = Some(at);
             return;
         }
-        self.entries.push(Entry::new(Kind::Set, at, word));
+        self.entries.push(Entry::new(EntryKind::Set, at, word));
     }
 
     /// Makes everything persistent before any later store of this thread. Call [`Memory::durable`] before you
@@ -374,17 +374,17 @@ impl Drop for Action<'_> {
         let core = self.core;
         for entry in self.entries.as_slice() {
             match entry.kind() {
-                Some(Kind::BitsSet | Kind::Extent) => make_available(core, entry),
-                Some(Kind::BitsClear) => {
+                Some(EntryKind::BitsSet | EntryKind::Extent) => make_available(core, entry),
+                Some(EntryKind::BitsClear) => {
                     let small = |id, class_index, word: u32| {
                         core.slab(id, class_index).bits[to_usize(word)].live.fetch_or(entry.value, Ordering::AcqRel);
                     };
                     for_entry(core, entry, small, |_, _, _| {});
                 }
-                Some(Kind::Release) => {
+                Some(EntryKind::Release) => {
                     for_entry(core, entry, |_, _, _| {}, |_, chunk, chunks| chunk.set_state(State::Extent(chunks)));
                 }
-                Some(Kind::Set) | None => {}
+                Some(EntryKind::Set) | None => {}
             }
         }
     }

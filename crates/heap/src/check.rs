@@ -83,7 +83,7 @@ pub(crate) enum Made {
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Finding {
+pub struct HeapFinding {
     /// The kind of fault.
     pub kind: FindingKind,
     /// Where it is.
@@ -101,7 +101,7 @@ pub(crate) fn as_text<S: Serializer>(at: &PmAddr, serializer: S) -> Result<S::Ok
     serializer.collect_str(at)
 }
 
-impl Finding {
+impl HeapFinding {
     /// Whether [`Heap::repair`] can repair it.
     #[must_use]
     pub fn is_repairable(&self) -> bool {
@@ -109,7 +109,7 @@ impl Finding {
     }
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for HeapFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "at {}: {}; {}", self.at, self.finding, self.hint)
     }
@@ -138,9 +138,9 @@ impl fmt::Display for Finding {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct CheckReport {
+pub struct HeapReport {
     /// All faults; empty if there is none.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<HeapFinding>,
     /// Words of metadata that were verified.
     pub words: u64,
     /// Allocated blocks.
@@ -149,7 +149,7 @@ pub struct CheckReport {
     pub reached: Option<u64>,
 }
 
-impl CheckReport {
+impl HeapReport {
     /// Whether nothing is wrong.
     #[must_use]
     pub fn is_clean(&self) -> bool {
@@ -157,7 +157,7 @@ impl CheckReport {
     }
 }
 
-impl fmt::Display for CheckReport {
+impl fmt::Display for HeapReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for finding in &self.findings {
             writeln!(f, "{finding}")?;
@@ -181,7 +181,7 @@ impl Heap {
     /// [`check_owned`](Self::check_owned) finds more, and more of it can be repaired, because it knows how much of each
     /// block is used.
     #[must_use]
-    pub fn check(&self, reachable: Option<&mut dyn Iterator<Item = PmAddr>>) -> CheckReport {
+    pub fn check(&self, reachable: Option<&mut dyn Iterator<Item = PmAddr>>) -> HeapReport {
         match reachable {
             Some(reachable) => self.check_with(Some(&mut reachable.map(|at| (at, 0)))),
             None => self.check_with(None),
@@ -210,13 +210,13 @@ impl Heap {
     /// # Ok::<(), lodestone_heap::Error>(())
     /// ```
     #[must_use]
-    pub fn check_owned(&self, owned: &mut dyn Iterator<Item = (PmAddr, u64)>) -> CheckReport {
+    pub fn check_owned(&self, owned: &mut dyn Iterator<Item = (PmAddr, u64)>) -> HeapReport {
         self.check_with(Some(owned))
     }
 
-    fn check_with(&self, owned: Option<&mut dyn Iterator<Item = (PmAddr, u64)>>) -> CheckReport {
+    fn check_with(&self, owned: Option<&mut dyn Iterator<Item = (PmAddr, u64)>>) -> HeapReport {
         let core = &*self.core;
-        let mut check = Check { core, report: CheckReport::default(), lost: HashMap::new(), set_aside: Vec::new() };
+        let mut check = Check { core, report: HeapReport::default(), lost: HashMap::new(), set_aside: Vec::new() };
         check.headers();
         check.lanes();
         for part in 0..exact_u16(core.bases.len()) {
@@ -257,7 +257,7 @@ impl Heap {
 
 struct Check<'c> {
     core: &'c Core,
-    report: CheckReport,
+    report: HeapReport,
     /// Damaged bitmap words: index of the finding.
     lost: HashMap<PmAddr, usize>,
     /// Damaged chunk words and the chunks that are set aside for each.
@@ -276,7 +276,7 @@ struct SetAside {
 
 impl Check<'_> {
     fn add(&mut self, kind: FindingKind, at: PmAddr, finding: impl Into<String>, hint: &'static str, fix: Fix) {
-        self.report.findings.push(Finding { kind, at, finding: finding.into(), hint, fix });
+        self.report.findings.push(HeapFinding { kind, at, finding: finding.into(), hint, fix });
     }
 
     fn headers(&mut self) {

@@ -34,7 +34,7 @@ use crate::action::Action;
 use crate::core::{Core, Lane, lock, thread_index};
 use crate::error::{Error, Result};
 use crate::layout::{ChunkId, ChunkWord};
-use crate::record::{self, Entry, Kind};
+use crate::record::{self, Entry, EntryKind};
 use crate::table::{Chunk, State};
 
 impl Action<'_> {
@@ -74,14 +74,15 @@ impl Action<'_> {
         let core = self.core;
         let memory = &core.memory;
         let entries = self.entries.as_slice();
-        let allocates = entries.iter().any(|entry| matches!(entry.kind(), Some(Kind::BitsSet | Kind::Extent)));
+        let allocates =
+            entries.iter().any(|entry| matches!(entry.kind(), Some(EntryKind::BitsSet | EntryKind::Extent)));
         let (number, _guard) = core.take_lane()?;
         let lane = core.geometry.lane(core.bases[0].0, exact_u32(number));
         if planted::active("heap-bitmap-before-record") {
-            apply_early(core, entries, Kind::BitsSet);
+            apply_early(core, entries, EntryKind::BitsSet);
         }
         if planted::active("heap-free-before-unlink") {
-            apply_early(core, entries, Kind::BitsClear);
+            apply_early(core, entries, EntryKind::BitsClear);
         }
         if planted::active("heap-lane-lock-persisted") {
             lock_on_medium(core, lane)?;
@@ -109,7 +110,7 @@ impl Action<'_> {
 }
 
 /// A planted bug: bits that are persistent before the record that publishes the rest.
-fn apply_early(core: &Core, entries: &[Entry], kind: Kind) {
+fn apply_early(core: &Core, entries: &[Entry], kind: EntryKind) {
     for entry in entries.iter().filter(|entry| entry.kind() == Some(kind)) {
         apply(core, std::slice::from_ref(entry));
         core.memory.fence();
@@ -151,11 +152,11 @@ pub fn apply(core: &Core, entries: &[Entry]) -> Option<PmAddr> {
 pub(crate) fn apply_one(memory: &Memory, entry: &Entry) -> bool {
     let at = entry.at();
     match entry.kind() {
-        Some(Kind::Set) => memory.store(at, entry.value),
-        Some(Kind::BitsSet) => return change_bits(memory, at, |bits| bits | entry.value),
-        Some(Kind::BitsClear) => return change_bits(memory, at, |bits| bits & !entry.value),
-        Some(Kind::Extent) => memory.store(at, ChunkWord::Extent(exact_u32(entry.value)).encode(at)),
-        Some(Kind::Release) => memory.store(at, ChunkWord::Free.encode(at)),
+        Some(EntryKind::Set) => memory.store(at, entry.value),
+        Some(EntryKind::BitsSet) => return change_bits(memory, at, |bits| bits | entry.value),
+        Some(EntryKind::BitsClear) => return change_bits(memory, at, |bits| bits & !entry.value),
+        Some(EntryKind::Extent) => memory.store(at, ChunkWord::Extent(exact_u32(entry.value)).encode(at)),
+        Some(EntryKind::Release) => memory.store(at, ChunkWord::Free.encode(at)),
         None => return false,
     }
     true
@@ -181,26 +182,26 @@ pub fn for_entry(
     large: impl FnOnce(ChunkId, &Chunk, u32),
 ) {
     match entry.kind() {
-        Some(Kind::BitsSet | Kind::BitsClear) => {
+        Some(EntryKind::BitsSet | EntryKind::BitsClear) => {
             if let Some((id, chunk, offset)) = core.locate(entry.at())
                 && let State::Slab(class_index) = chunk.state()
             {
                 small(id, class_index, exact_u32(offset / 8));
             }
         }
-        Some(Kind::Extent | Kind::Release) => {
+        Some(EntryKind::Extent | EntryKind::Release) => {
             if let Some((id, chunk)) = core.chunk_of_word(entry.at()) {
                 large(id, chunk, exact_u32(entry.value));
             }
         }
-        Some(Kind::Set) | None => {}
+        Some(EntryKind::Set) | None => {}
     }
 }
 
 /// Marks the allocated blocks of a persistent action as live.
 fn complete_allocs(core: &Core, entries: &[Entry]) {
     for entry in entries {
-        if !matches!(entry.kind(), Some(Kind::BitsSet | Kind::Extent)) {
+        if !matches!(entry.kind(), Some(EntryKind::BitsSet | EntryKind::Extent)) {
             continue;
         }
         let small = |id, class_index, word: u32| {
@@ -222,7 +223,7 @@ pub fn make_available(core: &Core, entry: &Entry) {
 /// Makes everything available that the entries freed.
 pub fn make_freed_available(core: &Core, entries: &[Entry]) {
     for entry in entries {
-        if matches!(entry.kind(), Some(Kind::BitsClear | Kind::Release)) {
+        if matches!(entry.kind(), Some(EntryKind::BitsClear | EntryKind::Release)) {
             make_available(core, entry);
         }
     }

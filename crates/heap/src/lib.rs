@@ -41,7 +41,7 @@ mod table;
 mod usage;
 
 pub use action::{Action, Freed, FreedBlocks};
-pub use check::{CheckReport, Finding, FindingKind};
+pub use check::{FindingKind, HeapFinding, HeapReport};
 pub use error::{Error, Result};
 pub use heap::{Heap, HeapOptions};
 pub use layout::ROOT_WORDS;

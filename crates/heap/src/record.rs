@@ -25,7 +25,7 @@ use lodestone_width::{exact_u32, to_u64, to_usize};
 
 /// The change that an entry makes. The number is on the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum EntryKind {
     /// Stores the value.
     Set = 0,
     /// Sets the value's bits in a checked word: blocks of a slab become allocated.
@@ -48,7 +48,7 @@ pub struct Entry {
 impl Entry {
     #[inline]
     #[expect(clippy::as_conversions, reason = "the discriminant of a kind is its number on the medium")]
-    pub fn new(kind: Kind, at: PmAddr, value: u64) -> Self {
+    pub fn new(kind: EntryKind, at: PmAddr, value: u64) -> Self {
         Self { tagged: at.to_raw() | kind as u64, value }
     }
 
@@ -59,13 +59,13 @@ impl Entry {
 
     /// The kind, or `None` when the number is none that this version knows.
     #[inline]
-    pub fn kind(&self) -> Option<Kind> {
+    pub fn kind(&self) -> Option<EntryKind> {
         Some(match self.tagged & 7 {
-            0 => Kind::Set,
-            1 => Kind::BitsSet,
-            2 => Kind::BitsClear,
-            3 => Kind::Extent,
-            4 => Kind::Release,
+            0 => EntryKind::Set,
+            1 => EntryKind::BitsSet,
+            2 => EntryKind::BitsClear,
+            3 => EntryKind::Extent,
+            4 => EntryKind::Release,
             _ => return None,
         })
     }
@@ -117,35 +117,35 @@ impl Entries {
 
     /// Adds bits to the newest entry of the kind if it is for the same word, else appends an entry.
     #[inline]
-    pub fn push_bits(&mut self, kind: Kind, at: PmAddr, bits: u64) {
+    pub fn push_bits(&mut self, kind: EntryKind, at: PmAddr, bits: u64) {
         let entry = Entry::new(kind, at, bits);
-        let newest = self.bits_newest[usize::from(kind == Kind::BitsClear)];
+        let newest = self.bits_newest[usize::from(kind == EntryKind::BitsClear)];
         // An index that a removal made stale is found out by the comparison.
         match self.as_mut_slice().get_mut(newest).filter(|last| last.tagged == entry.tagged) {
             Some(last) => last.value |= bits,
             None => {
-                self.bits_newest[usize::from(kind == Kind::BitsClear)] = self.as_slice().len();
+                self.bits_newest[usize::from(kind == EntryKind::BitsClear)] = self.as_slice().len();
                 self.push(entry);
             }
         }
     }
 
     /// Whether an entry of the kind for the word at `at` has all of `bits`.
-    pub fn contains(&self, kind: Kind, at: PmAddr, bits: u64) -> bool {
+    pub fn contains(&self, kind: EntryKind, at: PmAddr, bits: u64) -> bool {
         self.position(kind, at, bits).is_some()
     }
 
-    fn position(&self, kind: Kind, at: PmAddr, bits: u64) -> Option<usize> {
+    fn position(&self, kind: EntryKind, at: PmAddr, bits: u64) -> Option<usize> {
         let tagged = Entry::new(kind, at, 0).tagged;
         self.as_slice().iter().position(|e| e.tagged == tagged && e.value & bits == bits)
     }
 
     /// Takes `bits` of a word out again, or a whole entry when `bits` is its value. Returns whether it was there.
-    pub fn remove(&mut self, kind: Kind, at: PmAddr, bits: u64) -> bool {
+    pub fn remove(&mut self, kind: EntryKind, at: PmAddr, bits: u64) -> bool {
         let Some(index) = self.position(kind, at, bits) else { return false };
         let entry = &mut self.as_mut_slice()[index];
         entry.value &= !bits;
-        if entry.value == 0 || kind == Kind::Extent {
+        if entry.value == 0 || kind == EntryKind::Extent {
             if self.spill.is_empty() {
                 self.inline.copy_within(index + 1..self.len, index);
                 self.len -= 1;
@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     fn entries(count: u64) -> Vec<Entry> {
-        (0..count).map(|index| Entry::new(Kind::Set, PmAddr::new(0, 2048 + 8 * index), index * 3)).collect()
+        (0..count).map(|index| Entry::new(EntryKind::Set, PmAddr::new(0, 2048 + 8 * index), index * 3)).collect()
     }
 
     #[test]
@@ -293,13 +293,13 @@ mod tests {
         let at = PmAddr::new(0, 512);
         let mut all = Entries::default();
         for bit in 0..3 {
-            all.push_bits(Kind::BitsSet, at, 1 << bit);
+            all.push_bits(EntryKind::BitsSet, at, 1 << bit);
         }
-        all.push_bits(Kind::BitsClear, at, 8);
+        all.push_bits(EntryKind::BitsClear, at, 8);
         assert_eq!(all.as_slice().len(), 2);
-        assert!(all.remove(Kind::BitsSet, at, 2));
-        assert!(!all.remove(Kind::BitsSet, at, 2));
-        assert!(all.remove(Kind::BitsSet, at, 5));
-        assert_eq!(all.as_slice(), [Entry::new(Kind::BitsClear, at, 8)]);
+        assert!(all.remove(EntryKind::BitsSet, at, 2));
+        assert!(!all.remove(EntryKind::BitsSet, at, 2));
+        assert!(all.remove(EntryKind::BitsSet, at, 5));
+        assert_eq!(all.as_slice(), [Entry::new(EntryKind::BitsClear, at, 8)]);
     }
 }

@@ -23,7 +23,7 @@ use crate::core::{Core, lock};
 use crate::error::Result;
 use crate::format::needs_writing;
 use crate::layout::{ChunkId, ChunkWord, ROOT_WORDS, ROOT_WORDS_OFFSET, TABLE_OFFSET};
-use crate::record::{self, Entry, Found, Kind};
+use crate::record::{self, Entry, EntryKind, Found};
 use crate::recovery::{DamagedLane, RecoveryReport};
 use crate::table::State;
 
@@ -126,20 +126,20 @@ fn is_possible(core: &Core, entry: &Entry) -> bool {
         return false;
     }
     match (entry.kind(), what_stands(core, at)) {
-        (Some(Kind::Set), Stands::Word) => true,
-        (Some(Kind::Set), Stands::InSlab(class_index, inside)) => {
+        (Some(EntryKind::Set), Stands::Word) => true,
+        (Some(EntryKind::Set), Stands::InSlab(class_index, inside)) => {
             inside >= u64::from(core.classes.get(class_index).blocks_offset)
         }
-        (Some(Kind::BitsSet | Kind::BitsClear), Stands::InSlab(class_index, inside)) => {
+        (Some(EntryKind::BitsSet | EntryKind::BitsClear), Stands::InSlab(class_index, inside)) => {
             let class = core.classes.get(class_index);
             let word = u32::try_from(inside / WORD_BYTES).unwrap_or(u32::MAX);
             word < class.words && value & !class.mask(word) == 0
         }
         // The word of the chunk is damaged: a bitmap word that verifies is one.
-        (Some(Kind::BitsSet | Kind::BitsClear), Stands::Word) => {
+        (Some(EntryKind::BitsSet | EntryKind::BitsClear), Stands::Word) => {
             value < checked::PAYLOAD_LIMIT && checked::decode(at, core.memory.load(at)).is_some()
         }
-        (Some(Kind::Extent | Kind::Release), Stands::ChunkWord(room)) => {
+        (Some(EntryKind::Extent | EntryKind::Release), Stands::ChunkWord(room)) => {
             let is_value = |chunks: u32| u64::from(chunks) == value;
             let is_there = match ChunkWord::decode(at, core.memory.load(at)) {
                 None | Some(ChunkWord::Free) => true,

@@ -19,7 +19,7 @@ use lodestone_pmem::{PmPtr, WORD_BYTES, checked};
 use lodestone_width::{exact_u32, to_u64, to_usize};
 use serde::Serialize;
 
-use crate::check::{CheckReport, Finding, Fix, Made};
+use crate::check::{Fix, HeapFinding, HeapReport, Made};
 use crate::core::lock;
 use crate::error::Result;
 use crate::heap::Heap;
@@ -33,9 +33,9 @@ use crate::table::State;
 #[non_exhaustive]
 pub struct RepairReport {
     /// Repaired findings.
-    pub repaired: Vec<Finding>,
+    pub repaired: Vec<HeapFinding>,
     /// Findings left as they are, because nothing tells the right value.
-    pub left: Vec<Finding>,
+    pub left: Vec<HeapFinding>,
 }
 
 impl Heap {
@@ -44,7 +44,7 @@ impl Heap {
     ///
     /// # Errors
     /// When the pool is open read-only, or a leaked block cannot be freed any more: the heap was not at rest.
-    pub fn repair(&self, report: &CheckReport) -> Result<RepairReport> {
+    pub fn repair(&self, report: &HeapReport) -> Result<RepairReport> {
         self.core.writable()?;
         let mut done = RepairReport::default();
         for finding in &report.findings {
@@ -55,7 +55,7 @@ impl Heap {
         Ok(done)
     }
 
-    fn repair_one(&self, finding: &Finding) -> Result<bool> {
+    fn repair_one(&self, finding: &HeapFinding) -> Result<bool> {
         let core = &*self.core;
         let memory = &core.memory;
         let at = finding.at;
@@ -145,7 +145,7 @@ impl Heap {
         }
     }
 
-    fn repair_bitmap(&self, finding: &Finding, bits: u64) {
+    fn repair_bitmap(&self, finding: &HeapFinding, bits: u64) {
         let core = &*self.core;
         let at = finding.at;
         core.memory.store(at, checked::encode(at, bits));

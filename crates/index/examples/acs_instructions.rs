@@ -9,7 +9,7 @@
 //! valgrind --tool=callgrind --callgrind-out-file=/dev/null target/release/examples/acs_instructions adaptive 2000000
 //! ```
 
-use lodestone_index::{Acs, CacheMode, CacheOptions, CheckReport, PointIndex, Result, Swap};
+use lodestone_index::{Acs, CacheMode, CacheOptions, IndexReport, PointIndex, Result, Swap};
 use lodestone_workload::random::mix64;
 
 const KEYS: u64 = 100_000;
@@ -56,8 +56,8 @@ impl PointIndex for Array {
         Ok(())
     }
 
-    fn check(&self) -> CheckReport {
-        CheckReport::default()
+    fn check(&self) -> IndexReport {
+        IndexReport::default()
     }
 }
 

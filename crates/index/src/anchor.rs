@@ -17,7 +17,7 @@ use lodestone_store::{Kind, Object, Store};
 use lodestone_width::low_u32;
 
 use crate::error::Result;
-use crate::medium::Medium;
+use crate::medium::IndexMemory;
 
 /// Bytes of an anchor: one line.
 pub(crate) const ANCHOR_BYTES: u64 = 64;
@@ -80,7 +80,7 @@ fn crc_of(magic: u64, shape: u64) -> u64 {
 }
 
 /// The options in the anchor at `at`, when it verifies.
-pub(crate) fn verify(medium: Medium<'_>, kind: &AnchorKind, at: PmAddr) -> Result<u32> {
+pub(crate) fn verify(medium: IndexMemory<'_>, kind: &AnchorKind, at: PmAddr) -> Result<u32> {
     if !medium.memory.contains(at, ANCHOR_BYTES) || !at.offset().is_multiple_of(WORD_BYTES) {
         return Err(medium.damaged(at, "place of an index", "is no place in the pool where an index can be"));
     }
@@ -102,7 +102,7 @@ pub(crate) fn verify(medium: Medium<'_>, kind: &AnchorKind, at: PmAddr) -> Resul
 
 /// Whether an index or map of this kind begins at `at` and is below no other one.
 pub(crate) fn begins_at(heap: &Heap, kind: &AnchorKind, at: PmAddr) -> bool {
-    let (medium, above) = (Medium::of(heap, at), AnchorAt(at).above());
+    let (medium, above) = (IndexMemory::of(heap, at), AnchorAt(at).above());
     let is_block = heap.block_bytes(at).is_some_and(|bytes| bytes >= ANCHOR_BYTES);
     is_block
         && verify(medium, kind, at).is_ok()
@@ -121,13 +121,13 @@ pub(crate) fn open(
     let object = store
         .open_or_make(name, kind.kind, |action| make(store.heap(), action, (kind, PmAddr::NULL), options, build))?;
     let at = object.at();
-    let medium = Medium::of(store.heap(), at);
+    let medium = IndexMemory::of(store.heap(), at);
     Ok(Anchor { at, options: verify(medium, kind, at)?, _object: Some(object) })
 }
 
 /// Opens an index whose object or map is claimed already.
 pub(crate) fn attach(heap: &Heap, kind: &AnchorKind, at: PmAddr, object: Option<Object>) -> Result<Anchor> {
-    let medium = Medium::of(heap, at);
+    let medium = IndexMemory::of(heap, at);
     Ok(Anchor { at, options: verify(medium, kind, at)?, _object: object })
 }
 

@@ -28,7 +28,7 @@ use crate::medium::LeafFrame;
 /// Something that does not verify.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Finding {
+pub struct IndexFinding {
     /// The place of the damage.
     pub at: PmAddr,
     /// The part that does not verify, and the content found.
@@ -38,7 +38,7 @@ pub struct Finding {
     pub blocks_are_known: bool,
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for IndexFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "part {} at offset {:#x}: {}", self.at.part(), self.at.offset(), self.text)
     }
@@ -64,20 +64,20 @@ impl fmt::Display for Finding {
 /// ```
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
-pub struct CheckReport {
+pub struct IndexReport {
     /// Records that verify.
     pub records: u64,
     /// Leaves that verify.
     pub leaves: u64,
     /// The damage found; empty when the map is intact.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<IndexFinding>,
     /// Every block that the map owns, in no order: part of what the heap's check takes as reachable.
     pub blocks: Vec<PmAddr>,
     /// Bytes that the map keeps in each of [`blocks`](Self::blocks), in the same order.
     pub blocks_bytes: Vec<u64>,
 }
 
-impl CheckReport {
+impl IndexReport {
     /// Whether the check found no damage.
     #[must_use]
     pub fn is_intact(&self) -> bool {
@@ -95,13 +95,13 @@ impl CheckReport {
     }
 
     pub(crate) fn find(&mut self, at: PmAddr, text: impl Into<String>) {
-        self.findings.push(Finding { at, text: text.into(), blocks_are_known: false });
+        self.findings.push(IndexFinding { at, text: text.into(), blocks_are_known: false });
     }
 
     /// Notes a block of the structure that the heap does not hold.
     pub(crate) fn find_unallocated(&mut self, at: PmAddr, what: &str) {
         let text = format!("{what}: is not an allocated block");
-        self.findings.push(Finding { at, text, blocks_are_known: true });
+        self.findings.push(IndexFinding { at, text, blocks_are_known: true });
     }
 
     pub(crate) fn find_error(&mut self, fallback: PmAddr, error: Error) {
@@ -125,7 +125,7 @@ impl<'h> Owned<'h> {
     }
 
     /// Notes a block of at least `bytes` bytes; `false` when another part of the structure owns it already.
-    pub(crate) fn own(&mut self, report: &mut CheckReport, at: PmAddr, bytes: u64, what: &'static str) -> bool {
+    pub(crate) fn own(&mut self, report: &mut IndexReport, at: PmAddr, bytes: u64, what: &'static str) -> bool {
         if self.blocks.insert(at, bytes).is_some() {
             report.find(at, format!("{what}: is reachable twice"));
             return false;
@@ -196,8 +196,8 @@ impl OrderedMap {
     /// Verifies everything on the medium: structure, order, checksums, allocation. Call it while no thread changes the
     /// map: changes under way may be reported as findings.
     #[must_use]
-    pub fn check(&self) -> CheckReport {
-        let mut report = CheckReport::default();
+    pub fn check(&self) -> IndexReport {
+        let mut report = IndexReport::default();
         let mut owned = Owned::new(&self.heap);
         owned.own(&mut report, self.anchor.at, ANCHOR_BYTES, "anchor of a map");
         if let Err(error) = anchor::verify(self.medium(), &MAP_ANCHOR, self.anchor.at) {
@@ -217,7 +217,7 @@ impl OrderedMap {
     }
 
     /// The leaves in order, as far as links and bounds verify.
-    fn check_chain(&self, report: &mut CheckReport, owned: &mut Owned<'_>) -> Vec<Checked> {
+    fn check_chain(&self, report: &mut IndexReport, owned: &mut Owned<'_>) -> Vec<Checked> {
         let medium = self.medium();
         let mut leaves: Vec<Checked> = Vec::new();
         let mut link = AnchorAt(self.anchor.at).head();
@@ -252,7 +252,7 @@ impl OrderedMap {
         leaves
     }
 
-    fn check_leaf(&self, report: &mut CheckReport, owned: &mut Owned<'_>, checked: &Checked) {
+    fn check_leaf(&self, report: &mut IndexReport, owned: &mut Owned<'_>, checked: &Checked) {
         let mut keys = HashSet::new();
         for slot in 0..checked.frame.slots {
             match self.medium().slot(checked.leaf, slot) {
@@ -277,7 +277,7 @@ impl OrderedMap {
     }
 
     /// The key of the record at `at`, when all of it verifies.
-    fn check_record(&self, report: &mut CheckReport, owned: &mut Owned<'_>, at: PmAddr) -> Result<Vec<u8>> {
+    fn check_record(&self, report: &mut IndexReport, owned: &mut Owned<'_>, at: PmAddr) -> Result<Vec<u8>> {
         let medium = self.medium();
         let (mut key, mut value) = (Vec::new(), Vec::new());
         let head: Result<RecordHead> = medium.key(at, &mut key);

@@ -13,7 +13,7 @@ use lodestone_store::{
 
 use crate::anchor::{self, AnchorKind};
 use crate::cells::KeyKind;
-use crate::check::CheckReport;
+use crate::check::IndexReport;
 use crate::fastfair::{self, FastFair};
 use crate::fptree::{self, FpTree};
 use crate::hash::{self, HashIndex};
@@ -290,8 +290,8 @@ fn no_member(object: &Object, member: Option<&str>) -> Result<(), KindError> {
     }
 }
 
-fn contents_of(report: CheckReport) -> Contents {
-    let flaw = |finding: crate::check::Finding| Flaw {
+fn contents_of(report: IndexReport) -> Contents {
+    let flaw = |finding: crate::check::IndexFinding| Flaw {
         at: finding.at,
         text: finding.text,
         blocks_are_known: finding.blocks_are_known,

@@ -18,7 +18,7 @@ use lodestone_width::{exact_u8, low_u16, to_usize};
 
 use crate::error::Result;
 use crate::layout::{LeafAt, RecordHead, SLOTS_LIMIT};
-use crate::medium::Medium;
+use crate::medium::IndexMemory;
 
 /// The tag of a key: 16 bits of a checksum of it.
 #[inline]
@@ -110,7 +110,7 @@ impl Leaf {
 
     /// Locks the leaf for reading, and loads it first if needed.
     #[inline]
-    pub(crate) fn read(&self, medium: Medium<'_>) -> Result<RwLockReadGuard<'_, LeafState>> {
+    pub(crate) fn read(&self, medium: IndexMemory<'_>) -> Result<RwLockReadGuard<'_, LeafState>> {
         loop {
             let state = self.state.read().unwrap_or_else(std::sync::PoisonError::into_inner);
             if state.loaded || !state.alive {
@@ -123,7 +123,7 @@ impl Leaf {
 
     /// Locks the leaf for changes, and loads it first if needed.
     #[inline]
-    pub(crate) fn write(&self, medium: Medium<'_>) -> Result<RwLockWriteGuard<'_, LeafState>> {
+    pub(crate) fn write(&self, medium: IndexMemory<'_>) -> Result<RwLockWriteGuard<'_, LeafState>> {
         let mut state = self.state.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         if !state.loaded && state.alive {
             state.load(self.at, medium);
@@ -132,7 +132,7 @@ impl Leaf {
     }
 
     /// Locks the leaf for reading with its order known, so that a scan can go through it.
-    pub(crate) fn read_ordered(&self, medium: Medium<'_>) -> Result<RwLockReadGuard<'_, LeafState>> {
+    pub(crate) fn read_ordered(&self, medium: IndexMemory<'_>) -> Result<RwLockReadGuard<'_, LeafState>> {
         loop {
             let state = self.read(medium)?;
             if state.ordered || !state.alive {
@@ -210,7 +210,7 @@ impl LeafState {
     /// # Errors
     /// When the key is not found but a record of the leaf is damaged: it may have been this one.
     #[inline]
-    pub(crate) fn find(&self, leaf: LeafAt, medium: Medium<'_>, key: &[u8], tag: u16) -> Result<Option<Found>> {
+    pub(crate) fn find(&self, leaf: LeafAt, medium: IndexMemory<'_>, key: &[u8], tag: u16) -> Result<Option<Found>> {
         for slot in bits(self.candidates(tag)) {
             let at = self.addrs[slot];
             if let Some(head) = medium.match_key(at, key)? {
@@ -238,7 +238,7 @@ impl LeafState {
     }
 
     /// `Ok` when no record of the leaf is damaged, else the error of the first that is.
-    pub(crate) fn intact(&self, leaf: LeafAt, medium: Medium<'_>) -> Result<()> {
+    pub(crate) fn intact(&self, leaf: LeafAt, medium: IndexMemory<'_>) -> Result<()> {
         let Some(slot) = bits(self.damaged).next() else { return Ok(()) };
         let record = medium.slot(leaf, slot)?;
         if record.is_null() {
@@ -250,7 +250,7 @@ impl LeafState {
 
     /// Reads the slots and the keys that they name. Damage is noted, not reported: only operations that need the
     /// damaged record report it.
-    fn load(&mut self, leaf: LeafAt, medium: Medium<'_>) {
+    fn load(&mut self, leaf: LeafAt, medium: IndexMemory<'_>) {
         let mut key = Vec::new();
         for slot in 0..usize::from(self.slots) {
             match medium
@@ -269,7 +269,7 @@ impl LeafState {
     }
 
     /// The keys of the leaf in ascending order, each with its slot.
-    pub(crate) fn sorted_keys(&self, leaf: LeafAt, medium: Medium<'_>) -> Result<Vec<(Vec<u8>, usize)>> {
+    pub(crate) fn sorted_keys(&self, leaf: LeafAt, medium: IndexMemory<'_>) -> Result<Vec<(Vec<u8>, usize)>> {
         self.intact(leaf, medium)?;
         let mut keys = Vec::with_capacity(self.count());
         for (slot, _, at) in self.records() {
@@ -281,7 +281,7 @@ impl LeafState {
         Ok(keys)
     }
 
-    fn sort(&mut self, leaf: LeafAt, low: &[u8], medium: Medium<'_>) -> Result<()> {
+    fn sort(&mut self, leaf: LeafAt, low: &[u8], medium: IndexMemory<'_>) -> Result<()> {
         if !self.ordered {
             let keys = self.sorted_keys(leaf, medium)?;
             let is_inside = |key: &[u8]| key >= low && self.upper.as_ref().is_none_or(|upper| key < &**upper);

@@ -60,7 +60,7 @@ mod tool_records;
 mod traits;
 
 pub use acs::{Acs, AcsOptions, CacheCapacity, CacheMode, CacheOptions, CacheStats};
-pub use check::{CheckReport, Finding, MapStats};
+pub use check::{IndexFinding, IndexReport, MapStats};
 pub use error::{Error, Result};
 pub use fastfair::{FastFair, FastFairOptions};
 pub use fptree::{FpTree, TreeOptions};

@@ -33,7 +33,7 @@ use crate::directory::Directory;
 use crate::error::{Error, Result, committed};
 use crate::layout::{KEY_BYTES_MAX, VALUE_BYTES_MAX, encode_record, record_bytes};
 use crate::leaf::{Found, Leaf, LeafState, tag_of};
-use crate::medium::Medium;
+use crate::medium::IndexMemory;
 
 /// A durable ordered map from byte strings to byte strings. Share it by reference or [`Arc`]; every method takes
 /// `&self`.
@@ -130,7 +130,7 @@ thread_local! {
 const SCRATCH_BYTES_MAX: usize = 64 << 10;
 
 /// Writes the record at the reserved place `at` and starts its write-back; the commit that publishes it fences.
-pub(crate) fn write_record(medium: Medium<'_>, at: PmAddr, key: &[u8], value: &[u8]) {
+pub(crate) fn write_record(medium: IndexMemory<'_>, at: PmAddr, key: &[u8], value: &[u8]) {
     // Taken out, not borrowed: a deterministic scheduler may run another thread in between on the same stack of locals.
     let mut scratch = SCRATCH.take();
     let memory = medium.memory;
@@ -147,8 +147,8 @@ pub(crate) fn write_record(medium: Medium<'_>, at: PmAddr, key: &[u8], value: &[
 }
 
 impl OrderedMap {
-    pub(crate) fn medium(&self) -> Medium<'_> {
-        Medium::of(&self.heap, self.anchor.at)
+    pub(crate) fn medium(&self) -> IndexMemory<'_> {
+        IndexMemory::of(&self.heap, self.anchor.at)
     }
 
     pub(crate) fn path(&self) -> &Path {

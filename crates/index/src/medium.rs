@@ -15,7 +15,7 @@ use crate::layout::{KEY_BYTES_MAX, LeafAt, RecordHead, decode_shape, low_check};
 
 /// A pool's memory with the path that messages name, and the structure whose blocks are read.
 #[derive(Clone, Copy)]
-pub(crate) struct Medium<'a> {
+pub(crate) struct IndexMemory<'a> {
     pub(crate) memory: &'a Memory,
     pub(crate) path: &'a Path,
     /// Place of the structure's anchor: checksums of its blocks begin with it, so no block of another one verifies.
@@ -28,14 +28,14 @@ pub(crate) struct LeafFrame {
     pub(crate) low: Box<[u8]>,
 }
 
-impl<'a> Medium<'a> {
+impl<'a> IndexMemory<'a> {
     /// The memory of `heap`, for blocks of the structure whose anchor is at `owner`.
     pub(crate) fn of(heap: &'a Heap, owner: PmAddr) -> Self {
         Self { memory: heap.memory(), path: heap.pool().path(), owner }
     }
 }
 
-impl Medium<'_> {
+impl IndexMemory<'_> {
     pub(crate) fn damaged(self, at: PmAddr, what: &'static str, finding: impl Into<String>) -> Error {
         Error::damaged(self.path, at, what, finding)
     }

@@ -21,7 +21,7 @@ use crate::error::Result;
 use crate::layout::{LeafAt, MAP_ANCHOR, SLOTS_DEFAULT, SLOTS_LIMIT, encode_leaf};
 use crate::leaf::Leaf;
 use crate::map::{Durability, OrderedMap};
-use crate::medium::Medium;
+use crate::medium::IndexMemory;
 
 /// How to create a map. An existing map keeps what it was created with.
 ///
@@ -102,7 +102,7 @@ fn build(heap: &Heap, action: &mut Action<'_>, owner: PmAddr, slots: usize) -> R
 }
 
 fn attach(heap: &Heap, anchor: Anchor) -> Result<OrderedMap> {
-    let medium = Medium::of(heap, anchor.at);
+    let medium = IndexMemory::of(heap, anchor.at);
     let slots_per_leaf = to_usize(anchor.options);
     if !(2..=SLOTS_LIMIT).contains(&slots_per_leaf) {
         return Err(medium.damaged(anchor.at, "anchor of a map", format!("{slots_per_leaf} slots per leaf")));

@@ -3,7 +3,7 @@
 
 use std::ops::{Bound, ControlFlow};
 
-use crate::check::CheckReport;
+use crate::check::IndexReport;
 use crate::error::Result;
 use crate::map::OrderedMap;
 
@@ -116,7 +116,7 @@ pub trait RecordMap: Send + Sync {
     }
 
     /// Verifies everything on the medium. Call it while no thread changes the map.
-    fn check(&self) -> CheckReport;
+    fn check(&self) -> IndexReport;
 }
 
 impl RecordMap for OrderedMap {
@@ -164,7 +164,7 @@ impl RecordMap for OrderedMap {
         Some(self.stats().dram_bytes)
     }
 
-    fn check(&self) -> CheckReport {
+    fn check(&self) -> IndexReport {
         OrderedMap::check(self)
     }
 }

@@ -17,7 +17,7 @@ use std::sync::{Arc, PoisonError};
 use crate::error::Result;
 use crate::leaf::{Leaf, LeafState};
 use crate::map::{Durability, OrderedMap};
-use crate::medium::Medium;
+use crate::medium::IndexMemory;
 use crate::record_map::Visit;
 
 /// A batch ends after the record that makes it larger than this.
@@ -193,7 +193,7 @@ impl Cursor {
     }
 
     /// Copies the record at `at` into `batch`; `false` when its key is outside the range.
-    fn take(&self, medium: Medium<'_>, at: lodestone_pmem::PmAddr, batch: &mut Batch) -> Result<bool> {
+    fn take(&self, medium: IndexMemory<'_>, at: lodestone_pmem::PmAddr, batch: &mut Batch) -> Result<bool> {
         let begin = batch.bytes.len();
         let head = medium.append_key(at, &mut batch.bytes)?;
         let key = &batch.bytes[begin..];
@@ -219,7 +219,7 @@ impl Batch {
 }
 
 /// Number of records of the leaf, in order, for which `is_left` holds.
-fn rank(state: &LeafState, medium: Medium<'_>, is_left: impl Fn(&[u8]) -> bool) -> Result<usize> {
+fn rank(state: &LeafState, medium: IndexMemory<'_>, is_left: impl Fn(&[u8]) -> bool) -> Result<usize> {
     let mut key = Vec::new();
     let (mut low, mut high) = (0, state.count());
     while low < high {

@@ -7,7 +7,7 @@ mod hybrid_histories;
 
 use std::sync::{Mutex, PoisonError};
 
-use hybrid_histories::{Kind, Program, Schedules, Step, explore, linear::Op, walk_beside_splits};
+use hybrid_histories::{Program, Schedules, Step, TestedIndex, explore, linear::Op, walk_beside_splits};
 use lodestone_index::{Direction, Hybrid, HybridPlus};
 use lodestone_pmem::planted::plant;
 
@@ -16,7 +16,7 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// `program` is clean, and with `bug` it is not.
 #[track_caller]
-fn must_be_found<I: Kind>(bug: &str, program: Program) {
+fn must_be_found<I: TestedIndex>(bug: &str, program: Program) {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let both = || {
         let programs = || (0..20).map(|_| program.clone());

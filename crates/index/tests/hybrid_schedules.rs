@@ -5,10 +5,10 @@
 
 mod hybrid_histories;
 
-use hybrid_histories::{Kind, Schedules, explore, linear, program};
+use hybrid_histories::{Schedules, TestedIndex, explore, linear, program};
 use lodestone_index::{Hybrid, HybridPlus};
 
-fn histories<I: Kind>() {
+fn histories<I: TestedIndex>() {
     linear::self_test();
     for (by, first) in [(Schedules::Random, 0), (Schedules::Pct, 1000)] {
         let violation = explore::<I>((first..first + 60).map(program), by, 12);

@@ -43,7 +43,7 @@ pub enum Access {
 /// A request in flight.
 #[derive(Debug)]
 #[must_use = "only waiting for the ticket reports an error"]
-pub struct Ticket {
+pub struct Completion {
     /// Node and number of the request; `None` if it is done already.
     request: Option<(usize, u64)>,
     /// The bytes of a direct read.
@@ -221,7 +221,7 @@ impl Client {
     ///
     /// # Errors
     /// If it is too long, if there is no agent, or if the ring is full and its oldest request ends with a dead agent.
-    pub fn submit_read(&mut self, at: PmAddr, len: usize) -> Result<Ticket> {
+    pub fn submit_read(&mut self, at: PmAddr, len: usize) -> Result<Completion> {
         let target = self.agent_for(at, len, Operation::Read)?;
         self.submit_to(target, at, &[], len, Operation::Read)
     }
@@ -230,7 +230,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`submit_read`](Self::submit_read).
-    pub fn submit_write(&mut self, at: PmAddr, bytes: &[u8], persist: Persist) -> Result<Ticket> {
+    pub fn submit_write(&mut self, at: PmAddr, bytes: &[u8], persist: Persist) -> Result<Completion> {
         let operation = Operation::Write(persist);
         let target = self.agent_for(at, bytes.len(), operation)?;
         self.submit_to(target, at, bytes, bytes.len(), operation)
@@ -238,7 +238,7 @@ impl Client {
 
     /// Whether waiting for `ticket` would return at once.
     #[must_use]
-    pub fn is_done(&self, ticket: &Ticket) -> bool {
+    pub fn is_done(&self, ticket: &Completion) -> bool {
         let Some((node, number)) = ticket.request else { return true };
         let Some(link) = &self.links[node] else { return true };
         link.aside.contains_key(&number) || link.ring.is_done(number) || link.agent.life() != Life::Running
@@ -248,7 +248,7 @@ impl Client {
     ///
     /// # Errors
     /// The error with which the request ended.
-    pub fn wait(&mut self, ticket: Ticket) -> Result<()> {
+    pub fn wait(&mut self, ticket: Completion) -> Result<()> {
         self.finish(ticket).map(drop)
     }
 
@@ -256,7 +256,7 @@ impl Client {
     ///
     /// # Errors
     /// The error with which the request ended.
-    pub fn wait_read(&mut self, ticket: Ticket, out: &mut [u8]) -> Result<()> {
+    pub fn wait_read(&mut self, ticket: Completion, out: &mut [u8]) -> Result<()> {
         let bytes = self.finish(ticket)?;
         let len = bytes.len().min(out.len());
         out[..len].copy_from_slice(&bytes[..len]);
@@ -290,7 +290,7 @@ impl Client {
         bytes: &[u8],
         len: usize,
         operation: Operation,
-    ) -> Result<Ticket> {
+    ) -> Result<Completion> {
         if len > MESSAGE_BYTES_MAX {
             return Err(Error::Invalid {
                 what: "request",
@@ -316,7 +316,7 @@ impl Client {
         fence(Ordering::SeqCst);
         self.counts.wakes += u64::from(link.agent.parker.wake_after_barrier());
         self.counts.messages += 1;
-        Ok(Ticket { request: Some((node, number)), bytes: Vec::new(), len })
+        Ok(Completion { request: Some((node, number)), bytes: Vec::new(), len })
     }
 
     /// Connects to the agent of `node` on first use.
@@ -352,7 +352,7 @@ impl Client {
     }
 
     /// The result of a ticket's request.
-    fn finish(&mut self, ticket: Ticket) -> Result<Vec<u8>> {
+    fn finish(&mut self, ticket: Completion) -> Result<Vec<u8>> {
         let Some((node, number)) = ticket.request else { return Ok(ticket.bytes) };
         if let Some(link) = &mut self.links[node]
             && let Some(ended) = link.aside.remove(&number)
@@ -413,7 +413,7 @@ impl Client {
     }
 
     /// An access by the client's own thread.
-    fn go(&mut self, at: PmAddr, bytes: &[u8], len: usize, operation: Operation) -> Result<Ticket> {
+    fn go(&mut self, at: PmAddr, bytes: &[u8], len: usize, operation: Operation) -> Result<Completion> {
         let memory = &self.inner.memory;
         if matches!(operation, Operation::Write(_)) && memory.is_read_only() {
             return Err(Error::ReadOnly);
@@ -444,7 +444,7 @@ impl Client {
         if operation.wants() == Persist::Durable {
             memory.durable()?;
         }
-        Ok(Ticket { request: None, bytes: found, len })
+        Ok(Completion { request: None, bytes: found, len })
     }
 }
 

@@ -32,7 +32,7 @@ mod ring;
 
 pub use agent::Request;
 pub use agents::{AgentOptions, AgentState, Agents, NodeReport, Observer};
-pub use client::{Access, Client, Ticket};
+pub use client::{Access, Client, Completion};
 pub use cost::{Costs, Curve};
 pub use counts::{AgentCounts, ClientCounts};
 pub use error::{Error, Result};

@@ -51,8 +51,8 @@ pub use medium::Medium;
 pub use memory::{DurablePoint, Memory, STREAM_BYTES_MIN, Window};
 pub use pool::mirror;
 pub use pool::{
-    CheckFinding, CheckReport, CopyOptions, CopyReport, HeapClaim, NodeOrigin, PartInfo, PartKind, PartNode, Pool,
-    PoolInfo, PoolOptions, RepairReport, RootInfo, Severity, Uuid,
+    CopyOptions, CopyReport, HeapClaim, NodeOrigin, PartInfo, PartKind, PartNode, Pool, PoolFinding, PoolInfo,
+    PoolOptions, PoolReport, RepairReport, RootInfo, Severity, Uuid,
 };
 pub use topology::{DISTANCE_LOCAL, Node, Topology};
 pub use tracer::{SilentTracer, Site, TracedMemory, Tracer};

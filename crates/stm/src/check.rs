@@ -5,13 +5,13 @@ use lodestone_txn::record::{self, Found};
 use lodestone_txn::{Which, Writer};
 
 use crate::format::SYSTEM_SHAPE;
-use crate::shape::Kind;
+use crate::shape::CellKind;
 use crate::stm::Stm;
 use crate::versions::{Version, judge, read_slot};
 
 /// Damage in a memory, or something that a crash left.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub struct ObjectFinding {
     /// The place.
     pub at: PmAddr,
     /// The description.
@@ -20,7 +20,7 @@ pub struct Finding {
     pub is_damage: bool,
 }
 
-impl std::fmt::Display for Finding {
+impl std::fmt::Display for ObjectFinding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}", self.at, self.what)
     }
@@ -29,9 +29,9 @@ impl std::fmt::Display for Finding {
 /// Result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct CheckReport {
+pub struct ObjectsReport {
     /// Damage and remains of crashes.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<ObjectFinding>,
     /// Objects, byte strings included.
     pub objects: u64,
     /// Their bytes, of one version each.
@@ -46,7 +46,7 @@ pub struct CheckReport {
     pub blocks_bytes: Vec<u64>,
 }
 
-impl CheckReport {
+impl ObjectsReport {
     /// Whether nothing is damaged.
     #[must_use]
     pub fn is_intact(&self) -> bool {
@@ -62,11 +62,11 @@ impl CheckReport {
 impl Stm {
     /// Verifies every slot of every object, the records and the clock. Call it while nothing is being committed.
     #[must_use]
-    pub fn check_all(&self) -> CheckReport {
+    pub fn check_all(&self) -> ObjectsReport {
         let core = &*self.core;
-        let mut report = CheckReport::default();
+        let mut report = ObjectsReport::default();
         for finding in core.lives.findings(&core.memory) {
-            report.findings.push(Finding { at: finding.at, what: finding.finding, is_damage: false });
+            report.findings.push(ObjectFinding { at: finding.at, what: finding.finding, is_damage: false });
         }
         core.places.areas().into_iter().for_each(|(at, bytes)| report.own(at, bytes));
         for at in core.slabs.directory_blocks(&core.heap, &core.places) {
@@ -78,7 +78,7 @@ impl Stm {
         for slab in core.slabs.all() {
             report.slabs += 1;
             report.own(slab.at, slab.bytes);
-            if slab.shape.kind != Kind::Spill {
+            if slab.shape.kind != CellKind::Spill {
                 slab.cells().for_each(|at| self.check_cell(at, slab.shape, &mut report));
             }
         }
@@ -91,7 +91,7 @@ impl Stm {
         self.check_all().objects
     }
 
-    fn check_cell(&self, at: PmAddr, shape: crate::shape::Shape, report: &mut CheckReport) {
+    fn check_cell(&self, at: PmAddr, shape: crate::shape::Shape, report: &mut ObjectsReport) {
         let core = &*self.core;
         let mut scratch = Vec::new();
         let judged = judge(&core.memory, &core.lives, shape, at, &mut scratch);
@@ -104,7 +104,7 @@ impl Stm {
                 Version::Broken(_) => "a crash tore this version; the one before it counts",
                 _ => continue,
             };
-            report.findings.push(Finding { at: shape.slot_at(at, which), what: what.into(), is_damage });
+            report.findings.push(ObjectFinding { at: shape.slot_at(at, which), what: what.into(), is_damage });
         }
         match judged.newest {
             Some((_, header)) if !header.flags.deleted => {
@@ -115,14 +115,14 @@ impl Stm {
         }
     }
 
-    fn check_records(&self, report: &mut CheckReport) {
+    fn check_records(&self, report: &mut ObjectsReport) {
         let core = &*self.core;
         for writer in (0..core.places.threads_max()).filter_map(Writer::new) {
             let buffers = core.places.buffers(writer);
             for index in 0..2 {
                 if record::read(&core.memory, &buffers, index, core.places.slab_bytes()) == Found::Torn {
                     let what = format!("record {index} of thread id {} is not whole", writer.number());
-                    report.findings.push(Finding { at: buffers.buffer(index), what, is_damage: false });
+                    report.findings.push(ObjectFinding { at: buffers.buffer(index), what, is_damage: false });
                 }
             }
         }

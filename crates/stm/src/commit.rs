@@ -28,7 +28,7 @@
 use std::sync::atomic::{Ordering, fence};
 
 use lodestone_pmem::{DurablePoint, PmAddr, planted};
-use lodestone_txn::record::{self, Head, Kind as RecordKind, Member, Spill};
+use lodestone_txn::record::{self, Head, Member, RecordKind, Spill};
 use lodestone_txn::{SLOT_HEADER_WORDS, SlotFlags, SlotHeader, State, Tick, VersionWord, seal};
 
 use crate::context::{Change, Context, FreeCell};
@@ -36,7 +36,7 @@ use crate::core::Core;
 use crate::error::{Conflict, Error, Result, TxResult};
 use crate::options::Mode;
 use crate::published;
-use crate::shape::{Kind, Shape};
+use crate::shape::{CellKind, Shape};
 
 /// Words of a record before its members.
 const RECORD_HEADER_WORDS: usize = 3;
@@ -47,7 +47,7 @@ const MEMBERS_FIRST_LINE: usize = 5;
 
 /// The shape of spill blocks.
 pub fn spill_shape(core: &Core) -> Shape {
-    Shape { kind: Kind::Spill, cell_bytes: u32::try_from(core.places.slab_bytes()).unwrap_or(u32::MAX) }
+    Shape { kind: CellKind::Spill, cell_bytes: u32::try_from(core.places.slab_bytes()).unwrap_or(u32::MAX) }
 }
 
 /// Locks of a commit. The locks that are held are released when the commit fails or panics.

@@ -4,7 +4,7 @@ use lodestone_heap::Heap;
 use lodestone_pmem::PmAddr;
 use lodestone_store::{Acknowledge, Contents, Flaw, Kind, KindCode, KindError, Member, Object, Records};
 
-use crate::check::CheckReport;
+use crate::check::ObjectsReport;
 use crate::format;
 use crate::options::StmOptions;
 use crate::stm::Stm;
@@ -47,7 +47,7 @@ impl Kind for Memory {
 
 /// The findings of a check, for the store.
 #[must_use]
-pub fn contents_of(report: CheckReport) -> Contents {
+pub fn contents_of(report: ObjectsReport) -> Contents {
     let mut contents = Contents { records: report.objects, ..Contents::default() };
     contents.blocks = report.blocks.into_iter().zip(report.blocks_bytes).collect();
     for finding in report.findings {

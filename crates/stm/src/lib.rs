@@ -59,7 +59,7 @@ mod versions;
 mod write_index;
 
 pub use bytes::PmBytes;
-pub use check::{CheckReport, Finding};
+pub use check::{ObjectFinding, ObjectsReport};
 pub use error::{Abort, Conflict, Error, Result, TxResult};
 pub use fields::PmOption;
 pub use kind::{MEMORY, contents_of};

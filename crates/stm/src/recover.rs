@@ -15,12 +15,12 @@
 
 use lodestone_heap::Heap;
 use lodestone_pmem::{Memory, PmAddr, planted};
-use lodestone_txn::record::{self, Found, Head, Kind as RecordKind, Member};
+use lodestone_txn::record::{self, Found, Head, Member, RecordKind};
 use lodestone_txn::{Lives, SlotHeader, Tick, Which, Writer};
 
 use crate::error::Result;
 use crate::format::{Places, SYSTEM_SHAPE};
-use crate::shape::{Kind, Shape};
+use crate::shape::{CellKind, Shape};
 use crate::slabs::Slabs;
 use crate::versions::{Version, judge, read_slot};
 
@@ -171,7 +171,7 @@ impl Recovery<'_> {
 
     fn for_each_cell(&mut self, mut visit: impl FnMut(&mut Self, PmAddr, Shape)) {
         visit(self, self.places.system(), SYSTEM_SHAPE);
-        for slab in self.slabs.all().into_iter().filter(|slab| slab.shape.kind != Kind::Spill) {
+        for slab in self.slabs.all().into_iter().filter(|slab| slab.shape.kind != CellKind::Spill) {
             slab.cells().for_each(|at| visit(self, at, slab.shape));
         }
     }

@@ -18,7 +18,7 @@ use lodestone_txn::{SLOT_HEADER_BYTES, SLOT_WORDS_MAX, Which};
 
 /// The use of a slab's cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
+pub enum CellKind {
     /// Two whole slots.
     Pair,
     /// One whole slot, and one for the word "deleted".
@@ -30,7 +30,7 @@ pub enum Kind {
 /// Size and kind of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Shape {
-    pub kind: Kind,
+    pub kind: CellKind,
     pub cell_bytes: u32,
 }
 
@@ -59,21 +59,21 @@ impl Shape {
     pub const fn pair(payload_bytes: u32) -> Self {
         let slot = HEADER + payload_bytes.div_ceil(WORD) * WORD;
         let cell = if WORD + 2 * slot <= LINE { LINE } else { round_line(round_line(WORD + slot) + slot) };
-        Self { kind: Kind::Pair, cell_bytes: round_class(cell) }
+        Self { kind: CellKind::Pair, cell_bytes: round_class(cell) }
     }
 
     /// The cell for `payload_bytes` bytes that are written once.
     pub const fn single(payload_bytes: u32) -> Self {
         let cell = round_line(WORD + 2 * HEADER + payload_bytes.div_ceil(WORD) * WORD);
-        Self { kind: Kind::Single, cell_bytes: round_class(cell) }
+        Self { kind: CellKind::Single, cell_bytes: round_class(cell) }
     }
 
     /// Offset of a slot in the cell.
     #[inline(always)]
     pub const fn slot_offset(self, which: Which) -> u32 {
         match (self.kind, which) {
-            (Kind::Single, Which::Second) => WORD,
-            (Kind::Single, Which::First) => WORD + HEADER,
+            (CellKind::Single, Which::Second) => WORD,
+            (CellKind::Single, Which::First) => WORD + HEADER,
             (_, Which::First) => WORD,
             (_, Which::Second) if self.cell_bytes == LINE => LINE / 2,
             (_, Which::Second) => self.cell_bytes.div_ceil(2 * LINE) * LINE,
@@ -94,8 +94,8 @@ impl Shape {
     /// Payload words that a slot has room for.
     pub const fn slot_words(self, which: Which) -> u32 {
         let end = match (self.kind, which) {
-            (Kind::Single, Which::Second) => return 0,
-            (Kind::Pair, Which::First) => self.slot_offset(Which::Second),
+            (CellKind::Single, Which::Second) => return 0,
+            (CellKind::Pair, Which::First) => self.slot_offset(Which::Second),
             _ => self.cell_bytes,
         };
         (end - self.slot_offset(which) - HEADER) / WORD

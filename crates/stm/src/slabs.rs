@@ -29,7 +29,7 @@ use zerocopy::IntoBytes;
 
 use crate::error::{Error, Result};
 use crate::format::{Places, overlap, write_block_head};
-use crate::shape::{Kind, Shape};
+use crate::shape::{CellKind, Shape};
 
 /// Slabs that one allocation scans before it asks the heap for a new one.
 const SCANS: usize = 4;
@@ -56,9 +56,9 @@ impl Slab {
 
     fn encode(&self, at: PmAddr) -> u64 {
         let kind = match self.shape.kind {
-            Kind::Pair => 1,
-            Kind::Single => 2,
-            Kind::Spill => 3,
+            CellKind::Pair => 1,
+            CellKind::Single => 2,
+            CellKind::Spill => 3,
         };
         let lines = u64::from(self.shape.cell_bytes) / LINE_BYTES;
         checked::encode(at, kind | (lines << KIND_BITS) | ((self.bytes / LINE_BYTES) << (KIND_BITS + LINES_BITS)))
@@ -66,9 +66,9 @@ impl Slab {
 
     fn decode(at: PmAddr, payload: u64) -> Option<Self> {
         let kind = match payload & 3 {
-            1 => Kind::Pair,
-            2 => Kind::Single,
-            3 => Kind::Spill,
+            1 => CellKind::Pair,
+            2 => CellKind::Single,
+            3 => CellKind::Spill,
             _ => return None,
         };
         let lines = (payload >> KIND_BITS) & ((1 << LINES_BITS) - 1);
@@ -98,7 +98,7 @@ fn write_cells(memory: &Memory, at: PmAddr, bytes: u64, shape: Shape) {
     // Whole cells, or pieces of one.
     let image_bytes = cell_bytes.max(STEP_BYTES / cell_bytes * cell_bytes);
     let mut image = vec![0_u64; (image_bytes / WORD_BYTES) as usize];
-    if shape.kind != Kind::Spill {
+    if shape.kind != CellKind::Spill {
         for cell in image.chunks_exact_mut((cell_bytes / WORD_BYTES) as usize) {
             for which in [Which::First, Which::Second] {
                 let header = (shape.slot_offset(which) / WORD_BYTES as u32) as usize;
@@ -257,7 +257,8 @@ impl Slabs {
         let memory = heap.memory();
         let made = pools.by_shape.entry(shape).or_default().slabs;
         let cell_bytes = u64::from(shape.cell_bytes);
-        let growth = if shape.kind == Kind::Spill { 1 } else { (made / 4).next_power_of_two().clamp(1, GROWTH_MAX) };
+        let growth =
+            if shape.kind == CellKind::Spill { 1 } else { (made / 4).next_power_of_two().clamp(1, GROWTH_MAX) };
         let wanted = (self.slab_bytes * growth).min(heap.block_bytes_max()).max(cell_bytes);
         let bytes = wanted / cell_bytes * cell_bytes;
         if cell_bytes > heap.block_bytes_max() {
@@ -330,7 +331,7 @@ impl Slabs {
     }
 
     fn scan_slab(&self, pool: &mut Pool, slab: &Slab, is_free: &mut impl FnMut(PmAddr) -> bool) {
-        if slab.shape.kind == Kind::Spill {
+        if slab.shape.kind == CellKind::Spill {
             pool.free.push(slab.at);
         } else {
             pool.free.extend(slab.cells().rev().filter(|&cell| is_free(cell)));

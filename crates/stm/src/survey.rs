@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::bytes::PmBytes;
 use crate::error::{Error, Result};
 use crate::roots::{RootEntry, System, TypeEntry};
-use crate::shape::Kind;
+use crate::shape::CellKind;
 use crate::stm::Stm;
 use crate::versions::{Version, judge, read_slot};
 
@@ -55,7 +55,7 @@ impl Stm {
     pub fn survey(&self, visit: &mut dyn FnMut(Survivor<'_>)) {
         let core = &*self.core;
         let mut scratch = Vec::new();
-        for slab in core.slabs.all().into_iter().filter(|slab| slab.shape.kind != Kind::Spill) {
+        for slab in core.slabs.all().into_iter().filter(|slab| slab.shape.kind != CellKind::Spill) {
             for at in slab.cells() {
                 let judged = judge(&core.memory, &core.lives, slab.shape, at, &mut scratch);
                 let Some((which, header)) = judged.newest else { continue };
@@ -65,7 +65,7 @@ impl Stm {
                 let newest = read_slot(&core.memory, &core.lives, slab.shape, at, which, &mut scratch);
                 if let (Version::Counts(_), Some(words)) = (newest, scratch.get(lodestone_txn::SLOT_HEADER_WORDS..)) {
                     let cell_bytes = u64::from(slab.shape.cell_bytes);
-                    visit(Survivor { at, cell_bytes, is_bytes: slab.shape.kind == Kind::Single, words });
+                    visit(Survivor { at, cell_bytes, is_bytes: slab.shape.kind == CellKind::Single, words });
                 }
             }
         }
@@ -117,7 +117,7 @@ impl Stm {
     }
 
     fn is_object(&self, at: PmAddr) -> bool {
-        self.core.shape_at(at).is_some_and(|shape| shape.kind == Kind::Pair)
+        self.core.shape_at(at).is_some_and(|shape| shape.kind == CellKind::Pair)
     }
 
     /// Whether these words are the entry of a type that no crate of Lodestone has.

@@ -75,7 +75,7 @@ impl Finding {
 
     /// A finding about the whole pool at `path`, from below the store.
     #[must_use]
-    pub fn of_pool(found: &lodestone_pmem::CheckFinding) -> Self {
+    pub fn of_pool(found: &lodestone_pmem::PoolFinding) -> Self {
         Self {
             layer: "pool",
             place: found.path.display().to_string(),

@@ -34,7 +34,7 @@ const CRC_SHIFT: u32 = 32;
 
 /// How a transaction is decided after a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum RecordKind {
     /// By the contents of the member slots.
     OneFence,
     /// It lost; the members tell which slots to make invalid.
@@ -43,7 +43,7 @@ pub enum Kind {
     Scan,
 }
 
-impl Kind {
+impl RecordKind {
     const fn code(self) -> u64 {
         match self {
             Self::OneFence => 1,
@@ -133,7 +133,7 @@ pub const fn members_in_spill(bytes: u64) -> usize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// How the transaction is decided.
-    pub kind: Kind,
+    pub kind: RecordKind,
     /// The tick of the transaction.
     pub tick: Tick,
     /// The tick of the thread's previous transaction.
@@ -233,7 +233,8 @@ pub fn read(memory: &Memory, buffers: &Buffers, index: u64, spill_bytes: u64) ->
     }
     let members = ((header[1] >> MEMBERS_SHIFT) & MEMBERS_MAX) as usize;
     let chained = header[1] & CHAINED_BIT != 0;
-    let (Some(kind), true) = (Kind::from_code(header[1] & 0xF), chained == (members > buffers.members_inline())) else {
+    let (Some(kind), true) = (RecordKind::from_code(header[1] & 0xF), chained == (members > buffers.members_inline()))
+    else {
         return Found::Torn;
     };
     let list = if chained {
@@ -304,7 +305,7 @@ pub fn decide(
     let Some((head, members)) = of_this_life.max_by_key(|(head, _)| head.tick) else {
         return Verdict { last: base, newest: None, torn };
     };
-    let committed = head.kind == Kind::OneFence && members.iter().all(|&member| holds(member, head.tick, writer));
+    let committed = head.kind == RecordKind::OneFence && members.iter().all(|&member| holds(member, head.tick, writer));
     let last = if committed { head.tick } else { head.previous.max(base) };
     Verdict { last, newest: Some((head, members, committed)), torn }
 }
@@ -320,7 +321,7 @@ mod tests {
             (0..count).map(|n| Member::new(PmAddr::new(0, (n + 1) * 64), Which::from_bit(n))).collect();
         let mut words = vec![0; HEADER_WORDS];
         words.extend(members.iter().map(|member| member.to_raw()));
-        let head = Head { kind: Kind::OneFence, tick: Tick(tick), previous: Tick(tick - 1) };
+        let head = Head { kind: RecordKind::OneFence, tick: Tick(tick), previous: Tick(tick - 1) };
         let blocks = [PmAddr::new(0, 8192), PmAddr::new(0, 8192 + 64), PmAddr::new(0, 8192 + 128)];
         write(memory, &BUFFERS, index, &head, &mut words, Spill { blocks: &blocks, bytes: 64 });
         members

@@ -5,12 +5,12 @@
 //! Nested functions and closures count for the outer function too: they are on the same screen.
 
 use super::scan::{Scanned, word_positions};
-use super::{Finding, SourceFile};
+use super::{Breach, SourceFile};
 
 /// Longest function in lines, from the line of `fn` to its closing brace. Aim for less than 70.
 pub(super) const FUNCTION_LINES_MAX: usize = 100;
 
-pub(super) fn check(file: &SourceFile, scanned: &Scanned, findings: &mut Vec<Finding>) {
+pub(super) fn check(file: &SourceFile, scanned: &Scanned, findings: &mut Vec<Breach>) {
     let code = scanned.code.join("\n");
     for start in word_positions(&code, "fn") {
         let Some((name, body)) = body_of(&code, start) else {

@@ -6,7 +6,7 @@
 //!
 //! Invariant: a crate that is missing in the list is a finding, so a new crate is placed when it is made.
 
-use super::{Finding, SourceFile};
+use super::{Breach, SourceFile};
 
 /// A crate is in the product, or it measures, proves or repeats a paper.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ const LAYERS: [(&str, Role); 21] = [
     ("cli", Proof),
 ];
 
-pub(super) fn check(files: &[SourceFile], findings: &mut Vec<Finding>) {
+pub(super) fn check(files: &[SourceFile], findings: &mut Vec<Breach>) {
     for file in files {
         let Some(name) = crate_of(&file.path) else { continue };
         let Some(own) = layer_of(name) else {

@@ -30,7 +30,7 @@ use anyhow::{Context, Result, bail};
 
 /// One violation of one rule.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Finding {
+struct Breach {
     file: String,
     /// 1-based; 1 for findings about a file as a whole.
     line: usize,
@@ -38,7 +38,7 @@ struct Finding {
     message: String,
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for Breach {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { file, line, rule, message } = self;
         write!(formatter, "{file}:{line}: {rule}: {message}")
@@ -56,8 +56,8 @@ impl SourceFile {
         self.path.ends_with(".rs")
     }
 
-    fn finding(&self, line: usize, rule: &'static str, message: impl Into<String>) -> Finding {
-        Finding { file: self.path.clone(), line, rule, message: message.into() }
+    fn finding(&self, line: usize, rule: &'static str, message: impl Into<String>) -> Breach {
+        Breach { file: self.path.clone(), line, rule, message: message.into() }
     }
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
 }
 
 /// All rules over all files; sorted by file and line.
-fn check(files: &[SourceFile]) -> Vec<Finding> {
+fn check(files: &[SourceFile]) -> Vec<Breach> {
     let mut findings = Vec::new();
     let reached = modules::Reached::new(files);
     for file in files {
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_finding_prints_as_file_line_rule_message() {
-        let finding = Finding { file: "x.rs".into(), line: 3, rule: "tab", message: "use spaces".into() };
+        let finding = Breach { file: "x.rs".into(), line: 3, rule: "tab", message: "use spaces".into() };
         assert_eq!(finding.to_string(), "x.rs:3: tab: use spaces");
     }
 

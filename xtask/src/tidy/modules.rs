@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 
 use super::scan::{Scanned, word_positions};
-use super::{Finding, SourceFile};
+use super::{Breach, SourceFile};
 
 /// The files that crate roots reach.
 pub(super) struct Reached {
@@ -46,7 +46,7 @@ impl Reached {
     }
 }
 
-pub(super) fn check(files: &[SourceFile], reached: &Reached, findings: &mut Vec<Finding>) {
+pub(super) fn check(files: &[SourceFile], reached: &Reached, findings: &mut Vec<Breach>) {
     for file in files.iter().filter(|file| file.is_rust() && !reached.files.contains_key(&file.path)) {
         let message = "no `mod` declaration reaches this file, so it is never compiled; declare or delete it";
         findings.push(file.finding(1, "dead-file", message));

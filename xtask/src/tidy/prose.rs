@@ -3,7 +3,7 @@
 //! Tables, code and addresses may be wider. The words have plain ones in their place, which the finding names.
 
 use super::scan::{Scanned, word_positions};
-use super::{Finding, SourceFile};
+use super::{Breach, SourceFile};
 
 /// Columns of a line of text.
 const COLUMNS_MAX: usize = 120;
@@ -17,7 +17,7 @@ const WORDS: [(&str, &str); 4] = [
 ];
 
 /// Comments of a Rust file.
-pub(super) fn check_comments(file: &SourceFile, scanned: &Scanned, findings: &mut Vec<Finding>) {
+pub(super) fn check_comments(file: &SourceFile, scanned: &Scanned, findings: &mut Vec<Breach>) {
     let mut is_code = false;
     for (index, comment) in scanned.comments.iter().enumerate() {
         let text = comment.trim_start();
@@ -35,7 +35,7 @@ pub(super) fn check_comments(file: &SourceFile, scanned: &Scanned, findings: &mu
 }
 
 /// A document.
-pub(super) fn check_document(file: &SourceFile, findings: &mut Vec<Finding>) {
+pub(super) fn check_document(file: &SourceFile, findings: &mut Vec<Breach>) {
     let mut is_code = false;
     for (index, line) in file.text.lines().enumerate() {
         let text = line.trim_start();
@@ -50,7 +50,7 @@ pub(super) fn check_document(file: &SourceFile, findings: &mut Vec<Finding>) {
     }
 }
 
-fn check_width(file: &SourceFile, number: usize, line: &str, findings: &mut Vec<Finding>) {
+fn check_width(file: &SourceFile, number: usize, line: &str, findings: &mut Vec<Breach>) {
     let columns = line.trim_end().chars().count();
     // A long address or path cannot be broken.
     let can_break = line.trim_end().rfind(' ').is_some_and(|last| last > COLUMNS_MAX / 2);
@@ -60,7 +60,7 @@ fn check_width(file: &SourceFile, number: usize, line: &str, findings: &mut Vec<
     }
 }
 
-fn check_words(file: &SourceFile, number: usize, text: &str, findings: &mut Vec<Finding>) {
+fn check_words(file: &SourceFile, number: usize, text: &str, findings: &mut Vec<Breach>) {
     let lower = text.to_ascii_lowercase();
     for (word, instead) in WORDS {
         if !word_positions(&lower, word).is_empty() {

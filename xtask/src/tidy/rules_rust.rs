@@ -5,7 +5,7 @@
 //! every file.
 
 use super::scan::{Scanned, word_positions};
-use super::{Finding, SourceFile};
+use super::{Breach, SourceFile};
 
 /// How far above an `unsafe` block its `SAFETY:` comment may begin.
 const SAFETY_LINES_MAX: usize = 14;
@@ -22,7 +22,7 @@ const ORDER_LINES_BELOW_MAX: usize = 2;
 const ORDER_CALLS: [&str; 3] = [".fence()", ".flush(", ".persist("];
 
 /// `test_only`: only the tests' build compiles this file.
-pub(super) fn check(file: &SourceFile, scanned: &Scanned, test_only: bool, findings: &mut Vec<Finding>) {
+pub(super) fn check(file: &SourceFile, scanned: &Scanned, test_only: bool, findings: &mut Vec<Breach>) {
     if !file.text.starts_with("//!") {
         let message = "the file must open with `//!`: what it owns, its algorithm, its invariants";
         findings.push(file.finding(1, "module-doc", message));
@@ -38,7 +38,7 @@ pub(super) fn check(file: &SourceFile, scanned: &Scanned, test_only: bool, findi
     check_lint_exceptions(file, scanned, findings);
 }
 
-fn check_stub_macros(file: &SourceFile, index: usize, code: &str, findings: &mut Vec<Finding>) {
+fn check_stub_macros(file: &SourceFile, index: usize, code: &str, findings: &mut Vec<Breach>) {
     for name in STUB_MACROS {
         let called = |start: &usize| code.get(start + name.len()..).is_some_and(|rest| rest.starts_with('!'));
         if word_positions(code, name).iter().any(called) {
@@ -47,7 +47,7 @@ fn check_stub_macros(file: &SourceFile, index: usize, code: &str, findings: &mut
     }
 }
 
-fn check_unsafe(file: &SourceFile, scanned: &Scanned, index: usize, findings: &mut Vec<Finding>) {
+fn check_unsafe(file: &SourceFile, scanned: &Scanned, index: usize, findings: &mut Vec<Breach>) {
     let Some(code) = scanned.code.get(index) else {
         return;
     };
@@ -91,7 +91,7 @@ fn first_test_line(scanned: &Scanned) -> usize {
 }
 
 /// Every flush and fence says which later store may not overtake which earlier one.
-fn check_order_comment(file: &SourceFile, scanned: &Scanned, index: usize, findings: &mut Vec<Finding>) {
+fn check_order_comment(file: &SourceFile, scanned: &Scanned, index: usize, findings: &mut Vec<Breach>) {
     let Some(code) = scanned.code.get(index) else { return };
     let Some(call) = ORDER_CALLS.iter().find(|call| code.contains(**call)) else { return };
     // A stream's flush, or the primitive itself, which calls others or its domain. Its callers explain the order.
@@ -108,7 +108,7 @@ fn check_order_comment(file: &SourceFile, scanned: &Scanned, index: usize, findi
 }
 
 /// Every `#[allow(..)]` and `#[expect(..)]`, also inside `cfg_attr`, must have a `reason = ".."`.
-fn check_lint_exceptions(file: &SourceFile, scanned: &Scanned, findings: &mut Vec<Finding>) {
+fn check_lint_exceptions(file: &SourceFile, scanned: &Scanned, findings: &mut Vec<Breach>) {
     let code = scanned.code.join("\n");
     for (start, _) in code.match_indices('#') {
         let Some(attribute) = attribute_at(&code, start) else {

@@ -3,7 +3,7 @@
 //! Data files ship with the repository: `.csv`, `.jsonl`, `.txt`, snapshots, lock files, licences. They are copied from
 //! elsewhere or checked by other tools, so only the rules about foreign words apply to them.
 
-use super::{Finding, SourceFile};
+use super::{Breach, SourceFile};
 
 /// Longest source file: a file holds one idea, and a longer one holds several.
 pub(super) const FILE_LINES_MAX: usize = 900;
@@ -18,7 +18,7 @@ const LEFTOVERS: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!
 /// Extensions of files that hold data rather than source.
 const DATA_EXTENSIONS: [&str; 8] = ["csv", "tsv", "jsonl", "txt", "snap", "lock", "svg", "html"];
 
-pub(super) fn check(file: &SourceFile, findings: &mut Vec<Finding>) {
+pub(super) fn check(file: &SourceFile, findings: &mut Vec<Breach>) {
     check_foreign_paths(file, findings);
     if is_data(&file.path) {
         return;
@@ -39,7 +39,7 @@ fn is_data(path: &str) -> bool {
     name.starts_with("LICENSE") || extension.is_some_and(|extension| DATA_EXTENSIONS.contains(&extension))
 }
 
-fn check_line(file: &SourceFile, number: usize, line: &str, findings: &mut Vec<Finding>) {
+fn check_line(file: &SourceFile, number: usize, line: &str, findings: &mut Vec<Breach>) {
     if let Some(character) = line.chars().find(|character| !character.is_ascii()) {
         let message =
             format!("character U+{:04X}; source is plain ASCII, write it out or escape it", u32::from(character));
@@ -59,7 +59,7 @@ fn check_line(file: &SourceFile, number: usize, line: &str, findings: &mut Vec<F
     }
 }
 
-fn check_foreign_paths(file: &SourceFile, findings: &mut Vec<Finding>) {
+fn check_foreign_paths(file: &SourceFile, findings: &mut Vec<Breach>) {
     for (index, line) in file.text.lines().enumerate() {
         for path in FOREIGN_PATHS {
             let foreign = line.match_indices(path).any(|(start, _)| starts_a_path(line, start));
@@ -77,7 +77,7 @@ fn starts_a_path(line: &str, start: usize) -> bool {
     !before.is_some_and(|character| character.is_alphanumeric() || "_-.}*".contains(character))
 }
 
-fn check_length(file: &SourceFile, findings: &mut Vec<Finding>) {
+fn check_length(file: &SourceFile, findings: &mut Vec<Breach>) {
     let source = file.is_rust() || file.path.ends_with(".sh") || file.path.ends_with(".py");
     let lines = file.text.lines().count();
     if source && lines > FILE_LINES_MAX {

@@ -12,7 +12,7 @@ use super::meter::Slot;
 use super::pair::Versions;
 use super::table::Probe;
 use super::{Acs, AcsOptions};
-use crate::check::CheckReport;
+use crate::check::IndexReport;
 use crate::error::Result;
 use crate::map::Durability;
 use crate::scan::Direction;
@@ -181,7 +181,7 @@ impl<I: PointIndex> PointIndex for Acs<I> {
     }
 
     /// As the index's; and every value that is cached is the index's.
-    fn check(&self) -> CheckReport {
+    fn check(&self) -> IndexReport {
         let mut report = self.core.index.check();
         for (words, cached) in self.core.cache().contents(|words| self.core.hash(words)) {
             let Some(owned) = key::key_of::<I::Key>(&words) else {

@@ -20,7 +20,7 @@ use super::table::TableAt;
 use super::wish::Wish;
 use crate::error::{Result, committed};
 use crate::layout::{encode_record, record_bytes};
-use crate::medium::Medium;
+use crate::medium::IndexMemory;
 
 /// A place for a new pair.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +48,7 @@ impl Change {
     /// # Errors
     /// When a line is damaged.
     #[inline]
-    pub(crate) fn plan(table: TableAt, medium: Medium<'_>, hash: u64, level: u8) -> Result<Option<Self>> {
+    pub(crate) fn plan(table: TableAt, medium: IndexMemory<'_>, hash: u64, level: u8) -> Result<Option<Self>> {
         let home = table.shape.home(hash);
         for (number, needed) in table.shape.candidates(home, level) {
             let line = table.line(number);
@@ -148,7 +148,7 @@ pub(crate) enum Attempt {
 #[derive(Clone, Copy)]
 pub(crate) struct Site<'h> {
     pub(crate) heap: &'h Heap,
-    pub(crate) medium: Medium<'h>,
+    pub(crate) medium: IndexMemory<'h>,
     pub(crate) kind: KeyKind,
     pub(crate) table: TableAt,
 }
@@ -196,7 +196,7 @@ pub(crate) fn insert_pair(site: Site<'_>, key: KeyRef<'_>, hash: u64, value: u64
 
 /// The key word of `key`; of a string, a record is reserved in `action` and written, whose commit fences before it
 /// publishes it.
-pub(crate) fn key_word(action: &mut Action<'_>, medium: Medium<'_>, key: KeyRef<'_>, hash: u64) -> Result<u64> {
+pub(crate) fn key_word(action: &mut Action<'_>, medium: IndexMemory<'_>, key: KeyRef<'_>, hash: u64) -> Result<u64> {
     let bytes = match key {
         KeyRef::Number(number) => return Ok(number),
         KeyRef::Bytes(bytes) => bytes,
@@ -214,7 +214,7 @@ pub(crate) fn key_word(action: &mut Action<'_>, medium: Medium<'_>, key: KeyRef<
 }
 
 /// A planted bug: a lock on the medium, where it outlives its holder.
-pub(crate) fn lock_on_medium(medium: Medium<'_>, at: PmAddr, locks: bool) -> Result<()> {
+pub(crate) fn lock_on_medium(medium: IndexMemory<'_>, at: PmAddr, locks: bool) -> Result<()> {
     if locks && medium.memory.load(at) == checked::encode(at, 1) {
         return Err(medium.damaged(at, "lock on the medium", "its holder died"));
     }

@@ -8,7 +8,7 @@ use super::line::{CHECKED_SLOTS, Meta};
 use super::probe;
 use super::table::{Level, TableAt};
 use crate::error::Result;
-use crate::medium::Medium;
+use crate::medium::IndexMemory;
 
 const LINE_WORDS: usize = 8;
 
@@ -33,7 +33,7 @@ pub(crate) struct Image {
 ///
 /// # Errors
 /// When a line or the key of a pair is damaged.
-pub(crate) fn pairs_of(at: TableAt, medium: Medium<'_>, kind: KeyKind, seed: u64) -> Result<Vec<Pair>> {
+pub(crate) fn pairs_of(at: TableAt, medium: IndexMemory<'_>, kind: KeyKind, seed: u64) -> Result<Vec<Pair>> {
     let mut pairs = Vec::with_capacity(at.shape.pairs_max());
     for line in at.lines() {
         let meta = probe::header(medium, line)?;
@@ -65,7 +65,7 @@ impl Image {
     /// When a line or the key of a pair is damaged.
     pub(crate) fn without(
         at: TableAt,
-        medium: Medium<'_>,
+        medium: IndexMemory<'_>,
         hash: impl Fn(u64) -> Result<u64>,
         leaves: impl Fn(u64) -> bool,
     ) -> Result<Self> {

@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::error::Result;
 use crate::layout::RecordHead;
-use crate::medium::Medium;
+use crate::medium::IndexMemory;
 use crate::traits::IndexKey;
 
 /// Bits of an address in a key word.
@@ -61,7 +61,7 @@ impl KeyKind {
     }
 
     /// The hash of the key that `word` holds.
-    pub(crate) fn hash(self, medium: Medium<'_>, word: u64, seed: u64) -> Result<u64> {
+    pub(crate) fn hash(self, medium: IndexMemory<'_>, word: u64, seed: u64) -> Result<u64> {
         match self {
             Self::Number => Ok(KeyRef::Number(word).hash(seed)),
             Self::Bytes => {
@@ -73,7 +73,7 @@ impl KeyKind {
     }
 
     /// The key that `word` holds, as bytes that order as keys do: of a number, big-endian.
-    pub(crate) fn bytes(self, medium: Medium<'_>, word: u64) -> Result<Vec<u8>> {
+    pub(crate) fn bytes(self, medium: IndexMemory<'_>, word: u64) -> Result<Vec<u8>> {
         match self {
             Self::Number => Ok(word.to_be_bytes().to_vec()),
             Self::Bytes => {
@@ -109,7 +109,7 @@ impl KeyRef<'_> {
     /// # Errors
     /// When the bytes of the key in question are damaged, or `word` changed under a reader without a lock.
     #[inline]
-    pub(crate) fn is_in(self, medium: Medium<'_>, word: u64, hash: u64) -> Result<bool> {
+    pub(crate) fn is_in(self, medium: IndexMemory<'_>, word: u64, hash: u64) -> Result<bool> {
         match self {
             Self::Number(number) => Ok(word == number),
             Self::Bytes(bytes) => {
@@ -133,7 +133,7 @@ pub(crate) fn record_word(at: PmAddr, hash: u64) -> u64 {
 
 /// The record that the key word `word` names, checked to lie inside the pool.
 #[inline]
-pub(crate) fn record_at(medium: Medium<'_>, word: u64) -> Result<PmAddr> {
+pub(crate) fn record_at(medium: IndexMemory<'_>, word: u64) -> Result<PmAddr> {
     let part = low_u8(word >> OFFSET_BITS);
     let at = PmAddr::new(u16::from(part), (word & ((1 << OFFSET_BITS) - 1)) << 3);
     if medium.memory.contains(at, RecordHead::BYTES) {

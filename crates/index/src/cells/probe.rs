@@ -1,4 +1,4 @@
-//! Finding a key in a table.
+//! IndexFinding a key in a table.
 //!
 //! Every pair of every line that is read is verified, also those of other keys: a damaged key word must not pass for
 //! the absence of the key that it was. A caller without the lock asks its version before it believes an answer or an
@@ -10,7 +10,7 @@ use super::key::KeyRef;
 use super::line::{LineAt, Meta};
 use super::table::{Level, TableAt};
 use crate::error::Result;
-use crate::medium::Medium;
+use crate::medium::IndexMemory;
 
 /// A pair found in a table.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct Found {
 
 /// The header of `line`.
 #[inline]
-pub(crate) fn header(medium: Medium<'_>, line: LineAt) -> Result<Meta> {
+pub(crate) fn header(medium: IndexMemory<'_>, line: LineAt) -> Result<Meta> {
     match line.load(medium.memory) {
         Some(meta) => Ok(meta),
         None => Err(medium.damaged(line.header(), "header of a cell line", "checksum mismatch")),
@@ -33,7 +33,7 @@ pub(crate) fn header(medium: Medium<'_>, line: LineAt) -> Result<Meta> {
 
 /// The pair in `slot` of `line`, verified.
 #[inline]
-pub(crate) fn pair(medium: Medium<'_>, line: LineAt, meta: Meta, slot: usize) -> Result<(u64, u64)> {
+pub(crate) fn pair(medium: IndexMemory<'_>, line: LineAt, meta: Meta, slot: usize) -> Result<(u64, u64)> {
     let memory: &Memory = medium.memory;
     let (key, value) = (memory.load(line.key(slot)), memory.load(line.value(meta.cell(slot))));
     if line.pair_check(key, value) == meta.check(slot) {
@@ -45,7 +45,7 @@ pub(crate) fn pair(medium: Medium<'_>, line: LineAt, meta: Meta, slot: usize) ->
 
 /// The pair of `key`, whose hash is `hash`.
 #[inline]
-pub(crate) fn find(table: TableAt, medium: Medium<'_>, key: KeyRef<'_>, hash: u64) -> Result<Option<Found>> {
+pub(crate) fn find(table: TableAt, medium: IndexMemory<'_>, key: KeyRef<'_>, hash: u64) -> Result<Option<Found>> {
     let home = table.shape.home(hash);
     let line = table.line(home.line);
     let meta = header(medium, line)?;
@@ -59,7 +59,13 @@ pub(crate) fn find(table: TableAt, medium: Medium<'_>, key: KeyRef<'_>, hash: u6
 }
 
 #[inline(never)]
-fn find_elsewhere(table: TableAt, medium: Medium<'_>, key: KeyRef<'_>, hash: u64, level: u8) -> Result<Option<Found>> {
+fn find_elsewhere(
+    table: TableAt,
+    medium: IndexMemory<'_>,
+    key: KeyRef<'_>,
+    hash: u64,
+    level: u8,
+) -> Result<Option<Found>> {
     for (line, _) in table.shape.candidates(table.shape.home(hash), level).skip(1) {
         let line = table.line(line);
         let meta = header(medium, line)?;
@@ -71,7 +77,7 @@ fn find_elsewhere(table: TableAt, medium: Medium<'_>, key: KeyRef<'_>, hash: u64
 }
 
 #[inline]
-fn find_in(line: LineAt, meta: Meta, medium: Medium<'_>, key: KeyRef<'_>, hash: u64) -> Result<Option<Found>> {
+fn find_in(line: LineAt, meta: Meta, medium: IndexMemory<'_>, key: KeyRef<'_>, hash: u64) -> Result<Option<Found>> {
     for slot in meta.used() {
         let (word, value) = pair(medium, line, meta, slot)?;
         if key.is_in(medium, word, hash)? {
@@ -83,7 +89,7 @@ fn find_in(line: LineAt, meta: Meta, medium: Medium<'_>, key: KeyRef<'_>, hash: 
 
 /// How far keys at home in the home line of `hash` may have gone.
 #[inline]
-pub(crate) fn home_level(table: TableAt, medium: Medium<'_>, hash: u64) -> Result<u8> {
+pub(crate) fn home_level(table: TableAt, medium: IndexMemory<'_>, hash: u64) -> Result<u8> {
     Ok(header(medium, table.line(table.shape.home(hash).line))?.level())
 }
 

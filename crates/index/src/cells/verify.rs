@@ -5,18 +5,18 @@ use lodestone_width::to_u64;
 use super::key::{KeyKind, record_at};
 use super::probe;
 use super::table::{Level, TableAt};
-use crate::check::{CheckReport, Owned};
+use crate::check::{IndexReport, Owned};
 use crate::error::Result;
 use crate::layout::RecordHead;
-use crate::medium::Medium;
+use crate::medium::IndexMemory;
 
 /// Verifies the table and notes findings, records and blocks. `judge` gets hash and bytes of each key and says what is
 /// wrong with its being here.
 pub(crate) fn check_table(
-    report: &mut CheckReport,
+    report: &mut IndexReport,
     owned: &mut Owned<'_>,
     table: TableAt,
-    medium: Medium<'_>,
+    medium: IndexMemory<'_>,
     (kind, seed): (KeyKind, u64),
     mut judge: impl FnMut(u64, Vec<u8>) -> Option<&'static str>,
 ) {
@@ -55,9 +55,9 @@ pub(crate) fn check_table(
 
 /// The bytes of the key in `word`; its record, when it has one, is noted as owned.
 fn own_key(
-    report: &mut CheckReport,
+    report: &mut IndexReport,
     owned: &mut Owned<'_>,
-    medium: Medium<'_>,
+    medium: IndexMemory<'_>,
     kind: KeyKind,
     word: u64,
 ) -> Result<Vec<u8>> {

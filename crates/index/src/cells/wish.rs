@@ -5,7 +5,7 @@ use lodestone_width::to_u64;
 use super::key::KeyRef;
 use crate::error::{Error, Result};
 use crate::layout::KEY_BYTES_MAX;
-use crate::medium::Medium;
+use crate::medium::IndexMemory;
 use crate::traits::Swap;
 
 /// A change of one pair: what it does if the key is there, and if it is not.
@@ -67,7 +67,7 @@ pub(crate) fn swap_of(found: Option<u64>, current: u64) -> Swap {
 /// # Errors
 /// When the key is too long or the pool is read-only.
 #[inline]
-pub(crate) fn changeable(medium: Medium<'_>, key: KeyRef<'_>) -> Result<()> {
+pub(crate) fn changeable(medium: IndexMemory<'_>, key: KeyRef<'_>) -> Result<()> {
     if let KeyRef::Bytes(bytes) = key
         && bytes.len() > KEY_BYTES_MAX
     {

@@ -14,7 +14,7 @@ use lodestone_pmem::{PmAddr, WORD_BYTES};
 use lodestone_width::to_u64;
 
 use crate::anchor::{self, ANCHOR_BYTES};
-use crate::check::CheckReport;
+use crate::check::IndexReport;
 use crate::error::Result;
 use crate::fastfair::keys;
 use crate::fastfair::node::{DEAD, EntryList, Header, NodeAt};
@@ -24,14 +24,14 @@ use crate::traits::IndexKey;
 /// A check under way.
 struct Checking<'t, K: IndexKey + ?Sized> {
     tree: &'t FastFair<K>,
-    report: CheckReport,
+    report: IndexReport,
     owned: HashMap<PmAddr, u64>,
 }
 
 impl<K: IndexKey + ?Sized> FastFair<K> {
-    pub(super) fn check_all(&self) -> CheckReport {
+    pub(super) fn check_all(&self) -> IndexReport {
         self.readers.collect();
-        let mut checking = Checking { tree: self, report: CheckReport::default(), owned: HashMap::new() };
+        let mut checking = Checking { tree: self, report: IndexReport::default(), owned: HashMap::new() };
         checking.own(self.anchor.at, ANCHOR_BYTES, "anchor of a tree");
         let kind = if K::IS_WORD { &KIND_WORDS } else { &KIND_STRINGS };
         if let Err(error) = anchor::verify(self.medium(), kind, self.anchor.at) {

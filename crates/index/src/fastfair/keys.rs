@@ -21,7 +21,7 @@ use lodestone_width::{to_u64, to_usize};
 use crate::error::Result;
 use crate::fastfair::node::{Entry, Header};
 use crate::layout::KEY_BYTES_MAX;
-use crate::medium::Medium;
+use crate::medium::IndexMemory;
 use crate::traits::IndexKey;
 
 /// Bit of the value head's payload: the block holds the lower bound of a leaf.
@@ -46,16 +46,16 @@ fn value_head(at: PmAddr, which: u64, value: u64) -> u64 {
 
 /// Writes a key's block at the reserved place `at` and starts its write-back; the action that publishes it fences
 /// first.
-pub(crate) fn write_block(medium: Medium<'_>, at: PmAddr, key: &[u8], value: u64) {
+pub(crate) fn write_block(medium: IndexMemory<'_>, at: PmAddr, key: &[u8], value: u64) {
     write_either(medium, at, value_head(at, 0, value), key, value);
 }
 
 /// As [`write_block`], of a leaf's lower bound, which is no key of the index.
-pub(crate) fn write_bound(medium: Medium<'_>, at: PmAddr, low: &[u8]) {
+pub(crate) fn write_bound(medium: IndexMemory<'_>, at: PmAddr, low: &[u8]) {
     write_either(medium, at, value_head(at, BOUND, 0), low, 0);
 }
 
-fn write_either(medium: Medium<'_>, at: PmAddr, head: u64, key: &[u8], value: u64) {
+fn write_either(medium: IndexMemory<'_>, at: PmAddr, head: u64, key: &[u8], value: u64) {
     let mut bytes = Vec::with_capacity(to_usize(KEY_OFFSET) + key.len());
     bytes.extend_from_slice(&head.to_le_bytes());
     bytes.extend_from_slice(&value.to_le_bytes());
@@ -66,7 +66,7 @@ fn write_either(medium: Medium<'_>, at: PmAddr, head: u64, key: &[u8], value: u6
 }
 
 /// Changes the value in a key's block: one line, one fence.
-pub(crate) fn set_block_value(medium: Medium<'_>, at: PmAddr, value: u64) -> Result<()> {
+pub(crate) fn set_block_value(medium: IndexMemory<'_>, at: PmAddr, value: u64) -> Result<()> {
     let which = 1 - (medium.word(at, "value head of a key block")? & 1);
     medium.memory.store(at.plus(8 + 8 * which), value);
     // In the same line, after the value: no fence between them.
@@ -76,7 +76,7 @@ pub(crate) fn set_block_value(medium: Medium<'_>, at: PmAddr, value: u64) -> Res
     Ok(())
 }
 
-pub(crate) fn block_value(medium: Medium<'_>, at: PmAddr) -> Result<u64> {
+pub(crate) fn block_value(medium: IndexMemory<'_>, at: PmAddr) -> Result<u64> {
     check_block(medium, at)?;
     let head = medium.word(at, "value head of a key block")?;
     let value = medium.memory.load(at.plus(8 + 8 * (head & 1)));
@@ -86,7 +86,7 @@ pub(crate) fn block_value(medium: Medium<'_>, at: PmAddr) -> Result<u64> {
     Err(medium.damaged(at, "value of a key", "checksum mismatch"))
 }
 
-fn check_block(medium: Medium<'_>, at: PmAddr) -> Result<()> {
+fn check_block(medium: IndexMemory<'_>, at: PmAddr) -> Result<()> {
     if medium.memory.contains(at, KEY_OFFSET) && at.offset().is_multiple_of(16) {
         return Ok(());
     }
@@ -94,7 +94,7 @@ fn check_block(medium: Medium<'_>, at: PmAddr) -> Result<()> {
 }
 
 /// The content of the block at `at` when it verifies: its key, and the value unless it is a lower bound.
-pub(crate) fn read_block(medium: Medium<'_>, at: PmAddr) -> Result<(Vec<u8>, Result<Option<u64>>)> {
+pub(crate) fn read_block(medium: IndexMemory<'_>, at: PmAddr) -> Result<(Vec<u8>, Result<Option<u64>>)> {
     let mut key = Vec::new();
     block_key(medium, at, &mut key)?;
     let is_bound = medium.word(at, "value head of a key block").map(|head| head & BOUND != 0);
@@ -108,7 +108,7 @@ pub(crate) fn read_block(medium: Medium<'_>, at: PmAddr) -> Result<(Vec<u8>, Res
 
 /// Calls `use_key` with the key in the block at `at`, verified.
 #[inline]
-pub(crate) fn with_block_key<T>(medium: Medium<'_>, at: PmAddr, use_key: impl FnOnce(&[u8]) -> T) -> Result<T> {
+pub(crate) fn with_block_key<T>(medium: IndexMemory<'_>, at: PmAddr, use_key: impl FnOnce(&[u8]) -> T) -> Result<T> {
     const SHORT: usize = 64;
     check_block(medium, at)?;
     let word = medium.memory.load(at.plus(24));
@@ -130,18 +130,18 @@ pub(crate) fn with_block_key<T>(medium: Medium<'_>, at: PmAddr, use_key: impl Fn
 }
 
 /// Reads and verifies the key in the block at `at`, appended to `out`.
-pub(crate) fn block_key(medium: Medium<'_>, at: PmAddr, out: &mut Vec<u8>) -> Result<()> {
+pub(crate) fn block_key(medium: IndexMemory<'_>, at: PmAddr, out: &mut Vec<u8>) -> Result<()> {
     with_block_key(medium, at, |key| out.extend_from_slice(key))
 }
 
 #[inline]
-pub(crate) fn compare_block<K: IndexKey + ?Sized>(medium: Medium<'_>, key: &K, at: PmAddr) -> Result<Ordering> {
+pub(crate) fn compare_block<K: IndexKey + ?Sized>(medium: IndexMemory<'_>, key: &K, at: PmAddr) -> Result<Ordering> {
     with_block_key(medium, at, |found| key.with_bytes(|key| key.cmp(found)))
 }
 
 /// How `key` compares with a bound word; a null block is the smallest key.
 #[inline]
-pub(crate) fn compare_bound<K: IndexKey + ?Sized>(medium: Medium<'_>, key: &K, bound: u64) -> Result<Ordering> {
+pub(crate) fn compare_bound<K: IndexKey + ?Sized>(medium: IndexMemory<'_>, key: &K, bound: u64) -> Result<Ordering> {
     if K::IS_WORD {
         return Ok(key.order_word().cmp(&bound));
     }
@@ -153,7 +153,12 @@ pub(crate) fn compare_bound<K: IndexKey + ?Sized>(medium: Medium<'_>, key: &K, b
 
 /// How `key` compares with the key of an entry at `level`.
 #[inline]
-pub(crate) fn compare<K: IndexKey + ?Sized>(medium: Medium<'_>, key: &K, level: u8, entry: Entry) -> Result<Ordering> {
+pub(crate) fn compare<K: IndexKey + ?Sized>(
+    medium: IndexMemory<'_>,
+    key: &K,
+    level: u8,
+    entry: Entry,
+) -> Result<Ordering> {
     let order = key.order_word().cmp(&entry.0);
     if K::IS_WORD || order != Ordering::Equal {
         return Ok(order);
@@ -168,18 +173,18 @@ pub(crate) fn compare<K: IndexKey + ?Sized>(medium: Medium<'_>, key: &K, level: 
 
 /// The key of a leaf's entry.
 #[inline]
-pub(crate) fn key_of<K: IndexKey + ?Sized>(medium: Medium<'_>, entry: Entry) -> Result<K::Owned> {
+pub(crate) fn key_of<K: IndexKey + ?Sized>(medium: IndexMemory<'_>, entry: Entry) -> Result<K::Owned> {
     if K::IS_WORD { word_key::<K>(medium, entry.0) } else { bound_key::<K>(medium, entry.1) }
 }
 
 /// The value of a leaf's entry.
 #[inline]
-pub(crate) fn value_of<K: IndexKey + ?Sized>(medium: Medium<'_>, entry: Entry) -> Result<u64> {
+pub(crate) fn value_of<K: IndexKey + ?Sized>(medium: IndexMemory<'_>, entry: Entry) -> Result<u64> {
     if K::IS_WORD { Ok(entry.1) } else { block_value(medium, PmAddr::from_raw(entry.1)) }
 }
 
 /// The key that a bound word represents.
-pub(crate) fn bound_key<K: IndexKey + ?Sized>(medium: Medium<'_>, bound: u64) -> Result<K::Owned> {
+pub(crate) fn bound_key<K: IndexKey + ?Sized>(medium: IndexMemory<'_>, bound: u64) -> Result<K::Owned> {
     if K::IS_WORD {
         return word_key::<K>(medium, bound);
     }
@@ -191,6 +196,6 @@ pub(crate) fn bound_key<K: IndexKey + ?Sized>(medium: Medium<'_>, bound: u64) ->
 }
 
 #[inline]
-fn word_key<K: IndexKey + ?Sized>(medium: Medium<'_>, word: u64) -> Result<K::Owned> {
+fn word_key<K: IndexKey + ?Sized>(medium: IndexMemory<'_>, word: u64) -> Result<K::Owned> {
     K::from_bytes(&word.to_be_bytes()).ok_or_else(|| medium.damaged(PmAddr::NULL, "key", "is no key"))
 }

@@ -94,7 +94,7 @@ use crate::fastfair::node::{LINES_MAX, NewNode, NodeAt};
 use crate::guide::Guide;
 use crate::kinds::{FASTFAIR_STRINGS, FASTFAIR_WORDS};
 use crate::map::Durability;
-use crate::medium::Medium;
+use crate::medium::IndexMemory;
 use crate::reclaim::Readers;
 use crate::traits::IndexKey;
 
@@ -246,12 +246,12 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         let (lines, stamp) = (options.lines_per_node, heap.pool().boot());
         let root = action.alloc(NodeAt::bytes(lines))?;
         let leaf = NewNode { level: 0, lines, next: PmAddr::NULL, low: 0, high: 0, stamp, entries: &[] };
-        leaf.write(Medium::of(heap, owner), root);
+        leaf.write(IndexMemory::of(heap, owner), root);
         Ok(First { head: root, second: 0 })
     }
 
     fn attach(heap: &Heap, anchor: Anchor, durability: Durability) -> Result<Self> {
-        let (medium, stamp) = (Medium::of(heap, anchor.at), heap.pool().boot());
+        let (medium, stamp) = (IndexMemory::of(heap, anchor.at), heap.pool().boot());
         let lines = to_usize(anchor.options);
         if !(2..=LINES_MAX).contains(&lines) {
             return Err(medium.damaged(anchor.at, "anchor of a tree", format!("{lines} lines per node")));
@@ -283,8 +283,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         self.guide.dram_bytes() + self.parents.dram_bytes() + self.stripes.dram_bytes()
     }
 
-    pub(crate) fn medium(&self) -> Medium<'_> {
-        Medium::of(&self.heap, self.anchor.at)
+    pub(crate) fn medium(&self) -> IndexMemory<'_> {
+        IndexMemory::of(&self.heap, self.anchor.at)
     }
 
     #[inline]

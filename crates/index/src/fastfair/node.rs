@@ -23,7 +23,7 @@ use lodestone_width::{low_u8, low_u16, to_u64, to_usize};
 
 use crate::error::{Error, Result};
 use crate::fold::fold;
-use crate::medium::Medium;
+use crate::medium::IndexMemory;
 
 /// Most entry lines of a node: with the header line twelve lines, a size class of the heap, and 44 bits of order.
 pub(crate) const LINES_MAX: usize = 11;
@@ -222,12 +222,12 @@ impl Header {
 
     /// Whether every line that an order can name is in the pool.
     #[inline]
-    fn has_room(medium: Medium<'_>, at: PmAddr) -> bool {
+    fn has_room(medium: IndexMemory<'_>, at: PmAddr) -> bool {
         medium.memory.contains(at, NodeAt::bytes(LINES_ROOM)) && at.line().start() == at
     }
 
     /// Reads the header at `at` and verifies all of it.
-    pub(crate) fn load(medium: Medium<'_>, at: PmAddr) -> Result<Self> {
+    pub(crate) fn load(medium: IndexMemory<'_>, at: PmAddr) -> Result<Self> {
         if !medium.memory.contains(at, NodeAt::bytes(1)) || at.line().start() != at {
             return Err(medium.damaged(at, "address of a tree node", "is no place of the pool where a node can be"));
         }
@@ -250,7 +250,7 @@ impl Header {
     }
 
     /// Whether the node has as many entry lines as the anchor says every node has.
-    pub(crate) fn compare_lines(&self, medium: Medium<'_>, lines: usize) -> Result<()> {
+    pub(crate) fn compare_lines(&self, medium: IndexMemory<'_>, lines: usize) -> Result<()> {
         if self.lines == lines {
             return Ok(());
         }
@@ -260,7 +260,7 @@ impl Header {
 
     /// As [`load`](Self::load), of the link only the fact that there is one: what a search in a leaf rests on.
     #[inline]
-    pub(crate) fn load_leaf(medium: Medium<'_>, at: PmAddr) -> Result<Self> {
+    pub(crate) fn load_leaf(medium: IndexMemory<'_>, at: PmAddr) -> Result<Self> {
         if !Self::has_room(medium, at) {
             return Self::load(medium, at);
         }
@@ -274,7 +274,7 @@ impl Header {
     /// As [`load`](Self::load), without looking at checksums: for nodes on the way to a leaf, whose bounds tell whether
     /// the way was right. The content there can be anything; every address in it is checked before it is followed.
     #[inline]
-    pub(crate) fn peek(medium: Medium<'_>, at: PmAddr) -> Result<Self> {
+    pub(crate) fn peek(medium: IndexMemory<'_>, at: PmAddr) -> Result<Self> {
         if !Self::has_room(medium, at) {
             return Self::load(medium, at);
         }
@@ -283,18 +283,18 @@ impl Header {
 
     /// The next node, verified.
     #[inline]
-    pub(crate) fn follow(&self, medium: Medium<'_>) -> Result<PmAddr> {
+    pub(crate) fn follow(&self, medium: IndexMemory<'_>) -> Result<PmAddr> {
         let next = checked::decode_addr(self.at.next(), self.words[2]);
         next.ok_or_else(|| self.damaged(medium, self.at.next(), "link of a tree node"))
     }
 
     #[cold]
-    fn damaged(&self, medium: Medium<'_>, at: PmAddr, what: &'static str) -> Error {
+    fn damaged(&self, medium: IndexMemory<'_>, at: PmAddr, what: &'static str) -> Error {
         medium.damaged(at, what, "checksum mismatch")
     }
 
     #[inline]
-    fn verify_order(&self, medium: Medium<'_>) -> Result<()> {
+    fn verify_order(&self, medium: IndexMemory<'_>) -> Result<()> {
         match checked::decode(self.at.order(), self.words[1]) {
             Some(_) => Ok(()),
             None => Err(self.damaged(medium, self.at.order(), "order of a tree node")),
@@ -303,7 +303,7 @@ impl Header {
 
     /// Whether the order names each of the node's lines once at most. A reader of a leaf endures any order; a writer
     /// would carry it on.
-    pub(crate) fn verify_places(&self, medium: Medium<'_>) -> Result<()> {
+    pub(crate) fn verify_places(&self, medium: IndexMemory<'_>) -> Result<()> {
         match Order::decode(self.order.0, self.lines) {
             Some(_) => Ok(()),
             None => Err(medium.damaged(self.at.order(), "order of a tree node", "is no order of its lines")),
@@ -312,7 +312,7 @@ impl Header {
 
     /// Whether shape and bounds are those that were written.
     #[inline]
-    fn verify_bounds(&self, medium: Medium<'_>) -> Result<()> {
+    fn verify_bounds(&self, medium: IndexMemory<'_>) -> Result<()> {
         if self.words[5] == self.bounds_check((self.low, self.high, !self.next.is_null())) {
             return Ok(());
         }
@@ -327,7 +327,7 @@ impl Header {
 
     /// The entry lines, for searches that look at words of several of them.
     #[inline]
-    pub(crate) fn lines<'m>(&self, medium: Medium<'m>) -> Result<Lines<'m>> {
+    pub(crate) fn lines<'m>(&self, medium: IndexMemory<'m>) -> Result<Lines<'m>> {
         let words = |lines: usize| NodeAt::bytes(lines) / WORD_BYTES;
         let window = medium.memory.window(self.at.0, words(LINES_ROOM));
         // At the end of the pool, where only a header that was verified whole comes from.
@@ -341,13 +341,13 @@ impl Header {
 
     /// The line at a position.
     #[inline]
-    pub(crate) fn load_line(&self, medium: Medium<'_>, position: usize) -> Line {
+    pub(crate) fn load_line(&self, medium: IndexMemory<'_>, position: usize) -> Line {
         Line::load(medium, self.at.line(self.order.line(position)))
     }
 
     /// The line at a position, verified.
     #[inline]
-    pub(crate) fn verified_line(&self, medium: Medium<'_>, position: usize) -> Result<Line> {
+    pub(crate) fn verified_line(&self, medium: IndexMemory<'_>, position: usize) -> Result<Line> {
         let line = self.load_line(medium, position);
         line.verify(medium).map(|()| line)
     }
@@ -398,7 +398,7 @@ impl Lines<'_> {
 
     /// Appends the entries of the line at a position to `all`, verified.
     #[inline]
-    pub(crate) fn append(&self, medium: Medium<'_>, position: usize, all: &mut EntryList) -> Result<()> {
+    pub(crate) fn append(&self, medium: IndexMemory<'_>, position: usize, all: &mut EntryList) -> Result<()> {
         let line = self.line(position);
         let meta = line.words[0];
         let order = meta & SLOT_ORDER;
@@ -460,7 +460,7 @@ const PENDING: u64 = 3 << PENDING_SHIFT;
 
 impl Line {
     #[inline]
-    pub(crate) fn load(medium: Medium<'_>, at: PmAddr) -> Self {
+    pub(crate) fn load(medium: IndexMemory<'_>, at: PmAddr) -> Self {
         Self { at, words: medium.memory.load_words(at) }
     }
 
@@ -512,7 +512,7 @@ impl Line {
     }
 
     #[inline]
-    pub(crate) fn verify(&self, medium: Medium<'_>) -> Result<()> {
+    pub(crate) fn verify(&self, medium: IndexMemory<'_>) -> Result<()> {
         let order = self.slot_order();
         let pending = if self.words[0] & PENDING == 0 { None } else { self.pending() };
         if IS_ORDER >> order & 1 != 0 && self.words[0] == self.meta(order, pending) {
@@ -522,7 +522,7 @@ impl Line {
     }
 
     #[cold]
-    fn damaged(&self, medium: Medium<'_>) -> Error {
+    fn damaged(&self, medium: IndexMemory<'_>) -> Error {
         medium.damaged(self.at, "line of a tree node", "checksum mismatch")
     }
 
@@ -602,7 +602,7 @@ pub(crate) struct NewNode<'n> {
 impl NewNode<'_> {
     /// Writes the node at the reserved place `at` and starts its write-back: the header line and the lines that hold
     /// entries. The action that publishes it fences first.
-    pub(crate) fn write(&self, medium: Medium<'_>, at: PmAddr) {
+    pub(crate) fn write(&self, medium: IndexMemory<'_>, at: PmAddr) {
         let node = NodeAt(at);
         let lines = spread(self.entries, self.lines);
         let shape = shape_word(at, self.level, self.lines);

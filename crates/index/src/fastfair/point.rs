@@ -5,7 +5,7 @@ use std::ops::{Bound, ControlFlow};
 use lodestone_store::{Object, Store};
 
 use crate::change::Change;
-use crate::check::CheckReport;
+use crate::check::IndexReport;
 use crate::error::Result;
 use crate::fastfair::{FastFair, FastFairOptions};
 use crate::layout::KEY_BYTES_MAX;
@@ -63,7 +63,7 @@ impl<K: IndexKey + ?Sized> PointIndex for FastFair<K> {
         Ok(self.heap.memory().durable()?)
     }
 
-    fn check(&self) -> CheckReport {
+    fn check(&self) -> IndexReport {
         self.check_all()
     }
 }

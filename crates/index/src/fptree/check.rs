@@ -12,7 +12,7 @@ use lodestone_width::to_u64;
 
 use crate::anchor::{self, ANCHOR_BYTES, AnchorAt};
 use crate::cells::check_table;
-use crate::check::{CheckReport, MapStats, Owned};
+use crate::check::{IndexReport, MapStats, Owned};
 use crate::fptree::layout::{HOME_SEED, TreeLeafAt, tree_anchor};
 use crate::fptree::rebuild::walk;
 use crate::fptree::tree::FpTree;
@@ -22,8 +22,8 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
     /// Verifies everything on the medium: structure, order, checks, allocation. Call it while no thread changes the
     /// tree: changes under way may be reported as findings.
     #[must_use]
-    pub fn check(&self) -> CheckReport {
-        let (mut report, medium) = (CheckReport::default(), self.medium());
+    pub fn check(&self) -> IndexReport {
+        let (mut report, medium) = (IndexReport::default(), self.medium());
         let mut owned = Owned::new(&self.heap);
         owned.own(&mut report, self.anchor.at, ANCHOR_BYTES, "anchor of a tree");
         if let Err(error) = anchor::verify(medium, tree_anchor(self.kind), self.anchor.at) {

@@ -12,7 +12,7 @@ use crate::cells::{Image, KeyKind, Shape, TableAt};
 use crate::error::Result;
 use crate::kinds::{FPTREE_STRINGS, FPTREE_WORDS};
 use crate::layout::{KEY_BYTES_MAX, low_check};
-use crate::medium::Medium;
+use crate::medium::IndexMemory;
 
 /// The anchor of a tree whose keys are words.
 const WORDS: AnchorKind = AnchorKind { magic: u64::from_le_bytes(*b"LDSTFPTW"), version: 3, kind: &FPTREE_WORDS };
@@ -112,7 +112,7 @@ impl TreeLeafAt {
     }
 
     /// Reads and verifies the frame.
-    pub(crate) fn frame(self, medium: Medium<'_>) -> Result<Frame> {
+    pub(crate) fn frame(self, medium: IndexMemory<'_>) -> Result<Frame> {
         let shape = medium.word(self.shape(), "shape of a tree leaf")?;
         let (lines, low_bytes) = (low_u32(shape & 0xFFFF), to_usize(shape >> 16));
         let sane = (1..=LINES_MAX).contains(&lines)

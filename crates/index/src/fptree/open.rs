@@ -15,7 +15,7 @@ use crate::fptree::rebuild::{Chain, LeavesFound};
 use crate::fptree::tree::FpTree;
 use crate::guide::Guide;
 use crate::map::Durability;
-use crate::medium::Medium;
+use crate::medium::IndexMemory;
 use crate::recovery::{Progress, Recovery};
 use crate::traits::IndexKey;
 
@@ -134,7 +134,7 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
         tell: &mut dyn FnMut(&Recovery),
     ) -> Result<Self> {
         let kind = KeyKind::of::<K>();
-        let medium = Medium::of(heap, anchor.at);
+        let medium = IndexMemory::of(heap, anchor.at);
         let (found, lines) = decode_options(anchor.options).ok_or_else(|| {
             let finding = format!("{:#x} are no options of a tree", anchor.options);
             medium.damaged(anchor.at, "anchor of a tree", finding)

@@ -24,7 +24,7 @@ use crate::error::Result;
 use crate::fptree::layout::{Frame, TreeLeafAt};
 use crate::fptree::open::TreeOptions;
 use crate::layout::KEY_BYTES_MAX;
-use crate::medium::Medium;
+use crate::medium::IndexMemory;
 use crate::recovery::{Progress, Recovery};
 
 /// Leaves that one thread walks before others are asked: about what asking them takes.
@@ -45,7 +45,7 @@ struct Stretch {
 /// A tree's leaves on the medium.
 pub(crate) struct Chain<'h> {
     pub(crate) heap: &'h Heap,
-    pub(crate) medium: Medium<'h>,
+    pub(crate) medium: IndexMemory<'h>,
     /// Lines of a leaf.
     pub(crate) lines: u32,
     pub(crate) progress: &'h Progress,
@@ -53,7 +53,7 @@ pub(crate) struct Chain<'h> {
 
 /// Calls `visit` with every leaf from the link at `link` on.
 pub(crate) fn walk(
-    medium: Medium<'_>,
+    medium: IndexMemory<'_>,
     link: PmAddr,
     mut visit: impl FnMut(TreeLeafAt, Frame) -> Result<()>,
 ) -> Result<()> {
@@ -67,7 +67,7 @@ pub(crate) fn walk(
     Ok(())
 }
 
-fn first_leaf(medium: Medium<'_>, link: PmAddr) -> Result<PmAddr> {
+fn first_leaf(medium: IndexMemory<'_>, link: PmAddr) -> Result<PmAddr> {
     let first = medium.link(link, "link to a tree leaf", 64)?;
     if first.is_null() {
         return Err(medium.damaged(link, "link to a tree leaf", "is null"));
@@ -81,7 +81,7 @@ fn first_leaf(medium: Medium<'_>, link: PmAddr) -> Result<PmAddr> {
 }
 
 /// The leaf at `at`, which must come after one with the lower bound `last`, with its frame and the target of its link.
-fn read_leaf(medium: Medium<'_>, at: PmAddr, last: Option<&[u8]>) -> Result<(TreeLeafAt, Frame, PmAddr)> {
+fn read_leaf(medium: IndexMemory<'_>, at: PmAddr, last: Option<&[u8]>) -> Result<(TreeLeafAt, Frame, PmAddr)> {
     let leaf = TreeLeafAt(at);
     let frame = leaf.frame(medium)?;
     if last.is_some_and(|last| *last >= frame.low[..]) {

@@ -23,7 +23,7 @@ use lodestone_width::{exact_u32, to_u64};
 
 use crate::anchor::Anchor;
 use crate::cells::{self, Attempt, KeyKind, KeyRef, Level, LineAt, Site, TableAt, Turn, Wish, with_key};
-use crate::check::CheckReport;
+use crate::check::IndexReport;
 use crate::error::Result;
 use crate::fptree::layout::{HOME_SEED, TreeLeafAt};
 use crate::fptree::leaf::{Leaves, Sought};
@@ -31,7 +31,7 @@ use crate::fptree::open::TreeOptions;
 use crate::guide::{Asker, Guide};
 use crate::layout::KEY_BYTES_MAX;
 use crate::map::Durability;
-use crate::medium::Medium;
+use crate::medium::IndexMemory;
 use crate::recovery::Recovery;
 use crate::scan::Direction;
 use crate::traits::{IndexKey, OpenIndex, OrderedIndex, PointIndex, Swap};
@@ -94,8 +94,8 @@ impl<K: IndexKey + ?Sized> std::fmt::Debug for FpTree<K> {
 }
 
 impl<K: IndexKey + ?Sized> FpTree<K> {
-    pub(crate) fn medium(&self) -> Medium<'_> {
-        Medium::of(&self.heap, self.anchor.at)
+    pub(crate) fn medium(&self) -> IndexMemory<'_> {
+        IndexMemory::of(&self.heap, self.anchor.at)
     }
 
     /// Number of the leaf that covers `key` at this moment, as far as the guide knows; ask it again under a stamp or
@@ -332,7 +332,7 @@ impl<K: IndexKey + ?Sized> PointIndex for FpTree<K> {
         Ok(self.heap.memory().durable()?)
     }
 
-    fn check(&self) -> CheckReport {
+    fn check(&self) -> IndexReport {
         FpTree::check(self)
     }
 }

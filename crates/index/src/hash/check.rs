@@ -16,7 +16,7 @@ use lodestone_width::to_u64;
 
 use crate::anchor::{self, ANCHOR_BYTES};
 use crate::cells::check_table;
-use crate::check::{CheckReport, Owned};
+use crate::check::{IndexReport, Owned};
 use crate::hash::layout::{Cover, Entry, hash_anchor, read_cover};
 use crate::hash::map::HashIndex;
 use crate::traits::IndexKey;
@@ -41,8 +41,8 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
     /// Verifies everything on the medium: structure, checks, allocation. Call it while no thread changes the index:
     /// changes under way may be reported as findings.
     #[must_use]
-    pub fn check(&self) -> CheckReport {
-        let mut report = CheckReport::default();
+    pub fn check(&self) -> IndexReport {
+        let mut report = IndexReport::default();
         let mut owned = Owned::new(&self.heap);
         owned.own(&mut report, self.anchor.at, ANCHOR_BYTES, "anchor of a hash index");
         if let Err(error) = anchor::verify(self.medium(), hash_anchor(self.shape.kind), self.anchor.at) {
@@ -53,7 +53,7 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
         report
     }
 
-    fn check_node(&self, report: &mut CheckReport, owned: &mut Owned<'_>, node: PmAddr, cover: Cover) {
+    fn check_node(&self, report: &mut IndexReport, owned: &mut Owned<'_>, node: PmAddr, cover: Cover) {
         if !owned.own(report, node, self.shape.node_bytes(), "node of a hash directory") {
             return;
         }
@@ -96,7 +96,7 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
 
     /// Checks the segment at `at`, whose first hash must be `prefix`. Returns the hashes that it covers, when its
     /// header verifies.
-    fn check_segment(&self, report: &mut CheckReport, owned: &mut Owned<'_>, at: PmAddr, prefix: u64) -> Option<Cover> {
+    fn check_segment(&self, report: &mut IndexReport, owned: &mut Owned<'_>, at: PmAddr, prefix: u64) -> Option<Cover> {
         owned.own(report, at, self.shape.segment_bytes(), "hash segment");
         report.leaves += 1;
         let cover = match read_cover(self.medium(), at, self.shape, self.seed) {

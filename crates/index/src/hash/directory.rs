@@ -20,7 +20,7 @@ use lodestone_width::{to_u64, to_usize};
 use crate::cells::{Arena, VersionLock};
 use crate::error::Result;
 use crate::hash::layout::{Cover, Entry, HashShape, read_cover};
-use crate::medium::Medium;
+use crate::medium::IndexMemory;
 
 /// A segment as DRAM sees it.
 #[derive(Debug)]
@@ -169,7 +169,7 @@ impl Directory {
     /// # Errors
     /// When the directory on the medium is damaged there.
     #[inline]
-    pub(crate) fn find(&self, medium: Medium<'_>, hash: u64) -> Result<(usize, &Segment)> {
+    pub(crate) fn find(&self, medium: IndexMemory<'_>, hash: u64) -> Result<(usize, &Segment)> {
         let mut node = self.nodes.get(0);
         loop {
             let slot = self.slot(node, hash);
@@ -185,7 +185,7 @@ impl Directory {
 
     /// Enters what the medium says about entry `slot` of `node`.
     #[cold]
-    fn read_entry(&self, medium: Medium<'_>, node: &Node, slot: usize, hash: u64) -> Result<()> {
+    fn read_entry(&self, medium: IndexMemory<'_>, node: &Node, slot: usize, hash: u64) -> Result<()> {
         let mut stock = lock(&self.stock);
         if node.entries[slot].load(Ordering::Acquire) != 0 {
             return Ok(());

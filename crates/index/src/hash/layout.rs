@@ -11,7 +11,7 @@ use crate::anchor::AnchorKind;
 use crate::cells::{KeyKind, Shape, TableAt};
 use crate::error::{Error, Result};
 use crate::kinds::{HASH_STRINGS, HASH_WORDS};
-use crate::medium::Medium;
+use crate::medium::IndexMemory;
 
 /// The anchor of a hash index whose keys are words.
 const WORDS: AnchorKind = AnchorKind { magic: u64::from_le_bytes(*b"LDSTHSHW"), version: 3, kind: &HASH_WORDS };
@@ -143,7 +143,7 @@ impl Entry {
     }
 
     /// The entry at `at`; its target is not looked at.
-    fn parse(medium: Medium<'_>, at: PmAddr) -> Result<Self> {
+    fn parse(medium: IndexMemory<'_>, at: PmAddr) -> Result<Self> {
         let target = medium.link(at, Self::WHAT, LINE_BYTES)?;
         match target.offset() % LINE_BYTES {
             0 => Ok(Self::Segment(target)),
@@ -152,12 +152,12 @@ impl Entry {
         }
     }
 
-    fn no_block(medium: Medium<'_>, at: PmAddr, target: PmAddr) -> Error {
+    fn no_block(medium: IndexMemory<'_>, at: PmAddr, target: PmAddr) -> Error {
         medium.damaged(at, Self::WHAT, format!("{target} is no place of a block"))
     }
 
     /// Reads the entry at `at`.
-    pub(crate) fn read(medium: Medium<'_>, at: PmAddr, shape: HashShape) -> Result<Self> {
+    pub(crate) fn read(medium: IndexMemory<'_>, at: PmAddr, shape: HashShape) -> Result<Self> {
         let entry = Self::parse(medium, at)?;
         let (block, bytes) = match entry {
             Self::Segment(block) => (block, shape.segment_bytes()),
@@ -203,7 +203,7 @@ impl SegmentHeader {
     }
 
     /// Reads and verifies the header of the segment at `at`, whose line is in the pool.
-    fn read(medium: Medium<'_>, at: PmAddr) -> Result<Self> {
+    fn read(medium: IndexMemory<'_>, at: PmAddr) -> Result<Self> {
         let [magic, cover, _, options, seed] =
             [0, 1, 2, 3, 4].map(|word| medium.memory.load(at.plus(word * WORD_BYTES)));
         let crc = medium.word(at.plus(2 * WORD_BYTES), Self::WHAT)?;
@@ -239,17 +239,17 @@ impl SegmentHeader {
 }
 
 /// The sizes that the header of the segment at `at` says, if it verifies. For when the anchor is damaged.
-pub(crate) fn read_segment_shape(medium: Medium<'_>, at: PmAddr) -> Option<HashShape> {
+pub(crate) fn read_segment_shape(medium: IndexMemory<'_>, at: PmAddr) -> Option<HashShape> {
     HashShape::decode(SegmentHeader::read(medium, at).ok()?.options)
 }
 
 /// The cover of the segment at `at`, if its header verifies, whatever the anchor says. For when the anchor is damaged.
-pub(crate) fn read_segment_cover(medium: Medium<'_>, at: PmAddr) -> Result<Cover> {
+pub(crate) fn read_segment_cover(medium: IndexMemory<'_>, at: PmAddr) -> Result<Cover> {
     SegmentHeader::read(medium, at).map(|header| header.cover)
 }
 
 /// The cover of the segment at `at`: its header verifies, and the anchor's `shape` and `seed` are its own.
-pub(crate) fn read_cover(medium: Medium<'_>, at: PmAddr, shape: HashShape, seed: u64) -> Result<Cover> {
+pub(crate) fn read_cover(medium: IndexMemory<'_>, at: PmAddr, shape: HashShape, seed: u64) -> Result<Cover> {
     let header = SegmentHeader::read(medium, at)?;
     match header.difference(shape, seed) {
         None => Ok(header.cover),
@@ -260,7 +260,7 @@ pub(crate) fn read_cover(medium: Medium<'_>, at: PmAddr, shape: HashShape, seed:
 /// Compares the anchor's `shape` and `seed` with the first segment below the node at `root`. So an anchor that says
 /// something else is refused before anything is read as it says. Damage on the way is left to the reader that needs the
 /// place.
-pub(crate) fn compare_first_segment(medium: Medium<'_>, root: PmAddr, shape: HashShape, seed: u64) -> Result<()> {
+pub(crate) fn compare_first_segment(medium: IndexMemory<'_>, root: PmAddr, shape: HashShape, seed: u64) -> Result<()> {
     let mut node = root;
     // The first entry of a node is where it is in a node of any size, so the way does not depend on the anchor.
     for _ in 0..u64::BITS {

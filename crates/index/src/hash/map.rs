@@ -26,14 +26,14 @@ use lodestone_width::to_usize;
 
 use crate::anchor::Anchor;
 use crate::cells::{self, Attempt, Found, KeyRef, Level, Site, TableAt, Turn, Wish, with_key};
-use crate::check::CheckReport;
+use crate::check::IndexReport;
 use crate::error::Result;
 use crate::hash::directory::{Directory, Segment};
 use crate::hash::layout::HashShape;
 use crate::hash::open::HashOptions;
 use crate::layout::KEY_BYTES_MAX;
 use crate::map::Durability;
-use crate::medium::Medium;
+use crate::medium::IndexMemory;
 use crate::traits::{IndexKey, OpenIndex, PointIndex, Swap};
 
 /// A durable hash index from `u64` or byte-string keys to `u64` values: constant-time operations, instant recovery.
@@ -72,8 +72,8 @@ impl<K: IndexKey + ?Sized> std::fmt::Debug for HashIndex<K> {
 }
 
 impl<K: IndexKey + ?Sized> HashIndex<K> {
-    pub(crate) fn medium(&self) -> Medium<'_> {
-        Medium::of(&self.heap, self.anchor.at)
+    pub(crate) fn medium(&self) -> IndexMemory<'_> {
+        IndexMemory::of(&self.heap, self.anchor.at)
     }
 
     fn find(&self, key: KeyRef<'_>) -> Result<Option<u64>> {
@@ -242,7 +242,7 @@ impl<K: IndexKey + ?Sized> PointIndex for HashIndex<K> {
         Ok(self.heap.memory().durable()?)
     }
 
-    fn check(&self) -> CheckReport {
+    fn check(&self) -> IndexReport {
         HashIndex::check(self)
     }
 }

@@ -14,7 +14,7 @@ use crate::hash::directory::Directory;
 use crate::hash::layout::{Cover, Entry, HashShape, SegmentHeader, compare_first_segment, hash_anchor, node_bits_max};
 use crate::hash::map::HashIndex;
 use crate::map::Durability;
-use crate::medium::Medium;
+use crate::medium::IndexMemory;
 use crate::traits::IndexKey;
 
 const WHAT: &str = "anchor of a hash index";
@@ -123,7 +123,7 @@ impl<K: IndexKey + ?Sized> HashIndex<K> {
     }
 
     fn attach(heap: &Heap, anchor: Anchor) -> Result<Self> {
-        let medium = Medium::of(heap, anchor.at);
+        let medium = IndexMemory::of(heap, anchor.at);
         let found = HashShape::decode(anchor.options).ok_or_else(|| {
             let finding = format!("{:#x} are no options of a hash index", anchor.options);
             medium.damaged(anchor.at, WHAT, finding)
@@ -161,7 +161,7 @@ fn build(
         let cover = Cover::of(if depth == 0 { 0 } else { number << (64 - depth) }, depth);
         let segment = action.alloc(shape.segment_bytes())?;
         let header = SegmentHeader::new(cover, shape, seed);
-        write_segment(Medium::of(heap, owner), header, segment, &Image::empty(shape.table_at(segment)));
+        write_segment(IndexMemory::of(heap, owner), header, segment, &Image::empty(shape.table_at(segment)));
         for slot in number * entries_each..(number + 1) * entries_each {
             bytes.extend_from_slice(&Entry::Segment(segment).encode(root.plus(slot * WORD_BYTES)).to_le_bytes());
         }
@@ -172,7 +172,7 @@ fn build(
 }
 
 /// Writes a segment and starts its write-back; the action that publishes it fences.
-pub(crate) fn write_segment(medium: Medium<'_>, header: SegmentHeader, at: PmAddr, image: &Image) {
+pub(crate) fn write_segment(medium: IndexMemory<'_>, header: SegmentHeader, at: PmAddr, image: &Image) {
     let mut bytes = Vec::new();
     image.append_bytes(&mut bytes);
     let table = image.at().first;

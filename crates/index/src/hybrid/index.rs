@@ -13,7 +13,7 @@ use lodestone_store::{Object, Store};
 use lodestone_width::{to_u64, to_usize};
 
 use crate::cells::with_key;
-use crate::check::CheckReport;
+use crate::check::IndexReport;
 use crate::error::{Error, Result};
 use crate::hash::{HashIndex, HashOptions};
 use crate::hybrid::apply::{Kept, UpdateQueue};
@@ -232,7 +232,7 @@ impl<K: IndexKey + ?Sized> Shared<K> {
         outcome
     }
 
-    fn compare(&self, report: &mut CheckReport) -> Result<()> {
+    fn compare(&self, report: &mut IndexReport) -> Result<()> {
         let at = self.hash.anchor.at;
         let tree = self.tree()?;
         self.catch_up()?;
@@ -402,7 +402,7 @@ impl<K: IndexKey + ?Sized> PointIndex for Hybrid<K> {
     }
 
     /// The hash's check, and that both structures agree. Call it while no thread changes the index.
-    fn check(&self) -> CheckReport {
+    fn check(&self) -> IndexReport {
         let mut report = self.shared.hash.check();
         if let Err(error) = self.shared.compare(&mut report) {
             report.find_error(self.shared.hash.anchor.at, error);

@@ -13,7 +13,7 @@ use lodestone_store::{Object, Store};
 use lodestone_width::{to_u64, to_usize};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::check::CheckReport;
+use crate::check::IndexReport;
 use crate::error::{Error, Result};
 use crate::fastfair::{FastFair, FastFairOptions};
 use crate::hybrid_plus::rebuild::Rebuild;
@@ -411,7 +411,7 @@ impl<K: IndexKey + ?Sized> PointIndex for HybridPlus<K> {
     }
 
     /// The tree's check, and that both structures agree. Call it while no thread changes the index.
-    fn check(&self) -> CheckReport {
+    fn check(&self) -> IndexReport {
         let mut report = self.shared.tree.check();
         self.shared.compare(&mut report);
         report

@@ -19,7 +19,7 @@ use lodestone_pmem::sync::atomic::{AtomicBool, Ordering};
 use lodestone_pmem::sync::{Mutex, lock};
 use lodestone_width::to_u64;
 
-use crate::check::CheckReport;
+use crate::check::IndexReport;
 use crate::error::Result;
 use crate::hybrid_plus::index::Shared;
 use crate::scan::Direction;
@@ -241,7 +241,7 @@ impl<K: IndexKey + ?Sized> Shared<K> {
     }
 
     /// Notes in `report` where hash and tree disagree. Call it while no thread changes the index.
-    pub(super) fn compare(&self, report: &mut CheckReport) {
+    pub(super) fn compare(&self, report: &mut IndexReport) {
         let at = self.tree.anchor.at;
         let is_complete = self.stripes.iter().all(|stripe| stripe.is_complete());
         let count = || self.stripes.iter().map(|stripe| stripe.count()).sum::<u64>();

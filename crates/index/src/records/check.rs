@@ -7,14 +7,14 @@
 use std::ops::{Bound, ControlFlow};
 
 use crate::anchor::{self, ANCHOR_BYTES};
-use crate::check::{CheckReport, Owned};
+use crate::check::{IndexReport, Owned};
 use crate::layout::RecordHead;
 use crate::records::table::{Intent, intent_bytes};
 use crate::records::{IndexedRecords, KIND, RecordIndex};
 use crate::scan::Direction;
 
 impl<I: RecordIndex> IndexedRecords<I> {
-    pub(super) fn check_all(&self) -> CheckReport {
+    pub(super) fn check_all(&self) -> IndexReport {
         self.readers.collect();
         let mut report = self.index.check();
         let keys = report.records;
@@ -37,7 +37,7 @@ impl<I: RecordIndex> IndexedRecords<I> {
         report
     }
 
-    fn check_records(&self, report: &mut CheckReport, owned: &mut Owned<'_>) {
+    fn check_records(&self, report: &mut IndexReport, owned: &mut Owned<'_>) {
         let scanned = self.index.scan(Bound::Unbounded, Bound::Unbounded, Direction::Ascending, |key, word| {
             match self.record_at(word) {
                 Ok(at) => {
@@ -58,7 +58,7 @@ impl<I: RecordIndex> IndexedRecords<I> {
         }
     }
 
-    fn check_intents(&self, report: &mut CheckReport, owned: &mut Owned<'_>) {
+    fn check_intents(&self, report: &mut IndexReport, owned: &mut Owned<'_>) {
         for number in 0..self.stripes.len() {
             let at = self.intent(number);
             match at.load(self.medium()) {

@@ -18,7 +18,7 @@ use crate::hash::HashIndex;
 use crate::hybrid::Hybrid;
 use crate::hybrid_plus::HybridPlus;
 use crate::map::Durability;
-use crate::medium::Medium;
+use crate::medium::IndexMemory;
 use crate::record_map::RecordMap;
 use crate::records::{IndexedRecords, KIND, RecordsOptions, decode_options};
 use crate::skiplist::SkipList;
@@ -225,7 +225,7 @@ pub(crate) fn open_records_object(object: Object, durability: Durability) -> Res
 
 /// The kind of index below a map over an index.
 pub(crate) fn index_of(object: &Object) -> Result<IndexKind> {
-    let medium = Medium::of(object.heap(), object.at());
+    let medium = IndexMemory::of(object.heap(), object.at());
     let options = anchor::verify(medium, &KIND, object.at())?;
     decode_options(medium, object.at(), options).map(|(_, kind)| kind)
 }

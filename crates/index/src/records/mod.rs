@@ -67,7 +67,7 @@ use crate::anchor::{self, ANCHOR_BYTES, Anchor, AnchorAt, AnchorKind, First};
 use crate::error::{Error, Result};
 use crate::kinds::INDEXED_RECORDS;
 use crate::map::Durability;
-use crate::medium::Medium;
+use crate::medium::IndexMemory;
 use crate::reclaim::Readers;
 
 pub(crate) const KIND: AnchorKind =
@@ -152,7 +152,7 @@ impl<I> std::fmt::Debug for IndexedRecords<I> {
 }
 
 /// Stripes and kind of index, from the options word of an anchor.
-pub(crate) fn decode_options(medium: Medium<'_>, at: PmAddr, options: u32) -> Result<(usize, IndexKind)> {
+pub(crate) fn decode_options(medium: IndexMemory<'_>, at: PmAddr, options: u32) -> Result<(usize, IndexKind)> {
     let stripes = to_usize(options & 0xFFFF);
     match IndexKind::from_code(options >> 16) {
         Some(kind) if (1..=INTENTS_MAX).contains(&stripes) => Ok((stripes, kind)),
@@ -200,7 +200,7 @@ impl<I: RecordIndex> IndexedRecords<I> {
 
     fn attach(heap: &Heap, anchor: Anchor, name: &str, index: &I::Options, durability: Durability) -> Result<Self> {
         let (pool, memory) = (heap.pool(), heap.memory());
-        let medium = Medium::of(heap, anchor.at);
+        let medium = IndexMemory::of(heap, anchor.at);
         let (stripes, kind) = decode_options(medium, anchor.at, anchor.options)?;
         if kind != I::KIND {
             let (found, wanted) = [kind, I::KIND].map(|kind| format!("a map over the index {kind}")).into();
@@ -239,8 +239,8 @@ impl<I> IndexedRecords<I> {
         &self.index
     }
 
-    fn medium(&self) -> Medium<'_> {
-        Medium::of(&self.heap, self.anchor.at)
+    fn medium(&self) -> IndexMemory<'_> {
+        IndexMemory::of(&self.heap, self.anchor.at)
     }
 
     fn intent(&self, stripe: usize) -> IntentAt {

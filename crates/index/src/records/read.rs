@@ -7,7 +7,7 @@ use std::ops::{Bound, ControlFlow};
 
 use lodestone_pmem::PmAddr;
 
-use crate::check::CheckReport;
+use crate::check::IndexReport;
 use crate::error::Result;
 use crate::layout::RecordHead;
 use crate::record_map::{RecordMap, Visit};
@@ -118,7 +118,7 @@ impl<I: RecordIndex> RecordMap for IndexedRecords<I> {
         self.index.sync()
     }
 
-    fn check(&self) -> CheckReport {
+    fn check(&self) -> IndexReport {
         self.check_all()
     }
 }

@@ -15,7 +15,7 @@ use lodestone_width::{to_u64, to_usize};
 
 use crate::error::Result;
 use crate::layout::RecordHead;
-use crate::medium::Medium;
+use crate::medium::IndexMemory;
 
 /// Most stripes of a map.
 pub(crate) const INTENTS_MAX: usize = 1024;
@@ -84,7 +84,7 @@ impl IntentAt {
 
     /// Compares the anchor's stripes with those of this line. A line that does not verify is left to
     /// [`load`](Self::load).
-    pub(super) fn compare_stripes(self, medium: Medium<'_>) -> Result<()> {
+    pub(super) fn compare_stripes(self, medium: IndexMemory<'_>) -> Result<()> {
         let word = self.stripes_word();
         match checked::decode(word, medium.memory.load(word)) {
             Some(here) if here != to_u64(self.stripes) => {
@@ -95,7 +95,7 @@ impl IntentAt {
         }
     }
 
-    pub(crate) fn load(self, medium: Medium<'_>) -> Result<Intent> {
+    pub(crate) fn load(self, medium: IndexMemory<'_>) -> Result<Intent> {
         medium.word(self.stripes_word(), "stripes of an intent")?;
         self.compare_stripes(medium)?;
         let new = medium.link(self.new_word(), "new record of an intent", RecordHead::BYTES)?;

@@ -9,7 +9,7 @@ use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, WORD_BYTES, checked};
 use crate::cells::LineAt;
 use crate::fastfair::node::{LINES_MAX, Line, NodeAt, bounds_check};
 use crate::layout::{KEY_BYTES_MAX, RecordHead};
-use crate::medium::Medium;
+use crate::medium::IndexMemory;
 
 /// Bytes of an anchor, of a map's header, of a cell line.
 const LINE_WORDS: u64 = LINE_BYTES / WORD_BYTES;
@@ -97,13 +97,13 @@ fn address_payload(at: PmAddr) -> u64 {
 }
 
 impl Collector<'_> {
-    fn medium(&self) -> Medium<'_> {
-        Medium::of(self.heap, PmAddr::NULL)
+    fn medium(&self) -> IndexMemory<'_> {
+        IndexMemory::of(self.heap, PmAddr::NULL)
     }
 
     /// The anchor whose structure the block belongs to that `verifies`.
-    fn owner(&self, verifies: impl Fn(Medium<'_>) -> bool) -> Option<PmAddr> {
-        self.owners.iter().copied().find(|owner| verifies(Medium::of(self.heap, *owner)))
+    fn owner(&self, verifies: impl Fn(IndexMemory<'_>) -> bool) -> Option<PmAddr> {
+        self.owners.iter().copied().find(|owner| verifies(IndexMemory::of(self.heap, *owner)))
     }
 
     fn add(&mut self, kind: &'static str, site: Site) {

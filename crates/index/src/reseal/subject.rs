@@ -3,7 +3,7 @@
 use std::borrow::Borrow;
 use std::ops::{Bound, ControlFlow};
 
-use crate::check::CheckReport;
+use crate::check::IndexReport;
 use crate::error::Result;
 use crate::hash::HashIndex;
 use crate::record_map::RecordMap;
@@ -21,7 +21,7 @@ pub(super) trait Subject {
     /// All pairs, or those from the first key of `between` up to the other one.
     fn list(&self, direction: Direction, between: Option<&(Vec<u8>, Vec<u8>)>) -> Result<Vec<(Vec<u8>, u64)>>;
     fn len(&self) -> Result<u64>;
-    fn check(&self) -> CheckReport;
+    fn check(&self) -> IndexReport;
 }
 
 /// An index in order.
@@ -71,7 +71,7 @@ impl<I: OrderedIndex> Subject for Ordered<I> {
         self.0.len()
     }
 
-    fn check(&self) -> CheckReport {
+    fn check(&self) -> IndexReport {
         self.0.check()
     }
 }
@@ -101,7 +101,7 @@ impl<K: IndexKey + ?Sized> Subject for Hashed<K> {
         self.0.len()
     }
 
-    fn check(&self) -> CheckReport {
+    fn check(&self) -> IndexReport {
         self.0.check()
     }
 }
@@ -141,7 +141,7 @@ impl<M: RecordMap> Subject for Mapped<M> {
         self.0.len()
     }
 
-    fn check(&self) -> CheckReport {
+    fn check(&self) -> IndexReport {
         self.0.check()
     }
 }

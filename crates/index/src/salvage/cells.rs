@@ -16,7 +16,7 @@ use crate::fptree::FpTree;
 use crate::fptree::layout::{Frame, LINES_MAX, TreeLeafAt, decode_options, shape_of, tree_anchor};
 use crate::hash::HashIndex;
 use crate::hash::layout::{Cover, Entry, HashShape, hash_anchor, read_segment_cover, read_segment_shape};
-use crate::medium::Medium;
+use crate::medium::IndexMemory;
 use crate::traits::IndexKey;
 
 use super::{Haul, IndexOf, Salvage, blocks_of, follow, reason_of, records_among};
@@ -25,7 +25,7 @@ type Range = (Option<Vec<u8>>, Option<Vec<u8>>);
 
 /// Brings out pairs of lines.
 struct Lines<'m> {
-    medium: Medium<'m>,
+    medium: IndexMemory<'m>,
     kind: KeyKind,
     haul: Haul,
     /// Records of keys that lines name.
@@ -33,7 +33,7 @@ struct Lines<'m> {
 }
 
 impl<'m> Lines<'m> {
-    fn new(medium: Medium<'m>, kind: KeyKind) -> Self {
+    fn new(medium: IndexMemory<'m>, kind: KeyKind) -> Self {
         Self { medium, kind, haul: Haul::default(), seen: HashSet::new() }
     }
 
@@ -96,7 +96,7 @@ impl<K: IndexKey + ?Sized> IndexOf for FpTree<K> {
 
 impl<K: IndexKey + ?Sized> Salvage for FpTree<K> {
     fn haul(heap: &Heap, at: PmAddr) -> Haul {
-        let (medium, kind) = (Medium::of(heap, at), KeyKind::of::<K>());
+        let (medium, kind) = (IndexMemory::of(heap, at), KeyKind::of::<K>());
         let blocks = blocks_of(heap);
         let options = anchor::verify(medium, tree_anchor(kind), at).ok().and_then(decode_options);
         let leaves = leaves_among(medium, at, &blocks);
@@ -115,7 +115,7 @@ impl<K: IndexKey + ?Sized> Salvage for FpTree<K> {
 }
 
 /// The leaves of the tree among `blocks`, and those that links lead to, in order of keys.
-fn leaves_among(medium: Medium<'_>, anchor: PmAddr, blocks: &[(PmAddr, u64)]) -> Vec<(TreeLeafAt, Frame)> {
+fn leaves_among(medium: IndexMemory<'_>, anchor: PmAddr, blocks: &[(PmAddr, u64)]) -> Vec<(TreeLeafAt, Frame)> {
     let mut leaves = Vec::new();
     for &(at, bytes) in blocks.iter().filter(|(_, bytes)| *bytes >= TreeLeafAt::bytes(1, 0)) {
         let leaf = TreeLeafAt(at);
@@ -172,7 +172,7 @@ fn add_missing(
 
 /// Where the lines of a leaf are whose frame is damaged: the one place where there can be as many as it has. `None`
 /// when several places are possible.
-fn table_in(medium: Medium<'_>, at: PmAddr, bytes: u64, lines: u32) -> Option<TableAt> {
+fn table_in(medium: IndexMemory<'_>, at: PmAddr, bytes: u64, lines: u32) -> Option<TableAt> {
     let shape = shape_of(lines);
     let is_room = |table: &TableAt| {
         (1..=LINES_MAX).contains(&lines) && table.first.offset() + shape.bytes() <= at.offset() + bytes
@@ -192,7 +192,7 @@ impl<K: IndexKey + ?Sized> IndexOf for HashIndex<K> {
 
 impl<K: IndexKey + ?Sized> Salvage for HashIndex<K> {
     fn haul(heap: &Heap, at: PmAddr) -> Haul {
-        let (medium, kind) = (Medium::of(heap, at), KeyKind::of::<K>());
+        let (medium, kind) = (IndexMemory::of(heap, at), KeyKind::of::<K>());
         let blocks = blocks_of(heap);
         let mut segments: BTreeMap<PmAddr, Option<Cover>> = BTreeMap::new();
         for &(at, _) in blocks.iter().filter(|(_, bytes)| *bytes > LINE_BYTES) {
@@ -225,7 +225,7 @@ impl<K: IndexKey + ?Sized> Salvage for HashIndex<K> {
 }
 
 /// Whether a segment fits into its block, or into the pool where the heap does not know the block.
-fn has_room(medium: Medium<'_>, blocks: &[(PmAddr, u64)], shape: HashShape, at: PmAddr) -> bool {
+fn has_room(medium: IndexMemory<'_>, blocks: &[(PmAddr, u64)], shape: HashShape, at: PmAddr) -> bool {
     match blocks.iter().find(|(block, _)| *block == at) {
         Some((_, bytes)) => shape.segment_bytes() <= *bytes,
         None => medium.memory.contains(at, shape.segment_bytes()),

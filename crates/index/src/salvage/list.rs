@@ -7,7 +7,7 @@ use lodestone_pmem::{LINE_BYTES, PmAddr};
 
 use crate::anchor::AnchorAt;
 use crate::fastfair::keys;
-use crate::medium::Medium;
+use crate::medium::IndexMemory;
 use crate::skiplist::{NodeAt, REMOVED, SkipList};
 use crate::traits::IndexKey;
 
@@ -19,7 +19,7 @@ impl<K: IndexKey + ?Sized> IndexOf for SkipList<K> {
 
 impl<K: IndexKey + ?Sized> Salvage for SkipList<K> {
     fn haul(heap: &Heap, at: PmAddr) -> Haul {
-        let medium = Medium::of(heap, at);
+        let medium = IndexMemory::of(heap, at);
         let mut haul = Haul::default();
         let mut nodes: Vec<(Vec<u8>, NodeAt)> = Vec::new();
         for (block, bytes) in blocks_of(heap) {
@@ -57,7 +57,7 @@ impl<K: IndexKey + ?Sized> Salvage for SkipList<K> {
 }
 
 /// Names the keys between two nodes of which the first does not lead to the second.
-fn name_lost(medium: Medium<'_>, anchor: PmAddr, nodes: &[(Vec<u8>, NodeAt)], haul: &mut Haul) {
+fn name_lost(medium: IndexMemory<'_>, anchor: PmAddr, nodes: &[(Vec<u8>, NodeAt)], haul: &mut Haul) {
     let known: HashSet<PmAddr> = nodes.iter().map(|(_, node)| node.0).collect();
     let links = std::iter::once((None, AnchorAt(anchor).head()))
         .chain(nodes.iter().map(|(key, node)| (Some(key.clone()), node.spot().link)));

@@ -9,7 +9,7 @@ use lodestone_store::{VisitLost, VisitRecord};
 
 use crate::anchor::AnchorAt;
 use crate::layout::LeafAt;
-use crate::medium::{LeafFrame, Medium};
+use crate::medium::{IndexMemory, LeafFrame};
 
 use super::{FoundRecord, Haul, blocks_of, follow, reason_of, record_at, records_among};
 
@@ -21,7 +21,7 @@ struct Leaf {
 
 /// Shows every record of the map whose anchor is at `at` that verifies, in order; how many.
 pub(crate) fn salvage_map(heap: &Heap, at: PmAddr, visit: &mut VisitRecord<'_>, lost: &mut VisitLost<'_>) -> u64 {
-    let medium = Medium::of(heap, at);
+    let medium = IndexMemory::of(heap, at);
     let blocks = blocks_of(heap);
     let mut records: HashMap<PmAddr, FoundRecord> =
         records_among(medium, &blocks).into_iter().map(|record| (record.at, record)).collect();
@@ -45,7 +45,7 @@ pub(crate) fn salvage_map(heap: &Heap, at: PmAddr, visit: &mut VisitRecord<'_>, 
 }
 
 /// Shows the records at the words of `haul`, then tells of the lost; how many were shown.
-pub(super) fn show(medium: Medium<'_>, haul: Haul, visit: &mut VisitRecord<'_>, lost: &mut VisitLost<'_>) -> u64 {
+pub(super) fn show(medium: IndexMemory<'_>, haul: Haul, visit: &mut VisitRecord<'_>, lost: &mut VisitLost<'_>) -> u64 {
     let mut haul = haul.settle();
     let (mut count, mut key, mut value) = (0, Vec::new(), Vec::new());
     for pair in std::mem::take(&mut haul.pairs) {
@@ -66,7 +66,7 @@ pub(super) fn show(medium: Medium<'_>, haul: Haul, visit: &mut VisitRecord<'_>, 
 }
 
 /// The leaves of the map among `blocks`, and those that links lead to, in order of keys.
-fn leaves_among(medium: Medium<'_>, anchor: PmAddr, blocks: &[(PmAddr, u64)]) -> Vec<Leaf> {
+fn leaves_among(medium: IndexMemory<'_>, anchor: PmAddr, blocks: &[(PmAddr, u64)]) -> Vec<Leaf> {
     let mut leaves = Vec::new();
     for &(at, bytes) in blocks.iter().filter(|(_, bytes)| *bytes >= LeafAt::bytes(2, 0)) {
         let at = LeafAt(at);
@@ -90,7 +90,7 @@ fn leaves_among(medium: Medium<'_>, anchor: PmAddr, blocks: &[(PmAddr, u64)]) ->
 
 /// Names what leaves say of records that are not there, and leaves that are not there.
 fn name_lost(
-    medium: Medium<'_>,
+    medium: IndexMemory<'_>,
     anchor: PmAddr,
     leaves: &[Leaf],
     records: &HashMap<PmAddr, FoundRecord>,
@@ -126,7 +126,7 @@ fn name_lost(
 
 /// Names the keys between two leaves when `link`, which the keys from its low bound on follow, leads elsewhere than to
 /// `next`.
-fn name_missing_leaf(medium: Medium<'_>, link: (PmAddr, Option<Vec<u8>>), next: Option<&Leaf>, haul: &mut Haul) {
+fn name_missing_leaf(medium: IndexMemory<'_>, link: (PmAddr, Option<Vec<u8>>), next: Option<&Leaf>, haul: &mut Haul) {
     let (at, from) = link;
     let expected = next.map_or(PmAddr::NULL, |next| next.at.0);
     let to = next.map(|next| next.frame.low.to_vec());

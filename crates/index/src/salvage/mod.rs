@@ -1,7 +1,7 @@
 //! Bringing out of a damaged structure every record that is not in a damaged line, and naming the others.
 //!
 //! No link is needed for that. Leaves, segments, nodes and records are found among the allocated blocks of the heap:
-//! 1. Their checksums begin with the place of the structure's anchor ([`Medium::owner`]), or they name it. So each says
+//! 1. Their checksums begin with the place of the structure's anchor ([`IndexMemory::owner`]), or they name it. So each says
 //!    of itself that it belongs to this structure.
 //! 2. Blocks are allocated and freed in the action that makes them reachable or unreachable. So what is allocated is
 //!    part of the structure, and stale content of a free block is never looked at.
@@ -31,7 +31,7 @@ use lodestone_store::{Lost, LostKeys, VisitLost, VisitRecord};
 
 use crate::error::{Error, Result};
 use crate::layout::RecordHead;
-use crate::medium::Medium;
+use crate::medium::IndexMemory;
 use crate::traits::IndexKey;
 
 pub(crate) use map::salvage_map;
@@ -126,7 +126,7 @@ fn blocks_of(heap: &Heap) -> Vec<(PmAddr, u64)> {
 /// The blocks that links lead to beside `known`, one after the other: blocks that the heap's damaged tables do not
 /// show. `step` notes what is at an address and returns the link of it, or `None` when nothing verifies there.
 fn follow(
-    medium: Medium<'_>,
+    medium: IndexMemory<'_>,
     links: impl IntoIterator<Item = PmAddr>,
     known: HashSet<PmAddr>,
     mut step: impl FnMut(PmAddr) -> Option<PmAddr>,
@@ -204,7 +204,7 @@ struct FoundRecord {
 }
 
 /// The record at `at`, if its key verifies.
-fn record_at(medium: Medium<'_>, at: PmAddr) -> Option<FoundRecord> {
+fn record_at(medium: IndexMemory<'_>, at: PmAddr) -> Option<FoundRecord> {
     if !medium.memory.contains(at, RecordHead::BYTES) || !at.offset().is_multiple_of(WORD_BYTES) {
         return None;
     }
@@ -215,7 +215,7 @@ fn record_at(medium: Medium<'_>, at: PmAddr) -> Option<FoundRecord> {
 }
 
 /// Every record of the owner among `blocks`. Values are verified, not kept: they can be large.
-fn records_among(medium: Medium<'_>, blocks: &[(PmAddr, u64)]) -> Vec<FoundRecord> {
+fn records_among(medium: IndexMemory<'_>, blocks: &[(PmAddr, u64)]) -> Vec<FoundRecord> {
     let mut found = Vec::new();
     let (mut key, mut value) = (Vec::new(), Vec::new());
     for &(at, bytes) in blocks.iter().filter(|(_, bytes)| *bytes >= RecordHead::BYTES) {

@@ -16,7 +16,7 @@ use crate::cells::KeyKind;
 use crate::fastfair::{self, FastFair};
 use crate::fptree::{self, FpTree};
 use crate::hash::{self, HashIndex};
-use crate::medium::Medium;
+use crate::medium::IndexMemory;
 use crate::records::table::{IntentAt, intent_bytes};
 use crate::records::{IndexKind, KIND, decode_options};
 use crate::skiplist::{self, SkipList};
@@ -33,13 +33,13 @@ struct Parts {
 
 /// The kind of index below the map `object`, as far as anything says it.
 pub(crate) fn index_kind_of(object: &Object) -> Option<IndexKind> {
-    parts_of(Medium::of(object.heap(), object.at()), object).index.map(|(kind, _)| kind)
+    parts_of(IndexMemory::of(object.heap(), object.at()), object).index.map(|(kind, _)| kind)
 }
 
 /// Shows every record of the map `object` that verifies and counts, in order; how many.
 pub(crate) fn salvage_over(object: &Object, visit: &mut VisitRecord<'_>, lost: &mut VisitLost<'_>) -> u64 {
     let (heap, at) = (object.heap(), object.at());
-    let medium = Medium::of(heap, at);
+    let medium = IndexMemory::of(heap, at);
     let parts = parts_of(medium, object);
     let index = match parts.index {
         Some((IndexKind::FastFair | IndexKind::HybridPlus, at)) => FastFair::<[u8]>::haul(heap, at),
@@ -61,7 +61,7 @@ pub(crate) fn salvage_over(object: &Object, visit: &mut VisitRecord<'_>, lost: &
 }
 
 /// Of the records that were found, those that count; and what is lost.
-fn choose(medium: Medium<'_>, parts: &Parts, index: Haul, found: BTreeMap<Vec<u8>, Vec<FoundRecord>>) -> Haul {
+fn choose(medium: IndexMemory<'_>, parts: &Parts, index: Haul, found: BTreeMap<Vec<u8>, Vec<FoundRecord>>) -> Haul {
     let mut haul = Haul::default();
     let named: HashMap<Vec<u8>, PmAddr> =
         index.pairs.into_iter().map(|pair| (pair.key, PmAddr::from_raw(pair.word))).collect();
@@ -104,13 +104,13 @@ fn choose(medium: Medium<'_>, parts: &Parts, index: Haul, found: BTreeMap<Vec<u8
 
 /// The changes that were under way.
 struct Intents<'m> {
-    medium: Medium<'m>,
+    medium: IndexMemory<'m>,
     /// The table and its stripes, where they are known.
     table: Option<(PmAddr, usize)>,
 }
 
 impl<'m> Intents<'m> {
-    fn read(medium: Medium<'m>, parts: &Parts) -> Self {
+    fn read(medium: IndexMemory<'m>, parts: &Parts) -> Self {
         Self { medium, table: parts.intents.zip(parts.stripes) }
     }
 
@@ -125,7 +125,7 @@ impl<'m> Intents<'m> {
 }
 
 /// The parts that the anchor of the map names, or, where it is damaged, the anchor of its index.
-fn parts_of(medium: Medium<'_>, object: &Object) -> Parts {
+fn parts_of(medium: IndexMemory<'_>, object: &Object) -> Parts {
     let at = object.at();
     let words = AnchorAt(at);
     let options = anchor::verify(medium, &KIND, at).and_then(|options| decode_options(medium, at, options)).ok();
@@ -153,7 +153,7 @@ fn kinds_below() -> [(IndexKind, &'static AnchorKind); 4] {
 }
 
 /// The index below a map whose anchor is damaged: its own anchor names the map.
-fn find_index(medium: Medium<'_>, object: &Object, kind: Option<IndexKind>) -> Option<(IndexKind, PmAddr)> {
+fn find_index(medium: IndexMemory<'_>, object: &Object, kind: Option<IndexKind>) -> Option<(IndexKind, PmAddr)> {
     let names_map = |at: PmAddr| {
         let word = AnchorAt(at).above();
         checked::decode_addr(word, medium.memory.load(word)) == Some(object.at())

@@ -12,7 +12,7 @@ use crate::anchor::AnchorAt;
 use crate::error::Result;
 use crate::fastfair::node::{DEAD, Entry, EntryList, Header, NodeAt};
 use crate::fastfair::{FastFair, keys};
-use crate::medium::Medium;
+use crate::medium::IndexMemory;
 use crate::traits::IndexKey;
 
 use super::{Haul, IndexOf, Salvage, blocks_of, reason_of};
@@ -23,7 +23,7 @@ impl<K: IndexKey + ?Sized> IndexOf for FastFair<K> {
 
 impl<K: IndexKey + ?Sized> Salvage for FastFair<K> {
     fn haul(heap: &Heap, at: PmAddr) -> Haul {
-        let medium = Medium::of(heap, at);
+        let medium = IndexMemory::of(heap, at);
         let blocks = blocks_of(heap);
         let mut leaves: Vec<Leaf> = nodes_among(medium, at, &blocks)
             .into_values()
@@ -57,7 +57,7 @@ struct Leaf {
 }
 
 impl Leaf {
-    fn read<K: IndexKey + ?Sized>(medium: Medium<'_>, header: Header) -> Self {
+    fn read<K: IndexKey + ?Sized>(medium: IndexMemory<'_>, header: Header) -> Self {
         let (mut entries, mut damaged) = (EntryList::new(), Vec::new());
         for position in 0..header.order.count() {
             let line = header.load_line(medium, position);
@@ -80,7 +80,7 @@ impl Leaf {
 }
 
 /// The bytes of a bound word.
-fn bound<K: IndexKey + ?Sized>(medium: Medium<'_>, bound: u64) -> Result<Vec<u8>> {
+fn bound<K: IndexKey + ?Sized>(medium: IndexMemory<'_>, bound: u64) -> Result<Vec<u8>> {
     if bound == 0 {
         return Ok(Vec::new());
     }
@@ -93,13 +93,13 @@ fn bound<K: IndexKey + ?Sized>(medium: Medium<'_>, bound: u64) -> Result<Vec<u8>
 }
 
 /// The bytes of an entry's key.
-fn key_of<K: IndexKey + ?Sized>(medium: Medium<'_>, entry: Entry) -> Result<Vec<u8>> {
+fn key_of<K: IndexKey + ?Sized>(medium: IndexMemory<'_>, entry: Entry) -> Result<Vec<u8>> {
     if K::IS_WORD { Ok(entry.0.to_be_bytes().to_vec()) } else { bound::<K>(medium, entry.1) }
 }
 
 /// The nodes of the tree whose anchor is at `anchor`: those that say so, and those that verify and that links of nodes
 /// lead to.
-fn nodes_among(medium: Medium<'_>, anchor: PmAddr, blocks: &[(PmAddr, u64)]) -> HashMap<PmAddr, Header> {
+fn nodes_among(medium: IndexMemory<'_>, anchor: PmAddr, blocks: &[(PmAddr, u64)]) -> HashMap<PmAddr, Header> {
     let owner_of = |at: PmAddr| {
         let word = NodeAt(at).owner();
         checked::decode_addr(word, medium.memory.load(word))
@@ -133,7 +133,7 @@ fn nodes_among(medium: Medium<'_>, anchor: PmAddr, blocks: &[(PmAddr, u64)]) -> 
 }
 
 /// Names the keys that no leaf covers.
-fn name_gaps<K: IndexKey + ?Sized>(medium: Medium<'_>, leaves: &[Leaf], haul: &mut Haul) {
+fn name_gaps<K: IndexKey + ?Sized>(medium: IndexMemory<'_>, leaves: &[Leaf], haul: &mut Haul) {
     const WHY: &str = "leaf of a tree: its header does not verify";
     let Some(first) = leaves.first() else {
         return haul.lose_between((None, None), None, true, "no leaf of the tree verifies");
@@ -157,7 +157,7 @@ fn name_gaps<K: IndexKey + ?Sized>(medium: Medium<'_>, leaves: &[Leaf], haul: &m
 }
 
 /// Adds the pairs of a leaf, and names those of its damaged lines and blocks.
-fn add_leaf<K: IndexKey + ?Sized>(medium: Medium<'_>, leaf: &Leaf, seen: &mut HashSet<PmAddr>, haul: &mut Haul) {
+fn add_leaf<K: IndexKey + ?Sized>(medium: IndexMemory<'_>, leaf: &Leaf, seen: &mut HashSet<PmAddr>, haul: &mut Haul) {
     let header = &leaf.header;
     let high = || if header.next.is_null() { None } else { bound::<K>(medium, header.high).ok() };
     let keys: Vec<Option<Vec<u8>>> = leaf.entries.iter().map(|entry| key_of::<K>(medium, *entry).ok()).collect();
@@ -186,7 +186,7 @@ fn add_leaf<K: IndexKey + ?Sized>(medium: Medium<'_>, leaf: &Leaf, seen: &mut Ha
 }
 
 /// Adds the pairs of key blocks that no leaf names any more.
-fn add_orphans(medium: Medium<'_>, blocks: &[(PmAddr, u64)], seen: &HashSet<PmAddr>, haul: &mut Haul) {
+fn add_orphans(medium: IndexMemory<'_>, blocks: &[(PmAddr, u64)], seen: &HashSet<PmAddr>, haul: &mut Haul) {
     for &(at, bytes) in blocks.iter().filter(|(at, bytes)| *bytes >= LINE_BYTES && !seen.contains(at)) {
         let Ok((key, value)) = keys::read_block(medium, at) else { continue };
         if keys::block_bytes(key.len()) > bytes {

@@ -50,7 +50,7 @@ use crate::fastfair::keys;
 use crate::fastfair::locks::Stripes;
 use crate::kinds::{SKIPLIST_STRINGS, SKIPLIST_WORDS};
 use crate::map::Durability;
-use crate::medium::Medium;
+use crate::medium::IndexMemory;
 use crate::reclaim::Readers;
 use crate::skiplist::upper::Upper;
 use crate::traits::IndexKey;
@@ -207,8 +207,8 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
         Ok(())
     }
 
-    fn medium(&self) -> Medium<'_> {
-        Medium::of(&self.heap, self.anchor.at)
+    fn medium(&self) -> IndexMemory<'_> {
+        IndexMemory::of(&self.heap, self.anchor.at)
     }
 
     fn head(&self) -> Spot {

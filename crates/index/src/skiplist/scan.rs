@@ -12,7 +12,7 @@ use lodestone_store::{Object, Store};
 use crate::anchor::{self, ANCHOR_BYTES};
 use crate::bulk;
 use crate::change::Change;
-use crate::check::{CheckReport, Owned};
+use crate::check::{IndexReport, Owned};
 use crate::circle::Walk;
 use crate::error::Result;
 use crate::fastfair::keys;
@@ -131,9 +131,9 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
         }
     }
 
-    fn check_all(&self) -> CheckReport {
+    fn check_all(&self) -> IndexReport {
         self.readers.collect();
-        let mut report = CheckReport::default();
+        let mut report = IndexReport::default();
         let mut owned = Owned::new(&self.heap);
         owned.own(&mut report, self.anchor.at, ANCHOR_BYTES, "anchor of a list");
         let kind = if K::IS_WORD { &KIND_WORDS } else { &KIND_STRINGS };
@@ -147,7 +147,7 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
         report
     }
 
-    fn check_nodes(&self, report: &mut CheckReport, owned: &mut Owned<'_>) -> Result<()> {
+    fn check_nodes(&self, report: &mut IndexReport, owned: &mut Owned<'_>) -> Result<()> {
         let (mut spot, mut last): (_, Option<K::Owned>) = (self.head(), None);
         while let Some(node) = self.next(spot)? {
             let key = self.key_of(node)?;
@@ -220,7 +220,7 @@ impl<K: IndexKey + ?Sized> PointIndex for SkipList<K> {
         Ok(self.heap.memory().durable()?)
     }
 
-    fn check(&self) -> CheckReport {
+    fn check(&self) -> IndexReport {
         self.check_all()
     }
 }

@@ -8,7 +8,7 @@ use lodestone_store::{Object, Store};
 use lodestone_width::to_u64;
 
 use crate::change::{Change, Changed};
-use crate::check::CheckReport;
+use crate::check::IndexReport;
 use crate::error::{Error, Result};
 use crate::layout::KEY_BYTES_MAX;
 use crate::map::{Durability, OrderedMap};
@@ -84,7 +84,7 @@ impl PointIndex for OrderedMap {
         OrderedMap::sync(self)
     }
 
-    fn check(&self) -> CheckReport {
+    fn check(&self) -> IndexReport {
         OrderedMap::check(self)
     }
 }

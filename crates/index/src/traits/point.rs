@@ -2,7 +2,7 @@
 
 use lodestone_store::{Object, Store};
 
-use crate::check::CheckReport;
+use crate::check::IndexReport;
 use crate::error::Result;
 use crate::map::Durability;
 use crate::traits::IndexKey;
@@ -138,7 +138,7 @@ pub trait PointIndex: Send + Sync {
 
     /// Verifies everything on the medium and lists the blocks that the index owns. Call it while no thread changes the
     /// index. Blocks that wait for readers to leave go back to the heap first.
-    fn check(&self) -> CheckReport;
+    fn check(&self) -> IndexReport;
 }
 
 /// An index that has a name in a store.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lodestone_index::{CheckReport, IndexKey, PointIndex, Result, Swap};
+use lodestone_index::{IndexKey, IndexReport, PointIndex, Result, Swap};
 
 /// A map in DRAM that counts how often it is searched.
 pub struct Plain<K: IndexKey + ?Sized> {
@@ -75,7 +75,7 @@ impl<K: IndexKey + ?Sized> PointIndex for Plain<K> {
         Ok(())
     }
 
-    fn check(&self) -> CheckReport {
-        CheckReport::default()
+    fn check(&self) -> IndexReport {
+        IndexReport::default()
     }
 }

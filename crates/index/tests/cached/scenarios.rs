@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lodestone_index::{Acs, CacheCapacity, CacheMode, CacheOptions, CheckReport, PointIndex, Result, Swap};
+use lodestone_index::{Acs, CacheCapacity, CacheMode, CacheOptions, IndexReport, PointIndex, Result, Swap};
 use lodestone_pmem::sync::{Mutex, interleave, lock, thread};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, MaxSteps, Runner};
@@ -77,8 +77,8 @@ impl PointIndex for Stepped {
         Ok(())
     }
 
-    fn check(&self) -> CheckReport {
-        CheckReport::default()
+    fn check(&self) -> IndexReport {
+        IndexReport::default()
     }
 }
 

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use lodestone_index::{Direction, Durability, FpTree, OpenIndex, PointIndex, TreeOptions};
 
-use crate::hybrid_histories::{Kind, Program, Schedules, Step, linear::Op, place, run_schedules};
+use crate::hybrid_histories::{Program, Schedules, Step, TestedIndex, linear::Op, place, run_schedules};
 
-impl Kind for FpTree<u64> {
+impl TestedIndex for FpTree<u64> {
     const KEYS: u64 = 11;
 
     fn options() -> TreeOptions {

@@ -76,7 +76,7 @@ pub fn program_on(seed: u64, keys: u64) -> Program {
 }
 
 /// An index under test: how it is made and opened.
-pub trait Kind: OpenIndex + OrderedIndex + PointIndex<Key = u64> + 'static {
+pub trait TestedIndex: OpenIndex + OrderedIndex + PointIndex<Key = u64> + 'static {
     /// Keys of its programs.
     const KEYS: u64 = KEYS;
     fn options() -> Self::Options;
@@ -84,7 +84,7 @@ pub trait Kind: OpenIndex + OrderedIndex + PointIndex<Key = u64> + 'static {
     fn settle(&self);
 }
 
-impl Kind for HybridPlus<u64> {
+impl TestedIndex for HybridPlus<u64> {
     fn options() -> HybridPlusOptions {
         HybridPlusOptions::small().with_warm_up(WarmUp::Background { threads: 1 })
     }
@@ -94,7 +94,7 @@ impl Kind for HybridPlus<u64> {
     }
 }
 
-impl Kind for Hybrid<u64> {
+impl TestedIndex for Hybrid<u64> {
     fn options() -> HybridOptions {
         let mut options = HybridOptions::small();
         options.apply = Apply::Background { threads: 2 };
@@ -120,7 +120,7 @@ fn run_point<I: PointIndex<Key = u64>>(index: &I, key: u64, op: Op) -> Answer {
 }
 
 /// Runs `step` and returns its answers, for every key that it was about.
-fn run_step<I: Kind>(index: &I, step: Step) -> Vec<(u64, Op, Answer)> {
+fn run_step<I: TestedIndex>(index: &I, step: Step) -> Vec<(u64, Op, Answer)> {
     match step {
         Step::Point(key, op) => vec![(key, op, run_point(index, key, op))],
         Step::Scan(direction) => {
@@ -147,7 +147,7 @@ pub fn place<I>(open: impl FnOnce(&Store) -> lodestone_index::Result<I>) -> (Sto
 
 /// Runs `program` once under the scheduler that drives this thread; a history that no order explains, or what the check
 /// found.
-fn run_once<I: Kind>(program: &Program) -> Option<String> {
+fn run_once<I: TestedIndex>(program: &Program) -> Option<String> {
     let open = |store: &Store| I::open_index(store, "index", &I::options(), Durability::Sync);
     let (store, index) = place(open);
     program.before.iter().for_each(|(key, value)| assert!(index.insert(key, *value).expect("insert")));
@@ -213,7 +213,11 @@ pub fn run_schedules(by: Schedules, seed: u64, schedules: usize, body: impl Fn()
 }
 
 /// Runs `schedules` schedules of each of `programs`; the first violation.
-pub fn explore<I: Kind>(programs: impl Iterator<Item = Program>, by: Schedules, schedules: usize) -> Option<String> {
+pub fn explore<I: TestedIndex>(
+    programs: impl Iterator<Item = Program>,
+    by: Schedules,
+    schedules: usize,
+) -> Option<String> {
     for (seed, program) in (1..).zip(programs) {
         let found = Arc::new(Mutex::new(None));
         let note = Arc::clone(&found);

@@ -39,4 +39,4 @@ pub use result::{
 pub use run::{Probe, ProbeOptions, Progress, RANGE_BYTES_MIN, THREADS_MAX, TargetChoice};
 pub use spread::Spread;
 pub use units::{bytes_text, rate_text, time_text, times_text};
-pub use verdict::{Advice, Finding, Topic, Verdict};
+pub use verdict::{Advice, Observation, Topic, Verdict};

@@ -96,7 +96,7 @@ pub enum Topic {
 
 /// One sentence with the figures that it rests on.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Finding {
+pub struct Observation {
     /// The advice.
     pub advice: Advice,
     /// The topic.
@@ -113,7 +113,7 @@ pub struct Finding {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Verdict {
     /// The findings.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<Observation>,
 }
 
 impl Verdict {
@@ -143,7 +143,7 @@ impl Verdict {
         findings.extend(figures.against_dram());
         findings.extend(figures.against_file());
         findings.extend(figures.noise());
-        let order = |finding: &Finding| match finding.advice {
+        let order = |finding: &Observation| match finding.advice {
             Advice::Prefer => 0,
             Advice::Avoid => 1,
             Advice::Know => 2,
@@ -154,7 +154,7 @@ impl Verdict {
 
     /// The finding about `topic`.
     #[must_use]
-    pub fn about(&self, topic: Topic) -> Option<&Finding> {
+    pub fn about(&self, topic: Topic) -> Option<&Observation> {
         self.findings.iter().find(|finding| finding.topic == topic)
     }
 }
@@ -213,8 +213,14 @@ fn threads_text(threads: u32) -> String {
     if threads == 1 { "1 thread".into() } else { format!("{threads} threads") }
 }
 
-fn finding(advice: Advice, topic: Topic, value: Option<f64>, sentence: String, evidence: String) -> Option<Finding> {
-    Some(Finding { advice, topic, value, sentence, evidence })
+fn finding(
+    advice: Advice,
+    topic: Topic,
+    value: Option<f64>,
+    sentence: String,
+    evidence: String,
+) -> Option<Observation> {
+    Some(Observation { advice, topic, value, sentence, evidence })
 }
 
 fn highest(points: &[Point]) -> Option<Point> {
@@ -245,7 +251,7 @@ impl Figures<'_> {
         Some((best, peak))
     }
 
-    fn best_size(&self, operation: Operation, pattern: Pattern) -> Option<Finding> {
+    fn best_size(&self, operation: Operation, pattern: Pattern) -> Option<Observation> {
         let (best, peak) = self.best_point(operation, pattern)?;
         let (topic, order) = match (operation, pattern) {
             (Operation::Read, Pattern::Sequential) => (Topic::SequentialReadBytes, "in order"),
@@ -282,7 +288,7 @@ impl Figures<'_> {
         (points.len() > 1).then(|| (best.access_bytes, settle_points(points)))
     }
 
-    fn best_threads(&self, operation: Operation) -> Option<Finding> {
+    fn best_threads(&self, operation: Operation) -> Option<Observation> {
         let (size, points) = self.by_threads(operation)?;
         let (peak, last) = (highest(&points)?, *points.last()?);
         let best = points.iter().find(|point| point.bytes_per_s >= peak.bytes_per_s * REACHED)?;
@@ -326,7 +332,7 @@ impl Figures<'_> {
         super::SIZES.into_iter().filter_map(both).collect()
     }
 
-    fn stream_or_flush(&self) -> Option<Finding> {
+    fn stream_or_flush(&self) -> Option<Observation> {
         let ways = self.ways();
         let ratio = |&(_, flush, stream, sure): &(u64, f64, f64, bool)| settle::Figure { value: stream / flush, sure };
         let ratios = settled(&ways.iter().map(ratio).collect::<Vec<_>>());
@@ -375,7 +381,7 @@ impl Figures<'_> {
             .collect()
     }
 
-    fn fences(&self) -> Option<Finding> {
+    fn fences(&self) -> Option<Observation> {
         let pairs = self.fence_pairs();
         let gain = |pair: &&(CellKey, f64, f64)| pair.2 / pair.1;
         let extreme = pairs.iter().max_by(|one, other| gain(one).ln().abs().total_cmp(&gain(other).ln().abs()))?;
@@ -414,7 +420,7 @@ impl Figures<'_> {
             .find(|cell| is_plain(cell, operation, pattern) && cell.key.threads == 1 && cell.key.access_bytes == bytes)
     }
 
-    fn small_streams(&self) -> Option<Finding> {
+    fn small_streams(&self) -> Option<Observation> {
         let of = |bytes| {
             let cell = self.single(Operation::Write, Pattern::Random, bytes)?;
             is_sure(cell).then_some(cell.latency_ns.median)
@@ -428,7 +434,7 @@ impl Figures<'_> {
         finding(Advice::Avoid, Topic::SmallStreams, Some(word / line), sentence, evidence)
     }
 
-    fn small_random(&self, operation: Operation) -> Option<Finding> {
+    fn small_random(&self, operation: Operation) -> Option<Observation> {
         let (best, peak) = self.best_point(operation, Pattern::Random)?;
         let line = *self.points(operation, Pattern::Random).first()?;
         let share = line.bytes_per_s / peak.bytes_per_s;
@@ -458,7 +464,7 @@ impl Figures<'_> {
         finding(Advice::Know, topic, Some(share), sentence, evidence)
     }
 
-    fn large_accesses(&self) -> Option<Finding> {
+    fn large_accesses(&self) -> Option<Observation> {
         let fallen = |operation| {
             let points = self.points(operation, Pattern::Random);
             let peak = highest(&points)?;
@@ -487,7 +493,7 @@ impl Figures<'_> {
         finding(Advice::Avoid, Topic::LargeAccesses, Some(share), sentence, parts.join("; "))
     }
 
-    fn far(&self, operation: Operation) -> Option<Finding> {
+    fn far(&self, operation: Operation) -> Option<Observation> {
         let of_place = |place| {
             let cells = self.result.cells.iter().filter(move |cell| {
                 cell.section == Section::Nodes
@@ -521,7 +527,7 @@ impl Figures<'_> {
         finding(Advice::Know, topic, Some(ratio), sentence, evidence)
     }
 
-    fn beside(&self, operation: Operation) -> Option<Finding> {
+    fn beside(&self, operation: Operation) -> Option<Observation> {
         let of = |threads, beside| {
             self.result.cells.iter().find(|cell| {
                 cell.section == Section::Mixed
@@ -560,7 +566,7 @@ impl Figures<'_> {
         finding(Advice::Avoid, topic, Some(loss), sentence, evidence)
     }
 
-    fn latency(&self) -> Option<Finding> {
+    fn latency(&self) -> Option<Observation> {
         let of = |operation| Some(self.single(operation, Pattern::Random, LINE_BYTES)?.latency_ns.median);
         let read = of(Operation::Read)?;
         let range = self.result.target.range_bytes;
@@ -580,7 +586,7 @@ impl Figures<'_> {
         finding(Advice::Know, Topic::Latency, Some(read), sentence + ".", evidence)
     }
 
-    fn against_dram(&self) -> Option<Finding> {
+    fn against_dram(&self) -> Option<Observation> {
         let dram = |operation, bytes| {
             let matches = |key: &CellKey| {
                 (key.subject, key.operation, key.pattern, key.access_bytes, key.threads)
@@ -602,7 +608,7 @@ impl Figures<'_> {
         finding(Advice::Know, Topic::Dram, Some(target / read_dram), sentence + ".", evidence)
     }
 
-    fn against_file(&self) -> Option<Finding> {
+    fn against_file(&self) -> Option<Observation> {
         let of = |operation, access, bytes| {
             let matches = |key: &CellKey| {
                 (key.subject, key.operation, key.access, key.access_bytes) == (Subject::File, operation, access, bytes)
@@ -625,7 +631,7 @@ impl Figures<'_> {
         finding(Advice::Know, Topic::File, Some(cached), sentence + ".", evidence)
     }
 
-    fn noise(&self) -> Option<Finding> {
+    fn noise(&self) -> Option<Observation> {
         if self.result.method.repetitions < 2 || self.result.cells.is_empty() {
             return None;
         }

@@ -21,12 +21,12 @@ use crate::block::journal::JournalFinding;
 use crate::error::Result;
 use crate::mapping::Backing;
 use crate::memory::{Memory, Setup};
-use crate::pool::header::Finding;
+use crate::pool::header::HeaderFault;
 use crate::pool::layout::{FIXED_END, PAGE_BYTES, PartHeader, ROOTS_OFFSET, STATE_OFFSETS, StateSlot, crc_of};
 use crate::pool::lock::Hold;
 use crate::pool::mirror::{Mirror, Slot};
 use crate::pool::part::{self, PartFile};
-use crate::pool::report::{CheckFinding, CheckReport};
+use crate::pool::report::{PoolFinding, PoolReport};
 use crate::pool::{PoolOptions, header, open, roots, set, state};
 
 /// Bytes read at a time when the medium is probed.
@@ -37,13 +37,13 @@ const RESTORE: &str = "restore a backup";
 pub(crate) struct Examined {
     pub(crate) parts: Vec<PartFile>,
     pub(crate) headers: Vec<PartHeader>,
-    pub(crate) report: CheckReport,
+    pub(crate) report: PoolReport,
     /// Whether all parts are there with a usable header, so that looking deeper makes sense.
     pub(crate) complete: bool,
 }
 
 /// Checks the pool at `path`.
-pub(crate) fn check(path: &Path, options: &PoolOptions) -> Result<CheckReport> {
+pub(crate) fn check(path: &Path, options: &PoolOptions) -> Result<PoolReport> {
     let hold = if options.allow_concurrent_writer { Hold::Nothing } else { Hold::Read };
     let mut examined = examine(path, options, hold)?;
     if examined.complete && probe_media(&examined.parts, &mut examined.report) {
@@ -55,25 +55,20 @@ pub(crate) fn check(path: &Path, options: &PoolOptions) -> Result<CheckReport> {
 /// Step 1: opens all parts and finds a header for each.
 pub(crate) fn examine(path: &Path, options: &PoolOptions, hold: Hold) -> Result<Examined> {
     let first = PartFile::open(path, hold, &options.sysfs_root)?;
-    let mut report = CheckReport { paths: vec![path.to_owned()], ..CheckReport::default() };
+    let mut report = PoolReport { paths: vec![path.to_owned()], ..PoolReport::default() };
     let Some(main) = examine_header(&first, &mut report) else {
         return Ok(Examined { parts: vec![first], headers: Vec::new(), report, complete: false });
     };
     let mut examined = Examined { parts: vec![first], headers: vec![main], report, complete: true };
     if main.part_index != 0 {
         let finding = format!("this is part {} of a pool", main.part_index);
-        examined.report.findings.push(CheckFinding::lost(
-            path,
-            72,
-            finding,
-            "check the pool by the path of its part 0",
-        ));
+        examined.report.findings.push(PoolFinding::lost(path, 72, finding, "check the pool by the path of its part 0"));
         examined.complete = false;
         return Ok(examined);
     }
     for index in 1..usize::from(main.part_count) {
         if let Err(error) = examine_other(&mut examined, options, hold, index) {
-            examined.report.findings.push(CheckFinding::from_error(path, error));
+            examined.report.findings.push(PoolFinding::from_error(path, error));
             examined.complete = false;
             break;
         }
@@ -98,23 +93,18 @@ fn examine_other(examined: &mut Examined, options: &PoolOptions, hold: Hold, ind
 }
 
 /// The header of `part`: the front, or the copy when the front is damaged and the copy is not.
-fn examine_header(part: &PartFile, report: &mut CheckReport) -> Option<PartHeader> {
+fn examine_header(part: &PartFile, report: &mut PoolReport) -> Option<PartHeader> {
     let path = &part.path;
     if part.len < PAGE_BYTES {
         let finding =
             if part.len == 0 { "the file is empty".into() } else { format!("the file has {} bytes", part.len) };
-        report.findings.push(CheckFinding::lost(
-            path,
-            part.len,
-            format!("{finding}; a header alone has 4096"),
-            RESTORE,
-        ));
+        report.findings.push(PoolFinding::lost(path, part.len, format!("{finding}; a header alone has 4096"), RESTORE));
         return None;
     }
     let (front, copy) = match part.headers() {
         Ok(found) => found,
         Err(error) => {
-            report.findings.push(CheckFinding::from_error(path, error));
+            report.findings.push(PoolFinding::from_error(path, error));
             return None;
         }
     };
@@ -124,18 +114,18 @@ fn examine_header(part: &PartFile, report: &mut CheckReport) -> Option<PartHeade
     match copy.filter(|copy| !front_is_intact && header::verify(copy, true).is_ok()) {
         Some(copy) => {
             let finding = format!("the header is damaged: {}; its copy at the end is intact", found.finding);
-            report.findings.push(CheckFinding::repairable(path, found.offset, finding));
+            report.findings.push(PoolFinding::repairable(path, found.offset, finding));
             Some(copy)
         }
         None => {
-            report.findings.push(CheckFinding::lost_as(path, found));
+            report.findings.push(PoolFinding::lost_as(path, found));
             None
         }
     }
 }
 
 /// Step 2: reads every byte. `false` when a mapping of a part could raise a signal.
-fn probe_media(parts: &[PartFile], report: &mut CheckReport) -> bool {
+fn probe_media(parts: &[PartFile], report: &mut PoolReport) -> bool {
     let mut readable = true;
     for part in parts.iter().filter(|part| !part.is_device()) {
         let mut buffer = vec![0; PROBE_BYTES as usize];
@@ -153,7 +143,7 @@ fn probe_media(parts: &[PartFile], report: &mut CheckReport) -> bool {
 }
 
 /// Finds the pages that cannot be read.
-fn probe_pages(path: &Path, file: &File, start: u64, len: u64, report: &mut CheckReport) -> bool {
+fn probe_pages(path: &Path, file: &File, start: u64, len: u64, report: &mut PoolReport) -> bool {
     let mut page = vec![0; PAGE_BYTES as usize];
     let mut readable = true;
     for offset in (start..start + len).step_by(PAGE_BYTES as usize) {
@@ -162,7 +152,7 @@ fn probe_pages(path: &Path, file: &File, start: u64, len: u64, report: &mut Chec
             readable = false;
             let finding = format!("these {step} bytes cannot be read: {error}");
             let next = "replace the device and restore a backup; the rest was not looked at";
-            report.findings.push(CheckFinding::lost(path, offset, finding, next));
+            report.findings.push(PoolFinding::lost(path, offset, finding, next));
         }
     }
     readable
@@ -176,7 +166,7 @@ fn check_inside(examined: &mut Examined) {
         Err(error) => {
             if !examined.report.findings.iter().any(|found| found.path == path && is_in_journal(examined, found.offset))
             {
-                examined.report.findings.push(CheckFinding::from_error(&path, error));
+                examined.report.findings.push(PoolFinding::from_error(&path, error));
             }
         }
     }
@@ -211,17 +201,17 @@ fn view(examined: &mut Examined) -> Result<(Memory, Vec<Option<StateSlot>>)> {
 }
 
 /// Damage of the journal: harmless when it could be replayed all the same (one of its two header pages is enough).
-fn journal_finding(path: &Path, found: JournalFinding, could_be_replayed: bool) -> CheckFinding {
+fn journal_finding(path: &Path, found: JournalFinding, could_be_replayed: bool) -> PoolFinding {
     let JournalFinding { offset, finding: what, is_note } = found;
     if is_note {
-        return CheckFinding::note(path, offset, what);
+        return PoolFinding::note(path, offset, what);
     }
     if could_be_replayed {
-        return CheckFinding::repairable(path, offset, what);
+        return PoolFinding::repairable(path, offset, what);
     }
     let next = "acknowledged writes may be lost: restore a backup, or drop what is damaged with `lodestone pool check \
                 --repair --accept-journal-loss`";
-    CheckFinding::lost(path, offset, what, next)
+    PoolFinding::lost(path, offset, what, next)
 }
 
 fn check_view(memory: &Memory, before: &[Option<StateSlot>], examined: &mut Examined) {
@@ -243,7 +233,7 @@ fn check_view(memory: &Memory, before: &[Option<StateSlot>], examined: &mut Exam
         check_zero(memory, number, part, (journal_end, header.heap_offset), &|_| true, report);
     }
     let others = set::other_lives(parts, before, &states);
-    report.findings.extend(others.into_iter().map(|other| CheckFinding::from_error(&parts[0].path, other)));
+    report.findings.extend(others.into_iter().map(|other| PoolFinding::from_error(&parts[0].path, other)));
     check_roots(memory, &parts[0].path, headers, &states, report);
 }
 
@@ -253,27 +243,27 @@ fn check_mirror<L: PartialEq>(
     what: &str,
     slots: &[Slot<L>; 2],
     offsets: [u64; 2],
-    report: &mut CheckReport,
+    report: &mut PoolReport,
 ) {
     let findings = &mut report.findings;
     match slots {
         [Slot::Damaged, Slot::Damaged] => {
             let finding = format!("both copies of {what} are damaged");
-            findings.push(CheckFinding::lost(path, offsets[0], finding, RESTORE));
+            findings.push(PoolFinding::lost(path, offsets[0], finding, RESTORE));
         }
         [Slot::Damaged, Slot::Empty] | [Slot::Empty, Slot::Damaged] => {
             let index = usize::from(slots[1] == Slot::Damaged);
             let finding = format!("{what} was being written for the first time, and only one copy has bytes");
-            findings.push(CheckFinding::repairable(path, offsets[index], finding));
+            findings.push(PoolFinding::repairable(path, offsets[index], finding));
         }
         [Slot::Damaged, _] | [_, Slot::Damaged] => {
             let index = usize::from(slots[1] == Slot::Damaged);
             let finding = format!("a copy of {what} is damaged (or was torn by a crash); the other copy is intact");
-            findings.push(CheckFinding::repairable(path, offsets[index], finding));
+            findings.push(PoolFinding::repairable(path, offsets[index], finding));
         }
         [first, second] if first != second => {
             let finding = format!("the copies of {what} differ: a crash came between their writes");
-            findings.push(CheckFinding::note(path, offsets[1], finding));
+            findings.push(PoolFinding::note(path, offsets[1], finding));
         }
         _ => {}
     }
@@ -284,34 +274,34 @@ fn check_state(
     number: u16,
     part: &PartFile,
     header: &PartHeader,
-    report: &mut CheckReport,
+    report: &mut PoolReport,
 ) -> Option<StateSlot> {
     let mirror = Mirror::read(memory, state::places(number));
     let both_damaged = mirror.newest().is_none();
     if both_damaged {
         let finding = "both copies of the state (boot number, length) are damaged; a new boot number can be chosen";
-        report.findings.push(CheckFinding::repairable(&part.path, STATE_OFFSETS[0], finding));
+        report.findings.push(PoolFinding::repairable(&part.path, STATE_OFFSETS[0], finding));
         return None;
     }
     check_mirror(&part.path, "the state", &mirror.slots, STATE_OFFSETS, report);
     let (state, _) = mirror.newest()?;
     if state.part_bytes > part.len {
         let finding = format!("the file is truncated: it has {} bytes, {} are in use", part.len, state.part_bytes);
-        report.findings.push(CheckFinding::lost(&part.path, part.len, finding, RESTORE));
+        report.findings.push(PoolFinding::lost(&part.path, part.len, finding, RESTORE));
         return None;
     }
     if let Some((offset, finding, expected)) = state::nonsense(&state, header, part.len) {
         let finding = format!("{finding}; expected {expected}");
-        report.findings.push(CheckFinding::lost(&part.path, STATE_OFFSETS[0] + offset, finding, RESTORE));
+        report.findings.push(PoolFinding::lost(&part.path, STATE_OFFSETS[0] + offset, finding, RESTORE));
         return None;
     }
     if state.part_bytes < part.len && !part.is_device() {
         let finding = format!("{} bytes behind the end: a growth that did not finish", part.len - state.part_bytes);
-        report.findings.push(CheckFinding::note(&part.path, state.part_bytes, finding));
+        report.findings.push(PoolFinding::note(&part.path, state.part_bytes, finding));
     }
     if state.grown_from != 0 {
         let finding = "a growth whose last step is missing";
-        report.findings.push(CheckFinding::note(&part.path, STATE_OFFSETS[0] + 32, finding));
+        report.findings.push(PoolFinding::note(&part.path, STATE_OFFSETS[0] + 32, finding));
     }
     Some(state)
 }
@@ -323,17 +313,17 @@ fn check_copy(
     part: &PartFile,
     header: &PartHeader,
     state: &StateSlot,
-    report: &mut CheckReport,
+    report: &mut PoolReport,
 ) {
     let place = part::copy(number, state.part_bytes);
     let copy = memory.get(place);
     let offset = place.addr().offset();
-    if let Err(Finding { offset: inside, finding, .. }) = header::verify(&copy, true) {
+    if let Err(HeaderFault { offset: inside, finding, .. }) = header::verify(&copy, true) {
         let finding = format!("the copy of the header is damaged: {finding}");
-        report.findings.push(CheckFinding::repairable(&part.path, offset + inside, finding));
+        report.findings.push(PoolFinding::repairable(&part.path, offset + inside, finding));
     } else if copy != *header {
         let finding = "the copy of the header is of another pool or part";
-        report.findings.push(CheckFinding::repairable(&part.path, offset, finding));
+        report.findings.push(PoolFinding::repairable(&part.path, offset, finding));
     }
 }
 
@@ -344,13 +334,13 @@ fn check_zero(
     part: &PartFile,
     (start, end): (u64, u64),
     counts: &dyn Fn(u64) -> bool,
-    report: &mut CheckReport,
+    report: &mut PoolReport,
 ) {
     let found =
         (start..end).step_by(8).filter(|word| counts(*word)).find(|word| memory.load(PmAddr::new(number, *word)) != 0);
     if let Some(word) = found {
         let finding = "reserved space that is not zero";
-        report.findings.push(CheckFinding::repairable(&part.path, word, finding));
+        report.findings.push(PoolFinding::repairable(&part.path, word, finding));
     }
 }
 
@@ -359,7 +349,7 @@ fn check_roots(
     path: &Path,
     headers: &[PartHeader],
     states: &[Option<StateSlot>],
-    report: &mut CheckReport,
+    report: &mut PoolReport,
 ) {
     for (root, mirror) in (0..).zip(roots::read_all(memory)) {
         let offsets = roots::places(root).map(|place| place.addr().offset());
@@ -377,7 +367,7 @@ fn check_roots(
         if !at.is_null() && !inside {
             let name = String::from_utf8_lossy(roots::name_of(&found)).into_owned();
             let finding = format!("the root `{name}` points to {at}, outside every heap area");
-            report.findings.push(CheckFinding::lost(path, offsets[0], finding, "the program that set it has a bug"));
+            report.findings.push(PoolFinding::lost(path, offsets[0], finding, "the program that set it has a bug"));
         }
     }
 }

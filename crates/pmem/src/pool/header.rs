@@ -18,14 +18,14 @@ use crate::pool::layout::{
 
 /// A fault of a header: the place, the finding and the expectation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Finding {
+pub(crate) struct HeaderFault {
     pub(crate) offset: u64,
     pub(crate) finding: String,
     pub(crate) expected: String,
     pub(crate) hint: String,
 }
 
-impl Finding {
+impl HeaderFault {
     pub(crate) fn new(offset: u64, finding: impl Into<String>, expected: impl Into<String>, hint: &str) -> Self {
         Self { offset, finding: finding.into(), expected: expected.into(), hint: hint.into() }
     }
@@ -48,44 +48,44 @@ pub(crate) const fn copy_offset(part_bytes: u64) -> u64 {
 
 /// Checks the shape of `header`: a pool header of a version and with features that this code can read (and, unless
 /// `read_only`, write), intact and consistent with itself.
-pub(crate) fn verify(header: &PartHeader, read_only: bool) -> std::result::Result<(), Finding> {
+pub(crate) fn verify(header: &PartHeader, read_only: bool) -> std::result::Result<(), HeaderFault> {
     if header.magic != MAGIC {
         let (finding, hint) = describe_foreign(header.as_bytes());
-        return Err(Finding::new(0, finding, "the magic `LODESTON`", hint));
+        return Err(HeaderFault::new(0, finding, "the magic `LODESTON`", hint));
     }
     if header.endian_mark == ENDIAN_MARK.swap_bytes() {
         let hint = "open it on a machine of the same byte order, or export and import its data";
-        return Err(Finding::new(12, "a pool written by a big-endian machine", "little-endian numbers", hint));
+        return Err(HeaderFault::new(12, "a pool written by a big-endian machine", "little-endian numbers", hint));
     }
     let intact = header.crc == crc_of(header);
     if header.format_version > FORMAT_VERSION {
         let doubt = if intact { "" } else { " (or a damaged version number: the checksum does not match)" };
         let finding = format!("format version {}{doubt}", header.format_version);
-        return Err(Finding::new(8, finding, format!("at most version {FORMAT_VERSION}"), "use a newer lodestone"));
+        return Err(HeaderFault::new(8, finding, format!("at most version {FORMAT_VERSION}"), "use a newer lodestone"));
     }
     if intact && header.format_version < FORMAT_VERSION {
         let finding = format!("format version {}", header.format_version);
         let hint = "export its data with the program that wrote it, and import them into a new pool";
-        return Err(Finding::new(8, finding, format!("version {FORMAT_VERSION}"), hint));
+        return Err(HeaderFault::new(8, finding, format!("version {FORMAT_VERSION}"), hint));
     }
     if !intact {
         let finding = format!("header checksum {:#010x} for contents that give {:#010x}", header.crc, crc_of(header));
-        return Err(Finding::new(PAGE_BYTES - 4, finding, "a matching CRC-32C", RESTORE));
+        return Err(HeaderFault::new(PAGE_BYTES - 4, finding, "a matching CRC-32C", RESTORE));
     }
     verify_features(header, read_only)?;
     verify_shape(header)
 }
 
-fn verify_features(header: &PartHeader, read_only: bool) -> std::result::Result<(), Finding> {
+fn verify_features(header: &PartHeader, read_only: bool) -> std::result::Result<(), HeaderFault> {
     let unknown = header.features_incompatible & !FEATURES_INCOMPATIBLE_KNOWN;
     if unknown != 0 {
         let finding = format!("incompatible features {unknown:#x} that this version does not know");
-        return Err(Finding::new(32, finding, "known features", "use a newer lodestone"));
+        return Err(HeaderFault::new(32, finding, "known features", "use a newer lodestone"));
     }
     let unknown = header.features_read_only_compatible & !FEATURES_READ_ONLY_COMPATIBLE_KNOWN;
     if unknown != 0 && !read_only {
         let finding = format!("features {unknown:#x} that this version can read but not write");
-        return Err(Finding::new(
+        return Err(HeaderFault::new(
             24,
             finding,
             "known features",
@@ -96,8 +96,8 @@ fn verify_features(header: &PartHeader, read_only: bool) -> std::result::Result<
 }
 
 /// Faults that a checksum catches in all likelihood, unless a hostile or buggy writer made them.
-fn verify_shape(header: &PartHeader) -> std::result::Result<(), Finding> {
-    let bad = |offset, finding: String, expected: &str| Err(Finding::new(offset, finding, expected, RESTORE));
+fn verify_shape(header: &PartHeader) -> std::result::Result<(), HeaderFault> {
+    let bad = |offset, finding: String, expected: &str| Err(HeaderFault::new(offset, finding, expected, RESTORE));
     if header.format_version == 0 || header.endian_mark != ENDIAN_MARK {
         return bad(8, format!("version {}, byte order mark {:#x}", header.format_version, header.endian_mark), "1");
     }
@@ -127,7 +127,7 @@ pub(crate) fn verify_with_copy(
     front: &PartHeader,
     copy: Option<&PartHeader>,
     read_only: bool,
-) -> std::result::Result<(), Finding> {
+) -> std::result::Result<(), HeaderFault> {
     verify(front, read_only).map_err(|mut finding| {
         let front_says_new = front.magic == MAGIC && front.crc == crc_of(front);
         if !front_says_new && copy.is_some_and(|copy| verify(copy, read_only).is_ok()) {
@@ -179,13 +179,13 @@ pub(crate) fn verify_layout(path: &Path, header: &PartHeader, options: &PoolOpti
     if name != options.layout_name {
         let finding = format!("layout `{name}`");
         let expected = format!("layout `{}`", options.layout_name);
-        return Err(Finding::new(88, finding, expected, "open it with the program that made it").into_error(path));
+        return Err(HeaderFault::new(88, finding, expected, "open it with the program that made it").into_error(path));
     }
     if header.layout_version != options.layout_version {
         let finding = format!("version {} of layout `{name}`", header.layout_version);
         let expected = format!("version {}", options.layout_version);
         let hint = "open it with the version of the program that made it";
-        return Err(Finding::new(76, finding, expected, hint).into_error(path));
+        return Err(HeaderFault::new(76, finding, expected, hint).into_error(path));
     }
     Ok(())
 }

@@ -56,7 +56,7 @@ use layout::{PAGE_BYTES, PartHeader, STATE_CLEAN, StateSlot};
 pub use nodes::{NodeOrigin, PartNode};
 use part::PartFile;
 pub use part::PartKind;
-pub use report::{CheckFinding, CheckReport, RepairReport, Severity};
+pub use report::{PoolFinding, PoolReport, RepairReport, Severity};
 pub use uuid::Uuid;
 
 /// How to create or open a pool.
@@ -260,7 +260,7 @@ impl Pool {
     ///
     /// # Errors
     /// When the file cannot be opened or is in use. Damage is no error but a finding in the report.
-    pub fn check(path: impl AsRef<Path>, options: &PoolOptions) -> Result<CheckReport> {
+    pub fn check(path: impl AsRef<Path>, options: &PoolOptions) -> Result<PoolReport> {
         check::check(path.as_ref(), options)
     }
 

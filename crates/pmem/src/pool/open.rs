@@ -27,7 +27,7 @@ use crate::error::{Error, Result};
 use crate::mapping::Backing;
 use crate::memory::{Memory, Setup};
 use crate::planted;
-use crate::pool::header::{self, Finding};
+use crate::pool::header::{self, HeaderFault};
 use crate::pool::layout::{
     PAGE_BYTES, PART_PATH_BYTES, PARTS_MAX, PartHeader, ROOTS_OFFSET, STATE_BEGINNING, STATE_CLEAN, STATE_OFFSETS,
     StateSlot,
@@ -136,7 +136,7 @@ fn headers_in(memory: &Memory, path: &Path) -> Result<(PartHeader, Option<PartHe
     let len = memory.part_len(0);
     if len < 2 * PAGE_BYTES {
         let finding = format!("the image has {len} bytes");
-        return Err(Finding::new(len, finding, "a header and its copy", "give the whole image").into_error(path));
+        return Err(HeaderFault::new(len, finding, "a header and its copy", "give the whole image").into_error(path));
     }
     let front = memory.get(part::front(0));
     let copy = if header::verify(&front, false).is_ok() { None } else { Some(memory.get(part::copy(0, len))) };
@@ -283,7 +283,7 @@ pub(crate) fn replay_in_memory(
         Some(line) => {
             let finding = format!("the journal holds {line:?}, which is outside the pool");
             let hint = "the file was truncated: restore a backup";
-            Err(Finding::new(files.journal_offset, finding, "lines inside the pool", hint).into_error(&files.path))
+            Err(HeaderFault::new(files.journal_offset, finding, "lines inside the pool", hint).into_error(&files.path))
         }
     }
 }
@@ -337,9 +337,8 @@ fn verified_states(
         let Some(state) = state::read(memory, index as u16) else {
             let hint = "run `lodestone pool check --repair`, or restore a backup";
             let expected = "at least one with a valid CRC-32C";
-            return Err(
-                Finding::new(STATE_OFFSETS[0], "both copies of the state are damaged", expected, hint).into_error(path)
-            );
+            return Err(HeaderFault::new(STATE_OFFSETS[0], "both copies of the state are damaged", expected, hint)
+                .into_error(path));
         };
         let mapped = memory.part_len(index as u16);
         if let Some(part) = parts.get(index) {
@@ -347,7 +346,7 @@ fn verified_states(
         }
         if let Some((offset, finding, expected)) = state::nonsense(&state, header, mapped) {
             let offset = STATE_OFFSETS[0] + offset;
-            return Err(Finding::new(offset, finding, expected, "restore a backup").into_error(path));
+            return Err(HeaderFault::new(offset, finding, expected, "restore a backup").into_error(path));
         }
         states.push(state);
     }

@@ -14,7 +14,7 @@ use crate::domain::Domain;
 use crate::error::{Error, Result};
 use crate::mapping::{Backing, Mapping};
 use crate::memory::{Memory, Setup};
-use crate::pool::header::{self, Finding};
+use crate::pool::header::{self, HeaderFault};
 use crate::pool::layout::{FIXED_END, PAGE_BYTES, PartHeader};
 use crate::pool::lock::{self, Hold};
 
@@ -122,7 +122,7 @@ impl PartFile {
         self.file.read_exact_at(out, offset).map_err(|source| {
             if source.kind() == io::ErrorKind::UnexpectedEof {
                 let finding = format!("the file ends at {} bytes", self.len);
-                Finding::new(offset, finding, format!("{} more bytes", out.len()), "restore a backup")
+                HeaderFault::new(offset, finding, format!("{} more bytes", out.len()), "restore a backup")
                     .into_error(&self.path)
             } else {
                 let hint = "the medium reports an error here: run `lodestone pool check`, and restore a backup";
@@ -135,7 +135,7 @@ impl PartFile {
     pub(crate) fn verified_header(&self, read_only: bool) -> Result<PartHeader> {
         let short = |finding: String, hint: &str| {
             let expected = format!("a header of {PAGE_BYTES} bytes");
-            Err(Finding::new(self.len, finding, expected, hint).into_error(&self.path))
+            Err(HeaderFault::new(self.len, finding, expected, hint).into_error(&self.path))
         };
         if self.len == 0 {
             return short("the file is empty".into(), "create a pool here with `lodestone pool create`");
@@ -169,7 +169,7 @@ impl PartFile {
         let finding = format!("the file is truncated: it has {} bytes", self.len);
         let expected = format!("{part_bytes} bytes, its length {when}");
         let hint = "restore a backup; what stood behind the end is gone";
-        Err(Finding::new(self.len, finding, expected, hint).into_error(&self.path))
+        Err(HeaderFault::new(self.len, finding, expected, hint).into_error(&self.path))
     }
 
     fn changed(&self, finding: impl Into<String>, hint: &'static str) -> Result<()> {
@@ -249,7 +249,7 @@ fn no_part(path: &Path, kind: FileType) -> Error {
         _ => "neither a file nor a devdax device",
     };
     let hint = "name a pool file; block devices need a file system on them";
-    Finding::new(0, what, "a regular file or a devdax device", hint).into_error(path)
+    HeaderFault::new(0, what, "a regular file or a devdax device", hint).into_error(path)
 }
 
 /// An error of open(2) with the hint that fits its kind.
@@ -272,7 +272,7 @@ fn devdax_geometry(path: &Path, sysfs: &Path, rdev: u64) -> Result<(u64, u64)> {
     let folder = sysfs.join(format!("dev/char/{}:{}", major(rdev), minor(rdev)));
     let no_devdax = |finding: String| {
         let hint = "name a pool file, or a /dev/daxN.M device";
-        Finding::new(0, finding, "a devdax device", hint).into_error(path)
+        HeaderFault::new(0, finding, "a devdax device", hint).into_error(path)
     };
     let subsystem =
         fs::read_link(folder.join("subsystem")).ok().and_then(|link| link.file_name().map(|n| n.to_owned()));

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
-use crate::pool::header::Finding;
+use crate::pool::header::HeaderFault;
 use crate::pool::info;
 
 /// How bad a finding is.
@@ -22,7 +22,7 @@ pub enum Severity {
 /// One thing that `check` found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct CheckFinding {
+pub struct PoolFinding {
     /// File of the part.
     pub path: PathBuf,
     /// Where in it, bytes from the start.
@@ -35,7 +35,7 @@ pub struct CheckFinding {
     pub next_step: String,
 }
 
-impl CheckFinding {
+impl PoolFinding {
     pub(crate) fn note(path: &Path, offset: u64, finding: impl Into<String>) -> Self {
         let next_step = "nothing: the next open for writing puts it in order".into();
         Self { path: path.to_owned(), offset, severity: Severity::Note, finding: finding.into(), next_step }
@@ -51,8 +51,8 @@ impl CheckFinding {
         Self { path: path.to_owned(), offset, severity: Severity::Lost, finding, next_step }
     }
 
-    pub(crate) fn lost_as(path: &Path, found: Finding) -> Self {
-        let Finding { offset, finding, expected, hint } = found;
+    pub(crate) fn lost_as(path: &Path, found: HeaderFault) -> Self {
+        let HeaderFault { offset, finding, expected, hint } = found;
         Self::lost(path, offset, format!("{finding}; expected {expected}"), hint)
     }
 
@@ -67,7 +67,7 @@ impl CheckFinding {
     }
 }
 
-impl fmt::Display for CheckFinding {
+impl fmt::Display for PoolFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let severity = match self.severity {
             Severity::Note => "note",
@@ -81,16 +81,16 @@ impl fmt::Display for CheckFinding {
 /// Everything that a check looked at and found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct CheckReport {
+pub struct PoolReport {
     /// The files that were looked at, by part number.
     pub paths: Vec<PathBuf>,
     /// Bytes read from the medium to probe it.
     pub probed_bytes: u64,
     /// Findings in the order of the examination.
-    pub findings: Vec<CheckFinding>,
+    pub findings: Vec<PoolFinding>,
 }
 
-impl CheckReport {
+impl PoolReport {
     /// Whether nothing is damaged (notes do not count).
     #[must_use]
     pub fn is_clean(&self) -> bool {
@@ -104,7 +104,7 @@ impl CheckReport {
     }
 }
 
-impl fmt::Display for CheckReport {
+impl fmt::Display for PoolReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for finding in &self.findings {
             writeln!(f, "{finding}")?;
@@ -130,11 +130,11 @@ impl fmt::Display for CheckReport {
 #[non_exhaustive]
 pub struct RepairReport {
     /// Findings before.
-    pub before: CheckReport,
+    pub before: PoolReport,
     /// The actions, one sentence each; empty when nothing was written.
     pub done: Vec<String>,
     /// Findings after.
-    pub after: CheckReport,
+    pub after: PoolReport,
 }
 
 impl fmt::Display for RepairReport {

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::pool::PoolOptions;
-use crate::pool::header::{self, Finding};
+use crate::pool::header::{self, HeaderFault};
 use crate::pool::layout::{PART_PATH_BYTES, PARTS_MAX, PartHeader, STATE_BEGINNING, StateSlot};
 use crate::pool::lock::Hold;
 use crate::pool::part::PartFile;
@@ -103,7 +103,7 @@ pub(crate) fn open_others(
         let finding =
             format!("this is part {} of {} of the pool {}", main.part_index, main.part_count, Uuid(main.set_uuid));
         let hint = "open the pool by the path of its part 0; that finds the others";
-        return Err(Finding::new(72, finding, "part 0", hint).into_error(&path));
+        return Err(HeaderFault::new(72, finding, "part 0", hint).into_error(&path));
     }
     if !options.parts.is_empty() && options.parts.len() + 1 != usize::from(main.part_count) {
         return Err(Error::Invalid {
@@ -131,7 +131,7 @@ pub(crate) fn find_part(path: &Path, main: &PartHeader, options: &PoolOptions, i
     let tried: Vec<String> = candidates.iter().map(|tried| tried.display().to_string()).collect();
     let finding = format!("part {index} of the pool, with uuid {wanted}, is missing; looked at {}", tried.join(", "));
     let hint = "if it was moved, move it back, or beside part 0 under the last of these names; else restore a backup";
-    Err(Finding::new(184, finding, "all parts of the pool", hint).into_error(path))
+    Err(HeaderFault::new(184, finding, "all parts of the pool", hint).into_error(path))
 }
 
 fn open_one(
@@ -155,7 +155,7 @@ pub(crate) fn verify_identity(found: &Path, main: &PartHeader, header: &PartHead
         let expected = format!("part {index} ({wanted}) of the pool {}", Uuid(main.set_uuid));
         let hint =
             "parts of different pools or in the wrong order: put the right file there, or name all parts in order";
-        Err(Finding::new(offset, finding, expected, hint).into_error(found))
+        Err(HeaderFault::new(offset, finding, expected, hint).into_error(found))
     };
     if header.set_uuid != main.set_uuid {
         return is_there(40, format!("a part of another pool, {}", Uuid(header.set_uuid)));
@@ -199,7 +199,7 @@ fn other_life(path: &Path, boot: u64, set: String) -> Error {
     let finding = format!("this part was last open in life {boot} of the pool, {set}");
     let hint = "one of them is an older copy: restore all parts of one backup together";
     let offset = crate::pool::layout::STATE_OFFSETS[0];
-    Finding::new(offset, finding, "parts of one life", hint).into_error(path)
+    HeaderFault::new(offset, finding, "parts of one life", hint).into_error(path)
 }
 
 /// Fills identities and the part table into `header`.

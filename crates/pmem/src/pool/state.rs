@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::addr::{PmAddr, PmPtr};
 use crate::error::Result;
 use crate::memory::Memory;
-use crate::pool::header::Finding;
+use crate::pool::header::HeaderFault;
 use crate::pool::layout::{PAGE_BYTES, PartHeader, STATE_OFFSETS, StateSlot};
 use crate::pool::mirror::{self, Mirror};
 
@@ -57,5 +57,5 @@ pub(crate) fn next_boot(path: &Path, state: &StateSlot) -> Result<u64> {
     }
     let (finding, expected) = (format!("boot number {}", state.boot), format!("less than {BOOT_MAX}"));
     let hint = "open it read-only, and copy its data into a new pool";
-    Err(Finding::new(STATE_OFFSETS[0] + 8, finding, expected, hint).into_error(path))
+    Err(HeaderFault::new(STATE_OFFSETS[0] + 8, finding, expected, hint).into_error(path))
 }

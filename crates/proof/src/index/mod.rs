@@ -27,7 +27,7 @@ use std::ops::{Bound, ControlFlow};
 use lodestone_crash::planted::Bug;
 use lodestone_crash::{Failure, Outcome, Redundant, SiteKey, Structure, Target};
 use lodestone_heap::HeapOptions;
-use lodestone_index::{CheckReport, MapOptions, OrderedMap, RecordMap, Result};
+use lodestone_index::{IndexReport, MapOptions, OrderedMap, RecordMap, Result};
 use lodestone_pmem::{PmAddr, Pool, PoolOptions};
 use lodestone_store::{Force, Store, StoreOptions};
 
@@ -267,7 +267,7 @@ impl<M: TargetMap> Structure for MapTarget<M> {
 
 /// A target's demand on a structure's check: it found nothing, and the blocks that the structure owns are those that
 /// the heap holds.
-pub(crate) fn judge_check(report: CheckReport, store: &Store) -> Outcome {
+pub(crate) fn judge_check(report: IndexReport, store: &Store) -> Outcome {
     Failure::unless(report.is_intact(), || {
         report.findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
     })?;

@@ -15,7 +15,7 @@ use super::WaitArgs;
 
 /// The identity of the second pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum CopyKind {
     /// A new pool with new identities.
     Copy,
     /// The same pool at one moment.
@@ -59,14 +59,14 @@ struct Copied {
 }
 
 /// Copies the pool. The source is not changed.
-pub fn run(args: &Args, kind: Kind, output: &Output) -> Result<ExitCode> {
+pub fn run(args: &Args, kind: CopyKind, output: &Output) -> Result<ExitCode> {
     let pool = args.wait.retry(|| Ok(Pool::open_read_only(&args.source, &PoolOptions::default())?))?;
-    let _busy = output.busy(if kind == Kind::Copy { "copy" } else { "backup" });
+    let _busy = output.busy(if kind == CopyKind::Copy { "copy" } else { "backup" });
     interrupt::so_far(format!("{}: not made, and what was there is as it was; run it again", args.target.display()));
     let options = CopyOptions { overwrite: args.overwrite, parts: args.parts.clone() };
     let report = match kind {
-        Kind::Copy => pool.copy(&args.target, &options)?,
-        Kind::Backup => pool.backup(&args.target, &options)?,
+        CopyKind::Copy => pool.copy(&args.target, &options)?,
+        CopyKind::Backup => pool.backup(&args.target, &options)?,
     };
     let CopyReport { paths, set_uuid, pool_bytes, written_bytes, .. } = &report;
     let copied = Copied {
@@ -78,7 +78,7 @@ pub fn run(args: &Args, kind: Kind, output: &Output) -> Result<ExitCode> {
         written_bytes: *written_bytes,
     };
     output.result(&copied, |copied| {
-        let what = if kind == Kind::Copy { "copied to a new pool" } else { "backed up to" };
+        let what = if kind == CopyKind::Copy { "copied to a new pool" } else { "backed up to" };
         format!(
             "{}: {what} {}, {} ({} written), uuid {}",
             copied.source,

@@ -103,7 +103,7 @@ pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
         PoolCommand::Rename(args) => names::run_rename(&args, output),
         PoolCommand::Drop(args) => names::run_drop(&args, output),
         PoolCommand::Grow(args) => grow::run(&args, output),
-        PoolCommand::Copy(args) => copy::run(&args, copy::Kind::Copy, output),
-        PoolCommand::Backup(args) => copy::run(&args, copy::Kind::Backup, output),
+        PoolCommand::Copy(args) => copy::run(&args, copy::CopyKind::Copy, output),
+        PoolCommand::Backup(args) => copy::run(&args, copy::CopyKind::Backup, output),
     }
 }
