@@ -354,15 +354,12 @@ impl Shared {
         self.done.iter().map(|done| done.load(Ordering::Relaxed)).sum()
     }
 
-    fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
-    }
-
-    /// Does `work`. An error or a panic stops all threads.
+    /// Does `work`. An error or a panic stops all threads, in whichever phase they are.
     fn guard<R>(&self, work: impl FnOnce() -> Result<R>) -> Result<R> {
         let done = catch_unwind(AssertUnwindSafe(work));
         let done = done.unwrap_or_else(|_| Err(EngineError::new("a thread of the run panicked; its message is above")));
         if done.is_err() {
+            self.warm.store(true, Ordering::Relaxed);
             self.stop.store(true, Ordering::Relaxed);
         }
         done
@@ -385,11 +382,8 @@ fn life<S: Script>(script: &S, plan: &Plan, thread: usize, shared: &Shared) -> R
     shared.phase.wait();
     let warmed = opened.and_then(|mut session| {
         shared.guard(|| {
-            while !shared.warm.load(Ordering::Relaxed) && !shared.is_stopped() {
-                session.draw();
-                session.step()?;
-                session.settle()?;
-            }
+            let (done, mut latencies) = (AtomicU64::new(0), Latencies::new(S::CLASSES.len()));
+            drive(&mut session, u64::MAX, &shared.warm, 0, &done, &mut latencies)?;
             Ok(session)
         })
     });
@@ -406,29 +400,44 @@ fn measure<'s, S: Script + 's>(
 ) -> Result<Report<S::Tally>> {
     let limit = plan.operations_of(thread).unwrap_or(u64::MAX);
     let mut latencies = Latencies::new(S::CLASSES.len());
-    // No run comes near the largest count.
-    let mut until_timed = if plan.time_one_of == 0 { u64::MAX } else { 1 };
-    let mut operations = 0;
     session.mark();
     let (start, cpu) = (Instant::now(), thread_cpu_ns());
-    while operations < limit && !shared.is_stopped() {
-        session.draw();
-        until_timed -= 1;
-        if until_timed == 0 {
-            until_timed = plan.time_one_of;
-            let begin = Instant::now();
-            let class = session.step()?;
-            latencies.note(class, begin.elapsed());
-        } else {
-            session.step()?;
-        }
-        session.settle()?;
-        operations += 1;
-        shared.done[thread].store(operations, Ordering::Relaxed);
-    }
+    let operations = drive(&mut session, limit, &shared.stop, plan.time_one_of, &shared.done[thread], &mut latencies)?;
     let end = Instant::now();
     let cpu_ns = thread_cpu_ns().zip(cpu).map(|(end, start)| end.saturating_sub(start));
     Ok(Report { operations, start, end, cpu_ns, latencies, tally: session.tally() })
+}
+
+/// The loop of one thread: up to `limit` operations, until `ended`. Returns their number.
+///
+/// Each phase calls this one function, and it has one call of [`Session::step`], so that the step is compiled into the
+/// loop.
+#[inline(never)]
+fn drive<S: Session>(
+    session: &mut S,
+    limit: u64,
+    ended: &AtomicBool,
+    time_one_of: u64,
+    done: &AtomicU64,
+    latencies: &mut Latencies,
+) -> Result<u64> {
+    // No run comes near the largest count.
+    let mut until_timed = if time_one_of == 0 { u64::MAX } else { 1 };
+    let mut operations = 0;
+    while operations < limit && !ended.load(Ordering::Relaxed) {
+        session.draw();
+        until_timed -= 1;
+        let begin = (until_timed == 0).then(Instant::now);
+        let class = session.step()?;
+        if let Some(begin) = begin {
+            latencies.note(class, begin.elapsed());
+            until_timed = time_one_of;
+        }
+        session.settle()?;
+        operations += 1;
+        done.store(operations, Ordering::Relaxed);
+    }
+    Ok(operations)
 }
 
 /// Processor time of the calling thread. It is steadier than wall time if other programs use the machine.
