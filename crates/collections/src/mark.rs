@@ -83,7 +83,8 @@ pub fn head(kind: NodeKind, forms: Forms, owner: PmAddr) -> [u64; 2] {
 
 /// Mark of a node of a list or queue.
 pub fn link(kind: NodeKind, forms: Forms, owner: PmAddr) -> u64 {
-    owner.to_raw() | u64::from(kind == NodeKind::OfQueue) + 1 | forms.value << LINK_FORM_SHIFT
+    let kind = if kind == NodeKind::OfQueue { 2 } else { 1 };
+    owner.to_raw() | kind | forms.value << LINK_FORM_SHIFT
 }
 
 /// The content of a mark.

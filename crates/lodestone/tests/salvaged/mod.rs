@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use lodestone::Stm;
-use lodestone::pmem::{Memory, PmAddr};
+use lodestone::pmem::{Memory, PmAddr, checked};
 use lodestone::store::{Lost, LostKeys, Store};
 
 use super::{Answers, Outcome, Sound, records_of};
@@ -173,9 +173,13 @@ pub fn memory_heads(image: &[u8], header: PmAddr) -> BTreeSet<u64> {
         u64::from_le_bytes(word)
     };
     let header = header.offset();
-    let (directory, bytes) = (PmAddr::from_raw(load(header + 40, 8)).offset(), load(header + 28, 4));
-    let mut lines: BTreeSet<u64> =
-        (directory / LINE..(directory + bytes).div_ceil(LINE)).map(|line| line * LINE).collect();
+    let (mut block, bytes) = (PmAddr::from_raw(load(header + 40, 8)), load(header + 28, 4));
+    let mut lines = BTreeSet::new();
+    while !block.is_null() {
+        let at = block.offset();
+        lines.extend((at / LINE..(at + bytes).div_ceil(LINE)).map(|line| line * LINE));
+        block = checked::decode_addr(block, load(at, 8)).expect("a sound link");
+    }
     lines.insert(header);
     lines
 }
