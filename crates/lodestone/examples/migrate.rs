@@ -106,8 +106,8 @@ fn sum(stm: &Stm, bank: PmPtr<after::Bank>) -> Result<u64> {
     })
 }
 
-fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
-    let folder = tempfile::tempdir()?;
+fn main() -> lodestone::Result<()> {
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("bank.pool");
     old_program(&Stm::open(&Store::create(&path, &PoolOptions::default())?)?)?;
 

@@ -227,8 +227,8 @@ pub fn crash_everywhere(torn: bool) -> [Report; 2] {
 }
 
 #[allow(dead_code, reason = "the test includes this file for the structure alone")]
-fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
-    let folder = tempfile::tempdir()?;
+fn main() -> lodestone::Result<()> {
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("sorted.pool");
     let stm = Stm::open(&Store::create(&path, &PoolOptions::default())?)?;
     let list = SortedList::open(&stm)?;

@@ -7,13 +7,15 @@
 //!    a string or a comment, and the other way round.
 //! 3. Run the rules of [`rules_text`] on every text file, and those of [`rules_rust`] and [`functions`] on each Rust
 //!    file, and those of [`prose`] on comments and documents. Run [`modules`] on all Rust files together (is each one
-//!    reached from some crate root?) and [`layers`] on all manifests (does each crate use only crates below it?).
+//!    reached from some crate root?) and [`layers`] on all manifests (does each crate use only crates below it?). Run
+//!    [`examples`] on the facade (does each type have an example that runs?).
 //! 4. Print the findings, sorted, as `file:line: rule: fault and remedy`.
 //!
 //! Invariants: a rule is a pure function from file contents to findings, so it is tested on literal snippets. No rule
 //! has a list of exempt files. The words that rules look for are assembled with `concat!` or are in strings, so that
 //! this folder passes its own rules.
 
+mod examples;
 mod functions;
 mod layers;
 mod modules;
@@ -90,6 +92,7 @@ fn check(files: &[SourceFile]) -> Vec<Breach> {
     }
     modules::check(files, &reached, &mut findings);
     layers::check(files, &mut findings);
+    examples::check(files, &mut findings);
     findings.sort();
     findings
 }
