@@ -9,7 +9,7 @@
 
 use std::fmt;
 
-use lodestone_heap::CheckReport as HeapReport;
+use lodestone_heap::HeapReport;
 use lodestone_pmem::sync::lock;
 use lodestone_pmem::{PmAddr, Severity};
 use serde::Serialize;

@@ -4,11 +4,11 @@
 //! if the `pub use` has one, or the documentation of a type of that name in any crate. A fence that is not compiled and
 //! run (`text`, `no_run`, `ignore`) is none.
 
-use super::{Finding, SourceFile};
+use super::{Breach, SourceFile};
 
 const FACADE: &str = "crates/lodestone/src/lib.rs";
 
-pub(super) fn check(files: &[SourceFile], findings: &mut Vec<Finding>) {
+pub(super) fn check(files: &[SourceFile], findings: &mut Vec<Breach>) {
     let Some(facade) = files.iter().find(|file| file.path == FACADE) else { return };
     for (line, name, is_shown) in names(&facade.text) {
         let in_its_crate = || files.iter().any(|file| file.path.starts_with("crates/") && shows(&file.text, &name));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use lodestone_media::{Model, TimeMode};
-use lodestone_numa::{Access, AgentCounts, AgentOptions, Agents, Client, Persist, Result, Ticket};
+use lodestone_numa::{Access, AgentCounts, AgentOptions, Agents, Client, Completion, Persist, Result};
 use lodestone_pmem::{Domain, Memory, PmAddr, Topology};
 
 use super::{Kind, Places, Setup, TABLE_BYTES, Way, Workload, remote_part};
@@ -126,7 +126,7 @@ fn transaction(
         (Kind::Read, _) => client.read(own[0], buffer).and_then(|()| client.read(others[0], buffer)),
         (Kind::Write, Way::Overlapped) => {
             let first = client.submit_write(others[0], buffer, Persist::Flushed)?;
-            let second: Ticket = client.submit_write(others[1], buffer, Persist::Fenced)?;
+            let second: Completion = client.submit_write(others[1], buffer, Persist::Fenced)?;
             client.write_many(&[(own[0], &*buffer), (own[1], &*buffer)], Persist::Fenced)?;
             client.wait(first).and_then(|()| client.wait(second))
         }
