@@ -250,3 +250,23 @@ fn collections_without_a_root_get_a_name() -> Outcome {
     assert!(nameless.contains(&&patient.model["hash"]) && nameless.contains(&&patient.model["list"]));
     patient.assert_all_comes_out(&["tree", "queue"])
 }
+
+#[test]
+fn a_damaged_list_of_types_is_reported_and_repaired() -> Outcome {
+    let patient = Patient::new()?;
+    let names: BTreeSet<u64> = (patient.objects.iter().filter(|found| found.is_bytes))
+        .filter(|found| {
+            let bytes: Vec<u8> = found.words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            bytes.starts_with(b"lodestone.BTreeMap")
+        })
+        .map(|found| found.at.to_raw())
+        .collect();
+    // Of a type's entry: the name is the second word. The kind of a root is the fourth. Nothing of the cell stays.
+    let hit: Vec<PmAddr> = (patient.objects.iter())
+        .filter(|found| !found.is_bytes && found.words.len() == 6 && names.contains(&found.words[1]))
+        .flat_map(|found| (0..found.bytes).step_by(8).map(|offset| found.at.plus(offset)))
+        .collect();
+    assert!(!hit.is_empty());
+    hit.iter().for_each(|at| patient.memory.store(*at, 0));
+    patient.assert_all_comes_out(&ALL)
+}

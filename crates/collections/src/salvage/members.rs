@@ -7,7 +7,7 @@ use super::loot::{ItemLoot, Loot, Sink, place_of};
 use crate::item::{PmKey, PmValue};
 use crate::mark::{Forms, Mark};
 use crate::tool_records::{Borrowed, Shown};
-use crate::{Bytes, PmBTreeMap, PmHashMap, PmList, PmQueue};
+use crate::{Bytes, HashHeader, ListHeader, PmBTreeMap, PmHashMap, PmList, PmQueue, QueueHeader, TreeHeader};
 
 /// Puts a record into a new collection.
 pub(super) type Put = Box<dyn FnMut(&[u8], &[u8]) -> Result<(), KindError>>;
@@ -198,6 +198,17 @@ pub(super) fn open_member(
     // Nodes of other items are there, even if the header is not.
     let is_unknown = why.is_empty() || from.mark.is_some();
     Err(if is_unknown { Unopened::Unknown } else { Unopened::Damaged(why) })
+}
+
+/// Compares the header's type with the memory's list of types, which every open by name reads.
+pub(super) fn check_type(stm: &Stm, kind: &str) -> Result<(), Error> {
+    match kind {
+        "lodestone.HashMap" => stm.check::<HashHeader>(),
+        "lodestone.BTreeMap" => stm.check::<TreeHeader>(),
+        "lodestone.Queue" => stm.check::<QueueHeader>(),
+        "lodestone.List" => stm.check::<ListHeader>(),
+        _ => Ok(()),
+    }
 }
 
 /// The signature in a header, or that of this program's types where they agree.

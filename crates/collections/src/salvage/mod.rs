@@ -30,7 +30,7 @@ use lodestone_store::{
 use crate::mark::{self, Mark, NodeKind};
 use loot::place_of;
 pub(crate) use loot::{ItemLoot, Loot, Range};
-use members::{Member, Unopened, open_member};
+use members::{Member, Unopened, check_type, open_member};
 
 fn all_lost(reason: String) -> Lost {
     Lost { keys: LostKeys::Unknown, at: None, is_certain: true, reason }
@@ -110,6 +110,10 @@ pub(crate) fn examine(object: Object) -> Result<Contents, KindError> {
         add(place_of(error), format!("the list of roots: {error}"));
     }
     for root in &memory.found.roots {
+        // The walk does not need the list of types, but a program that opens the collection does.
+        if let Err(error) = check_type(&memory.stm, &root.kind) {
+            add(place_of(&error), format!("the type of `{name}/{}`: {error}", root.name));
+        }
         match memory.open_member(root) {
             Ok(found) => {
                 let mut tell = |lost: Lost| add(lost.at, format!("in `{name}/{}`: {lost}", root.name));
