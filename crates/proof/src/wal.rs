@@ -129,6 +129,7 @@ impl Structure for Logs {
                 let mut tick = lock(&handle.tick);
                 *tick += 1;
                 log.append(room, &mut record, Tick(*tick))?;
+                // The one fence: the operation is acknowledged after it.
                 memory.fence();
                 lock(&handle.view).entry(writer).or_default().push((key, bytes));
             }
@@ -136,6 +137,7 @@ impl Structure for Logs {
                 let position = handle.wal.writer(id(writer)?)?.position();
                 let word = begin_word(&handle.heap, writer);
                 memory.store(word, position);
+                // Before the segments below are used again.
                 memory.persist(word, 8);
                 handle.wal.truncate(id(writer)?, position);
                 lock(&handle.view).remove(&writer);

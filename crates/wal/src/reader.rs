@@ -5,7 +5,7 @@
 //! - the next segment begins later: a record between was acknowledged, so this is damage;
 //! - there is no next segment, and a whole record follows in this one: the same, because a writer has one record in
 //!   flight;
-//! - nothing follows: this is the end. A crash may have torn a record here, which nobody was told about.
+//! - nothing follows: this is the end. A crash may have torn a record here, which no thread was told about.
 //!
 //! A record in pieces counts when all of them are whole. Its pieces are in flight together, so a missing one at the end
 //! of the log makes the first piece the end.

@@ -1,4 +1,4 @@
-//! IndexFinding a key in a table.
+//! Finding a key in a table.
 //!
 //! Every pair of every line that is read is verified, also those of other keys: a damaged key word must not pass for
 //! the absence of the key that it was. A caller without the lock asks its version before it believes an answer or an

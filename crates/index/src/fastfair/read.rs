@@ -1,4 +1,4 @@
-//! IndexFinding: from the root to a leaf, and within a node.
+//! Finding: from the root to a leaf, and within a node.
 //!
 //! 1. At each node, between two looks at its version: read the header; if the key is not below the high bound, go
 //!    right; else take the last child whose lower bound is not above the key.

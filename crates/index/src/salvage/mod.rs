@@ -1,8 +1,8 @@
 //! Bringing out of a damaged structure every record that is not in a damaged line, and naming the others.
 //!
 //! No link is needed for that. Leaves, segments, nodes and records are found among the allocated blocks of the heap:
-//! 1. Their checksums begin with the place of the structure's anchor ([`IndexMemory::owner`]), or they name it. So each says
-//!    of itself that it belongs to this structure.
+//! 1. Their checksums begin with the place of the structure's anchor ([`IndexMemory::owner`]), or they name it. So each
+//!    says of itself that it belongs to this structure.
 //! 2. Blocks are allocated and freed in the action that makes them reachable or unreachable. So what is allocated is
 //!    part of the structure, and stale content of a free block is never looked at.
 //! 3. What links still lead to is followed as in any read: blocks that the heap's damaged tables do not show, and what

@@ -332,8 +332,8 @@ impl Plan {
         const MEMORY_BYTES_PER_S: f64 = 2e9;
         const FILE_BYTES_PER_S: f64 = 1e9;
         const SYNCS_PER_S: f64 = 1e3;
-        // Observation the pace of a cell takes about as long as two repetitions, and starting threads takes a fraction of
-        // one.
+        // Finding the pace of a cell takes about as long as two repetitions, and starting threads takes a fraction
+        // of one.
         let job_s = budget.repetition.as_secs_f64() * (f64::from(budget.repetitions) + 2.0);
         let (mut seconds, mut written) = (0.0, 0.0);
         for key in self.jobs.iter().flat_map(|job| &job.groups) {
