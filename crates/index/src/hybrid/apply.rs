@@ -10,7 +10,7 @@ use lodestone_width::{to_u64, to_usize};
 
 use crate::error::Result;
 use crate::hybrid::index::Shared;
-use crate::hybrid::queue::{Queue, Turn};
+use crate::hybrid::queue::{Queue, QueuePlace};
 use crate::hybrid::tree::Tree;
 use crate::traits::{IndexKey, PointIndex};
 
@@ -29,7 +29,7 @@ pub(super) type UpdateQueue<K> = Queue<Update<K>, Kept<K>>;
 pub(super) struct Pending<'s, K: IndexKey + ?Sized> {
     shared: &'s Shared<K>,
     key: &'s K,
-    ticket: Option<Turn<'s, Update<K>, Kept<K>>>,
+    ticket: Option<QueuePlace<'s, Update<K>, Kept<K>>>,
 }
 
 impl<K: IndexKey + ?Sized> Pending<'_, K> {

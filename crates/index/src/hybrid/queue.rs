@@ -43,7 +43,7 @@ enum Slot<T> {
 struct State<T> {
     /// Tickets that were not taken to be applied.
     slots: VecDeque<Slot<T>>,
-    /// Turn of the first slot.
+    /// Number of the first slot.
     first: u64,
     /// Threads that wait for a ticket to be filled or applied.
     waiting: usize,
@@ -64,7 +64,7 @@ pub(super) struct Queue<T, C> {
 }
 
 /// A place in the order of updates. Dropped without an update it is skipped.
-pub(super) struct Turn<'q, T, C> {
+pub(super) struct QueuePlace<'q, T, C> {
     queue: &'q Queue<T, C>,
     number: u64,
     update: Option<T>,
@@ -109,7 +109,7 @@ impl<T, C> Queue<T, C> {
     }
 
     /// Takes the next place in the order; where there is no room, `apply` makes some.
-    pub(super) fn reserve(&self, mut apply: impl FnMut(&mut C, T)) -> Turn<'_, T, C> {
+    pub(super) fn reserve(&self, mut apply: impl FnMut(&mut C, T)) -> QueuePlace<'_, T, C> {
         let mut state = lock(&self.state);
         while self.reserved.load(Ordering::Relaxed) - self.applied.load(Ordering::Relaxed) >= self.limit {
             if state.is_ready() {
@@ -124,7 +124,7 @@ impl<T, C> Queue<T, C> {
         let number = self.reserved.load(Ordering::Relaxed);
         // Before the hash is changed: a thread that sees that change sees this count.
         self.reserved.store(number + 1, Ordering::Release);
-        Turn { queue: self, number, update: None }
+        QueuePlace { queue: self, number, update: None }
     }
 
     /// Tickets reserved so far.
@@ -207,14 +207,14 @@ impl<T, C> Queue<T, C> {
     }
 }
 
-impl<T, C> Turn<'_, T, C> {
+impl<T, C> QueuePlace<'_, T, C> {
     /// The update whose place this is.
     pub(super) fn fill(mut self, update: T) {
         self.update = Some(update);
     }
 }
 
-impl<T, C> Drop for Turn<'_, T, C> {
+impl<T, C> Drop for QueuePlace<'_, T, C> {
     fn drop(&mut self) {
         let mut state = lock(&self.queue.state);
         let index = to_usize(self.number - state.first);
