@@ -127,7 +127,7 @@ fn beside(target: &Path) -> io::Result<(NamedTempFile, Scratch)> {
 /// When its folder is missing, or a file that is no page exists.
 pub fn verify_page(target: &Path) -> Result<()> {
     let folder = folder_of(target);
-    ensure!(folder.is_dir(), "{}: the folder of the page is missing; make it, or choose another one", folder.display());
+    ensure!(folder.is_dir(), "{}: its folder is missing; make it, or choose another one", target.display());
     let mut found = vec![0; PAGE_BEGINS.len()];
     let is_page = target.is_file()
         && File::open(target).and_then(|mut file| io::Read::read_exact(&mut file, &mut found)).is_ok()

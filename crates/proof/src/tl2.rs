@@ -146,7 +146,7 @@ impl<S: Map> Structure for Explored<S> {
     }
 
     fn audits(&self, site: &SiteKey) -> bool {
-        site.file.contains("stm-bench/src/tl2/")
+        site.file.contains("baselines/src/tl2/")
     }
 
     /// Orders whose violation needs a second thread, or a second crash of a later life, to show. Neither is explored
@@ -154,20 +154,20 @@ impl<S: Map> Structure for Explored<S> {
     fn redundant(&self) -> Vec<Redundant> {
         let mut all = vec![
             Redundant::new(
-                "at crates/stm-bench/src/tl2/recover.rs",
+                "at crates/baselines/src/tl2/recover.rs",
                 5,
                 "a later life's transaction through another log would be rolled back by the next recovery",
             ),
-            Redundant::new("at crates/stm-bench/src/tl2/blocks.rs", 4, "another thread takes blocks of the new page"),
+            Redundant::new("at crates/baselines/src/tl2/blocks.rs", 4, "another thread takes blocks of the new page"),
         ];
         all.push(match self.log {
             LogKind::Redo => Redundant::new(
-                "late fence at crates/stm-bench/src/tl2/transaction.rs",
+                "late fence at crates/baselines/src/tl2/transaction.rs",
                 1,
                 "another thread changes the same objects when the locks are released",
             ),
             LogKind::Undo => Redundant::new(
-                "at crates/stm-bench/src/tl2/transaction.rs",
+                "at crates/baselines/src/tl2/transaction.rs",
                 5,
                 "the first store in place is to an object that an earlier fence covers; entries of an earlier life that \
                  follow a torn one count only in a third life",

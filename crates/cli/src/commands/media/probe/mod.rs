@@ -121,8 +121,8 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     if let Some(page) = &args.html {
-        new_file::verify_page(page)?;
         spare(page, &args.target.as_deref().into_iter().collect::<Vec<_>>())?;
+        new_file::verify_page(page)?;
     }
     let probe = Probe::open(choice(args)?, options(args))?;
     if args.dry_run {
