@@ -36,7 +36,8 @@
 //! let pool = Pool::create(&path, &options)?;
 //! let heap = Heap::open(&pool, &HeapOptions::default())?;
 //! let mut action = heap.action();
-//! let at = Wal::make(&heap, &mut action, &LogOptions { log_bytes: 1 << 20, segment_bytes: 1 << 16, ..LogOptions::default() })?;
+//! let sizes = LogOptions { log_bytes: 1 << 20, segment_bytes: 1 << 16, ..LogOptions::default() };
+//! let at = Wal::make(&heap, &mut action, &sizes)?;
 //! action.set(heap.root_word(0), at.to_raw());
 //! action.commit()?;
 //!

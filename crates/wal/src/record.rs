@@ -188,17 +188,31 @@ mod tests {
 
     use super::*;
 
+    /// Tree, whether it is a deletion, key and value.
+    type Change = (u32, bool, Vec<u8>, Vec<u8>);
+
+    fn changes() -> impl Strategy<Value = Vec<Change>> {
+        let bytes = |most| prop::collection::vec(any::<u8>(), 0..most);
+        prop::collection::vec((any::<u32>(), any::<bool>(), bytes(40), bytes(300)), 0..20)
+    }
+
     proptest! {
         #[test]
-        fn entries_come_back(entries in prop::collection::vec((any::<u32>(), any::<bool>(), prop::collection::vec(any::<u8>(), 0..40), prop::collection::vec(any::<u8>(), 0..300)), 0..20)) {
+        fn entries_come_back(mut changes in changes()) {
             let mut record = Record::new();
-            for (tree, is_delete, key, value) in &entries {
-                if *is_delete { record.delete(*tree, key)? } else { record.put(*tree, key, value)? }
+            for (tree, is_delete, key, value) in &mut changes {
+                if *is_delete {
+                    value.clear();
+                    record.delete(*tree, key)?;
+                } else {
+                    record.put(*tree, key, value)?;
+                }
             }
-            let found: Vec<_> = record.iter().map(|entry| (entry.tree, entry.kind == EntryKind::Delete, entry.key.to_vec(), entry.value.to_vec())).collect();
-            let expected: Vec<_> = entries.iter().map(|(tree, is_delete, key, value)| (*tree, *is_delete, key.clone(), if *is_delete { vec![] } else { value.clone() })).collect();
-            prop_assert_eq!(found, expected);
-            prop_assert_eq!(record.iter().count_whole(), Some(entries.len() as u32));
+            let change = |found: Entry<'_>| {
+                (found.tree, found.kind == EntryKind::Delete, found.key.to_vec(), found.value.to_vec())
+            };
+            prop_assert_eq!(record.iter().map(change).collect::<Vec<_>>(), changes.clone());
+            prop_assert_eq!(record.iter().count_whole(), Some(changes.len() as u32));
         }
 
         #[test]
