@@ -177,7 +177,8 @@ impl Segments {
         let mut stock = lock(&self.stock);
         let Stock { free, chains, .. } = &mut *stock;
         let Some(chain) = chains.get_mut(&writer) else { return };
-        while let Some(last) = chain.pop_back_if(|last| last.first > end) {
+        while let Some(last) = chain.back().copied().filter(|last| last.first > end) {
+            chain.pop_back();
             // Fenced by the mirror, before the caller clears the word at `end`: while the first piece is whole, the
             // others may still be found, and no gap is taken for damage.
             mirror::write(self.memory(), segment_lines(last.at), SegmentLine::new(NO_WRITER, 0));
