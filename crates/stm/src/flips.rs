@@ -169,9 +169,9 @@ impl Objects {
     }
 
     fn set(&self, stm: &Stm, value: u64) -> Result<()> {
-        stm.update(|tx| Ok(tx.write(self.small)?.value = value))?;
-        stm.update(|tx| Ok(tx.write(self.middle)?.values = [value; 5]))?;
-        stm.update(|tx| Ok(tx.write(self.large)?.values = [value; 14]))
+        stm.update(|tx| tx.write(self.small).map(|found| found.value = value))?;
+        stm.update(|tx| tx.write(self.middle).map(|found| found.values = [value; 5]))?;
+        stm.update(|tx| tx.write(self.large).map(|found| found.values = [value; 14]))
     }
 
     fn get(&self, stm: &Stm) -> [Result<Vec<u64>>; 3] {
