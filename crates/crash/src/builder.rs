@@ -4,7 +4,7 @@ use lodestone_pmem::{Pool, PoolOptions};
 
 use crate::config::{Config, Mode, Profile};
 use crate::history::History;
-use crate::medium::Medium;
+use crate::medium::CrashMedium;
 use crate::report::{AuditReport, Report};
 use crate::run::run_target;
 use crate::target::{Outcome, Recovered, Target, tiny_pool};
@@ -139,11 +139,11 @@ impl Target for Explore {
         self.ops.get(op).map_or_else(|| "?".into(), |(text, _)| text.clone())
     }
 
-    fn prepare(&self, medium: &Medium) -> Outcome {
+    fn prepare(&self, medium: &CrashMedium) -> Outcome {
         (self.setup)(&medium.create_pool()?)
     }
 
-    fn run(&self, medium: &Medium, ops: &[usize]) -> Outcome {
+    fn run(&self, medium: &CrashMedium, ops: &[usize]) -> Outcome {
         let pool = medium.open_pool()?;
         (self.recover)(&pool)?;
         for &op in ops {
@@ -154,7 +154,7 @@ impl Target for Explore {
         Ok(())
     }
 
-    fn recover(&self, medium: &Medium) -> Outcome<Box<dyn Recovered + '_>> {
+    fn recover(&self, medium: &CrashMedium) -> Outcome<Box<dyn Recovered + '_>> {
         let pool = medium.open_pool()?;
         (self.recover)(&pool)?;
         Ok(Box::new(Checked { explore: self, pool }))

@@ -27,7 +27,7 @@ use crate::choose;
 use crate::config::{Config, Mode, Profile};
 use crate::event::{CallKind, Event, EventKind, SiteKey};
 use crate::history::History;
-use crate::medium::Medium;
+use crate::medium::CrashMedium;
 use crate::memo::{Known, Memo};
 use crate::mixer::Mixer;
 use crate::mutation::Mutation;
@@ -84,7 +84,7 @@ pub(crate) struct Covered {
 pub(crate) struct Engine<'a> {
     target: &'a dyn Target,
     config: &'a Config,
-    medium: Arc<Medium>,
+    medium: Arc<CrashMedium>,
     baseline: Arc<Baseline>,
     seen: HashMap<u128, u32>,
     memo: Memo,
@@ -102,7 +102,7 @@ impl<'a> Engine<'a> {
         mutation: Option<&Mutation>,
         progress: &'a mut dyn FnMut(u64),
     ) -> Outcome<Self> {
-        let medium = Arc::new(Medium::new(target.options(), mutation.cloned())?);
+        let medium = Arc::new(CrashMedium::new(target.options(), mutation.cloned())?);
         catch(|| target.prepare(&medium))?;
         let baseline = Arc::new(medium.baseline());
         let covered = Covered { exhausted: true, ..Covered::default() };
@@ -119,7 +119,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Records the effects of `run` on the medium.
-    pub(crate) fn record_run(&mut self, run: impl FnOnce(&Arc<Medium>) -> Outcome) -> (Vec<Event>, Outcome) {
+    pub(crate) fn record_run(&mut self, run: impl FnOnce(&Arc<CrashMedium>) -> Outcome) -> (Vec<Event>, Outcome) {
         self.medium.recorder().start(&self.baseline.part_bytes(), HashMap::new(), &[], u64::MAX);
         let outcome = catch(|| run(&self.medium));
         let trace = self.medium.recorder().stop();

@@ -92,7 +92,7 @@ pub use builder::Explore;
 pub use config::{Config, Mode, Profile};
 pub use event::{CallKind, Content, Event, EventKind, SiteKey, ThreadId};
 pub use history::{History, OpRecord};
-pub use medium::Medium;
+pub use medium::CrashMedium;
 pub use mutation::{Change, Mutation};
 pub use pool::{PoolBoot, PoolCreate, PoolGrow, PoolRoots, pool_targets};
 pub use report::{AuditReport, Mutant, MutantFate, ReplayReport, Report, Violation, calls_nobody_audits};

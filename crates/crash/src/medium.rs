@@ -15,13 +15,13 @@ use crate::recorder::Recorder;
 use crate::target::Failure;
 
 /// The medium of a target: makes and opens the pool, and takes the marks of the application.
-pub struct Medium {
+pub struct CrashMedium {
     recorder: Arc<Recorder>,
     memory: Mutex<Memory>,
     options: PoolOptions,
 }
 
-impl Medium {
+impl CrashMedium {
     /// Zeroed memory for a pool of `options.size_bytes` bytes.
     ///
     /// # Errors

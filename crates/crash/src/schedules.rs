@@ -27,7 +27,7 @@ use crate::engine::Engine;
 use crate::event::SiteKey;
 use crate::follow::follow_trace;
 use crate::history::History;
-use crate::medium::Medium;
+use crate::medium::CrashMedium;
 use crate::planted;
 use crate::quiet::catch;
 use crate::report::{Violation, json_line};
@@ -304,7 +304,7 @@ fn history_of(target: &dyn Target, trace: &[crate::Event]) -> String {
     trace.iter().filter_map(text).collect()
 }
 
-fn run_threads<S: Structure + 'static>(structure: &Arc<Threads<S>>, medium: &Arc<Medium>) -> Outcome {
+fn run_threads<S: Structure + 'static>(structure: &Arc<Threads<S>>, medium: &Arc<CrashMedium>) -> Outcome {
     let pool = medium.open_pool()?;
     let handle = Arc::new(structure.inner.open(&pool)?);
     let mut first = 0;

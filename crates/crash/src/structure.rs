@@ -13,7 +13,7 @@ use lodestone_pmem::{Pool, PoolOptions};
 
 use crate::event::SiteKey;
 use crate::history::History;
-use crate::medium::Medium;
+use crate::medium::CrashMedium;
 use crate::target::{Failure, Outcome, Recovered, Redundant, Target, in_pool_layer, tiny_pool};
 
 /// A durable structure in a pool.
@@ -219,12 +219,12 @@ impl<S: Structure + ?Sized> Target for S {
         self.script().get(op).map_or_else(|| "?".into(), |op| format!("{op:?}"))
     }
 
-    fn prepare(&self, medium: &Medium) -> Outcome {
+    fn prepare(&self, medium: &CrashMedium) -> Outcome {
         let pool = medium.create_pool()?;
         self.setup(&pool)
     }
 
-    fn run(&self, medium: &Medium, ops: &[usize]) -> Outcome {
+    fn run(&self, medium: &CrashMedium, ops: &[usize]) -> Outcome {
         let pool = medium.open_pool()?;
         let handle = self.open(&pool)?;
         let script = self.script();
@@ -237,7 +237,7 @@ impl<S: Structure + ?Sized> Target for S {
         Ok(())
     }
 
-    fn recover(&self, medium: &Medium) -> Outcome<Box<dyn Recovered + '_>> {
+    fn recover(&self, medium: &CrashMedium) -> Outcome<Box<dyn Recovered + '_>> {
         let pool = medium.open_pool()?;
         let handle = self.open(&pool)?;
         Ok(Box::new(Opened { structure: self, handle, _pool: pool }))

@@ -9,7 +9,7 @@ use lodestone_pmem::PoolOptions;
 
 use crate::event::SiteKey;
 use crate::history::History;
-use crate::medium::Medium;
+use crate::medium::CrashMedium;
 
 /// A fault in words. Every error converts into it by `?`.
 #[derive(Clone, PartialEq, Eq)]
@@ -91,19 +91,19 @@ pub trait Target: Send + Sync {
     ///
     /// # Errors
     /// If it cannot be made.
-    fn prepare(&self, medium: &Medium) -> Outcome;
+    fn prepare(&self, medium: &CrashMedium) -> Outcome;
 
-    /// Runs the operations `ops` of the script (indices), with [`Medium::begin`] before and [`Medium::ack`] after each.
+    /// Runs the operations `ops` of the script (indices), with [`CrashMedium::begin`] before and [`CrashMedium::ack`] after each.
     ///
     /// # Errors
     /// If an operation fails: that is itself a violation.
-    fn run(&self, medium: &Medium, ops: &[usize]) -> Outcome;
+    fn run(&self, medium: &CrashMedium, ops: &[usize]) -> Outcome;
 
     /// Recovers after a crash. Recorded, because it is crashed again. It must change nothing except through the medium.
     ///
     /// # Errors
     /// If the structure cannot be recovered: a violation.
-    fn recover(&self, medium: &Medium) -> Outcome<Box<dyn Recovered + '_>>;
+    fn recover(&self, medium: &CrashMedium) -> Outcome<Box<dyn Recovered + '_>>;
 
     /// Whether the mutation audit of this target covers the calls at `site`. The default is all calls except those in
     /// the pool layer, which the pool's own targets cover. A structure built on others leaves their calls to their

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use lodestone_crash::{Config, History, Medium, Mode, Outcome, Profile, Recovered, Report, Target, run_target};
+use lodestone_crash::{Config, CrashMedium, History, Mode, Outcome, Profile, Recovered, Report, Target, run_target};
 use lodestone_pmem::PmAddr;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -46,11 +46,11 @@ impl Target for Trace {
         String::new()
     }
 
-    fn prepare(&self, _medium: &Medium) -> Outcome {
+    fn prepare(&self, _medium: &CrashMedium) -> Outcome {
         Ok(())
     }
 
-    fn run(&self, medium: &Medium, _ops: &[usize]) -> Outcome {
+    fn run(&self, medium: &CrashMedium, _ops: &[usize]) -> Outcome {
         let memory = medium.memory();
         for step in &self.steps {
             match *step {
@@ -64,7 +64,7 @@ impl Target for Trace {
         Ok(())
     }
 
-    fn recover(&self, medium: &Medium) -> Outcome<Box<dyn Recovered + '_>> {
+    fn recover(&self, medium: &CrashMedium) -> Outcome<Box<dyn Recovered + '_>> {
         let memory = medium.memory();
         let image = std::array::from_fn(|word| memory.load(place(word)));
         self.images.lock().expect("lock").insert(image);

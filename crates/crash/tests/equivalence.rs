@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use lodestone_crash::{Config, History, Medium, Mode, Outcome, Recovered, Report, Target, run_target};
+use lodestone_crash::{Config, CrashMedium, History, Mode, Outcome, Recovered, Report, Target, run_target};
 use lodestone_pmem::{Memory, PmAddr};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -82,11 +82,11 @@ impl Target for Program {
         format!("{:?}", self.ops[op])
     }
 
-    fn prepare(&self, _medium: &Medium) -> Outcome {
+    fn prepare(&self, _medium: &CrashMedium) -> Outcome {
         Ok(())
     }
 
-    fn run(&self, medium: &Medium, ops: &[usize]) -> Outcome {
+    fn run(&self, medium: &CrashMedium, ops: &[usize]) -> Outcome {
         for &op in ops {
             medium.begin(op);
             execute(&medium.memory(), &self.ops[op]);
@@ -95,7 +95,7 @@ impl Target for Program {
         Ok(())
     }
 
-    fn recover(&self, medium: &Medium) -> Outcome<Box<dyn Recovered + '_>> {
+    fn recover(&self, medium: &CrashMedium) -> Outcome<Box<dyn Recovered + '_>> {
         execute(&medium.memory(), &self.recovery);
         Ok(Box::new(Judge { memory: medium.memory(), seen: &self.seen }))
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use lodestone_crash::{
-    Config, Failure, History, Medium, Mode, Outcome, PoolGrow, PoolRoots, Profile, Recovered, Target, run_target,
+    Config, CrashMedium, Failure, History, Mode, Outcome, PoolGrow, PoolRoots, Profile, Recovered, Target, run_target,
 };
 use lodestone_pmem::{Memory, Pool, PoolOptions};
 use tempfile::TempDir;
@@ -44,13 +44,13 @@ impl<T: Target> Target for Checked<T> {
     fn op_text(&self, op: usize) -> String {
         self.inner.op_text(op)
     }
-    fn prepare(&self, medium: &Medium) -> Outcome {
+    fn prepare(&self, medium: &CrashMedium) -> Outcome {
         self.inner.prepare(medium)
     }
-    fn run(&self, medium: &Medium, ops: &[usize]) -> Outcome {
+    fn run(&self, medium: &CrashMedium, ops: &[usize]) -> Outcome {
         self.inner.run(medium, ops)
     }
-    fn recover(&self, medium: &Medium) -> Outcome<Box<dyn Recovered + '_>> {
+    fn recover(&self, medium: &CrashMedium) -> Outcome<Box<dyn Recovered + '_>> {
         let report = Pool::check(self.image(&medium.memory())?, &self.options())?;
         Failure::unless(report.is_repairable(), || format!("check calls a crash state lost: {report}"))?;
         let inner = self.inner.recover(medium)?;

@@ -1,5 +1,5 @@
 //! The persistent indexes by name: the one list that benchmarks, kill loops and tools read. A new index needs a name in
-//! [`IndexKind`], a line in [`visit`] and an implementation of [`BenchIndex`].
+//! [`Competitor`], a line in [`visit`] and an implementation of [`BenchIndex`].
 
 use std::fmt;
 use std::ops::{Bound, ControlFlow};
@@ -151,7 +151,7 @@ impl<I: BenchIndex + 'static> BenchIndex for Acs<I> {
 
 /// The kind of an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum IndexKind {
+pub enum Competitor {
     /// B+-tree wholly in persistent memory.
     FastFair,
     /// Leaves in persistent memory, directory in DRAM.
@@ -176,7 +176,7 @@ pub enum IndexKind {
     Map,
 }
 
-impl IndexKind {
+impl Competitor {
     /// All of them.
     pub const ALL: [Self; 11] = [
         Self::FastFair,
@@ -229,13 +229,13 @@ impl IndexKind {
     }
 }
 
-impl fmt::Display for IndexKind {
+impl fmt::Display for Competitor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl FromStr for IndexKind {
+impl FromStr for Competitor {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -270,26 +270,26 @@ pub trait Visitor<K: IndexKey + ?Sized> {
 }
 
 /// Calls `visitor` with the type of `kind`. `None` for a kind that takes only strings.
-pub fn visit<K: IndexKey + ?Sized, V: Visitor<K>>(kind: IndexKind, setup: Setup, visitor: V) -> Option<V::Out> {
+pub fn visit<K: IndexKey + ?Sized, V: Visitor<K>>(kind: Competitor, setup: Setup, visitor: V) -> Option<V::Out> {
     Some(match kind {
-        IndexKind::FastFair => visitor.visit::<FastFair<K>>(&Default::default()),
-        IndexKind::FpTree => visitor.visit::<FpTree<K>>(&Default::default()),
-        IndexKind::SkipList => visitor.visit::<SkipList<K>>(&Default::default()),
-        IndexKind::Hash => visitor.visit::<HashIndex<K>>(&Default::default()),
-        IndexKind::Hybrid => visitor.visit::<Hybrid<K>>(&Default::default()),
-        IndexKind::HybridPlus => visitor.visit::<HybridPlus<K>>(&Default::default()),
-        IndexKind::AcsFastFair => visitor.visit::<Acs<FastFair<K>>>(&setup.cached()),
-        IndexKind::AcsFpTree => visitor.visit::<Acs<FpTree<K>>>(&setup.cached()),
-        IndexKind::AcsSkipList => visitor.visit::<Acs<SkipList<K>>>(&setup.cached()),
-        IndexKind::AcsHash => visitor.visit::<Acs<HashIndex<K>>>(&setup.cached()),
-        IndexKind::Map => return None,
+        Competitor::FastFair => visitor.visit::<FastFair<K>>(&Default::default()),
+        Competitor::FpTree => visitor.visit::<FpTree<K>>(&Default::default()),
+        Competitor::SkipList => visitor.visit::<SkipList<K>>(&Default::default()),
+        Competitor::Hash => visitor.visit::<HashIndex<K>>(&Default::default()),
+        Competitor::Hybrid => visitor.visit::<Hybrid<K>>(&Default::default()),
+        Competitor::HybridPlus => visitor.visit::<HybridPlus<K>>(&Default::default()),
+        Competitor::AcsFastFair => visitor.visit::<Acs<FastFair<K>>>(&setup.cached()),
+        Competitor::AcsFpTree => visitor.visit::<Acs<FpTree<K>>>(&setup.cached()),
+        Competitor::AcsSkipList => visitor.visit::<Acs<SkipList<K>>>(&setup.cached()),
+        Competitor::AcsHash => visitor.visit::<Acs<HashIndex<K>>>(&setup.cached()),
+        Competitor::Map => return None,
     })
 }
 
 /// As [`visit`], for strings: every kind takes them.
-pub fn visit_strings<V: Visitor<[u8]>>(kind: IndexKind, setup: Setup, visitor: V) -> V::Out {
+pub fn visit_strings<V: Visitor<[u8]>>(kind: Competitor, setup: Setup, visitor: V) -> V::Out {
     match kind {
-        IndexKind::Map => visitor.visit::<OrderedMap>(&Default::default()),
+        Competitor::Map => visitor.visit::<OrderedMap>(&Default::default()),
         _ => visit(kind, setup, visitor).unwrap_or_else(|| unreachable!("every other kind takes all keys")),
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use lodestone_workload::engine::{EngineCounters, EngineError};
 use lodestone_workload::keys::Distribution;
-use lodestone_workload::mix::{Kind, Mix};
+use lodestone_workload::mix::{Mix, OperationKind};
 use lodestone_workload::race::{self, Length, Moment, Plan, Script};
 use lodestone_workload::ycsb::InsertLedger;
 
@@ -161,7 +161,7 @@ pub fn run<T: Target, M: KeyMaker<Key = T::Key>>(
     if *spec.scan_keys.start() == 0 || spec.scan_keys.is_empty() {
         return Err(EngineError::new(format!("a scan cannot read {:?} keys", spec.scan_keys)));
     }
-    if spec.mix.share(Kind::Scan) > 0 && !target.is_ordered() {
+    if spec.mix.share(OperationKind::Scan) > 0 && !target.is_ordered() {
         return Err(crate::target::unordered(&target.name()));
     }
     let before = target.keys_now()?;

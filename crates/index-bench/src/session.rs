@@ -7,7 +7,7 @@
 use std::iter::Sum;
 
 use lodestone_workload::engine::EngineError;
-use lodestone_workload::mix::Kind;
+use lodestone_workload::mix::OperationKind;
 use lodestone_workload::race;
 use lodestone_workload::random::Random;
 use lodestone_workload::ycsb::InsertLedger;
@@ -132,12 +132,12 @@ impl<S: Session, M: KeyMaker<Key = S::Key>> race::Session for Work<'_, S, M> {
     fn step(&mut self) -> Result<usize> {
         let (kind, record) = self.tape.next_operation(self.population);
         let found = match kind {
-            Kind::Read => self.read(record)?,
-            Kind::Update => self.update(record)?,
-            Kind::ReadModifyWrite => self.read(record)? && self.update(record)?,
-            Kind::Insert => self.insert()?,
-            Kind::Remove => self.remove()?,
-            Kind::Scan => {
+            OperationKind::Read => self.read(record)?,
+            OperationKind::Update => self.update(record)?,
+            OperationKind::ReadModifyWrite => self.read(record)? && self.update(record)?,
+            OperationKind::Insert => self.insert()?,
+            OperationKind::Remove => self.remove()?,
+            OperationKind::Scan => {
                 let (least, most) = (*self.spec.scan_keys.start(), *self.spec.scan_keys.end());
                 let count = least + self.random.below(most - least + 1);
                 self.tally.scanned += self.session.scan(self.keys.key(record), count)?;

@@ -4,7 +4,7 @@
 //! measured operation pays for reading one word in sequence, not for a zipfian draw.
 
 use lodestone_workload::keys::{Distribution, KeyChooser, KeysError};
-use lodestone_workload::mix::{Kind, Mix};
+use lodestone_workload::mix::{Mix, OperationKind};
 use lodestone_workload::random::Random;
 
 /// Operations of a tape before it starts again.
@@ -49,7 +49,7 @@ impl Tape {
 
     /// The next kind and record, with `population` existing records.
     #[inline]
-    pub fn next_operation(&mut self, population: u64) -> (Kind, u64) {
+    pub fn next_operation(&mut self, population: u64) -> (OperationKind, u64) {
         let word = self.words[self.next];
         self.next += 1;
         if self.next == self.words.len() {
@@ -57,7 +57,7 @@ impl Tape {
         }
         let place = word & ((1 << RECORD_BITS) - 1);
         let record = if self.is_latest { population - 1 - place } else { place };
-        (Kind::ALL[(word >> RECORD_BITS) as usize], record)
+        (OperationKind::ALL[(word >> RECORD_BITS) as usize], record)
     }
 }
 
@@ -75,7 +75,7 @@ mod tests {
             let (kind, record) = one.next_operation(100);
             assert_eq!((kind, record), two.next_operation(100));
             assert!(record < 100);
-            reads += u64::from(kind == Kind::Read);
+            reads += u64::from(kind == OperationKind::Read);
         }
         assert!((11_500..12_500).contains(&reads), "{reads}");
     }

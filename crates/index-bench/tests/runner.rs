@@ -8,7 +8,7 @@ use lodestone_index::{CacheMode, Durability, IndexKey};
 use lodestone_index_bench::dram::{CrossbeamList, LockedTree};
 use lodestone_index_bench::engines::OnEngine;
 use lodestone_index_bench::key::{KeyMaker, StringKeys, WordKeys};
-use lodestone_index_bench::kinds::{BenchIndex, IndexKind, Setup, Visitor, visit, visit_strings};
+use lodestone_index_bench::kinds::{BenchIndex, Competitor, Setup, Visitor, visit, visit_strings};
 use lodestone_index_bench::lodestone::IndexTarget;
 use lodestone_index_bench::runner::{self, LoadOrder, Outcome, Spec};
 use lodestone_index_bench::target::{Result, Session, Target};
@@ -59,7 +59,7 @@ fn exercise<T: Target, M: KeyMaker<Key = T::Key>>(target: &T, keys: &M, order: L
 struct Exercise<'a, M> {
     keys: M,
     store: &'a Store,
-    kind: IndexKind,
+    kind: Competitor,
 }
 
 impl<K: IndexKey + ?Sized, M: KeyMaker<Key = K>> Visitor<K> for Exercise<'_, M> {
@@ -86,7 +86,7 @@ fn with_heap(work: impl FnOnce(&Store)) {
 
 #[test]
 fn every_index_runs_with_numbers_and_with_strings() {
-    for kind in IndexKind::ALL {
+    for kind in Competitor::ALL {
         if kind.takes_words() {
             with_heap(|store| {
                 visit(kind, SETUP, Exercise { keys: WordKeys::default(), store, kind }).expect("takes words");

@@ -4,7 +4,7 @@
 //! implement [`Driver`] themselves. The runner is compiled for each driver, so no call is virtual.
 
 use lodestone_workload::engine::{EngineError, Environment};
-use lodestone_workload::mix::Kind;
+use lodestone_workload::mix::OperationKind;
 
 use crate::mix::value_of;
 use crate::structures::{Entries, Get, Insert, Map, ReadAll, Remove};
@@ -71,10 +71,10 @@ pub trait Session {
     /// # Errors
     /// Those of the engine.
     #[inline]
-    fn apply(&mut self, kind: Kind, key: u64) -> Result<bool, EngineError> {
+    fn apply(&mut self, kind: OperationKind, key: u64) -> Result<bool, EngineError> {
         match kind {
-            Kind::Insert => self.insert(key, value_of(key)),
-            Kind::Remove => self.remove(key),
+            OperationKind::Insert => self.insert(key, value_of(key)),
+            OperationKind::Remove => self.remove(key),
             _ => {
                 std::hint::black_box(self.get(key)?);
                 Ok(false)

@@ -7,7 +7,7 @@
 //!
 //! The stream of a seed and a thread never changes: peers in other languages repeat it bit by bit.
 
-use lodestone_workload::mix::Kind;
+use lodestone_workload::mix::OperationKind;
 use lodestone_workload::random::{Random, mix64};
 
 /// The stream from which the load draws. Threads use the streams from 0 on.
@@ -37,15 +37,15 @@ impl Stream {
 
     /// The next operation, a read, an insert or a remove, and its key: one draw for the kind, one for the key.
     #[inline]
-    pub fn next_operation(&mut self) -> (Kind, u64) {
+    pub fn next_operation(&mut self) -> (OperationKind, u64) {
         let kind = self.random.next_u64();
         let key = 1 + self.random.below(self.range);
         if ((kind >> 32) * 100) >> 32 >= self.updates_percent {
-            (Kind::Read, key)
+            (OperationKind::Read, key)
         } else if kind & 1 == 0 {
-            (Kind::Insert, key)
+            (OperationKind::Insert, key)
         } else {
-            (Kind::Remove, key)
+            (OperationKind::Remove, key)
         }
     }
 }
@@ -86,8 +86,8 @@ mod tests {
         };
         let drawn = draw();
         assert_eq!(drawn, draw());
-        let count = |wanted: Kind| drawn.iter().filter(|operation| operation.0 == wanted).count();
-        let (inserts, removes) = (count(Kind::Insert), count(Kind::Remove));
+        let count = |wanted: OperationKind| drawn.iter().filter(|operation| operation.0 == wanted).count();
+        let (inserts, removes) = (count(OperationKind::Insert), count(OperationKind::Remove));
         assert!((9_500..10_500).contains(&inserts) && (9_500..10_500).contains(&removes), "{inserts} {removes}");
         for (_, key) in drawn {
             assert!((1..=1_000).contains(&key));
@@ -98,18 +98,18 @@ mod tests {
     #[test]
     fn the_stream_of_a_seed_is_fixed_for_all_time() {
         let mut stream = Stream::new(1, 0, 80, 10_000);
-        let drawn: Vec<(Kind, u64)> = (0..6).map(|_| stream.next_operation()).collect();
+        let drawn: Vec<(OperationKind, u64)> = (0..6).map(|_| stream.next_operation()).collect();
         assert_eq!(load_keys(1, 10_000)[..3], EXPECTED_LOAD);
         assert_eq!(drawn, EXPECTED_MIX);
     }
     const EXPECTED_LOAD: [u64; 3] = [14_729, 17_646, 12_475];
-    const EXPECTED_MIX: [(Kind, u64); 6] = [
-        (Kind::Read, 14_943),
-        (Kind::Insert, 14_925),
-        (Kind::Insert, 11_810),
-        (Kind::Read, 10_469),
-        (Kind::Insert, 2_686),
-        (Kind::Read, 6_871),
+    const EXPECTED_MIX: [(OperationKind, u64); 6] = [
+        (OperationKind::Read, 14_943),
+        (OperationKind::Insert, 14_925),
+        (OperationKind::Insert, 11_810),
+        (OperationKind::Read, 10_469),
+        (OperationKind::Insert, 2_686),
+        (OperationKind::Read, 6_871),
     ];
 
     #[test]

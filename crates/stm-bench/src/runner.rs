@@ -9,7 +9,7 @@ use std::iter::Sum;
 
 use lodestone_pmem::{Counters, thread_counters};
 use lodestone_workload::engine::EngineError;
-use lodestone_workload::mix::Kind;
+use lodestone_workload::mix::OperationKind;
 use lodestone_workload::race::{self, Plan, Script};
 use lodestone_workload::result::{BenchResult, rounded};
 
@@ -117,7 +117,7 @@ struct Mixed<'a, D> {
 }
 
 impl<D: Driver> Script for Mixed<'_, D> {
-    const CLASSES: &'static [&'static str] = &Kind::NAMES;
+    const CLASSES: &'static [&'static str] = &OperationKind::NAMES;
     type Tally = Tally;
     type Session<'s>
         = Work<D::Session<'s>>
@@ -154,7 +154,7 @@ impl<S: Session> race::Session for Work<S> {
         let (kind, key) = self.stream.next_operation();
         if self.session.apply(kind, key)? {
             self.changes += 1;
-            self.growth += if kind == Kind::Insert { 1 } else { -1 };
+            self.growth += if kind == OperationKind::Insert { 1 } else { -1 };
         }
         Ok(kind.index())
     }

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use lodestone_workload::keys::{Distribution, KeyChooser};
-use lodestone_workload::mix::Kind;
+use lodestone_workload::mix::OperationKind;
 use lodestone_workload::random::Random;
 use lodestone_workload::value;
 use lodestone_workload::ycsb::{Generator, Spec, Workload};
@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let spec = Spec { records: RECORDS, ..Spec::new(workload) };
         let mut stream = Generator::new(&spec)?.stream(0);
         let cost = nanoseconds_each(|| {
-            if black_box(stream.next_operation()).kind == Kind::Insert {
+            if black_box(stream.next_operation()).kind == OperationKind::Insert {
                 stream.finish_insert();
             }
         });

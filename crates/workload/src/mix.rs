@@ -13,7 +13,7 @@ use crate::random::Random;
 
 /// Kinds of operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
+pub enum OperationKind {
     /// Point read of an existing record.
     Read,
     /// New record.
@@ -28,7 +28,7 @@ pub enum Kind {
     ReadModifyWrite,
 }
 
-impl Kind {
+impl OperationKind {
     /// Every kind, in the order of the discriminants.
     pub const ALL: [Self; 6] =
         [Self::Read, Self::Insert, Self::Update, Self::Remove, Self::Scan, Self::ReadModifyWrite];
@@ -50,7 +50,7 @@ impl Kind {
         }
     }
 
-    /// Place in [`Kind::ALL`].
+    /// Place in [`OperationKind::ALL`].
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
@@ -61,11 +61,11 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mix {
     name: Cow<'static, str>,
-    shares: [u8; Kind::ALL.len()],
+    shares: [u8; OperationKind::ALL.len()],
 }
 
 /// The mixes that have a name.
-const PRESETS: [(&str, [u8; Kind::ALL.len()]); 13] = [
+const PRESETS: [(&str, [u8; OperationKind::ALL.len()]); 13] = [
     ("search", [100, 0, 0, 0, 0, 0]),
     ("insert", [0, 100, 0, 0, 0, 0]),
     ("update", [0, 0, 100, 0, 0, 0]),
@@ -113,10 +113,10 @@ impl FromStr for Mix {
         if let Some(preset) = Self::preset(text) {
             return Ok(preset);
         }
-        let mut shares = [0_u8; Kind::ALL.len()];
+        let mut shares = [0_u8; OperationKind::ALL.len()];
         for word in text.split(',') {
             let parsed = word.split_once('=').and_then(|(name, share)| {
-                let kind = Kind::ALL.into_iter().find(|kind| kind.word() == name)?;
+                let kind = OperationKind::ALL.into_iter().find(|kind| kind.word() == name)?;
                 Some((kind, share.parse::<u8>().ok().filter(|share| *share <= 100)?))
             });
             let Some((kind, share)) = parsed else {
@@ -150,14 +150,14 @@ impl Mix {
 
     /// Share of a kind, in per cent.
     #[must_use]
-    pub fn share(&self, kind: Kind) -> u8 {
+    pub fn share(&self, kind: OperationKind) -> u8 {
         self.shares[kind.index()]
     }
 
     /// Whether the set of keys stays the same.
     #[must_use]
     pub fn keeps_keys(&self) -> bool {
-        self.share(Kind::Insert) == 0 && self.share(Kind::Remove) == 0
+        self.share(OperationKind::Insert) == 0 && self.share(OperationKind::Remove) == 0
     }
 
     /// The default distribution for this mix.
@@ -172,16 +172,16 @@ impl Mix {
 
     /// Draws a kind of operation.
     #[inline]
-    pub fn choose(&self, random: &mut Random) -> Kind {
+    pub fn choose(&self, random: &mut Random) -> OperationKind {
         let mut left = random.below(100);
-        for kind in Kind::ALL {
+        for kind in OperationKind::ALL {
             let share = u64::from(self.share(kind));
             if left < share {
                 return kind;
             }
             left -= share;
         }
-        Kind::Read
+        OperationKind::Read
     }
 }
 
@@ -225,7 +225,10 @@ mod tests {
     #[test]
     fn presets_and_shares_are_parsed() {
         let mix: Mix = "read=50,insert=20,remove=30".parse().unwrap();
-        assert_eq!((mix.share(Kind::Read), mix.share(Kind::Insert), mix.share(Kind::Remove)), (50, 20, 30));
+        assert_eq!(
+            (mix.share(OperationKind::Read), mix.share(OperationKind::Insert), mix.share(OperationKind::Remove)),
+            (50, 20, 30)
+        );
         assert!(!mix.keeps_keys());
         for (name, shares) in PRESETS {
             assert_eq!(shares.iter().map(|&share| u32::from(share)).sum::<u32>(), 100, "{name}");

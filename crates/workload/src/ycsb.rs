@@ -31,7 +31,7 @@ pub use run::{Outcome, Progress, Runner};
 pub use stream::{Generator, InsertLedger, Operation, OperationStream};
 
 use crate::keys::{Distribution, KeyChooser, KeyCodec, KeyOrder, KeysError};
-use crate::mix::Kind;
+use crate::mix::OperationKind;
 use crate::race::share_of;
 use crate::value::VALUE_BYTES_MIN;
 
@@ -125,7 +125,7 @@ impl Spec {
     /// Approximate number of records at the end of the run: loaded and inserted.
     #[must_use]
     pub fn capacity(&self) -> u64 {
-        let share = self.workload.mix().share(Kind::Insert);
+        let share = self.workload.mix().share(OperationKind::Insert);
         let inserts = u128::from(self.operations) * u128::from(share) / 100;
         self.records.saturating_add(u64::try_from(inserts).unwrap_or(u64::MAX))
     }

@@ -39,7 +39,7 @@ pub struct Setup {
 /// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum AccessKind {
     /// Reads.
     Read,
     /// Writes and fences.
@@ -73,12 +73,12 @@ pub enum Workload {
 impl Workload {
     /// The kind of transaction number `index`.
     #[must_use]
-    pub fn kind(self, index: u64) -> Kind {
+    pub fn kind(self, index: u64) -> AccessKind {
         match self {
-            Self::PureRead => Kind::Read,
-            Self::PureWrite => Kind::Write,
-            Self::Mixed if index.is_multiple_of(2) => Kind::Read,
-            Self::Mixed => Kind::Write,
+            Self::PureRead => AccessKind::Read,
+            Self::PureWrite => AccessKind::Write,
+            Self::Mixed if index.is_multiple_of(2) => AccessKind::Read,
+            Self::Mixed => AccessKind::Write,
         }
     }
 

@@ -12,7 +12,7 @@ use lodestone_media::{Model, TimeMode};
 use lodestone_numa::{Access, AgentCounts, AgentOptions, Agents, Client, Completion, Persist, Result};
 use lodestone_pmem::{Domain, Memory, PmAddr, Topology};
 
-use super::{Kind, Places, Setup, TABLE_BYTES, Way, Workload, remote_part};
+use super::{AccessKind, Places, Setup, TABLE_BYTES, Way, Workload, remote_part};
 
 /// Real agents over memory with a spinning model, or without a model.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl Machine {
     ///
     /// # Errors
     /// If an agent dies.
-    pub fn operation_ns(&mut self, kind: Kind, way: Way, bytes: u64) -> Result<f64> {
+    pub fn operation_ns(&mut self, kind: AccessKind, way: Way, bytes: u64) -> Result<f64> {
         let mut places = Places::new(self.setup.seed, bytes);
         let mut buffer = vec![0x5A; bytes as usize];
         self.client.set_access(if way == Way::Direct { Access::Direct } else { Access::Agent });
@@ -63,8 +63,8 @@ impl Machine {
         median_ns(self.setup.operations, |index| {
             let at = places.next(remote_part(index, nodes));
             match kind {
-                Kind::Read => client.read(at, &mut buffer),
-                Kind::Write => client.write(at, &buffer, Persist::Fenced),
+                AccessKind::Read => client.read(at, &mut buffer),
+                AccessKind::Write => client.write(at, &buffer, Persist::Fenced),
             }
         })
     }
@@ -110,7 +110,7 @@ fn touch(memory: &Memory) {
 
 fn transaction(
     client: &mut Client,
-    kind: Kind,
+    kind: AccessKind,
     way: Way,
     other: u16,
     places: &mut Places,
@@ -118,19 +118,21 @@ fn transaction(
 ) -> Result<()> {
     let (own, others) = ([places.next(0), places.next(0)], [places.next(other), places.next(other)]);
     match (kind, way) {
-        (Kind::Read, Way::Overlapped) => {
+        (AccessKind::Read, Way::Overlapped) => {
             let ticket = client.submit_read(others[0], buffer.len())?;
             client.read(own[0], buffer)?;
             client.wait_read(ticket, buffer)
         }
-        (Kind::Read, _) => client.read(own[0], buffer).and_then(|()| client.read(others[0], buffer)),
-        (Kind::Write, Way::Overlapped) => {
+        (AccessKind::Read, _) => client.read(own[0], buffer).and_then(|()| client.read(others[0], buffer)),
+        (AccessKind::Write, Way::Overlapped) => {
             let first = client.submit_write(others[0], buffer, Persist::Flushed)?;
             let second: Completion = client.submit_write(others[1], buffer, Persist::Fenced)?;
             client.write_many(&[(own[0], &*buffer), (own[1], &*buffer)], Persist::Fenced)?;
             client.wait(first).and_then(|()| client.wait(second))
         }
-        (Kind::Write, _) => own.iter().chain(&others).try_for_each(|at| client.write(*at, buffer, Persist::Fenced)),
+        (AccessKind::Write, _) => {
+            own.iter().chain(&others).try_for_each(|at| client.write(*at, buffer, Persist::Fenced))
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use lodestone_pmem::{Domain, LINE_BYTES, Memory, PmAddr, Result, Topology};
 use serde::Serialize;
 
 use super::profile::transfer_ns;
-use super::{Kind, Places, Setup, TABLE_BYTES, Way, Workload, remote_part};
+use super::{AccessKind, Places, Setup, TABLE_BYTES, Way, Workload, remote_part};
 
 /// Bytes of a request or answer without payload.
 const LINE: u64 = 64;
@@ -47,15 +47,15 @@ impl Machine {
     }
 
     /// The access itself, by the current thread.
-    fn access(&self, kind: Kind, at: PmAddr, buffer: &mut [u8]) {
+    fn access(&self, kind: AccessKind, at: PmAddr, buffer: &mut [u8]) {
         match kind {
-            Kind::Read => self.memory.read(at, buffer),
-            Kind::Write => write(&self.memory, at, buffer),
+            AccessKind::Read => self.memory.read(at, buffer),
+            AccessKind::Write => write(&self.memory, at, buffer),
         }
     }
 
-    fn fence_if(&self, kind: Kind) {
-        if kind == Kind::Write {
+    fn fence_if(&self, kind: AccessKind) {
+        if kind == AccessKind::Write {
             // The experiment waits for every write, because that wait is measured.
             self.memory.fence();
         }
@@ -63,10 +63,10 @@ impl Machine {
 
     /// Sends accesses to the agent of their part, as one request with one fence at the end. Returns the time of the
     /// answer.
-    fn send(&self, kind: Kind, places: &[PmAddr], buffer: &mut [u8]) -> u64 {
+    fn send(&self, kind: AccessKind, places: &[PmAddr], buffer: &mut [u8]) -> u64 {
         let node = usize::from(places[0].part());
         let sent_ns = self.model.thread_ns();
-        let payload = if kind == Kind::Write { (places.len() * buffer.len()) as u64 } else { 0 };
+        let payload = if kind == AccessKind::Write { (places.len() * buffer.len()) as u64 } else { 0 };
         self.model.as_thread(SimulatedThread(FIRST_AGENT + node as u32), node, || {
             self.model.wait_until_ns(sent_ns);
             self.transfer(LINE + payload);
@@ -77,13 +77,13 @@ impl Machine {
     }
 
     /// Waits for an answer that arrives at `done_ns`, and fetches it.
-    fn receive(&self, kind: Kind, done_ns: u64, bytes: usize) {
+    fn receive(&self, kind: AccessKind, done_ns: u64, bytes: usize) {
         self.model.wait_until_ns(done_ns);
-        self.transfer(LINE + if kind == Kind::Read { bytes as u64 } else { 0 });
+        self.transfer(LINE + if kind == AccessKind::Read { bytes as u64 } else { 0 });
     }
 
     /// One remote operation by the current simulated client.
-    fn operation(&self, kind: Kind, way: Way, at: PmAddr, buffer: &mut [u8]) {
+    fn operation(&self, kind: AccessKind, way: Way, at: PmAddr, buffer: &mut [u8]) {
         if way == Way::Direct {
             self.access(kind, at, buffer);
             self.fence_if(kind);
@@ -94,7 +94,7 @@ impl Machine {
     }
 
     /// One transaction: the share of its own node's table and that of the other's.
-    fn transaction(&self, kind: Kind, way: Way, own: &[PmAddr], other: &[PmAddr], buffer: &mut [u8]) {
+    fn transaction(&self, kind: AccessKind, way: Way, own: &[PmAddr], other: &[PmAddr], buffer: &mut [u8]) {
         if way != Way::Overlapped {
             own.iter().for_each(|at| self.operation(kind, Way::Direct, *at, buffer));
             other.iter().for_each(|at| self.operation(kind, way, *at, buffer));
@@ -120,7 +120,7 @@ fn write(memory: &Memory, at: PmAddr, bytes: &[u8]) {
 ///
 /// # Errors
 /// If memory runs out, or there are not 2 to 16 nodes.
-pub fn operation_ns(setup: &Setup, kind: Kind, way: Way, bytes: u64) -> Result<f64> {
+pub fn operation_ns(setup: &Setup, kind: AccessKind, way: Way, bytes: u64) -> Result<f64> {
     let machine = Machine::new(setup)?;
     let mut places = Places::new(setup.seed, bytes);
     let mut buffer = vec![0x5A; bytes as usize];
@@ -146,7 +146,7 @@ pub fn transaction_ns(setup: &Setup, workload: Workload, way: Way, bytes: u64) -
         for index in 0..setup.operations {
             let kind = workload.kind(index);
             // A write goes to data and log, a read to data.
-            let count = if kind == Kind::Write { 2 } else { 1 };
+            let count = if kind == AccessKind::Write { 2 } else { 1 };
             let other = remote_part(index / 2, setup.nodes);
             let mut of = |part: u16| -> Vec<PmAddr> { (0..count).map(|_| places.next(part)).collect() };
             let (own, others) = (of(0), of(other));
@@ -170,7 +170,7 @@ pub struct Load {
 ///
 /// # Errors
 /// As [`operation_ns`].
-pub fn load(setup: &Setup, kind: Kind, way: Way, bytes: u64, clients: usize) -> Result<Load> {
+pub fn load(setup: &Setup, kind: AccessKind, way: Way, bytes: u64, clients: usize) -> Result<Load> {
     let machine = Machine::new(setup)?;
     let mut places = Places::new(setup.seed, bytes);
     let mut buffer = vec![0x5A; bytes as usize];
@@ -227,9 +227,9 @@ mod tests {
         let of = |kind, way, clients| load(&setup, kind, way, 256, clients).map(|load| load.operations_per_second);
         // Clients with direct access share the medium's bandwidth. An agent does one thing after the other.
         let gain = |kind, way| Ok::<_, lodestone_pmem::Error>(of(kind, way, 8)? / of(kind, way, 1)?);
-        let (direct, agent) = (gain(Kind::Read, Way::Direct)?, gain(Kind::Read, Way::Agent)?);
+        let (direct, agent) = (gain(AccessKind::Read, Way::Direct)?, gain(AccessKind::Read, Way::Agent)?);
         assert!(direct > 4.0 && agent < 2.0, "eight readers: {direct} times one of them, {agent} through the agent");
-        let (direct, agent) = (of(Kind::Write, Way::Direct, 8)?, of(Kind::Write, Way::Agent, 8)?);
+        let (direct, agent) = (of(AccessKind::Write, Way::Direct, 8)?, of(AccessKind::Write, Way::Agent, 8)?);
         assert!(agent < direct, "eight writers: {direct} per second themselves, {agent} through the agent");
         Ok(())
     }

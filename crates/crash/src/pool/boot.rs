@@ -8,7 +8,7 @@ use lodestone_pmem::{PmAddr, Pool, WORD_BYTES};
 
 use crate::event::SiteKey;
 use crate::history::History;
-use crate::medium::Medium;
+use crate::medium::CrashMedium;
 use crate::target::{Failure, Outcome, Recovered, Target};
 
 /// Lives of a pool: opened, stamped, closed.
@@ -28,7 +28,7 @@ fn verify_clean_mark(pool: &Pool) -> Outcome {
     })
 }
 
-fn live(medium: &Medium) -> Outcome {
+fn live(medium: &CrashMedium) -> Outcome {
     let pool = medium.open_pool()?;
     let (memory, stamp) = (pool.memory(), stamp_addr(&pool));
     let (used, boot) = (memory.load(stamp), pool.boot());
@@ -60,13 +60,13 @@ impl Target for PoolBoot {
         format!("life {op}: open, stamp, close")
     }
 
-    fn prepare(&self, medium: &Medium) -> Outcome {
+    fn prepare(&self, medium: &CrashMedium) -> Outcome {
         let pool = medium.create_pool()?;
         pool.memory().store(stamp_addr(&pool), pool.boot());
         Ok(())
     }
 
-    fn run(&self, medium: &Medium, ops: &[usize]) -> Outcome {
+    fn run(&self, medium: &CrashMedium, ops: &[usize]) -> Outcome {
         for &op in ops {
             medium.begin(op);
             live(medium)?;
@@ -75,7 +75,7 @@ impl Target for PoolBoot {
         Ok(())
     }
 
-    fn recover(&self, medium: &Medium) -> Outcome<Box<dyn Recovered + '_>> {
+    fn recover(&self, medium: &CrashMedium) -> Outcome<Box<dyn Recovered + '_>> {
         Ok(Box::new(Life { pool: medium.open_pool()? }))
     }
 }

@@ -4,7 +4,7 @@ use lodestone_pmem::{Error, PmAddr, Pool};
 
 use crate::event::SiteKey;
 use crate::history::History;
-use crate::medium::Medium;
+use crate::medium::CrashMedium;
 use crate::target::{Failure, Outcome, Recovered, Redundant, Target, in_pool_layer};
 
 /// Creates a pool on zeroed memory.
@@ -38,11 +38,11 @@ impl Target for PoolCreate {
         "create".into()
     }
 
-    fn prepare(&self, _medium: &Medium) -> Outcome {
+    fn prepare(&self, _medium: &CrashMedium) -> Outcome {
         Ok(())
     }
 
-    fn run(&self, medium: &Medium, ops: &[usize]) -> Outcome {
+    fn run(&self, medium: &CrashMedium, ops: &[usize]) -> Outcome {
         for &op in ops {
             medium.begin(op);
             let pool = medium.create_pool()?;
@@ -52,7 +52,7 @@ impl Target for PoolCreate {
         Ok(())
     }
 
-    fn recover(&self, medium: &Medium) -> Outcome<Box<dyn Recovered + '_>> {
+    fn recover(&self, medium: &CrashMedium) -> Outcome<Box<dyn Recovered + '_>> {
         if !self.opens_without_magic && medium.memory().load(PmAddr::NULL) == 0 {
             return Ok(Box::new(Created { pool: None }));
         }

@@ -8,7 +8,7 @@
 //! history: a line that was emptied among full ones, a leaf that was merged and split again. No target has them unless
 //! its author foresaw them.
 
-use lodestone_crash::{Medium, Outcome, Recovered, Redundant, SiteKey, Target};
+use lodestone_crash::{CrashMedium, Outcome, Recovered, Redundant, SiteKey, Target};
 use lodestone_index::{
     Acs, AcsOptions, CacheMode, CacheOptions, FastFair, FastFairOptions, FpTree, HashOptions, HybridPlus,
     HybridPlusOptions, OpenIndex, OrderedIndex, OrderedMap, SkipList, SkipListOptions, TreeOptions, WarmUp,
@@ -151,15 +151,15 @@ impl Target for Named {
         self.target.op_text(op)
     }
 
-    fn prepare(&self, medium: &Medium) -> Outcome {
+    fn prepare(&self, medium: &CrashMedium) -> Outcome {
         self.target.prepare(medium)
     }
 
-    fn run(&self, medium: &Medium, ops: &[usize]) -> Outcome {
+    fn run(&self, medium: &CrashMedium, ops: &[usize]) -> Outcome {
         self.target.run(medium, ops)
     }
 
-    fn recover(&self, medium: &Medium) -> Outcome<Box<dyn Recovered + '_>> {
+    fn recover(&self, medium: &CrashMedium) -> Outcome<Box<dyn Recovered + '_>> {
         self.target.recover(medium)
     }
 

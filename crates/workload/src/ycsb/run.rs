@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::engine::{Engine, EngineCounters, EngineError, Result, Session};
 use crate::keys::KeyCodec;
-use crate::mix::Kind;
+use crate::mix::OperationKind;
 use crate::race::{self, Length, Moment, Plan, Script};
 use crate::result::{BenchResult, rounded};
 use crate::value;
@@ -172,7 +172,7 @@ impl<E: Engine> Ycsb<'_, E> {
 }
 
 impl<E: Engine> Script for Ycsb<'_, E> {
-    const CLASSES: &'static [&'static str] = &Kind::NAMES;
+    const CLASSES: &'static [&'static str] = &OperationKind::NAMES;
     type Tally = u64;
     type Session<'s>
         = Work<'s, E, E::Session<'s>>
@@ -186,7 +186,7 @@ impl<E: Engine> Script for Ycsb<'_, E> {
             session: opened.map_err(|source| self.failed("opening a session", &source))?,
             stream: self.generator.as_ref().map(|generator| generator.stream(thread)),
             place: thread as u64,
-            operation: Operation { kind: Kind::Insert, record: 0, count: 1 },
+            operation: Operation { kind: OperationKind::Insert, record: 0, count: 1 },
             version: 0,
             key: Vec::with_capacity(self.spec.key_bytes),
             value: Vec::with_capacity(self.spec.value_bytes),
@@ -230,12 +230,12 @@ impl<E: Engine, S: Session> race::Session for Work<'_, E, S> {
         let spec = self.load.spec;
         (self.operation, self.version) = match &mut self.stream {
             // Loaded records are version 0. The writes of a run count from 1 and differ between threads.
-            None => (Operation { kind: Kind::Insert, record: self.place, count: 1 }, 0),
+            None => (Operation { kind: OperationKind::Insert, record: self.place, count: 1 }, 0),
             Some(stream) => (stream.next_operation(), self.place + 1),
         };
         self.place += spec.threads as u64;
         self.load.codec.encode_into(self.operation.record, &mut self.key);
-        if matches!(self.operation.kind, Kind::Update | Kind::Insert) {
+        if matches!(self.operation.kind, OperationKind::Update | OperationKind::Insert) {
             value::make_into(&self.key, self.version, spec.value_bytes, &mut self.value);
         }
     }
@@ -244,12 +244,12 @@ impl<E: Engine, S: Session> race::Session for Work<'_, E, S> {
     fn step(&mut self) -> Result<usize> {
         let Self { session, operation, key, value, version, .. } = self;
         let called = match operation.kind {
-            Kind::Read => session.read(key, value),
-            Kind::Update => session.update(key, value),
-            Kind::Insert => session.insert(key, value).map(|()| true),
-            Kind::Remove => session.remove(key),
-            Kind::Scan => session.scan(key, operation.count).map(|_| true),
-            Kind::ReadModifyWrite => {
+            OperationKind::Read => session.read(key, value),
+            OperationKind::Update => session.update(key, value),
+            OperationKind::Insert => session.insert(key, value).map(|()| true),
+            OperationKind::Remove => session.remove(key),
+            OperationKind::Scan => session.scan(key, operation.count).map(|_| true),
+            OperationKind::ReadModifyWrite => {
                 let length = self.load.spec.value_bytes;
                 let mut change = |value: &mut Vec<u8>| value::make_into(key, *version, length, value);
                 session.read_modify_write(key, value, &mut change)
@@ -265,8 +265,8 @@ impl<E: Engine, S: Session> race::Session for Work<'_, E, S> {
     fn settle(&mut self) -> Result<()> {
         self.missing += u64::from(!self.found);
         match (self.operation.kind, &mut self.stream) {
-            (Kind::Insert, Some(stream)) => stream.finish_insert(),
-            (Kind::Read, _) if self.load.verify_reads && self.found => {
+            (OperationKind::Insert, Some(stream)) => stream.finish_insert(),
+            (OperationKind::Read, _) if self.load.verify_reads && self.found => {
                 value::verify(&self.key, &self.value).map_err(|source| {
                     let (name, record) = (self.load.engine.name(), self.operation.record);
                     EngineError::new(format!(

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 
 use crate::keys::KeyChooser;
-use crate::mix::{Kind, Mix};
+use crate::mix::{Mix, OperationKind};
 use crate::random::Random;
 use crate::ycsb::{Spec, SpecError};
 
@@ -21,7 +21,7 @@ const LOOK_INTERVAL: u32 = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {
     /// The kind.
-    pub kind: Kind,
+    pub kind: OperationKind,
     /// The record, or the first record of a scan.
     pub record: u64,
     /// Records of a scan; 1 for every other kind.
@@ -112,7 +112,7 @@ impl Generator {
         chooser.start_at(self.records / self.threads as u64 * thread as u64);
         OperationStream {
             mix: self.mix.clone(),
-            has_inserts: self.mix.share(Kind::Insert) > 0,
+            has_inserts: self.mix.share(OperationKind::Insert) > 0,
             chooser,
             random: Random::for_stream(self.seed, thread as u64),
             scan_records_max: self.scan_records_max,
@@ -150,7 +150,7 @@ impl OperationStream {
     #[inline]
     pub fn next_operation(&mut self) -> Operation {
         let kind = self.mix.choose(&mut self.random);
-        if kind == Kind::Insert {
+        if kind == OperationKind::Insert {
             let record = self.ledger.records + self.thread as u64 + self.inserts_started * self.threads;
             self.inserts_started += 1;
             return Operation { kind, record, count: 1 };
@@ -159,7 +159,7 @@ impl OperationStream {
             self.look_at_ledger();
         }
         let record = self.chooser.choose(&mut self.random, self.population);
-        let count = if kind == Kind::Scan {
+        let count = if kind == OperationKind::Scan {
             usize::try_from(self.random.below(self.scan_records_max) + 1).unwrap_or(usize::MAX)
         } else {
             1

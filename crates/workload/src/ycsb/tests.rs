@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::*;
-use crate::mix::Kind;
+use crate::mix::OperationKind;
 
 fn spec(workload: Workload) -> Spec {
     Spec { records: 5_000, operations: 100_000, seed: 11, ..Spec::new(workload) }
@@ -14,7 +14,7 @@ fn drive(spec: &Spec, thread: usize, operations: usize) -> Vec<Operation> {
     let mut drawn = Vec::with_capacity(operations);
     for _ in 0..operations {
         let operation = stream.next_operation();
-        if operation.kind == Kind::Insert {
+        if operation.kind == OperationKind::Insert {
             stream.finish_insert();
         }
         drawn.push(operation);
@@ -26,11 +26,11 @@ fn drive(spec: &Spec, thread: usize, operations: usize) -> Vec<Operation> {
 fn every_workload_has_its_exact_mix() {
     for workload in Workload::ALL.into_iter().chain([Workload::Load]) {
         let mix = workload.mix();
-        let mut counts: HashMap<Kind, u32> = HashMap::new();
+        let mut counts: HashMap<OperationKind, u32> = HashMap::new();
         for operation in drive(&spec(workload), 0, 100_000) {
             *counts.entry(operation.kind).or_default() += 1;
         }
-        for kind in Kind::ALL {
+        for kind in OperationKind::ALL {
             let share = mix.share(kind);
             let count = counts.get(&kind).copied().unwrap_or(0);
             let expected = u32::from(share) * 1_000;
@@ -44,7 +44,7 @@ fn every_workload_has_its_exact_mix() {
 fn scans_are_one_to_a_hundred_and_uniform() {
     let mut counts = [0_u32; 101];
     for operation in drive(&spec(Workload::E), 0, 100_000) {
-        if operation.kind == Kind::Scan {
+        if operation.kind == OperationKind::Scan {
             counts[operation.count] += 1;
         } else {
             assert_eq!(operation.count, 1);
@@ -89,7 +89,7 @@ fn reads_follow_the_inserts_of_workload_d() {
     let (mut inserted, mut newest_read) = (100, 0);
     for _ in 0..50_000 {
         let operation = stream.next_operation();
-        if operation.kind == Kind::Insert {
+        if operation.kind == OperationKind::Insert {
             assert_eq!(operation.record, inserted);
             inserted += 1;
             stream.finish_insert();

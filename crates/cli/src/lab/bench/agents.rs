@@ -19,7 +19,7 @@ use anyhow::{Context, Result, ensure};
 use lodestone_baselines::agents::paper::{PAPER, Prediction, UnitCosts, predict};
 use lodestone_baselines::agents::profile::{Basis, unit_costs};
 use lodestone_baselines::agents::real_time::Machine;
-use lodestone_baselines::agents::{Kind, Setup, Way, Workload, virtual_time};
+use lodestone_baselines::agents::{AccessKind, Setup, Way, Workload, virtual_time};
 use lodestone_media::MediaProfile;
 use serde::Serialize;
 
@@ -72,7 +72,7 @@ pub struct Args {
 #[derive(Serialize)]
 struct OperationLine {
     bench: &'static str,
-    kind: Kind,
+    kind: AccessKind,
     way: Way,
     bytes: u64,
     /// The paper's units, for its unit of 256 bytes in proportion.
@@ -105,7 +105,7 @@ struct TransactionLine {
 #[derive(Serialize)]
 struct LoadLine {
     bench: &'static str,
-    kind: Kind,
+    kind: AccessKind,
     clients: usize,
     direct_per_s: f64,
     agent_per_s: f64,
@@ -176,18 +176,18 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
 }
 
 /// Cost of one remote access of `kind` under `costs`.
-fn remote(costs: &UnitCosts, kind: Kind, way: Way) -> f64 {
+fn remote(costs: &UnitCosts, kind: AccessKind, way: Way) -> f64 {
     match (kind, way) {
-        (Kind::Read, Way::Direct) => costs.remote_read,
-        (Kind::Write, Way::Direct) => costs.remote_write,
-        (Kind::Read, _) => costs.message + costs.local_read,
-        (Kind::Write, _) => costs.message + costs.local_write,
+        (AccessKind::Read, Way::Direct) => costs.remote_read,
+        (AccessKind::Write, Way::Direct) => costs.remote_write,
+        (AccessKind::Read, _) => costs.message + costs.local_read,
+        (AccessKind::Write, _) => costs.message + costs.local_write,
     }
 }
 
 fn operations(args: &Args, setup: &Setup, mut real: Option<&mut Machine>, output: &Output) -> Result<()> {
     let mut lines = Vec::new();
-    for kind in [Kind::Read, Kind::Write] {
+    for kind in [AccessKind::Read, AccessKind::Write] {
         for &bytes in &args.bytes {
             for way in [Way::Direct, Way::Agent] {
                 let predicted = |basis| remote(&unit_costs(&setup.medium, &setup.dram, bytes, basis), kind, way);
@@ -309,7 +309,7 @@ fn loads(setup: &Setup, output: &Output) -> Result<()> {
         "agents ops/s\npredicted",
         "change\npredicted",
     ]);
-    for kind in [Kind::Read, Kind::Write] {
+    for kind in [AccessKind::Read, AccessKind::Write] {
         for clients in CLIENTS {
             let of =
                 |way| virtual_time::load(setup, kind, way, UNIT_BYTES, clients).map(|load| load.operations_per_second);

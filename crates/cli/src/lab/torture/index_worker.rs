@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use anyhow::{Context, Result, bail, ensure};
 use lodestone_index::{CacheMode, Durability, IndexKey, Swap};
 use lodestone_index_bench::key::{KeyMaker, KeyShape, StringKeys, WordKeys};
-use lodestone_index_bench::kinds::{BenchIndex, IndexKind, Setup, Visitor, visit, visit_strings};
+use lodestone_index_bench::kinds::{BenchIndex, Competitor, Setup, Visitor, visit, visit_strings};
 use lodestone_pmem::{Pool, PoolOptions};
 use lodestone_store::Store;
 use lodestone_workload::kv::WriteKind;
@@ -61,7 +61,7 @@ pub struct Args {
 pub struct LoadArgs {
     /// The index
     #[arg(long, default_value = "fastfair")]
-    pub index: IndexKind,
+    pub index: Competitor,
 
     /// Keys: u64, or bytes:N
     #[arg(long, default_value = "u64")]

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use lodestone_index::IndexKey;
 use lodestone_index_bench::dram::{CrossbeamList, LockedTree};
 use lodestone_index_bench::key::{KeyMaker, KeyShape, StringKeys, WordKeys};
-use lodestone_index_bench::kinds::{BenchIndex, IndexKind, Visitor, visit, visit_strings};
+use lodestone_index_bench::kinds::{BenchIndex, Competitor, Visitor, visit, visit_strings};
 use lodestone_index_bench::lodestone::{IndexTarget, heap_bytes};
 use lodestone_index_bench::result::{Loaded, MediaBlocks, result};
 use lodestone_index_bench::runner::{self, Spec};
@@ -120,7 +120,7 @@ impl<M: KeyMaker> Series<'_, M> {
 
 /// A series on an index in a pool.
 struct Persistent<'a, 't, M> {
-    kind: IndexKind,
+    kind: Competitor,
     series: Series<'a, M>,
     tell: Tell<'t>,
 }
@@ -135,7 +135,7 @@ impl<K: IndexKey + ?Sized, M: KeyMaker<Key = K>> Visitor<K> for Persistent<'_, '
 }
 
 /// A loaded index in a new pool. Where an acknowledgement waits for a device, the load does not wait for each record.
-fn make<I, M>(kind: IndexKind, series: &Series<'_, M>, options: &I::Options) -> Result<(IndexTarget<I>, Loaded)>
+fn make<I, M>(kind: Competitor, series: &Series<'_, M>, options: &I::Options) -> Result<(IndexTarget<I>, Loaded)>
 where
     I: BenchIndex,
     M: KeyMaker<Key = I::Key>,

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-use lodestone_index_bench::kinds::IndexKind;
+use lodestone_index_bench::kinds::Competitor;
 
 /// An index of the benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IndexName {
-    Persistent(IndexKind),
+    Persistent(Competitor),
     LockedTree,
     CrossbeamList,
 }

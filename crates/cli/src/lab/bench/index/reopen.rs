@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use lodestone_index::{CacheMode, Durability, IndexKey};
 use lodestone_index_bench::key::{KeyMaker, KeyShape, StringKeys, WordKeys, belongs, value_of};
-use lodestone_index_bench::kinds::{BenchIndex, IndexKind, Setup, Visitor, visit, visit_strings};
+use lodestone_index_bench::kinds::{BenchIndex, Competitor, Setup, Visitor, visit, visit_strings};
 use lodestone_index_bench::lodestone::{IndexTarget, ROOT};
 use lodestone_index_bench::runner::{LoadOrder, load};
 use lodestone_media::TimeMode;
@@ -74,7 +74,7 @@ fn milliseconds(since: Instant) -> f64 {
     --size 128MiB < /dev/null")]
 pub struct LoadArgs {
     #[arg(long)]
-    index: IndexKind,
+    index: Competitor,
     #[arg(long, default_value = "u64")]
     key: KeyShape,
     #[arg(long)]
@@ -96,7 +96,7 @@ pub fn run_load(args: &LoadArgs) -> Result<()> {
     with_kind(args.index, args.key, args.cache_keys, Loader { store: &store, args })
 }
 
-fn with_kind<W>(kind: IndexKind, key: KeyShape, cache_keys: usize, work: W) -> Result<()>
+fn with_kind<W>(kind: Competitor, key: KeyShape, cache_keys: usize, work: W) -> Result<()>
 where
     W: Visitor<u64, Out = Result<()>> + Visitor<[u8], Out = Result<()>>,
 {
@@ -191,7 +191,7 @@ fn domain_name(choice: DomainChoice) -> &'static str {
 }
 
 /// Starts the loader and waits until it has loaded.
-fn start_loader(request: &Request, kind: IndexKind, path: &Path) -> Result<Child> {
+fn start_loader(request: &Request, kind: Competitor, path: &Path) -> Result<Child> {
     let mut command = own_binary()?;
     command.args(["bench", "index-load", "--index", kind.name(), "--key", &request.key.to_string()]);
     command.args(["--records", &request.records.to_string(), "--size", &request.pool_bytes.to_string()]);
@@ -219,7 +219,7 @@ fn start_loader(request: &Request, kind: IndexKind, path: &Path) -> Result<Child
 
 struct Opening<'a> {
     request: &'a Request,
-    kind: IndexKind,
+    kind: Competitor,
     path: &'a Path,
     after: &'static str,
     found: &'a mut Option<Reopened>,

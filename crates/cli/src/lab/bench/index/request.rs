@@ -9,7 +9,7 @@ use lodestone_index_bench::key::KeyShape;
 use lodestone_index_bench::kinds::Setup;
 use lodestone_index_bench::runner::{LoadOrder, Spec};
 use lodestone_workload::keys::KeyChooser;
-use lodestone_workload::mix::Kind;
+use lodestone_workload::mix::OperationKind;
 use lodestone_workload::race::{Length, Plan};
 
 use super::{Args, IndexName};
@@ -136,7 +136,7 @@ fn request(args: &Args, index: IndexName, runs: &[Spec]) -> Result<Request> {
         );
         if !kind.is_ordered() {
             let all = runs.len();
-            runs.retain(|run| run.mix.share(Kind::Scan) == 0);
+            runs.retain(|run| run.mix.share(OperationKind::Scan) == 0);
             ensure!(
                 !runs.is_empty() || all == 0,
                 "{kind} keeps no order: it cannot scan; leave it out of --index, or scans out of --mix"
@@ -177,7 +177,7 @@ pub fn load_average() -> Option<f64> {
 
 /// Inserts that a run may do.
 fn inserts_of(run: &Spec) -> u64 {
-    let share = f64::from(run.mix.share(Kind::Insert)) / 100.0;
+    let share = f64::from(run.mix.share(OperationKind::Insert)) / 100.0;
     let Plan { threads, warm_up, length, .. } = run.plan;
     match length {
         Length::Operations(count) | Length::OperationsWithin(count, _) => (count as f64 * share).ceil() as u64,
