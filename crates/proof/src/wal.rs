@@ -16,7 +16,7 @@ use lodestone_wal::{LogOptions, LogStore, Record, Wal};
 /// One change of the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The writer appends a record with this key and so many bytes of value.
+    /// The writer appends a record with this key and so many bytes of values, in as many rows as [`rows`] says.
     Append(u16, u8, usize),
     /// The writer's log begins after its last record from now on.
     Truncate(u16),
@@ -52,13 +52,18 @@ pub fn targets() -> Vec<Box<dyn Target>> {
     };
     let appends = vec![Append(0, 1, 8), Append(0, 2, 100), Append(1, 3, 90), Append(0, 4, 8)];
     let segments = vec![Append(0, 1, 100), Append(0, 2, 100), Truncate(0), Append(1, 3, 8), Append(0, 4, 120)];
-    let pieces = vec![Append(0, 1, 8), Append(0, 2, 300), Append(0, 3, 8)];
+    let pieces = vec![Append(0, 1, 8), Append(0, 2, 240), Append(0, 3, 8)];
     vec![
         logs("wal-append", appends, LogStore::Stream, 4096),
         logs("wal-flush", vec![Append(0, 1, 100), Append(0, 2, 8)], LogStore::Flush, 4096),
         logs("wal-segment", segments, LogStore::Stream, 768),
         logs("wal-pieces", pieces, LogStore::Stream, 768),
     ]
+}
+
+/// Key and bytes of each row of a record. A long record has two rows, so that half of it would show.
+fn rows(key: u8, bytes: usize) -> Vec<(u8, usize)> {
+    if bytes < 200 { vec![(key, bytes)] } else { vec![(key, bytes / 2); 2] }
 }
 
 /// The root word that holds where the log of `writer` begins.
@@ -124,14 +129,16 @@ impl Structure for Logs {
             Step::Append(writer, key, bytes) => {
                 let mut log = handle.wal.writer(id(writer)?)?;
                 let mut record = Record::new();
-                record.put(1, &[key], &vec![key; bytes])?;
+                for (key, bytes) in rows(key, bytes) {
+                    record.put(1, &[key], &vec![key; bytes])?;
+                }
                 let room = log.reserve(&mut record)?;
                 let mut tick = lock(&handle.tick);
                 *tick += 1;
                 log.append(room, &mut record, Tick(*tick))?;
                 // The one fence: the operation is acknowledged after it.
                 memory.fence();
-                lock(&handle.view).entry(writer).or_default().push((key, bytes));
+                lock(&handle.view).entry(writer).or_default().extend(rows(key, bytes));
             }
             Step::Truncate(writer) => {
                 let position = handle.wal.writer(id(writer)?)?.position();
@@ -154,7 +161,7 @@ impl Structure for Logs {
         let mut view = View::new();
         for step in steps {
             match *step {
-                Step::Append(writer, key, bytes) => view.entry(writer).or_default().push((key, bytes)),
+                Step::Append(writer, key, bytes) => view.entry(writer).or_default().extend(rows(key, bytes)),
                 Step::Truncate(writer) => {
                     view.remove(&writer);
                 }
@@ -174,6 +181,9 @@ impl Structure for Logs {
     }
 
     fn redundant(&self) -> Vec<Redundant> {
+        if self.name == "wal-pieces" {
+            return Vec::new();
+        }
         vec![Redundant::new(
             "at crates/wal/src/wal.rs",
             5,
