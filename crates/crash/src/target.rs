@@ -93,7 +93,8 @@ pub trait Target: Send + Sync {
     /// If it cannot be made.
     fn prepare(&self, medium: &CrashMedium) -> Outcome;
 
-    /// Runs the operations `ops` of the script (indices), with [`CrashMedium::begin`] before and [`CrashMedium::ack`] after each.
+    /// Runs the operations `ops` of the script (indices), with [`CrashMedium::begin`] before and [`CrashMedium::ack`]
+    /// after each.
     ///
     /// # Errors
     /// If an operation fails: that is itself a violation.
