@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use lodestone_heap::{Action, Heap};
-use lodestone_pmem::mirror::{self, Line, Mirror};
+use lodestone_pmem::mirror::{self, Line, Mirror, Slot};
 use lodestone_pmem::sync::{Mutex, lock};
 use lodestone_pmem::{Memory, PmAddr, checked};
 
@@ -236,6 +236,23 @@ impl Segments {
         let segment = Segment { at, generation, first };
         lock(&self.stock).chains.entry(writer).or_default().push_back(segment);
         segment
+    }
+
+    /// Makes the two lines of every head equal, where a crash or damage left them different, and flushes them. Until
+    /// then damage to the newer line would bring back the former use of the segment, and lose the records of this one.
+    /// The generation stays: the records of the segment verify with it. The caller fences.
+    pub fn heal_heads(&self) {
+        let memory = self.memory();
+        for &at in &lock(&self.stock).made {
+            let found = Mirror::<SegmentLine>::read(memory, segment_lines(at));
+            let Some((newest, _)) = found.newest().filter(|_| !found.is_at_rest()) else { continue };
+            let differs = |slot: &Slot<SegmentLine>| *slot != Slot::Intact(newest);
+            for (place, _) in segment_lines(at).into_iter().zip(&found.slots).filter(|(_, slot)| differs(slot)) {
+                memory.put(place, &newest);
+                // Before the caller's fence: no record may follow a head that one damaged line takes back.
+                memory.flush(place.addr(), 64);
+            }
+        }
     }
 
     /// Segments that were made, and those of them that are in the stock.

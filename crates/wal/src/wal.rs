@@ -155,6 +155,7 @@ impl Wal {
 /// life may store the very lines that it lacks.
 fn make_ends_certain(segments: &Segments, ends: &BTreeMap<Writer, End>) {
     let memory = segments.memory();
+    segments.heal_heads();
     for (writer, end) in ends {
         segments.release_above(writer.number(), end.position);
         let chain = segments.chain(writer.number());
@@ -166,7 +167,7 @@ fn make_ends_certain(segments: &Segments, ends: &BTreeMap<Writer, End>) {
             memory.flush(at, 8);
         }
     }
-    // No record of this life may overtake the words: it could complete an old one.
+    // No record of this life may overtake the words: it could complete an old one. Nor may it overtake the heads.
     memory.fence();
 }
 
