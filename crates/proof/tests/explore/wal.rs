@@ -4,6 +4,7 @@ use lodestone_crash::{Config, Mode, Profile};
 use lodestone_proof::wal::targets;
 
 #[test]
+#[ignore = "`make prove` runs it"]
 fn every_crash_state_is_right_and_so_is_each_in_a_crashed_open() {
     // The pieces of a record are lines that may all be lost: more states than there is time for.
     let (pieces, others): (Vec<_>, Vec<_>) = targets().into_iter().partition(|target| target.name() == "wal-pieces");
@@ -22,6 +23,7 @@ fn every_prefix_of_flushes_is_right() {
 }
 
 #[test]
+#[ignore = "`make prove` runs it"]
 fn every_mutant_is_killed_or_excused() {
     crate::common::audit(&targets(), |_| Config::default());
 }
