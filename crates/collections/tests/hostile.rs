@@ -95,37 +95,54 @@ impl Cell {
 struct Image {
     bytes: Vec<u8>,
     header: u64,
+    /// The first half of the header block, and the second.
+    halves: [u64; 2],
     /// Address of the records, bytes of one, bytes of a spill block.
     records: (u64, u64, u64),
-    directories: Vec<u64>,
-    entries: Vec<u64>,
+    /// Blocks and entries of the directory of slabs: in its first chain, and in the second.
+    directories: Vec<[u64; 2]>,
+    entries: Vec<[u64; 2]>,
     cells: Vec<Cell>,
 }
 
-const SYSTEM: u64 = 768;
+const SYSTEM: u64 = 512;
+const STATE: u64 = 256;
+const TABLE: u64 = 1024;
 
 impl Image {
     /// Walks through a sound pool from the header of the memory on.
     fn new(bytes: Vec<u8>, header: PmAddr) -> Outcome<Self> {
         let header = header.offset();
-        let mut image =
-            Self { bytes, header, records: (0, 0, 0), directories: Vec::new(), entries: Vec::new(), cells: Vec::new() };
+        let mut image = Self {
+            bytes,
+            header,
+            halves: [header; 2],
+            records: (0, 0, 0),
+            directories: Vec::new(),
+            entries: Vec::new(),
+            cells: Vec::new(),
+        };
+        image.halves[1] += TABLE + u64::from(image.load_half(header + 20));
         let half = |at| u64::from(image.load_half(at));
         image.records = (image.load(header + 32), half(header + 16), half(header + 24));
         image.cells.push(Cell { at: header + SYSTEM, bytes: 128, kind: 1 });
-        let (mut block, block_bytes) = (image.load(header + 40), u64::from(image.load_half(header + 28)));
-        while block != 0 {
-            image.directories.push(block);
+        let block_bytes = u64::from(image.load_half(header + 28));
+        let mut blocks = [image.load(header + 40), image.load(header + 48)];
+        while blocks != [0, 0] {
+            image.directories.push(blocks);
             for entry in 0..(block_bytes - 16) / 16 {
-                let at = block + 16 + entry * 16;
-                if image.load(at) == 0 {
+                let places = blocks.map(|block| block + 16 + entry * 16);
+                let slab = checked::decode_addr(PmAddr::new(0, places[0]), image.load(places[0]));
+                if slab.ok_or("a sound entry")?.is_null() {
                     break;
                 }
-                image.entries.push(at);
-                image.add_slab(at)?;
+                image.entries.push(places);
+                image.add_slab(places[0])?;
             }
-            let next = checked::decode_addr(PmAddr::new(0, block), image.load(block)).ok_or("a sound link")?;
-            block = next.offset();
+            for block in &mut blocks {
+                let next = checked::decode_addr(PmAddr::new(0, *block), image.load(*block)).ok_or("a sound link")?;
+                *block = next.offset();
+            }
         }
         Ok(image)
     }
@@ -262,8 +279,10 @@ impl Image {
 
     fn upset_version_word(&mut self, numbers: &mut Numbers) {
         let Some((cell, _)) = numbers.one_of(&self.versions()) else { return };
-        let base = self.load(self.header + 256 + 8).max(self.load(self.header + 512 + 8));
-        let limit = self.load(self.header + 256 + 16).max(self.load(self.header + 512 + 16));
+        let [base, limit] = [8, 16].map(|field| {
+            let [first, second] = self.halves.map(|half| self.load(half + STATE + field));
+            first.max(second)
+        });
         let word = match numbers.below(3) {
             0 => self.nasty(numbers, cell.at),
             // A tick that the next life may have, with any state.
@@ -272,54 +291,66 @@ impl Image {
         self.store(cell.at, word);
     }
 
+    /// The first copy, both, or the second. A reader takes the first where both are right and may differ.
+    fn copies(&self, numbers: &mut Numbers, places: [u64; 2]) -> Vec<u64> {
+        match numbers.below(4) {
+            0 => vec![places[0]],
+            1 => vec![places[1]],
+            _ => places.to_vec(),
+        }
+    }
+
     fn upset_header(&mut self, numbers: &mut Numbers) {
-        let (at, word) = match numbers.below(2) {
+        let (field, word) = match numbers.below(2) {
             0 => {
-                let at = self.header + 8 * (4 + numbers.below(2));
-                (at, self.nasty(numbers, at))
+                let field = 8 * (4 + numbers.below(3));
+                (field, self.nasty(numbers, self.header + field))
             }
             _ => {
-                let at = self.header + 8 + 4 * numbers.below(6);
+                let field = 8 + 4 * numbers.below(6);
+                let at = self.header + field;
                 let half = self.nasty(numbers, at) & u64::from(u32::MAX);
-                (at, self.load(at) & !u64::from(u32::MAX) | half)
+                (field, self.load(at) & !u64::from(u32::MAX) | half)
             }
         };
-        self.store(at, word);
-        self.crc(self.header, 64);
+        for half in self.copies(numbers, self.halves) {
+            self.store(half + field, word);
+            self.crc(half, 64);
+        }
     }
 
     fn upset_lives(&mut self, numbers: &mut Numbers) {
         let field = numbers.below(6) * 8;
-        let both = numbers.below(2) == 0;
-        let own = self.header + 256 + field;
-        let word = self.nasty(numbers, own);
-        for line in [256, 512].into_iter().take(if both { 2 } else { 1 }) {
-            self.store(self.header + line + field, word);
-            self.crc(self.header + line, 64);
+        let word = self.nasty(numbers, self.header + STATE + field);
+        for half in self.copies(numbers, self.halves) {
+            self.store(half + STATE + field, word);
+            self.crc(half + STATE, 64);
         }
     }
 
     /// Changes an entry of the table of lives, or adds one.
     fn upset_table(&mut self, numbers: &mut Numbers) {
-        let table = self.header + 1024;
         if numbers.below(2) == 0 {
             // The same effect as such a state.
             let bytes = 24 + 8 * numbers.below(4);
-            for line in [256, 512] {
-                self.store(self.header + line + 32, bytes);
-                self.crc(self.header + line, 64);
+            for half in self.halves {
+                self.store(half + STATE + 32, bytes);
+                self.crc(half + STATE, 64);
+                self.store(half + TABLE + 16, (bytes - 24) / 8);
             }
-            self.store(table + 16, (bytes - 24) / 8);
         }
-        let at = table + 8 * numbers.below(6);
-        let word = self.nasty(numbers, at);
-        self.store(at, if at == table + 16 { word & u64::from(u32::MAX) } else { word });
-        let count = self.load(table + 16) & u64::from(u32::MAX);
-        let words: Vec<u64> = (0..3 + count.min(64)).map(|word| self.load(table + word * 8)).collect();
-        let bytes = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>();
-        let crc = crc32c::crc32c_append(table as u32, &bytes(&[words[0], words[1], count]));
-        let crc = crc32c::crc32c_append(crc, &bytes(&words[3..]));
-        self.store(table + 16, count | u64::from(crc) << 32);
+        let field = 8 * numbers.below(6);
+        let word = self.nasty(numbers, self.header + TABLE + field);
+        for half in self.copies(numbers, self.halves) {
+            let table = half + TABLE;
+            self.store(table + field, if field == 16 { word & u64::from(u32::MAX) } else { word });
+            let count = self.load(table + 16) & u64::from(u32::MAX);
+            let words: Vec<u64> = (0..3 + count.min(64)).map(|word| self.load(table + word * 8)).collect();
+            let bytes = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>();
+            let crc = crc32c::crc32c_append(table as u32, &bytes(&[words[0], words[1], count]));
+            let crc = crc32c::crc32c_append(crc, &bytes(&words[3..]));
+            self.store(table + 16, count | u64::from(crc) << 32);
+        }
     }
 
     /// Changes a record, with members in spill blocks or without, and makes its checksum fit.
@@ -333,7 +364,7 @@ impl Image {
         }
         if numbers.below(2) == 0 {
             // A tick of the life that is about to be recovered, and an existing kind.
-            let base = self.load(self.header + 256 + 8);
+            let base = self.load(self.header + STATE + 8);
             self.store(at, base.wrapping_add(1 + numbers.below(9)));
             self.store(at + 8, self.load(at + 8) & !0xF | (1 + numbers.below(3)));
             self.store(at + 16, 0);
@@ -361,22 +392,30 @@ impl Image {
         let place = |at| PmAddr::new(0, at);
         match numbers.below(3) {
             0 => {
-                let (Some(block), Some(to)) = (numbers.one_of(&self.directories), numbers.one_of(&self.directories))
+                let (Some(blocks), Some(to)) = (numbers.one_of(&self.directories), numbers.one_of(&self.directories))
                 else {
                     return;
                 };
-                let to = if numbers.below(3) == 0 { self.nasty(numbers, block) & 0x7FF_FFFF_FFF8 } else { to };
-                self.store(block, checked::encode_addr(place(block), place(to)));
+                let chain = numbers.below(2) as usize;
+                let to =
+                    if numbers.below(3) == 0 { self.nasty(numbers, blocks[0]) & 0x7FF_FFFF_FFF8 } else { to[chain] };
+                for at in self.copies(numbers, [blocks[chain], blocks[1 - chain] + 8]) {
+                    self.store(at, checked::encode_addr(place(at), place(to)));
+                }
             }
             1 => {
-                let Some(at) = numbers.one_of(&self.entries) else { return };
-                let to = self.nasty(numbers, at) & 0x7FF_FFFF_FFF8;
-                self.store(at, checked::encode_addr(place(at), place(to)));
+                let Some(places) = numbers.one_of(&self.entries) else { return };
+                let to = self.nasty(numbers, places[0]) & 0x7FF_FFFF_FFF8;
+                for at in self.copies(numbers, places) {
+                    self.store(at, checked::encode_addr(place(at), place(to)));
+                }
             }
             _ => {
-                let Some(at) = numbers.one_of(&self.entries) else { return };
-                let sizes = self.nasty(numbers, at + 8) & ((1 << 48) - 1);
-                self.store(at + 8, checked::encode(place(at + 8), sizes));
+                let Some(places) = numbers.one_of(&self.entries) else { return };
+                let sizes = self.nasty(numbers, places[0] + 8) & ((1 << 48) - 1);
+                for at in self.copies(numbers, places) {
+                    self.store(at + 8, checked::encode(place(at + 8), sizes));
+                }
             }
         }
     }

@@ -96,3 +96,15 @@ pub enum Error {
         finding: String,
     },
 }
+
+impl Error {
+    /// Whether the pool, or the file system under it, had no room. Nothing changed.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        match self {
+            Self::NoSpace { .. } => true,
+            Self::Pmem(error) => error.is_full(),
+            _ => false,
+        }
+    }
+}

@@ -120,10 +120,15 @@ impl From<lodestone_store::Error> for Error {
 }
 
 impl Error {
-    /// Whether the pool had no room. Nothing changed; the index stays readable, and removals make room again.
+    /// Whether the pool, or the file system under it, had no room. Nothing changed; the index stays readable, and removals make room again.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        matches!(self, Self::Heap(lodestone_heap::Error::NoSpace { .. }))
+        match self {
+            Self::Heap(error) => error.is_full(),
+            Self::Pool(error) => error.is_full(),
+            Self::Store(error) => error.is_full(),
+            _ => false,
+        }
     }
 
     pub(crate) fn damaged(path: &Path, at: PmAddr, what: &'static str, finding: impl Into<String>) -> Self {

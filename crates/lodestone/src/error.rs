@@ -141,18 +141,14 @@ impl Error {
 fn of_pool(error: &pmem::Error) -> ErrorCategory {
     use pmem::Error as E;
     match error {
-        E::Io { source, .. } => match source.kind() {
-            ErrorKind::NotFound => ErrorCategory::NotFound,
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => ErrorCategory::Full,
-            _ => ErrorCategory::Io,
-        },
-        E::Changed { .. } | E::Poisoned { .. } => ErrorCategory::Io,
+        full if full.is_full() => ErrorCategory::Full,
+        E::Io { source, .. } if source.kind() == ErrorKind::NotFound => ErrorCategory::NotFound,
+        E::Io { .. } | E::Changed { .. } | E::Poisoned { .. } => ErrorCategory::Io,
         E::Format { .. } => ErrorCategory::Damaged,
         E::Exists { .. } => ErrorCategory::Exists,
         E::Unavailable { .. } => ErrorCategory::Unavailable,
         E::InUse { .. } | E::HeapInUse { .. } | E::StillOpen { .. } => ErrorCategory::Busy,
         E::Invalid { .. } => ErrorCategory::Invalid,
-        E::NoSpace { .. } => ErrorCategory::Full,
         E::Closed { .. } => ErrorCategory::Closed,
         _ => ErrorCategory::Other,
     }

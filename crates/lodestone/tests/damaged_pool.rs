@@ -149,8 +149,6 @@ struct Sound {
     numbers: BTreeSet<String>,
     /// The place of each object.
     objects: BTreeMap<String, PmAddr>,
-    /// Lines that say where the objects of the transactional memory are.
-    memory_heads: BTreeSet<u64>,
     /// The place of each record.
     homes: salvaged::Homes,
     used: Vec<(PmAddr, u64)>,
@@ -209,14 +207,13 @@ fn sound() -> Outcome<Sound> {
     drop((store, pool));
     let mut image = vec![0; usize::try_from(POOL_BYTES)?];
     memory.read(PmAddr::new(0, 0), &mut image);
-    let memory_heads = salvaged::memory_heads(&image, objects["objects"]);
     let mut homes = salvaged::Homes::new();
     for (place, records) in &answers {
         let found = homes_of(&image, (&blocks, &cells), place, records);
         assert!(found.values().all(|home| !home.own.is_empty()), "{place}: records that the image does not show");
         homes.insert(place.clone(), found);
     }
-    Ok(Sound { image, places, answers, numbers, objects, memory_heads, homes, used })
+    Ok(Sound { image, places, answers, numbers, objects, homes, used })
 }
 
 /// A byte that is in use.

@@ -137,4 +137,15 @@ impl Error {
     ) -> Self {
         Self::Io { path: path.into(), action, source: source.into(), hint }
     }
+
+    /// Whether the pool, or the file system under it, had no room.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+        match self {
+            Self::NoSpace { .. } => true,
+            Self::Io { source, .. } => matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge),
+            _ => false,
+        }
+    }
 }

@@ -68,8 +68,12 @@ impl Stm {
         for finding in core.lives.findings(&core.memory) {
             report.findings.push(ObjectFinding { at: finding.at, what: finding.finding, is_damage: false });
         }
+        for at in core.places.damaged_lines(&core.memory).into_iter().chain(core.slabs.damaged_lines()) {
+            let what = "a copy of the header or of the directory of slabs is damaged; the other copy is used".into();
+            report.findings.push(ObjectFinding { at, what, is_damage: false });
+        }
         core.places.areas().into_iter().for_each(|(at, bytes)| report.own(at, bytes));
-        for at in core.slabs.directory_blocks(&core.heap, &core.places) {
+        for at in core.slabs.directory_blocks() {
             report.own(at, core.places.directory_bytes());
         }
         self.check_records(&mut report);

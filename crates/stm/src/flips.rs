@@ -12,7 +12,7 @@ use std::path::Path;
 
 use lodestone_pmem::{DomainChoice, PmPtr, Pool, PoolOptions};
 use lodestone_store::Store;
-use lodestone_txn::{STATE_PAIR_BYTES, Which};
+use lodestone_txn::Which;
 
 use crate::error::Result;
 use crate::object::Shaped;
@@ -66,8 +66,8 @@ fn live_and_crash(path: &Path, value: u64) -> Result<Vec<std::ops::Range<u64>>> 
     drop((stm, pool));
     fs::write(path, image).expect("the file of the pool");
     let range = |at: lodestone_pmem::PmAddr, bytes: u64| at.offset()..at.offset() + bytes;
-    let half = STATE_PAIR_BYTES / 2;
-    Ok(vec![range(lives.state, 64), range(lives.state.plus(half), 64), range(lives.table, table_bytes)])
+    let ranges = |places: [lodestone_pmem::PmAddr; 2], bytes| places.map(|at| range(at, bytes));
+    Ok([ranges(lives.state, 64), ranges(lives.table, table_bytes)].concat())
 }
 
 /// Opens the pool, read-only or not. Every value must be `expected`, or the open must fail. Returns whether damage was

@@ -1,22 +1,27 @@
 //! The map of the pool without slabs: header, clock, records, directory. `docs/format.md` draws the same map.
 //!
 //! ```text
-//! place of the object -> header block:
-//!   0     header line
-//!   256   clock: two state lines (lodestone-txn)
-//!   768   cell of the system object (first type, first root)
-//!   1024  table of lives
+//! place of the object -> header block, two halves:
+//!   0     header line (in both halves)
+//!   256   a state line of the clock (lodestone-txn)
+//!   512   cell of the system object (first type, first root), in the first half only
+//!   1024  table of lives (in both halves)
 //! records: two buffers for each thread id
-//! directory: chain of blocks { next, 0, entries { address, kind and sizes } }, checked words
+//! directory: two chains of blocks { next of this chain, next of the other one, entries { address, kind and sizes } },
+//! checked words
 //! ```
+//!
+//! What leads to the objects is there twice, in different pages. So a damaged line or page of it hides no object. An
+//! open for writing makes a damaged copy whole again. It can lose the system object, which leads to the roots alone:
+//! see [`survey`](crate::survey).
 //!
 //! One heap action makes all of it, so all of it exists or none.
 
 use lodestone_heap::{Action, Heap};
-use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, PmPtr, checked};
+use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, PmPtr};
 use lodestone_txn::record::Buffers;
 use lodestone_txn::{
-    Lives, LivesLayout, NEVER_WRITTEN, SLOT_HEADER_WORDS, STATE_PAIR_BYTES, SlotFlags, SlotHeader, Tick, Which, Writer,
+    Lives, LivesLayout, NEVER_WRITTEN, SLOT_HEADER_WORDS, SlotFlags, SlotHeader, Tick, Which, Writer,
     seal,
 };
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
@@ -24,14 +29,15 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 use crate::error::{Error, Result};
 use crate::options::StmOptions;
 use crate::shape::Shape;
+use crate::slabs::write_block;
 
 /// First eight bytes of the header line.
 pub const MAGIC: [u8; 8] = *b"LDSTSTM\0";
 /// Version of the format that this code writes, and the newest it reads.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 const CLOCK_OFFSET: u64 = 256;
-const SYSTEM_OFFSET: u64 = CLOCK_OFFSET + STATE_PAIR_BYTES;
+const SYSTEM_OFFSET: u64 = 512;
 const TABLE_OFFSET: u64 = 1024;
 /// Shape of the system object: two pointers.
 pub const SYSTEM_SHAPE: Shape = Shape::pair(16);
@@ -50,8 +56,9 @@ pub struct HeaderLine {
     slab_bytes: u32,
     directory_bytes: u32,
     records: u64,
-    directory: u64,
-    zero: [u8; 12],
+    /// The first block of each chain of the directory.
+    directory: [u64; 2],
+    zero: [u8; 4],
     crc: u32,
 }
 
@@ -65,7 +72,12 @@ impl HeaderLine {
 
     /// Whether the sizes are such as options allow.
     fn is_sane(&self) -> bool {
-        self.options().check().is_ok() && self.zero == [0; 12]
+        self.options().check().is_ok() && self.zero == [0; 4]
+    }
+
+    /// Bytes of a half of the header block.
+    fn half_bytes(&self) -> u64 {
+        TABLE_OFFSET + u64::from(self.table_bytes)
     }
 
     fn options(&self) -> StmOptions {
@@ -101,12 +113,34 @@ impl Places {
         u64::from(self.line.slab_bytes)
     }
 
+    /// The halves of the header block.
+    pub fn halves(&self) -> [PmAddr; 2] {
+        [self.header, self.header.plus(self.line.half_bytes())]
+    }
+
     pub fn lives(&self) -> LivesLayout {
         LivesLayout {
-            state: self.header.plus(CLOCK_OFFSET),
-            table: self.header.plus(TABLE_OFFSET),
+            state: self.halves().map(|half| half.plus(CLOCK_OFFSET)),
+            table: self.halves().map(|half| half.plus(TABLE_OFFSET)),
             table_bytes: u64::from(self.line.table_bytes),
         }
+    }
+
+    /// Header lines that are not what they should be. The other one is.
+    pub fn damaged_lines(&self, memory: &Memory) -> Vec<PmAddr> {
+        let is_damaged = |half: &PmAddr| memory.get::<HeaderLine>(PmPtr::new(*half)) != self.line;
+        self.halves().into_iter().filter(is_damaged).collect()
+    }
+
+    /// Makes a damaged header line whole again. Returns how many were.
+    pub fn heal(&self, memory: &Memory) -> u32 {
+        let damaged = self.damaged_lines(memory);
+        for &half in &damaged {
+            memory.put(PmPtr::new(half), &self.line);
+            // On return: the other line may be damaged next.
+            memory.persist(half, LINE_BYTES);
+        }
+        damaged.len() as u32
     }
 
     pub fn system(&self) -> PmAddr {
@@ -118,13 +152,16 @@ impl Places {
         Buffers { at: PmAddr::from_raw(self.line.records).plus(u64::from(writer.number()) * 2 * bytes), bytes }
     }
 
-    /// Blocks of the heap outside the slabs, with their bytes. Directory blocks after the first are not included.
-    pub fn areas(&self) -> [(PmAddr, u64); 3] {
+    /// Blocks of the heap outside the slabs, with their bytes. Directory blocks after the first of each chain are not
+    /// included.
+    pub fn areas(&self) -> [(PmAddr, u64); 4] {
         let records_bytes = u64::from(self.line.threads_max) * 2 * u64::from(self.line.record_bytes);
+        let [first, second] = self.directory();
         [
-            (self.header, TABLE_OFFSET + u64::from(self.line.table_bytes)),
+            (self.header, 2 * self.line.half_bytes()),
             (PmAddr::from_raw(self.line.records), records_bytes),
-            (self.directory(), self.directory_bytes()),
+            (first, self.directory_bytes()),
+            (second, self.directory_bytes()),
         ]
     }
 
@@ -136,13 +173,13 @@ impl Places {
         if areas.iter().any(outside) {
             return Some("it names places outside the pool");
         }
-        let [header, records, directory] = areas;
-        let pairs = [(header, records), (header, directory), (records, directory)];
-        pairs.into_iter().any(|(left, right)| overlap(left, right)).then_some("it names places that overlap")
+        let overlaps = |number: usize| areas[..number].iter().any(|&other| overlap(other, areas[number]));
+        (1..areas.len()).any(overlaps).then_some("it names places that overlap")
     }
 
-    pub fn directory(&self) -> PmAddr {
-        PmAddr::from_raw(self.line.directory)
+    /// The first block of each chain of the directory.
+    pub fn directory(&self) -> [PmAddr; 2] {
+        self.line.directory.map(PmAddr::from_raw)
     }
 
     pub fn directory_bytes(&self) -> u64 {
@@ -158,7 +195,7 @@ pub fn overlap(left: (PmAddr, u64), right: (PmAddr, u64)) -> bool {
         && right.offset() < left.offset() + left_bytes
 }
 
-/// Reads the header at `header`, the place of the object.
+/// Reads the header at `header`, the place of the object. The first line counts, or the second where that is damaged.
 pub fn read(heap: &Heap, header: PmAddr) -> Result<Places> {
     let memory = heap.memory();
     let damaged = |finding: String| Error::Damaged {
@@ -170,10 +207,13 @@ pub fn read(heap: &Heap, header: PmAddr) -> Result<Places> {
     if !header.offset().is_multiple_of(LINE_BYTES) || !memory.contains(header, TABLE_OFFSET) {
         return Err(damaged("its name leads nowhere".into()));
     }
-    let line: HeaderLine = memory.get(PmPtr::new(header));
-    if line.magic != MAGIC || line.crc != line.checksum() {
+    let intact = |at: PmAddr| {
+        let line: HeaderLine = memory.get(PmPtr::new(at));
+        (line.magic == MAGIC && line.crc == line.checksum()).then_some(line)
+    };
+    let Some(line) = intact(header).or_else(|| second_line(heap, header, intact)) else {
         return Err(damaged("wrong magic or checksum".into()));
-    }
+    };
     if line.version != VERSION {
         return Err(damaged(format!("format version {}, this lodestone reads version {VERSION}", line.version)));
     }
@@ -187,36 +227,39 @@ pub fn read(heap: &Heap, header: PmAddr) -> Result<Places> {
     Ok(places)
 }
 
+/// Looks for the header line of the second half, whose place depends on the sizes in the line itself.
+fn second_line(heap: &Heap, header: PmAddr, intact: impl Fn(PmAddr) -> Option<HeaderLine>) -> Option<HeaderLine> {
+    let block_bytes = heap.block_bytes(header)?;
+    let at_its_place = |offset: u64| intact(header.plus(offset)).filter(|line| line.half_bytes() == offset);
+    (TABLE_OFFSET..block_bytes).step_by(LINE_BYTES as usize).find_map(at_its_place)
+}
+
 /// Makes header, clock, records and directory as part of `action`, which also makes the memory's name. Returns the
 /// place of the header.
 pub fn make(heap: &Heap, action: &mut Action<'_>, options: &StmOptions) -> Result<PmAddr> {
     let memory = heap.memory();
     options.check()?;
-    let header = action.alloc_zeroed(TABLE_OFFSET + u64::from(options.table_bytes))?;
+    let header = action.alloc_zeroed(2 * (TABLE_OFFSET + u64::from(options.table_bytes)))?;
     let records = action.alloc_zeroed(u64::from(options.threads_max) * 2 * u64::from(options.record_bytes))?;
-    let directory = action.alloc_zeroed(u64::from(options.directory_bytes))?;
+    let directory_bytes = u64::from(options.directory_bytes);
+    let directory = [action.alloc(directory_bytes)?, action.alloc(directory_bytes)?];
     let mut line = HeaderLine::new_zeroed();
     (line.magic, line.version) = (MAGIC, VERSION);
     (line.threads_max, line.record_bytes) = (u32::from(options.threads_max), options.record_bytes);
     (line.table_bytes, line.slab_bytes) = (options.table_bytes, options.slab_bytes);
     line.directory_bytes = options.directory_bytes;
-    (line.records, line.directory) = (records.to_raw(), directory.to_raw());
+    (line.records, line.directory) = (records.to_raw(), directory.map(PmAddr::to_raw));
     line.crc = line.checksum();
     let places = Places { header, line };
-    memory.put(PmPtr::new(header), &line);
-    // Before the fence of the action that makes the header reachable.
-    memory.flush(header, LINE_BYTES);
+    for half in places.halves() {
+        memory.put(PmPtr::new(half), &line);
+        // Before the fence of the action that makes the header reachable.
+        memory.flush(half, LINE_BYTES);
+    }
     Lives::format(memory, &places.lives());
     write_system(memory, places.system());
-    write_block_head(memory, directory);
+    directory.into_iter().for_each(|block| write_block(memory, block, directory_bytes));
     Ok(header)
-}
-
-/// Writes the link of an empty directory block and flushes it. The code that makes the block reachable fences.
-pub fn write_block_head(memory: &Memory, block: PmAddr) {
-    memory.store(block, checked::encode_addr(block, PmAddr::NULL));
-    // Before the fence of the action that links the block.
-    memory.flush(block, 8);
 }
 
 /// Writes the first version of the system object, two null pointers, and flushes it. The code that makes it reachable

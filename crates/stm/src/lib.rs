@@ -36,6 +36,8 @@ mod core;
 mod error;
 mod fields;
 #[cfg(test)]
+mod copies;
+#[cfg(test)]
 mod flips;
 mod format;
 mod kind;

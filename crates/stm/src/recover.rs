@@ -1,6 +1,7 @@
 //! Recovery: the work of an open after a life that did not end in order.
 //!
-//! 0. The clock's two state lines are made equal again where a crash or damage left them different.
+//! 0. The copies of the header, of the clock and of the directory are made equal again where a crash or damage left
+//!    them different.
 //! 1. Each thread's newest intact record is decided (see [`lodestone_txn::record`]). In the modes address log and scan
 //!    a transaction has lost if its record is still there. Its members are made invalid.
 //! 2. The decisions become one entry in the table of lives, then a fence, which covers step 1 too. The clock is closed,
@@ -47,6 +48,9 @@ pub struct RecoveryReport {
     /// Copies of the transaction clock's state that were not whole: torn by a crash while they were written, or
     /// damaged. The other copy was used, and an open for writing has made them whole again.
     pub clock_copies_damaged: u32,
+    /// Damaged copies of the header, of entries in the table of crashed lives, and of lines in the directory of slabs.
+    /// No crash does that. The other copy was used, and an open for writing has made them whole again.
+    pub copies_damaged: u32,
 }
 
 struct Recovery<'r> {
@@ -60,12 +64,23 @@ struct Recovery<'r> {
 }
 
 /// Finishes the last life if it did not end in order.
-pub fn recover(heap: &Heap, places: &Places, slabs: &Slabs, lives: &mut Lives) -> Result<RecoveryReport> {
+pub fn recover(heap: &Heap, places: &Places, slabs: &mut Slabs, lives: &mut Lives) -> Result<RecoveryReport> {
     let memory = heap.memory();
     let is_read_only = memory.is_read_only();
     // First of all: the next steps rely on the newest state. One damaged line could still take it back.
-    let clock_copies_damaged = if is_read_only { lives.findings(memory).len() as u32 } else { lives.heal(memory) };
-    let report = RecoveryReport { was_clean: !lives.is_open(), clock_copies_damaged, ..RecoveryReport::default() };
+    let clock_copies_damaged = if is_read_only {
+        let table = lives.table_copies_damaged();
+        lives.findings(memory).len() as u32 - table
+    } else {
+        lives.heal(memory)
+    };
+    let copies_damaged = if is_read_only {
+        (places.damaged_lines(memory).len() + slabs.damaged_lines().len()) as u32 + lives.table_copies_damaged()
+    } else {
+        places.heal(memory) + slabs.heal(memory) + lives.heal_table(memory)
+    };
+    let was_clean = !lives.is_open();
+    let report = RecoveryReport { was_clean, clock_copies_damaged, copies_damaged, ..RecoveryReport::default() };
     let mut recovery = Recovery { memory, places, slabs, report, undone: Vec::new(), scratch: Vec::new() };
     if lives.is_open() {
         let last = recovery.decide(lives);

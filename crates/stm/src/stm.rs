@@ -108,8 +108,8 @@ impl Stm {
         if options.reservation_ticks > 0 {
             lives.set_reservation(options.reservation_ticks);
         }
-        let slabs = Slabs::open(&heap, &places)?;
-        let report = recover(&heap, &places, &slabs, &mut lives)?;
+        let mut slabs = Slabs::open(&heap, &places)?;
+        let report = recover(&heap, &places, &mut slabs, &mut lives)?;
         let core = Core::new(heap.clone(), places, options, lives, slabs, object);
         Ok(Self { _in_use: in_use, core, report: Arc::new(report) })
     }

@@ -107,10 +107,14 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the pool had no room. Nothing changed.
+    /// Whether the pool, or the file system under it, had no room. Nothing changed.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        matches!(self, Self::Heap(lodestone_heap::Error::NoSpace { .. }))
+        match self {
+            Self::Heap(error) => error.is_full(),
+            Self::Pool(error) => error.is_full(),
+            _ => false,
+        }
     }
 }
 

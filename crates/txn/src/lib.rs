@@ -36,7 +36,7 @@ mod word;
 pub use clock::{Clock, ClockKind, StartClocks};
 pub use epochs::{Epochs, Horizon, SnapshotGuard};
 pub use error::{Error, Result};
-pub use lives::{Life, Lives, LivesFinding, LivesLayout, RESERVATION_TICKS, STATE_PAIR_BYTES};
+pub use lives::{Life, Lives, LivesFinding, LivesLayout, RESERVATION_TICKS};
 pub use registry::{Lease, Registry};
 pub use slot::{
     NEVER_WRITTEN, SLOT_HEADER_BYTES, SLOT_HEADER_WORDS, SLOT_WORDS_MAX, SlotFlags, SlotHeader, is_erased, seal, verify,

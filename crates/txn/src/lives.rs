@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! state (two mirrored lines): sequence, base, limit, flags, bytes of the table, renewed at, zero, CRC-32C
-//! table: entries { base, limit, count | CRC-32C << 32, count words: thread's last tick - base (54 bits) | writer }
+//! table (two copies): entries { base, limit, count | CRC-32C << 32, count words: thread's last tick - base (54 bits) |
+//! writer }
 //! ```
 //!
 //! 1. *Begin*: an open for writing persists a base that no life had before ([`Lives::begin`]). The first transaction
@@ -11,9 +12,9 @@
 //! 2. *End*: a clean close persists "closed" with the last tick. The next life begins after it and needs no table
 //!    entry.
 //! 3. *Crash*: an open finds the state "open". For each thread the caller decides up to which tick its versions count
-//!    ([`record::decide`](crate::record::decide)). [`Lives::close_crashed`] appends these ticks to the table, fences,
-//!    sets the state to "closed" at the old limit, and fences again. If a crash interrupts it, the repetition writes
-//!    the same again.
+//!    ([`record::decide`](crate::record::decide)). [`Lives::close_crashed`] appends these ticks to both copies of the
+//!    table, fences, sets the state to "closed" at the old limit, and fences again. If a crash interrupts it, the
+//!    repetition writes the same again.
 //! 4. Some versions do not certify themselves. Such a version counts ([`Lives::counts`]) iff its tick is in no crashed
 //!    life, or is at or below its writer's last tick of that life. Losers need no undo: they simply never count.
 //! 5. When the table is full, or version words grow old, the owner of the slots makes every loser invalid. It then
@@ -22,7 +23,8 @@
 //! The state is mirrored ([`lodestone_pmem::mirror`]): at rest both lines hold the newest state. Keeping the older
 //! state in the second line would be enough for crashes, but not for damage. One flipped bit would then bring back the
 //! older state, and with it the losers of a crash that it does not know. An open for writing therefore makes the lines
-//! equal before it decides anything ([`Lives::heal`]).
+//! equal before it decides anything ([`Lives::heal`]). An entry of the table never changes while it counts. So its
+//! copies need no order between them, and a damaged one is written again from the other.
 //!
 //! Invariants:
 //! - ranges of lives do not overlap and ascend, so a tick names its life;
@@ -41,8 +43,6 @@ use crate::tick::{LIFE_TICKS_MAX, TICK_BITS, Tick, WRITER_BITS, Writer};
 
 /// Ticks that a life reserves at a time: one more persisted line each 268 million commits.
 pub const RESERVATION_TICKS: u64 = 1 << 28;
-/// Bytes of the two state lines, each in its own media block.
-pub const STATE_PAIR_BYTES: u64 = 512;
 const OPEN: u64 = 1;
 const ENTRY_HEADER_WORDS: u64 = 3;
 /// No life uses ticks above this one, so that additions to a tick do not overflow.
@@ -119,20 +119,20 @@ pub struct Life {
     pub last: Vec<(Writer, Tick)>,
 }
 
-/// Addresses of the persistent parts.
+/// Addresses of the persistent parts. There are two of each, in different media blocks. Damage to one loses nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct LivesLayout {
-    /// [`STATE_PAIR_BYTES`] for the state lines, at the start of a media block.
-    pub state: PmAddr,
-    /// The table.
-    pub table: PmAddr,
-    /// Bytes of the table.
+    /// The state lines.
+    pub state: [PmAddr; 2],
+    /// The copies of the table.
+    pub table: [PmAddr; 2],
+    /// Bytes of a copy of the table.
     pub table_bytes: u64,
 }
 
 impl LivesLayout {
     fn lines(&self) -> [PmPtr<StateLine>; 2] {
-        [0, STATE_PAIR_BYTES / 2].map(|offset| PmPtr::new(self.state.plus(offset)))
+        self.state.map(PmPtr::new)
     }
 }
 
@@ -151,6 +151,8 @@ pub struct Lives {
     layout: LivesLayout,
     state: StateLine,
     crashed: Vec<Life>,
+    /// Copies of entries that were found damaged, with the words that belong there.
+    damaged: Vec<(PmAddr, Vec<u64>)>,
     /// For a pool that is open read-only: transactions that certify themselves but lost, and whose slots cannot be made
     /// invalid.
     undone: Vec<(Writer, Tick)>,
@@ -161,12 +163,12 @@ impl Lives {
     /// Reads state and table.
     ///
     /// # Errors
-    /// [`Error::Damaged`] if both state lines or an entry of the table fail their checksums, or hold values that this
-    /// module never writes.
+    /// [`Error::Damaged`] if both state lines or both copies of an entry of the table fail their checksums, or hold
+    /// values that this module never writes.
     pub fn open(memory: &Memory, layout: LivesLayout) -> Result<Self> {
         let damaged = |finding: &str| Error::Damaged {
             what: "state of the transaction clock",
-            at: layout.state,
+            at: layout.state[0],
             finding: finding.into(),
         };
         let Some((state, _)) = Mirror::read(memory, layout.lines()).newest() else {
@@ -175,8 +177,9 @@ impl Lives {
         if let Some(finding) = state.nonsense(&layout) {
             return Err(damaged(finding));
         }
-        let crashed = read_table(memory, &layout, &state)?;
-        Ok(Self { layout, state, crashed, undone: Vec::new(), reservation_ticks: RESERVATION_TICKS })
+        let table = Table { memory, layout: &layout, state: &state };
+        let (crashed, damaged) = table.read()?;
+        Ok(Self { layout, state, crashed, damaged, undone: Vec::new(), reservation_ticks: RESERVATION_TICKS })
     }
 
     /// Makes both state lines equal again if a crash or damage left them different. Returns how many of them were not
@@ -190,18 +193,40 @@ impl Lives {
         found.slots.iter().filter(|slot| !matches!(slot, Slot::Intact(_))).count() as u32
     }
 
-    /// State lines that fail their checksum. They are harmless while the other line is intact, which `open` ensured.
+    /// Makes both copies of the table equal again. Returns how many copies of entries were damaged. No crash does that.
+    pub fn heal_table(&mut self, memory: &Memory) -> u32 {
+        let damaged = std::mem::take(&mut self.damaged);
+        for (at, words) in &damaged {
+            memory.write(*at, words.as_bytes());
+            memory.flush(*at, words.len() as u64 * 8);
+        }
+        if !damaged.is_empty() {
+            // Each entry is whole in one place. That place may be damaged next.
+            memory.fence();
+        }
+        damaged.len() as u32
+    }
+
+    /// Copies of entries of the table that are damaged.
+    #[must_use]
+    pub fn table_copies_damaged(&self) -> u32 {
+        self.damaged.len() as u32
+    }
+
+    /// State lines and copies of entries that fail their checksum. They are harmless while the other copy is intact,
+    /// which `open` ensured.
     #[must_use]
     pub fn findings(&self, memory: &Memory) -> Vec<LivesFinding> {
         let lines = self.layout.lines();
         let found = Mirror::read(memory, lines);
-        let name = |line: &PmPtr<StateLine>| LivesFinding {
-            at: line.addr(),
-            finding: "a copy of the transaction clock's state fails its checksum; the other copy is used".into(),
+        let name = |at: PmAddr, what: &str| LivesFinding {
+            at,
+            finding: format!("a copy of the transaction clock's {what} fails its checksum; the other copy is used"),
         };
         (0..2)
             .filter(|&number| !matches!(found.slots[number], Slot::Intact(_)))
-            .map(|number| name(&lines[number]))
+            .map(|number| name(lines[number].addr(), "state"))
+            .chain(self.damaged.iter().map(|(at, _)| name(*at, "table")))
             .collect()
     }
 
@@ -298,9 +323,11 @@ impl Lives {
         if self.state.table_bytes + bytes > self.layout.table_bytes {
             return Err(Error::TableFull);
         }
-        let at = self.layout.table.plus(self.state.table_bytes);
-        memory.write(at, encode_entry(at, &life).as_bytes());
-        memory.flush(at, bytes);
+        for table in self.layout.table {
+            let at = table.plus(self.state.table_bytes);
+            memory.write(at, encode_entry(at, &life).as_bytes());
+            memory.flush(at, bytes);
+        }
         if !planted::active("txn-life-state-first") {
             // The state makes the entry count, so it may not overtake the entry.
             memory.fence();
@@ -391,47 +418,78 @@ fn entry_checksum(at: PmAddr, words: &[u64]) -> u32 {
     crc32c::crc32c_append(seed, words[3..].as_bytes())
 }
 
-fn read_table(memory: &Memory, layout: &LivesLayout, state: &StateLine) -> Result<Vec<Life>> {
-    let mut lives: Vec<Life> = Vec::new();
-    let mut done = 0;
-    while done < state.table_bytes {
-        let at = layout.table.plus(done);
-        let damaged = |finding: &str| Error::Damaged { what: "table of lives", at, finding: finding.into() };
-        let room = (state.table_bytes - done) / 8;
+/// The table of lives on the medium.
+struct Table<'t> {
+    memory: &'t Memory,
+    layout: &'t LivesLayout,
+    state: &'t StateLine,
+}
+
+impl Table<'_> {
+    /// Reads all entries. Returns the lives, and what belongs where a copy of an entry is damaged.
+    fn read(&self) -> Result<(Vec<Life>, Vec<(PmAddr, Vec<u64>)>)> {
+        let (mut lives, mut damaged): (Vec<Life>, _) = (Vec::new(), Vec::new());
+        let mut done = 0;
+        while done < self.state.table_bytes {
+            let copies = self.layout.table.map(|table| self.entry(table.plus(done), done, lives.last()));
+            // The first one that is right counts. Where none is, the fault of the first is named.
+            let life = match &copies {
+                [Ok(life), _] | [Err(_), Ok(life)] => life.clone(),
+                [Err(finding), Err(_)] => {
+                    let at = self.layout.table[0].plus(done);
+                    return Err(Error::Damaged { what: "table of lives", at, finding: (*finding).into() });
+                }
+            };
+            for (table, copy) in self.layout.table.iter().zip(&copies) {
+                if copy.as_ref() != Ok(&life) {
+                    let at = table.plus(done);
+                    damaged.push((at, encode_entry(at, &life)));
+                }
+            }
+            done += Lives::entry_bytes(life.last.len());
+            lives.push(life);
+        }
+        Ok((lives, damaged))
+    }
+
+    /// The entry at `at`, `done` bytes into its copy of the table, after an entry for the life `before`.
+    fn entry(&self, at: PmAddr, done: u64, before: Option<&Life>) -> Result<Life, &'static str> {
+        let room = (self.state.table_bytes - done) / 8;
         if room < ENTRY_HEADER_WORDS {
-            return Err(damaged("an entry runs over the end"));
+            return Err("an entry runs over the end");
         }
-        let count = memory.load(at.plus(16)) & u64::from(u32::MAX);
+        let count = self.memory.load(at.plus(16)) & u64::from(u32::MAX);
         if count > room - ENTRY_HEADER_WORDS {
-            return Err(damaged("an entry runs over the end"));
+            return Err("an entry runs over the end");
         }
-        let words: Vec<u64> = (0..ENTRY_HEADER_WORDS + count).map(|word| memory.load(at.plus(word * 8))).collect();
+        let words: Vec<u64> = (0..ENTRY_HEADER_WORDS + count).map(|word| self.memory.load(at.plus(word * 8))).collect();
         if (words[2] >> 32) as u32 != entry_checksum(at, &words) {
-            return Err(damaged("an entry fails its checksum"));
+            return Err("an entry fails its checksum");
         }
-        let after = lives.last().map_or(0, |life| life.limit.0);
-        if words[0] <= after || words[0] >= words[1] || words[1] >= state.base {
-            return Err(damaged("the lives of an entry and of its neighbours overlap"));
+        let after = before.map_or(0, |life| life.limit.0);
+        if words[0] <= after || words[0] >= words[1] || words[1] >= self.state.base {
+            return Err("the lives of an entry and of its neighbours overlap");
         }
         let base = Tick(words[0]);
         let tick = |word: u64| Tick(base.0.saturating_add(word >> WRITER_BITS));
         let last: Vec<_> = words[3..].iter().map(|&word| (Writer::from_bits(word), tick(word))).collect();
         let is_sorted = last.is_sorted_by(|(left, _), (right, _)| left < right);
         if !is_sorted || last.iter().any(|(_, tick)| tick.0 > words[1]) {
-            return Err(damaged("an entry names a thread twice, or a tick that its life did not use"));
+            return Err("an entry names a thread twice, or a tick that its life did not use");
         }
-        lives.push(Life { base, limit: Tick(words[1]), last });
-        done += (ENTRY_HEADER_WORDS + count) * 8;
+        Ok(Life { base, limit: Tick(words[1]), last })
     }
-    Ok(lives)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const LAYOUT: LivesLayout =
-        LivesLayout { state: PmAddr::new(0, 4096), table: PmAddr::new(0, 8192), table_bytes: 96 };
+    const LAYOUT: LivesLayout = LivesLayout {
+        state: [PmAddr::new(0, 4096), PmAddr::new(0, 4096 + 256)],
+        table: [PmAddr::new(0, 8192), PmAddr::new(0, 12288)],
+        table_bytes: 96,
+    };
 
     fn writer(number: u16) -> Writer {
         Writer::new(number).expect("small")
@@ -486,10 +544,38 @@ mod tests {
     fn damage_is_an_error_and_one_damaged_copy_is_none() {
         let memory = Memory::anonymous(16384).expect("memory");
         Lives::format(&memory, &LAYOUT);
-        memory.store(LAYOUT.state.plus(8), 77);
+        memory.store(LAYOUT.state[0].plus(8), 77);
         let lives = Lives::open(&memory, LAYOUT).expect("the other copy");
         assert_eq!(lives.findings(&memory).len(), 1);
-        memory.store(LAYOUT.state.plus(256 + 8), 77);
+        memory.store(LAYOUT.state[1].plus(8), 77);
+        assert!(matches!(Lives::open(&memory, LAYOUT), Err(Error::Damaged { .. })));
+    }
+
+    #[test]
+    fn one_copy_of_the_table_of_lives_is_enough_and_makes_the_other_one_whole() {
+        let memory = Memory::anonymous(16384).expect("memory");
+        Lives::format(&memory, &LAYOUT);
+        let crash = |threads: u16| {
+            let mut lives = Lives::open(&memory, LAYOUT).expect("intact");
+            lives.reserve(&memory, lives.base().next()).expect("room");
+            let last = (0..threads).map(|number| (writer(number), lives.base().next())).collect();
+            lives.close_crashed(&memory, last).expect("room in the table");
+        };
+        crash(2);
+        crash(1);
+        let right = Lives::open(&memory, LAYOUT).expect("intact").crashed().to_vec();
+        let bytes = Lives::entry_bytes(2) + Lives::entry_bytes(1);
+        for (copy, bit) in [0, 1].into_iter().flat_map(|copy| (0..bytes * 8).map(move |bit| (copy, bit))) {
+            let at = LAYOUT.table[copy].plus(bit / 64 * 8);
+            let word = memory.load(at);
+            memory.store(at, word ^ 1 << (bit % 64));
+            let mut lives = Lives::open(&memory, LAYOUT).expect("the other copy");
+            assert_eq!(lives.crashed(), right, "copy {copy}, bit {bit}");
+            assert_eq!((lives.findings(&memory).len(), lives.heal_table(&memory)), (1, 1), "copy {copy}, bit {bit}");
+            assert!(lives.findings(&memory).is_empty());
+            assert_eq!(memory.load(at), word, "healed");
+        }
+        LAYOUT.table.iter().for_each(|table| memory.store(table.plus(8), 7));
         assert!(matches!(Lives::open(&memory, LAYOUT), Err(Error::Damaged { .. })));
     }
 

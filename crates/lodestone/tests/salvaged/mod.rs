@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use lodestone::Stm;
-use lodestone::pmem::{Memory, PmAddr, checked};
+use lodestone::pmem::{Memory, PmAddr};
 use lodestone::store::{Lost, LostKeys, Store};
 
 use super::{Answers, Outcome, Sound, records_of};
@@ -152,36 +152,13 @@ impl std::fmt::Display for Figures {
 }
 
 /// The damage beside a record's own lines that may hide it, if there is such damage.
-fn hidden_by(sound: &Sound, place: &str, home: &Home, damaged: &BTreeSet<u64>) -> Option<&'static str> {
+fn hidden_by(place: &str, home: &Home, damaged: &BTreeSet<u64>) -> Option<&'static str> {
     // Lines of a leaf that its header does not list can hold what was removed later. The header alone tells.
     if place.starts_with("fastfair words") && home.blocks.iter().any(|(start, _)| damaged.contains(start)) {
         return Some("the header of its leaf");
     }
-    if place.starts_with("objects/") {
-        // They say where all objects are, and are there once.
-        return damaged.iter().any(|line| sound.memory_heads.contains(line)).then_some("the head of the memory");
-    }
     // A lost page can take both what leads to a record and what says that it counts: the heap's tables, an intent.
     (damaged.len() > 1).then_some("a page that has what leads to it and what says that it counts")
-}
-
-/// The lines of a memory's header line and directory of slabs, as `docs/format.md` draws them.
-pub fn memory_heads(image: &[u8], header: PmAddr) -> BTreeSet<u64> {
-    let load = |at: u64, bytes: u64| {
-        let mut word = [0; 8];
-        word[..bytes as usize].copy_from_slice(&image[at as usize..(at + bytes) as usize]);
-        u64::from_le_bytes(word)
-    };
-    let header = header.offset();
-    let (mut block, bytes) = (PmAddr::from_raw(load(header + 40, 8)), load(header + 28, 4));
-    let mut lines = BTreeSet::new();
-    while !block.is_null() {
-        let at = block.offset();
-        lines.extend((at / LINE..(at + bytes).div_ceil(LINE)).map(|line| line * LINE));
-        block = checked::decode_addr(block, load(at, 8)).expect("a sound link");
-    }
-    lines.insert(header);
-    lines
 }
 
 fn order(is_number: bool, key: &[u8]) -> (u64, Vec<u8>) {
@@ -346,7 +323,7 @@ fn compare(
         let is_own = home.own.iter().any(|line| damaged.contains(line));
         if is_own {
             figures.own_line += 1;
-        } else if let Some(head) = hidden_by(sound, place, home, damaged) {
+        } else if let Some(head) = hidden_by(place, home, damaged) {
             *figures.behind_head.entry(format!("{place}: {head}")).or_default() += 1;
         } else {
             figures.faults.push(format!(

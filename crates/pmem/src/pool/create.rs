@@ -343,7 +343,10 @@ fn lock_target(target: &Path, overwrite: bool) -> Result<Option<File>> {
     };
     let exists = |finding: String| Err(Error::Exists { path: target.to_owned(), finding });
     if !found.is_file() {
-        return exists(if found.is_dir() { "a folder" } else { "a device or another special file" }.into());
+        // Not `Exists`, which advises to overwrite.
+        let kind = if found.is_dir() { "a folder" } else { "a device or another special file" };
+        let finding = format!("{} is {kind}, and no pool can replace it", target.display());
+        return Err(Error::Invalid { what: "the path of a new pool", finding, hint: "choose another path" });
     }
     if found.len() > 0 && !overwrite {
         let mut magic = [0; 8];

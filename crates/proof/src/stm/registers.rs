@@ -316,6 +316,9 @@ impl Structure for Registers {
 
     fn audit(&self, handle: &Handle) -> Outcome {
         let (stm, table) = handle.stm()?;
+        // A crash leaves both copies of what leads to the objects whole. No answer shows it when one is not.
+        let copies = stm.recovery().copies_damaged;
+        Failure::unless(copies == 0, || format!("{copies} damaged copies of header, table of lives or directory"))?;
         let report = stm.check_all();
         Failure::unless(report.is_intact(), || {
             report.findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")

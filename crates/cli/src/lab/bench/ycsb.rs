@@ -118,6 +118,18 @@ pub enum YcsbEngine {
     Tl2Redo,
 }
 
+impl YcsbEngine {
+    /// Its name, for people.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Map => "a durable ordered map",
+            Self::Stm => "a B+-tree over a transactional memory",
+            Self::Tl2Undo => "a B+-tree over TL2 with an undo log",
+            Self::Tl2Redo => "a B+-tree over TL2 with a redo log",
+        }
+    }
+}
+
 /// One word of `--workload`.
 #[derive(Clone, Debug)]
 struct Workloads(Vec<Workload>);
@@ -142,12 +154,16 @@ pub struct Request {
 
 /// One run with all conditions of its figures.
 pub struct Measured {
+    pub engine: YcsbEngine,
     pub outcome: Outcome,
     pub sync_latency: Option<SyncLatency>,
 }
 
 /// Runs the benchmark.
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+    if let Some(path) = &args.html {
+        new_file::verify_page(path)?;
+    }
     let mut all = Vec::new();
     for &workload in args.workload.iter().flat_map(|word| &word.0) {
         for &threads in &args.threads {
@@ -272,7 +288,7 @@ fn measure_on<E: Engine>(engine: &E, opened: &Opened, request: &Request, output:
     if let Some(latency) = &sync_latency {
         latency.add_to(&mut result.extra);
     }
-    Ok(Measured { outcome, sync_latency })
+    Ok(Measured { engine: request.engine, outcome, sync_latency })
 }
 
 /// Runs `work` with a hook that draws a progress bar.
@@ -332,8 +348,9 @@ pub fn origin(measured: &Measured) -> String {
         None => "unknown".into(),
     };
     format!(
-        "YCSB on a durable ordered map: {} records of {} + {} bytes, {}, seed {}\n\
+        "YCSB on {}: {} records of {} + {} bytes, {}, seed {}\n\
          domain {}, medium {}, durability {}, instructions {}, journal {}",
+        measured.engine.title(),
         human_figure(result.records as f64),
         extra("key_bytes"),
         extra("value_bytes"),
