@@ -21,8 +21,7 @@ use lodestone_heap::{Action, Heap};
 use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, PmPtr};
 use lodestone_txn::record::Buffers;
 use lodestone_txn::{
-    Lives, LivesLayout, NEVER_WRITTEN, SLOT_HEADER_WORDS, SlotFlags, SlotHeader, Tick, Which, Writer,
-    seal,
+    Lives, LivesLayout, NEVER_WRITTEN, SLOT_HEADER_WORDS, SlotFlags, SlotHeader, Tick, Which, Writer, seal,
 };
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -132,13 +131,13 @@ impl Places {
         self.halves().into_iter().filter(is_damaged).collect()
     }
 
-    /// Makes a damaged header line whole again. Returns how many were.
+    /// Makes a damaged header line whole again, and flushes it. Returns how many were.
     pub fn heal(&self, memory: &Memory) -> u32 {
         let damaged = self.damaged_lines(memory);
         for &half in &damaged {
             memory.put(PmPtr::new(half), &self.line);
-            // On return: the other line may be damaged next.
-            memory.persist(half, LINE_BYTES);
+            // The other line may be damaged next.
+            memory.flush(half, LINE_BYTES);
         }
         damaged.len() as u32
     }

@@ -32,11 +32,11 @@ mod bytes;
 mod check;
 mod commit;
 mod context;
+#[cfg(test)]
+mod copies;
 mod core;
 mod error;
 mod fields;
-#[cfg(test)]
-mod copies;
 #[cfg(test)]
 mod flips;
 mod format;

@@ -77,6 +77,7 @@ pub fn recover(heap: &Heap, places: &Places, slabs: &mut Slabs, lives: &mut Live
     let copies_damaged = if is_read_only {
         (places.damaged_lines(memory).len() + slabs.damaged_lines().len()) as u32 + lives.table_copies_damaged()
     } else {
+        // Persistent when this life begins, below: nothing is written before that.
         places.heal(memory) + slabs.heal(memory) + lives.heal_table(memory)
     };
     let was_clean = !lives.is_open();

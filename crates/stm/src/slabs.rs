@@ -326,16 +326,13 @@ impl Slabs {
         lines.into_iter().collect()
     }
 
-    /// Makes both chains equal again. Returns how many lines were damaged.
+    /// Makes both chains equal again, and flushes what it writes. Returns how many lines were damaged.
     pub fn heal(&mut self, memory: &Memory) -> u32 {
         let lines = self.damaged_lines();
         for (at, word) in std::mem::take(&mut self.damaged) {
             memory.store(at, word);
+            // Each word is whole in one place, and that place may be damaged next.
             memory.flush(at, WORD_BYTES);
-        }
-        if !lines.is_empty() {
-            // Each word is whole in one place. That place may be damaged next.
-            memory.fence();
         }
         lines.len() as u32
     }

@@ -71,6 +71,16 @@ impl Stm {
         self.core.poisoned.store(true, std::sync::atomic::Ordering::Relaxed);
     }
 
+    /// The places of each copy of what leads to the objects: header line, entry of the table of crashed lives, block of
+    /// the directory of slabs. For proofs that damage one of the copies.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn copies(&self) -> [[PmAddr; 3]; 2] {
+        let places = &self.core.places;
+        let [header, table, directory] = [places.halves(), places.lives().table, places.directory()];
+        [0, 1].map(|copy| [header[copy], table[copy], directory[copy]])
+    }
+
     /// Opens the memory of a store, called [`MEMORY_NAME`], with default options. Makes it on first use.
     ///
     /// When the pool has no room, or holds something damaged or newer. [`Error::AlreadyOpen`] when this process has it

@@ -193,16 +193,14 @@ impl Lives {
         found.slots.iter().filter(|slot| !matches!(slot, Slot::Intact(_))).count() as u32
     }
 
-    /// Makes both copies of the table equal again. Returns how many copies of entries were damaged. No crash does that.
+    /// Makes both copies of the table equal again, and flushes what it writes. The next fence, at the latest that of
+    /// [`begin`](Self::begin), makes it persistent. Returns how many copies of entries were damaged. No crash does that.
     pub fn heal_table(&mut self, memory: &Memory) -> u32 {
         let damaged = std::mem::take(&mut self.damaged);
         for (at, words) in &damaged {
             memory.write(*at, words.as_bytes());
+            // Each entry is whole in one place, and that place may be damaged next.
             memory.flush(*at, words.len() as u64 * 8);
-        }
-        if !damaged.is_empty() {
-            // Each entry is whole in one place. That place may be damaged next.
-            memory.fence();
         }
         damaged.len() as u32
     }

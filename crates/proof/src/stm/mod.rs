@@ -15,6 +15,7 @@
 //! | `stm-lives` | processes that die and are followed by others, clean closes between |
 //! | `stm-renew` | a table of lives that runs full |
 //! | `stm-renew-losers` | one that runs full when a life crashed whose losers are still in slots |
+//! | `stm-mended` | copies that an open makes whole, after which the others are damaged |
 //! | `stm-reserve` | ranges of timestamps that run out |
 //! | `stm-address-log`, `stm-scan` | the published modes |
 //!

@@ -127,9 +127,37 @@ fn life_targets() -> Vec<Registers> {
         )],
         ..registers("stm-renew-losers", vec![Op::Set(0b001, 1), Op::Kill, Op::Set(0b011, 2)])
     };
+    // The copy that an open has mended is the only one later.
+    let mended = Registers {
+        audited: &["stm/src/format.rs", "stm/src/slabs.rs", "txn/src/lives.rs"],
+        redundant: vec![
+            Redundant::new(
+                "late flush at",
+                3,
+                "the state of the new life has four fences, and nothing relies on the copy before",
+            ),
+            Redundant::new(
+                "early fence at crates/txn/src/lives.rs",
+                1,
+                "a copy that is not whole is mended here; `stm-lives` demands that a crash leaves both whole",
+            ),
+        ],
+        ..registers(
+            "stm-mended",
+            vec![
+                Op::Set(0b011, 1),
+                Op::Kill,
+                Op::Set(0b001, 2),
+                Op::Spoil(0),
+                Op::Reopen,
+                Op::Spoil(1),
+                Op::Set(0b010, 3),
+            ],
+        )
+    };
     let reserve =
         Registers { stm: StmOptions { reservation_ticks: 2, ..options() }, ..registers("stm-reserve", commits()) };
-    vec![lives, renew, losers, reserve]
+    vec![lives, renew, losers, mended, reserve]
 }
 
 fn published_targets() -> Vec<Registers> {
