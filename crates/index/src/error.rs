@@ -120,7 +120,8 @@ impl From<lodestone_store::Error> for Error {
 }
 
 impl Error {
-    /// Whether the pool, or the file system under it, had no room. Nothing changed; the index stays readable, and removals make room again.
+    /// Whether the pool, or the file system under it, had no room. Nothing changed; the index stays readable, and
+    /// removals make room again.
     #[must_use]
     pub fn is_full(&self) -> bool {
         match self {

@@ -145,14 +145,17 @@ pub struct LivesFinding {
     pub finding: String,
 }
 
+/// Damaged places, and the words that belong there.
+type Repairs = Vec<(PmAddr, Vec<u64>)>;
+
 /// The persistent clock of a pool. One thread changes it at a time: the caller locks.
 #[derive(Clone, Debug)]
 pub struct Lives {
     layout: LivesLayout,
     state: StateLine,
     crashed: Vec<Life>,
-    /// Copies of entries that were found damaged, with the words that belong there.
-    damaged: Vec<(PmAddr, Vec<u64>)>,
+    /// Copies of entries that were found damaged.
+    damaged: Repairs,
     /// For a pool that is open read-only: transactions that certify themselves but lost, and whose slots cannot be made
     /// invalid.
     undone: Vec<(Writer, Tick)>,
@@ -193,8 +196,8 @@ impl Lives {
         found.slots.iter().filter(|slot| !matches!(slot, Slot::Intact(_))).count() as u32
     }
 
-    /// Makes both copies of the table equal again, and flushes what it writes. The next fence, at the latest that of
-    /// [`begin`](Self::begin), makes it persistent. Returns how many copies of entries were damaged. No crash does that.
+    /// Makes both copies of the table equal again, and flushes what it writes. The next fence makes it persistent, at
+    /// the latest that of [`begin`](Self::begin). Returns how many copies of entries were damaged. No crash does that.
     pub fn heal_table(&mut self, memory: &Memory) -> u32 {
         let damaged = std::mem::take(&mut self.damaged);
         for (at, words) in &damaged {
@@ -425,7 +428,7 @@ struct Table<'t> {
 
 impl Table<'_> {
     /// Reads all entries. Returns the lives, and what belongs where a copy of an entry is damaged.
-    fn read(&self) -> Result<(Vec<Life>, Vec<(PmAddr, Vec<u64>)>)> {
+    fn read(&self) -> Result<(Vec<Life>, Repairs)> {
         let (mut lives, mut damaged): (Vec<Life>, _) = (Vec::new(), Vec::new());
         let mut done = 0;
         while done < self.state.table_bytes {
