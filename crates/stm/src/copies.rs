@@ -1,5 +1,5 @@
-//! What leads to the objects is there twice: header line, clock, table of lives, directory of slabs. One damaged line
-//! or half of it hides nothing, and an open for writing makes it whole again.
+//! The parts that lead to the objects are there twice: header line, clock, table of lives, directory of slabs. One
+//! damaged line or one damaged copy hides nothing, and an open for writing makes it whole again.
 
 use std::fs;
 use std::ops::Range;
@@ -106,7 +106,7 @@ fn make(path: &Path) -> Result<Vec<[Range<usize>; 2]>> {
     Ok(ranges)
 }
 
-/// What damage makes of a byte.
+/// Damages the bytes of `range`: zeroes, or others.
 fn spoil(image: &mut [u8], range: Range<usize>, kind: usize) {
     for (number, byte) in image[range].iter_mut().enumerate() {
         *byte = if kind == 0 { 0 } else { (number * 167 + 13) as u8 };

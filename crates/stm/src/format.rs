@@ -11,9 +11,10 @@
 //! checked words
 //! ```
 //!
-//! What leads to the objects is there twice, in different pages. So a damaged line or page of it hides no object. An
-//! open for writing makes a damaged copy whole again. It can lose the system object, which leads to the roots alone:
-//! see [`survey`](crate::survey).
+//! Header line, clock, table of lives and directory lead to the objects. They are there twice, with the default sizes
+//! in different pages, so one damaged line or page of them hides no object. An open for writing makes a damaged copy
+//! whole again. The system object is there once. Damage to it loses the list of roots, and a
+//! [`survey`](crate::survey) finds the roots without it.
 //!
 //! One heap action makes all of it, so all of it exists or none.
 
