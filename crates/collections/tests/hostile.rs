@@ -6,7 +6,8 @@
 //!
 //! `LODESTONE_HOSTILE_CASES=100000 cargo test -p lodestone-collections --test hostile -- --nocapture`
 //!
-//! A failure names its seed. `LODESTONE_HOSTILE_SEED=n` runs that case alone.
+//! A failure names its seed. `LODESTONE_HOSTILE_SEED=n` runs that case alone. `LODESTONE_HOSTILE_FIRST=n` begins with
+//! that case, so that several processes can share the work.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -673,10 +674,11 @@ fn no_damage_whose_checksums_fit_panics_or_hangs() -> Outcome {
     }
     let only = number_of("LODESTONE_HOSTILE_SEED");
     let cases = number_of("LODESTONE_HOSTILE_CASES").unwrap_or(CASES);
+    let first = number_of("LODESTONE_HOSTILE_FIRST").unwrap_or(0);
     watch(&CASE);
     let (mut refused, mut failing, mut quiet) = (0, 0, 0);
     let mut slowest = BTreeMap::new();
-    for case in only.map_or(0..cases, |case| case..case + 1) {
+    for case in only.map_or(first..first + cases, |case| case..case + 1) {
         CASE.store(case, Ordering::Relaxed);
         if case % 10_000 == 9_999 {
             println!("{} cases", case + 1);
