@@ -5,7 +5,8 @@
 #
 #   lint   format, tidy, clippy, and the rules for crates of others if cargo-deny is installed
 #   test   format, tidy, and every test of every crate but those marked "`make prove` runs it"   ("make test")
-#   prove  lints, the marked tests (exhausted targets, audits, planted bugs), schedules, weak memory   ("make prove")
+#   prove  lints, the marked tests (exhausted targets, audits, planted bugs), schedules, weak memory, links of the
+#          documentation   ("make prove")
 #   deny   the rules for crates of others (deny.toml), and their known faults, which needs the network   ("make deny")
 #
 # Every step runs, also after a failure. A step is stopped when it has used LODESTONE_STEP_PROCESSOR_SECONDS_MAX
@@ -150,6 +151,7 @@ case $list in
     # Weak memory order: every execution of the word protocols, and of each with a rule broken.
     step weak-memory cargo test --no-fail-fast -p lodestone-txn --features loom --test weak_memory
     clippy
+    step documents env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
     ;;
 esac
 finish

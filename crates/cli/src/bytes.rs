@@ -60,7 +60,7 @@ pub fn value(text: &str, hex: bool) -> anyhow::Result<Vec<u8>> {
 ///
 /// Printable text is shown unchanged. A backslash begins every other form: `\\`, `\n`, `\t`, `\r` and `\0`. `\u{7f}` is
 /// a character that does not show or that joins the one before it. `\xff` is a byte that is no text, and `\x20` a blank
-/// at an end. [`undisplay`] reads it back.
+/// at an end. `undisplay` reads it back.
 pub fn display(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {

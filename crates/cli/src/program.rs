@@ -6,7 +6,7 @@
 //!    output is gone, the command ends quietly with 0.
 //!
 //! Invariants: results go to standard output, everything else to standard error. Ctrl-C or SIGKILL leaves nothing in an
-//! unsafe state, because every change to a pool is failure-atomic. After Ctrl-C ([`interrupt`](crate::interrupt)) the
+//! unsafe state, because every change to a pool is failure-atomic. After Ctrl-C ([`interrupt`]) the
 //! exit code is 130.
 
 use std::process::ExitCode;

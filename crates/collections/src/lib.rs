@@ -31,7 +31,7 @@
 //! ```
 //!
 //! **Errors.** A change of a collection happens whole or ends the transaction. A closure that swallows its error (a
-//! full pool's, say) and goes on ends with [`Error::Cancelled`](lodestone_stm::Error::Cancelled).
+//! full pool's, say) and goes on ends with [`Error::Cancelled`].
 //!
 //! **Cost.** A transaction makes one fence, whatever it touches, and flushes the lines of its written slots and of its
 //! record. Each collection documents how many objects an operation reads and writes, and tests count them. A

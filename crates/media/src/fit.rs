@@ -1,6 +1,6 @@
 //! Fitting: makes a profile from the figures of a probe.
 //!
-//! 1. Latencies by size are the probe's cells with one thread ([`Evidence::curve`]). Small sequential reads tell the
+//! 1. Latencies by size are the probe's cells with one thread (`Evidence::curve`). Small sequential reads tell the
 //!    cost of a read inside a block that is already buffered.
 //! 2. The size of the internal block is the smallest random read that reaches full bandwidth, if small sequential reads
 //!    reach it too. If they do not, no larger block can be seen.

@@ -16,7 +16,7 @@ use lodestone_wal::{LogOptions, LogStore, Record, Wal};
 /// One change of the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The writer appends a record with this key and so many bytes of values, in as many rows as [`rows`] says.
+    /// The writer appends a record with this key and so many bytes of values, in as many rows as `rows` says.
     Append(u16, u8, usize),
     /// The writer's log begins after its last record from now on.
     Truncate(u16),

@@ -1,4 +1,4 @@
-//! Plots: their content. [`svg`] draws it; [`scale`] computes the position of a value and the ticks of an axis.
+//! Plots: their content. `svg.rs` draws it; `scale.rs` computes the position of a value and the ticks of an axis.
 //!
 //! Invariants:
 //! - Values that cannot be drawn (NaN, infinite, not positive on a logarithmic axis) are left out: a line is broken

@@ -189,7 +189,7 @@ pub(crate) enum Why {
     Failed(Box<Error>),
 }
 
-/// The cause of a conflict. The counts are in [`Stats`](crate::Stats).
+/// The cause of a conflict. The counts are in [`StmStats`](crate::StmStats).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Conflict {

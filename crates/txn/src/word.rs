@@ -80,7 +80,7 @@ const _: () = assert!(TICK_SHIFT + TICK_BITS == 64, "the four fields fill the wo
 /// The lowest bit of the tick in an [`age`](VersionWord::age).
 pub(crate) const AGE_TICK_SHIFT: u32 = TICK_SHIFT - SLOT_SHIFT;
 
-/// A version word; see the [module](self).
+/// A version word: state, slot, thread id and tick of an object's newest version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct VersionWord(u64);
 

@@ -2,7 +2,7 @@
 //!
 //! | command | purpose |
 //! | --- | --- |
-//! | [`bench`] | measures this machine |
+//! | [`mod@bench`] | measures this machine |
 //! | [`sim`] | models machines that are absent |
 //! | [`torture`] | kills writers and judges the pools they leave |
 //! | [`crash`] | explores the possible states after a power failure |

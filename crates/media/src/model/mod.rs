@@ -17,7 +17,7 @@
 //! **Time.** *Virtual*: each thread has a clock that only charges advance. *Spinning*: a charge ends at a moment of the
 //! wall clock. Real work of the thread between a flush and its fence overlaps with the write-back, as on the medium.
 //! The model's own computation costs time that the medium would not take. Each hook's time beyond its charge is
-//! therefore kept as a credit (at most [`CREDIT_PS_MAX`]), which shortens the next charges. So a thread's wall time is
+//! therefore kept as a credit (at most `CREDIT_PS_MAX`), which shortens the next charges. So a thread's wall time is
 //! its own work plus the larger of charges and hooks. The time of the real access afterwards is not subtracted, because
 //! the model cannot tell whether it missed the real cache. Emulated figures are therefore upper bounds, too high by at
 //! most the cost of the memory in use.
@@ -25,7 +25,7 @@
 //! **Threads.** [`Model::as_thread`] and [`Model::simulate`] run many simulated threads on one. The thread with the
 //! smallest clock takes the next step, so the result is exact and repeatable. With real threads in virtual time, each
 //! thread's own charges are exact. Their clocks drift apart, however, so contention between them is approximate (see
-//! [`bandwidth`]).
+//! `bandwidth.rs`).
 //!
 //! Invariants:
 //! - a thread's clock never goes back;

@@ -3,9 +3,9 @@
 //! A profile is a TOML file with units in its key names. `dram`, `optane` and `cxl` are compiled in from `profiles/`;
 //! the comments there say where each figure comes from. `lodestone media show NAME` prints one to start from.
 //!
-//! 1. The text is parsed. Every key is taken by name and checked for kind and range ([`reader`]).
+//! 1. The text is parsed. Every key is taken by name and checked for kind and range (`reader.rs`).
 //! 2. A key that is left over is an error too: a misspelt key must not leave a default in force. There are no defaults.
-//! 3. [`MediaProfile::to_toml`] writes every key, so that its output can be read ([`writer`]).
+//! 3. [`MediaProfile::to_toml`] writes every key, so that its output can be read (`writer.rs`).
 //!
 //! Invariants: a `MediaProfile` from [`from_toml`](MediaProfile::from_toml) has passed all checks. The same checks hold
 //! for a fitted one.

@@ -1,8 +1,8 @@
 //! Verification: the papers' figures beside the model's.
 //!
-//! 1. Each cell of Tables 3 to 8 of paper 2 is measured in virtual time with the paper's loop ([`measure`],
-//!    [`tables`]).
-//! 2. So are the sentences about ceilings, sizes, threads, mixed load and other nodes ([`sentences`]).
+//! 1. Each cell of Tables 3 to 8 of paper 2 is measured in virtual time with the paper's loop (`measure.rs`,
+//!    `tables.rs`).
+//! 2. So are the sentences about ceilings, sizes, threads, mixed load and other nodes (`sentences.rs`).
 //! 3. If a figure contains the cost of the program that measured it, the profile's `[instrument]` is added, in a
 //!    separate column.
 //!

@@ -2,7 +2,7 @@
 //!
 //! This is the one scheme for state that must not go back: states of parts, roots, clocks of transactions, and the
 //! header of the journal. That header is written as a file, page by page. So it takes the rules from here
-//! ([`Mirror::next`], [`Mirror::newest`]) and does its own writes and syncs.
+//! (`Mirror::next`, [`Mirror::newest`]) and does its own writes and syncs.
 //!
 //! 1. *Write*: the new record gets the next sequence number and a CRC-32C. It goes to the line that is not the newest
 //!    intact one (either, when they are equal). Flush and fence. Then the same bytes go to the other line. Flush and

@@ -1,6 +1,6 @@
 //! `lodestone bench substrate`: the cost of the primitives beside the bare instructions and system calls.
 //!
-//! 1. `persist(64 B)` is a store, a flush and a fence through [`Memory`](lodestone_pmem::Memory); bare, the same three
+//! 1. `persist(64 B)` is a store, a flush and a fence through [`Memory`]; bare, the same three
 //!    as unchecked instructions. `stream(4 KiB)` likewise. Same memory, same lines, same process.
 //! 2. `durable()` in the block domain beside a bare durable write of 4 KiB and beside a bare write with `fdatasync`.
 //! 3. Both sides of a comparison take turns in short rounds, and the order changes from round to round. A ratio is the
