@@ -5,10 +5,11 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
-use lodestone_pmem::{DomainChoice, LINE_BYTES, PmAddr, Pool, PoolOptions};
+use lodestone_pmem::{LINE_BYTES, PmAddr, Pool};
 use lodestone_store::Store;
 
 use crate::error::Result;
+use crate::flips::options;
 use crate::recover::RecoveryReport;
 use crate::{Stm, StmOptions, pm_object};
 
@@ -19,15 +20,6 @@ const OBJECTS: u64 = 200;
 struct Value {
     value: u64,
     next: crate::PmPtr<Value>,
-}
-
-fn options() -> PoolOptions {
-    PoolOptions {
-        domain: DomainChoice::Process,
-        size_bytes: 2 << 20,
-        journal_bytes: 128 << 10,
-        ..PoolOptions::default()
-    }
 }
 
 fn fill(stm: &Stm) -> Result<()> {

@@ -26,7 +26,8 @@ struct Value {
     value: u64,
 }
 
-fn options() -> PoolOptions {
+/// A small pool that only this process must survive.
+pub fn options() -> PoolOptions {
     PoolOptions {
         domain: DomainChoice::Process,
         size_bytes: 2 << 20,

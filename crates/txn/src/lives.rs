@@ -327,6 +327,7 @@ impl Lives {
         for table in self.layout.table {
             let at = table.plus(self.state.table_bytes);
             memory.write(at, encode_entry(at, &life).as_bytes());
+            // Each copy before the fence below: the other one may be damaged when this life's losers are looked for.
             memory.flush(at, bytes);
         }
         if !planted::active("txn-life-state-first") {
