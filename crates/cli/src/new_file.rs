@@ -1,18 +1,22 @@
 //! Files that a command makes: complete under their name, or absent.
 //!
-//! 1. Bytes go to a temporary file in the same folder.
-//! 2. [`NewFile::publish`] syncs it, gives it its name and syncs the folder.
-//! 3. On an error or a signal the temporary file is removed, and an older file keeps its name and its bytes.
+//! 1. Bytes go to a file without a name in the same folder, so not even SIGKILL leaves one there. A file system that
+//!    has no such files (`O_TMPFILE`) gets a hidden temporary file.
+//! 2. [`NewFile::publish`] syncs it, gives it its name and syncs the folder. To replace a file it is first linked under
+//!    a hidden name, which then replaces the other.
+//! 3. On an error or a signal the hidden file is removed, and an older file keeps its name and its bytes.
 //!
 //! A target that is no regular file (`/dev/stdout`, a pipe) is written to directly, because there is nothing to
 //! replace.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use tempfile::NamedTempFile;
 
 use crate::interrupt::Scratch;
@@ -30,6 +34,7 @@ pub struct NewFile {
 
 #[derive(Debug)]
 enum Sink {
+    Unnamed(File),
     Beside(NamedTempFile, Scratch),
     Direct(File),
 }
@@ -49,8 +54,13 @@ impl NewFile {
             }
             found => {
                 refuse_existing(&target, found.is_ok() && !overwrite)?;
-                let (file, scratch) = beside(&target).with_context(failed)?;
-                Sink::Beside(file, scratch)
+                match unnamed_in(folder_of(&target)) {
+                    Some(file) => Sink::Unnamed(file),
+                    None => {
+                        let (file, scratch) = beside(&target).with_context(failed)?;
+                        Sink::Beside(file, scratch)
+                    }
+                }
             }
         };
         Ok(Self { target, overwrite, sink })
@@ -62,15 +72,23 @@ impl NewFile {
     /// When syncing or renaming fails, or another file got the name meanwhile. Then no file remains.
     pub fn publish(self) -> Result<()> {
         let Self { target, overwrite, sink } = self;
-        let Sink::Beside(file, scratch) = sink else { return Ok(()) };
         let failed =
             || format!("{}: writing the file failed; free space there, or choose another place", target.display());
-        file.as_file().sync_all().with_context(failed)?;
-        let renamed = scratch.publish(|| {
-            let done = if overwrite { file.persist(&target) } else { file.persist_noclobber(&target) };
-            done.map(drop).map_err(|error| error.error)
-        });
-        match renamed {
+        let named = match sink {
+            Sink::Direct(_) => return Ok(()),
+            Sink::Unnamed(file) => {
+                file.sync_all().with_context(failed)?;
+                name(&file, &target, overwrite)
+            }
+            Sink::Beside(file, scratch) => {
+                file.as_file().sync_all().with_context(failed)?;
+                scratch.publish(|| {
+                    let done = if overwrite { file.persist(&target) } else { file.persist_noclobber(&target) };
+                    done.map(drop).map_err(|error| error.error)
+                })
+            }
+        };
+        match named {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => refuse_existing(&target, true)?,
             other => other.with_context(failed)?,
         }
@@ -82,14 +100,14 @@ impl Write for NewFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.sink {
             Sink::Beside(file, _) => file.write(bytes),
-            Sink::Direct(file) => file.write(bytes),
+            Sink::Unnamed(file) | Sink::Direct(file) => file.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match &mut self.sink {
             Sink::Beside(file, _) => file.flush(),
-            Sink::Direct(file) => file.flush(),
+            Sink::Unnamed(file) | Sink::Direct(file) => file.flush(),
         }
     }
 }
@@ -108,6 +126,34 @@ pub fn folder_of(path: &Path) -> &Path {
 /// Makes a name in the folder of `path` durable.
 pub fn sync_folder(path: &Path) -> io::Result<()> {
     File::open(folder_of(path))?.sync_all()
+}
+
+/// A file without a name in `folder`, with the mode that a plain file would have. `None` where there are no such files,
+/// or no path by which one can get a name.
+fn unnamed_in(folder: &Path) -> Option<File> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = rustix::fs::open(folder, flags, Mode::from_raw_mode(0o666)).ok().map(File::from)?;
+    path_of(&file).exists().then_some(file)
+}
+
+/// The path of an open file, whatever its name.
+fn path_of(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+/// Names the file `target`. Replaces an older file of that name if `overwrite`.
+fn name(file: &File, target: &Path, overwrite: bool) -> io::Result<()> {
+    let link = |path: &Path| rustix::fs::linkat(CWD, path_of(file), CWD, path, AtFlags::SYMLINK_FOLLOW);
+    match link(target) {
+        Err(rustix::io::Errno::EXIST) if overwrite => {}
+        other => return Ok(other?),
+    }
+    // A link never replaces a name, a rename does.
+    let (hidden, scratch) = beside(target)?;
+    let path = hidden.path().to_owned();
+    hidden.close()?;
+    link(&path)?;
+    scratch.publish(|| fs::rename(&path, target))
 }
 
 /// A temporary file in the folder of `target`, with the mode that a plain file would have.

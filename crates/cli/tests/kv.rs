@@ -30,6 +30,7 @@ fn records_go_in_and_come_out() {
     place.run(["kv", "del", "a.pool", "b"]).finding();
     let missing = place.run(["kv", "get", "a.pool", "b"]).finding();
     assert!(missing.stderr.contains("no key `b`") && missing.stdout.is_empty());
+    assert_eq!(place.run(["kv", "get", "a.pool", "b", "--json"]).finding().stdout, "{\"key\":\"b\"}\n");
     assert!(place.run(["kv", "check", "a.pool"]).ok().contains("everything verifies"));
 }
 

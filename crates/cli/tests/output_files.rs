@@ -9,6 +9,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use common::Place;
+use rustix::process::Signal;
 
 /// Names in the folder of `place`, sorted.
 fn names(place: &Place) -> Vec<String> {
@@ -94,18 +95,26 @@ fn wait_until(what: &str, mut ready: impl FnMut() -> bool) {
     }
 }
 
-/// Runs `args`, sends SIGINT as soon as `ready` holds, and returns exit code, signal and standard error.
+/// Exit code, signal and standard error of a command.
+type Ended = (Option<i32>, Option<i32>, String);
+
+/// Runs `args`, sends SIGINT as soon as `ready` holds, and returns the end of the command.
 #[track_caller]
-fn interrupted(place: &Place, args: &[&str], mut ready: impl FnMut() -> bool) -> (Option<i32>, Option<i32>, String) {
+fn interrupted(place: &Place, args: &[&str], mut ready: impl FnMut() -> bool) -> Ended {
+    ended_by(Signal::INT, place, args, |_| ready())
+}
+
+/// Runs `args`, sends `signal` as soon as `ready` holds for the process, and returns the end of the command.
+#[track_caller]
+fn ended_by(signal: Signal, place: &Place, args: &[&str], mut ready: impl FnMut(u32) -> bool) -> Ended {
     let mut child = place.command(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("run lodestone");
     let mut ended = None;
     wait_until("the moment for the signal", || {
         ended = child.try_wait().expect("status");
-        ready() || ended.is_some()
+        ready(child.id()) || ended.is_some()
     });
     assert!(ended.is_none(), "the command is long enough to be interrupted: {ended:?}");
-    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT)
-        .expect("signal");
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal).expect("signal");
     let mut said = String::new();
     child.stderr.take().expect("pipe").read_to_string(&mut said).expect("read");
     let status = child.wait().expect("wait");
@@ -156,10 +165,19 @@ fn ctrl_c_leaves_no_half_file_and_no_temporary_folder() {
             })
         }
     };
-    let (code, _, said) = interrupted(&place, &["kv", "export", "a.pool", "-o", "out.jsonl"], is_making(".tmp"));
+    // The file has no name before it is whole, so not even SIGKILL leaves one.
+    let (export, folder) = (["kv", "export", "a.pool", "-o", "out.jsonl"], place.path(""));
+    let has_unnamed = |process: u32| {
+        let open = fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
+        let mut open = open.filter_map(|entry| fs::read_link(entry.path()).ok());
+        open.any(|path| path.starts_with(&folder) && path.to_string_lossy().ends_with(" (deleted)"))
+    };
+    let (code, _, said) = ended_by(Signal::INT, &place, &export, has_unnamed);
     assert_eq!(code, Some(130), "{said}");
     assert!(said.contains("out.jsonl") && said.contains("not made"), "{said}");
     assert_eq!(names(&place), ["a.pool", "rows.csv"]);
+    let (_, signal, said) = ended_by(Signal::KILL, &place, &export, has_unnamed);
+    assert_eq!((signal, names(&place)), (Some(9), vec!["a.pool".into(), "rows.csv".into()]), "{said}");
 
     let (code, _, said) =
         interrupted(&place, &["pool", "backup", "a.pool", "b.pool", "--json"], is_making(".creating"));

@@ -18,6 +18,9 @@ fn a_script_happens_whole_or_not_at_all() {
     let shown = place.feed(b"scan\nget nobody", ["kv", "txn", "a.pool"]).ok();
     assert_eq!(shown, "a long key with blanks\tx\\0y\nalice\t70\nbob\t35\n(absent)\n");
     assert!(place.run(["pool", "check", "a.pool"]).ok().contains("a.pool"));
+    // The records of the map, not the objects of its memory.
+    let checked = place.run(["kv", "check", "a.pool"]).ok();
+    assert!(checked.contains("3 records in a memory of ") && checked.contains("everything verifies"), "{checked}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
+use lodestone_store::Acknowledge;
 use serde::Serialize;
 
 use crate::commands::pool::ReadArgs;
@@ -32,22 +33,34 @@ pub struct Args {
 struct Checked {
     map: String,
     kind: String,
-    records: u64,
+    /// Of the map. `None` when it is in a memory and damage hides it there.
+    records: Option<u64>,
+    /// Of the memory that contains the map.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    objects: Option<u64>,
     pm_bytes: u64,
     findings: Vec<String>,
 }
 
 /// Verifies everything of the map.
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
-    let (store, object) = args.map.open_object_to_read(args.read)?;
+    let (store, object, member) = args.map.open_object_to_read(args.read)?;
     let name = object.name();
     let kind = store.kind_of(&object)?;
     let what = kind.describe(&object);
     let contents = kind.examine(object).map_err(anyhow::Error::from_boxed)?;
+    let records = match &member {
+        None => Some(contents.records),
+        Some(member) => {
+            let records = kind.records(store.open_object(&name)?, Some(member), Acknowledge::EachChange);
+            records.and_then(|records| records.len()).ok()
+        }
+    };
     let checked = Checked {
-        map: name,
+        map: member.as_ref().map_or_else(|| name.clone(), |member| format!("{name}/{member}")),
         kind: what,
-        records: contents.records,
+        records,
+        objects: member.is_some().then_some(contents.records),
         pm_bytes: contents.blocks.iter().filter_map(|(at, _)| store.heap().block_bytes(*at)).sum(),
         findings: contents.flaws.iter().map(|flaw| format!("{}: {}", flaw.at, flaw.text)).collect(),
     };
@@ -64,7 +77,9 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
                 checked.findings.len()
             )
         };
-        format!("{text}map {}, {}: {} records: {verdict}", checked.map, checked.kind, checked.records)
+        let records = checked.records.map_or_else(|| "unknown".to_owned(), |records| records.to_string());
+        let objects = checked.objects.map_or_else(String::new, |objects| format!(" in a memory of {objects} objects"));
+        format!("{text}map {}, {}: {records} records{objects}: {verdict}", checked.map, checked.kind)
     })?;
     Ok(exit::holds(checked.findings.is_empty()))
 }

@@ -18,7 +18,7 @@ Examples:
   lodestone kv get orders.pool photo --raw > photo.jpg
   lodestone kv get orders.pool --hex 00ff
 
-Exit code 1 when the key is not there.";
+Exit code 1 when the key is not there. With --json the object then has a key and no value.";
 
 /// Arguments of `lodestone kv get`.
 #[derive(Debug, clap::Args)]
@@ -53,6 +53,9 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
             args.key,
             args.map.map
         ));
+        if output.is_json() {
+            output.json(&Record::missing(&key))?;
+        }
         return Ok(exit::finding());
     };
     if output.is_json() {

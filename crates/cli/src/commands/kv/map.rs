@@ -152,12 +152,12 @@ impl MapArgs {
             .with_context(|| format!("{}: bringing out the map `{}` failed", store.pool().path().display(), self.map))
     }
 
-    /// Opens, for reading, the map's object or the object that contains the map.
-    pub fn open_object_to_read(&self, read: ReadArgs) -> Result<(Store, Object)> {
+    /// Opens, for reading, the map's object, or the object that contains the map and the map's name in it.
+    pub fn open_object_to_read(&self, read: ReadArgs) -> Result<(Store, Object, Option<String>)> {
         let store = self.store_to_read(read)?;
         let place = self.place(&store)?.with_context(|| self.missing(&store))?;
         let object = store.open_object(&place.object)?;
-        Ok((store, object))
+        Ok((store, object, place.member))
     }
 
     /// The store of the pool, opened for reading unless a crash left something to finish.

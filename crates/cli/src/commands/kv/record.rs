@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use crate::bytes::to_hex;
 
-/// One record. Exactly one field of each pair is present, so that reading it back returns the same bytes.
+/// One record. Exactly one field of each pair is present, so that reading it back returns the same bytes. A key that has
+/// no record has no value.
 #[derive(Serialize)]
 pub struct Record<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -25,6 +26,11 @@ impl<'a> Record<'a> {
         let text = |bytes: &'a [u8]| std::str::from_utf8(bytes).ok();
         let hex = |bytes: &[u8]| std::str::from_utf8(bytes).is_err().then(|| to_hex(bytes));
         Self { key: text(key), key_hex: hex(key), value: text(value), value_hex: hex(value) }
+    }
+
+    /// The answer for a key that has no record: no value.
+    pub fn missing(key: &'a [u8]) -> Self {
+        Self { value: None, ..Self::new(key, b"") }
     }
 }
 
