@@ -1,7 +1,7 @@
 //! Lodestone's own transactional memory as an engine, in every mode and with every clock.
 
 use lodestone_pmem::{PmAddr, PmPtr, Pool};
-use lodestone_stm::{Abort, ClockKind, FromBytes, IntoBytes, Mode, Part, PmObject, Stm, StmOptions, Tx};
+use lodestone_stm::{Abort, ClockKind, FromBytes, IntoBytes, Mode, Part, PmObject, Stm, StmOptions, Ticket, Tx};
 use lodestone_store::Store;
 use lodestone_workload::engine::{EngineError, Environment};
 
@@ -93,6 +93,11 @@ impl TransactionalMemory for Lodestone {
             durability: Some("sync".into()),
         }
     }
+
+    /// A snapshot is an answer, so it waits for every commit that it may have seen.
+    fn settle(&self) -> Result<(), EngineError> {
+        self.stm.snapshot(|_| Ok(())).map_err(EngineError::new)
+    }
 }
 
 /// One thread's access to a [`Lodestone`]. The memory itself keeps the state of each thread.
@@ -124,6 +129,17 @@ impl Worker for LodestoneWorker<'_> {
             body.run(&mut Access(tx))
         });
         outcome.map_err(EngineError::new)
+    }
+
+    #[inline]
+    fn update_relaxed<B: UpdateBody>(&mut self, body: &mut B) -> Result<B::Out, EngineError> {
+        self.commits += 1;
+        let attempts = &mut self.attempts;
+        let ticket = self.stm.update_async(|tx| {
+            *attempts += 1;
+            body.run(&mut Access(tx))
+        });
+        ticket.map(Ticket::into_value).map_err(EngineError::new)
     }
 
     /// The memory counts the reasons of failed attempts, for all threads together.

@@ -82,7 +82,15 @@ impl<M: TransactionalMemory + Send> Engine for Records<M> {
     }
 
     fn session(&self) -> engine::Result<Self::Session<'_>> {
-        Ok(RecordSession { worker: self.memory.worker()?, tree: &self.tree })
+        Ok(RecordSession { worker: self.memory.worker()?, tree: &self.tree, is_relaxed: false })
+    }
+
+    fn load_session(&self) -> engine::Result<Self::Session<'_>> {
+        Ok(RecordSession { is_relaxed: true, ..self.session()? })
+    }
+
+    fn finish_load(&self) -> engine::Result<()> {
+        self.memory.settle()
     }
 
     fn environment(&self) -> Environment {
@@ -115,6 +123,8 @@ pub(crate) fn engine_counters(counters: &Counters, journal: bool) -> EngineCount
 pub struct RecordSession<'a, W> {
     worker: W,
     tree: &'a Tree,
+    /// Whether inserts are durable only after [`TransactionalMemory::settle`].
+    is_relaxed: bool,
 }
 
 struct Read<'a> {
@@ -211,7 +221,9 @@ impl<W: Worker> Session for RecordSession<'_, W> {
 
     fn insert(&mut self, key: &[u8], value: &[u8]) -> engine::Result<()> {
         let (key, record) = (key_word(key)?, Record::new(value)?);
-        self.worker.update(&mut Put { tree: self.tree, key, record, insert: true }).map(|_| ())
+        let mut put = Put { tree: self.tree, key, record, insert: true };
+        let done = if self.is_relaxed { self.worker.update_relaxed(&mut put) } else { self.worker.update(&mut put) };
+        done.map(drop)
     }
 
     fn update(&mut self, key: &[u8], value: &[u8]) -> engine::Result<bool> {

@@ -188,6 +188,14 @@ pub trait TransactionalMemory: Sync {
 
     /// Where it runs, and the meaning of a commit.
     fn environment(&self) -> Environment;
+
+    /// Returns when every commit of every worker is durable, those of [`Worker::update_relaxed`] too.
+    ///
+    /// # Errors
+    /// If the medium failed.
+    fn settle(&self) -> Result<(), EngineError> {
+        Ok(())
+    }
 }
 
 /// One thread's access to a transactional memory.
@@ -203,6 +211,14 @@ pub trait Worker {
     /// # Errors
     /// As [`read`](Self::read).
     fn update<B: UpdateBody>(&mut self, body: &mut B) -> Result<B::Out, EngineError>;
+
+    /// As [`update`](Self::update), but durable only after [`TransactionalMemory::settle`].
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    fn update_relaxed<B: UpdateBody>(&mut self, body: &mut B) -> Result<B::Out, EngineError> {
+        self.update(body)
+    }
 
     /// The counts of this worker since it was made.
     fn statistics(&self) -> Statistics;

@@ -58,6 +58,12 @@ impl<R> Ticket<R> {
         &self.value
     }
 
+    /// The result of the transaction, without waiting. The transaction becomes durable with a later one, or with
+    /// [`Stm::snapshot`](crate::Stm::snapshot), which waits for all of them.
+    pub fn into_value(self) -> R {
+        self.value
+    }
+
     /// Waits until the transaction, and everything that it saw, survives power loss.
     ///
     /// # Errors
