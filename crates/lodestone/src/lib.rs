@@ -63,11 +63,12 @@
 //! - [`index`] for maps;
 //! - [`stm`] for transactions;
 //! - [`collections`] for maps, lists, queues in transactions;
-//! - [`crash`] for the explorer that crashes a structure, ours or yours, at every point.
+//! - `crash`, with the feature of that name, for the explorer that crashes a structure, ours or yours, at every point.
 
 mod error;
 
 pub use lodestone_collections as collections;
+#[cfg(feature = "crash")]
 pub use lodestone_crash as crash;
 pub use lodestone_heap as heap;
 pub use lodestone_index as index;

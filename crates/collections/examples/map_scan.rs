@@ -1,7 +1,7 @@
 //! A long snapshot of many entries while two threads write. It shows how often the scan restarted, and that it saw one
 //! state.
 //!
-//! `cargo run --release -p lodestone-collections --example long_scan -- 1000000`
+//! `cargo run --release -p lodestone-collections --example map_scan -- 1000000`
 //!
 //! Writers move amounts between entries, so every state adds up to the same.
 
