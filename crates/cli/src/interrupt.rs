@@ -29,9 +29,11 @@ struct Scene {
     scratch: BTreeSet<PathBuf>,
     /// The acknowledged progress, and how to go on.
     so_far: Option<String>,
+    /// The message of a command that runs others, in place of theirs.
+    overall: Option<String>,
 }
 
-static SCENE: Mutex<Scene> = Mutex::new(Scene { scratch: BTreeSet::new(), so_far: None });
+static SCENE: Mutex<Scene> = Mutex::new(Scene { scratch: BTreeSet::new(), so_far: None, overall: None });
 
 fn scene() -> MutexGuard<'static, Scene> {
     SCENE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -56,7 +58,7 @@ pub fn watch(output: Output) -> Result<()> {
 fn end(signal: i32, output: Output) {
     // The lock is held to the end: from here on no thread publishes a file or makes another one.
     let mut scene = scene();
-    let how = scene.so_far.take();
+    let how = scene.overall.take().or(scene.so_far.take());
     output.interrupted(signal, how.as_deref().unwrap_or("whatever was acknowledged is kept, and nothing is half done"));
     scene.scratch.iter().chain(&unfinished_pools()).for_each(|path| remove(path));
     if signal == SIGTERM {
@@ -87,6 +89,11 @@ fn remove(path: &Path) {
 /// Sets the progress message for a signal from now on: the work done, and how to go on.
 pub fn so_far(text: impl Into<String>) {
     scene().so_far = Some(text.into());
+}
+
+/// Sets the message of a command that runs others. Theirs are not shown from now on.
+pub fn overall(text: impl Into<String>) {
+    scene().overall = Some(text.into());
 }
 
 /// A path that is removed when a signal ends the command. Dropping it changes nothing on the disk.

@@ -191,13 +191,17 @@ fn ctrl_c_leaves_no_half_file_and_no_temporary_folder() {
     fs::create_dir(place.path("tmp")).expect("folder");
     let temporary = place.path("tmp");
     let mut command = place.command(["demo", "--seconds", "60"]);
-    let mut child = command.env("TMPDIR", &temporary).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("run");
+    let mut child =
+        command.env("TMPDIR", &temporary).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("run");
     let count = || fs::read_dir(&temporary).expect("folder").count();
     wait_until("the temporary folder", || count() > 0);
     std::thread::sleep(Duration::from_millis(300));
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("signal");
+    let mut said = String::new();
+    child.stderr.take().expect("pipe").read_to_string(&mut said).expect("read");
     assert_eq!(child.wait().expect("wait").code(), Some(130));
+    assert!(said.contains("interrupted: the pools of this run are removed"), "{said}");
     assert_eq!(count(), 0, "nothing is left behind");
 }
 

@@ -33,7 +33,7 @@ use lodestone_cli::commands::kv::MapArgs;
 use lodestone_cli::commands::pool::OpenArgs;
 use lodestone_cli::emulation::{self, EmulationArgs, Profile};
 use lodestone_cli::import::Summary;
-use lodestone_cli::interrupt::TempFolder;
+use lodestone_cli::interrupt::{self, TempFolder};
 use lodestone_cli::new_file;
 use lodestone_cli::output::{Output, exit};
 use lodestone_cli::size;
@@ -118,6 +118,7 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         // Before minutes of work that would have no page.
         new_file::verify_page(path)?;
     }
+    interrupt::overall("the pools of this run are removed, and nothing else was touched; run it again at any time");
     let mut story = Story::new(output);
     if !output.is_json() {
         output.line("Lodestone: durable data at memory speed, on persistent memory and on ordinary files.")?;

@@ -1,5 +1,5 @@
 //! The two hybrids side by side in one run, one thread, random `u64` keys:
-//! `cargo run --release -p lodestone-index --example hybrid -- POOL_FILE KEYS [PROFILE]`. With a profile of
+//! `cargo run --release -p lodestone-index-bench --example hybrid -- POOL_FILE KEYS [PROFILE]`. With a profile of
 //! `lodestone media` (`optane`) every access to the pool takes that medium's time, by spinning, and the figures are
 //! emulated; without one the file's memory is what it is. The pool is created with the flush instructions of persistent
 //! memory (`dax-emulated`: not durable on an ordinary file) and removed.

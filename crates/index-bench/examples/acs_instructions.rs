@@ -1,5 +1,5 @@
 //! Instructions that a read costs which leaves the cache alone, or, with `serial`, which mostly misses it and fills it:
-//! `cargo run --release -p lodestone-index --example acs_instructions -- bare|adaptive|serial READS`.
+//! `cargo run --release -p lodestone-index-bench --example acs_instructions -- bare|adaptive|serial READS`.
 //!
 //! The index is an array, whose reads cost next to nothing; they are uniform, so the adaptive cache of a tenth of the
 //! keys is not asked but for its sample. Count the instructions of both ways with twice the reads, and take the

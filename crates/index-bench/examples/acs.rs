@@ -1,5 +1,5 @@
 //! What a cache in DRAM gives an index on a slow medium, and what it costs:
-//! `cargo run --release -p lodestone-index --example acs -- POOL_FILE [KEYS [ROUNDS [PROFILE [INDEX]]]]`.
+//! `cargo run --release -p lodestone-index-bench --example acs -- POOL_FILE [KEYS [ROUNDS [PROFILE [INDEX]]]]`.
 //!
 //! For each index: zipfian (0.99) and uniform reads and zipfian updates by one thread, with a cache of a tenth of the
 //! keys and without, in turns of 2,000 operations of one thread, so that whatever else the machine does harms both. The

@@ -1,7 +1,7 @@
 //! Raw speed of an index with `u64` keys on one thread, beside a B-tree in DRAM in the same run:
-//! `cargo run --release -p lodestone-index --example raw -- POOL_FILE KEYS [fastfair] [btreemap] [more]`. The pool is
-//! created with the flush instructions of persistent memory (`dax-emulated`: not durable on an ordinary file) and
-//! removed at the end.
+//! `cargo run --release -p lodestone-index-bench --example raw -- POOL_FILE KEYS [fastfair] [btreemap] [more]`. The
+//! pool is created with the flush instructions of persistent memory (`dax-emulated`: not durable on an ordinary file)
+//! and removed at the end.
 //!
 //! Prints thousands of operations per second of the thread's own processor time (as the kernel counts it, so that a
 //! busy machine does less harm; waiting for memory counts) for random inserts, lookups, updates and scans of 100, and
