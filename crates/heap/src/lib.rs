@@ -38,6 +38,7 @@ mod recover;
 mod recovery;
 mod repair;
 mod table;
+mod unknown;
 mod usage;
 
 pub use action::{Action, Freed, FreedBlocks};
@@ -48,4 +49,5 @@ pub use layout::ROOT_WORDS;
 pub use placement::{Placement, PlacementFunction, PlacementRequest};
 pub use recovery::{DamagedLane, RecoveryReport};
 pub use repair::RepairReport;
+pub use unknown::UnknownBlocks;
 pub use usage::{ClassUsage, PartUsage, Usage};

@@ -90,6 +90,48 @@ fn live(heap: &Heap) -> BTreeSet<(PmAddr, u64)> {
     live
 }
 
+/// Damage hides no block: one that is not listed is where the heap says that it does not know. `lost` bytes at a time.
+fn unlisted_blocks_are_unknown(lost: usize) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, _, ranges) = filled_owned(folder.path());
+    let image = std::fs::read(&path).expect("the pool file");
+    let before = live(&open(&path));
+    assert!(open(&path).unknown_blocks().is_empty());
+    let (mut cases, mut hidden) = (0, 0);
+    for (at, bytes) in ranges {
+        for offset in (at.offset()..at.offset() + bytes).step_by(lost) {
+            let mut damaged = image.clone();
+            let from = offset as usize / lost * lost;
+            damaged[from..from + lost].iter_mut().for_each(|byte| *byte ^= 0x55);
+            std::fs::write(&path, &damaged).expect("write back");
+            let pool = Pool::open(&path, &options()).expect("the pool itself is sound");
+            // Both copies of the header may be lost.
+            let Ok(heap) = Heap::open(&pool, &HeapOptions::small()) else { continue };
+            let listed = live(&heap);
+            let places: Vec<_> = heap.unknown_blocks().into_iter().flat_map(|blocks| blocks.places()).collect();
+            assert!(listed.iter().all(|(at, _)| places.iter().all(|(place, _)| place != at)), "{offset:#x}: both");
+            for &(at, bytes) in before.difference(&listed) {
+                let is_there = places.iter().any(|(place, room)| *place == at && *room >= bytes);
+                assert!(is_there, "{lost} bytes lost at {from:#x}: no trace of the block of {bytes} at {at}");
+                hidden += 1;
+            }
+            cases += 1;
+        }
+    }
+    println!("{cases} cases, {hidden} blocks not listed, all in unknown memory");
+    assert!(cases > 10 && hidden > 10, "{cases} cases, {hidden} blocks");
+}
+
+#[test]
+fn a_flipped_byte_hides_no_block() {
+    unlisted_blocks_are_unknown(1);
+}
+
+#[test]
+fn a_lost_line_hides_no_block() {
+    unlisted_blocks_are_unknown(64);
+}
+
 /// Chunk words and bitmaps repeat the content of a complete list of owners, so no damage in them stays.
 #[test]
 fn with_a_complete_list_of_owners_every_flipped_byte_is_repaired_and_every_block_is_as_it_was() {

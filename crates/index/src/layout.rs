@@ -142,6 +142,11 @@ impl RecordHead {
         to_usize(self.key_bytes) <= KEY_BYTES_MAX && to_usize(self.value_bytes) <= VALUE_BYTES_MAX
     }
 
+    /// Whether a writer can have written these lengths into a block of so many bytes.
+    pub(crate) fn fits(self, block_bytes: u64) -> bool {
+        self.is_plausible() && self.record_bytes() <= block_bytes
+    }
+
     /// Address of the key of the record at `at`.
     #[inline]
     pub(crate) fn key_at(at: PmAddr) -> PmAddr {

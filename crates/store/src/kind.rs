@@ -97,9 +97,12 @@ pub enum LostKeys {
     Between(Option<Vec<u8>>, Option<Vec<u8>>),
     /// Unknown: the records at the place.
     Unknown,
+    /// A *doubtful* record with this key and value, in the form for tools. Both verify, and nothing says any more
+    /// whether the record was removed or replaced before the damage. Several can have one key.
+    Doubtful(Vec<u8>, Vec<u8>),
 }
 
-/// Records that a salvage cannot recover.
+/// Records that a salvage cannot recover, or a doubtful record that it does not count among the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
     /// Their identity.
@@ -112,11 +115,45 @@ pub struct Lost {
     pub reason: String,
 }
 
+impl Lost {
+    /// A doubtful record. See [`LostKeys::Doubtful`].
+    #[must_use]
+    pub fn doubtful(key: Vec<u8>, value: Vec<u8>, at: Option<PmAddr>, reason: impl Into<String>) -> Self {
+        Self { keys: LostKeys::Doubtful(key, value), at, is_certain: false, reason: reason.into() }
+    }
+
+    /// Whether this is a doubtful record.
+    #[must_use]
+    pub fn is_doubtful(&self) -> bool {
+        matches!(self.keys, LostKeys::Doubtful(..))
+    }
+
+    /// Takes key and value of a doubtful record, which is then only named by its key. So a list of many takes no memory
+    /// for their values.
+    ///
+    /// ```
+    /// use lodestone_store::{Lost, LostKeys};
+    ///
+    /// let mut found = Lost::doubtful(b"k".to_vec(), b"v".to_vec(), None, "nothing says whether it counts");
+    /// assert_eq!(found.take_record(), Some((b"k".to_vec(), b"v".to_vec())));
+    /// assert_eq!(found.keys, LostKeys::Key(b"k".to_vec()));
+    /// assert_eq!(found.take_record(), None);
+    /// ```
+    pub fn take_record(&mut self) -> Option<(Vec<u8>, Vec<u8>)> {
+        let LostKeys::Doubtful(key, value) = &mut self.keys else { return None };
+        let (key, value) = (std::mem::take(key), std::mem::take(value));
+        self.keys = LostKeys::Key(key.clone());
+        Some((key, value))
+    }
+}
+
 impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let certainty = if self.is_certain { "" } else { "perhaps " };
         match &self.keys {
-            LostKeys::Key(key) => write!(f, "{certainty}the key `{}`", key.escape_ascii())?,
+            LostKeys::Key(key) | LostKeys::Doubtful(key, _) => {
+                write!(f, "{certainty}the key `{}`", key.escape_ascii())?;
+            }
             LostKeys::Between(from, to) => {
                 match from {
                     Some(from) => write!(f, "{certainty}keys from `{}`", from.escape_ascii())?,
@@ -148,6 +185,10 @@ impl serde::Serialize for Lost {
                 map.serialize_entry("to", &to.as_deref().map(text))?;
             }
             LostKeys::Unknown => {}
+            LostKeys::Doubtful(key, value) => {
+                map.serialize_entry("key", &text(key))?;
+                map.serialize_entry("value", &text(value))?;
+            }
         }
         map.serialize_entry("at", &self.at.map(|at| (at.part(), at.offset())))?;
         map.serialize_entry("certain", &self.is_certain)?;
@@ -285,6 +326,9 @@ pub trait Kind: fmt::Debug + Sync {
     /// Calls `visit` with every record of `object`, or of its member `member`, that is not in a damaged line, and
     /// `lost` with the others. Never stops at damage: a damaged link hides nothing. Changes nothing. The object must
     /// not change meanwhile. Returns the number of records shown.
+    ///
+    /// A record that verifies and may have been removed or replaced is never shown. It goes to `lost` as
+    /// [`LostKeys::Doubtful`].
     ///
     /// # Errors
     /// When the object has no records, or nothing of it can be read.

@@ -42,5 +42,5 @@ pub use kind::{
 };
 pub use layout::NAME_BYTES_MAX;
 pub use object::{InUse, Object};
-pub use salvage::{LossReport, REPAIR_NAME, Rebuilt, Unrepaired};
+pub use salvage::{Foreseen, LossReport, REPAIR_NAME, Rebuilt, Unrepaired};
 pub use store::{Named, Store, StoreOptions, StoreRecovery};

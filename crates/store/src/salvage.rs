@@ -10,8 +10,13 @@
 //! the unfinished new object under the repair's name. A crash after it leaves blocks without an owner. The next repair
 //! removes both.
 //!
+//! Doubtful records stay out of the new object: it must not bring back what was removed. They are named, and
+//! [`Store::foresee_loss`] counts them before, so that an export can keep them.
+//!
 //! Why the old object's blocks are not freed by a list as in a drop: a damaged object's list of its blocks cannot be
 //! trusted. A block that no whole object owns is free.
+
+use std::ops::ControlFlow;
 
 use lodestone_pmem::planted;
 use lodestone_pmem::sync::lock;
@@ -21,7 +26,7 @@ use crate::adopt::{Adopted, Adoption};
 use crate::catalog::Slot;
 use crate::discard::Examine;
 use crate::error::{Error, Result, committed};
-use crate::kind::{Contents, KindCode, Lost};
+use crate::kind::{Contents, Kind, KindCode, Lost};
 use crate::layout::Entry;
 use crate::store::Store;
 
@@ -40,6 +45,22 @@ pub struct Rebuilt {
     pub records: u64,
     /// Its losses.
     pub lost: Vec<Lost>,
+    /// Its doubtful records, by key. They are gone too, unless an export kept them before ([`Store::foresee_loss`]).
+    pub doubtful: Vec<Lost>,
+}
+
+/// The losses that a repair would accept for an object, or for a member of one ([`Store::foresee_loss`]).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Foreseen {
+    /// The object, or `OBJECT/NAME` for a member of it. Exports know it by this name.
+    pub name: String,
+    /// Records that would be kept.
+    pub records: u64,
+    /// Losses, which a range of keys can make many records.
+    pub lost: u64,
+    /// Doubtful records, which would go.
+    pub doubtful: u64,
 }
 
 /// A damaged object that stays as it is.
@@ -137,6 +158,39 @@ impl Store {
         Ok(report)
     }
 
+    /// The losses that [`repair_accepting_loss`](Self::repair_accepting_loss) would accept: for each damaged object, or
+    /// for each of its members, how much of it verifies. Changes nothing. No object may be open. `tell` receives the
+    /// name of the object that is examined next. Objects whose names are lost are missing.
+    pub fn foresee_loss(&self, tell: &mut dyn FnMut(&str)) -> Vec<Foreseen> {
+        let mut all = Vec::new();
+        for named in self.names().into_iter().filter(|named| named.name != REPAIR_NAME) {
+            tell(&named.name);
+            let Some(kind) = self.find_kind(named.kind) else { continue };
+            let is_whole = |object| self.examine_claimed(object).is_ok_and(|contents| contents.is_whole());
+            if self.open_object(&named.name).is_ok_and(is_whole) {
+                continue;
+            }
+            let members = self.open_object(&named.name).ok().and_then(|object| kind.members(object).ok());
+            let members: Vec<Option<String>> = match members {
+                Some(members) if !members.is_empty() => members.into_iter().map(|member| Some(member.name)).collect(),
+                _ => vec![None],
+            };
+            all.extend(members.into_iter().filter_map(|member| self.foresee(&named.name, kind, member)));
+        }
+        all
+    }
+
+    /// The losses of one object or member. `None` when nothing of it can be read, or nothing is missing.
+    fn foresee(&self, name: &str, kind: &dyn Kind, member: Option<String>) -> Option<Foreseen> {
+        let (mut lost, mut doubtful) = (0, 0);
+        let mut count = |found: Lost| *(if found.is_doubtful() { &mut doubtful } else { &mut lost }) += 1;
+        let object = self.open_object(name).ok()?;
+        let mut skip = |_: &[u8], _: &[u8]| ControlFlow::Continue(());
+        let records = kind.salvage(object, member.as_deref(), &mut skip, &mut count).ok()?;
+        let name = member.map_or_else(|| name.to_owned(), |member| format!("{name}/{member}"));
+        (lost + doubtful > 0).then_some(Foreseen { name, records, lost, doubtful })
+    }
+
     /// Removes the name of an unfinished object of an earlier repair. [`repair`](Self::repair) frees its blocks.
     ///
     /// # Errors
@@ -189,14 +243,19 @@ impl Store {
         }
         let Some(kind) = self.find_kind(code) else { return Ok(()) };
         let object = self.open_object(name)?;
-        let mut lost = Vec::new();
+        let (mut lost, mut doubtful) = (Vec::new(), Vec::new());
+        let mut note = |mut found: Lost| match found.take_record() {
+            Some(_) => doubtful.push(found),
+            None => lost.push(found),
+        };
         lock(&self.inner.catalog).is_repairing = true;
-        let outcome = kind.rebuild(object, REPAIR_NAME, &mut |found| lost.push(found));
+        let outcome = kind.rebuild(object, REPAIR_NAME, &mut note);
         lock(&self.inner.catalog).is_repairing = false;
         match outcome {
             Ok(records) => {
                 self.replace_by_repair(name)?;
-                report.rebuilt.push(Rebuilt { name: name.to_owned(), kind: kind.title().to_owned(), records, lost });
+                let (name, kind) = (name.to_owned(), kind.title().to_owned());
+                report.rebuilt.push(Rebuilt { name, kind, records, lost, doubtful });
             }
             Err(error) => {
                 self.forget_repair()?;

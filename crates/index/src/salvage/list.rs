@@ -1,4 +1,7 @@
 //! Salvage of a skip list: every node holds its key and value, and says whose it is.
+//!
+//! A node that no link leads to is doubtful where the heap does not say whether it is allocated, unless its mark says
+//! that it was removed.
 
 use std::collections::HashSet;
 
@@ -11,6 +14,7 @@ use crate::medium::IndexMemory;
 use crate::skiplist::{NodeAt, REMOVED, SkipList};
 use crate::traits::IndexKey;
 
+use super::doubt::{Doubt, UNLISTED, unknown_places};
 use super::{Haul, IndexOf, Salvage, blocks_of, follow, reason_of};
 
 impl<K: IndexKey + ?Sized> IndexOf for SkipList<K> {
@@ -52,8 +56,26 @@ impl<K: IndexKey + ?Sized> Salvage for SkipList<K> {
         });
         nodes.sort_by(|left, right| left.0.cmp(&right.0));
         name_lost(medium, at, &nodes, &mut haul);
+        if !haul.lost.is_empty() {
+            haul.doubt_missing(unlisted(heap, medium));
+        }
         haul
     }
+}
+
+/// The nodes in memory of which the heap says nothing.
+fn unlisted(heap: &Heap, medium: IndexMemory<'_>) -> Vec<Doubt> {
+    let mut found = Vec::new();
+    for (at, bytes) in unknown_places(heap, LINE_BYTES, NodeAt::bytes(0)) {
+        let node = NodeAt(at);
+        if let Ok((key, Ok(Some(value)))) = keys::read_block(medium, node.block())
+            && NodeAt::bytes(key.len()) <= bytes
+            && medium.memory.load(node.mark()) != REMOVED
+        {
+            found.push(Doubt::new(key, value, at, UNLISTED));
+        }
+    }
+    found
 }
 
 /// Names the keys between two nodes of which the first does not lead to the second.

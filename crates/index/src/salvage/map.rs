@@ -1,16 +1,18 @@
-//! Salvage of an ordered map: every record says itself whose it is, so leaves only name what is lost.
+//! Salvage of an ordered map: every record says itself whose it is, so leaves only name what is lost. A record that no
+//! leaf names is doubtful where the heap does not say whether it is allocated.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use lodestone_heap::Heap;
 use lodestone_pmem::PmAddr;
-use lodestone_store::{VisitLost, VisitRecord};
+use lodestone_store::{Lost, VisitLost, VisitRecord};
 
 use crate::anchor::AnchorAt;
-use crate::layout::LeafAt;
+use crate::layout::{LeafAt, RecordHead};
 use crate::medium::{IndexMemory, LeafFrame};
 
+use super::doubt::{Doubt, UNLISTED, unknown_places};
 use super::{FoundRecord, Haul, blocks_of, follow, reason_of, record_at, records_among};
 
 /// A leaf that verifies.
@@ -24,7 +26,7 @@ pub(crate) fn salvage_map(heap: &Heap, at: PmAddr, visit: &mut VisitRecord<'_>, 
     let medium = IndexMemory::of(heap, at);
     let blocks = blocks_of(heap);
     let mut records: HashMap<PmAddr, FoundRecord> =
-        records_among(medium, &blocks).into_iter().map(|record| (record.at, record)).collect();
+        records_among(medium, blocks.iter().copied()).into_iter().map(|record| (record.at, record)).collect();
     let mut haul = Haul::default();
     let leaves = leaves_among(medium, at, &blocks);
     for leaf in &leaves {
@@ -41,10 +43,21 @@ pub(crate) fn salvage_map(heap: &Heap, at: PmAddr, visit: &mut VisitRecord<'_>, 
             Err(error) => haul.lose_key(record.key, record.at, reason_of(&error)),
         }
     }
+    if !haul.lost.is_empty() {
+        haul.doubt_missing(unlisted(heap, medium));
+    }
     show(medium, haul, visit, lost)
 }
 
-/// Shows the records at the words of `haul`, then tells of the lost; how many were shown.
+/// The records that verify in memory of which the heap says nothing.
+pub(super) fn unlisted(heap: &Heap, medium: IndexMemory<'_>) -> impl Iterator<Item = Doubt> {
+    // The smallest blocks begin at any multiple of 16.
+    let found = records_among(medium, unknown_places(heap, 16, RecordHead::BYTES));
+    let whole = found.into_iter().filter(|record| record.head.is_ok());
+    whole.map(|record| Doubt::new(record.key, record.at.to_raw(), record.at, UNLISTED))
+}
+
+/// Shows the records at the words of `haul`, then tells of the lost and the doubtful; how many were shown.
 pub(super) fn show(medium: IndexMemory<'_>, haul: Haul, visit: &mut VisitRecord<'_>, lost: &mut VisitLost<'_>) -> u64 {
     let mut haul = haul.settle();
     let (mut count, mut key, mut value) = (0, Vec::new(), Vec::new());
@@ -59,6 +72,14 @@ pub(super) fn show(medium: IndexMemory<'_>, haul: Haul, visit: &mut VisitRecord<
                 }
             }
             Err(error) => haul.lose_key(pair.key, at, reason_of(&error)),
+        }
+    }
+    for Doubt { key: wanted, word, reason, .. } in std::mem::take(&mut haul.doubtful) {
+        let at = PmAddr::from_raw(word);
+        value.clear();
+        match medium.key(at, &mut key).and_then(|head| medium.append_value(at, head, &mut value)) {
+            Ok(()) => lost(Lost::doubtful(wanted, value.clone(), Some(at), reason)),
+            Err(error) => haul.lose_key(wanted, at, reason_of(&error)),
         }
     }
     haul.lost.into_iter().for_each(lost);

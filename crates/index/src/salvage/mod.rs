@@ -10,13 +10,26 @@
 //!
 //! Every record that is missing is named: by its key, by the range of keys around the damage, or by the place.
 //!
-//! Invariant: a record comes out only if all of it verifies. Of two records with one key none comes out, unless an
-//! index says which of them counts.
+//! One damage can take both the way to a record and the word that says that it counts. Such a record is *doubtful*: it
+//! verifies, and it may have been removed or replaced before. It never comes out among the others, and is told with its
+//! value as [`LostKeys::Doubtful`]. It can be
+//! 1. a record in memory of which the heap's damaged tables say nothing. Every place where a block can begin is tried;
+//! 2. a pair in a line of a leaf or segment whose header does not verify;
+//! 3. a record of a map whose index and intents do not say whether it counts, or one of several with one key.
+//!
+//! Invariants:
+//! - a record comes out only if all of it verifies. Of two records with one key none comes out, unless an index says
+//!   which of them counts;
+//! - a record is doubtful only if its key may be missing. What an intact leaf does not list was removed.
+//!
+//! Limit: lines of words are sealed with their place, not with the anchor. They are doubtful only where a link or a
+//! header says to which structure they belong.
 //!
 //! Files: `tree` (FAST & FAIR), `cells` (FPTree and hash), `list` (skip list), `map` (ordered map), `over` (maps over
-//! an index).
+//! an index), `doubt` (doubtful records).
 
 mod cells;
+mod doubt;
 mod list;
 mod map;
 mod over;
@@ -33,6 +46,8 @@ use crate::error::{Error, Result};
 use crate::layout::RecordHead;
 use crate::medium::IndexMemory;
 use crate::traits::IndexKey;
+
+use doubt::{Doubt, Missing};
 
 pub(crate) use map::salvage_map;
 pub(crate) use over::{index_kind_of, salvage_over};
@@ -60,6 +75,7 @@ pub(crate) struct Pair {
 #[derive(Debug, Default)]
 pub(crate) struct Haul {
     pub(crate) pairs: Vec<Pair>,
+    pub(crate) doubtful: Vec<Doubt>,
     pub(crate) lost: Vec<Lost>,
 }
 
@@ -90,7 +106,13 @@ impl Haul {
         self.lost.push(Lost { keys: LostKeys::Unknown, at, is_certain, reason: reason.into() });
     }
 
-    /// Puts the pairs in order. Of a key that came out twice with different values nothing says which is right.
+    /// Adds those doubtful records whose keys may be missing. Every loss must be known by now.
+    fn doubt_missing(&mut self, found: impl IntoIterator<Item = Doubt>) {
+        let missing = Missing::of(&self.lost);
+        self.doubtful.extend(found.into_iter().filter(|doubt| missing.has(&doubt.key)));
+    }
+
+    /// Puts the records in order. Of a key that came out twice with different values nothing says which is right.
     fn settle(mut self) -> Self {
         self.pairs.sort_by(|left, right| left.key.cmp(&right.key));
         let mut settled: Vec<Pair> = Vec::with_capacity(self.pairs.len());
@@ -99,18 +121,23 @@ impl Haul {
             match settled.last() {
                 Some(last) if last.key == pair.key => {
                     if last.word != pair.word {
+                        self.doubtful.push(Doubt {
+                            at: None,
+                            reason: doubt::TWICE.into(),
+                            key: pair.key.clone(),
+                            word: pair.word,
+                        });
                         twice.insert(pair.key);
                     }
                 }
                 _ => settled.push(pair),
             }
         }
-        settled.retain(|pair| !twice.contains(&pair.key));
-        for key in twice {
-            let reason = "two records have this key, and nothing says which counts".to_owned();
-            self.lost.push(Lost { keys: LostKeys::Key(key), at: None, is_certain: true, reason });
-        }
+        let (double, settled): (Vec<_>, Vec<_>) = settled.into_iter().partition(|pair| twice.contains(&pair.key));
+        let first = |pair: Pair| Doubt { at: None, reason: doubt::TWICE.into(), key: pair.key, word: pair.word };
+        self.doubtful.extend(double.into_iter().map(first));
         self.pairs = settled;
+        doubt::settle(&mut self);
         self
     }
 }
@@ -172,6 +199,7 @@ fn shown_lost<K: IndexKey + ?Sized>(lost: Lost) -> Lost {
         LostKeys::Key(key) => LostKeys::Key(shown_key::<K>(&key)),
         LostKeys::Between(from, to) => LostKeys::Between(show(from), show(to)),
         LostKeys::Unknown => LostKeys::Unknown,
+        LostKeys::Doubtful(key, value) => LostKeys::Doubtful(shown_key::<K>(&key), value),
     };
     Lost { keys, ..lost }
 }
@@ -192,6 +220,9 @@ pub(crate) fn salvage_index<I: Salvage>(
         }
     }
     haul.lost.into_iter().for_each(|found| lost(shown_lost::<I::Keys>(found)));
+    for Doubt { key, word, at, reason } in haul.doubtful {
+        lost(Lost::doubtful(shown_key::<I::Keys>(&key), word.to_string().into_bytes(), at, reason));
+    }
     count
 }
 
@@ -215,14 +246,15 @@ fn record_at(medium: IndexMemory<'_>, at: PmAddr) -> Option<FoundRecord> {
 }
 
 /// Every record of the owner among `blocks`. Values are verified, not kept: they can be large.
-fn records_among(medium: IndexMemory<'_>, blocks: &[(PmAddr, u64)]) -> Vec<FoundRecord> {
+fn records_among(medium: IndexMemory<'_>, blocks: impl IntoIterator<Item = (PmAddr, u64)>) -> Vec<FoundRecord> {
     let mut found = Vec::new();
     let (mut key, mut value) = (Vec::new(), Vec::new());
-    for &(at, bytes) in blocks.iter().filter(|(_, bytes)| *bytes >= RecordHead::BYTES) {
-        let Ok(head) = medium.key(at, &mut key) else { continue };
-        if head.record_bytes() > bytes {
+    for (at, bytes) in blocks.into_iter().filter(|(_, bytes)| *bytes >= RecordHead::BYTES) {
+        let words = [at, at.plus(WORD_BYTES)].map(|word| medium.memory.load(word));
+        if !RecordHead::from_words(words[0], words[1]).fits(bytes) {
             continue;
         }
+        let Ok(head) = medium.key(at, &mut key) else { continue };
         value.clear();
         let head = medium.append_value(at, head, &mut value).map(|()| head);
         found.push(FoundRecord { at, key: key.clone(), head });

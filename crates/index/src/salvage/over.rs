@@ -4,6 +4,7 @@
 //! A change writes the new record before the index names it, and frees the old one after. So a crash can leave two
 //! records of a key, or one whose key was removed. Records that the index does not name come out only where the index
 //! is damaged, they are the only ones of their keys, and the intent of their stripe says that no change was under way.
+//! Otherwise they are doubtful. So are those that the index may have lost, in memory of which the heap says nothing.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -21,7 +22,8 @@ use crate::records::table::{IntentAt, intent_bytes};
 use crate::records::{IndexKind, KIND, decode_options};
 use crate::skiplist::{self, SkipList};
 
-use super::map::show;
+use super::doubt::{Doubt, UNNAMED};
+use super::map::{show, unlisted};
 use super::{FoundRecord, Haul, Salvage, blocks_of, reason_of, record_at, records_among};
 
 /// The known parts of a map: others may be damaged.
@@ -54,10 +56,14 @@ pub(crate) fn salvage_over(object: &Object, visit: &mut VisitRecord<'_>, lost: &
     }
     .settle();
     let mut found: BTreeMap<Vec<u8>, Vec<FoundRecord>> = BTreeMap::new();
-    for record in records_among(medium, &blocks_of(heap)) {
+    for record in records_among(medium, blocks_of(heap)) {
         found.entry(record.key.clone()).or_default().push(record);
     }
-    show(medium, choose(medium, &parts, index, found), visit, lost)
+    let mut haul = choose(medium, &parts, index, found);
+    if !haul.lost.is_empty() {
+        haul.doubt_missing(unlisted(heap, medium));
+    }
+    show(medium, haul, visit, lost)
 }
 
 /// Of the records that were found, those that count; and what is lost.
@@ -65,7 +71,7 @@ fn choose(medium: IndexMemory<'_>, parts: &Parts, index: Haul, found: BTreeMap<V
     let mut haul = Haul::default();
     let named: HashMap<Vec<u8>, PmAddr> =
         index.pairs.into_iter().map(|pair| (pair.key, PmAddr::from_raw(pair.word))).collect();
-    let is_index_whole = index.lost.is_empty();
+    let is_index_whole = index.lost.is_empty() && index.doubtful.is_empty();
     for (key, at) in &named {
         let record = found.get(key).and_then(|records| records.iter().find(|record| record.at == *at));
         // Blocks that the heap's damaged tables do not show are read where the index says.
@@ -85,9 +91,18 @@ fn choose(medium: IndexMemory<'_>, parts: &Parts, index: Haul, found: BTreeMap<V
                     Ok(_) => haul.add(key.clone(), record.at.to_raw()),
                     Err(error) => haul.lose_key(key.clone(), record.at, reason_of(error)),
                 },
-                _ => haul.lose_key(key.clone(), records[0].at, "nothing says whether this record still counts"),
+                records => doubt(&mut haul, &key, records),
             }
             out.insert(key);
+        }
+    }
+    // A pair of the index that is in doubt, and whose record the heap does not list.
+    for pair in index.doubtful.into_iter().filter(|pair| !out.contains(&pair.key)) {
+        let at = PmAddr::from_raw(pair.word);
+        match record_at(medium, at).filter(|found| found.key == pair.key).map(|record| record.head) {
+            Some(Ok(_)) => haul.doubtful.push(Doubt { at: Some(at), ..pair }),
+            Some(Err(error)) => haul.lose_key(pair.key, at, reason_of(&error)),
+            None => haul.lose_key(pair.key, at, "record: its head or key does not verify"),
         }
     }
     // A key that the index lost is not lost where the record came out by itself.
@@ -100,6 +115,16 @@ fn choose(medium: IndexMemory<'_>, parts: &Parts, index: Haul, found: BTreeMap<V
         }
     }));
     haul
+}
+
+/// Notes the records of `key` of which nothing says whether they count.
+fn doubt(haul: &mut Haul, key: &[u8], records: &[FoundRecord]) {
+    for record in records {
+        match &record.head {
+            Ok(_) => haul.doubtful.push(Doubt::new(key.to_vec(), record.at.to_raw(), record.at, UNNAMED)),
+            Err(error) => haul.lose_key(key.to_vec(), record.at, reason_of(error)),
+        }
+    }
 }
 
 /// The changes that were under way.

@@ -2,6 +2,8 @@
 //!
 //! Leaves tell their bounds, so together they say which keys no leaf covers: those of a leaf whose header is damaged.
 //! Its entry lines are not believed without the header: lines that it does not list can hold what was removed later.
+//! Where a link leads to such a leaf, the entries of its lines are doubtful. Strings need no leaf: blocks of keys come
+//! out by themselves.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,11 +12,12 @@ use lodestone_pmem::{LINE_BYTES, PmAddr, checked};
 
 use crate::anchor::AnchorAt;
 use crate::error::Result;
-use crate::fastfair::node::{DEAD, Entry, EntryList, Header, NodeAt};
+use crate::fastfair::node::{DEAD, Entry, EntryList, Header, LINES_MAX, Line, NodeAt};
 use crate::fastfair::{FastFair, keys};
 use crate::medium::IndexMemory;
 use crate::traits::IndexKey;
 
+use super::doubt::{Doubt, HEADLESS, UNLISTED, Unlisted, unknown_block, unknown_places};
 use super::{Haul, IndexOf, Salvage, blocks_of, reason_of};
 
 impl<K: IndexKey + ?Sized> IndexOf for FastFair<K> {
@@ -25,11 +28,9 @@ impl<K: IndexKey + ?Sized> Salvage for FastFair<K> {
     fn haul(heap: &Heap, at: PmAddr) -> Haul {
         let medium = IndexMemory::of(heap, at);
         let blocks = blocks_of(heap);
-        let mut leaves: Vec<Leaf> = nodes_among(medium, at, &blocks)
-            .into_values()
-            .filter(|header| header.level == 0)
-            .map(|header| Leaf::read::<K>(medium, header))
-            .collect();
+        let nodes = nodes_among(medium, at, &blocks);
+        let of_leaves = nodes.values().filter(|header| header.level == 0);
+        let mut leaves: Vec<Leaf> = of_leaves.map(|header| Leaf::read::<K>(medium, *header)).collect();
         leaves.sort_by(|left, right| left.position().cmp(right.position()));
         let mut haul = Haul::default();
         name_gaps::<K>(medium, &leaves, &mut haul);
@@ -40,8 +41,98 @@ impl<K: IndexKey + ?Sized> Salvage for FastFair<K> {
         if !K::IS_WORD && !haul.lost.is_empty() {
             add_orphans(medium, &blocks, &seen, &mut haul);
         }
+        if !haul.lost.is_empty() {
+            let found = if K::IS_WORD { doubtful_words(heap, medium, &nodes, &blocks) } else { unlisted(heap, medium) };
+            haul.doubt_missing(found);
+        }
         haul
     }
+}
+
+/// The pairs of key blocks in memory of which the heap says nothing.
+fn unlisted(heap: &Heap, medium: IndexMemory<'_>) -> Vec<Doubt> {
+    let mut found = Vec::new();
+    for (at, bytes) in unknown_places(heap, LINE_BYTES, LINE_BYTES) {
+        if let Ok((key, Ok(Some(value)))) = keys::read_block(medium, at)
+            && keys::block_bytes(key.len()) <= bytes
+        {
+            found.push(Doubt::new(key, value, at, UNLISTED));
+        }
+    }
+    found
+}
+
+/// The entries of leaves that may not count: those without a header that a link leads to, and those in memory of which
+/// the heap says nothing.
+fn doubtful_words(
+    heap: &Heap,
+    medium: IndexMemory<'_>,
+    nodes: &HashMap<PmAddr, Header>,
+    blocks: &[(PmAddr, u64)],
+) -> Vec<Doubt> {
+    let mut found = Vec::new();
+    let mut add = |line: Line, reason: &str| {
+        // The check does not cover the value of a pending slot.
+        if line.verify(medium).is_ok() && line.pending().is_none() {
+            let doubt = |(key, value): Entry| Doubt::new(key.to_be_bytes().to_vec(), value, line.at, reason);
+            found.extend(line.entries().map(doubt));
+        }
+    };
+    for at in headless_leaves(medium, nodes) {
+        let listed = blocks.iter().find(|(block, _)| *block == at).map(|(_, bytes)| Unlisted::Sized(*bytes));
+        let Some(Unlisted::Sized(bytes) | Unlisted::AtMost(bytes)) = listed.or_else(|| unknown_block(heap, at)) else {
+            continue;
+        };
+        let lines = nodes.values().next().map_or(LINES_MAX, |header| header.lines);
+        for number in (0..lines).filter(|number| NodeAt::bytes(number + 1) <= bytes) {
+            add(Line::load(medium, NodeAt(at).line(number)), HEADLESS);
+        }
+    }
+    for (at, bytes) in unknown_places(heap, LINE_BYTES, NodeAt::bytes(1)) {
+        if nodes.contains_key(&at) || owner_of(medium, at) != Some(medium.owner) {
+            continue;
+        }
+        let Ok(header) = Header::load(medium, at) else { continue };
+        if header.level == 0 && header.stamp != DEAD && NodeAt::bytes(header.lines) <= bytes {
+            (0..header.order.count()).for_each(|position| add(header.load_line(medium, position), UNLISTED));
+        }
+    }
+    found
+}
+
+/// The leaves that links of the tree lead to and whose headers do not verify.
+fn headless_leaves(medium: IndexMemory<'_>, nodes: &HashMap<PmAddr, Header>) -> HashSet<PmAddr> {
+    let mut targets = HashSet::new();
+    for header in nodes.values() {
+        match header.level {
+            0 => drop(targets.insert(header.next)),
+            1 => {
+                let lines =
+                    (0..header.order.count()).filter_map(|position| header.verified_line(medium, position).ok());
+                targets.extend(
+                    lines.flat_map(|line| line.entries().collect::<Vec<_>>()).map(|entry| PmAddr::from_raw(entry.1)),
+                );
+            }
+            _ => {}
+        }
+    }
+    if nodes.is_empty() {
+        // The root is the only leaf, or every node is lost.
+        targets.extend(medium.link(AnchorAt(medium.owner).head(), "link to the root of a tree", NodeAt::bytes(1)));
+    }
+    targets.retain(|at| !at.is_null() && !nodes.contains_key(at) && is_place(medium, *at));
+    targets
+}
+
+/// The anchor that the node at `at` names.
+fn owner_of(medium: IndexMemory<'_>, at: PmAddr) -> Option<PmAddr> {
+    let word = NodeAt(at).owner();
+    checked::decode_addr(word, medium.memory.load(word))
+}
+
+/// Whether a node can begin at `at`.
+fn is_place(medium: IndexMemory<'_>, at: PmAddr) -> bool {
+    at.offset().is_multiple_of(LINE_BYTES) && medium.memory.contains(at, NodeAt::bytes(1))
 }
 
 /// A leaf with what verifies of its lines.
@@ -100,19 +191,16 @@ fn key_of<K: IndexKey + ?Sized>(medium: IndexMemory<'_>, entry: Entry) -> Result
 /// The nodes of the tree whose anchor is at `anchor`: those that say so, and those that verify and that links of nodes
 /// lead to.
 fn nodes_among(medium: IndexMemory<'_>, anchor: PmAddr, blocks: &[(PmAddr, u64)]) -> HashMap<PmAddr, Header> {
-    let owner_of = |at: PmAddr| {
-        let word = NodeAt(at).owner();
-        checked::decode_addr(word, medium.memory.load(word))
-    };
-    let is_place = |at: PmAddr| at.offset().is_multiple_of(LINE_BYTES) && medium.memory.contains(at, NodeAt::bytes(1));
     let of_blocks = blocks.iter().filter(|(_, bytes)| *bytes >= NodeAt::bytes(1)).map(|(at, _)| *at);
-    let mut open: Vec<PmAddr> = of_blocks.filter(|at| is_place(*at) && owner_of(*at) == Some(anchor)).collect();
+    let mut open: Vec<PmAddr> =
+        of_blocks.filter(|at| is_place(medium, *at) && owner_of(medium, *at) == Some(anchor)).collect();
     open.extend(medium.link(AnchorAt(anchor).head(), "link to the root of a tree", NodeAt::bytes(1)));
     let mut nodes = HashMap::new();
     let mut visited = HashSet::new();
     while let Some(at) = open.pop() {
         // A node whose word for the owner is damaged counts as long as a link of the tree leads to it.
-        if at.is_null() || !visited.insert(at) || !is_place(at) || owner_of(at).is_some_and(|owner| owner != anchor) {
+        let is_new = !at.is_null() && visited.insert(at) && is_place(medium, at);
+        if !is_new || owner_of(medium, at).is_some_and(|owner| owner != anchor) {
             continue;
         }
         let Ok(header) = Header::load(medium, at) else { continue };

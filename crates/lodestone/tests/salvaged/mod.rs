@@ -1,11 +1,12 @@
 //! The demands on the salvage of a damaged pool, and on a repair that accepts loss.
 //!
 //! The oracle knows the lines of the sound image that hold each record, because each value occurs only once. It also
-//! knows the damaged lines. So it knows which records may be missing:
-//! 1. those with a damaged line of their own, where "own" is everything that the record says of itself;
-//! 2. those that other damage hides, one by one as [`hidden_by`] names it.
+//! knows the damaged lines. So it knows what must come out:
+//! 1. a record with a damaged line of its own may be missing, where "own" is everything that the record says of itself;
+//! 2. every other record comes out, or is doubtful: told apart from the others, with its value.
 //!
-//! Each missing record must be named, and no record may appear that did not exist.
+//! Each missing record must be named. No record, and no doubtful one, may appear that did not exist: the pool was only
+//! filled, so nothing in it was ever removed or replaced.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -119,8 +120,10 @@ pub struct Figures {
     pub brought_out: u64,
     /// Missing records with a damaged line of their own.
     pub own_line: u64,
-    /// Missing because of other damage that may hide them.
-    pub behind_head: BTreeMap<String, u64>,
+    /// Doubtful records without a damaged line, by place.
+    pub doubtful: BTreeMap<String, u64>,
+    /// Doubtful records with a damaged line of their own.
+    pub doubtful_damaged: u64,
     /// Named only as "records of this object".
     pub vaguely_named: u64,
     /// Of objects and collections whose names are lost, so that they are called `lost-` and a number.
@@ -141,24 +144,18 @@ impl std::fmt::Display for Figures {
             "{} cases, {} of them damaged something, {} pools refused",
             self.cases, self.damaging, self.refused
         )?;
-        writeln!(f, "  salvage: {} records came out, {} missing with a damaged line", self.brought_out, self.own_line)?;
-        let hidden: u64 = self.behind_head.values().sum();
-        writeln!(f, "  {hidden} missing because of other damage: {:?}", self.behind_head)?;
+        let doubtful: u64 = self.doubtful.values().sum();
+        writeln!(
+            f,
+            "  salvage: {} records came out, {doubtful} are doubtful, {} missing with a damaged line",
+            self.brought_out, self.own_line
+        )?;
+        writeln!(f, "  doubtful: {:?}; {} others have a damaged line", self.doubtful, self.doubtful_damaged)?;
         writeln!(f, "  {} named by their object only", self.vaguely_named)?;
         writeln!(f, "  {} came out under another name, {} at another position", self.renamed, self.moved)?;
         write!(f, "  repair: {} objects made anew, left {:?}, ", self.rebuilt, self.left)?;
         write!(f, "{} repairs in the heap", self.repaired_in_heap)
     }
-}
-
-/// The damage beside a record's own lines that may hide it, if there is such damage.
-fn hidden_by(place: &str, home: &Home, damaged: &BTreeSet<u64>) -> Option<&'static str> {
-    // Lines of a leaf that its header does not list can hold what was removed later. The header alone tells.
-    if place.starts_with("fastfair words") && home.blocks.iter().any(|(start, _)| damaged.contains(start)) {
-        return Some("the header of its leaf");
-    }
-    // A lost page can take both what leads to a record and what says that it counts: the heap's tables, an intent.
-    (damaged.len() > 1).then_some("a page that has what leads to it and what says that it counts")
 }
 
 fn order(is_number: bool, key: &[u8]) -> (u64, Vec<u8>) {
@@ -169,7 +166,7 @@ fn order(is_number: bool, key: &[u8]) -> (u64, Vec<u8>) {
 /// Whether `lost` names the record. `Some(true)` when it is only named as one of its object.
 fn names(lost: &Lost, is_number: bool, key: &[u8], home: &Home) -> Option<bool> {
     match &lost.keys {
-        LostKeys::Key(named) => (named == key).then_some(false),
+        LostKeys::Key(named) | LostKeys::Doubtful(named, _) => (named == key).then_some(false),
         LostKeys::Between(from, to) => {
             let key = order(is_number, key);
             let above = from.as_ref().is_none_or(|from| order(is_number, from) <= key);
@@ -317,17 +314,31 @@ fn compare(
     if is_unsure && found_values.len() != found.len() {
         figures.faults.push(format!("{place}: an item came out twice"));
     }
-    for (key, _) in answers.iter().filter(|(key, value)| !is_there(key, value)) {
+    let mut doubtful: BTreeMap<&Vec<u8>, BTreeSet<&Vec<u8>>> = BTreeMap::new();
+    for found_doubtful in lost {
+        let LostKeys::Doubtful(key, value) = &found_doubtful.keys else { continue };
+        doubtful.entry(key).or_default().insert(value);
+        if answers.get(key) != Some(value) {
+            let (key, value) = (key.escape_ascii(), value.escape_ascii());
+            figures.faults.push(format!("{place}: `{key}` with `{value}` is doubtful and never was; {found_doubtful}"));
+        }
+        if found.contains_key(key) {
+            figures.faults.push(format!("{place}: `{}` came out and is doubtful", key.escape_ascii()));
+        }
+    }
+    for (key, value) in answers.iter().filter(|(key, value)| !is_there(key, value)) {
         let home = &sound.homes[place][key];
         let text = key.escape_ascii();
         let is_own = home.own.iter().any(|line| damaged.contains(line));
+        let is_doubtful = doubtful.get(key).is_some_and(|values| values.contains(value));
         if is_own {
             figures.own_line += 1;
-        } else if let Some(head) = hidden_by(place, home, damaged) {
-            *figures.behind_head.entry(format!("{place}: {head}")).or_default() += 1;
+            figures.doubtful_damaged += u64::from(is_doubtful);
+        } else if is_doubtful {
+            *figures.doubtful.entry(place.to_owned()).or_default() += 1;
         } else {
             figures.faults.push(format!(
-                "{place}: `{text}` is missing, and none of its lines is damaged ({}): {}",
+                "{place}: `{text}` is missing and not doubtful, and none of its lines is damaged ({}): {}",
                 brief_lines(damaged),
                 brief(lost)
             ));
