@@ -122,7 +122,7 @@ impl Store {
     /// rebuilt. `tell` receives the name of the object that is examined next.
     ///
     /// An object stays as it is and is named when its kind cannot do that, or when there is no room for its second
-    /// copy.
+    /// copy. So does one whose name was lost until now and that has doubtful records: no export could keep them before.
     ///
     /// # Errors
     /// [`Error::ReadOnly`]. Any error when the pool fails.
@@ -170,14 +170,24 @@ impl Store {
             if self.open_object(&named.name).is_ok_and(is_whole) {
                 continue;
             }
-            let members = self.open_object(&named.name).ok().and_then(|object| kind.members(object).ok());
-            let members: Vec<Option<String>> = match members {
-                Some(members) if !members.is_empty() => members.into_iter().map(|member| Some(member.name)).collect(),
-                _ => vec![None],
-            };
-            all.extend(members.into_iter().filter_map(|member| self.foresee(&named.name, kind, member)));
+            all.extend(self.foresee_object(&named.name, kind));
         }
         all
+    }
+
+    /// Doubtful records of the object `name` and its members.
+    fn doubtful_in(&self, name: &str, kind: &dyn Kind) -> u64 {
+        self.foresee_object(name, kind).iter().map(|foreseen| foreseen.doubtful).sum()
+    }
+
+    /// The losses of an object, or of each of its members.
+    fn foresee_object(&self, name: &str, kind: &dyn Kind) -> Vec<Foreseen> {
+        let members = self.open_object(name).ok().and_then(|object| kind.members(object).ok());
+        let members: Vec<Option<String>> = match members {
+            Some(members) if !members.is_empty() => members.into_iter().map(|member| Some(member.name)).collect(),
+            _ => vec![None],
+        };
+        members.into_iter().filter_map(|member| self.foresee(name, kind, member)).collect()
     }
 
     /// The losses of one object or member. `None` when nothing of it can be read, or nothing is missing.
@@ -242,6 +252,16 @@ impl Store {
             }
         }
         let Some(kind) = self.find_kind(code) else { return Ok(()) };
+        // No export could name it before this repair.
+        let is_new = report.adopted.iter().any(|adopted| adopted.name == name);
+        let doubtful = if is_new { self.doubtful_in(name, kind) } else { 0 };
+        if doubtful > 0 {
+            report.left.push(left(format!(
+                "its name was lost until now, and {doubtful} records of it are doubtful; keep them with \
+                 `lodestone kv export --map {name} --skip-damaged --doubtful FILE`, then repair again"
+            )));
+            return Ok(());
+        }
         let object = self.open_object(name)?;
         let (mut lost, mut doubtful) = (Vec::new(), Vec::new());
         let mut note = |mut found: Lost| match found.take_record() {

@@ -366,7 +366,8 @@ fn add_of_directory(
             match Entry::read(medium, node.plus(number * WORD_BYTES), shape) {
                 Ok(Entry::Node(child)) => open.push(child),
                 Ok(Entry::Segment(segment)) => {
-                    segments.entry(segment).or_insert(None);
+                    // The heap's tables may not show its block.
+                    segments.entry(segment).or_insert_with(|| read_segment_cover(medium, segment).ok());
                 }
                 // The segments that it named say themselves what they are.
                 Err(_) => {}

@@ -70,57 +70,63 @@ fn doubtful_words(
     nodes: &HashMap<PmAddr, Header>,
     blocks: &[(PmAddr, u64)],
 ) -> Vec<Doubt> {
-    let mut found = Vec::new();
-    let mut add = |line: Line, reason: &str| {
-        // The check does not cover the value of a pending slot.
-        if line.verify(medium).is_ok() && line.pending().is_none() {
-            let doubt = |(key, value): Entry| Doubt::new(key.to_be_bytes().to_vec(), value, line.at, reason);
-            found.extend(line.entries().map(doubt));
-        }
-    };
-    for at in headless_leaves(medium, nodes) {
+    let unlisted = unlisted_nodes(heap, medium, nodes);
+    let mut lines: Vec<(Line, &str)> = Vec::new();
+    for header in unlisted.values().filter(|header| header.level == 0) {
+        lines.extend((0..header.order.count()).map(|position| (header.load_line(medium, position), UNLISTED)));
+    }
+    for at in headless_leaves(medium, nodes, &unlisted) {
         let listed = blocks.iter().find(|(block, _)| *block == at).map(|(_, bytes)| Unlisted::Sized(*bytes));
         let Some(Unlisted::Sized(bytes) | Unlisted::AtMost(bytes)) = listed.or_else(|| unknown_block(heap, at)) else {
             continue;
         };
-        let lines = nodes.values().next().map_or(LINES_MAX, |header| header.lines);
-        for number in (0..lines).filter(|number| NodeAt::bytes(number + 1) <= bytes) {
-            add(Line::load(medium, NodeAt(at).line(number)), HEADLESS);
-        }
+        let count = nodes.values().chain(unlisted.values()).next().map_or(LINES_MAX, |header| header.lines);
+        let numbers = (0..count).filter(|number| NodeAt::bytes(number + 1) <= bytes);
+        lines.extend(numbers.map(|number| (Line::load(medium, NodeAt(at).line(number)), HEADLESS)));
     }
-    for (at, bytes) in unknown_places(heap, LINE_BYTES, NodeAt::bytes(1)) {
-        if nodes.contains_key(&at) || owner_of(medium, at) != Some(medium.owner) {
-            continue;
-        }
-        let Ok(header) = Header::load(medium, at) else { continue };
-        if header.level == 0 && header.stamp != DEAD && NodeAt::bytes(header.lines) <= bytes {
-            (0..header.order.count()).for_each(|position| add(header.load_line(medium, position), UNLISTED));
-        }
-    }
-    found
+    // The check does not cover the value of a pending slot.
+    lines.retain(|(line, _)| line.verify(medium).is_ok() && line.pending().is_none());
+    let doubts = |(line, reason): &(Line, &str)| {
+        let doubt = |(key, value): Entry| Doubt::new(key.to_be_bytes().to_vec(), value, line.at, reason);
+        line.entries().map(doubt).collect::<Vec<_>>()
+    };
+    lines.iter().flat_map(doubts).collect()
+}
+
+/// The nodes of the tree in memory of which the heap says nothing, beside those that links lead to.
+fn unlisted_nodes(heap: &Heap, medium: IndexMemory<'_>, nodes: &HashMap<PmAddr, Header>) -> HashMap<PmAddr, Header> {
+    let places = unknown_places(heap, LINE_BYTES, NodeAt::bytes(1));
+    let own = places.filter(|(at, _)| !nodes.contains_key(at) && owner_of(medium, *at) == Some(medium.owner));
+    let headers = own.filter_map(|(at, bytes)| Some((at, bytes, Header::load(medium, at).ok()?)));
+    let live = headers.filter(|(_, bytes, header)| header.stamp != DEAD && NodeAt::bytes(header.lines) <= *bytes);
+    live.map(|(at, _, header)| (at, header)).collect()
 }
 
 /// The leaves that links of the tree lead to and whose headers do not verify.
-fn headless_leaves(medium: IndexMemory<'_>, nodes: &HashMap<PmAddr, Header>) -> HashSet<PmAddr> {
+fn headless_leaves(
+    medium: IndexMemory<'_>,
+    nodes: &HashMap<PmAddr, Header>,
+    unlisted: &HashMap<PmAddr, Header>,
+) -> HashSet<PmAddr> {
     let mut targets = HashSet::new();
-    for header in nodes.values() {
+    for header in nodes.values().chain(unlisted.values()) {
         match header.level {
             0 => drop(targets.insert(header.next)),
             1 => {
-                let lines =
-                    (0..header.order.count()).filter_map(|position| header.verified_line(medium, position).ok());
-                targets.extend(
-                    lines.flat_map(|line| line.entries().collect::<Vec<_>>()).map(|entry| PmAddr::from_raw(entry.1)),
-                );
+                let lines = (0..header.order.count()).map(|position| header.load_line(medium, position));
+                for line in lines.filter(|line| line.verify(medium).is_ok()) {
+                    targets.extend(line.entries().map(|entry| PmAddr::from_raw(entry.1)));
+                }
             }
             _ => {}
         }
     }
-    if nodes.is_empty() {
-        // The root is the only leaf, or every node is lost.
+    if nodes.is_empty() && unlisted.is_empty() {
+        // Another node would say of itself that it belongs to the tree. So the root is the only one, a leaf.
         targets.extend(medium.link(AnchorAt(medium.owner).head(), "link to the root of a tree", NodeAt::bytes(1)));
     }
-    targets.retain(|at| !at.is_null() && !nodes.contains_key(at) && is_place(medium, *at));
+    let is_known = |at: &PmAddr| nodes.contains_key(at) || unlisted.contains_key(at);
+    targets.retain(|at| !at.is_null() && !is_known(at) && is_place(medium, *at));
     targets
 }
 
