@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use lodestone_pmem::{Pool, PoolOptions, Severity};
-use lodestone_store::{Error, Examined, Finding, LossReport, Store};
+use lodestone_store::{Error, Examined, Finding, Foreseen, LossReport, Store};
 use serde::Serialize;
 
 /// The scope and the findings of a check.
@@ -74,6 +74,12 @@ pub fn repair_inside(pool: &Pool, accept_loss: bool, tell: &mut dyn FnMut(&str))
     let report = store.check(tell);
     done.repaired = store.repair(&report)?;
     Ok(done)
+}
+
+/// The losses that [`repair_inside`] would accept. Changes nothing.
+pub fn foresee_loss(pool: &Pool, tell: &mut dyn FnMut(&str)) -> Vec<Foreseen> {
+    let store = if has_heap(pool) { Store::over(pool).ok() } else { None };
+    store.map_or_else(Vec::new, |store| store.foresee_loss(tell))
 }
 
 impl Examination {

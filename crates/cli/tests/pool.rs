@@ -241,3 +241,106 @@ fn a_repair_that_accepts_loss_names_what_went_and_keeps_the_rest() {
     let again = place.run(["pool", "repair", "x.pool", "--accept-loss", "--yes"]).ok();
     assert!(again.contains("nothing to repair"), "{again}");
 }
+
+/// A place where nothing says any more which records of the map `main` in `x.pool` count, and one of 50 is damaged.
+fn doubtful() -> Place {
+    let place = Place::with_pool("8MiB");
+    place.write("rows.csv", (0..50).map(|row| format!("{row},value {row}.\n")).collect::<String>());
+    let import = ["kv", "import", "a.pool", "rows.csv", "--no-header", "--domain", "process", "--index", "fastfair"];
+    place.run(import).ok();
+    let mut bytes = fs::read(place.path("a.pool")).expect("read");
+    // The anchors of the map and of its index, and a record.
+    for (text, inside) in [(&b"LDSTIRMP"[..], 9), (b"LDSTFFTS", 9), (b"value 7.", 0)] {
+        let found = bytes.windows(text.len()).position(|window| window == text).expect("is in the pool");
+        bytes[found + inside] ^= 0x10;
+    }
+    place.write("x.pool", bytes);
+    place
+}
+
+/// The lines of an export of the sound pool, without the damaged record.
+fn expected(place: &Place, format: &str) -> Vec<String> {
+    let all = place.run(["kv", "export", "a.pool", "--format", format]).ok();
+    all.lines().filter(|line| !line.contains("value 7.")).map(str::to_owned).collect()
+}
+
+#[test]
+fn doubtful_records_are_exported_to_a_file_of_their_own() {
+    let place = doubtful();
+    let export = ["kv", "export", "x.pool", "--skip-damaged"];
+    let exported = place.run(export).finding();
+    assert_eq!(exported.stdout, "", "no doubtful record is among the certain ones");
+    for part in ["doubtful: the key `3`", "lost: the key `7`", "49 doubtful records", "--doubtful FILE"] {
+        assert!(exported.stderr.contains(part), "`{part}` is missing in: {}", exported.stderr);
+    }
+    for format in ["jsonl", "csv"] {
+        let apart = export.into_iter().chain(["--format", format, "--doubtful", format]);
+        assert!(place.run(apart).finding().stderr.contains(&format!("49 doubtful records are in {format}")));
+        let mut found: Vec<String> = place.read(format).lines().map(str::to_owned).collect();
+        let mut wanted = expected(&place, format);
+        found.sort();
+        wanted.sort();
+        assert_eq!(found, wanted);
+    }
+    let done = place.json(export.into_iter().chain(["--output", "certain.jsonl", "--doubtful", "d.jsonl"]));
+    assert_eq!((&done[0]["records"], &done[0]["doubtful_output"]), (&0.into(), &"d.jsonl".into()), "{done:?}");
+    let count = |name: &str| done[0][name].as_array().map(Vec::len);
+    assert_eq!(count("doubtful"), Some(49), "{done:?}");
+    assert!(done[0]["lost"].as_array().is_some_and(|lost| lost.iter().any(|lost| lost["key"] == "7")), "{done:?}");
+    assert!(done[0]["doubtful"][0].get("value").is_none(), "named by its key: {done:?}");
+    assert_eq!(place.read("certain.jsonl"), "");
+}
+
+#[test]
+fn a_file_of_doubtful_records_replaces_nothing_and_is_never_half() {
+    let place = doubtful();
+    let export = ["kv", "export", "x.pool", "--skip-damaged", "--doubtful"];
+    place.write("mine", "mine\n");
+    place.run(export.into_iter().chain(["mine"])).fails_with(&["mine", "exists", "--overwrite"]);
+    place.run(export.into_iter().chain(["x.pool", "--overwrite"])).fails_with(&["x.pool", "destroy"]);
+    place.run(export.into_iter().chain(["./new", "--output", "new"])).fails_with(&["new", "of their own"]);
+    place.run(export.into_iter().chain(["mine", "--output", "./mine", "--overwrite"])).fails_with(&["mine"]);
+    place.run(export.into_iter().chain(["/dev/stdout"])).fails_with(&["/dev/stdout"]);
+    place.run(["kv", "export", "x.pool", "--doubtful", "d.jsonl"]).fails_with(&["--skip-damaged"]);
+    assert_eq!(place.read("mine"), "mine\n");
+    // Values that are no objects end a flat export in the middle.
+    place.run(["kv", "put", "a.pool", "k", "no object", "--map", "other", "--index", "fastfair"]).ok();
+    let mut bytes = fs::read(place.path("a.pool")).expect("read");
+    for magic in [&b"LDSTIRMP"[..], b"LDSTFFTS"] {
+        let places: Vec<_> = (0..bytes.len() - 8).filter(|&at| &bytes[at..at + 8] == magic).collect();
+        places.into_iter().for_each(|at| bytes[at + 9] ^= 0x10);
+    }
+    place.write("x.pool", bytes);
+    let flat = ["d.csv", "--map", "other", "--flat", "id", "--format", "csv", "--output", "certain.csv"];
+    place.run(export.into_iter().chain(flat)).fails_with(&["`k`"]);
+    assert!(!place.path("d.csv").exists() && !place.path("certain.csv").exists());
+    place.run(export.into_iter().chain(["mine", "--overwrite"])).finding();
+    assert!(place.read("mine").lines().count() > 40, "replaced when asked");
+}
+
+#[test]
+fn a_repair_that_accepts_loss_says_before_how_many_doubtful_records_go() {
+    let place = doubtful();
+    let before = fs::read(place.path("x.pool")).expect("read");
+    let planned = place.run(["pool", "repair", "x.pool", "--accept-loss"]);
+    for part in ["`main`", "49 doubtful", "kv export", "--doubtful FILE"] {
+        assert!(planned.stdout.contains(part), "`{part}` is missing in: {}", planned.stdout);
+    }
+    planned.fails_with(&["nothing was changed", "--yes"]);
+    assert!(fs::read(place.path("x.pool")).expect("read") == before, "not a byte was changed");
+    let plan = place.command(["pool", "repair", "x.pool", "--accept-loss", "--json"]).output().expect("run");
+    let plan: serde_json::Value = serde_json::from_slice(&plan.stdout).expect("JSON");
+    let object = &plan["plan"][0];
+    assert_eq!((&object["name"], &object["records"], &object["doubtful"]), (&"main".into(), &0.into(), &49.into()));
+    let repair = place.command(["pool", "repair", "x.pool", "--accept-loss", "--yes", "--json"]).output().expect("run");
+    assert_eq!(repair.status.code(), Some(0));
+    let said = String::from_utf8_lossy(&repair.stderr);
+    assert!(said.contains("49 doubtful records would go") && said.contains("--doubtful FILE"), "{said}");
+    let report = String::from_utf8_lossy(&repair.stdout).into_owned();
+    let done: serde_json::Value = serde_json::from_str(report.lines().next().expect("a report")).expect("JSON");
+    let rebuilt = &done["rebuilt"][0];
+    assert_eq!((&rebuilt["name"], &rebuilt["records"]), (&"main".into(), &0.into()), "{done:?}");
+    assert_eq!(rebuilt["doubtful"].as_array().map(Vec::len), Some(49), "{done:?}");
+    assert_eq!(place.run(["kv", "count", "x.pool"]).ok(), "0\n");
+    place.run(["pool", "check", "x.pool"]).ok();
+}

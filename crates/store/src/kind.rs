@@ -151,9 +151,8 @@ impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let certainty = if self.is_certain { "" } else { "perhaps " };
         match &self.keys {
-            LostKeys::Key(key) | LostKeys::Doubtful(key, _) => {
-                write!(f, "{certainty}the key `{}`", key.escape_ascii())?;
-            }
+            LostKeys::Key(key) => write!(f, "{certainty}the key `{}`", key.escape_ascii())?,
+            LostKeys::Doubtful(key, _) => write!(f, "the key `{}`", key.escape_ascii())?,
             LostKeys::Between(from, to) => {
                 match from {
                     Some(from) => write!(f, "{certainty}keys from `{}`", from.escape_ascii())?,

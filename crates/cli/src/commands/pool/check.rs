@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use lodestone_pmem::{Pool, Severity};
-use lodestone_store::{Adopted, Rebuilt, Unrepaired};
+use lodestone_store::{Adopted, Foreseen, Rebuilt, Unrepaired};
 use serde::Serialize;
 
 use crate::examine::{self, Examination};
@@ -49,8 +49,9 @@ pub struct RepairArgs {
     #[command(flatten)]
     options: RepairOptions,
 
-    /// Rebuild each damaged object from its readable records; the others are named, and lost
-    #[arg(long, requires = "yes")]
+    /// Rebuild each damaged object from its readable records; the others are named, and lost. Without --yes: say what
+    /// would go, and change nothing
+    #[arg(long)]
     accept_loss: bool,
 
     /// Confirm that unreadable records may go
@@ -64,7 +65,7 @@ struct Repaired {
     repaired: Vec<String>,
     /// Objects whose names were lost.
     adopted: Vec<Adopted>,
-    /// Rebuilt objects, with their losses.
+    /// Rebuilt objects, with their losses and their doubtful records.
     rebuilt: Vec<Rebuilt>,
     /// Damaged objects that stay as they are.
     left: Vec<Unrepaired>,
@@ -80,12 +81,51 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     Ok(exit::holds(found.clean))
 }
 
+/// The plan of a repair that accepts loss.
+#[derive(Serialize)]
+struct Plan {
+    path: String,
+    /// The damaged objects.
+    plan: Vec<Foreseen>,
+}
+
 /// Repairs the pool and checks the rest.
 pub fn run_repair(args: &RepairArgs, output: &Output) -> Result<ExitCode> {
+    if args.accept_loss && !args.yes {
+        let plan = plan(&args.open)?;
+        output.result(&plan, what_would_go)?;
+        bail!("{}: nothing was changed; say --yes to accept that loss", plan.path);
+    }
     mend(&args.open, args.options.accept_journal_loss, args.accept_loss, output)?;
     let found = look(&args.open, output)?;
     output.result(&found, text)?;
     Ok(exit::holds(found.clean))
+}
+
+/// The losses that a repair would accept, found without a change.
+fn plan(open: &OpenArgs) -> Result<Plan> {
+    let path = open.path.display().to_string();
+    let pool = open.open_read_only().with_context(|| format!("{path}: nothing was changed, and no plan was made"))?;
+    Ok(Plan { path, plan: examine::foresee_loss(&pool, &mut |_| {}) })
+}
+
+fn what_would_go(plan: &Plan) -> String {
+    let path = &plan.path;
+    if plan.plan.is_empty() {
+        return format!("{path}: no readable object would lose a record");
+    }
+    plan.plan.iter().map(|object| format!("{path}: {}", foreseen(object))).collect::<Vec<_>>().join("\n")
+}
+
+fn foreseen(object: &Foreseen) -> String {
+    let Foreseen { name, records, lost, doubtful, .. } = object;
+    let advice = match doubtful {
+        0 => String::new(),
+        _ => format!(
+            "; keep the doubtful ones first with `lodestone kv export POOL --map {name} --skip-damaged --doubtful FILE`"
+        ),
+    };
+    format!("`{name}` would keep {records} records; {lost} losses and {doubtful} doubtful records would go{advice}")
 }
 
 /// Checks the pool through all layers, once no other process has it open.
@@ -105,6 +145,10 @@ fn mend(open: &OpenArgs, accept_journal_loss: bool, accept_loss: bool, output: &
     if report.after.is_clean() {
         let pool = open.open()?;
         if accept_loss {
+            // Before anything is dropped.
+            for object in examine::foresee_loss(&pool, &mut |_| {}) {
+                output.note(&format!("{}: {}", open.path.display(), foreseen(&object)));
+            }
             interrupt::so_far("each object is as it was, or made anew; run it again");
         }
         let inside = examine::repair_inside(&pool, accept_loss, &mut |_| {})
@@ -123,9 +167,12 @@ fn what_was_done(done: &Repaired) -> String {
         lines.push(format!("{path}: {kind} had lost its name; it is called `{name}` now"));
     }
     for object in &done.rebuilt {
-        let Rebuilt { name, kind, records, lost, .. } = object;
-        lines.push(format!("{path}: `{name}`, {kind}, was made anew with {records} records; {} losses", lost.len()));
+        let Rebuilt { name, kind, records, lost, doubtful, .. } = object;
+        let (losses, doubts) = (lost.len(), doubtful.len());
+        let doubts = if doubts == 0 { String::new() } else { format!(", {doubts} doubtful records dropped") };
+        lines.push(format!("{path}: `{name}`, {kind}, was made anew with {records} records; {losses} losses{doubts}"));
         lines.extend(lost.iter().map(|lost| format!("{path}: `{name}`: lost: {lost}")));
+        lines.extend(doubtful.iter().map(|found| format!("{path}: `{name}`: doubtful, and dropped: {found}")));
     }
     lines.extend(done.left.iter().map(|left| format!("{path}: `{}` stays as it is: {}", left.name, left.why)));
     if lines.is_empty() { format!("{path}: there was nothing to repair") } else { lines.join("\n") }

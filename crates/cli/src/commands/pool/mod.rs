@@ -37,11 +37,14 @@ const REPAIR_HELP: &str = "\
 Examples:
   lodestone pool repair orders.pool
   lodestone pool repair orders.pool --accept-journal-loss
+  lodestone pool repair orders.pool --accept-loss
   lodestone pool repair orders.pool --accept-loss --yes
   lodestone pool repair orders.pool --accept-loss --yes --json > lost.json
 
 Make a copy of the damaged file first. With --accept-loss each damaged object is made anew of the records that can be
-brought out of it; every other record is named, by its key, by a range of keys, or by its place. A crash leaves each
+brought out of it; every other record is named, by its key, by a range of keys, or by its place. Without --yes it only
+says how much would go. Doubtful records go too: they verify, and nothing says any more whether they were removed or
+replaced. Keep them first: `lodestone kv export POOL --skip-damaged --doubtful FILE`. A crash leaves each
 object as it was or made anew. It needs room for a second copy of the largest damaged object: grow the pool where there
 is none. Exit code 1 when damage is left.";
 
