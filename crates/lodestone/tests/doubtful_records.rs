@@ -1,8 +1,8 @@
 //! Doubtful records: key and value verify, and nothing says any more whether the record was removed or replaced.
 //!
 //! Structures of every kind are filled, records are replaced and removed, and then one damage takes the way into a
-//! structure (its anchor) and another one the heap's tables. Blocks of removed and replaced records are still there with
-//! all their bytes, beside those of the records that count. The demands:
+//! structure (its anchor) and another one the heap's tables. Blocks of removed and replaced records are still there
+//! with all their bytes, beside those of the records that count. The demands:
 //! 1. a record that was removed or replaced never comes out as a certain one;
 //! 2. every record that counts comes out as a certain one or as a doubtful one with its value;
 //! 3. nothing is doubtful that never was in the structure;
@@ -265,8 +265,8 @@ fn pairs_beside_a_lost_header_come_out() -> Outcome {
     Ok(())
 }
 
-/// The name of a tree and the header of one of its leaves are lost. No export could name it before the repair gives it a
-/// name again, so that repair must not drop its doubtful records.
+/// The name of a tree and the header of one of its leaves are lost. No export could name it before the repair gives it
+/// a name again, so that repair must not drop its doubtful records.
 #[test]
 fn a_repair_drops_no_doubtful_record_that_could_not_be_exported() -> Outcome {
     let patient = patient()?;

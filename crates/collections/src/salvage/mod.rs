@@ -8,6 +8,9 @@
 //!
 //! The unit of loss is an object: one checksum covers a whole version, and a broken version may be the newest.
 //!
+//! No record is doubtful. An object says by itself whether it counts, and a free of it is a version of its own. Header,
+//! table of lives and directory of slabs, which lead to the objects, exist twice.
+//!
 //! | file | idea |
 //! | --- | --- |
 //! | `loot` | receivers of records and losses |

@@ -62,8 +62,8 @@ impl<'l> Missing<'l> {
     }
 }
 
-/// Puts the doubtful records in order, without those whose keys came out. A lost key of which there is a doubtful record
-/// is told once, as doubtful.
+/// Puts the doubtful records in order, without those whose keys came out. A lost key of which there is a doubtful
+/// record is told once, as doubtful.
 pub(super) fn settle(haul: &mut Haul) {
     let is_out = |key: &[u8]| haul.pairs.binary_search_by(|pair| pair.key.as_slice().cmp(key)).is_ok();
     haul.doubtful.retain(|doubt| !is_out(&doubt.key));
@@ -113,8 +113,8 @@ pub(super) fn unknown_ranges(heap: &Heap) -> Vec<(PmAddr, u64)> {
     merged
 }
 
-/// The block at `at` of which the heap cannot say whether it is allocated: its bytes if it can begin there, or the bytes
-/// that it can have at most.
+/// The block at `at` of which the heap cannot say whether it is allocated: its bytes, or the bytes that it can have at
+/// most. `None` where no such block can begin.
 pub(super) fn unknown_block(heap: &Heap, at: PmAddr) -> Option<Unlisted> {
     heap.unknown_blocks().into_iter().find_map(|blocks| {
         let (_, bytes) = blocks.places().find(|(place, _)| *place == at)?;
