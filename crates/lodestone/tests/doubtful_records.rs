@@ -71,7 +71,7 @@ impl Subject {
         let object = store.open_object(&self.name)?;
         let records = store.kind_of(&object)?.records(object, None, Acknowledge::EachChange)?;
         change(self, &*records)?;
-        Ok(records.sync()?)
+        records.sync()
     }
 
     fn insert(&mut self, records: &dyn Tools, number: u64, version: u64) -> Outcome {

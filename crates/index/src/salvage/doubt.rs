@@ -35,10 +35,13 @@ impl Doubt {
     }
 }
 
+/// Keys from the first, before the second.
+type Between<'l> = (Option<&'l [u8]>, Option<&'l [u8]>);
+
 /// The keys that may be missing, by the losses of a structure.
 pub(super) struct Missing<'l> {
     keys: HashSet<&'l [u8]>,
-    ranges: Vec<(Option<&'l [u8]>, Option<&'l [u8]>)>,
+    ranges: Vec<Between<'l>>,
 }
 
 impl<'l> Missing<'l> {
@@ -55,9 +58,7 @@ impl<'l> Missing<'l> {
     }
 
     pub(super) fn has(&self, key: &[u8]) -> bool {
-        let is_in = |(from, to): &(Option<&[u8]>, Option<&[u8]>)| {
-            from.is_none_or(|from| from <= key) && to.is_none_or(|to| key < to)
-        };
+        let is_in = |(from, to): &Between<'_>| from.is_none_or(|from| from <= key) && to.is_none_or(|to| key < to);
         self.keys.contains(key) || self.ranges.iter().any(is_in)
     }
 }

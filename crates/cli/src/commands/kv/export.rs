@@ -102,7 +102,10 @@ struct Exported {
     doubtful_output: Option<String>,
 }
 
-/// What a salvage did not export.
+/// Exports a record.
+type Put<'p> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>> + 'p;
+
+/// The records that a salvage did not export.
 #[derive(Default)]
 struct Missing {
     lost: Vec<Lost>,
@@ -147,7 +150,7 @@ impl Args {
     fn salvage(
         &self,
         output: &Output,
-        write: &mut dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>>,
+        write: &mut Put<'_>,
         mut doubtful: Option<&mut (dyn Export + '_)>,
     ) -> Result<Missing> {
         let (mut missing, mut failed, mut failed_doubtful) = (Missing::default(), None, None);
