@@ -82,6 +82,7 @@ impl NewFile {
             }
             Sink::Beside(file, scratch) => {
                 file.as_file().sync_all().with_context(failed)?;
+                // The name comes after the sync: it never leads to less than the whole file.
                 scratch.publish(|| {
                     let done = if overwrite { file.persist(&target) } else { file.persist_noclobber(&target) };
                     done.map(drop).map_err(|error| error.error)

@@ -23,10 +23,10 @@
 //! A cache pays if its hits save more than its misses cost. That is so from a share of hits of `m / (m + b - h)`. Here
 //! `b` is the time of a read of the index, `h` the time of a hit, and `m` the additional time of a miss over `b`.
 //! `cargo run --release -p lodestone-index-bench --example acs -- POOL_FILE 1000000 300 PROFILE` measures the three for
-//! each index and prints that share. It was 9 % before a skip list, 25 % before `FastFair` and 30 % before `FpTree` on the
-//! emulated `optane`, and half or more before `FastFair` in DRAM. The defaults, 15 and 20 %, are for a medium that is
-//! slower than DRAM: a tenth of hits, as uniform reads give with a cache of a tenth, is below them with five standard
-//! deviations of a window to spare. They are fixed, not measured at run time: before an index in DRAM, set
+//! each index and prints that share. It was 9 % before a skip list, 25 % before `FastFair` and 30 % before `FpTree` on
+//! the emulated `optane`, and half or more before `FastFair` in DRAM. The defaults, 15 and 20 %, are for a medium
+//! that is slower than DRAM: a tenth of hits, as uniform reads have with a cache of a tenth, is below them with five
+//! standard deviations of a window to spare. They are fixed, not measured at run time: before an index in DRAM, set
 //! [`CacheOptions::bypass_below`] and [`CacheOptions::resume_above`] higher.
 
 use crossbeam_utils::CachePadded;

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use crate::bytes::to_hex;
 
-/// One record. Exactly one field of each pair is present, so that reading it back returns the same bytes. A key that has
-/// no record has no value.
+/// One record. Exactly one field of each pair is present, so that reading it back returns the same bytes. A key
+/// that has no record has no value.
 #[derive(Serialize)]
 pub struct Record<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
