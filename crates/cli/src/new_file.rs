@@ -2,7 +2,7 @@
 //!
 //! 1. Bytes go to a file without a name in the same folder, so not even SIGKILL leaves one there. A file system that
 //!    has no such files (`O_TMPFILE`) gets a hidden temporary file.
-//! 2. [`NewFile::publish`] syncs it, gives it its name and syncs the folder. To replace a file it is first linked under
+//! 2. [`NewFile::publish`] syncs it, names it and syncs the folder. To replace a file it is first linked under
 //!    a hidden name, which then replaces the other.
 //! 3. On an error or a signal the hidden file is removed, and an older file keeps its name and its bytes.
 //!
