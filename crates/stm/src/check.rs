@@ -65,7 +65,7 @@ impl Stm {
     pub fn check_all(&self) -> ObjectsReport {
         let core = &*self.core;
         let mut report = ObjectsReport::default();
-        for finding in core.lives.findings(&core.memory) {
+        for finding in core.timeline.lives().findings(&core.memory) {
             report.findings.push(ObjectFinding { at: finding.at, what: finding.finding, is_damage: false });
         }
         for at in core.places.damaged_lines(&core.memory).into_iter().chain(core.slabs.damaged_lines()) {
@@ -98,10 +98,10 @@ impl Stm {
     fn check_cell(&self, at: PmAddr, shape: crate::shape::Shape, report: &mut ObjectsReport) {
         let core = &*self.core;
         let mut scratch = Vec::new();
-        let judged = judge(&core.memory, &core.lives, shape, at, &mut scratch);
+        let judged = judge(&core.memory, core.timeline.lives(), shape, at, &mut scratch);
         for which in [Which::First, Which::Second] {
             let is_damage = judged.damaged == Some(which);
-            let what = match read_slot(&core.memory, &core.lives, shape, at, which, &mut scratch) {
+            let what = match read_slot(&core.memory, core.timeline.lives(), shape, at, which, &mut scratch) {
                 Version::Broken(_) if is_damage => {
                     "a version of an object fails its checksum, and no crash explains that"
                 }

@@ -131,7 +131,7 @@ impl<'c> Locks<'c> {
         // The clocks of everything that was read are already known.
         let mut latest = context.tick.max(context.known.latest());
         for entry in &context.writes {
-            latest = latest.max(entry.seen.tick(core.base));
+            latest = latest.max(entry.seen.tick(core.timeline.base()));
         }
         Ok(if published::on("stm-s12") { context.tick } else { latest })
     }
@@ -142,7 +142,7 @@ impl Drop for Locks<'_> {
         if self.writes {
             // A panic. Later commits could build on the old versions, and after a crash recovery could count this
             // transaction.
-            self.core.poisoned.store(true, Ordering::Relaxed);
+            self.core.timeline.poison();
         }
         for (number, entry) in self.context.writes.iter().enumerate() {
             let is_held = match entry.change {
@@ -172,14 +172,14 @@ pub fn commit(core: &Core, context: &mut Context) -> TxResult<()> {
         return Ok(());
     }
     // A lock may be in the pool only after this life has begun. Then the next life knows that it means nothing.
-    core.reserve(context.tick.next())?;
+    core.timeline.reserve(context.tick.next())?;
     if changes > context.buffers.members_inline() {
         prepare_spill(core, context, changes)?;
     }
     let mut locks = Locks::new(core, context);
-    let early = if planted::active("stm-epoch-early") { Some(core.epochs.present()) } else { None };
+    let early = if planted::active("stm-epoch-early") { Some(core.timeline.epochs().present()) } else { None };
     locks.take_all()?;
-    let epoch = early.unwrap_or_else(|| core.epochs.present());
+    let epoch = early.unwrap_or_else(|| core.timeline.epochs().present());
     // A thread that overwrites an object validated here reads the epoch after it takes the lock. It may not find an
     // older epoch than this thread did. This rule is about two words that third threads write, and loads in order are
     // not enough for it on every processor.
@@ -189,10 +189,10 @@ pub fn commit(core: &Core, context: &mut Context) -> TxResult<()> {
     // Look again: a commit that failed set the flag before it released its locks, and this one may have locked or
     // validated some of those words.
     refuse_if_poisoned(core)?;
-    let tick = core.clock.next(latest);
-    core.reserve(tick)?;
-    core.epochs.note(locks.context.writer, epoch, tick);
-    if core.epochs.any_active() && !planted::active("stm-side-late") {
+    let tick = core.timeline.clock().next(latest);
+    core.timeline.reserve(tick)?;
+    core.timeline.epochs().note(locks.context.writer, epoch, tick);
+    if core.timeline.epochs().any_active() && !planted::active("stm-side-late") {
         // Before the first store to a slot: copy aside what a snapshot still sees there.
         core.side.keep(core, locks.context);
     }
@@ -217,7 +217,7 @@ pub fn commit(core: &Core, context: &mut Context) -> TxResult<()> {
 
 #[inline]
 fn refuse_if_poisoned(core: &Core) -> Result<()> {
-    if core.poisoned.load(Ordering::Relaxed) {
+    if core.timeline.is_poisoned() {
         let finding = "a commit failed in the middle; open the pool anew";
         return Err(core.damaged("transactional memory", core.places.header, finding));
     }

@@ -140,14 +140,14 @@ pub struct Context {
 
 impl Context {
     pub fn new(core: &Arc<Core>) -> Result<Self> {
-        let lease = core.registry.lease()?;
+        let lease = core.timeline.registry().lease()?;
         let kept = std::mem::take(&mut *lock(&core.kept[lease.writer().index()]));
         Ok(Self::with(core, lease, kept))
     }
 
     fn with(core: &Arc<Core>, lease: Lease, kept: Kept) -> Self {
-        let tick = core.registry.clock(&lease);
-        let mut known = StartClocks::new(core.clock.kind(), core.base);
+        let tick = core.timeline.registry().clock(&lease);
+        let mut known = StartClocks::new(core.timeline.clock().kind(), core.timeline.base());
         known.know(lease.writer().index(), tick);
         Self {
             core: Arc::downgrade(core),
@@ -184,7 +184,7 @@ impl Context {
         self.tick = tick;
         self.known.know(self.writer.index(), tick);
         if let Some(lease) = &self.lease {
-            core.registry.set_clock(lease, tick);
+            core.timeline.registry().set_clock(lease, tick);
         }
     }
 
@@ -316,7 +316,7 @@ impl Drop for Context {
         }
         if let Some(lease) = self.lease.take() {
             *lock(&core.kept[lease.writer().index()]) = std::mem::take(&mut self.kept);
-            core.registry.release(lease);
+            core.timeline.registry().release(lease);
         }
     }
 }

@@ -81,7 +81,8 @@ fn make(path: &Path) -> Result<Vec<[Range<usize>; 2]>> {
         let blocks = [core.places.directory().to_vec(), core.slabs.directory_blocks()].concat();
         assert!(blocks.len() >= 6, "{} directory blocks", blocks.len());
         let (lives, header) = (core.places.lives(), core.places.halves());
-        let table_bytes = core.lives.crashed().iter().map(|life| lodestone_txn::Lives::entry_bytes(life.last.len()));
+        let table_bytes =
+            core.timeline.lives().crashed().iter().map(|life| lodestone_txn::Lives::entry_bytes(life.last.len()));
         let table_bytes = table_bytes.sum::<u64>();
         let range = |at: PmAddr, bytes: u64| at.offset() as usize..(at.offset() + bytes) as usize;
         let both = |places: [PmAddr; 2], bytes: u64| places.map(|at| range(at, bytes));

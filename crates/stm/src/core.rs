@@ -1,16 +1,16 @@
 //! The state that all clones and threads of a memory share.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64 as PlainU64};
+use std::sync::atomic::AtomicU64 as PlainU64;
 use std::sync::{Arc, Weak};
 
 use crossbeam_utils::CachePadded;
 use lodestone_heap::Heap;
-use lodestone_pmem::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use lodestone_pmem::sync::atomic::{AtomicUsize, Ordering};
 use lodestone_pmem::sync::{Condvar, Mutex, lock};
 use lodestone_pmem::{Domain, Memory, PmAddr, WORD_BYTES, planted};
 use lodestone_store::Object;
-use lodestone_txn::{Clock, Epochs, Lives, Registry, SLOT_HEADER_BYTES, SlotHeader, State, Tick, VersionWord};
+use lodestone_txn::{Lives, SLOT_HEADER_BYTES, SlotHeader, State, Timeline, VersionWord};
 
 use crate::context::Kept;
 use crate::error::{Error, Result};
@@ -38,13 +38,8 @@ pub struct Core {
     pub mode: Mode,
     persistent_words: bool,
     pub slabs: Slabs,
-    /// The lives before this one. They decide which versions count.
-    pub lives: Lives,
-    /// The tick at which this life began.
-    pub base: Tick,
-    pub clock: Clock,
-    pub registry: Registry,
-    pub epochs: Epochs,
+    /// Lives, clock, thread ids and epochs.
+    pub timeline: Timeline,
     /// Versions that were overwritten and that active snapshots still see.
     pub side: SideChains,
     pub stats: Stats,
@@ -52,15 +47,9 @@ pub struct Core {
     pub waits: bool,
     /// The state that is handed on with each thread id.
     pub kept: Box<[Mutex<Kept>]>,
-    /// Ticks up to this one may be used.
-    limit: CachePadded<AtomicU64>,
-    /// The persistent clock; locked when more ticks are reserved.
-    reserved: Mutex<Lives>,
     /// Transactions that wait for a change, and how they are woken.
     pub waiting: CachePadded<AtomicUsize>,
     pub changed: (Mutex<()>, Condvar),
-    /// A commit failed in the middle: nothing may be committed any more.
-    pub poisoned: AtomicBool,
     /// By thread id: commits begun and ended. Odd while locks are held. Only the thread with the id writes it.
     pub commits: Box<[CachePadded<PlainU64>]>,
     /// Held while a thread examines a lock that may have no owner.
@@ -80,59 +69,36 @@ impl Core {
         slabs: Slabs,
         object: Object,
     ) -> Arc<Self> {
-        // S12: the paper's clocks begin at 0 in every life.
-        let base = if planted::active("stm-s12") { Tick(1) } else { lives.base() };
         Arc::new_cyclic(|this| Self {
             this: this.clone(),
             checked: Mutex::new(BTreeMap::new()),
             id: NEXT_ID.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
             memory: heap.memory().clone(),
+            timeline: Timeline::new(heap.memory(), lives, options.clock, places.threads_max()),
             waits: heap.memory().domain() == Domain::Block,
             heap,
             mode: options.mode,
             persistent_words: options.persistent_words,
-            clock: Clock::new(options.clock, base),
-            registry: Registry::new(places.threads_max(), base),
-            epochs: Epochs::new(places.threads_max()),
             side: SideChains::new(options.side_bytes_max),
             stats: Stats::new(places.threads_max()),
             kept: (0..places.threads_max()).map(|_| Mutex::default()).collect(),
-            limit: CachePadded::new(AtomicU64::new(lives.limit().0)),
-            reserved: Mutex::new(lives.clone()),
             waiting: CachePadded::new(AtomicUsize::new(0)),
             changed: (Mutex::new(()), Condvar::new()),
-            poisoned: AtomicBool::new(false),
             commits: (0..places.threads_max()).map(|_| CachePadded::default()).collect(),
             healing: Mutex::new(()),
             places,
             slabs,
-            lives,
-            base,
             object,
         })
     }
 
     /// Whether the version with this header counts as far as earlier lives go.
     pub fn lives_count(&self, header: &SlotHeader) -> bool {
-        self.lives.counts_version(header)
+        self.timeline.lives().counts_version(header)
     }
 
     pub fn damaged(&self, what: &'static str, at: PmAddr, finding: impl Into<String>) -> Error {
         Error::Damaged { path: self.heap.pool().path().to_owned(), what, at, finding: finding.into() }
-    }
-
-    /// Makes sure that `tick` may be used. The cost is one comparison, and one persisted line when a range is used up.
-    #[inline]
-    pub fn reserve(&self, tick: Tick) -> Result<()> {
-        if tick.0 <= self.limit.load(Ordering::Acquire) { Ok(()) } else { self.reserve_more(tick) }
-    }
-
-    #[cold]
-    fn reserve_more(&self, tick: Tick) -> Result<()> {
-        let mut lives = lock(&self.reserved);
-        lives.reserve(&self.memory, tick)?;
-        self.limit.store(lives.limit().0, Ordering::Release);
-        Ok(())
     }
 
     /// The shape of the cell at `at`.
@@ -165,7 +131,7 @@ impl Core {
                 Some(_) => return Err(bad("the object there is of another size")),
                 None => return Err(bad("no cell starts there")),
             }
-            let judged = judge(&self.memory, &self.lives, shape, at, &mut scratch);
+            let judged = judge(&self.memory, self.timeline.lives(), shape, at, &mut scratch);
             if judged.damaged.is_some() && self.memory.load(at) != found.to_raw() {
                 // Another thread was first, and commits to the slots that this one was reading.
                 continue;
@@ -174,7 +140,7 @@ impl Core {
                 let finding = "its checksum fails, and no crash explains that";
                 return Err(self.damaged("version of an object", shape.slot_at(at, which), finding));
             }
-            let word = judged.word(self.base);
+            let word = judged.word(self.timeline.base());
             if self.memory.is_read_only() {
                 return Ok(word);
             }
@@ -186,13 +152,9 @@ impl Core {
         }
     }
 
-    /// Whether `word` is of this life, that is, of a tick that this life has reserved. The version word has no
-    /// checksum: the bytes of a damaged line pass this test with a chance of one in 2^23. All other words are rebuilt
-    /// from the slots, which have a checksum.
+    /// Whether `word` is of this life. All other words are rebuilt from the slots, which have a checksum.
     fn is_of_this_life(&self, word: VersionWord) -> bool {
-        // The limit is loaded after the word: the thread that published the word had reserved its tick.
-        let reserved = self.limit.load(Ordering::Acquire).saturating_sub(self.base.0);
-        word.ticks_since(self.base) <= reserved || planted::active("stm-lock-survives")
+        self.timeline.is_of_this_life(word) || planted::active("stm-lock-survives")
     }
 
     /// Examines `word`, the word of the cell at `at`, which has been "committing" for a long time. When no thread is
@@ -259,14 +221,8 @@ impl Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
-        if self.memory.is_read_only()
-            || self.poisoned.load(std::sync::atomic::Ordering::Relaxed)
-            || planted::active("stm-never-closed")
-        {
-            return;
+        if !planted::active("stm-never-closed") {
+            self.timeline.close();
         }
-        let last = self.clock.now().unwrap_or_else(|| self.registry.latest());
-        let mut lives = lock(&self.reserved);
-        lives.close(&self.memory, last);
     }
 }

@@ -63,7 +63,8 @@ fn live_and_crash(path: &Path, value: u64) -> Result<Vec<std::ops::Range<u64>>> 
     let image = fs::read(path).expect("the file of the pool");
     core.memory.store(torn.plus(16), payload);
     let lives = core.places.lives();
-    let table_bytes = core.lives.crashed().iter().map(|life| lodestone_txn::Lives::entry_bytes(life.last.len())).sum();
+    let table_bytes =
+        core.timeline.lives().crashed().iter().map(|life| lodestone_txn::Lives::entry_bytes(life.last.len())).sum();
     drop((stm, pool));
     fs::write(path, image).expect("the file of the pool");
     let range = |at: lodestone_pmem::PmAddr, bytes: u64| at.offset()..at.offset() + bytes;

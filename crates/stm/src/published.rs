@@ -81,7 +81,7 @@ pub fn falls_back(core: &Core, context: &Context, word: VersionWord, at: PmAddr,
     let slot = shape.slot_at(at, word.slot().other());
     let header = SlotHeader::decode(core.memory.load(slot), core.memory.load(slot.plus(8)));
     let old = VersionWord::new(header.tick, header.writer, Which::First, State::Live);
-    let known = header.tick <= core.base || context.known.covers(old);
+    let known = header.tick <= core.timeline.base() || context.known.covers(old);
     // An object with one version: its other slot has timestamp 0, which every thread knows.
     let is_written = header.tick.0 != 0 || on("stm-s13");
     if known && is_written {

@@ -116,13 +116,13 @@ impl SideChains {
     /// its objects are locked, and none of their slots has been stored to.
     #[cold]
     pub fn keep(&self, core: &Core, context: &mut Context) {
-        let epochs = &core.epochs;
+        let epochs = core.timeline.epochs();
         let Context { horizon, writes, .. } = context;
         let (oldest, newest) = (epochs.oldest_active(), epochs.newest_active());
         horizon.turn_to(oldest);
         for entry in writes.iter().filter(|entry| entry.change != Change::Nothing) {
-            let present = (entry.seen.writer(), entry.seen.tick(core.base));
-            if present.1 <= core.base || horizon.sees(epochs, present.0, present.1) {
+            let present = (entry.seen.writer(), entry.seen.tick(core.timeline.base()));
+            if present.1 <= core.timeline.base() || horizon.sees(epochs, present.0, present.1) {
                 continue;
             }
             let which = entry.seen.slot().other();

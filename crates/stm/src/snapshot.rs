@@ -25,7 +25,7 @@ pub struct Active<'c> {
 impl<'c> Active<'c> {
     /// Begins a snapshot of everything committed up to now.
     pub fn begin(core: &'c Core) -> Self {
-        Self { core, guard: Some(core.epochs.begin()) }
+        Self { core, guard: Some(core.timeline.epochs().begin()) }
     }
 
     /// Its epoch.
@@ -39,7 +39,7 @@ impl Drop for Active<'_> {
         let epoch = self.epoch();
         // First it leaves the active snapshots, so that nothing more is kept for it.
         self.guard = None;
-        self.core.side.release(&self.core.epochs, epoch);
+        self.core.side.release(self.core.timeline.epochs(), epoch);
     }
 }
 
@@ -56,7 +56,8 @@ pub(crate) fn read(
     let core = tx.core;
     let horizon = &mut tx.context.horizon;
     horizon.turn_to(epoch);
-    let mut sees = |writer: Writer, tick: Tick| tick <= core.base || horizon.sees(&core.epochs, writer, tick);
+    let mut sees =
+        |writer: Writer, tick: Tick| tick <= core.timeline.base() || horizon.sees(core.timeline.epochs(), writer, tick);
     // On a read-only pool nothing changes, and words of earlier lives stay as they are.
     let unchanged = |word: VersionWord| core.memory.load(at) == word.to_raw() || core.memory.is_read_only();
     let mut looks = 0_u32;
@@ -73,7 +74,7 @@ pub(crate) fn read(
         }
         let mut which = word.slot();
         let mut deleted = word.state() == State::Free;
-        if !sees(word.writer(), word.tick(core.base)) {
+        if !sees(word.writer(), word.tick(core.timeline.base())) {
             match core.side.find(at, epoch, words, out) {
                 Some(Found::Payload) => return Ok(word),
                 Some(Found::OtherSize) => return Err(another_size(at).into()),

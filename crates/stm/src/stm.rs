@@ -68,7 +68,7 @@ impl Stm {
     /// is committed any more. For tests of the next open.
     #[doc(hidden)]
     pub fn abandon(self) {
-        self.core.poisoned.store(true, std::sync::atomic::Ordering::Relaxed);
+        self.core.timeline.poison();
     }
 
     /// The places of each copy of what leads to the objects: header line, entry of the table of crashed lives, block of

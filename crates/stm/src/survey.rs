@@ -57,12 +57,12 @@ impl Stm {
         let mut scratch = Vec::new();
         for slab in core.slabs.all().into_iter().filter(|slab| slab.shape.kind != CellKind::Spill) {
             for at in slab.cells() {
-                let judged = judge(&core.memory, &core.lives, slab.shape, at, &mut scratch);
+                let judged = judge(&core.memory, core.timeline.lives(), slab.shape, at, &mut scratch);
                 let Some((which, header)) = judged.newest else { continue };
                 if judged.damaged.is_some() || header.flags.deleted {
                     continue;
                 }
-                let newest = read_slot(&core.memory, &core.lives, slab.shape, at, which, &mut scratch);
+                let newest = read_slot(&core.memory, core.timeline.lives(), slab.shape, at, which, &mut scratch);
                 if let (Version::Counts(_), Some(words)) = (newest, scratch.get(lodestone_txn::SLOT_HEADER_WORDS..)) {
                     let cell_bytes = u64::from(slab.shape.cell_bytes);
                     visit(Survivor { at, cell_bytes, is_bytes: slab.shape.kind == CellKind::Single, words });

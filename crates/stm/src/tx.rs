@@ -67,7 +67,7 @@ pub(crate) const PATIENCE: u32 = 200;
 
 impl<'t> Tx<'t> {
     pub(crate) fn new(core: &'t Core, context: &'t mut Context, access: Access) -> Self {
-        if core.clock.kind() != ClockKind::Thread {
+        if core.timeline.clock().kind() != ClockKind::Thread {
             know_now(core, context);
         }
         let notes = access == Access::Update || access == (Access::Read { noted: true });
@@ -269,7 +269,7 @@ impl<'t> Tx<'t> {
         }
         self.core.stats.of(self.context.writer.index()).extensions();
         // A global clock is read before the validation. Everything committed up to then is known afterwards.
-        let now = self.core.clock.now();
+        let now = self.core.timeline.clock().now();
         let opening = self.opening;
         let context = &mut *self.context;
         if published::on("stm-s5") || published::on("stm-s8") {
@@ -548,7 +548,7 @@ fn no_value<T: PmObject>(core: &Core, at: PmAddr) -> Abort {
 /// A global clock: everything up to now is known (paper 1: `get_time`).
 #[inline(never)]
 fn know_now(core: &Core, context: &mut Context) {
-    if let Some(now) = core.clock.now() {
+    if let Some(now) = core.timeline.clock().now() {
         context.known.know(0, now);
     }
 }

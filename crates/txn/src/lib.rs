@@ -10,6 +10,7 @@
 //! | [`record`]: intent records, two buffers per thread id, chained when long | `record` | the pool |
 //! | [`Lives`]: ranges of timestamps by life, and which transactions of a crashed life count | `lives` | the pool |
 //! | [`Epochs`]: which versions a long reader may see | `epochs` | DRAM |
+//! | [`Timeline`]: all of these of one opened object | `timeline` | DRAM |
 //!
 //! **Timestamps and their lifetimes.** A [`Tick`] is 64 bits wide. One clock runs through all lives of a pool. Each
 //! open starts above every tick that an earlier life can have used. So a tick is never used twice, and "same life,
@@ -31,6 +32,7 @@ mod lives;
 mod registry;
 mod slot;
 mod tick;
+mod timeline;
 mod word;
 
 pub use clock::{Clock, ClockKind, StartClocks};
@@ -42,4 +44,5 @@ pub use slot::{
     NEVER_WRITTEN, SLOT_HEADER_BYTES, SLOT_HEADER_WORDS, SLOT_WORDS_MAX, SlotFlags, SlotHeader, is_erased, seal, verify,
 };
 pub use tick::{LIFE_TICKS_MAX, TICK_BITS, Tick, WRITER_BITS, WRITERS_MAX, Writer};
+pub use timeline::Timeline;
 pub use word::{State, VersionWord, Which};
