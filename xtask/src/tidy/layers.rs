@@ -18,7 +18,7 @@ enum Role {
 use Role::{Product, Proof};
 
 /// The crates, from the ground up.
-const LAYERS: [(&str, Role); 21] = [
+const LAYERS: [(&str, Role); 22] = [
     ("width", Product),
     ("stm-derive", Product),
     ("report", Proof),
@@ -31,6 +31,7 @@ const LAYERS: [(&str, Role); 21] = [
     ("store", Product),
     ("txn", Product),
     ("wal", Product),
+    ("engine", Product),
     ("index", Product),
     ("stm", Product),
     ("collections", Product),

@@ -1,0 +1,197 @@
+//! Errors of the database, each with the next step for its user.
+
+use std::borrow::Cow;
+use std::path::PathBuf;
+
+use lodestone_pmem::PmAddr;
+
+/// Result of the operations of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an operation on a database failed. Nothing has changed then, unless the text says otherwise.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Another transaction was first.
+    #[error(
+        "the transaction conflicts with another one; run it again from its beginning, as `Database::update` does by itself"
+    )]
+    Conflict,
+    /// There is a row with this key.
+    #[error("table `{table}` has a row with the key {key} already; use `put` to replace it")]
+    Duplicate {
+        /// The table.
+        table: String,
+        /// The key.
+        key: String,
+    },
+    /// There is no row with this key.
+    #[error("table `{table}` has no row with the key {key}; use `put` to make it")]
+    NotFound {
+        /// The table.
+        table: String,
+        /// The key.
+        key: String,
+    },
+    /// There is no such table.
+    #[error("there is no table `{table}`; make it with `Database::create_table`")]
+    NoTable {
+        /// The table.
+        table: String,
+    },
+    /// The table exists with other columns or another key.
+    #[error("table `{table}` differs from the schema: {difference}; use its columns, or another name")]
+    SchemaDiffers {
+        /// The table.
+        table: String,
+        /// The first difference: the table's side first.
+        difference: String,
+    },
+    /// The schema makes no sense.
+    #[error("table `{table}`: {finding}; correct the schema")]
+    BadSchema {
+        /// The table.
+        table: String,
+        /// The fault.
+        finding: String,
+    },
+    /// A value is of another type than its column.
+    #[error("table `{table}`: column `{column}` cannot hold a value of type {found}; convert the value")]
+    WrongType {
+        /// The table.
+        table: String,
+        /// The column.
+        column: String,
+        /// The type of the value.
+        found: String,
+    },
+    /// A row or key has too many or too few values.
+    #[error("table `{table}`: a {what} of {found} values, it has {expected} columns; pass a value for each column")]
+    WrongLength {
+        /// The table.
+        table: String,
+        /// `row` or `key`.
+        what: &'static str,
+        /// Values that were passed.
+        found: usize,
+        /// Columns.
+        expected: usize,
+    },
+    /// A key or row is too long.
+    #[error("table `{table}`: {bytes} bytes of a {what}; the limit is {limit} bytes, split it into several rows")]
+    TooLarge {
+        /// The table.
+        table: String,
+        /// The part of the row.
+        what: &'static str,
+        /// Its bytes.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The transaction changes too much.
+    #[error(
+        "the transaction's record has {bytes} bytes, the log takes at most {limit}; split the transaction, or make the database with larger `log_bytes`"
+    )]
+    TransactionTooLarge {
+        /// Bytes of the record.
+        bytes: u64,
+        /// Largest record.
+        limit: u64,
+    },
+    /// The log is full.
+    #[error(
+        "{}: the log of {bytes} bytes is full; copy the rows into a database made with larger `log_bytes`",
+        path.display()
+    )]
+    Full {
+        /// The pool.
+        path: PathBuf,
+        /// Bytes of the log, as `DatabaseOptions::log_bytes` set them.
+        bytes: u64,
+    },
+    /// The closure ended the transaction.
+    #[error("transaction cancelled: {reason}")]
+    Cancelled {
+        /// The reason that it named.
+        reason: Cow<'static, str>,
+    },
+    /// A change of a pool that is open read-only.
+    #[error("{}: the pool is open read-only; open it for writing to change rows", path.display())]
+    ReadOnly {
+        /// The pool.
+        path: PathBuf,
+    },
+    /// The table belongs to another database.
+    #[error("table `{table}` is of another database than the transaction; use the table of the same `Database`")]
+    OtherDatabase {
+        /// The table.
+        table: String,
+    },
+    /// A commit failed in the middle.
+    #[error("{}: a commit failed in the middle; close the database and open it again, which recovers it", path.display())]
+    Poisoned {
+        /// The pool.
+        path: PathBuf,
+    },
+    /// An option is outside its limits.
+    #[error("{option} is {value}; {rule}")]
+    BadOption {
+        /// The option.
+        option: &'static str,
+        /// Its value.
+        value: u64,
+        /// The rule that it breaks.
+        rule: &'static str,
+    },
+    /// Bytes on the medium are not what this crate writes.
+    #[error("{}: damaged {what} at {at}: {finding}; restore a backup", path.display())]
+    Damaged {
+        /// The pool.
+        path: PathBuf,
+        /// The structure.
+        what: &'static str,
+        /// Its place.
+        at: PmAddr,
+        /// The finding.
+        finding: String,
+    },
+    /// From the log.
+    #[error(transparent)]
+    Log(lodestone_wal::Error),
+    /// From the clock.
+    #[error(transparent)]
+    Clock(#[from] lodestone_txn::Error),
+    /// From the heap; a full pool among them.
+    #[error(transparent)]
+    Heap(#[from] lodestone_heap::Error),
+    /// From the store.
+    #[error(transparent)]
+    Store(#[from] lodestone_store::Error),
+    /// From the pool.
+    #[error(transparent)]
+    Pool(#[from] lodestone_pmem::Error),
+}
+
+impl Error {
+    /// The error with which a closure ends its transaction: nothing is changed, and `update` returns it.
+    #[must_use]
+    pub fn cancelled(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self::Cancelled { reason: reason.into() }
+    }
+}
+
+impl From<lodestone_wal::Error> for Error {
+    fn from(error: lodestone_wal::Error) -> Self {
+        use lodestone_wal::Error as Log;
+        match error {
+            Log::TransactionTooLarge { bytes, limit } => Self::TransactionTooLarge { bytes, limit },
+            Log::ReadOnly { path } => Self::ReadOnly { path },
+            Log::BadOption { option, value, rule } => Self::BadOption { option, value, rule },
+            Log::Damaged { path, what, at, finding } => Self::Damaged { path, what, at, finding },
+            Log::Heap(error) => Self::Heap(error),
+            Log::Pmem(error) => Self::Pool(error),
+            other => Self::Log(other),
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! The columns of a table and its key, and their bytes in the catalog.
+//!
+//! ```text
+//! definition: columns 2, key columns 2, columns { type 1, nullable 1, name length 2, name }, key { number 2 }
+//! ```
+
+use std::fmt;
+
+use lodestone_width::exact_u16;
+
+use crate::error::{Error, Result};
+use crate::key;
+use crate::value::{Row, Type, Value};
+
+/// Most columns of a table.
+pub const COLUMNS_MAX: usize = 1024;
+/// Longest name of a table or column in bytes.
+pub const NAME_BYTES_MAX: usize = 128;
+
+/// A column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// Its name.
+    pub name: String,
+    /// The type of its values.
+    pub kind: Type,
+    /// Whether it may hold null.
+    pub nullable: bool,
+}
+
+impl fmt::Display for Column {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}{}", self.name, self.kind, if self.nullable { " null" } else { "" })
+    }
+}
+
+/// A table's name, columns and key.
+///
+/// ```
+/// use lodestone_engine::{Schema, Type};
+///
+/// let schema = Schema::new("accounts")
+///     .column("id", Type::U64)
+///     .column("owner", Type::Text)
+///     .nullable("note", Type::Text)
+///     .key(["id"]);
+/// assert_eq!(schema.to_string(), "accounts (id u64, owner text, note text null) key (id)");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schema {
+    pub(crate) name: String,
+    pub(crate) columns: Vec<Column>,
+    /// Names of the key's columns, in the order of the key.
+    pub(crate) key: Vec<String>,
+}
+
+impl Schema {
+    /// A table called `name`, without columns.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), columns: Vec::new(), key: Vec::new() }
+    }
+
+    /// With another column.
+    #[must_use]
+    pub fn column(self, name: impl Into<String>, kind: Type) -> Self {
+        self.with(name.into(), kind, false)
+    }
+
+    /// With another column that may hold null.
+    #[must_use]
+    pub fn nullable(self, name: impl Into<String>, kind: Type) -> Self {
+        self.with(name.into(), kind, true)
+    }
+
+    fn with(mut self, name: String, kind: Type, nullable: bool) -> Self {
+        self.columns.push(Column { name, kind, nullable });
+        self
+    }
+
+    /// With this key. Rows are in its order, and no two rows have the same.
+    #[must_use]
+    pub fn key<N: Into<String>>(mut self, columns: impl IntoIterator<Item = N>) -> Self {
+        self.key = columns.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// The name of the table.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The columns.
+    #[must_use]
+    pub fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    /// The number of the column called `name`.
+    #[must_use]
+    pub fn number_of(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|column| column.name == name)
+    }
+
+    /// The bytes for the catalog.
+    pub(crate) fn encode(&self, layout: &Layout) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        bytes.extend(exact_u16(self.columns.len()).to_le_bytes());
+        bytes.extend(exact_u16(layout.key.len()).to_le_bytes());
+        for column in &self.columns {
+            bytes.extend([column.kind.code(), u8::from(column.nullable)]);
+            bytes.extend(exact_u16(column.name.len()).to_le_bytes());
+            bytes.extend(column.name.as_bytes());
+        }
+        layout.key.iter().for_each(|number| bytes.extend(exact_u16(*number).to_le_bytes()));
+        bytes
+    }
+
+    /// The table `name` from the bytes of the catalog. `None` for bytes that [`encode`](Self::encode) does not write.
+    pub(crate) fn decode(name: &str, mut bytes: &[u8]) -> Option<Self> {
+        let columns = take_u16(&mut bytes)?;
+        let keys = take_u16(&mut bytes)?;
+        let mut schema = Self::new(name);
+        for _ in 0..columns {
+            let kind = Type::from_code(*bytes.split_off_first()?)?;
+            let nullable = match bytes.split_off_first()? {
+                0 => false,
+                1 => true,
+                _ => return None,
+            };
+            let length = usize::from(take_u16(&mut bytes)?);
+            let name = std::str::from_utf8(bytes.split_off(..length)?).ok()?;
+            schema.columns.push(Column { name: name.to_owned(), kind, nullable });
+        }
+        for _ in 0..keys {
+            let number = usize::from(take_u16(&mut bytes)?);
+            schema.key.push(schema.columns.get(number)?.name.clone());
+        }
+        (bytes.is_empty() && schema.layout().is_ok()).then_some(schema)
+    }
+
+    /// The first difference from `other`, in words. `None` if there is none.
+    pub(crate) fn difference(&self, other: &Self) -> Option<String> {
+        for number in 0..self.columns.len().max(other.columns.len()) {
+            match (self.columns.get(number), other.columns.get(number)) {
+                (Some(own), Some(there)) if own == there => {}
+                (own, there) => {
+                    let text = |column: Option<&Column>| column.map_or("missing".into(), |found| format!("`{found}`"));
+                    return Some(format!("column {number} is {}, not {}", text(own), text(there)));
+                }
+            }
+        }
+        let keys = || format!("the key is ({}), not ({})", self.key.join(", "), other.key.join(", "));
+        (self.key != other.key).then(keys)
+    }
+
+    /// The places of the columns in keys and payloads.
+    ///
+    /// # Errors
+    /// [`Error::BadSchema`].
+    pub(crate) fn layout(&self) -> Result<Layout> {
+        let bad = |finding: String| Err(Error::BadSchema { table: self.name.clone(), finding });
+        let is_name = |name: &str| !name.is_empty() && name.len() <= NAME_BYTES_MAX;
+        if !is_name(&self.name) {
+            return bad(format!("its name has {} bytes; a name has 1 to {NAME_BYTES_MAX}", self.name.len()));
+        }
+        if self.columns.len() > COLUMNS_MAX {
+            return bad(format!("it has {} columns; the limit is {COLUMNS_MAX}", self.columns.len()));
+        }
+        for (number, column) in self.columns.iter().enumerate() {
+            if !is_name(&column.name) {
+                return bad(format!(
+                    "the name of column {number} has {} bytes; a name has 1 to {NAME_BYTES_MAX}",
+                    column.name.len()
+                ));
+            }
+            if self.number_of(&column.name) != Some(number) {
+                return bad(format!("two columns are called `{}`", column.name));
+            }
+        }
+        if self.key.is_empty() {
+            return bad("it has no key; name its columns with `key`".into());
+        }
+        let mut key: Vec<usize> = Vec::new();
+        for name in &self.key {
+            match self.number_of(name) {
+                None => return bad(format!("its key names `{name}`, which is no column")),
+                Some(number) if key.contains(&number) => return bad(format!("its key names `{name}` twice")),
+                Some(number) => key.push(number),
+            }
+        }
+        Ok(Layout::new(self, key))
+    }
+
+    /// Verifies type and null of each of `values`, which are for the columns with `numbers`.
+    fn verify<'v>(&self, values: impl Iterator<Item = (usize, &'v Value)>) -> Result<()> {
+        for (number, value) in values {
+            let column = &self.columns[number];
+            let fits = value.type_of().map_or(column.nullable, |kind| kind == column.kind);
+            if !fits {
+                return Err(Error::WrongType {
+                    table: self.name.clone(),
+                    column: column.to_string(),
+                    found: value.type_of().map_or("null".into(), |kind| kind.to_string()),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Verifies a whole row.
+    pub(crate) fn verify_row(&self, row: &[Value]) -> Result<()> {
+        if row.len() != self.columns.len() {
+            let (found, expected) = (row.len(), self.columns.len());
+            return Err(Error::WrongLength { table: self.name.clone(), what: "row", found, expected });
+        }
+        self.verify(row.iter().enumerate())
+    }
+
+    /// The bytes of a key, or of its first columns when `is_prefix`.
+    pub(crate) fn key_bytes(&self, layout: &Layout, values: &[Value], is_prefix: bool) -> Result<Vec<u8>> {
+        let expected = layout.key.len();
+        if values.len() > expected || values.len() < expected && !is_prefix {
+            return Err(Error::WrongLength { table: self.name.clone(), what: "key", found: values.len(), expected });
+        }
+        self.verify(layout.key.iter().copied().zip(values))?;
+        self.encode_key(layout.key.iter().copied().zip(values))
+    }
+
+    /// The bytes of the key of `row`, which is verified.
+    pub(crate) fn key_of(&self, layout: &Layout, row: &[Value]) -> Result<Vec<u8>> {
+        self.encode_key(layout.key.iter().map(|number| (*number, &row[*number])))
+    }
+
+    fn encode_key<'v>(&self, values: impl Iterator<Item = (usize, &'v Value)>) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        values.for_each(|(number, value)| key::encode(value, self.columns[number].nullable, &mut bytes));
+        if bytes.len() > key::KEY_BYTES_MAX {
+            let (bytes, limit) = (bytes.len(), key::KEY_BYTES_MAX);
+            return Err(Error::TooLarge { table: self.name.clone(), what: "key", bytes, limit });
+        }
+        Ok(bytes)
+    }
+
+    /// The row with this key and payload. `None` for bytes that this schema does not write.
+    pub(crate) fn decode_row(&self, layout: &Layout, mut key: &[u8], payload: &[u8]) -> Option<Row> {
+        let mut row = vec![Value::Null; self.columns.len()];
+        for &number in &layout.key {
+            let column = &self.columns[number];
+            row[number] = key::decode(&mut key, column.kind, column.nullable)?;
+        }
+        layout.decode(payload, &mut row)?;
+        key.is_empty().then_some(Row(row))
+    }
+}
+
+impl fmt::Display for Schema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let columns: Vec<String> = self.columns.iter().map(ToString::to_string).collect();
+        write!(f, "{} ({}) key ({})", self.name, columns.join(", "), self.key.join(", "))
+    }
+}
+
+/// The places of the columns. `payload` says what is where.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    /// Numbers of the key's columns.
+    pub key: Vec<usize>,
+    /// The other columns: those of fixed length, then the others.
+    pub payload: Vec<PayloadColumn>,
+}
+
+/// A column outside the key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PayloadColumn {
+    pub number: usize,
+    pub kind: Type,
+    pub nullable: bool,
+}
+
+impl Layout {
+    fn new(schema: &Schema, key: Vec<usize>) -> Self {
+        let columns = schema.columns.iter().enumerate().filter(|(number, _)| !key.contains(number));
+        let column =
+            |(number, found): (usize, &Column)| PayloadColumn { number, kind: found.kind, nullable: found.nullable };
+        let (fixed, others): (Vec<_>, Vec<_>) =
+            columns.map(column).partition(|column| column.kind.fixed_bytes().is_some());
+        Self { key, payload: fixed.into_iter().chain(others).collect() }
+    }
+}
+
+fn take_u16(bytes: &mut &[u8]) -> Option<u16> {
+    let (word, rest) = bytes.split_first_chunk()?;
+    *bytes = rest;
+    Some(u16::from_le_bytes(*word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn schema() -> Schema {
+        Schema::new("t").column("a", Type::Text).nullable("b", Type::I64).column("c", Type::F64).key(["b", "a"])
+    }
+
+    #[test]
+    fn definitions_come_back() -> Result<()> {
+        let schema = schema();
+        let bytes = schema.encode(&schema.layout()?);
+        assert_eq!(Schema::decode("t", &bytes), Some(schema));
+        for end in 0..bytes.len() {
+            assert_eq!(Schema::decode("t", &bytes[..end]), None, "{end} bytes of it");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_difference_names_the_column() {
+        assert_eq!(schema().difference(&schema()), None);
+        let other = Schema::new("t").column("a", Type::Text).column("b", Type::I64).key(["a"]);
+        assert_eq!(schema().difference(&other).as_deref(), Some("column 1 is `b i64 null`, not `b i64`"));
+        let other = schema().key(["a"]);
+        assert_eq!(schema().difference(&other).as_deref(), Some("the key is (b, a), not (a)"));
+        assert!(schema().difference(&schema().column("d", Type::Bool)).is_some_and(|text| text.contains("missing")));
+    }
+
+    #[test]
+    fn schemas_without_sense_are_refused() {
+        let long = "x".repeat(129);
+        let bad = [
+            Schema::new("").column("a", Type::Bool).key(["a"]),
+            Schema::new("t").column("a", Type::Bool),
+            Schema::new("t").column("a", Type::Bool).key(["b"]),
+            Schema::new("t").column("a", Type::Bool).key(["a", "a"]),
+            Schema::new("t").column("a", Type::Bool).column("a", Type::Bool).key(["a"]),
+            Schema::new("t").column(long, Type::Bool).key(["a"]),
+        ];
+        for schema in bad {
+            assert!(matches!(schema.layout(), Err(Error::BadSchema { .. })), "{schema}");
+        }
+    }
+}
