@@ -146,7 +146,7 @@ mod tests {
         let bytes = || prop::collection::vec(prop::sample::select(vec![0_u8, 1, 254, 255]), 0..6);
         let edges =
             vec![0.0, -0.0, 1.0, -1.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, -f64::NAN, f64::MIN_POSITIVE];
-        let some = match kind {
+        match kind {
             Type::Bool => any::<bool>().prop_map(Value::Bool).boxed(),
             Type::I64 => {
                 prop_oneof![any::<i64>(), -2..2_i64, Just(i64::MIN), Just(i64::MAX)].prop_map(Value::I64).boxed()
@@ -155,8 +155,7 @@ mod tests {
             Type::F64 => prop_oneof![any::<f64>(), prop::sample::select(edges)].prop_map(Value::F64).boxed(),
             Type::Text => "[\0ab\u{7f}\u{10ffff}]{0,5}".prop_map(Value::Text).boxed(),
             Type::Bytes => bytes().prop_map(Value::Bytes).boxed(),
-        };
-        some
+        }
     }
 
     /// Two keys of the same columns: type, whether it is nullable, and both values of each.

@@ -1,15 +1,63 @@
-//! A database in persistent memory: tables of typed rows, serializable transactions, one fence for each.
+//! A database in persistent memory: tables of typed rows, serializable transactions, one log record and one fence for
+//! each.
+//!
+//! A transaction collects its changes in DRAM and reads a state that was committed as a whole. At its commit it locks,
+//! validates, streams one record to the log of its writer, and fences once (paper 3, sections 3.1 and 3.2). The rows
+//! are in DRAM. An open rebuilds them from the logs.
+//!
+//! - *Serializable in real time*: a transaction that commits has the effect of one that ran alone, after all that were
+//!   acknowledged before it began. Ranges have no phantoms, also in their empty parts.
+//! - *Nothing that could be lost is told*: what a transaction answers, also an error and also a value that it only
+//!   read, is durable before.
+//! - *No anomalies inside a closure*: an attempt that will fail never sees a state that was not committed.
+//!
+//! **What is not there yet.** Pages come next, and with them truncation of the logs. Until then the logs hold every
+//! change since the database was made. An open reads all of them, and a full log is an error
+//! ([`Error::Full`]) that names its size and option. All rows must fit into DRAM. Tables cannot change or be dropped.
+//!
+//! | file | idea |
+//! | --- | --- |
+//! | `value`, `schema` | types, values, columns |
+//! | `key` | keys as bytes in the order of their values |
+//! | `payload` | the other columns of a row as bytes |
+//! | `tree` | rows in DRAM, by key: slots, leaves, claims, purge, split |
+//! | `state` | the reads and changes of a transaction, and their validation |
+//! | `tx`, `table`, `rows` | operations inside a transaction |
+//! | `commit` | the commit, step by step |
+//! | `catalog` | tables by name, as rows |
+//! | `recover`, `format` | opening: from the logs to the trees |
+//! | `database`, `core`, `kind` | what is shared, and the place in a store |
+//!
+//! [`Database`] has an example.
 
-#![expect(dead_code, reason = "the transactions, which use the codecs, come next")]
-
+mod catalog;
+mod commit;
+mod core;
+mod database;
 mod error;
+mod format;
 mod key;
+mod kind;
+mod options;
 mod payload;
+mod recover;
+mod rows;
 mod schema;
+mod state;
+mod table;
+mod tree;
+mod tx;
 mod value;
 
+pub use database::Database;
 pub use error::{Error, Result};
 pub use key::KEY_BYTES_MAX;
+pub use kind::{DATABASE, DatabaseKind};
+pub use options::{DATABASE_NAME, DatabaseOptions};
 pub use payload::VARIABLE_BYTES_MAX;
+pub use recover::RecoveryReport;
+pub use rows::Rows;
 pub use schema::{COLUMNS_MAX, Column, NAME_BYTES_MAX, Schema};
+pub use table::Table;
+pub use tx::Tx;
 pub use value::{Row, Type, Value};

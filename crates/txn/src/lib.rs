@@ -4,6 +4,7 @@
 //! | part | file | stored in |
 //! | --- | --- | --- |
 //! | [`VersionWord`]: which slot is newest, who wrote it when, whether a commit is under way | `word` | the pool, but means nothing in the next life |
+//! | [`RowWord`]: the same for a row of a table, with the state "pending" | `row` | DRAM |
 //! | [`SlotHeader`]: one version of an object, verified by its own checksum | `slot` | the pool |
 //! | [`Clock`], [`StartClocks`]: new timestamps, and which are known (paper 1, section 3, Algorithm 1) | `clock` | DRAM |
 //! | [`Registry`]: thread ids that are handed on with their clocks (paper 1, section 3.1) | `registry` | DRAM |
@@ -30,6 +31,7 @@ mod epochs;
 mod error;
 mod lives;
 mod registry;
+mod row;
 mod slot;
 mod tick;
 mod timeline;
@@ -40,6 +42,7 @@ pub use epochs::{Epochs, Horizon, SnapshotGuard};
 pub use error::{Error, Result};
 pub use lives::{Life, Lives, LivesFinding, LivesLayout, RESERVATION_TICKS};
 pub use registry::{Lease, Registry};
+pub use row::{RowState, RowWord};
 pub use slot::{
     NEVER_WRITTEN, SLOT_HEADER_BYTES, SLOT_HEADER_WORDS, SLOT_WORDS_MAX, SlotFlags, SlotHeader, is_erased, seal, verify,
 };

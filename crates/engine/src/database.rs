@@ -1,0 +1,252 @@
+//! The database: opening, tables, and the loop that runs a transaction until it commits.
+
+use std::path::Path;
+
+use lodestone_heap::Action;
+use lodestone_pmem::Pool;
+use lodestone_pmem::sync::atomic::Ordering;
+use lodestone_store::{Object, Store};
+use lodestone_wal::LogStats;
+
+use crate::catalog;
+use crate::core::{Committer, Core, Handle};
+use crate::error::{Error, Result};
+use crate::format;
+use crate::kind::DATABASE;
+use crate::options::DatabaseOptions;
+use crate::recover::{RecoveryReport, recover};
+use crate::schema::Schema;
+use crate::table::Table;
+use crate::tx::Tx;
+
+/// Conflicts in a row after which the others wait longer.
+const CONFLICTS_MAX: u32 = 16;
+
+/// A database. It is cheap to clone, and any number of threads may use it.
+///
+/// ```
+/// use lodestone_engine::{Database, DatabaseOptions, Error, Schema, Type, row};
+/// use lodestone_pmem::{DomainChoice, PoolOptions};
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("shop.pool");
+/// # let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let options = DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+/// let db = Database::open_with(&path, &options)?;
+/// let schema = Schema::new("accounts").column("id", Type::U64).column("owner", Type::Text).column("cents", Type::I64);
+/// let accounts = db.create_table(&schema.key(["id"]))?;
+/// db.update(|tx| {
+///     accounts.insert(tx, &row![7_u64, "alice", 500_i64])?;
+///     accounts.insert(tx, &row![8_u64, "bob", 0_i64])
+/// })?; // acknowledged: it survives power loss
+///
+/// // Runs again by itself when another transaction was first.
+/// db.update(|tx| {
+///     let mut from = accounts.get(tx, &row![7_u64])?.ok_or_else(|| Error::cancelled("no such account"))?;
+///     let mut to = accounts.get(tx, &row![8_u64])?.ok_or_else(|| Error::cancelled("no such account"))?;
+///     from.0[2] = (from[2].as_i64().unwrap_or(0) - 100).into();
+///     to.0[2] = (to[2].as_i64().unwrap_or(0) + 100).into();
+///     accounts.update(tx, &from)?;
+///     accounts.update(tx, &to)
+/// })?;
+///
+/// drop((accounts, db));
+/// let db = Database::open_with(&path, &options)?;
+/// let accounts = db.table("accounts")?;
+/// let cents = db.update(|tx| accounts.range(tx, ..)?.map(|row| Ok(row?[2].as_i64())).collect::<Result<Vec<_>, Error>>())?;
+/// assert_eq!(cents, [Some(400), Some(100)]);
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Database {
+    core: Handle,
+    report: RecoveryReport,
+}
+
+impl Database {
+    /// Opens the database in the pool at `path`, with default options. Makes pool and database on first use.
+    ///
+    /// # Errors
+    /// When the pool cannot be opened or has no room, or the database is damaged or open already.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::open_with(path, &DatabaseOptions::default())
+    }
+
+    /// As [`open`](Self::open), with options.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); [`Error::BadOption`].
+    pub fn open_with(path: impl AsRef<Path>, options: &DatabaseOptions) -> Result<Self> {
+        Self::open_in(&Store::open_or_create(path, &options.pool)?, options)
+    }
+
+    /// As [`open_with`](Self::open_with), in a store that is open. A store can have several databases, by name.
+    ///
+    /// # Errors
+    /// As [`open_with`](Self::open_with).
+    pub fn open_in(store: &Store, options: &DatabaseOptions) -> Result<Self> {
+        options.check()?;
+        let make = |action: &mut Action<'_>| format::make(store.heap(), action, options);
+        Self::open_object(store.open_or_make(&options.name, &DATABASE, make)?, options)
+    }
+
+    /// Opens a database from an object that [`Store::open_object`] claimed. For tools.
+    ///
+    /// # Errors
+    /// As [`open_with`](Self::open_with).
+    pub fn open_object(object: Object, options: &DatabaseOptions) -> Result<Self> {
+        let (heap, in_use) = (object.heap().clone(), object.in_use());
+        let places = format::read(&heap, object.at())?;
+        let found = recover(&heap, &places, options)?;
+        let core = Core::new(heap, places, options, found.lives, found.wal, found.trees, object);
+        Ok(Self { core: Handle::new(in_use, core), report: found.report })
+    }
+
+    /// The findings of this open.
+    #[must_use]
+    pub fn recovery(&self) -> RecoveryReport {
+        self.report
+    }
+
+    /// The pool that the database is in.
+    #[must_use]
+    pub fn pool(&self) -> &Pool {
+        self.core.heap.pool()
+    }
+
+    /// The store that the database is in.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        self.core.object.store()
+    }
+
+    /// Figures about the log.
+    #[must_use]
+    pub fn log_stats(&self) -> LogStats {
+        self.core.wal.stats()
+    }
+
+    pub(crate) fn core(&self) -> &Handle {
+        &self.core
+    }
+
+    /// Makes the table of `schema`, or opens it. Durable on return.
+    ///
+    /// # Errors
+    /// [`Error::SchemaDiffers`] when there is a table of that name with other columns or another key;
+    /// [`Error::BadSchema`]; as [`update`](Self::update).
+    pub fn create_table(&self, schema: &Schema) -> Result<Table> {
+        let layout = schema.layout()?;
+        let catalog = catalog::table(self)?;
+        let tree = self.update(|tx| catalog::create(&catalog, tx, schema, &layout))?;
+        catalog::handle(self, schema.clone(), tree)
+    }
+
+    /// The table called `name`.
+    ///
+    /// # Errors
+    /// [`Error::NoTable`]; [`Error::Damaged`].
+    pub fn table(&self, name: &str) -> Result<Table> {
+        let catalog = catalog::table(self)?;
+        let found = self.update(|tx| catalog::find(&catalog, tx, name))?;
+        let (tree, schema) = found.ok_or_else(|| Error::NoTable { table: name.into() })?;
+        catalog::handle(self, schema, tree)
+    }
+
+    /// The names of all tables, in order.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`].
+    pub fn tables(&self) -> Result<Vec<String>> {
+        let catalog = catalog::table(self)?;
+        self.update(|tx| catalog::names(&catalog, tx))
+    }
+
+    /// A transaction that the caller commits, or drops.
+    #[must_use]
+    pub fn begin(&self) -> Tx {
+        Tx::new(self.core.clone())
+    }
+
+    /// Runs `body` as a transaction until it commits. On success all its changes are durable, on error none happened.
+    /// `body` may run several times. It always sees a state that was committed as a whole. It must not keep values that
+    /// a failed attempt read.
+    ///
+    /// A transaction that only reads stores nothing and fences nothing.
+    ///
+    /// # Errors
+    /// Any error that `body` returned, [`Error::cancelled`] among them. [`Error::Full`];
+    /// [`Error::TransactionTooLarge`]; [`Error::Poisoned`]. [`Error::Pool`] when the medium failed: the outcome is then unknown.
+    ///
+    /// # Panics
+    /// When `body` panics. Then the transaction has not happened.
+    pub fn update<R>(&self, mut body: impl FnMut(&Tx) -> Result<R>) -> Result<R> {
+        let tx = self.begin();
+        let mut attempts = 0;
+        let mut starving = None;
+        loop {
+            match tx.conclude(body(&tx)) {
+                Err(Error::Conflict) => self.core.refuse_if_poisoned()?,
+                outcome => return outcome,
+            }
+            tx.reset();
+            attempts += 1;
+            if attempts == CONFLICTS_MAX {
+                starving = Some(Starving::new(&self.core));
+            }
+            self.core.back_off(attempts, starving.is_some());
+        }
+    }
+
+    /// Ends this database as a killed process leaves it: nothing is closed, and nothing is committed any more. For
+    /// tests of the next open.
+    #[doc(hidden)]
+    pub fn abandon(self) {
+        self.core.timeline.poison();
+    }
+
+    /// Keeps a writer from commits until the result is dropped, so that the next commit has another one. For tests.
+    ///
+    /// # Errors
+    /// As a commit.
+    #[doc(hidden)]
+    pub fn hold_writer(&self) -> Result<impl Sized> {
+        Ok(HeldWriter { committer: Some(self.core.take_committer()?), core: self.core.clone() })
+    }
+
+    /// Every block of the heap that the database owns, with its bytes.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn blocks(&self) -> Vec<(lodestone_pmem::PmAddr, u64)> {
+        let anchor = (self.core.places.anchor, format::ANCHOR_BYTES);
+        std::iter::once(anchor).chain(self.core.wal.blocks()).collect()
+    }
+}
+
+/// A transaction that lost many times in a row. While there is one, others wait longer between attempts.
+struct Starving<'c>(&'c Core);
+
+impl<'c> Starving<'c> {
+    fn new(core: &'c Core) -> Self {
+        core.starving.fetch_add(1, Ordering::Relaxed);
+        Self(core)
+    }
+}
+
+impl Drop for Starving<'_> {
+    fn drop(&mut self) {
+        self.0.starving.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// See [`Database::hold_writer`].
+struct HeldWriter {
+    core: Handle,
+    committer: Option<Committer>,
+}
+
+impl Drop for HeldWriter {
+    fn drop(&mut self) {
+        self.committer.take().into_iter().for_each(|committer| self.core.give_committer(committer));
+    }
+}

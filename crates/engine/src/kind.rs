@@ -1,0 +1,78 @@
+//! The object kind of a database, for the store's registry.
+
+use lodestone_heap::Heap;
+use lodestone_pmem::PmAddr;
+use lodestone_store::{Acknowledge, Contents, Flaw, Kind, KindCode, KindError, Member, Object, Records, Registered};
+
+use crate::catalog;
+use crate::database::Database;
+use crate::error::Error;
+use crate::format;
+use crate::options::DatabaseOptions;
+
+/// The kind of a database.
+pub static DATABASE: DatabaseKind = DatabaseKind;
+
+inventory::submit! { Registered(&DATABASE) }
+
+/// See [`DATABASE`].
+#[derive(Debug)]
+pub struct DatabaseKind;
+
+impl Kind for DatabaseKind {
+    fn code(&self) -> KindCode {
+        KindCode(*b"LTAB")
+    }
+
+    fn title(&self) -> &'static str {
+        "a database"
+    }
+
+    fn examine(&self, object: Object) -> Result<Contents, KindError> {
+        let database = Database::open_object(object, &DatabaseOptions::default())?;
+        let mut contents = Contents { blocks: database.blocks(), ..Contents::default() };
+        let anchor = database.core().places.anchor;
+        let mut flaw = |text: String| {
+            contents.flaws.push(Flaw { at: anchor, text, blocks_are_known: true, is_in_heap: false });
+        };
+        let mut known = vec![catalog::CATALOG];
+        for name in database.tables()? {
+            match database.table(&name).and_then(|table| count(&database, &table).map(|rows| (table, rows))) {
+                Ok((table, rows)) => {
+                    known.push(table.tree.number);
+                    contents.records += rows;
+                }
+                Err(error) => flaw(error.to_string()),
+            }
+        }
+        for number in database.core().tree_numbers() {
+            if !known.contains(&number) {
+                flaw(format!("the log has rows of tree {number}, which belongs to no table"));
+            }
+        }
+        Ok(contents)
+    }
+
+    fn members(&self, object: Object) -> Result<Vec<Member>, KindError> {
+        let database = Database::open_object(object, &DatabaseOptions::default())?;
+        let names = database.tables()?.into_iter();
+        let member = |name: String| {
+            let what = database.table(&name)?.schema().to_string();
+            Ok::<_, Error>(Member { name, what })
+        };
+        Ok(names.map(member).collect::<Result<_, _>>()?)
+    }
+
+    fn begins_at(&self, heap: &Heap, at: PmAddr) -> bool {
+        format::read(heap, at).is_ok()
+    }
+
+    fn records(&self, object: Object, _: Option<&str>, _: Acknowledge) -> Result<Box<dyn Records>, KindError> {
+        Err(format!("`{}` holds tables of typed rows, which a program reads through `Database`", object.name()).into())
+    }
+}
+
+/// Rows of a table. Each is decoded.
+fn count(database: &Database, table: &crate::table::Table) -> Result<u64, Error> {
+    database.update(|tx| table.range(tx, ..)?.try_fold(0, |rows, row| row.map(|_| rows + 1)))
+}

@@ -1,0 +1,71 @@
+//! Options of a database.
+
+use lodestone_pmem::PoolOptions;
+use lodestone_wal::{LogAlign, LogOptions, LogStore};
+
+use crate::error::{Error, Result};
+
+/// How to open a database. The numbers of threads and bytes and the alignment count when it is made.
+#[derive(Clone, Debug)]
+pub struct DatabaseOptions {
+    /// The pool, for [`Database::open_with`](crate::Database::open_with).
+    pub pool: PoolOptions,
+    /// Name of the database in its store.
+    pub name: String,
+    /// Most commits at a time: each has a log of its own meanwhile. Others wait.
+    pub threads_max: u16,
+    /// Bytes of all logs together. They hold every change since the database was made: nothing is truncated yet.
+    pub log_bytes: u64,
+    /// Bytes of a segment of a log, at most a quarter of `log_bytes`.
+    pub segment_bytes: u64,
+    /// Where records begin.
+    pub log_align: LogAlign,
+    /// How records are stored.
+    pub log_store: LogStore,
+    /// Seed of the log's checksums: see [`LogOptions::salt`].
+    pub log_salt: Option<u64>,
+    /// Most rows of a leaf in DRAM.
+    pub leaf_rows_max: usize,
+}
+
+impl Default for DatabaseOptions {
+    fn default() -> Self {
+        let log = LogOptions::default();
+        Self {
+            pool: PoolOptions::default(),
+            name: DATABASE_NAME.into(),
+            threads_max: 128,
+            log_bytes: log.log_bytes,
+            segment_bytes: log.segment_bytes,
+            log_align: log.align,
+            log_store: LogStore::default(),
+            log_salt: log.salt,
+            leaf_rows_max: 64,
+        }
+    }
+}
+
+/// Name of the database that [`Database::open`](crate::Database::open) opens.
+pub const DATABASE_NAME: &str = "tables";
+
+impl DatabaseOptions {
+    pub(crate) fn check(&self) -> Result<()> {
+        let bad = |option, value, rule| Err(Error::BadOption { option, value, rule });
+        if self.threads_max == 0 || self.threads_max > lodestone_txn::WRITERS_MAX {
+            return bad("threads_max", self.threads_max.into(), "it is 1 to 1024");
+        }
+        if self.leaf_rows_max < 2 {
+            return bad("leaf_rows_max", lodestone_width::to_u64(self.leaf_rows_max), "it is at least 2");
+        }
+        Ok(())
+    }
+
+    pub(crate) fn log(&self) -> LogOptions {
+        LogOptions {
+            log_bytes: self.log_bytes,
+            segment_bytes: self.segment_bytes,
+            align: self.log_align,
+            salt: self.log_salt,
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Reading a range of a table, from its first key or from its last.
+//!
+//! 1. The slots of one leaf are looked up at a time. When the leaf has changed since, its rest is looked up again.
+//! 2. A row is read when it is asked for. First the range that the transaction has read grows by the keys up to it, and
+//!    only then its version is accepted. So when that is later than the reads before, their validation also finds
+//!    rows that were added among these keys.
+//! 3. Own changes are merged in when a row is asked for. So a closure may change rows of the range while it reads it.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::key::after;
+use crate::state::{Range, State};
+use crate::table::Table;
+use crate::tree::{Bytes, Segment, Slot};
+use crate::tx::Tx;
+use crate::value::Row;
+
+/// The rows of a range, in the order of their keys: see [`Table::range`].
+#[derive(Debug)]
+pub struct Rows<'t> {
+    tx: &'t Tx,
+    table: &'t Table,
+    /// The first key that is left.
+    from: Vec<u8>,
+    /// The end of the keys that are left, exclusive. `None`: no end.
+    to: Option<Vec<u8>>,
+    is_reversed: bool,
+    is_done: bool,
+    part: Option<Part>,
+}
+
+/// The rest of a leaf.
+#[derive(Debug)]
+struct Part {
+    segment: Segment,
+    /// Slots of the segment that were passed, in the direction of the range.
+    passed: usize,
+    /// Number of the transaction's range that grows with the passed keys.
+    range: Option<usize>,
+}
+
+impl Part {
+    fn next(&self, is_reversed: bool) -> Option<(Bytes, Arc<Slot>)> {
+        let slots = &self.segment.slots;
+        let number = if is_reversed { slots.len().checked_sub(self.passed + 1)? } else { self.passed };
+        slots.get(number).cloned()
+    }
+
+    fn may_hold(&self, key: &[u8]) -> bool {
+        key >= &self.segment.from[..] && self.segment.to.as_deref().is_none_or(|to| key < to)
+    }
+}
+
+impl<'t> Rows<'t> {
+    pub(crate) fn new(tx: &'t Tx, table: &'t Table, from: Bound<Vec<u8>>, to: Bound<Vec<u8>>) -> Self {
+        let (mut is_done, mut first, mut end) = (false, Vec::new(), None);
+        match from {
+            Bound::Unbounded => {}
+            Bound::Included(key) => first = key,
+            Bound::Excluded(key) => match after(&key) {
+                Some(key) => first = key,
+                None => is_done = true,
+            },
+        }
+        match to {
+            Bound::Unbounded => {}
+            Bound::Included(key) => end = after(&key),
+            Bound::Excluded(key) => end = Some(key),
+        }
+        is_done |= end.as_ref().is_some_and(|end| *end <= first);
+        Self { tx, table, from: first, to: end, is_reversed: false, is_done, part: None }
+    }
+
+    /// The same rows, from the last key to the first. Call it before the first row is asked for.
+    #[must_use]
+    pub fn rev(mut self) -> Self {
+        self.is_reversed ^= self.part.is_none();
+        self
+    }
+
+    /// The next row; `None` at the end.
+    fn step(&mut self) -> Result<Option<Row>> {
+        while !self.is_done {
+            let mut state = self.tx.live_state()?;
+            let part = match self.part.take() {
+                Some(part) if part.segment.look.leaf.changes() == part.segment.look.changes => part,
+                _ => look_up(self.tx, self.table, &mut state, &self.from, self.to.as_deref(), self.is_reversed)?,
+            };
+            let part = self.part.insert(part);
+            let slot = part.next(self.is_reversed);
+            let own = own_change(self.table, &state, &self.from, self.to.as_deref(), self.is_reversed);
+            let own = own.filter(|(key, _)| part.may_hold(key)).filter(|(key, _)| {
+                slot.as_ref().is_none_or(|(other, _)| if self.is_reversed { key >= other } else { key <= other })
+            });
+            let found = match (own, slot) {
+                (Some((key, payload)), slot) => {
+                    let slot = slot.filter(|(other, _)| *other == key).map(|(_, slot)| slot);
+                    grow(self.table, &mut state, part, Some(&key), slot, self.is_reversed);
+                    Some((key, payload))
+                }
+                (None, Some((key, slot))) => {
+                    grow(self.table, &mut state, part, Some(&key), Some(slot.clone()), self.is_reversed);
+                    let payload = state.read_slot(&self.tx.core, &slot)?;
+                    Some((key, payload))
+                }
+                (None, None) => {
+                    grow(self.table, &mut state, part, None, None, self.is_reversed);
+                    None
+                }
+            };
+            drop(state);
+            match found {
+                Some((key, payload)) => {
+                    self.pass(&key);
+                    if let Some(payload) = payload {
+                        return self.table.decode(&key, &payload).map(Some);
+                    }
+                }
+                None => self.leave(),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Goes on after `key`.
+    fn pass(&mut self, key: &[u8]) {
+        if self.is_reversed {
+            self.to = Some(key.to_vec());
+        } else {
+            self.from = key.to_vec();
+            self.from.push(0);
+        }
+    }
+
+    /// Goes on in the next leaf.
+    fn leave(&mut self) {
+        let Some(part) = self.part.take() else { return };
+        match (self.is_reversed, part.segment.to) {
+            (true, _) => self.to = Some(part.segment.from),
+            (false, Some(end)) => self.from = end,
+            (false, None) => self.is_done = true,
+        }
+        self.is_done |= self.to.as_ref().is_some_and(|to| *to <= self.from);
+    }
+}
+
+fn look_up(
+    tx: &Tx,
+    table: &Table,
+    state: &mut State,
+    from: &[u8],
+    to: Option<&[u8]>,
+    is_reversed: bool,
+) -> Result<Part> {
+    let tree = &table.tree;
+    let segment = if is_reversed { tree.last_segment(from, to) } else { tree.first_segment(from, to) };
+    state.learn_floor(&tx.core, segment.look.floor)?;
+    Ok(Part { segment, passed: 0, range: None })
+}
+
+/// The first own change of the range, in its direction.
+fn own_change(
+    table: &Table,
+    state: &State,
+    from: &[u8],
+    to: Option<&[u8]>,
+    is_reversed: bool,
+) -> Option<(Bytes, Option<Bytes>)> {
+    if to.is_some_and(|to| to <= from) {
+        return None;
+    }
+    let rows = &state.changes.get(&table.tree.number)?.rows;
+    let mut rows = rows.range::<[u8], _>((Bound::Included(from), to.map_or(Bound::Unbounded, Bound::Excluded)));
+    let (key, payload) = if is_reversed { rows.next_back() } else { rows.next() }?;
+    Some((key.clone(), payload.clone()))
+}
+
+/// The transaction has read the keys of the part up to `key`, or all of them, and passes `slot`.
+fn grow(
+    table: &Table,
+    state: &mut State,
+    part: &mut Part,
+    key: Option<&[u8]>,
+    slot: Option<Arc<Slot>>,
+    is_reversed: bool,
+) {
+    let Segment { look, from, to, .. } = &part.segment;
+    let number = *part.range.get_or_insert_with(|| {
+        let (tree, look, slots) = (table.tree.clone(), look.clone(), Vec::new());
+        state.ranges.push(Range { tree, look, from: from.clone(), to: to.clone(), slots, is_reversed });
+        state.ranges.len() - 1
+    });
+    let range = &mut state.ranges[number];
+    match (is_reversed, key) {
+        (true, Some(key)) => range.from = key.to_vec(),
+        (true, None) => range.from.clone_from(from),
+        (false, Some(key)) => range.to = Some([key, &[0]].concat()),
+        (false, None) => range.to.clone_from(to),
+    }
+    part.passed += usize::from(slot.is_some());
+    range.slots.extend(slot);
+}
+
+impl Iterator for Rows<'_> {
+    type Item = Result<Row>;
+
+    fn next(&mut self) -> Option<Result<Row>> {
+        let row = self.step();
+        // After an error there is nothing more: the transaction cannot go on.
+        self.is_done |= !matches!(row, Ok(Some(_)));
+        row.transpose()
+    }
+}

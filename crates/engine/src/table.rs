@@ -1,0 +1,164 @@
+//! Tables: rows by key, inside transactions.
+
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+use lodestone_pmem::PmAddr;
+
+use crate::catalog::Definition;
+use crate::core::Handle;
+use crate::database::Database;
+use crate::error::{Error, Result};
+use crate::rows::Rows;
+use crate::schema::{Layout, Schema};
+use crate::tree::Tree;
+use crate::tx::Tx;
+use crate::value::{Row, Value};
+
+/// A table of a database. It is cheap to clone, and any number of threads may use it, each in its own transactions.
+#[derive(Clone, Debug)]
+pub struct Table {
+    core: Handle,
+    definition: Arc<Definition>,
+    pub(crate) tree: Arc<Tree>,
+}
+
+impl Table {
+    pub(crate) fn new(database: &Database, schema: Schema, layout: Layout, tree: u32) -> Self {
+        let core = database.core().clone();
+        let tree = core.tree(tree);
+        Self { core, definition: Definition::new(schema, layout), tree }
+    }
+
+    /// Its columns and key.
+    #[must_use]
+    pub fn schema(&self) -> &Schema {
+        &self.definition.schema
+    }
+
+    /// The row with this key.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`]; [`Error::WrongType`] and [`Error::WrongLength`] for a key of other columns;
+    /// [`Error::Damaged`].
+    pub fn get(&self, tx: &Tx, key: &[Value]) -> Result<Option<Row>> {
+        let key = self.key(tx, key)?;
+        tx.get(&self.tree, &key)?.map(|payload| self.decode(&key, &payload)).transpose()
+    }
+
+    /// Adds a row.
+    ///
+    /// # Errors
+    /// [`Error::Duplicate`] if there is one with its key. Others as [`put`](Self::put).
+    pub fn insert(&self, tx: &Tx, row: &[Value]) -> Result<()> {
+        let (key, payload) = self.encode(tx, row)?;
+        if tx.get(&self.tree, &key)?.is_some() {
+            return Err(Error::Duplicate { table: self.schema().name.clone(), key: self.key_text(&key) });
+        }
+        tx.set(&self.tree, key, Some(payload))
+    }
+
+    /// Replaces the row with the same key.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if there is none. Others as [`put`](Self::put).
+    pub fn update(&self, tx: &Tx, row: &[Value]) -> Result<()> {
+        let (key, payload) = self.encode(tx, row)?;
+        if tx.get(&self.tree, &key)?.is_none() {
+            return Err(Error::NotFound { table: self.schema().name.clone(), key: self.key_text(&key) });
+        }
+        tx.set(&self.tree, key, Some(payload))
+    }
+
+    /// Adds a row, or replaces the one with the same key. It does not look at it, so two transactions that put the same
+    /// row do not conflict for that.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`]; [`Error::WrongType`], [`Error::WrongLength`], [`Error::TooLarge`] for a row that does not
+    /// fit; [`Error::ReadOnly`].
+    pub fn put(&self, tx: &Tx, row: &[Value]) -> Result<()> {
+        let (key, payload) = self.encode(tx, row)?;
+        tx.set(&self.tree, key, Some(payload))
+    }
+
+    /// Removes the row with this key. Returns whether there was one.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get); [`Error::ReadOnly`].
+    pub fn delete(&self, tx: &Tx, key: &[Value]) -> Result<bool> {
+        let key = self.key(tx, key)?;
+        let was_there = tx.get(&self.tree, &key)?.is_some();
+        if was_there {
+            tx.set(&self.tree, key, None)?;
+        }
+        Ok(was_there)
+    }
+
+    /// The rows of a range, in the order of their keys; [`Rows::rev`] turns it round. A bound may have the first
+    /// columns of the key only: it then means all keys that begin with them.
+    ///
+    /// A transaction that commits has seen the range without phantoms: no row was added to the part that it read, and
+    /// none removed from it.
+    ///
+    /// # Errors
+    /// [`Error::WrongType`] and [`Error::WrongLength`] for bounds of other columns. The iterator returns
+    /// [`Error::Conflict`] and [`Error::Damaged`], and nothing after an error.
+    pub fn range<'t>(&'t self, tx: &'t Tx, range: impl RangeBounds<Row>) -> Result<Rows<'t>> {
+        self.same_database(tx)?;
+        let Definition { schema, layout } = &*self.definition;
+        let bytes = |bound: std::ops::Bound<&Row>| match bound {
+            std::ops::Bound::Unbounded => Ok(std::ops::Bound::Unbounded),
+            std::ops::Bound::Included(key) => schema.key_bytes(layout, key, true).map(std::ops::Bound::Included),
+            std::ops::Bound::Excluded(key) => schema.key_bytes(layout, key, true).map(std::ops::Bound::Excluded),
+        };
+        Ok(Rows::new(tx, self, bytes(range.start_bound())?, bytes(range.end_bound())?))
+    }
+
+    fn same_database(&self, tx: &Tx) -> Result<()> {
+        if self.core.is_same(&tx.core) {
+            Ok(())
+        } else {
+            Err(Error::OtherDatabase { table: self.schema().name.clone() })
+        }
+    }
+
+    fn key(&self, tx: &Tx, key: &[Value]) -> Result<Vec<u8>> {
+        self.same_database(tx)?;
+        self.schema().key_bytes(&self.definition.layout, key, false)
+    }
+
+    /// Key and payload of `row`.
+    fn encode(&self, tx: &Tx, row: &[Value]) -> Result<(Vec<u8>, Vec<u8>)> {
+        self.same_database(tx)?;
+        let Definition { schema, layout } = &*self.definition;
+        schema.verify_row(row)?;
+        Ok((schema.key_of(layout, row)?, layout.encode(schema, row)?))
+    }
+
+    pub(crate) fn decode(&self, key: &[u8], payload: &[u8]) -> Result<Row> {
+        let Definition { schema, layout } = &*self.definition;
+        let damaged = || self.damaged(format!("the row with the key `{}` makes no sense", key.escape_ascii()));
+        schema.decode_row(layout, key, payload).ok_or_else(damaged)
+    }
+
+    /// The columns of a key, for messages.
+    fn key_text(&self, key: &[u8]) -> String {
+        let Definition { schema, layout } = &*self.definition;
+        let mut rest = key;
+        let column = |number: &usize| {
+            let column = &schema.columns[*number];
+            crate::key::decode(&mut rest, column.kind, column.nullable)
+        };
+        let columns: Option<Row> = layout.key.iter().map(column).collect::<Option<Vec<_>>>().map(Row);
+        columns.map_or_else(|| key.escape_ascii().to_string(), |row| row.to_string())
+    }
+
+    pub(crate) fn damaged(&self, finding: String) -> Error {
+        Error::Damaged {
+            path: self.core.heap.pool().path().to_owned(),
+            what: "table",
+            at: PmAddr::NULL,
+            finding: format!("table `{}`: {finding}", self.schema().name),
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! A transaction: reads of a consistent state, and changes that no other sees before its commit.
+
+use std::cell::{RefCell, RefMut};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::commit::commit;
+use crate::core::Handle;
+use crate::error::{Error, Result};
+use crate::state::{Changes, State};
+use crate::tree::{Bytes, Tree};
+
+/// A transaction. [`Database::update`](crate::Database::update) passes one to its closure and commits it.
+/// [`Database::begin`](crate::Database::begin) returns one that its user commits.
+///
+/// It reads its own changes first. Everything else that it reads was committed, and true at one moment. A conflict with
+/// another transaction is an error of the operation that finds it, and of the commit.
+///
+/// Thread safety: it may move to another thread, and one thread uses it at a time. Dropping it forgets its changes.
+pub struct Tx {
+    pub(crate) core: Handle,
+    state: RefCell<Option<State>>,
+}
+
+impl fmt::Debug for Tx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tx").finish_non_exhaustive()
+    }
+}
+
+impl Tx {
+    pub(crate) fn new(core: Handle) -> Self {
+        let state = RefCell::new(Some(core.take_state()));
+        Self { core, state }
+    }
+
+    /// The state, for one operation.
+    pub(crate) fn state(&self) -> RefMut<'_, State> {
+        RefMut::map(self.state.borrow_mut(), |state| state.get_or_insert_with(|| self.core.take_state()))
+    }
+
+    /// The state, unless the transaction met a conflict.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`]; [`Error::Poisoned`].
+    pub(crate) fn live_state(&self) -> Result<RefMut<'_, State>> {
+        self.core.refuse_if_poisoned()?;
+        let state = self.state();
+        if state.is_doomed { Err(Error::Conflict) } else { Ok(state) }
+    }
+
+    /// The row with `key`: the own change, or else the committed row.
+    pub(crate) fn get(&self, tree: &Arc<Tree>, key: &[u8]) -> Result<Option<Bytes>> {
+        let mut state = self.live_state()?;
+        if let Some(own) = state.changes.get(&tree.number).and_then(|changes| changes.rows.get(key)) {
+            return Ok(own.clone());
+        }
+        state.read_key(&self.core, tree, key)
+    }
+
+    /// Sets the row with `key`, without a look at it. `None` deletes.
+    pub(crate) fn set(&self, tree: &Arc<Tree>, key: Vec<u8>, payload: Option<Vec<u8>>) -> Result<()> {
+        self.core.refuse_if_read_only()?;
+        let mut state = self.live_state()?;
+        let make = || Changes { tree: tree.clone(), rows: BTreeMap::new() };
+        let changes = state.changes.entry(tree.number).or_insert_with(make);
+        changes.rows.insert(key.into(), payload.map(Bytes::from));
+        Ok(())
+    }
+
+    /// Commits. After `Ok` the changes survive power loss, and so does everything that the transaction read.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`]: begin again. [`Error::Full`], [`Error::TransactionTooLarge`], [`Error::Poisoned`]. Nothing
+    /// has changed then. [`Error::Pool`] when the medium failed: the outcome is unknown.
+    pub fn commit(self) -> Result<()> {
+        self.conclude(Ok(()))
+    }
+
+    /// Ends an attempt whose closure returned `outcome`.
+    pub(crate) fn conclude<R>(&self, outcome: Result<R>) -> Result<R> {
+        // Also in place of an error, which may result from a state that never was.
+        let mut state = self.live_state()?;
+        let core = &*self.core;
+        match outcome {
+            Ok(value) => {
+                commit(core, &mut state)?;
+                if state.changes.is_empty() {
+                    core.wait_durable(&state)?;
+                } else {
+                    // Everything it saw was flushed before, by the thread that made it visible: in this commit group
+                    // or in an earlier one.
+                    core.memory.durable()?;
+                }
+                Ok(value)
+            }
+            Err(Error::Conflict) => Err(state.conflict()),
+            Err(error) => {
+                // An answer, which must be true and durable like any other.
+                state.validate(core, None)?;
+                state.settle(core)?;
+                core.wait_durable(&state)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Forgets everything, for the next attempt.
+    pub(crate) fn reset(&self) {
+        self.state().reset();
+    }
+}
+
+impl Drop for Tx {
+    fn drop(&mut self) {
+        if let Some(state) = self.state.get_mut().take() {
+            self.core.give_state(state);
+        }
+    }
+}

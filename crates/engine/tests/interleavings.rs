@@ -1,0 +1,299 @@
+//! Two transactions on one thread, step by step: which of them commits, and what each sees.
+
+use lodestone_engine::{Database, DatabaseOptions, Error, Result, Row, Schema, Table, Tx, Type, Value, row};
+use lodestone_pmem::{DomainChoice, PoolOptions};
+
+struct Fixture {
+    _folder: tempfile::TempDir,
+    db: Database,
+    table: Table,
+}
+
+fn fixture() -> Result<Fixture> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pool = PoolOptions {
+        domain: DomainChoice::Process,
+        size_bytes: 8 << 20,
+        journal_bytes: 128 << 10,
+        ..PoolOptions::default()
+    };
+    let options = DatabaseOptions {
+        pool,
+        log_bytes: 1 << 20,
+        segment_bytes: 64 << 10,
+        leaf_rows_max: 4,
+        ..DatabaseOptions::default()
+    };
+    let db = Database::open_with(folder.path().join("a.pool"), &options)?;
+    let table = db.create_table(&Schema::new("t").column("k", Type::U64).column("v", Type::I64).key(["k"]))?;
+    Ok(Fixture { _folder: folder, db, table })
+}
+
+impl Fixture {
+    fn with(rows: &[(u64, i64)]) -> Result<Self> {
+        let fixture = fixture()?;
+        fixture.set(rows)?;
+        Ok(fixture)
+    }
+
+    fn set(&self, rows: &[(u64, i64)]) -> Result<()> {
+        self.db.update(|tx| rows.iter().try_for_each(|(k, v)| self.put(tx, *k, *v)))
+    }
+
+    fn put(&self, tx: &Tx, k: u64, v: i64) -> Result<()> {
+        self.table.put(tx, &row![k, v])
+    }
+
+    fn get(&self, tx: &Tx, k: u64) -> Result<Option<i64>> {
+        Ok(self.table.get(tx, &row![k])?.and_then(|row| row[1].as_i64()))
+    }
+
+    fn count(&self, tx: &Tx, from: u64, to: u64) -> Result<usize> {
+        self.table.range(tx, row![from]..row![to])?.try_fold(0, |count, row| row.map(|_| count + 1))
+    }
+
+    fn all(&self) -> Result<Vec<(u64, i64)>> {
+        let pair = |row: Row| match (&row[0], &row[1]) {
+            (Value::U64(k), Value::I64(v)) => (*k, *v),
+            _ => unreachable!("the types of the columns"),
+        };
+        self.db.update(|tx| self.table.range(tx, ..)?.map(|row| row.map(pair)).collect())
+    }
+}
+
+fn conflicts<R: std::fmt::Debug>(outcome: Result<R>) {
+    assert!(matches!(outcome, Err(Error::Conflict)), "{outcome:?}");
+}
+
+#[test]
+fn a_lost_update_is_a_conflict_and_blind_writes_are_none() -> Result<()> {
+    let f = Fixture::with(&[(1, 10)])?;
+    let (left, right) = (f.db.begin(), f.db.begin());
+    f.put(&left, 1, f.get(&left, 1)?.unwrap_or(0) + 1)?;
+    f.put(&right, 1, f.get(&right, 1)?.unwrap_or(0) + 1)?;
+    left.commit()?;
+    conflicts(right.commit());
+    let (left, right) = (f.db.begin(), f.db.begin());
+    f.put(&left, 1, 20)?;
+    f.put(&right, 1, 30)?;
+    right.commit()?;
+    left.commit()?;
+    assert_eq!(f.all()?, [(1, 20)]);
+    Ok(())
+}
+
+#[test]
+fn write_skew_is_a_conflict() -> Result<()> {
+    let f = Fixture::with(&[(1, 1), (2, 1)])?;
+    let (left, right) = (f.db.begin(), f.db.begin());
+    for tx in [&left, &right] {
+        assert_eq!((f.get(tx, 1)?, f.get(tx, 2)?), (Some(1), Some(1)));
+    }
+    f.put(&left, 1, 0)?;
+    f.put(&right, 2, 0)?;
+    left.commit()?;
+    conflicts(right.commit());
+    assert_eq!(f.all()?, [(1, 0), (2, 1)]);
+    Ok(())
+}
+
+#[test]
+fn rows_that_appear_in_a_range_are_a_conflict_in_it_and_none_beside_it() -> Result<()> {
+    for is_reversed in [false, true] {
+        for (new, is_inside) in [(5, false), (15, true), (40, false), (29, true), (31, false), (10, true)] {
+            let f = Fixture::with(&[(10, 0), (20, 0), (30, 0)])?;
+            let tx = f.db.begin();
+            let rows = f.table.range(&tx, row![10_u64]..=row![30_u64])?;
+            let count = if is_reversed { rows.rev().count() } else { rows.count() };
+            f.set(&[(new, 1)])?;
+            f.put(&tx, 1000, i64::try_from(count).expect("small"))?;
+            let outcome = tx.commit();
+            assert_eq!(matches!(outcome, Err(Error::Conflict)), is_inside, "{new}: {outcome:?}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_range_that_was_left_early_has_no_rows_after_that() -> Result<()> {
+    let f = Fixture::with(&[(10, 0), (20, 0), (30, 0)])?;
+    let tx = f.db.begin();
+    let first: Vec<Row> = f.table.range(&tx, ..)?.take(1).collect::<Result<_>>()?;
+    assert_eq!(first, [row![10_u64, 0_i64]]);
+    f.set(&[(15, 0), (25, 0)])?;
+    f.put(&tx, 1, 1)?;
+    tx.commit()?;
+    let tx = f.db.begin();
+    assert_eq!(f.table.range(&tx, ..)?.take(2).count(), 2);
+    f.set(&[(5, 0)])?;
+    f.put(&tx, 1, 2)?;
+    conflicts(tx.commit());
+    Ok(())
+}
+
+#[test]
+fn an_absence_that_ends_is_a_conflict() -> Result<()> {
+    let f = fixture()?;
+    for was_deleted in [false, true] {
+        let key = 7 + u64::from(was_deleted);
+        if was_deleted {
+            f.set(&[(key, 1)])?;
+            f.db.update(|tx| f.table.delete(tx, &row![key]))?;
+        }
+        let (left, right) = (f.db.begin(), f.db.begin());
+        for tx in [&left, &right] {
+            f.table.insert(tx, &row![key, 1_i64])?;
+        }
+        left.commit()?;
+        conflicts(right.commit());
+        let tx = f.db.begin();
+        let outcome = f.table.insert(&tx, &row![key, 2_i64]);
+        assert!(
+            matches!(&outcome, Err(Error::Duplicate { table, key: text }) if table == "t" && *text == format!("({key})"))
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn no_attempt_sees_a_state_that_never_was() -> Result<()> {
+    let f = Fixture::with(&[(1, 0), (2, 0)])?;
+    let tx = f.db.begin();
+    assert_eq!(f.get(&tx, 1)?, Some(0));
+    f.set(&[(1, 1), (2, 1)])?;
+    conflicts(f.get(&tx, 2));
+    conflicts(f.get(&tx, 1));
+    conflicts(tx.commit());
+    // The same with absence: of a row that comes, and of one that goes and is purged.
+    let tx = f.db.begin();
+    assert_eq!(f.get(&tx, 3)?, None);
+    f.set(&[(1, 2), (3, 2)])?;
+    conflicts(f.get(&tx, 1));
+    let tx = f.db.begin();
+    assert_eq!(f.get(&tx, 1)?, Some(2));
+    f.db.update(|tx| {
+        f.table.delete(tx, &row![3_u64])?;
+        f.put(tx, 1, 3)
+    })?;
+    (100..120).try_for_each(|key| f.set(&[(key, 0)]))?;
+    conflicts(f.get(&tx, 3));
+    // In a range of which one row was read before.
+    let tx = f.db.begin();
+    let mut rows = f.table.range(&tx, ..)?;
+    assert_eq!(rows.next().transpose()?, Some(row![1_u64, 3_i64]));
+    f.set(&[(1, 4), (2, 4)])?;
+    conflicts(rows.next().transpose());
+    assert!(rows.next().is_none());
+    Ok(())
+}
+
+#[test]
+fn an_answer_that_is_an_error_is_true() -> Result<()> {
+    let f = Fixture::with(&[(1, 1)])?;
+    let mut attempts = 0;
+    let outcome = f.db.update(|tx| {
+        attempts += 1;
+        let found = f.get(tx, 1)?;
+        if attempts == 1 {
+            f.set(&[(1, 2)])?;
+        }
+        Err::<(), _>(Error::cancelled(format!("found {found:?}")))
+    });
+    assert!(matches!(&outcome, Err(Error::Cancelled { reason }) if reason == "found Some(2)"), "{outcome:?}");
+    Ok(())
+}
+
+#[test]
+fn a_row_that_is_inserted_again_survives_its_deletion() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pool = PoolOptions {
+        domain: DomainChoice::Process,
+        size_bytes: 8 << 20,
+        journal_bytes: 128 << 10,
+        ..PoolOptions::default()
+    };
+    let options = DatabaseOptions {
+        pool,
+        log_bytes: 1 << 20,
+        segment_bytes: 16 << 10,
+        leaf_rows_max: 4,
+        ..DatabaseOptions::default()
+    };
+    let path = folder.path().join("a.pool");
+    let db = Database::open_with(&path, &options)?;
+    let table = db.create_table(&Schema::new("t").column("k", Type::U64).column("v", Type::I64).key(["k"]))?;
+    let fixture = Fixture { _folder: folder, db, table };
+    // Makes the clock of the first writer large, then deletes. The purge takes the tombstone away.
+    (0..50).try_for_each(|value| fixture.set(&[(1, value)]))?;
+    fixture.db.update(|tx| fixture.table.delete(tx, &row![1_u64]))?;
+    // The second writer's clock knows nothing of these commits.
+    let other = fixture.db.hold_writer()?;
+    (2..12).try_for_each(|key| fixture.set(&[(key, 0)]))?;
+    let tx = fixture.db.begin();
+    fixture.put(&tx, 1, 77)?;
+    tx.commit()?;
+    drop(other);
+    let Fixture { db, table, _folder } = fixture;
+    drop((db, table));
+    let db = Database::open_with(&path, &options)?;
+    let table = db.table("t")?;
+    assert_eq!(db.update(|tx| table.get(tx, &row![1_u64]))?, Some(row![1_u64, 77_i64]));
+    Ok(())
+}
+
+#[test]
+fn closures_change_rows_of_the_range_that_they_read() -> Result<()> {
+    let f = Fixture::with(&[(1, 1), (2, 2), (3, 3), (4, 4), (5, 5), (6, 6)])?;
+    f.db.update(|tx| {
+        for row in f.table.range(tx, ..)? {
+            let row = row?;
+            let (key, value) = (row[0].as_u64().unwrap_or(0), row[1].as_i64().unwrap_or(0));
+            if key % 2 == 0 {
+                f.table.delete(tx, &row![key])?;
+            } else if key < 10 {
+                f.put(tx, key, value * 10)?;
+                f.put(tx, key + 10, value)?;
+            }
+        }
+        Ok(())
+    })?;
+    assert_eq!(f.all()?, [(1, 10), (3, 30), (5, 50), (11, 1), (13, 3), (15, 5)]);
+    let f = Fixture::with(&[(1, 1), (2, 2)])?;
+    let tx = f.db.begin();
+    f.put(&tx, 3, 3)?;
+    f.table.delete(&tx, &row![1_u64])?;
+    assert_eq!((f.count(&tx, 0, 10)?, f.get(&tx, 1)?, f.get(&tx, 3)?), (2, None, Some(3)));
+    drop(tx);
+    assert_eq!(f.all()?, [(1, 1), (2, 2)]);
+    Ok(())
+}
+
+#[test]
+fn errors_name_what_is_wrong() -> Result<()> {
+    let f = Fixture::with(&[(1, 1)])?;
+    let other = fixture()?;
+    let tx = f.db.begin();
+    let texts = [
+        f.table.get(&tx, &row![1_i64]).expect_err("wrong type").to_string(),
+        f.table.get(&tx, &row![]).expect_err("no key").to_string(),
+        f.table.put(&tx, &row![1_u64]).expect_err("too short").to_string(),
+        f.table.update(&tx, &row![9_u64, 1_i64]).expect_err("no such row").to_string(),
+        other.table.get(&tx, &row![1_u64]).expect_err("another database").to_string(),
+        f.db.table("u").expect_err("no table").to_string(),
+        f.db.table("").expect_err("no table").to_string(),
+        f.db.create_table(&Schema::new("t").column("k", Type::U64).key(["k"])).expect_err("differs").to_string(),
+    ];
+    let expected = [
+        "table `t`: column `k u64` cannot hold a value of type i64; convert the value",
+        "table `t`: a key of 0 values, it has 1 columns; pass a value for each column",
+        "table `t`: a row of 1 values, it has 2 columns; pass a value for each column",
+        "table `t` has no row with the key (9); use `put` to make it",
+        "table `t` is of another database than the transaction; use the table of the same `Database`",
+        "there is no table `u`; make it with `Database::create_table`",
+        "there is no table ``; make it with `Database::create_table`",
+        "table `t` differs from the schema: column 1 is `v i64`, not missing; use its columns, or another name",
+    ];
+    assert_eq!(texts, expected);
+    assert_eq!(f.db.tables()?, ["t"]);
+    Ok(())
+}
