@@ -176,7 +176,8 @@ impl Database {
     ///
     /// # Errors
     /// Any error that `body` returned, [`Error::cancelled`] among them. [`Error::Full`];
-    /// [`Error::TransactionTooLarge`]; [`Error::Poisoned`]. [`Error::Pool`] when the medium failed: the outcome is then unknown.
+    /// [`Error::TransactionTooLarge`]; [`Error::Poisoned`]. [`Error::Pool`] when the medium failed: the outcome is then
+    /// unknown.
     ///
     /// # Panics
     /// When `body` panics. Then the transaction has not happened.

@@ -1,32 +1,29 @@
 //! Two transactions on one thread, step by step: which of them commits, and what each sees.
 
-use lodestone_engine::{Database, DatabaseOptions, Error, Result, Row, Schema, Table, Tx, Type, Value, row};
-use lodestone_pmem::{DomainChoice, PoolOptions};
+mod common;
 
+use common::{Open, options};
+use lodestone_engine::{Error, Result, Row, Schema, Type, row};
+use lodestone_pmem::DomainChoice;
+
+/// A database in a folder of its own.
 struct Fixture {
-    _folder: tempfile::TempDir,
-    db: Database,
-    table: Table,
+    open: Open,
+    folder: tempfile::TempDir,
+}
+
+impl std::ops::Deref for Fixture {
+    type Target = Open;
+
+    fn deref(&self) -> &Open {
+        &self.open
+    }
 }
 
 fn fixture() -> Result<Fixture> {
     let folder = tempfile::tempdir().expect("a folder");
-    let pool = PoolOptions {
-        domain: DomainChoice::Process,
-        size_bytes: 8 << 20,
-        journal_bytes: 128 << 10,
-        ..PoolOptions::default()
-    };
-    let options = DatabaseOptions {
-        pool,
-        log_bytes: 1 << 20,
-        segment_bytes: 64 << 10,
-        leaf_rows_max: 4,
-        ..DatabaseOptions::default()
-    };
-    let db = Database::open_with(folder.path().join("a.pool"), &options)?;
-    let table = db.create_table(&Schema::new("t").column("k", Type::U64).column("v", Type::I64).key(["k"]))?;
-    Ok(Fixture { _folder: folder, db, table })
+    let open = Open::at(&folder.path().join("a.pool"), &options(DomainChoice::Process))?;
+    Ok(Fixture { open, folder })
 }
 
 impl Fixture {
@@ -34,30 +31,6 @@ impl Fixture {
         let fixture = fixture()?;
         fixture.set(rows)?;
         Ok(fixture)
-    }
-
-    fn set(&self, rows: &[(u64, i64)]) -> Result<()> {
-        self.db.update(|tx| rows.iter().try_for_each(|(k, v)| self.put(tx, *k, *v)))
-    }
-
-    fn put(&self, tx: &Tx, k: u64, v: i64) -> Result<()> {
-        self.table.put(tx, &row![k, v])
-    }
-
-    fn get(&self, tx: &Tx, k: u64) -> Result<Option<i64>> {
-        Ok(self.table.get(tx, &row![k])?.and_then(|row| row[1].as_i64()))
-    }
-
-    fn count(&self, tx: &Tx, from: u64, to: u64) -> Result<usize> {
-        self.table.range(tx, row![from]..row![to])?.try_fold(0, |count, row| row.map(|_| count + 1))
-    }
-
-    fn all(&self) -> Result<Vec<(u64, i64)>> {
-        let pair = |row: Row| match (&row[0], &row[1]) {
-            (Value::U64(k), Value::I64(v)) => (*k, *v),
-            _ => unreachable!("the types of the columns"),
-        };
-        self.db.update(|tx| self.table.range(tx, ..)?.map(|row| row.map(pair)).collect())
     }
 }
 
@@ -205,39 +178,19 @@ fn an_answer_that_is_an_error_is_true() -> Result<()> {
 
 #[test]
 fn a_row_that_is_inserted_again_survives_its_deletion() -> Result<()> {
-    let folder = tempfile::tempdir().expect("a folder");
-    let pool = PoolOptions {
-        domain: DomainChoice::Process,
-        size_bytes: 8 << 20,
-        journal_bytes: 128 << 10,
-        ..PoolOptions::default()
-    };
-    let options = DatabaseOptions {
-        pool,
-        log_bytes: 1 << 20,
-        segment_bytes: 16 << 10,
-        leaf_rows_max: 4,
-        ..DatabaseOptions::default()
-    };
-    let path = folder.path().join("a.pool");
-    let db = Database::open_with(&path, &options)?;
-    let table = db.create_table(&Schema::new("t").column("k", Type::U64).column("v", Type::I64).key(["k"]))?;
-    let fixture = Fixture { _folder: folder, db, table };
-    // Makes the clock of the first writer large, then deletes. The purge takes the tombstone away.
-    (0..50).try_for_each(|value| fixture.set(&[(1, value)]))?;
-    fixture.db.update(|tx| fixture.table.delete(tx, &row![1_u64]))?;
-    // The second writer's clock knows nothing of these commits.
-    let other = fixture.db.hold_writer()?;
-    (2..12).try_for_each(|key| fixture.set(&[(key, 0)]))?;
-    let tx = fixture.db.begin();
-    fixture.put(&tx, 1, 77)?;
-    tx.commit()?;
-    drop(other);
-    let Fixture { db, table, _folder } = fixture;
-    drop((db, table));
-    let db = Database::open_with(&path, &options)?;
-    let table = db.table("t")?;
-    assert_eq!(db.update(|tx| table.get(tx, &row![1_u64]))?, Some(row![1_u64, 77_i64]));
+    let f = fixture()?;
+    // Makes the clock of the first writer large, then deletes.
+    (0..50).try_for_each(|value| f.set(&[(1, value)]))?;
+    f.db.update(|tx| f.table.delete(tx, &row![1_u64]))?;
+    // The second writer's clock knows nothing of these commits. Its inserts purge the deleted row.
+    let first = f.db.hold_writer()?;
+    (2..12).try_for_each(|key| f.set(&[(key, 0)]))?;
+    f.set(&[(1, 77)])?;
+    drop(first);
+    let Fixture { open, folder } = f;
+    drop(open);
+    let open = Open::at(&folder.path().join("a.pool"), &options(DomainChoice::Process))?;
+    assert_eq!(open.db.update(|tx| open.get(tx, 1))?, Some(77));
     Ok(())
 }
 

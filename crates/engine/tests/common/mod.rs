@@ -1,0 +1,63 @@
+//! A small database of one table, for the tests of this crate.
+#![allow(dead_code, reason = "each test uses a part")]
+
+use std::path::Path;
+
+use lodestone_engine::{Database, DatabaseOptions, Result, Row, Schema, Table, Tx, Type, Value, row};
+use lodestone_pmem::{DomainChoice, PoolOptions};
+
+pub fn options(domain: DomainChoice) -> DatabaseOptions {
+    let pool = PoolOptions { domain, size_bytes: 16 << 20, journal_bytes: 1 << 20, ..PoolOptions::default() };
+    DatabaseOptions {
+        pool,
+        log_bytes: 8 << 20,
+        segment_bytes: 64 << 10,
+        leaf_rows_max: 4,
+        ..DatabaseOptions::default()
+    }
+}
+
+/// A database with the table `t (k u64, v i64)`.
+pub struct Open {
+    pub db: Database,
+    pub table: Table,
+}
+
+impl Open {
+    pub fn at(path: &Path, options: &DatabaseOptions) -> Result<Self> {
+        let db = Database::open_with(path, options)?;
+        let table = db.create_table(&Schema::new("t").column("k", Type::U64).column("v", Type::I64).key(["k"]))?;
+        Ok(Self { db, table })
+    }
+
+    pub fn set(&self, rows: &[(u64, i64)]) -> Result<()> {
+        self.db.update(|tx| rows.iter().try_for_each(|(k, v)| self.put(tx, *k, *v)))
+    }
+
+    pub fn put(&self, tx: &Tx, k: u64, v: i64) -> Result<()> {
+        self.table.put(tx, &row![k, v])
+    }
+
+    pub fn get(&self, tx: &Tx, k: u64) -> Result<Option<i64>> {
+        Ok(self.table.get(tx, &row![k])?.and_then(|row| row[1].as_i64()))
+    }
+
+    pub fn count(&self, tx: &Tx, from: u64, to: u64) -> Result<usize> {
+        self.table.range(tx, row![from]..row![to])?.try_fold(0, |count, row| row.map(|_| count + 1))
+    }
+
+    pub fn rows(&self, tx: &Tx) -> Result<Vec<(u64, i64)>> {
+        self.table.range(tx, ..)?.map(|row| row.map(pair)).collect()
+    }
+
+    pub fn all(&self) -> Result<Vec<(u64, i64)>> {
+        self.db.update(|tx| self.rows(tx))
+    }
+}
+
+fn pair(row: Row) -> (u64, i64) {
+    match (&row[0], &row[1]) {
+        (Value::U64(k), Value::I64(v)) => (*k, *v),
+        _ => unreachable!("the types of the columns"),
+    }
+}

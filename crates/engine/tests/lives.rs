@@ -1,0 +1,169 @@
+//! Lives: every domain, read-only opens, logs that are full, transactions that are too large, damage.
+
+mod common;
+
+use common::{Open, options};
+use lodestone_engine::{Database, DatabaseOptions, Error, Result, Schema, Type, row};
+use lodestone_pmem::DomainChoice;
+use lodestone_store::{Force, Store};
+
+const DOMAINS: [DomainChoice; 3] = [DomainChoice::DaxEmulated, DomainChoice::Process, DomainChoice::Block];
+
+#[test]
+fn rows_survive_lives_that_end_and_lives_that_are_cut_off() -> Result<()> {
+    for domain in DOMAINS {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.pool");
+        let mut expected = Vec::new();
+        for life in 0..70 {
+            let open = Open::at(&path, &options(domain))?;
+            assert_eq!(open.all()?, expected, "{domain:?}, life {life}");
+            assert_eq!(open.db.recovery().was_clean, life % 3 != 1 || life == 0, "{domain:?}, life {life}");
+            open.set(&[(life, 1), (100, i64::try_from(life).expect("small"))])?;
+            if life % 2 == 1 {
+                open.db.update(|tx| open.table.delete(tx, &row![life - 1]).map(|_| ()))?;
+            }
+            expected = open.all()?;
+            let Open { db, table } = open;
+            drop(table);
+            // Two of three are cut off, so that the table of lives is full in between.
+            if life % 3 == 0 { db.abandon() } else { drop(db) }
+        }
+        assert!(expected.contains(&(100, 69)) && !expected.contains(&(68, 1)) && expected.contains(&(67, 1)));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_database_that_is_open_read_only_answers_and_changes_no_byte() -> Result<()> {
+    for is_closed in [true, false] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.pool");
+        let open = Open::at(&path, &options(DomainChoice::Process))?;
+        open.set(&[(1, 1), (2, 2)])?;
+        let Open { db, table } = open;
+        drop(table);
+        if is_closed {
+            drop(db)
+        } else {
+            db.abandon()
+        }
+        let before = std::fs::read(&path).expect("the pool");
+        let read_only = options(DomainChoice::Process);
+        let db = Database::open_in(&Store::open_read_only(&path, &read_only.pool)?, &read_only)?;
+        let open = Open { table: db.table("t")?, db };
+        assert_eq!(open.all()?, [(1, 1), (2, 2)]);
+        assert!(matches!(open.set(&[(3, 3)]), Err(Error::ReadOnly { .. })));
+        let schema = Schema::new("u").column("k", Type::U64).key(["k"]);
+        assert!(matches!(open.db.create_table(&schema), Err(Error::ReadOnly { .. })));
+        drop(open);
+        assert!(std::fs::read(&path).expect("the pool") == before, "closed: {is_closed}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_full_log_is_an_error_that_names_its_option_and_nothing_changes() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.pool");
+    let small = DatabaseOptions { log_bytes: 64 << 10, segment_bytes: 8 << 10, ..options(DomainChoice::Process) };
+    let open = Open::at(&path, &small)?;
+    let mut rows = 0;
+    let error = loop {
+        match open.set(&[(rows, 1)]) {
+            Ok(()) => rows += 1,
+            Err(error) => break error,
+        }
+    };
+    let text = error.to_string();
+    assert!(matches!(error, Error::Full { bytes: 65_536, .. }), "{text}");
+    assert!(text.contains("the log of 65536 bytes is full") && text.contains("`log_bytes`"), "{text}");
+    assert!(rows > 500, "{rows} records of 64 bytes");
+    assert_eq!(open.all()?.len() as u64, rows);
+    let many: Vec<(u64, i64)> = (0..2000).map(|key| (key, 1)).collect();
+    assert!(matches!(open.set(&many), Err(Error::TransactionTooLarge { limit: 15_000..16_384, .. })));
+    drop(open);
+    assert_eq!(Open::at(&path, &small)?.all()?.len() as u64, rows);
+    Ok(())
+}
+
+#[test]
+fn a_second_opening_is_refused_while_a_handle_lives() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = Store::create(folder.path().join("a.pool"), &options(DomainChoice::Process).pool)?;
+    let small = options(DomainChoice::Process);
+    let db = Database::open_in(&store, &small)?;
+    let table = db.create_table(&Schema::new("t").column("k", Type::U64).key(["k"]))?;
+    drop(db);
+    assert!(matches!(Database::open_in(&store, &small), Err(Error::Store(_))), "a table is left");
+    drop(table);
+    let db = Database::open_in(&store, &small)?;
+    let tx = db.begin();
+    drop(db);
+    assert!(Database::open_in(&store, &small).is_err(), "a transaction is left");
+    drop(tx);
+    assert_eq!(Database::open_in(&store, &small)?.tables()?, ["t"]);
+    let other = DatabaseOptions { name: "other".into(), ..small.clone() };
+    assert!(Database::open_in(&store, &other)?.tables()?.is_empty(), "it has tables of its own");
+    let bad = DatabaseOptions { threads_max: 0, ..small };
+    assert!(matches!(Database::open_in(&store, &bad), Err(Error::BadOption { option: "threads_max", .. })));
+    Ok(())
+}
+
+#[test]
+fn a_check_of_the_store_knows_every_block_and_counts_the_rows() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.pool");
+    let open = Open::at(&path, &options(DomainChoice::Process))?;
+    open.set(&[(1, 1), (2, 2)])?;
+    drop(open);
+    let store = Store::open(&path, &options(DomainChoice::Process).pool)?;
+    let report = store.check(&mut |_| {});
+    assert!(report.is_clean() && report.ownership_checked, "{report:?}");
+    assert_eq!(report.objects.iter().map(|found| found.records).collect::<Vec<_>>(), [2]);
+    store.drop_object("tables", Force::No)?;
+    assert!(store.check(&mut |_| {}).is_clean() && store.names().is_empty());
+    Ok(())
+}
+
+#[test]
+fn each_damaged_byte_is_an_error_or_changes_nothing() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, copy) = (folder.path().join("a.pool"), folder.path().join("b.pool"));
+    let mut small = DatabaseOptions { log_bytes: 16 << 10, segment_bytes: 4 << 10, ..options(DomainChoice::Process) };
+    (small.pool.size_bytes, small.pool.journal_bytes) = (1 << 20, 128 << 10);
+    let open = Open::at(&path, &small)?;
+    open.set(&[(1, 1), (2, 2)])?;
+    open.set(&[(3, 3)])?;
+    open.set(&[(1, 9)])?;
+    let expected = open.all()?;
+    let places: Vec<u64> = open.db.blocks().into_iter().map(|(at, _)| at.offset()).collect();
+    drop(open);
+    let bytes = std::fs::read(&path).expect("the pool");
+    let (mut named, mut unchanged) = (0, 0);
+    for (number, at) in places.into_iter().enumerate() {
+        // The anchor, the directory of the log, and the beginning of the only segment that was used.
+        let end = if number < 2 { 1024 } else { 512 + 6 * 64 };
+        for offset in (at..at + end).step_by(if number < 2 { 4 } else { 1 }) {
+            let mut damaged = bytes.clone();
+            damaged[usize::try_from(offset).expect("small")] ^= 1 << (offset % 8);
+            std::fs::write(&copy, &damaged).expect("a copy");
+            let found = Open::at(&copy, &small).and_then(|open| open.all());
+            match found {
+                Ok(rows) => {
+                    // The last record has nothing after it: damage there looks like a crash in the middle of it.
+                    let is_last = rows == [(1, 1), (2, 2), (3, 3)];
+                    assert!(rows == expected || is_last, "offset {offset:#x}: {rows:?}");
+                    unchanged += 1;
+                }
+                Err(error) => {
+                    let text = error.to_string();
+                    assert!(text.contains("b.pool") && text.contains(';'), "offset {offset:#x}: {text}");
+                    named += 1;
+                }
+            }
+        }
+    }
+    assert!(named > 100 && unchanged > 100, "{named} named, {unchanged} harmless");
+    Ok(())
+}

@@ -1,0 +1,159 @@
+//! Each planted bug of the commit is found by a scenario of two transactions, and none in the clean tree. A medium
+//! holds the first transaction at its fence where its version must be pending.
+//!
+//! One test: a bug is planted for the whole process.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use common::{Open, options};
+use lodestone_engine::{Error, Result, row};
+use lodestone_pmem::{DomainChoice, LineAddr, Medium, PmAddr, planted};
+
+/// Time that a transaction gets to do what it must not do.
+const WAIT: Duration = Duration::from_millis(300);
+
+/// A medium whose next fence says so and waits for permission to go on.
+#[derive(Debug)]
+struct Gate {
+    is_armed: AtomicBool,
+    reached: SyncSender<()>,
+    go_on: Mutex<Receiver<()>>,
+}
+
+impl Medium for Gate {
+    fn label(&self) -> String {
+        "a gate".into()
+    }
+    fn read(&self, _: PmAddr, _: u64) {}
+    fn write(&self, _: PmAddr, _: u64) {}
+    fn flush(&self, _: LineAddr) {}
+    fn stream(&self, _: PmAddr, _: u64) {}
+    fn fence(&self) {
+        if self.is_armed.swap(false, Ordering::SeqCst) {
+            let _ = self.reached.send(());
+            let _ = self.go_on.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        }
+    }
+}
+
+/// Whether `second` commits while the transaction that sets row 1 to 2 is at its fence.
+fn commits_before_the_fence(second: impl Fn(&Open) -> Result<()> + Sync) -> Result<bool> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (reached, is_reached) = sync_channel(1);
+    let (go_on, may_go_on) = sync_channel(1);
+    let gate = Arc::new(Gate { is_armed: AtomicBool::new(false), reached, go_on: Mutex::new(may_go_on) });
+    let mut options = options(DomainChoice::DaxEmulated);
+    options.pool.medium = Some(gate.clone());
+    let open = Open::at(&folder.path().join("a.pool"), &options)?;
+    // Both writers have a segment afterwards, so that a commit has one fence.
+    open.set(&[(1, 1)])?;
+    let first_writer = open.db.hold_writer()?;
+    open.set(&[(2, 1)])?;
+    drop(first_writer);
+    gate.is_armed.store(true, Ordering::SeqCst);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let first = scope.spawn(|| open.set(&[(1, 2)]));
+        is_reached.recv().expect("a fence");
+        let other = scope.spawn(|| {
+            let outcome = second(&open);
+            is_over.store(true, Ordering::SeqCst);
+            outcome
+        });
+        thread::sleep(WAIT);
+        let was_over = is_over.load(Ordering::SeqCst);
+        go_on.send(()).expect("the first transaction waits");
+        first.join().expect("no panic")?;
+        other.join().expect("no panic")?;
+        Ok(was_over)
+    })
+}
+
+/// Builds row 2 on row 1, whose version is pending.
+fn copies(open: &Open) -> Result<()> {
+    open.db.update(|tx| {
+        let found = open.get(tx, 1)?.unwrap_or(0);
+        assert_eq!(found, 2, "a pending version is visible");
+        open.put(tx, 2, found)
+    })
+}
+
+/// Replaces row 1, whose version is pending, without a look at it.
+fn replaces(open: &Open) -> Result<()> {
+    open.set(&[(1, 3)])
+}
+
+/// Answers with row 1, whose version is pending.
+fn answers(open: &Open) -> Result<()> {
+    assert_eq!(open.db.update(|tx| open.get(tx, 1))?, Some(2));
+    Ok(())
+}
+
+fn fixture(name: &str) -> Result<(tempfile::TempDir, Open)> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let open = Open::at(&folder.path().join(name), &options(DomainChoice::Process))?;
+    open.set(&[(10, 0), (20, 0)])?;
+    Ok((folder, open))
+}
+
+/// A transaction counts a range, another one adds a row to it.
+fn has_phantoms() -> Result<bool> {
+    let (_folder, open) = fixture("a.pool")?;
+    let tx = open.db.begin();
+    assert_eq!(open.count(&tx, 0, 100)?, 2);
+    open.set(&[(15, 0)])?;
+    open.put(&tx, 1000, 2)?;
+    Ok(!matches!(tx.commit(), Err(Error::Conflict)))
+}
+
+/// A transaction reads two rows, another one changes both in between.
+fn sees_a_mixture() -> Result<bool> {
+    let (_folder, open) = fixture("a.pool")?;
+    let tx = open.db.begin();
+    open.get(&tx, 10)?;
+    open.set(&[(10, 1), (20, 1)])?;
+    Ok(open.get(&tx, 20).is_ok())
+}
+
+/// A row is deleted and purged, and inserted again by a writer whose clock is far back.
+fn loses_the_second_row() -> Result<bool> {
+    let (folder, open) = fixture("a.pool")?;
+    (0..50).try_for_each(|value| open.set(&[(1, value)]))?;
+    open.db.update(|tx| open.table.delete(tx, &row![1_u64]))?;
+    let first = open.db.hold_writer()?;
+    (2..9).try_for_each(|key| open.set(&[(key, 0)]))?;
+    open.set(&[(1, 77)])?;
+    drop(first);
+    drop(open);
+    let open = Open::at(&folder.path().join("a.pool"), &options(DomainChoice::Process))?;
+    Ok(!open.all()?.contains(&(1, 77)))
+}
+
+/// A name, and whether the scenario goes wrong.
+type Scenario = (&'static str, fn() -> Result<bool>);
+
+#[test]
+fn every_planted_bug_is_found() -> Result<()> {
+    let scenarios: [Scenario; 6] = [
+        ("engine-reader-forgets-pending", || commits_before_the_fence(copies)),
+        ("engine-locks-pending", || commits_before_the_fence(replaces)),
+        ("engine-answers-pending", || commits_before_the_fence(answers)),
+        ("engine-no-leaf-version", has_phantoms),
+        ("engine-no-extension", sees_a_mixture),
+        ("engine-no-floor", loses_the_second_row),
+    ];
+    for (bug, goes_wrong) in scenarios {
+        assert!(!goes_wrong()?, "{bug} is found in the clean tree");
+        planted::plant(Some(bug));
+        let found = goes_wrong();
+        planted::plant(None);
+        assert!(found?, "{bug} is not found");
+    }
+    Ok(())
+}
