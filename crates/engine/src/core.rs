@@ -9,12 +9,13 @@ use lodestone_pmem::sync::atomic::{AtomicUsize, Ordering};
 use lodestone_pmem::sync::{Condvar, Mutex, RwLock, lock, spin};
 use lodestone_pmem::{Domain, DurablePoint, Memory, planted};
 use lodestone_store::{InUse, Object};
-use lodestone_txn::{ClockKind, Lease, Lives, RowState, RowWord, Timeline};
+use lodestone_txn::{Lease, RowState, RowWord, Timeline};
 use lodestone_wal::{LogWriter, Record, Wal};
 
 use crate::error::{Error, Result};
 use crate::format::Places;
 use crate::options::DatabaseOptions;
+use crate::recover::Recovered;
 use crate::state::State;
 use crate::tree::{Slot, Tree};
 
@@ -51,24 +52,16 @@ pub struct Core {
 }
 
 impl Core {
-    pub fn new(
-        heap: Heap,
-        places: Places,
-        options: &DatabaseOptions,
-        lives: Lives,
-        wal: Wal,
-        trees: BTreeMap<u32, Arc<Tree>>,
-        object: Object,
-    ) -> Self {
+    pub fn new(heap: Heap, places: Places, options: &DatabaseOptions, found: Recovered, object: Object) -> Self {
         let memory = heap.memory().clone();
         Self {
-            timeline: Timeline::new(&memory, lives, ClockKind::Thread, places.threads_max()),
+            timeline: found.timeline,
             waits: memory.domain() == Domain::Block,
             memory,
             heap,
-            wal,
+            wal: found.wal,
             leaf_rows_max: options.leaf_rows_max,
-            trees: RwLock::new(trees),
+            trees: RwLock::new(found.trees),
             states: Mutex::default(),
             committers: (Mutex::default(), Condvar::new()),
             points: (0..places.threads_max()).map(|_| Mutex::default()).collect(),

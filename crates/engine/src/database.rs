@@ -98,8 +98,9 @@ impl Database {
         let (heap, in_use) = (object.heap().clone(), object.in_use());
         let places = format::read(&heap, object.at())?;
         let found = recover(&heap, &places, options)?;
-        let core = Core::new(heap, places, options, found.lives, found.wal, found.trees, object);
-        Ok(Self { core: Handle::new(in_use, core), report: found.report })
+        let report = found.report;
+        let core = Core::new(heap, places, options, found, object);
+        Ok(Self { core: Handle::new(in_use, core), report })
     }
 
     /// The findings of this open.
@@ -213,6 +214,13 @@ impl Database {
     #[doc(hidden)]
     pub fn hold_writer(&self) -> Result<impl Sized> {
         Ok(HeldWriter { committer: Some(self.core.take_committer()?), core: self.core.clone() })
+    }
+
+    /// The places of both copies of the header. For proofs that damage one of them.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn copies(&self) -> [lodestone_pmem::PmAddr; 2] {
+        self.core.places.halves()
     }
 
     /// Every block of the heap that the database owns, with its bytes.

@@ -73,7 +73,8 @@ impl Places {
         self.line.log_bytes
     }
 
-    fn halves(&self) -> [PmAddr; 2] {
+    /// The halves of the anchor, which begin with the copies of the header.
+    pub fn halves(&self) -> [PmAddr; 2] {
         halves(self.anchor)
     }
 

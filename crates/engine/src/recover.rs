@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lodestone_heap::Heap;
-use lodestone_pmem::Memory;
-use lodestone_txn::{Lives, Tick};
+use lodestone_pmem::{Memory, planted};
+use lodestone_txn::{ClockKind, Lives, Tick, Timeline};
 use lodestone_wal::{EntryKind, Found, Wal};
 
 use crate::error::Result;
@@ -41,7 +41,7 @@ type Rows = BTreeMap<(u32, Vec<u8>), (Tick, Option<Bytes>)>;
 
 /// The parts of an opened database.
 pub struct Recovered {
-    pub lives: Lives,
+    pub timeline: Timeline,
     pub wal: Wal,
     pub trees: BTreeMap<u32, Arc<Tree>>,
     pub report: RecoveryReport,
@@ -64,8 +64,9 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions) -> Resul
         collect(&mut rows, found, lives.limit()).map_err(|finding| damaged(heap, places, found, finding))
     })?;
     begin(memory, &mut lives)?;
-    let trees = build(rows, lives.base(), options.leaf_rows_max, &mut report.rows);
-    Ok(Recovered { lives, wal, trees, report })
+    let timeline = Timeline::new(memory, lives, ClockKind::Thread, places.threads_max());
+    let trees = build(rows, timeline.base(), options.leaf_rows_max, &mut report.rows);
+    Ok(Recovered { timeline, wal, trees, report })
 }
 
 fn collect(rows: &mut Rows, found: &Found<'_>, limit: Tick) -> std::result::Result<(), &'static str> {
@@ -81,7 +82,7 @@ fn collect(rows: &mut Rows, found: &Found<'_>, limit: Tick) -> std::result::Resu
             }
         };
         let newest = rows.entry((entry.tree, entry.key.to_vec())).or_insert((Tick::NEVER, None));
-        if found.tick > newest.0 {
+        if found.tick > newest.0 || planted::active("engine-last-read-wins") {
             *newest = (found.tick, payload);
         }
     }

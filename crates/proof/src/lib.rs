@@ -7,6 +7,7 @@
 //! | [`heap`] | actions of the allocator |
 //! | [`wal`] | logs: records, segments, pieces, truncation |
 //! | [`store`] | names: create, rename, drop |
+//! | [`engine`] | tables: commits, deletions, lives |
 //! | [`index`] | the ordered map and every index, random programs as well |
 //! | [`stm`] | transactions over typed objects |
 //! | [`tl2`] | the logged baselines that `bench stm` compares with |
@@ -26,6 +27,7 @@
 //! line to [`floors`]. `lodestone crash run`, the tests here and the guided run then find it.
 
 pub mod collections;
+pub mod engine;
 pub mod heap;
 pub mod index;
 pub mod stm;
@@ -48,7 +50,7 @@ pub struct Floor {
 ///
 /// ```
 /// let names: Vec<&str> = lodestone_proof::floors().iter().map(|floor| floor.name).collect();
-/// assert_eq!(names, ["pool", "heap", "wal", "store", "index", "stm", "tl2", "collections"]);
+/// assert_eq!(names, ["pool", "heap", "wal", "store", "index", "stm", "tl2", "collections", "engine"]);
 /// ```
 #[must_use]
 pub fn floors() -> Vec<Floor> {
@@ -61,5 +63,6 @@ pub fn floors() -> Vec<Floor> {
         Floor { name: "stm", targets: stm::targets },
         Floor { name: "tl2", targets: tl2::targets },
         Floor { name: "collections", targets: collections::targets },
+        Floor { name: "engine", targets: engine::targets },
     ]
 }

@@ -45,7 +45,8 @@ impl Timeline {
     #[must_use]
     pub fn new(memory: &Memory, lives: Lives, kind: ClockKind, threads: u16) -> Self {
         // S12: the paper's clocks begin at 0 in every life.
-        let base = if planted::active("stm-s12") { Tick(1) } else { lives.base() };
+        let restarts = planted::active("stm-s12") || planted::active("engine-clock-restarts");
+        let base = if restarts { Tick(1) } else { lives.base() };
         Self {
             memory: memory.clone(),
             base,

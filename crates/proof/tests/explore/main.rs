@@ -5,6 +5,7 @@
 
 mod collections;
 mod common;
+mod engine;
 mod first_states;
 mod heap;
 mod index;

@@ -3,6 +3,7 @@
 //! A bug is switched on for the whole process, so the tests of this program take turns.
 
 mod collections;
+mod engine;
 mod heap;
 mod index;
 mod stm;

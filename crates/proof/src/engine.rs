@@ -1,0 +1,361 @@
+//! The database under the crash explorer: transactions over two tables, by two writers, in lives that end and lives
+//! that are cut off.
+//!
+//! | target | drives |
+//! | --- | --- |
+//! | `db-create` | making the database, its log and its tables |
+//! | `db-commit` | transactions of one row and of several, in both tables, built on each other, by two writers |
+//! | `db-insert-delete` | rows that end and begin again, purges and splits of leaves |
+//! | `db-mended` | a copy of the header that an open makes whole, after which the other one is damaged |
+//! | `db-lives` | a life that ends, one that is cut off, and commits by the next ones |
+//!
+//! After every crash the rows of both tables are compared with a model. The blocks that store and database own are
+//! compared with those that the heap holds. Then the database goes on working.
+//!
+//! [`threaded`] is for schedules of threads.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use lodestone_crash::planted::Bug;
+use lodestone_crash::{Failure, Outcome, Redundant, SiteKey, Structure, Target, tiny_pool};
+use lodestone_engine::{Database, DatabaseOptions, Error, Result, Schema, Table, Tx, Type, row};
+use lodestone_heap::HeapOptions;
+use lodestone_pmem::sync::{Mutex, MutexGuard, lock};
+use lodestone_pmem::{Pool, PoolOptions};
+use lodestone_store::{Store, StoreOptions};
+
+/// A transaction of the script, or an event between two of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Sets a row of the table with this number, without a look at it.
+    Put(usize, u64, i64),
+    /// Sets a row of both tables.
+    Both(u64, i64),
+    /// Sets the second row to the value of the first one and one more.
+    Copy(u64, u64),
+    /// Adds a row, or fails.
+    Insert(u64, i64),
+    /// Removes a row.
+    Delete(u64),
+    /// Sets all rows of a range of keys.
+    Many(u64, u64, i64),
+    /// Counts the rows, and sets a row to that.
+    Count(u64),
+    /// The step is committed by the second writer.
+    Elsewhere(Box<Step>),
+    /// The life ends in order, and another one begins.
+    Reopen,
+    /// The life ends as if the process were killed, and another one begins.
+    Kill,
+    /// The life ends, this copy of the header is damaged, and another life begins.
+    Spoil(usize),
+}
+
+/// The rows by table and key.
+pub type View = BTreeMap<(usize, u64), i64>;
+
+/// A script on a database.
+pub struct Tables {
+    name: &'static str,
+    /// Whether database and rows exist before the run.
+    is_made: bool,
+    script: Vec<Step>,
+    threads: Vec<Vec<Step>>,
+    redundant: Vec<Redundant>,
+}
+
+/// The opened database.
+pub struct Handle {
+    store: Store,
+    open: Mutex<Option<Open>>,
+}
+
+struct Open {
+    db: Database,
+    tables: [Table; 2],
+}
+
+/// Rows of the first table before the run.
+const ROWS: u64 = 3;
+
+fn options() -> DatabaseOptions {
+    DatabaseOptions {
+        threads_max: 3,
+        log_bytes: 16 << 10,
+        segment_bytes: 2 << 10,
+        // Fixed: runs must repeat exactly.
+        log_salt: Some(0x5EED),
+        leaf_rows_max: 4,
+        ..DatabaseOptions::default()
+    }
+}
+
+impl Open {
+    fn new(store: &Store) -> Result<Self> {
+        let db = Database::open_in(store, &options())?;
+        let schema = |name: &str| Schema::new(name).column("k", Type::U64).column("v", Type::I64).key(["k"]);
+        let tables = [db.create_table(&schema("a"))?, db.create_table(&schema("b"))?];
+        Ok(Self { db, tables })
+    }
+
+    fn get(&self, tx: &Tx, key: u64) -> Result<Option<i64>> {
+        Ok(self.tables[0].get(tx, &row![key])?.and_then(|row| row[1].as_i64()))
+    }
+
+    fn apply(&self, step: &Step) -> Result<()> {
+        let [first, second] = &self.tables;
+        if let Step::Elsewhere(step) = step {
+            let _first_writer = self.db.hold_writer()?;
+            return self.apply(step);
+        }
+        let outcome = self.db.update(|tx| match *step {
+            Step::Put(table, key, value) => self.tables[table].put(tx, &row![key, value]),
+            Step::Both(key, value) => {
+                first.put(tx, &row![key, value])?;
+                second.put(tx, &row![key, value])
+            }
+            Step::Copy(from, to) => {
+                let value = self.get(tx, from)?.unwrap_or(-1);
+                first.put(tx, &row![to, value + 1])
+            }
+            Step::Insert(key, value) => first.insert(tx, &row![key, value]),
+            Step::Delete(key) => first.delete(tx, &row![key]).map(|_| ()),
+            Step::Many(from, to, value) => (from..to).try_for_each(|key| first.put(tx, &row![key, value])),
+            Step::Count(key) => {
+                let count = first.range(tx, ..)?.try_fold(0_i64, |count, row| row.map(|_| count + 1))?;
+                second.put(tx, &row![key, count])
+            }
+            Step::Elsewhere(_) | Step::Reopen | Step::Kill | Step::Spoil(_) => Ok(()),
+        });
+        match outcome {
+            Err(Error::Duplicate { .. }) => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    fn view(&self) -> Result<View> {
+        self.db.update(|tx| {
+            let mut view = View::new();
+            for (number, table) in self.tables.iter().enumerate() {
+                for row in table.range(tx, ..)? {
+                    let row = row?;
+                    view.insert((number, row[0].as_u64().unwrap_or(0)), row[1].as_i64().unwrap_or(i64::MIN));
+                }
+            }
+            Ok(view)
+        })
+    }
+}
+
+/// Changes `view` as `step` does.
+fn follow(view: &mut View, step: &Step) {
+    match *step {
+        Step::Put(table, key, value) => {
+            view.insert((table, key), value);
+        }
+        Step::Both(key, value) => view.extend([((0, key), value), ((1, key), value)]),
+        Step::Copy(from, to) => {
+            let value = view.get(&(0, from)).copied().unwrap_or(-1);
+            view.insert((0, to), value + 1);
+        }
+        Step::Insert(key, value) => {
+            view.entry((0, key)).or_insert(value);
+        }
+        Step::Delete(key) => {
+            view.remove(&(0, key));
+        }
+        Step::Many(from, to, value) => view.extend((from..to).map(|key| ((0, key), value))),
+        Step::Count(key) => {
+            let count = i64::try_from(view.keys().filter(|(table, _)| *table == 0).count()).unwrap_or(i64::MAX);
+            view.insert((1, key), count);
+        }
+        Step::Elsewhere(ref step) => follow(view, step),
+        Step::Reopen | Step::Kill | Step::Spoil(_) => {}
+    }
+}
+
+impl Handle {
+    fn open(pool: &Pool) -> Result<Self> {
+        let store = Store::over_with(pool, &StoreOptions::with_heap(HeapOptions::small()))?;
+        let open = Mutex::new(Some(Open::new(&store)?));
+        Ok(Self { store, open })
+    }
+
+    fn guard(&self) -> MutexGuard<'_, Option<Open>> {
+        lock(&self.open)
+    }
+
+    /// Runs `with` on the database, which other threads may use meanwhile.
+    fn with<R>(&self, with: impl FnOnce(&Open) -> Result<R>) -> Outcome<R> {
+        let open = self.guard().as_ref().map(|open| Open { db: open.db.clone(), tables: open.tables.clone() });
+        let open = open.ok_or_else(|| Failure::new("the database is open between two steps"))?;
+        Ok(with(&open)?)
+    }
+}
+
+impl Structure for Tables {
+    type Op = Step;
+    type Handle = Handle;
+    type View = View;
+
+    fn name(&self) -> String {
+        self.name.into()
+    }
+
+    fn options(&self) -> PoolOptions {
+        PoolOptions { size_bytes: 96 << 10, ..tiny_pool() }
+    }
+
+    fn script(&self) -> Vec<Step> {
+        self.script.clone()
+    }
+
+    fn setup(&self, pool: &Pool) -> Outcome {
+        if self.is_made {
+            let handle = Handle::open(pool)?;
+            handle.with(|open| open.apply(&Step::Many(0, ROWS, 0)))?;
+            // The second writer has a segment as well.
+            handle.with(|open| open.apply(&Step::Elsewhere(Box::new(Step::Many(0, ROWS, 0)))))?;
+        }
+        Ok(())
+    }
+
+    fn open(&self, pool: &Pool) -> Outcome<Handle> {
+        Ok(Handle::open(pool)?)
+    }
+
+    fn apply(&self, handle: &Handle, step: &Step) -> Outcome {
+        if !matches!(step, Step::Reopen | Step::Kill | Step::Spoil(_)) {
+            return handle.with(|open| open.apply(step));
+        }
+        let mut guard = handle.guard();
+        if let Some(Open { db, tables }) = guard.take() {
+            drop(tables);
+            let copies = db.copies();
+            if *step == Step::Kill {
+                db.abandon()
+            } else {
+                drop(db)
+            }
+            if let Step::Spoil(copy) = *step {
+                let memory = handle.store.memory();
+                memory.store(copies[copy], !memory.load(copies[copy]));
+                // Damage is on the medium.
+                memory.persist(copies[copy], 8);
+            }
+        }
+        *guard = Some(Open::new(&handle.store)?);
+        Ok(())
+    }
+
+    fn view(&self, handle: &Handle) -> Outcome<View> {
+        handle.with(Open::view)
+    }
+
+    fn model(&self, steps: &[Step]) -> View {
+        let mut view = View::new();
+        if self.is_made {
+            follow(&mut view, &Step::Many(0, ROWS, 0));
+        }
+        steps.iter().for_each(|step| follow(&mut view, step));
+        view
+    }
+
+    fn audit(&self, handle: &Handle) -> Outcome {
+        let (copies, blocks) = handle.with(|open| Ok((open.db.recovery().copies_damaged, open.db.blocks())))?;
+        let spoilt = self.script.iter().any(|step| matches!(step, Step::Spoil(_)));
+        // A crash tears at most the line of the clock that is being written.
+        Failure::unless(copies <= 1 || spoilt, || format!("{copies} damaged copies of header and clock"))?;
+        let owned: BTreeSet<_> = blocks.into_iter().map(|(at, _)| at).chain(handle.store.own_blocks()).collect();
+        let mut held = BTreeSet::new();
+        handle.store.heap().for_each_block(|at, _| {
+            held.insert(at);
+        });
+        Failure::unless(owned == held, || format!("blocks owned {owned:?}, held {held:?}"))
+    }
+
+    fn more(&self) -> Vec<Step> {
+        vec![Step::Both(1, 100), Step::Elsewhere(Box::new(Step::Copy(1, 0))), Step::Delete(1), Step::Insert(1, 101)]
+    }
+
+    fn threads(&self) -> Vec<Vec<Step>> {
+        self.threads.clone()
+    }
+
+    fn audits(&self, site: &SiteKey) -> bool {
+        site.file.contains("engine/src/")
+    }
+
+    fn redundant(&self) -> Vec<Redundant> {
+        self.redundant.clone()
+    }
+}
+
+fn elsewhere(step: Step) -> Step {
+    Step::Elsewhere(Box::new(step))
+}
+
+fn tables(name: &'static str, script: Vec<Step>) -> Tables {
+    Tables { name, is_made: true, script, threads: Vec::new(), redundant: Vec::new() }
+}
+
+fn all() -> Vec<Tables> {
+    use Step::{Both, Copy, Count, Delete, Insert, Kill, Many, Put, Reopen, Spoil};
+    let commits = vec![Put(0, 0, 1), elsewhere(Both(1, 2)), Copy(1, 0), elsewhere(Count(9)), Many(0, 3, 4)];
+    let ends = vec![
+        Many(0, 3, 1),
+        Delete(0),
+        elsewhere(Many(3, 6, 2)),
+        elsewhere(Insert(0, 3)),
+        Insert(0, 4),
+        Delete(5),
+        elsewhere(Insert(5, 6)),
+    ];
+    let lives = vec![Delete(2), Reopen, elsewhere(Insert(2, 2)), Kill, Copy(2, 1), Reopen, elsewhere(Delete(0))];
+    vec![
+        Tables { is_made: false, ..tables("db-create", vec![Both(1, 1)]) },
+        tables("db-commit", commits),
+        tables("db-insert-delete", ends),
+        tables("db-lives", lives),
+        tables("db-mended", vec![Spoil(0), Put(0, 0, 1), Spoil(1), Put(0, 0, 2)]),
+    ]
+}
+
+/// The targets of the database.
+#[must_use]
+pub fn targets() -> Vec<Box<dyn Target>> {
+    all().into_iter().map(|target| Box::new(target) as Box<dyn Target>).collect()
+}
+
+/// Structures whose threads run under schedules.
+#[must_use]
+pub fn threaded() -> Vec<Tables> {
+    use Step::{Both, Copy, Count, Delete, Insert, Put};
+    let threads = |name, threads| Tables { threads, ..tables(name, Vec::new()) };
+    vec![
+        // A chain: each step is built on a version that may be pending.
+        threads("db-threads-chain", vec![vec![Put(0, 0, 5)], vec![Copy(0, 1)], vec![Copy(1, 2)]]),
+        threads("db-threads-skew", vec![vec![Copy(0, 1)], vec![Copy(1, 0)]]),
+        threads("db-threads-phantoms", vec![vec![Insert(7, 1), Count(1)], vec![Insert(8, 1), Count(2)]]),
+        threads("db-threads-ends", vec![vec![Delete(1), Insert(1, 3)], vec![Insert(1, 4)], vec![Both(1, 5)]]),
+    ]
+}
+
+/// Bugs that a target of this module must find.
+#[must_use]
+pub fn bugs() -> Vec<Bug> {
+    vec![
+        Bug::new("engine-acknowledge-before-fence", "an acknowledged transaction is lost", || named("db-commit")),
+        Bug::new("engine-no-floor", "a row that was inserted again is lost", || named("db-insert-delete")),
+        Bug::new("engine-last-read-wins", "an older version of a row comes back", || named("db-commit")),
+        Bug::new(
+            "engine-clock-restarts",
+            "rows of a later life lose to those of an earlier one, or cannot be committed",
+            || named("db-lives"),
+        ),
+    ]
+}
+
+fn named(name: &str) -> Box<dyn Target> {
+    targets().into_iter().find(|target| target.name() == name).expect("a target of that name")
+}

@@ -1,0 +1,31 @@
+//! The database under the crash explorer: every target, every profile, every mutant killed or excused.
+
+use lodestone_crash::{Config, Mode, Profile};
+use lodestone_proof::engine::targets;
+
+#[test]
+#[ignore = "`make prove` runs it"]
+fn every_crash_state_is_right_and_so_is_each_in_a_crashed_open() {
+    // The lines of a new database may all be lost, one by one: more states than there is time for.
+    let (create, others): (Vec<_>, Vec<_>) = targets().into_iter().partition(|target| target.name() == "db-create");
+    crate::common::exhaust(&others, Profile::Adr, Mode::Reading, 1);
+    crate::common::sample(&create, &Config { nested_depth: 1, states_max: 20_000, ..Config::default() });
+}
+
+#[test]
+#[ignore = "`make prove` runs it"]
+fn every_crash_state_with_persistent_caches_is_right() {
+    crate::common::exhaust(&targets(), Profile::Eadr, Mode::Reading, 1);
+}
+
+#[test]
+#[ignore = "`make prove` runs it"]
+fn every_prefix_of_flushes_is_right() {
+    crate::common::exhaust(&targets(), Profile::Block, Mode::Reading, 1);
+}
+
+#[test]
+#[ignore = "`make prove` runs it"]
+fn every_mutant_is_killed_or_excused() {
+    crate::common::audit(&targets(), |_| Config::default());
+}

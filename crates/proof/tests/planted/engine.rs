@@ -1,0 +1,13 @@
+//! Planted bugs of the database: the explorer finds each, with a reproducer that replays. None is found in the clean
+//! tree.
+
+use lodestone_proof::engine::bugs;
+
+#[test]
+#[ignore = "`make prove` runs it"]
+fn every_planted_bug_is_found() {
+    for bug in bugs() {
+        let violation = bug.must_be_found();
+        println!("{}: {}\n{violation}\n", bug.name, bug.harm);
+    }
+}
