@@ -11,6 +11,9 @@
 //!
 //! A program is a set of [`program::Commands`]: arguments, one run, an exit code.
 
+// It registers the kind of databases, which the commands of pools look for.
+use lodestone_engine as _;
+
 pub mod bytes;
 pub mod commands;
 pub mod emulation;

@@ -344,3 +344,20 @@ fn a_repair_that_accepts_loss_says_before_how_many_doubtful_records_go() {
     assert_eq!(place.run(["kv", "count", "x.pool"]).ok(), "0\n");
     place.run(["pool", "check", "x.pool"]).ok();
 }
+
+#[test]
+fn a_pool_with_a_database_is_shown_and_checked() -> Result<(), Box<dyn std::error::Error>> {
+    use lodestone_engine::{Database, DatabaseOptions, Schema, Type, row};
+    let place = Place::with_pool("8MiB");
+    let options = DatabaseOptions { log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+    let db = Database::open_with(place.path("a.pool"), &options)?;
+    let table = db.create_table(&Schema::new("accounts").column("id", Type::U64).key(["id"]))?;
+    db.update(|tx| (0..7_u64).try_for_each(|id| table.insert(tx, &row![id])))?;
+    drop((table, db));
+    let info = place.run(["pool", "info", "a.pool"]).ok();
+    assert!(info.contains("tables") && info.contains("a database") && info.contains("accounts"), "{info}");
+    let check = place.run(["pool", "check", "a.pool"]).ok();
+    assert!(check.contains('7'), "{check}");
+    place.run(["kv", "scan", "a.pool", "--map", "tables"]).fails_with(&["a.pool", "typed rows", "Database"]);
+    Ok(())
+}

@@ -7,9 +7,10 @@
 use std::fmt;
 use std::io::ErrorKind;
 
-use lodestone_txn::Error as EngineError;
+use lodestone_txn::Error as ClockError;
+use lodestone_wal::Error as LogError;
 
-use crate::{heap, index, pmem, stm, store};
+use crate::{engine, heap, index, pmem, stm, store};
 
 /// Result of functions that use Lodestone.
 ///
@@ -73,6 +74,9 @@ pub enum Error {
     /// From the transactional memory or a collection in it.
     #[error(transparent)]
     Stm(stm::Error),
+    /// From a database or a table in it.
+    #[error(transparent)]
+    Engine(engine::Error),
 }
 
 /// The case that an [`Error`] is, for programs that react to it.
@@ -120,6 +124,8 @@ pub enum ErrorCategory {
     Closed,
     /// The transaction cancelled itself.
     Cancelled,
+    /// Another transaction was first. Run it again from its beginning.
+    Conflict,
     /// None of these. The message says more.
     Other,
 }
@@ -134,6 +140,7 @@ impl Error {
             Self::Store(error) => of_store(error),
             Self::Index(error) => of_index(error),
             Self::Stm(error) => of_stm(error),
+            Self::Engine(error) => of_engine(error),
         }
     }
 }
@@ -208,14 +215,45 @@ fn of_stm(error: &stm::Error) -> ErrorCategory {
         E::Pool(error) => of_pool(error),
         E::Heap(error) => of_heap(error),
         E::Store(error) => of_store(error),
-        E::Engine(EngineError::Damaged { .. }) => ErrorCategory::Damaged,
-        E::Engine(_) => ErrorCategory::Limit,
+        E::Engine(error) => of_clock(error),
         E::Cancelled { .. } => ErrorCategory::Cancelled,
         E::AlreadyOpen { .. } => ErrorCategory::Busy,
         E::ReadOnly { .. } | E::NeverChanges => ErrorCategory::ReadOnly,
         E::BadPointer { .. } | E::Damaged { .. } => ErrorCategory::Damaged,
         E::LayoutChanged { .. } | E::RootType { .. } => ErrorCategory::WrongType,
         E::Nested | E::TooLarge { .. } | E::Invalid { .. } => ErrorCategory::Invalid,
+        _ => ErrorCategory::Other,
+    }
+}
+
+fn of_clock(error: &ClockError) -> ErrorCategory {
+    match error {
+        ClockError::Damaged { .. } => ErrorCategory::Damaged,
+        _ => ErrorCategory::Limit,
+    }
+}
+
+fn of_engine(error: &engine::Error) -> ErrorCategory {
+    use engine::Error as E;
+    match error {
+        E::Pool(error) => of_pool(error),
+        E::Heap(error) => of_heap(error),
+        E::Store(error) => of_store(error),
+        E::Clock(error) => of_clock(error),
+        E::Log(LogError::WriterTaken { .. }) => ErrorCategory::Busy,
+        E::Full { .. } => ErrorCategory::Full,
+        E::Damaged { .. } => ErrorCategory::Damaged,
+        E::Conflict => ErrorCategory::Conflict,
+        E::Duplicate { .. } => ErrorCategory::Exists,
+        E::NotFound { .. } | E::NoTable { .. } => ErrorCategory::NotFound,
+        E::SchemaDiffers { .. } => ErrorCategory::WrongType,
+        E::ReadOnly { .. } => ErrorCategory::ReadOnly,
+        E::Cancelled { .. } => ErrorCategory::Cancelled,
+        E::Poisoned { .. } => ErrorCategory::Io,
+        E::TransactionTooLarge { .. } | E::TooLarge { .. } | E::BadOption { .. } | E::OtherDatabase { .. } => {
+            ErrorCategory::Invalid
+        }
+        E::BadSchema { .. } | E::WrongType { .. } | E::WrongLength { .. } => ErrorCategory::Invalid,
         _ => ErrorCategory::Other,
     }
 }
@@ -229,6 +267,7 @@ impl fmt::Debug for Error {
             Self::Store(error) => fmt::Debug::fmt(error, f),
             Self::Index(error) => fmt::Debug::fmt(error, f),
             Self::Stm(error) => fmt::Debug::fmt(error, f),
+            Self::Engine(error) => fmt::Debug::fmt(error, f),
         }
     }
 }
@@ -276,6 +315,17 @@ impl From<stm::Error> for Error {
             stm::Error::Heap(error) => error.into(),
             stm::Error::Store(error) => error.into(),
             other => Self::Stm(other),
+        }
+    }
+}
+
+impl From<engine::Error> for Error {
+    fn from(error: engine::Error) -> Self {
+        match error {
+            engine::Error::Pool(error) => error.into(),
+            engine::Error::Heap(error) => error.into(),
+            engine::Error::Store(error) => error.into(),
+            other => Self::Engine(other),
         }
     }
 }

@@ -55,6 +55,27 @@
 //! # }
 //! ```
 //!
+//! Rows with a key belong in the tables of a [`Database`]: serializable transactions over them, also over ranges.
+//!
+//! ```
+//! use lodestone::engine::{Schema, Type, row};
+//! use lodestone::Database;
+//!
+//! # fn main() -> lodestone::Result<()> {
+//! # let folder = tempfile::tempdir().unwrap();
+//! # let path = folder.path().join("bank.pool");
+//! let db = Database::open(&path)?;
+//! let schema = Schema::new("accounts").column("id", Type::U64).column("cents", Type::I64);
+//! let accounts = db.create_table(&schema.key(["id"]))?;
+//! db.update(|tx| {
+//!     accounts.insert(tx, &row![1_u64, 500_i64])?;
+//!     accounts.insert(tx, &row![2_u64, 0_i64])
+//! })?; // both or neither, durable when this returns
+//! assert_eq!(db.update(|tx| Ok(accounts.range(tx, ..)?.count()))?, 2);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! [`Error`] is the error of all of it, so one `?` serves every floor. [`Error::category`] says which case it is.
 //!
 //! All of the crates that it is made of are here:
@@ -63,6 +84,7 @@
 //! - [`index`] for maps;
 //! - [`stm`] for transactions;
 //! - [`collections`] for maps, lists, queues in transactions;
+//! - [`engine`] for tables of typed rows;
 //! - `crash`, with the feature of that name, for the explorer that crashes a structure, ours or yours, at every point.
 
 mod error;
@@ -70,6 +92,7 @@ mod error;
 pub use lodestone_collections as collections;
 #[cfg(feature = "crash")]
 pub use lodestone_crash as crash;
+pub use lodestone_engine as engine;
 pub use lodestone_heap as heap;
 pub use lodestone_index as index;
 pub use lodestone_pmem as pmem;
@@ -77,6 +100,7 @@ pub use lodestone_stm as stm;
 pub use lodestone_store as store;
 
 pub use error::{Error, ErrorCategory, Result};
+pub use lodestone_engine::Database;
 pub use lodestone_heap::{Heap, HeapOptions};
 pub use lodestone_index::{
     Durability, FastFair, IndexKey, OpenIndex, OrderedIndex, OrderedMap, PointIndex, RecordMap, SkipList, Swap,

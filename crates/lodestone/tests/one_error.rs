@@ -4,9 +4,10 @@ use std::error::Error as _;
 use std::path::{Path, PathBuf};
 
 use lodestone::collections::{Bytes, PmHashMap};
+use lodestone::engine::{DatabaseOptions, Schema, Type, row};
 use lodestone::{
-    DomainChoice, Durability, Error, ErrorCategory, FastFair, Heap, HeapOptions, OrderedMap, Pool, PoolOptions, Result,
-    Stm, Store, heap, index, pmem, stm, store,
+    Database, DomainChoice, Durability, Error, ErrorCategory, FastFair, Heap, HeapOptions, OrderedMap, Pool,
+    PoolOptions, Result, Stm, Store, engine, heap, index, pmem, stm, store,
 };
 
 fn options() -> PoolOptions {
@@ -110,6 +111,37 @@ fn the_other_categories_of_real_failures() -> Result<()> {
     let map = OrderedMap::open(&store, "map")?;
     assert_eq!(category(map.insert(b"key", b"").map_err(Error::from)), ErrorCategory::ReadOnly);
     assert_eq!(category(store.drop_object("map", lodestone::Force::No).map_err(Error::from)), ErrorCategory::ReadOnly);
+    Ok(())
+}
+
+#[test]
+fn failures_of_a_database_have_categories_too() -> Result<()> {
+    let place = Place::new();
+    let sizes = DatabaseOptions { log_bytes: 1 << 18, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+    let store = Store::create(&place.path, &options())?;
+    let db = Database::open_in(&store, &sizes)?;
+    assert_eq!(category(Database::open_in(&store, &sizes).map_err(Error::from)), ErrorCategory::Busy);
+    let schema = Schema::new("t").column("k", Type::U64).column("v", Type::Bytes).key(["k"]);
+    let table = db.create_table(&schema)?;
+    let insert = |key: u64| db.update(|tx| table.insert(tx, &row![key, vec![7; 1000]])).map_err(Error::from);
+    insert(1)?;
+    assert_eq!(category(insert(1)), ErrorCategory::Exists);
+    assert_eq!(category(db.table("no").map_err(Error::from)), ErrorCategory::NotFound);
+    let other = db.create_table(&schema.clone().column("w", Type::Bool)).map_err(Error::from);
+    assert_eq!(category(other), ErrorCategory::WrongType);
+    let short = db.update(|tx| table.put(tx, &row![1_u64])).map_err(Error::from);
+    assert_eq!(category(short), ErrorCategory::Invalid);
+    let cancelled = db.update(|_| Err::<(), _>(engine::Error::cancelled("sold out"))).map_err(Error::from);
+    assert_eq!(category(cancelled), ErrorCategory::Cancelled);
+    let (first, second) = (db.begin(), db.begin());
+    for tx in [&first, &second] {
+        table.get(tx, &row![1_u64])?;
+        table.put(tx, &row![1_u64, vec![8]])?;
+    }
+    first.commit()?;
+    assert_eq!(category(second.commit().map_err(Error::from)), ErrorCategory::Conflict);
+    let full = (2..1000).find_map(|key| insert(key).err()).expect("the log has a quarter of a mebibyte");
+    assert_eq!(full.category(), ErrorCategory::Full, "{full}");
     Ok(())
 }
 

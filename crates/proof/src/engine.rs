@@ -317,7 +317,14 @@ fn all() -> Vec<Tables> {
         tables("db-commit", commits),
         tables("db-insert-delete", ends),
         tables("db-lives", lives),
-        tables("db-mended", vec![Spoil(0), Put(0, 0, 1), Spoil(1), Put(0, 0, 2)]),
+        Tables {
+            redundant: vec![Redundant::new(
+                "late flush at crates/engine/src/format.rs",
+                1,
+                "the state of the new life has fences of its own, and nothing relies on the copy before",
+            )],
+            ..tables("db-mended", vec![Spoil(0), Put(0, 0, 1), Spoil(1), Put(0, 0, 2)])
+        },
     ]
 }
 
