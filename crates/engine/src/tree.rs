@@ -265,7 +265,8 @@ impl Tree {
         let Rows { slots, floor } = &mut *rows;
         slots.retain(|(_, slot)| {
             let word = slot.word();
-            let is_purged = word.state() == RowState::Absent && slot.try_lock(word);
+            let locks = || planted::active("engine-stale-slot") || slot.try_lock(word);
+            let is_purged = word.state() == RowState::Absent && locks();
             if is_purged && !planted::active("engine-no-floor") {
                 *floor = (*floor).max(word.version().tick(self.base));
             }

@@ -135,18 +135,31 @@ fn loses_the_second_row() -> Result<bool> {
     Ok(!open.all()?.contains(&(1, 77)))
 }
 
+/// A transaction reads that a row is deleted. The row is purged and inserted again in between.
+fn holds_a_purged_row() -> Result<bool> {
+    let (_folder, open) = fixture("a.pool")?;
+    open.db.update(|tx| open.table.delete(tx, &row![10_u64]))?;
+    let tx = open.db.begin();
+    assert_eq!(open.get(&tx, 10)?, None);
+    (11..14).try_for_each(|key| open.set(&[(key, 0)]))?;
+    open.set(&[(10, 1)])?;
+    open.put(&tx, 1000, 0)?;
+    Ok(!matches!(tx.commit(), Err(Error::Conflict)))
+}
+
 /// A name, and whether the scenario goes wrong.
 type Scenario = (&'static str, fn() -> Result<bool>);
 
 #[test]
 fn every_planted_bug_is_found() -> Result<()> {
-    let scenarios: [Scenario; 6] = [
+    let scenarios: [Scenario; 7] = [
         ("engine-reader-forgets-pending", || commits_before_the_fence(copies)),
         ("engine-locks-pending", || commits_before_the_fence(replaces)),
         ("engine-answers-pending", || commits_before_the_fence(answers)),
         ("engine-no-leaf-version", has_phantoms),
         ("engine-no-extension", sees_a_mixture),
         ("engine-no-floor", loses_the_second_row),
+        ("engine-stale-slot", holds_a_purged_row),
     ];
     for (bug, goes_wrong) in scenarios {
         assert!(!goes_wrong()?, "{bug} is found in the clean tree");
