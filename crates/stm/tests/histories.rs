@@ -5,7 +5,6 @@
 //! A violation names seed and configuration. The same seed shows it again.
 
 mod history;
-mod judge;
 
 use history::{Counts, Spec, explore};
 use lodestone_stm::{ClockKind, Mode};

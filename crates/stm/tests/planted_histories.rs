@@ -2,7 +2,6 @@
 //! at a time and found in random programs. The test has its own process, because a switch is on for all threads.
 
 mod history;
-mod judge;
 
 use history::{Spec, explore};
 use lodestone_pmem::planted;

@@ -1,9 +1,7 @@
 //! Real threads: every state that any closure sees was committed, and every history has a serial order.
 //!
-//! Registers hold version numbers that only their writers assign. The module `judge` draws the conclusions.
+//! Registers hold version numbers that only their writers assign. `workload::serial_order` draws the conclusions.
 //! `tests/histories.rs` lets the same judge look at schedules of a deterministic scheduler.
-
-mod judge;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,8 +11,7 @@ use lodestone_stm::{
     ClockKind, FromBytes, Immutable, IntoBytes, KnownLayout, Mode, PmObject, PmPtr, Result, Stm, StmOptions,
 };
 use lodestone_store::Store;
-
-use judge::{Seen, judge};
+use lodestone_workload::serial_order::{Seen, judge};
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, PmObject)]
 #[repr(C)]
@@ -125,21 +122,4 @@ fn so_have_those_of_the_published_modes_and_clocks() -> Result<()> {
     run(Mode::AddressLog, ClockKind::GlobalFetchAdd)?;
     run(Mode::Scan, ClockKind::GlobalMutex)?;
     run(Mode::OneFence, ClockKind::GlobalCompareExchange)
-}
-
-#[test]
-fn the_judge_can_fail() {
-    let seen = |begun, ended, reads: &[(usize, u64)], writes: &[(usize, u64)]| Seen {
-        begun,
-        ended,
-        reads: reads.to_vec(),
-        writes: writes.to_vec(),
-    };
-    let skew = [seen(1, 4, &[(0, 0), (1, 0)], &[(0, 1)]), seen(2, 3, &[(0, 0), (1, 0)], &[(1, 1)])];
-    assert!(judge(&skew, &[]).is_err(), "write skew");
-    let stale = [seen(1, 2, &[(0, 0)], &[(0, 1)]), seen(3, 4, &[(0, 0)], &[])];
-    assert!(judge(&stale, &[]).is_err(), "a stale read after the writer had returned");
-    let writer = [seen(1, 4, &[(0, 0), (1, 0)], &[(0, 1), (1, 1)])];
-    assert!(judge(&writer, &[seen(2, u64::MAX, &[(0, 1), (1, 0)], &[])]).is_err(), "half a transaction");
-    assert!(judge(&writer, &[seen(2, u64::MAX, &[(0, 1), (1, 1)], &[])]).is_ok());
 }

@@ -12,6 +12,7 @@
 //! | [`mix`] | shares of the kinds of operations |
 //! | [`race`] | the one runner: threads, phases, histograms, counters, progress |
 //! | [`result`] | the line that a benchmark prints |
+//! | [`serial_order`] | judges a history of transactions: strict serializability, opacity |
 //! | [`syncprobe`] | the cost of one fdatasync on this machine |
 //! | [`kv`] | judges a recovered map against the acknowledged writes |
 //!
@@ -37,6 +38,7 @@ pub mod mix;
 pub mod race;
 pub mod random;
 pub mod result;
+pub mod serial_order;
 pub mod syncprobe;
 pub mod value;
 pub mod ycsb;

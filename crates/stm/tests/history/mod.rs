@@ -21,10 +21,9 @@ use lodestone_stm::{
     TxResult,
 };
 use lodestone_store::{Store, StoreOptions};
+use lodestone_workload::serial_order::{Seen, judge};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{MaxSteps, Runner};
-
-use crate::judge::{Seen, judge};
 
 const REGISTERS: usize = 3;
 const HOLDERS: usize = 1;
