@@ -5,10 +5,5 @@ use lodestone_proof::collections::bugs;
 #[test]
 #[ignore = "`make prove` runs it"]
 fn every_planted_bug_is_found() {
-    let bugs = bugs();
-    assert!(bugs.len() >= 3, "{} bugs", bugs.len());
-    for bug in bugs {
-        let violation = bug.must_be_found();
-        println!("{}: {}\n{violation}\n", bug.name, bug.harm);
-    }
+    super::all_are_found(&bugs(), 3);
 }

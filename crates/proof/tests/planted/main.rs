@@ -9,3 +9,14 @@ mod index;
 mod stm;
 mod store;
 mod wal;
+
+use lodestone_crash::planted::Bug;
+
+/// Demands that the explorer finds each of `bugs`, of which there are at least `least`.
+fn all_are_found(bugs: &[Bug], least: usize) {
+    assert!(bugs.len() >= least, "{} bugs", bugs.len());
+    for bug in bugs {
+        let violation = bug.must_be_found();
+        println!("{}: {}\n{violation}\n", bug.name, bug.harm);
+    }
+}
