@@ -5,7 +5,7 @@ use lodestone_proof::engine::threaded;
 
 #[test]
 fn every_schedule_survives_its_crashes() {
-    for (scheduler, schedules) in [(Scheduler::Random, 20), (Scheduler::Pct, 10)] {
+    for (scheduler, schedules) in [(Scheduler::Random, 100), (Scheduler::Pct, 50)] {
         for tables in threaded() {
             let mut config = ScheduleConfig { scheduler, schedules, ..ScheduleConfig::default() };
             config.crash.states_max = 1000;
