@@ -213,6 +213,12 @@ impl Deref for Handle {
 
 impl Drop for Core {
     fn drop(&mut self) {
+        if !self.memory.is_read_only() && !self.timeline.is_poisoned() {
+            // A log with an owner gets no mark.
+            lock(&self.committers.0).clear();
+            // Without a mark the log is as after a crash. The next open marks it.
+            let _ = self.wal.mark_ends(&mut |tick| self.timeline.reserve(tick).is_ok());
+        }
         self.timeline.close();
     }
 }

@@ -1,10 +1,12 @@
 //! The database: opening, tables, and the loop that runs a transaction until it commits.
 
+use std::cell::RefCell;
 use std::path::Path;
 
 use lodestone_heap::Action;
 use lodestone_pmem::Pool;
 use lodestone_pmem::sync::atomic::Ordering;
+use lodestone_pmem::sync::thread_local;
 use lodestone_store::{Object, Store};
 use lodestone_wal::LogStats;
 
@@ -175,19 +177,27 @@ impl Database {
     ///
     /// A transaction that only reads stores nothing and fences nothing.
     ///
+    /// A closure may be run inside another one of the same database if it only reads. It is a transaction of its own.
+    ///
     /// # Errors
-    /// Any error that `body` returned, [`Error::cancelled`] among them. [`Error::Full`];
+    /// Any error that `body` returned, [`Error::cancelled`] among them. [`Error::Nested`] for changes inside another
+    /// closure: the outer one may run again, and the inner one would then have happened twice. [`Error::Full`];
     /// [`Error::TransactionTooLarge`]; [`Error::Poisoned`]. [`Error::Pool`] when the medium failed: the outcome is then
     /// unknown.
     ///
     /// # Panics
     /// When `body` panics. Then the transaction has not happened.
     pub fn update<R>(&self, mut body: impl FnMut(&Tx) -> Result<R>) -> Result<R> {
+        let running = Running::begin(&self.core);
         let tx = self.begin();
         let mut attempts = 0;
         let mut starving = None;
         loop {
-            match tx.conclude(body(&tx)) {
+            let outcome = body(&tx);
+            if running.is_nested && outcome.is_ok() && tx.has_changes() {
+                return Err(Error::Nested);
+            }
+            match tx.conclude(outcome) {
                 Err(Error::Conflict) => self.core.refuse_if_poisoned()?,
                 outcome => return outcome,
             }
@@ -229,6 +239,34 @@ impl Database {
     pub fn blocks(&self) -> Vec<(lodestone_pmem::PmAddr, u64)> {
         let anchor = (self.core.places.anchor, format::ANCHOR_BYTES);
         std::iter::once(anchor).chain(self.core.wal.blocks()).collect()
+    }
+}
+
+thread_local! {
+    /// The databases whose closures run on this thread, outermost first.
+    static RUNNING: RefCell<Vec<*const Core>> = const { RefCell::new(Vec::new()) };
+}
+
+/// While there is one, a closure of the database runs on this thread.
+struct Running {
+    is_nested: bool,
+}
+
+impl Running {
+    fn begin(core: &Core) -> Self {
+        RUNNING.with_borrow_mut(|running| {
+            let is_nested = running.contains(&std::ptr::from_ref(core));
+            running.push(core);
+            Self { is_nested }
+        })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        RUNNING.with_borrow_mut(|running| {
+            running.pop();
+        });
     }
 }
 

@@ -116,6 +116,11 @@ pub enum Error {
         /// The reason that it named.
         reason: Cow<'static, str>,
     },
+    /// A transaction that changes rows ran inside the closure of another one of the same database and thread.
+    #[error(
+        "a transaction of this database is running on this thread; hand its `Tx` on, or run the other one after it"
+    )]
+    Nested,
     /// A change of a pool that is open read-only.
     #[error("{}: the pool is open read-only; open it for writing to change rows", path.display())]
     ReadOnly {

@@ -13,7 +13,7 @@
 
 use lodestone_heap::{Action, Heap};
 use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, PmPtr};
-use lodestone_txn::{Lives, LivesLayout};
+use lodestone_txn::{Lives, LivesLayout, copies};
 use lodestone_wal::Wal;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -84,19 +84,12 @@ impl Places {
 
     /// Header lines that are not what they should be. The other one is.
     pub fn damaged_lines(&self, memory: &Memory) -> Vec<PmAddr> {
-        let is_damaged = |half: &PmAddr| memory.get::<HeaderLine>(PmPtr::new(*half)) != self.line;
-        self.halves().into_iter().filter(is_damaged).collect()
+        copies::damaged(memory, self.halves(), &self.line)
     }
 
     /// Makes a damaged header line whole again, and flushes it. Returns how many were.
     pub fn heal(&self, memory: &Memory) -> usize {
-        let damaged = self.damaged_lines(memory);
-        for &half in &damaged {
-            memory.put(PmPtr::new(half), &self.line);
-            // The other line may be damaged next.
-            memory.flush(half, LINE_BYTES);
-        }
-        damaged.len()
+        copies::heal(memory, self.halves(), &self.line)
     }
 }
 

@@ -31,9 +31,21 @@ impl Kind for DatabaseKind {
     fn examine(&self, object: Object) -> Result<Contents, KindError> {
         let database = Database::open_object(object, &DatabaseOptions::default())?;
         let mut contents = Contents { blocks: database.blocks(), ..Contents::default() };
-        let anchor = database.core().places.anchor;
+        let core = database.core();
+        // An open for writing has made them whole.
+        for at in core.places.damaged_lines(&core.memory) {
+            contents.notes.push(format!("{at}: a copy of the database's header is damaged; the other copy is used"));
+        }
+        for found in core.timeline.lives().findings(&core.memory) {
+            contents.notes.push(format!("{}: {}", found.at, found.finding));
+        }
+        if core.memory.is_read_only() {
+            let note = |at| format!("{at}: a copy of the log's directory is damaged; the other copy is used");
+            contents.notes.extend(core.wal.copies_damaged().iter().map(note));
+        }
+        let at = core.places.anchor;
         let mut flaw = |text: String| {
-            contents.flaws.push(Flaw { at: anchor, text, blocks_are_known: true, is_in_heap: false });
+            contents.flaws.push(Flaw { at, text, blocks_are_known: true, is_in_heap: false });
         };
         let mut known = vec![catalog::CATALOG];
         for name in database.tables()? {
@@ -45,7 +57,7 @@ impl Kind for DatabaseKind {
                 Err(error) => flaw(error.to_string()),
             }
         }
-        for number in database.core().tree_numbers() {
+        for number in core.tree_numbers() {
             if !known.contains(&number) {
                 flaw(format!("the log has rows of tree {number}, which belongs to no table"));
             }

@@ -4,7 +4,8 @@
 //!    which the logs are read: ticks of a row rise with its versions. There is no undo.
 //! 2. A crashed life ends. Its record in the table of lives names no writer: records certify themselves.
 //! 3. A new life begins, whose ticks are above all that may be in the logs.
-//! 4. The trees are built. All their rows have the first tick of the new life.
+//! 4. Logs that end with a record of the crashed life are marked: from now on damage to it is named.
+//! 5. The trees are built. All their rows have the first tick of the new life.
 //!
 //! Only the ends of the logs and the clock are written, so a crash in between repeats it with the same result. The time
 //! is bounded by `log_bytes`, since nothing is truncated yet.
@@ -32,7 +33,8 @@ pub struct RecoveryReport {
     pub records: u64,
     /// Rows that they leave.
     pub rows: u64,
-    /// Copies of header and clock that were not whole: torn by a crash, or damaged. The other copy was used.
+    /// Copies of header, clock and log's directory that were not whole: torn by a crash, or damaged. The other copy was
+    /// used, and an open for writing made both equal.
     pub copies_damaged: u64,
 }
 
@@ -52,19 +54,24 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions) -> Resul
     let memory = heap.memory();
     let mut lives = Lives::open(memory, places.lives())?;
     let mut report = RecoveryReport { was_clean: !lives.is_open(), ..RecoveryReport::default() };
-    if !memory.is_read_only() {
+    report.copies_damaged = if memory.is_read_only() {
+        lodestone_width::to_u64(places.damaged_lines(memory).len() + lives.findings(memory).len())
+    } else {
         // First of all: the next steps rely on the newest state. One damaged line could still take it back.
         let copies = places.heal(memory);
-        report.copies_damaged =
-            lodestone_width::to_u64(copies) + u64::from(lives.heal(memory)) + u64::from(lives.heal_table(memory));
-    }
+        lodestone_width::to_u64(copies) + u64::from(lives.heal(memory)) + u64::from(lives.heal_table(memory))
+    };
     let mut rows = Rows::new();
     let wal = Wal::open_with(heap, places.log(), options.log_store, &mut |_| 0, &mut |found| {
         report.records += 1;
         collect(&mut rows, found, lives.limit()).map_err(|finding| damaged(heap, places, found, finding))
     })?;
+    report.copies_damaged += lodestone_width::to_u64(wal.copies_damaged().len());
     begin(memory, &mut lives)?;
     let timeline = Timeline::new(memory, lives, ClockKind::Thread, places.threads_max());
+    if !memory.is_read_only() {
+        wal.mark_ends(&mut |tick| timeline.reserve(tick).is_ok())?;
+    }
     let trees = build(rows, timeline.base(), options.leaf_rows_max, &mut report.rows);
     Ok(Recovered { timeline, wal, trees, report })
 }

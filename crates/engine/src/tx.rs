@@ -106,6 +106,11 @@ impl Tx {
         }
     }
 
+    /// Whether it changes rows.
+    pub(crate) fn has_changes(&self) -> bool {
+        !self.state().changes.is_empty()
+    }
+
     /// Forgets everything, for the next attempt.
     pub(crate) fn reset(&self) {
         self.state().reset();

@@ -132,38 +132,80 @@ fn each_damaged_byte_is_an_error_or_changes_nothing() -> Result<()> {
     let (path, copy) = (folder.path().join("a.pool"), folder.path().join("b.pool"));
     let mut small = DatabaseOptions { log_bytes: 16 << 10, segment_bytes: 4 << 10, ..options(DomainChoice::Process) };
     (small.pool.size_bytes, small.pool.journal_bytes) = (1 << 20, 128 << 10);
-    let open = Open::at(&path, &small)?;
-    open.set(&[(1, 1), (2, 2)])?;
-    open.set(&[(3, 3)])?;
-    open.set(&[(1, 9)])?;
-    let expected = open.all()?;
-    let places: Vec<u64> = open.db.blocks().into_iter().map(|(at, _)| at.offset()).collect();
-    drop(open);
-    let bytes = std::fs::read(&path).expect("the pool");
-    let (mut named, mut unchanged) = (0, 0);
-    for (number, at) in places.into_iter().enumerate() {
-        // The anchor, the directory of the log, and the beginning of the only segment that was used.
-        let end = if number < 2 { 1024 } else { 512 + 6 * 64 };
-        for offset in (at..at + end).step_by(if number < 2 { 4 } else { 1 }) {
-            let mut damaged = bytes.clone();
-            damaged[usize::try_from(offset).expect("small")] ^= 1 << (offset % 8);
-            std::fs::write(&copy, &damaged).expect("a copy");
-            let found = Open::at(&copy, &small).and_then(|open| open.all());
-            match found {
-                Ok(rows) => {
-                    // The last record has nothing after it: damage there looks like a crash in the middle of it.
-                    let is_last = rows == [(1, 1), (2, 2), (3, 3)];
-                    assert!(rows == expected || is_last, "offset {offset:#x}: {rows:?}");
-                    unchanged += 1;
-                }
-                Err(error) => {
-                    let text = error.to_string();
-                    assert!(text.contains("b.pool") && text.contains(';'), "offset {offset:#x}: {text}");
-                    named += 1;
+    for is_killed in [false, true] {
+        let _ = std::fs::remove_file(&path);
+        let open = Open::at(&path, &small)?;
+        open.set(&[(1, 1), (2, 2)])?;
+        open.set(&[(3, 3)])?;
+        open.set(&[(1, 9)])?;
+        let expected = open.all()?;
+        let places: Vec<u64> = open.db.blocks().into_iter().map(|(at, _)| at.offset()).collect();
+        if is_killed {
+            // The open after the kill protects the last record, whatever becomes of its life.
+            abandon(open);
+            abandon(Open::at(&path, &small)?);
+        } else {
+            drop(open);
+        }
+        let bytes = std::fs::read(&path).expect("the pool");
+        let (mut named, mut unchanged) = (0, 0);
+        for (number, at) in places.into_iter().enumerate() {
+            // The anchor, the directory of the log, and the beginning of the only segment that was used.
+            let end = if number < 2 { 1024 } else { 512 + 6 * 64 };
+            for offset in (at..at + end).step_by(if number < 2 { 4 } else { 1 }) {
+                let mut damaged = bytes.clone();
+                damaged[usize::try_from(offset).expect("small")] ^= 1 << (offset % 8);
+                std::fs::write(&copy, &damaged).expect("a copy");
+                match Open::at(&copy, &small).and_then(|open| open.all()) {
+                    Ok(rows) => {
+                        assert_eq!(rows, expected, "killed: {is_killed}, offset {offset:#x}");
+                        unchanged += 1;
+                    }
+                    Err(error) => {
+                        let text = error.to_string();
+                        assert!(text.contains("b.pool") && text.contains(';'), "offset {offset:#x}: {text}");
+                        let is_record = number >= 2 && offset >= at + 512;
+                        assert!(is_record, "all else is there twice: offset {offset:#x}: {text}");
+                        named += 1;
+                    }
                 }
             }
         }
+        assert!(named > 100 && unchanged > 100, "killed: {is_killed}, {named} named, {unchanged} harmless");
     }
-    assert!(named > 100 && unchanged > 100, "{named} named, {unchanged} harmless");
+    Ok(())
+}
+
+fn abandon(open: Open) {
+    let Open { db, table } = open;
+    drop(table);
+    db.abandon();
+}
+
+#[test]
+fn a_check_names_a_damaged_copy_and_an_open_for_writing_mends_it() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.pool");
+    let small = options(DomainChoice::Process);
+    let open = Open::at(&path, &small)?;
+    open.set(&[(1, 1)])?;
+    let copies = open.db.copies();
+    drop(open);
+    for copy in copies {
+        // The header line, the state line of the clock.
+        for offset in [0, 256] {
+            let mut bytes = std::fs::read(&path).expect("the pool");
+            bytes[usize::try_from(copy.offset() + offset).expect("small") + 20] ^= 1;
+            std::fs::write(&path, &bytes).expect("the pool");
+            let report = Store::open_read_only(&path, &small.pool)?.check(&mut |_| {});
+            assert!(report.is_clean() && format!("{report:?}").contains("the other copy is used"), "{report:?}");
+            let store = Store::open_read_only(&path, &small.pool)?;
+            assert_eq!(Database::open_in(&store, &small)?.recovery().copies_damaged, 1);
+            drop(store);
+            assert_eq!(Open::at(&path, &small)?.db.recovery().copies_damaged, 1);
+            let report = Store::open_read_only(&path, &small.pool)?.check(&mut |_| {});
+            assert!(!format!("{report:?}").contains("the other copy is used"), "{report:?}");
+        }
+    }
     Ok(())
 }

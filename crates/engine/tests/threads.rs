@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread;
 
@@ -146,5 +147,31 @@ fn more_threads_than_writers_wait_for_one() -> Result<()> {
     let open = Open::at(&folder.path().join("a.pool"), &one)?;
     on_threads(|number| (0..200).try_for_each(|turn| open.set(&[(number * 1000 + turn, 1)])))?;
     assert_eq!(open.all()?.len() as u64, THREADS * 200);
+    Ok(())
+}
+
+/// The outer closure may run again: a change inside it would happen twice, or make the outer one conflict for ever.
+#[test]
+fn a_change_inside_the_closure_of_another_transaction_is_refused() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let open = Open::at(&folder.path().join("a.pool"), &options(DomainChoice::Process))?;
+    open.set(&[(1, 1)])?;
+    open.db.update(|tx| {
+        assert_eq!(open.get(tx, 1)?, Some(1));
+        assert!(matches!(open.set(&[(1, 2)]), Err(Error::Nested)));
+        assert_eq!((open.all()?, open.db.tables()?), (vec![(1, 1)], vec!["t".to_owned()]), "reads are free");
+        open.put(tx, 2, 2)
+    })?;
+    let panicked =
+        std::panic::catch_unwind(AssertUnwindSafe(|| open.db.update(|_| -> Result<()> { panic!("on purpose") })));
+    assert!(panicked.is_err());
+    // Another thread may change it, and this one after it.
+    let outcome = open.db.update(|tx| {
+        open.get(tx, 7)?;
+        thread::scope(|scope| scope.spawn(|| open.set(&[(3, 3)])).join().expect("no panic"))
+    });
+    outcome?;
+    open.set(&[(1, 5)])?;
+    assert_eq!(open.all()?, [(1, 5), (2, 2), (3, 3)]);
     Ok(())
 }

@@ -253,7 +253,7 @@ fn of_engine(error: &engine::Error) -> ErrorCategory {
         E::TransactionTooLarge { .. } | E::TooLarge { .. } | E::BadOption { .. } | E::OtherDatabase { .. } => {
             ErrorCategory::Invalid
         }
-        E::BadSchema { .. } | E::WrongType { .. } | E::WrongLength { .. } => ErrorCategory::Invalid,
+        E::BadSchema { .. } | E::WrongType { .. } | E::WrongLength { .. } | E::Nested => ErrorCategory::Invalid,
         _ => ErrorCategory::Other,
     }
 }

@@ -1,5 +1,5 @@
 //! Logs under the crash explorer: new logs, records of one line and of several, new segments, records in pieces,
-//! truncation.
+//! marks, truncation.
 //!
 //! The structure holds two logs. Its view is the records that an open finds, by writer; its model is lists. Where a
 //! log begins is a root word of its writer, as a checkpoint of an engine would hold it.
@@ -19,6 +19,8 @@ use lodestone_wal::{LogOptions, LogStore, Record, Wal};
 pub enum Step {
     /// The writer appends a record with this key and so many bytes of values, in as many rows as `rows` says.
     Append(u16, u8, usize),
+    /// All logs get a mark at the end.
+    Mark,
     /// The writer's log begins after its last record from now on.
     Truncate(u16),
 }
@@ -49,11 +51,11 @@ struct Handle {
 /// All targets of the logs.
 #[must_use]
 pub fn targets() -> Vec<Box<dyn Target>> {
-    use Step::{Append, Truncate};
+    use Step::{Append, Mark, Truncate};
     let logs = |name, script, store, segment_bytes| -> Box<dyn Target> {
         Box::new(Logs { name, is_made: name != "wal-create", script, store, segment_bytes })
     };
-    let appends = vec![Append(0, 1, 8), Append(0, 2, 100), Append(1, 3, 90), Append(0, 4, 8)];
+    let appends = vec![Append(0, 1, 8), Append(0, 2, 100), Append(1, 3, 90), Mark, Append(0, 4, 8)];
     let segments = vec![Append(0, 1, 100), Append(0, 2, 100), Truncate(0), Append(1, 3, 8), Append(0, 4, 120)];
     let pieces = vec![Append(0, 1, 8), Append(0, 2, 240), Append(0, 3, 8)];
     vec![
@@ -153,6 +155,13 @@ impl Structure for Logs {
                 memory.fence();
                 lock(&handle.view).entry(writer).or_default().extend(rows(key, bytes));
             }
+            Step::Mark => {
+                let mut tick = lock(&handle.tick);
+                handle.wal.mark_ends(&mut |used| {
+                    *tick = used.0.max(*tick);
+                    true
+                })?;
+            }
             Step::Truncate(writer) => {
                 let position = handle.wal.writer(id(writer)?)?.position();
                 let word = begin_word(&handle.heap, writer);
@@ -175,6 +184,7 @@ impl Structure for Logs {
         for step in steps {
             match *step {
                 Step::Append(writer, key, bytes) => view.entry(writer).or_default().extend(rows(key, bytes)),
+                Step::Mark => {}
                 Step::Truncate(writer) => {
                     view.remove(&writer);
                 }
@@ -205,6 +215,10 @@ impl Structure for Logs {
         // New logs have no segment that a crash could have left with a former head.
         if self.is_made {
             redundant.push(Redundant::new("at crates/wal/src/segments.rs", 2, flush));
+        }
+        if self.script.contains(&Step::Mark) {
+            let mark = "the fence of the append that follows orders the mark too; only another thread's would not";
+            redundant.push(Redundant::new("early fence at crates/wal/src/mark.rs", 1, mark));
         }
         redundant
     }

@@ -22,7 +22,7 @@ use lodestone_heap::{Action, Heap};
 use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, PmPtr};
 use lodestone_txn::record::Buffers;
 use lodestone_txn::{
-    Lives, LivesLayout, NEVER_WRITTEN, SLOT_HEADER_WORDS, SlotFlags, SlotHeader, Tick, Which, Writer, seal,
+    Lives, LivesLayout, NEVER_WRITTEN, SLOT_HEADER_WORDS, SlotFlags, SlotHeader, Tick, Which, Writer, copies, seal,
 };
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -128,19 +128,12 @@ impl Places {
 
     /// Header lines that are not what they should be. The other one is.
     pub fn damaged_lines(&self, memory: &Memory) -> Vec<PmAddr> {
-        let is_damaged = |half: &PmAddr| memory.get::<HeaderLine>(PmPtr::new(*half)) != self.line;
-        self.halves().into_iter().filter(is_damaged).collect()
+        copies::damaged(memory, self.halves(), &self.line)
     }
 
     /// Makes a damaged header line whole again, and flushes it. Returns how many were.
     pub fn heal(&self, memory: &Memory) -> u32 {
-        let damaged = self.damaged_lines(memory);
-        for &half in &damaged {
-            memory.put(PmPtr::new(half), &self.line);
-            // The other line may be damaged next.
-            memory.flush(half, LINE_BYTES);
-        }
-        damaged.len() as u32
+        copies::heal(memory, self.halves(), &self.line) as u32
     }
 
     pub fn system(&self) -> PmAddr {

@@ -11,6 +11,7 @@
 //! | [`record`]: intent records, two buffers per thread id, chained when long | `record` | the pool |
 //! | [`Lives`]: ranges of timestamps by life, and which transactions of a crashed life count | `lives` | the pool |
 //! | [`Epochs`]: which versions a long reader may see | `epochs` | DRAM |
+//! | [`copies`]: a header in two places, of which a damaged one is made whole | `copies` | the pool |
 //! | [`Timeline`]: all of these of one opened object | `timeline` | DRAM |
 //!
 //! **Timestamps and their lifetimes.** A [`Tick`] is 64 bits wide. One clock runs through all lives of a pool. Each
@@ -23,6 +24,7 @@
 //! it is read. [`Lives::scrub_is_due`] says when all words must be renewed, which is after years of full load. A single
 //! life ends its service after [`LIFE_TICKS_MAX`] ticks: three years of ten million commits a second without a pause.
 
+pub mod copies;
 pub mod record;
 
 mod clock;

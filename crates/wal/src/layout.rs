@@ -1,7 +1,8 @@
 //! Bytes of the directory, of segments and of record headers. `docs/format.md` repeats them.
 //!
 //! ```text
-//! directory: two equal header lines, 256 bytes apart, then a checked address for each segment (null: not made yet)
+//! directory: two equal header lines, 256 bytes apart, then two equal lists of checked addresses, one for each segment
+//!            (null: not made yet)
 //! segment:   two mirrored head lines, 256 bytes apart, then records
 //! record:    header of 24 bytes, entries, zeroes up to the next boundary
 //! ```
@@ -17,7 +18,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"LDSTWAL\0");
 /// `LDSTSEG` and a zero.
 pub const SEGMENT_MAGIC: u64 = u64::from_le_bytes(*b"LDSTSEG\0");
 /// The format that this crate writes and reads.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes before the records of a segment.
 pub const SEGMENT_HEAD_BYTES: u64 = 512;
 /// Bytes before the addresses in the directory.
@@ -77,12 +78,17 @@ pub fn directory_lines(at: PmAddr) -> [PmPtr<DirectoryLine>; 2] {
 
 /// Bytes of a directory of so many segments.
 pub const fn directory_bytes(segments: u64) -> u64 {
-    DIRECTORY_HEAD_BYTES + segments * 8
+    DIRECTORY_HEAD_BYTES + 2 * list_bytes(segments)
 }
 
-/// Place of the address of segment `number`.
-pub const fn directory_entry(directory: PmAddr, number: u64) -> PmAddr {
-    directory.plus(DIRECTORY_HEAD_BYTES + number * 8)
+/// Bytes of a list of addresses. The lists share no block of the media.
+const fn list_bytes(segments: u64) -> u64 {
+    (segments * 8).next_multiple_of(COPY_OFFSET)
+}
+
+/// Places of the address of segment `number` of so many segments, in both lists.
+pub fn directory_entries(directory: PmAddr, segments: u64, number: u64) -> [PmAddr; 2] {
+    [0, list_bytes(segments)].map(|list| directory.plus(DIRECTORY_HEAD_BYTES + list + number * 8))
 }
 
 /// Head of a segment: who has it, since which generation, from which position on.

@@ -14,6 +14,8 @@
 //!    whole record after it is proof of damage, and the open refuses.
 //! 5. *The end is made certain*: an open for writing clears the first word at each end before it serves. Otherwise a
 //!    record that a crash tore could become whole later: the next life may write the lines that it lacked.
+//! 6. *Marks*: damage to the last record would look like a crash in the middle of it. [`Wal::mark_ends`] adds a record
+//!    without entries after it, at a clean close and after a crash. From then on damage there is named.
 //!
 //! | file | idea |
 //! | --- | --- |
@@ -23,6 +25,7 @@
 //! | `writer` | room before the locks, one streamed record after them |
 //! | `reader` | a log from a position to its end, and the verdict about the end |
 //! | `wal` | make, open, truncate |
+//! | `mark` | records without entries, so that damage to the last one shows |
 //!
 //! ```
 //! use lodestone_heap::{Heap, HeapOptions};
@@ -63,6 +66,7 @@
 
 mod error;
 mod layout;
+mod mark;
 mod options;
 mod reader;
 mod record;

@@ -43,7 +43,8 @@ impl Found<'_> {
 pub struct End {
     pub position: u64,
     pub last_tick: u64,
-    pub records: u64,
+    /// Whether the last record has entries. Otherwise it is a mark, or there is none.
+    pub has_entries: bool,
 }
 
 /// A record whose pieces are being collected.
@@ -61,7 +62,7 @@ pub struct Reader<'l> {
 }
 
 impl Reader<'_> {
-    /// Calls `visit` for each whole record from `from` on. Returns the end.
+    /// Calls `visit` for each whole record with entries from `from` on. Returns the end.
     pub fn read(&self, from: u64, visit: &mut dyn FnMut(&Found<'_>) -> Result<()>) -> Result<End> {
         let Some(mut index) = self.chain.iter().rposition(|segment| segment.first <= from) else {
             return match self.chain.first() {
@@ -107,9 +108,9 @@ impl Reader<'_> {
                 pieces = Some(record);
                 continue;
             }
-            let tick = record.head.tick;
+            let has_entries = record.head.entries > 0;
             self.visit(segment, &record, visit)?;
-            end = End { position, last_tick: tick, records: end.records + 1 };
+            end = End { position, last_tick: record.head.tick, has_entries };
         }
     }
 
@@ -117,6 +118,9 @@ impl Reader<'_> {
         let entries = Entries { rest: &record.bytes };
         if entries.count_whole() != Some(record.head.entries) && !planted::active("wal-piece-counts-alone") {
             return Err(self.damaged(segment.at, "a record's checksum is right, but its entries are not whole"));
+        }
+        if record.head.entries == 0 {
+            return Ok(());
         }
         let (writer, tick) = (self.writer, Tick(record.head.tick));
         visit(&Found { writer, tick, position: record.position, entries: &record.bytes })

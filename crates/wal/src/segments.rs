@@ -10,11 +10,12 @@ use std::collections::{BTreeMap, VecDeque};
 use lodestone_heap::{Action, Heap};
 use lodestone_pmem::mirror::{self, Line, Mirror, Slot};
 use lodestone_pmem::sync::{Mutex, lock};
-use lodestone_pmem::{Memory, PmAddr, checked};
+use lodestone_pmem::{Memory, PmAddr, PmPtr, checked};
+use lodestone_txn::copies;
 
 use crate::error::{Error, Result};
 use crate::layout::{
-    DirectoryLine, NO_WRITER, SEGMENT_HEAD_BYTES, SEGMENT_MAGIC, SegmentLine, directory_bytes, directory_entry,
+    DirectoryLine, NO_WRITER, SEGMENT_HEAD_BYTES, SEGMENT_MAGIC, SegmentLine, directory_bytes, directory_entries,
     directory_lines, segment_lines,
 };
 use crate::options::{LogAlign, LogOptions};
@@ -54,6 +55,9 @@ pub struct Segments {
     segment_bytes: u64,
     total: u64,
     stock: Mutex<Stock>,
+    line: DirectoryLine,
+    /// Places of copies that were not whole when the log was opened.
+    pub damaged: Vec<PmAddr>,
 }
 
 impl Segments {
@@ -63,8 +67,9 @@ impl Segments {
         let at = action.alloc_zeroed(directory_bytes(options.segments()))?;
         let memory = heap.memory();
         for number in 0..options.segments() {
-            let place = directory_entry(at, number);
-            memory.store(place, checked::encode_addr(place, PmAddr::NULL));
+            for place in directory_entries(at, options.segments(), number) {
+                memory.store(place, checked::encode_addr(place, PmAddr::NULL));
+            }
         }
         for line in directory_lines(at) {
             memory.put(line, &DirectoryLine::new(options, salt));
@@ -93,7 +98,7 @@ impl Segments {
         else {
             return Err(damaged(at, "directory of the log", "its sizes are outside the limits"));
         };
-        let segments = Self {
+        let mut segments = Self {
             heap: heap.clone(),
             directory: at,
             salt: line.salt,
@@ -102,27 +107,66 @@ impl Segments {
             segment_bytes: options.segment_bytes,
             total: options.segments(),
             stock: Mutex::default(),
+            line,
+            damaged: Vec::new(),
         };
-        segments.read_heads()?;
+        let mut damaged = copies::damaged(memory, directory_lines(at).map(PmPtr::addr), &line);
+        segments.read_heads(&mut damaged)?;
+        segments.damaged = damaged;
         Ok(segments)
     }
 
-    fn read_heads(&self) -> Result<()> {
+    /// The address of segment `number`. Adds the place of a copy that is damaged to `damaged`.
+    fn read_entry(&self, number: u64, damaged: &mut Vec<PmAddr>) -> Result<PmAddr> {
+        let places = directory_entries(self.directory, self.total, number);
+        let read = |place| {
+            let found = checked::decode_addr(place, self.memory().load(place));
+            found.filter(|at| at.is_null() || self.is_place(*at))
+        };
+        match places.map(read) {
+            [Some(first), Some(second)] if first == second => Ok(first),
+            [Some(at), None] => {
+                damaged.push(places[1]);
+                Ok(at)
+            }
+            [None, Some(at)] => {
+                damaged.push(places[0]);
+                Ok(at)
+            }
+            [first, _] => {
+                let finding = if first.is_none() {
+                    "both copies of an address fail their checksum"
+                } else {
+                    "the two copies of an address differ"
+                };
+                Err(self.damaged(places[0], "directory of the log", finding))
+            }
+        }
+    }
+
+    fn read_heads(&self, damaged: &mut Vec<PmAddr>) -> Result<()> {
         let memory = self.memory();
         let mut stock = lock(&self.stock);
         for number in 0..self.total {
-            let place = directory_entry(self.directory, number);
-            let found = checked::decode_addr(place, memory.load(place));
-            let Some(at) = found.filter(|at| at.is_null() || self.is_place(*at)) else {
-                return Err(self.damaged(place, "directory of the log", "an address fails its checksum"));
-            };
+            let at = self.read_entry(number, damaged)?;
             if at.is_null() {
-                break;
+                continue;
+            }
+            if lodestone_width::to_u64(stock.made.len()) < number {
+                return Err(self.damaged(
+                    at,
+                    "directory of the log",
+                    "an address before that of this segment is missing",
+                ));
             }
             if stock.made.contains(&at) {
-                return Err(self.damaged(place, "directory of the log", "it names a segment twice"));
+                return Err(self.damaged(at, "directory of the log", "it names a segment twice"));
             }
-            let (line, _) = Mirror::<SegmentLine>::read(memory, segment_lines(at))
+            let head = Mirror::<SegmentLine>::read(memory, segment_lines(at));
+            let is_whole = |slot: &Slot<SegmentLine>| matches!(slot, Slot::Intact(_));
+            let slots = segment_lines(at).into_iter().zip(&head.slots);
+            damaged.extend(slots.filter(|(_, slot)| !is_whole(slot)).map(|(place, _)| place.addr()));
+            let (line, _) = head
                 .newest()
                 .filter(|(line, _)| line.magic == SEGMENT_MAGIC)
                 .ok_or_else(|| self.damaged(at, "segment of the log", "both copies of its head fail their checksum"))?;
@@ -221,8 +265,9 @@ impl Segments {
             // Before the fence of the action that makes the segment reachable.
             memory.flush(place.addr(), 64);
         }
-        let place = directory_entry(self.directory, stock.made.len() as u64);
-        action.set(place, checked::encode_addr(place, at));
+        for place in directory_entries(self.directory, self.total, stock.made.len() as u64) {
+            action.set(place, checked::encode_addr(place, at));
+        }
         action.commit()?;
         stock.made.push(at);
         Ok(at)
@@ -238,12 +283,25 @@ impl Segments {
         segment
     }
 
-    /// Makes the two lines of every head equal, where a crash or damage left them different, and flushes them. Until
-    /// then damage to the newer line would bring back the former use of the segment, and lose the records of this one.
-    /// The generation stays: the records of the segment verify with it. The caller fences.
-    pub fn heal_heads(&self) {
+    /// Makes the two copies of each part equal, where a crash or damage left them different, and flushes them. Until
+    /// then damage to the newer line of a head would bring back the former use of the segment, and lose the records of
+    /// this one. The generation stays: the records of the segment verify with it. The caller fences.
+    pub fn heal(&self) {
         let memory = self.memory();
-        for &at in &lock(&self.stock).made {
+        copies::heal(memory, directory_lines(self.directory).map(PmPtr::addr), &self.line);
+        let stock = lock(&self.stock);
+        for number in 0..self.total {
+            let at = stock.made.get(lodestone_width::to_usize(number)).copied().unwrap_or(PmAddr::NULL);
+            for place in directory_entries(self.directory, self.total, number) {
+                let word = checked::encode_addr(place, at);
+                if memory.load(place) != word {
+                    memory.store(place, word);
+                    // The other copy may be damaged next.
+                    memory.flush(place, 8);
+                }
+            }
+        }
+        for &at in &stock.made {
             let found = Mirror::<SegmentLine>::read(memory, segment_lines(at));
             let Some((newest, _)) = found.newest().filter(|_| !found.is_at_rest()) else { continue };
             let differs = |slot: &Slot<SegmentLine>| *slot != Slot::Intact(newest);

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lodestone_heap::{Action, Heap};
-use lodestone_pmem::PmAddr;
 use lodestone_pmem::sync::{Mutex, lock};
+use lodestone_pmem::{Memory, PmAddr};
 use lodestone_txn::Writer;
 use rustix::rand::{GetRandomFlags, getrandom};
 
@@ -72,8 +72,9 @@ impl Wal {
     }
 
     /// Opens the logs at `at`. Each log is read from the position that `from` returns for its writer, and `visit` is
-    /// called for each whole record, by rising ticks within a log. Then the ends are made certain, unless the pool is
-    /// open read-only. A crash in between changes nothing that a repetition sees.
+    /// called for each whole record with entries, by rising ticks within a log. Then damaged copies are mended and the
+    /// ends are made certain, unless the pool is open read-only. A crash in between changes nothing that a repetition
+    /// sees.
     ///
     /// # Errors
     /// [`Error::Damaged`] names what does not verify and cannot be the work of a crash; errors of `visit`.
@@ -129,6 +130,17 @@ impl Wal {
         Ok(LogWriter::new(self.shared.clone(), writer, end))
     }
 
+    /// The writers whose logs have no owner and end with a record that has entries.
+    pub(crate) fn unmarked(&self) -> Vec<Writer> {
+        let ends = lock(&self.shared.ends);
+        let is_unmarked = |log: &Log| matches!(log, Log::Idle(end) if end.has_entries);
+        ends.iter().filter(|(_, log)| is_unmarked(log)).map(|(writer, _)| *writer).collect()
+    }
+
+    pub(crate) fn memory(&self) -> &Memory {
+        self.shared.segments.memory()
+    }
+
     /// Says that the records of `writer` below position `from` are no longer needed. Their segments are used again.
     ///
     /// The caller has made persistent that the log is read from `from` or later, in all states that a crash or one
@@ -144,6 +156,13 @@ impl Wal {
         LogStats { segments, segments_free, segments_max: self.shared.segments.total() }
     }
 
+    /// Places of copies that were not whole when the logs were opened: torn by a crash, or damaged. The other copy was
+    /// used, and an open for writing made both equal.
+    #[must_use]
+    pub fn copies_damaged(&self) -> &[PmAddr] {
+        &self.shared.segments.damaged
+    }
+
     /// Blocks of the heap that the logs own, with the bytes they keep there.
     #[must_use]
     pub fn blocks(&self) -> Vec<(PmAddr, u64)> {
@@ -155,7 +174,7 @@ impl Wal {
 /// life may store the very lines that it lacks.
 fn make_ends_certain(segments: &Segments, ends: &BTreeMap<Writer, End>) {
     let memory = segments.memory();
-    segments.heal_heads();
+    segments.heal();
     for (writer, end) in ends {
         segments.release_above(writer.number(), end.position);
         let chain = segments.chain(writer.number());

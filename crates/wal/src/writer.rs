@@ -34,6 +34,8 @@ pub struct LogWriter {
     segment: Option<Segment>,
     position: u64,
     last_tick: u64,
+    /// Whether the last record has entries.
+    has_entries: bool,
     /// Segments for the next record.
     held: Vec<PmAddr>,
 }
@@ -41,13 +43,19 @@ pub struct LogWriter {
 impl LogWriter {
     pub(crate) fn new(shared: Arc<Shared>, writer: Writer, end: End) -> Self {
         let segment = shared.segments.chain(writer.number()).last().copied();
-        Self { shared, writer, segment, position: end.position, last_tick: end.last_tick, held: Vec::new() }
+        let End { position, last_tick, has_entries } = end;
+        Self { shared, writer, segment, position, last_tick, has_entries, held: Vec::new() }
     }
 
     /// The position after the last record.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.position
+    }
+
+    /// The tick of the last record; 0 before the first.
+    pub(crate) fn last_tick(&self) -> Tick {
+        Tick(self.last_tick)
     }
 
     /// Makes sure that `record` will fit, and computes the checksum of its entries. Call it before locks are taken: it
@@ -95,7 +103,8 @@ impl LogWriter {
     /// Appends `record`, which is unchanged since its room was reserved, as the transaction of `tick`. It is streamed,
     /// not fenced: after the caller's next fence the transaction survives. Returns the position after it.
     ///
-    /// A record longer than a segment makes two fences for each segment.
+    /// A record longer than a segment makes two fences for each segment. A record without entries is a
+    /// [mark](crate::Wal::mark_ends): an open does not show it.
     ///
     /// # Errors
     /// [`Error::TickNotRising`]: the log would end at this record. Nothing was stored.
@@ -112,6 +121,7 @@ impl LogWriter {
             _ => self.append_pieces(room.pieces, record, tick),
         }
         self.last_tick = tick.0;
+        self.has_entries = record.entries > 0;
         Ok(self.position)
     }
 
@@ -190,6 +200,7 @@ impl LogWriter {
 impl Drop for LogWriter {
     fn drop(&mut self) {
         self.shared.segments.give(&mut self.held);
-        self.shared.end_of(self.writer, End { position: self.position, last_tick: self.last_tick, records: 0 });
+        let Self { position, last_tick, has_entries, .. } = *self;
+        self.shared.end_of(self.writer, End { position, last_tick, has_entries });
     }
 }

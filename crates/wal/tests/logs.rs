@@ -308,6 +308,93 @@ fn a_damaged_record_before_a_whole_one_is_named_and_one_at_the_end_is_a_torn_one
     Ok(())
 }
 
+/// All parts but the records are there twice. One damaged copy is mended before the other one can be damaged.
+#[test]
+fn each_damaged_copy_is_named_and_mended() -> Outcome {
+    let place = Place::new(&small())?;
+    let first = open(&place.path)?;
+    append(&first, 0, 1, b"key", &[1; 100])?;
+    let blocks = first.wal.blocks();
+    drop(first);
+    let mut places: Vec<u64> = (0..512 + 2 * 256).step_by(8).map(|offset| blocks[0].0.offset() + offset).collect();
+    places.extend((0..512).step_by(8).map(|offset| blocks[1].0.offset() + offset));
+    assert_eq!(blocks[0].1, 512 + 2 * 256);
+    let mut mended = 0;
+    for at in places {
+        let image = std::fs::read(&place.path)?;
+        let mut damaged = image.clone();
+        damaged[usize::try_from(at)? + 2] ^= 0x40;
+        std::fs::write(&place.path, &damaged)?;
+        let found = open_from(&place.path, true, &BTreeMap::new())?;
+        assert_eq!(found.found[&0].len(), 1, "{at:#x}");
+        let named = found.wal.copies_damaged().to_vec();
+        drop(found);
+        assert_eq!(open(&place.path)?.wal.copies_damaged(), named, "{at:#x}");
+        let found = open(&place.path)?;
+        assert!(found.wal.copies_damaged().is_empty() && found.found[&0].len() == 1, "{at:#x}");
+        mended += named.len();
+    }
+    // The lines of the header, of the head, and both lists of 16 addresses.
+    assert_eq!(mended, 2 * 8 + 2 * 8 + 2 * 16);
+    Ok(())
+}
+
+/// Damage to the last record looks like a crash in the middle of it, unless a mark follows.
+#[test]
+fn damage_to_the_last_record_is_named_when_a_mark_follows() -> Outcome {
+    for align in [LogAlign::None, LogAlign::Line, LogAlign::Block] {
+        for is_marked in [false, true] {
+            let place = Place::new(&LogOptions { align, ..small() })?;
+            let first = open(&place.path)?;
+            let begin = usize::try_from(append(&first, 0, 1, b"key", &[1; 100])?)?;
+            let end = begin + 24 + 16 + 100;
+            append(&first, 0, 2, b"key", &[2; 100])?;
+            if is_marked {
+                assert_eq!(first.wal.mark_ends(&mut |_| false)?, 0, "no tick");
+                assert_eq!(first.wal.mark_ends(&mut |_| true)?, 1);
+                assert_eq!(first.wal.mark_ends(&mut |_| true)?, 0, "there is one");
+            }
+            drop(first);
+            let image = std::fs::read(&place.path)?;
+            let at = segment_of(&image) + 512;
+            let mut damaged = image.clone();
+            for offset in begin..end {
+                damaged[at + offset] ^= 0x20;
+                std::fs::write(&place.path, &damaged)?;
+                match open_from(&place.path, true, &BTreeMap::new()) {
+                    Ok(found) => assert!(!is_marked && found.found[&0].len() == 1, "{align:?}, byte {offset}"),
+                    Err(error) => assert!(is_marked && error.to_string().contains("a whole one follows"), "{error}"),
+                }
+                damaged[at + offset] ^= 0x20;
+            }
+            std::fs::write(&place.path, &image)?;
+            let second = open(&place.path)?;
+            assert_eq!(second.found[&0].iter().map(|row| row.0).collect::<Vec<_>>(), [1, 2]);
+            assert_eq!(second.wal.mark_ends(&mut |_| true)?, usize::from(!is_marked), "an open knows the mark");
+            append(&second, 0, 9, b"key", b"")?;
+            drop(second);
+            assert_eq!(open(&place.path)?.found[&0].len(), 3);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_log_without_room_or_with_an_owner_gets_no_mark() -> Outcome {
+    let place = Place::new(&LogOptions { log_bytes: 4 * SEGMENT_BYTES, ..small() })?;
+    let first = open(&place.path)?;
+    let owner = first.wal.writer(id(1))?;
+    assert_eq!(first.wal.mark_ends(&mut |_| true)?, 0, "nothing to protect");
+    drop(owner);
+    // 24 records of 64 bytes fill a segment to its last byte.
+    let last = (1..).find(|tick| append(&first, 0, *tick, b"key", &[0; 20]).is_err());
+    assert_eq!(last, Some(4 * 24 + 1));
+    assert_eq!(first.wal.mark_ends(&mut |_| true)?, 0, "no room");
+    drop(first);
+    assert_eq!(open(&place.path)?.found[&0].len(), 4 * 24);
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
