@@ -7,6 +7,7 @@
 //!
 //! A table never changes and is never dropped yet, so a transaction that uses one does not read its row.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::database::Database;
@@ -22,6 +23,7 @@ pub const CATALOG: u32 = 0;
 const FIRST_TREE: u32 = 16;
 /// The name of the row that counts trees. No table has it.
 const COUNTER: &str = "";
+const TOO_LARGE: &str = "the number of the next tree is too large";
 
 /// The catalog as a table.
 pub fn table(database: &Database) -> Result<Table> {
@@ -57,12 +59,51 @@ pub fn create(catalog: &Table, tx: &Tx, schema: &Schema, layout: &Layout) -> Res
             Some(difference) => Err(Error::SchemaDiffers { table: schema.name.clone(), difference }),
         };
     }
-    let counter = catalog.get(tx, &crate::row![COUNTER])?;
-    let tree = counter.as_ref().and_then(|row| row[1].as_u64()).unwrap_or(FIRST_TREE.into());
-    let number = u32::try_from(tree).map_err(|_| catalog.damaged("the number of the next tree is too large".into()))?;
+    let numbers = Numbers::read(catalog, tx)?;
+    if let Some(finding) = numbers.findings().next() {
+        return Err(catalog.damaged(finding));
+    }
+    let tree = numbers.next;
+    let number = u32::try_from(tree).map_err(|_| catalog.damaged(TOO_LARGE.into()))?;
     catalog.put(tx, &crate::row![COUNTER, tree + 1, Vec::new()])?;
     catalog.insert(tx, &crate::row![schema.name.as_str(), tree, schema.encode(layout)])?;
     Ok(number)
+}
+
+/// The numbers of the trees. Two tables with one tree would destroy each other's rows.
+pub struct Numbers {
+    /// That of the next table.
+    next: u64,
+    /// Names of tables, by the number of their tree.
+    tables: BTreeMap<u64, Vec<String>>,
+}
+
+impl Numbers {
+    /// Reads all of them.
+    pub fn read(catalog: &Table, tx: &Tx) -> Result<Self> {
+        let mut numbers = Self { next: FIRST_TREE.into(), tables: BTreeMap::new() };
+        for row in catalog.range(tx, ..)? {
+            let row = row?;
+            match (row[0].as_text(), row[1].as_u64()) {
+                (Some(COUNTER), Some(next)) => numbers.next = next,
+                (Some(name), Some(tree)) => numbers.tables.entry(tree).or_default().push(name.into()),
+                _ => return Err(catalog.damaged("a row has no name or no tree".into())),
+            }
+        }
+        Ok(numbers)
+    }
+
+    /// What is wrong with them.
+    pub fn findings(&self) -> impl Iterator<Item = String> {
+        let shared = |(tree, names): (&u64, &Vec<String>)| {
+            (names.len() > 1).then(|| format!("the tables `{}` have the same tree {tree}", names.join("`, `")))
+        };
+        let last = self.tables.keys().last();
+        let is_used = last.is_some_and(|last| *last >= self.next) || self.next < FIRST_TREE.into();
+        let next = is_used.then(|| format!("the number of the next tree, {}, is in use", self.next));
+        let too_large = (self.next > u32::MAX.into()).then(|| TOO_LARGE.to_owned());
+        self.tables.iter().filter_map(shared).chain(next).chain(too_large)
+    }
 }
 
 /// The names of all tables, in order.

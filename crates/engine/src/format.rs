@@ -120,10 +120,8 @@ pub fn read(heap: &Heap, anchor: PmAddr) -> Result<Places> {
     if !anchor.offset().is_multiple_of(LINE_BYTES) || !memory.contains(anchor, ANCHOR_BYTES) {
         return Err(damaged("its name leads nowhere".into()));
     }
-    let lines = halves(anchor).map(|half| memory.get::<HeaderLine>(PmPtr::new(half)));
-    let Some(line) = lines.into_iter().find(|line| line.magic == MAGIC && line.crc == line.checksum()) else {
-        return Err(damaged("both copies have a wrong magic or checksum".into()));
-    };
+    let verifies = |line: &HeaderLine| line.magic == MAGIC && line.crc == line.checksum();
+    let line = copies::read(memory, halves(anchor), verifies).map_err(|finding| damaged(finding.into()))?;
     if line.version != VERSION {
         return Err(damaged(format!("format version {}, this lodestone reads version {VERSION}", line.version)));
     }

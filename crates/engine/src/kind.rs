@@ -47,6 +47,12 @@ impl Kind for DatabaseKind {
         let mut flaw = |text: String| {
             contents.flaws.push(Flaw { at, text, blocks_are_known: true, is_in_heap: false });
         };
+        let catalog = catalog::table(&database)?;
+        let numbers = database.update(|tx| catalog::Numbers::read(&catalog, tx));
+        match numbers {
+            Ok(numbers) => numbers.findings().for_each(|finding| flaw(format!("catalog: {finding}"))),
+            Err(error) => flaw(error.to_string()),
+        }
         let mut known = vec![catalog::CATALOG];
         for name in database.tables()? {
             match database.table(&name).and_then(|table| count(&database, &table).map(|rows| (table, rows))) {

@@ -63,7 +63,7 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions) -> Resul
     };
     let mut rows = Rows::new();
     let wal = Wal::open_with(heap, places.log(), options.log_store, &mut |_| 0, &mut |found| {
-        report.records += 1;
+        report.records += u64::from(!found.is_mark());
         collect(&mut rows, found, lives.limit()).map_err(|finding| damaged(heap, places, found, finding))
     })?;
     report.copies_damaged += lodestone_width::to_u64(wal.copies_damaged().len());

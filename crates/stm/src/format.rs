@@ -217,6 +217,9 @@ pub fn read(heap: &Heap, header: PmAddr) -> Result<Places> {
     if let Some(finding) = places.nonsense(memory) {
         return Err(damaged(finding.into()));
     }
+    // Now that the line says where the second one is.
+    let verifies = |line: &HeaderLine| line.magic == MAGIC && line.crc == line.checksum();
+    copies::read(memory, places.halves(), verifies).map_err(|finding| damaged(finding.into()))?;
     Ok(places)
 }
 

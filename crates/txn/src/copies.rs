@@ -6,6 +6,22 @@
 use lodestone_pmem::{Memory, PmAddr, PmPtr};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+/// The record of which `copies` are equal copies. A damaged one does not count.
+///
+/// # Errors
+/// The finding, when no copy verifies, or when both do and differ. No crash and no flipped bit does that: which of them
+/// is right cannot be known, and mending would destroy the other one.
+pub fn read<T>(memory: &Memory, copies: [PmAddr; 2], verifies: impl Fn(&T) -> bool) -> Result<T, &'static str>
+where
+    T: FromBytes + IntoBytes + Immutable + PartialEq,
+{
+    match copies.map(|copy| Some(memory.get::<T>(PmPtr::new(copy))).filter(&verifies)) {
+        [None, None] => Err("both copies have a wrong magic or checksum"),
+        [Some(first), Some(second)] if first != second => Err("both copies verify, and they differ"),
+        [Some(record), _] | [None, Some(record)] => Ok(record),
+    }
+}
+
 /// Those of `copies` that differ from `record`.
 #[must_use]
 pub fn damaged<T>(memory: &Memory, copies: [PmAddr; 2], record: &T) -> Vec<PmAddr>

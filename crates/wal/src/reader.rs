@@ -31,6 +31,12 @@ pub struct Found<'r> {
 }
 
 impl Found<'_> {
+    /// Whether it is a [mark](crate::Wal::mark_ends), which has no changes. Its tick is used up all the same.
+    #[must_use]
+    pub fn is_mark(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// The changes of the transaction.
     #[must_use]
     pub fn entries(&self) -> Entries<'_> {
@@ -62,7 +68,7 @@ pub struct Reader<'l> {
 }
 
 impl Reader<'_> {
-    /// Calls `visit` for each whole record with entries from `from` on. Returns the end.
+    /// Calls `visit` for each whole record from `from` on. Returns the end.
     pub fn read(&self, from: u64, visit: &mut dyn FnMut(&Found<'_>) -> Result<()>) -> Result<End> {
         let Some(mut index) = self.chain.iter().rposition(|segment| segment.first <= from) else {
             return match self.chain.first() {
@@ -118,9 +124,6 @@ impl Reader<'_> {
         let entries = Entries { rest: &record.bytes };
         if entries.count_whole() != Some(record.head.entries) && !planted::active("wal-piece-counts-alone") {
             return Err(self.damaged(segment.at, "a record's checksum is right, but its entries are not whole"));
-        }
-        if record.head.entries == 0 {
-            return Ok(());
         }
         let (writer, tick) = (self.writer, Tick(record.head.tick));
         visit(&Found { writer, tick, position: record.position, entries: &record.bytes })

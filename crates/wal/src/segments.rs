@@ -87,9 +87,8 @@ impl Segments {
             return Err(damaged(at, "directory of the log", "its address leads nowhere"));
         }
         let intact = |line: &DirectoryLine| line.crc == line.checksum() && line.magic == crate::layout::MAGIC;
-        let Some(line) = directory_lines(at).map(|place| memory.get(place)).into_iter().find(intact) else {
-            return Err(damaged(at, "directory of the log", "both copies of its header fail their checksum"));
-        };
+        let line = copies::read(memory, directory_lines(at).map(PmPtr::addr), intact)
+            .map_err(|finding| damaged(at, "directory of the log", &format!("header: {finding}")))?;
         if line.version != crate::layout::VERSION {
             let finding = format!("format version {}, this lodestone reads {}", line.version, crate::layout::VERSION);
             return Err(damaged(at, "directory of the log", &finding));

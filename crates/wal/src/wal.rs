@@ -72,7 +72,7 @@ impl Wal {
     }
 
     /// Opens the logs at `at`. Each log is read from the position that `from` returns for its writer, and `visit` is
-    /// called for each whole record with entries, by rising ticks within a log. Then damaged copies are mended and the
+    /// called for each whole record and each mark, by rising ticks within a log. Then damaged copies are mended and the
     /// ends are made certain, unless the pool is open read-only. A crash in between changes nothing that a repetition
     /// sees.
     ///

@@ -104,7 +104,7 @@ impl LogWriter {
     /// not fenced: after the caller's next fence the transaction survives. Returns the position after it.
     ///
     /// A record longer than a segment makes two fences for each segment. A record without entries is a
-    /// [mark](crate::Wal::mark_ends): an open does not show it.
+    /// [mark](crate::Wal::mark_ends).
     ///
     /// # Errors
     /// [`Error::TickNotRising`]: the log would end at this record. Nothing was stored.

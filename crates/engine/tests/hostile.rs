@@ -1,0 +1,441 @@
+//! A database whose bytes verify and are wrong all the same: header, clock, directory of the log, segments, records and
+//! their entries are changed and sealed again. Then the database is opened, checked, read, changed and opened again.
+//! Nothing panics, nothing hangs, and no bytes but those of rows change an answer without an error or a finding.
+//!
+//! 1. One pool holds two tables, a life that was closed and one that was killed, records of several writers, and a
+//!    record in pieces. This file finds its way from the anchor by `docs/format.md` alone.
+//! 2. A case changes one to three places, in one copy or in both, and computes the right checksums. Or it adds a record
+//!    that no database wrote.
+//! 3. Where the check says nothing and all answers are right, the database goes on: each change that it acknowledges is
+//!    there after the next open.
+//!
+//! `LODESTONE_HOSTILE_CASES=100000 cargo test -p lodestone-engine --test hostile` runs many cases; a failed case prints
+//! the command that shows it again.
+
+use std::collections::BTreeMap;
+
+use lodestone_crash::hostile::{Fate, Layer, Numbers};
+use lodestone_engine::{Database, DatabaseOptions, Result, Row, Schema, Table, Type, Value, row};
+use lodestone_heap::HeapOptions;
+use lodestone_pmem::{Domain, DomainChoice, Memory, PmAddr, Pool, PoolOptions, checked};
+use lodestone_store::{Store, StoreOptions};
+
+const POOL_BYTES: u64 = 160 << 10;
+const LOG_BYTES: u64 = 32 << 10;
+const SEGMENT_BYTES: u64 = 4 << 10;
+const SEGMENTS: u64 = LOG_BYTES / SEGMENT_BYTES;
+const SALT: u64 = 7;
+/// Bytes from an address to its copy in the other list.
+const LIST_BYTES: u64 = 256;
+
+/// Damage after which records may be missing, or say something else, without a sign of it.
+const COULD_BE: [&str; 5] = ["salt", "address: both", "segment", "record", "several"];
+
+/// Rows of all tables, by schema.
+type Rows = BTreeMap<String, Vec<Row>>;
+
+fn options() -> DatabaseOptions {
+    let pool = PoolOptions {
+        domain: DomainChoice::Process,
+        size_bytes: POOL_BYTES,
+        journal_bytes: 0,
+        ..PoolOptions::default()
+    };
+    DatabaseOptions {
+        pool,
+        threads_max: 4,
+        log_bytes: LOG_BYTES,
+        segment_bytes: SEGMENT_BYTES,
+        log_salt: Some(SALT),
+        leaf_rows_max: 4,
+        ..DatabaseOptions::default()
+    }
+}
+
+fn memory() -> Memory {
+    Memory::anonymous_with(&[POOL_BYTES], Domain::Process, None).expect("memory")
+}
+
+fn store(memory: &Memory) -> Store {
+    let pool = Pool::open_on(memory.clone(), &options().pool).expect("the pool is sound");
+    let mut heap = HeapOptions::small();
+    (heap.chunk_bytes, heap.zone_chunks, heap.lane_bytes) = (8192, 16, 1024);
+    Store::over_with(&pool, &StoreOptions::with_heap(heap)).expect("the store is sound")
+}
+
+/// A database with what an attack has to know of it.
+struct Sound {
+    image: Image,
+    rows: Rows,
+    /// The header lines and state lines of the anchor, and the header lines of the log's directory.
+    headers: [PmAddr; 2],
+    clocks: [PmAddr; 2],
+    directory: PmAddr,
+    segments: Vec<Segment>,
+    /// Any places of blocks.
+    places: Vec<PmAddr>,
+}
+
+/// A segment of a log, with the offsets of its records and of its end.
+struct Segment {
+    at: PmAddr,
+    generation: u64,
+    first: u64,
+    writer: u64,
+    records: Vec<u64>,
+    end: u64,
+}
+
+impl Segment {
+    fn seal(&self, image: &mut Image, offset: u64) {
+        let bytes = image.load(self.at.plus(offset + 8), 4).min(SEGMENT_BYTES - offset - 24);
+        let position = self.first.wrapping_add(offset - 512);
+        let seed = [SALT, self.generation, position, self.writer].map(u64::to_le_bytes).concat();
+        let body = crc32c::crc32c_append(crc32c::crc32c(&seed), image.read(self.at.plus(offset + 24), bytes));
+        let crc = crc32c::crc32c_append(body, image.read(self.at.plus(offset), 20));
+        image.write(self.at.plus(offset + 20), &crc.to_le_bytes());
+    }
+
+    fn verifies(&self, image: &Image, offset: u64) -> bool {
+        let mut sealed = image.clone();
+        self.seal(&mut sealed, offset);
+        sealed.0 == image.0 && image.load(self.at.plus(offset), 8) != 0
+    }
+}
+
+/// The bytes of the pool.
+#[derive(Clone)]
+struct Image(Vec<u8>);
+
+impl Image {
+    fn of(memory: &Memory) -> Self {
+        let mut bytes = vec![0; POOL_BYTES as usize];
+        memory.read(PmAddr::new(0, 0), &mut bytes);
+        Self(bytes)
+    }
+
+    fn to_memory(&self) -> Memory {
+        let memory = memory();
+        memory.write(PmAddr::new(0, 0), &self.0);
+        memory
+    }
+
+    fn read(&self, at: PmAddr, bytes: u64) -> &[u8] {
+        let from = at.offset() as usize;
+        &self.0[from..from + bytes as usize]
+    }
+
+    fn write(&mut self, at: PmAddr, bytes: &[u8]) {
+        let from = at.offset() as usize;
+        self.0[from..from + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// The number of so many bytes.
+    fn load(&self, at: PmAddr, bytes: u64) -> u64 {
+        self.read(at, bytes).iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
+    }
+}
+
+/// Seals a line of 64 bytes that ends with its checksum.
+fn seal_line(image: &mut Image, at: PmAddr) {
+    let crc = crc32c::crc32c(image.read(at, 60));
+    image.write(at.plus(60), &crc.to_le_bytes());
+}
+
+/// Changes the number of so many bytes at `at`.
+fn upset(image: &mut Image, at: PmAddr, bytes: u64, numbers: &mut Numbers) {
+    let nasty = numbers.nasty(image.load(at, bytes)).to_le_bytes();
+    image.write(at, &nasty[..bytes as usize]);
+}
+
+fn words(prefix: &str, number: i64) -> Row {
+    row![format!("{prefix} {number}"), number, Value::Null]
+}
+
+fn schemas() -> [Schema; 2] {
+    let numbers = Schema::new("numbers").column("k", Type::U64).column("v", Type::I64).nullable("b", Type::Bytes);
+    let words = Schema::new("words").column("a", Type::Text).column("n", Type::I64).nullable("f", Type::F64);
+    [numbers.key(["k"]), words.key(["a", "n"])]
+}
+
+fn sound() -> Sound {
+    let memory = memory();
+    drop(Pool::create_on(memory.clone(), &options().pool).expect("a fresh pool"));
+    let mut made = fill(&memory).expect("room");
+    let rows = {
+        let store = store(&memory);
+        let database = Database::open_in(&store, &options()).expect("sound");
+        let rows = rows_of(&database).expect("sound");
+        database.abandon();
+        rows
+    };
+    made.rows = rows;
+    made.image = Image::of(&memory);
+    made.find_segments();
+    made
+}
+
+/// Two lives of a database, of which the second is killed.
+fn fill(memory: &Memory) -> Result<Sound> {
+    let store = store(memory);
+    let database = Database::open_in(&store, &options())?;
+    let [numbers, words_of] = schemas();
+    let (numbers, text) = (database.create_table(&numbers)?, database.create_table(&words_of)?);
+    database.update(|tx| (0..12_u64).try_for_each(|k| numbers.put(tx, &row![k, 1_i64, vec![k as u8; 20]])))?;
+    let held = database.hold_writer()?;
+    database.update(|tx| (0..4).try_for_each(|number| text.insert(tx, &words("a word", number))))?;
+    database.update(|tx| numbers.delete(tx, &row![3_u64]).map(|_| ()))?;
+    drop(held);
+    drop((numbers, text, database));
+    let database = Database::open_in(&store, &options())?;
+    let (numbers, text) = (database.table("numbers")?, database.table("words")?);
+    database.update(|tx| numbers.put(tx, &row![20_u64, -1_i64, vec![9; 6000]]))?;
+    let held = database.hold_writer()?;
+    database.update(|tx| text.delete(tx, &words("a word", 1)[..2]).map(|_| ()))?;
+    drop(held);
+    database.update(|tx| numbers.put(tx, &row![1_u64, 2_i64, Value::Null]))?;
+    let headers = database.copies();
+    let directory = database.blocks()[1].0;
+    let places = database.blocks().into_iter().map(|(at, _)| at).collect();
+    drop((numbers, text));
+    database.abandon();
+    let clocks = headers.map(|half| half.plus(256));
+    let image = Image(Vec::new());
+    Ok(Sound { image, rows: Rows::new(), headers, clocks, directory, segments: Vec::new(), places })
+}
+
+impl Sound {
+    fn address_place(&self, number: u64) -> PmAddr {
+        self.directory.plus(512 + 8 * number)
+    }
+
+    fn find_segments(&mut self) {
+        let image = self.image.clone();
+        for number in 0..SEGMENTS {
+            let place = self.address_place(number);
+            let at = checked::decode_addr(place, image.load(place, 8)).expect("sound");
+            if at.is_null() {
+                break;
+            }
+            let [generation, first, writer] =
+                [(8, 8), (16, 8), (24, 4)].map(|(offset, bytes)| image.load(at.plus(offset), bytes));
+            let mut segment = Segment { at, generation, first, writer, records: Vec::new(), end: 512 };
+            while segment.end + 24 <= SEGMENT_BYTES && segment.verifies(&image, segment.end) {
+                let bytes = image.load(at.plus(segment.end + 8), 4);
+                segment.records.push(segment.end);
+                segment.end += (24 + bytes).next_multiple_of(64);
+            }
+            self.segments.push(segment);
+        }
+        let records: usize = self.segments.iter().map(|segment| segment.records.len()).sum();
+        assert!(self.segments.len() >= 4 && records >= 10, "{} segments, {records} records", self.segments.len());
+    }
+
+    /// Changes one place and seals it again. Returns the kind of the damage.
+    fn damage(&self, image: &mut Image, numbers: &mut Numbers) -> &'static str {
+        match numbers.below(12) {
+            0 => {
+                let field = numbers.pick(&[(8, 4), (12, 4), (16, 8), (24, 8), (32, 8)]);
+                Self::damage_lines(image, self.headers, *field, numbers);
+                "header"
+            }
+            1 => {
+                let field = (8 * numbers.below(6), 8);
+                Self::damage_lines(image, self.clocks, field, numbers);
+                "clock"
+            }
+            2 => {
+                // The table of lives. Nothing seals it here, so one copy is damaged.
+                let half = numbers.pick(&self.headers).plus(512 + 8 * numbers.below(64));
+                upset(image, half, 8, numbers);
+                "table of lives"
+            }
+            3 => {
+                let lines = [self.directory, self.directory.plus(256)];
+                let field = *numbers.pick(&[(8, 4), (12, 4), (16, 8), (24, 8), (32, 8), (40, 8)]);
+                Self::damage_lines(image, lines, field, numbers);
+                if field.0 == 32 { "salt" } else { "directory" }
+            }
+            4 => self.damage_address(image, numbers),
+            5 | 6 => {
+                let segment = numbers.pick(&self.segments);
+                let field = *numbers.pick(&[(8, 8), (16, 8), (24, 4), (28, 4)]);
+                Self::damage_lines(image, [segment.at, segment.at.plus(256)], field, numbers);
+                "segment"
+            }
+            7 | 8 => {
+                let segment = self.used_segment(numbers);
+                let offset = *numbers.pick(&segment.records);
+                let (field, bytes) = *numbers.pick(&[(0, 8), (8, 4), (12, 4), (16, 2), (18, 2)]);
+                upset(image, segment.at.plus(offset + field), bytes, numbers);
+                segment.seal(image, offset);
+                "record"
+            }
+            9 | 10 => {
+                let segment = self.used_segment(numbers);
+                let offset = *numbers.pick(&segment.records);
+                let bytes = image.load(segment.at.plus(offset + 8), 4);
+                let in_entries = numbers.below(bytes.clamp(8, 120)) & !1;
+                upset(image, segment.at.plus(offset + 24 + in_entries), *numbers.pick(&[1, 2, 4]), numbers);
+                segment.seal(image, offset);
+                "record"
+            }
+            _ => self.forge(image, numbers),
+        }
+    }
+
+    fn used_segment(&self, numbers: &mut Numbers) -> &Segment {
+        let used: Vec<&Segment> = self.segments.iter().filter(|segment| !segment.records.is_empty()).collect();
+        used[numbers.below(used.len() as u64) as usize]
+    }
+
+    /// Changes a field in one line of a pair, or in both alike.
+    fn damage_lines(image: &mut Image, lines: [PmAddr; 2], (offset, bytes): (u64, u64), numbers: &mut Numbers) {
+        let which = numbers.below(3);
+        let seed = numbers.number();
+        for line in [0, 1].into_iter().filter(|line| *line as u64 != which).map(|line: usize| lines[line]) {
+            upset(image, line.plus(offset), bytes, &mut Numbers::new(seed));
+            seal_line(image, line);
+        }
+    }
+
+    fn damage_address(&self, image: &mut Image, numbers: &mut Numbers) -> &'static str {
+        let number = numbers.below(SEGMENTS);
+        let at = match numbers.below(4) {
+            0 => PmAddr::NULL,
+            1 => *numbers.pick(&self.places),
+            2 => self.places[0].plus(64 * numbers.below(100)),
+            // Any that the word can hold.
+            _ => PmAddr::new(0, numbers.nasty(1 << 12) & ((1 << 43) - 8)),
+        };
+        let which = numbers.below(3);
+        for list in (0..2).filter(|list| *list != which) {
+            let place = self.address_place(number).plus(list * LIST_BYTES);
+            image.write(place, &checked::encode_addr(place, at).to_le_bytes());
+        }
+        if which == 2 { "address: both" } else { "address: one" }
+    }
+
+    /// Adds a record that no database wrote, at the end of a segment.
+    fn forge(&self, image: &mut Image, numbers: &mut Numbers) -> &'static str {
+        let segment = self.used_segment(numbers);
+        let offset = segment.end;
+        let mut entries = Vec::new();
+        let count = 1 + numbers.below(3);
+        for _ in 0..count {
+            let keys: [&[u8]; 6] = [b"", b"numbers\0\0", b"words\0\0", &[0, 0, 0, 0, 0, 0, 0, 1], b"\0\0", &[0xFF; 30]];
+            let key = *numbers.pick(&keys);
+            let definition = schemas()[0].to_string();
+            let values: [&[u8]; 5] = [b"", &[1, 0], &[1; 24], definition.as_bytes(), &[0xFF; 60]];
+            let mut value = numbers.pick(&values).to_vec();
+            value.iter_mut().for_each(|byte| *byte ^= (numbers.below(8) / 7 * numbers.below(256)) as u8);
+            let tree = *numbers.pick(&[0_u32, 0, 16, 17, 18, 3, u32::MAX]);
+            entries.extend(tree.to_le_bytes());
+            entries.extend((key.len() as u16).to_le_bytes());
+            entries.extend(numbers.pick(&[1_u16, 1, 2, 3, 4, 9]).to_le_bytes());
+            entries.extend((value.len() as u32).to_le_bytes());
+            entries.extend(key);
+            entries.extend(value);
+            entries.resize(entries.len().next_multiple_of(8), 0);
+        }
+        if offset + 24 + entries.len() as u64 > SEGMENT_BYTES {
+            return "record";
+        }
+        let last = segment.records.last().map_or(0, |last| image.load(segment.at.plus(*last), 8));
+        let tick = if numbers.below(3) == 0 { numbers.nasty(last) } else { last + 1 };
+        let mut head = tick.to_le_bytes().to_vec();
+        head.extend((entries.len() as u32).to_le_bytes());
+        head.extend((count as u32).to_le_bytes());
+        head.extend([0, 0, 1, 0, 0, 0, 0, 0]);
+        image.write(segment.at.plus(offset), &head);
+        image.write(segment.at.plus(offset + 24), &entries);
+        segment.seal(image, offset);
+        "record"
+    }
+}
+
+fn rows_of(database: &Database) -> Result<Rows> {
+    let table = |name: String| {
+        let table = database.table(&name)?;
+        Ok((table.schema().to_string(), all(database, &table)?))
+    };
+    database.tables()?.into_iter().map(table).collect()
+}
+
+/// All rows, which are the same from the other end and one by one.
+fn all(database: &Database, table: &Table) -> Result<Vec<Row>> {
+    database.update(|tx| {
+        let rows = table.range(tx, ..)?.collect::<Result<Vec<_>>>()?;
+        let mut back = table.range(tx, ..)?.rev().collect::<Result<Vec<_>>>()?;
+        back.reverse();
+        assert_eq!(format!("{rows:?}"), format!("{back:?}"), "forwards and backwards");
+        Ok(rows)
+    })
+}
+
+/// Puts and deletes rows. Returns those that are there now.
+fn change(database: &Database, numbers: &mut Numbers) -> Result<Rows> {
+    for table in [database.create_table(&schemas()[0])?, database.table("numbers")?] {
+        let key = numbers.below(30);
+        database.update(|tx| table.put(tx, &row![key, 77_i64, Value::Null]))?;
+        database.update(|tx| table.delete(tx, &row![key + 1]).map(|_| ()))?;
+    }
+    database.create_table(&Schema::new("new").column("k", Type::Bool).key(["k"]))?;
+    rows_of(database)
+}
+
+fn run_case(sound: &Sound, numbers: &mut Numbers) -> (&'static str, Fate) {
+    let mut image = sound.image.clone();
+    let mut kind = sound.damage(&mut image, numbers);
+    for _ in 0..numbers.below(6) / 4 {
+        sound.damage(&mut image, numbers);
+        kind = "several";
+    }
+    let memory = image.to_memory();
+    let store_first = store(&memory);
+    let reported = !store_first.check(&mut |_| {}).is_clean();
+    let Ok(database) = Database::open_in(&store_first, &options()) else { return (kind, Fate::Refused) };
+    let answers = rows_of(&database);
+    let changed = change(&database, numbers);
+    drop((database, store_first));
+    let fate = match answers {
+        Ok(rows) if rows == sound.rows => Fate::Same { reported },
+        Ok(_) => Fate::Wrong { reported },
+        Err(_) => Fate::Failed { reported },
+    };
+    let store = store(&memory);
+    let again = Database::open_in(&store, &options()).and_then(|database| rows_of(&database));
+    if fate == (Fate::Same { reported: false }) {
+        let changed = changed.expect("a sound database can be changed");
+        assert_eq!(again.expect("it opens again"), changed, "{kind}: what was acknowledged");
+        assert!(store.check(&mut |_| {}).is_clean(), "{kind}");
+    }
+    (kind, fate)
+}
+
+#[test]
+fn rows_of_a_database() {
+    let sound = sound();
+    let layer = Layer {
+        name: "rows_of_a_database",
+        command: "cargo test -p lodestone-engine --test hostile ",
+        cases: 600,
+        seed: 0xDB00_0000,
+        seconds_max: 60,
+    };
+    let tally = layer.run(|numbers| run_case(&sound, numbers));
+    let is_damage = |kind: &str| !COULD_BE.contains(&kind);
+    assert_eq!(tally.wrong_unreported(is_damage), 0, "a row is wrong, and the check says nothing: {tally}");
+}
+
+#[test]
+fn the_sound_database_is_sound() {
+    let sound = sound();
+    let memory = sound.image.to_memory();
+    let store = store(&memory);
+    assert!(store.check(&mut |_| {}).is_clean());
+    let database = Database::open_in(&store, &options()).expect("sound");
+    assert_eq!(rows_of(&database).expect("sound"), sound.rows);
+    assert_eq!(sound.rows.values().map(Vec::len).collect::<Vec<_>>(), [12, 3]);
+    assert_eq!(change(&database, &mut Numbers::new(1)).expect("room").len(), 3);
+}
