@@ -144,6 +144,7 @@ fn two_right_copies_that_differ_are_an_error() -> Result<()> {
     let pool = Pool::open(&path, &options())?;
     let stm = Stm::open(&Store::over(&pool)?)?;
     let (memory, [_, second]) = (stm.core.memory.clone(), stm.core.places.directory());
+    let headers = stm.core.places.halves();
     drop(stm);
     // The link to the next block of the same chain, which says now that there is none; and the first entry.
     for (at, word) in [(second, PmAddr::NULL), (second.plus(16), second)] {
@@ -152,6 +153,19 @@ fn two_right_copies_that_differ_are_an_error() -> Result<()> {
         let outcome = Stm::open(&Store::over(&pool)?);
         assert!(matches!(outcome, Err(crate::Error::Damaged { what: "directory of slabs", .. })), "{outcome:?}");
         memory.store(at, kept);
+    }
+    // A header line that leads to other records, sealed again. Mending would spread it.
+    for header in headers {
+        let mut line = [0; 64];
+        memory.read(header, &mut line);
+        let kept = line;
+        line[32] ^= 64;
+        let crc = crc32c::crc32c(&line[..60]);
+        line[60..].copy_from_slice(&crc.to_le_bytes());
+        memory.write(header, &line);
+        let outcome = Stm::open(&Store::over(&pool)?).map_err(|error| error.to_string());
+        assert!(matches!(&outcome, Err(text) if text.contains("they differ")), "{outcome:?}");
+        memory.write(header, &kept);
     }
     assert!(Stm::open(&Store::over(&pool)?).is_ok());
     Ok(())
