@@ -55,8 +55,8 @@ const CONFLICTS_MAX: u32 = 16;
 /// drop((accounts, db));
 /// let db = Database::open_with(&path, &options)?;
 /// let accounts = db.table("accounts")?;
-/// let cents = db.update(|tx| accounts.range(tx, ..)?.map(|row| Ok(row?[2].as_i64())).collect::<Result<Vec<_>, Error>>())?;
-/// assert_eq!(cents, [Some(400), Some(100)]);
+/// let rows = db.update(|tx| accounts.range(tx, ..)?.collect::<Result<Vec<_>, _>>())?;
+/// assert_eq!(rows, [row![7_u64, "alice", 400_i64], row![8_u64, "bob", 100_i64]]);
 /// # Ok::<(), Error>(())
 /// ```
 #[derive(Clone, Debug)]

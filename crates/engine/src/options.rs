@@ -6,6 +6,19 @@ use lodestone_wal::{LogAlign, LogOptions, LogStore};
 use crate::error::{Error, Result};
 
 /// How to open a database. The numbers of threads and bytes and the alignment count when it is made.
+///
+/// ```
+/// use lodestone_engine::DatabaseOptions;
+/// use lodestone_pmem::PoolOptions;
+///
+/// let large = DatabaseOptions {
+///     pool: PoolOptions { size_bytes: 8 << 30, ..PoolOptions::default() },
+///     log_bytes: 4 << 30,
+///     segment_bytes: 64 << 20,
+///     ..DatabaseOptions::default()
+/// };
+/// assert_eq!((large.name.as_str(), large.threads_max), ("tables", 128));
+/// ```
 #[derive(Clone, Debug)]
 pub struct DatabaseOptions {
     /// The pool, for [`Database::open_with`](crate::Database::open_with).

@@ -24,6 +24,24 @@ use crate::options::DatabaseOptions;
 use crate::tree::{Bytes, Tree};
 
 /// What an open found and did.
+///
+/// ```
+/// use lodestone_engine::{Database, DatabaseOptions, Error, Schema, Type, row};
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("shop.pool");
+/// # let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let options = DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+/// let db = Database::open_with(&path, &options)?;
+/// let table = db.create_table(&Schema::new("t").column("k", Type::U64).key(["k"]))?;
+/// db.update(|tx| table.put(tx, &row![1_u64]))?;
+/// drop((table, db));
+/// let report = Database::open_with(&path, &options)?.recovery();
+/// assert!(report.was_clean && report.copies_damaged == 0);
+/// // One that made the table, and one that put the row. The catalog has two rows.
+/// assert_eq!((report.records, report.rows), (2, 3));
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RecoveryReport {
@@ -31,7 +49,7 @@ pub struct RecoveryReport {
     pub was_clean: bool,
     /// Records of transactions in the logs.
     pub records: u64,
-    /// Rows that they leave.
+    /// Rows that they leave, with those of the catalog.
     pub rows: u64,
     /// Copies of header, clock and log's directory that were not whole: torn by a crash, or damaged. The other copy was
     /// used, and an open for writing made both equal.

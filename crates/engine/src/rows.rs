@@ -18,6 +18,30 @@ use crate::tx::Tx;
 use crate::value::Row;
 
 /// The rows of a range, in the order of their keys: see [`Table::range`].
+///
+/// The transaction may change rows of the range while it reads it.
+///
+/// ```
+/// use lodestone_engine::{Database, DatabaseOptions, Error, Schema, Type, row};
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("shop.pool");
+/// # let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let options = DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+/// let db = Database::open_with(&path, &options)?;
+/// let events = db.create_table(&Schema::new("events").column("second", Type::U64).key(["second"]))?;
+/// db.update(|tx| (0..10_u64).try_for_each(|second| events.put(tx, &row![second])))?;
+/// let latest = db.update(|tx| events.range(tx, ..)?.rev().take(2).collect::<Result<Vec<_>, _>>())?;
+/// assert_eq!(latest, [row![9_u64], row![8_u64]]);
+/// db.update(|tx| {
+///     for row in events.range(tx, ..row![8_u64])? {
+///         events.delete(tx, &row?)?;
+///     }
+///     Ok(())
+/// })?;
+/// assert_eq!(db.update(|tx| Ok(events.range(tx, ..)?.count()))?, 2);
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Rows<'t> {
     tx: &'t Tx,

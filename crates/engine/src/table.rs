@@ -16,6 +16,32 @@ use crate::tx::Tx;
 use crate::value::{Row, Value};
 
 /// A table of a database. It is cheap to clone, and any number of threads may use it, each in its own transactions.
+///
+/// ```
+/// use lodestone_engine::{Database, DatabaseOptions, Error, Schema, Type, row};
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("shop.pool");
+/// # let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let options = DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+/// let db = Database::open_with(&path, &options)?;
+/// let orders = Schema::new("orders").column("customer", Type::Text).column("number", Type::U64).column("cents", Type::I64);
+/// let orders = db.create_table(&orders.key(["customer", "number"]))?;
+/// db.update(|tx| {
+///     orders.insert(tx, &row!["alice", 1_u64, 500_i64])?; // an error if there is one
+///     orders.put(tx, &row!["alice", 2_u64, 700_i64])?; // whether or not there is one
+///     orders.put(tx, &row!["bob", 1_u64, 100_i64])?;
+///     orders.update(tx, &row!["bob", 1_u64, 150_i64])?; // an error if there is none
+///     assert_eq!(orders.get(tx, &row!["bob", 1_u64])?, Some(row!["bob", 1_u64, 150_i64]));
+///     assert!(orders.delete(tx, &row!["bob", 1_u64])?);
+///     // The first columns of the key are enough for a range.
+///     assert_eq!(orders.range(tx, row!["alice"]..=row!["alice"])?.count(), 2);
+///     Ok(())
+/// })?;
+/// let again = db.update(|tx| orders.insert(tx, &row!["alice", 1_u64, 0_i64]));
+/// assert!(matches!(again, Err(Error::Duplicate { .. })));
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Table {
     core: Handle,

@@ -18,6 +18,26 @@ use crate::tree::{Bytes, Tree};
 /// another transaction is an error of the operation that finds it, and of the commit.
 ///
 /// Thread safety: it may move to another thread, and one thread uses it at a time. Dropping it forgets its changes.
+///
+/// ```
+/// use lodestone_engine::{Database, DatabaseOptions, Error, Schema, Type, row};
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("shop.pool");
+/// # let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let options = DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+/// let db = Database::open_with(&path, &options)?;
+/// let table = db.create_table(&Schema::new("t").column("k", Type::U64).column("v", Type::I64).key(["k"]))?;
+/// let (first, second) = (db.begin(), db.begin());
+/// for tx in [&first, &second] {
+///     assert_eq!(table.get(tx, &row![1_u64])?, None);
+///     table.put(tx, &row![1_u64, 5_i64])?;
+/// }
+/// first.commit()?;
+/// // It read that there was no row, and that is no longer true.
+/// assert!(matches!(second.commit(), Err(Error::Conflict)));
+/// # Ok::<(), Error>(())
+/// ```
 pub struct Tx {
     pub(crate) core: Handle,
     state: RefCell<Option<State>>,

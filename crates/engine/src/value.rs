@@ -4,6 +4,13 @@ use std::fmt;
 use std::ops::Deref;
 
 /// The type of a column.
+///
+/// ```
+/// use lodestone_engine::{Type, Value};
+///
+/// assert_eq!(Value::from(7_i64).type_of(), Some(Type::I64));
+/// assert_eq!(Type::I64.to_string(), "i64");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Type {
@@ -69,6 +76,15 @@ impl fmt::Display for Type {
 }
 
 /// A value of a column.
+///
+/// ```
+/// use lodestone_engine::Value;
+///
+/// assert_eq!(Value::from("alice").as_text(), Some("alice"));
+/// assert_eq!(Value::from(Some(7_u64)).as_u64(), Some(7));
+/// assert_eq!(Value::from(None::<u64>), Value::Null);
+/// assert_eq!(Value::from(7_u64).as_i64(), None);
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Value {
@@ -101,6 +117,24 @@ impl Value {
             Self::Text(_) => Some(Type::Text),
             Self::Bytes(_) => Some(Type::Bytes),
         }
+    }
+
+    /// The value of a [`Value::Bool`].
+    #[must_use]
+    pub const fn as_bool(&self) -> Option<bool> {
+        if let Self::Bool(value) = self { Some(*value) } else { None }
+    }
+
+    /// The number of a [`Value::F64`].
+    #[must_use]
+    pub const fn as_f64(&self) -> Option<f64> {
+        if let Self::F64(value) = self { Some(*value) } else { None }
+    }
+
+    /// The bytes of a [`Value::Bytes`].
+    #[must_use]
+    pub fn as_bytes(&self) -> Option<&[u8]> {
+        if let Self::Bytes(value) = self { Some(value) } else { None }
     }
 
     /// The number of an [`Value::I64`].
@@ -155,6 +189,13 @@ impl<T: Into<Self>> From<Option<T>> for Value {
 }
 
 /// A row, or the first columns of a key: values in the order of their columns. [`row!`](crate::row) makes one.
+///
+/// ```
+/// use lodestone_engine::{Row, Value};
+///
+/// let row: Row = ["alice", "bob"].into_iter().map(Value::from).collect();
+/// assert_eq!((row.len(), row[1].as_text()), (2, Some("bob")));
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row(pub Vec<Value>);
 
