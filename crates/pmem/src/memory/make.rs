@@ -69,6 +69,12 @@ impl Memory {
         Ok(Self::new(Setup { parts, domain, read_only: false, tracer: None, medium }))
     }
 
+    /// Memory for the content of a device of so many bytes, to which a block domain is to be attached.
+    pub(crate) fn for_device(bytes: u64, medium: Option<Arc<dyn Medium>>) -> Result<Self> {
+        let parts = vec![anonymous_mapping(bytes, bytes)?];
+        Ok(Self::new(Setup { parts, domain: Domain::Block, read_only: false, tracer: None, medium }))
+    }
+
     /// Traced memory whose parts start with the given images and can grow to `reserve` bytes each.
     ///
     /// # Errors

@@ -45,6 +45,7 @@ use crate::domain::DomainChoice;
 use crate::error::{Error, Result};
 use crate::medium::Medium;
 use crate::memory::Memory;
+use crate::storage::Storage;
 use crate::sync::Mutex;
 use crate::topology::Topology;
 use crate::tracer::Tracer;
@@ -253,6 +254,16 @@ impl Pool {
     /// As [`open`](Self::open).
     pub fn open_on(memory: Memory, options: &PoolOptions) -> Result<Self> {
         open::open_on(memory, options)
+    }
+
+    /// Opens the pool on a device that the caller made, of so many bytes, in the block domain. For tests of whole
+    /// stacks on a device that fails: see [`FaultyStorage`](crate::storage::FaultyStorage).
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    #[doc(hidden)]
+    pub fn open_on_device(device: Arc<dyn Storage>, bytes: u64, options: &PoolOptions) -> Result<Self> {
+        open::open_on_device(device, bytes, options)
     }
 
     /// Checks the pool at `path`, which no writer may have open: headers, states, roots, journal, lengths, reserved

@@ -44,6 +44,8 @@ use crate::topology::Topology;
 const TRACED_RESERVE_MAX: u64 = 1 << 32;
 const TRACED_PATH: &str = "(traced)";
 const TRACED_REASON: &str = "the crash explorer made it";
+const DEVICE_PATH: &str = "(device)";
+const DEVICE_REASON: &str = "a test made its device";
 
 pub(crate) fn open(path: &Path, options: &PoolOptions, read_only: bool) -> Result<Pool> {
     let hold = match (read_only, options.allow_concurrent_writer) {
@@ -129,6 +131,49 @@ pub(crate) fn open_on(memory: Memory, options: &PoolOptions) -> Result<Pool> {
     header::verify_with_copy(&header, copy.as_ref(), false).map_err(|finding| finding.into_error(path))?;
     header::verify_layout(path, &header, options)?;
     attach(Opened::traced(header, memory), options)
+}
+
+/// Opens the pool on `device` in the block domain, as [`open_parts`] opens a file: the journal is replayed, then the
+/// content is loaded, then the life begins.
+pub(crate) fn open_on_device(device: Arc<dyn Storage>, bytes: u64, options: &PoolOptions) -> Result<Pool> {
+    let path = PathBuf::from(DEVICE_PATH);
+    let memory = Memory::for_device(bytes, options.medium.clone())?;
+    load(&memory, &*device, bytes, &path)?;
+    let (header, copy) = headers_in(&memory, &path)?;
+    header::verify_with_copy(&header, copy.as_ref(), false).map_err(|finding| finding.into_error(&path))?;
+    header::verify_layout(&path, &header, options)?;
+    let files = BlockFiles {
+        path: path.clone(),
+        journal: Arc::clone(&device),
+        parts: vec![Arc::clone(&device)],
+        part_bytes: vec![bytes],
+        journal_offset: header.journal_offset,
+        journal_bytes: header.journal_bytes,
+    };
+    let recovery = read_journal(&files, |_, _| {})?;
+    apply_journal(&files, recovery)?;
+    let before = states_in(&memory);
+    load(&memory, &*device, bytes, &path)?;
+    hide_journal(&memory, &files);
+    memory.attach_block(BlockDomain::start(files, BlockOptions::default())?);
+    let reason = DEVICE_REASON.into();
+    attach(Opened { path, parts: Vec::new(), headers: vec![header], memory, before, recovery, reason }, options)
+}
+
+/// Copies the content of `device` to `memory`.
+fn load(memory: &Memory, device: &dyn Storage, bytes: u64, path: &Path) -> Result<()> {
+    let mut page = [0; PAGE_BYTES as usize];
+    for offset in (0..bytes).step_by(page.len()) {
+        let failed = |source| Error::io(path, "reading", "look at the device", source);
+        let read = device.read_at(&mut page, offset).map_err(failed)?;
+        if read < page.len() {
+            return Err(failed(std::io::ErrorKind::UnexpectedEof.into()));
+        }
+        for (at, line) in (offset..).step_by(LINE_BYTES as usize).zip(page.chunks_exact(LINE_BYTES as usize)) {
+            store_line(memory, PmAddr::new(0, at).line(), line);
+        }
+    }
+    Ok(())
 }
 
 /// Header and copy of an image; the copy is looked at only when the header is not intact.
