@@ -4,6 +4,8 @@ mod common;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
+use std::time::Instant;
 
 use common::Place;
 
@@ -240,6 +242,45 @@ fn a_repair_that_accepts_loss_names_what_went_and_keeps_the_rest() {
     place.run(["pool", "check", "x.pool"]).ok();
     let again = place.run(["pool", "repair", "x.pool", "--accept-loss", "--yes"]).ok();
     assert!(again.contains("nothing to repair"), "{again}");
+}
+
+/// Whenever the repair is killed, nothing that it would have kept is lost, and another repair finishes. More kills:
+/// `LODESTONE_KILLS=500`.
+#[test]
+fn a_repair_that_accepts_loss_may_be_killed_at_any_time() {
+    let place = filled();
+    let bytes = fs::read(place.path("a.pool")).expect("read");
+    let text = b"value 1234";
+    flip(&place, bytes.windows(text.len()).position(|window| window == text).expect("the record"));
+    let damaged = fs::read(place.path("x.pool")).expect("read");
+    let repair = ["pool", "repair", "x.pool", "--accept-loss", "--yes"];
+    let start = Instant::now();
+    place.run(repair).ok();
+    let whole = start.elapsed();
+    let expected = place.run(["kv", "export", "x.pool"]).ok();
+    assert_eq!(expected.lines().count(), 1999);
+    let kills = std::env::var("LODESTONE_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(25);
+    let (mut before, mut after) = (0, 0);
+    for kill in 0..kills {
+        place.write("x.pool", &damaged);
+        let mut child = place.command(repair).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("run");
+        std::thread::sleep(whole * kill / (kills - kills / 5));
+        child.kill().expect("a child");
+        child.wait().expect("a child");
+        // In a second round the repair of what the first one left is killed, too.
+        let mut again = place.command(repair).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("run");
+        std::thread::sleep(whole * (kill * 7 % kills) / kills);
+        again.kill().expect("a child");
+        again.wait().expect("a child");
+        let salvaged = place.run(["kv", "export", "x.pool", "--skip-damaged"]);
+        assert_eq!(salvaged.stdout, expected, "kill {kill}: {}", salvaged.stderr);
+        *if salvaged.code == Some(1) { &mut before } else { &mut after } += 1;
+        place.run(repair).ok();
+        assert_eq!(place.run(["kv", "export", "x.pool"]).ok(), expected, "kill {kill}");
+        place.run(["pool", "check", "x.pool"]).ok();
+    }
+    println!("{before} kills before the map was made anew, {after} after it");
+    assert!(before > 0 && after > 0, "{before} kills before the map was made anew, {after} after it");
 }
 
 /// A place where nothing says any more which records of the map `main` in `x.pool` count, and one of 50 is damaged.
