@@ -5,6 +5,7 @@
 //! ```
 
 use std::fmt;
+use std::str::FromStr;
 
 use lodestone_width::exact_u16;
 
@@ -83,6 +84,11 @@ impl Schema {
     pub fn key<N: Into<String>>(mut self, columns: impl IntoIterator<Item = N>) -> Self {
         self.key = columns.into_iter().map(Into::into).collect();
         self
+    }
+
+    /// The key's columns, in the order of the key.
+    pub fn key_columns(&self) -> impl Iterator<Item = &Column> {
+        self.key.iter().filter_map(|name| self.columns.iter().find(|column| column.name == *name))
     }
 
     /// The name of the table.
@@ -262,6 +268,43 @@ impl fmt::Display for Schema {
     }
 }
 
+/// Reads the text that `Display` writes. Names are words without blanks, commas and parentheses.
+///
+/// ```
+/// use lodestone_engine::Schema;
+///
+/// let text = "accounts (id u64, owner text, note text null) key (id)";
+/// let schema: Schema = text.parse()?;
+/// assert_eq!(schema.to_string(), text);
+/// # Ok::<(), lodestone_engine::Error>(())
+/// ```
+impl FromStr for Schema {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let (name, rest) = text.split_once('(').unwrap_or((text, ""));
+        let name = name.trim();
+        let bad = |finding: &str| Error::BadSchema { table: name.into(), finding: finding.into() };
+        let (columns, key) = rest.split_once(')').ok_or_else(|| bad("its columns are not in parentheses"))?;
+        let key = key.trim().strip_prefix("key").map(str::trim_start).unwrap_or_default();
+        let key = key.strip_prefix('(').and_then(|key| key.trim_end().strip_suffix(')'));
+        let key = key.ok_or_else(|| bad("after its columns there is no `key (...)`"))?;
+        let mut schema = Self::new(name);
+        for column in columns.split(',') {
+            let (name, kind, nullable) = match column.split_whitespace().collect::<Vec<_>>()[..] {
+                [name, kind] => (name, kind, false),
+                [name, kind, "null"] => (name, kind, true),
+                _ => return Err(bad(&format!("`{}` is no `name type` or `name type null`", column.trim()))),
+            };
+            let kind = kind.parse().map_err(|finding: String| bad(&format!("column `{name}`: {finding}")))?;
+            schema.columns.push(Column { name: name.into(), kind, nullable });
+        }
+        let schema = schema.key(key.split(',').map(str::trim));
+        schema.layout()?;
+        Ok(schema)
+    }
+}
+
 /// The places of the columns. `payload` says what is where.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
@@ -323,6 +366,27 @@ mod tests {
         let other = schema().key(["a"]);
         assert_eq!(schema().difference(&other).as_deref(), Some("the key is (b, a), not (a)"));
         assert!(schema().difference(&schema().column("d", Type::Bool)).is_some_and(|text| text.contains("missing")));
+    }
+
+    #[test]
+    fn texts_are_schemas_or_errors_that_say_why() {
+        let text = schema().to_string();
+        assert_eq!(text.parse::<Schema>().expect("its own text"), schema());
+        assert_eq!(" t( a text ,b i64  null,c f64 )key( b,a ) ".parse::<Schema>().expect("blanks"), schema());
+        for (text, finding) in [
+            ("", "not in parentheses"),
+            ("t (a i64", "not in parentheses"),
+            ("t (a i64)", "no `key"),
+            ("t (a i64) key a", "no `key"),
+            ("t (a) key (a)", "`a` is no"),
+            ("t (a i32) key (a)", "`i32` is no type"),
+            ("t (a i64 nil) key (a)", "`a i64 nil` is no"),
+            ("t (a i64) key (b)", "`b`, which is no column"),
+            ("(a i64) key (a)", "its name has 0 bytes"),
+        ] {
+            let error = text.parse::<Schema>().expect_err(text).to_string();
+            assert!(error.contains(finding), "{text}: {error}");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Deref;
+use std::str::FromStr;
 
 /// The type of a column.
 ///
@@ -72,6 +73,16 @@ impl fmt::Display for Type {
             Self::Text => "text",
             Self::Bytes => "bytes",
         })
+    }
+}
+
+impl FromStr for Type {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let all = [Self::Bool, Self::I64, Self::U64, Self::F64, Self::Text, Self::Bytes];
+        let found = all.into_iter().find(|kind| kind.to_string() == text);
+        found.ok_or_else(|| format!("`{text}` is no type; use bool, i64, u64, f64, text or bytes"))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The daily commands: one file per command, each with its arguments and a `run` that returns the exit code.
 
 mod completions;
+mod db;
 pub mod kv;
 mod man;
 mod media;
@@ -21,6 +22,8 @@ pub enum Daily {
     Pool(pool::Args),
     /// Store, read, import and export keys and values
     Kv(kv::Args),
+    /// Tables of typed rows in serializable transactions
+    Db(db::Args),
     /// Know the cost of memories: profiles, models, and how they compare with the papers
     Media(media::Args),
     /// Show the NUMA nodes of this machine, or virtual ones, and the cost of asking for a thread's node
@@ -40,6 +43,7 @@ impl Daily {
         match self {
             Self::Pool(args) => pool::run(args, output),
             Self::Kv(args) => kv::run(args, output),
+            Self::Db(args) => db::run(args, output),
             Self::Media(args) => media::run(args, output),
             Self::Topology(args) => topology::run(&args, output),
             Self::Completions(args) => completions::run(&args, program),

@@ -11,10 +11,10 @@ use anyhow::{Context, Result, bail};
 use lodestone_index::{Durability, IndexKind, KEY_BYTES_MAX, OrderedMap, VALUE_BYTES_MAX, open_records};
 use lodestone_pmem::Pool;
 use lodestone_store::{
-    Acknowledge, Error, Kind, Member, NAME_BYTES_MAX, Named, Object, Records, Store, VisitLost, VisitRecord,
+    Acknowledge, Kind, Member, NAME_BYTES_MAX, Named, Object, Records, Store, VisitLost, VisitRecord,
 };
 
-use crate::commands::pool::{OpenArgs, PoolFiles, ReadArgs, is_untouched};
+use crate::commands::pool::{OpenArgs, PoolFiles, ReadArgs, open_store};
 use crate::import_store::ImportStore;
 
 /// Name of the map that holds the progress of imports. Names with this prefix are reserved for the command itself.
@@ -162,24 +162,10 @@ impl MapArgs {
 
     /// The store of the pool, opened for reading unless a crash left something to finish.
     fn store_to_read(&self, read: ReadArgs) -> Result<Store> {
-        let pool = self.open.open_read_only()?;
-        if is_untouched(&pool) {
-            bail!(
-                "{}: there is no map `{}` in this pool; nothing was ever stored in it",
-                pool.path().display(),
-                self.map
-            );
-        }
-        match Store::over(&pool) {
-            Ok(store) => Ok(store),
-            // The heap must finish work that a crash cut short. That takes a writer.
-            Err(Error::Heap(lodestone_heap::Error::Invalid { what: "heap", .. })) => {
-                drop(pool);
-                read.may_finish(&self.open)?;
-                open_store(&self.open.open()?)
-            }
-            Err(error) => Err(error).with_context(|| format!("{}: opening the store failed", pool.path().display())),
-        }
+        self.open.store_to_read(read)?.with_context(|| {
+            let path = self.open.path.display();
+            format!("{path}: there is no map `{}` in this pool; nothing was ever stored in it", self.map)
+        })
     }
 
     fn missing(&self, store: &Store) -> String {
@@ -255,11 +241,6 @@ impl MapArgs {
         let pool = store.pool().clone();
         Ok(Opened { records, store, pool })
     }
-}
-
-/// The store of `pool`.
-pub fn open_store(pool: &Pool) -> Result<Store> {
-    Store::over(pool).with_context(|| format!("{}: opening the store failed", pool.path().display()))
 }
 
 fn kind_of(store: &Store, named: &Named) -> Result<&'static dyn Kind> {

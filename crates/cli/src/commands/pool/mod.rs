@@ -15,7 +15,7 @@ use clap::Subcommand;
 
 use crate::output::Output;
 
-pub use open::{OpenArgs, PoolFiles, ReadArgs, WaitArgs, domain, is_untouched};
+pub use open::{OpenArgs, PoolFiles, ReadArgs, WaitArgs, domain, is_untouched, open_store};
 
 const AFTER_HELP: &str = "\
 Examples:

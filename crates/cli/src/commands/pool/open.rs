@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+use lodestone_store::Store;
 
 use crate::emulation::{self, EmulationArgs};
 
@@ -175,6 +176,38 @@ impl OpenArgs {
         emulation::place(&pool);
         Ok(pool)
     }
+}
+
+impl OpenArgs {
+    /// The store of the pool, opened for reading unless a crash left something to finish. `None`: nothing was ever
+    /// stored in the pool.
+    ///
+    /// # Errors
+    /// When the pool cannot be opened or its store is damaged; with `--read-only` when there is something to finish.
+    pub fn store_to_read(&self, read: ReadArgs) -> Result<Option<Store>> {
+        let pool = self.open_read_only()?;
+        if is_untouched(&pool) {
+            return Ok(None);
+        }
+        match Store::over(&pool) {
+            Ok(store) => Ok(Some(store)),
+            // The heap must finish work that a crash cut short. That takes a writer.
+            Err(lodestone_store::Error::Heap(lodestone_heap::Error::Invalid { what: "heap", .. })) => {
+                drop(pool);
+                read.may_finish(self)?;
+                open_store(&self.open()?).map(Some)
+            }
+            Err(error) => Err(error).with_context(|| format!("{}: opening the store failed", pool.path().display())),
+        }
+    }
+}
+
+/// The store of `pool`.
+///
+/// # Errors
+/// When it is damaged.
+pub fn open_store(pool: &Pool) -> Result<Store> {
+    Store::over(pool).with_context(|| format!("{}: opening the store failed", pool.path().display()))
 }
 
 /// The files of an open pool, by path and identity.

@@ -18,8 +18,8 @@ use crate::output::{Output, exit};
 
 use self::script::{Op, Step};
 use super::MapArgs;
-use super::map::open_store;
 use super::record::Record;
+use crate::commands::pool::open_store;
 
 const AFTER_HELP: &str = "\
 Steps, one a line (# begins a comment; words with blanks stand in double quotes, with \\\" \\\\ \\n \\t \\xNN inside):

@@ -1,0 +1,55 @@
+//! `lodestone db create`.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use lodestone_engine::Schema;
+use serde::Serialize;
+
+use super::place::DbArgs;
+use crate::output::{Output, exit};
+use crate::size;
+
+const AFTER_HELP: &str = "\
+Examples:
+  lodestone db create shop.pool 'accounts (id u64, owner text, note text null) key (id)'
+  lodestone db create shop.pool 'orders (customer text, number u64, cents i64) key (customer, number)' --log 1GiB
+
+Types: bool, i64, u64, f64, text, bytes. `null` after a type: the column may be null. Rows are kept in the
+order of their keys. A table that exists with the same columns and key is left as it is.";
+
+/// Arguments of `lodestone db create`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    #[command(flatten)]
+    db: DbArgs,
+
+    /// Name, columns and key: 'NAME (COLUMN TYPE [null], ...) key (COLUMN, ...)'
+    #[arg(value_name = "TABLE")]
+    schema: Schema,
+
+    /// Bytes of the log of a new database; it holds every change [default: half of the free space, at most 256 MiB]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    log: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct Created {
+    table: String,
+    schema: String,
+    domain: String,
+}
+
+/// Makes the table. Durable when this returns.
+pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+    let database = args.db.make(args.log)?;
+    let table = database.create_table(&args.schema)?;
+    let created = Created {
+        table: table.schema().name().to_owned(),
+        schema: table.schema().to_string(),
+        domain: database.pool().info().domain_label(),
+    };
+    output.result(&created, |created| created.schema.clone())?;
+    Ok(exit::ok())
+}

@@ -1,0 +1,76 @@
+//! `lodestone db`: tables of typed rows from the shell.
+
+mod check;
+mod create;
+mod del;
+mod get;
+mod import;
+mod place;
+mod put;
+mod scan;
+mod tables;
+mod values;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+use crate::output::Output;
+
+const AFTER_HELP: &str = "\
+Examples:
+  lodestone pool create shop.pool
+  lodestone db create shop.pool 'accounts (id u64, owner text, cents i64, note text null) key (id)'
+  lodestone db put shop.pool accounts '{\"id\":7,\"owner\":\"alice\",\"cents\":500}'
+  lodestone db get shop.pool accounts 7
+  lodestone db import shop.pool accounts accounts.jsonl
+  lodestone db scan shop.pool accounts --from 5 --limit 10 --reverse
+  lodestone db tables shop.pool
+
+Rows are JSON objects. Bytes are hexadecimal digits. A number that JSON does not know is the text \"NaN\",
+\"inf\" or \"-inf\". A column that may be null can be left out.
+
+All rows must fit into memory, and the log holds every change since the database was made: pages come later.";
+
+/// Arguments of `lodestone db`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    #[command(subcommand)]
+    command: DbCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum DbCommand {
+    /// Make a table, and the database if there is none
+    Create(create::Args),
+    /// Print the tables with their columns, keys and numbers of rows
+    Tables(tables::Args),
+    /// Print the row with a key
+    Get(get::Args),
+    /// Add rows, or replace those with the same keys, in one transaction
+    Put(put::Args),
+    /// Remove the row with a key
+    Del(del::Args),
+    /// Print rows in the order of their keys
+    Scan(scan::Args),
+    /// Import JSON Lines, many rows in a transaction
+    Import(import::Args),
+    /// Verify the database: its log, every row, and that nothing leaks
+    Check(check::Args),
+}
+
+/// Runs the command.
+pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
+    match args.command {
+        DbCommand::Create(args) => create::run(&args, output),
+        DbCommand::Tables(args) => tables::run(&args, output),
+        DbCommand::Get(args) => get::run(&args, output),
+        DbCommand::Put(args) => put::run(&args, output),
+        DbCommand::Del(args) => del::run(&args, output),
+        DbCommand::Scan(args) => scan::run(&args, output),
+        DbCommand::Import(args) => import::run(&args, output),
+        DbCommand::Check(args) => check::run(&args, output),
+    }
+}

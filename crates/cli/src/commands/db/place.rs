@@ -1,0 +1,107 @@
+//! The arguments that lead to a database and to a table of it.
+
+use anyhow::{Context, Result, bail};
+use lodestone_engine::{DATABASE_NAME, Database, DatabaseOptions, Table};
+use lodestone_store::Store;
+
+use crate::commands::pool::{OpenArgs, ReadArgs, open_store};
+
+/// Smallest log that is worth making.
+const LOG_BYTES_MIN: u64 = 64 << 10;
+
+/// A database in a pool.
+#[derive(Debug, clap::Args)]
+pub struct DbArgs {
+    #[command(flatten)]
+    pub open: OpenArgs,
+
+    /// The database's name; a pool can have several
+    #[arg(long, value_name = "NAME", default_value = DATABASE_NAME)]
+    pub db: String,
+}
+
+impl DbArgs {
+    /// Opens the database for changes, or makes it with a log of so many bytes (default: half of the free space, at
+    /// most 256 MiB).
+    pub fn make(&self, log_bytes: Option<u64>) -> Result<Database> {
+        let store = open_store(&self.open.open()?)?;
+        let default = DatabaseOptions::default();
+        let usage = store.heap().usage();
+        let free = usage.chunks_free * usage.chunk_bytes;
+        let log_bytes = log_bytes.unwrap_or_else(|| default.log_bytes.min(free / 2));
+        if log_bytes < LOG_BYTES_MIN {
+            let path = store.pool().path().display();
+            bail!("{path}: a log of {log_bytes} bytes is too small; give at least {LOG_BYTES_MIN} or grow the pool");
+        }
+        let segment_bytes = (log_bytes / 32).clamp(4096, default.segment_bytes) / 256 * 256;
+        let log_bytes = log_bytes / segment_bytes * segment_bytes;
+        let options = DatabaseOptions { name: self.db.clone(), log_bytes, segment_bytes, ..default };
+        Ok(Database::open_in(&store, &options)?)
+    }
+
+    /// Opens a database that exists, for changes.
+    pub fn open(&self) -> Result<Database> {
+        self.open_on(&open_store(&self.open.open()?)?)
+    }
+
+    /// Opens a database that exists, for reading. Changes no byte of the pool unless a crash left something to finish.
+    pub fn open_to_read(&self, read: ReadArgs) -> Result<Database> {
+        self.open_on(&self.store_to_read(read)?)
+    }
+
+    /// The store with the database, opened for reading.
+    pub fn store_to_read(&self, read: ReadArgs) -> Result<Store> {
+        let store = self.open.store_to_read(read)?;
+        store.with_context(|| format!("{}: nothing was ever stored in this pool; {CREATE}", self.open.path.display()))
+    }
+
+    /// Refuses a database that is not there.
+    pub fn must_exist(&self, store: &Store) -> Result<()> {
+        if store.find(&self.db)?.is_none() {
+            bail!("{}: there is no database `{}`; {CREATE}", store.pool().path().display(), self.db);
+        }
+        Ok(())
+    }
+
+    fn open_on(&self, store: &Store) -> Result<Database> {
+        self.must_exist(store)?;
+        let options = DatabaseOptions { name: self.db.clone(), ..DatabaseOptions::default() };
+        Ok(Database::open_in(store, &options)?)
+    }
+}
+
+const CREATE: &str = "`lodestone db create` makes one";
+
+/// A table of a database.
+#[derive(Debug, clap::Args)]
+pub struct TableArgs {
+    #[command(flatten)]
+    pub db: DbArgs,
+
+    /// The table
+    #[arg(value_name = "TABLE")]
+    pub table: String,
+}
+
+impl TableArgs {
+    /// Opens the table for changes.
+    pub fn open(&self) -> Result<(Database, Table)> {
+        self.find(self.db.open()?)
+    }
+
+    /// Opens the table for reading.
+    pub fn open_to_read(&self, read: ReadArgs) -> Result<(Database, Table)> {
+        self.find(self.db.open_to_read(read)?)
+    }
+
+    fn find(&self, database: Database) -> Result<(Database, Table)> {
+        let names = database.tables()?;
+        if !names.contains(&self.table) {
+            let path = database.pool().path().display();
+            let names = if names.is_empty() { "no table".into() } else { names.join(", ") };
+            bail!("{path}: there is no table `{}`; the database has: {names}", self.table);
+        }
+        let table = database.table(&self.table)?;
+        Ok((database, table))
+    }
+}

@@ -1,0 +1,99 @@
+//! `lodestone db scan`.
+
+use std::io::{BufWriter, Write};
+use std::ops::Bound;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use lodestone_engine::{Database, Row, Table};
+
+use super::place::TableArgs;
+use super::values;
+use crate::commands::pool::ReadArgs;
+use crate::output::{Output, exit, stdout_error};
+
+const AFTER_HELP: &str = "\
+Examples:
+  lodestone db scan shop.pool accounts
+  lodestone db scan shop.pool accounts --from 5 --to 9 --reverse --limit 2
+  lodestone db scan shop.pool orders --prefix alice
+  lodestone db scan shop.pool accounts > accounts.jsonl     # `lodestone db import` reads it back
+
+Each row is a JSON object on a line. Bounds may have the first columns of the key only: --prefix alice
+means every order of alice, and --from alice begins with the first of them.";
+
+/// Rows that one transaction reads.
+const BATCH: usize = 1000;
+
+/// Arguments of `lodestone db scan`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    #[command(flatten)]
+    table: TableArgs,
+
+    #[command(flatten)]
+    read: ReadArgs,
+
+    /// The first key, or its first columns
+    #[arg(long, value_name = "KEY", num_args = 1.., allow_negative_numbers = true)]
+    from: Vec<String>,
+
+    /// The end of the keys, exclusive
+    #[arg(long, value_name = "KEY", num_args = 1.., allow_negative_numbers = true)]
+    to: Vec<String>,
+
+    /// Rows whose keys begin with these columns
+    #[arg(long, value_name = "KEY", num_args = 1.., allow_negative_numbers = true, conflicts_with_all = ["from", "to"])]
+    prefix: Vec<String>,
+
+    /// From the last key to the first
+    #[arg(long)]
+    reverse: bool,
+
+    /// Print at most so many rows
+    #[arg(long, value_name = "COUNT")]
+    limit: Option<usize>,
+}
+
+/// Prints the rows.
+pub fn run(args: &Args, _: &Output) -> Result<ExitCode> {
+    let (database, table) = args.table.open_to_read(args.read)?;
+    let bound = |words: &[String], bound: fn(Row) -> Bound<Row>| {
+        let key = || values::key_from_words(table.schema(), words, true).map(bound);
+        if words.is_empty() { Ok(Bound::Unbounded) } else { key() }
+    };
+    let mut range = if args.prefix.is_empty() {
+        (bound(&args.from, Bound::Included)?, bound(&args.to, Bound::Excluded)?)
+    } else {
+        (bound(&args.prefix, Bound::Included)?, bound(&args.prefix, Bound::Included)?)
+    };
+    let mut stdout = BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
+    let mut left = args.limit.unwrap_or(usize::MAX);
+    while left > 0 {
+        let rows = batch(&database, &table, range.clone(), args.reverse, left.min(BATCH))?;
+        let Some(last) = rows.last() else { break };
+        let last = Bound::Excluded(values::key_of(table.schema(), last));
+        *if args.reverse { &mut range.1 } else { &mut range.0 } = last;
+        for row in &rows {
+            writeln!(stdout, "{}", values::to_json(table.schema(), row)).map_err(stdout_error)?;
+        }
+        left -= rows.len();
+    }
+    stdout.flush().map_err(stdout_error)?;
+    Ok(exit::ok())
+}
+
+/// The first rows of a range. No other process changes the pool, so batches fit together.
+fn batch(
+    database: &Database,
+    table: &Table,
+    range: (Bound<Row>, Bound<Row>),
+    is_reversed: bool,
+    limit: usize,
+) -> Result<Vec<Row>, lodestone_engine::Error> {
+    database.update(|tx| {
+        let rows = table.range(tx, range.clone())?;
+        if is_reversed { rows.rev().take(limit).collect() } else { rows.take(limit).collect() }
+    })
+}

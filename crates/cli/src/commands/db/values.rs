@@ -1,0 +1,181 @@
+//! Rows as JSON objects, and keys as words of the command line.
+
+use anyhow::{Context, Result, bail};
+use lodestone_engine::{Column, Row, Schema, Type, Value};
+use serde_json::value::RawValue;
+
+use crate::bytes::{from_hex, to_hex};
+use crate::object::{Object, ObjectText};
+
+/// The row as a JSON object on one line.
+pub fn to_json(schema: &Schema, row: &Row) -> String {
+    let mut object = ObjectText::new();
+    for (column, value) in schema.columns().iter().zip(row.iter()) {
+        match value {
+            Value::Bool(value) => object.push_raw(&column.name, &value.to_string()),
+            Value::I64(value) => object.push_raw(&column.name, &value.to_string()),
+            Value::U64(value) => object.push_raw(&column.name, &value.to_string()),
+            Value::F64(value) => match serde_json::Number::from_f64(*value) {
+                Some(number) => object.push_raw(&column.name, &number.to_string()),
+                None => object.push_text(&column.name, &value.to_string()),
+            },
+            Value::Text(value) => object.push_text(&column.name, value),
+            Value::Bytes(value) => object.push_text(&column.name, &to_hex(value)),
+            _ => object.push_raw(&column.name, "null"),
+        }
+    }
+    String::from_utf8_lossy(&object.finish()).into_owned()
+}
+
+/// The row in the JSON object `text`.
+///
+/// # Errors
+/// When a field is no column, a column is missing, or a value is of another type. The message names it.
+pub fn from_json(schema: &Schema, text: &str) -> Result<Row> {
+    let object: Object = serde_json::from_str(text).context("a row is a JSON object, such as {\"id\":7}")?;
+    if let Some(name) = object.repeated() {
+        bail!("the field `{name}` is there twice; leave one out");
+    }
+    if let Some((name, _)) = object.0.iter().find(|(name, _)| schema.number_of(name).is_none()) {
+        bail!("the table has no column `{name}`; its columns are those of {schema}");
+    }
+    let value = |column: &Column| match object.field(&column.name) {
+        Some(field) => value_from_json(column, field),
+        None if column.nullable => Ok(Value::Null),
+        None => bail!("the column `{column}` is missing; only a column with `null` may be left out"),
+    };
+    schema.columns().iter().map(value).collect()
+}
+
+fn value_from_json(column: &Column, field: &RawValue) -> Result<Value> {
+    let text = field.get();
+    let found = match column.kind {
+        _ if text == "null" => column.nullable.then_some(Value::Null),
+        Type::Bool => serde_json::from_str(text).ok().map(Value::Bool),
+        Type::I64 => serde_json::from_str(text).ok().map(Value::I64),
+        Type::U64 => serde_json::from_str(text).ok().map(Value::U64),
+        Type::F64 => serde_json::from_str(text).ok().or_else(|| special(&string(text)?)).map(Value::F64),
+        Type::Text => string(text).map(Value::Text),
+        Type::Bytes => string(text).and_then(|text| from_hex(&text).ok()).map(Value::Bytes),
+        _ => None,
+    };
+    found.with_context(|| format!("the column `{column}` cannot hold {text}; {}", rule(column)))
+}
+
+fn string(text: &str) -> Option<String> {
+    serde_json::from_str(text).ok()
+}
+
+/// A number that JSON cannot write.
+fn special(text: &str) -> Option<f64> {
+    matches!(text, "NaN" | "inf" | "-inf").then(|| text.parse().ok()).flatten()
+}
+
+fn rule(column: &Column) -> &'static str {
+    match column.kind {
+        Type::Bool => "write true or false",
+        Type::I64 => "write a whole number of 64 bits",
+        Type::U64 => "write a whole number from 0 to 2^64 - 1",
+        Type::F64 => "write a number",
+        Type::Text => "write text",
+        _ => "write hexadecimal digits, two for each byte",
+    }
+}
+
+/// The key, or its first columns, from words of the command line: one for each column. The word `null` is null where a
+/// column may be that.
+///
+/// # Errors
+/// When a word is no value of its column, or there are too many or too few of them.
+pub fn key_from_words(schema: &Schema, words: &[String], is_prefix: bool) -> Result<Row> {
+    let columns: Vec<&Column> = schema.key_columns().collect();
+    if words.len() > columns.len() || words.len() < columns.len() && !is_prefix {
+        let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+        let (found, names) = (words.len(), names.join(", "));
+        bail!("the key of `{}` is ({names}), and there are {found} values; give one for each", schema.name());
+    }
+    columns.into_iter().zip(words).map(|(column, word)| value_from_word(column, word)).collect()
+}
+
+fn value_from_word(column: &Column, word: &str) -> Result<Value> {
+    let found = match column.kind {
+        _ if word == "null" && column.nullable => Some(Value::Null),
+        Type::Bool => word.parse().ok().map(Value::Bool),
+        Type::I64 => word.parse().ok().map(Value::I64),
+        Type::U64 => word.parse().ok().map(Value::U64),
+        Type::F64 => word.parse().ok().map(Value::F64),
+        Type::Text => Some(Value::Text(word.to_owned())),
+        Type::Bytes => from_hex(word).ok().map(Value::Bytes),
+        _ => None,
+    };
+    found.with_context(|| format!("the column `{column}` cannot hold `{word}`; {}", rule(column)))
+}
+
+/// The key of `row`.
+pub fn key_of(schema: &Schema, row: &Row) -> Row {
+    let columns = schema.key_columns().filter_map(|column| schema.number_of(&column.name));
+    columns.map(|number| row[number].clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use lodestone_engine::row;
+
+    use super::*;
+
+    fn schema() -> Schema {
+        let text = "t (u u64, i i64, f f64 null, b bool, s text, x bytes null) key (s, u)";
+        text.parse().expect("a schema")
+    }
+
+    #[test]
+    fn rows_come_back_from_their_json() {
+        let rows = [
+            row![u64::MAX, i64::MIN, 0.1, true, "a\n\"b\"", vec![0, 255]],
+            row![0_u64, -1_i64, None::<f64>, false, "", None::<Vec<u8>>],
+            row![1_u64, 1_i64, f64::INFINITY, false, "NaN", Vec::new()],
+            row![1_u64, 1_i64, 1e300, false, "null", vec![1]],
+        ];
+        for row in rows {
+            let text = to_json(&schema(), &row);
+            assert_eq!(from_json(&schema(), &text).expect(&text), row, "{text}");
+        }
+        let nan = to_json(&schema(), &row![1_u64, 1_i64, f64::NAN, false, "", None::<Vec<u8>>]);
+        assert!(nan.contains("\"f\":\"NaN\"") && from_json(&schema(), &nan).is_ok(), "{nan}");
+        let short = from_json(&schema(), r#"{"s":"a","b":true,"i":-5,"u":7}"#).expect("columns in any order");
+        assert_eq!(short, row![7_u64, -5_i64, None::<f64>, true, "a", None::<Vec<u8>>]);
+        assert_eq!(key_of(&schema(), &short), row!["a", 7_u64]);
+    }
+
+    #[test]
+    fn bad_rows_are_refused_by_name() {
+        for (text, part) in [
+            ("[]", "JSON object"),
+            ("{", "JSON object"),
+            (r#"{"s":"a","b":true,"i":-5}"#, "`u u64` is missing"),
+            (r#"{"s":"a","b":true,"i":-5,"u":-7}"#, "`u u64` cannot hold -7"),
+            (r#"{"s":"a","b":true,"i":-5,"u":1.5}"#, "`u u64` cannot hold 1.5"),
+            (r#"{"s":"a","b":true,"i":null,"u":1}"#, "`i i64` cannot hold null"),
+            (r#"{"s":"a","b":1,"i":1,"u":1}"#, "`b bool` cannot hold 1"),
+            (r#"{"s":1,"b":true,"i":1,"u":1}"#, "`s text` cannot hold 1"),
+            (r#"{"s":"a","b":true,"i":1,"u":1,"x":"0"}"#, "cannot hold \"0\""),
+            (r#"{"s":"a","b":true,"i":1,"u":1,"f":"many"}"#, "cannot hold \"many\""),
+            (r#"{"s":"a","b":true,"i":1,"u":1,"z":0}"#, "no column `z`"),
+            (r#"{"s":"a","s":"b","b":true,"i":1,"u":1}"#, "`s` is there twice"),
+        ] {
+            let error = format!("{:#}", from_json(&schema(), text).expect_err(text));
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn words_are_keys_or_prefixes_of_keys() {
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let key = |found: &[&str], is_prefix| key_from_words(&schema(), &words(found), is_prefix);
+        assert_eq!(key(&["a", "7"], false).expect("a key"), row!["a", 7_u64]);
+        assert_eq!(key(&["a"], true).expect("a prefix"), row!["a"]);
+        assert!(key(&["a"], false).is_err() && key(&["a", "7", "8"], true).is_err());
+        let error = key(&["a", "b"], false).expect_err("no number").to_string();
+        assert!(error.contains("`u u64` cannot hold `b`"), "{error}");
+    }
+}

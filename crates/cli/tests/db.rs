@@ -1,0 +1,147 @@
+//! The `db` commands: tables from the shell, and the answer to every bad input.
+
+mod common;
+
+use std::process::Stdio;
+
+use common::Place;
+
+const ACCOUNTS: &str = "accounts (id u64, owner text, cents i64, note text null) key (id)";
+
+/// A pool with the table `accounts` and three rows.
+fn shop() -> Place {
+    let place = Place::with_pool("16MiB");
+    assert_eq!(place.run(["db", "create", "a.pool", ACCOUNTS]).ok().trim(), ACCOUNTS);
+    let rows = [
+        r#"{"id":7,"owner":"alice","cents":500}"#,
+        r#"{"id":8,"owner":"bob","cents":-20,"note":"asks for \"more\""}"#,
+        r#"{"id":18446744073709551615,"owner":"","cents":0,"note":null}"#,
+    ];
+    place.run(["db", "put", "a.pool", "accounts", rows[0], rows[1], rows[2]]).ok();
+    place
+}
+
+#[test]
+fn rows_are_put_read_scanned_and_removed() {
+    let place = shop();
+    assert_eq!(
+        place.run(["db", "get", "a.pool", "accounts", "7"]).ok(),
+        "{\"id\":7,\"owner\":\"alice\",\"cents\":500,\"note\":null}\n"
+    );
+    let missing = place.run(["db", "get", "a.pool", "accounts", "9"]).finding();
+    assert!(missing.stdout.is_empty() && missing.stderr.contains("no row with the key (9)"), "{missing:?}");
+    let ids = |args: &[&str]| {
+        let all = ["db", "scan", "a.pool", "accounts"].iter().chain(args);
+        let text = place.run(all).ok();
+        let id = |line: &str| serde_json::from_str::<serde_json::Value>(line).expect("JSON")["id"].to_string();
+        text.lines().map(id).collect::<Vec<_>>()
+    };
+    assert_eq!(ids(&[]), ["7", "8", "18446744073709551615"]);
+    assert_eq!(ids(&["--reverse", "--limit", "2"]), ["18446744073709551615", "8"]);
+    assert_eq!(ids(&["--from", "8"]), ["8", "18446744073709551615"]);
+    assert_eq!(ids(&["--to", "8"]), ["7"]);
+    assert_eq!(ids(&["--prefix", "8"]), ["8"]);
+    place.run(["db", "del", "a.pool", "accounts", "8"]).ok();
+    place.run(["db", "del", "a.pool", "accounts", "8"]).finding();
+    assert_eq!(ids(&[]), ["7", "18446744073709551615"]);
+    let tables = place.json(["db", "tables", "a.pool"]);
+    assert_eq!((&tables[0]["schema"], &tables[0]["rows"]), (&ACCOUNTS.into(), &2.into()));
+    assert!(place.run(["db", "tables", "a.pool"]).ok().contains("(id u64, owner text"));
+    let checked = place.json(["db", "check", "a.pool"]);
+    assert_eq!((&checked[0]["rows"], &checked[0]["findings"]), (&2.into(), &serde_json::json!([])));
+}
+
+#[test]
+fn a_composite_key_is_scanned_by_its_first_column() {
+    let place = Place::with_pool("16MiB");
+    let orders = "orders (customer text, number u64, paid bool) key (customer, number)";
+    place.run(["db", "create", "a.pool", orders]).ok();
+    let lines: String = (0..2500_u32)
+        .map(|row| format!("{{\"customer\":\"c{}\",\"number\":{row},\"paid\":{}}}\n", row % 7, row % 2 == 0))
+        .collect();
+    place.write("orders.jsonl", &lines);
+    let done = place.json(["db", "import", "a.pool", "orders", "orders.jsonl", "--batch", "400"]);
+    assert_eq!((&done[0]["rows"], &done[0]["transactions"]), (&2500.into(), &7.into()));
+    let of_one = place.run(["db", "scan", "a.pool", "orders", "--prefix", "c3"]).ok();
+    assert_eq!(of_one.lines().count(), (0..2500).filter(|row| row % 7 == 3).count());
+    let few = place.run(["db", "scan", "a.pool", "orders", "--from", "c6", "2400", "--limit", "2"]).ok();
+    assert_eq!(few.lines().count(), 2);
+    // What a scan prints is what an import takes, in both directions.
+    for reverse in [&[][..], &["--reverse"]] {
+        let all = place.run(["db", "scan", "a.pool", "orders"].iter().chain(reverse)).ok();
+        assert_eq!(all.lines().count(), 2500);
+        place.run(["pool", "create", "b.pool", "--size", "16MiB", "--overwrite"]).ok();
+        place.run(["db", "create", "b.pool", orders]).ok();
+        place.feed(all.as_bytes(), ["db", "import", "b.pool", "orders", "-"]).ok();
+        let again = place.run(["db", "scan", "b.pool", "orders"].iter().chain(reverse)).ok();
+        assert!(again == all, "the same rows in the same order");
+    }
+}
+
+#[test]
+fn bad_input_is_an_error_that_says_what_and_where_and_changes_nothing() {
+    let place = shop();
+    let before = place.run(["db", "scan", "a.pool", "accounts"]).ok();
+    let row = r#"{"id":1,"owner":"x","cents":1}"#;
+    let put = ["db", "put", "a.pool", "accounts", row];
+    place.run(put.into_iter().chain([r#"{"id":2,"owner":"x"}"#])).fails_with(&["row 2", "`cents i64` is missing"]);
+    place.run(put.into_iter().chain([r#"{"id":"2"}"#])).fails_with(&["row 2", "`id u64` cannot hold"]);
+    place.run(put.into_iter().chain([r#"{"id":7,"owner":"","cents":0}"#, "--new"])).fails_with(&["key (7)"]);
+    place.run(["db", "put", "a.pool", "accounts", "7"]).fails_with(&["row 1", "JSON object"]);
+    place.run(["db", "put", "a.pool", "nothing", row]).fails_with(&["a.pool", "no table `nothing`", "accounts"]);
+    place.run(["db", "get", "a.pool", "accounts", "seven"]).fails_with(&["`id u64` cannot hold `seven`"]);
+    place.run(["db", "get", "a.pool", "accounts", "7", "8"]).fails_with(&["(id)", "2 values"]);
+    place.run(["db", "create", "a.pool", "accounts (id u64) key (id)"]).fails_with(&["accounts", "column 1"]);
+    place.run(["db", "create", "a.pool", "t (id u32) key (id)"]).fails_with(&["`u32` is no type"]);
+    place.run(["db", "get", "a.pool", "--db", "other", "accounts", "7"]).fails_with(&["no database `other`"]);
+    place.run(["db", "get", "none.pool", "accounts", "7"]).fails_with(&["none.pool"]);
+    let empty = Place::with_pool("8MiB");
+    empty.run(["db", "tables", "a.pool"]).fails_with(&["a.pool", "db create"]);
+    empty.run(["kv", "put", "a.pool", "k", "v", "--map", "tables"]).ok();
+    empty.run(["db", "tables", "a.pool"]).fails_with(&["a.pool", "tables"]);
+    assert_eq!(place.run(["db", "scan", "a.pool", "accounts"]).ok(), before);
+}
+
+#[test]
+fn an_import_names_the_bad_line_and_where_to_go_on() {
+    let place = shop();
+    let line = |id: u32| format!("{{\"id\":{id},\"owner\":\"o\",\"cents\":1}}\n");
+    let lines: String = (100..105).map(line).collect::<String>() + "{\"id\":105}\n" + &line(106);
+    place.write("rows.jsonl", &lines);
+    let import = ["db", "import", "a.pool", "accounts", "rows.jsonl", "--batch", "2"];
+    place.run(import).fails_with(&["rows.jsonl: line 6", "`owner text` is missing", "lines 1 to 4", "--skip 4"]);
+    assert_eq!(place.run(["db", "scan", "a.pool", "accounts", "--from", "100"]).ok().lines().count(), 4 + 1);
+    place.write("rows.jsonl", lines.replace("{\"id\":105}", &line(105)));
+    let done = place.json(import.into_iter().chain(["--skip", "4"]));
+    assert_eq!(done[0]["rows"], 3, "{done:?}");
+    place.run(["db", "import", "a.pool", "accounts", "absent.jsonl"]).fails_with(&["absent.jsonl"]);
+}
+
+/// A full log is an error with a way out, and what was acknowledged stays.
+#[test]
+fn a_full_log_and_a_killed_import_lose_nothing() {
+    let place = Place::with_pool("8MiB");
+    let table = "t (k u64, v text) key (k)";
+    place.run(["db", "create", "a.pool", table, "--log", "64KiB"]).ok();
+    let lines: String = (0..2000).map(|k| format!("{{\"k\":{k},\"v\":\"{k}\"}}\n")).collect();
+    let full = place.feed(lines.as_bytes(), ["db", "import", "a.pool", "t", "-", "--batch", "10"]);
+    let text = full.fails_with(&["a.pool", "is full", "log_bytes", "--skip"]);
+    let stored: usize =
+        text.split("--skip ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok()).expect("a number");
+    assert_eq!(place.run(["db", "scan", "a.pool", "t"]).ok().lines().count(), stored);
+    for kill in 0..6 {
+        place.run(["pool", "create", "b.pool", "--size", "16MiB", "--overwrite"]).ok();
+        place.run(["db", "create", "b.pool", table]).ok();
+        place.write("rows.jsonl", &lines);
+        let import = ["db", "import", "b.pool", "t", "rows.jsonl", "--batch", "7"];
+        let mut child = place.command(import).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("run");
+        std::thread::sleep(std::time::Duration::from_millis(10 + 20 * kill));
+        child.kill().expect("a child");
+        child.wait().expect("a child");
+        let rows = place.run(["db", "scan", "b.pool", "t"]).ok().lines().count();
+        assert!(rows == 2000 || rows.is_multiple_of(7), "{rows} rows: whole transactions");
+        place.run(["db", "check", "b.pool"]).ok();
+        place.run(import).ok();
+        assert_eq!(place.run(["db", "scan", "b.pool", "t"]).ok().lines().count(), 2000);
+    }
+}
