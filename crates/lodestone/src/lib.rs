@@ -198,3 +198,8 @@ pub use lodestone_pmem::PoolOptions;
 /// ```
 #[doc(inline)]
 pub use lodestone_stm::StmOptions;
+
+/// The examples of the README, which must compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
