@@ -254,7 +254,8 @@ struct Running {
 
 impl Running {
     fn begin(core: &Core) -> Self {
-        RUNNING.with_borrow_mut(|running| {
+        RUNNING.with(|running| {
+            let mut running = running.borrow_mut();
             let is_nested = running.contains(&std::ptr::from_ref(core));
             running.push(core);
             Self { is_nested }
@@ -264,9 +265,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        RUNNING.with_borrow_mut(|running| {
-            running.pop();
-        });
+        RUNNING.with(|running| running.borrow_mut().pop());
     }
 }
 

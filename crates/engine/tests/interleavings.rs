@@ -168,7 +168,9 @@ fn an_answer_that_is_an_error_is_true() -> Result<()> {
         attempts += 1;
         let found = f.get(tx, 1)?;
         if attempts == 1 {
-            f.set(&[(1, 2)])?;
+            let other = f.db.begin();
+            f.put(&other, 1, 2)?;
+            other.commit()?;
         }
         Err::<(), _>(Error::cancelled(format!("found {found:?}")))
     });

@@ -2,7 +2,8 @@
 //!
 //! **A failed checkpoint is the last one.** It has taken its records from the list. A later checkpoint would know only
 //! newer ones, and move the tail past lines that are in no file. So the failure is noted under the lock that admits one
-//! checkpoint at a time.
+//! checkpoint at a time. The note is there beside the halt: a close may have halted the pool before the checkpoint
+//! failed, and the first reason of a halt is kept.
 //!
 //! **A silent pool confirms its last group.** The last record of a journal is the only one without a later record that
 //! proves its acknowledgement (see [`journal`](super::journal)). When nothing was committed between two looks, the
@@ -58,14 +59,20 @@ impl Engine {
     ///
     /// After an error the caller wakes all waiters, once it holds no lock.
     pub(super) fn checkpoint(&self) -> Result<()> {
-        let _one_at_a_time = lock(&self.checkpoint);
+        let mut failed = lock(&self.checkpoint);
         self.check_halt()?;
-        self.apply_unapplied(false).map_err(|failure| self.poison(&failure))
+        self.apply_unapplied(false).map_err(|failure| {
+            *failed = Some(failure.to_string());
+            self.poison(&failure)
+        })
     }
 
     /// The last checkpoint, after the last commit: the header says that nothing follows.
     pub(super) fn checkpoint_and_close(&self) -> Result<()> {
-        let _one_at_a_time = lock(&self.checkpoint);
+        let failed = lock(&self.checkpoint);
+        if let Some(cause) = &*failed {
+            return Err(Error::Poisoned { path: self.files.path.clone(), cause: cause.clone() });
+        }
         match self.halt.get() {
             Some(Halt::Closed) => self.apply_unapplied(true),
             _ => self.check_halt(),

@@ -143,8 +143,8 @@ struct Engine {
     ring: Mutex<Ring>,
     /// Work for the checkpointer.
     ring_moved: Condvar,
-    /// Held during a checkpoint.
-    checkpoint: Mutex<()>,
+    /// Held during a checkpoint. The cause of the one that failed.
+    checkpoint: Mutex<Option<String>>,
 }
 
 /// Why nothing becomes durable any more.
@@ -236,7 +236,7 @@ impl BlockDomain {
                 closing: false,
             }),
             ring_moved: Condvar::new(),
-            checkpoint: Mutex::new(()),
+            checkpoint: Mutex::new(None),
             files,
         });
         let checkpointer = if options.background { Some(start_checkpointer(&engine)?) } else { None };

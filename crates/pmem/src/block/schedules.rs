@@ -349,3 +349,59 @@ fn a_close_loses_nothing_acknowledged_beside_it() {
     shuttle::check_random(a_close_beside_writers, 2000);
     shuttle::check_pct(a_close_beside_writers, 2000, 3);
 }
+
+/// A close while a checkpoint is under way, on a disk that fails as `plan` says. A checkpoint that fails has taken its
+/// records from the list, so the close must not move the journal's tail past them.
+fn a_close_beside_a_checkpoint(plan: FaultPlan) {
+    let disk = Arc::new(SimulatedDisk::new(vec![0; DISK as usize]));
+    let faulty = Arc::new(FaultyStorage::new(Arc::clone(&disk), FaultPlan::default()));
+    let memory = memory_over(Arc::new(Interleaved(Arc::clone(&faulty))));
+    for line in 1..=4 {
+        memory.store(PmAddr::new(0, DATA + line * 64), line);
+        memory.persist(PmAddr::new(0, DATA + line * 64), 8);
+        memory.durable().expect("no fault yet");
+    }
+    faulty.arm(plan);
+    let checkpointer = {
+        let memory = memory.clone();
+        crate::sync::thread::spawn(move || {
+            let engine = &memory.block().expect("attached").engine;
+            if engine.checkpoint().is_err() {
+                engine.wake_all();
+            }
+        })
+    };
+    let closed = memory.block().expect("attached").close();
+    checkpointer.join().expect("the checkpointer");
+    for survivors in [0_u64, u64::MAX, 0x5555_5555_5555_5555] {
+        let mut choice = survivors;
+        let content = disk.power_cut(|_| {
+            choice = choice.rotate_left(1);
+            choice & 1 != 0
+        });
+        let reborn = Arc::new(SimulatedDisk::new(content));
+        replay(&files(reborn.clone())).expect("a consistent journal");
+        let content = reborn.content();
+        for line in 1..=4 {
+            assert_eq!(word(&content, line), line, "{plan:?}, survivors {survivors:#x}, closed: {closed:?}");
+        }
+    }
+}
+
+#[test]
+fn a_close_beside_a_checkpoint_that_fails_loses_nothing() {
+    for number in 1..=6 {
+        for plan in [
+            FaultPlan { fail_sync: Some(Failing::once(number)), ..FaultPlan::default() },
+            FaultPlan { fail_write: Some(Failing::once(number)), ..FaultPlan::default() },
+            FaultPlan {
+                short_write: Some((number, 64)),
+                fail_write: Some(Failing::once(number + 1)),
+                ..FaultPlan::default()
+            },
+        ] {
+            shuttle::check_random(move || a_close_beside_a_checkpoint(plan), 200);
+            shuttle::check_pct(move || a_close_beside_a_checkpoint(plan), 200, 3);
+        }
+    }
+}

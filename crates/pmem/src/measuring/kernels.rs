@@ -212,7 +212,7 @@ mod tests {
                     "value {index}"
                 );
             }
-            assert!(target.0[..lines * 64].iter().all(|byte| *byte == 7));
+            assert!(target.0[..lines * 64].chunks(8).all(|word| word == 7_u64.to_le_bytes()));
         }
     }
 }
