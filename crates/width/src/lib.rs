@@ -7,7 +7,8 @@
 //! The crates above use no bare `as`. Its reader cannot see whether a cast widens, drops bits on purpose, or drops
 //! them by mistake. Each function here is one of the three:
 //!
-//! - [`to_u64`], [`to_usize`], [`const_usize`] widen, or keep the width.
+//! - [`to_u64`], [`to_usize`], [`const_usize`] widen, or keep the width. So do [`u32_to_u64`], [`u16_to_u64`] and
+//!   [`u8_to_u64`] in constant functions.
 //! - [`low_u64`], [`low_u32`], [`low_u16`], [`low_u8`] drop the upper bits on purpose.
 //! - [`exact_u32`], [`exact_u16`], [`exact_u8`] narrow a value that the caller knows to fit. Debug builds check it.
 //!
@@ -61,6 +62,27 @@ impl<N: sealed::Wide> Wide for N {}
 #[must_use]
 #[inline(always)]
 pub const fn to_u64(number: usize) -> u64 {
+    number as u64
+}
+
+/// The same number as a word of the medium, for constant functions. Others use `u64::from`.
+#[must_use]
+#[inline(always)]
+pub const fn u32_to_u64(number: u32) -> u64 {
+    number as u64
+}
+
+/// As [`u32_to_u64`], for 16 bits.
+#[must_use]
+#[inline(always)]
+pub const fn u16_to_u64(number: u16) -> u64 {
+    number as u64
+}
+
+/// As [`u32_to_u64`], for 8 bits.
+#[must_use]
+#[inline(always)]
+pub const fn u8_to_u64(number: u8) -> u64 {
     number as u64
 }
 
@@ -169,6 +191,7 @@ mod tests {
     fn numbers_keep_their_value_at_both_ends_of_their_range() {
         assert_eq!((to_u64(usize::MAX), to_usize(u64::MAX)), (u64::MAX, usize::MAX));
         assert_eq!((to_usize(u32::MAX), to_usize(u8::MAX)), (0xFFFF_FFFF, 255));
+        assert_eq!((u32_to_u64(u32::MAX), u16_to_u64(u16::MAX), u8_to_u64(u8::MAX)), (0xFFFF_FFFF, 0xFFFF, 255));
         assert_eq!((exact_u32(0xFFFF_FFFF_usize), exact_u16(0xFFFF_u64), exact_u8(255_u32)), (u32::MAX, u16::MAX, 255));
         assert_eq!((low_u32(u64::MAX << 4), low_u16(0x12345), low_u8(0x1FF)), (0xFFFF_FFF0, 0x2345, 0xFF));
     }
