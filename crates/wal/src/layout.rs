@@ -9,6 +9,7 @@
 
 use lodestone_pmem::mirror::Line;
 use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, PmPtr};
+use lodestone_width::{exact_u32, to_u64, to_usize};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use crate::options::{LogAlign, LogOptions};
@@ -43,20 +44,20 @@ pub struct DirectoryLine {
     pub crc: u32,
 }
 
-const _: () = assert!(size_of::<DirectoryLine>() as u64 == LINE_BYTES);
+const _: () = assert!(to_u64(size_of::<DirectoryLine>()) == LINE_BYTES);
 
 impl DirectoryLine {
     pub fn new(options: &LogOptions, salt: u64) -> Self {
         let mut line = Self::new_zeroed();
         (line.magic, line.version) = (MAGIC, VERSION);
-        line.align = options.align.bytes() as u32;
+        line.align = exact_u32(options.align.bytes());
         (line.segment_bytes, line.segments, line.salt) = (options.segment_bytes, options.segments(), salt);
         line.crc = line.checksum();
         line
     }
 
     pub fn checksum(&self) -> u32 {
-        crc32c::crc32c(&self.as_bytes()[..LINE_BYTES as usize - 4])
+        crc32c::crc32c(&self.as_bytes()[..to_usize(LINE_BYTES) - 4])
     }
 
     /// The sizes, if they are such as options allow.
@@ -106,7 +107,7 @@ pub struct SegmentLine {
     pub crc: u32,
 }
 
-const _: () = assert!(size_of::<SegmentLine>() as u64 == LINE_BYTES);
+const _: () = assert!(to_u64(size_of::<SegmentLine>()) == LINE_BYTES);
 
 impl Line for SegmentLine {
     const SEQUENCE_MAX: u64 = u64::MAX;
@@ -121,7 +122,7 @@ impl Line for SegmentLine {
 
     fn seal(&mut self, sequence: u64) {
         self.generation = sequence;
-        self.crc = crc32c::crc32c(&self.as_bytes()[..LINE_BYTES as usize - 4]);
+        self.crc = crc32c::crc32c(&self.as_bytes()[..to_usize(LINE_BYTES) - 4]);
     }
 }
 

@@ -12,6 +12,7 @@
 
 use lodestone_pmem::{PmAddr, planted};
 use lodestone_txn::{Tick, Writer};
+use lodestone_width::{to_u64, to_usize};
 
 use crate::error::Result;
 use crate::layout::{RECORD_HEAD_BYTES, RecordHead, Seed};
@@ -99,7 +100,7 @@ impl Reader<'_> {
                 }
                 continue;
             };
-            let after = position + (RECORD_HEAD_BYTES as u64 + u64::from(head.bytes)).next_multiple_of(self.align());
+            let after = position + (to_u64(RECORD_HEAD_BYTES) + u64::from(head.bytes)).next_multiple_of(self.align());
             let record = match pieces.take() {
                 None if head.piece == 0 => Pieces { head, position, bytes: body },
                 Some(mut record) if follows(&record.head, &head) => {
@@ -132,7 +133,7 @@ impl Reader<'_> {
     /// The piece at `position` of `segment`, if one verifies there.
     fn piece(&self, segment: &Segment, position: u64, last_tick: u64) -> Option<(RecordHead, Vec<u8>)> {
         let room = self.segments.capacity.checked_sub(position - segment.first)?;
-        let bytes_max = room.checked_sub(RECORD_HEAD_BYTES as u64)?;
+        let bytes_max = room.checked_sub(to_u64(RECORD_HEAD_BYTES))?;
         let memory = self.segments.memory();
         let at = segment.address(position);
         let head = RecordHead::read(memory, at);
@@ -140,8 +141,8 @@ impl Reader<'_> {
         if !is_plausible {
             return None;
         }
-        let mut body = vec![0; head.bytes as usize];
-        memory.read(at.plus(RECORD_HEAD_BYTES as u64), &mut body);
+        let mut body = vec![0; to_usize(head.bytes)];
+        memory.read(at.plus(to_u64(RECORD_HEAD_BYTES)), &mut body);
         let seed = Seed {
             salt: self.segments.salt,
             generation: segment.generation,
@@ -156,7 +157,7 @@ impl Reader<'_> {
     fn has_later(&self, segment: &Segment, position: u64, last_tick: u64) -> bool {
         let end = segment.first + self.segments.capacity;
         let mut next = position + self.align();
-        while next + (RECORD_HEAD_BYTES as u64) <= end {
+        while next + to_u64(RECORD_HEAD_BYTES) <= end {
             if self.piece(segment, next, last_tick).is_some() {
                 return true;
             }

@@ -7,13 +7,15 @@
 //! Invariant: a record has whole entries only, so [`Entries`] stops at the end and nowhere else. It checks all lengths
 //! all the same: bytes of the medium never make it panic.
 
+use lodestone_width::{const_usize, exact_u16, exact_u32, to_u64, u16_to_u64};
+
 use crate::error::{Error, Result};
 use crate::layout::RECORD_HEAD_BYTES;
 
 /// Bytes of an entry before its key.
 const ENTRY_HEAD_BYTES: usize = 12;
 /// Longest key.
-const KEY_BYTES_MAX: usize = u16::MAX as usize;
+const KEY_BYTES_MAX: usize = const_usize(u16_to_u64(u16::MAX));
 /// Longest value: 64 MiB.
 const VALUE_BYTES_MAX: usize = 64 << 20;
 
@@ -95,7 +97,7 @@ impl Record {
     /// Bytes of the entries.
     #[must_use]
     pub fn entry_bytes(&self) -> u64 {
-        (self.bytes.len() - RECORD_HEAD_BYTES) as u64
+        to_u64(self.bytes.len() - RECORD_HEAD_BYTES)
     }
 
     /// Adds a row with its new value.
@@ -126,8 +128,8 @@ impl Record {
                 return Err(Error::EntryTooLarge { what, bytes, limit });
             }
         }
-        let key_bytes = entry.key.len() as u16;
-        let value_bytes = entry.value.len() as u32;
+        let key_bytes = exact_u16(entry.key.len());
+        let value_bytes = exact_u32(entry.value.len());
         self.bytes.extend(entry.tree.to_le_bytes());
         self.bytes.extend(key_bytes.to_le_bytes());
         self.bytes.extend(entry.kind.code().to_le_bytes());

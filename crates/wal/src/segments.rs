@@ -12,6 +12,7 @@ use lodestone_pmem::mirror::{self, Line, Mirror, Slot};
 use lodestone_pmem::sync::{Mutex, lock};
 use lodestone_pmem::{Memory, PmAddr, PmPtr, checked};
 use lodestone_txn::copies;
+use lodestone_width::to_u64;
 
 use crate::error::{Error, Result};
 use crate::layout::{
@@ -232,8 +233,8 @@ impl Segments {
     /// Takes segments out of the stock until `held` has `count`. The heap makes those that are missing.
     pub fn take(&self, held: &mut Vec<PmAddr>, count: usize) -> Result<()> {
         let mut stock = lock(&self.stock);
-        let needed = count.saturating_sub(held.len()) as u64;
-        let free = stock.free.len() as u64 + (self.total - stock.made.len() as u64);
+        let needed = to_u64(count.saturating_sub(held.len()));
+        let free = to_u64(stock.free.len()) + (self.total - to_u64(stock.made.len()));
         if needed > free {
             let path = self.heap.pool().path().to_owned();
             return Err(Error::Full { path, needed, free, total: self.total });
@@ -264,7 +265,7 @@ impl Segments {
             // Before the fence of the action that makes the segment reachable.
             memory.flush(place.addr(), 64);
         }
-        for place in directory_entries(self.directory, self.total, stock.made.len() as u64) {
+        for place in directory_entries(self.directory, self.total, to_u64(stock.made.len())) {
             action.set(place, checked::encode_addr(place, at));
         }
         action.commit()?;
@@ -315,7 +316,7 @@ impl Segments {
     /// Segments that were made, and those of them that are in the stock.
     pub fn counts(&self) -> (u64, u64) {
         let stock = lock(&self.stock);
-        (stock.made.len() as u64, stock.free.len() as u64)
+        (to_u64(stock.made.len()), to_u64(stock.free.len()))
     }
 
     /// Most segments.

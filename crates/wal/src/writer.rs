@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use lodestone_pmem::PmAddr;
 use lodestone_txn::{Tick, Writer};
+use lodestone_width::{exact_u32, to_u64, to_usize};
 use zerocopy::IntoBytes;
 
 use crate::error::{Error, Result};
@@ -72,18 +73,18 @@ impl LogWriter {
         }
         let bytes = record.entry_bytes();
         let capacity = segments.capacity;
-        let limit = (segments.total() / 4).max(1) * (capacity - RECORD_HEAD_BYTES as u64);
+        let limit = (segments.total() / 4).max(1) * (capacity - to_u64(RECORD_HEAD_BYTES));
         if bytes > limit {
             return Err(Error::TransactionTooLarge { bytes, limit });
         }
-        let padded = (RECORD_HEAD_BYTES as u64 + bytes).next_multiple_of(segments.align.bytes());
+        let padded = (to_u64(RECORD_HEAD_BYTES) + bytes).next_multiple_of(segments.align.bytes());
         let used = self.segment.map_or(capacity, |segment| self.position - segment.first);
         if used + padded <= capacity {
             return Ok(self.room_in_one(record));
         }
-        let piece_bytes = capacity - RECORD_HEAD_BYTES as u64;
+        let piece_bytes = capacity - to_u64(RECORD_HEAD_BYTES);
         let pieces = bytes.div_ceil(piece_bytes).max(1);
-        segments.take(&mut self.held, pieces as usize)?;
+        segments.take(&mut self.held, to_usize(pieces))?;
         if pieces == 1 {
             if let Some(at) = self.held.pop() {
                 self.segment = Some(segments.hand_out(self.writer.number(), at, self.position));
@@ -129,7 +130,7 @@ impl LogWriter {
         let entry_bytes = record.bytes.len() - RECORD_HEAD_BYTES;
         let mut head = RecordHead {
             tick: tick.0,
-            bytes: entry_bytes as u32,
+            bytes: exact_u32(entry_bytes),
             entries: record.entries,
             piece: 0,
             pieces: 1,
@@ -137,11 +138,11 @@ impl LogWriter {
         };
         head.crc = head.checksum(body);
         record.bytes[..RECORD_HEAD_BYTES].copy_from_slice(head.as_bytes());
-        let padded = record.bytes.len().next_multiple_of(self.shared.segments.align.bytes() as usize);
+        let padded = record.bytes.len().next_multiple_of(to_usize(self.shared.segments.align.bytes()));
         record.bytes.resize(padded, 0);
         self.put(segment.address(self.position), &record.bytes);
         record.bytes.truncate(RECORD_HEAD_BYTES + entry_bytes);
-        self.position += padded as u64;
+        self.position += to_u64(padded);
     }
 
     #[cold]
@@ -149,17 +150,23 @@ impl LogWriter {
         let capacity = self.shared.segments.capacity;
         let entries = &record.bytes[RECORD_HEAD_BYTES..];
         let mut image = Vec::new();
-        for (piece, body) in (0_u16..).zip(entries.chunks(capacity as usize - RECORD_HEAD_BYTES)) {
+        for (piece, body) in (0_u16..).zip(entries.chunks(to_usize(capacity) - RECORD_HEAD_BYTES)) {
             let segment = self.segment_for_piece();
-            let mut head =
-                RecordHead { tick: tick.0, bytes: body.len() as u32, entries: record.entries, piece, pieces, crc: 0 };
+            let mut head = RecordHead {
+                tick: tick.0,
+                bytes: exact_u32(body.len()),
+                entries: record.entries,
+                piece,
+                pieces,
+                crc: 0,
+            };
             head.crc = head.checksum(self.seed(segment.generation, self.position).body(body));
             image.clear();
             image.extend(head.as_bytes());
             image.extend(body);
-            image.resize(image.len().next_multiple_of(self.shared.segments.align.bytes() as usize), 0);
+            image.resize(image.len().next_multiple_of(to_usize(self.shared.segments.align.bytes())), 0);
             self.put(segment.address(self.position), &image);
-            self.position += image.len() as u64;
+            self.position += to_u64(image.len());
             self.segment = Some(segment);
         }
     }
@@ -187,7 +194,7 @@ impl LogWriter {
             LogStore::Stream => memory.write_back(at, bytes),
             LogStore::Flush => {
                 memory.write(at, bytes);
-                memory.flush(at, bytes.len() as u64);
+                memory.flush(at, to_u64(bytes.len()));
             }
         }
     }
