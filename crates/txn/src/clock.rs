@@ -14,6 +14,7 @@ use crossbeam_utils::CachePadded;
 use lodestone_pmem::count_shared_rmws;
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 use lodestone_pmem::sync::{Mutex, lock};
+use lodestone_width::{const_usize, to_u64, to_usize, u16_to_u64};
 
 use crate::tick::{LIFE_TICKS_MAX, TICK_BITS, Tick, WRITERS_MAX};
 use crate::word::{AGE_TICK_SHIFT, VersionWord};
@@ -122,7 +123,7 @@ pub struct StartClocks {
     latest: u64,
 }
 
-const AGES: usize = 2 * WRITERS_MAX as usize;
+const AGES: usize = 2 * const_usize(u16_to_u64(WRITERS_MAX));
 const _: () = assert!(AGES == 1 << AGE_TICK_SHIFT, "writer and slot are the index of an age");
 
 impl StartClocks {
@@ -135,7 +136,7 @@ impl StartClocks {
             mask: len - 1,
             known: vec![0; len].into_boxed_slice(),
             origin: VersionWord::age_origin(base),
-            age_mask: if kind == ClockKind::Thread { AGES as u64 - 1 } else { 0 },
+            age_mask: if kind == ClockKind::Thread { to_u64(AGES) - 1 } else { 0 },
             ages: Box::new([0; AGES]),
             latest: 0,
             has_ages: (base.0 & ((1 << TICK_BITS) - 1)) + LIFE_TICKS_MAX < 1 << TICK_BITS,
@@ -160,7 +161,7 @@ impl StartClocks {
     #[must_use]
     pub fn covers_live(&self, word: VersionWord) -> bool {
         let age = word.age(self.origin);
-        age <= self.ages[(age & self.age_mask) as usize % AGES]
+        age <= self.ages[to_usize(age & self.age_mask) % AGES]
     }
 
     /// Learns that all commits of the writer of `word`, up to this one, are known (the second half of `cmp_time`). Call
@@ -191,7 +192,7 @@ impl StartClocks {
         self.latest = self.latest.max(known);
         if self.has_ages {
             let index = 2 * writer % AGES;
-            let age = known << AGE_TICK_SHIFT | (AGES as u64 - 1);
+            let age = known << AGE_TICK_SHIFT | (to_u64(AGES) - 1);
             self.ages[index] = age;
             self.ages[index | 1] = age;
         }

@@ -2,6 +2,7 @@
 //! throughput.
 #![expect(unsafe_code, reason = "the CRC instruction after a run-time check")]
 
+use lodestone_width::exact_u32;
 use zerocopy::IntoBytes;
 
 /// Continues the CRC-32C `crc` with the bytes of the words of `header` and of `rest`.
@@ -26,7 +27,7 @@ unsafe fn append_sse42<const N: usize>(crc: u32, header: [u64; N], rest: &[u64])
         // No bounds, no branches: one instruction a word.
         std::arch::x86_64::_mm_crc32_u64(state, *word)
     });
-    !(state as u32)
+    !exact_u32(state)
 }
 
 #[cfg(test)]

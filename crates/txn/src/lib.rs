@@ -24,6 +24,8 @@
 //! it is read. [`Lives::scrub_is_due`] says when all words must be renewed, which is after years of full load. A single
 //! life ends its service after [`LIFE_TICKS_MAX`] ticks: three years of ten million commits a second without a pause.
 
+#![cfg_attr(not(test), deny(clippy::as_conversions))]
+
 pub mod copies;
 pub mod record;
 

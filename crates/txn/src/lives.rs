@@ -35,6 +35,7 @@ mod format;
 
 use lodestone_pmem::mirror::{self, Line, Mirror, Slot};
 use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, PmPtr, planted};
+use lodestone_width::{exact_u32, low_u32, to_u64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::error::{Error, Result};
@@ -61,7 +62,7 @@ struct StateLine {
     crc: u32,
 }
 
-const _: () = assert!(size_of::<StateLine>() as u64 == LINE_BYTES, "the state fills one line: it persists in order");
+const _: () = assert!(to_u64(size_of::<StateLine>()) == LINE_BYTES, "the state fills one line: it persists in order");
 
 impl StateLine {
     fn checksum(&self) -> u32 {
@@ -193,7 +194,7 @@ impl Lives {
         if !found.is_at_rest() {
             self.state = mirror::write(memory, self.layout.lines(), self.state);
         }
-        found.slots.iter().filter(|slot| !matches!(slot, Slot::Intact(_))).count() as u32
+        exact_u32(found.slots.iter().filter(|slot| !matches!(slot, Slot::Intact(_))).count())
     }
 
     /// Makes both copies of the table equal again, and flushes what it writes. The next fence makes it persistent, at
@@ -203,15 +204,15 @@ impl Lives {
         for (at, words) in &damaged {
             memory.write(*at, words.as_bytes());
             // Each entry is whole in one place, and that place may be damaged next.
-            memory.flush(*at, words.len() as u64 * 8);
+            memory.flush(*at, to_u64(words.len()) * 8);
         }
-        damaged.len() as u32
+        exact_u32(damaged.len())
     }
 
     /// Copies of entries of the table that are damaged.
     #[must_use]
     pub fn table_copies_damaged(&self) -> u32 {
-        self.damaged.len() as u32
+        exact_u32(self.damaged.len())
     }
 
     /// State lines and copies of entries that fail their checksum. They are harmless while the other copy is intact,
@@ -310,7 +311,7 @@ impl Lives {
     /// Bytes of a table that has room for a life of `threads` threads.
     #[must_use]
     pub const fn entry_bytes(threads: usize) -> u64 {
-        (ENTRY_HEADER_WORDS + threads as u64) * 8
+        (ENTRY_HEADER_WORDS + to_u64(threads)) * 8
     }
 
     /// Ends a life that crashed: appends `last` to the table, then closes at the old limit. On return both are
@@ -406,7 +407,7 @@ const fn base_from(tick: u64) -> u64 {
 }
 
 fn encode_entry(at: PmAddr, life: &Life) -> Vec<u64> {
-    let mut words = vec![life.base.0, life.limit.0, life.last.len() as u64];
+    let mut words = vec![life.base.0, life.limit.0, to_u64(life.last.len())];
     words.extend(
         life.last.iter().map(|(writer, last)| ((last.0 - life.base.0) << WRITER_BITS) | u64::from(writer.number())),
     );
@@ -416,7 +417,7 @@ fn encode_entry(at: PmAddr, life: &Life) -> Vec<u64> {
 
 fn entry_checksum(at: PmAddr, words: &[u64]) -> u32 {
     let count = words[2] & u64::from(u32::MAX);
-    let seed = crc32c::crc32c_append(at.to_raw() as u32, [words[0], words[1], count].as_bytes());
+    let seed = crc32c::crc32c_append(low_u32(at.to_raw()), [words[0], words[1], count].as_bytes());
     crc32c::crc32c_append(seed, words[3..].as_bytes())
 }
 
@@ -465,7 +466,7 @@ impl Table<'_> {
             return Err("an entry runs over the end");
         }
         let words: Vec<u64> = (0..ENTRY_HEADER_WORDS + count).map(|word| self.memory.load(at.plus(word * 8))).collect();
-        if (words[2] >> 32) as u32 != entry_checksum(at, &words) {
+        if exact_u32(words[2] >> 32) != entry_checksum(at, &words) {
             return Err("an entry fails its checksum");
         }
         let after = before.map_or(0, |life| life.limit.0);

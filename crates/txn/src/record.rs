@@ -21,6 +21,7 @@
 //!    ([`clear`]) after they are. A record that is found after a crash belongs to a loser.
 
 use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, WORD_BYTES};
+use lodestone_width::{const_usize, exact_u32, low_u32, to_u64, to_usize};
 
 use crate::crc;
 use crate::tick::{Tick, Writer};
@@ -119,14 +120,14 @@ impl Buffers {
     #[must_use]
     #[inline]
     pub const fn members_inline(&self) -> usize {
-        (self.bytes / WORD_BYTES) as usize - HEADER_WORDS
+        const_usize(self.bytes / WORD_BYTES) - HEADER_WORDS
     }
 }
 
 /// Members that a spill block of `bytes` bytes holds.
 #[must_use]
 pub const fn members_in_spill(bytes: u64) -> usize {
-    (bytes / WORD_BYTES) as usize - 1
+    const_usize(bytes / WORD_BYTES) - 1
 }
 
 /// The fields of a record besides its members.
@@ -144,7 +145,7 @@ pub struct Head {
 fn checksum(at: PmAddr, header: &[u64; HEADER_WORDS], rest: &[u64]) -> u32 {
     let place = at.to_raw();
     let header = [header[0], header[1] & !(u64::MAX << CRC_SHIFT), header[2]];
-    crc::append((place ^ (place >> 32)) as u32, header, rest)
+    crc::append(low_u32(place ^ (place >> 32)), header, rest)
 }
 
 /// Writes a record into the buffer at `at` and flushes it; the caller fences. `words` consists of `HEADER_WORDS` words,
@@ -157,9 +158,9 @@ fn checksum(at: PmAddr, header: &[u64; HEADER_WORDS], rest: &[u64]) -> u32 {
 pub fn write(memory: &Memory, buffers: &Buffers, index: u64, head: &Head, words: &mut [u64], spill: Spill<'_>) {
     let at = buffers.buffer(index);
     let members = words.len() - HEADER_WORDS;
-    assert!(members as u64 <= MEMBERS_MAX, "the format counts 2^27 members");
+    assert!(to_u64(members) <= MEMBERS_MAX, "the format counts 2^27 members");
     let chained = members > buffers.members_inline();
-    let mut header = [head.tick.0, head.kind.code() | ((members as u64) << MEMBERS_SHIFT), head.previous.0];
+    let mut header = [head.tick.0, head.kind.code() | (to_u64(members) << MEMBERS_SHIFT), head.previous.0];
     if chained {
         header[1] |= CHAINED_BIT;
     }
@@ -199,7 +200,7 @@ fn write_spill(memory: &Memory, members: &[u64], spill: Spill<'_>) -> PmAddr {
         memory.store(at, if more { spill.blocks[index + 1].to_raw() } else { 0 });
         memory.write(at.plus(WORD_BYTES), chunk.as_bytes());
         // Flushed before the fence of the commit, like the record.
-        memory.flush(at, WORD_BYTES + chunk.len() as u64 * WORD_BYTES);
+        memory.flush(at, WORD_BYTES + to_u64(chunk.len()) * WORD_BYTES);
     }
     spill.blocks[0]
 }
@@ -231,7 +232,7 @@ pub fn read(memory: &Memory, buffers: &Buffers, index: u64, spill_bytes: u64) ->
     if header[0] == 0 {
         return Found::Empty;
     }
-    let members = ((header[1] >> MEMBERS_SHIFT) & MEMBERS_MAX) as usize;
+    let members = to_usize((header[1] >> MEMBERS_SHIFT) & MEMBERS_MAX);
     let chained = header[1] & CHAINED_BIT != 0;
     let (Some(kind), true) = (RecordKind::from_code(header[1] & 0xF), chained == (members > buffers.members_inline()))
     else {
@@ -240,10 +241,10 @@ pub fn read(memory: &Memory, buffers: &Buffers, index: u64, spill_bytes: u64) ->
     let list = if chained {
         read_spill(memory, PmAddr::from_raw(memory.load(at.plus(24))), members, spill_bytes)
     } else {
-        Some((0..members as u64).map(|member| memory.load(at.plus((HEADER_WORDS as u64 + member) * 8))).collect())
+        Some((0..to_u64(members)).map(|member| memory.load(at.plus((to_u64(HEADER_WORDS) + member) * 8))).collect())
     };
     match list {
-        Some(list) if (header[1] >> CRC_SHIFT) as u32 == checksum(at, &header, &list) => {
+        Some(list) if exact_u32(header[1] >> CRC_SHIFT) == checksum(at, &header, &list) => {
             let head = Head { kind, tick: Tick(header[0]), previous: Tick(header[2]) };
             Found::Record(head, list.into_iter().map(|raw| Member { raw }).collect())
         }
@@ -255,7 +256,7 @@ pub fn read(memory: &Memory, buffers: &Buffers, index: u64, spill_bytes: u64) ->
 /// none if the pool has no room for so many. Otherwise a circular chain would fill the memory of this machine.
 fn read_spill(memory: &Memory, mut at: PmAddr, members: usize, spill_bytes: u64) -> Option<Vec<u64>> {
     let pool_bytes: u64 = (0..memory.part_count()).map(|part| memory.part_len(part)).sum();
-    if members as u64 > pool_bytes / LINE_BYTES {
+    if to_u64(members) > pool_bytes / LINE_BYTES {
         return None;
     }
     let mut list = Vec::new();
@@ -263,7 +264,7 @@ fn read_spill(memory: &Memory, mut at: PmAddr, members: usize, spill_bytes: u64)
         if at.is_null() || !at.offset().is_multiple_of(LINE_BYTES) || !memory.contains(at, spill_bytes) {
             return None;
         }
-        let count = (members - list.len()).min(members_in_spill(spill_bytes)) as u64;
+        let count = to_u64((members - list.len()).min(members_in_spill(spill_bytes)));
         list.extend((1..=count).map(|word| memory.load(at.plus(word * 8))));
         at = PmAddr::from_raw(memory.load(at));
     }
@@ -297,7 +298,7 @@ pub fn decide(
         Found::Record(head, _) if head.tick > limit || head.previous >= head.tick => Found::Torn,
         other => other,
     });
-    let torn = found.iter().filter(|found| **found == Found::Torn).count() as u32;
+    let torn = exact_u32(found.iter().filter(|found| **found == Found::Torn).count());
     let of_this_life = found.into_iter().filter_map(|found| match found {
         Found::Record(head, members) if head.tick > base => Some((head, members)),
         _ => None,

@@ -18,6 +18,7 @@
 //! Invariant: a slot is written only while its object's version word says "committing", and it is never the newest one.
 
 use lodestone_pmem::PmAddr;
+use lodestone_width::{exact_u32, low_u32, to_usize, u16_to_u64, u32_to_u64};
 
 use crate::crc;
 use crate::tick::{Tick, WRITER_BITS, Writer};
@@ -77,13 +78,13 @@ impl SlotHeader {
             tick: Tick(tick),
             writer: Writer::from_bits(meta),
             flags: SlotFlags { certifies_itself: meta & SELF_BIT != 0, deleted: meta & DELETED_BIT != 0 },
-            words: ((meta >> WORDS_SHIFT) as u32) & SLOT_WORDS_MAX,
+            words: low_u32(meta >> WORDS_SHIFT) & SLOT_WORDS_MAX,
         }
     }
 
     #[inline]
     const fn meta(&self) -> u64 {
-        let mut meta = WRITTEN_BIT | self.writer.number() as u64 | ((self.words as u64) << WORDS_SHIFT);
+        let mut meta = WRITTEN_BIT | u16_to_u64(self.writer.number()) | (u32_to_u64(self.words) << WORDS_SHIFT);
         if self.flags.certifies_itself {
             meta |= SELF_BIT;
         }
@@ -99,7 +100,7 @@ impl SlotHeader {
 fn checksum(at: PmAddr, words: &[u64]) -> u32 {
     let place = at.to_raw();
     let header = [words[0], words[1] & !(u64::MAX << CRC_SHIFT)];
-    crc::append((place ^ (place >> 32)) as u32, header, &words[SLOT_HEADER_WORDS..])
+    crc::append(low_u32(place ^ (place >> 32)), header, &words[SLOT_HEADER_WORDS..])
 }
 
 /// Writes the header into the first two words of `words` (header and payload), for the slot at `at`.
@@ -108,7 +109,7 @@ fn checksum(at: PmAddr, words: &[u64]) -> u32 {
 /// If `words` has another length than the header and `header.words` words.
 #[inline(always)]
 pub fn seal(at: PmAddr, header: &SlotHeader, words: &mut [u64]) {
-    assert_eq!(words.len(), SLOT_HEADER_WORDS + header.words as usize, "a slot is sealed whole");
+    assert_eq!(words.len(), SLOT_HEADER_WORDS + to_usize(header.words), "a slot is sealed whole");
     words[0] = header.tick.0;
     words[1] = header.meta();
     words[1] |= u64::from(checksum(at, words)) << CRC_SHIFT;
@@ -119,8 +120,8 @@ pub fn seal(at: PmAddr, header: &SlotHeader, words: &mut [u64]) {
 #[inline]
 pub fn verify(at: PmAddr, words: &[u64]) -> bool {
     words.len() >= SLOT_HEADER_WORDS
-        && words.len() == SLOT_HEADER_WORDS + SlotHeader::decode(words[0], words[1]).words as usize
-        && (words[1] >> CRC_SHIFT) as u32 == checksum(at, words)
+        && words.len() == SLOT_HEADER_WORDS + to_usize(SlotHeader::decode(words[0], words[1]).words)
+        && exact_u32(words[1] >> CRC_SHIFT) == checksum(at, words)
 }
 
 #[cfg(test)]

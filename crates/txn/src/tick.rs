@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use lodestone_width::{const_usize, low_u16, u16_to_u64};
+
 /// Bits of a tick that a version word holds.
 pub const TICK_BITS: u32 = 51;
 /// Bits of a thread id.
@@ -49,7 +51,7 @@ impl Writer {
     #[must_use]
     #[inline]
     pub(crate) const fn from_bits(bits: u64) -> Self {
-        Self((bits & (WRITERS_MAX as u64 - 1)) as u16)
+        Self(low_u16(bits & (u16_to_u64(WRITERS_MAX) - 1)))
     }
 
     /// The number.
@@ -63,6 +65,6 @@ impl Writer {
     #[must_use]
     #[inline]
     pub const fn index(self) -> usize {
-        self.0 as usize
+        const_usize(u16_to_u64(self.0))
     }
 }

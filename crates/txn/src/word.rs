@@ -22,6 +22,8 @@
 //!   Words of earlier lives, locks included, are stale and are rebuilt from the slots;
 //! - per object the tick strictly increases, so equal words mean that nothing was committed in between.
 
+use lodestone_width::u16_to_u64;
+
 use crate::tick::{TICK_BITS, Tick, WRITER_BITS, Writer};
 
 /// One of the two slots of an object.
@@ -48,7 +50,10 @@ impl Which {
     #[must_use]
     #[inline]
     pub const fn index(self) -> u64 {
-        self as u64
+        match self {
+            Self::First => 0,
+            Self::Second => 1,
+        }
     }
 
     /// The slot that the lowest bit of `bits` names.
@@ -94,7 +99,8 @@ impl VersionWord {
             State::Committing => COMMITTING,
             State::Free => FREE,
         };
-        Self(state | (slot.index() << SLOT_SHIFT) | ((writer.number() as u64) << WRITER_SHIFT) | (tick.0 << TICK_SHIFT))
+        let writer = u16_to_u64(writer.number());
+        Self(state | (slot.index() << SLOT_SHIFT) | (writer << WRITER_SHIFT) | (tick.0 << TICK_SHIFT))
     }
 
     /// The word with this representation in memory.
