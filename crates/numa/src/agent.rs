@@ -22,6 +22,7 @@ use std::sync::{Arc, PoisonError};
 use lodestone_pmem::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use lodestone_pmem::sync::{Mutex, lock, spin};
 use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, planted};
+use lodestone_width::to_u64;
 
 use crate::agents::Observer;
 use crate::counts::{AgentCounts, Published};
@@ -45,11 +46,21 @@ pub struct Request {
 /// The state of an agent's thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
-    Running = 0,
+    Running,
     /// It ended in order.
-    Stopped = 1,
+    Stopped,
     /// It panicked.
-    Dead = 2,
+    Dead,
+}
+
+impl Life {
+    const fn code(self) -> u64 {
+        match self {
+            Self::Running => 0,
+            Self::Stopped => 1,
+            Self::Dead => 2,
+        }
+    }
 }
 
 /// The state that an agent and its clients share.
@@ -72,7 +83,7 @@ impl Shared {
         Self {
             node,
             parker: Parker::default(),
-            life: AtomicU64::new(Life::Running as u64),
+            life: AtomicU64::new(Life::Running.code()),
             stop: AtomicBool::new(false),
             rings: Mutex::new(Vec::new()),
             rings_added: AtomicU64::new(0),
@@ -104,7 +115,7 @@ impl Shared {
 
     /// Ends the life and wakes every client.
     fn end(&self, life: Life) {
-        self.life.store(life as u64, Ordering::SeqCst);
+        self.life.store(life.code(), Ordering::SeqCst);
         fence(Ordering::SeqCst);
         for ring in self.rings.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             ring.client.wake_after_barrier();
@@ -239,7 +250,7 @@ impl Agent<'_> {
             return 0;
         }
         state.counts.batches += 1;
-        state.counts.messages += done as u64;
+        state.counts.messages += to_u64(done);
         self.settle(state);
         fence(Ordering::SeqCst);
         for client in state.answered.drain(..) {
@@ -262,13 +273,13 @@ impl Agent<'_> {
                 self.memory.read(header.at, bytes);
                 ring.give(number, bytes);
                 state.counts.reads += 1;
-                state.counts.bytes_read += bytes.len() as u64;
+                state.counts.bytes_read += to_u64(bytes.len());
             }
             Operation::Write(persist) => {
                 ring.payload(number, bytes);
                 put(self.memory, header.at, bytes, persist);
                 state.counts.writes += 1;
-                state.counts.bytes_written += bytes.len() as u64;
+                state.counts.bytes_written += to_u64(bytes.len());
             }
             Operation::Fence(_) => {}
         }
@@ -297,7 +308,7 @@ impl Agent<'_> {
         if !header.at.offset().is_multiple_of(lodestone_pmem::WORD_BYTES) {
             return Some(Answer::Unaligned);
         }
-        let words = (header.len as u64).next_multiple_of(lodestone_pmem::WORD_BYTES);
+        let words = to_u64(header.len).next_multiple_of(lodestone_pmem::WORD_BYTES);
         (!self.memory.contains(header.at, words)).then_some(Answer::Outside)
     }
 
@@ -333,7 +344,7 @@ impl Agent<'_> {
 /// because on persistent memory an ordinary store to a line that is not cached reads it first. On return the bytes are
 /// visible before any answer, even before one that waits for no fence. The caller fences if they must be persistent.
 pub(crate) fn put(memory: &Memory, at: PmAddr, bytes: &[u8], persist: Persist) {
-    let whole_lines = at.offset().is_multiple_of(LINE_BYTES) && bytes.len() as u64 >= LINE_BYTES;
+    let whole_lines = at.offset().is_multiple_of(LINE_BYTES) && to_u64(bytes.len()) >= LINE_BYTES;
     match persist {
         Persist::Stored => memory.write(at, bytes),
         _ if whole_lines => memory.stream(at, bytes),

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use lodestone_pmem::sync::atomic::{Ordering, fence};
 use lodestone_pmem::sync::spin;
 use lodestone_pmem::{PmAddr, WORD_BYTES};
+use lodestone_width::{to_u64, to_usize};
 
 use crate::agent::{Life, Shared, put};
 use crate::agents::{Inner, cause_of};
@@ -147,7 +148,7 @@ impl Client {
         for (index, (at, out)) in ranges.iter().enumerate() {
             for start in (0..out.len()).step_by(MESSAGE_BYTES_MAX) {
                 let len = (out.len() - start).min(MESSAGE_BYTES_MAX);
-                match self.submit_read(at.plus(start as u64), len) {
+                match self.submit_read(at.plus(to_u64(start)), len) {
                     Ok(ticket) => tickets.push((index, start, ticket)),
                     Err(error) => first_error = first_error.or(Some(error)),
                 }
@@ -172,7 +173,7 @@ impl Client {
         let mut pieces: Vec<(PmAddr, &[u8])> = Vec::new();
         for (at, bytes) in ranges {
             let pairs = bytes.chunks(MESSAGE_BYTES_MAX).enumerate();
-            pieces.extend(pairs.map(|(piece, bytes)| (at.plus((piece * MESSAGE_BYTES_MAX) as u64), bytes)));
+            pieces.extend(pairs.map(|(piece, bytes)| (at.plus(to_u64(piece * MESSAGE_BYTES_MAX)), bytes)));
         }
         let targets: Vec<Option<usize>> = pieces
             .iter()
@@ -272,8 +273,8 @@ impl Client {
             let pays = match (self.access, operation) {
                 (Access::Direct, _) => false,
                 (Access::Agent, _) => true,
-                (Access::Auto, Operation::Read) => costs.read_by_agent(len as u64),
-                (Access::Auto, _) => costs.write_by_agent(len as u64),
+                (Access::Auto, Operation::Read) => costs.read_by_agent(to_u64(len)),
+                (Access::Auto, _) => costs.write_by_agent(to_u64(len)),
             };
             return Ok(pays.then_some(node));
         };
@@ -304,7 +305,7 @@ impl Client {
         let Some(link) = &mut self.links[node] else { return Err(Error::Stopped { node }) };
         let number = link.next;
         link.next += 1;
-        let slot = (number % link.ring.capacity()) as usize;
+        let slot = to_usize(number % link.ring.capacity());
         let header = Header { operation, at, len };
         link.open[slot] = Some((number, header));
         if let Operation::Write(wanted) = operation {
@@ -339,7 +340,7 @@ impl Client {
     /// Frees the slot of the next request to `node`.
     fn make_room(&mut self, node: usize) -> Result<()> {
         let Some(link) = &self.links[node] else { return Ok(()) };
-        let slot = (link.next % link.ring.capacity()) as usize;
+        let slot = to_usize(link.next % link.ring.capacity());
         let Some((number, _)) = link.open[slot] else { return Ok(()) };
         if !link.ring.is_done(number) {
             self.counts.full_waits += 1;
@@ -365,7 +366,7 @@ impl Client {
     /// Waits for request `number` of the agent of `node` and takes its answer out of the slot.
     fn take(&mut self, node: usize, number: u64) -> Result<Vec<u8>> {
         let Some(link) = &mut self.links[node] else { return Err(Error::Stopped { node }) };
-        let slot = (number % link.ring.capacity()) as usize;
+        let slot = to_usize(number % link.ring.capacity());
         let Header { operation, at, len } = match link.open[slot] {
             Some((open, header)) if open == number => header,
             _ => return Err(invalid_ticket()),
@@ -396,8 +397,8 @@ impl Client {
                 link.settle(number, operation.wants());
                 Ok(bytes)
             }
-            Answer::Outside => Err(Error::BadRange { at, len: len as u64, finding: OUTSIDE }),
-            Answer::Unaligned => Err(Error::BadRange { at, len: len as u64, finding: UNALIGNED }),
+            Answer::Outside => Err(Error::BadRange { at, len: to_u64(len), finding: OUTSIDE }),
+            Answer::Unaligned => Err(Error::BadRange { at, len: to_u64(len), finding: UNALIGNED }),
             Answer::ReadOnly => Err(Error::ReadOnly),
             Answer::Poisoned => Err(Error::Poisoned { node }),
         }
@@ -419,10 +420,10 @@ impl Client {
             return Err(Error::ReadOnly);
         }
         if !at.offset().is_multiple_of(WORD_BYTES) {
-            return Err(Error::BadRange { at, len: len as u64, finding: UNALIGNED });
+            return Err(Error::BadRange { at, len: to_u64(len), finding: UNALIGNED });
         }
-        if !memory.contains(at, (len as u64).next_multiple_of(WORD_BYTES)) {
-            return Err(Error::BadRange { at, len: len as u64, finding: OUTSIDE });
+        if !memory.contains(at, to_u64(len).next_multiple_of(WORD_BYTES)) {
+            return Err(Error::BadRange { at, len: to_u64(len), finding: OUTSIDE });
         }
         self.counts.direct += 1;
         let part = usize::from(at.part());

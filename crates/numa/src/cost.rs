@@ -4,6 +4,7 @@
 //! each way. The unit is that of the curves, for example nanoseconds that a medium's probe has measured. Only the
 //! ratios matter.
 
+use lodestone_width::nearest_f64;
 use serde::Serialize;
 
 /// Cost by number of bytes.
@@ -28,11 +29,11 @@ impl Curve {
         let above = self.points.partition_point(|(point, _)| *point < bytes);
         match (above.checked_sub(1).and_then(|below| self.points.get(below)), self.points.get(above)) {
             (Some((low, low_cost)), Some((high, high_cost))) => {
-                let share = (bytes - low) as f64 / (high - low) as f64;
+                let share = nearest_f64(bytes - low) / nearest_f64(high - low);
                 low_cost + share * (high_cost - low_cost)
             }
             (None, Some((_, cost))) => *cost,
-            (Some((last, cost)), None) if *last > 0 => cost * bytes as f64 / *last as f64,
+            (Some((last, cost)), None) if *last > 0 => cost * nearest_f64(bytes) / nearest_f64(*last),
             (_, None) => self.points.last().map_or(0.0, |(_, cost)| *cost),
         }
     }

@@ -21,6 +21,8 @@
 //! request and answer. A message needs no read-modify-write on a shared line, and a submission needs one full barrier.
 //! See the `ring` module.
 
+#![cfg_attr(not(test), deny(clippy::as_conversions))]
+
 mod agent;
 mod agents;
 mod client;

@@ -28,6 +28,7 @@ use std::sync::{Arc, OnceLock};
 
 use lodestone_pmem::PmAddr;
 use lodestone_pmem::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use lodestone_width::{to_u64, to_usize};
 
 use crate::parker::Parker;
 
@@ -54,6 +55,17 @@ pub enum Persist {
     Durable,
 }
 
+impl Persist {
+    const fn code(self) -> u64 {
+        match self {
+            Self::Stored => 0,
+            Self::Flushed => 1,
+            Self::Fenced => 2,
+            Self::Durable => 3,
+        }
+    }
+}
+
 /// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -70,8 +82,8 @@ impl Operation {
     fn encode(self) -> u64 {
         match self {
             Self::Read => 0,
-            Self::Write(persist) => 1 | (persist as u64) << 8,
-            Self::Fence(persist) => 2 | (persist as u64) << 8,
+            Self::Write(persist) => 1 | persist.code() << 8,
+            Self::Fence(persist) => 2 | persist.code() << 8,
         }
     }
 
@@ -101,18 +113,28 @@ impl Operation {
 /// How a request ended. The number travels in the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    Done = 0,
-    Outside = 1,
-    Unaligned = 2,
-    ReadOnly = 3,
-    Poisoned = 4,
+    Done,
+    Outside,
+    Unaligned,
+    ReadOnly,
+    Poisoned,
 }
 
 impl Answer {
+    const fn code(self) -> u64 {
+        match self {
+            Self::Done => 0,
+            Self::Outside => 1,
+            Self::Unaligned => 2,
+            Self::ReadOnly => 3,
+            Self::Poisoned => 4,
+        }
+    }
+
     fn decode(word: u64) -> Self {
         [Self::Done, Self::Outside, Self::Unaligned, Self::ReadOnly]
             .into_iter()
-            .find(|answer| *answer as u64 == word)
+            .find(|answer| answer.code() == word)
             .unwrap_or(Self::Poisoned)
     }
 }
@@ -198,18 +220,18 @@ impl Ring {
     }
 
     pub(crate) fn capacity(&self) -> u64 {
-        self.slots.len() as u64
+        to_u64(self.slots.len())
     }
 
     fn slot(&self, number: u64) -> &Slot {
-        &self.slots[(number % self.capacity()) as usize]
+        &self.slots[to_usize(number % self.capacity())]
     }
 
     /// The client's side: makes request `number` visible to the agent. Its slot must be free.
     pub(crate) fn publish(&self, number: u64, header: Header, payload: &[u8]) {
         let slot = self.slot(number);
         slot.at.store(header.at.to_raw(), Ordering::Relaxed);
-        slot.what.store(header.len as u64 | header.operation.encode() << 32, Ordering::Relaxed);
+        slot.what.store(to_u64(header.len) | header.operation.encode() << 32, Ordering::Relaxed);
         if header.operation == Operation::Read {
             // Makes the buffer for the answer here, on the client's node.
             let _ = slot.payload(header.len);
@@ -239,7 +261,7 @@ impl Ring {
             return None;
         }
         let what = slot.what.load(Ordering::Relaxed);
-        let len = ((what & 0xFFFF_FFFF) as usize).min(MESSAGE_BYTES_MAX);
+        let len = to_usize(what & 0xFFFF_FFFF).min(MESSAGE_BYTES_MAX);
         let at = PmAddr::from_raw(slot.at.load(Ordering::Relaxed));
         Some(Header { operation: Operation::decode(what >> 32), at, len })
     }
@@ -257,7 +279,7 @@ impl Ring {
     /// Makes the answer to request `number` visible to the client.
     pub(crate) fn complete(&self, number: u64, answer: Answer) {
         let slot = self.slot(number);
-        slot.answer.store(answer as u64, Ordering::Relaxed);
+        slot.answer.store(answer.code(), Ordering::Relaxed);
         // Answer and payload are stored before the state: the client takes them once it sees the state.
         slot.state.store(2 * number + 2, Ordering::Release);
     }
@@ -309,7 +331,7 @@ mod tests {
             assert_eq!(Operation::decode(operation.encode()), operation);
         }
         for answer in [Answer::Done, Answer::Outside, Answer::Unaligned, Answer::ReadOnly, Answer::Poisoned] {
-            assert_eq!(Answer::decode(answer as u64), answer);
+            assert_eq!(Answer::decode(answer.code()), answer);
         }
     }
 }
