@@ -15,6 +15,7 @@ use lodestone_heap::{Action, Heap};
 use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, PmPtr};
 use lodestone_txn::{Lives, LivesLayout, copies};
 use lodestone_wal::Wal;
+use lodestone_width::to_u64;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use crate::error::{Error, Result};
@@ -41,7 +42,7 @@ struct HeaderLine {
     crc: u32,
 }
 
-const _: () = assert!(size_of::<HeaderLine>() as u64 == LINE_BYTES, "the header fills one line");
+const _: () = assert!(to_u64(size_of::<HeaderLine>()) == LINE_BYTES, "the header fills one line");
 
 impl HeaderLine {
     fn checksum(&self) -> u32 {

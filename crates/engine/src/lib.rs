@@ -30,6 +30,8 @@
 //!
 //! [`Database`] has an example.
 
+#![cfg_attr(not(test), deny(clippy::as_conversions))]
+
 mod catalog;
 mod commit;
 mod core;

@@ -8,14 +8,14 @@
 //! All numbers are little-endian. Columns of fixed length come first, in the order of the schema, then the others.
 //! Offsets count from the first byte after them.
 
-use lodestone_width::exact_u16;
+use lodestone_width::{const_usize, exact_u16, u16_to_u64};
 
 use crate::error::{Error, Result};
 use crate::schema::{Layout, Schema};
 use crate::value::{Type, Value};
 
 /// Most bytes of the columns of one row whose length varies.
-pub const VARIABLE_BYTES_MAX: usize = u16::MAX as usize;
+pub const VARIABLE_BYTES_MAX: usize = const_usize(u16_to_u64(u16::MAX));
 /// The version of every schema: schemas do not change yet.
 const SCHEMA_VERSION: u16 = 1;
 
