@@ -7,6 +7,7 @@
 
 use lodestone_pmem::LINE_BYTES;
 use lodestone_stm::{FromBytes, Immutable, IntoBytes, KnownLayout, PmBytes, PmField, Tx, TxResult};
+use lodestone_width::to_u64;
 use zerocopy::FromZeros;
 
 use crate::damaged;
@@ -15,7 +16,7 @@ use crate::damaged;
 pub const CHUNK_BYTES: usize = (64 << 10) - 64;
 
 /// Bytes of an entry of the table of chunks.
-const ENTRY_BYTES: u64 = size_of::<PmBytes>() as u64;
+const ENTRY_BYTES: u64 = to_u64(size_of::<PmBytes>());
 
 /// A byte string of any length, as a field of a persistent object. The default is the empty string, which takes no
 /// room.
@@ -41,12 +42,12 @@ impl PmBlob {
     /// As [`Tx::alloc_bytes`]. Too large above 16 GiB.
     pub fn store(tx: &mut Tx<'_>, bytes: &[u8]) -> TxResult<Self> {
         if bytes.len() <= CHUNK_BYTES {
-            return Ok(Self { content: tx.alloc_bytes(bytes)?, bytes: bytes.len() as u64 });
+            return Ok(Self { content: tx.alloc_bytes(bytes)?, bytes: to_u64(bytes.len()) });
         }
         tx.nested(|tx| {
             let table: Vec<PmBytes> =
                 bytes.chunks(CHUNK_BYTES).map(|chunk| tx.alloc_bytes(chunk)).collect::<TxResult<_>>()?;
-            Ok(Self { content: tx.alloc_bytes(table.as_bytes())?, bytes: bytes.len() as u64 })
+            Ok(Self { content: tx.alloc_bytes(table.as_bytes())?, bytes: to_u64(bytes.len()) })
         })
     }
 
@@ -69,7 +70,7 @@ impl PmBlob {
 
     /// An error when its parts contradict each other, or it is longer than the pool.
     fn compare(&self, tx: &Tx<'_>) -> TxResult<()> {
-        let content = if self.is_cut() { self.bytes.div_ceil(CHUNK_BYTES as u64) * ENTRY_BYTES } else { self.bytes };
+        let content = if self.is_cut() { self.bytes.div_ceil(to_u64(CHUNK_BYTES)) * ENTRY_BYTES } else { self.bytes };
         if self.content.len() != content || self.bytes / LINE_BYTES > tx.objects_max() {
             return Err(damaged(self.content.addr(), "a byte string of an impossible length"));
         }
@@ -83,11 +84,11 @@ impl PmBlob {
     }
 
     fn count(&self) -> u64 {
-        if self.is_cut() { 1 + self.bytes.div_ceil(CHUNK_BYTES as u64) } else { u64::from(!self.is_empty()) }
+        if self.is_cut() { 1 + self.bytes.div_ceil(to_u64(CHUNK_BYTES)) } else { u64::from(!self.is_empty()) }
     }
 
     fn is_cut(&self) -> bool {
-        self.bytes > CHUNK_BYTES as u64
+        self.bytes > to_u64(CHUNK_BYTES)
     }
 
     fn chunks(&self, tx: &mut Tx<'_>) -> TxResult<Vec<PmBytes>> {
@@ -96,7 +97,7 @@ impl PmBlob {
         table.as_mut_slice().as_mut_bytes().copy_from_slice(&bytes[..bytes.len() / 16 * 16]);
         let mut rest = self.bytes;
         for chunk in &table {
-            if chunk.len() != rest.min(CHUNK_BYTES as u64) {
+            if chunk.len() != rest.min(to_u64(CHUNK_BYTES)) {
                 return Err(damaged(self.content.addr(), "a chunk of a byte string of an impossible length"));
             }
             rest -= chunk.len();

@@ -12,6 +12,7 @@
 use std::cmp::Ordering;
 
 use lodestone_stm::{IntoBytes, PmAddr, Tx, TxResult};
+use lodestone_width::{exact_u32, to_u64, to_usize, u32_to_u64};
 use zerocopy::FromBytes;
 
 use crate::blob::PmBlob;
@@ -31,7 +32,7 @@ pub struct Bytes;
 
 /// Bytes of a key that is stored in its entry.
 const INLINE_BYTES: usize = 16;
-const LENGTH_MASK: u64 = u32::MAX as u64;
+const LENGTH_MASK: u64 = u32_to_u64(u32::MAX);
 const TAG_SHIFT: u32 = 32;
 
 /// The bytes from `at` on as a number with the same order.
@@ -44,19 +45,19 @@ fn ordered(bytes: &[u8], at: usize) -> u64 {
 }
 
 fn key_len(stored: &[u64]) -> usize {
-    (stored[0] & LENGTH_MASK) as usize
+    to_usize(stored[0] & LENGTH_MASK)
 }
 
 fn long_key(stored: &[u64]) -> TxResult<PmBlob> {
     let len = stored[0] & LENGTH_MASK;
-    let content = if len as usize <= crate::blob::CHUNK_BYTES { len } else { table_bytes(len) };
+    let content = if to_usize(len) <= crate::blob::CHUNK_BYTES { len } else { table_bytes(len) };
     let parts = [stored[2], content, len];
     PmBlob::read_from_bytes(parts.as_bytes()).map_err(|_| damaged(PmAddr::from_raw(stored[2]), "a key of no length"))
 }
 
 /// Bytes of the table of a blob of `len` bytes.
 fn table_bytes(len: u64) -> u64 {
-    len.div_ceil(crate::blob::CHUNK_BYTES as u64) * 16
+    len.div_ceil(to_u64(crate::blob::CHUNK_BYTES)) * 16
 }
 
 impl PmKey for Bytes {
@@ -70,7 +71,7 @@ impl PmKey for Bytes {
 
     fn store(tx: &mut Tx<'_>, view: &[u8], stored: &mut [u64]) -> TxResult<()> {
         let Ok(len) = u32::try_from(view.len()) else {
-            return Err(lodestone_stm::Error::TooLarge { bytes: view.len() as u64, limit_bytes: LENGTH_MASK }.into());
+            return Err(lodestone_stm::Error::TooLarge { bytes: to_u64(view.len()), limit_bytes: LENGTH_MASK }.into());
         };
         stored[0] = u64::from(len) | (Hasher::of(view) >> TAG_SHIFT << TAG_SHIFT);
         stored[1] = ordered(view, 0);
@@ -156,13 +157,13 @@ const LARGE: u64 = 7;
 const LARGE_WORDS: usize = 3;
 
 fn box_size(bytes: usize) -> u64 {
-    BOX_WORDS.iter().position(|&words| LENGTH_BYTES + bytes <= words * 8).map_or(LARGE, |size| size as u64)
+    BOX_WORDS.iter().position(|&words| LENGTH_BYTES + bytes <= words * 8).map_or(LARGE, to_u64)
 }
 
 fn fill(words: &mut [u64], view: &[u8]) {
     words.fill(0);
     let bytes = words.as_mut_bytes();
-    bytes[..LENGTH_BYTES].copy_from_slice(&(view.len() as u32).to_le_bytes());
+    bytes[..LENGTH_BYTES].copy_from_slice(&exact_u32(view.len()).to_le_bytes());
     bytes[LENGTH_BYTES..][..view.len()].copy_from_slice(view);
 }
 
@@ -172,7 +173,7 @@ fn box_addr(word: u64) -> PmAddr {
 
 fn box_words(word: u64) -> TxResult<usize> {
     let size = word & SIZE_MASK;
-    let known = BOX_WORDS.get(size as usize).copied();
+    let known = BOX_WORDS.get(to_usize(size)).copied();
     known.ok_or_else(|| damaged(box_addr(word), "a value in a box of unknown size"))
 }
 
@@ -204,7 +205,7 @@ impl PmValue for Bytes {
             words::alloc(tx, &blob_words(&blob))?
         } else {
             let mut content = [0; BOX_WORDS[BOX_WORDS.len() - 1]];
-            let content = &mut content[..BOX_WORDS[size as usize]];
+            let content = &mut content[..BOX_WORDS[to_usize(size)]];
             fill(content, view);
             words::alloc(tx, content)?
         };
@@ -220,7 +221,7 @@ impl PmValue for Bytes {
         let mut content = [0; BOX_WORDS[BOX_WORDS.len() - 1]];
         let content = &mut content[..box_words(word)?];
         words::read(tx, box_addr(word), content)?;
-        let len = (content[0] & LENGTH_MASK) as usize;
+        let len = to_usize(content[0] & LENGTH_MASK);
         let bytes = content.as_bytes()[LENGTH_BYTES..].get(..len);
         Ok(bytes.ok_or_else(|| damaged(box_addr(word), "a value that is longer than its box"))?.to_vec())
     }
@@ -237,7 +238,7 @@ impl PmValue for Bytes {
             let blob = blob_words(&PmBlob::store(tx, view)?);
             words::write(tx, box_addr(word), LARGE_WORDS)?.copy_from_slice(&blob);
         } else {
-            fill(words::write(tx, box_addr(word), BOX_WORDS[size as usize])?, view);
+            fill(words::write(tx, box_addr(word), BOX_WORDS[to_usize(size)])?, view);
         }
         Ok(false)
     }

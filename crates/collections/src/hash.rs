@@ -4,6 +4,8 @@
 //! the length. A step multiplies to 128 bits and folds the halves together. The spread is good. There is no protection
 //! against keys that were made to collide. Those cost time (overflow pages), never correctness.
 
+use lodestone_width::{product, to_u64};
+
 /// See the module.
 #[derive(Debug)]
 pub struct Hasher;
@@ -12,14 +14,14 @@ const SEED: u64 = 0x9E37_79B9_7F4A_7C15;
 const FACTOR: u64 = 0xD6E8_FEB8_6659_FD93;
 
 const fn mix(state: u64, word: u64) -> u64 {
-    let product = (state ^ word) as u128 * FACTOR as u128;
-    (product as u64) ^ ((product >> 64) as u64)
+    let (low, high) = product(state ^ word, FACTOR);
+    low ^ high
 }
 
 impl Hasher {
     /// The hash of `bytes`.
     pub fn of(bytes: &[u8]) -> u64 {
-        let mut state = SEED ^ (bytes.len() as u64).wrapping_mul(FACTOR);
+        let mut state = SEED ^ to_u64(bytes.len()).wrapping_mul(FACTOR);
         for chunk in bytes.chunks(8) {
             let mut word = [0; 8];
             word[..chunk.len()].copy_from_slice(chunk);

@@ -27,6 +27,7 @@ use lodestone_pmem::planted;
 use lodestone_stm::{
     FromBytes, Immutable, IntoBytes, KnownLayout, PmAddr, PmBytes, PmObject, PmPtr, Result, Stm, Tx, TxResult,
 };
+use lodestone_width::{exact_u32, to_u64, to_usize};
 
 use crate::damaged;
 use crate::item::{PmKey, PmValue};
@@ -135,11 +136,11 @@ struct Found {
 }
 
 fn place_of(hash: u64, level: u32) -> usize {
-    (hash >> (level * LEVEL_BITS)) as usize & (PLACES - 1)
+    to_usize(hash >> (level * LEVEL_BITS)) & (PLACES - 1)
 }
 
 fn bits(page: &Page) -> u32 {
-    ((page.0[0] & BITS_MASK) >> BITS_SHIFT) as u32
+    exact_u32((page.0[0] & BITS_MASK) >> BITS_SHIFT)
 }
 
 fn set_bits(page: &mut Page, bits: u32) {
@@ -237,7 +238,7 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
 
     fn room(header: &HashHeader) -> usize {
         let room = node::room(NEXT, Self::ENTRY);
-        if header.entries_max == 0 { room } else { room.min(header.entries_max as usize) }
+        if header.entries_max == 0 { room } else { room.min(to_usize(header.entries_max)) }
     }
 
     fn reach(tx: &mut Tx<'_>, header: &HashHeader, hash: u64) -> TxResult<Option<Reached>> {
@@ -551,7 +552,7 @@ impl<K: PmKey, V: PmValue> PmHashMap<K, V> {
         let mut entries = 0;
         let _ = Self::visit_all(tx, root, &mut |_, _, node| {
             if let Node::Page(page) = node {
-                entries += node::count(&page.0) as u64;
+                entries += to_u64(node::count(&page.0));
             }
             Ok(ControlFlow::Continue(()))
         })?;

@@ -53,6 +53,8 @@
 //! | `mark` | what a node says of itself: its collection and the types of its items |
 //! | `steps` | walks that notice when damage leads them in a circle |
 
+#![cfg_attr(not(test), deny(clippy::as_conversions))]
+
 mod blob;
 mod btree;
 mod bytes;

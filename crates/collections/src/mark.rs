@@ -15,6 +15,7 @@ use std::any::TypeId;
 use std::collections::{BTreeMap, HashSet};
 
 use lodestone_stm::{PmAddr, Stm, Survivor};
+use lodestone_width::to_u64;
 
 use crate::btree::{INNER_WORDS, LEAF_WORDS};
 use crate::bytes::Bytes;
@@ -48,7 +49,7 @@ const BOX_LENGTHS: u64 = 512;
 fn form<T: 'static>() -> u64 {
     let id = TypeId::of::<T>();
     let known = [TypeId::of::<Bytes>(), TypeId::of::<u64>(), TypeId::of::<i64>(), TypeId::of::<u32>()];
-    known.iter().position(|known| *known == id).map_or(0, |position| position as u64 + 1)
+    known.iter().position(|known| *known == id).map_or(0, |position| to_u64(position) + 1)
 }
 
 /// The types of a collection's items.

@@ -7,6 +7,7 @@
 //! ```
 
 use lodestone_stm::{PmAddr, TxResult};
+use lodestone_width::{to_u64, to_usize};
 
 use crate::damaged;
 use crate::words::Words;
@@ -29,7 +30,7 @@ pub const fn room(words: usize, entry_words: usize) -> usize {
 
 /// Number of entries.
 pub fn count(node: &[u64]) -> usize {
-    (node[0] & COUNT_MASK) as usize
+    to_usize(node[0] & COUNT_MASK)
 }
 
 /// Number of entries. An error when the node has no room for so many.
@@ -43,7 +44,7 @@ pub fn checked_count(node: &[u64], entry_words: usize, at: PmAddr) -> TxResult<u
 }
 
 fn set_count(node: &mut [u64], count: usize) {
-    node[0] = node[0] & !COUNT_MASK | count as u64;
+    node[0] = node[0] & !COUNT_MASK | to_u64(count);
 }
 
 /// Entry `index`.

@@ -9,6 +9,7 @@
 //!    parent by the pool's size.
 
 use lodestone_stm::{PmAddr, Tx, TxResult};
+use lodestone_width::to_u64;
 
 use crate::damaged;
 
@@ -27,7 +28,7 @@ impl Steps {
     /// A walk over nodes of `node_words` words.
     pub fn new(tx: &Tx<'_>, node_words: usize) -> Self {
         // A cell holds two versions, and `objects_max` counts cells of eight words.
-        let cells = tx.objects_max() / (2 * node_words as u64 / 8).max(1);
+        let cells = tx.objects_max() / (2 * to_u64(node_words) / 8).max(1);
         Self { passed: PmAddr::NULL, done: 0, limit: cells + 1 }
     }
 

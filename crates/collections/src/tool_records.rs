@@ -8,6 +8,7 @@ use std::ops::ControlFlow;
 
 use lodestone_stm::{Stm, StmOptions};
 use lodestone_store::{KeyForm, KindError, Object, Records, VisitRecord};
+use lodestone_width::to_u64;
 
 use crate::{Bytes, PmBTreeMap, PmHashMap, PmKey, PmList, PmQueue, PmValue};
 
@@ -219,7 +220,7 @@ impl Records for OfItems {
     }
 
     fn len(&self) -> Result<u64, KindError> {
-        Ok(self.0.len() as u64)
+        Ok(to_u64(self.0.len()))
     }
 }
 

@@ -4,6 +4,7 @@ use std::borrow::Borrow;
 
 use lodestone_pmem::planted;
 use lodestone_stm::{PmAddr, PmPtr, Tx, TxResult};
+use lodestone_width::to_usize;
 
 use super::{ENTRY_WORDS_MAX, Inner, LEVELS_MAX, Leaf, Node, Path, PmBTreeMap, Reached, Seek, TreeHeader};
 use crate::damaged;
@@ -123,7 +124,7 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
             up[K::WORDS] = tx.alloc(right)?.addr().to_raw();
             entry = up;
         }
-        if header.levels as usize >= LEVELS_MAX {
+        if to_usize(header.levels) >= LEVELS_MAX {
             return Err(damaged(self.header.addr(), "a tree of impossible height"));
         }
         let mut root = self.empty_inner();

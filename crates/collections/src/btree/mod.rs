@@ -26,6 +26,7 @@ use std::marker::PhantomData;
 use lodestone_stm::{
     FromBytes, Immutable, IntoBytes, KnownLayout, PmAddr, PmBytes, PmObject, PmPtr, Result, Stm, Tx, TxResult,
 };
+use lodestone_width::{to_u64, to_usize};
 
 use crate::damaged;
 use crate::item::{PmKey, PmValue};
@@ -273,7 +274,7 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
     #[inline]
     fn is_without_nodes(&self, header: &TreeHeader) -> TxResult<bool> {
         let is_empty = header.root.is_null();
-        if header.levels > LEVELS_MAX as u64 || is_empty && header.levels > 0 {
+        if header.levels > to_u64(LEVELS_MAX) || is_empty && header.levels > 0 {
             return Err(damaged(self.header.addr(), "a tree of impossible height"));
         }
         Ok(is_empty)
@@ -288,7 +289,7 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         seek: &Seek<'_, K>,
         path: &mut Path,
     ) -> TxResult<PmPtr<Leaf>> {
-        while path.inner.len() < header.levels as usize {
+        while path.inner.len() < to_usize(header.levels) {
             let ptr = PmPtr::<Inner>::new(at);
             if path.inner.iter().any(|(above, _)| *above == ptr) {
                 return Err(damaged(at, "a node of a tree that is below itself"));
@@ -386,7 +387,7 @@ impl<K: PmKey, V: PmValue> PmBTreeMap<K, V> {
         let mut entries = 0;
         self.for_each_node(tx, &mut |_, _, node| {
             if let Node::Leaf(leaf) = node {
-                entries += node::count(&leaf.0) as u64;
+                entries += to_u64(node::count(&leaf.0));
             }
             Ok(())
         })?;
@@ -426,5 +427,5 @@ enum Node<'n> {
 type Visit<'v> = dyn FnMut(&mut Tx<'_>, PmAddr, Node<'_>) -> TxResult<()> + 'v;
 
 fn limited(room: usize, header: &TreeHeader) -> usize {
-    if header.entries_max == 0 { room } else { room.min(header.entries_max as usize).max(2) }
+    if header.entries_max == 0 { room } else { room.min(to_usize(header.entries_max)).max(2) }
 }

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use lodestone_stm::PmAddr;
+use lodestone_width::to_u64;
 
 /// A node's neighbours: the one before, the one after.
 pub(crate) type Neighbours = (PmAddr, PmAddr);
@@ -97,7 +98,7 @@ pub(crate) fn arrange(nodes: &BTreeMap<PmAddr, Neighbours>, frame: Frame) -> Arr
     let ends = |rest: &mut Vec<Run>, open: PmAddr| take(rest, |run| run.after == open);
     if let Some(run) = ends(&mut rest, PmAddr::NULL) {
         arranged.has_end = true;
-        (items, open) = (run.nodes.len() as u64, run.before);
+        (items, open) = (to_u64(run.nodes.len()), run.before);
         back.push((0, run));
     } else if !frame.last.is_null() && !arranged.has_end {
         open = frame.last;
@@ -108,7 +109,7 @@ pub(crate) fn arrange(nodes: &BTreeMap<PmAddr, Neighbours>, frame: Frame) -> Arr
         items += 1;
         back.push((items, run));
         let (_, run) = &back[back.len() - 1];
-        (items, open) = (items + run.nodes.len() as u64, run.before);
+        (items, open) = (items + to_u64(run.nodes.len()), run.before);
     }
     // The runs without a place, after one lost node each.
     let from = position;
@@ -126,7 +127,7 @@ pub(crate) fn arrange(nodes: &BTreeMap<PmAddr, Neighbours>, frame: Frame) -> Arr
     arranged.guessed = is_guess.then_some((from, start));
     let end = start.unwrap_or(position + 1) + items;
     for (behind, run) in back.iter().rev() {
-        let mut position = end - behind - run.nodes.len() as u64;
+        let mut position = end - behind - to_u64(run.nodes.len());
         place(&mut arranged, &mut position, run);
     }
     arranged
