@@ -4,6 +4,7 @@
 //! frees this one and changes the pointer. [`PmBytes`] is the pointer. It holds the length and can be a field.
 
 use lodestone_pmem::PmAddr;
+use lodestone_width::{exact_u32, to_u64, to_usize};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::commit::not_allocated;
@@ -43,7 +44,7 @@ impl PmBytes {
 
     fn shape(&self) -> TxResult<Shape> {
         let bad = Error::BadPointer { at: self.at, finding: "a byte string of an impossible length" };
-        if self.bytes > PAYLOAD_BYTES_MAX { Err(bad.into()) } else { Ok(Shape::single(self.bytes as u32)) }
+        if self.bytes > PAYLOAD_BYTES_MAX { Err(bad.into()) } else { Ok(Shape::single(exact_u32(self.bytes))) }
     }
 }
 
@@ -63,13 +64,13 @@ impl Tx<'_> {
         if bytes.is_empty() {
             return Ok(PmBytes::default());
         }
-        if bytes.len() as u64 > PAYLOAD_BYTES_MAX {
-            return Err(Error::TooLarge { bytes: bytes.len() as u64, limit_bytes: PAYLOAD_BYTES_MAX }.into());
+        if to_u64(bytes.len()) > PAYLOAD_BYTES_MAX {
+            return Err(Error::TooLarge { bytes: to_u64(bytes.len()), limit_bytes: PAYLOAD_BYTES_MAX }.into());
         }
-        let shape = Shape::single(bytes.len() as u32);
-        let number = self.alloc_cell(shape, (bytes.len() as u32).div_ceil(8))?;
+        let shape = Shape::single(exact_u32(bytes.len()));
+        let number = self.alloc_cell(shape, exact_u32(bytes.len()).div_ceil(8))?;
         self.context.payload(number).as_mut_bytes()[..bytes.len()].copy_from_slice(bytes);
-        Ok(PmBytes { at: self.context.writes[number].at, bytes: bytes.len() as u64 })
+        Ok(PmBytes { at: self.context.writes[number].at, bytes: to_u64(bytes.len()) })
     }
 
     /// The bytes of a byte string, in a new vector.
@@ -92,20 +93,20 @@ impl Tx<'_> {
             return Ok(());
         }
         let shape = string.shape()?;
-        let bytes = string.bytes as usize;
+        let bytes = to_usize(string.bytes);
         if !self.context.writes.is_empty()
             && let Some(number) = self.context.find_write(string.at)
         {
             self.refuse_if_doomed()?;
             let entry = self.context.writes[number];
-            if entry.change != Change::Alloc || entry.words != (string.bytes as u32).div_ceil(8) {
+            if entry.change != Change::Alloc || entry.words != exact_u32(string.bytes).div_ceil(8) {
                 return Err(not_allocated(string.at).into());
             }
             out.extend_from_slice(&self.context.payload(number).as_bytes()[..bytes]);
             return Ok(());
         }
         out.resize(bytes, 0);
-        let words = (string.bytes as u32).div_ceil(8);
+        let words = exact_u32(string.bytes).div_ceil(8);
         if self.copy_bytes_at_once(string.at, shape, words, out) {
             return Ok(());
         }
@@ -125,6 +126,6 @@ impl Tx<'_> {
             return self.changeable("a free");
         }
         let shape = string.shape()?;
-        self.free_cell(string.at, shape, (string.bytes as u32).div_ceil(8))
+        self.free_cell(string.at, shape, exact_u32(string.bytes).div_ceil(8))
     }
 }

@@ -30,6 +30,7 @@ use std::sync::atomic::{Ordering, fence};
 use lodestone_pmem::{DurablePoint, PmAddr, planted};
 use lodestone_txn::record::{self, Head, Member, RecordKind, Spill};
 use lodestone_txn::{SLOT_HEADER_WORDS, SlotFlags, SlotHeader, State, Tick, VersionWord, seal};
+use lodestone_width::{to_u64, to_usize};
 
 use crate::context::{Change, Context, FreeCell};
 use crate::core::Core;
@@ -233,7 +234,7 @@ fn prepare_spill(core: &Core, context: &mut Context, changes: usize) -> Result<(
     }
     let shape = spill_shape(core);
     let needed = changes.div_ceil(record::members_in_spill(u64::from(shape.cell_bytes)));
-    let blocks = &mut context.kept.spill[(context.kept.next & 1) as usize];
+    let blocks = &mut context.kept.spill[to_usize(context.kept.next & 1)];
     while blocks.len() < needed {
         blocks.extend(core.slabs.take(&core.heap, shape, needed - blocks.len(), |_| true)?);
     }
@@ -250,7 +251,7 @@ fn write_slots(core: &Core, context: &mut Context, tick: Tick, certifies_itself:
             Change::Update | Change::Alloc => (SlotFlags { certifies_itself, deleted: false }, entry.words),
         };
         let at = entry.shape.slot_at(entry.at, entry.seen.slot().other());
-        let slot = &mut context.arena[entry.arena..entry.arena + SLOT_HEADER_WORDS + words as usize];
+        let slot = &mut context.arena[entry.arena..entry.arena + SLOT_HEADER_WORDS + to_usize(words)];
         seal(at, &SlotHeader { tick, writer, flags, words }, slot);
         // Before the fence of the commit. Not around the cache, whatever its size: it is read soon.
         core.memory.write_and_flush(at, slot);
@@ -277,7 +278,7 @@ fn write_record(core: &Core, context: &mut Context, tick: Tick, kind: RecordKind
         let members = context.writes.iter().filter(|entry| entry.change != Change::Nothing);
         context.record.extend(members.map(|entry| Member::new(entry.at, entry.seen.slot().other()).to_raw()));
     }
-    let blocks = &context.kept.spill[(index & 1) as usize];
+    let blocks = &context.kept.spill[to_usize(index & 1)];
     let spill = Spill { blocks, bytes: core.places.slab_bytes() };
     record::write(&core.memory, &buffers, index, &head, &mut context.record, spill);
 }
@@ -332,7 +333,7 @@ fn join_groups(core: &Core, context: &Context, group: DurablePoint) {
         for entry in context.writes.iter().filter(|entry| entry.change != Change::Nothing) {
             let at = entry.shape.slot_at(entry.at, entry.seen.slot().other());
             // Ordered after everything else of the transaction, which joined this group or an earlier one.
-            core.memory.flush(at, (SLOT_HEADER_WORDS as u64 + u64::from(entry.words)) * 8);
+            core.memory.flush(at, (to_u64(SLOT_HEADER_WORDS) + u64::from(entry.words)) * 8);
         }
     }
     // More than a group holds. When all of it is durable before any thread sees it, groups do not matter. The next

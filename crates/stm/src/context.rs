@@ -12,6 +12,7 @@ use lodestone_pmem::PmAddr;
 use lodestone_pmem::sync::{lock, thread_local};
 use lodestone_txn::record::Buffers;
 use lodestone_txn::{Horizon, Lease, SLOT_HEADER_WORDS, StartClocks, Tick, VersionWord};
+use lodestone_width::to_usize;
 
 use crate::core::Core;
 use crate::error::{Abort, Conflict, Error, Result, TxResult, Why};
@@ -192,7 +193,7 @@ impl Context {
     #[inline(always)]
     pub fn add_write(&mut self, at: PmAddr, seen: VersionWord, shape: Shape, change: Change, words: u32) -> usize {
         let arena = self.arena.len();
-        self.arena.resize(arena + SLOT_HEADER_WORDS + words as usize, 0);
+        self.arena.resize(arena + SLOT_HEADER_WORDS + to_usize(words), 0);
         self.add_entry(WriteEntry { at, seen, shape, change, words, arena })
     }
 
@@ -216,7 +217,7 @@ impl Context {
     pub fn payload(&mut self, number: usize) -> &mut [u64] {
         let entry = &self.writes[number];
         let start = entry.arena + SLOT_HEADER_WORDS;
-        &mut self.arena[start..start + entry.words as usize]
+        &mut self.arena[start..start + to_usize(entry.words)]
     }
 
     /// The free cells of `shape` that this thread keeps.

@@ -24,6 +24,7 @@ use lodestone_txn::record::Buffers;
 use lodestone_txn::{
     Lives, LivesLayout, NEVER_WRITTEN, SLOT_HEADER_WORDS, SlotFlags, SlotHeader, Tick, Which, Writer, copies, seal,
 };
+use lodestone_width::{exact_u16, exact_u32, to_u64, to_usize, u32_to_u64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use crate::error::{Error, Result};
@@ -42,7 +43,7 @@ const TABLE_OFFSET: u64 = 1024;
 /// Shape of the system object: two pointers.
 pub const SYSTEM_SHAPE: Shape = Shape::pair(16);
 const _: () =
-    assert!(SYSTEM_OFFSET + SYSTEM_SHAPE.cell_bytes as u64 <= TABLE_OFFSET, "the system cell has its own lines");
+    assert!(SYSTEM_OFFSET + u32_to_u64(SYSTEM_SHAPE.cell_bytes) <= TABLE_OFFSET, "the system cell has its own lines");
 
 /// The header line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -62,7 +63,7 @@ pub struct HeaderLine {
     crc: u32,
 }
 
-const _: () = assert!(size_of::<HeaderLine>() as u64 == LINE_BYTES, "the header fills one line");
+const _: () = assert!(to_u64(size_of::<HeaderLine>()) == LINE_BYTES, "the header fills one line");
 
 impl HeaderLine {
     fn checksum(&self) -> u32 {
@@ -106,7 +107,7 @@ impl Places {
     }
 
     pub fn threads_max(&self) -> u16 {
-        self.line.threads_max as u16
+        exact_u16(self.line.threads_max)
     }
 
     pub fn slab_bytes(&self) -> u64 {
@@ -133,7 +134,7 @@ impl Places {
 
     /// Makes a damaged header line whole again, and flushes it. Returns how many were.
     pub fn heal(&self, memory: &Memory) -> u32 {
-        copies::heal(memory, self.halves(), &self.line) as u32
+        exact_u32(copies::heal(memory, self.halves(), &self.line))
     }
 
     pub fn system(&self) -> PmAddr {
@@ -227,7 +228,7 @@ pub fn read(heap: &Heap, header: PmAddr) -> Result<Places> {
 fn second_line(heap: &Heap, header: PmAddr, intact: impl Fn(PmAddr) -> Option<HeaderLine>) -> Option<HeaderLine> {
     let block_bytes = heap.block_bytes(header)?;
     let at_its_place = |offset: u64| intact(header.plus(offset)).filter(|line| line.half_bytes() == offset);
-    (TABLE_OFFSET..block_bytes).step_by(LINE_BYTES as usize).find_map(at_its_place)
+    (TABLE_OFFSET..block_bytes).step_by(to_usize(LINE_BYTES)).find_map(at_its_place)
 }
 
 /// Makes header, clock, records and directory as part of `action`, which also makes the memory's name. Returns the
@@ -269,6 +270,6 @@ fn write_system(memory: &Memory, cell: PmAddr) {
     for (at, words) in [(at, &slot[..]), (other, &NEVER_WRITTEN[..])] {
         memory.write(at, words.as_bytes());
         // Before the fence of the action that makes the header reachable.
-        memory.flush(at, words.len() as u64 * 8);
+        memory.flush(at, to_u64(words.len()) * 8);
     }
 }

@@ -26,6 +26,8 @@
 //! | `own_errors` | closures with another error type |
 //! | `format` | header, directory |
 
+#![cfg_attr(not(test), deny(clippy::as_conversions))]
+
 extern crate self as lodestone_stm;
 
 mod bytes;

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use lodestone_pmem::{PmAddr, PmPtr};
+use lodestone_width::{low_u32, to_u64};
 use std::sync::atomic::{AtomicU64, Ordering};
 use zerocopy::{FromZeros, Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
@@ -71,10 +72,10 @@ pub trait PmObject: TryFromBytes + FromZeros + IntoBytes + Immutable + KnownLayo
 pub(crate) trait Shaped: PmObject {
     const SHAPE: Shape = {
         assert!(align_of::<Self>() <= 8, "a persistent object is aligned to at most 8 bytes");
-        assert!(size_of::<Self>() as u64 <= crate::shape::PAYLOAD_BYTES_MAX, "a persistent object has at most 4 MiB");
-        Shape::pair(size_of::<Self>() as u32)
+        assert!(to_u64(size_of::<Self>()) <= crate::shape::PAYLOAD_BYTES_MAX, "a persistent object has at most 4 MiB");
+        Shape::pair(low_u32(to_u64(size_of::<Self>())))
     };
-    const WORDS: u32 = (size_of::<Self>() as u32).div_ceil(8);
+    const WORDS: u32 = low_u32(to_u64(size_of::<Self>())).div_ceil(8);
 }
 
 impl<T: PmObject> Shaped for T {}

@@ -5,6 +5,7 @@
 
 use lodestone_pmem::{PmAddr, planted};
 use lodestone_txn::{SLOT_HEADER_WORDS, SlotHeader, StartClocks, State, VersionWord, Which};
+use lodestone_width::to_u64;
 
 use crate::context::Context;
 use crate::core::Core;
@@ -85,7 +86,7 @@ pub fn falls_back(core: &Core, context: &Context, word: VersionWord, at: PmAddr,
     // An object with one version: its other slot has timestamp 0, which every thread knows.
     let is_written = header.tick.0 != 0 || on("stm-s13");
     if known && is_written {
-        core.memory.read(slot.plus(SLOT_HEADER_WORDS as u64 * 8), out);
+        core.memory.read(slot.plus(to_u64(SLOT_HEADER_WORDS) * 8), out);
     }
     known && is_written
 }

@@ -18,6 +18,7 @@ use lodestone_heap::Heap;
 use lodestone_pmem::{Memory, PmAddr, planted};
 use lodestone_txn::record::{self, Found, Head, Member, RecordKind};
 use lodestone_txn::{Lives, SlotHeader, Tick, Which, Writer};
+use lodestone_width::exact_u32;
 
 use crate::error::Result;
 use crate::format::{Places, SYSTEM_SHAPE};
@@ -70,12 +71,12 @@ pub fn recover(heap: &Heap, places: &Places, slabs: &mut Slabs, lives: &mut Live
     // First of all: the next steps rely on the newest state. One damaged line could still take it back.
     let clock_copies_damaged = if is_read_only {
         let table = lives.table_copies_damaged();
-        lives.findings(memory).len() as u32 - table
+        exact_u32(lives.findings(memory).len()) - table
     } else {
         lives.heal(memory)
     };
     let copies_damaged = if is_read_only {
-        (places.damaged_lines(memory).len() + slabs.damaged_lines().len()) as u32 + lives.table_copies_damaged()
+        exact_u32(places.damaged_lines(memory).len() + slabs.damaged_lines().len()) + lives.table_copies_damaged()
     } else {
         // Persistent when this life begins, below: nothing is written before that.
         places.heal(memory) + slabs.heal(memory) + lives.heal_table(memory)
@@ -100,7 +101,7 @@ pub fn recover(heap: &Heap, places: &Places, slabs: &mut Slabs, lives: &mut Live
         lives.begin(memory);
     }
     let mut report = recovery.report;
-    report.crashed_lives = lives.crashed().len() as u32;
+    report.crashed_lives = exact_u32(lives.crashed().len());
     Ok(report)
 }
 

@@ -15,6 +15,7 @@
 
 use lodestone_pmem::{LINE_BYTES, PmAddr};
 use lodestone_txn::{SLOT_HEADER_BYTES, SLOT_WORDS_MAX, Which};
+use lodestone_width::{const_usize, low_u32, u32_to_u64};
 
 /// The use of a slab's cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,12 +36,12 @@ pub struct Shape {
 }
 
 const WORD: u32 = 8;
-const LINE: u32 = LINE_BYTES as u32;
-const HEADER: u32 = SLOT_HEADER_BYTES as u32;
+const LINE: u32 = low_u32(LINE_BYTES);
+const HEADER: u32 = low_u32(SLOT_HEADER_BYTES);
 /// Sizes above this grow in steps of a quarter of the next lower power of two.
 const EXACT_MAX: u32 = 1024;
 /// Most bytes of payload.
-pub const PAYLOAD_BYTES_MAX: u64 = SLOT_WORDS_MAX as u64 * 8;
+pub const PAYLOAD_BYTES_MAX: u64 = u32_to_u64(SLOT_WORDS_MAX) * 8;
 
 const fn round_line(bytes: u32) -> u32 {
     bytes.div_ceil(LINE) * LINE
@@ -82,13 +83,13 @@ impl Shape {
 
     /// Number of the cell's word at which the payload of a slot begins.
     pub const fn payload_word(self, which: Which) -> usize {
-        ((self.slot_offset(which) + HEADER) / WORD) as usize
+        const_usize(u32_to_u64((self.slot_offset(which) + HEADER) / WORD))
     }
 
     /// Address of a slot of the cell at `cell`.
     #[inline(always)]
     pub const fn slot_at(self, cell: PmAddr, which: Which) -> PmAddr {
-        cell.plus(self.slot_offset(which) as u64)
+        cell.plus(u32_to_u64(self.slot_offset(which)))
     }
 
     /// Payload words that a slot has room for.

@@ -42,6 +42,7 @@ use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 use lodestone_pmem::sync::{Mutex, lock};
 use lodestone_pmem::{PmAddr, planted};
 use lodestone_txn::{Epochs, SLOT_HEADER_WORDS, SlotHeader, Tick, Writer};
+use lodestone_width::{to_u64, to_usize};
 use zerocopy::IntoBytes;
 
 use crate::context::{Change, Context};
@@ -109,7 +110,7 @@ impl SideChains {
 
     fn shard(&self, at: PmAddr) -> &Mutex<Shard> {
         let mixed = (at.to_raw() / 64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        &self.shards[(mixed >> 32) as usize % SHARDS]
+        &self.shards[to_usize(mixed >> 32) % SHARDS]
     }
 
     /// Keeps the versions that active snapshots still see and that the commit of `context` is about to overwrite. All
@@ -136,16 +137,16 @@ impl SideChains {
             if header.tick == Tick::NEVER || !core.lives_count(&header) || !is_seen() {
                 continue;
             }
-            let words = header.words.min(entry.shape.slot_words(which)) as usize;
+            let words = to_usize(header.words.min(entry.shape.slot_words(which)));
             let mut payload = vec![0; words].into_boxed_slice();
-            core.memory.read(at.plus(SLOT_HEADER_WORDS as u64 * 8), payload.as_mut_bytes());
+            core.memory.read(at.plus(to_u64(SLOT_HEADER_WORDS) * 8), payload.as_mut_bytes());
             self.insert(epochs, entry.at, present, &header, payload);
             core.stats.of(context.writer.index()).side_copies();
         }
     }
 
     fn insert(&self, epochs: &Epochs, at: PmAddr, present: (Writer, Tick), header: &SlotHeader, words: Box<[u64]>) {
-        let bytes = words.len() as u64 * 8 + OVERHEAD_BYTES;
+        let bytes = to_u64(words.len()) * 8 + OVERHEAD_BYTES;
         let mut shard = lock(self.shard(at));
         // Before the look at the active snapshots: a thread that ends one of them afterwards sees that the count is not
         // zero.
@@ -184,7 +185,7 @@ impl SideChains {
         if version.is_deleted {
             return Some(Found::Deleted);
         }
-        if version.words.len() != words as usize {
+        if version.words.len() != to_usize(words) {
             return Some(Found::OtherSize);
         }
         out.copy_from_slice(&version.words.as_bytes()[..out.len()]);
@@ -224,6 +225,6 @@ impl SideChains {
             shard.chains.remove(&at);
         }
         self.versions.fetch_sub(1, Ordering::AcqRel);
-        self.bytes.fetch_sub(dropped.words.len() as u64 * 8 + OVERHEAD_BYTES, Ordering::AcqRel);
+        self.bytes.fetch_sub(to_u64(dropped.words.len()) * 8 + OVERHEAD_BYTES, Ordering::AcqRel);
     }
 }

@@ -30,6 +30,7 @@ use lodestone_pmem::sync::atomic::{AtomicUsize, Ordering};
 use lodestone_pmem::sync::{Mutex, RwLock, lock};
 use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, WORD_BYTES, checked};
 use lodestone_txn::{NEVER_WRITTEN, SLOT_HEADER_WORDS, Which};
+use lodestone_width::{exact_u32, to_usize};
 use zerocopy::IntoBytes;
 
 use crate::error::{Error, Result};
@@ -108,11 +109,11 @@ fn write_cells(memory: &Memory, at: PmAddr, bytes: u64, shape: Shape) {
     let cell_bytes = u64::from(shape.cell_bytes);
     // Whole cells, or pieces of one.
     let image_bytes = cell_bytes.max(STEP_BYTES / cell_bytes * cell_bytes);
-    let mut image = vec![0_u64; (image_bytes / WORD_BYTES) as usize];
+    let mut image = vec![0_u64; to_usize(image_bytes / WORD_BYTES)];
     if shape.kind != CellKind::Spill {
-        for cell in image.chunks_exact_mut((cell_bytes / WORD_BYTES) as usize) {
+        for cell in image.chunks_exact_mut(to_usize(cell_bytes / WORD_BYTES)) {
             for which in [Which::First, Which::Second] {
-                let header = (shape.slot_offset(which) / WORD_BYTES as u32) as usize;
+                let header = to_usize(u64::from(shape.slot_offset(which)) / WORD_BYTES);
                 cell[header..header + SLOT_HEADER_WORDS].copy_from_slice(&NEVER_WRITTEN);
             }
         }
@@ -121,7 +122,7 @@ fn write_cells(memory: &Memory, at: PmAddr, bytes: u64, shape: Shape) {
     while done < bytes {
         let step = (bytes - done).min(image_bytes);
         // Before the fence of the action: a cell that can be reached says what its slots are, whatever was there.
-        memory.write_back(at.plus(done), &image.as_bytes()[..step as usize]);
+        memory.write_back(at.plus(done), &image.as_bytes()[..to_usize(step)]);
         done += step;
     }
 }
@@ -169,7 +170,7 @@ fn unused_entry(at: PmAddr) -> [u64; 2] {
 /// Fills a new directory block of `bytes` bytes with links to nothing and unused entries, and flushes it. The action
 /// that makes the block reachable fences.
 pub fn write_block(memory: &Memory, block: PmAddr, bytes: u64) {
-    let mut words = vec![0; (bytes / WORD_BYTES) as usize];
+    let mut words = vec![0; to_usize(bytes / WORD_BYTES)];
     for (number, pair) in (0..).zip(words.chunks_exact_mut(2)) {
         let at = block.plus(number * ENTRY_BYTES);
         let [first, second] = [at, at.plus(WORD_BYTES)].map(|link| checked::encode_addr(link, PmAddr::NULL));
@@ -334,7 +335,7 @@ impl Slabs {
             // Each word is whole in one place, and that place may be damaged next.
             memory.flush(at, WORD_BYTES);
         }
-        lines.len() as u32
+        exact_u32(lines.len())
     }
 
     fn by_start(&self) -> lodestone_pmem::sync::RwLockReadGuard<'_, BTreeMap<PmAddr, Slab>> {

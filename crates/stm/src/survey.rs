@@ -6,6 +6,7 @@
 //! where no crash explains that, is not shown: the broken version may be the newer one.
 
 use lodestone_pmem::{PmAddr, PmPtr};
+use lodestone_width::to_u64;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::bytes::PmBytes;
@@ -133,7 +134,7 @@ impl Stm {
             let mut next = tx.read(PmPtr::<System>::new(self.core.places.system()))?.roots;
             // A circle is longer than the pool has objects.
             while !next.is_null() {
-                if entries.len() as u64 > tx.objects_max() {
+                if to_u64(entries.len()) > tx.objects_max() {
                     return Err(Error::BadPointer { at: next.addr(), finding: "a list of roots in a circle" }.into());
                 }
                 let entry = tx.read(next)?;

@@ -17,6 +17,7 @@ use std::borrow::Cow;
 
 use lodestone_pmem::{LINE_BYTES, PmAddr, PmPtr, Raw, VIEW_BLOCK_BYTES, View};
 use lodestone_txn::{ClockKind, SLOT_HEADER_WORDS, SlotHeader, State, VersionWord, Which};
+use lodestone_width::{exact_u32, to_usize, u32_to_u64};
 use zerocopy::{FromBytes, IntoBytes, TryFromBytes};
 
 use crate::commit::{another_size, not_allocated};
@@ -121,7 +122,7 @@ impl<'t> Tx<'t> {
         at: PmAddr,
         part: Part<T, F>,
     ) -> Option<F> {
-        if const { T::SHAPE.cell_bytes as u64 > VIEW_BLOCK_BYTES } {
+        if const { u32_to_u64(T::SHAPE.cell_bytes) > VIEW_BLOCK_BYTES } {
             return None;
         }
         let payload = const { [T::SHAPE.payload_word(Which::First), T::SHAPE.payload_word(Which::Second)] };
@@ -339,7 +340,7 @@ impl<'t> Tx<'t> {
         self.view = View::EMPTY;
         // Copied to the end of the arena first. The entry follows when the version is known.
         let arena = self.context.arena.len();
-        self.context.arena.resize(arena + SLOT_HEADER_WORDS + T::WORDS as usize, 0);
+        self.context.arena.resize(arena + SLOT_HEADER_WORDS + to_usize(T::WORDS), 0);
         let (shape, words) = (T::SHAPE, T::WORDS);
         let seen = match self.copy_at_once::<T>(at, arena + SLOT_HEADER_WORDS) {
             Some(seen) => seen,
@@ -352,7 +353,7 @@ impl<'t> Tx<'t> {
     /// covered. Returns its word. No read entry is needed, because the lock will compare the word.
     #[inline(always)]
     fn copy_at_once<T: PmObject>(&mut self, at: PmAddr, start: usize) -> Option<VersionWord> {
-        if const { T::SHAPE.cell_bytes as u64 > VIEW_BLOCK_BYTES } {
+        if const { u32_to_u64(T::SHAPE.cell_bytes) > VIEW_BLOCK_BYTES } {
             return None;
         }
         let block = self.whole.block(at)?;
@@ -360,7 +361,7 @@ impl<'t> Tx<'t> {
         if !self.context.known.covers_live(word) {
             return None;
         }
-        let target = &mut self.context.arena[start..start + T::WORDS as usize];
+        let target = &mut self.context.arena[start..start + to_usize(T::WORDS)];
         let payload = T::SHAPE.payload_word(word.slot());
         block.copy(payload, target);
         // An object of another size has its slots elsewhere. A write here would destroy its neighbours.
@@ -374,7 +375,7 @@ impl<'t> Tx<'t> {
     #[inline(never)]
     fn copy_again(&mut self, at: PmAddr, shape: Shape, arena: usize) -> TxResult<VersionWord> {
         let mut words = self.context.arena.split_off(arena + SLOT_HEADER_WORDS);
-        let count = words.len() as u32;
+        let count = exact_u32(words.len());
         let seen = self.current(at, shape, count, zerocopy::IntoBytes::as_mut_bytes(words.as_mut_slice()));
         match seen {
             Ok(_) => self.context.arena.extend(words),

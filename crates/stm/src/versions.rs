@@ -15,6 +15,7 @@
 
 use lodestone_pmem::{Memory, PmAddr, planted};
 use lodestone_txn::{Lives, SLOT_HEADER_WORDS, SlotHeader, State, Tick, VersionWord, Which, Writer, is_erased, verify};
+use lodestone_width::to_u64;
 
 use crate::shape::Shape;
 
@@ -54,7 +55,7 @@ pub fn read_slot(
     }
     scratch.clear();
     scratch.extend([tick, meta]);
-    let payload = at.plus(SLOT_HEADER_WORDS as u64 * 8);
+    let payload = at.plus(to_u64(SLOT_HEADER_WORDS) * 8);
     scratch.extend((0..u64::from(header.words)).map(|word| memory.load(payload.plus(word * 8))));
     if !verify(at, scratch) {
         Version::Broken(header)

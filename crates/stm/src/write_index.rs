@@ -2,6 +2,7 @@
 //! are many.
 
 use lodestone_pmem::PmAddr;
+use lodestone_width::to_usize;
 
 use crate::context::WriteEntry;
 
@@ -17,7 +18,7 @@ pub struct WriteIndex {
 }
 
 fn home(at: PmAddr, mask: usize) -> usize {
-    ((at.to_raw() >> 6).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize & mask
+    to_usize((at.to_raw() >> 6).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) & mask
 }
 
 impl WriteIndex {
@@ -36,7 +37,7 @@ impl WriteIndex {
         loop {
             match self.table[place] {
                 EMPTY => return None,
-                number if writes[number as usize].at == at => return Some(number as usize),
+                number if writes[to_usize(number)].at == at => return Some(to_usize(number)),
                 _ => place = (place + 1) & mask,
             }
         }
