@@ -11,6 +11,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use lodestone_width::{low_u16, u16_to_u64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Bytes in a cache line: the unit of flushing and of persist ordering.
@@ -47,7 +48,7 @@ impl PmAddr {
     #[inline]
     pub const fn new(part: u16, offset: u64) -> Self {
         assert!(offset < OFFSET_LIMIT, "an offset has 48 bits");
-        Self(((part as u64) << 48) | offset)
+        Self((u16_to_u64(part) << 48) | offset)
     }
 
     /// Decodes what [`to_raw`](Self::to_raw) gave.
@@ -68,7 +69,7 @@ impl PmAddr {
     #[must_use]
     #[inline]
     pub const fn part(self) -> u16 {
-        (self.0 >> 48) as u16
+        low_u16(self.0 >> 48)
     }
 
     /// Byte offset inside the part.

@@ -8,6 +8,8 @@
 //! certainty, because the CRC finds every burst of up to 16 bits. A word that was copied to another place is found with
 //! probability 1 - 2^-16.
 
+use lodestone_width::{const_usize, low_u8, low_u16, to_u64, u8_to_u64, u16_to_u64};
+
 use crate::addr::PmAddr;
 
 /// Largest payload, exclusive.
@@ -29,7 +31,7 @@ pub const PAYLOAD_LIMIT: u64 = 1 << 48;
 #[inline]
 pub const fn encode(at: PmAddr, payload: u64) -> u64 {
     assert!(payload < PAYLOAD_LIMIT, "a checked word holds 48 bits");
-    payload | ((checksum(at, payload) as u64) << 48)
+    payload | (u16_to_u64(checksum(at, payload)) << 48)
 }
 
 /// The payload of `word` at `at`, or `None` when the word is damaged.
@@ -37,7 +39,7 @@ pub const fn encode(at: PmAddr, payload: u64) -> u64 {
 #[inline]
 pub const fn decode(at: PmAddr, word: u64) -> Option<u64> {
     let payload = word & (PAYLOAD_LIMIT - 1);
-    if (word >> 48) as u16 == checksum(at, payload) { Some(payload) } else { None }
+    if low_u16(word >> 48) == checksum(at, payload) { Some(payload) } else { None }
 }
 
 /// Encodes an address (which must be a multiple of 8) for the word at `at`: 8 bits of part, 40 bits of offset / 8.
@@ -61,14 +63,14 @@ pub const fn addr_payload(target: PmAddr) -> u64 {
         target.offset().is_multiple_of(8) && target.part() < 256 && target.offset() < 1 << 43,
         "not an encodable address"
     );
-    ((target.part() as u64) << 40) | (target.offset() >> 3)
+    (u16_to_u64(target.part()) << 40) | (target.offset() >> 3)
 }
 
 /// The address in a payload that [`addr_payload`] returned. It may still point anywhere.
 #[must_use]
 #[inline]
 pub const fn payload_addr(payload: u64) -> PmAddr {
-    PmAddr::new((payload >> 40) as u16, (payload & ((1 << 40) - 1)) << 3)
+    PmAddr::new(low_u16(payload >> 40), (payload & ((1 << 40) - 1)) << 3)
 }
 
 /// Decodes a word made by [`encode_addr`]; `None` when the word is damaged. The address may still point anywhere.
@@ -88,13 +90,13 @@ const fn checksum(at: PmAddr, payload: u64) -> u16 {
     let mut crc = ZERO_CRC;
     let mut index = 0;
     while index < 6 {
-        crc ^= BYTE_TABLES[index][(payload >> (8 * index)) as u8 as usize];
+        crc ^= BYTE_TABLES[index][const_usize(u8_to_u64(low_u8(payload >> (8 * index))))];
         index += 1;
     }
     let place = (at.to_raw() >> 3).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48;
-    let mixed = crc ^ place as u16;
+    let mixed = crc ^ low_u16(place);
     // Payload 0 with checksum 0 would make zeroed memory valid at some addresses; shift those places by one constant.
-    if crc_of_zero() ^ (place as u16) == 0 { mixed ^ 0x5A5A } else { mixed }
+    if crc_of_zero() ^ low_u16(place) == 0 { mixed ^ 0x5A5A } else { mixed }
 }
 
 const fn crc_of_zero() -> u16 {
@@ -105,7 +107,7 @@ const ZERO_CRC: u16 = {
     let mut crc = 0xFFFF_u16;
     let mut index = 0;
     while index < 6 {
-        crc = (crc << 8) ^ TABLE[(crc >> 8) as usize];
+        crc = (crc << 8) ^ TABLE[const_usize(u16_to_u64(crc >> 8))];
         index += 1;
     }
     crc
@@ -121,7 +123,7 @@ const BYTE_TABLES: [[u16; 256]; 6] = {
             let mut crc = TABLE[byte];
             let mut behind = index + 1;
             while behind < 6 {
-                crc = (crc << 8) ^ TABLE[(crc >> 8) as usize];
+                crc = (crc << 8) ^ TABLE[const_usize(u16_to_u64(crc >> 8))];
                 behind += 1;
             }
             tables[index][byte] = crc;
@@ -136,7 +138,7 @@ const TABLE: [u16; 256] = {
     let mut table = [0_u16; 256];
     let mut byte = 0;
     while byte < 256 {
-        let mut crc = (byte as u16) << 8;
+        let mut crc = low_u16(to_u64(byte)) << 8;
         let mut bit = 0;
         while bit < 8 {
             crc = if crc & 0x8000 != 0 { (crc << 1) ^ 0x1021 } else { crc << 1 };

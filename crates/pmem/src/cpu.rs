@@ -12,6 +12,8 @@
 //!   `vzeroupper`, which changes sixteen registers, has to follow.
 #![expect(unsafe_code, reason = "cache-line write-back has no safe form on stable Rust")]
 
+use lodestone_width::to_usize;
+
 use crate::addr::LINE_BYTES;
 
 /// How a line is written back to the medium.
@@ -148,7 +150,7 @@ pub(crate) fn store_fence() {
 /// meanwhile. Every other access to `target` is atomic by word. This processor supports `instruction`.
 #[inline(always)]
 pub(crate) unsafe fn stream_lines(instruction: StreamInstruction, target: *mut u8, source: *const u8, lines: usize) {
-    debug_assert_eq!(target as usize % LINE_BYTES as usize, 0);
+    debug_assert_eq!(target.addr() % to_usize(LINE_BYTES), 0);
     // SAFETY: the obligations are the caller's; each helper touches exactly the given lines.
     unsafe {
         match instruction {

@@ -14,6 +14,8 @@
 //!
 //! [`Memory`] says how safe code is kept from undefined behaviour, and [`Domain`] how each medium is made durable.
 
+#![cfg_attr(not(test), deny(clippy::as_conversions))]
+
 pub mod checked;
 #[cfg(any(feature = "measuring", test))]
 pub mod measuring;

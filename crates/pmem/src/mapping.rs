@@ -19,6 +19,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use lodestone_width::{to_u64, to_usize};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 /// How a part is backed.
@@ -62,7 +63,7 @@ const HUGE: usize = 2 << 20;
 impl Mapping {
     /// Reserves `reserve` bytes of address space, aligned to 2 MiB so that huge pages are possible, and maps nothing.
     pub(crate) fn reserve(reserve: u64, backing: Backing) -> rustix::io::Result<Self> {
-        Self::reserve_aligned(reserve, HUGE as u64, backing)
+        Self::reserve_aligned(reserve, to_u64(HUGE), backing)
     }
 
     /// As [`reserve`](Self::reserve), aligned to at least `align` bytes, a power of two (devices ask for their own).
@@ -157,7 +158,7 @@ impl Mapping {
         unsafe {
             let at = self.base.add(start).cast();
             match file {
-                Some(file) => mmap(at, bytes, protection, flags, file, start as u64)?,
+                Some(file) => mmap(at, bytes, protection, flags, file, to_u64(start))?,
                 None => mmap_anonymous(at, bytes, protection, flags)?,
             }
         };
@@ -166,7 +167,7 @@ impl Mapping {
 
     /// Bytes of address space that growing can use.
     pub(crate) fn reserved_bytes(&self) -> u64 {
-        self.reserved as u64
+        to_u64(self.reserved)
     }
 
     /// Bytes mapped.
@@ -185,7 +186,7 @@ impl Mapping {
         let end = offset.wrapping_add(len);
         assert!(end >= offset && end <= self.len.load(Ordering::Acquire), "address outside the part");
         // SAFETY: the assertion puts the range inside the mapping, which fits in usize because it was mapped.
-        unsafe { self.base.add(offset as usize) }
+        unsafe { self.base.add(to_usize(offset)) }
     }
 }
 
@@ -195,7 +196,7 @@ impl Mapping {
     pub(crate) fn checked_at(&self, offset: u64, len: u64) -> Option<*mut u8> {
         let end = offset.checked_add(len)?;
         // SAFETY: as in `at`.
-        (end <= self.len.load(Ordering::Acquire)).then(|| unsafe { self.base.add(offset as usize) })
+        (end <= self.len.load(Ordering::Acquire)).then(|| unsafe { self.base.add(to_usize(offset)) })
     }
 }
 
@@ -204,8 +205,8 @@ impl Mapping {
 /// first written. It is a hint: contents do not change, and nothing happens where the kernel has no such pages.
 pub fn advise_huge_pages<T>(place: &[T]) {
     let (start, bytes) = (place.as_ptr().cast::<u8>(), size_of_val(place));
-    let skip = start.align_offset(PAGE as usize);
-    let whole = bytes.saturating_sub(skip) / PAGE as usize * PAGE as usize;
+    let skip = start.align_offset(to_usize(PAGE));
+    let whole = bytes.saturating_sub(skip) / to_usize(PAGE) * to_usize(PAGE);
     if whole < HUGE {
         return;
     }
@@ -218,7 +219,7 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         let given_up = *self.given_up.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
         // It was mapped, so it fits.
-        let mapped = *self.len.get_mut() as usize;
+        let mapped = to_usize(*self.len.get_mut());
         let ours = if given_up == 0 {
             [(0, self.reserved), (0, 0)]
         } else {

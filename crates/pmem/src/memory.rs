@@ -20,6 +20,7 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use lodestone_width::{to_u64, to_usize};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::addr::{LINE_BYTES, LineAddr, PmAddr, PmPtr, WORD_BYTES, bytes_of_words, lines_of};
@@ -104,7 +105,7 @@ impl Memory {
     #[must_use]
     #[inline]
     pub fn part_len(&self, part: u16) -> u64 {
-        self.inner.parts.get(part as usize).map_or(0, Mapping::len)
+        self.inner.parts.get(to_usize(part)).map_or(0, Mapping::len)
     }
 
     /// Whether `len` bytes at `at` are inside a part. Use it on every address that was read from the medium.
@@ -121,7 +122,7 @@ impl Memory {
     }
 
     pub(crate) fn mapping(&self, part: u16) -> Option<&Mapping> {
-        self.inner.parts.get(part as usize)
+        self.inner.parts.get(to_usize(part))
     }
 
     /// The gate that every fence passes.
@@ -142,7 +143,7 @@ impl Memory {
     #[inline]
     #[track_caller]
     pub(crate) fn pointer(&self, at: PmAddr, len: u64) -> *mut u8 {
-        match self.inner.parts.get(at.part() as usize) {
+        match self.inner.parts.get(to_usize(at.part())) {
             Some(part) => part.at(at.offset(), len),
             None => no_such_part(at),
         }
@@ -221,7 +222,7 @@ impl Memory {
     #[inline]
     #[track_caller]
     pub fn read(&self, at: PmAddr, out: &mut [u8]) {
-        let words = out.len().div_ceil(8) as u64;
+        let words = to_u64(out.len().div_ceil(8));
         self.hook_load(at, words * WORD_BYTES);
         self.words(at, words).read(out, Ordering::Acquire);
     }
@@ -234,8 +235,8 @@ impl Memory {
     #[must_use]
     #[track_caller]
     pub fn load_words<const WORDS: usize>(&self, at: PmAddr) -> [u64; WORDS] {
-        self.hook_load(at, WORDS as u64 * WORD_BYTES);
-        self.words(at, WORDS as u64).load_each()
+        self.hook_load(at, to_u64(WORDS) * WORD_BYTES);
+        self.words(at, to_u64(WORDS)).load_each()
     }
 
     /// Writes `bytes` at `at`, word by word in ascending order; the last word is filled up with zeroes.
@@ -247,7 +248,7 @@ impl Memory {
     #[track_caller]
     pub fn write(&self, at: PmAddr, bytes: &[u8]) {
         self.hook_write(at, bytes);
-        self.words(at, bytes.len().div_ceil(8) as u64).write(bytes);
+        self.words(at, to_u64(bytes.len().div_ceil(8))).write(bytes);
     }
 
     /// Writes `words` at `at` in ascending order and starts the write-back of the lines that they touch:
@@ -260,18 +261,18 @@ impl Memory {
     pub fn write_and_flush(&self, at: PmAddr, words: &[u64]) {
         if self.is_hooked() || !self.inner.domain.has_dax_instructions() {
             self.write(at, words.as_bytes());
-            return self.flush(at, words.len() as u64 * WORD_BYTES);
+            return self.flush(at, to_u64(words.len()) * WORD_BYTES);
         }
-        let target = self.words(at, words.len() as u64);
+        let target = self.words(at, to_u64(words.len()));
         target.store_each(words);
         let local = counters::local();
         let mut pointer = target.pointer();
-        for line in lines_of(at, words.len() as u64 * WORD_BYTES) {
+        for line in lines_of(at, to_u64(words.len()) * WORD_BYTES) {
             local.count_line(line);
             // SAFETY: the pointer is as far into this line as the first word is into its own. The line holds words of
             // the checked range, so it is mapped whole. The instruction was checked when it was chosen.
             unsafe { cpu::flush_line(self.inner.flush_instruction, pointer) };
-            pointer = pointer.wrapping_add(LINE_BYTES as usize);
+            pointer = pointer.wrapping_add(to_usize(LINE_BYTES));
         }
     }
 
@@ -283,7 +284,7 @@ impl Memory {
         let Some(bytes) = bytes_of_words(count) else { outside_every_part(at) };
         let pointer = self.pointer(at, bytes);
         // SAFETY: bounds and alignment are checked as in `word`, for the whole range.
-        unsafe { Words::from_raw(pointer, count as usize) }
+        unsafe { Words::from_raw(pointer, to_usize(count)) }
     }
 
     /// The `words` words at `at`, with bounds and alignment checked once for all loads that follow. `None` when they
@@ -294,10 +295,10 @@ impl Memory {
         if !at.offset().is_multiple_of(WORD_BYTES) {
             return None;
         }
-        let pointer = self.inner.parts.get(at.part() as usize)?.checked_at(at.offset(), bytes_of_words(words)?)?;
+        let pointer = self.inner.parts.get(to_usize(at.part()))?.checked_at(at.offset(), bytes_of_words(words)?)?;
         // SAFETY: bounds and alignment were checked for the whole range. The mapping lives as long as `self` and is
         // only accessed as words.
-        let words = unsafe { Words::from_raw(pointer, words as usize) };
+        let words = unsafe { Words::from_raw(pointer, to_usize(words)) };
         Some(Window::new(self, at, words))
     }
 
@@ -308,10 +309,10 @@ impl Memory {
         if self.is_hooked() {
             return;
         }
-        let part = self.inner.parts.get(at.part() as usize);
+        let part = self.inner.parts.get(to_usize(at.part()));
         if let Some(pointer) = part.and_then(|part| part.checked_at(at.offset(), len)) {
             for line in 0..len.div_ceil(LINE_BYTES) {
-                cpu::prefetch(pointer.wrapping_add((line * LINE_BYTES) as usize));
+                cpu::prefetch(pointer.wrapping_add(to_usize(line * LINE_BYTES)));
             }
         }
     }
@@ -337,7 +338,7 @@ impl Memory {
         let mut done = 0;
         while done < len {
             let step = (len - done).min(4096);
-            self.write(at.plus(done), &ZEROES[..step as usize]);
+            self.write(at.plus(done), &ZEROES[..to_usize(step)]);
             done += step;
         }
     }

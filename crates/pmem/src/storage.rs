@@ -15,6 +15,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Mutex;
 
+use lodestone_width::to_u64;
 use rustix::io::ReadWriteFlags;
 
 /// Positioned reads, writes and syncs on one part of a pool.
@@ -52,7 +53,7 @@ pub fn write_all(storage: &dyn Storage, mut bytes: &[u8], mut offset: u64, durab
             Ok(0) => return Err(io::Error::new(io::ErrorKind::WriteZero, "the device takes no more bytes")),
             Ok(count) => {
                 bytes = &bytes[count..];
-                offset += count as u64;
+                offset += to_u64(count);
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
@@ -71,7 +72,7 @@ pub fn read_all(storage: &dyn Storage, mut buffer: &mut [u8], mut offset: u64) -
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(count) => {
                 buffer = &mut buffer[count..];
-                offset += count as u64;
+                offset += to_u64(count);
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
@@ -252,7 +253,7 @@ impl<S: Cached> Storage for FaultyStorage<S> {
         let bytes = self.cut(bytes)?;
         if let Err(error) = self.count_sync() {
             self.inner.write_at(bytes, offset)?;
-            self.inner.forget_unsynced(offset, bytes.len() as u64);
+            self.inner.forget_unsynced(offset, to_u64(bytes.len()));
             return Err(error);
         }
         self.inner.write_durably_at(bytes, offset)
@@ -357,10 +358,10 @@ impl SimulatedDisk {
 impl Cached for SimulatedDisk {
     fn forget_unsynced(&self, offset: u64, len: u64) {
         let end = offset.saturating_add(len);
-        let touched = |sector: usize| (sector * SECTOR_BYTES) as u64;
+        let touched = |sector: usize| to_u64(sector * SECTOR_BYTES);
         for cached in &mut self.state().cache {
             let start = touched(cached.sector);
-            cached.forgotten |= start < end && start + SECTOR_BYTES as u64 > offset;
+            cached.forgotten |= start < end && start + to_u64(SECTOR_BYTES) > offset;
         }
     }
 }

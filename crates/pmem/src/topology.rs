@@ -26,6 +26,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use lodestone_width::{exact_u32, to_u64};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
 use crate::error::{Error, Result};
@@ -175,7 +176,7 @@ impl Topology {
         }
         let mut cpus: Vec<usize> = self.nodes().iter().flat_map(|node| node.usable_cpus.iter().copied()).collect();
         cpus.sort_unstable();
-        let memory_bytes = self.nodes().iter().map(|node| node.memory_bytes).sum::<u64>() / count as u64;
+        let memory_bytes = self.nodes().iter().map(|node| node.memory_bytes).sum::<u64>() / to_u64(count);
         let cpus_of = |index: usize| -> Vec<usize> {
             if cpus.len() >= count {
                 cpus[index * cpus.len() / count..(index + 1) * cpus.len() / count].to_vec()
@@ -185,7 +186,7 @@ impl Topology {
         };
         let nodes = (0..count)
             .map(|index| Node {
-                id: index as u32,
+                id: exact_u32(index),
                 cpus: cpus_of(index),
                 usable_cpus: cpus_of(index),
                 memory_bytes,

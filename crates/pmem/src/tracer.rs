@@ -8,6 +8,8 @@
 
 use std::panic::Location;
 
+use lodestone_width::to_u64;
+
 use crate::addr::{LineAddr, PmAddr};
 use crate::memory::Memory;
 
@@ -76,7 +78,7 @@ impl TracedMemory<'_> {
     /// Replaces the eight words of `line`.
     pub fn poke(&self, line: LineAddr, words: [u64; 8]) {
         for (index, word) in words.into_iter().enumerate() {
-            self.memory.raw_store(line.start().plus(index as u64 * 8), word);
+            self.memory.raw_store(line.start().plus(to_u64(index) * 8), word);
         }
     }
 }

@@ -15,6 +15,7 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
+use lodestone_width::{const_usize, to_usize};
 use zerocopy::{IntoBytes, TryFromBytes};
 
 use crate::addr::{LINE_BYTES, PmAddr, WORD_BYTES};
@@ -23,7 +24,7 @@ use crate::words::Words;
 
 /// Bytes that a [`Block`] shows.
 pub const VIEW_BLOCK_BYTES: u64 = 4096;
-const BLOCK_WORDS: usize = (VIEW_BLOCK_BYTES / WORD_BYTES) as usize;
+const BLOCK_WORDS: usize = const_usize(VIEW_BLOCK_BYTES / WORD_BYTES);
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +62,7 @@ impl<'m> View<'m> {
         }
         // SAFETY: by the comparison, `at` is the start of a line with a whole block from there inside the mapping. The
         // mapping is aligned and stays while the memory is borrowed. All other access to it is by word atomics.
-        let words = unsafe { &*self.base.add(at.to_raw() as usize).cast::<[AtomicU64; BLOCK_WORDS]>() };
+        let words = unsafe { &*self.base.add(to_usize(at.to_raw())).cast::<[AtomicU64; BLOCK_WORDS]>() };
         Some(Block { words })
     }
 }

@@ -16,6 +16,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use lodestone_width::to_u64;
+
 use crate::addr::WORD_BYTES;
 
 /// Checked words of a mapping.
@@ -42,7 +44,7 @@ impl<'m> Words<'m> {
     /// Number of bytes.
     #[inline(always)]
     pub(crate) fn bytes(self) -> u64 {
-        self.0.len() as u64 * WORD_BYTES
+        to_u64(self.0.len()) * WORD_BYTES
     }
 
     /// Where the first one is mapped.

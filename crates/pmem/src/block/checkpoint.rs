@@ -9,6 +9,8 @@
 //! proves its acknowledgement (see [`journal`](super::journal)). When nothing was committed between two looks, the
 //! thread commits an empty group after it: at most two intervals after the last group, and only once.
 
+use lodestone_width::to_u64;
+
 use super::record::Record;
 use super::replay::sync_parts;
 use super::{Engine, Halt};
@@ -83,7 +85,7 @@ impl Engine {
         let (records, end, end_group) = {
             let mut ring = lock(&self.ring);
             let records = std::mem::take(&mut ring.unapplied);
-            ring.first_group += records.len() as u64;
+            ring.first_group += to_u64(records.len());
             (records, ring.head, ring.first_group)
         };
         if records.is_empty() && !closing {

@@ -6,6 +6,8 @@
 
 use std::time::{Duration, Instant};
 
+use lodestone_width::to_usize;
+
 use super::record::Record;
 use super::{CommitState, Engine, Halt};
 use crate::error::{Error, Result};
@@ -71,7 +73,7 @@ impl Engine {
     /// Waits until `group` is on disk, committing it if no other thread does.
     pub(super) fn wait_for(&self, group: u64) -> Result<()> {
         if !self.is_settled(group) {
-            let side = (group % 2) as usize;
+            let side = to_usize(group % 2);
             self.arrived[side].fetch_add(1, Ordering::AcqRel);
             let waited = self.commit_or_wait(group, side);
             self.arrived[side].fetch_sub(1, Ordering::AcqRel);
@@ -137,7 +139,7 @@ impl Engine {
 
     /// Wakes the sleepers of `done` and one sleeper of the group after it, which commits next.
     fn hand_over(&self, state: &mut CommitState, done: u64) {
-        let side = (done % 2) as usize;
+        let side = to_usize(done % 2);
         state.served = self.arrived[side].load(Ordering::Acquire);
         self.durable.store(done, Ordering::Release);
         if state.parked[side] > 0 {

@@ -22,6 +22,7 @@
 //! group a line occurs once.
 
 use crossbeam_utils::CachePadded;
+use lodestone_width::to_usize;
 
 use super::record::Record;
 use crate::addr::{LINE_BYTES, LineAddr};
@@ -55,9 +56,9 @@ impl ShardLines {
             return self.addrs.iter().position(|found| *found == addr);
         }
         let mask = self.table.len() - 1;
-        let mut slot = hash(addr) as usize & mask;
+        let mut slot = to_usize(hash(addr)) & mask;
         while self.table[slot] != 0 {
-            let index = self.table[slot] as usize - 1;
+            let index = to_usize(self.table[slot]) - 1;
             if self.addrs[index] == addr {
                 return Some(index);
             }
@@ -100,7 +101,7 @@ impl ShardLines {
 
 fn insert(table: &mut [u32], addr: u64, index_plus_one: usize) {
     let mask = table.len() - 1;
-    let mut slot = hash(addr) as usize & mask;
+    let mut slot = to_usize(hash(addr)) & mask;
     while table[slot] != 0 {
         slot = (slot + 1) & mask;
     }
@@ -149,13 +150,13 @@ impl Groups {
     #[inline]
     pub(crate) fn join(&self, memory: &Memory, line: LineAddr) -> Joined {
         let addr = line.start().to_raw();
-        let hash = hash(addr) as usize;
+        let hash = to_usize(hash(addr));
         let mut shard = lock(&self.shards[hash % SHARDS]);
         // First the copy, then the number: see the module's argument.
         let words = memory.raw_line(line);
         interleave();
         let group = self.open.load(Ordering::Acquire);
-        let lines = &mut shard[(group % 2) as usize];
+        let lines = &mut shard[to_usize(group % 2)];
         if lines.addrs.len() >= self.shard_lines_max && lines.position(addr).is_none() {
             return Joined::Full(group);
         }
@@ -167,19 +168,19 @@ impl Groups {
 
     /// The newest group that holds `line`, or a later one (lines share slots); 0 when there was none.
     pub(crate) fn last_group(&self, line: LineAddr) -> u64 {
-        self.recent[hash(line.start().to_raw()) as usize % RECENT_SLOTS].load(Ordering::Acquire)
+        self.recent[to_usize(hash(line.start().to_raw())) % RECENT_SLOTS].load(Ordering::Acquire)
     }
 
     /// Whether the open group has lines.
     pub(crate) fn is_dirty(&self) -> bool {
-        let side = (self.open_group() % 2) as usize;
+        let side = to_usize(self.open_group() % 2);
         self.shards.iter().any(|shard| !lock(shard)[side].addrs.is_empty())
     }
 
     /// The newest group that has lines: every line that any thread has flushed is in it or in an earlier one.
     pub(crate) fn newest_used(&self) -> u64 {
         let group = self.open_group();
-        let side = (group % 2) as usize;
+        let side = to_usize(group % 2);
         let is_used = self.shards.iter().any(|shard| !lock(shard)[side].addrs.is_empty());
         // A group that is being closed loses its lines to the committer; the number moves before that.
         if is_used || self.open_group() != group { group } else { group - 1 }
@@ -192,7 +193,7 @@ impl Groups {
         for shard in &self.shards {
             interleave();
             let mut shard = lock(shard);
-            let lines = &mut shard[(group % 2) as usize];
+            let lines = &mut shard[to_usize(group % 2)];
             lines.addrs.iter().zip(&lines.data).for_each(|(addr, words)| record.push(*addr, words));
             lines.clear();
         }

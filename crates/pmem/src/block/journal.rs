@@ -32,6 +32,7 @@
 
 use std::path::Path;
 
+use lodestone_width::{to_u64, to_usize};
 use rustix::rand::{GetRandomFlags, getrandom};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -280,13 +281,13 @@ impl JournalArea<'_> {
 
     /// Writes `header` into both pages in this order.
     fn write_pages(&self, header: &JournalHeader, pages: [usize; 2]) -> Result<()> {
-        let mut bytes = vec![0; UNIT_BYTES as usize];
+        let mut bytes = vec![0; to_usize(UNIT_BYTES)];
         bytes[..size_of::<JournalHeader>()].copy_from_slice(header.as_bytes());
         // The older page is first: a torn write leaves the newest one, and records it leads to are not overwritten
         // before the second page is durable as well.
         for page in pages {
             counters::bump(&counters::local().syncs, 1);
-            write_all(self.storage, &bytes, self.offset + page as u64 * UNIT_BYTES, true)
+            write_all(self.storage, &bytes, self.offset + to_u64(page) * UNIT_BYTES, true)
                 .map_err(|source| self.io("writing the journal header", source))?;
         }
         Ok(())
@@ -313,7 +314,7 @@ impl JournalArea<'_> {
     fn read_ring(&self, buffer: &mut [u8], position: u64) -> Result<()> {
         let ring = self.ring_bytes();
         let start = position % ring;
-        let first = usize::try_from((ring - start).min(buffer.len() as u64)).unwrap_or(usize::MAX);
+        let first = usize::try_from((ring - start).min(to_u64(buffer.len()))).unwrap_or(usize::MAX);
         let base = self.offset + HEADERS_BYTES;
         let (head, rest) = buffer.split_at_mut(first);
         read_all(self.storage, head, base + start).map_err(|source| self.io("reading the journal", source))?;
@@ -394,12 +395,12 @@ impl JournalArea<'_> {
     /// Passes the first sector of each unit, with the unit's place in the ring, to `look` until that finds something.
     fn search<T>(&self, mut look: impl FnMut(u64, &[u8]) -> Option<T>) -> Result<Option<T>> {
         let ring = self.ring_bytes();
-        let mut bytes = vec![0; SEARCH_BYTES as usize];
-        for start in (0..ring).step_by(SEARCH_BYTES as usize) {
+        let mut bytes = vec![0; to_usize(SEARCH_BYTES)];
+        for start in (0..ring).step_by(to_usize(SEARCH_BYTES)) {
             let step = usize::try_from((ring - start).min(SEARCH_BYTES)).unwrap_or_default();
             self.read_ring(&mut bytes[..step], start)?;
-            let units = bytes[..step].chunks_exact(UNIT_BYTES as usize);
-            let mut places = (start..).step_by(UNIT_BYTES as usize);
+            let units = bytes[..step].chunks_exact(to_usize(UNIT_BYTES));
+            let mut places = (start..).step_by(to_usize(UNIT_BYTES));
             if let Some(found) = units.zip(&mut places).find_map(|(unit, place)| look(place, &unit[..SECTOR_BYTES])) {
                 return Ok(Some(found));
             }
@@ -457,7 +458,7 @@ impl JournalArea<'_> {
         header: &Slot<JournalHeader>,
         headers: &Mirror<JournalHeader>,
     ) -> Result<bool> {
-        let mut bytes = vec![0; UNIT_BYTES as usize];
+        let mut bytes = vec![0; to_usize(UNIT_BYTES)];
         read_all(self.storage, &mut bytes, self.offset + page * UNIT_BYTES)
             .map_err(|source| self.io("reading the journal header", source))?;
         let is_blank = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);

@@ -18,6 +18,7 @@
 //! boundary, is taken for the beginning of a record. The tags come from a salt of the life (16 random bytes). So
 //! content that a device writes to the wrong place is not taken for a record either.
 
+use lodestone_width::{const_usize, to_u64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::addr::{LINE_BYTES, LineAddr, PmAddr};
@@ -29,14 +30,14 @@ const MAGIC: u64 = u64::from_le_bytes(*b"LODEJREC");
 /// Bytes of a sector before its tag and its checksum.
 const CONTENT_BYTES: usize = SECTOR_BYTES - 8;
 /// An address and a line.
-const ENTRY_BYTES: usize = 8 + LINE_BYTES as usize;
+const ENTRY_BYTES: usize = 8 + const_usize(LINE_BYTES);
 const HEADER_BYTES: usize = size_of::<RecordHeader>();
 /// Lines in the first sector, after the header.
 const FIRST_LINES: usize = (CONTENT_BYTES - HEADER_BYTES) / ENTRY_BYTES;
 /// Lines in each further sector.
 const MORE_LINES: usize = CONTENT_BYTES / ENTRY_BYTES;
 const _: () = assert!(FIRST_LINES == 6 && MORE_LINES == 7, "as docs/format.md says");
-const _: () = assert!(HEADER_BYTES == LINE_BYTES as usize, "a record header fills one line");
+const _: () = assert!(HEADER_BYTES == const_usize(LINE_BYTES), "a record header fills one line");
 
 /// Random numbers that only the records of one life carry.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, PartialEq, Eq)]
@@ -61,7 +62,7 @@ impl Life {
     /// The tag of the sector at `position`; `is_first` in its record.
     fn tag(&self, position: u64, is_first: bool) -> u32 {
         // Positions of one life do not come back within the ring, so neither do their lower 32 bits.
-        let number = (position / SECTOR_BYTES as u64) & u64::from(u32::MAX);
+        let number = (position / to_u64(SECTOR_BYTES)) & u64::from(u32::MAX);
         let salt = if is_first { self.salt.first } else { self.salt.more };
         salt ^ u32::try_from(number).unwrap_or_default()
     }
@@ -88,12 +89,12 @@ const fn sectors(lines: usize) -> usize {
 
 /// Bytes of the record of a group of `lines` lines.
 const fn record_bytes(lines: usize) -> usize {
-    (sectors(lines) * SECTOR_BYTES).next_multiple_of(UNIT_BYTES as usize)
+    (sectors(lines) * SECTOR_BYTES).next_multiple_of(const_usize(UNIT_BYTES))
 }
 
 /// Most lines in a record of at most `bytes`, which is at least a unit.
 pub(crate) const fn lines_max(bytes: u64) -> u64 {
-    (bytes / UNIT_BYTES * UNIT_BYTES / SECTOR_BYTES as u64 - 1) * MORE_LINES as u64 + FIRST_LINES as u64
+    (bytes / UNIT_BYTES * UNIT_BYTES / to_u64(SECTOR_BYTES) - 1) * to_u64(MORE_LINES) + to_u64(FIRST_LINES)
 }
 
 /// Where line number `index` of a record is: its address, then its content.
@@ -164,12 +165,12 @@ impl Record {
 
     /// Bytes in the ring.
     pub(crate) fn len(&self) -> u64 {
-        record_bytes(self.lines) as u64
+        to_u64(record_bytes(self.lines))
     }
 
     /// Number of lines.
     pub(crate) fn lines(&self) -> u64 {
-        self.lines as u64
+        to_u64(self.lines)
     }
 
     /// As it is in the ring, once sealed.
@@ -184,7 +185,7 @@ impl Record {
         let (first, more) = self.bytes.split_at_mut(SECTOR_BYTES);
         let mut more_crc = crc32c::crc32c(life.salt.as_bytes());
         for (index, sector) in (1..).zip(more.chunks_exact_mut(SECTOR_BYTES)) {
-            let tag = life.tag(position + (index * SECTOR_BYTES) as u64, false);
+            let tag = life.tag(position + to_u64(index * SECTOR_BYTES), false);
             if index < used {
                 let content_crc = crc32c::crc32c(&sector[..CONTENT_BYTES]);
                 more_crc = crc32c::crc32c_append(more_crc, seal(sector, tag, content_crc).as_bytes());
@@ -198,7 +199,7 @@ impl Record {
             generation: life.generation,
             position,
             group,
-            lines: self.lines as u64,
+            lines: to_u64(self.lines),
             reserved: [0; 2],
             padding: 0,
             more_crc,
@@ -269,7 +270,7 @@ impl RecordHeader {
 
     /// Bytes in the ring.
     pub(crate) fn len(&self) -> u64 {
-        record_bytes(usize::try_from(self.lines).unwrap_or_default()) as u64
+        to_u64(record_bytes(usize::try_from(self.lines).unwrap_or_default()))
     }
 }
 
@@ -290,7 +291,7 @@ pub(crate) fn read_whole(bytes: Vec<u8>, header: &RecordHeader, life: &Life, rin
     let mut more_crc = crc32c::crc32c(life.salt.as_bytes());
     let mut unfinished = false;
     for (index, sector) in bytes.chunks_exact(SECTOR_BYTES).enumerate().take(sectors(lines)).skip(1) {
-        let position = header.position + (index * SECTOR_BYTES) as u64;
+        let position = header.position + to_u64(index * SECTOR_BYTES);
         match judge(sector, life.tag(position, false), position < ring_bytes) {
             Sector::New => more_crc = crc32c::crc32c_append(more_crc, &sector[CONTENT_BYTES + 4..]),
             Sector::Old => unfinished = true,

@@ -4,6 +4,8 @@
 //! stores go to a scratch range whose content is lost.
 #![expect(unsafe_code, reason = "the comparison is with unchecked instructions")]
 
+use lodestone_width::{to_u64, to_usize};
+
 use crate::addr::{LINE_BYTES, PmAddr};
 use crate::cpu::{self, FlushInstruction, StreamInstruction};
 use crate::memory::Memory;
@@ -44,7 +46,7 @@ impl<'m> BareLines<'m> {
         // SAFETY: the line is taken modulo the range. The range was checked at construction and stays mapped while the
         // memory is borrowed. Words are written as atomics, so racing readers see whole words.
         unsafe {
-            let target = self.base.add(((line & (self.lines - 1)) * LINE_BYTES) as usize);
+            let target = self.base.add(to_usize((line & (self.lines - 1)) * LINE_BYTES));
             for (index, word) in words.iter().enumerate() {
                 let word_pointer = target.cast::<u64>().add(index);
                 std::sync::atomic::AtomicU64::from_ptr(word_pointer).store(*word, std::sync::atomic::Ordering::Release);
@@ -61,14 +63,14 @@ impl<'m> BareLines<'m> {
     /// When `source` is longer than the range or no multiple of 64 bytes.
     #[inline(always)]
     pub fn stream(&self, line: u64, source: &[u8]) {
-        let count = source.len() as u64 / LINE_BYTES;
-        assert!(source.len() as u64 == count * LINE_BYTES && count <= self.lines, "whole lines that fit");
+        let count = to_u64(source.len()) / LINE_BYTES;
+        assert!(to_u64(source.len()) == count * LINE_BYTES && count <= self.lines, "whole lines that fit");
         let line = if line <= self.lines - count { line } else { 0 };
         // SAFETY: `line + count <= lines`, so the target is in the checked range. The source is a live slice. The
         // instruction was checked when the memory chose it.
         unsafe {
-            let target = self.base.add((line * LINE_BYTES) as usize);
-            cpu::stream_lines(self.stream, target, source.as_ptr(), count as usize);
+            let target = self.base.add(to_usize(line * LINE_BYTES));
+            cpu::stream_lines(self.stream, target, source.as_ptr(), to_usize(count));
         }
         cpu::store_fence();
     }

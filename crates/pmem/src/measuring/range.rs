@@ -12,6 +12,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use lodestone_width::{to_u64, to_usize};
+
 use super::kernels;
 use crate::addr::{LINE_BYTES, PmAddr, WORD_BYTES};
 use crate::cpu::{self, FlushInstruction, StreamInstruction};
@@ -65,7 +67,7 @@ impl<'m> BareRange<'m> {
         assert!(inside && (offset | bytes).is_multiple_of(WORD_BYTES), "whole words inside the range");
         assert!(bytes < LINE_BYTES || (offset | bytes).is_multiple_of(LINE_BYTES), "whole lines from a line's start");
         // SAFETY: the range was checked at construction and stays mapped; the offset is in it.
-        unsafe { self.base.add(offset as usize) }
+        unsafe { self.base.add(to_usize(offset)) }
     }
 
     /// Reads `bytes` bytes at `offset` and returns the word that was read last, mixed with the others.
@@ -78,12 +80,12 @@ impl<'m> BareRange<'m> {
         let source = self.pointer(offset, bytes);
         if bytes >= LINE_BYTES {
             // SAFETY: `pointer` checked that these lines are in the range; `wide` was found by CPUID.
-            return unsafe { kernels::load_lines(self.wide, source, (bytes / LINE_BYTES) as usize) };
+            return unsafe { kernels::load_lines(self.wide, source, to_usize(bytes / LINE_BYTES)) };
         }
         let mut mixed = 0;
         for word in 0..bytes / WORD_BYTES {
             // SAFETY: as above, for an aligned word; all code accesses words as atomics.
-            let word = unsafe { AtomicU64::from_ptr(source.cast::<u64>().add(word as usize)) };
+            let word = unsafe { AtomicU64::from_ptr(source.cast::<u64>().add(to_usize(word))) };
             mixed ^= word.load(Ordering::Relaxed);
         }
         mixed
@@ -108,7 +110,7 @@ impl<'m> BareRange<'m> {
             for line in 1..=lines {
                 // SAFETY: `pointer` checked all these lines; the instructions were found by CPUID.
                 unsafe {
-                    let place = target.add(((line - 1) * LINE_BYTES) as usize);
+                    let place = target.add(to_usize((line - 1) * LINE_BYTES));
                     kernels::store_line(self.wide, place, value);
                     cpu::flush_line(self.flush, place);
                 }
@@ -127,7 +129,7 @@ impl<'m> BareRange<'m> {
     fn store_words(&self, target: *mut u8, bytes: u64, value: u64) {
         for word in 0..bytes / WORD_BYTES {
             // SAFETY: the caller checked the range; all code accesses words as atomics.
-            let word = unsafe { AtomicU64::from_ptr(target.cast::<u64>().add(word as usize)) };
+            let word = unsafe { AtomicU64::from_ptr(target.cast::<u64>().add(to_usize(word))) };
             word.store(value, Ordering::Release);
         }
     }
@@ -141,21 +143,21 @@ impl<'m> BareRange<'m> {
     #[inline(always)]
     pub fn stream(&self, offset: u64, bytes: u64, fence_bytes: u64, source: &[u8; STREAM_SOURCE_BYTES]) {
         assert!(self.writable, "the memory is read-only");
-        let chunk = if fence_bytes == 0 { STREAM_SOURCE_BYTES as u64 } else { fence_bytes };
-        assert!(chunk <= STREAM_SOURCE_BYTES as u64 && chunk.is_multiple_of(LINE_BYTES), "chunks of whole lines");
+        let chunk = if fence_bytes == 0 { to_u64(STREAM_SOURCE_BYTES) } else { fence_bytes };
+        assert!(chunk <= to_u64(STREAM_SOURCE_BYTES) && chunk.is_multiple_of(LINE_BYTES), "chunks of whole lines");
         let target = self.pointer(offset, bytes);
         if bytes < LINE_BYTES {
             for word in 0..bytes / WORD_BYTES {
                 // SAFETY: `pointer` checked the range; the place is an aligned word.
                 unsafe {
-                    kernels::stream_word(self.flush, target.cast::<u64>().add(word as usize), u64::from(source[0]))
+                    kernels::stream_word(self.flush, target.cast::<u64>().add(to_usize(word)), u64::from(source[0]))
                 };
             }
         } else {
             let mut done = 0;
             while done < bytes {
                 let step = chunk.min(bytes - done);
-                self.stream_lines(target.wrapping_add(done as usize), (step / LINE_BYTES) as usize, source);
+                self.stream_lines(target.wrapping_add(to_usize(done)), to_usize(step / LINE_BYTES), source);
                 done += step;
                 if fence_bytes != 0 && done < bytes {
                     // The measurement asks for it: lines may not overtake those of the chunk before them.
@@ -175,7 +177,7 @@ impl<'m> BareRange<'m> {
             cpu::stream_lines(self.stream, target, source.as_ptr(), lines);
             if self.stream == StreamInstruction::Plain {
                 for line in 0..lines {
-                    cpu::flush_line(self.flush, target.add(line * LINE_BYTES as usize));
+                    cpu::flush_line(self.flush, target.add(line * to_usize(LINE_BYTES)));
                 }
             }
         }

@@ -16,6 +16,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use lodestone_width::{to_u64, to_usize};
 use zerocopy::IntoBytes;
 
 use crate::addr::PmAddr;
@@ -163,9 +164,9 @@ impl ScratchFile {
         if self.part.len == 0 {
             return Ok(None);
         }
-        let mut page = vec![0; PAGE_BYTES.min(self.part.len) as usize];
+        let mut page = vec![0; to_usize(PAGE_BYTES.min(self.part.len))];
         self.part.read_at(0, &mut page)?;
-        if page.len() as u64 == PAGE_BYTES
+        if to_u64(page.len()) == PAGE_BYTES
             && let Ok((front, copy)) = self.part.headers()
             && header::verify_with_copy(&front, copy.as_ref(), true).is_ok()
         {
@@ -175,7 +176,8 @@ impl ScratchFile {
         }
         if self.kind == "file" {
             let bytes = self.part.len;
-            let looks = if page.len() as u64 == PAGE_BYTES { header::describe_foreign(&page).0 } else { String::new() };
+            let looks =
+                if to_u64(page.len()) == PAGE_BYTES { header::describe_foreign(&page).0 } else { String::new() };
             let looks = if looks.is_empty() { looks } else { format!(" ({looks})") };
             return Ok(Some(format!("a file with {bytes} bytes in it{looks}")));
         }
@@ -224,7 +226,7 @@ impl ScratchFile {
         // A full file system harms all of its users: better not to begin.
         self.verify_room(bytes)?;
         let mut state = 0x9E37_79B9_7F4A_7C15_u64;
-        let mut step = vec![0_u64; (STEP_BYTES / 8) as usize];
+        let mut step = vec![0_u64; to_usize(STEP_BYTES / 8)];
         let mut noise = || {
             for word in &mut step {
                 state ^= state << 13;
@@ -236,18 +238,18 @@ impl ScratchFile {
         };
         if self.part.is_device() {
             let memory = self.map(bytes)?.memory;
-            for offset in (0..bytes).step_by(STEP_BYTES as usize) {
+            for offset in (0..bytes).step_by(to_usize(STEP_BYTES)) {
                 let chunk = noise();
-                memory.stream(PmAddr::new(0, offset), &chunk[..STEP_BYTES.min(bytes - offset) as usize]);
+                memory.stream(PmAddr::new(0, offset), &chunk[..to_usize(STEP_BYTES.min(bytes - offset))]);
                 progress(offset);
             }
             // Nothing measured later may be slowed down by these writes still being on their way.
             memory.fence();
             return Ok(());
         }
-        for offset in (0..bytes).step_by(STEP_BYTES as usize) {
+        for offset in (0..bytes).step_by(to_usize(STEP_BYTES)) {
             let chunk = noise();
-            let chunk = &chunk[..STEP_BYTES.min(bytes - offset) as usize];
+            let chunk = &chunk[..to_usize(STEP_BYTES.min(bytes - offset))];
             self.part.file.write_all_at(chunk, offset).map_err(|e| self.fill_error(e, bytes))?;
             progress(offset);
         }

@@ -15,6 +15,8 @@
 use std::panic::Location;
 use std::sync::Arc;
 
+use lodestone_width::to_u64;
+
 use super::{Memory, Setup};
 use crate::addr::{LineAddr, MEDIA_BLOCK_BYTES, PmAddr, WORD_BYTES, lines_of};
 use crate::counters;
@@ -217,10 +219,10 @@ impl Memory {
     fn before_store_at_once(&self, at: PmAddr, words: &[u64], streamed: bool, site: Site) {
         self.assert_writable(site);
         if let Some(medium) = &self.inner.hooks.medium {
-            medium.write(at, words.len() as u64 * WORD_BYTES);
+            medium.write(at, to_u64(words.len()) * WORD_BYTES);
         }
         if let Some(tracer) = &self.inner.hooks.tracer {
-            for line in lines_of(at, words.len() as u64 * WORD_BYTES) {
+            for line in lines_of(at, to_u64(words.len()) * WORD_BYTES) {
                 tracer.touch(&TracedMemory { memory: self }, line);
             }
             if streamed {
@@ -236,7 +238,7 @@ impl Memory {
     #[inline(never)]
     fn before_write(&self, at: PmAddr, bytes: &[u8], site: Site) {
         match &self.inner.hooks.medium {
-            Some(medium) if !self.inner.hooks.read_only => medium.write(at, bytes.len() as u64),
+            Some(medium) if !self.inner.hooks.read_only => medium.write(at, to_u64(bytes.len())),
             _ => self.before_store(at, &to_words(bytes), site),
         }
     }

@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
+use lodestone_width::{exact_u16, to_u64};
+
 use super::hooks::Hooks;
 use super::{Inner, Memory};
 use crate::addr::{PmAddr, WORD_BYTES};
@@ -82,7 +84,7 @@ impl Memory {
     pub fn traced(images: &[Vec<u8>], reserve: u64, tracer: Arc<dyn Tracer>) -> Result<Self> {
         let mut parts = Vec::with_capacity(images.len());
         for image in images {
-            parts.push(anonymous_mapping(image.len() as u64, reserve)?);
+            parts.push(anonymous_mapping(to_u64(image.len()), reserve)?);
         }
         let (domain, tracer) = (Domain::Traced, Some(tracer));
         let memory = Self::new(Setup { parts, domain, read_only: false, tracer, medium: None });
@@ -90,7 +92,7 @@ impl Memory {
             for (index, chunk) in image.chunks(8).enumerate() {
                 let mut word = [0; 8];
                 word[..chunk.len()].copy_from_slice(chunk);
-                memory.raw_store(PmAddr::new(part as u16, index as u64 * WORD_BYTES), u64::from_le_bytes(word));
+                memory.raw_store(PmAddr::new(exact_u16(part), to_u64(index) * WORD_BYTES), u64::from_le_bytes(word));
             }
         }
         Ok(memory)

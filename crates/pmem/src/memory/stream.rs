@@ -14,6 +14,8 @@
 
 use std::panic::Location;
 
+use lodestone_width::{to_u64, to_usize};
+
 use super::Memory;
 use super::hooks::to_words;
 use crate::addr::{LINE_BYTES, PmAddr, WORD_BYTES};
@@ -73,7 +75,7 @@ impl Memory {
     /// Whether a stream of `bytes` may use instructions whose stores are not ordered by themselves.
     #[inline]
     fn uses_streams(&self, bytes: &[u8]) -> bool {
-        bytes.len() as u64 >= LINE_BYTES
+        to_u64(bytes.len()) >= LINE_BYTES
             && self.inner.domain.has_dax_instructions()
             && self.inner.stream_instruction != StreamInstruction::Plain
     }
@@ -98,12 +100,12 @@ impl Memory {
             Domain::Eadr | Domain::Process => self.write(at, bytes),
             Domain::Block => {
                 self.write(at, bytes);
-                self.flush(at, bytes.len() as u64);
+                self.flush(at, to_u64(bytes.len()));
             }
             Domain::Traced => {
                 let words = to_words(bytes);
                 self.trace_stream(at, &words, site);
-                self.words(at, words.len() as u64).store_each(&words);
+                self.words(at, to_u64(words.len())).store_each(&words);
             }
         }
     }
@@ -115,31 +117,31 @@ impl Memory {
         assert!(at.offset().is_multiple_of(WORD_BYTES), "words are aligned");
         self.assert_writable(site);
         // Whole lines are streamed; a ragged head or tail is written and flushed, which persists no later.
-        let head = (at.offset().wrapping_neg() % LINE_BYTES).min(bytes.len() as u64) as usize;
-        let lines = (bytes.len() - head) / LINE_BYTES as usize;
-        let body = lines * LINE_BYTES as usize;
+        let head = to_usize((at.offset().wrapping_neg() % LINE_BYTES).min(to_u64(bytes.len())));
+        let lines = (bytes.len() - head) / to_usize(LINE_BYTES);
+        let body = lines * to_usize(LINE_BYTES);
         if head > 0 {
             self.write(at, &bytes[..head]);
-            self.flush(at, head as u64);
+            self.flush(at, to_u64(head));
         }
         if lines > 0 {
-            let target = self.pointer(at.plus(head as u64), body as u64);
-            self.hook_stream(at.plus(head as u64), body as u64);
+            let target = self.pointer(at.plus(to_u64(head)), to_u64(body));
+            self.hook_stream(at.plus(to_u64(head)), to_u64(body));
             // SAFETY: `pointer` checked the target range, which starts a line. `bytes` holds the source range. All
             // other access to the target is by word atomics. The instruction was checked when it was chosen.
             unsafe {
                 cpu::stream_lines(self.inner.stream_instruction, target, bytes[head..].as_ptr(), lines);
                 if self.inner.stream_instruction == StreamInstruction::Plain {
                     for line in 0..lines {
-                        cpu::flush_line(self.inner.flush_instruction, target.add(line * LINE_BYTES as usize));
+                        cpu::flush_line(self.inner.flush_instruction, target.add(line * to_usize(LINE_BYTES)));
                     }
                 }
             }
         }
         if head + body < bytes.len() {
-            let tail = at.plus((head + body) as u64);
+            let tail = at.plus(to_u64(head + body));
             self.write(tail, &bytes[head + body..]);
-            self.flush(tail, (bytes.len() - head - body) as u64);
+            self.flush(tail, to_u64(bytes.len() - head - body));
         }
     }
 
@@ -155,7 +157,7 @@ impl Memory {
             self.stream(at, bytes);
         } else {
             self.write(at, bytes);
-            self.flush(at, bytes.len() as u64);
+            self.flush(at, to_u64(bytes.len()));
         }
     }
 }

@@ -15,6 +15,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use lodestone_width::{exact_u16, to_usize};
+
 use crate::addr::PmAddr;
 use crate::block::check_journal;
 use crate::block::journal::JournalFinding;
@@ -128,11 +130,11 @@ fn examine_header(part: &PartFile, report: &mut PoolReport) -> Option<PartHeader
 fn probe_media(parts: &[PartFile], report: &mut PoolReport) -> bool {
     let mut readable = true;
     for part in parts.iter().filter(|part| !part.is_device()) {
-        let mut buffer = vec![0; PROBE_BYTES as usize];
+        let mut buffer = vec![0; to_usize(PROBE_BYTES)];
         let mut offset = 0;
         while offset < part.len {
             let step = (part.len - offset).min(PROBE_BYTES);
-            if part.file.read_exact_at(&mut buffer[..step as usize], offset).is_err() {
+            if part.file.read_exact_at(&mut buffer[..to_usize(step)], offset).is_err() {
                 readable &= probe_pages(&part.path, &part.file, offset, step, report);
             }
             report.probed_bytes += step;
@@ -144,11 +146,11 @@ fn probe_media(parts: &[PartFile], report: &mut PoolReport) -> bool {
 
 /// Finds the pages that cannot be read.
 fn probe_pages(path: &Path, file: &File, start: u64, len: u64, report: &mut PoolReport) -> bool {
-    let mut page = vec![0; PAGE_BYTES as usize];
+    let mut page = vec![0; to_usize(PAGE_BYTES)];
     let mut readable = true;
-    for offset in (start..start + len).step_by(PAGE_BYTES as usize) {
+    for offset in (start..start + len).step_by(to_usize(PAGE_BYTES)) {
         let step = (start + len - offset).min(PAGE_BYTES);
-        if let Err(error) = file.read_exact_at(&mut page[..step as usize], offset) {
+        if let Err(error) = file.read_exact_at(&mut page[..to_usize(step)], offset) {
             readable = false;
             let finding = format!("these {step} bytes cannot be read: {error}");
             let next = "replace the device and restore a backup; the rest was not looked at";
@@ -218,7 +220,7 @@ fn check_view(memory: &Memory, before: &[Option<StateSlot>], examined: &mut Exam
     let Examined { parts, headers, report, .. } = examined;
     let mut states = Vec::new();
     for (index, (part, header)) in parts.iter().zip(headers.iter()).enumerate() {
-        let number = index as u16;
+        let number = exact_u16(index);
         let state = check_state(memory, number, part, header, report);
         if let Some(state) = &state {
             check_copy(memory, number, part, header, state, report);

@@ -27,6 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use lodestone_width::{exact_u16, nearest_f64, to_u64, to_usize};
 use zerocopy::IntoBytes;
 
 use crate::addr::{LINE_BYTES, LineAddr, PmAddr};
@@ -83,7 +84,7 @@ impl fmt::Display for CopyReport {
             info::bytes(self.pool_bytes),
             info::bytes(self.written_bytes),
             info::bytes(self.rewritten_bytes),
-            self.writers_stopped_ns as f64 / 1e6
+            nearest_f64(self.writers_stopped_ns) / 1e6
         )
     }
 }
@@ -138,13 +139,13 @@ impl Pool {
         }
         let mut written_bytes = 0;
         for (part, header) in headers.iter().enumerate() {
-            written_bytes += self.copy_running(part as u16, lengths[part], header, &files[part])?;
+            written_bytes += self.copy_running(exact_u16(part), lengths[part], header, &files[part])?;
         }
         let gate = self.stop_writers(target)?;
         let started = Instant::now();
         let mut rewritten_bytes = 0;
         for (part, header) in headers.iter().enumerate() {
-            rewritten_bytes += self.copy_stopped(part as u16, lengths[part], header, &files[part])?;
+            rewritten_bytes += self.copy_stopped(exact_u16(part), lengths[part], header, &files[part])?;
         }
         drop(gate);
         let writers_stopped_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -247,13 +248,13 @@ impl Pool {
         write(target, header.as_bytes(), header::copy_offset(bytes))?;
         write(target, header.as_bytes(), 0)?;
         let mut written = 2 * PAGE_BYTES;
-        let mut chunk = vec![0; CHUNK_BYTES as usize];
+        let mut chunk = vec![0; to_usize(CHUNK_BYTES)];
         for (offset, step) in chunks(bytes, header) {
             let data = &mut chunk[..step];
             self.memory.read(PmAddr::new(part, offset), data);
             if data.iter().any(|byte| *byte != 0) {
                 write(target, data, offset)?;
-                written += step as u64;
+                written += to_u64(step);
             }
         }
         Ok(written)
@@ -262,7 +263,7 @@ impl Pool {
     /// The second pass over one part, with the gate closed; returns the number of bytes written again.
     fn copy_stopped(&self, part: u16, bytes: u64, header: &PartHeader, target: &NewFile) -> Result<u64> {
         let mut rewritten = 0;
-        let (mut chunk, mut copied) = (vec![0; CHUNK_BYTES as usize], vec![0; CHUNK_BYTES as usize]);
+        let (mut chunk, mut copied) = (vec![0; to_usize(CHUNK_BYTES)], vec![0; to_usize(CHUNK_BYTES)]);
         for (offset, step) in chunks(bytes, header) {
             let (data, copied) = (&mut chunk[..step], &mut copied[..step]);
             let unstable = |line| unstable(self.path(), line);
@@ -272,7 +273,7 @@ impl Pool {
             })?;
             if data != copied {
                 write(target, data, offset)?;
-                rewritten += step as u64;
+                rewritten += to_u64(step);
             }
         }
         Ok(rewritten)
@@ -288,8 +289,8 @@ fn write(target: &NewFile, data: &[u8], offset: u64) -> Result<()> {
 fn chunks(bytes: u64, header: &PartHeader) -> impl Iterator<Item = (u64, usize)> {
     let areas = [(PAGE_BYTES, header.journal_offset), (header.heap_offset, header::copy_offset(bytes))];
     areas.into_iter().flat_map(|(start, end)| {
-        let starts = (start..end).step_by(CHUNK_BYTES as usize);
-        starts.map(move |offset| (offset, (end - offset).min(CHUNK_BYTES) as usize))
+        let starts = (start..end).step_by(to_usize(CHUNK_BYTES));
+        starts.map(move |offset| (offset, to_usize((end - offset).min(CHUNK_BYTES))))
     })
 }
 
@@ -301,7 +302,7 @@ fn unstable(path: &Path, line: LineAddr) -> Error {
 /// Reads whole lines from `at`, each as it was at one moment.
 fn read_stable(memory: &Memory, at: PmAddr, out: &mut [u8]) -> std::result::Result<(), LineAddr> {
     let mut line = at.line();
-    for target in out.chunks_mut(LINE_BYTES as usize) {
+    for target in out.chunks_mut(to_usize(LINE_BYTES)) {
         let mut words = memory.raw_line(line);
         let mut readings = 1;
         loop {

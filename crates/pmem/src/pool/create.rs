@@ -19,6 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use lodestone_width::{exact_u16, to_u64, to_usize};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::addr::PmAddr;
@@ -51,7 +52,7 @@ pub(crate) fn create(path: &Path, options: &PoolOptions) -> Result<(Vec<PartFile
             header.part_nodes = nodes::record(options);
             set::identify(header, set_uuid, &uuids, &stored);
         };
-        made[index] = Some(create_part(&paths[index], index as u16, options, &identify)?);
+        made[index] = Some(create_part(&paths[index], exact_u16(index), options, &identify)?);
     }
     Ok(made.into_iter().flatten().unzip())
 }
@@ -122,8 +123,8 @@ fn create_on_device(
     let zeroes = vec![0; 1 << 20];
     let mut offset = PAGE_BYTES;
     while offset < device.len {
-        let step = (device.len - offset).min(zeroes.len() as u64);
-        memory.stream(PmAddr::new(0, offset), &zeroes[..step as usize]);
+        let step = (device.len - offset).min(to_u64(zeroes.len()));
+        memory.stream(PmAddr::new(0, offset), &zeroes[..to_usize(step)]);
         offset += step;
     }
     // The states must not be overtaken by zeroes that were streamed before them.

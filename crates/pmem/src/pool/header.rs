@@ -7,6 +7,7 @@
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use lodestone_width::low_u64;
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::error::{Error, Result};
@@ -215,7 +216,7 @@ pub(crate) fn build(options: &PoolOptions, part_index: u16, part_bytes: u64) -> 
     header.part_index = part_index;
     header.layout_version = options.layout_version;
     header.layout_name[..options.layout_name.len()].copy_from_slice(options.layout_name.as_bytes());
-    header.created_unix_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_nanos() as u64);
+    header.created_unix_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| low_u64(t.as_nanos()));
     header.journal_offset = FIXED_END;
     header.journal_bytes = journal_bytes;
     header.heap_offset = heap_offset;

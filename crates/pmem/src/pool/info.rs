@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
+use lodestone_width::{exact_u16, nearest_f64};
+
 use crate::addr::PmAddr;
 use crate::block::JournalRecovery;
 use crate::cpu::{FlushInstruction, StreamInstruction};
@@ -178,7 +180,7 @@ impl Pool {
             heap_bytes: part_bytes - PAGE_BYTES - header.heap_offset,
             file_system: part.map_or_else(|| "memory".into(), platform::file_system),
             huge_pages: part.is_some_and(platform::has_huge_pages),
-            numa_node: self.numa_node(index as u16),
+            numa_node: self.numa_node(exact_u16(index)),
             node: self.shared.part_nodes[index],
         }
     }
@@ -316,9 +318,9 @@ impl fmt::Display for PoolInfo {
 pub(crate) fn bytes(count: u64) -> String {
     match count {
         0..=1023 => format!("{count} B"),
-        1024..=1_048_575 => format!("{:.1} KiB", count as f64 / 1024.0),
-        1_048_576..=1_073_741_823 => format!("{:.1} MiB", count as f64 / 1_048_576.0),
-        _ => format!("{:.2} GiB", count as f64 / 1_073_741_824.0),
+        1024..=1_048_575 => format!("{:.1} KiB", nearest_f64(count) / 1024.0),
+        1_048_576..=1_073_741_823 => format!("{:.1} MiB", nearest_f64(count) / 1_048_576.0),
+        _ => format!("{:.2} GiB", nearest_f64(count) / 1_073_741_824.0),
     }
 }
 

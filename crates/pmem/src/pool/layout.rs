@@ -4,6 +4,7 @@
 //! copy of it in its last page. Page 1 holds the two mirrored *state slots*; page 2 the *root directory* (part 0 only).
 //! Then the journal of the block domain (part 0 only, may be empty), then the heap area.
 
+use lodestone_width::const_usize;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Bytes in a page: the granularity of mappings and header copies.
@@ -89,7 +90,7 @@ pub struct PartHeader {
     pub crc: u32,
 }
 
-const _: () = assert!(size_of::<PartHeader>() == PAGE_BYTES as usize, "the header fills the first page");
+const _: () = assert!(size_of::<PartHeader>() == const_usize(PAGE_BYTES), "the header fills the first page");
 
 /// One of the two mirrored state slots: equal at rest, the newer intact one counts after a crash.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, PartialEq, Eq)]

@@ -26,6 +26,7 @@
 //! An owner that finds the lines different at open ([`Mirror::is_at_rest`]) writes the newest record again before it
 //! relies on it: until then one damaged line could still bring the old record back.
 
+use lodestone_width::{exact_u32, u32_to_u64};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::addr::PmPtr;
@@ -66,7 +67,7 @@ impl Line for StateSlot {
 }
 
 impl Line for RootLine {
-    const SEQUENCE_MAX: u64 = u32::MAX as u64;
+    const SEQUENCE_MAX: u64 = u32_to_u64(u32::MAX);
     fn sequence(&self) -> u64 {
         u64::from(self.sequence)
     }
@@ -74,7 +75,7 @@ impl Line for RootLine {
         self.crc
     }
     fn seal(&mut self, sequence: u64) {
-        self.sequence = sequence as u32;
+        self.sequence = exact_u32(sequence);
         self.crc = crc_of(self);
     }
 }

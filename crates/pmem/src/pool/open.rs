@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
+use lodestone_width::{exact_u16, to_u64};
 use rustix::fs::OFlags;
 
 use crate::addr::{LINE_BYTES, LineAddr, PmAddr};
@@ -305,7 +306,7 @@ fn store_line(memory: &Memory, line: LineAddr, bytes: &[u8]) {
     for (index, chunk) in bytes.chunks_exact(8).enumerate() {
         let mut word = [0; 8];
         word.copy_from_slice(chunk);
-        memory.raw_store(line.start().plus(index as u64 * 8), u64::from_le_bytes(word));
+        memory.raw_store(line.start().plus(to_u64(index) * 8), u64::from_le_bytes(word));
     }
 }
 
@@ -379,13 +380,13 @@ fn verified_states(
     let mut states = Vec::with_capacity(PARTS_MAX);
     for (index, header) in headers.iter().enumerate() {
         let path = parts.get(index).map_or(path, |part| &part.path);
-        let Some(state) = state::read(memory, index as u16) else {
+        let Some(state) = state::read(memory, exact_u16(index)) else {
             let hint = "run `lodestone pool check --repair`, or restore a backup";
             let expected = "at least one with a valid CRC-32C";
             return Err(HeaderFault::new(STATE_OFFSETS[0], "both copies of the state are damaged", expected, hint)
                 .into_error(path));
         };
-        let mapped = memory.part_len(index as u16);
+        let mapped = memory.part_len(exact_u16(index));
         if let Some(part) = parts.get(index) {
             part.verify_length(state.part_bytes, "when it was last grown")?;
         }
@@ -409,7 +410,7 @@ fn begin_life(path: &Path, memory: &Memory, mut states: Vec<StateSlot>) -> Resul
     let announce = (1..count).map(|index| (index, STATE_BEGINNING));
     let confirm = (1..count).map(|index| (index, 0));
     for (index, flags) in announce.chain([(0, 0)]).chain(confirm) {
-        let part = index as u16;
+        let part = exact_u16(index);
         let old = states[index];
         if old.grown_from != 0 && !planted::active("pool-growth-not-finished") {
             clear_former_copy(memory, part, old.grown_from);

@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use lodestone_width::{const_usize, to_usize};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, major, minor};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -154,8 +155,8 @@ impl PartFile {
     /// Reads what every open needs with read(2): where the medium is bad there, the open gets an error and not a
     /// signal.
     pub(crate) fn probe_fixed_areas(&self) -> Result<()> {
-        let mut page = [0; PAGE_BYTES as usize];
-        for offset in (PAGE_BYTES..FIXED_END).step_by(PAGE_BYTES as usize).filter(|_| !self.is_device()) {
+        let mut page = [0; const_usize(PAGE_BYTES)];
+        for offset in (PAGE_BYTES..FIXED_END).step_by(to_usize(PAGE_BYTES)).filter(|_| !self.is_device()) {
             self.read_at(offset, &mut page)?;
         }
         Ok(())

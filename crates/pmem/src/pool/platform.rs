@@ -219,7 +219,7 @@ pub(crate) fn file_system(part: &PartFile) -> String {
         return "devdax".into();
     }
     let Ok(found) = fstatfs(&part.file) else { return "unknown".into() };
-    file_system_name(found.f_type as u64)
+    file_system_name(found.f_type.cast_unsigned())
 }
 
 /// The name of a file system by the number that statfs(2) has for it.

@@ -19,6 +19,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use lodestone_width::exact_u16;
 use zerocopy::IntoBytes;
 
 use crate::addr::PmAddr;
@@ -127,7 +128,7 @@ fn repair_mapped(parts: &[PartFile], headers: &[PartHeader], done: &mut Vec<Stri
     let memory = Memory::new(Setup { parts: mappings, domain, read_only: false, tracer: None, medium: None });
     let boot = boot_of_set(&memory, parts, headers);
     for (index, (part, header)) in parts.iter().zip(headers).enumerate() {
-        repair_part(&memory, index as u16, part, header, boot, done);
+        repair_part(&memory, exact_u16(index), part, header, boot, done);
     }
     let healed = roots::heal(&memory);
     if healed > 0 {
@@ -145,7 +146,7 @@ fn repair_mapped(parts: &[PartFile], headers: &[PartHeader], done: &mut Vec<Stri
 /// left further parts one ahead of part 0.
 fn boot_of_set(memory: &Memory, parts: &[PartFile], headers: &[PartHeader]) -> u64 {
     let intact = parts.iter().zip(headers).enumerate().filter_map(|(index, (part, header))| {
-        state::read(memory, index as u16).filter(|state| state::nonsense(state, header, part.len).is_none())
+        state::read(memory, exact_u16(index)).filter(|state| state::nonsense(state, header, part.len).is_none())
     });
     let seconds = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1 << 31, |now| now.as_secs());
     intact.map(|state| state.boot).min().unwrap_or_else(seconds)

@@ -6,6 +6,7 @@
 
 use std::path::Path;
 
+use lodestone_width::{exact_u16, to_u64};
 use zerocopy::FromZeros;
 
 use crate::addr::{PmAddr, PmPtr};
@@ -46,7 +47,7 @@ pub(crate) fn get(path: &Path, memory: &Memory, name: &str) -> Result<Option<(u3
     let found = all.iter().filter_map(Mirror::newest).find(|(found, _)| name_of(found) == name.as_bytes());
     match (found, all.iter().position(Mirror::is_lost)) {
         (Some((found, _)), _) => Ok(Some((found.kind, PmAddr::from_raw(found.addr)))),
-        (None, Some(root)) => Err(lost(path, root as u64, name)),
+        (None, Some(root)) => Err(lost(path, to_u64(root), name)),
         (None, None) => Ok(None),
     }
 }
@@ -63,7 +64,7 @@ pub(crate) fn set(path: &Path, memory: &Memory, name: &str, kind: u32, addr: PmA
         });
     }
     next.name[..bytes.len()].copy_from_slice(bytes);
-    next.name_bytes = bytes.len() as u16;
+    next.name_bytes = exact_u16(bytes.len());
     let all = read_all(memory);
     let same = all.iter().position(|old| old.newest().is_some_and(|(found, _)| name_of(&found) == bytes));
     let is_free =
@@ -71,7 +72,7 @@ pub(crate) fn set(path: &Path, memory: &Memory, name: &str, kind: u32, addr: PmA
     let root = match (same, all.iter().position(Mirror::is_lost)) {
         (Some(root), _) => root,
         // A second root of the same name would shadow the damaged one for good.
-        (None, Some(root)) => return Err(lost(path, root as u64, name)),
+        (None, Some(root)) => return Err(lost(path, to_u64(root), name)),
         (None, None) => all.iter().position(is_free).ok_or_else(|| Error::NoSpace {
             path: path.to_owned(),
             what: "another named root",
@@ -81,7 +82,7 @@ pub(crate) fn set(path: &Path, memory: &Memory, name: &str, kind: u32, addr: PmA
     if planted::active("pool-root-in-place") {
         let sequence = all[root].newest().map_or(0, |(old, _)| old.sequence());
         next.seal(mirror::next_sequence::<RootLine>(sequence));
-        for place in places(root as u64) {
+        for place in places(to_u64(root)) {
             memory.put(place, &next);
             // Wrong on purpose: the second line may overtake the first.
             memory.flush(place.addr(), 64);
@@ -90,7 +91,7 @@ pub(crate) fn set(path: &Path, memory: &Memory, name: &str, kind: u32, addr: PmA
         memory.fence();
         return Ok(());
     }
-    mirror::write(memory, places(root as u64), next);
+    mirror::write(memory, places(to_u64(root)), next);
     Ok(())
 }
 

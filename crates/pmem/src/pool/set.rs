@@ -13,6 +13,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use lodestone_width::exact_u16;
+
 use crate::error::{Error, Result};
 use crate::pool::PoolOptions;
 use crate::pool::header::{self, HeaderFault};
@@ -205,7 +207,7 @@ fn other_life(path: &Path, boot: u64, set: String) -> Error {
 /// Fills identities and the part table into `header`.
 pub(crate) fn identify(header: &mut PartHeader, set: Uuid, uuids: &[Uuid], paths: &[[u8; PART_PATH_BYTES]]) {
     header.set_uuid = set.0;
-    header.part_count = uuids.len() as u16;
+    header.part_count = exact_u16(uuids.len());
     for (index, uuid) in uuids.iter().enumerate() {
         header.part_uuids[index] = uuid.0;
         header.part_paths[index] = paths[index];

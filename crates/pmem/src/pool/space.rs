@@ -8,6 +8,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
+use lodestone_width::{to_u64, to_usize};
 use rustix::fs::{FallocateFlags, StatVfs, fallocate, fstatvfs};
 use rustix::io::Errno;
 
@@ -50,11 +51,11 @@ fn in_steps(offset: u64, len: u64, mut step: impl FnMut(u64, u64) -> rustix::io:
 
 /// Writes `len` zeroes at `offset`.
 pub(crate) fn write_zeroes(path: &Path, file: &File, offset: u64, len: u64) -> Result<()> {
-    let zeroes = vec![0; (len.min(1 << 20)) as usize];
+    let zeroes = vec![0; to_usize(len.min(1 << 20))];
     let mut done = 0;
     while done < len {
-        let step = (len - done).min(zeroes.len() as u64);
-        file.write_all_at(&zeroes[..step as usize], offset + done)
+        let step = (len - done).min(to_u64(zeroes.len()));
+        file.write_all_at(&zeroes[..to_usize(step)], offset + done)
             .map_err(|e| Error::io(path, "writing zeroes", SPACE_HINT, e))?;
         done += step;
     }

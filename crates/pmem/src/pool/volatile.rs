@@ -30,7 +30,7 @@ pub(crate) fn medium_of(part: &PartFile) -> Option<String> {
 }
 
 fn of_folder(folder: &Path) -> Option<String> {
-    let name = platform::file_system_name(statfs(folder).ok()?.f_type as u64);
+    let name = platform::file_system_name(statfs(folder).ok()?.f_type.cast_unsigned());
     matches!(name.as_str(), "tmpfs" | "ramfs").then_some(name)
 }
 
