@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use lodestone_width::{exact_u16, to_u64};
+use lodestone_width::{const_usize, exact_u16, to_u64, to_usize};
 use rustix::fs::OFlags;
 
 use crate::addr::{LINE_BYTES, LineAddr, PmAddr};
@@ -161,16 +161,18 @@ pub(crate) fn open_on_device(device: Arc<dyn Storage>, bytes: u64, options: &Poo
     attach(Opened { path, parts: Vec::new(), headers: vec![header], memory, before, recovery, reason }, options)
 }
 
+const LINE_LEN: usize = const_usize(LINE_BYTES);
+
 /// Copies the content of `device` to `memory`.
 fn load(memory: &Memory, device: &dyn Storage, bytes: u64, path: &Path) -> Result<()> {
-    let mut page = [0; PAGE_BYTES as usize];
+    let mut page = vec![0; to_usize(PAGE_BYTES)];
     for offset in (0..bytes).step_by(page.len()) {
         let failed = |source| Error::io(path, "reading", "look at the device", source);
         let read = device.read_at(&mut page, offset).map_err(failed)?;
         if read < page.len() {
             return Err(failed(std::io::ErrorKind::UnexpectedEof.into()));
         }
-        for (at, line) in (offset..).step_by(LINE_BYTES as usize).zip(page.chunks_exact(LINE_BYTES as usize)) {
+        for (at, line) in (offset..).step_by(LINE_LEN).zip(page.chunks_exact(LINE_LEN)) {
             store_line(memory, PmAddr::new(0, at).line(), line);
         }
     }
