@@ -12,11 +12,14 @@ use crate::size;
 
 const AFTER_HELP: &str = "\
 Examples:
-  lodestone db create shop.pool 'accounts (id u64, owner text, note text null) key (id)'
-  lodestone db create shop.pool 'orders (customer text, number u64, cents i64) key (customer, number)' --log 1GiB
+  lodestone db create shop.pool \\
+    'accounts (id u64, owner text, note text null) key (id)'
+  lodestone db create shop.pool --log 1GiB \\
+    'orders (customer text, number u64, paid bool) key (customer, number)'
 
-Types: bool, i64, u64, f64, text, bytes. `null` after a type: the column may be null. Rows are kept in the
-order of their keys. A table that exists with the same columns and key is left as it is.";
+Types: bool, i64, u64, f64, text, bytes. `null` after a type: the column may be
+null. Rows are kept in the order of their keys. A table that exists with the same
+columns and key is left as it is.";
 
 /// Arguments of `lodestone db create`.
 #[derive(Debug, clap::Args)]

@@ -17,11 +17,13 @@ use crate::output::{Output, ProgressUnit, exit};
 const AFTER_HELP: &str = "\
 Examples:
   lodestone db import shop.pool accounts accounts.jsonl
-  lodestone db scan old.pool accounts | lodestone db import new.pool accounts -
+  lodestone db scan old.pool accounts \\
+    | lodestone db import new.pool accounts -
   lodestone db import shop.pool accounts accounts.jsonl --batch 1 --skip 5000
 
-Rows replace those with the same keys. A line that is no row of the table ends the import. The message
-names the line, and says which lines are in the table: all before its batch.";
+Rows replace those with the same keys. A line that is no row of the table ends the
+import. The message names the line, and says which lines are in the table: all
+before its batch.";
 
 /// Arguments of `lodestone db import`.
 #[derive(Debug, clap::Args)]

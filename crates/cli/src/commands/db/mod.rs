@@ -21,17 +21,20 @@ use crate::output::Output;
 const AFTER_HELP: &str = "\
 Examples:
   lodestone pool create shop.pool
-  lodestone db create shop.pool 'accounts (id u64, owner text, cents i64, note text null) key (id)'
-  lodestone db put shop.pool accounts '{\"id\":7,\"owner\":\"alice\",\"cents\":500}'
+  lodestone db create shop.pool \\
+    'accounts (id u64, owner text, note text null) key (id)'
+  lodestone db put shop.pool accounts '{\"id\":7,\"owner\":\"alice\"}'
   lodestone db get shop.pool accounts 7
   lodestone db import shop.pool accounts accounts.jsonl
   lodestone db scan shop.pool accounts --from 5 --limit 10 --reverse
   lodestone db tables shop.pool
 
-Rows are JSON objects. Bytes are hexadecimal digits. A number that JSON does not know is the text \"NaN\",
-\"inf\" or \"-inf\". A column that may be null can be left out.
+Rows are JSON objects. Bytes are hexadecimal digits. A number that JSON does not
+know is the text \"NaN\", \"inf\" or \"-inf\". A column that may be null can be left
+out.
 
-All rows must fit into memory, and the log holds every change since the database was made: pages come later.";
+All rows must fit into memory, and the log holds every change since the database
+was made: pages come later.";
 
 /// Arguments of `lodestone db`.
 #[derive(Debug, clap::Args)]

@@ -13,8 +13,9 @@ use crate::output::{Output, exit};
 
 const AFTER_HELP: &str = "\
 Examples:
-  lodestone db put shop.pool accounts '{\"id\":7,\"owner\":\"alice\",\"cents\":500}'
-  lodestone db put shop.pool accounts '{\"id\":7,\"cents\":400,\"owner\":\"alice\"}' '{\"id\":8,\"cents\":100,\"owner\":\"bob\"}'
+  lodestone db put shop.pool accounts '{\"id\":7,\"owner\":\"alice\"}'
+  lodestone db put shop.pool accounts '{\"id\":7,\"owner\":\"al\"}' \\
+    '{\"id\":8,\"owner\":\"bob\"}'
   lodestone db put shop.pool accounts --new - < rows.jsonl
 
 All rows are one transaction: a power cut leaves all of them or none.";

@@ -17,10 +17,11 @@ Examples:
   lodestone db scan shop.pool accounts
   lodestone db scan shop.pool accounts --from 5 --to 9 --reverse --limit 2
   lodestone db scan shop.pool orders --prefix alice
-  lodestone db scan shop.pool accounts > accounts.jsonl     # `lodestone db import` reads it back
+  lodestone db scan shop.pool accounts > accounts.jsonl
 
-Each row is a JSON object on a line. Bounds may have the first columns of the key only: --prefix alice
-means every order of alice, and --from alice begins with the first of them.";
+Each row is a JSON object on a line, and `lodestone db import` reads it back. Bounds
+may have the first columns of the key only: --prefix alice means every order of
+alice, and --from alice begins with the first of them.";
 
 /// Rows that one transaction reads.
 const BATCH: usize = 1000;
