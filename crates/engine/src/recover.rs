@@ -51,9 +51,11 @@ pub struct RecoveryReport {
     pub records: u64,
     /// Rows that they leave, with those of the catalog.
     pub rows: u64,
-    /// Copies of header, clock and log's directory that were not whole: torn by a crash, or damaged. The other copy was
-    /// used, and an open for writing made both equal.
+    /// Copies of header and clock that were not whole: torn by a crash, or damaged. The other copy was used, and an open
+    /// for writing made both equal.
     pub copies_damaged: u64,
+    /// The same of the log's directory and its segments. A crash can leave one for each writer.
+    pub log_copies_damaged: u64,
 }
 
 /// The newest change of each row, by tree and key.
@@ -84,7 +86,7 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions) -> Resul
         report.records += u64::from(!found.is_mark());
         collect(&mut rows, found, lives.limit()).map_err(|finding| damaged(heap, places, found, finding))
     })?;
-    report.copies_damaged += lodestone_width::to_u64(wal.copies_damaged().len());
+    report.log_copies_damaged = lodestone_width::to_u64(wal.copies_damaged().len());
     begin(memory, &mut lives)?;
     let timeline = Timeline::new(memory, lives, ClockKind::Thread, places.threads_max());
     if !memory.is_read_only() {
