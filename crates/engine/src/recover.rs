@@ -51,8 +51,8 @@ pub struct RecoveryReport {
     pub records: u64,
     /// Rows that they leave, with those of the catalog.
     pub rows: u64,
-    /// Copies of header and clock that were not whole: torn by a crash, or damaged. The other copy was used, and an open
-    /// for writing made both equal.
+    /// Copies of header and clock that were not whole: torn by a crash, or damaged. The other copy was used, and an
+    /// open for writing made both equal.
     pub copies_damaged: u64,
     /// The same of the log's directory and its segments. A crash can leave one for each writer.
     pub log_copies_damaged: u64,
