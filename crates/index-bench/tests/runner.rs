@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use lodestone_index::{CacheMode, Durability, IndexKey};
@@ -107,6 +108,8 @@ fn the_floor_in_dram_and_an_engine_run_as_well() {
 /// A map that does one thing wrong.
 struct Wrong {
     map: Mutex<BTreeMap<u64, u64>>,
+    /// Insertions that were asked for, those of the load too.
+    insertions: AtomicU64,
     fault: &'static str,
 }
 
@@ -139,7 +142,8 @@ impl Session for &Wrong {
     }
     fn insert(&mut self, key: &u64, value: u64) -> Result<bool> {
         let mut map = self.map.lock().expect("lock");
-        if self.fault == "drops inserts" && map.len() as u64 >= RECORDS {
+        // Whatever the threads do first: removals may come before insertions.
+        if self.insertions.fetch_add(1, Ordering::Relaxed) >= RECORDS && self.fault == "drops inserts" {
             return Ok(true);
         }
         Ok(map.insert(*key, value).is_none())
@@ -157,7 +161,7 @@ impl Session for &Wrong {
 }
 
 fn run_wrong(fault: &'static str, threads: usize) -> Result<Outcome> {
-    let wrong = Wrong { map: Mutex::default(), fault };
+    let wrong = Wrong { map: Mutex::default(), insertions: AtomicU64::new(0), fault };
     runner::load(&wrong, &WordKeys::default(), RECORDS, 1, LoadOrder::Random)?;
     runner::run(&wrong, &WordKeys::default(), &spec("mixed", threads), &mut || {})
 }
@@ -174,7 +178,7 @@ fn wrong_answers_end_the_run() {
         let error = run_wrong(fault, 2).expect_err(fault).to_string();
         assert!(error.contains(message), "{fault}: {error}");
     }
-    let unordered = Wrong { map: Mutex::default(), fault: "none" };
+    let unordered = Wrong { map: Mutex::default(), insertions: AtomicU64::new(0), fault: "none" };
     let error = runner::run(&unordered, &WordKeys::default(), &spec("e", 1), &mut || {}).expect_err("no order");
     assert!(error.to_string().contains("cannot scan"), "{error}");
 }
