@@ -18,15 +18,15 @@ use crate::value::{Row, Value};
 /// A table of a database. It is cheap to clone, and any number of threads may use it, each in its own transactions.
 ///
 /// ```
-/// use lodestone_engine::{Database, DatabaseOptions, Error, Schema, Type, row};
+/// use lodestone_engine::{Database, DatabaseOptions, Error, Schema, row};
 /// # use lodestone_pmem::{DomainChoice, PoolOptions};
 /// # let folder = tempfile::tempdir().unwrap();
 /// # let path = folder.path().join("shop.pool");
 /// # let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
 /// # let options = DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
 /// let db = Database::open_with(&path, &options)?;
-/// let orders = Schema::new("orders").column("customer", Type::Text).column("number", Type::U64).column("cents", Type::I64);
-/// let orders = db.create_table(&orders.key(["customer", "number"]))?;
+/// let orders: Schema = "orders (customer text, number u64, cents i64) key (customer, number)".parse()?;
+/// let orders = db.create_table(&orders)?;
 /// db.update(|tx| {
 ///     orders.insert(tx, &row!["alice", 1_u64, 500_i64])?; // an error if there is one
 ///     orders.put(tx, &row!["alice", 2_u64, 700_i64])?; // whether or not there is one

@@ -87,6 +87,34 @@ fn a_full_log_is_an_error_that_names_its_option_and_nothing_changes() -> Result<
     Ok(())
 }
 
+/// The last segment is full to its last byte, and the pool has no room for another one: no mark, and no error for that.
+#[test]
+fn a_full_pool_opens_again_after_a_kill() -> Result<()> {
+    for is_killed in [true, false] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.pool");
+        let mut small = options(DomainChoice::Process);
+        (small.pool.size_bytes, small.pool.journal_bytes) = (1 << 20, 128 << 10);
+        let open = Open::at(&path, &small)?;
+        let mut rows = 0;
+        let error = loop {
+            match open.set(&[(rows % 100, 1)]) {
+                Ok(()) => rows += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, Error::Heap(_)), "the pool is full before the log is: {error}");
+        let expected = open.all()?;
+        if is_killed {
+            abandon(open)
+        } else {
+            drop(open)
+        }
+        assert_eq!(Open::at(&path, &small)?.all()?, expected, "killed: {is_killed}");
+    }
+    Ok(())
+}
+
 #[test]
 fn a_second_opening_is_refused_while_a_handle_lives() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");

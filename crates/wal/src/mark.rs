@@ -12,7 +12,7 @@ use crate::wal::Wal;
 
 impl Wal {
     /// Adds a mark to each log whose last record has entries and that no owner has. On return the marks are persistent.
-    /// Returns how many were added. A log without room for one stays as it is.
+    /// Returns how many were added. A log stays as it is when it has no room for one, and none can be made.
     ///
     /// `may_use` makes sure that a tick may be used. A mark has the tick after the last one of its log. When the answer
     /// is `false`, there is no mark.
@@ -20,7 +20,7 @@ impl Wal {
     /// Call it when the logs are at rest: at a clean close, and after the open that follows a crash.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`]; those of the heap.
+    /// [`Error::ReadOnly`]; those of the heap but for want of room.
     pub fn mark_ends(&self, may_use: &mut dyn FnMut(Tick) -> bool) -> Result<usize> {
         let mut marks = 0;
         for writer in self.unmarked() {
@@ -31,7 +31,8 @@ impl Wal {
             };
             let mut mark = Record::new();
             let room = match log.reserve(&mut mark) {
-                Err(Error::Full { .. }) => continue,
+                // Of the log or of the pool: an open must not need room.
+                Err(error) if error.is_full() => continue,
                 room => room?,
             };
             let tick = log.last_tick().next();
