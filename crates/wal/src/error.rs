@@ -7,19 +7,6 @@ use lodestone_pmem::PmAddr;
 /// Result of the operations of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-impl Error {
-    /// Whether the log, the pool, or the file system under it had no room. Nothing changed.
-    #[must_use]
-    pub fn is_full(&self) -> bool {
-        match self {
-            Self::Full { .. } => true,
-            Self::Heap(error) => error.is_full(),
-            Self::Pmem(error) => error.is_full(),
-            _ => false,
-        }
-    }
-}
-
 /// Why an operation on a log failed. Nothing has changed then.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -109,4 +96,17 @@ pub enum Error {
         /// The finding.
         finding: String,
     },
+}
+
+impl Error {
+    /// Whether the log, the pool, or the file system under it had no room. Nothing changed.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        match self {
+            Self::Full { .. } => true,
+            Self::Heap(error) => error.is_full(),
+            Self::Pmem(error) => error.is_full(),
+            _ => false,
+        }
+    }
 }
