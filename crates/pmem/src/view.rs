@@ -142,8 +142,11 @@ impl<'m> Block<'m> {
     #[inline(always)]
     #[must_use]
     pub fn get_either<T: IntoBytes>(&self, first: usize, second: usize, is_second: bool) -> Raw<T> {
-        let (first, second) = (self.get::<T>(first), self.get::<T>(second));
-        std::hint::select_unpredictable(is_second, second, first)
+        let words = size_of::<T>().div_ceil(8);
+        let mut value = Raw::zeroed();
+        let (first, second) = (self.part(first, words), self.part(second, words));
+        first.read_either(second, is_second, value.as_mut_bytes(), Ordering::Relaxed);
+        value
     }
 }
 

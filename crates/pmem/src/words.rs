@@ -14,6 +14,7 @@
 //! medium is measured.
 #![expect(unsafe_code, reason = "words of a mapping as atomics")]
 
+use std::hint::select_unpredictable;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lodestone_width::to_u64;
@@ -102,6 +103,26 @@ impl<'m> Words<'m> {
             && let Some(word) = self.0.last()
         {
             let bytes = word.load(order).to_le_bytes();
+            rest.copy_from_slice(&bytes[..rest.len()]);
+        }
+    }
+
+    /// As [`read`](Self::read), of `other` when `is_other`. Reads both, which are equally long.
+    ///
+    /// Each word is chosen by itself, in a register. A choice between whole values would go through memory, where a
+    /// wide load waits until the narrow stores before it have left the store buffer.
+    #[inline(always)]
+    pub(crate) fn read_either(self, other: Self, is_other: bool, out: &mut [u8], order: Ordering) {
+        let (chunks, rest) = out.as_chunks_mut::<8>();
+        for ((chunk, word), other) in chunks.iter_mut().zip(self.0).zip(other.0) {
+            let (word, other) = (word.load(order), other.load(order));
+            *chunk = select_unpredictable(is_other, other, word).to_le_bytes();
+        }
+        if !rest.is_empty()
+            && let (Some(word), Some(other)) = (self.0.last(), other.0.last())
+        {
+            let (word, other) = (word.load(order), other.load(order));
+            let bytes = select_unpredictable(is_other, other, word).to_le_bytes();
             rest.copy_from_slice(&bytes[..rest.len()]);
         }
     }

@@ -160,7 +160,7 @@ fn pointer<T: PmObject>(at: Ref<T>) -> PmPtr<T> {
 impl Reading for Access<'_, '_> {
     type Abort = Abort;
 
-    #[inline]
+    #[inline(always)]
     fn read<T: Object>(&mut self, at: Ref<T>) -> Result<T, Abort> {
         self.0.read(pointer(at))
     }

@@ -15,7 +15,7 @@ use lodestone_txn::{Horizon, Lease, SLOT_HEADER_WORDS, StartClocks, Tick, Versio
 use lodestone_width::to_usize;
 
 use crate::core::Core;
-use crate::error::{Abort, Conflict, Error, Result, TxResult, Why};
+use crate::error::{Abort, Conflict, Error, Result, Why};
 use crate::shape::Shape;
 use crate::write_index::WriteIndex;
 
@@ -68,6 +68,19 @@ pub enum Doom {
     Nested,
     /// It waits for a change.
     Retry,
+}
+
+impl Doom {
+    /// The abort of a closure that ran to its end with this doom. `failed` is the error that it returned.
+    #[cold]
+    #[inline(never)]
+    pub fn end(self, failed: Option<Abort>) -> Abort {
+        match self {
+            // Also in place of an error, which may result from an invalid state.
+            Self::Conflict(_) | Self::Retry => self.into(),
+            Self::Nested => failed.unwrap_or_else(nested_failed),
+        }
+    }
 }
 
 impl From<Doom> for Abort {
@@ -263,17 +276,6 @@ impl Context {
         cells.push(cell);
         if cells.len() > HOARD_MAX {
             core.slabs.give(shape, cells.drain(..HOARD_MAX / 2).map(|cell| cell.at));
-        }
-    }
-
-    /// The result of a closure that ran to its end. An abort when it swallowed an error that forbids a commit.
-    #[inline]
-    pub fn judge<R>(&mut self, outcome: TxResult<R>) -> TxResult<R> {
-        match self.doom.get() {
-            None => outcome,
-            // Also in place of an error, which may result from an invalid state.
-            Some(doom @ (Doom::Conflict(_) | Doom::Retry)) => Err(doom.into()),
-            Some(Doom::Nested) => outcome.and_then(|_| Err(nested_failed())),
         }
     }
 

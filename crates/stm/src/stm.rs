@@ -240,22 +240,29 @@ impl Stm {
         let mut attempts = 0;
         loop {
             let outcome = body(&mut Tx::new(core, context, access));
-            let outcome = context.judge(outcome).and_then(|value| commit(core, context).map(|()| value));
-            match outcome {
-                Ok(value) => {
-                    let point = if core.waits { durable_point(core, context) } else { DurablePoint::default() };
-                    let stats = core.stats.of(context.writer.index());
-                    if context.writes.is_empty() {
-                        stats.reads()
-                    } else {
-                        stats.commits()
-                    }
-                    context.reads.clear();
-                    context.clear_writes();
-                    return Ok((value, point));
-                }
-                Err(abort) => after_abort(core, context, abort, &mut attempts, seen_point)?,
-            }
+            let abort = match context.doom.get() {
+                Some(doom) => doom.end(outcome.err()),
+                // The outcome is taken apart where it comes from: a copy of the whole would wait for its parts.
+                None => match outcome {
+                    Ok(value) => match commit(core, context) {
+                        Ok(()) => {
+                            let point = if core.waits { durable_point(core, context) } else { DurablePoint::default() };
+                            let stats = core.stats.of(context.writer.index());
+                            if context.writes.is_empty() {
+                                stats.reads()
+                            } else {
+                                stats.commits()
+                            }
+                            context.reads.clear();
+                            context.clear_writes();
+                            return Ok((value, point));
+                        }
+                        Err(abort) => abort,
+                    },
+                    Err(abort) => abort,
+                },
+            };
+            after_abort(core, context, abort, &mut attempts, seen_point)?;
         }
     }
 
@@ -274,20 +281,22 @@ impl Stm {
         loop {
             let context = running.context();
             let outcome = body(&mut Tx::new(core, context, Access::Read { noted }));
-            match context.judge(outcome) {
-                Ok(value) => {
-                    core.stats.of(context.writer.index()).reads();
-                    if core.waits {
-                        core.memory.wait_durable(durable_point(core, context))?;
+            let abort = match context.doom.get() {
+                Some(doom) => doom.end(outcome.err()),
+                None => match outcome {
+                    Ok(value) => {
+                        core.stats.of(context.writer.index()).reads();
+                        if core.waits {
+                            core.memory.wait_durable(durable_point(core, context))?;
+                        }
+                        context.reads.clear();
+                        return Ok(value);
                     }
-                    context.reads.clear();
-                    return Ok(value);
-                }
-                Err(abort) => {
-                    noted = true;
-                    after_abort(core, context, abort, &mut attempts, seen_point)?;
-                }
-            }
+                    Err(abort) => abort,
+                },
+            };
+            noted = true;
+            after_abort(core, context, abort, &mut attempts, seen_point)?;
         }
     }
 
@@ -311,16 +320,20 @@ impl Stm {
             let active = Active::begin(core);
             let context = running.context();
             let outcome = body(&mut Tx::new(core, context, Access::Snapshot { epoch: active.epoch() }));
-            match context.judge(outcome) {
-                Ok(value) => {
-                    core.stats.of(context.writer.index()).reads();
-                    if core.waits {
-                        core.memory.wait_durable(anywhere(core, context))?;
+            let abort = match context.doom.get() {
+                Some(doom) => doom.end(outcome.err()),
+                None => match outcome {
+                    Ok(value) => {
+                        core.stats.of(context.writer.index()).reads();
+                        if core.waits {
+                            core.memory.wait_durable(anywhere(core, context))?;
+                        }
+                        return Ok(value);
                     }
-                    return Ok(value);
-                }
-                Err(abort) => after_abort(core, context, abort, &mut attempts, anywhere)?,
-            }
+                    Err(abort) => abort,
+                },
+            };
+            after_abort(core, context, abort, &mut attempts, anywhere)?;
         }
     }
 }

@@ -91,7 +91,7 @@ impl<'t> Tx<'t> {
     /// An object of another size is noticed by every change ([`write`](Self::write), [`free`](Self::free)) and by reads
     /// of byte strings. Reads that take the long way (objects of more than about 2 KB, snapshots) notice it too. The
     /// short way does not: a look at the size would cost a small read a tenth to a quarter of its time.
-    #[inline]
+    #[inline(always)]
     pub fn read<T: PmObject>(&mut self, ptr: PmPtr<T>) -> TxResult<T> {
         let at = ptr.addr();
         match self.read_at_once(self.view, at, Part::<T, T>::WHOLE) {
