@@ -220,6 +220,10 @@ mod tests {
         assert_eq!(block.get::<[u8; 12]>(1).value(), Some(expected));
         assert_eq!(block.get_either::<[u64; 2]>(1, 8, false).value(), Some([17, 18]));
         assert_eq!(block.get_either::<[u64; 2]>(1, 8, true).value(), Some([24, 25]));
+        // The last word is not whole.
+        let part = |words: [u64; 2]| <[u8; 12]>::try_from(&words.as_bytes()[..12]).ok();
+        assert_eq!(block.get_either::<[u8; 12]>(1, 8, false).value(), part([17, 18]));
+        assert_eq!(block.get_either::<[u8; 12]>(1, 8, true).value(), part([24, 25]));
         assert!(view.block(PmAddr::new(0, 16384 - 4096)).is_some(), "the last block");
         let refused = [
             PmAddr::new(0, 16384 - 4096 + 64),
