@@ -138,6 +138,21 @@ fn a_nested_transaction_that_failed_takes_the_whole_with_it() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn a_nested_failure_that_is_swallowed_ends_reads_and_snapshots_too() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (stm, _) = memory(&folder)?;
+    let swallow = |tx: &mut Tx<'_>| {
+        let _: TxResult<()> = tx.nested(|tx| tx.cancel("half way"));
+        Ok(7)
+    };
+    for outcome in [stm.read(swallow), stm.snapshot(swallow)] {
+        assert!(matches!(outcome, Err(Error::Cancelled { .. })), "{outcome:?}");
+    }
+    assert_eq!(stm.read(|_| Ok(7))?, 7, "the next one is not held responsible");
+    Ok(())
+}
+
 /// Reads one counter, swallows the conflict that the other one meets, and looks at the other one again. Returns the
 /// values it sees of both, if any.
 fn keep_a_conflict(tx: &mut Tx<'_>, both: [PmPtr<Counter>; 2], between: impl FnOnce()) -> TxResult<Option<[u64; 2]>> {
