@@ -242,7 +242,7 @@ impl Stm {
             let outcome = body(&mut Tx::new(core, context, access));
             let abort = match context.doom.get() {
                 Some(doom) => doom.end(outcome.err()),
-                // The outcome is taken apart where it comes from: a copy of the whole would wait for its parts.
+                // Taken apart here, as in `read` and `snapshot`: a copy of the whole outcome would wait for its parts.
                 None => match outcome {
                     Ok(value) => match commit(core, context) {
                         Ok(()) => {

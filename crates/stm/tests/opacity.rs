@@ -153,6 +153,17 @@ fn a_nested_failure_that_is_swallowed_ends_reads_and_snapshots_too() -> Result<(
     Ok(())
 }
 
+#[test]
+fn the_error_of_a_nested_transaction_is_the_answer_of_the_whole() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (stm, _) = memory(&folder)?;
+    let hand_on = |tx: &mut Tx<'_>| tx.nested(|tx| tx.cancel::<()>("half way"));
+    for outcome in [stm.update(hand_on), stm.read(hand_on), stm.snapshot(hand_on)] {
+        assert!(matches!(&outcome, Err(Error::Cancelled { reason }) if reason == "half way"), "{outcome:?}");
+    }
+    Ok(())
+}
+
 /// Reads one counter, swallows the conflict that the other one meets, and looks at the other one again. Returns the
 /// values it sees of both, if any.
 fn keep_a_conflict(tx: &mut Tx<'_>, both: [PmPtr<Counter>; 2], between: impl FnOnce()) -> TxResult<Option<[u64; 2]>> {
