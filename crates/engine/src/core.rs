@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::format::Places;
 use crate::options::DatabaseOptions;
 use crate::recover::Recovered;
+use crate::rounds::Rounds;
 use crate::state::State;
 use crate::tree::{Slot, Tree};
 
@@ -39,6 +40,7 @@ pub struct Core {
     pub waits: bool,
     leaf_rows_max: usize,
     trees: RwLock<BTreeMap<u32, Arc<Tree>>>,
+    pub rounds: Rounds,
     /// States between transactions.
     states: Mutex<Vec<State>>,
     /// Writers between commits, and how those that wait for one are woken.
@@ -54,7 +56,9 @@ pub struct Core {
 impl Core {
     pub fn new(heap: Heap, places: Places, options: &DatabaseOptions, found: Recovered, object: Object) -> Self {
         let memory = heap.memory().clone();
+        let rounds = Rounds::new(found.pages, places.threads_max(), &found.wal);
         Self {
+            rounds,
             timeline: found.timeline,
             waits: memory.domain() == Domain::Block,
             memory,
@@ -76,13 +80,18 @@ impl Core {
         if let Some(tree) = self.trees.read().unwrap_or_else(PoisonError::into_inner).get(&number) {
             return tree.clone();
         }
-        let make = || Arc::new(Tree::new(number, self.leaf_rows_max, self.timeline.base(), []));
+        let make = || Arc::new(Tree::new(number, self.leaf_rows_max, self.timeline.base()));
         self.trees.write().unwrap_or_else(PoisonError::into_inner).entry(number).or_insert_with(make).clone()
     }
 
     /// The numbers of the trees that were used in this life or hold rows.
     pub fn tree_numbers(&self) -> Vec<u32> {
         self.trees.read().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
+    }
+
+    /// All trees.
+    pub fn trees(&self) -> Vec<Arc<Tree>> {
+        self.trees.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
     /// A state for a transaction.

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::path::Path;
 
 use lodestone_heap::Action;
+use lodestone_pages::PageStats;
 use lodestone_pmem::Pool;
 use lodestone_pmem::sync::atomic::Ordering;
 use lodestone_pmem::sync::thread_local;
@@ -17,6 +18,7 @@ use crate::format;
 use crate::kind::DATABASE;
 use crate::options::DatabaseOptions;
 use crate::recover::{RecoveryReport, recover};
+use crate::rounds::{self, CheckpointReport};
 use crate::schema::Schema;
 use crate::table::Table;
 use crate::tx::Tx;
@@ -129,6 +131,45 @@ impl Database {
         self.core.wal.stats()
     }
 
+    /// Figures about the pages. Waits while a checkpoint is being made.
+    #[must_use]
+    pub fn page_stats(&self) -> PageStats {
+        self.core.rounds.pages().stats()
+    }
+
+    /// Writes the rows that changed to pages, so that the next open need not read the log records of earlier
+    /// transactions. Commits go on meanwhile. Durable on return.
+    ///
+    /// A commit does this by itself when the logs are half full. Two calls in a row free all of the logs but one
+    /// segment for each writer: the records after the last but one checkpoint are kept, so that damage to the newest
+    /// checkpoint loses nothing.
+    ///
+    /// # Errors
+    /// A full pool; a medium that failed; [`Error::ReadOnly`]; [`Error::Poisoned`]. Then there is no new checkpoint, and
+    /// nothing is lost.
+    ///
+    /// ```
+    /// use lodestone_engine::{Database, DatabaseOptions, Error, Schema, Type, row};
+    /// # use lodestone_pmem::{DomainChoice, PoolOptions};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("shop.pool");
+    /// # let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    /// # let options =
+    /// #     DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+    /// let db = Database::open_with(&path, &options)?;
+    /// let table = db.create_table(&Schema::new("t").column("k", Type::U64).key(["k"]))?;
+    /// db.update(|tx| table.put(tx, &row![1_u64]))?;
+    /// assert_eq!(db.checkpoint()?.images, 2, "the catalog and the table");
+    /// assert_eq!(db.checkpoint()?.images, 0, "nothing has changed");
+    /// drop((table, db));
+    /// let report = Database::open_with(&path, &options)?.recovery();
+    /// assert_eq!((report.records, report.rows), (0, 3));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn checkpoint(&self) -> Result<CheckpointReport> {
+        rounds::round(&self.core, &mut self.core.rounds.pages())
+    }
+
     pub(crate) fn core(&self) -> &Handle {
         &self.core
     }
@@ -238,7 +279,8 @@ impl Database {
     #[must_use]
     pub fn blocks(&self) -> Vec<(lodestone_pmem::PmAddr, u64)> {
         let anchor = (self.core.places.anchor, format::ANCHOR_BYTES);
-        std::iter::once(anchor).chain(self.core.wal.blocks()).collect()
+        let pages = self.core.rounds.pages().heap_blocks();
+        std::iter::once(anchor).chain(self.core.wal.blocks()).chain(pages).collect()
     }
 }
 

@@ -101,7 +101,7 @@ pub enum Error {
     },
     /// The log is full.
     #[error(
-        "{}: the log of {bytes} bytes is full; copy the rows into a database made with larger `log_bytes`",
+        "{}: the log of {bytes} bytes is full, and a checkpoint makes no room in it: each writer keeps a segment; copy the rows into a database made with larger `log_bytes`",
         path.display()
     )]
     Full {
@@ -164,6 +164,9 @@ pub enum Error {
     /// From the log.
     #[error(transparent)]
     Log(lodestone_wal::Error),
+    /// From the pages.
+    #[error(transparent)]
+    Pages(lodestone_pages::Error),
     /// From the clock.
     #[error(transparent)]
     Clock(#[from] lodestone_txn::Error),
@@ -183,6 +186,19 @@ impl Error {
     #[must_use]
     pub fn cancelled(reason: impl Into<Cow<'static, str>>) -> Self {
         Self::Cancelled { reason: reason.into() }
+    }
+}
+
+impl From<lodestone_pages::Error> for Error {
+    fn from(error: lodestone_pages::Error) -> Self {
+        use lodestone_pages::Error as Pages;
+        match error {
+            Pages::Pmem(error) => Self::Pool(error),
+            Pages::Heap(error) => Self::Heap(error),
+            Pages::BadOption { option, value, rule } => Self::BadOption { option, value, rule },
+            Pages::Damaged { path, what, at, finding } => Self::Damaged { path, what, at, finding },
+            other => Self::Pages(other),
+        }
     }
 }
 

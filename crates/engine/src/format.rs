@@ -6,12 +6,14 @@
 //!   256   a state line of the clock (lodestone-txn)
 //!   512   table of lives (in both halves)
 //! directory of the log (lodestone-wal)
+//! directory of the pages (lodestone-pages)
 //! ```
 //!
 //! One heap action makes all of it, so all of it exists or none. The header never changes. An open for writing makes a
 //! damaged copy whole again.
 
 use lodestone_heap::{Action, Heap};
+use lodestone_pages::Pages;
 use lodestone_pmem::{LINE_BYTES, Memory, PmAddr, PmPtr};
 use lodestone_txn::{Lives, LivesLayout, copies};
 use lodestone_wal::Wal;
@@ -22,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::options::DatabaseOptions;
 
 const MAGIC: [u8; 8] = *b"LDSTDB\0\0";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HALF_BYTES: u64 = 1024;
 const CLOCK_OFFSET: u64 = 256;
 const TABLE_OFFSET: u64 = 512;
@@ -38,7 +40,8 @@ struct HeaderLine {
     threads_max: u32,
     log: u64,
     log_bytes: u64,
-    zero: [u8; 28],
+    pages: u64,
+    zero: [u8; 20],
     crc: u32,
 }
 
@@ -67,6 +70,11 @@ impl Places {
     /// The directory of the log.
     pub fn log(&self) -> PmAddr {
         PmAddr::from_raw(self.line.log)
+    }
+
+    /// The directory of the pages.
+    pub fn pages(&self) -> PmAddr {
+        PmAddr::from_raw(self.line.pages)
     }
 
     /// Bytes of all logs, as the options set them.
@@ -128,7 +136,7 @@ pub fn read(heap: &Heap, anchor: PmAddr) -> Result<Places> {
     }
     let threads_max = u16::try_from(line.threads_max).unwrap_or(0);
     let options = DatabaseOptions { threads_max, ..DatabaseOptions::default() };
-    if options.check().is_err() || line.zero != [0; 28] {
+    if options.check().is_err() || line.zero != [0; 20] {
         return Err(damaged("its numbers are outside the limits of the options".into()));
     }
     Ok(Places { anchor, line, threads_max })
@@ -148,6 +156,7 @@ pub fn make(heap: &Heap, action: &mut Action<'_>, options: &DatabaseOptions) -> 
     line.threads_max = options.threads_max.into();
     line.log = Wal::make(heap, action, &options.log())?.to_raw();
     line.log_bytes = options.log_bytes;
+    line.pages = Pages::make(heap, action, &options.pages())?.to_raw();
     line.crc = line.checksum();
     for half in halves(anchor) {
         memory.put(PmPtr::new(half), &line);

@@ -43,6 +43,16 @@ impl Kind for DatabaseKind {
             let note = |at| format!("{at}: a copy of the log's directory is damaged; the other copy is used");
             contents.notes.extend(core.wal.copies_damaged().iter().map(note));
         }
+        {
+            let pages = core.rounds.pages();
+            if core.memory.is_read_only() {
+                let note =
+                    |at| format!("{at}: a copy of the directory of the pages is damaged; the other copy is used");
+                contents.notes.extend(pages.copies_damaged().iter().map(note));
+            }
+            let note = |at| format!("{at}: a checkpoint block is torn or damaged; the other one is used");
+            contents.notes.extend(pages.blocks_damaged().into_iter().map(note));
+        }
         let at = core.places.anchor;
         let mut flaw = |text: String| {
             contents.flaws.push(Flaw { at, text, blocks_are_known: true, is_in_heap: false });

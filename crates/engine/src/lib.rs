@@ -11,9 +11,11 @@
 //!   read, is durable before.
 //! - *No anomalies inside a closure*: an attempt that will fail never sees a state that was not committed.
 //!
-//! **What is not there yet.** Pages come next, and with them truncation of the logs. Until then the logs hold every
-//! change since the database was made. An open reads all of them, and a full log is an error
-//! ([`Error::Full`]) that names its size and option. All rows must fit into DRAM. Tables cannot change or be dropped.
+//! - *Bounded logs*: a checkpoint writes the rows that changed to pages, and the logs begin there. Commits make one when
+//!   the logs are half full, [`Database::checkpoint`] at any time. Commits go on meanwhile.
+//!
+//! **What is not there yet.** A checkpoint writes each leaf that changed as a whole, in the thread of a commit. An open
+//! reads all pages, and all rows must fit into DRAM. Tables cannot change or be dropped.
 //!
 //! | file | idea |
 //! | --- | --- |
@@ -24,8 +26,9 @@
 //! | `state` | the reads and changes of a transaction, and their validation |
 //! | `tx`, `table`, `rows` | operations inside a transaction |
 //! | `commit` | the commit, step by step |
+//! | `rounds` | checkpoints: cuts of the commits, dirty leaves to pages, truncation |
 //! | `catalog` | tables by name, as rows |
-//! | `recover`, `format` | opening: from the logs to the trees |
+//! | `recover`, `format` | opening: from pages and logs to the trees |
 //! | `database`, `core`, `kind` | what is shared, and the place in a store |
 //!
 //! [`Database`] has an example.
@@ -43,6 +46,7 @@ mod kind;
 mod options;
 mod payload;
 mod recover;
+mod rounds;
 mod rows;
 mod schema;
 mod state;
@@ -55,9 +59,11 @@ pub use database::Database;
 pub use error::{Error, Result};
 pub use key::KEY_BYTES_MAX;
 pub use kind::{DATABASE, DatabaseKind};
+pub use lodestone_pages::PageStats;
 pub use options::{DATABASE_NAME, DatabaseOptions};
 pub use payload::VARIABLE_BYTES_MAX;
 pub use recover::RecoveryReport;
+pub use rounds::CheckpointReport;
 pub use rows::Rows;
 pub use schema::{COLUMNS_MAX, Column, NAME_BYTES_MAX, Schema};
 pub use table::Table;

@@ -1,5 +1,6 @@
 //! Options of a database.
 
+use lodestone_pages::PageOptions;
 use lodestone_pmem::PoolOptions;
 use lodestone_wal::{LogAlign, LogOptions, LogStore};
 
@@ -27,7 +28,8 @@ pub struct DatabaseOptions {
     pub name: String,
     /// Most commits at a time: each has a log of its own meanwhile. Others wait.
     pub threads_max: u16,
-    /// Bytes of all logs together. They hold every change since the database was made: nothing is truncated yet.
+    /// Bytes of all logs together. At half of that a commit makes a checkpoint. A log holds at most the changes since
+    /// the last but one.
     pub log_bytes: u64,
     /// Bytes of a segment of a log, at most a quarter of `log_bytes`.
     pub segment_bytes: u64,
@@ -39,11 +41,15 @@ pub struct DatabaseOptions {
     pub log_salt: Option<u64>,
     /// Most rows of a leaf in DRAM.
     pub leaf_rows_max: usize,
+    /// Bytes of a page, a power of two.
+    pub page_bytes: u32,
+    /// Pages that are taken from the pool at a time.
+    pub extent_pages: u32,
 }
 
 impl Default for DatabaseOptions {
     fn default() -> Self {
-        let log = LogOptions::default();
+        let (log, pages) = (LogOptions::default(), PageOptions::default());
         Self {
             pool: PoolOptions::default(),
             name: DATABASE_NAME.into(),
@@ -54,6 +60,8 @@ impl Default for DatabaseOptions {
             log_store: LogStore::default(),
             log_salt: log.salt,
             leaf_rows_max: 64,
+            page_bytes: pages.page_bytes,
+            extent_pages: pages.extent_pages,
         }
     }
 }
@@ -71,6 +79,10 @@ impl DatabaseOptions {
             return bad("leaf_rows_max", lodestone_width::to_u64(self.leaf_rows_max), "it is at least 2");
         }
         Ok(())
+    }
+
+    pub(crate) fn pages(&self) -> PageOptions {
+        PageOptions { page_bytes: self.page_bytes, extent_pages: self.extent_pages, writers: self.threads_max }
     }
 
     pub(crate) fn log(&self) -> LogOptions {

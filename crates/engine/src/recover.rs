@@ -1,27 +1,33 @@
 //! Opening: the rows from the logs, and the clock of a new life.
 //!
-//! 1. Every log is read from its beginning. Of each row the change with the largest tick counts, whatever the order in
-//!    which the logs are read: ticks of a row rise with its versions. There is no undo.
+//! 1. The images of the newest checkpoint are read, then every log from the position of the older checkpoint. Of each
+//!    row the change with the largest tick counts, whatever the order in which they are read: ticks of a row rise with
+//!    its versions. There is no undo. The records before the position are closed under dependency: a row that was
+//!    deleted there does not come back by a record after it.
 //! 2. A crashed life ends. Its record in the table of lives names no writer: records certify themselves.
 //! 3. A new life begins, whose ticks are above all that may be in the logs.
 //! 4. Logs that end with a record of the crashed life are marked: from now on damage to it is named.
 //! 5. The trees are built. All their rows have the first tick of the new life.
 //!
-//! Only the ends of the logs and the clock are written, so a crash in between repeats it with the same result. The time
-//! is bounded by `log_bytes`, since nothing is truncated yet.
+//! 6. A leaf for each image. It is clean if no row of it has changed since.
+//!
+//! Only the ends of the logs, the clock and traces of an unpublished batch are written, so a crash in between repeats
+//! it with the same result. The time is bounded by the size of the pages and `log_bytes`.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use lodestone_heap::Heap;
+use lodestone_pages::{Image, Pages};
 use lodestone_pmem::{Memory, planted};
 use lodestone_txn::{ClockKind, Lives, Tick, Timeline};
-use lodestone_wal::{EntryKind, Found, Wal};
+use lodestone_wal::{EntryKind, Wal};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::Places;
 use crate::options::DatabaseOptions;
-use crate::tree::{Bytes, Tree};
+use crate::tree::{Bytes, Tree, TreePart};
 
 /// What an open found and did.
 ///
@@ -56,15 +62,26 @@ pub struct RecoveryReport {
     pub copies_damaged: u64,
     /// The same of the log's directory and its segments. A crash can leave one for each writer.
     pub log_copies_damaged: u64,
+    /// The same of the directory of the pages and of their extents.
+    pub page_copies_damaged: u64,
 }
 
-/// The newest change of each row, by tree and key.
-type Rows = BTreeMap<(u32, Vec<u8>), (Tick, Option<Bytes>)>;
+/// The newest change of each row, by key.
+type Changes = BTreeMap<Vec<u8>, (Tick, Option<Bytes>)>;
+
+/// A tree as it is read.
+#[derive(Default)]
+struct Reading {
+    rows: Changes,
+    /// Images by their first possible key, and whether their rows are not what the image has.
+    images: BTreeMap<Vec<u8>, (Image, bool)>,
+}
 
 /// The parts of an opened database.
 pub struct Recovered {
     pub timeline: Timeline,
     pub wal: Wal,
+    pub pages: Pages,
     pub trees: BTreeMap<u32, Arc<Tree>>,
     pub report: RecoveryReport,
 }
@@ -81,10 +98,13 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions) -> Resul
         let copies = places.heal(memory);
         lodestone_width::to_u64(copies) + u64::from(lives.heal(memory)) + u64::from(lives.heal_table(memory))
     };
-    let mut rows = Rows::new();
-    let wal = Wal::open_with(heap, places.log(), options.log_store, &mut |_| 0, &mut |found| {
+    let pages = Pages::open(heap, places.pages())?;
+    report.page_copies_damaged = lodestone_width::to_u64(pages.copies_damaged().len());
+    let mut trees = read_pages(heap, places, &pages, lives.limit())?;
+    let mut from = |writer| pages.from(writer);
+    let wal = Wal::open_with(heap, places.log(), options.log_store, &mut from, &mut |found| {
         report.records += u64::from(!found.is_mark());
-        collect(&mut rows, found, lives.limit()).map_err(|finding| damaged(heap, places, found, finding))
+        collect(&mut trees, found, lives.limit()).map_err(|finding| damaged(heap, places, found, finding))
     })?;
     report.log_copies_damaged = lodestone_width::to_u64(wal.copies_damaged().len());
     begin(memory, &mut lives)?;
@@ -92,31 +112,122 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions) -> Resul
     if !memory.is_read_only() {
         wal.mark_ends(&mut |tick| timeline.reserve(tick).is_ok())?;
     }
-    let trees = build(rows, timeline.base(), options.leaf_rows_max, &mut report.rows);
-    Ok(Recovered { timeline, wal, trees, report })
+    let trees = build(trees, timeline.base(), options.leaf_rows_max, &mut report.rows);
+    Ok(Recovered { timeline, wal, pages, trees, report })
 }
 
-fn collect(rows: &mut Rows, found: &Found<'_>, limit: Tick) -> std::result::Result<(), &'static str> {
+/// The rows of all images that count.
+fn read_pages(heap: &Heap, places: &Places, pages: &Pages, limit: Tick) -> Result<BTreeMap<u32, Reading>> {
+    let mut images = Vec::new();
+    pages.images::<Error>(&mut |found| {
+        images.push(found);
+        Ok(())
+    })?;
+    let bad = |finding: String| Error::Damaged {
+        path: heap.pool().path().to_owned(),
+        what: "pages",
+        at: places.pages(),
+        finding,
+    };
+    let mut trees: BTreeMap<u32, Reading> = BTreeMap::new();
+    for found in &images {
+        let reading = trees.entry(found.tree).or_default();
+        if reading.images.insert(found.low.clone(), (found.image.clone(), false)).is_some() {
+            return Err(bad(format!(
+                "two images of tree {} begin with the key `{}`",
+                found.tree,
+                found.low.escape_ascii()
+            )));
+        }
+    }
+    for found in &images {
+        let Some(reading) = trees.get_mut(&found.tree) else { continue };
+        for row in found.rows() {
+            if row.tick > limit {
+                let key = row.key.escape_ascii();
+                return Err(bad(format!("the row `{key}` of tree {} has a tick that was never reserved", found.tree)));
+            }
+            if reading.home_of(row.key).is_none_or(|low| low != found.low) {
+                // The leaf was split while its image was written. The other half may have an image of its own.
+                reading.soil(row.key);
+                reading.soil(&found.low);
+            }
+            reading.change(row.key, row.tick, Some(row.payload));
+        }
+    }
+    Ok(trees)
+}
+
+impl Reading {
+    /// The first possible key of the image that could have `key`.
+    fn home_of(&self, key: &[u8]) -> Option<&[u8]> {
+        let range = (Bound::Unbounded, Bound::Included(key));
+        self.images.range::<[u8], _>(range).next_back().map(|(low, _)| &low[..])
+    }
+
+    /// Notes that the image that could have `key` has not the newest rows.
+    fn soil(&mut self, key: &[u8]) {
+        let range = (Bound::Unbounded, Bound::Included(key));
+        if let Some((_, (_, is_dirty))) = self.images.range_mut::<[u8], _>(range).next_back() {
+            *is_dirty = true;
+        }
+    }
+
+    /// Notes a change, unless a later one is known. Returns whether it is the newest.
+    fn change(&mut self, key: &[u8], tick: Tick, payload: Option<&[u8]>) -> bool {
+        let newest = self.rows.entry(key.to_vec()).or_insert((Tick::NEVER, None));
+        let is_newest = tick > newest.0 || planted::active("engine-last-read-wins");
+        if is_newest {
+            *newest = (tick, payload.map(Bytes::from));
+        }
+        is_newest
+    }
+
+    /// The parts of the tree. Counts the rows.
+    fn parts(self, count: &mut u64) -> Vec<TreePart> {
+        let image = |(low, (image, is_dirty))| TreePart { low, home: Some(image), is_dirty, rows: Vec::new() };
+        let mut parts: Vec<TreePart> = self.images.into_iter().map(image).collect();
+        if parts.first().is_none_or(|first| !first.low.is_empty()) {
+            parts.insert(0, TreePart { is_dirty: true, ..TreePart::default() });
+        }
+        let mut part = 0;
+        for (key, (_, payload)) in self.rows {
+            let Some(payload) = payload else { continue };
+            while parts.get(part + 1).is_some_and(|next| next.low <= key) {
+                part += 1;
+            }
+            parts[part].rows.push((key.into(), payload));
+            *count += 1;
+        }
+        parts
+    }
+}
+
+fn collect(
+    trees: &mut BTreeMap<u32, Reading>,
+    found: &lodestone_wal::Found<'_>,
+    limit: Tick,
+) -> std::result::Result<(), &'static str> {
     if found.tick > limit {
         return Err("its tick was never reserved");
     }
     for entry in found.entries() {
         let payload = match entry.kind {
-            EntryKind::Put => Some(Bytes::from(entry.value)),
+            EntryKind::Put => Some(entry.value),
             EntryKind::Delete => None,
             EntryKind::Delta | EntryKind::Member => {
                 return Err("it has an entry of a kind that this version never writes");
             }
         };
-        let newest = rows.entry((entry.tree, entry.key.to_vec())).or_insert((Tick::NEVER, None));
-        if found.tick > newest.0 || planted::active("engine-last-read-wins") {
-            *newest = (found.tick, payload);
+        let reading = trees.entry(entry.tree).or_default();
+        if reading.change(entry.key, found.tick, payload) {
+            reading.soil(entry.key);
         }
     }
     Ok(())
 }
 
-fn damaged(heap: &Heap, places: &Places, found: &Found<'_>, finding: &str) -> lodestone_wal::Error {
+fn damaged(heap: &Heap, places: &Places, found: &lodestone_wal::Found<'_>, finding: &str) -> lodestone_wal::Error {
     lodestone_wal::Error::Damaged {
         path: heap.pool().path().to_owned(),
         what: "log",
@@ -145,13 +256,10 @@ fn begin(memory: &Memory, lives: &mut Lives) -> Result<()> {
     Ok(())
 }
 
-fn build(rows: Rows, base: Tick, leaf_rows_max: usize, count: &mut u64) -> BTreeMap<u32, Arc<Tree>> {
-    let mut by_tree: BTreeMap<u32, Vec<(Bytes, Bytes)>> = BTreeMap::new();
-    for ((tree, key), (_, payload)) in rows {
-        if let Some(payload) = payload {
-            *count += 1;
-            by_tree.entry(tree).or_default().push((key.into(), payload));
-        }
-    }
-    by_tree.into_iter().map(|(number, rows)| (number, Arc::new(Tree::new(number, leaf_rows_max, base, rows)))).collect()
+fn build(trees: BTreeMap<u32, Reading>, base: Tick, leaf_rows_max: usize, count: &mut u64) -> BTreeMap<u32, Arc<Tree>> {
+    let tree = |(number, reading): (u32, Reading)| {
+        let parts = reading.parts(count);
+        (number, Arc::new(Tree::of_parts(number, leaf_rows_max, base, parts)))
+    };
+    trees.into_iter().map(tree).collect()
 }

@@ -16,6 +16,9 @@
 //! - a slot is in at most one leaf, and a key has at most one slot in the tree;
 //! - the list of leaves is locked before a leaf, and no leaf before another one.
 //!
+//! A leaf is *dirty* when a row of it may have changed since its image was written. A commit says so when it locks or
+//! claims a slot, with the leaf locked.
+//!
 //! This structure is the simplest correct one. The list of leaves is under one lock, so each access writes a line that
 //! all threads share. Pages will replace it.
 
@@ -23,6 +26,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError};
 
+use lodestone_pages::Image;
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 use lodestone_pmem::sync::{Mutex, RwLock, lock, spin};
 use lodestone_pmem::{count_shared_rmws, planted};
@@ -99,11 +103,43 @@ struct Rows {
     /// By key.
     slots: Vec<(Bytes, Arc<Slot>)>,
     floor: Tick,
+    /// The image that has these rows, unless they are dirty.
+    home: Option<Image>,
+    /// Whether a row may have changed since the image was written.
+    is_dirty: bool,
 }
 
 impl Leaf {
     fn new(slots: Vec<(Bytes, Arc<Slot>)>, floor: Tick) -> Arc<Self> {
-        Arc::new(Self { changes: AtomicU64::new(0), rows: Mutex::new(Rows { slots, floor }) })
+        Self::with_home(slots, floor, None, true)
+    }
+
+    fn with_home(slots: Vec<(Bytes, Arc<Slot>)>, floor: Tick, home: Option<Image>, is_dirty: bool) -> Arc<Self> {
+        Arc::new(Self { changes: AtomicU64::new(0), rows: Mutex::new(Rows { slots, floor, home, is_dirty }) })
+    }
+
+    /// The slots, if the leaf is dirty. It is clean then: the caller writes an image, or [soils](Self::soil) it again.
+    ///
+    /// A commit locks a slot and makes its leaf dirty in one step. So a slot is locked here, or newer, or its commit
+    /// makes the leaf dirty again.
+    pub fn take_dirt(&self) -> Option<Vec<(Bytes, Arc<Slot>)>> {
+        let mut rows = lock(&self.rows);
+        std::mem::take(&mut rows.is_dirty).then(|| rows.slots.clone())
+    }
+
+    /// Makes the leaf dirty.
+    pub fn soil(&self) {
+        lock(&self.rows).is_dirty = true;
+    }
+
+    /// The image that was written last.
+    pub fn home(&self) -> Option<Image> {
+        lock(&self.rows).home.clone()
+    }
+
+    /// Notes the image that has the rows from now on.
+    pub fn set_home(&self, home: Option<Image>) {
+        lock(&self.rows).home = home;
     }
 
     /// The count of its changes.
@@ -120,6 +156,13 @@ impl Leaf {
 }
 
 impl Rows {
+    /// Notes that a row changes, or will.
+    fn touch(&mut self) {
+        if !planted::active("engine-dirt-forgotten") {
+            self.is_dirty = true;
+        }
+    }
+
     fn find(&self, key: &[u8]) -> Result<usize, usize> {
         self.slots.binary_search_by(|(found, _)| (**found).cmp(key))
     }
@@ -171,6 +214,19 @@ pub enum Taken {
     Pending(Arc<Slot>),
 }
 
+/// Rows of earlier lives: those of one image, with the changes since.
+#[derive(Debug, Default)]
+pub struct TreePart {
+    /// The first key that could be in it.
+    pub low: Vec<u8>,
+    /// In the order of their keys.
+    pub rows: Vec<(Bytes, Bytes)>,
+    /// The image.
+    pub home: Option<Image>,
+    /// Whether the image is not equal to the rows.
+    pub is_dirty: bool,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Tree {
@@ -184,23 +240,38 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// A tree of rows of earlier lives, in the order of their keys. They all have the first version of the life that
-    /// began at `base`: every thread knows that they are committed.
-    pub fn new(number: u32, leaf_rows_max: usize, base: Tick, rows: impl IntoIterator<Item = (Bytes, Bytes)>) -> Self {
+    /// An empty tree.
+    pub fn new(number: u32, leaf_rows_max: usize, base: Tick) -> Self {
+        Self::of_parts(number, leaf_rows_max, base, [])
+    }
+
+    /// A tree of rows of earlier lives, in parts by their first possible key, of which the first one is empty. The rows
+    /// all have the first version of the life that began at `base`: every thread knows that they are committed.
+    pub fn of_parts(number: u32, leaf_rows_max: usize, base: Tick, parts: impl IntoIterator<Item = TreePart>) -> Self {
         let word = RowWord::new(base, Writer::default(), false);
-        let mut leaves = BTreeMap::new();
-        let mut rows = rows.into_iter().map(|(key, payload)| (key, Slot::new(word, payload))).peekable();
-        loop {
-            let first =
-                if leaves.is_empty() { Vec::new() } else { rows.peek().map_or(Vec::new(), |row| row.0.to_vec()) };
-            // A quarter is left for inserts.
-            let slots = rows.by_ref().take((leaf_rows_max * 3 / 4).max(1)).collect();
-            leaves.insert(first, Leaf::new(slots, Tick::NEVER));
-            if rows.peek().is_none() {
-                break;
+        let mut leaves = BTreeMap::from([(Vec::new(), Leaf::with_home(Vec::new(), Tick::NEVER, None, false))]);
+        for TreePart { mut low, rows, mut home, is_dirty } in parts {
+            let is_whole = rows.len() <= leaf_rows_max;
+            // Where a part is too long, a quarter of each leaf is left for inserts.
+            let count = if is_whole { leaf_rows_max } else { (leaf_rows_max * 3 / 4).max(1) };
+            let mut rows = rows.into_iter().map(|(key, payload)| (key, Slot::new(word, payload))).peekable();
+            loop {
+                let slots: Vec<_> = rows.by_ref().take(count).collect();
+                let leaf = Leaf::with_home(slots, Tick::NEVER, home.take(), is_dirty || !is_whole);
+                leaves.insert(low, leaf);
+                match rows.peek() {
+                    Some((key, _)) => low = key.to_vec(),
+                    None => break,
+                }
             }
         }
         Self { number, leaves: RwLock::new(leaves), leaf_rows_max, base }
+    }
+
+    /// The first leaf whose first possible key is not before `from`, with that key.
+    pub fn leaf_from(&self, from: Bound<&[u8]>) -> Option<(Vec<u8>, Arc<Leaf>)> {
+        let leaves = self.leaves.read().unwrap_or_else(PoisonError::into_inner);
+        leaves.range::<[u8], _>((from, Bound::Unbounded)).next().map(|(low, leaf)| (low.clone(), leaf.clone()))
     }
 
     /// The leaf that may hold `key`, its rows locked for `with`.
@@ -225,19 +296,24 @@ impl Tree {
         let claim = RowWord::new(self.base, Writer::default(), true).locked();
         loop {
             let taken = self.with_leaf(key, |leaf, rows| match rows.find(key) {
-                Ok(number) => Some(Err(rows.slots[number].1.clone())),
+                Ok(number) => {
+                    // With the leaf locked: see `take_dirt`.
+                    let taken = lock_slot(rows.slots[number].1.clone());
+                    rows.touch();
+                    Some(taken)
+                }
                 Err(_) if rows.slots.len() >= self.leaf_rows_max => None,
                 Err(number) => {
                     let slot = Slot::new(claim, Bytes::default());
                     rows.slots.insert(number, (key.clone(), slot.clone()));
                     leaf.change();
-                    Some(Ok((slot, rows.floor)))
+                    rows.touch();
+                    Some(Taken::Claimed(slot, rows.floor))
                 }
             });
             match taken {
                 None => self.make_room(key),
-                Some(Ok((slot, floor))) => return Taken::Claimed(slot, floor),
-                Some(Err(slot)) => return lock_slot(slot),
+                Some(taken) => return taken,
             }
         }
     }
@@ -262,7 +338,8 @@ impl Tree {
             leaves.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back().expect("the first leaf");
         let leaf = leaf.clone();
         let mut rows = lock(&leaf.rows);
-        let Rows { slots, floor } = &mut *rows;
+        rows.touch();
+        let Rows { slots, floor, .. } = &mut *rows;
         slots.retain(|(_, slot)| {
             let word = slot.word();
             let locks = || planted::active("engine-stale-slot") || slot.try_lock(word);

@@ -149,6 +149,16 @@ impl Wal {
         self.shared.segments.release_below(writer.number(), from);
     }
 
+    /// The position after the last record of each log that no owner has.
+    #[must_use]
+    pub fn positions(&self) -> Vec<(Writer, u64)> {
+        let position = |(writer, log): (&Writer, &Log)| match log {
+            Log::Idle(end) => Some((*writer, end.position)),
+            Log::Taken => None,
+        };
+        lock(&self.shared.ends).iter().filter_map(position).collect()
+    }
+
     /// Figures about the segments.
     #[must_use]
     pub fn stats(&self) -> LogStats {

@@ -39,19 +39,26 @@ pub struct LogWriter {
     has_entries: bool,
     /// Segments for the next record.
     held: Vec<PmAddr>,
+    /// Whether a segment was handed out since [`took_segment`](Self::took_segment) was called.
+    took_segment: bool,
 }
 
 impl LogWriter {
     pub(crate) fn new(shared: Arc<Shared>, writer: Writer, end: End) -> Self {
         let segment = shared.segments.chain(writer.number()).last().copied();
         let End { position, last_tick, has_entries } = end;
-        Self { shared, writer, segment, position, last_tick, has_entries, held: Vec::new() }
+        Self { shared, writer, segment, position, last_tick, has_entries, held: Vec::new(), took_segment: false }
     }
 
     /// The position after the last record.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.position
+    }
+
+    /// Whether the log got another segment since the last call: the time to look how full all logs are.
+    pub fn took_segment(&mut self) -> bool {
+        std::mem::take(&mut self.took_segment)
     }
 
     /// The tick of the last record; 0 before the first.
@@ -85,6 +92,7 @@ impl LogWriter {
         let piece_bytes = capacity - to_u64(RECORD_HEAD_BYTES);
         let pieces = bytes.div_ceil(piece_bytes).max(1);
         segments.take(&mut self.held, to_usize(pieces))?;
+        self.took_segment = true;
         if pieces == 1 {
             if let Some(at) = self.held.pop() {
                 self.segment = Some(segments.hand_out(self.writer.number(), at, self.position));

@@ -18,7 +18,7 @@ enum Role {
 use Role::{Product, Proof};
 
 /// The crates, from the ground up.
-const LAYERS: [(&str, Role); 22] = [
+const LAYERS: [(&str, Role); 23] = [
     ("width", Product),
     ("stm-derive", Product),
     ("report", Proof),
@@ -31,6 +31,7 @@ const LAYERS: [(&str, Role); 22] = [
     ("store", Product),
     ("txn", Product),
     ("wal", Product),
+    ("pages", Product),
     ("engine", Product),
     ("index", Product),
     ("stm", Product),

@@ -1,0 +1,280 @@
+//! Rounds: all rows that a cut of the commits left are written to pages, and the logs begin at the cut.
+//!
+//! 1. *Cut*: the epoch rises. A commit reads it when it holds all its locks. So a commit that builds on another one, or
+//!    that overwrites it, has the same epoch or a later one: the commits up to an epoch are closed under dependency.
+//! 2. *Positions*: of each log, where its first record of the new epoch is, or its end. Commits that may be of the old
+//!    epoch are waited for, so their rows are in the trees.
+//! 3. *Images*: every dirty leaf is written, in the order of the keys, so that the new half of a leaf that is split
+//!    meanwhile is met as well. A row is read as a transaction reads it: locked ones are waited for, and so is the
+//!    fence of a pending one. Rows of later commits may be in an image: their records stay in the logs.
+//! 4. *Publish*: images, ends of former images and positions begin to count all at once ([`lodestone_pages::Batch`]).
+//! 5. *Truncate*: up to the positions of the checkpoint before, which is kept too.
+//!
+//! A round that fails has not happened: its leaves are dirty again. One thread at a time makes a round: the one whose
+//! log needs room, or the one that asks for a checkpoint. Commits go on meanwhile (paper 4, section 3.4).
+
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+
+use crossbeam_utils::CachePadded;
+use lodestone_pages::{Batch, Image, PageRow, Pages};
+use lodestone_pmem::planted;
+use lodestone_pmem::sync::atomic::AtomicU64;
+use lodestone_pmem::sync::{Mutex, MutexGuard, lock, spin};
+use lodestone_txn::{RowState, Tick, Writer};
+use lodestone_wal::{LogWriter, Record, Room, Wal};
+use lodestone_width::to_u64;
+
+use crate::core::Core;
+use crate::error::Result;
+use crate::tree::{Bytes, Leaf, Lookup, Slot, Tree};
+
+/// How many rounds a full log is worth: the second one frees the records below the cut of the first one.
+const ROUNDS_MAX: u32 = 2;
+
+/// The work of a checkpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CheckpointReport {
+    /// Leaves that were written.
+    pub images: u64,
+    /// Pages that they filled.
+    pub pages: u64,
+}
+
+/// The state of the rounds.
+#[derive(Debug)]
+pub struct Rounds {
+    /// Rounds that have begun.
+    epoch: AtomicU64,
+    writers: Box<[CachePadded<Marks>]>,
+    /// Held during a round.
+    pages: Mutex<Pages>,
+}
+
+/// What a writer tells the leader of a round.
+#[derive(Debug, Default)]
+struct Marks {
+    /// Odd during a commit.
+    busy: AtomicU64,
+    /// The epoch of the last record.
+    epoch: AtomicU64,
+    /// The position of the first record of that epoch.
+    first: AtomicU64,
+    /// The position after the last record.
+    end: AtomicU64,
+}
+
+/// A commit under way. Dropped when it has ended, however that was.
+#[derive(Debug)]
+pub struct Busy<'r> {
+    rounds: &'r Rounds,
+    marks: &'r Marks,
+}
+
+impl Rounds {
+    /// For logs without owners.
+    pub fn new(pages: Pages, writers: u16, wal: &Wal) -> Self {
+        let writers: Box<[CachePadded<Marks>]> = (0..writers).map(|_| CachePadded::default()).collect();
+        for (writer, position) in wal.positions() {
+            writers[writer.index()].end.store(position, Relaxed);
+        }
+        Self { epoch: AtomicU64::new(0), writers, pages: Mutex::new(pages) }
+    }
+
+    /// The pages. Waits while a round is under way.
+    pub fn pages(&self) -> MutexGuard<'_, Pages> {
+        lock(&self.pages)
+    }
+
+    /// Says that a commit of `writer` begins. Before its first lock.
+    pub fn enter(&self, writer: Writer) -> Busy<'_> {
+        let marks = &self.writers[writer.index()];
+        // The leader raises the epoch and then looks at this. The commit stores this and then looks at the epoch. At
+        // least one of them sees the other.
+        marks.busy.store(marks.busy.load(Relaxed) + 1, SeqCst);
+        Busy { rounds: self, marks }
+    }
+
+    /// The position from which records of `marks` are needed after the round of `epoch`.
+    fn cut(&self, core: &Core, marks: &Marks, epoch: u64) -> Result<u64> {
+        for turn in 0.. {
+            let busy = marks.busy.load(SeqCst);
+            if marks.epoch.load(Acquire) > epoch {
+                // Only this thread raises the epoch, so the position stays.
+                return Ok(marks.first.load(Relaxed));
+            }
+            if busy.is_multiple_of(2) || planted::active("engine-round-does-not-wait") {
+                let end = marks.end.load(Acquire);
+                if marks.busy.load(SeqCst) == busy {
+                    return Ok(end);
+                }
+            }
+            core.refuse_if_poisoned()?;
+            spin(turn);
+        }
+        Ok(0)
+    }
+}
+
+impl Busy<'_> {
+    /// The epoch of the commit, which holds all its locks.
+    pub fn epoch(&self) -> u64 {
+        self.rounds.epoch.load(SeqCst)
+    }
+
+    /// Notes that a record of `epoch` is being appended at `position`.
+    pub fn begins(&self, epoch: u64, position: u64) {
+        if epoch > self.marks.epoch.load(Relaxed) {
+            self.marks.first.store(position, Relaxed);
+            // After the position: see `cut`.
+            self.marks.epoch.store(epoch, Release);
+        }
+    }
+
+    /// Notes the position after the record.
+    pub fn ends(&self, position: u64) {
+        self.marks.end.store(position, Release);
+    }
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.marks.busy.store(self.marks.busy.load(Relaxed) + 1, SeqCst);
+    }
+}
+
+/// Room for `record` in the log. Makes rounds when the logs are full, and one when they are half full.
+///
+/// # Errors
+/// [`Error::Full`] when rounds do not help; those of a round.
+pub fn reserve(core: &Core, log: &mut LogWriter, record: &mut Record) -> Result<Room> {
+    if log.took_segment() && is_half_full(&core.wal) {
+        // Another thread that makes a round does it for this one as well.
+        if let Ok(mut pages) = core.rounds.pages.try_lock() {
+            round(core, &mut pages)?;
+        }
+    }
+    for _ in 0..ROUNDS_MAX {
+        match log.reserve(record) {
+            Err(lodestone_wal::Error::Full { .. }) => round(core, &mut core.rounds.pages())?,
+            outcome => return outcome.map_err(|error| core.log_error(error)),
+        };
+    }
+    log.reserve(record).map_err(|error| core.log_error(error))
+}
+
+fn is_half_full(wal: &Wal) -> bool {
+    let stats = wal.stats();
+    (stats.segments - stats.segments_free) * 2 >= stats.segments_max
+}
+
+/// Makes a round. See the module.
+///
+/// # Errors
+/// A full pool; a medium that failed; [`Error::Poisoned`]. Then the round has not happened.
+pub fn round(core: &Core, pages: &mut Pages) -> Result<CheckpointReport> {
+    core.refuse_if_poisoned()?;
+    core.refuse_if_read_only()?;
+    let epoch = core.rounds.epoch.fetch_add(1, SeqCst);
+    let cut = |marks: &CachePadded<Marks>| core.rounds.cut(core, marks, epoch);
+    let from = core.rounds.writers.iter().map(cut).collect::<Result<Vec<_>>>()?;
+    let mut written = Written { leaves: Vec::new(), is_published: false };
+    let mut batch = pages.batch();
+    for tree in core.trees() {
+        let mut next = tree.leaf_from(Bound::Unbounded);
+        while let Some((low, leaf)) = next {
+            if let Some(slots) = leaf.take_dirt() {
+                written.leaves.push((leaf, None));
+                let rows = settled_rows(core, &tree, &slots)?;
+                let image = write(core, &mut batch, &tree, &low, &rows)?;
+                let (leaf, new_home) = written.leaves.last_mut().expect("just added");
+                leaf.home().into_iter().for_each(|home| batch.end(home));
+                *new_home = image;
+            }
+            next = tree.leaf_from(Bound::Excluded(&low));
+        }
+    }
+    core.refuse_if_poisoned()?;
+    batch.publish(from)?;
+    let report = written.publish();
+    for (number, _) in (0..).zip(&core.rounds.writers) {
+        if let Some(writer) = Writer::new(number) {
+            core.wal.truncate(writer, pages.from(writer));
+        }
+    }
+    Ok(report)
+}
+
+/// Leaves that a round has written, with their new images.
+struct Written {
+    leaves: Vec<(Arc<Leaf>, Option<Image>)>,
+    is_published: bool,
+}
+
+impl Written {
+    fn publish(mut self) -> CheckpointReport {
+        self.is_published = true;
+        let mut report = CheckpointReport::default();
+        for (leaf, home) in self.leaves.drain(..) {
+            report.images += u64::from(home.is_some());
+            report.pages += home.as_ref().map_or(0, |home| to_u64(home.page_count()));
+            leaf.set_home(home);
+        }
+        report
+    }
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        if !self.is_published {
+            self.leaves.iter().for_each(|(leaf, _)| leaf.soil());
+        }
+    }
+}
+
+/// Writes an image of `rows`. None of them is no image.
+fn write(
+    core: &Core,
+    batch: &mut Batch<'_>,
+    tree: &Tree,
+    low: &[u8],
+    rows: &[(Bytes, Tick, Bytes)],
+) -> Result<Option<Image>> {
+    core.refuse_if_poisoned()?;
+    if rows.is_empty() {
+        return Ok(None);
+    }
+    let rows = rows.iter().map(|(key, tick, payload)| PageRow { key, tick: *tick, payload });
+    Ok(Some(batch.write(tree.number, low, rows)?))
+}
+
+/// The rows of `slots`, in versions whose records are persistent.
+fn settled_rows(core: &Core, tree: &Tree, slots: &[(Bytes, Arc<Slot>)]) -> Result<Vec<(Bytes, Tick, Bytes)>> {
+    let mut rows = Vec::new();
+    for (key, slot) in slots {
+        let found = loop {
+            match slot.read() {
+                Some((word, payload)) => {
+                    if word.state() == RowState::Pending && !planted::active("pages-copies-pending") {
+                        core.wait_settled(slot, word)?;
+                    }
+                    break (!word.is_absent()).then_some((word, payload));
+                }
+                // It was purged, or its claim was given up. A commit that uses the key again is of this epoch or
+                // later, and makes the leaf dirty.
+                None if !is_slot_of(tree, key, slot) => break None,
+                None => core.refuse_if_poisoned()?,
+            }
+        };
+        if let Some((word, payload)) = found {
+            rows.push((key.clone(), word.version().tick(core.timeline.base()), payload));
+        }
+    }
+    Ok(rows)
+}
+
+fn is_slot_of(tree: &Tree, key: &[u8], slot: &Arc<Slot>) -> bool {
+    matches!(tree.find(key), Lookup::Slot(found) if Arc::ptr_eq(&found, slot))
+}

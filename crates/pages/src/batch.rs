@@ -1,0 +1,142 @@
+//! A batch: images that are written, images that end, and the one store after which all of that counts.
+//!
+//! 1. Images are streamed into free pages. No checkpoint that is kept has such a page.
+//! 2. The page table says in which batch each page begins or ends. Neither counts yet.
+//! 3. A fence.
+//! 4. The checkpoint block with the number of the batch is written to the place of the older block, and fenced. Before
+//!    that the batch has not happened, after it all of it has.
+//!
+//! So a batch costs two fences, and one for each extent that it takes. A block that a crash tears leaves the other one.
+
+use lodestone_pmem::{Domain, checked, planted};
+use lodestone_width::{exact_u32, to_u64, to_usize};
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::error::Result;
+use crate::image::{Image, PageRow, encode};
+use crate::layout::{BlockLine, PAGE_MAGIC, PageHead};
+use crate::pages::{Block, Pages};
+
+/// Bytes that are streamed before they are made durable: a commit group of the block domain should not grow without
+/// bound.
+const GROUP_BYTES: usize = 1 << 20;
+
+/// See the module. Dropped without [`publish`](Self::publish), it has not happened.
+#[derive(Debug)]
+#[must_use = "a batch counts when it is published"]
+pub struct Batch<'p> {
+    pages: &'p mut Pages,
+    number: u64,
+    begun: Vec<u32>,
+    ended: Vec<u32>,
+    bytes: Vec<u8>,
+    page: Vec<u8>,
+    /// Bytes since the last wait.
+    streamed: usize,
+}
+
+impl<'p> Batch<'p> {
+    pub(crate) fn new(pages: &'p mut Pages) -> Self {
+        let number = pages.published() + 1;
+        Self { pages, number, begun: Vec::new(), ended: Vec::new(), bytes: Vec::new(), page: Vec::new(), streamed: 0 }
+    }
+
+    /// Writes the image of a leaf of `tree` whose first possible key is `low`. Streamed, not fenced.
+    ///
+    /// # Errors
+    /// A full pool; a medium that failed.
+    pub fn write<'r>(&mut self, tree: u32, low: &[u8], rows: impl Iterator<Item = PageRow<'r>>) -> Result<Image> {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        encode(&mut bytes, low, rows);
+        let outcome = self.write_pieces(tree, &bytes);
+        self.bytes = bytes;
+        outcome
+    }
+
+    fn write_pieces(&mut self, tree: u32, bytes: &[u8]) -> Result<Image> {
+        let piece_bytes = self.pages.places.piece_bytes();
+        let count = bytes.len().div_ceil(piece_bytes);
+        while self.pages.free.len() < count {
+            self.pages.grow()?;
+        }
+        let pages = self.pages.free.split_off(self.pages.free.len() - count);
+        self.begun.extend(&pages);
+        let mut head = PageHead::new_zeroed();
+        (head.magic, head.batch, head.tree) = (PAGE_MAGIC, self.number, tree);
+        (head.first, head.pieces) = (pages[0], exact_u32(count));
+        for ((piece, &page), bytes) in (0..).zip(&pages).zip(bytes.chunks(piece_bytes)) {
+            (head.page, head.piece) = (page, piece);
+            head.seal(bytes);
+            self.page.clear();
+            self.page.extend(head.as_bytes());
+            self.page.extend(bytes);
+            self.page.resize(self.page.len().next_multiple_of(64), 0);
+            // Before the fence of the batch.
+            self.pages.memory().write_back(self.pages.page(page), &self.page);
+            self.streamed += self.page.len();
+        }
+        if self.streamed >= GROUP_BYTES && self.pages.memory().domain() == Domain::Block {
+            self.streamed = 0;
+            // A full commit group makes room for the next pages.
+            self.pages.memory().fence();
+            self.pages.memory().durable()?;
+        }
+        Ok(Image { pages })
+    }
+
+    /// Ends an image of an earlier batch.
+    pub fn end(&mut self, image: Image) {
+        self.ended.extend(image.pages);
+    }
+
+    /// Makes the batch count. `from` has the position for each writer below which records are no longer needed. On
+    /// return that is durable. Afterwards logs may be truncated up to [`Pages::from`].
+    ///
+    /// # Errors
+    /// A medium that failed. Then the batch has happened or not.
+    ///
+    /// # Panics
+    /// If `from` does not have a position for each writer of the store.
+    pub fn publish(mut self, from: Vec<u64>) -> Result<()> {
+        let Self { pages, number, begun, ended, .. } = &mut self;
+        assert_eq!(from.len(), usize::from(pages.places.options.writers), "a position for each writer");
+        let memory = pages.memory().clone();
+        let mut mark = |page: u32, word: usize| {
+            let at = pages.words(page)[word];
+            memory.store(at, checked::encode(at, *number));
+            // Before the fence of the batch.
+            memory.flush(at, 8);
+            let span = &mut pages.spans[to_usize(page)];
+            *if word == 0 { &mut span.born } else { &mut span.died } = *number;
+        };
+        begun.iter().for_each(|page| mark(*page, 0));
+        ended.iter().for_each(|page| mark(*page, 1));
+        if !planted::active("pages-publish-before-content") {
+            // Pages and page table, before the block that makes them count.
+            memory.fence();
+        }
+        let place = pages.newest().map_or(0, |(place, _)| 1 - place);
+        let bytes = BlockLine::block(*number, &from);
+        let at = pages.places.blocks()[place];
+        memory.write(at, &bytes);
+        // On return the logs are truncated and pages of the older block are used again.
+        memory.persist(at, to_u64(bytes.len()));
+        memory.durable()?;
+        pages.blocks[place] = Some(Block { batch: *number, from });
+        let ended = std::mem::replace(&mut pages.ended, std::mem::take(ended));
+        pages.free.extend(ended);
+        if planted::active("pages-old-freed-early") {
+            let early = std::mem::take(&mut pages.ended);
+            pages.free.extend(early);
+        }
+        begun.clear();
+        Ok(())
+    }
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        // Nothing says yet that these pages are used.
+        self.pages.free.append(&mut self.begun);
+    }
+}

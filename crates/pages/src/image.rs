@@ -1,0 +1,98 @@
+//! An image: the rows of a leaf as bytes, in one page or several.
+//!
+//! ```text
+//! low key bytes u32, rows u32, low key, then for each row:
+//!   tick u64, key bytes u32, payload bytes u32, key, payload
+//! ```
+
+use lodestone_txn::Tick;
+use lodestone_width::{exact_u32, to_usize};
+
+/// The place of an image: the pages that it is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// By piece.
+    pub(crate) pages: Vec<u32>,
+}
+
+impl Image {
+    /// Number of pages.
+    #[must_use]
+    pub fn page_count(&self) -> usize {
+        self.pages.len()
+    }
+}
+
+/// A row of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageRow<'p> {
+    /// Its key.
+    pub key: &'p [u8],
+    /// The tick of its version.
+    pub tick: Tick,
+    /// The rest of the row.
+    pub payload: &'p [u8],
+}
+
+/// An image that was read.
+#[derive(Debug)]
+pub struct Found {
+    /// Its pages.
+    pub image: Image,
+    /// The tree.
+    pub tree: u32,
+    /// The first key that could be in the leaf.
+    pub low: Vec<u8>,
+    rows: u32,
+    bytes: Vec<u8>,
+}
+
+impl Found {
+    /// The rows, in the order in which they were written.
+    pub fn rows(&self) -> impl Iterator<Item = PageRow<'_>> {
+        let mut rest = &self.bytes[..];
+        (0..self.rows).map_while(move |_| take_row(&mut rest))
+    }
+
+    /// `None` when the bytes are no image.
+    pub(crate) fn decode(image: Image, tree: u32, bytes: &[u8]) -> Option<Self> {
+        let mut rest = bytes;
+        let (low_bytes, rows) = (take_u32(&mut rest)?, take_u32(&mut rest)?);
+        let low = rest.split_off(..to_usize(low_bytes))?.to_vec();
+        let found = Self { image, tree, low, rows, bytes: rest.to_vec() };
+        for _ in 0..rows {
+            take_row(&mut rest)?;
+        }
+        rest.is_empty().then_some(found)
+    }
+}
+
+fn take_u32(rest: &mut &[u8]) -> Option<u32> {
+    rest.split_off(..4)?.try_into().ok().map(u32::from_le_bytes)
+}
+
+fn take_row<'p>(rest: &mut &'p [u8]) -> Option<PageRow<'p>> {
+    let tick = Tick(u64::from_le_bytes(rest.split_off(..8)?.try_into().ok()?));
+    let (key, payload) = (take_u32(rest)?, take_u32(rest)?);
+    let key = rest.split_off(..to_usize(key))?;
+    let payload = rest.split_off(..to_usize(payload))?;
+    Some(PageRow { key, tick, payload })
+}
+
+/// The bytes of an image.
+pub(crate) fn encode<'r>(out: &mut Vec<u8>, low: &[u8], rows: impl Iterator<Item = PageRow<'r>>) {
+    out.clear();
+    out.extend(exact_u32(low.len()).to_le_bytes());
+    out.extend([0; 4]);
+    out.extend(low);
+    let mut count = 0_u32;
+    for row in rows {
+        out.extend(row.tick.0.to_le_bytes());
+        out.extend(exact_u32(row.key.len()).to_le_bytes());
+        out.extend(exact_u32(row.payload.len()).to_le_bytes());
+        out.extend(row.key);
+        out.extend(row.payload);
+        count += 1;
+    }
+    out[4..8].copy_from_slice(&count.to_le_bytes());
+}

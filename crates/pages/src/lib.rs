@@ -1,0 +1,72 @@
+//! Pages of rows in persistent memory: the state of a database from which its logs go on.
+//!
+//! A leaf of a tree is written as an *image*: its rows with their ticks, in one page or several. Images are written in
+//! *batches* that count all at once, together with the positions from which the logs are still needed. A crash leaves
+//! the state of the last batch that was published. Pages are never changed in place: a new image takes free pages, and
+//! the former image ends in the same batch.
+//!
+//! 1. *The page table* has two words for each page: the batches in which it began and ended. Each word changes by one
+//!    store and verifies itself.
+//! 2. *The checkpoint* has two places. A batch overwrites the older one, so a crash or a damaged block leaves the other
+//!    one, with all its pages and log records: a page is used again only when neither checkpoint has it.
+//! 3. *Traces of a batch that was not published* are erased by the next open, before anything is published: the next
+//!    batch has the same number.
+//!
+//! This is paper 4's checkpoint (section 3.4: two control blocks, the last one that is whole counts) over the pages of
+//! its section 3.2, without undo. Dirty lines are not written in place yet.
+//!
+//! | file | idea |
+//! | --- | --- |
+//! | `layout` | bytes of directory, extents, blocks and pages |
+//! | `pages` | opening, the page table, reading images |
+//! | `batch` | writing images, and the store that makes them count |
+//! | `image` | rows as bytes |
+//!
+//! ```
+//! use lodestone_heap::{Heap, HeapOptions};
+//! use lodestone_pages::{Error, PageOptions, PageRow, Pages};
+//! use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+//! use lodestone_txn::{Tick, Writer};
+//!
+//! # let folder = tempfile::tempdir().unwrap();
+//! # let path = folder.path().join("a.pool");
+//! let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+//! let pool = Pool::create(&path, &options)?;
+//! let heap = Heap::open(&pool, &HeapOptions::default())?;
+//! let mut action = heap.action();
+//! let at = Pages::make(&heap, &mut action, &PageOptions { writers: 1, ..PageOptions::default() })?;
+//! action.set(heap.root_word(0), at.to_raw());
+//! action.commit()?;
+//!
+//! let mut pages = Pages::open(&heap, at)?;
+//! let mut batch = pages.batch();
+//! let row = PageRow { key: b"alice", tick: Tick(7), payload: b"100" };
+//! batch.write(1, b"", [row].into_iter())?;
+//! batch.publish(vec![4096])?; // the log of writer 0 is needed from there on
+//!
+//! let pages = Pages::open(&heap, at)?;
+//! let mut keys = Vec::new();
+//! pages.images::<Error>(&mut |found| {
+//!     keys.extend(found.rows().map(|row| row.key.to_vec()));
+//!     Ok(())
+//! })?;
+//! assert_eq!(keys, [b"alice".to_vec()]);
+//! // The older of the two checkpoints decides: either of them may be damaged.
+//! assert_eq!(pages.from(Writer::new(0).unwrap()), 0);
+//! # Ok::<(), Error>(())
+//! ```
+
+#![cfg_attr(not(test), deny(clippy::as_conversions))]
+
+mod batch;
+mod error;
+mod image;
+mod layout;
+mod options;
+mod pages;
+
+pub use batch::Batch;
+pub use error::{Error, Result};
+pub use image::{Found, Image, PageRow};
+pub use options::PageOptions;
+pub use pages::{PageStats, Pages};

@@ -1,0 +1,430 @@
+//! The page store: opening it, and the states of its pages.
+
+use std::collections::BTreeMap;
+
+use lodestone_heap::{Action, Heap};
+use lodestone_pmem::{Memory, PmAddr, PmPtr, checked, planted};
+use lodestone_txn::{Writer, copies};
+use lodestone_width::{exact_u32, to_u64, to_usize};
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::batch::Batch;
+use crate::error::{Error, Result};
+use crate::image::{Found, Image};
+use crate::layout::{
+    BLOCK_MAGIC, BlockLine, DirectoryLine, EXTENT_MAGIC, ExtentLine, HEAD_BYTES, MAGIC, PAGE_HEAD_BYTES, PAGE_MAGIC,
+    PageHead, Places, VERSION, head_lines, links,
+};
+use crate::options::PageOptions;
+
+/// The batches in which a page began and ended; 0: it did not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub born: u64,
+    pub died: u64,
+}
+
+impl Span {
+    /// Whether the page counts in the state that `batch` left.
+    fn counts_at(self, batch: u64) -> bool {
+        (1..=batch).contains(&self.born) && !self.ended_by(batch)
+    }
+
+    /// A page that is used again keeps its former end, which is not after its new beginning.
+    fn ended_by(self, batch: u64) -> bool {
+        self.died > self.born && self.died <= batch
+    }
+}
+
+/// A checkpoint: the batch up to which pages count, and the position of each log from which its records are needed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Block {
+    pub batch: u64,
+    pub from: Vec<u64>,
+}
+
+/// Figures about the pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PageStats {
+    /// Pages that exist.
+    pub pages: u64,
+    /// Those of them that can be written.
+    pub pages_free: u64,
+    /// Bytes of a page.
+    pub page_bytes: u64,
+    /// Batches that were published since the store was made.
+    pub batches: u64,
+}
+
+/// The pages of a database. One thread at a time changes them.
+#[derive(Debug)]
+pub struct Pages {
+    pub(crate) heap: Heap,
+    pub(crate) places: Places,
+    line: DirectoryLine,
+    pub(crate) extents: Vec<PmAddr>,
+    /// By page.
+    pub(crate) spans: Vec<Span>,
+    /// Pages that no kept checkpoint has.
+    pub(crate) free: Vec<u32>,
+    /// Pages that the newest checkpoint has no more, and the one before has.
+    pub(crate) ended: Vec<u32>,
+    /// By place.
+    pub(crate) blocks: [Option<Block>; 2],
+    damaged: Vec<PmAddr>,
+}
+
+impl Pages {
+    /// Makes an empty store as part of `action`, which must also make the returned address reachable.
+    ///
+    /// # Errors
+    /// [`Error::BadOption`]; those of the heap.
+    pub fn make(heap: &Heap, action: &mut Action<'_>, options: &PageOptions) -> Result<PmAddr> {
+        options.check()?;
+        let places = Places { directory: PmAddr::NULL, options: *options };
+        let directory = action.alloc_zeroed(places.directory_bytes())?;
+        let (memory, places) = (heap.memory(), Places { directory, ..places });
+        make_head(memory, directory, &DirectoryLine::new(options));
+        for (place, batch) in places.blocks().into_iter().zip([1, 0]) {
+            memory.write(place, &BlockLine::block(batch, &vec![0; usize::from(options.writers)]));
+        }
+        // Before the fence of the action that makes the directory reachable.
+        memory.flush(directory, places.directory_bytes());
+        Ok(directory)
+    }
+
+    /// Opens the store at `at`. Damaged copies are mended, and traces of a batch that was not published are erased,
+    /// unless the pool is open read-only.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`].
+    pub fn open(heap: &Heap, at: PmAddr) -> Result<Self> {
+        let damaged = |finding: &str| damage(heap, "directory of the pages", at, finding);
+        let memory = heap.memory();
+        if !at.offset().is_multiple_of(64) || !memory.contains(at, HEAD_BYTES) {
+            return Err(damaged("its address leads nowhere"));
+        }
+        let intact = |line: &DirectoryLine| line.magic == MAGIC && line.crc == line.checksum();
+        let line = copies::read(memory, head_lines(at), intact).map_err(damaged)?;
+        if line.version != VERSION {
+            return Err(damaged(&format!("format version {}, this lodestone reads {VERSION}", line.version)));
+        }
+        let places = line.options().map(|options| Places { directory: at, options });
+        let Some(places) = places.filter(|places| memory.contains(at, places.directory_bytes())) else {
+            return Err(damaged("its sizes are outside the limits"));
+        };
+        let mut pages = Self {
+            heap: heap.clone(),
+            places,
+            line,
+            extents: Vec::new(),
+            spans: Vec::new(),
+            free: Vec::new(),
+            ended: Vec::new(),
+            blocks: places.blocks().map(|place| read_block(memory, place, places.options.writers)),
+            damaged: copies::damaged(memory, head_lines(at), &line),
+        };
+        if pages.newest().is_none() {
+            return Err(damage(heap, "checkpoint", places.blocks()[0], "neither of the two blocks is whole"));
+        }
+        pages.read_extents()?;
+        pages.read_spans()?;
+        if !memory.is_read_only() {
+            pages.heal();
+        }
+        Ok(pages)
+    }
+
+    pub(crate) fn memory(&self) -> &Memory {
+        self.heap.memory()
+    }
+
+    pub(crate) fn damage(&self, what: &'static str, at: PmAddr, finding: &str) -> Error {
+        damage(&self.heap, what, at, finding)
+    }
+
+    /// The place of the newest checkpoint, and the checkpoint.
+    pub(crate) fn newest(&self) -> Option<(usize, &Block)> {
+        let blocks = self.blocks.iter().enumerate();
+        blocks.filter_map(|(place, block)| Some((place, block.as_ref()?))).max_by_key(|(_, block)| block.batch)
+    }
+
+    /// The number of the newest batch. Pages of later ones do not count.
+    pub(crate) fn published(&self) -> u64 {
+        self.newest().map_or(0, |(_, block)| block.batch)
+    }
+
+    /// The position from which the log of `writer` must be kept and read: that of the older checkpoint. So damage to
+    /// the newer one loses nothing.
+    #[must_use]
+    pub fn from(&self, writer: Writer) -> u64 {
+        let positions = self.blocks.iter().flatten().map(|block| block.from.get(writer.index()).copied().unwrap_or(0));
+        positions.min().unwrap_or(0)
+    }
+
+    fn read_extents(&mut self) -> Result<()> {
+        let memory = self.heap.memory().clone();
+        let mut node = self.places.directory;
+        loop {
+            let next = self.read_link(node)?;
+            if next.is_null() {
+                return Ok(());
+            }
+            let bad = |finding: &str| Err(self.damage("extent of pages", next, finding));
+            if !next.offset().is_multiple_of(64) || !memory.contains(next, self.places.extent_bytes()) {
+                return bad("a link to it leads nowhere");
+            }
+            let intact = |line: &ExtentLine| line.magic == EXTENT_MAGIC && line.crc == line.checksum();
+            let line = match copies::read(&memory, head_lines(next), intact) {
+                Ok(line) => line,
+                Err(finding) => return bad(finding),
+            };
+            if to_usize(line.number) != self.extents.len() {
+                return bad(&format!("its number is {}, its place in the chain {}", line.number, self.extents.len()));
+            }
+            self.damaged.extend(copies::damaged(&memory, head_lines(next), &line));
+            self.extents.push(next);
+            node = next;
+        }
+    }
+
+    /// The extent after `node`.
+    fn read_link(&mut self, node: PmAddr) -> Result<PmAddr> {
+        let places = links(node);
+        match places.map(|place| checked::decode_addr(place, self.memory().load(place))) {
+            [Some(first), Some(second)] if first == second => Ok(first),
+            [Some(at), None] => {
+                self.damaged.push(places[1]);
+                Ok(at)
+            }
+            [None, Some(at)] => {
+                self.damaged.push(places[0]);
+                Ok(at)
+            }
+            [None, None] => Err(self.damage("link of pages", places[0], "both copies fail their checksum")),
+            [Some(_), Some(_)] => Err(self.damage("link of pages", places[0], "the two copies differ")),
+        }
+    }
+
+    fn read_spans(&mut self) -> Result<()> {
+        let published = self.published();
+        let pages = to_u64(self.extents.len()) * u64::from(self.places.options.extent_pages);
+        let Ok(pages) = u32::try_from(pages) else {
+            return Err(self.damage("extent of pages", self.places.directory, "there are too many of them"));
+        };
+        for page in 0..pages {
+            let words = self.words(page);
+            let read = |at| {
+                let word = checked::decode(at, self.memory().load(at));
+                word.ok_or_else(|| self.damage("entry of the page table", at, "its checksum fails"))
+            };
+            let mut span = Span { born: read(words[0])?, died: read(words[1])? };
+            if !planted::active("pages-unpublished-kept") {
+                span.born = if span.born > published { 0 } else { span.born };
+                span.died = if span.died > published { 0 } else { span.died };
+            }
+            if span.born == 0 || span.ended_by(published.saturating_sub(1)) {
+                self.free.push(page);
+            } else if span.ended_by(published) {
+                self.ended.push(page);
+            }
+            self.spans.push(span);
+        }
+        Ok(())
+    }
+
+    /// Makes the medium equal to the state that was read.
+    fn heal(&mut self) {
+        let memory = self.heap.memory();
+        copies::heal(memory, head_lines(self.places.directory), &self.line);
+        for (number, at) in self.extents.iter().enumerate() {
+            copies::heal(memory, head_lines(*at), &ExtentLine::new(exact_u32(number)));
+        }
+        let nodes = std::iter::once(self.places.directory).chain(self.extents.iter().copied());
+        let nexts = self.extents.iter().copied().chain(std::iter::once(PmAddr::NULL));
+        for (node, next) in nodes.zip(nexts) {
+            for place in links(node) {
+                self.mend(place, checked::encode_addr(place, next));
+            }
+        }
+        if !planted::active("pages-unpublished-kept") {
+            for (page, span) in (0..).zip(&self.spans) {
+                let [born, died] = self.words(page);
+                self.mend(born, checked::encode(born, span.born));
+                self.mend(died, checked::encode(died, span.died));
+            }
+        }
+        // Before anything is published: the next batch has the number of the one that was not.
+        memory.fence();
+    }
+
+    fn mend(&self, place: PmAddr, word: u64) {
+        if self.memory().load(place) != word {
+            self.memory().store(place, word);
+            // Before the fence at the end of the repair.
+            self.memory().flush(place, 8);
+        }
+    }
+
+    fn place(&self, page: u32) -> (PmAddr, u32) {
+        let pages = self.places.options.extent_pages;
+        (self.extents[to_usize(page / pages)], page % pages)
+    }
+
+    /// The words of `page`: the batches in which it began and ended.
+    pub(crate) fn words(&self, page: u32) -> [PmAddr; 2] {
+        let (extent, index) = self.place(page);
+        self.places.words(extent, index)
+    }
+
+    pub(crate) fn page(&self, page: u32) -> PmAddr {
+        let (extent, index) = self.place(page);
+        self.places.page(extent, index)
+    }
+
+    /// Takes another extent from the heap.
+    pub(crate) fn grow(&mut self) -> Result<()> {
+        let memory = self.heap.memory();
+        let mut action = self.heap.action();
+        let at = action.alloc(self.places.extent_bytes())?;
+        make_head(memory, at, &ExtentLine::new(exact_u32(self.extents.len())));
+        for index in 0..self.places.options.extent_pages {
+            for word in self.places.words(at, index) {
+                memory.store(word, checked::encode(word, 0));
+            }
+        }
+        // Before the fence of the action that makes the extent reachable.
+        memory.flush(at, HEAD_BYTES + u64::from(self.places.options.extent_pages) * 16);
+        let node = self.extents.last().copied().unwrap_or(self.places.directory);
+        for link in links(node) {
+            action.set(link, checked::encode_addr(link, at));
+        }
+        action.commit()?;
+        self.extents.push(at);
+        for _ in 0..self.places.options.extent_pages {
+            self.free.push(exact_u32(self.spans.len()));
+            self.spans.push(Span::default());
+        }
+        Ok(())
+    }
+
+    /// Begins a batch. Nothing of it counts before it is published.
+    pub fn batch(&mut self) -> Batch<'_> {
+        Batch::new(self)
+    }
+
+    /// Calls `visit` for each image that counts, in no order.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] names the page; errors of `visit`.
+    pub fn images<E: From<Error>>(
+        &self,
+        visit: &mut dyn FnMut(Found) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let published = self.published();
+        let mut images: BTreeMap<u32, Vec<(u32, u32)>> = BTreeMap::new();
+        for (page, span) in (0..).zip(&self.spans) {
+            if span.counts_at(published) {
+                let head: PageHead = self.memory().get(PmPtr::new(self.page(page)));
+                images.entry(head.first).or_default().push((head.piece, page));
+            }
+        }
+        for (first, mut pieces) in images {
+            pieces.sort_unstable();
+            visit(self.read_image(first, pieces.into_iter().map(|(_, page)| page).collect())?)?;
+        }
+        Ok(())
+    }
+
+    fn read_image(&self, first: u32, pages: Vec<u32>) -> Result<Found> {
+        let mut bytes = Vec::new();
+        let mut of_first = PageHead::new_zeroed();
+        for (piece, &page) in (0..).zip(&pages) {
+            let at = self.page(page);
+            let bad = |finding: &str| Err(self.damage("page", at, &format!("page {page}: {finding}")));
+            let head: PageHead = self.memory().get(PmPtr::new(at));
+            if head.magic != PAGE_MAGIC || to_usize(head.bytes) > self.places.piece_bytes() {
+                return bad("its head is not that of a page");
+            }
+            let start = bytes.len();
+            bytes.resize(start + to_usize(head.bytes), 0);
+            self.memory().read(at.plus(to_u64(PAGE_HEAD_BYTES)), &mut bytes[start..]);
+            if head.crc != head.checksum(&bytes[start..]) {
+                return bad("its checksum fails");
+            }
+            if head.page != page || head.batch != self.spans[to_usize(page)].born {
+                return bad("it is another page, or of another batch than the page table says");
+            }
+            if piece == 0 {
+                of_first = head;
+            }
+            let fits = (head.first, head.piece, head.pieces) == (first, piece, of_first.pieces)
+                && (head.tree, head.batch) == (of_first.tree, of_first.batch);
+            if !fits {
+                return bad(&format!("it is not piece {piece} of the image that begins at page {first}"));
+            }
+        }
+        let is_whole = pages[0] == first && to_usize(of_first.pieces) == pages.len();
+        let at = self.page(pages[0]);
+        if !is_whole {
+            return Err(self.damage("page", at, &format!("pieces of the image at page {first} are missing")));
+        }
+        Found::decode(Image { pages }, of_first.tree, &bytes)
+            .ok_or_else(|| self.damage("page", at, "its checksums are right, but its rows are not whole"))
+    }
+
+    /// Figures about the pages.
+    #[must_use]
+    pub fn stats(&self) -> PageStats {
+        PageStats {
+            pages: to_u64(self.spans.len()),
+            pages_free: to_u64(self.free.len()),
+            page_bytes: self.places.options.page_bytes.into(),
+            batches: self.published().saturating_sub(1),
+        }
+    }
+
+    /// Places of copies that were not whole when the store was opened. An open for writing has mended them.
+    #[must_use]
+    pub fn copies_damaged(&self) -> &[PmAddr] {
+        &self.damaged
+    }
+
+    /// Places of checkpoint blocks that are not whole. A crash while one was written leaves one so.
+    #[must_use]
+    pub fn blocks_damaged(&self) -> Vec<PmAddr> {
+        let blocks = self.places.blocks().into_iter().zip(&self.blocks);
+        blocks.filter(|(_, block)| block.is_none()).map(|(place, _)| place).collect()
+    }
+
+    /// Blocks of the heap that the pages own, with the bytes they keep there.
+    #[must_use]
+    pub fn heap_blocks(&self) -> Vec<(PmAddr, u64)> {
+        let directory = (self.places.directory, self.places.directory_bytes());
+        let extents = self.extents.iter().map(|at| (*at, self.places.extent_bytes()));
+        std::iter::once(directory).chain(extents).collect()
+    }
+}
+
+/// Writes both copies of a head line, and links that lead nowhere.
+fn make_head<T: IntoBytes + zerocopy::Immutable>(memory: &Memory, at: PmAddr, line: &T) {
+    for place in head_lines(at) {
+        memory.put(PmPtr::new(place), line);
+    }
+    for link in links(at) {
+        memory.store(link, checked::encode_addr(link, PmAddr::NULL));
+    }
+}
+
+fn read_block(memory: &Memory, at: PmAddr, writers: u16) -> Option<Block> {
+    let line: BlockLine = memory.get(PmPtr::new(at));
+    let mut from = vec![0_u64; usize::from(writers)];
+    memory.read(at.plus(64), from.as_mut_bytes());
+    let is_whole = line.magic == BLOCK_MAGIC && line.zero == [0; 44] && line.crc == line.checksum(&from);
+    is_whole.then_some(Block { batch: line.batch, from })
+}
+
+fn damage(heap: &Heap, what: &'static str, at: PmAddr, finding: &str) -> Error {
+    Error::Damaged { path: heap.pool().path().to_owned(), what, at, finding: finding.into() }
+}
