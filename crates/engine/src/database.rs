@@ -274,6 +274,13 @@ impl Database {
         self.core.places.halves()
     }
 
+    /// The place of the newest checkpoint. For proofs that damage it.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn newest_checkpoint(&self) -> lodestone_pmem::PmAddr {
+        self.core.rounds.pages().newest_checkpoint()
+    }
+
     /// Every block of the heap that the database owns, with its bytes.
     #[doc(hidden)]
     #[must_use]

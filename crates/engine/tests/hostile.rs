@@ -48,6 +48,8 @@ fn options() -> DatabaseOptions {
         segment_bytes: SEGMENT_BYTES,
         log_salt: Some(SALT),
         leaf_rows_max: 4,
+        page_bytes: 256,
+        extent_pages: 16,
         ..DatabaseOptions::default()
     }
 }

@@ -398,6 +398,13 @@ impl Pages {
         blocks.filter(|(_, block)| block.is_none()).map(|(place, _)| place).collect()
     }
 
+    /// The place of the newest checkpoint. For proofs that damage it.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn newest_checkpoint(&self) -> PmAddr {
+        self.places.blocks()[self.newest().map_or(0, |(place, _)| place)]
+    }
+
     /// Blocks of the heap that the pages own, with the bytes they keep there.
     #[must_use]
     pub fn heap_blocks(&self) -> Vec<(PmAddr, u64)> {

@@ -8,6 +8,10 @@
 //! | `db-insert-delete` | rows that end and begin again, purges and splits of leaves |
 //! | `db-mended` | a copy of the header that an open makes whole, after which the other one is damaged |
 //! | `db-lives` | a life that ends, one that is cut off, and commits by the next ones |
+//! | `db-round` | a checkpoint after changes by two writers, and a commit after it |
+//! | `db-rounds-after` | the same, and after each crash more checkpoints and a life that reads them |
+//! | `db-two-rounds` | checkpoints that end images, free pages and truncate the logs, a split leaf among that |
+//! | `db-older-round` | a newest checkpoint that is damaged, so that the one before must do |
 //!
 //! After every crash the rows of both tables are compared with a model. The blocks that store and database own are
 //! compared with those that the heap holds. Then the database goes on working.
@@ -49,6 +53,10 @@ pub enum Step {
     Kill,
     /// The life ends, this copy of the header is damaged, and another life begins.
     Spoil(usize),
+    /// Rows go to pages, and the logs begin anew.
+    Checkpoint,
+    /// The life ends, the newest checkpoint is damaged, and another life begins.
+    SpoilCheckpoint,
 }
 
 /// The rows by table and key.
@@ -86,6 +94,8 @@ fn options() -> DatabaseOptions {
         // Fixed: runs must repeat exactly.
         log_salt: Some(0x5EED),
         leaf_rows_max: 4,
+        page_bytes: 256,
+        extent_pages: 8,
         ..DatabaseOptions::default()
     }
 }
@@ -108,6 +118,9 @@ impl Open {
             let _first_writer = self.db.hold_writer()?;
             return self.apply(step);
         }
+        if *step == Step::Checkpoint {
+            return self.db.checkpoint().map(|_| ());
+        }
         let outcome = self.db.update(|tx| match *step {
             Step::Put(table, key, value) => self.tables[table].put(tx, &row![key, value]),
             Step::Both(key, value) => {
@@ -125,7 +138,8 @@ impl Open {
                 let count = first.range(tx, ..)?.try_fold(0_i64, |count, row| row.map(|_| count + 1))?;
                 second.put(tx, &row![key, count])
             }
-            Step::Elsewhere(_) | Step::Reopen | Step::Kill | Step::Spoil(_) => Ok(()),
+            Step::Elsewhere(_) | Step::Checkpoint => Ok(()),
+            Step::Reopen | Step::Kill | Step::Spoil(_) | Step::SpoilCheckpoint => Ok(()),
         });
         match outcome {
             Err(Error::Duplicate { .. }) => Ok(()),
@@ -170,7 +184,7 @@ fn follow(view: &mut View, step: &Step) {
             view.insert((1, key), count);
         }
         Step::Elsewhere(ref step) => follow(view, step),
-        Step::Reopen | Step::Kill | Step::Spoil(_) => {}
+        Step::Reopen | Step::Kill | Step::Spoil(_) | Step::Checkpoint | Step::SpoilCheckpoint => {}
     }
 }
 
@@ -225,23 +239,28 @@ impl Structure for Tables {
     }
 
     fn apply(&self, handle: &Handle, step: &Step) -> Outcome {
-        if !matches!(step, Step::Reopen | Step::Kill | Step::Spoil(_)) {
+        if !matches!(step, Step::Reopen | Step::Kill | Step::Spoil(_) | Step::SpoilCheckpoint) {
             return handle.with(|open| open.apply(step));
         }
         let mut guard = handle.guard();
         if let Some(Open { db, tables }) = guard.take() {
             drop(tables);
-            let copies = db.copies();
+            let (copies, newest) = (db.copies(), db.newest_checkpoint());
             if *step == Step::Kill {
                 db.abandon()
             } else {
                 drop(db)
             }
-            if let Step::Spoil(copy) = *step {
+            let spoilt = match *step {
+                Step::Spoil(copy) => Some(copies[copy]),
+                Step::SpoilCheckpoint => Some(newest),
+                _ => None,
+            };
+            if let Some(at) = spoilt {
                 let memory = handle.store.memory();
-                memory.store(copies[copy], !memory.load(copies[copy]));
+                memory.store(at, !memory.load(at));
                 // Damage is on the medium.
-                memory.persist(copies[copy], 8);
+                memory.persist(at, 8);
             }
         }
         *guard = Some(Open::new(&handle.store)?);
@@ -275,7 +294,20 @@ impl Structure for Tables {
     }
 
     fn more(&self) -> Vec<Step> {
-        vec![Step::Both(1, 100), Step::Elsewhere(Box::new(Step::Copy(1, 0))), Step::Delete(1), Step::Insert(1, 101)]
+        use Step::{Both, Checkpoint, Copy, Delete, Insert, Kill};
+        if self.name == "db-rounds-after" {
+            return vec![
+                Both(1, 100),
+                Checkpoint,
+                Delete(1),
+                Kill,
+                elsewhere(Copy(0, 1)),
+                Checkpoint,
+                Checkpoint,
+                Kill,
+            ];
+        }
+        vec![Both(1, 100), elsewhere(Copy(1, 0)), Delete(1), Insert(1, 101)]
     }
 
     fn threads(&self) -> Vec<Vec<Step>> {
@@ -283,7 +315,9 @@ impl Structure for Tables {
     }
 
     fn audits(&self, site: &SiteKey) -> bool {
-        site.file.contains("engine/src/") || (self.name == "db-mended" && site.file.ends_with("txn/src/copies.rs"))
+        site.file.contains("engine/src/")
+            || site.file.contains("pages/src/")
+            || (self.name == "db-mended" && site.file.ends_with("txn/src/copies.rs"))
     }
 
     fn redundant(&self) -> Vec<Redundant> {
@@ -300,7 +334,7 @@ fn tables(name: &'static str, script: Vec<Step>) -> Tables {
 }
 
 fn all() -> Vec<Tables> {
-    use Step::{Both, Copy, Count, Delete, Insert, Kill, Many, Put, Reopen, Spoil};
+    use Step::{Both, Checkpoint, Copy, Count, Delete, Insert, Kill, Many, Put, Reopen, Spoil, SpoilCheckpoint};
     let commits = vec![Put(0, 0, 1), elsewhere(Both(1, 2)), Copy(1, 0), elsewhere(Count(9)), Many(0, 3, 4)];
     let ends = vec![
         Many(0, 3, 1),
@@ -312,11 +346,39 @@ fn all() -> Vec<Tables> {
         elsewhere(Insert(5, 6)),
     ];
     let lives = vec![Delete(2), Reopen, elsewhere(Insert(2, 2)), Kill, Copy(2, 1), Reopen, elsewhere(Delete(0))];
+    let round = vec![Many(0, 3, 1), elsewhere(Delete(1)), Checkpoint, Copy(0, 5)];
+    let two_rounds = vec![
+        Put(0, 0, 1),
+        Checkpoint,
+        Delete(1),
+        elsewhere(Many(3, 6, 2)),
+        Checkpoint,
+        Insert(1, 3),
+        Checkpoint,
+        Checkpoint,
+        Put(0, 5, 4),
+    ];
     vec![
         Tables { is_made: false, ..tables("db-create", vec![Both(1, 1)]) },
         tables("db-commit", commits),
         tables("db-insert-delete", ends),
         tables("db-lives", lives),
+        tables("db-round", round.clone()),
+        tables("db-rounds-after", round),
+        tables("db-two-rounds", two_rounds),
+        tables(
+            "db-older-round",
+            vec![
+                Put(0, 0, 1),
+                Checkpoint,
+                Delete(1),
+                Checkpoint,
+                Put(0, 2, 3),
+                SpoilCheckpoint,
+                Put(0, 0, 4),
+                Checkpoint,
+            ],
+        ),
         Tables {
             redundant: vec![Redundant::new(
                 "late flush at crates/txn/src/copies.rs",
@@ -337,13 +399,18 @@ pub fn targets() -> Vec<Box<dyn Target>> {
 /// Structures whose threads run under schedules.
 #[must_use]
 pub fn threaded() -> Vec<Tables> {
-    use Step::{Both, Copy, Count, Delete, Insert, Put};
+    use Step::{Both, Checkpoint, Copy, Count, Delete, Insert, Put};
     let threads = |name, threads| Tables { threads, ..tables(name, Vec::new()) };
     vec![
         // A chain: each step is built on a version that may be pending.
         threads("db-threads-chain", vec![vec![Put(0, 0, 5)], vec![Copy(0, 1)], vec![Copy(1, 2)]]),
         threads("db-threads-skew", vec![vec![Copy(0, 1)], vec![Copy(1, 0)]]),
         threads("db-threads-phantoms", vec![vec![Insert(7, 1), Count(1)], vec![Insert(8, 1), Count(2)]]),
+        threads("db-threads-round", vec![vec![Put(0, 0, 5), Copy(0, 1)], vec![Checkpoint, Checkpoint, Checkpoint]]),
+        threads(
+            "db-threads-split-round",
+            vec![vec![Insert(3, 5), Insert(4, 6), Delete(1)], vec![Checkpoint, Checkpoint]],
+        ),
         threads("db-threads-ends", vec![vec![Delete(1), Insert(1, 3)], vec![Insert(1, 4)], vec![Both(1, 5)]]),
     ]
 }
@@ -360,6 +427,16 @@ pub fn bugs() -> Vec<Bug> {
             "rows of a later life lose to those of an earlier one, or cannot be committed",
             || named("db-lives"),
         ),
+        Bug::new("engine-dirt-forgotten", "a row that changed after a checkpoint is lost by later ones", || {
+            named("db-two-rounds")
+        }),
+        Bug::new("pages-publish-before-content", "a checkpoint counts before its pages", || named("db-round")),
+        Bug::new("pages-unpublished-kept", "pages of a batch that never counted count with the next one", || {
+            named("db-rounds-after")
+        }),
+        Bug::new("pages-old-freed-early", "the checkpoint before the newest one loses pages", || {
+            named("db-older-round")
+        }),
     ]
 }
 

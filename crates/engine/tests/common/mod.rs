@@ -13,6 +13,8 @@ pub fn options(domain: DomainChoice) -> DatabaseOptions {
         log_bytes: 8 << 20,
         segment_bytes: 64 << 10,
         leaf_rows_max: 4,
+        page_bytes: 512,
+        extent_pages: 64,
         ..DatabaseOptions::default()
     }
 }
