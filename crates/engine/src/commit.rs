@@ -170,12 +170,10 @@ fn commit_with(core: &Core, state: &mut State, committer: &mut Committer) -> Res
     }
     let room = rounds::reserve(core, log, record)?;
     let mut locks = Locks::new(core);
-    // Released after the locks.
-    let busy = core.rounds.enter(lease.writer());
-    let early = planted::active("engine-epoch-before-locks").then(|| busy.epoch());
+    let early = planted::active("engine-epoch-before-locks").then(|| core.rounds.epoch());
     locks.take_all(state)?;
-    // With all locks held: who builds on this commit is in the same round, or in a later one.
-    let epoch = early.unwrap_or_else(|| busy.epoch());
+    // With all locks held: a commit that builds on this one has the same epoch, or a later one.
+    let epoch = early.unwrap_or_else(|| core.rounds.epoch());
     state.validate(core, Some(&locks))?;
     // Look again: a commit that failed set the flag before it could release its locks.
     core.refuse_if_poisoned()?;
@@ -184,8 +182,8 @@ fn commit_with(core: &Core, state: &mut State, committer: &mut Committer) -> Res
     core.timeline.reserve(tick)?;
     let version = |is_absent| RowWord::new(tick, lease.writer(), is_absent);
     locks.is_recorded = true;
-    busy.begins(epoch, log.position());
-    busy.ends(log.append(room, record, tick)?);
+    core.rounds.begins(lease.writer(), epoch, log.position());
+    core.rounds.ends(lease.writer(), log.append(room, record, tick)?);
     locks.install(version);
     if !planted::active("engine-acknowledge-before-fence") {
         // The one fence. No version may be live, and no caller may be told, before the record is persistent. So no
@@ -198,6 +196,5 @@ fn commit_with(core: &Core, state: &mut State, committer: &mut Committer) -> Res
     registry.set_clock(lease, tick);
     state.know(version(false));
     locks.settle(version);
-    drop(busy);
     Ok(())
 }

@@ -2,11 +2,12 @@
 //!
 //! 1. *Cut*: the epoch rises. A commit reads it when it holds all its locks. So a commit that builds on another one, or
 //!    that overwrites it, has the same epoch or a later one: the commits up to an epoch are closed under dependency.
-//! 2. *Positions*: of each log, where its first record of the new epoch is, or its end. Commits that may be of the old
-//!    epoch are waited for, so their rows are in the trees.
+//! 2. *Positions*: of each log, where its first record of the new epoch is, or its end. A record of the old epoch that
+//!    is being written stays in the log: no commit of the old epoch was built on it, or it would be written.
 //! 3. *Images*: every dirty leaf is written, in the order of the keys, so that the new half of a leaf that is split
 //!    meanwhile is met as well. A row is read as a transaction reads it: locked ones are waited for, and so is the
-//!    fence of a pending one. Rows of later commits may be in an image: their records stay in the logs.
+//!    fence of a pending one. So the images have all commits of the old epoch: those held their locks before the epoch
+//!    rose. Rows of later commits may be in an image: their records stay in the logs.
 //! 4. *Publish*: images, ends of former images and positions begin to count all at once ([`lodestone_pages::Batch`]).
 //! 5. *Truncate*: up to the positions of the checkpoint before, which is kept too.
 //!
@@ -53,24 +54,15 @@ pub struct Rounds {
     pages: Mutex<Pages>,
 }
 
-/// What a writer tells the leader of a round.
+/// The log of a writer, as the leader of a round sees it.
 #[derive(Debug, Default)]
 struct Marks {
-    /// Odd during a commit.
-    busy: AtomicU64,
     /// The epoch of the last record.
     epoch: AtomicU64,
     /// The position of the first record of that epoch.
     first: AtomicU64,
     /// The position after the last record.
     end: AtomicU64,
-}
-
-/// A commit under way. Dropped when it has ended, however that was.
-#[derive(Debug)]
-pub struct Busy<'r> {
-    rounds: &'r Rounds,
-    marks: &'r Marks,
 }
 
 impl Rounds {
@@ -88,60 +80,37 @@ impl Rounds {
         lock(&self.pages)
     }
 
-    /// Says that a commit of `writer` begins. Before its first lock.
-    pub fn enter(&self, writer: Writer) -> Busy<'_> {
-        let marks = &self.writers[writer.index()];
-        // The leader raises the epoch and then looks at this. The commit stores this and then looks at the epoch. At
-        // least one of them sees the other.
-        marks.busy.store(marks.busy.load(Relaxed) + 1, SeqCst);
-        Busy { rounds: self, marks }
-    }
-
-    /// The position from which records of `marks` are needed after the round of `epoch`.
-    fn cut(&self, core: &Core, marks: &Marks, epoch: u64) -> Result<u64> {
-        for turn in 0.. {
-            let busy = marks.busy.load(SeqCst);
-            if marks.epoch.load(Acquire) > epoch {
-                // Only this thread raises the epoch, so the position stays.
-                return Ok(marks.first.load(Relaxed));
-            }
-            if busy.is_multiple_of(2) || planted::active("engine-round-does-not-wait") {
-                let end = marks.end.load(Acquire);
-                if marks.busy.load(SeqCst) == busy {
-                    return Ok(end);
-                }
-            }
-            core.refuse_if_poisoned()?;
-            spin(turn);
-        }
-        Ok(0)
-    }
-}
-
-impl Busy<'_> {
-    /// The epoch of the commit, which holds all its locks.
+    /// The epoch of a commit, which holds all its locks.
     pub fn epoch(&self) -> u64 {
-        self.rounds.epoch.load(SeqCst)
+        self.epoch.load(SeqCst)
     }
 
-    /// Notes that a record of `epoch` is being appended at `position`.
-    pub fn begins(&self, epoch: u64, position: u64) {
-        if epoch > self.marks.epoch.load(Relaxed) {
-            self.marks.first.store(position, Relaxed);
-            // After the position: see `cut`.
-            self.marks.epoch.store(epoch, Release);
+    /// Notes that `writer` begins to append a record of `epoch` at `position`. Before [`ends`](Self::ends).
+    pub fn begins(&self, writer: Writer, epoch: u64, position: u64) {
+        let marks = &self.writers[writer.index()];
+        if epoch > marks.epoch.load(Relaxed) {
+            marks.first.store(position, Relaxed);
+            marks.epoch.store(epoch, Release);
         }
     }
 
-    /// Notes the position after the record.
-    pub fn ends(&self, position: u64) {
-        self.marks.end.store(position, Release);
+    /// Notes the position after the record. Before a lock of the commit is released.
+    pub fn ends(&self, writer: Writer, position: u64) {
+        self.writers[writer.index()].end.store(position, SeqCst);
     }
-}
 
-impl Drop for Busy<'_> {
-    fn drop(&mut self) {
-        self.marks.busy.store(self.marks.busy.load(Relaxed) + 1, SeqCst);
+    /// The position from which records of `marks` are needed after the round of `epoch`, which has risen.
+    ///
+    /// 1. A record of a later epoch is needed. Its epoch is stored before its end, and read here after the end.
+    /// 2. A record of this epoch is not needed once another one of this epoch was built on it. That one found its locks
+    ///    released, so its end was stored, and then read the epoch before it rose. So the end is seen here.
+    fn cut(marks: &Marks, epoch: u64) -> u64 {
+        let end = marks.end.load(SeqCst);
+        if marks.epoch.load(Acquire) > epoch {
+            // Only this thread raises the epoch, so the position stays.
+            return marks.first.load(Relaxed);
+        }
+        end
     }
 }
 
@@ -178,8 +147,7 @@ pub fn round(core: &Core, pages: &mut Pages) -> Result<CheckpointReport> {
     core.refuse_if_poisoned()?;
     core.refuse_if_read_only()?;
     let epoch = core.rounds.epoch.fetch_add(1, SeqCst);
-    let cut = |marks: &CachePadded<Marks>| core.rounds.cut(core, marks, epoch);
-    let from = core.rounds.writers.iter().map(cut).collect::<Result<Vec<_>>>()?;
+    let from = core.rounds.writers.iter().map(|marks| Rounds::cut(marks, epoch)).collect();
     let mut written = Written { leaves: Vec::new(), is_published: false };
     let mut batch = pages.batch();
     for tree in core.trees() {
@@ -254,6 +222,7 @@ fn write(
 fn settled_rows(core: &Core, tree: &Tree, slots: &[(Bytes, Arc<Slot>)]) -> Result<Vec<(Bytes, Tick, Bytes)>> {
     let mut rows = Vec::new();
     for (key, slot) in slots {
+        let mut turn = 0;
         let found = loop {
             match slot.read() {
                 Some((word, payload)) => {
@@ -267,6 +236,8 @@ fn settled_rows(core: &Core, tree: &Tree, slots: &[(Bytes, Arc<Slot>)]) -> Resul
                 None if !is_slot_of(tree, key, slot) => break None,
                 None => core.refuse_if_poisoned()?,
             }
+            spin(turn);
+            turn += 1;
         };
         if let Some((word, payload)) = found {
             rows.push((key.clone(), word.version().tick(core.timeline.base()), payload));

@@ -152,10 +152,11 @@ type Scenario = (&'static str, fn() -> Result<bool>);
 
 #[test]
 fn every_planted_bug_is_found() -> Result<()> {
-    let scenarios: [Scenario; 7] = [
+    let scenarios: [Scenario; 8] = [
         ("engine-reader-forgets-pending", || commits_before_the_fence(copies)),
         ("engine-locks-pending", || commits_before_the_fence(replaces)),
         ("engine-answers-pending", || commits_before_the_fence(answers)),
+        ("pages-copies-pending", || commits_before_the_fence(|open| open.db.checkpoint().map(|_| ()))),
         ("engine-no-leaf-version", has_phantoms),
         ("engine-no-extension", sees_a_mixture),
         ("engine-no-floor", loses_the_second_row),

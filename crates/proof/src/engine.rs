@@ -21,7 +21,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use lodestone_crash::planted::Bug;
-use lodestone_crash::{Failure, Outcome, Redundant, SiteKey, Structure, Target, tiny_pool};
+use lodestone_crash::{Config, Failure, Outcome, Profile, Redundant, SiteKey, Structure, Target, tiny_pool};
 use lodestone_engine::{Database, DatabaseOptions, Error, Result, Schema, Table, Tx, Type, row};
 use lodestone_heap::HeapOptions;
 use lodestone_pmem::sync::{Mutex, MutexGuard, lock};
@@ -407,6 +407,11 @@ pub fn threaded() -> Vec<Tables> {
         threads("db-threads-skew", vec![vec![Copy(0, 1)], vec![Copy(1, 0)]]),
         threads("db-threads-phantoms", vec![vec![Insert(7, 1), Count(1)], vec![Insert(8, 1), Count(2)]]),
         threads("db-threads-round", vec![vec![Put(0, 0, 5), Copy(0, 1)], vec![Checkpoint, Checkpoint, Checkpoint]]),
+        // A deletion beside an insertion of the same row, and a later commit by the writer of the deletion.
+        threads(
+            "db-threads-epochs",
+            vec![vec![Delete(1), Put(0, 0, 1)], vec![Put(0, 1, 7)], vec![Checkpoint, Checkpoint]],
+        ),
         threads(
             "db-threads-split-round",
             vec![vec![Insert(3, 5), Insert(4, 6), Delete(1)], vec![Checkpoint, Checkpoint]],
@@ -431,9 +436,13 @@ pub fn bugs() -> Vec<Bug> {
             named("db-two-rounds")
         }),
         Bug::new("pages-publish-before-content", "a checkpoint counts before its pages", || named("db-round")),
-        Bug::new("pages-unpublished-kept", "pages of a batch that never counted count with the next one", || {
-            named("db-rounds-after")
-        }),
+        // With persistent caches each state is what a prefix of the stores leaves: few, and the traces are there.
+        Bug {
+            config: Config { profile: Profile::Eadr, ..Config::default() },
+            ..Bug::new("pages-unpublished-kept", "pages of a batch that never counted count with the next one", || {
+                named("db-rounds-after")
+            })
+        },
         Bug::new("pages-old-freed-early", "the checkpoint before the newest one loses pages", || {
             named("db-older-round")
         }),
