@@ -148,6 +148,7 @@ case $list in
       --test '*schedules' --test '*histories'
     step schedules-block cargo test --no-fail-fast -p lodestone-pmem --features shuttle,planted-bugs --lib schedules
     step schedules-cache cargo test --no-fail-fast -p lodestone-index --features shuttle --lib schedules
+    step schedules-cuts cargo test --no-fail-fast -p lodestone-engine --features shuttle --lib schedules
     # Weak memory order: every execution of the word protocols, and of each with a rule broken.
     step weak-memory cargo test --no-fail-fast -p lodestone-txn --features loom --test weak_memory
     clippy

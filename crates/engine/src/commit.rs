@@ -170,10 +170,9 @@ fn commit_with(core: &Core, state: &mut State, committer: &mut Committer) -> Res
     }
     let room = rounds::reserve(core, log, record)?;
     let mut locks = Locks::new(core);
-    let early = planted::active("engine-epoch-before-locks").then(|| core.rounds.epoch());
     locks.take_all(state)?;
     // With all locks held: a commit that builds on this one has the same epoch, or a later one.
-    let epoch = early.unwrap_or_else(|| core.rounds.epoch());
+    let epoch = core.rounds.cuts.epoch();
     state.validate(core, Some(&locks))?;
     // Look again: a commit that failed set the flag before it could release its locks.
     core.refuse_if_poisoned()?;
@@ -182,8 +181,8 @@ fn commit_with(core: &Core, state: &mut State, committer: &mut Committer) -> Res
     core.timeline.reserve(tick)?;
     let version = |is_absent| RowWord::new(tick, lease.writer(), is_absent);
     locks.is_recorded = true;
-    core.rounds.begins(lease.writer(), epoch, log.position());
-    core.rounds.ends(lease.writer(), log.append(room, record, tick)?);
+    core.rounds.cuts.begins(lease.writer(), epoch, log.position());
+    core.rounds.cuts.ends(lease.writer(), log.append(room, record, tick)?);
     locks.install(version);
     if !planted::active("engine-acknowledge-before-fence") {
         // The one fence. No version may be live, and no caller may be told, before the record is persistent. So no

@@ -145,8 +145,8 @@ impl Database {
     /// checkpoint loses nothing.
     ///
     /// # Errors
-    /// A full pool; a medium that failed; [`Error::ReadOnly`]; [`Error::Poisoned`]. Then there is no new checkpoint, and
-    /// nothing is lost.
+    /// A full pool; a medium that failed; [`Error::ReadOnly`]; [`Error::Poisoned`]. Then there is no new checkpoint,
+    /// and nothing is lost.
     ///
     /// ```
     /// use lodestone_engine::{Database, DatabaseOptions, Error, Schema, Type, row};

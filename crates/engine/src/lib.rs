@@ -10,9 +10,8 @@
 //! - *Nothing that could be lost is told*: what a transaction answers, also an error and also a value that it only
 //!   read, is durable before.
 //! - *No anomalies inside a closure*: an attempt that will fail never sees a state that was not committed.
-//!
-//! - *Bounded logs*: a checkpoint writes the rows that changed to pages, and the logs begin there. Commits make one when
-//!   the logs are half full, [`Database::checkpoint`] at any time. Commits go on meanwhile.
+//! - *Bounded logs*: a checkpoint writes the rows that changed to pages, and the logs begin there. Commits make one
+//!   when the logs are half full, [`Database::checkpoint`] at any time. Commits go on meanwhile.
 //!
 //! **What is not there yet.** A checkpoint writes each leaf that changed as a whole, in the thread of a commit. An open
 //! reads all pages, and all rows must fit into DRAM. Tables cannot change or be dropped.
@@ -26,7 +25,8 @@
 //! | `state` | the reads and changes of a transaction, and their validation |
 //! | `tx`, `table`, `rows` | operations inside a transaction |
 //! | `commit` | the commit, step by step |
-//! | `rounds` | checkpoints: cuts of the commits, dirty leaves to pages, truncation |
+//! | `cuts` | a position in every log, while commits go on |
+//! | `rounds` | checkpoints: dirty leaves to pages, truncation |
 //! | `catalog` | tables by name, as rows |
 //! | `recover`, `format` | opening: from pages and logs to the trees |
 //! | `database`, `core`, `kind` | what is shared, and the place in a store |
@@ -38,6 +38,7 @@
 mod catalog;
 mod commit;
 mod core;
+mod cuts;
 mod database;
 mod error;
 mod format;

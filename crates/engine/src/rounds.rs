@@ -1,33 +1,28 @@
 //! Rounds: all rows that a cut of the commits left are written to pages, and the logs begin at the cut.
 //!
-//! 1. *Cut*: the epoch rises. A commit reads it when it holds all its locks. So a commit that builds on another one, or
-//!    that overwrites it, has the same epoch or a later one: the commits up to an epoch are closed under dependency.
-//! 2. *Positions*: of each log, where its first record of the new epoch is, or its end. A record of the old epoch that
-//!    is being written stays in the log: no commit of the old epoch was built on it, or it would be written.
-//! 3. *Images*: every dirty leaf is written, in the order of the keys, so that the new half of a leaf that is split
+//! 1. *Cut*: the epoch rises, and each log has a position below which its records belong to the old epoch ([`Cuts`]).
+//! 2. *Images*: every dirty leaf is written, in the order of the keys, so that the new half of a leaf that is split
 //!    meanwhile is met as well. A row is read as a transaction reads it: locked ones are waited for, and so is the
 //!    fence of a pending one. So the images have all commits of the old epoch: those held their locks before the epoch
 //!    rose. Rows of later commits may be in an image: their records stay in the logs.
-//! 4. *Publish*: images, ends of former images and positions begin to count all at once ([`lodestone_pages::Batch`]).
-//! 5. *Truncate*: up to the positions of the checkpoint before, which is kept too.
+//! 3. *Publish*: images, ends of former images and positions begin to count all at once ([`lodestone_pages::Batch`]).
+//! 4. *Truncate*: up to the positions of the checkpoint before, which is kept too.
 //!
 //! A round that fails has not happened: its leaves are dirty again. One thread at a time makes a round: the one whose
 //! log needs room, or the one that asks for a checkpoint. Commits go on meanwhile (paper 4, section 3.4).
 
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-use crossbeam_utils::CachePadded;
 use lodestone_pages::{Batch, Image, PageRow, Pages};
 use lodestone_pmem::planted;
-use lodestone_pmem::sync::atomic::AtomicU64;
 use lodestone_pmem::sync::{Mutex, MutexGuard, lock, spin};
-use lodestone_txn::{RowState, Tick, Writer};
+use lodestone_txn::{RowState, Tick};
 use lodestone_wal::{LogWriter, Record, Room, Wal};
 use lodestone_width::to_u64;
 
 use crate::core::Core;
+use crate::cuts::Cuts;
 use crate::error::Result;
 use crate::tree::{Bytes, Leaf, Lookup, Slot, Tree};
 
@@ -47,70 +42,20 @@ pub struct CheckpointReport {
 /// The state of the rounds.
 #[derive(Debug)]
 pub struct Rounds {
-    /// Rounds that have begun.
-    epoch: AtomicU64,
-    writers: Box<[CachePadded<Marks>]>,
+    pub cuts: Cuts,
     /// Held during a round.
     pages: Mutex<Pages>,
-}
-
-/// The log of a writer, as the leader of a round sees it.
-#[derive(Debug, Default)]
-struct Marks {
-    /// The epoch of the last record.
-    epoch: AtomicU64,
-    /// The position of the first record of that epoch.
-    first: AtomicU64,
-    /// The position after the last record.
-    end: AtomicU64,
 }
 
 impl Rounds {
     /// For logs without owners.
     pub fn new(pages: Pages, writers: u16, wal: &Wal) -> Self {
-        let writers: Box<[CachePadded<Marks>]> = (0..writers).map(|_| CachePadded::default()).collect();
-        for (writer, position) in wal.positions() {
-            writers[writer.index()].end.store(position, Relaxed);
-        }
-        Self { epoch: AtomicU64::new(0), writers, pages: Mutex::new(pages) }
+        Self { cuts: Cuts::new(writers, wal.positions()), pages: Mutex::new(pages) }
     }
 
     /// The pages. Waits while a round is under way.
     pub fn pages(&self) -> MutexGuard<'_, Pages> {
         lock(&self.pages)
-    }
-
-    /// The epoch of a commit, which holds all its locks.
-    pub fn epoch(&self) -> u64 {
-        self.epoch.load(SeqCst)
-    }
-
-    /// Notes that `writer` begins to append a record of `epoch` at `position`. Before [`ends`](Self::ends).
-    pub fn begins(&self, writer: Writer, epoch: u64, position: u64) {
-        let marks = &self.writers[writer.index()];
-        if epoch > marks.epoch.load(Relaxed) {
-            marks.first.store(position, Relaxed);
-            marks.epoch.store(epoch, Release);
-        }
-    }
-
-    /// Notes the position after the record. Before a lock of the commit is released.
-    pub fn ends(&self, writer: Writer, position: u64) {
-        self.writers[writer.index()].end.store(position, SeqCst);
-    }
-
-    /// The position from which records of `marks` are needed after the round of `epoch`, which has risen.
-    ///
-    /// 1. A record of a later epoch is needed. Its epoch is stored before its end, and read here after the end.
-    /// 2. A record of this epoch is not needed once another one of this epoch was built on it. That one found its locks
-    ///    released, so its end was stored, and then read the epoch before it rose. So the end is seen here.
-    fn cut(marks: &Marks, epoch: u64) -> u64 {
-        let end = marks.end.load(SeqCst);
-        if marks.epoch.load(Acquire) > epoch {
-            // Only this thread raises the epoch, so the position stays.
-            return marks.first.load(Relaxed);
-        }
-        end
     }
 }
 
@@ -146,8 +91,7 @@ fn is_half_full(wal: &Wal) -> bool {
 pub fn round(core: &Core, pages: &mut Pages) -> Result<CheckpointReport> {
     core.refuse_if_poisoned()?;
     core.refuse_if_read_only()?;
-    let epoch = core.rounds.epoch.fetch_add(1, SeqCst);
-    let from = core.rounds.writers.iter().map(|marks| Rounds::cut(marks, epoch)).collect();
+    let from = core.rounds.cuts.cut();
     let mut written = Written { leaves: Vec::new(), is_published: false };
     let mut batch = pages.batch();
     for tree in core.trees() {
@@ -167,10 +111,8 @@ pub fn round(core: &Core, pages: &mut Pages) -> Result<CheckpointReport> {
     core.refuse_if_poisoned()?;
     batch.publish(from)?;
     let report = written.publish();
-    for (number, _) in (0..).zip(&core.rounds.writers) {
-        if let Some(writer) = Writer::new(number) {
-            core.wal.truncate(writer, pages.from(writer));
-        }
+    for writer in core.rounds.cuts.writers() {
+        core.wal.truncate(writer, pages.from(writer));
     }
     Ok(report)
 }

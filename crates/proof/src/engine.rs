@@ -443,9 +443,6 @@ pub fn bugs() -> Vec<Bug> {
                 named("db-rounds-after")
             })
         },
-        Bug::new("pages-old-freed-early", "the checkpoint before the newest one loses pages", || {
-            named("db-older-round")
-        }),
     ]
 }
 

@@ -1,0 +1,104 @@
+//! Cuts through all logs while commits go on: the records below a cut are closed under dependency.
+//!
+//! An *epoch* is the time between two cuts. A commit reads the epoch when it holds all its locks, and notes the ends of
+//! its record before it releases one. So a commit that builds on another one, or that overwrites it, has the same epoch
+//! or a later one.
+//!
+//! A cut raises the epoch, then reads for each log where its first record of the new epoch begins, or its end:
+//!
+//! 1. A record of the new epoch is not below the cut. Its epoch is stored before its end, and read by the cut after the
+//!    end.
+//! 2. A record of the old epoch is below the cut if another commit of that epoch was built on it. That one found the
+//!    locks released, so the end of the record was stored, and then read the epoch before it rose. The cut reads the
+//!    end after that. These four accesses are sequentially consistent: no weaker order has the load of the epoch before
+//!    the cut's read-modify-write of it.
+//! 3. Any other record of the old epoch, one that is being written, may be on either side.
+//!
+//! No thread waits for another one. A commit writes to a line of its own, and reads one that changes with each cut.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+
+use crossbeam_utils::CachePadded;
+use lodestone_pmem::sync::atomic::AtomicU64;
+use lodestone_txn::Writer;
+
+/// See the module. Many threads note records, each as the one owner of its writer. One at a time makes a cut.
+#[derive(Debug)]
+pub struct Cuts {
+    /// Cuts that have begun.
+    epoch: AtomicU64,
+    writers: Box<[CachePadded<Marks>]>,
+}
+
+/// The log of a writer, as a cut sees it.
+#[derive(Debug, Default)]
+struct Marks {
+    /// The epoch of the last record.
+    epoch: AtomicU64,
+    /// The position of the first record of that epoch.
+    first: AtomicU64,
+    /// The position after the last record.
+    end: AtomicU64,
+}
+
+impl Cuts {
+    /// For logs that end at these positions.
+    pub fn new(writers: u16, ends: impl IntoIterator<Item = (Writer, u64)>) -> Self {
+        let writers: Box<[CachePadded<Marks>]> = (0..writers).map(|_| CachePadded::default()).collect();
+        for (writer, position) in ends {
+            writers[writer.index()].end.store(position, Relaxed);
+        }
+        Self { epoch: AtomicU64::new(0), writers }
+    }
+
+    /// All writers.
+    pub fn writers(&self) -> impl Iterator<Item = Writer> {
+        (0..).zip(&self.writers).filter_map(|(number, _)| Writer::new(number))
+    }
+
+    /// The epoch of a commit, which holds all its locks.
+    pub fn epoch(&self) -> u64 {
+        self.epoch.load(SeqCst)
+    }
+
+    /// Notes that `writer` begins to append a record of `epoch` at `position`. Before [`ends`](Self::ends).
+    pub fn begins(&self, writer: Writer, epoch: u64, position: u64) {
+        let marks = &self.writers[writer.index()];
+        if epoch > marks.epoch.load(Relaxed) {
+            marks.first.store(position, Relaxed);
+            marks.epoch.store(epoch, Release);
+        }
+    }
+
+    /// Notes the position after the record. Before a lock of the commit is released.
+    pub fn ends(&self, writer: Writer, position: u64) {
+        self.writers[writer.index()].end.store(position, SeqCst);
+    }
+
+    /// Begins a new epoch, and returns for each log the position of the cut.
+    pub fn cut(&self) -> Vec<u64> {
+        let epoch = self.raise();
+        self.positions(epoch)
+    }
+
+    /// Ends an epoch and returns it.
+    fn raise(&self) -> u64 {
+        self.epoch.fetch_add(1, SeqCst)
+    }
+
+    /// For each log the position below which its records are of `epoch` or earlier.
+    fn positions(&self, epoch: u64) -> Vec<u64> {
+        let position = |marks: &CachePadded<Marks>| {
+            let end = marks.end.load(SeqCst);
+            if marks.epoch.load(Acquire) > epoch {
+                // The last record is of the epoch after: only the thread of the cut raises it.
+                return marks.first.load(Relaxed);
+            }
+            end
+        };
+        self.writers.iter().map(position).collect()
+    }
+}
+
+#[cfg(all(test, feature = "shuttle"))]
+mod schedules;

@@ -1,0 +1,127 @@
+//! A page store beside a model of it, for the tests of this crate.
+#![allow(dead_code, reason = "each test uses a part")]
+
+use std::collections::BTreeMap;
+
+use lodestone_heap::{Heap, HeapOptions};
+use lodestone_pages::{Error, Image, PageOptions, PageRow, Pages, Result};
+use lodestone_pmem::{DomainChoice, PmAddr, Pool, PoolOptions};
+use lodestone_txn::{Tick, Writer};
+
+/// Rows of a leaf by key, each with its tick.
+pub type Rows = BTreeMap<Vec<u8>, (u64, Vec<u8>)>;
+
+/// Leaves by tree and lowest key.
+pub type Leaves = BTreeMap<(u32, Vec<u8>), Rows>;
+
+/// A change of a batch: the leaf, and its new rows; `None` ends it.
+pub type Change = ((u32, Vec<u8>), Option<Rows>);
+
+/// Logs with positions.
+pub const WRITERS: u16 = 2;
+
+/// What a checkpoint says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    pub leaves: Leaves,
+    /// The position of both logs.
+    pub from: u64,
+}
+
+/// A store in a pool, and the states of its two checkpoints.
+pub struct Fixture {
+    pub heap: Heap,
+    pub at: PmAddr,
+    pub newest: State,
+    pub older: State,
+    /// Whether the newest checkpoint is the only one.
+    pub is_alone: bool,
+    _folder: tempfile::TempDir,
+}
+
+impl Fixture {
+    pub fn new() -> Result<Self> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+        (pool.size_bytes, pool.journal_bytes) = (4 << 20, 256 << 10);
+        let pool = Pool::create(folder.path().join("a.pool"), &pool)?;
+        let heap = Heap::open(&pool, &HeapOptions::default())?;
+        let mut action = heap.action();
+        let options = PageOptions { page_bytes: 256, extent_pages: 4, writers: WRITERS };
+        let at = Pages::make(&heap, &mut action, &options)?;
+        action.set(heap.root_word(0), at.to_raw());
+        action.commit()?;
+        let (newest, older) = (State::default(), State::default());
+        Ok(Self { heap, at, newest, older, is_alone: false, _folder: folder })
+    }
+
+    pub fn open(&self) -> Result<Pages> {
+        Pages::open(&self.heap, self.at)
+    }
+
+    /// Writes a batch. Both logs are needed from `from` on afterwards, if it is published.
+    pub fn batch(&mut self, pages: &mut Pages, changes: &[Change], from: u64, is_published: bool) -> Result<()> {
+        let mut homes = homes(pages)?;
+        let mut next = State { from, ..self.newest.clone() };
+        let mut batch = pages.batch();
+        for (leaf, rows) in changes {
+            if let Some(rows) = rows {
+                let image = rows.iter().map(|(key, (tick, payload))| PageRow { key, tick: Tick(*tick), payload });
+                let image = batch.write(leaf.0, &leaf.1, image)?;
+                if next.leaves.insert(leaf.clone(), rows.clone()).is_some() {
+                    batch.end(homes.remove(leaf).expect("an image"));
+                }
+                homes.insert(leaf.clone(), image);
+            } else if next.leaves.remove(leaf).is_some() {
+                batch.end(homes.remove(leaf).expect("an image"));
+            }
+        }
+        if is_published {
+            batch.publish(vec![from; usize::from(WRITERS)])?;
+            self.older = std::mem::replace(&mut self.newest, next);
+            self.is_alone = false;
+        }
+        Ok(())
+    }
+
+    /// Damages the newest checkpoint, after which the older one counts.
+    pub fn spoil(&mut self, pages: Pages) {
+        let (memory, at) = (self.heap.memory(), pages.newest_checkpoint());
+        memory.store(at.plus(64), !memory.load(at.plus(64)));
+        self.newest = self.older.clone();
+        self.is_alone = true;
+    }
+
+    /// Whether `pages` has the newest state, and needs the logs of both checkpoints.
+    pub fn is_right(&self, pages: &Pages) -> Result<bool> {
+        let from = if self.is_alone { self.newest.from } else { self.older.from };
+        Ok(leaves(pages)? == self.newest.leaves && pages.from(Writer::new(1).expect("a writer")) == from)
+    }
+}
+
+/// The leaves that count.
+pub fn leaves(pages: &Pages) -> Result<Leaves> {
+    let mut leaves = Leaves::new();
+    pages.images::<Error>(&mut |found| {
+        let rows = found.rows().map(|row| (row.key.to_vec(), (row.tick.0, row.payload.to_vec()))).collect();
+        let former = leaves.insert((found.tree, found.low.clone()), rows);
+        assert!(former.is_none(), "two images of one leaf");
+        Ok(())
+    })?;
+    Ok(leaves)
+}
+
+fn homes(pages: &Pages) -> Result<BTreeMap<(u32, Vec<u8>), Image>> {
+    let mut homes = BTreeMap::new();
+    pages.images::<Error>(&mut |found| {
+        homes.insert((found.tree, found.low.clone()), found.image.clone());
+        Ok(())
+    })?;
+    Ok(homes)
+}
+
+/// A leaf of tree 1 with `rows` rows whose payloads are `bytes` long.
+pub fn leaf(low: &[u8], rows: u64, bytes: usize) -> Change {
+    let row = |number: u64| ([low, &number.to_be_bytes()].concat(), (number + 1, vec![7; bytes]));
+    ((1, low.to_vec()), Some((0..rows).map(row).collect()))
+}
