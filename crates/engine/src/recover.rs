@@ -106,6 +106,11 @@ pub fn recover(heap: &Heap, places: &Places, options: &DatabaseOptions) -> Resul
         report.records += u64::from(!found.is_mark());
         collect(&mut trees, found, lives.limit()).map_err(|finding| damaged(heap, places, found, finding))
     })?;
+    if let Some((writer, _)) = wal.positions().into_iter().find(|(writer, _)| writer.number() >= places.threads_max()) {
+        let finding =
+            format!("writer {} has a log, the database has {} writers", writer.number(), places.threads_max());
+        return Err(Error::Damaged { path: heap.pool().path().to_owned(), what: "log", at: places.log(), finding });
+    }
     report.log_copies_damaged = lodestone_width::to_u64(wal.copies_damaged().len());
     begin(memory, &mut lives)?;
     let timeline = Timeline::new(memory, lives, ClockKind::Thread, places.threads_max());

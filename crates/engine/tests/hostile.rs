@@ -1,9 +1,9 @@
 //! A database whose bytes verify and are wrong all the same: header, clock, directory of the log, segments, records and
-//! their entries are changed and sealed again. Then the database is opened, checked, read, changed and opened again.
+//! their entries, checkpoints, page table and pages are changed and sealed again. Then the database is opened, checked, read, changed and opened again.
 //! Nothing panics, nothing hangs, and no bytes but those of rows change an answer without an error or a finding.
 //!
-//! 1. One pool holds two tables, a life that was closed and one that was killed, records of several writers, and a
-//!    record in pieces. This file finds its way from the anchor by `docs/format.md` alone.
+//! 1. One pool holds two tables, a life that was closed and one that was killed, two checkpoints, records of several
+//!    writers, and a record and an image in pieces. This file finds its way from the anchor by `docs/format.md` alone.
 //! 2. A case changes one to three places, in one copy or in both, and computes the right checksums. Or it adds a record
 //!    that no database wrote.
 //! 3. Where the check says nothing and all answers are right, the database goes on: each change that it acknowledges is
@@ -29,7 +29,12 @@ const SALT: u64 = 7;
 const LIST_BYTES: u64 = 256;
 
 /// Damage after which records may be missing, or say something else, without a sign of it.
-const COULD_BE: [&str; 5] = ["salt", "address: both", "segment", "record", "several"];
+const COULD_BE: [&str; 8] =
+    ["salt", "address: both", "segment", "record", "checkpoint: both", "page table", "page", "several"];
+/// Bytes of a page, pages of an extent, and bytes of its page table.
+const PAGE_BYTES: u64 = 256;
+const EXTENT_PAGES: u64 = 16;
+const TABLE_BYTES: u64 = 256;
 
 /// Rows of all tables, by schema.
 type Rows = BTreeMap<String, Vec<Row>>;
@@ -48,8 +53,8 @@ fn options() -> DatabaseOptions {
         segment_bytes: SEGMENT_BYTES,
         log_salt: Some(SALT),
         leaf_rows_max: 4,
-        page_bytes: 256,
-        extent_pages: 16,
+        page_bytes: PAGE_BYTES as u32,
+        extent_pages: EXTENT_PAGES as u32,
         ..DatabaseOptions::default()
     }
 }
@@ -74,6 +79,8 @@ struct Sound {
     clocks: [PmAddr; 2],
     directory: PmAddr,
     segments: Vec<Segment>,
+    /// The directory of the pages, then the extents.
+    extents: Vec<PmAddr>,
     /// Any places of blocks.
     places: Vec<PmAddr>,
 }
@@ -187,23 +194,32 @@ fn fill(memory: &Memory) -> Result<Sound> {
     let held = database.hold_writer()?;
     database.update(|tx| (0..4).try_for_each(|number| text.insert(tx, &words("a word", number))))?;
     database.update(|tx| numbers.delete(tx, &row![3_u64]).map(|_| ()))?;
+    database.checkpoint()?;
     drop(held);
+    database.update(|tx| numbers.put(tx, &row![21_u64, -1_i64, vec![8; 600]]))?;
     drop((numbers, text, database));
     let database = Database::open_in(&store, &options())?;
     let (numbers, text) = (database.table("numbers")?, database.table("words")?);
+    database.checkpoint()?;
     database.update(|tx| numbers.put(tx, &row![20_u64, -1_i64, vec![9; 6000]]))?;
+    let held = database.hold_writer()?;
+    (0..4_u64).try_for_each(|k| database.update(|tx| numbers.put(tx, &row![k * 2, 5_i64, Value::Null])))?;
+    drop(held);
     let held = database.hold_writer()?;
     database.update(|tx| text.delete(tx, &words("a word", 1)[..2]).map(|_| ()))?;
     drop(held);
     database.update(|tx| numbers.put(tx, &row![1_u64, 2_i64, Value::Null]))?;
     let headers = database.copies();
     let directory = database.blocks()[1].0;
-    let places = database.blocks().into_iter().map(|(at, _)| at).collect();
+    let places: Vec<PmAddr> = database.blocks().into_iter().map(|(at, _)| at).collect();
+    let has_pages = |at: &PmAddr| [*b"LDSTPGS\0", *b"LDSTEXT\0"].contains(&memory.load(*at).to_le_bytes());
+    let extents: Vec<PmAddr> = places.iter().copied().filter(has_pages).collect();
+    assert!(extents.len() >= 2, "{} extents", extents.len() - 1);
     drop((numbers, text));
     database.abandon();
     let clocks = headers.map(|half| half.plus(256));
     let image = Image(Vec::new());
-    Ok(Sound { image, rows: Rows::new(), headers, clocks, directory, segments: Vec::new(), places })
+    Ok(Sound { image, rows: Rows::new(), headers, clocks, directory, segments: Vec::new(), extents, places })
 }
 
 impl Sound {
@@ -235,7 +251,8 @@ impl Sound {
 
     /// Changes one place and seals it again. Returns the kind of the damage.
     fn damage(&self, image: &mut Image, numbers: &mut Numbers) -> &'static str {
-        match numbers.below(12) {
+        match numbers.below(18) {
+            12..18 => self.damage_pages(image, numbers),
             0 => {
                 let field = numbers.pick(&[(8, 4), (12, 4), (16, 8), (24, 8), (32, 8)]);
                 Self::damage_lines(image, self.headers, *field, numbers);
@@ -316,6 +333,72 @@ impl Sound {
             image.write(place, &checked::encode_addr(place, at).to_le_bytes());
         }
         if which == 2 { "address: both" } else { "address: one" }
+    }
+
+    fn damage_pages(&self, image: &mut Image, numbers: &mut Numbers) -> &'static str {
+        let (directory, extents) = (self.extents[0], &self.extents[1..]);
+        let extent = *numbers.pick(extents);
+        let (table, first) = (extent.plus(512), extent.plus(512 + TABLE_BYTES));
+        let is_used = |page: &u64| image.load(first.plus(page * PAGE_BYTES), 8) != 0;
+        let pages: Vec<PmAddr> = (0..EXTENT_PAGES).filter(is_used).map(|page| first.plus(page * PAGE_BYTES)).collect();
+        match numbers.below(8) {
+            0 => {
+                let field = *numbers.pick(&[(8, 4), (12, 4), (16, 4), (20, 4), (24, 8)]);
+                Self::damage_lines(image, [directory, directory.plus(256)], field, numbers);
+                "directory of the pages"
+            }
+            1 => {
+                let field = *numbers.pick(&[(8, 4), (12, 4), (40, 8)]);
+                Self::damage_lines(image, [extent, extent.plus(256)], field, numbers);
+                "extent"
+            }
+            2 => {
+                let node = *numbers.pick(&self.extents);
+                let to = match numbers.below(3) {
+                    0 => PmAddr::NULL,
+                    1 => *numbers.pick(&self.places),
+                    _ => PmAddr::new(0, numbers.nasty(1 << 12) & ((1 << 43) - 8)),
+                };
+                let which = numbers.below(3);
+                for copy in (0..2).filter(|copy| *copy != which) {
+                    let place = node.plus(64 + 256 * copy);
+                    image.write(place, &checked::encode_addr(place, to).to_le_bytes());
+                }
+                if which == 2 { "address: both" } else { "link" }
+            }
+            3 => {
+                // Four positions follow the line, and one block is 256 bytes long.
+                let blocks = [directory.plus(512), directory.plus(768)];
+                let field = *numbers.pick(&[(8, 8), (20, 8), (64, 8), (72, 8), (80, 8)]);
+                let which = numbers.below(3);
+                for at in (0..2).filter(|block| *block as u64 != which).map(|block: usize| blocks[block]) {
+                    upset(image, at.plus(field.0), field.1, numbers);
+                    let positions = crc32c::crc32c(image.read(at.plus(64), 32));
+                    let crc = crc32c::crc32c_append(positions, image.read(at, 60));
+                    image.write(at.plus(60), &crc.to_le_bytes());
+                }
+                "checkpoint: both"
+            }
+            4 | 5 => {
+                let place = table.plus(8 * numbers.below(2 * EXTENT_PAGES));
+                let batch = checked::decode(place, image.load(place, 8)).expect("sound");
+                let batch = if numbers.below(2) == 0 { numbers.below(6) } else { numbers.nasty(batch) & 0xFFFF_FFFF };
+                image.write(place, &checked::encode(place, batch).to_le_bytes());
+                "page table"
+            }
+            _ if pages.is_empty() => "page",
+            _ => {
+                let page = *numbers.pick(&pages);
+                let head = [(0, 4), (4, 4), (8, 8), (16, 4), (20, 4), (24, 4), (28, 4), (32, 4), (36, 8)];
+                let (field, bytes) =
+                    if numbers.below(2) == 0 { *numbers.pick(&head) } else { (64 + numbers.below(184), 4) };
+                upset(image, page.plus(field), bytes, numbers);
+                let bytes = image.load(page.plus(32), 4).min(PAGE_BYTES - 64);
+                let crc = crc32c::crc32c_append(crc32c::crc32c(image.read(page.plus(64), bytes)), image.read(page, 60));
+                image.write(page.plus(60), &crc.to_le_bytes());
+                "page"
+            }
+        }
     }
 
     /// Adds a record that no database wrote, at the end of a segment.
@@ -438,6 +521,6 @@ fn the_sound_database_is_sound() {
     assert!(store.check(&mut |_| {}).is_clean());
     let database = Database::open_in(&store, &options()).expect("sound");
     assert_eq!(rows_of(&database).expect("sound"), sound.rows);
-    assert_eq!(sound.rows.values().map(Vec::len).collect::<Vec<_>>(), [12, 3]);
+    assert_eq!(sound.rows.values().map(Vec::len).collect::<Vec<_>>(), [13, 3]);
     assert_eq!(change(&database, &mut Numbers::new(1)).expect("room").len(), 3);
 }

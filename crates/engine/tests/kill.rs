@@ -24,7 +24,8 @@ const SHARED: u64 = 1_000;
 fn database(domain: &str) -> Outcome<DatabaseOptions> {
     let mut options = options(domain.parse::<DomainChoice>()?);
     options.pool.size_bytes = 64 << 20;
-    options.log_bytes = 32 << 20;
+    // Full after some hundred commits: pages are written meanwhile.
+    (options.log_bytes, options.segment_bytes) = (128 << 10, 8 << 10);
     Ok(options)
 }
 

@@ -77,6 +77,12 @@ impl Reader<'_> {
                 Some(first) => Err(self.damaged(first.at, &format!("it begins after position {from}"))),
             };
         };
+        let segment = &self.chain[index];
+        let is_possible = |position: u64| position.is_multiple_of(self.align());
+        if from - segment.first > self.segments.capacity || !is_possible(segment.first) || !is_possible(from) {
+            let finding = format!("the log is needed from position {from}, where no record of it can begin or end");
+            return Err(self.damaged(segment.at, &finding));
+        }
         let mut end = End { position: from, ..End::default() };
         let mut position = from;
         let mut pieces: Option<Pieces> = None;
