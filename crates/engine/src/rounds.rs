@@ -9,7 +9,7 @@
 //! 4. *Truncate*: up to the positions of the checkpoint before, which is kept too.
 //!
 //! A round that fails has not happened: its leaves are dirty again. One thread at a time makes a round: the one whose
-//! log needs room, or the one that asks for a checkpoint. Commits go on meanwhile (paper 4, section 3.4).
+//! log needs room, or the one that asks for a checkpoint. Commits go on meanwhile (paper 4, section 2.2.3).
 
 use std::ops::Bound;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 //! A database whose bytes verify and are wrong all the same: header, clock, directory of the log, segments, records and
-//! their entries, checkpoints, page table and pages are changed and sealed again. Then the database is opened, checked, read, changed and opened again.
+//! their entries, checkpoints, page table and pages are changed and sealed again. Then the database is opened, checked,
+//! read, changed and opened again.
 //! Nothing panics, nothing hangs, and no bytes but those of rows change an answer without an error or a finding.
 //!
 //! 1. One pool holds two tables, a life that was closed and one that was killed, two checkpoints, records of several

@@ -12,8 +12,8 @@
 //! 3. *Traces of a batch that was not published* are erased by the next open, before anything is published: the next
 //!    batch has the same number.
 //!
-//! This is paper 4's checkpoint (section 3.4: two control blocks, the last one that is whole counts) over the pages of
-//! its section 3.2, without undo. Dirty lines are not written in place yet.
+//! This is paper 4's checkpoint (section 2.2.3: the last two are kept, and the newest one that is whole counts),
+//! without undo. Dirty lines of a page are not written in place yet (its section 2.1.4).
 //!
 //! | file | idea |
 //! | --- | --- |

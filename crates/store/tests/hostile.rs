@@ -8,7 +8,7 @@
 //! 3. Where the check says nothing and all answers are right, the store goes on: each change that it acknowledges is
 //!    there after the next open, and nothing else changed.
 //!
-//! `LODESTONE_HOSTILE_CASES=100000 cargo test -p lodestone-store --features explore --test hostile` runs many cases for
+//! `LODESTONE_HOSTILE_CASES=100000 cargo test -p lodestone-store --test hostile` runs many cases for
 //! each layer; a failed case prints the command that shows it again.
 
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ use lodestone_proof::store::{SHELF, Shelf};
 use lodestone_store::{Force, Kind, Object, Store, StoreOptions};
 
 const POOL_BYTES: u64 = 160 << 10;
-const COMMAND: &str = "cargo test -p lodestone-store --features explore --test hostile ";
+const COMMAND: &str = "cargo test -p lodestone-store --test hostile ";
 
 /// Words of the format.
 const LIVE: u64 = 1;
