@@ -237,34 +237,39 @@ impl Pages {
     /// Makes the medium equal to the state that was read.
     fn heal(&mut self) {
         let memory = self.heap.memory();
-        copies::heal(memory, head_lines(self.places.directory), &self.line);
+        let mut mended = copies::heal(memory, head_lines(self.places.directory), &self.line);
         for (number, at) in self.extents.iter().enumerate() {
-            copies::heal(memory, head_lines(*at), &ExtentLine::new(exact_u32(number)));
+            mended += copies::heal(memory, head_lines(*at), &ExtentLine::new(exact_u32(number)));
         }
         let nodes = std::iter::once(self.places.directory).chain(self.extents.iter().copied());
         let nexts = self.extents.iter().copied().chain(std::iter::once(PmAddr::NULL));
         for (node, next) in nodes.zip(nexts) {
             for place in links(node) {
-                self.mend(place, checked::encode_addr(place, next));
+                mended += self.mend(place, checked::encode_addr(place, next));
             }
         }
         if !planted::active("pages-unpublished-kept") {
             for (page, span) in (0..).zip(&self.spans) {
                 let [born, died] = self.words(page);
-                self.mend(born, checked::encode(born, span.born));
-                self.mend(died, checked::encode(died, span.died));
+                mended += self.mend(born, checked::encode(born, span.born));
+                mended += self.mend(died, checked::encode(died, span.died));
             }
         }
-        // Before anything is published: the next batch has the number of the one that was not.
-        memory.fence();
+        if mended > 0 {
+            // Before anything is published: the next batch has the number of the one that was not.
+            memory.fence();
+        }
     }
 
-    fn mend(&self, place: PmAddr, word: u64) {
-        if self.memory().load(place) != word {
+    /// Makes the word at `place` equal to `word`. Returns how many had to change.
+    fn mend(&self, place: PmAddr, word: u64) -> usize {
+        let is_wrong = self.memory().load(place) != word;
+        if is_wrong {
             self.memory().store(place, word);
             // Before the fence at the end of the repair.
             self.memory().flush(place, 8);
         }
+        usize::from(is_wrong)
     }
 
     fn place(&self, page: u32) -> (PmAddr, u32) {
