@@ -200,6 +200,10 @@ impl Segments {
         lock(&self.stock).chains.keys().copied().collect()
     }
 
+    pub fn segment_bytes(&self) -> u64 {
+        self.segment_bytes
+    }
+
     /// The segments of a writer, by position.
     pub fn chain(&self, writer: u16) -> Vec<Segment> {
         lock(&self.stock).chains.get(&writer).map(|chain| chain.iter().copied().collect()).unwrap_or_default()

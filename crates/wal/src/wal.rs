@@ -47,6 +47,8 @@ pub struct LogStats {
     pub segments_free: u64,
     /// Most segments that the log may have.
     pub segments_max: u64,
+    /// Bytes of a segment.
+    pub segment_bytes: u64,
 }
 
 /// The logs. Clones share them.
@@ -163,7 +165,8 @@ impl Wal {
     #[must_use]
     pub fn stats(&self) -> LogStats {
         let (segments, segments_free) = self.shared.segments.counts();
-        LogStats { segments, segments_free, segments_max: self.shared.segments.total() }
+        let (segments_max, segment_bytes) = (self.shared.segments.total(), self.shared.segments.segment_bytes());
+        LogStats { segments, segments_free, segments_max, segment_bytes }
     }
 
     /// Places of copies that were not whole when the logs were opened: torn by a crash, or damaged. The other copy was

@@ -32,7 +32,7 @@ pub struct Args {
     #[arg(value_name = "TABLE")]
     schema: Schema,
 
-    /// Bytes of the log of a new database; it holds every change [default: half of the free space, at most 256 MiB]
+    /// Bytes of the log of a new database [default: a quarter of the free space, at most 256 MiB]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     log: Option<u64>,
 }

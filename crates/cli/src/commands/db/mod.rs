@@ -1,10 +1,12 @@
 //! `lodestone db`: tables of typed rows from the shell.
 
 mod check;
+mod checkpoint;
 mod create;
 mod del;
 mod get;
 mod import;
+mod info;
 mod place;
 mod put;
 mod scan;
@@ -28,13 +30,14 @@ Examples:
   lodestone db import shop.pool accounts accounts.jsonl
   lodestone db scan shop.pool accounts --from 5 --limit 10 --reverse
   lodestone db tables shop.pool
+  lodestone db info shop.pool
 
 Rows are JSON objects. Bytes are hexadecimal digits. A number that JSON does not
 know is the text \"NaN\", \"inf\" or \"-inf\". A column that may be null can be left
 out.
 
-All rows must fit into memory, and the log holds every change since the database
-was made: pages come later.";
+All rows must fit into memory. Changes go to a log; when it is half full, changed
+rows go to pages and the log begins anew.";
 
 /// Arguments of `lodestone db`.
 #[derive(Debug, clap::Args)]
@@ -60,7 +63,11 @@ enum DbCommand {
     Scan(scan::Args),
     /// Import JSON Lines, many rows in a transaction
     Import(import::Args),
-    /// Verify the database: its log, every row, and that nothing leaks
+    /// Print figures about log, pages and the open
+    Info(info::Args),
+    /// Write changed rows to pages, so that the next open reads less of the log
+    Checkpoint(checkpoint::Args),
+    /// Verify the database: its log and pages, every row, and that nothing leaks
     Check(check::Args),
 }
 
@@ -74,6 +81,8 @@ pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
         DbCommand::Del(args) => del::run(&args, output),
         DbCommand::Scan(args) => scan::run(&args, output),
         DbCommand::Import(args) => import::run(&args, output),
+        DbCommand::Info(args) => info::run(&args, output),
+        DbCommand::Checkpoint(args) => checkpoint::run(&args, output),
         DbCommand::Check(args) => check::run(&args, output),
     }
 }

@@ -21,21 +21,24 @@ pub struct DbArgs {
 }
 
 impl DbArgs {
-    /// Opens the database for changes, or makes it with a log of so many bytes (default: half of the free space, at
-    /// most 256 MiB).
+    /// Opens the database for changes, or makes it with a log of so many bytes (default: a quarter of the free space,
+    /// at most 256 MiB).
     pub fn make(&self, log_bytes: Option<u64>) -> Result<Database> {
         let store = open_store(&self.open.open()?)?;
         let default = DatabaseOptions::default();
         let usage = store.heap().usage();
         let free = usage.chunks_free * usage.chunk_bytes;
-        let log_bytes = log_bytes.unwrap_or_else(|| default.log_bytes.min(free / 2));
+        let log_bytes = log_bytes.unwrap_or_else(|| default.log_bytes.min(free / 4));
         if log_bytes < LOG_BYTES_MIN {
             let path = store.pool().path().display();
             bail!("{path}: a log of {log_bytes} bytes is too small; give at least {LOG_BYTES_MIN} or grow the pool");
         }
         let segment_bytes = (log_bytes / 32).clamp(4096, default.segment_bytes) / 256 * 256;
         let log_bytes = log_bytes / segment_bytes * segment_bytes;
-        let options = DatabaseOptions { name: self.db.clone(), log_bytes, segment_bytes, ..default };
+        // A small pool cannot spare a large piece for each step.
+        let pages = (free / 64 / u64::from(default.page_bytes)).clamp(4, default.extent_pages.into());
+        let extent_pages = u32::try_from(pages)?;
+        let options = DatabaseOptions { name: self.db.clone(), log_bytes, segment_bytes, extent_pages, ..default };
         Ok(Database::open_in(&store, &options)?)
     }
 
