@@ -187,6 +187,34 @@ impl Error {
     pub fn cancelled(reason: impl Into<Cow<'static, str>>) -> Self {
         Self::Cancelled { reason: reason.into() }
     }
+
+    /// Whether the pool, or the log, had no room. Nothing changed.
+    ///
+    /// ```
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("shop.pool");
+    /// use lodestone_engine::{Database, DatabaseOptions, Schema, Type, row};
+    /// use lodestone_pmem::{DomainChoice, PoolOptions};
+    ///
+    /// let mut pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    /// (pool.size_bytes, pool.journal_bytes) = (2 << 20, 128 << 10);
+    /// let options = DatabaseOptions { pool, segment_bytes: 16 << 10, extent_pages: 4, ..DatabaseOptions::default() };
+    /// let db = Database::open_with(&path, &options)?;
+    /// let table = db.create_table(&Schema::new("t").column("k", Type::U64).column("v", Type::Bytes).key(["k"]))?;
+    /// let put = |k: u64| db.update(|tx| table.put(tx, &row![k, vec![0_u8; 1000]]));
+    /// let error = (0..).find_map(|k| put(k).err()).expect("the pool is small");
+    /// assert!(error.is_full(), "{error}");
+    /// # Ok::<(), lodestone_engine::Error>(())
+    /// ```
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        match self {
+            Self::Full { .. } => true,
+            Self::Heap(error) => error.is_full(),
+            Self::Pool(error) => error.is_full(),
+            _ => false,
+        }
+    }
 }
 
 impl From<lodestone_pages::Error> for Error {

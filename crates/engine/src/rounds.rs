@@ -59,35 +59,46 @@ impl Rounds {
     }
 }
 
-/// Room for `record` in the log. Makes rounds when the logs are full, and one when they are half full.
+/// Room for `record` in the log. Makes rounds when there is none, and one when they are half full.
 ///
 /// # Errors
-/// [`Error::Full`] when rounds do not help; those of a round.
+/// `Error::Full` when rounds do not help; those of a round.
 pub fn reserve(core: &Core, log: &mut LogWriter, record: &mut Record) -> Result<Room> {
-    if log.took_segment() && is_half_full(&core.wal) {
+    if log.took_segment() && is_due(core) {
         // Another thread that makes a round does it for this one as well.
         if let Ok(mut pages) = core.rounds.pages.try_lock() {
-            round(core, &mut pages)?;
+            match round(core, &mut pages) {
+                // The log still has room. An error is due when it has none.
+                Err(error) if error.is_full() => {}
+                outcome => outcome.map(|_| ())?,
+            }
         }
     }
     for _ in 0..ROUNDS_MAX {
-        match log.reserve(record) {
-            Err(lodestone_wal::Error::Full { .. }) => round(core, &mut core.rounds.pages())?,
-            outcome => return outcome.map_err(|error| core.log_error(error)),
+        match log.reserve(record).map_err(|error| core.log_error(error)) {
+            // The segments that a round frees help with a full pool as well.
+            Err(error) if error.is_full() => round(core, &mut core.rounds.pages())?,
+            outcome => return outcome,
         };
     }
     log.reserve(record).map_err(|error| core.log_error(error))
 }
 
-fn is_half_full(wal: &Wal) -> bool {
-    let stats = wal.stats();
-    (stats.segments - stats.segments_free) * 2 >= stats.segments_max
+/// Whether the logs are half full, or need as much of the pool as is free for pages.
+fn is_due(core: &Core) -> bool {
+    let log = core.wal.stats();
+    let in_use = log.segments - log.segments_free;
+    let free_bytes = || {
+        let usage = core.heap.usage();
+        usage.chunks_free * usage.chunk_bytes
+    };
+    in_use * 2 >= log.segments_max || in_use * log.segment_bytes >= free_bytes()
 }
 
 /// Makes a round. See the module.
 ///
 /// # Errors
-/// A full pool; a medium that failed; [`Error::Poisoned`]. Then the round has not happened.
+/// A full pool; a medium that failed; `Error::Poisoned`. Then the round has not happened.
 pub fn round(core: &Core, pages: &mut Pages) -> Result<CheckpointReport> {
     core.refuse_if_poisoned()?;
     core.refuse_if_read_only()?;

@@ -86,7 +86,17 @@ fn a_small_log_takes_any_number_of_commits() -> Result<()> {
     Ok(())
 }
 
-/// The last segment is full to its last byte, and the pool has no room for another one: no mark, and no error for that.
+/// A log that could be larger than its pool makes rounds when the pool has no room for a segment.
+#[test]
+fn a_log_that_fills_the_pool_takes_any_number_of_commits() -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut small = options(DomainChoice::Process);
+    (small.pool.size_bytes, small.pool.journal_bytes) = (4 << 20, 128 << 10);
+    let open = Open::at(&folder.path().join("a.pool"), &small)?;
+    (0..100_000_u64).try_for_each(|number| open.set(&[(number % 100, 1)]))
+}
+
+/// The pool has no room for another segment: no mark, and no error for that.
 #[test]
 fn a_full_pool_opens_again_after_a_kill() -> Result<()> {
     for is_killed in [true, false] {
@@ -97,7 +107,7 @@ fn a_full_pool_opens_again_after_a_kill() -> Result<()> {
         let open = Open::at(&path, &small)?;
         let mut rows = 0;
         let error = loop {
-            match open.set(&[(rows % 100, 1)]) {
+            match open.set(&[(rows, 1)]) {
                 Ok(()) => rows += 1,
                 Err(error) => break error,
             }
