@@ -147,7 +147,7 @@ fn a_full_pool_and_a_killed_import_lose_nothing() {
     let table = "t (k u64, v text) key (k)";
     place.run(["db", "create", "a.pool", table, "--log", "128KiB"]).ok();
     let line = |k| format!("{{\"k\":{k},\"v\":\"{}\"}}\n", "v".repeat(1000));
-    place.write("wide.jsonl", &(0..10_000).map(line).collect::<String>());
+    place.write("wide.jsonl", (0..10_000).map(line).collect::<String>());
     let import = ["db", "import", "a.pool", "t", "wide.jsonl", "--batch", "10"];
     let text = place.run(import).fails_with(&["a.pool", "no room", "pool grow", "--skip"]);
     let stored = text.split("--skip ").nth(1).and_then(|rest| rest.split(' ').next()).expect("a number").to_owned();

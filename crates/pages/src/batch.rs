@@ -9,13 +9,14 @@
 //! So a batch costs two fences, and one for each extent that it takes. A block that a crash tears leaves the other one.
 
 use lodestone_pmem::{Domain, checked, planted};
-use lodestone_width::{exact_u32, to_u64, to_usize};
+use lodestone_width::{exact_u32, to_usize};
 use zerocopy::{FromZeros, IntoBytes};
 
+use crate::checkpoint::Block;
 use crate::error::Result;
 use crate::image::{Image, PageRow, encode};
-use crate::layout::{BlockLine, PAGE_MAGIC, PageHead};
-use crate::pages::{Block, Pages};
+use crate::layout::{PAGE_MAGIC, PageHead};
+use crate::pages::Pages;
 
 /// Bytes that are streamed before they are made durable: a commit group of the block domain should not grow without
 /// bound.
@@ -116,13 +117,9 @@ impl<'p> Batch<'p> {
             memory.fence();
         }
         let place = pages.newest().map_or(0, |(place, _)| 1 - place);
-        let bytes = BlockLine::block(*number, &from);
-        let at = pages.places.blocks()[place];
-        memory.write(at, &bytes);
-        // On return the logs are truncated and pages of the older block are used again.
-        memory.persist(at, to_u64(bytes.len()));
-        memory.durable()?;
-        pages.blocks[place] = Some(Block { batch: *number, from });
+        let block = Block { batch: *number, from };
+        block.write(&memory, pages.places.blocks()[place])?;
+        pages.blocks[place] = Some(block);
         let ended = std::mem::replace(&mut pages.ended, std::mem::take(ended));
         pages.free.extend(ended);
         if planted::active("pages-old-freed-early") {

@@ -19,7 +19,9 @@
 //! | --- | --- |
 //! | `layout` | bytes of directory, extents, blocks and pages |
 //! | `pages` | opening, the page table, reading images |
-//! | `batch` | writing images, and the store that makes them count |
+//! | `batch` | writing images, and the page table |
+//! | `checkpoint` | the block that makes a batch count |
+//! | `heal` | the repair by an open |
 //! | `image` | rows as bytes |
 //!
 //! ```
@@ -59,7 +61,9 @@
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
 
 mod batch;
+mod checkpoint;
 mod error;
+mod heal;
 mod image;
 mod layout;
 mod options;

@@ -9,11 +9,12 @@ use lodestone_width::{exact_u32, to_u64, to_usize};
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::batch::Batch;
+use crate::checkpoint::Block;
 use crate::error::{Error, Result};
 use crate::image::{Found, Image};
 use crate::layout::{
-    BLOCK_MAGIC, BlockLine, DirectoryLine, EXTENT_MAGIC, ExtentLine, HEAD_BYTES, MAGIC, PAGE_HEAD_BYTES, PAGE_MAGIC,
-    PageHead, Places, VERSION, head_lines, links,
+    BlockLine, DirectoryLine, EXTENT_MAGIC, ExtentLine, HEAD_BYTES, MAGIC, PAGE_HEAD_BYTES, PAGE_MAGIC, PageHead,
+    Places, VERSION, head_lines, links,
 };
 use crate::options::PageOptions;
 
@@ -36,13 +37,6 @@ impl Span {
     }
 }
 
-/// A checkpoint: the batch up to which pages count, and the position of each log from which its records are needed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Block {
-    pub batch: u64,
-    pub from: Vec<u64>,
-}
-
 /// Figures about the pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -62,7 +56,7 @@ pub struct PageStats {
 pub struct Pages {
     pub(crate) heap: Heap,
     pub(crate) places: Places,
-    line: DirectoryLine,
+    pub(crate) line: DirectoryLine,
     pub(crate) extents: Vec<PmAddr>,
     /// By page.
     pub(crate) spans: Vec<Span>,
@@ -122,7 +116,7 @@ impl Pages {
             spans: Vec::new(),
             free: Vec::new(),
             ended: Vec::new(),
-            blocks: places.blocks().map(|place| read_block(memory, place, places.options.writers)),
+            blocks: places.blocks().map(|place| Block::read(memory, place, places.options.writers)),
             damaged: copies::damaged(memory, head_lines(at), &line),
         };
         if pages.newest().is_none() {
@@ -232,44 +226,6 @@ impl Pages {
             self.spans.push(span);
         }
         Ok(())
-    }
-
-    /// Makes the medium equal to the state that was read.
-    fn heal(&mut self) {
-        let memory = self.heap.memory();
-        let mut mended = copies::heal(memory, head_lines(self.places.directory), &self.line);
-        for (number, at) in self.extents.iter().enumerate() {
-            mended += copies::heal(memory, head_lines(*at), &ExtentLine::new(exact_u32(number)));
-        }
-        let nodes = std::iter::once(self.places.directory).chain(self.extents.iter().copied());
-        let nexts = self.extents.iter().copied().chain(std::iter::once(PmAddr::NULL));
-        for (node, next) in nodes.zip(nexts) {
-            for place in links(node) {
-                mended += self.mend(place, checked::encode_addr(place, next));
-            }
-        }
-        if !planted::active("pages-unpublished-kept") {
-            for (page, span) in (0..).zip(&self.spans) {
-                let [born, died] = self.words(page);
-                mended += self.mend(born, checked::encode(born, span.born));
-                mended += self.mend(died, checked::encode(died, span.died));
-            }
-        }
-        if mended > 0 {
-            // Before anything is published: the next batch has the number of the one that was not.
-            memory.fence();
-        }
-    }
-
-    /// Makes the word at `place` equal to `word`. Returns how many had to change.
-    fn mend(&self, place: PmAddr, word: u64) -> usize {
-        let is_wrong = self.memory().load(place) != word;
-        if is_wrong {
-            self.memory().store(place, word);
-            // Before the fence at the end of the repair.
-            self.memory().flush(place, 8);
-        }
-        usize::from(is_wrong)
     }
 
     fn place(&self, page: u32) -> (PmAddr, u32) {
@@ -427,14 +383,6 @@ fn make_head<T: IntoBytes + zerocopy::Immutable>(memory: &Memory, at: PmAddr, li
     for link in links(at) {
         memory.store(link, checked::encode_addr(link, PmAddr::NULL));
     }
-}
-
-fn read_block(memory: &Memory, at: PmAddr, writers: u16) -> Option<Block> {
-    let line: BlockLine = memory.get(PmPtr::new(at));
-    let mut from = vec![0_u64; usize::from(writers)];
-    memory.read(at.plus(64), from.as_mut_bytes());
-    let is_whole = line.magic == BLOCK_MAGIC && line.zero == [0; 44] && line.crc == line.checksum(&from);
-    is_whole.then_some(Block { batch: line.batch, from })
 }
 
 fn damage(heap: &Heap, what: &'static str, at: PmAddr, finding: &str) -> Error {
