@@ -114,6 +114,14 @@ fn options() -> DatabaseOptions {
     }
 }
 
+impl Tables {
+    /// Whether its threads make checkpoints.
+    #[must_use]
+    pub fn has_rounds(&self) -> bool {
+        self.threads.iter().flatten().any(|step| *step == Step::Checkpoint)
+    }
+}
+
 impl Open {
     fn new(store: &Store) -> Result<Self> {
         let db = Database::open_in(store, &options())?;
