@@ -140,7 +140,7 @@ fn failures_of_a_database_have_categories_too() -> Result<()> {
     }
     first.commit()?;
     assert_eq!(category(second.commit().map_err(Error::from)), ErrorCategory::Conflict);
-    let full = (2..1000).find_map(|key| insert(key).err()).expect("the log has a quarter of a mebibyte");
+    let full = (2..1_000_000).find_map(|key| insert(key).err()).expect("the pool is small");
     assert_eq!(full.category(), ErrorCategory::Full, "{full}");
     Ok(())
 }
