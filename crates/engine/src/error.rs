@@ -101,7 +101,8 @@ pub enum Error {
     },
     /// The log is full.
     #[error(
-        "{}: the log of {bytes} bytes is full, and a checkpoint makes no room in it: each writer keeps a segment; copy the rows into a database made with larger `log_bytes`",
+        "{}: the log of {bytes} bytes is full, and a checkpoint makes no room in it: each writer keeps a segment; \
+         copy the rows into a database made with larger `log_bytes`",
         path.display()
     )]
     Full {

@@ -103,6 +103,10 @@ struct Rows(Database, Table);
 
 impl Floor for Rows {
     fn step(&self, step: u64) -> Outcome {
+        if step.is_multiple_of(3) {
+            // Rows go to pages, and the log is truncated.
+            self.0.checkpoint()?;
+        }
         self.0.update(|tx| {
             self.1.put(tx, &row![step % KEYS, step])?;
             self.1.put(tx, &row![KEYS, step])
@@ -134,7 +138,8 @@ fn open_objects(store: &Store) -> Outcome<Box<dyn Floor>> {
 }
 
 fn open_rows(store: &Store) -> Outcome<Box<dyn Floor>> {
-    let small = DatabaseOptions { log_bytes: 64 << 10, segment_bytes: 4 << 10, ..DatabaseOptions::default() };
+    let log = DatabaseOptions { log_bytes: 64 << 10, segment_bytes: 4 << 10, ..DatabaseOptions::default() };
+    let small = DatabaseOptions { page_bytes: 512, extent_pages: 8, ..log };
     let database = Database::open_in(store, &small)?;
     let table = database.create_table(&Schema::new("t").column("k", Type::U64).column("step", Type::U64).key(["k"]))?;
     Ok(Box::new(Rows(database, table)))
