@@ -47,18 +47,32 @@ pub(crate) type Entry = (u64, u64);
 pub(crate) struct EntryList {
     all: [Entry; LINES_MAX * SLOTS],
     count: usize,
+    ascends: bool,
 }
 
 impl EntryList {
     pub(crate) const fn new() -> Self {
-        Self { all: [(0, 0); LINES_MAX * SLOTS], count: 0 }
+        Self { all: [(0, 0); LINES_MAX * SLOTS], count: 0, ascends: true }
     }
 
     /// Adds an entry; a node has no more lines than fill the list.
     #[inline]
     pub(crate) fn push(&mut self, entry: Entry) {
+        self.ascends &= self.last().is_none_or(|last| last.0 < entry.0);
         self.all[self.count] = entry;
         self.count += 1;
+    }
+
+    /// Whether the first word of each entry was above that of the entry before it when it was added.
+    #[inline]
+    pub(crate) fn ascends(&self) -> bool {
+        self.ascends
+    }
+
+    /// Removes all entries.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        (self.count, self.ascends) = (0, true);
     }
 
     /// Keeps the first `count` entries.
@@ -325,18 +339,23 @@ impl Header {
         bounds_check(self.at, self.words[0], bounds)
     }
 
-    /// The entry lines, for searches that look at words of several of them.
+    /// The entry lines, for searches that look at words of several of them. `None`: see [`nowhere`](Self::nowhere).
+    ///
+    /// No `Result`: one with a large error would take the answer through memory, word by word in and in larger pieces
+    /// out, for which the processor waits.
     #[inline]
-    pub(crate) fn lines<'m>(&self, medium: IndexMemory<'m>) -> Result<Lines<'m>> {
+    pub(crate) fn lines<'m>(&self, medium: IndexMemory<'m>) -> Option<Lines<'m>> {
         let words = |lines: usize| NodeAt::bytes(lines) / WORD_BYTES;
         let window = medium.memory.window(self.at.0, words(LINES_ROOM));
         // At the end of the pool, where only a header that was verified whole comes from.
-        match window.or_else(|| medium.memory.window(self.at.0, words(self.lines))) {
-            Some(window) => Ok(Lines { window, order: self.order }),
-            None => {
-                Err(medium.damaged(self.at.0, "address of a tree node", "is no place of the pool where a node can be"))
-            }
-        }
+        let window = window.or_else(|| medium.memory.window(self.at.0, words(self.lines)))?;
+        Some(Lines { window, order: self.order })
+    }
+
+    /// The error for a node without room for its lines.
+    #[cold]
+    pub(crate) fn nowhere(&self, medium: IndexMemory<'_>) -> Error {
+        medium.damaged(self.at.0, "address of a tree node", "is no place of the pool where a node can be")
     }
 
     /// The line at a position.
@@ -396,38 +415,50 @@ impl Lines<'_> {
         self.entry(base, to_usize((slot & 3).saturating_sub(1)), both)
     }
 
-    /// Appends the entries of the line at a position to `all`, verified.
+    /// Appends the entries of the line at a position to `all`. Returns whether the line verifies.
     #[inline]
-    pub(crate) fn append(&self, medium: IndexMemory<'_>, position: usize, all: &mut EntryList) -> Result<()> {
-        let line = self.line(position);
-        let meta = line.words[0];
+    pub(crate) fn append(&self, position: usize, all: &mut EntryList) -> bool {
+        let base = self.base(position);
+        let meta = self.window.load(base);
         let order = meta & SLOT_ORDER;
         if meta & PENDING != 0 || IS_ORDER >> order & 1 == 0 {
-            line.verify(medium)?;
-            line.entries().for_each(|entry| all.push(entry));
-            return Ok(());
+            let line = self.line(position);
+            let verifies = line.verifies();
+            if verifies {
+                line.entries().for_each(|entry| all.push(entry));
+            }
+            return verifies;
         }
-        // As `Line::verify`, in one pass.
-        let mut check = fold(line.at.to_raw(), order);
-        let mut rest = order;
+        // As `Line::verify`, in one pass, over the words that hold entries.
+        let mut check = fold(self.at(base).to_raw(), order);
+        let (mut rest, mut count) = (order, all.count);
+        let (mut last, mut ascends) = (all.last().map_or(0, |last| last.0), true);
         while rest != 0 {
-            let word = (2 * to_usize(rest & 3)).wrapping_sub(1) & 7;
-            let (key, value) = (line.words[word], line.words[(word + 1) & 7]);
+            let word = base + (2 * to_usize(rest & 3)).wrapping_sub(1);
+            let (key, value) = (self.window.load(word), self.window.load(word + 1));
             check = fold(check ^ key, value);
-            all.push((key, value));
+            ascends &= (last < key) | (count == 0);
+            last = key;
+            all.all[count] = (key, value);
+            count += 1;
             rest >>= 2;
         }
-        if meta != order | check >> 32 << 32 {
-            return Err(line.damaged(medium));
-        }
-        Ok(())
+        all.count = count;
+        all.ascends &= ascends;
+        meta == order | check >> 32 << 32
     }
 
     /// The line at a position.
     #[inline]
     pub(crate) fn line(&self, position: usize) -> Line {
         let base = self.base(position);
-        Line { at: self.window.addr().plus(to_u64(base) * WORD_BYTES), words: self.window.load_words(base) }
+        Line { at: self.at(base), words: self.window.load_words(base) }
+    }
+
+    /// The address of a word of the window.
+    #[inline]
+    fn at(&self, word: usize) -> PmAddr {
+        self.window.addr().plus(to_u64(word) * WORD_BYTES)
     }
 }
 
@@ -513,16 +544,17 @@ impl Line {
 
     #[inline]
     pub(crate) fn verify(&self, medium: IndexMemory<'_>) -> Result<()> {
+        if self.verifies() { Ok(()) } else { Err(self.damaged(medium)) }
+    }
+
+    fn verifies(&self) -> bool {
         let order = self.slot_order();
         let pending = if self.words[0] & PENDING == 0 { None } else { self.pending() };
-        if IS_ORDER >> order & 1 != 0 && self.words[0] == self.meta(order, pending) {
-            return Ok(());
-        }
-        Err(self.damaged(medium))
+        IS_ORDER >> order & 1 != 0 && self.words[0] == self.meta(order, pending)
     }
 
     #[cold]
-    fn damaged(&self, medium: IndexMemory<'_>) -> Error {
+    pub(crate) fn damaged(&self, medium: IndexMemory<'_>) -> Error {
         medium.damaged(self.at, "line of a tree node", "checksum mismatch")
     }
 

@@ -181,7 +181,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
             Target::First => 0,
             Target::Last => header.order.count(),
         };
-        let lines = header.lines(medium)?;
+        let Some(lines) = header.lines(medium) else { return Err(header.nowhere(medium)) };
         if let Some(position) = last_position(lines, header.order.count(), guess, (!K::IS_WORD, false), is_left)? {
             let line = lines.line(position);
             // Where the search went may be wrong, and the leaf's bounds tell; what it follows is an address that was
@@ -350,7 +350,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         let is_left = |entry| Ok(keys::compare(medium, key, 0, entry)? != Ordering::Less);
         // Only a leaf that was not written since the open can hold leftovers of a crash.
         let copies = header.stamp != self.boot;
-        let lines = header.lines(medium)?;
+        let Some(lines) = header.lines(medium) else { return Err(header.nowhere(medium)) };
         let (count, guess) = (header.order.count(), Self::guess(header, key));
         let position = last_position(lines, count, guess, (!K::IS_WORD, copies), is_left)?;
         let line = position.map(|position| (position, lines.line(position)));
@@ -383,7 +383,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
     #[inline]
     fn lookup_word(&self, header: &Header, key: &K) -> Result<(Option<u64>, PmAddr, u64, u64)> {
         let (medium, word) = (self.medium(), key.order_word());
-        let (lines, count) = (header.lines(medium)?, header.order.count());
+        let Some(lines) = header.lines(medium) else { return Err(header.nowhere(medium)) };
+        let count = header.order.count();
         let copies = header.stamp != self.boot;
         let guess = Self::guess(header, key);
         let position = last_position(lines, count, guess, (false, copies), |entry| Ok(entry.0 <= word))?;

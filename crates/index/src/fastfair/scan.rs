@@ -271,7 +271,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         self.live_entries(header, &mut batch.entries)?;
         if K::IS_WORD {
             let below_high = |entry: &Entry| header.next.is_null() || entry.0 < header.high;
-            let ascends = batch.entries.is_sorted_by(|left, right| left.0 < right.0)
+            let ascends = batch.entries.ascends()
                 && batch.entries.first().is_none_or(|first| first.0 >= header.low)
                 && batch.entries.last().is_none_or(below_high);
             return if ascends { Ok(()) } else { Err(self.disordered(header)) };
@@ -305,15 +305,18 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
     /// left: whatever is not below the line after it.
     #[inline]
     pub(super) fn live_entries(&self, header: &Header, live: &mut EntryList) -> Result<()> {
-        live.truncate(0);
+        live.clear();
         // Only a leaf that was not written since the open can hold leftovers of a crash.
         let has_copies = header.stamp != self.boot;
-        let (medium, lines) = (self.medium(), header.lines(self.medium())?);
+        let medium = self.medium();
+        let Some(lines) = header.lines(medium) else { return Err(header.nowhere(medium)) };
         for position in 0..header.order.count() {
             if has_copies {
                 Self::drop_copies(&lines.line(position), live);
             }
-            lines.append(medium, position, live)?;
+            if !lines.append(position, live) {
+                return Err(lines.line(position).damaged(medium));
+            }
         }
         Ok(())
     }

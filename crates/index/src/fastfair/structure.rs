@@ -118,9 +118,22 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
 
     /// All entries of a node in order, every line verified.
     pub(super) fn entries(&self, header: &Header) -> Result<EntryList> {
-        let (mut all, lines) = (EntryList::new(), header.lines(self.medium())?);
-        (0..header.order.count()).try_for_each(|position| lines.append(self.medium(), position, &mut all))?;
+        let mut all = EntryList::new();
+        self.append_lines(header, &mut all, |_, _| ())?;
         Ok(all)
+    }
+
+    /// Appends the entries of all lines, each verified. `after` sees each position and the number of entries so far.
+    fn append_lines(&self, header: &Header, all: &mut EntryList, mut after: impl FnMut(usize, usize)) -> Result<()> {
+        let medium = self.medium();
+        let Some(lines) = header.lines(medium) else { return Err(header.nowhere(medium)) };
+        for position in 0..header.order.count() {
+            if !lines.append(position, all) {
+                return Err(lines.line(position).damaged(medium));
+            }
+            after(position, all.len());
+        }
+        Ok(())
     }
 
     /// The path to the leaf that covers `key`, as [`path`](Self::path), with room in its parent for one more child:
@@ -221,12 +234,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         if header.level == 0 {
             self.repair(&mut header)?;
         }
-        let (mut all, lines) = (EntryList::new(), header.lines(medium)?);
-        let (mut starts, mut order) = ([0; LINES_MAX + 1], header.order);
-        for position in 0..count {
-            lines.append(medium, position, &mut all)?;
-            starts[position + 1] = all.len();
-        }
+        let (mut all, mut starts, mut order) = (EntryList::new(), [0; LINES_MAX + 1], header.order);
+        self.append_lines(&header, &mut all, |position, entries| starts[position + 1] = entries)?;
         for position in (0..count).rev().filter(|position| starts[*position] == starts[position + 1]) {
             order = order.without(position);
         }
@@ -243,7 +252,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
     /// must split first. Of its lines only that child's is verified: if another one sent the search astray, the child
     /// does not cover the key.
     fn room_for(&self, parent: &Header, key: &K) -> Result<(PmAddr, Option<Room>)> {
-        let (medium, lines) = (self.medium(), parent.lines(self.medium())?);
+        let medium = self.medium();
+        let Some(lines) = parent.lines(medium) else { return Err(parent.nowhere(medium)) };
         let is_left = |entry| Ok(keys::compare(medium, key, parent.level, entry)?.is_ge());
         let (count, guess) = (parent.order.count(), Self::guess(parent, key));
         // The first entry of a node begins where the node does, so there is one.

@@ -30,11 +30,9 @@ const TRIES_MAX: usize = 20_000;
 
 /// The result of a change.
 enum Outcome {
-    Done {
-        before: Option<u64>,
-        changed: bool,
-        is_small: bool,
-    },
+    /// The value before is in two fields: as an `Option` it would be read back in one piece from memory to which it was
+    /// written in two, and the processor would wait for that until the lines flushed before have left it.
+    Done { found: bool, before: u64, changed: bool, is_small: bool },
     /// The leaf does not cover the key any more.
     Moved,
     /// There is no room in the leaf.
@@ -54,17 +52,8 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         for _ in 0..TRIES_MAX {
             let outcome = self.change_once(key, new, &decide, takes_hint);
             takes_hint = false;
-            let outcome = match outcome {
-                // The missing room may be in blocks that wait for readers.
-                Err(error) if error.is_full() && !collected => {
-                    collected = true;
-                    self.readers.collect();
-                    continue;
-                }
-                other => other?,
-            };
             match outcome {
-                Outcome::Done { before, changed, is_small } => {
+                Ok(Outcome::Done { found, before, changed, is_small }) => {
                     if is_small {
                         self.merge_at(key);
                     }
@@ -74,9 +63,9 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
                         // The answer depends on another thread's write.
                         self.lookup(key)?;
                     }
-                    return Ok(before);
+                    return Ok(found.then_some(before));
                 }
-                Outcome::Full => {
+                Ok(Outcome::Full) => {
                     let split = self.split_at(key);
                     match split {
                         Err(error) if error.is_full() && !collected => {
@@ -88,7 +77,13 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
                     // The guide knows of the new leaf.
                     takes_hint = true;
                 }
-                Outcome::Moved | Outcome::Again => {}
+                Ok(Outcome::Moved | Outcome::Again) => {}
+                // The missing room may be in blocks that wait for readers.
+                Err(error) if error.is_full() && !collected => {
+                    collected = true;
+                    self.readers.collect();
+                }
+                Err(error) => return Err(error),
             }
         }
         Err(self.medium().damaged(self.root(), "tree", "never has room where the key belongs"))
@@ -123,7 +118,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
                 if decide(None) == Change::Put {
                     return self.insert_entry(&header, &place, key, new);
                 }
-                Ok(Outcome::Done { before: None, changed: false, is_small: false })
+                Ok(Outcome::Done { found: false, before: 0, changed: false, is_small: false })
             }
         }
     }
@@ -138,10 +133,10 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
     ) -> Result<Outcome> {
         let medium = self.medium();
         let entry = line.entry(index);
-        let before = Some(keys::value_of::<K>(medium, entry)?);
+        let before = keys::value_of::<K>(medium, entry)?;
         let mut is_small = false;
-        match decide(before) {
-            Change::Keep => return Ok(Outcome::Done { before, changed: false, is_small }),
+        match decide(Some(before)) {
+            Change::Keep => return Ok(Outcome::Done { found: true, before, changed: false, is_small }),
             Change::Put if K::IS_WORD => self.set_word(line, line.slot(index), new),
             Change::Put => keys::set_block_value(medium, PmAddr::from_raw(entry.1), new)?,
             Change::Remove => {
@@ -149,7 +144,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
                 is_small = line.count() == 1 && self.is_small(header);
             }
         }
-        Ok(Outcome::Done { before, changed: true, is_small })
+        Ok(Outcome::Done { found: true, before, changed: true, is_small })
     }
 
     /// Whether a leaf in which a line has become empty should try to join a sibling: when at most a quarter of its
@@ -194,7 +189,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
 
     /// Puts a key that is not there into the leaf.
     fn insert_entry(&self, header: &Header, place: &Place, key: &K, value: u64) -> Result<Outcome> {
-        let done = Ok(Outcome::Done { before: None, changed: true, is_small: false });
+        let done = Ok(Outcome::Done { found: false, before: 0, changed: true, is_small: false });
         // Into the line that covers the key, or, when it is after all of that line's keys, into the next one.
         let (position, line, rank) = match &place.line {
             Some((position, line)) => (*position, Some(*line), place.rank),
