@@ -418,24 +418,23 @@ impl Lines<'_> {
     /// Appends the entries of the line at a position to `all`. Returns whether the line verifies.
     #[inline]
     pub(crate) fn append(&self, position: usize, all: &mut EntryList) -> bool {
-        let base = self.base(position);
-        let meta = self.window.load(base);
+        let line = self.line(position);
+        let meta = line.words[0];
         let order = meta & SLOT_ORDER;
         if meta & PENDING != 0 || IS_ORDER >> order & 1 == 0 {
-            let line = self.line(position);
             let verifies = line.verifies();
             if verifies {
                 line.entries().for_each(|entry| all.push(entry));
             }
             return verifies;
         }
-        // As `Line::verify`, in one pass, over the words that hold entries.
-        let mut check = fold(self.at(base).to_raw(), order);
+        // As `Line::verify`, in one pass.
+        let mut check = fold(line.at.to_raw(), order);
         let (mut rest, mut count) = (order, all.count);
         let (mut last, mut ascends) = (all.last().map_or(0, |last| last.0), true);
         while rest != 0 {
-            let word = base + (2 * to_usize(rest & 3)).wrapping_sub(1);
-            let (key, value) = (self.window.load(word), self.window.load(word + 1));
+            let word = (2 * to_usize(rest & 3)).wrapping_sub(1) & 7;
+            let (key, value) = (line.words[word], line.words[(word + 1) & 7]);
             check = fold(check ^ key, value);
             ascends &= (last < key) | (count == 0);
             last = key;
@@ -452,13 +451,7 @@ impl Lines<'_> {
     #[inline]
     pub(crate) fn line(&self, position: usize) -> Line {
         let base = self.base(position);
-        Line { at: self.at(base), words: self.window.load_words(base) }
-    }
-
-    /// The address of a word of the window.
-    #[inline]
-    fn at(&self, word: usize) -> PmAddr {
-        self.window.addr().plus(to_u64(word) * WORD_BYTES)
+        Line { at: self.window.addr().plus(to_u64(base) * WORD_BYTES), words: self.window.load_words(base) }
     }
 }
 

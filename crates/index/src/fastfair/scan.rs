@@ -220,15 +220,29 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
             Bound::Excluded(key) => batch.entries.partition_point(|entry| entry.0 < key.order_word()),
         };
         let entries = &batch.entries[first.min(last)..last];
-        for turn in 0..entries.len() {
-            let entry = entries[if ascends { turn } else { entries.len() - 1 - turn }];
-            let key = keys::key_of::<K>(medium, entry)?;
+        let mut one = |entry: &Entry| -> Result<bool> {
+            let key = keys::key_of::<K>(medium, *entry)?;
             shown += 1;
-            if visit(key.borrow(), entry.1).is_break() {
-                return Ok((shown, ControlFlow::Break(())));
+            Ok(visit(key.borrow(), entry.1).is_continue())
+        };
+        // Two loops: in one the direction would be asked for each entry.
+        let mut goes_on = true;
+        if ascends {
+            for entry in entries {
+                goes_on = one(entry)?;
+                if !goes_on {
+                    break;
+                }
+            }
+        } else {
+            for entry in entries.iter().rev() {
+                goes_on = one(entry)?;
+                if !goes_on {
+                    break;
+                }
             }
         }
-        Ok((shown, ControlFlow::Continue(())))
+        Ok((shown, if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }))
     }
 
     /// Copies the right sibling of the leaf that was copied last, if it still begins where that one ended.
