@@ -79,6 +79,42 @@ fn a_composite_key_is_scanned_by_its_first_column() {
 }
 
 #[test]
+fn a_table_moves_to_another_pool_by_its_schema_and_an_exported_file() {
+    let place = shop();
+    place.run(["db", "create", "a.pool", "marks (at f64, raw bytes) key (at)"]).ok();
+    let marks = [r#"{"at":-0.5,"raw":"00ff"}"#, r#"{"at":"NaN","raw":""}"#];
+    place.run(["db", "put", "a.pool", "marks", marks[0], marks[1]]).ok();
+    let lines: String = (100..2600).map(|id| format!("{{\"id\":{id},\"owner\":\"o\",\"cents\":{id}}}\n")).collect();
+    place.feed(lines.as_bytes(), ["db", "import", "a.pool", "accounts", "-"]).ok();
+    assert_eq!(place.run(["db", "schema", "a.pool"]).ok(), format!("{ACCOUNTS}\nmarks (at f64, raw bytes) key (at)\n"));
+    let described = &place.json(["db", "schema", "a.pool", "accounts"])[0];
+    assert_eq!(described["columns"][3], serde_json::json!({"name": "note", "type": "text", "nullable": true}));
+    assert_eq!((&described["key"], &described["schema"]), (&serde_json::json!(["id"]), &ACCOUNTS.into()));
+
+    place.run(["pool", "create", "b.pool", "--size", "16MiB"]).ok();
+    for (table, rows) in [("accounts", 2503), ("marks", 2)] {
+        let file = format!("{table}.jsonl");
+        let export = ["db", "export", "a.pool", table, "-o", &file];
+        assert_eq!(place.json(export)[0]["rows"], rows);
+        let schema = place.run(["db", "schema", "a.pool", table]).ok();
+        place.run(["db", "create", "b.pool", schema.trim()]).ok();
+        place.run(["db", "import", "b.pool", table, &file]).ok();
+        assert_eq!(place.read(&file), place.run(["db", "scan", "b.pool", table]).ok());
+        // A file that is there stays as it is, unless the user says otherwise.
+        let before = place.write(&file, "mine");
+        place.run(export).fails_with(&[&file, "--overwrite"]);
+        assert_eq!(std::fs::read_to_string(before).expect("the file is there"), "mine");
+        place.run(export.into_iter().chain(["--overwrite"])).ok();
+        assert_eq!(place.read(&file), place.run(["db", "scan", "b.pool", table]).ok());
+    }
+    let rows = place.run(["db", "scan", "a.pool", "accounts"]).ok();
+    place.run(["db", "export", "a.pool", "accounts", "-o", "a.pool", "--overwrite"]).fails_with(&["would destroy"]);
+    place.run(["db", "export", "a.pool", "accounts", "-o", "none/x"]).fails_with(&["none/x"]);
+    place.run(["db", "schema", "a.pool", "nothing"]).fails_with(&["no table `nothing`", "accounts, marks"]);
+    assert_eq!(place.run(["db", "scan", "a.pool", "accounts"]).ok(), rows);
+}
+
+#[test]
 fn bad_input_is_an_error_that_says_what_and_where_and_changes_nothing() {
     let place = shop();
     let before = place.run(["db", "scan", "a.pool", "accounts"]).ok();

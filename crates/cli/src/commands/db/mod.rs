@@ -1,15 +1,18 @@
 //! `lodestone db`: tables of typed rows from the shell.
 
+mod batches;
 mod check;
 mod checkpoint;
 mod create;
 mod del;
+mod export;
 mod get;
 mod import;
 mod info;
 mod place;
 mod put;
 mod scan;
+mod schema;
 mod tables;
 mod values;
 
@@ -29,6 +32,7 @@ Examples:
   lodestone db get shop.pool accounts 7
   lodestone db import shop.pool accounts accounts.jsonl
   lodestone db scan shop.pool accounts --from 5 --limit 10 --reverse
+  lodestone db export shop.pool accounts -o accounts.jsonl
   lodestone db tables shop.pool
   lodestone db info shop.pool
 
@@ -53,6 +57,8 @@ enum DbCommand {
     Create(create::Args),
     /// Print the tables with their columns, keys and numbers of rows
     Tables(tables::Args),
+    /// Print the schema of a table, or of each, as `create` takes it
+    Schema(schema::Args),
     /// Print the row with a key
     Get(get::Args),
     /// Add rows, or replace those with the same keys, in one transaction
@@ -61,6 +67,8 @@ enum DbCommand {
     Del(del::Args),
     /// Print rows in the order of their keys
     Scan(scan::Args),
+    /// Export a table as JSON Lines, to a file that gets its name when it is complete
+    Export(export::Args),
     /// Import JSON Lines, many rows in a transaction
     Import(import::Args),
     /// Print figures about log, pages and the open
@@ -76,10 +84,12 @@ pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
     match args.command {
         DbCommand::Create(args) => create::run(&args, output),
         DbCommand::Tables(args) => tables::run(&args, output),
+        DbCommand::Schema(args) => schema::run(&args, output),
         DbCommand::Get(args) => get::run(&args, output),
         DbCommand::Put(args) => put::run(&args, output),
         DbCommand::Del(args) => del::run(&args, output),
         DbCommand::Scan(args) => scan::run(&args, output),
+        DbCommand::Export(args) => export::run(&args, output),
         DbCommand::Import(args) => import::run(&args, output),
         DbCommand::Info(args) => info::run(&args, output),
         DbCommand::Checkpoint(args) => checkpoint::run(&args, output),

@@ -98,13 +98,18 @@ impl TableArgs {
     }
 
     fn find(&self, database: Database) -> Result<(Database, Table)> {
-        let names = database.tables()?;
-        if !names.contains(&self.table) {
-            let path = database.pool().path().display();
-            let names = if names.is_empty() { "no table".into() } else { names.join(", ") };
-            bail!("{path}: there is no table `{}`; the database has: {names}", self.table);
-        }
-        let table = database.table(&self.table)?;
+        let table = find(&database, &self.table)?;
         Ok((database, table))
     }
+}
+
+/// The table called `name`. The error for a missing one lists the tables that exist.
+pub fn find(database: &Database, name: &str) -> Result<Table> {
+    let names = database.tables()?;
+    if !names.iter().any(|found| found == name) {
+        let path = database.pool().path().display();
+        let names = if names.is_empty() { "no table".into() } else { names.join(", ") };
+        bail!("{path}: there is no table `{name}`; the database has: {names}");
+    }
+    Ok(database.table(name)?)
 }

@@ -5,8 +5,9 @@ use std::ops::Bound;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use lodestone_engine::{Database, Row, Table};
+use lodestone_engine::Row;
 
+use super::batches::Batches;
 use super::place::TableArgs;
 use super::values;
 use crate::commands::pool::ReadArgs;
@@ -22,9 +23,6 @@ Examples:
 Each row is a JSON object on a line, and `lodestone db import` reads it back. Bounds
 may have the first columns of the key only: --prefix alice means every order of
 alice, and --from alice begins with the first of them.";
-
-/// Rows that one transaction reads.
-const BATCH: usize = 1000;
 
 /// Arguments of `lodestone db scan`.
 #[derive(Debug, clap::Args)]
@@ -64,37 +62,18 @@ pub fn run(args: &Args, _: &Output) -> Result<ExitCode> {
         let key = || values::key_from_words(table.schema(), words, true).map(bound);
         if words.is_empty() { Ok(Bound::Unbounded) } else { key() }
     };
-    let mut range = if args.prefix.is_empty() {
+    let range = if args.prefix.is_empty() {
         (bound(&args.from, Bound::Included)?, bound(&args.to, Bound::Excluded)?)
     } else {
         (bound(&args.prefix, Bound::Included)?, bound(&args.prefix, Bound::Included)?)
     };
     let mut stdout = BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
-    let mut left = args.limit.unwrap_or(usize::MAX);
-    while left > 0 {
-        let rows = batch(&database, &table, range.clone(), args.reverse, left.min(BATCH))?;
-        let Some(last) = rows.last() else { break };
-        let last = Bound::Excluded(values::key_of(table.schema(), last));
-        *if args.reverse { &mut range.1 } else { &mut range.0 } = last;
-        for row in &rows {
+    let limit = args.limit.unwrap_or(usize::MAX);
+    for rows in Batches::new(&database, &table, range, args.reverse, limit) {
+        for row in &rows? {
             writeln!(stdout, "{}", values::to_json(table.schema(), row)).map_err(stdout_error)?;
         }
-        left -= rows.len();
     }
     stdout.flush().map_err(stdout_error)?;
     Ok(exit::ok())
-}
-
-/// The first rows of a range. No other process changes the pool, so batches fit together.
-fn batch(
-    database: &Database,
-    table: &Table,
-    range: (Bound<Row>, Bound<Row>),
-    is_reversed: bool,
-    limit: usize,
-) -> Result<Vec<Row>, lodestone_engine::Error> {
-    database.update(|tx| {
-        let rows = table.range(tx, range.clone())?;
-        if is_reversed { rows.rev().take(limit).collect() } else { rows.take(limit).collect() }
-    })
 }

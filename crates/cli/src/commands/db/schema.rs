@@ -1,0 +1,77 @@
+//! `lodestone db schema`.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use lodestone_engine::Schema;
+use serde::Serialize;
+
+use super::place::{DbArgs, find};
+use crate::commands::pool::ReadArgs;
+use crate::output::{Output, exit};
+
+const AFTER_HELP: &str = "\
+Examples:
+  lodestone db schema shop.pool
+  lodestone db schema shop.pool accounts --json
+  lodestone db create new.pool \"$(lodestone db schema shop.pool accounts)\"
+
+A schema is one line, in the form that `lodestone db create` takes.";
+
+/// Arguments of `lodestone db schema`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    #[command(flatten)]
+    db: DbArgs,
+
+    #[command(flatten)]
+    read: ReadArgs,
+
+    /// The table [default: all, in the order of their names]
+    #[arg(value_name = "TABLE")]
+    table: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Described {
+    table: String,
+    columns: Vec<DescribedColumn>,
+    key: Vec<String>,
+    schema: String,
+}
+
+#[derive(Serialize)]
+struct DescribedColumn {
+    name: String,
+    #[serde(rename = "type")]
+    kind: String,
+    nullable: bool,
+}
+
+/// Prints the schemas.
+pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
+    let database = args.db.open_to_read(args.read)?;
+    let tables = match &args.table {
+        Some(name) => vec![find(&database, name)?],
+        None => database.tables()?.iter().map(|name| database.table(name)).collect::<Result<_, _>>()?,
+    };
+    for table in &tables {
+        output.result(&described(table.schema()), |described| described.schema.clone())?;
+    }
+    Ok(exit::ok())
+}
+
+fn described(schema: &Schema) -> Described {
+    let column = |column: &lodestone_engine::Column| DescribedColumn {
+        name: column.name.clone(),
+        kind: column.kind.to_string(),
+        nullable: column.nullable,
+    };
+    Described {
+        table: schema.name().to_owned(),
+        columns: schema.columns().iter().map(column).collect(),
+        key: schema.key_columns().map(|column| column.name.clone()).collect(),
+        schema: schema.to_string(),
+    }
+}
