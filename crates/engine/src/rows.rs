@@ -1,4 +1,4 @@
-//! Reading a range of a table, from its first key or from its last.
+//! Reading a range of a tree, from its first key or from its last.
 //!
 //! 1. The slots of one leaf are looked up at a time. When the leaf has changed since, its rest is looked up again.
 //! 2. A row is read when it is asked for. First the range that the transaction has read grows by the keys up to it, and
@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::key::after;
 use crate::state::{Range, State};
 use crate::table::Table;
-use crate::tree::{Bytes, Segment, Slot};
+use crate::tree::{Bytes, Segment, Slot, Tree};
 use crate::tx::Tx;
 use crate::value::Row;
 
@@ -44,8 +44,43 @@ use crate::value::Row;
 /// ```
 #[derive(Debug)]
 pub struct Rows<'t> {
-    tx: &'t Tx,
     table: &'t Table,
+    cursor: Cursor<'t>,
+}
+
+impl<'t> Rows<'t> {
+    pub(crate) fn new(tx: &'t Tx, table: &'t Table, from: Bound<Vec<u8>>, to: Bound<Vec<u8>>) -> Self {
+        Self { table, cursor: Cursor::new(tx, &table.tree, from, to) }
+    }
+
+    /// The same rows, from the last key to the first. Call it before the first row is asked for.
+    #[must_use]
+    pub fn rev(mut self) -> Self {
+        self.cursor.reverse();
+        self
+    }
+}
+
+impl Iterator for Rows<'_> {
+    type Item = Result<Row>;
+
+    fn next(&mut self) -> Option<Result<Row>> {
+        let row = self.cursor.step().and_then(|found| {
+            let Some((key, payload)) = found else { return Ok(None) };
+            self.table.decode(&key, &payload).map(Some)
+        });
+        if row.is_err() {
+            self.cursor.end();
+        }
+        row.transpose()
+    }
+}
+
+/// The keys and payloads of a range of a tree, in the order of the keys.
+#[derive(Debug)]
+pub struct Cursor<'t> {
+    tx: &'t Tx,
+    tree: &'t Arc<Tree>,
     /// The first key that is left.
     from: Vec<u8>,
     /// The end of the keys that are left, exclusive. `None`: no end.
@@ -77,8 +112,8 @@ impl Part {
     }
 }
 
-impl<'t> Rows<'t> {
-    pub(crate) fn new(tx: &'t Tx, table: &'t Table, from: Bound<Vec<u8>>, to: Bound<Vec<u8>>) -> Self {
+impl<'t> Cursor<'t> {
+    pub fn new(tx: &'t Tx, tree: &'t Arc<Tree>, from: Bound<Vec<u8>>, to: Bound<Vec<u8>>) -> Self {
         let (mut is_done, mut first, mut end) = (false, Vec::new(), None);
         match from {
             Bound::Unbounded => {}
@@ -94,43 +129,53 @@ impl<'t> Rows<'t> {
             Bound::Excluded(key) => end = Some(key),
         }
         is_done |= end.as_ref().is_some_and(|end| *end <= first);
-        Self { tx, table, from: first, to: end, is_reversed: false, is_done, part: None }
+        Self { tx, tree, from: first, to: end, is_reversed: false, is_done, part: None }
     }
 
-    /// The same rows, from the last key to the first. Call it before the first row is asked for.
-    #[must_use]
-    pub fn rev(mut self) -> Self {
+    /// Turns the direction, unless a key was passed.
+    pub fn reverse(&mut self) {
         self.is_reversed ^= self.part.is_none();
-        self
     }
 
-    /// The next row; `None` at the end.
-    fn step(&mut self) -> Result<Option<Row>> {
+    /// There is nothing more.
+    pub fn end(&mut self) {
+        self.is_done = true;
+    }
+
+    /// The next key and its payload; `None` at the end. After an error there is nothing more: the transaction cannot
+    /// go on.
+    pub fn step(&mut self) -> Result<Option<(Bytes, Bytes)>> {
+        let found = self.next_of_range();
+        self.is_done |= !matches!(found, Ok(Some(_)));
+        found
+    }
+
+    fn next_of_range(&mut self) -> Result<Option<(Bytes, Bytes)>> {
         while !self.is_done {
             let mut state = self.tx.live_state()?;
             let part = match self.part.take() {
                 Some(part) if part.segment.look.leaf.changes() == part.segment.look.changes => part,
-                _ => look_up(self.tx, self.table, &mut state, &self.from, self.to.as_deref(), self.is_reversed)?,
+                _ => look_up(self.tx, self.tree, &mut state, &self.from, self.to.as_deref(), self.is_reversed)?,
             };
             let part = self.part.insert(part);
             let slot = part.next(self.is_reversed);
-            let own = own_change(self.table, &state, &self.from, self.to.as_deref(), self.is_reversed);
+            let own = own_change(self.tree, &state, &self.from, self.to.as_deref(), self.is_reversed);
             let own = own.filter(|(key, _)| part.may_hold(key)).filter(|(key, _)| {
                 slot.as_ref().is_none_or(|(other, _)| if self.is_reversed { key >= other } else { key <= other })
             });
             let found = match (own, slot) {
                 (Some((key, payload)), slot) => {
                     let slot = slot.filter(|(other, _)| *other == key).map(|(_, slot)| slot);
-                    grow(self.table, &mut state, part, Some(&key), slot, self.is_reversed);
+                    grow(self.tree, &mut state, part, Some(&key), slot, self.is_reversed);
                     Some((key, payload))
                 }
                 (None, Some((key, slot))) => {
-                    grow(self.table, &mut state, part, Some(&key), Some(slot.clone()), self.is_reversed);
+                    grow(self.tree, &mut state, part, Some(&key), Some(slot.clone()), self.is_reversed);
                     let payload = state.read_slot(&self.tx.core, &slot)?;
                     Some((key, payload))
                 }
                 (None, None) => {
-                    grow(self.table, &mut state, part, None, None, self.is_reversed);
+                    grow(self.tree, &mut state, part, None, None, self.is_reversed);
                     None
                 }
             };
@@ -139,7 +184,7 @@ impl<'t> Rows<'t> {
                 Some((key, payload)) => {
                     self.pass(&key);
                     if let Some(payload) = payload {
-                        return self.table.decode(&key, &payload).map(Some);
+                        return Ok(Some((key, payload)));
                     }
                 }
                 None => self.leave(),
@@ -172,13 +217,12 @@ impl<'t> Rows<'t> {
 
 fn look_up(
     tx: &Tx,
-    table: &Table,
+    tree: &Arc<Tree>,
     state: &mut State,
     from: &[u8],
     to: Option<&[u8]>,
     is_reversed: bool,
 ) -> Result<Part> {
-    let tree = &table.tree;
     let segment = if is_reversed { tree.last_segment(from, to) } else { tree.first_segment(from, to) };
     state.learn_floor(&tx.core, segment.look.floor)?;
     Ok(Part { segment, passed: 0, range: None })
@@ -186,7 +230,7 @@ fn look_up(
 
 /// The first own change of the range, in its direction.
 fn own_change(
-    table: &Table,
+    tree: &Arc<Tree>,
     state: &State,
     from: &[u8],
     to: Option<&[u8]>,
@@ -195,7 +239,7 @@ fn own_change(
     if to.is_some_and(|to| to <= from) {
         return None;
     }
-    let rows = &state.changes.get(&table.tree.number)?.rows;
+    let rows = &state.changes.get(&tree.number)?.rows;
     let mut rows = rows.range::<[u8], _>((Bound::Included(from), to.map_or(Bound::Unbounded, Bound::Excluded)));
     let (key, payload) = if is_reversed { rows.next_back() } else { rows.next() }?;
     Some((key.clone(), payload.clone()))
@@ -203,7 +247,7 @@ fn own_change(
 
 /// The transaction has read the keys of the part up to `key`, or all of them, and passes `slot`.
 fn grow(
-    table: &Table,
+    tree: &Arc<Tree>,
     state: &mut State,
     part: &mut Part,
     key: Option<&[u8]>,
@@ -212,7 +256,7 @@ fn grow(
 ) {
     let Segment { look, from, to, .. } = &part.segment;
     let number = *part.range.get_or_insert_with(|| {
-        let (tree, look, slots) = (table.tree.clone(), look.clone(), Vec::new());
+        let (tree, look, slots) = (tree.clone(), look.clone(), Vec::new());
         state.ranges.push(Range { tree, look, from: from.clone(), to: to.clone(), slots, is_reversed });
         state.ranges.len() - 1
     });
@@ -225,15 +269,4 @@ fn grow(
     }
     part.passed += usize::from(slot.is_some());
     range.slots.extend(slot);
-}
-
-impl Iterator for Rows<'_> {
-    type Item = Result<Row>;
-
-    fn next(&mut self) -> Option<Result<Row>> {
-        let row = self.step();
-        // After an error there is nothing more: the transaction cannot go on.
-        self.is_done |= !matches!(row, Ok(Some(_)));
-        row.transpose()
-    }
 }
