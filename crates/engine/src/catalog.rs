@@ -1,96 +1,241 @@
-//! The catalog: a tree of tables by name, changed by ordinary transactions.
+//! The catalog: a tree of tables and indexes by name, changed by ordinary transactions.
 //!
 //! ```text
-//! tree 0, key: name (text)     payload of a row (tree number u64, definition bytes)
-//! name "": the number of the next tree, without a definition
+//! tree 0, key: (table text, index text)     payload of a row (tree number u64, definition bytes)
+//! index "": the table itself
+//! table "", index "": the number of the next tree, without a definition
 //! ```
 //!
-//! A table never changes and is never dropped yet, so a transaction that uses one does not read its row.
+//! 1. A handle on a table keeps the version of the table's row. The first use of the handle in a transaction adds that
+//!    row to the reads. So a transaction conflicts with one that changes the table meanwhile, and a handle that is
+//!    older than the table is refused.
+//! 2. Whoever adds or drops an index writes the table's row again, so that it has another version.
+//! 3. The trees of a dropped table or index have no row. Numbers of trees are never used twice, so what the pages and
+//!    logs still hold of them is known to be without an owner. The next checkpoint ends their images.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+use lodestone_txn::RowWord;
 
 use crate::database::Database;
 use crate::error::{Error, Result};
-use crate::schema::{Layout, Schema};
+use crate::index::IndexTree;
+use crate::schema::{Index, Layout, Schema};
 use crate::table::Table;
+use crate::tree::Slot;
 use crate::tx::Tx;
-use crate::value::{Type, Value};
+use crate::value::{Row, Type, Value};
 
 /// The tree of the catalog.
 pub const CATALOG: u32 = 0;
 /// The first tree of a table. Those below are for the system.
 const FIRST_TREE: u32 = 16;
-/// The name of the row that counts trees. No table has it.
-const COUNTER: &str = "";
+/// The name of the row that counts trees. No table has it. As an index: the table itself.
+const NO_NAME: &str = "";
 const TOO_LARGE: &str = "the number of the next tree is too large";
 
 /// The catalog as a table.
 pub fn table(database: &Database) -> Result<Table> {
     let schema = Schema::new("catalog")
-        .column("name", Type::Text)
+        .column("table", Type::Text)
+        .column("index", Type::Text)
         .column("tree", Type::U64)
         .column("definition", Type::Bytes)
-        .key(["name"]);
+        .key(["table", "index"]);
     let layout = schema.layout()?;
-    Ok(Table::new(database, schema, layout, CATALOG))
+    Ok(Table::new(database, Definition { schema, layout, indexes: Vec::new(), origin: None }, CATALOG))
 }
 
-/// Number and schema of the table `name`.
-pub fn find(catalog: &Table, tx: &Tx, name: &str) -> Result<Option<(u32, Schema)>> {
-    if name == COUNTER {
+/// What the catalog says of a table.
+pub struct Found {
+    pub tree: u32,
+    pub schema: Schema,
+    /// The trees of its indexes.
+    trees: Vec<u32>,
+    /// The table's row.
+    origin: (Arc<Slot>, RowWord),
+}
+
+impl Found {
+    /// A handle on the table.
+    pub fn handle(self, database: &Database) -> Result<Table> {
+        let layout = self.schema.layout()?;
+        let indexes = self.trees.iter().map(|tree| IndexTree { tree: database.core().tree(*tree) }).collect();
+        let definition = Definition { schema: self.schema, layout, indexes, origin: Some(self.origin) };
+        Ok(Table::new(database, definition, self.tree))
+    }
+
+    /// The trees of table and indexes.
+    pub fn trees(&self) -> Vec<u32> {
+        std::iter::once(self.tree).chain(self.trees.iter().copied()).collect()
+    }
+}
+
+/// The table `name`.
+pub fn find(catalog: &Table, tx: &Tx, name: &str) -> Result<Option<Found>> {
+    if name == NO_NAME {
         return Ok(None);
     }
-    let Some(row) = catalog.get(tx, &crate::row![name])? else { return Ok(None) };
-    let found = match (&row[1], &row[2]) {
-        (Value::U64(tree), Value::Bytes(definition)) if *tree >= FIRST_TREE.into() => {
-            u32::try_from(*tree).ok().zip(Schema::decode(name, definition))
-        }
-        _ => None,
-    };
-    found.map(Some).ok_or_else(|| catalog.damaged(format!("the definition of the table `{name}` makes no sense")))
+    let damaged =
+        |what: &str| catalog.damaged(format!("the definition of {what} of the table `{name}` makes no sense"));
+    let table = crate::row![name, NO_NAME];
+    let Some(row) = catalog.get(tx, &table)? else { return Ok(None) };
+    let (tree, definition) = tree_of(&row).ok_or_else(|| damaged("the columns"))?;
+    let mut schema = Schema::decode(name, definition).ok_or_else(|| damaged("the columns"))?;
+    let mut trees = Vec::new();
+    for row in catalog.range(tx, crate::row![name]..=crate::row![name])? {
+        let row = row?;
+        let Some(index) = row[1].as_text().filter(|index| *index != NO_NAME) else { continue };
+        let (tree, definition) = tree_of(&row).ok_or_else(|| damaged("an index"))?;
+        schema.indexes.push(Index::decode(&schema, index, definition).ok_or_else(|| damaged("an index"))?);
+        trees.push(tree);
+    }
+    schema.layout().map_err(|error| catalog.damaged(error.to_string()))?;
+    let origin = catalog.version_of(tx, &table)?.ok_or(Error::Conflict)?;
+    Ok(Some(Found { tree, schema, trees, origin }))
 }
 
-/// Adds the table of `schema`, or finds it. Returns the number of its tree.
-pub fn create(catalog: &Table, tx: &Tx, schema: &Schema, layout: &Layout) -> Result<u32> {
-    if let Some((tree, found)) = find(catalog, tx, &schema.name)? {
-        return match found.difference(schema) {
-            None => Ok(tree),
+/// Tree and definition of a row of the catalog.
+fn tree_of(row: &Row) -> Option<(u32, &[u8])> {
+    match (&row[2], &row[3]) {
+        (Value::U64(tree), Value::Bytes(definition)) if *tree >= FIRST_TREE.into() => {
+            Some((u32::try_from(*tree).ok()?, definition))
+        }
+        _ => None,
+    }
+}
+
+/// The table `name`, which exists.
+pub fn must_find(catalog: &Table, tx: &Tx, name: &str) -> Result<Found> {
+    find(catalog, tx, name)?.ok_or_else(|| Error::NoTable { table: name.into() })
+}
+
+/// Adds the table of `schema`, or finds it.
+pub fn create(catalog: &Table, tx: &Tx, schema: &Schema, layout: &Layout) -> Result<()> {
+    if let Some(found) = find(catalog, tx, &schema.name)? {
+        return match found.schema.difference(schema) {
+            None => Ok(()),
             Some(difference) => Err(Error::SchemaDiffers { table: schema.name.clone(), difference }),
         };
     }
+    let tree = take_number(catalog, tx)?;
+    catalog.insert(tx, &crate::row![schema.name.as_str(), NO_NAME, tree, schema.encode(layout)])?;
+    for (index, columns) in schema.indexes.iter().zip(&layout.indexes) {
+        let tree = take_number(catalog, tx)?;
+        catalog.insert(tx, &index_row(&schema.name, index, columns, tree))?;
+    }
+    Ok(())
+}
+
+fn index_row(table: &str, index: &Index, columns: &[usize], tree: u64) -> Row {
+    crate::row![table, index.name.as_str(), tree, index.encode(columns)]
+}
+
+/// Removes the table. Returns the numbers of its trees.
+pub fn drop_table(catalog: &Table, tx: &Tx, name: &str) -> Result<Vec<u32>> {
+    let found = must_find(catalog, tx, name)?;
+    for row in catalog.range(tx, crate::row![name]..=crate::row![name])? {
+        catalog.delete(tx, &row?[..2])?;
+    }
+    Ok(found.trees())
+}
+
+/// Gives the table another name.
+pub fn rename_table(catalog: &Table, tx: &Tx, from: &str, to: &str) -> Result<()> {
+    must_find(catalog, tx, from)?;
+    Schema { name: to.into(), ..must_find(catalog, tx, from)?.schema }.layout()?;
+    if find(catalog, tx, to)?.is_some() {
+        return Err(Error::TableExists { table: to.into() });
+    }
+    for row in catalog.range(tx, crate::row![from]..=crate::row![from])? {
+        let mut row = row?;
+        catalog.delete(tx, &row[..2])?;
+        row.0[0] = to.into();
+        catalog.insert(tx, &row)?;
+    }
+    Ok(())
+}
+
+/// Adds an index without entries to the table. Its tree is that of the last index of the result.
+pub fn create_index(catalog: &Table, tx: &Tx, table: &str, index: &Index) -> Result<u32> {
+    let mut found = must_find(catalog, tx, table)?;
+    if found.schema.indexes.iter().any(|other| other.name == index.name) {
+        return Err(Error::IndexExists { table: table.into(), index: index.name.clone() });
+    }
+    found.schema.indexes.push(index.clone());
+    let layout = found.schema.layout()?;
+    let tree = take_number(catalog, tx)?;
+    let columns = layout.indexes.last().map_or(&[][..], |columns| columns);
+    catalog.insert(tx, &index_row(table, index, columns, tree))?;
+    touch(catalog, tx, table)?;
+    u32::try_from(tree).map_err(|_| catalog.damaged(TOO_LARGE.into()))
+}
+
+/// Removes an index of the table. Returns the number of its tree.
+pub fn drop_index(catalog: &Table, tx: &Tx, table: &str, index: &str) -> Result<u32> {
+    let found = must_find(catalog, tx, table)?;
+    let number = found.schema.indexes.iter().position(|other| other.name == index);
+    let number = number.ok_or_else(|| Error::NoIndex { table: table.into(), index: index.into() })?;
+    catalog.delete(tx, &crate::row![table, index])?;
+    touch(catalog, tx, table)?;
+    Ok(found.trees[number])
+}
+
+/// Gives the table's row another version: handles that do not know its indexes are refused from now on.
+fn touch(catalog: &Table, tx: &Tx, table: &str) -> Result<()> {
+    let row = catalog.get(tx, &crate::row![table, NO_NAME])?.ok_or_else(|| Error::NoTable { table: table.into() })?;
+    catalog.update(tx, &row)
+}
+
+/// A number for a new tree.
+fn take_number(catalog: &Table, tx: &Tx) -> Result<u64> {
     let numbers = Numbers::read(catalog, tx)?;
     if let Some(finding) = numbers.findings().next() {
         return Err(catalog.damaged(finding));
     }
     let tree = numbers.next;
-    let number = u32::try_from(tree).map_err(|_| catalog.damaged(TOO_LARGE.into()))?;
-    catalog.put(tx, &crate::row![COUNTER, tree + 1, Vec::new()])?;
-    catalog.insert(tx, &crate::row![schema.name.as_str(), tree, schema.encode(layout)])?;
-    Ok(number)
+    catalog.put(tx, &crate::row![NO_NAME, NO_NAME, tree + 1, Vec::new()])?;
+    Ok(tree)
 }
 
 /// The numbers of the trees. Two tables with one tree would destroy each other's rows.
 pub struct Numbers {
-    /// That of the next table.
+    /// That of the next tree.
     next: u64,
-    /// Names of tables, by the number of their tree.
-    tables: BTreeMap<u64, Vec<String>>,
+    /// Names of tables and indexes, by the number of their tree.
+    trees: BTreeMap<u64, Vec<String>>,
+    /// Tables with an index, but without a row of their own.
+    headless: BTreeSet<String>,
 }
 
 impl Numbers {
     /// Reads all of them.
     pub fn read(catalog: &Table, tx: &Tx) -> Result<Self> {
-        let mut numbers = Self { next: FIRST_TREE.into(), tables: BTreeMap::new() };
+        let (mut next, mut trees) = (FIRST_TREE.into(), BTreeMap::<_, Vec<_>>::new());
+        let (mut tables, mut headless) = (BTreeSet::new(), BTreeSet::new());
         for row in catalog.range(tx, ..)? {
             let row = row?;
-            match (row[0].as_text(), row[1].as_u64()) {
-                (Some(COUNTER), Some(next)) => numbers.next = next,
-                (Some(name), Some(tree)) => numbers.tables.entry(tree).or_default().push(name.into()),
+            match (row[0].as_text(), row[1].as_text(), row[2].as_u64()) {
+                (Some(NO_NAME), Some(NO_NAME), Some(number)) => next = number,
+                (Some(table), Some(NO_NAME), Some(tree)) => {
+                    tables.insert(table.to_owned());
+                    trees.entry(tree).or_default().push(table.into());
+                }
+                (Some(table), Some(index), Some(tree)) => {
+                    headless.insert(table.to_owned());
+                    trees.entry(tree).or_default().push(format!("{table}.{index}"));
+                }
                 _ => return Err(catalog.damaged("a row has no name or no tree".into())),
             }
         }
-        Ok(numbers)
+        headless.retain(|table| !tables.contains(table));
+        Ok(Self { next, trees, headless })
+    }
+
+    /// Whether a table or index had this tree once, and none has it now.
+    pub fn is_dropped(&self, tree: u32) -> bool {
+        tree >= FIRST_TREE && u64::from(tree) < self.next && !self.trees.contains_key(&tree.into())
     }
 
     /// What is wrong with them.
@@ -98,36 +243,36 @@ impl Numbers {
         let shared = |(tree, names): (&u64, &Vec<String>)| {
             (names.len() > 1).then(|| format!("the tables `{}` have the same tree {tree}", names.join("`, `")))
         };
-        let last = self.tables.keys().last();
+        let last = self.trees.keys().last();
         let is_used = last.is_some_and(|last| *last >= self.next) || self.next < FIRST_TREE.into();
         let next = is_used.then(|| format!("the number of the next tree, {}, is in use", self.next));
         let too_large = (self.next > u32::MAX.into()).then(|| TOO_LARGE.to_owned());
-        self.tables.iter().filter_map(shared).chain(next).chain(too_large)
+        let headless = self.headless.iter().map(|table| format!("there is an index of `{table}`, which is no table"));
+        self.trees.iter().filter_map(shared).chain(next).chain(too_large).chain(headless)
     }
 }
 
 /// The names of all tables, in order.
 pub fn names(catalog: &Table, tx: &Tx) -> Result<Vec<String>> {
-    let rows = catalog.range(tx, ..)?;
-    let names = rows.map(|row| Ok(row?[0].as_text().unwrap_or_default().to_owned()));
-    names.filter(|name| !matches!(name, Ok(name) if name == COUNTER)).collect()
+    let mut names = Vec::new();
+    for row in catalog.range(tx, ..)? {
+        let row = row?;
+        if let (Some(name), Some(NO_NAME)) = (row[0].as_text(), row[1].as_text())
+            && name != NO_NAME
+        {
+            names.push(name.to_owned());
+        }
+    }
+    Ok(names)
 }
 
-/// A handle of the table of `schema` with the tree `tree`.
-pub fn handle(database: &Database, schema: Schema, tree: u32) -> Result<Table> {
-    let layout = schema.layout()?;
-    Ok(Table::new(database, schema, layout, tree))
-}
-
-/// The schema and layout that a table shares with its clones.
+/// What a table shares with its clones.
 #[derive(Debug)]
 pub struct Definition {
     pub schema: Schema,
     pub layout: Layout,
-}
-
-impl Definition {
-    pub fn new(schema: Schema, layout: Layout) -> Arc<Self> {
-        Arc::new(Self { schema, layout })
-    }
+    /// In the order of the schema.
+    pub indexes: Vec<IndexTree>,
+    /// The table's row in the catalog, and its version. The catalog itself has none.
+    pub origin: Option<(Arc<Slot>, RowWord)>,
 }

@@ -40,6 +40,8 @@ pub struct Core {
     pub waits: bool,
     leaf_rows_max: usize,
     trees: RwLock<BTreeMap<u32, Arc<Tree>>>,
+    /// Trees of dropped tables and indexes, whose images have not ended yet.
+    dropped: Mutex<Vec<Arc<Tree>>>,
     pub rounds: Rounds,
     /// States between transactions.
     states: Mutex<Vec<State>>,
@@ -66,6 +68,7 @@ impl Core {
             wal: found.wal,
             leaf_rows_max: options.leaf_rows_max,
             trees: RwLock::new(found.trees),
+            dropped: Mutex::default(),
             states: Mutex::default(),
             committers: (Mutex::default(), Condvar::new()),
             points: (0..places.threads_max()).map(|_| Mutex::default()).collect(),
@@ -82,6 +85,23 @@ impl Core {
         }
         let make = || Arc::new(Tree::new(number, self.leaf_rows_max, self.timeline.base()));
         self.trees.write().unwrap_or_else(PoisonError::into_inner).entry(number).or_insert_with(make).clone()
+    }
+
+    /// Takes out trees that no table and no index has any more. The next round ends their images.
+    pub fn forget_trees(&self, numbers: &[u32]) {
+        let mut trees = self.trees.write().unwrap_or_else(PoisonError::into_inner);
+        let found = numbers.iter().filter_map(|number| trees.remove(number));
+        lock(&self.dropped).extend(found);
+    }
+
+    /// The trees that were taken out.
+    pub fn dropped_trees(&self) -> Vec<Arc<Tree>> {
+        lock(&self.dropped).clone()
+    }
+
+    /// The images of these trees have ended.
+    pub fn ended_trees(&self, trees: &[Arc<Tree>]) {
+        lock(&self.dropped).retain(|tree| !trees.iter().any(|ended| Arc::ptr_eq(ended, tree)));
     }
 
     /// The numbers of the trees that were used in this life or hold rows.

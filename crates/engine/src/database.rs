@@ -15,11 +15,12 @@ use crate::catalog;
 use crate::core::{Committer, Core, Handle};
 use crate::error::{Error, Result};
 use crate::format;
+use crate::index::fill;
 use crate::kind::DATABASE;
 use crate::options::DatabaseOptions;
 use crate::recover::{RecoveryReport, recover};
 use crate::rounds::{self, CheckpointReport};
-use crate::schema::Schema;
+use crate::schema::{Index, Schema};
 use crate::table::Table;
 use crate::tx::Tx;
 
@@ -104,7 +105,19 @@ impl Database {
         let found = recover(&heap, &places, options)?;
         let report = found.report;
         let core = Core::new(heap, places, options, found, object);
-        Ok(Self { core: Handle::new(in_use, core), report })
+        let database = Self { core: Handle::new(in_use, core), report };
+        database.forget_dropped_trees();
+        Ok(database)
+    }
+
+    /// Forgets the rows of trees that no table and no index has any more.
+    fn forget_dropped_trees(&self) {
+        let numbers = catalog::table(self).and_then(|catalog| self.update(|tx| catalog::Numbers::read(&catalog, tx)));
+        // A damaged catalog is an error of the first call that needs it. Until then all rows are kept.
+        if let Ok(numbers) = numbers {
+            let dropped = self.core.tree_numbers().into_iter().filter(|tree| numbers.is_dropped(*tree));
+            self.core.forget_trees(&dropped.collect::<Vec<_>>());
+        }
     }
 
     /// The findings of this open.
@@ -177,13 +190,13 @@ impl Database {
     /// Makes the table of `schema`, or opens it. Durable on return.
     ///
     /// # Errors
-    /// [`Error::SchemaDiffers`] when there is a table of that name with other columns or another key;
+    /// [`Error::SchemaDiffers`] when there is a table of that name with other columns, another key or other indexes;
     /// [`Error::BadSchema`]; as [`update`](Self::update).
     pub fn create_table(&self, schema: &Schema) -> Result<Table> {
         let layout = schema.layout()?;
         let catalog = catalog::table(self)?;
-        let tree = self.update(|tx| catalog::create(&catalog, tx, schema, &layout))?;
-        catalog::handle(self, schema.clone(), tree)
+        self.update(|tx| catalog::create(&catalog, tx, schema, &layout))?;
+        self.table(&schema.name)
     }
 
     /// The table called `name`.
@@ -192,9 +205,80 @@ impl Database {
     /// [`Error::NoTable`]; [`Error::Damaged`].
     pub fn table(&self, name: &str) -> Result<Table> {
         let catalog = catalog::table(self)?;
-        let found = self.update(|tx| catalog::find(&catalog, tx, name))?;
-        let (tree, schema) = found.ok_or_else(|| Error::NoTable { table: name.into() })?;
-        catalog::handle(self, schema, tree)
+        self.update(|tx| catalog::must_find(&catalog, tx, name))?.handle(self)
+    }
+
+    /// Removes the table with all its rows and indexes. Durable on return. Handles on it return
+    /// [`Error::TableChanged`] from now on. The next checkpoint gives the space back.
+    ///
+    /// # Errors
+    /// [`Error::NoTable`]; as [`update`](Self::update).
+    ///
+    /// ```
+    /// use lodestone_engine::{Database, DatabaseOptions, Error, Index, Schema, Type, row};
+    /// # use lodestone_pmem::{DomainChoice, PoolOptions};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("shop.pool");
+    /// # let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    /// # let options =
+    /// #     DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+    /// let db = Database::open_with(&path, &options)?;
+    /// let table = db.create_table(&Schema::new("t").column("k", Type::U64).column("v", Type::Text).key(["k"]))?;
+    /// db.update(|tx| table.put(tx, &row![1_u64, "a"]))?;
+    /// let table = db.create_index("t", &Index::new("by_v", ["v"]))?;
+    /// assert_eq!(db.update(|tx| table.index("by_v")?.get(tx, &row!["a"]))?, Some(row![1_u64, "a"]));
+    /// db.rename_table("t", "s")?;
+    /// db.drop_index("s", "by_v")?;
+    /// db.drop_table("s")?;
+    /// assert!(db.tables()?.is_empty());
+    /// assert!(matches!(db.update(|tx| table.get(tx, &row![1_u64])), Err(Error::TableChanged { .. })));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn drop_table(&self, name: &str) -> Result<()> {
+        let catalog = catalog::table(self)?;
+        let trees = self.update(|tx| catalog::drop_table(&catalog, tx, name))?;
+        self.core.forget_trees(&trees);
+        Ok(())
+    }
+
+    /// Gives the table another name. Durable on return. Handles on it return [`Error::TableChanged`] from now on.
+    ///
+    /// # Errors
+    /// [`Error::NoTable`]; [`Error::TableExists`]; [`Error::BadSchema`] for a name that no table can have; as
+    /// [`update`](Self::update).
+    pub fn rename_table(&self, from: &str, to: &str) -> Result<Table> {
+        let catalog = catalog::table(self)?;
+        self.update(|tx| catalog::rename_table(&catalog, tx, from, to))?;
+        self.table(to)
+    }
+
+    /// Adds an index to the table, with an entry for each of its rows. Durable on return. One transaction does it, so
+    /// it needs room in the log for all entries, and others that change the table meanwhile delay it. Handles on the
+    /// table return [`Error::TableChanged`] from now on; use the one that this returns.
+    ///
+    /// # Errors
+    /// [`Error::NoTable`]; [`Error::IndexExists`]; [`Error::BadSchema`]; [`Error::Duplicate`] when two rows have the
+    /// same entry of a unique index; [`Error::TransactionTooLarge`]; as [`update`](Self::update).
+    pub fn create_index(&self, table: &str, index: &Index) -> Result<Table> {
+        let catalog = catalog::table(self)?;
+        self.update(|tx| {
+            let rows = catalog::must_find(&catalog, tx, table)?.handle(self)?;
+            let tree = catalog::create_index(&catalog, tx, table, index)?;
+            fill(&rows, tx, index, &self.core.tree(tree))
+        })?;
+        self.table(table)
+    }
+
+    /// Removes an index of the table. Durable on return. Handles on the table return [`Error::TableChanged`] from now
+    /// on; use the one that this returns.
+    ///
+    /// # Errors
+    /// [`Error::NoTable`]; [`Error::NoIndex`]; as [`update`](Self::update).
+    pub fn drop_index(&self, table: &str, index: &str) -> Result<Table> {
+        let catalog = catalog::table(self)?;
+        let tree = self.update(|tx| catalog::drop_index(&catalog, tx, table, index))?;
+        self.core.forget_trees(&[tree]);
+        self.table(table)
     }
 
     /// The names of all tables, in order.

@@ -17,11 +17,13 @@ pub enum Error {
         "the transaction conflicts with another one; run it again from its beginning, as `Database::update` does by itself"
     )]
     Conflict,
-    /// There is a row with this key.
-    #[error("table `{table}` has a row with the key {key} already; use `put` to replace it")]
+    /// There is a row with this key, or with these values in a unique index.
+    #[error("table `{table}` has a row with {} {key} already; {}", whose(index.as_ref()), cure(index.as_ref()))]
     Duplicate {
         /// The table.
         table: String,
+        /// The unique index. `None`: the key of the table.
+        index: Option<String>,
         /// The key.
         key: String,
     },
@@ -39,7 +41,35 @@ pub enum Error {
         /// The table.
         table: String,
     },
-    /// The table exists with other columns or another key.
+    /// The table has no such index.
+    #[error("table `{table}` has no index `{index}`; make it with `Database::create_index`")]
+    NoIndex {
+        /// The table.
+        table: String,
+        /// The index.
+        index: String,
+    },
+    /// There is a table of this name.
+    #[error("there is a table `{table}` already; drop it first, or use another name")]
+    TableExists {
+        /// The table.
+        table: String,
+    },
+    /// The table has an index of this name.
+    #[error("table `{table}` has an index `{index}` already; drop it first, or use another name")]
+    IndexExists {
+        /// The table.
+        table: String,
+        /// The index.
+        index: String,
+    },
+    /// The table was dropped, renamed or got other indexes after its handle was made.
+    #[error("table `{table}` has changed since it was opened; get it again with `Database::table`")]
+    TableChanged {
+        /// The table, as it was called then.
+        table: String,
+    },
+    /// The table exists with other columns, another key or other indexes.
     #[error("table `{table}` differs from the schema: {difference}; use its columns, or another name")]
     SchemaDiffers {
         /// The table.
@@ -180,6 +210,16 @@ pub enum Error {
     /// From the pool.
     #[error(transparent)]
     Pool(#[from] lodestone_pmem::Error),
+}
+
+/// The words of [`Error::Duplicate`] before the values.
+fn whose(index: Option<&String>) -> String {
+    index.map_or_else(|| "the key".into(), |index| format!("the values of the unique index `{index}`"))
+}
+
+/// The next step after [`Error::Duplicate`].
+fn cure(index: Option<&String>) -> &'static str {
+    if index.is_none() { "use `put` to replace it" } else { "change or delete that row first" }
 }
 
 impl Error {

@@ -1,14 +1,18 @@
 //! The object kind of a database, for the store's registry.
 
+use std::collections::BTreeMap;
+
 use lodestone_heap::Heap;
 use lodestone_pmem::PmAddr;
 use lodestone_store::{Acknowledge, Contents, Flaw, Kind, KindCode, KindError, Member, Object, Records, Registered};
+use lodestone_width::to_u64;
 
 use crate::catalog;
 use crate::database::Database;
 use crate::error::Error;
 use crate::format;
 use crate::options::DatabaseOptions;
+use crate::table::Table;
 
 /// The kind of a database.
 pub static DATABASE: DatabaseKind = DatabaseKind;
@@ -59,16 +63,19 @@ impl Kind for DatabaseKind {
         };
         let catalog = catalog::table(&database)?;
         let numbers = database.update(|tx| catalog::Numbers::read(&catalog, tx));
-        match numbers {
+        match &numbers {
             Ok(numbers) => numbers.findings().for_each(|finding| flaw(format!("catalog: {finding}"))),
             Err(error) => flaw(error.to_string()),
         }
         let mut known = vec![catalog::CATALOG];
         for name in database.tables()? {
-            match database.table(&name).and_then(|table| count(&database, &table).map(|rows| (table, rows))) {
-                Ok((table, rows)) => {
+            let found = database.table(&name);
+            match found.and_then(|table| verify(&database, &table).map(|found| (table, found))) {
+                Ok((table, (rows, findings))) => {
                     known.push(table.tree.number);
+                    known.extend(table.definition().indexes.iter().map(|index| index.tree.number));
                     contents.records += rows;
+                    findings.iter().for_each(|error| flaw(error.to_string()));
                 }
                 Err(error) => flaw(error.to_string()),
             }
@@ -100,7 +107,20 @@ impl Kind for DatabaseKind {
     }
 }
 
-/// Rows of a table. Each is decoded.
-fn count(database: &Database, table: &crate::table::Table) -> Result<u64, Error> {
-    database.update(|tx| table.range(tx, ..)?.try_fold(0, |rows, row| row.map(|_| rows + 1)))
+/// Reads every row of a table and every entry of its indexes. Returns the number of rows, and what does not agree.
+fn verify(database: &Database, table: &Table) -> Result<(u64, Vec<Error>), Error> {
+    database.update(|tx| {
+        let schema = table.schema();
+        let layout = &table.definition().layout;
+        let mut rows = BTreeMap::new();
+        for row in table.range(tx, ..)? {
+            let row = row?;
+            rows.insert(schema.key_of(layout, &row)?, row);
+        }
+        let mut findings = Vec::new();
+        for index in schema.indexes() {
+            findings.extend(table.index(&index.name)?.verify(tx, &rows)?);
+        }
+        Ok((to_u64(rows.len()), findings))
+    })
 }

@@ -14,7 +14,7 @@
 //!   when the logs are half full, [`Database::checkpoint`] at any time. Commits go on meanwhile.
 //!
 //! **What is not there yet.** A checkpoint writes each leaf that changed as a whole, in the thread of a commit. An open
-//! reads all pages, and all rows must fit into DRAM. Tables cannot change or be dropped.
+//! reads all pages, and all rows must fit into DRAM. The columns of a table cannot change.
 //!
 //! | file | idea |
 //! | --- | --- |
@@ -24,10 +24,11 @@
 //! | `tree` | rows in DRAM, by key: slots, leaves, claims, purge, split |
 //! | `state` | the reads and changes of a transaction, and their validation |
 //! | `tx`, `table`, `rows` | operations inside a transaction |
+//! | `index` | other orders of the rows: entries in trees of their own |
 //! | `commit` | the commit, step by step |
 //! | `cuts` | a position in every log, while commits go on |
 //! | `rounds` | checkpoints: dirty leaves to pages, truncation |
-//! | `catalog` | tables by name, as rows |
+//! | `catalog` | tables and indexes by name, as rows |
 //! | `recover`, `format` | opening: from pages and logs to the trees |
 //! | `database`, `core`, `kind` | what is shared, and the place in a store |
 //!
@@ -42,6 +43,7 @@ mod cuts;
 mod database;
 mod error;
 mod format;
+mod index;
 mod key;
 mod kind;
 mod options;
@@ -58,6 +60,7 @@ mod value;
 
 pub use database::Database;
 pub use error::{Error, Result};
+pub use index::{IndexRows, TableIndex};
 pub use key::KEY_BYTES_MAX;
 pub use kind::{DATABASE, DatabaseKind};
 pub use lodestone_pages::PageStats;
@@ -66,7 +69,7 @@ pub use payload::VARIABLE_BYTES_MAX;
 pub use recover::RecoveryReport;
 pub use rounds::CheckpointReport;
 pub use rows::Rows;
-pub use schema::{COLUMNS_MAX, Column, NAME_BYTES_MAX, Schema};
+pub use schema::{COLUMNS_MAX, Column, Index, NAME_BYTES_MAX, Schema};
 pub use table::Table;
 pub use tx::Tx;
 pub use value::{Row, Type, Value};

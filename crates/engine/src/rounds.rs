@@ -5,6 +5,7 @@
 //!    meanwhile is met as well. A row is read as a transaction reads it: locked ones are waited for, and so is the
 //!    fence of a pending one. So the images have all commits of the old epoch: those held their locks before the epoch
 //!    rose. Rows of later commits may be in an image: their records stay in the logs.
+//!    The images of dropped trees end.
 //! 3. *Publish*: images, ends of former images and positions begin to count all at once ([`lodestone_pages::Batch`]).
 //! 4. *Truncate*: up to the positions of the checkpoint before, which is kept too.
 //!
@@ -105,6 +106,11 @@ pub fn round(core: &Core, pages: &mut Pages) -> Result<CheckpointReport> {
     let from = core.rounds.cuts.cut();
     let mut written = Written { leaves: Vec::new(), is_published: false };
     let mut batch = pages.batch();
+    // Before the others: a tree that is dropped meanwhile is left to the next round.
+    let dropped = core.dropped_trees();
+    for home in dropped.iter().flat_map(|tree| tree.homes()) {
+        batch.end(home);
+    }
     for tree in core.trees() {
         let mut next = tree.leaf_from(Bound::Unbounded);
         while let Some((low, leaf)) = next {
@@ -122,6 +128,7 @@ pub fn round(core: &Core, pages: &mut Pages) -> Result<CheckpointReport> {
     core.refuse_if_poisoned()?;
     batch.publish(from)?;
     let report = written.publish();
+    core.ended_trees(&dropped);
     for writer in core.rounds.cuts.writers() {
         core.wal.truncate(writer, pages.from(writer));
     }

@@ -1,7 +1,8 @@
-//! The columns of a table and its key, and their bytes in the catalog.
+//! The columns of a table, its key and its indexes, and their bytes in the catalog.
 //!
 //! ```text
-//! definition: columns 2, key columns 2, columns { type 1, nullable 1, name length 2, name }, key { number 2 }
+//! definition of a table: columns 2, key columns 2, columns { type 1, nullable 1, name length 2, name }, key { number 2 }
+//! definition of an index: unique 1, columns { number 2 }
 //! ```
 
 use std::fmt;
@@ -35,7 +36,69 @@ impl fmt::Display for Column {
     }
 }
 
-/// A table's name, columns and key.
+/// A second order of the rows of a table, by other columns than the key.
+///
+/// ```
+/// use lodestone_engine::{Index, Schema};
+///
+/// let schema: Schema = "t (id u64, mail text null) key (id) unique by_mail (mail)".parse()?;
+/// assert_eq!(schema.indexes(), [Index::unique("by_mail", ["mail"])]);
+/// # Ok::<(), lodestone_engine::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Index {
+    /// Its name, which no other index of the table has.
+    pub name: String,
+    /// Names of its columns, in the order of their weight.
+    pub columns: Vec<String>,
+    /// Whether no two rows may have the same values in these columns. Rows with a null among them are exempt.
+    pub is_unique: bool,
+}
+
+impl Index {
+    /// An index that many rows may share an entry of.
+    #[must_use]
+    pub fn new<N: Into<String>>(name: impl Into<String>, columns: impl IntoIterator<Item = N>) -> Self {
+        Self { name: name.into(), columns: columns.into_iter().map(Into::into).collect(), is_unique: false }
+    }
+
+    /// An index that refuses a second row with the same values. Nulls are never the same.
+    #[must_use]
+    pub fn unique<N: Into<String>>(name: impl Into<String>, columns: impl IntoIterator<Item = N>) -> Self {
+        Self { is_unique: true, ..Self::new(name, columns) }
+    }
+
+    /// The bytes for the catalog.
+    pub(crate) fn encode(&self, columns: &[usize]) -> Vec<u8> {
+        let mut bytes = vec![u8::from(self.is_unique)];
+        columns.iter().for_each(|number| bytes.extend(exact_u16(*number).to_le_bytes()));
+        bytes
+    }
+
+    /// The index `name` of `schema` from the bytes of the catalog. `None` for bytes that [`encode`](Self::encode) does
+    /// not write.
+    pub(crate) fn decode(schema: &Schema, name: &str, mut bytes: &[u8]) -> Option<Self> {
+        let is_unique = match bytes.split_off_first()? {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
+        let mut columns = Vec::new();
+        while !bytes.is_empty() {
+            columns.push(schema.columns.get(usize::from(take_u16(&mut bytes)?))?.name.clone());
+        }
+        Some(Self { name: name.into(), columns, is_unique })
+    }
+}
+
+impl fmt::Display for Index {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.is_unique { "unique" } else { "index" };
+        write!(f, "{kind} {} ({})", self.name, self.columns.join(", "))
+    }
+}
+
+/// A table's name, columns, key and indexes.
 ///
 /// ```
 /// use lodestone_engine::{Schema, Type};
@@ -44,8 +107,10 @@ impl fmt::Display for Column {
 ///     .column("id", Type::U64)
 ///     .column("owner", Type::Text)
 ///     .nullable("note", Type::Text)
-///     .key(["id"]);
-/// assert_eq!(schema.to_string(), "accounts (id u64, owner text, note text null) key (id)");
+///     .key(["id"])
+///     .index("by_owner", ["owner"]);
+/// let text = "accounts (id u64, owner text, note text null) key (id) index by_owner (owner)";
+/// assert_eq!(schema.to_string(), text);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schema {
@@ -53,13 +118,14 @@ pub struct Schema {
     pub(crate) columns: Vec<Column>,
     /// Names of the key's columns, in the order of the key.
     pub(crate) key: Vec<String>,
+    pub(crate) indexes: Vec<Index>,
 }
 
 impl Schema {
     /// A table called `name`, without columns.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), columns: Vec::new(), key: Vec::new() }
+        Self { name: name.into(), columns: Vec::new(), key: Vec::new(), indexes: Vec::new() }
     }
 
     /// With another column.
@@ -84,6 +150,31 @@ impl Schema {
     pub fn key<N: Into<String>>(mut self, columns: impl IntoIterator<Item = N>) -> Self {
         self.key = columns.into_iter().map(Into::into).collect();
         self
+    }
+
+    /// With an index over these columns. [`Table::index`](crate::Table::index) reads it.
+    #[must_use]
+    pub fn index<N: Into<String>>(self, name: impl Into<String>, columns: impl IntoIterator<Item = N>) -> Self {
+        self.with_index(Index::new(name, columns))
+    }
+
+    /// With an index over these columns that refuses a second row with the same values. Nulls are never the same.
+    #[must_use]
+    pub fn unique<N: Into<String>>(self, name: impl Into<String>, columns: impl IntoIterator<Item = N>) -> Self {
+        self.with_index(Index::unique(name, columns))
+    }
+
+    /// With another index.
+    #[must_use]
+    pub fn with_index(mut self, index: Index) -> Self {
+        self.indexes.push(index);
+        self
+    }
+
+    /// The indexes.
+    #[must_use]
+    pub fn indexes(&self) -> &[Index] {
+        &self.indexes
     }
 
     /// The key's columns, in the order of the key.
@@ -157,8 +248,18 @@ impl Schema {
                 }
             }
         }
-        let keys = || format!("the key is ({}), not ({})", self.key.join(", "), other.key.join(", "));
-        (self.key != other.key).then(keys)
+        if self.key != other.key {
+            return Some(format!("the key is ({}), not ({})", self.key.join(", "), other.key.join(", ")));
+        }
+        let missing = |of: &Self, from: &Self| {
+            of.indexes.iter().find(|index| !from.indexes.contains(index)).map(|index| format!("`{index}`"))
+        };
+        match (missing(self, other), missing(other, self)) {
+            (None, None) => None,
+            (Some(own), None) => Some(format!("it has {own}")),
+            (None, Some(there)) => Some(format!("it has no {there}")),
+            (Some(own), Some(there)) => Some(format!("it has {own}, and no {there}")),
+        }
     }
 
     /// The places of the columns in keys and payloads.
@@ -167,7 +268,6 @@ impl Schema {
     /// [`Error::BadSchema`].
     pub(crate) fn layout(&self) -> Result<Layout> {
         let bad = |finding: String| Err(Error::BadSchema { table: self.name.clone(), finding });
-        let is_name = |name: &str| !name.is_empty() && name.len() <= NAME_BYTES_MAX;
         if !is_name(&self.name) {
             return bad(format!("its name has {} bytes; a name has 1 to {NAME_BYTES_MAX}", self.name.len()));
         }
@@ -188,19 +288,45 @@ impl Schema {
         if self.key.is_empty() {
             return bad("it has no key; name its columns with `key`".into());
         }
-        let mut key: Vec<usize> = Vec::new();
-        for name in &self.key {
+        let key = self.numbers("its key", &self.key)?;
+        let indexes = self.indexes.iter().enumerate().map(|(number, index)| self.index_columns(number, index));
+        let indexes = indexes.collect::<Result<_>>()?;
+        Ok(Layout::new(self, key, indexes))
+    }
+
+    /// The columns of the index with this number.
+    fn index_columns(&self, number: usize, index: &Index) -> Result<Vec<usize>> {
+        let bad = |finding: String| Err(Error::BadSchema { table: self.name.clone(), finding });
+        let Index { name, columns, .. } = index;
+        if !is_name(name) {
+            let bytes = name.len();
+            return bad(format!("the name of index {number} has {bytes} bytes; a name has 1 to {NAME_BYTES_MAX}"));
+        }
+        if self.indexes.iter().position(|other| other.name == *name) != Some(number) {
+            return bad(format!("two indexes are called `{name}`"));
+        }
+        if columns.is_empty() {
+            return bad(format!("its index `{name}` has no columns"));
+        }
+        self.numbers(&format!("its index `{name}`"), columns)
+    }
+
+    /// The numbers of columns, each of which is named once by `whose`.
+    fn numbers(&self, whose: &str, names: &[String]) -> Result<Vec<usize>> {
+        let bad = |finding: String| Err(Error::BadSchema { table: self.name.clone(), finding });
+        let mut numbers: Vec<usize> = Vec::new();
+        for name in names {
             match self.number_of(name) {
-                None => return bad(format!("its key names `{name}`, which is no column")),
-                Some(number) if key.contains(&number) => return bad(format!("its key names `{name}` twice")),
-                Some(number) => key.push(number),
+                None => return bad(format!("{whose} names `{name}`, which is no column")),
+                Some(number) if numbers.contains(&number) => return bad(format!("{whose} names `{name}` twice")),
+                Some(number) => numbers.push(number),
             }
         }
-        Ok(Layout::new(self, key))
+        Ok(numbers)
     }
 
     /// Verifies type and null of each of `values`, which are for the columns with `numbers`.
-    fn verify<'v>(&self, values: impl Iterator<Item = (usize, &'v Value)>) -> Result<()> {
+    pub(crate) fn verify<'v>(&self, values: impl Iterator<Item = (usize, &'v Value)>) -> Result<()> {
         for (number, value) in values {
             let column = &self.columns[number];
             let fits = value.type_of().map_or(column.nullable, |kind| kind == column.kind);
@@ -239,7 +365,7 @@ impl Schema {
         self.encode_key(layout.key.iter().map(|number| (*number, &row[*number])))
     }
 
-    fn encode_key<'v>(&self, values: impl Iterator<Item = (usize, &'v Value)>) -> Result<Vec<u8>> {
+    pub(crate) fn encode_key<'v>(&self, values: impl Iterator<Item = (usize, &'v Value)>) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         values.for_each(|(number, value)| key::encode(value, self.columns[number].nullable, &mut bytes));
         if bytes.len() > key::KEY_BYTES_MAX {
@@ -247,6 +373,22 @@ impl Schema {
             return Err(Error::TooLarge { table: self.name.clone(), what: "key", bytes, limit });
         }
         Ok(bytes)
+    }
+
+    /// The values of the columns with `numbers`, which `key` consists of, for messages.
+    pub(crate) fn columns_text(&self, numbers: &[usize], key: &[u8]) -> String {
+        let mut rest = key;
+        let values = self.decode_columns(numbers, &mut rest);
+        values.map_or_else(|| key.escape_ascii().to_string(), |row| row.to_string())
+    }
+
+    /// The values of the columns with `numbers` at the beginning of `key`, which begins after them then.
+    pub(crate) fn decode_columns(&self, numbers: &[usize], key: &mut &[u8]) -> Option<Row> {
+        let column = |number: &usize| {
+            let column = &self.columns[*number];
+            key::decode(key, column.kind, column.nullable)
+        };
+        numbers.iter().map(column).collect::<Option<Vec<_>>>().map(Row)
     }
 
     /// The row with this key and payload. `None` for bytes that this schema does not write.
@@ -264,8 +406,13 @@ impl Schema {
 impl fmt::Display for Schema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let columns: Vec<String> = self.columns.iter().map(ToString::to_string).collect();
-        write!(f, "{} ({}) key ({})", self.name, columns.join(", "), self.key.join(", "))
+        write!(f, "{} ({}) key ({})", self.name, columns.join(", "), self.key.join(", "))?;
+        self.indexes.iter().try_for_each(|index| write!(f, " {index}"))
     }
+}
+
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.len() <= NAME_BYTES_MAX
 }
 
 /// Reads the text that `Display` writes. Names are words without blanks, commas and parentheses.
@@ -273,7 +420,7 @@ impl fmt::Display for Schema {
 /// ```
 /// use lodestone_engine::Schema;
 ///
-/// let text = "accounts (id u64, owner text, note text null) key (id)";
+/// let text = "accounts (id u64, owner text, note text null) key (id) index by_owner (owner, id)";
 /// let schema: Schema = text.parse()?;
 /// assert_eq!(schema.to_string(), text);
 /// # Ok::<(), lodestone_engine::Error>(())
@@ -285,10 +432,10 @@ impl FromStr for Schema {
         let (name, rest) = text.split_once('(').unwrap_or((text, ""));
         let name = name.trim();
         let bad = |finding: &str| Error::BadSchema { table: name.into(), finding: finding.into() };
-        let (columns, key) = rest.split_once(')').ok_or_else(|| bad("its columns are not in parentheses"))?;
-        let key = key.trim().strip_prefix("key").map(str::trim_start).unwrap_or_default();
-        let key = key.strip_prefix('(').and_then(|key| key.trim_end().strip_suffix(')'));
-        let key = key.ok_or_else(|| bad("after its columns there is no `key (...)`"))?;
+        let (columns, rest) = rest.split_once(')').ok_or_else(|| bad("its columns are not in parentheses"))?;
+        let rest = rest.trim().strip_prefix("key").map(str::trim_start).unwrap_or_default();
+        let key = rest.strip_prefix('(').and_then(|rest| rest.split_once(')'));
+        let (key, mut rest) = key.ok_or_else(|| bad("after its columns there is no `key (...)`"))?;
         let mut schema = Self::new(name);
         for column in columns.split(',') {
             let (name, kind, nullable) = match column.split_whitespace().collect::<Vec<_>>()[..] {
@@ -299,7 +446,20 @@ impl FromStr for Schema {
             let kind = kind.parse().map_err(|finding: String| bad(&format!("column `{name}`: {finding}")))?;
             schema.columns.push(Column { name: name.into(), kind, nullable });
         }
-        let schema = schema.key(key.split(',').map(str::trim));
+        schema = schema.key(key.split(',').map(str::trim));
+        while !rest.trim().is_empty() {
+            let Some((index, others)) = rest.split_once(')') else {
+                return Err(bad(&format!("`{}` does not end with `)`", rest.trim())));
+            };
+            let (head, columns) = index.split_once('(').unwrap_or((index, ""));
+            let columns = columns.split(',').map(str::trim);
+            schema = match head.split_whitespace().collect::<Vec<_>>()[..] {
+                ["index", name] => schema.index(name, columns),
+                ["unique", name] => schema.unique(name, columns),
+                _ => return Err(bad(&format!("`{})` is no `index NAME (...)` or `unique NAME (...)`", index.trim()))),
+            };
+            rest = others;
+        }
         schema.layout()?;
         Ok(schema)
     }
@@ -312,6 +472,8 @@ pub(crate) struct Layout {
     pub key: Vec<usize>,
     /// The other columns: those of fixed length, then the others.
     pub payload: Vec<PayloadColumn>,
+    /// Numbers of the columns of each index.
+    pub indexes: Vec<Vec<usize>>,
 }
 
 /// A column outside the key.
@@ -323,13 +485,13 @@ pub(crate) struct PayloadColumn {
 }
 
 impl Layout {
-    fn new(schema: &Schema, key: Vec<usize>) -> Self {
+    fn new(schema: &Schema, key: Vec<usize>, indexes: Vec<Vec<usize>>) -> Self {
         let columns = schema.columns.iter().enumerate().filter(|(number, _)| !key.contains(number));
         let column =
             |(number, found): (usize, &Column)| PayloadColumn { number, kind: found.kind, nullable: found.nullable };
         let (fixed, others): (Vec<_>, Vec<_>) =
             columns.map(column).partition(|column| column.kind.fixed_bytes().is_some());
-        Self { key, payload: fixed.into_iter().chain(others).collect() }
+        Self { key, payload: fixed.into_iter().chain(others).collect(), indexes }
     }
 }
 

@@ -23,6 +23,14 @@ pub struct Read {
     pub word: RowWord,
 }
 
+/// A table that was used: its row in the catalog. Kept for later transactions, so that its slot is shared once.
+#[derive(Debug)]
+struct TableUse {
+    tree: u32,
+    read: Read,
+    is_in_use: bool,
+}
+
 /// Keys of one leaf that were read: these slots and no others.
 #[derive(Debug)]
 pub struct Range {
@@ -56,6 +64,8 @@ pub struct State {
     /// The latest version that was read.
     pub latest: Tick,
     reads: Vec<Read>,
+    /// By the number of the table's tree.
+    tables: Vec<TableUse>,
     pub ranges: Vec<Range>,
     pub changes: BTreeMap<u32, Changes>,
     /// Met a conflict. Until the next attempt every operation meets it again.
@@ -73,6 +83,7 @@ impl State {
             base,
             latest: base,
             reads: Vec::new(),
+            tables: Vec::new(),
             ranges: Vec::new(),
             changes: BTreeMap::new(),
             is_doomed: false,
@@ -83,6 +94,7 @@ impl State {
     /// Forgets the transaction.
     pub fn reset(&mut self) {
         self.reads.clear();
+        self.tables.iter_mut().for_each(|table| table.is_in_use = false);
         self.ranges.clear();
         self.changes.clear();
         (self.is_doomed, self.saw_purge) = (false, false);
@@ -133,6 +145,57 @@ impl State {
         Ok((!word.is_absent()).then_some(payload))
     }
 
+    /// Notes that the transaction uses the table whose tree is `tree`. Its row in the catalog is in `slot`, and must
+    /// have the version `word`. Returns whether it has.
+    pub fn use_table(&mut self, core: &Core, tree: u32, slot: &Arc<Slot>, word: RowWord) -> Result<bool> {
+        let place = self.tables.binary_search_by_key(&tree, |table| table.tree);
+        if let Ok(number) = place
+            && self.tables[number].is_in_use
+        {
+            return Ok(self.tables[number].read.word.same_version(word));
+        }
+        let now = slot.word();
+        if !now.same_version(word) {
+            // An answer, so it must be true and durable. A slot that stays locked belongs to no row any more.
+            return if slot.read().is_some() { self.read_slot(core, slot).map(|_| false) } else { Ok(false) };
+        }
+        if now.state() == RowState::Locked {
+            return Err(self.conflict());
+        }
+        if !self.known.covers(now.version()) {
+            self.validate(core, None)?;
+            self.known.raise(now.version());
+        }
+        self.latest = self.latest.max(now.version().tick(self.base));
+        match place {
+            Ok(number) => {
+                let table = &mut self.tables[number];
+                if !Arc::ptr_eq(&table.read.slot, slot) {
+                    table.read.slot = slot.clone();
+                }
+                (table.read.word, table.is_in_use) = (now, true);
+            }
+            Err(number) => {
+                let read = Read { slot: slot.clone(), word: now };
+                self.tables.insert(number, TableUse { tree, read, is_in_use: true });
+            }
+        }
+        Ok(true)
+    }
+
+    /// The slot of the row with `key`, and the version that was read. `None`: there is no such row.
+    pub fn version_of(&mut self, core: &Core, tree: &Tree, key: &[u8]) -> Result<Option<(Arc<Slot>, RowWord)>> {
+        let Lookup::Slot(slot) = tree.find(key) else { return Ok(None) };
+        let found = self.read_slot(core, &slot)?;
+        Ok(found.and_then(|_| self.reads.last().map(|read| (read.slot.clone(), read.word))))
+    }
+
+    /// Everything that was read but ranges.
+    fn all_reads(&self) -> impl Iterator<Item = &Read> {
+        let tables = self.tables.iter().filter(|table| table.is_in_use).map(|table| &table.read);
+        self.reads.iter().chain(tables)
+    }
+
     /// Makes sure that the reads before agree with the absence of rows that were purged up to `floor`.
     pub fn learn_floor(&mut self, core: &Core, floor: Tick) -> Result<()> {
         if floor > self.floor {
@@ -154,11 +217,10 @@ impl State {
     /// # Errors
     /// [`Error::Conflict`]; [`Error::Poisoned`].
     pub fn validate(&mut self, core: &Core, locks: Option<&Locks<'_>>) -> Result<()> {
-        for number in 0..self.reads.len() {
-            let Read { slot, word } = &self.reads[number];
-            if !is_current(core, slot, *word, locks)? {
-                return Err(self.conflict());
-            }
+        let outdated = |read: &Read| is_current(core, &read.slot, read.word, locks).map(|is_current| !is_current);
+        let first = self.all_reads().map(outdated).find(|found| !matches!(found, Ok(false)));
+        if first.transpose()?.is_some() {
+            return Err(self.conflict());
         }
         let own = |slot: &Arc<Slot>| locks.is_some_and(|locks| locks.find(slot).is_some_and(|held| held.is_claimed));
         let is_current = |range: &Range| range.look.leaf.changes() == range.look.changes || is_same(range, &own);
@@ -177,12 +239,12 @@ impl State {
             return Ok(());
         }
         let is_pending = |read: &&Read| read.word.state() == RowState::Pending;
-        self.reads.iter().filter(is_pending).try_for_each(|read| core.wait_settled(&read.slot, read.word))
+        self.all_reads().filter(is_pending).try_for_each(|read| core.wait_settled(&read.slot, read.word))
     }
 
     /// The writers of this life whose versions were read. `None`: unknown.
     pub fn writers(&self) -> Option<BTreeSet<usize>> {
-        let words = self.reads.iter().map(|read| read.word.version());
+        let words = self.all_reads().map(|read| read.word.version());
         let writers = words.filter(|word| word.tick(self.base) > self.base).map(|word| word.writer().index());
         (!self.saw_purge).then(|| writers.collect())
     }

@@ -5,13 +5,16 @@ use std::sync::Arc;
 
 use lodestone_pmem::PmAddr;
 
+use lodestone_txn::RowWord;
+
 use crate::catalog::Definition;
 use crate::core::Handle;
 use crate::database::Database;
 use crate::error::{Error, Result};
+use crate::index::{TableIndex, set_row};
 use crate::rows::Rows;
-use crate::schema::{Layout, Schema};
-use crate::tree::Tree;
+use crate::schema::Schema;
+use crate::tree::{Slot, Tree};
 use crate::tx::Tx;
 use crate::value::{Row, Value};
 
@@ -50,13 +53,27 @@ pub struct Table {
 }
 
 impl Table {
-    pub(crate) fn new(database: &Database, schema: Schema, layout: Layout, tree: u32) -> Self {
+    pub(crate) fn new(database: &Database, definition: Definition, tree: u32) -> Self {
         let core = database.core().clone();
         let tree = core.tree(tree);
-        Self { core, definition: Definition::new(schema, layout), tree }
+        Self { core, definition: Arc::new(definition), tree }
     }
 
-    /// Its columns and key.
+    pub(crate) fn definition(&self) -> &Definition {
+        &self.definition
+    }
+
+    /// The index called `name`.
+    ///
+    /// # Errors
+    /// [`Error::NoIndex`].
+    pub fn index(&self, name: &str) -> Result<TableIndex> {
+        let number = self.schema().indexes.iter().position(|index| index.name == name);
+        let number = number.ok_or_else(|| Error::NoIndex { table: self.schema().name.clone(), index: name.into() })?;
+        Ok(TableIndex::new(self.clone(), number))
+    }
+
+    /// Its columns, key and indexes.
     #[must_use]
     pub fn schema(&self) -> &Schema {
         &self.definition.schema
@@ -79,9 +96,10 @@ impl Table {
     pub fn insert(&self, tx: &Tx, row: &[Value]) -> Result<()> {
         let (key, payload) = self.encode(tx, row)?;
         if tx.get(&self.tree, &key)?.is_some() {
-            return Err(Error::Duplicate { table: self.schema().name.clone(), key: self.key_text(&key) });
+            let (table, key) = (self.schema().name.clone(), self.key_text(&key));
+            return Err(Error::Duplicate { table, index: None, key });
         }
-        tx.set(&self.tree, key, Some(payload))
+        set_row(self, tx, key, None, Some((row, payload)))
     }
 
     /// Replaces the row with the same key.
@@ -90,21 +108,27 @@ impl Table {
     /// [`Error::NotFound`] if there is none. Others as [`put`](Self::put).
     pub fn update(&self, tx: &Tx, row: &[Value]) -> Result<()> {
         let (key, payload) = self.encode(tx, row)?;
-        if tx.get(&self.tree, &key)?.is_none() {
+        let Some(old) = tx.get(&self.tree, &key)? else {
             return Err(Error::NotFound { table: self.schema().name.clone(), key: self.key_text(&key) });
-        }
-        tx.set(&self.tree, key, Some(payload))
+        };
+        let old = self.decode_if_indexed(&key, &old)?;
+        set_row(self, tx, key, old.as_ref(), Some((row, payload)))
     }
 
-    /// Adds a row, or replaces the one with the same key. It does not look at it, so two transactions that put the same
-    /// row do not conflict for that.
+    /// Adds a row, or replaces the one with the same key. In a table without indexes it does not look at that one, so
+    /// two transactions that put the same row do not conflict.
     ///
     /// # Errors
     /// [`Error::Conflict`]; [`Error::WrongType`], [`Error::WrongLength`], [`Error::TooLarge`] for a row that does not
-    /// fit; [`Error::ReadOnly`].
+    /// fit; [`Error::Duplicate`] when another row has the entry in a unique index; [`Error::TableChanged`];
+    /// [`Error::ReadOnly`].
     pub fn put(&self, tx: &Tx, row: &[Value]) -> Result<()> {
         let (key, payload) = self.encode(tx, row)?;
-        tx.set(&self.tree, key, Some(payload))
+        let old = match self.schema().indexes.is_empty() {
+            true => None,
+            false => tx.get(&self.tree, &key)?.map(|old| self.decode(&key, &old)).transpose()?,
+        };
+        set_row(self, tx, key, old.as_ref(), Some((row, payload)))
     }
 
     /// Removes the row with this key. Returns whether there was one.
@@ -113,11 +137,10 @@ impl Table {
     /// As [`get`](Self::get); [`Error::ReadOnly`].
     pub fn delete(&self, tx: &Tx, key: &[Value]) -> Result<bool> {
         let key = self.key(tx, key)?;
-        let was_there = tx.get(&self.tree, &key)?.is_some();
-        if was_there {
-            tx.set(&self.tree, key, None)?;
-        }
-        Ok(was_there)
+        let Some(old) = tx.get(&self.tree, &key)? else { return Ok(false) };
+        let old = self.decode_if_indexed(&key, &old)?;
+        set_row(self, tx, key, old.as_ref(), None)?;
+        Ok(true)
     }
 
     /// The rows of a range, in the order of their keys; [`Rows::rev`] turns it round. A bound may have the first
@@ -130,8 +153,8 @@ impl Table {
     /// [`Error::WrongType`] and [`Error::WrongLength`] for bounds of other columns. The iterator returns
     /// [`Error::Conflict`] and [`Error::Damaged`], and nothing after an error.
     pub fn range<'t>(&'t self, tx: &'t Tx, range: impl RangeBounds<Row>) -> Result<Rows<'t>> {
-        self.same_database(tx)?;
-        let Definition { schema, layout } = &*self.definition;
+        self.enter(tx)?;
+        let Definition { schema, layout, .. } = &*self.definition;
         let bytes = |bound: std::ops::Bound<&Row>| match bound {
             std::ops::Bound::Unbounded => Ok(std::ops::Bound::Unbounded),
             std::ops::Bound::Included(key) => schema.key_bytes(layout, key, true).map(std::ops::Bound::Included),
@@ -140,43 +163,56 @@ impl Table {
         Ok(Rows::new(tx, self, bytes(range.start_bound())?, bytes(range.end_bound())?))
     }
 
-    fn same_database(&self, tx: &Tx) -> Result<()> {
-        if self.core.is_same(&tx.core) {
+    /// The transaction uses the table: it conflicts with one that changes the table meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::OtherDatabase`]; [`Error::TableChanged`]; [`Error::Conflict`].
+    pub(crate) fn enter(&self, tx: &Tx) -> Result<()> {
+        let name = || self.schema().name.clone();
+        if !self.core.is_same(&tx.core) {
+            return Err(Error::OtherDatabase { table: name() });
+        }
+        let Some((slot, word)) = &self.definition.origin else { return Ok(()) };
+        if tx.live_state()?.use_table(&self.core, self.tree.number, slot, *word)? {
             Ok(())
         } else {
-            Err(Error::OtherDatabase { table: self.schema().name.clone() })
+            Err(Error::TableChanged { table: name() })
         }
     }
 
+    /// The slot of the row with this key, and the version that `tx` read.
+    pub(crate) fn version_of(&self, tx: &Tx, key: &[Value]) -> Result<Option<(Arc<Slot>, RowWord)>> {
+        let key = self.key(tx, key)?;
+        tx.version_of(&self.tree, &key)
+    }
+
     fn key(&self, tx: &Tx, key: &[Value]) -> Result<Vec<u8>> {
-        self.same_database(tx)?;
+        self.enter(tx)?;
         self.schema().key_bytes(&self.definition.layout, key, false)
     }
 
     /// Key and payload of `row`.
     fn encode(&self, tx: &Tx, row: &[Value]) -> Result<(Vec<u8>, Vec<u8>)> {
-        self.same_database(tx)?;
-        let Definition { schema, layout } = &*self.definition;
+        self.enter(tx)?;
+        let Definition { schema, layout, .. } = &*self.definition;
         schema.verify_row(row)?;
         Ok((schema.key_of(layout, row)?, layout.encode(schema, row)?))
     }
 
     pub(crate) fn decode(&self, key: &[u8], payload: &[u8]) -> Result<Row> {
-        let Definition { schema, layout } = &*self.definition;
+        let Definition { schema, layout, .. } = &*self.definition;
         let damaged = || self.damaged(format!("the row with the key `{}` makes no sense", key.escape_ascii()));
         schema.decode_row(layout, key, payload).ok_or_else(damaged)
     }
 
+    /// The row, if an index needs it.
+    fn decode_if_indexed(&self, key: &[u8], payload: &[u8]) -> Result<Option<Row>> {
+        (!self.schema().indexes.is_empty()).then(|| self.decode(key, payload)).transpose()
+    }
+
     /// The columns of a key, for messages.
     fn key_text(&self, key: &[u8]) -> String {
-        let Definition { schema, layout } = &*self.definition;
-        let mut rest = key;
-        let column = |number: &usize| {
-            let column = &schema.columns[*number];
-            crate::key::decode(&mut rest, column.kind, column.nullable)
-        };
-        let columns: Option<Row> = layout.key.iter().map(column).collect::<Option<Vec<_>>>().map(Row);
-        columns.map_or_else(|| key.escape_ascii().to_string(), |row| row.to_string())
+        self.schema().columns_text(&self.definition.layout.key, key)
     }
 
     pub(crate) fn damaged(&self, finding: String) -> Error {

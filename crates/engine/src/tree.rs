@@ -274,6 +274,12 @@ impl Tree {
         leaves.range::<[u8], _>((from, Bound::Unbounded)).next().map(|(low, leaf)| (low.clone(), leaf.clone()))
     }
 
+    /// The images of all leaves.
+    pub fn homes(&self) -> Vec<Image> {
+        let leaves = self.leaves.read().unwrap_or_else(PoisonError::into_inner);
+        leaves.values().filter_map(|leaf| leaf.home()).collect()
+    }
+
     /// The leaf that may hold `key`, its rows locked for `with`.
     fn with_leaf<R>(&self, key: &[u8], with: impl FnOnce(&Arc<Leaf>, &mut Rows) -> R) -> R {
         count_shared_rmws(2);

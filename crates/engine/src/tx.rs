@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use lodestone_txn::RowWord;
+
 use crate::commit::commit;
 use crate::core::Handle;
 use crate::error::{Error, Result};
 use crate::state::{Changes, State};
-use crate::tree::{Bytes, Tree};
+use crate::tree::{Bytes, Slot, Tree};
 
 /// A transaction. [`Database::update`](crate::Database::update) passes one to its closure and commits it.
 /// [`Database::begin`](crate::Database::begin) returns one that its user commits.
@@ -77,6 +79,11 @@ impl Tx {
             return Ok(own.clone());
         }
         state.read_key(&self.core, tree, key)
+    }
+
+    /// The slot of the row with `key`, and the version that the transaction read. `None`: there is no such row.
+    pub(crate) fn version_of(&self, tree: &Arc<Tree>, key: &[u8]) -> Result<Option<(Arc<Slot>, RowWord)>> {
+        self.live_state()?.version_of(&self.core, tree, key)
     }
 
     /// Sets the row with `key`, without a look at it. `None` deletes.

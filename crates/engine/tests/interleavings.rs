@@ -122,7 +122,7 @@ fn an_absence_that_ends_is_a_conflict() -> Result<()> {
         let tx = f.db.begin();
         let outcome = f.table.insert(&tx, &row![key, 2_i64]);
         assert!(
-            matches!(&outcome, Err(Error::Duplicate { table, key: text }) if table == "t" && *text == format!("({key})"))
+            matches!(&outcome, Err(Error::Duplicate { table, key: text, .. }) if table == "t" && *text == format!("({key})"))
         );
     }
     Ok(())
