@@ -21,6 +21,8 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
+use lodestone_pmem::planted;
+
 use crate::error::{Error, Result};
 use crate::rows::Cursor;
 use crate::schema::{Index, Schema};
@@ -266,7 +268,8 @@ pub fn set_row(
             });
         }
         let replaces = before.as_ref().zip(after.as_ref()).is_some_and(|(before, after)| before.key == after.key);
-        changes.extend(before.filter(|_| !replaces).map(|entry| (tree, entry.key, None)));
+        let ends = |_: &Entry| !replaces && !planted::active("engine-index-entry-kept");
+        changes.extend(before.filter(ends).map(|entry| (tree, entry.key, None)));
         changes.extend(after.map(|entry| (tree, entry.key, Some(entry.payload))));
     }
     for (index, key, payload) in changes {

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Open, options};
-use lodestone_engine::{Error, Result, row};
+use lodestone_engine::{Error, Index, Result, row};
 use lodestone_pmem::{DomainChoice, LineAddr, Medium, PmAddr, planted};
 
 /// Time that a transaction gets to do what it must not do.
@@ -147,12 +147,29 @@ fn holds_a_purged_row() -> Result<bool> {
     Ok(!matches!(tx.commit(), Err(Error::Conflict)))
 }
 
+/// A row moves to another entry of an index.
+fn keeps_an_old_entry() -> Result<bool> {
+    let (_folder, open) = fixture("a.pool")?;
+    let table = open.db.create_index("t", &Index::new("by_v", ["v"]))?;
+    open.db.update(|tx| table.update(tx, &row![10_u64, 5_i64]))?;
+    open.db.update(|tx| Ok(table.index("by_v")?.range(tx, row![0_i64]..=row![0_i64])?.count() != 1))
+}
+
+/// A transaction adds a row, another one adds an index in between.
+fn misses_an_entry() -> Result<bool> {
+    let (_folder, open) = fixture("a.pool")?;
+    let tx = open.db.begin();
+    open.put(&tx, 30, 0)?;
+    open.db.create_index("t", &Index::new("by_v", ["v"]))?;
+    Ok(!matches!(tx.commit(), Err(Error::Conflict)))
+}
+
 /// A name, and whether the scenario goes wrong.
 type Scenario = (&'static str, fn() -> Result<bool>);
 
 #[test]
 fn every_planted_bug_is_found() -> Result<()> {
-    let scenarios: [Scenario; 8] = [
+    let scenarios: [Scenario; 10] = [
         ("engine-reader-forgets-pending", || commits_before_the_fence(copies)),
         ("engine-locks-pending", || commits_before_the_fence(replaces)),
         ("engine-answers-pending", || commits_before_the_fence(answers)),
@@ -161,6 +178,8 @@ fn every_planted_bug_is_found() -> Result<()> {
         ("engine-no-extension", sees_a_mixture),
         ("engine-no-floor", loses_the_second_row),
         ("engine-stale-slot", holds_a_purged_row),
+        ("engine-index-entry-kept", keeps_an_old_entry),
+        ("engine-table-unnoted", misses_an_entry),
     ];
     for (bug, goes_wrong) in scenarios {
         assert!(!goes_wrong()?, "{bug} is found in the clean tree");

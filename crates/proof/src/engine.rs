@@ -8,6 +8,8 @@
 //! | `db-insert-delete` | rows that end and begin again, purges and splits of leaves |
 //! | `db-mended` | a copy of the header that an open makes whole, after which the other one is damaged |
 //! | `db-lives` | a life that ends, one that is cut off, and commits by the next ones |
+//! | `db-index` | rows and their entries in an index, which is made and dropped |
+//! | `db-drop` | a table that is dropped after a checkpoint, and its name again |
 //! | `db-round` | a checkpoint after changes by two writers, and a commit after it |
 //! | `db-rounds-after` | the same, and after each crash more checkpoints and a life that reads them |
 //! | `db-two-rounds` | checkpoints that end images, free pages and truncate the logs, a split leaf among that |
@@ -24,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lodestone_crash::planted::Bug;
 use lodestone_crash::{Config, Failure, Outcome, Profile, Redundant, SiteKey, Structure, Target, tiny_pool};
-use lodestone_engine::{Database, DatabaseOptions, Error, Result, Schema, Table, Tx, Type, row};
+use lodestone_engine::{Database, DatabaseOptions, Error, Index, Result, Schema, Table, Tx, Type, row};
 use lodestone_heap::HeapOptions;
 use lodestone_pmem::sync::{Mutex, MutexGuard, lock};
 use lodestone_pmem::{PmAddr, Pool, PoolOptions};
@@ -57,14 +59,31 @@ pub enum Step {
     Spoil(usize),
     /// Rows go to pages, and the logs begin anew.
     Checkpoint,
+    /// The first table gets an index.
+    Index,
+    /// The index is dropped.
+    DropIndex,
+    /// The first table is dropped, and made again.
+    DropTable,
     /// The life ends, the newest checkpoint is damaged, and another life begins.
     SpoilCheckpoint,
     /// A checkpoint is cut off before its block, with all that was flushed until then. Another life begins.
     CutCheckpoint,
 }
 
-/// The rows by table and key.
+/// The rows by table and key. Its index is [`ENTRIES`].
 pub type View = BTreeMap<(usize, u64), i64>;
+
+/// In place of a table: the entries of the index, by value and key.
+const ENTRIES: usize = 2;
+/// In place of a table: whether there is an index.
+const HAS_INDEX: usize = 3;
+const INDEX: &str = "by_v";
+
+/// The number of an entry.
+fn entry(value: i64, key: u64) -> (usize, u64) {
+    (ENTRIES, (value.cast_unsigned() << 8) + key)
+}
 
 /// A script on a database.
 pub struct Tables {
@@ -82,6 +101,8 @@ pub struct Tables {
 pub struct Handle {
     store: Store,
     open: Mutex<Option<Open>>,
+    /// Whether a step changes a table. A handle does not outlive that.
+    tables_change: bool,
 }
 
 struct Open {
@@ -115,6 +136,10 @@ fn options() -> DatabaseOptions {
 }
 
 impl Tables {
+    fn tables_change(&self) -> bool {
+        self.script.iter().any(|step| matches!(step, Step::Index | Step::DropIndex | Step::DropTable))
+    }
+
     /// Whether its threads make checkpoints.
     #[must_use]
     pub fn has_rounds(&self) -> bool {
@@ -122,11 +147,20 @@ impl Tables {
     }
 }
 
+/// The table called `name`, with all indexes that it has.
+fn make_table(db: &Database, name: &str) -> Result<Table> {
+    match db.table(name) {
+        Err(Error::NoTable { .. }) => {
+            db.create_table(&Schema::new(name).column("k", Type::U64).column("v", Type::I64).key(["k"]))
+        }
+        found => found,
+    }
+}
+
 impl Open {
     fn new(store: &Store) -> Result<Self> {
         let db = Database::open_in(store, &options())?;
-        let schema = |name: &str| Schema::new(name).column("k", Type::U64).column("v", Type::I64).key(["k"]);
-        let tables = [db.create_table(&schema("a"))?, db.create_table(&schema("b"))?];
+        let tables = [make_table(&db, "a")?, make_table(&db, "b")?];
         Ok(Self { db, tables })
     }
 
@@ -140,8 +174,15 @@ impl Open {
             let _first_writer = self.db.hold_writer()?;
             return self.apply(step);
         }
-        if *step == Step::Checkpoint {
-            return self.db.checkpoint().map(|_| ());
+        match step {
+            Step::Checkpoint => return self.db.checkpoint().map(|_| ()),
+            Step::Index => return self.db.create_index("a", &Index::new(INDEX, ["v"])).map(|_| ()),
+            Step::DropIndex => return self.db.drop_index("a", INDEX).map(|_| ()),
+            Step::DropTable => {
+                self.db.drop_table("a")?;
+                return make_table(&self.db, "a").map(|_| ());
+            }
+            _ => {}
         }
         let outcome = self.db.update(|tx| match *step {
             Step::Put(table, key, value) => self.tables[table].put(tx, &row![key, value]),
@@ -160,7 +201,7 @@ impl Open {
                 let count = first.range(tx, ..)?.try_fold(0_i64, |count, row| row.map(|_| count + 1))?;
                 second.put(tx, &row![key, count])
             }
-            Step::Elsewhere(_) | Step::Checkpoint => Ok(()),
+            Step::Elsewhere(_) | Step::Checkpoint | Step::Index | Step::DropIndex | Step::DropTable => Ok(()),
             Step::Reopen | Step::Kill | Step::Spoil(_) | Step::SpoilCheckpoint | Step::CutCheckpoint => Ok(()),
         });
         match outcome {
@@ -176,6 +217,13 @@ impl Open {
                 for row in table.range(tx, ..)? {
                     let row = row?;
                     view.insert((number, row[0].as_u64().unwrap_or(0)), row[1].as_i64().unwrap_or(i64::MIN));
+                }
+            }
+            if let Ok(index) = self.tables[0].index(INDEX) {
+                view.insert((HAS_INDEX, 0), 1);
+                for row in index.range(tx, ..)? {
+                    let row = row?;
+                    view.insert(entry(row[1].as_i64().unwrap_or(-1), row[0].as_u64().unwrap_or(0)), 0);
                 }
             }
             Ok(view)
@@ -206,16 +254,23 @@ fn follow(view: &mut View, step: &Step) {
             view.insert((1, key), count);
         }
         Step::Elsewhere(ref step) => follow(view, step),
+        Step::Index => {
+            view.insert((HAS_INDEX, 0), 1);
+        }
+        Step::DropIndex => {
+            view.remove(&(HAS_INDEX, 0));
+        }
+        Step::DropTable => view.retain(|(table, _), _| *table == 1),
         Step::Reopen | Step::Kill | Step::Spoil(_) => {}
         Step::Checkpoint | Step::SpoilCheckpoint | Step::CutCheckpoint => {}
     }
 }
 
 impl Handle {
-    fn open(pool: &Pool) -> Result<Self> {
+    fn open(pool: &Pool, tables_change: bool) -> Result<Self> {
         let store = Store::over_with(pool, &StoreOptions::with_heap(HeapOptions::small()))?;
         let open = Mutex::new(Some(Open::new(&store)?));
-        Ok(Self { store, open })
+        Ok(Self { store, open, tables_change })
     }
 
     fn guard(&self) -> MutexGuard<'_, Option<Open>> {
@@ -225,7 +280,10 @@ impl Handle {
     /// Runs `with` on the database, which other threads may use meanwhile.
     fn with<R>(&self, with: impl FnOnce(&Open) -> Result<R>) -> Outcome<R> {
         let open = self.guard().as_ref().map(|open| Open { db: open.db.clone(), tables: open.tables.clone() });
-        let open = open.ok_or_else(|| Failure::new("the database is open between two steps"))?;
+        let mut open = open.ok_or_else(|| Failure::new("the database is open between two steps"))?;
+        if self.tables_change {
+            open.tables = [make_table(&open.db, "a")?, make_table(&open.db, "b")?];
+        }
         Ok(with(&open)?)
     }
 }
@@ -249,7 +307,7 @@ impl Structure for Tables {
 
     fn setup(&self, pool: &Pool) -> Outcome {
         if self.is_made {
-            let handle = Handle::open(pool)?;
+            let handle = Handle::open(pool, self.tables_change())?;
             handle.with(|open| open.apply(&Step::Many(0, ROWS, 0)))?;
             // The second writer has a segment as well.
             handle.with(|open| open.apply(&Step::Elsewhere(Box::new(Step::Many(0, ROWS, 0)))))?;
@@ -259,7 +317,7 @@ impl Structure for Tables {
     }
 
     fn open(&self, pool: &Pool) -> Outcome<Handle> {
-        Ok(Handle::open(pool)?)
+        Ok(Handle::open(pool, self.tables_change())?)
     }
 
     fn apply(&self, handle: &Handle, step: &Step) -> Outcome {
@@ -318,6 +376,11 @@ impl Structure for Tables {
             self.before.iter().for_each(|step| follow(&mut view, step));
         }
         steps.iter().for_each(|step| follow(&mut view, step));
+        if view.contains_key(&(HAS_INDEX, 0)) {
+            let rows = view.iter().filter(|((table, _), _)| *table == 0);
+            let entries: Vec<_> = rows.map(|((_, key), value)| (entry(*value, *key), 0)).collect();
+            view.extend(entries);
+        }
         view
     }
 
@@ -384,7 +447,8 @@ fn tables(name: &'static str, script: Vec<Step>) -> Tables {
 
 fn all() -> Vec<Tables> {
     use Step::{
-        Both, Checkpoint, Copy, Count, CutCheckpoint, Delete, Insert, Kill, Many, Put, Reopen, Spoil, SpoilCheckpoint,
+        Both, Checkpoint, Copy, Count, CutCheckpoint, Delete, DropIndex, DropTable, Index, Insert, Kill, Many, Put,
+        Reopen, Spoil, SpoilCheckpoint,
     };
     let commits = vec![Put(0, 0, 1), elsewhere(Both(1, 2)), Copy(1, 0), elsewhere(Count(9)), Many(0, 3, 4)];
     let ends = vec![
@@ -417,6 +481,14 @@ fn all() -> Vec<Tables> {
         tables("db-commit", commits),
         tables("db-insert-delete", ends),
         tables("db-lives", lives),
+        tables(
+            "db-index",
+            vec![Index, Both(0, 5), elsewhere(Delete(1)), Checkpoint, Insert(1, 5), Kill, Many(0, 3, 6), DropIndex],
+        ),
+        tables(
+            "db-drop",
+            vec![Index, Checkpoint, DropTable, elsewhere(Both(1, 2)), Kill, Checkpoint, Checkpoint, Put(0, 2, 3)],
+        ),
         tables("db-round", round.clone()),
         tables("db-rounds-after", round),
         tables("db-two-rounds", two_rounds),
@@ -512,6 +584,7 @@ pub fn bugs() -> Vec<Bug> {
         Bug::new("engine-dirt-forgotten", "a row that changed after a checkpoint is lost by later ones", || {
             named("db-two-rounds")
         }),
+        Bug::new("engine-index-entry-kept", "an index has an entry of no row", || named("db-index")),
         Bug::new("pages-publish-before-content", "a checkpoint counts before its pages", || named("db-round")),
         // With persistent caches each state is what a prefix of the stores leaves: few, and the traces are there.
         Bug {
