@@ -210,3 +210,46 @@ fn a_full_pool_and_a_killed_import_lose_nothing() {
         assert_eq!(place.run(["db", "scan", "b.pool", "t"]).ok().lines().count(), 2000);
     }
 }
+
+#[test]
+fn indexes_are_added_scanned_and_dropped() {
+    let place = shop();
+    let changed = place.run(["db", "index", "add", "a.pool", "accounts", "index by_owner (owner)"]).ok();
+    assert_eq!(changed.trim(), format!("{ACCOUNTS} index by_owner (owner)"));
+    let refused = place.run(["db", "index", "add", "a.pool", "accounts", "by_cents (cents)"]).fails_with(&[]);
+    assert!(refused.contains("is no `index NAME"), "{refused}");
+    place.run(["db", "index", "add", "a.pool", "accounts", "unique by_note (note)"]).ok();
+    let again = r#"{"id":9,"owner":"carol","cents":1,"note":"asks for \"more\""}"#;
+    let refused = place.run(["db", "put", "a.pool", "accounts", again]).fails_with(&[]);
+    assert!(refused.contains("unique index `by_note`") && refused.contains("asks for"), "{refused}");
+    let scan = |args: &[&str]| {
+        let text = place.run(["db", "scan", "a.pool", "accounts", "--index", "by_owner"].iter().chain(args)).ok();
+        let owner = |line: &str| serde_json::from_str::<serde_json::Value>(line).expect("JSON")["owner"].to_string();
+        text.lines().map(owner).collect::<Vec<_>>()
+    };
+    assert_eq!(scan(&[]), [r#""""#, r#""alice""#, r#""bob""#]);
+    assert_eq!(scan(&["--from", "alice", "--reverse"]), [r#""bob""#, r#""alice""#]);
+    assert_eq!(scan(&["--prefix", "bob"]), [r#""bob""#]);
+    let refused = place.run(["db", "scan", "a.pool", "accounts", "--index", "by_x"]).fails_with(&[]);
+    assert!(refused.contains("has no index `by_x`"), "{refused}");
+    let described = place.json(["db", "schema", "a.pool", "accounts"]);
+    assert_eq!(described[0]["indexes"][0]["unique"], true);
+    place.run(["db", "check", "a.pool"]).ok();
+    let left = place.run(["db", "index", "drop", "a.pool", "accounts", "by_note"]).ok();
+    assert!(!left.contains("by_note"), "{left}");
+    place.run(["db", "put", "a.pool", "accounts", again]).ok();
+}
+
+#[test]
+fn tables_are_renamed_and_dropped() {
+    let place = shop();
+    place.run(["db", "rename", "a.pool", "accounts", "customers"]).ok();
+    let refused = place.run(["db", "get", "a.pool", "accounts", "7"]).fails_with(&[]);
+    assert!(refused.contains("the database has: customers"), "{refused}");
+    assert!(place.run(["db", "get", "a.pool", "customers", "7"]).ok().contains("alice"));
+    let refused = place.run(["db", "drop", "a.pool", "customers"]).fails_with(&[]);
+    assert!(refused.contains("repeat the command with --yes"), "{refused}");
+    place.run(["db", "drop", "a.pool", "customers", "--yes"]).ok();
+    assert_eq!(place.json(["db", "tables", "a.pool"]).len(), 0);
+    place.run(["db", "check", "a.pool"]).ok();
+}

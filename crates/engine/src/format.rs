@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::options::DatabaseOptions;
 
 const MAGIC: [u8; 8] = *b"LDSTDB\0\0";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const HALF_BYTES: u64 = 1024;
 const CLOCK_OFFSET: u64 = 256;
 const TABLE_OFFSET: u64 = 512;

@@ -248,7 +248,8 @@ pub fn set_row(
 ) -> Result<()> {
     let definition = table.definition();
     let schema = &definition.schema;
-    let mut changes: Vec<(&IndexTree, Vec<u8>, Option<Vec<u8>>)> = Vec::new();
+    let mut ended = Vec::new();
+    let mut added = Vec::new();
     let parts = schema.indexes.iter().zip(&definition.layout.indexes).zip(&definition.indexes);
     for ((index, columns), tree) in parts {
         let of = |row: &[Value]| entry(schema, columns, index, row, &key);
@@ -269,12 +270,11 @@ pub fn set_row(
         }
         let replaces = before.as_ref().zip(after.as_ref()).is_some_and(|(before, after)| before.key == after.key);
         let ends = |_: &Entry| !replaces && !planted::active("engine-index-entry-kept");
-        changes.extend(before.filter(ends).map(|entry| (tree, entry.key, None)));
-        changes.extend(after.map(|entry| (tree, entry.key, Some(entry.payload))));
+        ended.extend(before.filter(ends).map(|entry| (tree, entry)));
+        added.extend(after.map(|entry| (tree, entry)));
     }
-    for (index, key, payload) in changes {
-        tx.set(&index.tree, key, payload)?;
-    }
+    ended.into_iter().try_for_each(|(index, entry)| tx.set(&index.tree, entry.key, None))?;
+    added.into_iter().try_for_each(|(index, entry)| tx.set(&index.tree, entry.key, Some(entry.payload)))?;
     tx.set(&table.tree, key, new.map(|(_, payload)| payload))
 }
 

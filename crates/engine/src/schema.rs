@@ -68,6 +68,17 @@ impl Index {
         Self { is_unique: true, ..Self::new(name, columns) }
     }
 
+    fn read(text: &str) -> Result<Self, String> {
+        let bad = || format!("`{}` is no `index NAME (COLUMN, ...)` or `unique NAME (COLUMN, ...)`", text.trim());
+        let (head, columns) = text.trim().strip_suffix(')').and_then(|text| text.split_once('(')).ok_or_else(bad)?;
+        let columns = columns.split(',').map(str::trim);
+        match head.split_whitespace().collect::<Vec<_>>()[..] {
+            ["index", name] => Ok(Self::new(name, columns)),
+            ["unique", name] => Ok(Self::unique(name, columns)),
+            _ => Err(bad()),
+        }
+    }
+
     /// The bytes for the catalog.
     pub(crate) fn encode(&self, columns: &[usize]) -> Vec<u8> {
         let mut bytes = vec![u8::from(self.is_unique)];
@@ -95,6 +106,22 @@ impl fmt::Display for Index {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = if self.is_unique { "unique" } else { "index" };
         write!(f, "{kind} {} ({})", self.name, self.columns.join(", "))
+    }
+}
+
+/// Reads the text that `Display` writes.
+///
+/// ```
+/// use lodestone_engine::Index;
+///
+/// assert_eq!("unique by_mail (mail)".parse(), Ok(Index::unique("by_mail", ["mail"])));
+/// assert!("by_mail (mail)".parse::<Index>().is_err());
+/// ```
+impl FromStr for Index {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::read(text)
     }
 }
 
@@ -448,16 +475,9 @@ impl FromStr for Schema {
         }
         schema = schema.key(key.split(',').map(str::trim));
         while !rest.trim().is_empty() {
-            let Some((index, others)) = rest.split_once(')') else {
-                return Err(bad(&format!("`{}` does not end with `)`", rest.trim())));
-            };
-            let (head, columns) = index.split_once('(').unwrap_or((index, ""));
-            let columns = columns.split(',').map(str::trim);
-            schema = match head.split_whitespace().collect::<Vec<_>>()[..] {
-                ["index", name] => schema.index(name, columns),
-                ["unique", name] => schema.unique(name, columns),
-                _ => return Err(bad(&format!("`{})` is no `index NAME (...)` or `unique NAME (...)`", index.trim()))),
-            };
+            let end = rest.find(')').map_or(rest.len(), |end| end + 1);
+            let (index, others) = rest.split_at(end);
+            schema = schema.with_index(Index::read(index).map_err(|finding| bad(&finding))?);
             rest = others;
         }
         schema.layout()?;
@@ -534,6 +554,8 @@ mod tests {
     fn texts_are_schemas_or_errors_that_say_why() {
         let text = schema().to_string();
         assert_eq!(text.parse::<Schema>().expect("its own text"), schema());
+        let text = "t (a i64, b text null) key (a) index i (b, a) unique j (b)";
+        assert_eq!(text.parse::<Schema>().expect("with indexes").to_string(), text);
         assert_eq!(" t( a text ,b i64  null,c f64 )key( b,a ) ".parse::<Schema>().expect("blanks"), schema());
         for (text, finding) in [
             ("", "not in parentheses"),
@@ -544,6 +566,11 @@ mod tests {
             ("t (a i32) key (a)", "`i32` is no type"),
             ("t (a i64 nil) key (a)", "`a i64 nil` is no"),
             ("t (a i64) key (b)", "`b`, which is no column"),
+            ("t (a i64) key (a) index", "`index` is no `index NAME"),
+            ("t (a i64) key (a) index i (b)", "`i` names `b`, which is no column"),
+            ("t (a i64) key (a) index i (a) unique i (a)", "two indexes are called `i`"),
+            ("t (a i64) key (a) unique i (a, a)", "names `a` twice"),
+            ("t (a i64) key (a) unique i (a", "is no `index NAME"),
             ("(a i64) key (a)", "its name has 0 bytes"),
         ] {
             let error = text.parse::<Schema>().expect_err(text).to_string();

@@ -222,11 +222,13 @@ fn fixture(name: &str) -> Result<(tempfile::TempDir, Database, Table)> {
     Ok((folder, db, table))
 }
 
+type Change = fn(&Database) -> Result<()>;
+
 #[test]
 fn a_handle_that_is_older_than_the_table_is_refused() -> Result<()> {
     let (_folder, db, table) = fixture("a.pool")?;
     db.update(|tx| table.put(tx, &row![1_u64, "a", "x"]))?;
-    let changes: [(&str, fn(&Database) -> Result<()>); 4] = [
+    let changes: [(&str, Change); 4] = [
         ("an index is dropped", |db| db.drop_index("people", "by_town").map(|_| ())),
         ("an index is added", |db| db.create_index("people", &Index::new("by_town", ["town"])).map(|_| ())),
         ("it is renamed", |db| db.rename_table("people", "others").map(|_| ())),

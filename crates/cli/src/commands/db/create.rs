@@ -17,6 +17,9 @@ Examples:
   lodestone db create shop.pool --log 1GiB \\
     'orders (customer text, number u64, paid bool) key (customer, number)'
 
+  lodestone db create shop.pool \\
+    'users (id u64, mail text) key (id) unique by_mail (mail)'
+
 Types: bool, i64, u64, f64, text, bytes. `null` after a type: the column may be
 null. Rows are kept in the order of their keys. A table that exists with the same
 columns and key is left as it is.";

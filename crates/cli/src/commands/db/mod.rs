@@ -5,9 +5,11 @@ mod check;
 mod checkpoint;
 mod create;
 mod del;
+mod drop;
 mod export;
 mod get;
 mod import;
+mod index;
 mod info;
 mod place;
 mod put;
@@ -75,7 +77,13 @@ enum DbCommand {
     Info(info::Args),
     /// Write changed rows to pages, so that the next open reads less of the log
     Checkpoint(checkpoint::Args),
-    /// Verify the database: its log and pages, every row, and that nothing leaks
+    /// Add or remove an index of a table
+    Index(index::Args),
+    /// Remove a table with all its rows
+    Drop(drop::DropArgs),
+    /// Give a table another name
+    Rename(drop::RenameArgs),
+    /// Verify the database: log, pages, every row, every index entry, and that nothing leaks
     Check(check::Args),
 }
 
@@ -93,6 +101,9 @@ pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
         DbCommand::Import(args) => import::run(&args, output),
         DbCommand::Info(args) => info::run(&args, output),
         DbCommand::Checkpoint(args) => checkpoint::run(&args, output),
+        DbCommand::Index(args) => index::run(&args, output),
+        DbCommand::Drop(args) => drop::drop_table(&args, output),
+        DbCommand::Rename(args) => drop::rename_table(&args, output),
         DbCommand::Check(args) => check::run(&args, output),
     }
 }

@@ -18,6 +18,7 @@ Examples:
   lodestone db scan shop.pool accounts
   lodestone db scan shop.pool accounts --from 5 --to 9 --reverse --limit 2
   lodestone db scan shop.pool orders --prefix alice
+  lodestone db scan shop.pool accounts --index by_owner --prefix alice
   lodestone db scan shop.pool accounts > accounts.jsonl
 
 Each row is a JSON object on a line, and `lodestone db import` reads it back. Bounds
@@ -46,6 +47,10 @@ pub struct Args {
     #[arg(long, value_name = "KEY", num_args = 1.., allow_negative_numbers = true, conflicts_with_all = ["from", "to"])]
     prefix: Vec<String>,
 
+    /// In the order of this index; the bounds are values of its columns
+    #[arg(long, value_name = "NAME")]
+    index: Option<String>,
+
     /// From the last key to the first
     #[arg(long)]
     reverse: bool,
@@ -59,7 +64,14 @@ pub struct Args {
 pub fn run(args: &Args, _: &Output) -> Result<ExitCode> {
     let (database, table) = args.table.open_to_read(args.read)?;
     let bound = |words: &[String], bound: fn(Row) -> Bound<Row>| {
-        let key = || values::key_from_words(table.schema(), words, true).map(bound);
+        let key = || match &args.index {
+            None => values::key_from_words(table.schema(), words, true).map(bound),
+            Some(name) => {
+                let index = table.index(name)?;
+                let columns: Vec<_> = index.index().columns.iter().map(String::as_str).collect();
+                values::columns_from_words(table.schema(), &columns, words).map(bound)
+            }
+        };
         if words.is_empty() { Ok(Bound::Unbounded) } else { key() }
     };
     let range = if args.prefix.is_empty() {
@@ -69,6 +81,23 @@ pub fn run(args: &Args, _: &Output) -> Result<ExitCode> {
     };
     let mut stdout = BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
     let limit = args.limit.unwrap_or(usize::MAX);
+    if let Some(name) = &args.index {
+        let index = table.index(name)?;
+        // One transaction: an entry that many rows share is no place to go on from.
+        let rows = database.update(|tx| {
+            let rows = index.range(tx, range.clone())?;
+            if args.reverse {
+                rows.rev().take(limit).collect()
+            } else {
+                rows.take(limit).collect::<Result<Vec<_>, _>>()
+            }
+        })?;
+        for row in &rows {
+            writeln!(stdout, "{}", values::to_json(table.schema(), row)).map_err(stdout_error)?;
+        }
+        stdout.flush().map_err(stdout_error)?;
+        return Ok(exit::ok());
+    }
     for rows in Batches::new(&database, &table, range, args.reverse, limit) {
         for row in &rows? {
             writeln!(stdout, "{}", values::to_json(table.schema(), row)).map_err(stdout_error)?;

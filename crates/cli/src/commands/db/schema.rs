@@ -33,12 +33,15 @@ pub struct Args {
     table: Option<String>,
 }
 
+/// A schema for machines.
 #[derive(Serialize)]
-struct Described {
+pub struct Described {
     table: String,
     columns: Vec<DescribedColumn>,
     key: Vec<String>,
-    schema: String,
+    indexes: Vec<DescribedIndex>,
+    /// The schema as text.
+    pub schema: String,
 }
 
 #[derive(Serialize)]
@@ -47,6 +50,13 @@ struct DescribedColumn {
     #[serde(rename = "type")]
     kind: String,
     nullable: bool,
+}
+
+#[derive(Serialize)]
+struct DescribedIndex {
+    name: String,
+    columns: Vec<String>,
+    unique: bool,
 }
 
 /// Prints the schemas.
@@ -62,16 +72,23 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     Ok(exit::ok())
 }
 
-fn described(schema: &Schema) -> Described {
+/// A schema for machines.
+pub fn described(schema: &Schema) -> Described {
     let column = |column: &lodestone_engine::Column| DescribedColumn {
         name: column.name.clone(),
         kind: column.kind.to_string(),
         nullable: column.nullable,
     };
+    let index = |index: &lodestone_engine::Index| DescribedIndex {
+        name: index.name.clone(),
+        columns: index.columns.clone(),
+        unique: index.is_unique,
+    };
     Described {
         table: schema.name().to_owned(),
         columns: schema.columns().iter().map(column).collect(),
         key: schema.key_columns().map(|column| column.name.clone()).collect(),
+        indexes: schema.indexes().iter().map(index).collect(),
         schema: schema.to_string(),
     }
 }

@@ -97,6 +97,20 @@ pub fn key_from_words(schema: &Schema, words: &[String], is_prefix: bool) -> Res
     columns.into_iter().zip(words).map(|(column, word)| value_from_word(column, word)).collect()
 }
 
+/// Values of the first of these columns.
+///
+/// # Errors
+/// When a word is no value of its column, or there are too many of them.
+pub fn columns_from_words(schema: &Schema, columns: &[&str], words: &[String]) -> Result<Row> {
+    if words.len() > columns.len() {
+        let (found, names) = (words.len(), columns.join(", "));
+        bail!("the index has the columns ({names}), and there are {found} values; give at most one for each");
+    }
+    let column = |name: &&str| schema.number_of(name).map(|number| &schema.columns()[number]);
+    let columns = columns.iter().filter_map(column);
+    columns.zip(words).map(|(column, word)| value_from_word(column, word)).collect()
+}
+
 fn value_from_word(column: &Column, word: &str) -> Result<Value> {
     let found = match column.kind {
         _ if word == "null" && column.nullable => Some(Value::Null),

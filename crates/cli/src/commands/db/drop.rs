@@ -1,0 +1,70 @@
+//! `lodestone db drop` and `lodestone db rename`.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use serde::Serialize;
+
+use super::place::{TableArgs, find};
+use crate::output::{Output, exit};
+
+const DROP_HELP: &str = "\
+Examples:
+  lodestone db drop shop.pool accounts --yes
+
+The table goes with all its rows and indexes. The next checkpoint gives the space
+back.";
+
+const RENAME_HELP: &str = "\
+Examples:
+  lodestone db rename shop.pool accounts customers";
+
+/// Arguments of `lodestone db drop`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = DROP_HELP)]
+pub struct DropArgs {
+    #[command(flatten)]
+    table: TableArgs,
+
+    /// Yes, all rows of the table are to go
+    #[arg(long)]
+    yes: bool,
+}
+
+/// Arguments of `lodestone db rename`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = RENAME_HELP)]
+pub struct RenameArgs {
+    #[command(flatten)]
+    table: TableArgs,
+
+    /// The new name
+    #[arg(value_name = "NAME")]
+    to: String,
+}
+
+#[derive(Serialize)]
+struct Dropped {
+    dropped: String,
+}
+
+/// Drops the table. Durable when this returns.
+pub fn drop_table(args: &DropArgs, output: &Output) -> Result<ExitCode> {
+    let database = args.table.db.open()?;
+    let name = find(&database, &args.table.table)?.schema().name().to_owned();
+    if !args.yes {
+        bail!("table `{name}` would go with all its rows and indexes; repeat the command with --yes");
+    }
+    database.drop_table(&name)?;
+    output.result(&Dropped { dropped: name }, |dropped| format!("dropped `{}`", dropped.dropped))?;
+    Ok(exit::ok())
+}
+
+/// Renames the table. Durable when this returns. Prints the schema.
+pub fn rename_table(args: &RenameArgs, output: &Output) -> Result<ExitCode> {
+    let database = args.table.db.open()?;
+    find(&database, &args.table.table)?;
+    let table = database.rename_table(&args.table.table, &args.to)?;
+    output.result(&super::schema::described(table.schema()), |described| described.schema.clone())?;
+    Ok(exit::ok())
+}
