@@ -93,7 +93,7 @@ impl Numbers {
         Ok(numbers)
     }
 
-    /// What is wrong with them.
+    /// Their faults, in words.
     pub fn findings(&self) -> impl Iterator<Item = String> {
         let shared = |(tree, names): (&u64, &Vec<String>)| {
             (names.len() > 1).then(|| format!("the tables `{}` have the same tree {tree}", names.join("`, `")))

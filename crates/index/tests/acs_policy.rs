@@ -125,7 +125,7 @@ impl Gain {
     }
 }
 
-/// One law for all of the trace: what is popular stays so.
+/// One law for all of the trace: popular keys stay popular.
 #[test]
 fn holds_what_is_popular() {
     for exponent in [0.7, 0.99, 1.2] {
@@ -157,7 +157,7 @@ fn scans_pass_through() {
     compare("loop of 1.2 times the cache", 11, |number, _| number % (KEYS * 12 / 100)).is_more_than(0.05);
 }
 
-/// What was popular is not any more: at once, in part, or little by little.
+/// Popular keys become unpopular: at once, in part, or little by little.
 #[test]
 fn lets_go_what_was_popular() {
     let zipfian = Zipfian::new(0.99);
