@@ -1,6 +1,6 @@
-//! What stays in the cache, beside the textbook's LRU over all entries, trace by trace: once with as many entries, and
-//! once with as many bytes. All see the same reads; the first quarter warms and does not count. Run with `--nocapture`
-//! for the table.
+//! The content of the cache beside that of the textbook's LRU over all entries, trace by trace: once with as many
+//! entries, and once with as many bytes. All see the same reads; the first quarter warms and does not count. Run with
+//! `--nocapture` for the table.
 
 mod cached;
 
@@ -11,7 +11,7 @@ use lodestone_index::{Acs, CacheMode, CacheOptions, Result};
 
 const KEYS: u64 = 60_000;
 const READS: u64 = 300_000;
-/// What two samples of one distribution may differ by, and what keys that crowd one bucket may cost.
+/// The allowed difference of two samples of one distribution, and the allowed cost of keys that crowd one bucket.
 const NOISE: f64 = 0.003;
 /// Bytes of an entry of an LRU that wastes none: key, value, two links of the list, one of the chain and a head of it,
 /// four bytes each.
@@ -92,7 +92,7 @@ fn acs(trace: &[u64], entries: usize) -> Result<(f64, u64, u64)> {
     Ok(((after.hits - before.hits) as f64 / counted.len() as f64, after.capacity, after.dram_bytes))
 }
 
-/// What we have more than LRU, as shares of the reads.
+/// Our hits beyond those of LRU, as shares of the reads.
 struct Gain {
     same_entries: f64,
     same_bytes: f64,

@@ -107,7 +107,7 @@ pub(crate) struct Stretch {
     pub(crate) count: usize,
 }
 
-/// What takes the place of a segment.
+/// The successors of a segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fresh {
     pub(crate) at: PmAddr,
