@@ -13,7 +13,7 @@ use crate::object::{Object, ObjectText, plain_text};
 
 /// A sink of records.
 pub trait Export {
-    /// Writes one record. A failing sink gives the `io::Error` as it came.
+    /// Writes one record. The `io::Error` of a failing sink is returned as it came.
     fn record(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
 
     /// Writes what is buffered.
@@ -81,7 +81,7 @@ impl Export for CsvExport<'_> {
     }
 }
 
-/// The fields of each value, behind the key.
+/// The fields of each value, after the key.
 pub struct FlatJsonExport<'a> {
     sink: Sink<'a>,
     key_name: &'a str,

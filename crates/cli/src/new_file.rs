@@ -66,7 +66,7 @@ impl NewFile {
         Ok(Self { target, overwrite, sink })
     }
 
-    /// Makes the bytes durable and gives the file its name.
+    /// Makes the bytes durable and names the file.
     ///
     /// # Errors
     /// When syncing or renaming fails, or another file got the name meanwhile. Then no file remains.

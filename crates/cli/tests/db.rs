@@ -66,7 +66,7 @@ fn a_composite_key_is_scanned_by_its_first_column() {
     assert_eq!(of_one.lines().count(), (0..2500).filter(|row| row % 7 == 3).count());
     let few = place.run(["db", "scan", "a.pool", "orders", "--from", "c6", "2400", "--limit", "2"]).ok();
     assert_eq!(few.lines().count(), 2);
-    // What a scan prints is what an import takes, in both directions.
+    // An import takes the output of a scan, in both directions.
     for reverse in [&[][..], &["--reverse"]] {
         let all = place.run(["db", "scan", "a.pool", "orders"].iter().chain(reverse)).ok();
         assert_eq!(all.lines().count(), 2500);

@@ -13,7 +13,7 @@ use crate::target::Target;
 pub struct Bug {
     /// Name for [`lodestone_pmem::planted::active`].
     pub name: &'static str,
-    /// What it does to a user.
+    /// The harm to a user.
     pub harm: &'static str,
     /// The target that must notice.
     pub target: fn() -> Box<dyn Target>,

@@ -20,7 +20,7 @@ pub struct Violation {
     pub ops: Vec<String>,
     /// The token for [`replay`](crate::replay()).
     pub token: String,
-    /// The account: what was stored, kept and lost, line by line.
+    /// The account: stored, kept and lost lines, one by one.
     pub account: String,
     /// The one command that shows this violation again.
     pub command: String,
@@ -326,7 +326,7 @@ pub struct ReplayReport {
     pub ops: Vec<String>,
     /// The oracle's message; `None` if nothing is wrong (any more).
     pub violation: Option<String>,
-    /// The account: what was stored, kept and lost, line by line.
+    /// The account: stored, kept and lost lines, one by one.
     pub account: String,
 }
 

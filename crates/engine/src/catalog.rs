@@ -238,7 +238,7 @@ impl Numbers {
         tree >= FIRST_TREE && u64::from(tree) < self.next && !self.trees.contains_key(&tree.into())
     }
 
-    /// What is wrong with them.
+    /// Their faults, in words.
     pub fn findings(&self) -> impl Iterator<Item = String> {
         let shared = |(tree, names): (&u64, &Vec<String>)| {
             (names.len() > 1).then(|| format!("the tables `{}` have the same tree {tree}", names.join("`, `")))

@@ -5,8 +5,8 @@
 //! 2. *Claim and lock*, in the order of the keys: a key without a slot gets one, which is locked. Another slot is
 //!    locked at the version that it has. A locked one is a conflict. A pending one is waited for: its transaction has
 //!    only its fence before it. So no thread waits for one that waits.
-//! 3. *Validate*: what was read has the same version still, and ranges have the same rows. Pending versions are waited
-//!    for, so nothing is built on what a crash could take back.
+//! 3. *Validate*: rows that were read still have the same version, and ranges have the same rows. Pending versions are
+//!    waited for, so nothing is built on a change that a crash could take back.
 //! 4. *Tick*: above everything that was read or overwritten, and above the floor of each leaf that was claimed in. The
 //!    tick is reserved before it is used.
 //! 5. *Record*: streamed to the log.

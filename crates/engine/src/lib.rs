@@ -7,13 +7,13 @@
 //!
 //! - *Serializable in real time*: a transaction that commits has the effect of one that ran alone, after all that were
 //!   acknowledged before it began. Ranges have no phantoms, also in their empty parts.
-//! - *Nothing that could be lost is told*: what a transaction answers, also an error and also a value that it only
-//!   read, is durable before.
+//! - *Nothing that could be lost is told*: each answer of a transaction is durable before it is returned. This
+//!   includes errors, and values that were only read.
 //! - *No anomalies inside a closure*: an attempt that will fail never sees a state that was not committed.
 //! - *Bounded logs*: a checkpoint writes the rows that changed to pages, and the logs begin there. Commits make one
 //!   when the logs are half full, [`Database::checkpoint`] at any time. Commits go on meanwhile.
 //!
-//! **What is not there yet.** A checkpoint writes each leaf that changed as a whole, in the thread of a commit. An open
+//! **Not there yet.** A checkpoint writes each leaf that changed as a whole, in the thread of a commit. An open
 //! reads all pages, and all rows must fit into DRAM. The columns of a table cannot change.
 //!
 //! | file | idea |

@@ -29,7 +29,7 @@ use crate::format::Places;
 use crate::options::DatabaseOptions;
 use crate::tree::{Bytes, Tree, TreePart};
 
-/// What an open found and did.
+/// Findings and work of an open.
 ///
 /// ```
 /// use lodestone_engine::{Database, DatabaseOptions, Error, Schema, Type, row};

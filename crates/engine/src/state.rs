@@ -1,4 +1,4 @@
-//! What a transaction knows: the versions it read, the ranges it read, and the changes it will make.
+//! The memory of a transaction: the versions it read, the ranges it read, and the changes it will make.
 //!
 //! Invariants:
 //! - everything that was read was current at one moment ([`State::validate`] at each extension, and at the commit);

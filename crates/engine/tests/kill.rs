@@ -88,7 +88,7 @@ fn run_and_kill(path: &Path, domain: &str, lines: usize) -> Outcome<Vec<i64>> {
         line.clear();
     }
     child.kill()?;
-    // What it said before it died counts too. The last line may be cut short.
+    // Its words before it died count too. The last line may be cut short.
     for line in output.lines().map_while(Result::ok) {
         note(&line);
     }

@@ -1,4 +1,4 @@
-//! What a cache in DRAM gives an index on a slow medium, and what it costs:
+//! Gain and cost of a cache in DRAM before an index on a slow medium:
 //! `cargo run --release -p lodestone-index-bench --example acs -- POOL_FILE [KEYS [ROUNDS [PROFILE [INDEX]]]]`.
 //!
 //! For each index: zipfian (0.99) and uniform reads and zipfian updates by one thread, with a cache of a tenth of the
@@ -84,7 +84,7 @@ fn beside(rounds: usize, load: &mut Load, bare: impl Fn(&u64), cached: impl Fn(&
     let mut turns = Vec::new();
     for round in 0..rounds {
         let (mut without, mut with) = (0.0, 0.0);
-        // Who comes second finds what the first has left in the processor's cache: they take turns in that as well.
+        // The second finds the lines that the first has left in the processor's cache: they take turns in that as well.
         for second in [false, true] {
             let keys = load.turn();
             if second == round.is_multiple_of(2) {

@@ -1,6 +1,6 @@
-//! What stays in the cache, beside the textbook's LRU over all entries, trace by trace: once with as many entries, and
-//! once with as many bytes. All see the same reads; the first quarter warms and does not count. Run with `--nocapture`
-//! for the table.
+//! The content of the cache beside that of the textbook's LRU over all entries, trace by trace: once with as many
+//! entries, and once with as many bytes. All see the same reads; the first quarter warms and does not count. Run with
+//! `--nocapture` for the table.
 
 mod cached;
 
@@ -11,7 +11,7 @@ use lodestone_index::{Acs, CacheMode, CacheOptions, Result};
 
 const KEYS: u64 = 60_000;
 const READS: u64 = 300_000;
-/// What two samples of one distribution may differ by, and what keys that crowd one bucket may cost.
+/// The allowed difference of two samples of one distribution, and the allowed cost of keys that crowd one bucket.
 const NOISE: f64 = 0.003;
 /// Bytes of an entry of an LRU that wastes none: key, value, two links of the list, one of the chain and a head of it,
 /// four bytes each.
@@ -92,7 +92,7 @@ fn acs(trace: &[u64], entries: usize) -> Result<(f64, u64, u64)> {
     Ok(((after.hits - before.hits) as f64 / counted.len() as f64, after.capacity, after.dram_bytes))
 }
 
-/// What we have more than LRU, as shares of the reads.
+/// Our hits beyond those of LRU, as shares of the reads.
 struct Gain {
     same_entries: f64,
     same_bytes: f64,
@@ -125,7 +125,7 @@ impl Gain {
     }
 }
 
-/// One law for all of the trace: what is popular stays so.
+/// One law for all of the trace: popular keys stay popular.
 #[test]
 fn holds_what_is_popular() {
     for exponent in [0.7, 0.99, 1.2] {
@@ -157,7 +157,7 @@ fn scans_pass_through() {
     compare("loop of 1.2 times the cache", 11, |number, _| number % (KEYS * 12 / 100)).is_more_than(0.05);
 }
 
-/// What was popular is not any more: at once, in part, or little by little.
+/// Popular keys become unpopular: at once, in part, or little by little.
 #[test]
 fn lets_go_what_was_popular() {
     let zipfian = Zipfian::new(0.99);

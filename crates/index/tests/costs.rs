@@ -104,7 +104,7 @@ where
     [reads, scope.delta().shared_rmws]
 }
 
-/// Reads write nothing that another thread reads; an update takes one lock. What still has a lock for readers says so.
+/// Reads write nothing that another thread reads; an update takes one lock. An index with a lock for readers says so.
 #[test]
 fn reads_share_nothing() {
     assert_eq!(shared::<FpTree<u64>>(TreeOptions::default()), [0, COUNT]);

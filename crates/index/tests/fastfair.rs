@@ -1,5 +1,5 @@
-//! [`FastFair`] passes the conformance suite with words and with strings as keys, in nodes of several sizes; what an
-//! operation costs.
+//! [`FastFair`] passes the conformance suite with words and with strings as keys, in nodes of several sizes. The
+//! costs of an operation.
 
 mod conformance;
 

@@ -128,7 +128,7 @@ fn leaves_merge_and_the_heap_gets_them_back() -> Result<()> {
     Ok(())
 }
 
-/// What a tree of the same place shows that `threads` threads rebuild, or the text of the error.
+/// The pairs of a tree of the same place that `threads` threads rebuild, or the text of the error.
 fn reopened(store: &Store, threads: usize) -> std::result::Result<Vec<(u64, u64)>, String> {
     let options = TreeOptions { rebuild_threads: threads, ..TreeOptions::default() };
     let tree = FpTree::<u64>::open_with(store, "index", &options).map_err(|error| error.to_string())?;
@@ -185,7 +185,7 @@ fn threads_rebuild_what_one_does() -> Result<()> {
     Ok(())
 }
 
-/// A link that leads back, and one that does not verify, far behind what one thread walks alone.
+/// A link that leads back, and one that does not verify, far beyond the part that one thread walks alone.
 #[test]
 fn damage_ends_a_rebuild_by_threads_too() -> Result<()> {
     for leads_back in [true, false] {

@@ -143,7 +143,7 @@ fn on_optane() -> (std::sync::Arc<Model>, Place<HybridPlus<u64>>) {
     (model, place)
 }
 
-/// What the hash is for, exactly: a warm point read costs the medium nothing, of an absent key neither.
+/// The purpose of the hash, exactly: a warm point read costs the medium nothing, of an absent key neither.
 #[test]
 fn a_warm_point_read_does_not_touch_the_medium() -> Result<()> {
     let (model, mut place) = on_optane();
@@ -279,7 +279,7 @@ fn whoever_waits_for_the_hash_waits_until_it_is_full() -> Result<()> {
     Ok(())
 }
 
-/// The second load may begin as long as nothing is loaded; the keys of the first one come behind its end.
+/// The second load may begin as long as nothing is loaded; the keys of the first one come after its end.
 #[test]
 fn a_bulk_load_beside_another_one_does_not_end_what_that_one_began() -> Result<()> {
     let index = place::<u64>(3, 2, BACKGROUND).open();

@@ -230,7 +230,7 @@ fn costs_of_structure_changes_are_exact() -> Result<()> {
         map.insert(&key(number), &[7; 100])?;
     }
     // The split comes first, as an action of its own. Its new leaf of 512 bytes is streamed, which is no flush in this
-    // domain. Its 32 words take 9 lines of the lane, and one again at the end; link and moved slots stand in 5 lines of
+    // domain. Its 32 words take 9 lines of the lane, and one again at the end; link and moved slots are in 5 lines of
     // the old leaf, the new leaf's bit in one.
     let split = cost(|| map.insert(&key(0), &[1; 100]))?;
     assert_eq!(map.stats().leaves, 2);

@@ -2,7 +2,7 @@
 //! slots so that splits and merges are among them; every history of answers is linearizable.
 //!
 //! Checker: a history is right when the operations have an order that respects real time (what ended before another
-//! began comes before it) and gives every answer that was given. All orders are searched.
+//! began comes before it) and leads to every answer that was given. All orders are searched.
 //!
 //! Run with `cargo test -p lodestone-index --features shuttle --test schedules`; a failure prints the schedule, which
 //! `shuttle::replay` runs again.

@@ -1,4 +1,4 @@
-//! [`SkipList`] passes the conformance suite with words and with strings as keys; what an operation costs.
+//! [`SkipList`] passes the conformance suite with words and with strings as keys. The costs of an operation.
 
 mod conformance;
 

@@ -35,7 +35,7 @@ const STEPS_MANY: u64 = 150;
 /// The newest step that wrote each key.
 type View = [u64; KEYS as usize];
 
-/// What `steps` steps leave.
+/// The content after `steps` steps.
 fn model(steps: u64) -> View {
     std::array::from_fn(|key| (1..=steps).rev().find(|step| step % KEYS == key as u64).unwrap_or(0))
 }

@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for round in 0..count {
         let at = PmAddr::new(0, round % LINES * 64);
         memory.write(at, black_box(&bytes));
-        // Nothing follows that could overtake: the persist itself is what is measured.
+        // Nothing follows that could overtake: the persist itself is measured.
         memory.persist(at, 64);
     }
     println!("{}", start.elapsed().as_nanos() as f64 / count.max(1) as f64);

@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let each = measure(|first| {
             for piece in first..first + PIECES {
                 memory.stream(place(piece), &source);
-                // Nothing is ordered here and below: the fence is what is measured.
+                // Nothing is ordered here and below: the fence is measured.
                 memory.fence();
             }
         });

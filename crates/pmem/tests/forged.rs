@@ -1,5 +1,5 @@
 //! Records whose checksums fit and that no pool wrote. Each was found by `hostile`: a pool was opened, acknowledged
-//! what it was given, and could not be opened again.
+//! writes, and could not be opened again.
 
 use std::fs;
 use std::path::Path;

@@ -2,7 +2,7 @@
 //! records are changed and sealed again; then the pool is opened for reading and for writing, checked, changed,
 //! repaired and opened again. Nothing panics, nothing hangs, and no open pool reaches beyond its file.
 //!
-//! An open for writing that succeeds is believed: what it makes durable is there at the next open.
+//! An open for writing that succeeds is believed: the next open finds everything that it made durable.
 //!
 //! `LODESTONE_HOSTILE_CASES=100000 cargo test -p lodestone-pmem --test hostile` runs many cases for each layer; a
 //! failed case prints the command that shows it again. A folder in memory (`TMPDIR`) makes it fast.

@@ -263,7 +263,7 @@ fn a_file_that_changes_under_an_open_pool_is_noticed() -> Outcome {
     pool.verify_files()?;
     fs::write(&path, "another")?;
     let text = pool.verify_files().expect_err("replaced").to_string();
-    assert!(text.contains("another file stands at its path"), "{text}");
+    assert!(text.contains("another file is at its path"), "{text}");
     fs::remove_file(&path)?;
     fs::remove_file(&other)?;
     let text = pool.verify_files().expect_err("deleted").to_string();

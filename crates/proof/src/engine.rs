@@ -420,7 +420,7 @@ impl Structure for Tables {
 
     fn audits(&self, site: &SiteKey) -> bool {
         let is_in = |file: &str| site.file.ends_with(file);
-        // What a batch wrote is needed after further ones, when the logs have it no more.
+        // The pages of a batch are needed after further ones, when the logs have its rows no more.
         let needs_several = is_in("pages/src/batch.rs") && self.name != "db-two-rounds";
         match self.name {
             "db-mended" if is_in("txn/src/copies.rs") => true,
@@ -586,7 +586,7 @@ pub fn bugs() -> Vec<Bug> {
         }),
         Bug::new("engine-index-entry-kept", "an index has an entry of no row", || named("db-index")),
         Bug::new("pages-publish-before-content", "a checkpoint counts before its pages", || named("db-round")),
-        // With persistent caches each state is what a prefix of the stores leaves: few, and the traces are there.
+        // With persistent caches each state is that of a prefix of the stores: few, and the traces are there.
         Bug {
             config: Config { profile: Profile::Eadr, ..Config::default() },
             ..Bug::new("pages-unpublished-kept", "pages of a batch that never counted count with the next one", || {

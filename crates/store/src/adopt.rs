@@ -1,4 +1,4 @@
-//! Objects whose names are lost. A repair that accepts loss gives them names again.
+//! Objects whose names are lost. A repair that accepts loss names them again.
 //!
 //! Both copies of an entry are in one block, so a lost page can take a name. It does not take the object: the first
 //! block of an object says what it is. A block is allocated in the action that names the object, and freed in its drop.

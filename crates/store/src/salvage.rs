@@ -285,7 +285,7 @@ impl Store {
         Ok(())
     }
 
-    /// Gives the repaired object the name `name`, and takes it from the object that has it. Durable on return.
+    /// Moves the name `name` from the object that has it to the repaired object. Durable on return.
     fn replace_by_repair(&self, name: &str) -> Result<()> {
         // The new object must be whole on the medium before a name leads to it.
         self.memory().durable()?;

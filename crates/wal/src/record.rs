@@ -19,7 +19,7 @@ const KEY_BYTES_MAX: usize = const_usize(u16_to_u64(u16::MAX));
 /// Longest value: 64 MiB.
 const VALUE_BYTES_MAX: usize = 64 << 20;
 
-/// What an entry says about its row.
+/// The effect of an entry on its row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryKind {
     /// The row has this value.

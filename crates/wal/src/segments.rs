@@ -30,7 +30,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Address of `position`, which lies in this segment.
+    /// Address of `position`, which is in this segment.
     pub const fn address(&self, position: u64) -> PmAddr {
         self.at.plus(SEGMENT_HEAD_BYTES + (position - self.first))
     }
@@ -253,7 +253,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Gives segments back to the stock.
+    /// Returns segments to the stock.
     pub fn give(&self, held: &mut Vec<PmAddr>) {
         lock(&self.stock).free.append(held);
     }

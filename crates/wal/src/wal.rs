@@ -15,7 +15,7 @@ use crate::reader::{End, Found, Reader};
 use crate::segments::Segments;
 use crate::writer::LogWriter;
 
-/// What all writers share.
+/// The state that all writers share.
 #[derive(Debug)]
 pub struct Shared {
     pub segments: Segments,

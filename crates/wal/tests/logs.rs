@@ -424,7 +424,7 @@ proptest! {
     }
 }
 
-/// Gives each record of the first segment a right checksum, as far as its lengths lead.
+/// Writes a right checksum into each record of the first segment, as far as its lengths lead.
 fn reseal_records(image: &mut [u8], segment: usize) {
     let word = |image: &[u8], at: usize| u64::from_le_bytes(image[at..at + 8].try_into().expect("eight bytes"));
     let generation = word(image, segment + 8);

@@ -13,7 +13,7 @@ use lodestone_width::to_u64;
 /// A node's neighbours: the one before, the one after.
 pub(crate) type Neighbours = (PmAddr, PmAddr);
 
-/// What is known of the list beside the nodes to arrange.
+/// Known facts about the list beside the nodes to arrange.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame {
     /// Items before the first node to arrange.

@@ -109,7 +109,7 @@ impl<K: IndexKey + ?Sized> Cache<K> {
     }
 
     /// The highest hash of keys that belong to the first `count` buckets of each level, or to some more that these
-    /// share keys with; they are what a sample is.
+    /// share keys with; they are the sample.
     pub(super) fn hash_max(&self, count: usize) -> u64 {
         let count = if count < NEAR { count.next_power_of_two().max(NEAR_FIRST) } else { count.next_multiple_of(NEAR) };
         if count >= self.base {

@@ -1,4 +1,4 @@
-//! Keys as words: what a bucket stores and compares.
+//! Keys as words: a bucket stores and compares these.
 //!
 //! A `u64` is one word. A string takes the same number of words whatever its length: its bytes, zeroes, and its length
 //! in the last byte, so different strings have different words. A string that is too long for that is never cached.

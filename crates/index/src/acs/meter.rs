@@ -252,7 +252,7 @@ fn thread_number() -> usize {
 
 impl Meter {
     pub(super) fn new(options: &CacheOptions) -> Self {
-        // Shares; what is not one is taken as the nearest one, and what is no number as none.
+        // Shares. Any other number is taken as the nearest share, and no number as none.
         let share_of = |asked: f64| if asked.is_nan() { 0.0 } else { asked.clamp(0.0, 1.0) };
         let [below, above] = [options.bypass_below, options.resume_above].map(share_of);
         let window = if options.mode == CacheMode::Adaptive { WINDOW } else { u64::MAX };

@@ -49,7 +49,7 @@
 //! hit returns no data that a crash could lose. The targets `index-acs-*` and `acs-threads-*` read through the cache,
 //! and demand that the answers of acknowledged reads are in the recovered state.
 //!
-//! # What is different from the paper
+//! # Differences from the paper
 //!
 //! - *A fill is not queued.* The reader has the bucket in its processor's cache, so the fill costs it an exchange of
 //!   one word and some stores, less than handing it to another thread would. It never waits: a thread that finds the

@@ -111,7 +111,7 @@ impl Pair<'_> {
             second.wait_for_latch();
         }
         // A glance sees a key of several words also where a fill of another one has come half way, so it does not say
-        // that the key is not in the other bucket; what is found under the latch does.
+        // that the key is not in the other bucket. A search under the latch does.
         if self.first.has(key) && self.first.change(key, &value) {
             return;
         }

@@ -229,7 +229,7 @@ impl<I: OrderedIndex> OrderedIndex for Acs<I> {
     }
 }
 
-/// Opens the index, and puts an empty cache in front of it: what the cache held is not persistent, and not missed.
+/// Opens the index, and puts an empty cache in front of it: the cache is not persistent, and not missed.
 impl<I: OpenIndex + 'static> OpenIndex for Acs<I> {
     type Options = AcsOptions<I::Options>;
 

@@ -253,7 +253,7 @@ impl Bucket<'_> {
             return Probe::Changing;
         }
         if let Some(known) = policy::touched(known, way % 8, now) {
-            // Not exchanged: what is lost here, or comes back, is a use.
+            // Not exchanged: only a use can be lost here, or come back.
             bytes.store(known, Ordering::Relaxed);
         }
         Probe::Hit(value)
@@ -459,7 +459,7 @@ mod tests {
         }
     }
 
-    /// Its words still stand in the entry, and beside it is a key with the same tag.
+    /// Its words are still in the entry, and beside it is a key with the same tag.
     #[test]
     fn a_key_that_was_thrown_out_is_not_found() {
         for hash in 0..=u64::from(u8::MAX) {

@@ -7,7 +7,7 @@
 //! | 1 to 15 | *writers*: operations of the index under way that may change a key of this stripe |
 //! | 16 to 63 | *version*: changes up to now |
 //!
-//! The word is *even* while its low 16 bits are zero: nothing is under way, so what is cached is what the index holds.
+//! The word is *even* while its low 16 bits are zero: nothing is under way, so the cached pair is that of the index.
 //! That is the parity of a version that has two states, with several writers at once: two threads that update keys of
 //! one stripe need not wait for each other's fences.
 

@@ -36,7 +36,7 @@ pub(crate) struct Change {
 #[inline]
 fn publish(memory: &Memory, line: LineAt, meta: Meta) {
     memory.store(line.header(), line.encode(meta));
-    // The header and the cells it names stand in one line, the header was stored last: one write-back takes both.
+    // The header and the cells it names are in one line, the header was stored last: one write-back takes both.
     memory.flush(line.header(), WORD_BYTES);
     // A report of the change, or the next change of the line, may not overtake it.
     memory.fence();

@@ -46,13 +46,13 @@ pub(crate) fn pairs_of(at: TableAt, medium: IndexMemory<'_>, kind: KeyKind, seed
 }
 
 impl Image {
-    /// A table without pairs that will stand at `at`.
+    /// A table without pairs that will be at `at`.
     pub(crate) fn empty(at: TableAt) -> Self {
         let lines = to_usize(at.shape.all_lines());
         Self { at, metas: vec![Meta::default(); lines], words: vec![[0; LINE_WORDS]; lines], added: Vec::new() }
     }
 
-    /// A table of `pairs` that will stand at `at`, or `None` when they do not fit.
+    /// A table of `pairs` that will be at `at`, or `None` when they do not fit.
     pub(crate) fn of(at: TableAt, pairs: impl IntoIterator<Item = Pair>) -> Option<Self> {
         let mut image = Self::empty(at);
         pairs.into_iter().all(|pair| image.insert(pair)).then_some(image)
@@ -83,7 +83,7 @@ impl Image {
             }
             image.metas[number] = meta;
         }
-        // Levels last: they stand in the home lines.
+        // Levels last: they are in the home lines.
         for number in 0..image.metas.len() {
             for slot in image.metas[number].used() {
                 image.raise(hash(image.words[number][1 + slot])?, exact_u32(number));

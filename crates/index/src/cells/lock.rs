@@ -130,7 +130,7 @@ impl VersionLock {
         self.0.fetch_add(VERSION_STEP | DEAD, Ordering::AcqRel);
     }
 
-    /// Gives the lock to something new: no stamp from before is true again.
+    /// Begins a new life of the lock: no stamp from before is true again.
     pub(crate) fn revive(&self) {
         let word = self.0.load(Ordering::Relaxed);
         assert!(word & DEAD != 0, "only what died is used again");

@@ -8,7 +8,7 @@ use crate::layout::KEY_BYTES_MAX;
 use crate::medium::IndexMemory;
 use crate::traits::Swap;
 
-/// A change of one pair: what it does if the key is there, and if it is not.
+/// A change of one pair: one action if the key is there, one if it is not.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wish {
     /// The new value; `None` removes.

@@ -10,7 +10,7 @@
 //! flush and a fence (4.2 lines and 7.7 fences per insert, splits included, as counted in the authors' program). Here
 //! the unit of the shift is the line, because the line is the unit in which the medium keeps order:
 //!
-//! 1. A leaf is a list of lines of three entries, in the order that a word of its header gives.
+//! 1. A leaf is a list of lines of three entries, in the order that a word of its header states.
 //! 2. An insert goes into the line that covers its key: the entry's words, then the line's own meta word, all in one
 //!    line: **one flush, one fence**, whatever the position.
 //! 3. A line that is full moves its upper entries to a free line of the leaf. The copy is written and fenced, then the
@@ -39,8 +39,8 @@
 //!
 //! Lines and fences are asserted by `tests/costs.rs`. Instructions were counted by valgrind in the example `raw` with
 //! 60,000 keys, in a release build:
-//! `valgrind --tool=callgrind --toggle-collect='*PointIndex*FastFair*::insert' raw POOL_FILE 60000 fastfair`. The
-//! checks of what is read are in them.
+//! `valgrind --tool=callgrind --toggle-collect='*PointIndex*FastFair*::insert' raw POOL_FILE 60000 fastfair`. They
+//! include the checks of everything that is read.
 //!
 //! **Readers** take no lock, and in shared memory they store only their pin (`reclaim`). They read a node between two
 //! looks at its version (`locks`), so they never see a shift half done and never a neighbour's value. A writer makes

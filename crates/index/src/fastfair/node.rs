@@ -267,7 +267,7 @@ impl Header {
         Err(medium.damaged(self.at.0, "shape of a tree node", finding))
     }
 
-    /// As [`load`](Self::load), of the link only the fact that there is one: what a search in a leaf rests on.
+    /// As [`load`](Self::load), of the link only the fact that there is one. A search in a leaf rests on no more.
     #[inline]
     pub(crate) fn load_leaf(medium: IndexMemory<'_>, at: PmAddr) -> Result<Self> {
         if !Self::has_room(medium, at) {

@@ -184,7 +184,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         let Some(lines) = header.lines(medium) else { return Err(header.nowhere(medium)) };
         if let Some(position) = last_position(lines, header.order.count(), guess, (!K::IS_WORD, false), is_left)? {
             let line = lines.line(position);
-            // Where the search went may be wrong, and the leaf's bounds tell; what it follows is an address that was
+            // The way of the search may be wrong, and the leaf's bounds tell. The address that it follows was
             // written here.
             line.verify(medium)?;
             let mut child = line.entry(0).1;

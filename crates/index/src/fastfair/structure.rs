@@ -549,7 +549,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         Err(medium.damaged(parent.at.0, "inner node of a tree", "lacks a child that names it"))
     }
 
-    /// Lets an inner root with one child give way to it.
+    /// Puts the only child of an inner root in the root's place.
     fn shrink_root(&self, root: PmAddr) -> Result<bool> {
         let children = || {
             let header = Header::load(self.medium(), root)?;
@@ -559,7 +559,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
             let entries = self.entries(&header)?;
             Ok(if let [(_, child)] = entries[..] { Some((header, child)) } else { None })
         };
-        // Planted: what was seen before a leaf split, and time for it to split.
+        // Planted: the view from before a leaf split, and time for it to split.
         let early = if planted::active("fastfair-shrink-believes") { self.stripes.read(root, children)? } else { None };
         early.iter().for_each(|_| pause(&mut 0));
         let _locked = self.stripes.lock(&[root]);

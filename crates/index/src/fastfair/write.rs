@@ -236,7 +236,7 @@ impl<K: IndexKey + ?Sized> FastFair<K> {
         if !planted::active("fastfair-empty-line-in-order") {
             memory.store(header.at.order(), checked::encode(header.at.order(), order_payload(without.order)));
             // The line may not be written anew before the order that lacks it is persistent: its new entries would
-            // stand at its old place, among keys that they are not between.
+            // be at its old place, among keys that they are not between.
             memory.persist(header.at.order(), WORD_BYTES);
         }
         Some((without, position - usize::from(empty < position), header.order.line(empty)))

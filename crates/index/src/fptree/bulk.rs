@@ -73,7 +73,7 @@ impl<K: IndexKey + ?Sized> FpTree<K> {
         self.publish_right(leaf, right, low, action).map(|()| true)
     }
 
-    /// `pairs` as they stand in a leaf, with the records of keys that are strings written.
+    /// `pairs` as they are in a leaf, with the records of keys that are strings written.
     fn pairs_for(&self, action: &mut Action<'_>, pairs: &[(K::Owned, u64)]) -> Result<Vec<Pair>> {
         let pair_for = |(key, value): &(K::Owned, u64)| {
             cells::with_key(Borrow::<K>::borrow(key), |key| {

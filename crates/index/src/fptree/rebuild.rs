@@ -135,7 +135,7 @@ impl Chain<'_> {
         self.collect_stretches(leaves, next, &starts, options.rebuild_threads, tell)
     }
 
-    /// About `wanted` places where leaves stand, spread over the heap, and `first`; ascending.
+    /// Addresses of about `wanted` leaves, spread over the heap, and `first`; ascending.
     fn starts(&self, wanted: usize, first: PmAddr) -> Vec<PmAddr> {
         let sizes = TreeLeafAt::bytes(self.lines, 0)..=2 * TreeLeafAt::bytes(self.lines, KEY_BYTES_MAX);
         let mut candidates = Vec::new();

@@ -39,7 +39,7 @@ fn edge_ref(edge: &Edge) -> Bound<&[u8]> {
 }
 
 impl<K: IndexKey + ?Sized> FpTree<K> {
-    /// The leaf where a scan begins: that of the smallest key behind `start`, or of the largest before `end`. Ask
+    /// The leaf where a scan begins: that of the smallest key after `start`, or of the largest before `end`. Ask
     /// [`is_first_leaf`](Self::is_first_leaf) under a stamp.
     fn first_leaf(&self, start: Bound<&[u8]>, end: Bound<&[u8]>, direction: Direction) -> &TreeLeaf {
         self.leaves.leaf(match (direction, start, end) {

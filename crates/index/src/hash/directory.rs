@@ -1,4 +1,4 @@
-//! The directory in DRAM: what the nodes on the medium say, read when a search first needs it.
+//! The directory in DRAM: a copy of the nodes on the medium, read when a search first needs it.
 //!
 //! 1. A node resolves [`HashShape::node_bits`] bits of a hash. Its entry names a segment, a further node, or nothing
 //!    yet.
@@ -50,13 +50,13 @@ impl Segment {
         }
     }
 
-    /// Where it stands; means something only while a stamp of one of its locks is true.
+    /// Its address. It means something only while a stamp of one of its locks is true.
     #[inline]
     pub(crate) fn at(&self) -> PmAddr {
         PmAddr::from_raw(self.at.load(Ordering::Acquire))
     }
 
-    /// What it covers; as [`at`](Self::at).
+    /// Its cover; as [`at`](Self::at).
     #[inline]
     pub(crate) fn cover(&self) -> Cover {
         Cover::unpack(self.cover.load(Ordering::Acquire))
@@ -107,7 +107,7 @@ pub(crate) struct Stretch {
     pub(crate) count: usize,
 }
 
-/// What takes the place of a segment.
+/// The successors of a segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fresh {
     pub(crate) at: PmAddr,
@@ -115,7 +115,7 @@ pub(crate) struct Fresh {
 }
 
 impl Directory {
-    /// The directory whose first node stands at `root`.
+    /// The directory whose first node is at `root`.
     pub(crate) fn new(shape: HashShape, seed: u64, root: PmAddr) -> Self {
         let (nodes, segments, stock) = (Arena::new(), Arena::new(), Mutex::new(Stock::default()));
         let directory = Self { shape, seed, nodes, segments, stock };

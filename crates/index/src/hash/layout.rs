@@ -1,4 +1,4 @@
-//! Where things stand in the blocks of a hash index, byte for byte; `docs/format.md` draws the same map.
+//! The places of everything in the blocks of a hash index, byte for byte; `docs/format.md` draws the same map.
 //!
 //! Three kinds of block below the header: *directory nodes* (an array of checked addresses), *segments* (a header line,
 //! then a table of cell lines), and, for byte-string keys, one *record* for each key.
@@ -48,7 +48,7 @@ impl HashShape {
         self.kind.code() | self.node_bits << 2 | lines << 6 | buckets << 12 | stash << 22
     }
 
-    /// What the anchor's options say, or `None` when no index has them.
+    /// The meaning of the anchor's options, or `None` when no index has them.
     pub(crate) fn decode(options: u32) -> Option<Self> {
         let kind = [KeyKind::Number, KeyKind::Bytes].into_iter().find(|kind| kind.code() == options & 3)?;
         let (node_bits, lines) = (options >> 2 & 0xF, options >> 6 & 0x3F);
@@ -121,7 +121,7 @@ impl Cover {
 
 const _: () = assert!(DEPTH_MAX <= 64 - 8, "prefix and depth of a cover share a word");
 
-/// What an entry of a directory node names.
+/// The target of an entry of a directory node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
     /// A segment.

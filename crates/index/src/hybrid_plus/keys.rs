@@ -119,7 +119,7 @@ impl Blocks {
         at
     }
 
-    /// Gives the block at `at` back.
+    /// Returns the block at `at`.
     pub(super) fn free(&self, at: usize) {
         let bytes = self.load(at + 1).expect("a block lies within the array");
         lock(&self.free).put(at, block_words(to_usize(bytes)));

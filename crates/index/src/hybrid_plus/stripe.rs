@@ -352,7 +352,7 @@ impl Writing<'_> {
         self.is_done = true;
     }
 
-    /// Ends a change of the hash alone, which is now what the tree holds.
+    /// Ends a change of the hash alone, which now agrees with the tree.
     pub(super) fn finish_fill(mut self) {
         self.is_done = true;
     }

@@ -1,4 +1,4 @@
-//! Which indexes a map can stand over, by name and by the code on the medium.
+//! The indexes that can be below a map, by name and by the code on the medium.
 //!
 //! Only ordered indexes, because a map shows its records in order. And no index with a cache in DRAM
 //! ([`Acs`](crate::Acs)): a cache serves a program that keeps running, which can add it itself.
@@ -24,7 +24,7 @@ use crate::records::{IndexedRecords, KIND, RecordsOptions, decode_options};
 use crate::skiplist::SkipList;
 use crate::traits::{OpenIndex, OrderedIndex};
 
-/// An index that a map can stand over.
+/// An index that can be below a map.
 ///
 /// ```
 /// use lodestone_index::{Durability, IndexKind, open_records};

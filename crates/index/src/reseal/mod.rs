@@ -2,11 +2,11 @@
 //! the index is opened, checked, read and changed. Nothing panics, nothing hangs.
 //!
 //! 1. A pool is made once for each layer: the index with some hundred keys in nodes as small as they can be, beside a
-//!    map whose blocks are somebody else's. Its words are sorted by kind ([`sites`]).
+//!    map whose blocks belong to another owner. Its words are sorted by kind ([`sites`]).
 //! 2. A case changes one to three of them: to a neighbour's value, to an address of the pool, to a number that upsets
 //!    arithmetic; and computes the right checksum.
-//! 3. Every answer is compared with that of the undamaged index, and the fate is counted by the kind of word: what the
-//!    check does not report although an answer is wrong can only be a value.
+//! 3. Every answer is compared with that of the undamaged index, and the fate is counted by the kind of word. Only a
+//!    changed value may lead to a wrong answer that the check does not report.
 //!
 //! `LODESTONE_HOSTILE_CASES=100000 cargo test -p lodestone-index --lib reseal` runs many cases for each layer; a failed
 //! case prints the command that shows it again.
@@ -97,7 +97,7 @@ fn sound(open: Open, keys: &[Vec<u8>], is_ordered: bool) -> Sound {
     Sound { image, model, absent, sites, others, is_ordered }
 }
 
-/// What the answers of an index are beside those of the model.
+/// The answers of an index beside those of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Answers {
     Same,
@@ -186,7 +186,7 @@ fn run_case(sound: &Sound, open: Open, numbers: &mut Numbers) -> (&'static str, 
     // In a third of the cases a search is the first that comes to the damage.
     let early = (numbers.below(3) == 0).then(|| ask_all(&*index, sound, numbers));
     let report = index.check();
-    // As a check of the pool does: what the index names no more has leaked.
+    // As a check of the pool does: a block that the index names no more has leaked.
     let owners = store.heap().check(Some(&mut report.blocks.iter().chain(&sound.others).copied()));
     let reported = !report.is_intact() || !owners.is_clean();
     let answers = early.unwrap_or(Answers::Same).max(ask_all(&*index, sound, numbers));

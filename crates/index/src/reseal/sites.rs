@@ -77,7 +77,7 @@ impl Sites {
         Self { kinds: collector.kinds, places, end: heap.memory().part_len(0) }
     }
 
-    /// An address for a word that stands at `at`.
+    /// An address for a word that is at `at`.
     fn address(&self, at: PmAddr, numbers: &mut Numbers) -> PmAddr {
         let offset = match numbers.below(9) {
             0 => 0,
@@ -271,7 +271,7 @@ fn damage_low(memory: &Memory, numbers: &mut Numbers, owner: PmAddr, (shape, low
         }
     }
     bound.resize(len as usize, 0xAB);
-    // As far as the block goes a longer bound overwrites what is behind it, as a forged one would.
+    // A longer bound overwrites the rest of its block, as a forged one would.
     let whole = bound.len().next_multiple_of(8);
     let mut padded = bound.clone();
     padded.resize(whole, 0);

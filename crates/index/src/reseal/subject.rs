@@ -13,7 +13,7 @@ use crate::traits::{IndexKey, OrderedIndex, PointIndex};
 /// Pairs after which a range is taken for endless: the pool has no room for as many.
 const PAIRS_MAX: usize = 50_000;
 
-/// What a case asks.
+/// The questions of a case.
 pub(super) trait Subject {
     fn get(&self, key: &[u8]) -> Result<Option<u64>>;
     fn put(&self, key: &[u8], value: u64) -> Result<()>;

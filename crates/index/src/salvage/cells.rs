@@ -1,4 +1,4 @@
-//! Salvage of what is made of cell lines: the leaves of an FPTree and the segments of a hash index. Their heads are
+//! Salvage of structures of cell lines: the leaves of an FPTree and the segments of a hash index. Their heads are
 //! sealed with the anchor; each line verifies by itself.
 //!
 //! Of a leaf or segment whose head is damaged the lines still come out when a link or a directory entry leads to it,

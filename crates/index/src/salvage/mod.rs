@@ -3,10 +3,10 @@
 //! No link is needed for that. Leaves, segments, nodes and records are found among the allocated blocks of the heap:
 //! 1. Their checksums begin with the place of the structure's anchor ([`IndexMemory::owner`]), or they name it. So each
 //!    says of itself that it belongs to this structure.
-//! 2. Blocks are allocated and freed in the action that makes them reachable or unreachable. So what is allocated is
-//!    part of the structure, and stale content of a free block is never looked at.
-//! 3. What links still lead to is followed as in any read: blocks that the heap's damaged tables do not show, and what
-//!    does not say of itself whose it is.
+//! 2. Blocks are allocated and freed in the action that makes them reachable or unreachable. So each
+//!    allocated block is part of the structure, and stale content of a free block is never looked at.
+//! 3. Links are followed as in any read. They lead to blocks that the heap's damaged tables do not show, and to those
+//!    that do not name their structure.
 //!
 //! Every record that is missing is named: by its key, by the range of keys around the damage, or by the place.
 //!
@@ -20,7 +20,7 @@
 //! Invariants:
 //! - a record comes out only if all of it verifies. Of two records with one key none comes out, unless an index says
 //!   which of them counts;
-//! - a record is doubtful only if its key may be missing. What an intact leaf does not list was removed.
+//! - a record is doubtful only if its key may be missing. A record that an intact leaf does not list was removed.
 //!
 //! Limit: lines of words are sealed with their place, not with the anchor. They are doubtful only where a link or a
 //! header says to which structure they belong.
@@ -185,7 +185,7 @@ fn shown_key<K: IndexKey + ?Sized>(key: &[u8]) -> Vec<u8> {
     if !K::IS_WORD {
         return key.to_vec();
     }
-    // A bound can be shorter than a key: what it lacks is zero.
+    // A bound can be shorter than a key: its missing bytes are zero.
     let mut word = [0; 8];
     let len = key.len().min(8);
     word[..len].copy_from_slice(&key[..len]);

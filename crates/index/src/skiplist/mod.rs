@@ -125,7 +125,7 @@ impl NodeAt {
     pub(crate) fn mark(self) -> PmAddr {
         self.0.plus(8)
     }
-    /// Where key and value stand.
+    /// The places of key and value.
     pub(crate) fn block(self) -> PmAddr {
         self.0.plus(16)
     }

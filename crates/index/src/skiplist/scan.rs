@@ -48,8 +48,8 @@ impl<K: IndexKey + ?Sized> SkipList<K> {
         let (mut walk, mut last): (_, Option<K::Owned>) = (Walk::new(), None);
         while pairs.len() < limit {
             let next = self.next(spot)?;
-            // That the next node is there, and nothing between, rests on the link; what a node holds, on the line that
-            // it shares with its own.
+            // The link proves that the next node is there, and nothing between. The content of a node rests on the
+            // line that it shares with its own link.
             self.settle(spot)?;
             let Some(at) = next else { return Ok(()) };
             self.goes_on(&mut walk, at)?;

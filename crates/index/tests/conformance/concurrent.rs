@@ -69,7 +69,7 @@ where
             handles.into_iter().map(|handle| handle.join().expect("a thread panicked")).collect();
         all.map(|lists| lists.concat())
     })?;
-    // What the index holds in the end is an answer as well, and so is what it holds after it was opened again.
+    // The content of the index in the end is an answer as well, and so is its content after it was opened again.
     place.assert_intact(&index);
     let index = place.open_as_after_a_kill(index);
     for key in 0..keys {

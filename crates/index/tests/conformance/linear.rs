@@ -84,7 +84,7 @@ fn explains(threads: &[Vec<Event>], before: Option<u64>) -> bool {
     false
 }
 
-/// The events of a key whose history no order explains, if there is one. `before` gives each key's first value.
+/// The events of a key whose history no order explains, if there is one. `before` returns each key's first value.
 pub fn find_violation(events: &[Event], before: impl Fn(u64) -> Option<u64>) -> Option<Vec<Event>> {
     let mut by_key: BTreeMap<u64, BTreeMap<usize, Vec<Event>>> = BTreeMap::new();
     for event in events {

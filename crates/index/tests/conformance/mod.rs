@@ -27,7 +27,7 @@ pub type KeyOf<I> = <<I as PointIndex>::Key as IndexKey>::Owned;
 
 /// Keys for tests, by number.
 pub trait TestKey: IndexKey {
-    /// Key `number`, an injection: small numbers give awkward keys.
+    /// Key `number`, an injection: small numbers become awkward keys.
     fn numbered(number: u64) -> Self::Owned;
 }
 
@@ -448,8 +448,8 @@ where
 /// The content of an index, as the model has it.
 pub type Held<I> = BTreeMap<KeyOf<I>, u64>;
 
-/// Fills the pool until an insert finds no room, which says so and changes nothing: what is in the index, and the key
-/// that is not.
+/// Fills the pool until an insert finds no room, which says so and changes nothing. Returns the content of the index,
+/// and the key that is not in it.
 pub fn fill<I: OpenIndex>(index: &I) -> Result<(Held<I>, KeyOf<I>)>
 where
     I::Key: TestKey,

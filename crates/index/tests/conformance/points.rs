@@ -82,8 +82,8 @@ where
     Ok(())
 }
 
-/// A life in the block domain, where an operation is told only once a group of changes is in the journal: answers and
-/// what a new life finds.
+/// A life in the block domain, where an operation is told only once a group of changes is in the journal: answers, and
+/// the content in a new life.
 pub fn block_domain<I: OpenIndex>(place: &mut Place<I>) -> Result<()>
 where
     I::Key: TestKey,

@@ -236,7 +236,7 @@ pub fn explore<I: TestedIndex>(
     None
 }
 
-/// Walks through a hash index in one thread while another's inserts split its segments; what was there before must come
+/// Walks through a hash index in one thread while another's inserts split its segments. Each key from before must come
 /// exactly once.
 pub fn walk_beside_splits(by: Schedules, schedules: usize) -> Option<String> {
     const BEFORE: u64 = 6;

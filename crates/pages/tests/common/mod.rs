@@ -20,7 +20,7 @@ pub type Change = ((u32, Vec<u8>), Option<Rows>);
 /// Logs with positions.
 pub const WRITERS: u16 = 2;
 
-/// What a checkpoint says.
+/// The content of a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
     pub leaves: Leaves,

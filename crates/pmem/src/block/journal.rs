@@ -267,8 +267,8 @@ impl JournalArea<'_> {
     /// Makes `state` the state of the journal, durably, in both pages.
     ///
     /// # Errors
-    /// When the device fails, or the numbers are at their end: no reader would believe such a header. What both pages
-    /// say stays.
+    /// When the device fails, or the numbers are at their end: no reader would believe such a header. Both pages
+    /// stay as they are.
     pub(crate) fn write_header(&self, state: &JournalState) -> Result<()> {
         let (header, pages) = self.headers()?.next(JournalHeader::new(state));
         if !header.is_plausible() {

@@ -1,4 +1,4 @@
-//! Loads, stores and streams of one size, as one instruction each: what the kernels of a measurement are made of.
+//! Loads, stores and streams of one size, as one instruction each: the parts of the kernels of a measurement.
 #![expect(unsafe_code, reason = "the medium is measured by bare instructions")]
 
 #[cfg(not(target_arch = "x86_64"))]

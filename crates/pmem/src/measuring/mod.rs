@@ -1,6 +1,6 @@
 //! The room for measuring: bare instructions on a memory, and files as scratch memory without a pool in them.
 //!
-//! Nothing that stores data uses it, so it is behind the feature `measuring`. The probe of media and the laboratory
+//! Nothing that stores data uses it, so it needs the feature `measuring`. The probe of media and the laboratory
 //! turn that on. It is in this crate because it needs the inside of it: instructions chosen by CPUID, locks, domains
 //! and mappings. A crate of its own would make all of these public.
 //!

@@ -209,7 +209,7 @@ impl PartFile {
         let open = self.metadata()?;
         match fs::metadata(&self.path) {
             Ok(named) if (named.dev(), named.ino()) == (open.dev(), open.ino()) => Ok(()),
-            Ok(_) => self.changed("another file stands at its path now", "move that one away and the pool back"),
+            Ok(_) => self.changed("another file is at its path now", "move that one away and the pool back"),
             // Moved: harmless to the pool, and the mover knows the new path.
             Err(_) => Ok(()),
         }

@@ -41,7 +41,7 @@ fn run<I: OpenIndex<Key = [u8]> + 'static>() {
     assert_eq!(owned + store.own_blocks().len(), held, "blocks of the index and of the heap");
 }
 
-/// Panics when a schedule gives two threads an index each.
+/// Panics when two threads of a schedule get an index each.
 pub fn one_of_two_threads_makes_an_index(schedules: usize) {
     for body in [run::<FpTree<[u8]>>, run::<OrderedMap>] {
         let mut config = Config::new();

@@ -1,4 +1,4 @@
-//! Tests of load and run on the map in DRAM, on an engine that fails, and on one that lies.
+//! Tests of load and run on the map in DRAM, on an engine that fails, and on one that answers wrongly.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

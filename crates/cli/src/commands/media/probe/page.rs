@@ -74,7 +74,7 @@ fn introduction(section: Section) -> (&'static str, &'static str) {
         ),
         Section::Instruction => (
             "Store and flush, or stream",
-            "The same write as ordinary stores with each line flushed behind them, and as non-temporal stores around the \
+            "The same write as ordinary stores with each line flushed after them, and as non-temporal stores around the \
              cache; both fenced at the end.",
         ),
         Section::Mixed => (

@@ -50,7 +50,7 @@ Indexes: fastfair, fptree, skiplist, hash (points only), hybrid, hybrid-plus, ac
 hash), map (strings only). In DRAM for comparison: btreemap-lock, crossbeam-skiplist.
 
 Space: PM bytes are the allocated blocks of the heap; DRAM bytes are what the process has allocated since before the index was
-opened (a counting allocator), the heap's own tables included; unknown with --profile, whose model stands in DRAM too. Media
+opened (a counting allocator), the heap's own tables included; unknown with --profile, whose model is in DRAM too. Media
 blocks are counted with --profile alone.";
 
 /// Arguments about runs and their load. `--open` has no runs and another load, and would ignore them.
