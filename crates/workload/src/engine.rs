@@ -32,7 +32,7 @@ impl Error for EngineError {
 }
 
 /// The outcome of a call.
-pub type Result<T> = std::result::Result<T, EngineError>;
+pub type Result<T, E = EngineError> = std::result::Result<T, E>;
 
 /// A key-value engine under test.
 pub trait Engine: Send + Sync {
@@ -166,6 +166,24 @@ pub struct EngineCounters {
 }
 
 impl EngineCounters {
+    /// The sums, field by field. What only one side knows is the sum.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        let sum = |one: Option<u64>, other: Option<u64>| match (one, other) {
+            (Some(one), Some(other)) => Some(one + other),
+            (one, other) => one.or(other),
+        };
+        Self {
+            fences: sum(self.fences, other.fences),
+            flushes: sum(self.flushes, other.flushes),
+            pm_bytes: sum(self.pm_bytes, other.pm_bytes),
+            media_blocks: sum(self.media_blocks, other.media_blocks),
+            syncs: sum(self.syncs, other.syncs),
+            aborts: sum(self.aborts, other.aborts),
+            commits: sum(self.commits, other.commits),
+        }
+    }
+
     /// The events since `earlier`, field by field.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
@@ -201,5 +219,7 @@ mod tests {
         let after = EngineCounters { fences: Some(12), syncs: Some(3), ..EngineCounters::default() };
         let delta = after.since(&before);
         assert_eq!((delta.fences, delta.syncs, delta.flushes), (Some(7), Some(3), None));
+        let sum = after.plus(&delta);
+        assert_eq!((sum.fences, sum.syncs, sum.flushes), (Some(19), Some(6), None));
     }
 }

@@ -7,6 +7,7 @@
 //! | [`value`] | values that tell whether they are torn, swapped or stale |
 //! | [`ycsb`] | workloads A to F as streams of operations, and as a script of the runner |
 //! | [`engine`] | the trait that our engine and the peers implement |
+//! | [`oltp`] | TPC-C, TPC-B and SmallBank over the tables of any engine, and their rules |
 //! | [`conformance`] | checks whether an engine keeps the contract of that trait |
 //! | [`memory`] | a map in DRAM as the simplest engine |
 //! | [`mix`] | shares of the kinds of operations |
@@ -35,6 +36,7 @@ pub mod keys;
 pub mod kv;
 pub mod memory;
 pub mod mix;
+pub mod oltp;
 pub mod race;
 pub mod random;
 pub mod result;

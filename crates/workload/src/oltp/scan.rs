@@ -1,0 +1,71 @@
+//! Reading whole tables between runs, in transactions of a bounded length.
+
+use std::ops::{ControlFlow, Range};
+
+use crate::engine::{EngineError, Result};
+use crate::oltp::{Access, Key, Order, Table, Transaction, Worker};
+
+/// Rows that one transaction reads.
+const ROWS_MAX: usize = 2_000;
+
+/// The next rows from a key.
+struct Part {
+    table: Table,
+    from: (u64, String),
+    to: u64,
+    rows: Vec<(u64, String, Vec<u8>)>,
+}
+
+impl Transaction for Part {
+    type Out = ();
+    const IS_READ_ONLY: bool = true;
+
+    fn run<X: Access>(&mut self, access: &mut X) -> Result<(), X::Abort> {
+        let Self { table, from, to, rows } = self;
+        rows.clear();
+        let range = Key { number: from.0, text: &from.1 }..Key::from(*to);
+        access.scan(*table, range, Order::Ascending, &mut |key, row| {
+            rows.push((key.number, key.text.into(), row.into()));
+            if rows.len() < ROWS_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })
+    }
+}
+
+/// Calls `visit` with each row whose number is in `numbers`, in the order of the keys. No other thread changes the
+/// table meanwhile.
+///
+/// # Errors
+/// Those of the engine.
+pub fn for_each_row<W: Worker>(
+    worker: &mut W,
+    table: Table,
+    numbers: Range<u64>,
+    mut visit: impl FnMut(Key<'_>, &[u8]),
+) -> Result<()> {
+    let mut part = Part { table, from: (numbers.start, String::new()), to: numbers.end, rows: Vec::new() };
+    loop {
+        worker.run(&mut part)?.ok_or_else(|| EngineError::new("a transaction that only reads was cancelled"))?;
+        for (number, text, row) in &part.rows {
+            visit(Key { number: *number, text }, row);
+        }
+        match part.rows.pop() {
+            Some((number, mut text, _)) if part.rows.len() + 1 == ROWS_MAX => {
+                // The first key after this one: a further character, or the next number where there are no texts.
+                text.push('\0');
+                part.from = (number, text);
+                part.rows.clear();
+            }
+            _ => return Ok(()),
+        }
+    }
+}
+
+/// The number of rows whose number is in `numbers`.
+///
+/// # Errors
+/// As [`for_each_row`].
+pub fn count_rows<W: Worker>(worker: &mut W, table: Table, numbers: Range<u64>) -> Result<u64> {
+    let mut count = 0;
+    for_each_row(worker, table, numbers, |_, _| count += 1)?;
+    Ok(count)
+}
