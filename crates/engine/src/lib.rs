@@ -19,6 +19,7 @@
 //! | file | idea |
 //! | --- | --- |
 //! | `value`, `schema` | types, values, columns |
+//! | `calendar`, `decimal`, `uuid` | values that Rust has no type for |
 //! | `key` | keys as bytes in the order of their values |
 //! | `payload` | the other columns of a row as bytes |
 //! | `tree` | rows in DRAM, by key: slots, leaves, claims, purge, split |
@@ -35,11 +36,13 @@
 
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
 
+mod calendar;
 mod catalog;
 mod commit;
 mod core;
 mod cuts;
 mod database;
+mod decimal;
 mod error;
 mod format;
 mod key;
@@ -54,9 +57,12 @@ mod state;
 mod table;
 mod tree;
 mod tx;
+mod uuid;
 mod value;
 
+pub use calendar::{Date, Timestamp};
 pub use database::Database;
+pub use decimal::Decimal;
 pub use error::{Error, Result};
 pub use key::KEY_BYTES_MAX;
 pub use kind::{DATABASE, DatabaseKind};
@@ -69,4 +75,5 @@ pub use rows::Rows;
 pub use schema::{COLUMNS_MAX, Column, NAME_BYTES_MAX, Schema};
 pub use table::Table;
 pub use tx::Tx;
+pub use uuid::Uuid;
 pub use value::{Row, Type, Value};

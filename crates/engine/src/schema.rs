@@ -9,6 +9,7 @@ use std::str::FromStr;
 
 use lodestone_width::exact_u16;
 
+use crate::decimal::SCALE_MAX;
 use crate::error::{Error, Result};
 use crate::key;
 use crate::value::{Row, Type, Value};
@@ -181,6 +182,9 @@ impl Schema {
                     column.name.len()
                 ));
             }
+            if matches!(column.kind, Type::Decimal(scale) if scale > SCALE_MAX) {
+                return bad(format!("column `{column}`: the scale of a decimal is 0 to {SCALE_MAX}"));
+            }
             if self.number_of(&column.name) != Some(number) {
                 return bad(format!("two columns are called `{}`", column.name));
             }
@@ -285,7 +289,7 @@ impl FromStr for Schema {
         let (name, rest) = text.split_once('(').unwrap_or((text, ""));
         let name = name.trim();
         let bad = |finding: &str| Error::BadSchema { table: name.into(), finding: finding.into() };
-        let (columns, key) = rest.split_once(')').ok_or_else(|| bad("its columns are not in parentheses"))?;
+        let (columns, key) = split_columns(rest).ok_or_else(|| bad("its columns are not in parentheses"))?;
         let key = key.trim().strip_prefix("key").map(str::trim_start).unwrap_or_default();
         let key = key.strip_prefix('(').and_then(|key| key.trim_end().strip_suffix(')'));
         let key = key.ok_or_else(|| bad("after its columns there is no `key (...)`"))?;
@@ -303,6 +307,21 @@ impl FromStr for Schema {
         schema.layout()?;
         Ok(schema)
     }
+}
+
+/// The text before the parenthesis that ends it, and after that. Types may have parentheses of their own.
+fn split_columns(text: &str) -> Option<(&str, &str)> {
+    let mut depth = 0_u32;
+    let end = text.find(|found| {
+        match found {
+            '(' => depth += 1,
+            ')' if depth == 0 => return true,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        false
+    })?;
+    Some((&text[..end], &text[end + 1..]))
 }
 
 /// The places of the columns. `payload` says what is where.
@@ -344,7 +363,8 @@ mod tests {
     use super::*;
 
     fn schema() -> Schema {
-        Schema::new("t").column("a", Type::Text).nullable("b", Type::I64).column("c", Type::F64).key(["b", "a"])
+        let schema = Schema::new("t").column("a", Type::Text).nullable("b", Type::I64).column("c", Type::Decimal(38));
+        schema.column("e", Type::I16).column("f", Type::Decimal(0)).nullable("g", Type::Uuid).key(["b", "a"])
     }
 
     #[test]
@@ -372,14 +392,18 @@ mod tests {
     fn texts_are_schemas_or_errors_that_say_why() {
         let text = schema().to_string();
         assert_eq!(text.parse::<Schema>().expect("its own text"), schema());
-        assert_eq!(" t( a text ,b i64  null,c f64 )key( b,a ) ".parse::<Schema>().expect("blanks"), schema());
+        let blanks = " t( a text ,b i64  null,c decimal(38),e i16 ,f decimal(0),g uuid null)key( b,a ) ";
+        assert_eq!(blanks.parse::<Schema>().expect("blanks"), schema());
         for (text, finding) in [
             ("", "not in parentheses"),
             ("t (a i64", "not in parentheses"),
             ("t (a i64)", "no `key"),
             ("t (a i64) key a", "no `key"),
             ("t (a) key (a)", "`a` is no"),
-            ("t (a i32) key (a)", "`i32` is no type"),
+            ("t (a u32) key (a)", "`u32` is no type"),
+            ("t (a decimal) key (a)", "`decimal` is no type"),
+            ("t (a decimal(39)) key (a)", "the scale of a decimal is 0 to 38"),
+            ("t (a decimal(2) key (a)", "not in parentheses"),
             ("t (a i64 nil) key (a)", "`a i64 nil` is no"),
             ("t (a i64) key (b)", "`b`, which is no column"),
             ("(a i64) key (a)", "its name has 0 bytes"),
@@ -399,6 +423,7 @@ mod tests {
             Schema::new("t").column("a", Type::Bool).key(["a", "a"]),
             Schema::new("t").column("a", Type::Bool).column("a", Type::Bool).key(["a"]),
             Schema::new("t").column(long, Type::Bool).key(["a"]),
+            Schema::new("t").column("a", Type::Decimal(39)).key(["a"]),
         ];
         for schema in bad {
             assert!(matches!(schema.layout(), Err(Error::BadSchema { .. })), "{schema}");
