@@ -3,7 +3,8 @@
 //! ```text
 //! nullable column: 0 (null, the first) or 1, then the value
 //! bool             one byte, 0 or 1
-//! i64, u64         8 bytes, big-endian, the sign bit of i64 flipped
+//! i16 to i64, u64  big-endian, the sign bit of signed ones flipped; so date, timestamp and decimal
+//! uuid             16 bytes
 //! f64              8 bytes, big-endian: all bits flipped if negative, else the sign bit; -0 is 0, NaN is the last
 //! text, bytes      the bytes, each 00 as 00 FF, then 00 00
 //! ```
@@ -11,6 +12,8 @@
 //! Invariant: no encoded value is the beginning of another one of its column. So the keys that begin with given values
 //! are exactly the keys that begin with their bytes, from these bytes up to [`after`] them.
 
+use crate::calendar::{Date, Timestamp};
+use crate::uuid::Uuid;
 use crate::value::{Type, Value};
 
 /// Longest key in bytes.
@@ -26,11 +29,17 @@ pub fn encode(value: &Value, nullable: bool, out: &mut Vec<u8>) {
     match value {
         Value::Null => {}
         Value::Bool(value) => out.push(u8::from(*value)),
-        Value::I64(value) => out.extend((value.cast_unsigned() ^ SIGN).to_be_bytes()),
+        Value::I64(value) => out.extend((value ^ i64::MIN).to_be_bytes()),
         Value::U64(value) => out.extend(value.to_be_bytes()),
         Value::F64(value) => out.extend(ordered(*value).to_be_bytes()),
         Value::Text(value) => escape(value.as_bytes(), out),
         Value::Bytes(value) => escape(value, out),
+        Value::I16(value) => out.extend((value ^ i16::MIN).to_be_bytes()),
+        Value::I32(value) => out.extend((value ^ i32::MIN).to_be_bytes()),
+        Value::Date(value) => out.extend((value.days() ^ i32::MIN).to_be_bytes()),
+        Value::Timestamp(value) => out.extend((value.micros() ^ i64::MIN).to_be_bytes()),
+        Value::Uuid(value) => out.extend(value.bytes()),
+        Value::Decimal { units, .. } => out.extend((units ^ i128::MIN).to_be_bytes()),
     }
 }
 
@@ -50,9 +59,15 @@ pub fn decode(bytes: &mut &[u8], kind: Type, nullable: bool) -> Option<Value> {
             1 => true,
             _ => return None,
         }),
-        Type::I64 => Value::I64((take(bytes)? ^ SIGN).cast_signed()),
-        Type::U64 => Value::U64(take(bytes)?),
-        Type::F64 => Value::F64(from_ordered(take(bytes)?)),
+        Type::I16 => Value::I16(i16::from_be_bytes(take(bytes)?) ^ i16::MIN),
+        Type::I32 => Value::I32(i32::from_be_bytes(take(bytes)?) ^ i32::MIN),
+        Type::I64 => Value::I64(i64::from_be_bytes(take(bytes)?) ^ i64::MIN),
+        Type::U64 => Value::U64(u64::from_be_bytes(take(bytes)?)),
+        Type::F64 => Value::F64(from_ordered(u64::from_be_bytes(take(bytes)?))),
+        Type::Date => Value::Date(Date::from_days(i32::from_be_bytes(take(bytes)?) ^ i32::MIN)),
+        Type::Timestamp => Value::Timestamp(Timestamp::from_micros(i64::from_be_bytes(take(bytes)?) ^ i64::MIN)),
+        Type::Uuid => Value::Uuid(Uuid::from_bytes(take(bytes)?)),
+        Type::Decimal(scale) => Value::Decimal { units: i128::from_be_bytes(take(bytes)?) ^ i128::MIN, scale },
         Type::Text => Value::Text(String::from_utf8(unescape(bytes)?).ok()?),
         Type::Bytes => Value::Bytes(unescape(bytes)?),
     })
@@ -66,10 +81,10 @@ pub fn after(prefix: &[u8]) -> Option<Vec<u8>> {
     Some(after)
 }
 
-fn take(bytes: &mut &[u8]) -> Option<u64> {
+fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     let (word, rest) = bytes.split_first_chunk()?;
     *bytes = rest;
-    Some(u64::from_be_bytes(*word))
+    Some(*word)
 }
 
 /// A number whose order is that of the floating-point values.
@@ -120,7 +135,20 @@ mod tests {
 
     use super::*;
 
-    const TYPES: [Type; 6] = [Type::Bool, Type::I64, Type::U64, Type::F64, Type::Text, Type::Bytes];
+    const TYPES: [Type; 12] = [
+        Type::Bool,
+        Type::I16,
+        Type::I32,
+        Type::I64,
+        Type::U64,
+        Type::F64,
+        Type::Date,
+        Type::Timestamp,
+        Type::Uuid,
+        Type::Decimal(2),
+        Type::Text,
+        Type::Bytes,
+    ];
 
     /// The order that people expect, null first and NaN last.
     fn compare(left: &Value, right: &Value) -> Ordering {
@@ -129,7 +157,13 @@ mod tests {
             (Value::Null, _) => Ordering::Less,
             (_, Value::Null) => Ordering::Greater,
             (Value::Bool(left), Value::Bool(right)) => left.cmp(right),
+            (Value::I16(left), Value::I16(right)) => left.cmp(right),
+            (Value::I32(left), Value::I32(right)) => left.cmp(right),
             (Value::I64(left), Value::I64(right)) => left.cmp(right),
+            (Value::Date(left), Value::Date(right)) => left.cmp(right),
+            (Value::Timestamp(left), Value::Timestamp(right)) => left.cmp(right),
+            (Value::Uuid(left), Value::Uuid(right)) => left.cmp(right),
+            (Value::Decimal { units: left, .. }, Value::Decimal { units: right, .. }) => left.cmp(right),
             (Value::U64(left), Value::U64(right)) => left.cmp(right),
             (Value::F64(left), Value::F64(right)) => match (left.is_nan(), right.is_nan()) {
                 (false, false) => left.partial_cmp(right).expect("numbers"),
@@ -148,6 +182,18 @@ mod tests {
             vec![0.0, -0.0, 1.0, -1.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, -f64::NAN, f64::MIN_POSITIVE];
         match kind {
             Type::Bool => any::<bool>().prop_map(Value::Bool).boxed(),
+            Type::I16 => any::<i16>().prop_map(Value::I16).boxed(),
+            Type::I32 => prop_oneof![any::<i32>(), -2..2_i32].prop_map(Value::I32).boxed(),
+            Type::Date => prop_oneof![any::<i32>(), -2..2_i32].prop_map(|days| Date::from_days(days).into()).boxed(),
+            Type::Timestamp => {
+                prop_oneof![any::<i64>(), -2..2_i64].prop_map(|micros| Timestamp::from_micros(micros).into()).boxed()
+            }
+            Type::Uuid => {
+                prop_oneof![any::<u128>(), 0..2_u128].prop_map(|number| Uuid::from_u128(number).into()).boxed()
+            }
+            Type::Decimal(scale) => {
+                prop_oneof![any::<i128>(), -2..2_i128].prop_map(move |units| Value::Decimal { units, scale }).boxed()
+            }
             Type::I64 => {
                 prop_oneof![any::<i64>(), -2..2_i64, Just(i64::MIN), Just(i64::MAX)].prop_map(Value::I64).boxed()
             }

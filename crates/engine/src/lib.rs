@@ -19,8 +19,10 @@
 //! | file | idea |
 //! | --- | --- |
 //! | `value`, `schema` | types, values, columns |
+//! | `calendar`, `decimal`, `uuid` | values that Rust has no type for |
 //! | `key` | keys as bytes in the order of their values |
 //! | `payload` | the other columns of a row as bytes |
+//! | `typed` | rows as structs: what `#[derive(Row)]` is for |
 //! | `tree` | rows in DRAM, by key: slots, leaves, claims, purge, split |
 //! | `state` | the reads and changes of a transaction, and their validation |
 //! | `tx`, `table`, `rows` | operations inside a transaction |
@@ -36,11 +38,13 @@
 
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
 
+mod calendar;
 mod catalog;
 mod commit;
 mod core;
 mod cuts;
 mod database;
+mod decimal;
 mod error;
 mod format;
 mod index;
@@ -56,13 +60,18 @@ mod state;
 mod table;
 mod tree;
 mod tx;
+mod typed;
+mod uuid;
 mod value;
 
+pub use calendar::{Date, Timestamp};
 pub use database::Database;
+pub use decimal::Decimal;
 pub use error::{Error, Result};
 pub use index::{IndexRows, TableIndex};
 pub use key::KEY_BYTES_MAX;
 pub use kind::{DATABASE, DatabaseKind};
+pub use lodestone_engine_derive::Row;
 pub use lodestone_pages::PageStats;
 pub use options::{DATABASE_NAME, DatabaseOptions};
 pub use payload::VARIABLE_BYTES_MAX;
@@ -72,4 +81,8 @@ pub use rows::Rows;
 pub use schema::{COLUMNS_MAX, Column, Index, NAME_BYTES_MAX, Schema};
 pub use table::Table;
 pub use tx::Tx;
+#[doc(hidden)]
+pub use typed::RowValues;
+pub use typed::{ColumnOf, ColumnType, KeyFor, KeyPart, KeyRange, RowsOf, TableOf, TypedRow};
+pub use uuid::Uuid;
 pub use value::{Row, Type, Value};

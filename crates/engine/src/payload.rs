@@ -10,8 +10,10 @@
 
 use lodestone_width::{const_usize, exact_u16, u16_to_u64};
 
+use crate::calendar::{Date, Timestamp};
 use crate::error::{Error, Result};
 use crate::schema::{Layout, Schema};
+use crate::uuid::Uuid;
 use crate::value::{Type, Value};
 
 /// Most bytes of the columns of one row whose length varies.
@@ -42,6 +44,12 @@ impl Layout {
                 Value::F64(value) => bytes.extend(value.to_le_bytes()),
                 Value::Text(value) => variable.extend(value.as_bytes()),
                 Value::Bytes(value) => variable.extend(value),
+                Value::I16(value) => bytes.extend(value.to_le_bytes()),
+                Value::I32(value) => bytes.extend(value.to_le_bytes()),
+                Value::Date(value) => bytes.extend(value.days().to_le_bytes()),
+                Value::Timestamp(value) => bytes.extend(value.micros().to_le_bytes()),
+                Value::Uuid(value) => bytes.extend(value.bytes()),
+                Value::Decimal { units, .. } => bytes.extend(units.to_le_bytes()),
             }
             if variable.len() > VARIABLE_BYTES_MAX {
                 let what = "row: texts and bytes outside the key";
@@ -98,6 +106,12 @@ fn value(kind: Type, bytes: &[u8]) -> Option<Value> {
         Type::I64 => Value::I64(i64::from_le_bytes(*bytes.first_chunk()?)),
         Type::U64 => Value::U64(u64::from_le_bytes(*bytes.first_chunk()?)),
         Type::F64 => Value::F64(f64::from_le_bytes(*bytes.first_chunk()?)),
+        Type::I16 => Value::I16(i16::from_le_bytes(*bytes.first_chunk()?)),
+        Type::I32 => Value::I32(i32::from_le_bytes(*bytes.first_chunk()?)),
+        Type::Date => Value::Date(Date::from_days(i32::from_le_bytes(*bytes.first_chunk()?))),
+        Type::Timestamp => Value::Timestamp(Timestamp::from_micros(i64::from_le_bytes(*bytes.first_chunk()?))),
+        Type::Uuid => Value::Uuid(Uuid::from_bytes(*bytes.first_chunk()?)),
+        Type::Decimal(scale) => Value::Decimal { units: i128::from_le_bytes(*bytes.first_chunk()?), scale },
         Type::Text => Value::Text(std::str::from_utf8(bytes).ok()?.to_owned()),
         Type::Bytes => Value::Bytes(bytes.to_owned()),
     })
@@ -108,6 +122,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::decimal::Decimal;
     use crate::value::Row;
 
     /// A column of each type, in an order that the payload changes, and the key in the middle.
@@ -120,6 +135,12 @@ mod tests {
             .nullable("signed", Type::I64)
             .column("name", Type::Text)
             .nullable("float", Type::F64)
+            .nullable("short", Type::I16)
+            .column("int", Type::I32)
+            .column("day", Type::Date)
+            .nullable("moment", Type::Timestamp)
+            .nullable("id", Type::Uuid)
+            .column("price", Type::Decimal(3))
             .key(["key"])
     }
 
@@ -127,6 +148,25 @@ mod tests {
         let text = || "[\0a\u{10ffff}]{0,9}";
         let bytes = prop::collection::vec(any::<u8>(), 0..9);
         let float = prop::option::of(any::<f64>().prop_filter("compares", |float| !float.is_nan()));
+        let others = (
+            prop::option::of(any::<i16>()),
+            any::<i32>(),
+            any::<i32>(),
+            prop::option::of(any::<i64>()),
+            prop::option::of(any::<u128>()),
+            any::<i128>(),
+        );
+        let others = others.prop_map(|(short, int, day, moment, id, price)| -> [Value; 6] {
+            let (moment, id) = (moment.map(Timestamp::from_micros), id.map(Uuid::from_u128));
+            [
+                short.into(),
+                int.into(),
+                Date::from_days(day).into(),
+                moment.into(),
+                id.into(),
+                Decimal::<3>::from_units(price).into(),
+            ]
+        });
         let parts = (
             prop::option::of(text()),
             any::<bool>(),
@@ -135,11 +175,12 @@ mod tests {
             prop::option::of(any::<i64>()),
             text(),
             float,
+            others,
         );
-        parts.prop_map(|(text, flag, key, bytes, signed, name, float)| {
+        parts.prop_map(|(text, flag, key, bytes, signed, name, float, others)| {
             let values: [Value; 7] =
                 [text.into(), flag.into(), key.into(), bytes.into(), signed.into(), name.into(), float.into()];
-            Row(values.to_vec())
+            values.into_iter().chain(others).collect()
         })
     }
 
@@ -159,13 +200,13 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+        fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
             let layout = schema().layout()?;
             let mut bytes = bytes;
             if bytes.len() >= 2 {
                 bytes[..2].copy_from_slice(&1_u16.to_le_bytes());
             }
-            let _ = layout.decode(&bytes, &mut vec![Value::Null; 7]);
+            let _ = layout.decode(&bytes, &mut vec![Value::Null; 13]);
         }
     }
 

@@ -10,6 +10,7 @@ use std::str::FromStr;
 
 use lodestone_width::exact_u16;
 
+use crate::decimal::SCALE_MAX;
 use crate::error::{Error, Result};
 use crate::key;
 use crate::value::{Row, Type, Value};
@@ -308,6 +309,9 @@ impl Schema {
                     column.name.len()
                 ));
             }
+            if matches!(column.kind, Type::Decimal(scale) if scale > SCALE_MAX) {
+                return bad(format!("column `{column}`: the scale of a decimal is 0 to {SCALE_MAX}"));
+            }
             if self.number_of(&column.name) != Some(number) {
                 return bad(format!("two columns are called `{}`", column.name));
             }
@@ -459,7 +463,7 @@ impl FromStr for Schema {
         let (name, rest) = text.split_once('(').unwrap_or((text, ""));
         let name = name.trim();
         let bad = |finding: &str| Error::BadSchema { table: name.into(), finding: finding.into() };
-        let (columns, rest) = rest.split_once(')').ok_or_else(|| bad("its columns are not in parentheses"))?;
+        let (columns, rest) = split_columns(rest).ok_or_else(|| bad("its columns are not in parentheses"))?;
         let rest = rest.trim().strip_prefix("key").map(str::trim_start).unwrap_or_default();
         let key = rest.strip_prefix('(').and_then(|rest| rest.split_once(')'));
         let (key, mut rest) = key.ok_or_else(|| bad("after its columns there is no `key (...)`"))?;
@@ -483,6 +487,21 @@ impl FromStr for Schema {
         schema.layout()?;
         Ok(schema)
     }
+}
+
+/// The text before the parenthesis that ends it, and after that. Types may have parentheses of their own.
+fn split_columns(text: &str) -> Option<(&str, &str)> {
+    let mut depth = 0_u32;
+    let end = text.find(|found| {
+        match found {
+            '(' => depth += 1,
+            ')' if depth == 0 => return true,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        false
+    })?;
+    Some((&text[..end], &text[end + 1..]))
 }
 
 /// The places of the columns. `payload` says what is where.
@@ -526,7 +545,8 @@ mod tests {
     use super::*;
 
     fn schema() -> Schema {
-        Schema::new("t").column("a", Type::Text).nullable("b", Type::I64).column("c", Type::F64).key(["b", "a"])
+        let schema = Schema::new("t").column("a", Type::Text).nullable("b", Type::I64).column("c", Type::Decimal(38));
+        schema.column("e", Type::I16).column("f", Type::Decimal(0)).nullable("g", Type::Uuid).key(["b", "a"])
     }
 
     #[test]
@@ -556,14 +576,18 @@ mod tests {
         assert_eq!(text.parse::<Schema>().expect("its own text"), schema());
         let text = "t (a i64, b text null) key (a) index i (b, a) unique j (b)";
         assert_eq!(text.parse::<Schema>().expect("with indexes").to_string(), text);
-        assert_eq!(" t( a text ,b i64  null,c f64 )key( b,a ) ".parse::<Schema>().expect("blanks"), schema());
+        let blanks = " t( a text ,b i64  null,c decimal(38),e i16 ,f decimal(0),g uuid null)key( b,a ) ";
+        assert_eq!(blanks.parse::<Schema>().expect("blanks"), schema());
         for (text, finding) in [
             ("", "not in parentheses"),
             ("t (a i64", "not in parentheses"),
             ("t (a i64)", "no `key"),
             ("t (a i64) key a", "no `key"),
             ("t (a) key (a)", "`a` is no"),
-            ("t (a i32) key (a)", "`i32` is no type"),
+            ("t (a u32) key (a)", "`u32` is no type"),
+            ("t (a decimal) key (a)", "`decimal` is no type"),
+            ("t (a decimal(39)) key (a)", "the scale of a decimal is 0 to 38"),
+            ("t (a decimal(2) key (a)", "not in parentheses"),
             ("t (a i64 nil) key (a)", "`a i64 nil` is no"),
             ("t (a i64) key (b)", "`b`, which is no column"),
             ("t (a i64) key (a) index", "`index` is no `index NAME"),
@@ -588,6 +612,7 @@ mod tests {
             Schema::new("t").column("a", Type::Bool).key(["a", "a"]),
             Schema::new("t").column("a", Type::Bool).column("a", Type::Bool).key(["a"]),
             Schema::new("t").column(long, Type::Bool).key(["a"]),
+            Schema::new("t").column("a", Type::Decimal(39)).key(["a"]),
         ];
         for schema in bad {
             assert!(matches!(schema.layout(), Err(Error::BadSchema { .. })), "{schema}");

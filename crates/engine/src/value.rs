@@ -4,6 +4,10 @@ use std::fmt;
 use std::ops::Deref;
 use std::str::FromStr;
 
+use crate::calendar::{Date, Timestamp};
+use crate::decimal::{self, Decimal, SCALE_MAX};
+use crate::uuid::Uuid;
+
 /// The type of a column.
 ///
 /// ```
@@ -27,7 +31,22 @@ pub enum Type {
     Text,
     /// Any bytes.
     Bytes,
+    /// A signed integer of 16 bits.
+    I16,
+    /// A signed integer of 32 bits.
+    I32,
+    /// A day: [`Date`].
+    Date,
+    /// A moment, to the microsecond: [`Timestamp`].
+    Timestamp,
+    /// A [`Uuid`].
+    Uuid,
+    /// A number with so many decimal digits after the point, at most 38: [`Decimal`].
+    Decimal(u8),
 }
+
+/// The code of decimals of scale 0. Those of other scales follow.
+const DECIMAL_CODE: u8 = 64;
 
 impl Type {
     pub(crate) const fn code(self) -> u8 {
@@ -38,6 +57,13 @@ impl Type {
             Self::F64 => 4,
             Self::Text => 5,
             Self::Bytes => 6,
+            Self::I16 => 7,
+            Self::I32 => 8,
+            Self::Date => 9,
+            Self::Timestamp => 10,
+            Self::Uuid => 11,
+            // The limit is checked with the rest of a schema.
+            Self::Decimal(scale) => DECIMAL_CODE + scale,
         }
     }
 
@@ -49,6 +75,12 @@ impl Type {
             4 => Some(Self::F64),
             5 => Some(Self::Text),
             6 => Some(Self::Bytes),
+            7 => Some(Self::I16),
+            8 => Some(Self::I32),
+            9 => Some(Self::Date),
+            10 => Some(Self::Timestamp),
+            11 => Some(Self::Uuid),
+            DECIMAL_CODE.. if code - DECIMAL_CODE <= SCALE_MAX => Some(Self::Decimal(code - DECIMAL_CODE)),
             _ => None,
         }
     }
@@ -57,7 +89,10 @@ impl Type {
     pub(crate) const fn fixed_bytes(self) -> Option<usize> {
         match self {
             Self::Bool => Some(1),
-            Self::I64 | Self::U64 | Self::F64 => Some(8),
+            Self::I16 => Some(2),
+            Self::I32 | Self::Date => Some(4),
+            Self::I64 | Self::U64 | Self::F64 | Self::Timestamp => Some(8),
+            Self::Uuid | Self::Decimal(_) => Some(16),
             Self::Text | Self::Bytes => None,
         }
     }
@@ -67,9 +102,15 @@ impl fmt::Display for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Bool => "bool",
+            Self::I16 => "i16",
+            Self::I32 => "i32",
             Self::I64 => "i64",
             Self::U64 => "u64",
             Self::F64 => "f64",
+            Self::Decimal(scale) => return write!(f, "decimal({scale})"),
+            Self::Date => "date",
+            Self::Timestamp => "timestamp",
+            Self::Uuid => "uuid",
             Self::Text => "text",
             Self::Bytes => "bytes",
         })
@@ -80,9 +121,27 @@ impl FromStr for Type {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let all = [Self::Bool, Self::I64, Self::U64, Self::F64, Self::Text, Self::Bytes];
+        let scale = text.strip_prefix("decimal(").and_then(|rest| rest.strip_suffix(')'));
+        if let Some(scale) = scale {
+            let found = scale.trim().parse().ok().filter(|scale| *scale <= SCALE_MAX).map(Self::Decimal);
+            return found.ok_or_else(|| format!("`{text}` is no type; the scale of a decimal is 0 to {SCALE_MAX}"));
+        }
+        let all = [
+            Self::Bool,
+            Self::I16,
+            Self::I32,
+            Self::I64,
+            Self::U64,
+            Self::F64,
+            Self::Date,
+            Self::Timestamp,
+            Self::Uuid,
+            Self::Text,
+            Self::Bytes,
+        ];
         let found = all.into_iter().find(|kind| kind.to_string() == text);
-        found.ok_or_else(|| format!("`{text}` is no type; use bool, i64, u64, f64, text or bytes"))
+        let names = "bool, i16, i32, i64, u64, f64, decimal(SCALE), date, timestamp, uuid, text or bytes";
+        found.ok_or_else(|| format!("`{text}` is no type; use {names}"))
     }
 }
 
@@ -113,6 +172,23 @@ pub enum Value {
     Text(String),
     /// Of [`Type::Bytes`].
     Bytes(Vec<u8>),
+    /// Of [`Type::I16`].
+    I16(i16),
+    /// Of [`Type::I32`].
+    I32(i32),
+    /// Of [`Type::Date`].
+    Date(Date),
+    /// Of [`Type::Timestamp`].
+    Timestamp(Timestamp),
+    /// Of [`Type::Uuid`].
+    Uuid(Uuid),
+    /// Of [`Type::Decimal`].
+    Decimal {
+        /// The number, in units of its last digit.
+        units: i128,
+        /// Digits after the point.
+        scale: u8,
+    },
 }
 
 impl Value {
@@ -127,6 +203,42 @@ impl Value {
             Self::F64(_) => Some(Type::F64),
             Self::Text(_) => Some(Type::Text),
             Self::Bytes(_) => Some(Type::Bytes),
+            Self::I16(_) => Some(Type::I16),
+            Self::I32(_) => Some(Type::I32),
+            Self::Date(_) => Some(Type::Date),
+            Self::Timestamp(_) => Some(Type::Timestamp),
+            Self::Uuid(_) => Some(Type::Uuid),
+            Self::Decimal { scale, .. } => Some(Type::Decimal(*scale)),
+        }
+    }
+
+    /// The value of type `kind` that `text` says: the text that `Display` writes, but without quotes, and bytes as
+    /// hexadecimal digits. `None`: it is no text of that type.
+    ///
+    /// ```
+    /// use lodestone_engine::{Date, Type, Value};
+    ///
+    /// assert_eq!(Value::parse(Type::I16, "-7"), Some(Value::I16(-7)));
+    /// assert_eq!(Value::parse(Type::Decimal(2), "7.5"), Some(Value::Decimal { units: 750, scale: 2 }));
+    /// assert_eq!(Value::parse(Type::Date, "1970-01-02"), Some(Date::from_days(1).into()));
+    /// assert_eq!(Value::parse(Type::Bytes, "00ff"), Some(Value::Bytes(vec![0, 255])));
+    /// assert_eq!(Value::parse(Type::I16, "40000"), None);
+    /// ```
+    #[must_use]
+    pub fn parse(kind: Type, text: &str) -> Option<Self> {
+        match kind {
+            Type::Bool => text.parse().ok().map(Self::Bool),
+            Type::I16 => text.parse().ok().map(Self::I16),
+            Type::I32 => text.parse().ok().map(Self::I32),
+            Type::I64 => text.parse().ok().map(Self::I64),
+            Type::U64 => text.parse().ok().map(Self::U64),
+            Type::F64 => text.parse().ok().map(Self::F64),
+            Type::Decimal(scale) => decimal::parse(text, scale).map(|units| Self::Decimal { units, scale }),
+            Type::Date => text.parse().ok().map(Self::Date),
+            Type::Timestamp => text.parse().ok().map(Self::Timestamp),
+            Type::Uuid => text.parse().ok().map(Self::Uuid),
+            Type::Text => Some(Self::Text(text.into())),
+            Type::Bytes => from_hex(text).map(Self::Bytes),
         }
     }
 
@@ -177,8 +289,20 @@ impl fmt::Display for Value {
             Self::F64(value) => value.fmt(f),
             Self::Text(value) => write!(f, "\"{}\"", value.escape_debug()),
             Self::Bytes(value) => write!(f, "\"{}\"", value.escape_ascii()),
+            Self::I16(value) => value.fmt(f),
+            Self::I32(value) => value.fmt(f),
+            Self::Date(value) => value.fmt(f),
+            Self::Timestamp(value) => value.fmt(f),
+            Self::Uuid(value) => value.fmt(f),
+            Self::Decimal { units, scale } => f.write_str(&decimal::text(*units, *scale)),
         }
     }
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u8>> = text.chars().map(|digit| digit.to_digit(16)?.try_into().ok()).collect();
+    let (pairs, rest) = digits.as_deref()?.as_chunks::<2>();
+    rest.is_empty().then(|| pairs.iter().map(|[high, low]| high << 4 | low).collect())
 }
 
 macro_rules! from {
@@ -191,7 +315,14 @@ macro_rules! from {
     };
 }
 
-from!(bool => Bool, i64 => I64, u64 => U64, f64 => F64, String => Text, &str => Text, Vec<u8> => Bytes, &[u8] => Bytes);
+from!(bool => Bool, i16 => I16, i32 => I32, i64 => I64, u64 => U64, f64 => F64, Date => Date, Timestamp => Timestamp);
+from!(Uuid => Uuid, String => Text, &str => Text, Vec<u8> => Bytes, &[u8] => Bytes);
+
+impl<const SCALE: u8> From<Decimal<SCALE>> for Value {
+    fn from(value: Decimal<SCALE>) -> Self {
+        Self::Decimal { units: value.units(), scale: SCALE }
+    }
+}
 
 impl<T: Into<Self>> From<Option<T>> for Value {
     fn from(value: Option<T>) -> Self {

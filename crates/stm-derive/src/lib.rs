@@ -14,9 +14,9 @@
 //! transactional memory by the path under which the user's crate reaches it. This is `lodestone-stm` or the facade
 //! `lodestone`, renamed or not, or the path in `#[pm(crate = "path")]`.
 
-use proc_macro_crate::{FoundCrate, crate_name};
-use proc_macro2::{Span, TokenStream};
-use quote::{format_ident, quote};
+use lodestone_derive_path::library_path;
+use proc_macro2::TokenStream;
+use quote::quote;
 use syn::spanned::Spanned;
 use syn::{Data, DeriveInput, Error, Fields, LitInt, LitStr, Path, Result, Type, parse_macro_input};
 
@@ -82,22 +82,6 @@ struct Described {
     stm: Path,
 }
 
-/// How the crate under compilation reaches the transactional memory.
-fn stm_path() -> Result<Path> {
-    let found = |package: &str, own: &str| match crate_name(package) {
-        // Its own tests and examples see the library under its name. So does the library, by `extern crate self`.
-        Ok(FoundCrate::Itself) => Some(own.to_owned()),
-        Ok(FoundCrate::Name(name)) => Some(name),
-        Err(_) => None,
-    };
-    let ident = |name: String| format_ident!("{name}", span = Span::call_site());
-    if let Some(name) = found("lodestone-stm", "lodestone_stm").map(ident) {
-        return syn::parse2(quote! { ::#name });
-    }
-    let facade = found("lodestone", "lodestone").map(ident);
-    facade.map_or_else(|| syn::parse2(quote! { ::lodestone_stm }), |name| syn::parse2(quote! { ::#name::stm }))
-}
-
 /// Reads `#[pm(..)]`.
 fn attributes(input: &DeriveInput) -> Result<Described> {
     let mut name = input.ident.to_string();
@@ -120,7 +104,7 @@ fn attributes(input: &DeriveInput) -> Result<Described> {
     if name.is_empty() || name.len() > 64 {
         return Err(Error::new(input.span(), "the name of a persistent type has 1 to 64 bytes"));
     }
-    let stm = stm.map_or_else(stm_path, Ok)?;
+    let stm = stm.map_or_else(|| library_path("lodestone-stm", "stm"), Ok)?;
     Ok(Described { name, version, stm })
 }
 

@@ -18,8 +18,10 @@ enum Role {
 use Role::{Product, Proof};
 
 /// The crates, from the ground up.
-const LAYERS: [(&str, Role); 23] = [
+const LAYERS: [(&str, Role); 25] = [
     ("width", Product),
+    ("derive-path", Product),
+    ("engine-derive", Product),
     ("stm-derive", Product),
     ("report", Proof),
     ("workload", Proof),

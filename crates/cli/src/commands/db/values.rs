@@ -12,9 +12,13 @@ pub fn to_json(schema: &Schema, row: &Row) -> String {
     let mut object = ObjectText::new();
     for (column, value) in schema.columns().iter().zip(row.iter()) {
         match value {
-            Value::Bool(value) => object.push_raw(&column.name, &value.to_string()),
-            Value::I64(value) => object.push_raw(&column.name, &value.to_string()),
-            Value::U64(value) => object.push_raw(&column.name, &value.to_string()),
+            Value::Bool(_) | Value::I16(_) | Value::I32(_) | Value::I64(_) | Value::U64(_) => {
+                object.push_raw(&column.name, &value.to_string());
+            }
+            // As text: a reader of JSON may round a number.
+            Value::Decimal { .. } | Value::Date(_) | Value::Timestamp(_) | Value::Uuid(_) => {
+                object.push_text(&column.name, &value.to_string());
+            }
             Value::F64(value) => match serde_json::Number::from_f64(*value) {
                 Some(number) => object.push_raw(&column.name, &number.to_string()),
                 None => object.push_text(&column.name, &value.to_string()),
@@ -52,12 +56,15 @@ fn value_from_json(column: &Column, field: &RawValue) -> Result<Value> {
     let found = match column.kind {
         _ if text == "null" => column.nullable.then_some(Value::Null),
         Type::Bool => serde_json::from_str(text).ok().map(Value::Bool),
+        Type::I16 => serde_json::from_str(text).ok().map(Value::I16),
+        Type::I32 => serde_json::from_str(text).ok().map(Value::I32),
         Type::I64 => serde_json::from_str(text).ok().map(Value::I64),
         Type::U64 => serde_json::from_str(text).ok().map(Value::U64),
         Type::F64 => serde_json::from_str(text).ok().or_else(|| special(&string(text)?)).map(Value::F64),
-        Type::Text => string(text).map(Value::Text),
+        // A decimal may be a number as well: its digits are read as they are.
+        Type::Decimal(_) => Value::parse(column.kind, &string(text).unwrap_or_else(|| text.to_owned())),
         Type::Bytes => string(text).and_then(|text| from_hex(&text).ok()).map(Value::Bytes),
-        _ => None,
+        kind => string(text).and_then(|text| Value::parse(kind, &text)),
     };
     found.with_context(|| format!("the column `{column}` cannot hold {text}; {}", rule(column)))
 }
@@ -74,9 +81,15 @@ fn special(text: &str) -> Option<f64> {
 fn rule(column: &Column) -> &'static str {
     match column.kind {
         Type::Bool => "write true or false",
+        Type::I16 => "write a whole number of 16 bits",
+        Type::I32 => "write a whole number of 32 bits",
         Type::I64 => "write a whole number of 64 bits",
         Type::U64 => "write a whole number from 0 to 2^64 - 1",
         Type::F64 => "write a number",
+        Type::Decimal(_) => "write a number with at most as many digits after the point as its type says",
+        Type::Date => "write a day such as \"2024-02-29\"",
+        Type::Timestamp => "write a moment such as \"2024-02-29T12:30:00Z\"",
+        Type::Uuid => "write 32 hexadecimal digits, with the hyphens of a UUID or without",
         Type::Text => "write text",
         _ => "write hexadecimal digits, two for each byte",
     }
@@ -114,13 +127,7 @@ pub fn columns_from_words(schema: &Schema, columns: &[&str], words: &[String]) -
 fn value_from_word(column: &Column, word: &str) -> Result<Value> {
     let found = match column.kind {
         _ if word == "null" && column.nullable => Some(Value::Null),
-        Type::Bool => word.parse().ok().map(Value::Bool),
-        Type::I64 => word.parse().ok().map(Value::I64),
-        Type::U64 => word.parse().ok().map(Value::U64),
-        Type::F64 => word.parse().ok().map(Value::F64),
-        Type::Text => Some(Value::Text(word.to_owned())),
-        Type::Bytes => from_hex(word).ok().map(Value::Bytes),
-        _ => None,
+        kind => Value::parse(kind, word),
     };
     found.with_context(|| format!("the column `{column}` cannot hold `{word}`; {}", rule(column)))
 }
@@ -154,6 +161,22 @@ mod tests {
             let text = to_json(&schema(), &row);
             assert_eq!(from_json(&schema(), &text).expect(&text), row, "{text}");
         }
+        let others: Schema =
+            "t (s i16, i i32, d date, m timestamp null, u uuid, p decimal(2)) key (s)".parse().expect("a schema");
+        let row: Row = [Value::I16(-7), Value::I32(8)]
+            .into_iter()
+            .chain(
+                others.columns()[2..]
+                    .iter()
+                    .zip(["2024-02-29", "2024-02-29T12:30:00.5Z", "67e55044-10b1-426f-9247-bb680e5fe0c8", "-0.05"])
+                    .map(|(column, text)| Value::parse(column.kind, text).expect(text)),
+            )
+            .collect();
+        let text = to_json(&others, &row);
+        assert!(text.contains(r#""s":-7,"i":8,"d":"2024-02-29""#) && text.contains(r#""p":"-0.05""#), "{text}");
+        assert_eq!(from_json(&others, &text).expect(&text), row, "{text}");
+        let number = text.replace("\"-0.05\"", "-0.050");
+        assert_eq!(from_json(&others, &number).expect(&number), row, "a decimal as a number");
         let nan = to_json(&schema(), &row![1_u64, 1_i64, f64::NAN, false, "", None::<Vec<u8>>]);
         assert!(nan.contains("\"f\":\"NaN\"") && from_json(&schema(), &nan).is_ok(), "{nan}");
         let short = from_json(&schema(), r#"{"s":"a","b":true,"i":-5,"u":7}"#).expect("columns in any order");
@@ -178,6 +201,16 @@ mod tests {
             (r#"{"s":"a","s":"b","b":true,"i":1,"u":1}"#, "`s` is there twice"),
         ] {
             let error = format!("{:#}", from_json(&schema(), text).expect_err(text));
+            assert!(error.contains(part), "{text}: {error}");
+        }
+        let decimals: Schema = "t (d date, p decimal(2)) key (d)".parse().expect("a schema");
+        for (text, part) in [
+            (r#"{"d":"2023-02-29","p":1}"#, "a day such as"),
+            (r#"{"d":20230228,"p":1}"#, "a day such as"),
+            (r#"{"d":"2023-02-28","p":1.125}"#, "`p decimal(2)` cannot hold 1.125"),
+            (r#"{"d":"2023-02-28","p":1e3}"#, "`p decimal(2)` cannot hold 1e3"),
+        ] {
+            let error = format!("{:#}", from_json(&decimals, text).expect_err(text));
             assert!(error.contains(part), "{text}: {error}");
         }
     }
