@@ -10,6 +10,8 @@
 //! - *Nothing that could be lost is told*: what a transaction answers, also an error and also a value that it only
 //!   read, is durable before.
 //! - *No anomalies inside a closure*: an attempt that will fail never sees a state that was not committed.
+//! - *Snapshots*: reads of one moment, which never meet a conflict ([`Database::snapshot`]). Transactions may ask for
+//!   less than serializability ([`Isolation`]).
 //! - *Bounded logs*: a checkpoint writes the rows that changed to pages, and the logs begin there. Commits make one
 //!   when the logs are half full, [`Database::checkpoint`] at any time. Commits go on meanwhile.
 //!
@@ -23,8 +25,12 @@
 //! | `payload` | the other columns of a row as bytes |
 //! | `tree` | rows in DRAM, by key: slots, leaves, claims, purge, split |
 //! | `state` | the reads and changes of a transaction, and their validation |
-//! | `tx`, `table`, `rows` | operations inside a transaction |
-//! | `commit` | the commit, step by step |
+//! | `isolation` | what a transaction sees of others, in four levels |
+//! | `savepoint` | changes of a transaction that are taken back |
+//! | `tx`, `table`, `rows`, `reader` | operations inside a transaction, and reads of a snapshot |
+//! | `snapshot`, `side` | long readers, and the versions kept for them |
+//! | `commit`, `ticket` | the commit, step by step; waiting for it later |
+//! | `stats` | counts of transactions, and figures of all parts |
 //! | `cuts` | a position in every log, while commits go on |
 //! | `rounds` | checkpoints: dirty leaves to pages, truncation |
 //! | `catalog` | tables by name, as rows |
@@ -42,31 +48,45 @@ mod cuts;
 mod database;
 mod error;
 mod format;
+mod isolation;
 mod key;
 mod kind;
 mod options;
 mod payload;
+mod reader;
 mod recover;
 mod rounds;
 mod rows;
+mod savepoint;
 mod schema;
+mod side;
+mod snapshot;
 mod state;
+mod stats;
 mod table;
+mod ticket;
 mod tree;
 mod tx;
 mod value;
 
 pub use database::Database;
 pub use error::{Error, Result};
+pub use isolation::Isolation;
 pub use key::KEY_BYTES_MAX;
 pub use kind::{DATABASE, DatabaseKind};
 pub use lodestone_pages::PageStats;
+pub use lodestone_wal::LogStats;
 pub use options::{DATABASE_NAME, DatabaseOptions};
 pub use payload::VARIABLE_BYTES_MAX;
+pub use reader::Reader;
 pub use recover::RecoveryReport;
 pub use rounds::CheckpointReport;
 pub use rows::Rows;
+pub use savepoint::Savepoint;
 pub use schema::{COLUMNS_MAX, Column, NAME_BYTES_MAX, Schema};
+pub use snapshot::Snapshot;
+pub use stats::DatabaseStats;
 pub use table::Table;
+pub use ticket::Ticket;
 pub use tx::Tx;
 pub use value::{Row, Type, Value};

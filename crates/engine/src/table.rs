@@ -9,6 +9,7 @@ use crate::catalog::Definition;
 use crate::core::Handle;
 use crate::database::Database;
 use crate::error::{Error, Result};
+use crate::reader::{Reader, view};
 use crate::rows::Rows;
 use crate::schema::{Layout, Schema};
 use crate::tree::Tree;
@@ -62,14 +63,15 @@ impl Table {
         &self.definition.schema
     }
 
-    /// The row with this key.
+    /// The row with this key, in a transaction or a snapshot.
     ///
     /// # Errors
-    /// [`Error::Conflict`]; [`Error::WrongType`] and [`Error::WrongLength`] for a key of other columns;
-    /// [`Error::Damaged`].
-    pub fn get(&self, tx: &Tx, key: &[Value]) -> Result<Option<Row>> {
-        let key = self.key(tx, key)?;
-        tx.get(&self.tree, &key)?.map(|payload| self.decode(&key, &payload)).transpose()
+    /// [`Error::Conflict`], or [`Error::SnapshotTooOld`]; [`Error::WrongType`] and [`Error::WrongLength`] for a key of
+    /// other columns; [`Error::Damaged`].
+    pub fn get(&self, reader: &impl Reader, key: &[Value]) -> Result<Option<Row>> {
+        let view = view(reader);
+        let key = self.key(view.core(), key)?;
+        view.get(&self.tree, &key)?.map(|payload| self.decode(&key, &payload)).transpose()
     }
 
     /// Adds a row.
@@ -112,7 +114,7 @@ impl Table {
     /// # Errors
     /// As [`get`](Self::get); [`Error::ReadOnly`].
     pub fn delete(&self, tx: &Tx, key: &[Value]) -> Result<bool> {
-        let key = self.key(tx, key)?;
+        let key = self.key(&tx.core, key)?;
         let was_there = tx.get(&self.tree, &key)?.is_some();
         if was_there {
             tx.set(&self.tree, key, None)?;
@@ -128,34 +130,31 @@ impl Table {
     ///
     /// # Errors
     /// [`Error::WrongType`] and [`Error::WrongLength`] for bounds of other columns. The iterator returns
-    /// [`Error::Conflict`] and [`Error::Damaged`], and nothing after an error.
-    pub fn range<'t>(&'t self, tx: &'t Tx, range: impl RangeBounds<Row>) -> Result<Rows<'t>> {
-        self.same_database(tx)?;
+    /// [`Error::Conflict`], or [`Error::SnapshotTooOld`], and [`Error::Damaged`], and nothing after an error.
+    pub fn range<'t>(&'t self, reader: &'t impl Reader, range: impl RangeBounds<Row>) -> Result<Rows<'t>> {
+        let view = view(reader);
+        self.same_database(view.core())?;
         let Definition { schema, layout } = &*self.definition;
         let bytes = |bound: std::ops::Bound<&Row>| match bound {
             std::ops::Bound::Unbounded => Ok(std::ops::Bound::Unbounded),
             std::ops::Bound::Included(key) => schema.key_bytes(layout, key, true).map(std::ops::Bound::Included),
             std::ops::Bound::Excluded(key) => schema.key_bytes(layout, key, true).map(std::ops::Bound::Excluded),
         };
-        Ok(Rows::new(tx, self, bytes(range.start_bound())?, bytes(range.end_bound())?))
+        Ok(Rows::new(view, self, bytes(range.start_bound())?, bytes(range.end_bound())?))
     }
 
-    fn same_database(&self, tx: &Tx) -> Result<()> {
-        if self.core.is_same(&tx.core) {
-            Ok(())
-        } else {
-            Err(Error::OtherDatabase { table: self.schema().name.clone() })
-        }
+    fn same_database(&self, core: &Handle) -> Result<()> {
+        if self.core.is_same(core) { Ok(()) } else { Err(Error::OtherDatabase { table: self.schema().name.clone() }) }
     }
 
-    fn key(&self, tx: &Tx, key: &[Value]) -> Result<Vec<u8>> {
-        self.same_database(tx)?;
+    fn key(&self, core: &Handle, key: &[Value]) -> Result<Vec<u8>> {
+        self.same_database(core)?;
         self.schema().key_bytes(&self.definition.layout, key, false)
     }
 
     /// Key and payload of `row`.
     fn encode(&self, tx: &Tx, row: &[Value]) -> Result<(Vec<u8>, Vec<u8>)> {
-        self.same_database(tx)?;
+        self.same_database(&tx.core)?;
         let Definition { schema, layout } = &*self.definition;
         schema.verify_row(row)?;
         Ok((schema.key_of(layout, row)?, layout.encode(schema, row)?))
