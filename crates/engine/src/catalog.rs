@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use crate::index::IndexTree;
 use crate::schema::{Index, Layout, Schema};
 use crate::table::Table;
-use crate::tree::Slot;
+use crate::tree::{Slot, Tree};
 use crate::tx::Tx;
 use crate::value::{Row, Type, Value};
 
@@ -53,8 +53,16 @@ pub struct Found {
     pub schema: Schema,
     /// The trees of its indexes.
     trees: Vec<u32>,
-    /// The table's row.
-    origin: (Arc<Slot>, RowWord),
+    origin: Origin,
+}
+
+/// The row of a table in the catalog, and the version that a handle was made from.
+#[derive(Debug)]
+pub struct Origin {
+    pub catalog: Arc<Tree>,
+    pub key: Vec<u8>,
+    pub slot: Arc<Slot>,
+    pub word: RowWord,
 }
 
 impl Found {
@@ -92,7 +100,7 @@ pub fn find(catalog: &Table, tx: &Tx, name: &str) -> Result<Option<Found>> {
         trees.push(tree);
     }
     schema.layout().map_err(|error| catalog.damaged(error.to_string()))?;
-    let origin = catalog.version_of(tx, &table)?.ok_or(Error::Conflict)?;
+    let origin = catalog.origin(tx, &table)?.ok_or(Error::Conflict)?;
     Ok(Some(Found { tree, schema, trees, origin }))
 }
 
@@ -273,6 +281,6 @@ pub struct Definition {
     pub layout: Layout,
     /// In the order of the schema.
     pub indexes: Vec<IndexTree>,
-    /// The table's row in the catalog, and its version. The catalog itself has none.
-    pub origin: Option<(Arc<Slot>, RowWord)>,
+    /// The catalog itself has none.
+    pub origin: Option<Origin>,
 }

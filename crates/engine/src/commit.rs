@@ -8,7 +8,7 @@
 //! 3. *Validate*: rows that were read still have the same version, and ranges have the same rows. Pending versions are
 //!    waited for, so nothing is built on a change that a crash could take back.
 //! 4. *Tick*: above everything that was read or overwritten, and above the floor of each leaf that was claimed in. The
-//!    tick is reserved before it is used.
+//!    tick is reserved before it is used. While a snapshot is active, the versions that it sees are kept aside.
 //! 5. *Record*: streamed to the log.
 //! 6. *Install*: new payloads, and words that say "pending". From here others see the changes. Paper 3 (section 3.1.2)
 //!    does the same by an odd version.
@@ -32,17 +32,18 @@ use lodestone_txn::{RowWord, Tick};
 use crate::core::{Committer, Core};
 use crate::error::{Error, Result};
 use crate::rounds;
+use crate::side;
 use crate::state::State;
 use crate::tree::{Bytes, Slot, Taken, Tree};
 
 /// A slot that the commit has locked.
 #[derive(Debug)]
 pub struct Held {
-    tree: Arc<Tree>,
-    key: Bytes,
-    slot: Arc<Slot>,
+    pub tree: Arc<Tree>,
+    pub key: Bytes,
+    pub slot: Arc<Slot>,
     /// The version before.
-    seen: RowWord,
+    pub seen: RowWord,
     /// Whether the commit added the slot.
     pub is_claimed: bool,
     /// The new row; `None` deletes.
@@ -72,11 +73,16 @@ impl<'c> Locks<'c> {
         self.numbers.get(&Arc::as_ptr(slot)).map(|number| &self.held[*number])
     }
 
+    /// All of them.
+    pub fn all(&self) -> &[Held] {
+        &self.held
+    }
+
     fn take_all(&mut self, state: &mut State) -> Result<()> {
         for changes in state.changes.values() {
             for (key, payload) in &changes.rows {
                 let (slot, seen, is_claimed) = loop {
-                    match changes.tree.take(key) {
+                    match changes.tree.take(self.core, key) {
                         Taken::Locked(slot, seen) => break (slot, seen, false),
                         Taken::Claimed(slot, floor) => {
                             self.floor = self.floor.max(floor);
@@ -170,9 +176,16 @@ fn commit_with(core: &Core, state: &mut State, committer: &mut Committer) -> Res
     }
     let room = rounds::reserve(core, log, record)?;
     let mut locks = Locks::new(core);
+    let early = planted::active("engine-snapshot-epoch-early").then(|| core.timeline.epochs().present());
     locks.take_all(state)?;
     // With all locks held: a commit that builds on this one has the same epoch, or a later one.
     let epoch = core.rounds.cuts.epoch();
+    let snapshots = early.unwrap_or_else(|| core.timeline.epochs().present());
+    // A thread that overwrites a row validated here reads the epoch after it takes the lock. It may not find an older
+    // epoch than this thread did. This rule is about two words that third threads write, and loads in order are not
+    // enough for it on every processor.
+    #[cfg(not(target_arch = "x86_64"))]
+    fence(Ordering::SeqCst);
     state.validate(core, Some(&locks))?;
     // Look again: a commit that failed set the flag before it could release its locks.
     core.refuse_if_poisoned()?;
@@ -180,10 +193,18 @@ fn commit_with(core: &Core, state: &mut State, committer: &mut Committer) -> Res
     let tick = core.timeline.clock().next(locks.latest(state).max(registry.clock(lease)));
     core.timeline.reserve(tick)?;
     let version = |is_absent| RowWord::new(tick, lease.writer(), is_absent);
+    core.timeline.epochs().note(lease.writer(), snapshots, tick);
+    if core.timeline.epochs().any_active() && !planted::active("engine-side-late") {
+        // Before a payload is replaced: keep what a snapshot still sees.
+        state.count_kept(side::keep(core, locks.all(), (lease.writer(), tick)));
+    }
     locks.is_recorded = true;
     core.rounds.cuts.begins(lease.writer(), epoch, log.position());
     core.rounds.cuts.ends(lease.writer(), log.append(room, record, tick)?);
     locks.install(version);
+    if planted::active("engine-side-late") {
+        state.count_kept(side::keep(core, locks.all(), (lease.writer(), tick)));
+    }
     if !planted::active("engine-acknowledge-before-fence") {
         // The one fence. No version may be live, and no caller may be told, before the record is persistent. So no
         // store of a commit that builds on this one, and no answer, may overtake it.

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::{Arc, PoisonError};
 
 use lodestone_heap::Heap;
-use lodestone_pmem::sync::atomic::{AtomicUsize, Ordering};
+use lodestone_pmem::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use lodestone_pmem::sync::{Condvar, Mutex, RwLock, lock, spin};
 use lodestone_pmem::{Domain, DurablePoint, Memory, planted};
 use lodestone_store::{InUse, Object};
@@ -17,7 +17,9 @@ use crate::format::Places;
 use crate::options::DatabaseOptions;
 use crate::recover::Recovered;
 use crate::rounds::Rounds;
+use crate::side::Side;
 use crate::state::State;
+use crate::stats::Counts;
 use crate::tree::{Slot, Tree};
 
 /// The right to append to a log.
@@ -43,14 +45,20 @@ pub struct Core {
     /// Trees of dropped tables and indexes, whose images have not ended yet.
     dropped: Mutex<Vec<Arc<Tree>>>,
     pub rounds: Rounds,
+    /// Versions that snapshots see and that were overwritten.
+    pub side: Side,
     /// States between transactions.
     states: Mutex<Vec<State>>,
+    /// Those of all states.
+    counts: Mutex<Vec<Arc<Counts>>>,
     /// Writers between commits, and how those that wait for one are woken.
     committers: (Mutex<Vec<Committer>>, Condvar),
     /// By writer: where its last version that others may see is durable.
     points: Box<[Mutex<DurablePoint>]>,
     /// Transactions that lost many times in a row.
     pub starving: AtomicUsize,
+    /// Savepoints that were opened.
+    savepoints: AtomicU64,
     /// The claim on the database. Released last.
     pub object: Object,
 }
@@ -69,10 +77,13 @@ impl Core {
             leaf_rows_max: options.leaf_rows_max,
             trees: RwLock::new(found.trees),
             dropped: Mutex::default(),
+            side: Side::new(options.side_bytes_max),
             states: Mutex::default(),
+            counts: Mutex::default(),
             committers: (Mutex::default(), Condvar::new()),
             points: (0..places.threads_max()).map(|_| Mutex::default()).collect(),
             starving: AtomicUsize::new(0),
+            savepoints: AtomicU64::new(0),
             places,
             object,
         }
@@ -116,13 +127,27 @@ impl Core {
 
     /// A state for a transaction.
     pub fn take_state(&self) -> State {
-        lock(&self.states).pop().unwrap_or_else(|| State::new(self.timeline.base()))
+        lock(&self.states).pop().unwrap_or_else(|| {
+            let counts = Arc::<Counts>::default();
+            lock(&self.counts).push(counts.clone());
+            State::new(self.timeline.base(), counts)
+        })
+    }
+
+    /// The counts of all transactions.
+    pub fn counts(&self) -> Vec<Arc<Counts>> {
+        lock(&self.counts).clone()
     }
 
     /// Keeps a state for the next transaction.
     pub fn give_state(&self, mut state: State) {
         state.reset();
         lock(&self.states).push(state);
+    }
+
+    /// A number that no other savepoint has.
+    pub fn next_savepoint(&self) -> u64 {
+        self.savepoints.fetch_add(1, Ordering::Relaxed)
     }
 
     /// A writer for one commit. Waits while all of them are in use.
@@ -158,16 +183,47 @@ impl Core {
         *lock(&self.points[writer]) = point;
     }
 
-    /// Waits until everything that `state` read is durable.
-    pub fn wait_durable(&self, state: &State) -> Result<()> {
+    /// Where the versions of `writer` that others may see are durable.
+    pub fn point_of(&self, writer: usize) -> DurablePoint {
+        *lock(&self.points[writer])
+    }
+
+    /// Where everything that `state` read is durable.
+    pub fn seen_point(&self, state: &State) -> DurablePoint {
+        if !self.waits {
+            return DurablePoint::default();
+        }
+        match state.writers() {
+            Some(writers) => {
+                let points = writers.into_iter().map(|writer| self.point_of(writer));
+                points.fold(state.purged(), DurablePoint::max)
+            }
+            None => self.memory.flushed_anywhere(),
+        }
+    }
+
+    /// Waits for a point of an answer.
+    pub fn wait_point(&self, point: DurablePoint) -> Result<()> {
         if !self.waits || planted::active("engine-reader-answers-early") {
             return Ok(());
         }
-        let point = match state.writers() {
-            Some(writers) => writers.into_iter().map(|writer| *lock(&self.points[writer])).max().unwrap_or_default(),
-            None => self.memory.flushed_anywhere(),
-        };
         Ok(self.memory.wait_durable(point)?)
+    }
+
+    /// Waits until everything that `state` read is durable.
+    pub fn wait_durable(&self, state: &State) -> Result<()> {
+        self.wait_point(self.seen_point(state))
+    }
+
+    /// Whether every active snapshot sees the deletion `word`, so that none needs a version before it. A snapshot that
+    /// begins later sees it as well.
+    pub fn may_purge(&self, word: RowWord) -> bool {
+        let (epochs, version) = (self.timeline.epochs(), word.version());
+        // A snapshot that does not see the deletion was active before its writer read the epoch, and so before the word
+        // was published. So the thread that has read the word finds it active.
+        !epochs.any_active()
+            || planted::active("engine-snapshot-purged")
+            || epochs.is_visible(version.writer(), version.tick(self.timeline.base()), epochs.oldest_active())
     }
 
     /// Waits until the version `word` of `slot` is not pending. It may be overwritten then.

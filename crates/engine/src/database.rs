@@ -16,12 +16,16 @@ use crate::core::{Committer, Core, Handle};
 use crate::error::{Error, Result};
 use crate::format;
 use crate::index::fill;
+use crate::isolation::Isolation;
 use crate::kind::DATABASE;
 use crate::options::DatabaseOptions;
 use crate::recover::{RecoveryReport, recover};
 use crate::rounds::{self, CheckpointReport};
 use crate::schema::{Index, Schema};
+use crate::snapshot::Snapshot;
+use crate::stats::DatabaseStats;
 use crate::table::Table;
+use crate::ticket::Ticket;
 use crate::tx::Tx;
 
 /// Conflicts in a row after which the others wait longer.
@@ -136,6 +140,12 @@ impl Database {
     #[must_use]
     pub fn store(&self) -> &Store {
         self.core.object.store()
+    }
+
+    /// Counts of transactions since the open, and figures of all parts. It waits for no transaction and no checkpoint.
+    #[must_use]
+    pub fn stats(&self) -> DatabaseStats {
+        DatabaseStats::of(&self.core)
     }
 
     /// Figures about the log.
@@ -293,7 +303,25 @@ impl Database {
     /// A transaction that the caller commits, or drops.
     #[must_use]
     pub fn begin(&self) -> Tx {
-        Tx::new(self.core.clone())
+        self.begin_with(Isolation::default())
+    }
+
+    /// As [`begin`](Self::begin), at another level of isolation: [`Isolation`] has an example.
+    #[must_use]
+    pub fn begin_with(&self, isolation: Isolation) -> Tx {
+        Tx::new(self.core.clone(), isolation)
+    }
+
+    /// The state at this moment, to be read as long as the result exists: everything whose commit has returned, and
+    /// nothing whose commit begins later. Reads of it never meet a conflict, and no transaction waits for them. They
+    /// wait at most for a row whose commit is under way. [`Snapshot`] has an example.
+    ///
+    /// Short reads are cheaper with [`update`](Self::update): a snapshot writes a word that all commits read.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        Snapshot::new(&self.core)
     }
 
     /// Runs `body` as a transaction until it commits. On success all its changes are durable, on error none happened.
@@ -312,9 +340,72 @@ impl Database {
     ///
     /// # Panics
     /// When `body` panics. Then the transaction has not happened.
-    pub fn update<R>(&self, mut body: impl FnMut(&Tx) -> Result<R>) -> Result<R> {
+    pub fn update<R>(&self, body: impl FnMut(&Tx) -> Result<R>) -> Result<R> {
+        self.update_with(Isolation::default(), body)
+    }
+
+    /// As [`update`](Self::update), at another level of isolation.
+    ///
+    /// # Errors
+    /// As [`update`](Self::update).
+    ///
+    /// # Panics
+    /// When `body` panics. Then the transaction has not happened.
+    ///
+    /// ```
+    /// use lodestone_engine::{Database, DatabaseOptions, Error, Isolation, Schema, Type, row};
+    /// # use lodestone_pmem::{DomainChoice, PoolOptions};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("shop.pool");
+    /// # let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    /// # let options =
+    /// #     DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+    /// let db = Database::open_with(&path, &options)?;
+    /// let table = db.create_table(&Schema::new("t").column("k", Type::U64).column("v", Type::I64).key(["k"]))?;
+    /// db.update_with(Isolation::ReadCommitted, |tx| table.put(tx, &row![1_u64, 1_i64]))?;
+    /// let rows = db.update_with(Isolation::SerializableOnSnapshot, |tx| Ok(table.range(tx, ..)?.count()))?;
+    /// assert_eq!(rows, 1);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn update_with<R>(&self, isolation: Isolation, body: impl FnMut(&Tx) -> Result<R>) -> Result<R> {
+        self.run(isolation, body, Tx::conclude)
+    }
+
+    /// As [`update`](Self::update), but returns when the transaction is ordered: others see it, and no transaction that
+    /// depends on it survives without it. The [`Ticket`] waits until it is durable, as a thread or as a task. In the
+    /// block domain many tickets share a sync.
+    ///
+    /// An error of `body` is durable on return, like that of [`update`](Self::update).
+    ///
+    /// # Errors
+    /// As [`update`](Self::update).
+    ///
+    /// # Panics
+    /// When `body` panics. Then the transaction has not happened.
+    pub fn update_async<R>(&self, body: impl FnMut(&Tx) -> Result<R>) -> Result<Ticket<R>> {
+        self.update_async_with(Isolation::default(), body)
+    }
+
+    /// As [`update_async`](Self::update_async), at another level of isolation.
+    ///
+    /// # Errors
+    /// As [`update`](Self::update).
+    ///
+    /// # Panics
+    /// When `body` panics. Then the transaction has not happened.
+    pub fn update_async_with<R>(&self, isolation: Isolation, body: impl FnMut(&Tx) -> Result<R>) -> Result<Ticket<R>> {
+        self.run(isolation, body, Tx::conclude_async)
+    }
+
+    /// Runs attempts until one ends with an answer.
+    fn run<R, A>(
+        &self,
+        isolation: Isolation,
+        mut body: impl FnMut(&Tx) -> Result<R>,
+        conclude: impl Fn(&Tx, Result<R>) -> Result<A>,
+    ) -> Result<A> {
         let running = Running::begin(&self.core);
-        let tx = self.begin();
+        let tx = self.begin_with(isolation);
         let mut attempts = 0;
         let mut starving = None;
         loop {
@@ -322,7 +413,7 @@ impl Database {
             if running.is_nested && outcome.is_ok() && tx.has_changes() {
                 return Err(Error::Nested);
             }
-            match tx.conclude(outcome) {
+            match conclude(&tx, outcome) {
                 Err(Error::Conflict) => self.core.refuse_if_poisoned()?,
                 outcome => return outcome,
             }

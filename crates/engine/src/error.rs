@@ -17,6 +17,15 @@ pub enum Error {
         "the transaction conflicts with another one; run it again from its beginning, as `Database::update` does by itself"
     )]
     Conflict,
+    /// Versions that a snapshot sees were not kept.
+    #[error(
+        "the snapshot is too old: rows that it sees were changed, and memory for their versions is full; begin a new \
+         snapshot, or open the database with a larger `side_bytes_max`"
+    )]
+    SnapshotTooOld,
+    /// The savepoint was released, or its transaction rolled back to an earlier one.
+    #[error("the savepoint has ended; use one that was neither released nor rolled back past")]
+    NoSavepoint,
     /// There is a row with this key, or with these values in a unique index.
     #[error("table `{table}` has a row with {} {key} already; {}", whose(index.as_ref()), cure(index.as_ref()))]
     Duplicate {

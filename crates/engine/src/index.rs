@@ -24,6 +24,7 @@ use std::sync::Arc;
 use lodestone_pmem::planted;
 
 use crate::error::{Error, Result};
+use crate::reader::{Reader, View, view};
 use crate::rows::Cursor;
 use crate::schema::{Index, Schema};
 use crate::table::Table;
@@ -99,14 +100,14 @@ impl TableIndex {
     ///
     /// # Errors
     /// As [`range`](Self::range).
-    pub fn get(&self, tx: &Tx, values: &[Value]) -> Result<Option<Row>> {
+    pub fn get(&self, reader: &impl Reader, values: &[Value]) -> Result<Option<Row>> {
         let expected = self.columns().len();
         if values.len() != expected {
             let table = self.table.schema().name.clone();
             return Err(Error::WrongLength { table, what: "key of an index", found: values.len(), expected });
         }
         let values = Row(values.to_vec());
-        self.range(tx, values.clone()..=values)?.next().transpose()
+        self.range(reader, values.clone()..=values)?.next().transpose()
     }
 
     /// The rows of a range, in the order of the index's columns, then of the key. [`IndexRows::rev`] turns it round. A
@@ -117,16 +118,17 @@ impl TableIndex {
     /// # Errors
     /// [`Error::WrongType`] and [`Error::WrongLength`] for bounds of other columns; [`Error::TableChanged`]. The
     /// iterator returns [`Error::Conflict`] and [`Error::Damaged`], and nothing after an error.
-    pub fn range<'t>(&'t self, tx: &'t Tx, range: impl RangeBounds<Row>) -> Result<IndexRows<'t>> {
-        self.table.enter(tx)?;
+    pub fn range<'t>(&'t self, reader: &'t impl Reader, range: impl RangeBounds<Row>) -> Result<IndexRows<'t>> {
+        let view = view(reader);
+        self.table.enter(view)?;
         let bytes = |bound: Bound<&Row>| match bound {
             Bound::Unbounded => Ok(Bound::Unbounded),
             Bound::Included(values) => self.bytes(values).map(Bound::Included),
             Bound::Excluded(values) => self.bytes(values).map(Bound::Excluded),
         };
         let tree = &self.table.definition().indexes[self.number].tree;
-        let cursor = Cursor::new(tx, tree, bytes(range.start_bound())?, bytes(range.end_bound())?);
-        Ok(IndexRows { index: self, tx, cursor })
+        let cursor = Cursor::new(view, tree, bytes(range.start_bound())?, bytes(range.end_bound())?);
+        Ok(IndexRows { index: self, cursor })
     }
 
     fn columns(&self) -> &[usize] {
@@ -170,7 +172,7 @@ impl TableIndex {
             }
         }
         let tree = &self.table.definition().indexes[self.number].tree;
-        let mut cursor = Cursor::new(tx, tree, Bound::Unbounded, Bound::Unbounded);
+        let mut cursor = Cursor::new(View::Tx(tx), tree, Bound::Unbounded, Bound::Unbounded);
         while let Some((key, payload)) = cursor.step()? {
             match expected.remove(&key[..]) {
                 Some(other) if other[..] == payload[..] => {}
@@ -187,7 +189,6 @@ impl TableIndex {
 #[derive(Debug)]
 pub struct IndexRows<'t> {
     index: &'t TableIndex,
-    tx: &'t Tx,
     cursor: Cursor<'t>,
 }
 
@@ -204,7 +205,7 @@ impl IndexRows<'_> {
         let row_key = self.index.row_key(&key, &payload);
         let row_key = row_key.ok_or_else(|| self.index.damaged(&key, "makes no sense"))?;
         let table = &self.index.table;
-        match self.tx.get(&table.tree, &row_key)? {
+        match self.cursor.get(&table.tree, &row_key)? {
             Some(payload) => table.decode(&row_key, &payload).map(Some),
             None => Err(self.index.damaged(&key, "leads to no row")),
         }

@@ -10,6 +10,8 @@
 //! - *Nothing that could be lost is told*: each answer of a transaction is durable before it is returned. This
 //!   includes errors, and values that were only read.
 //! - *No anomalies inside a closure*: an attempt that will fail never sees a state that was not committed.
+//! - *Snapshots*: reads of one moment, which never meet a conflict ([`Database::snapshot`]). Transactions may ask for
+//!   less than serializability ([`Isolation`]).
 //! - *Bounded logs*: a checkpoint writes the rows that changed to pages, and the logs begin there. Commits make one
 //!   when the logs are half full, [`Database::checkpoint`] at any time. Commits go on meanwhile.
 //!
@@ -25,9 +27,13 @@
 //! | `typed` | rows as structs: what `#[derive(Row)]` is for |
 //! | `tree` | rows in DRAM, by key: slots, leaves, claims, purge, split |
 //! | `state` | the reads and changes of a transaction, and their validation |
-//! | `tx`, `table`, `rows` | operations inside a transaction |
+//! | `isolation` | what a transaction sees of others, in four levels |
+//! | `savepoint` | changes of a transaction that are taken back |
+//! | `tx`, `table`, `rows`, `reader` | operations inside a transaction, and reads of a snapshot |
+//! | `snapshot`, `side` | long readers, and the versions kept for them |
 //! | `index` | other orders of the rows: entries in trees of their own |
-//! | `commit` | the commit, step by step |
+//! | `commit`, `ticket` | the commit, step by step; waiting for it later |
+//! | `stats` | counts of transactions, and figures of all parts |
 //! | `cuts` | a position in every log, while commits go on |
 //! | `rounds` | checkpoints: dirty leaves to pages, truncation |
 //! | `catalog` | tables and indexes by name, as rows |
@@ -48,16 +54,23 @@ mod decimal;
 mod error;
 mod format;
 mod index;
+mod isolation;
 mod key;
 mod kind;
 mod options;
 mod payload;
+mod reader;
 mod recover;
 mod rounds;
 mod rows;
+mod savepoint;
 mod schema;
+mod side;
+mod snapshot;
 mod state;
+mod stats;
 mod table;
+mod ticket;
 mod tree;
 mod tx;
 mod typed;
@@ -69,17 +82,24 @@ pub use database::Database;
 pub use decimal::Decimal;
 pub use error::{Error, Result};
 pub use index::{IndexRows, TableIndex};
+pub use isolation::Isolation;
 pub use key::KEY_BYTES_MAX;
 pub use kind::{DATABASE, DatabaseKind};
 pub use lodestone_engine_derive::Row;
 pub use lodestone_pages::PageStats;
+pub use lodestone_wal::LogStats;
 pub use options::{DATABASE_NAME, DatabaseOptions};
 pub use payload::VARIABLE_BYTES_MAX;
+pub use reader::Reader;
 pub use recover::RecoveryReport;
 pub use rounds::CheckpointReport;
 pub use rows::Rows;
+pub use savepoint::Savepoint;
 pub use schema::{COLUMNS_MAX, Column, Index, NAME_BYTES_MAX, Schema};
+pub use snapshot::Snapshot;
+pub use stats::DatabaseStats;
 pub use table::Table;
+pub use ticket::Ticket;
 pub use tx::Tx;
 #[doc(hidden)]
 pub use typed::RowValues;

@@ -45,6 +45,10 @@ pub struct DatabaseOptions {
     pub page_bytes: u32,
     /// Pages that are taken from the pool at a time.
     pub extent_pages: u32,
+    /// Bytes of memory for versions that are overwritten or deleted while snapshots still see them: at most one version
+    /// for each snapshot and row. A snapshot beyond the limit fails
+    /// ([`Error::SnapshotTooOld`](crate::Error::SnapshotTooOld)). One gibibyte by default.
+    pub side_bytes_max: u64,
 }
 
 impl Default for DatabaseOptions {
@@ -62,6 +66,7 @@ impl Default for DatabaseOptions {
             leaf_rows_max: 64,
             page_bytes: pages.page_bytes,
             extent_pages: pages.extent_pages,
+            side_bytes_max: 1 << 30,
         }
     }
 }

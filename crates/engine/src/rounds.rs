@@ -15,7 +15,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use lodestone_pages::{Batch, Image, PageRow, Pages};
+use lodestone_pages::{Batch, Image, PageRow, PageStats, Pages};
 use lodestone_pmem::planted;
 use lodestone_pmem::sync::{Mutex, MutexGuard, lock, spin};
 use lodestone_txn::{RowState, Tick};
@@ -46,17 +46,29 @@ pub struct Rounds {
     pub cuts: Cuts,
     /// Held during a round.
     pages: Mutex<Pages>,
+    /// Figures of the pages at the last look.
+    page_stats: Mutex<PageStats>,
 }
 
 impl Rounds {
     /// For logs without owners.
     pub fn new(pages: Pages, writers: u16, wal: &Wal) -> Self {
-        Self { cuts: Cuts::new(writers, wal.positions()), pages: Mutex::new(pages) }
+        let page_stats = Mutex::new(pages.stats());
+        Self { cuts: Cuts::new(writers, wal.positions()), pages: Mutex::new(pages), page_stats }
     }
 
     /// The pages. Waits while a round is under way.
     pub fn pages(&self) -> MutexGuard<'_, Pages> {
         lock(&self.pages)
+    }
+
+    /// Figures of the pages. While a round is under way: those before it.
+    pub fn page_stats(&self) -> PageStats {
+        let mut last = lock(&self.page_stats);
+        if let Ok(pages) = self.pages.try_lock() {
+            *last = pages.stats();
+        }
+        *last
     }
 }
 

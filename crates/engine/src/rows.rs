@@ -5,12 +5,17 @@
 //!    only then its version is accepted. So when that is later than the reads before, their validation also finds
 //!    rows that were added among these keys.
 //! 3. Own changes are merged in when a row is asked for. So a closure may change rows of the range while it reads it.
+//!
+//! A snapshot notes nothing. Every row that it sees had a slot when it began, and keeps it. So one look at a leaf is
+//! enough, also when the leaf changes or is split meanwhile.
 
 use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::error::Result;
 use crate::key::after;
+use crate::reader::View;
+use crate::snapshot::{Cut, Snapshot};
 use crate::state::{Range, State};
 use crate::table::Table;
 use crate::tree::{Bytes, Segment, Slot, Tree};
@@ -49,8 +54,8 @@ pub struct Rows<'t> {
 }
 
 impl<'t> Rows<'t> {
-    pub(crate) fn new(tx: &'t Tx, table: &'t Table, from: Bound<Vec<u8>>, to: Bound<Vec<u8>>) -> Self {
-        Self { table, cursor: Cursor::new(tx, &table.tree, from, to) }
+    pub(crate) fn new(view: View<'t>, table: &'t Table, from: Bound<Vec<u8>>, to: Bound<Vec<u8>>) -> Self {
+        Self { table, cursor: Cursor::new(view, &table.tree, from, to) }
     }
 
     /// The same rows, from the last key to the first. Call it before the first row is asked for.
@@ -79,7 +84,9 @@ impl Iterator for Rows<'_> {
 /// The keys and payloads of a range of a tree, in the order of the keys.
 #[derive(Debug)]
 pub struct Cursor<'t> {
-    tx: &'t Tx,
+    view: View<'t>,
+    /// The snapshot of this range alone.
+    statement: Option<Cut>,
     tree: &'t Arc<Tree>,
     /// The first key that is left.
     from: Vec<u8>,
@@ -101,6 +108,10 @@ struct Part {
 }
 
 impl Part {
+    fn of(segment: Segment) -> Self {
+        Self { segment, passed: 0, range: None }
+    }
+
     fn next(&self, is_reversed: bool) -> Option<(Bytes, Arc<Slot>)> {
         let slots = &self.segment.slots;
         let number = if is_reversed { slots.len().checked_sub(self.passed + 1)? } else { self.passed };
@@ -113,7 +124,7 @@ impl Part {
 }
 
 impl<'t> Cursor<'t> {
-    pub fn new(tx: &'t Tx, tree: &'t Arc<Tree>, from: Bound<Vec<u8>>, to: Bound<Vec<u8>>) -> Self {
+    pub fn new(view: View<'t>, tree: &'t Arc<Tree>, from: Bound<Vec<u8>>, to: Bound<Vec<u8>>) -> Self {
         let (mut is_done, mut first, mut end) = (false, Vec::new(), None);
         match from {
             Bound::Unbounded => {}
@@ -129,7 +140,8 @@ impl<'t> Cursor<'t> {
             Bound::Excluded(key) => end = Some(key),
         }
         is_done |= end.as_ref().is_some_and(|end| *end <= first);
-        Self { tx, tree, from: first, to: end, is_reversed: false, is_done, part: None }
+        let statement = if let View::Tx(tx) = view { tx.statement() } else { None };
+        Self { view, statement, tree, from: first, to: end, is_reversed: false, is_done, part: None }
     }
 
     /// Turns the direction, unless a key was passed.
@@ -145,17 +157,57 @@ impl<'t> Cursor<'t> {
     /// The next key and its payload; `None` at the end. After an error there is nothing more: the transaction cannot
     /// go on.
     pub fn step(&mut self) -> Result<Option<(Bytes, Bytes)>> {
-        let found = self.next_of_range();
+        let found = match self.view {
+            View::Tx(tx) => self.step_in(tx),
+            View::Snapshot(snapshot) => self.step_through(snapshot),
+        };
         self.is_done |= !matches!(found, Ok(Some(_)));
         found
     }
 
-    fn next_of_range(&mut self) -> Result<Option<(Bytes, Bytes)>> {
+    /// The row with `key` of another tree, as of the moment of this range.
+    pub fn get(&self, tree: &Arc<Tree>, key: &[u8]) -> Result<Option<Bytes>> {
+        match (self.view, &self.statement) {
+            (View::Tx(tx), Some(cut)) => tx.get_at(cut, tree, key),
+            (view, _) => view.get(tree, key),
+        }
+    }
+
+    fn step_through(&mut self, snapshot: &Snapshot) -> Result<Option<(Bytes, Bytes)>> {
         while !self.is_done {
-            let mut state = self.tx.live_state()?;
+            let part = match self.part.take() {
+                Some(part) => part,
+                None => {
+                    let part = Part::of(self.segment());
+                    snapshot.wait_purged(part.segment.look.purged)?;
+                    part
+                }
+            };
+            let part = self.part.insert(part);
+            let Some((key, slot)) = part.next(self.is_reversed) else {
+                self.leave();
+                continue;
+            };
+            part.passed += 1;
+            let found = snapshot.get_slot(self.tree, &key, &slot)?;
+            self.pass(&key);
+            if let Some(payload) = found {
+                return Ok(Some((key, payload)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn step_in(&mut self, tx: &Tx) -> Result<Option<(Bytes, Bytes)>> {
+        while !self.is_done {
+            let mut state = tx.live_state()?;
             let part = match self.part.take() {
                 Some(part) if part.segment.look.leaf.changes() == part.segment.look.changes => part,
-                _ => look_up(self.tx, self.tree, &mut state, &self.from, self.to.as_deref(), self.is_reversed)?,
+                _ => {
+                    let part = Part::of(self.segment());
+                    state.learn_floor(&tx.core, &part.segment.look)?;
+                    part
+                }
             };
             let part = self.part.insert(part);
             let slot = part.next(self.is_reversed);
@@ -171,7 +223,11 @@ impl<'t> Cursor<'t> {
                 }
                 (None, Some((key, slot))) => {
                     grow(self.tree, &mut state, part, Some(&key), Some(slot.clone()), self.is_reversed);
-                    let payload = state.read_slot(&self.tx.core, &slot)?;
+                    let tree = self.tree;
+                    let payload = match &self.statement {
+                        Some(cut) => state.accept_for_statement(tree, &key, cut.read_slot(tree, &key, &slot)?),
+                        None => state.read_slot(&tx.core, tree, &key, &slot)?,
+                    };
                     Some((key, payload))
                 }
                 (None, None) => {
@@ -191,6 +247,12 @@ impl<'t> Cursor<'t> {
             }
         }
         Ok(None)
+    }
+
+    /// What is left of the next leaf.
+    fn segment(&self) -> Segment {
+        let (tree, from, to) = (self.tree, &self.from, self.to.as_deref());
+        if self.is_reversed { tree.last_segment(from, to) } else { tree.first_segment(from, to) }
     }
 
     /// Goes on after `key`.
@@ -213,19 +275,6 @@ impl<'t> Cursor<'t> {
         }
         self.is_done |= self.to.as_ref().is_some_and(|to| *to <= self.from);
     }
-}
-
-fn look_up(
-    tx: &Tx,
-    tree: &Arc<Tree>,
-    state: &mut State,
-    from: &[u8],
-    to: Option<&[u8]>,
-    is_reversed: bool,
-) -> Result<Part> {
-    let segment = if is_reversed { tree.last_segment(from, to) } else { tree.first_segment(from, to) };
-    state.learn_floor(&tx.core, segment.look.floor)?;
-    Ok(Part { segment, passed: 0, range: None })
 }
 
 /// The first own change of the range, in its direction.

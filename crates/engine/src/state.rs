@@ -1,19 +1,29 @@
 //! The memory of a transaction: the versions it read, the ranges it read, and the changes it will make.
 //!
+//! A transaction that reads a snapshot has a [`Cut`], and needs no extension. At its commit a serializable one validates
+//! its reads as any other, and has met a conflict when it read a version that is not the newest. The other levels
+//! validate the rows that are changed ([`State::validate_changes`]).
+//!
 //! Invariants:
 //! - everything that was read was current at one moment ([`State::validate`] at each extension, and at the commit);
 //! - a row, or a key without a row, that was read is in `reads` or in a range, so the commit notices its change.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use lodestone_pmem::planted;
 use lodestone_pmem::sync::spin;
+use lodestone_pmem::{DurablePoint, planted};
 use lodestone_txn::{ClockKind, RowState, RowWord, StartClocks, Tick};
 
-use crate::commit::Locks;
-use crate::core::Core;
+use crate::catalog::Origin;
+use crate::commit::{Held, Locks};
+use crate::core::{Core, Handle};
 use crate::error::{Error, Result};
+use crate::isolation::Isolation;
+use crate::savepoint::Savepoints;
+use crate::side::RowKey;
+use crate::snapshot::{Cut, Source, Version};
+use crate::stats::Counts;
 use crate::tree::{Bytes, Look, Lookup, Slot, Tree};
 
 /// A row that was read.
@@ -72,11 +82,24 @@ pub struct State {
     pub is_doomed: bool,
     /// Saw an absence that no word is left of.
     saw_purge: bool,
+    isolation: Isolation,
+    /// The snapshot that is read.
+    cut: Option<Cut>,
+    /// The snapshot had a version that was not the newest one, or none beside a row that is there.
+    is_stale: bool,
+    /// Writers of versions that were read and that are not in `reads`.
+    read_from: BTreeSet<usize>,
+    /// Where purged rows are durable whose absence was read.
+    purged: DurablePoint,
+    /// Read committed: each row as it was read last; `None` without a slot.
+    bases: HashMap<RowKey, Option<RowWord>>,
+    pub savepoints: Savepoints,
+    counts: Arc<Counts>,
 }
 
 impl State {
     /// Knows the commits before the life that began at `base`.
-    pub fn new(base: Tick) -> Self {
+    pub fn new(base: Tick, counts: Arc<Counts>) -> Self {
         Self {
             known: StartClocks::new(ClockKind::Thread, base),
             floor: base,
@@ -88,17 +111,62 @@ impl State {
             changes: BTreeMap::new(),
             is_doomed: false,
             saw_purge: false,
+            isolation: Isolation::default(),
+            cut: None,
+            is_stale: false,
+            read_from: BTreeSet::new(),
+            purged: DurablePoint::default(),
+            bases: HashMap::new(),
+            savepoints: Savepoints::default(),
+            counts,
         }
+    }
+
+    /// Begins an attempt.
+    pub fn begin(&mut self, core: &Handle, isolation: Isolation) {
+        self.isolation = isolation;
+        self.cut = isolation.has_snapshot().then(|| Cut::new(core.clone()));
+    }
+
+    /// Its level.
+    pub fn isolation(&self) -> Isolation {
+        self.isolation
+    }
+
+    /// The counts to which it adds.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Counts versions that were kept aside.
+    pub fn count_kept(&self, versions: u64) {
+        self.counts.side_copies(versions);
     }
 
     /// Forgets the transaction.
     pub fn reset(&mut self) {
+        if self.is_doomed {
+            self.counts.conflicts(1);
+        }
         self.reads.clear();
         self.tables.iter_mut().for_each(|table| table.is_in_use = false);
         self.ranges.clear();
         self.changes.clear();
         (self.is_doomed, self.saw_purge) = (false, false);
         self.latest = self.base;
+        (self.isolation, self.cut, self.is_stale) = (Isolation::default(), None, false);
+        self.read_from.clear();
+        self.purged = DurablePoint::default();
+        self.bases.clear();
+        self.savepoints.clear();
+    }
+
+    /// Changes the row with `key`; `None` deletes.
+    pub fn set(&mut self, tree: &Arc<Tree>, key: Bytes, payload: Option<Bytes>) {
+        let make = || Changes { tree: tree.clone(), rows: BTreeMap::new() };
+        let changes = self.changes.entry(tree.number).or_insert_with(make);
+        let before = changes.rows.insert(key.clone(), payload);
+        self.savepoints.note(tree.number, &key, before);
     }
 
     /// Ends this attempt.
@@ -109,28 +177,114 @@ impl State {
 
     /// The row with `key` in the tree, without the own changes.
     pub fn read_key(&mut self, core: &Core, tree: &Arc<Tree>, key: &[u8]) -> Result<Option<Bytes>> {
+        if self.isolation == Isolation::ReadCommitted {
+            return self.read_newest(core, tree, key);
+        }
+        if let Some(cut) = &self.cut {
+            let found = cut.read(tree, key)?;
+            if let Source::Nothing(look) = &found.source {
+                self.note_nothing(tree, key, look.clone());
+            }
+            return Ok(self.accept(found));
+        }
         match tree.find(key) {
-            Lookup::Slot(slot) => self.read_slot(core, &slot),
+            Lookup::Slot(slot) => self.read_slot(core, tree, key, &slot),
             Lookup::Nothing(look) => {
-                let mut after = key.to_vec();
-                after.push(0);
-                let floor = look.floor;
-                self.ranges.push(Range {
-                    tree: tree.clone(),
-                    look,
-                    from: key.to_vec(),
-                    to: Some(after),
-                    slots: Vec::new(),
-                    is_reversed: false,
-                });
-                self.learn_floor(core, floor)?;
+                self.note_nothing(tree, key, look.clone());
+                self.learn_floor(core, &look)?;
                 Ok(None)
             }
         }
     }
 
-    /// The row in `slot`.
-    pub fn read_slot(&mut self, core: &Core, slot: &Arc<Slot>) -> Result<Option<Bytes>> {
+    /// Notes that `key` has no slot.
+    fn note_nothing(&mut self, tree: &Arc<Tree>, key: &[u8], look: Look) {
+        let (tree, slots, to) = (tree.clone(), Vec::new(), Some([key, &[0]].concat()));
+        self.ranges.push(Range { tree, look, from: key.to_vec(), to, slots, is_reversed: false });
+    }
+
+    /// The newest row that is committed. It notes what it saw, in case that the row is changed.
+    fn read_newest(&mut self, core: &Core, tree: &Arc<Tree>, key: &[u8]) -> Result<Option<Bytes>> {
+        let row = RowKey(tree.number, key.into());
+        for turn in 0.. {
+            match tree.find(key) {
+                Lookup::Nothing(look) => {
+                    self.purged = self.purged.max(look.purged);
+                    self.bases.insert(row, None);
+                    return Ok(None);
+                }
+                Lookup::Slot(slot) => {
+                    if let Some((word, payload)) = slot.read() {
+                        self.latest = self.latest.max(word.version().tick(self.base));
+                        self.bases.insert(row, Some(word));
+                        self.reads.push(Read { slot, word });
+                        return Ok((!word.is_absent()).then_some(payload));
+                    }
+                }
+            }
+            // A commit is under way, or the slot was purged.
+            core.refuse_if_poisoned()?;
+            spin(turn);
+        }
+        Ok(None)
+    }
+
+    /// Notes a version that the cut of the transaction sees.
+    fn accept(&mut self, found: Version) -> Option<Bytes> {
+        match found.source {
+            Source::Newest(slot, word) => {
+                self.latest = self.latest.max(word.version().tick(self.base));
+                self.reads.push(Read { slot, word });
+            }
+            Source::Kept(word) => {
+                self.note_writer(word);
+                self.is_stale = true;
+            }
+            Source::Nothing(look) => self.purged = self.purged.max(look.purged),
+            Source::Later(purged) => {
+                self.purged = self.purged.max(purged);
+                self.is_stale = true;
+            }
+        }
+        found.payload
+    }
+
+    /// Notes the version of a row that a statement has read from a cut of its own.
+    pub fn accept_for_statement(&mut self, tree: &Tree, key: &Bytes, found: Version) -> Option<Bytes> {
+        let base = match &found.source {
+            Source::Newest(_, word) | Source::Kept(word) => {
+                self.note_writer(*word);
+                Some(*word)
+            }
+            Source::Nothing(look) => {
+                self.purged = self.purged.max(look.purged);
+                None
+            }
+            Source::Later(purged) => {
+                self.purged = self.purged.max(*purged);
+                None
+            }
+        };
+        self.bases.insert(RowKey(tree.number, key.clone()), base);
+        found.payload
+    }
+
+    fn note_writer(&mut self, word: RowWord) {
+        let version = word.version();
+        self.latest = self.latest.max(version.tick(self.base));
+        if version.tick(self.base) > self.base {
+            self.read_from.insert(version.writer().index());
+        }
+    }
+
+    /// The row with `key`, in `slot`.
+    pub fn read_slot(&mut self, core: &Core, tree: &Arc<Tree>, key: &[u8], slot: &Arc<Slot>) -> Result<Option<Bytes>> {
+        if let Some(cut) = &self.cut {
+            let found = cut.read_slot(tree, key, slot)?;
+            // The slot went away between two looks, which the range notes at the commit.
+            self.is_stale |= matches!(found.source, Source::Nothing(_));
+            return Ok(self.accept(found));
+        }
         let Some((word, payload)) = slot.read() else { return Err(self.conflict()) };
         if !self.known.covers(word.version()) {
             // The version may be later than what was read before. If all of that is unchanged, it is current with this
@@ -145,38 +299,50 @@ impl State {
         Ok((!word.is_absent()).then_some(payload))
     }
 
-    /// Notes that the transaction uses the table whose tree is `tree`. Its row in the catalog is in `slot`, and must
-    /// have the version `word`. Returns whether it has.
-    pub fn use_table(&mut self, core: &Core, tree: u32, slot: &Arc<Slot>, word: RowWord) -> Result<bool> {
+    /// Notes that the transaction uses the table whose tree is `tree`, by a handle that was made from `origin`. Returns
+    /// whether the table is as it was then.
+    pub fn use_table(&mut self, core: &Core, tree: u32, origin: &Origin) -> Result<bool> {
         let place = self.tables.binary_search_by_key(&tree, |table| table.tree);
         if let Ok(number) = place
             && self.tables[number].is_in_use
         {
-            return Ok(self.tables[number].read.word.same_version(word));
+            return Ok(self.tables[number].read.word.same_version(origin.word));
+        }
+        let Origin { slot, word, catalog, key } = origin;
+        if let Some(cut) = &self.cut
+            && !cut.sees_table(origin)?
+        {
+            return Ok(false);
         }
         let now = slot.word();
-        if !now.same_version(word) {
+        if self.cut.is_none() && !now.same_version(*word) {
             // An answer, so it must be true and durable. A slot that stays locked belongs to no row any more.
-            return if slot.read().is_some() { self.read_slot(core, slot).map(|_| false) } else { Ok(false) };
+            return if slot.read().is_some() {
+                self.read_slot(core, catalog, key, slot).map(|_| false)
+            } else {
+                Ok(false)
+            };
         }
-        if now.state() == RowState::Locked {
+        if self.cut.is_none() && now.state() == RowState::Locked {
             return Err(self.conflict());
         }
-        if !self.known.covers(now.version()) {
+        if self.isolation == Isolation::Serializable && !self.known.covers(now.version()) {
             self.validate(core, None)?;
             self.known.raise(now.version());
         }
-        self.latest = self.latest.max(now.version().tick(self.base));
+        self.latest = self.latest.max(word.version().tick(self.base));
+        // The state tells whether the version may be pending.
+        let word = if now.same_version(*word) { now } else { *word };
         match place {
             Ok(number) => {
                 let table = &mut self.tables[number];
                 if !Arc::ptr_eq(&table.read.slot, slot) {
                     table.read.slot = slot.clone();
                 }
-                (table.read.word, table.is_in_use) = (now, true);
+                (table.read.word, table.is_in_use) = (word, true);
             }
             Err(number) => {
-                let read = Read { slot: slot.clone(), word: now };
+                let read = Read { slot: slot.clone(), word };
                 self.tables.insert(number, TableUse { tree, read, is_in_use: true });
             }
         }
@@ -184,21 +350,30 @@ impl State {
     }
 
     /// The slot of the row with `key`, and the version that was read. `None`: there is no such row.
-    pub fn version_of(&mut self, core: &Core, tree: &Tree, key: &[u8]) -> Result<Option<(Arc<Slot>, RowWord)>> {
+    pub fn version_of(&mut self, core: &Core, tree: &Arc<Tree>, key: &[u8]) -> Result<Option<(Arc<Slot>, RowWord)>> {
         let Lookup::Slot(slot) = tree.find(key) else { return Ok(None) };
-        let found = self.read_slot(core, &slot)?;
+        let found = self.read_slot(core, tree, key, &slot)?;
         Ok(found.and_then(|_| self.reads.last().map(|read| (read.slot.clone(), read.word))))
+    }
+
+    /// The rows of the tables that were used.
+    fn table_reads(&self) -> impl Iterator<Item = &Read> {
+        let is_noted = |table: &&TableUse| table.is_in_use && !planted::active("engine-table-unnoted");
+        self.tables.iter().filter(is_noted).map(|table| &table.read)
     }
 
     /// Everything that was read but ranges.
     fn all_reads(&self) -> impl Iterator<Item = &Read> {
-        let is_noted = |table: &&TableUse| table.is_in_use && !planted::active("engine-table-unnoted");
-        let tables = self.tables.iter().filter(is_noted).map(|table| &table.read);
-        self.reads.iter().chain(tables)
+        self.reads.iter().chain(self.table_reads())
     }
 
-    /// Makes sure that the reads before agree with the absence of rows that were purged up to `floor`.
-    pub fn learn_floor(&mut self, core: &Core, floor: Tick) -> Result<()> {
+    /// Makes sure that the reads before agree with the absence of rows that were purged from the leaf of `look`.
+    pub fn learn_floor(&mut self, core: &Core, look: &Look) -> Result<()> {
+        if self.isolation != Isolation::Serializable {
+            self.purged = self.purged.max(look.purged);
+            return Ok(());
+        }
+        let floor = look.floor;
         if floor > self.floor {
             self.validate(core, None)?;
             self.floor = floor;
@@ -218,9 +393,28 @@ impl State {
     /// # Errors
     /// [`Error::Conflict`]; [`Error::Poisoned`].
     pub fn validate(&mut self, core: &Core, locks: Option<&Locks<'_>>) -> Result<()> {
-        let outdated = |read: &Read| is_current(core, &read.slot, read.word, locks).map(|is_current| !is_current);
-        let first = self.all_reads().map(outdated).find(|found| !matches!(found, Ok(false)));
-        if first.transpose()?.is_some() {
+        // At every level: a handle that does not know all indexes of its table must not change rows.
+        let tables_count = self.isolation == Isolation::Serializable || locks.is_some();
+        if tables_count && !are_current(core, self.table_reads(), locks)? {
+            return Err(self.conflict());
+        }
+        match (self.isolation, locks) {
+            (Isolation::Serializable, _) => {}
+            // What it read was committed, and it changes nothing.
+            (_, None) => return Ok(()),
+            (Isolation::SerializableOnSnapshot, Some(_)) => {
+                if self.is_stale && !planted::active("engine-stale-reads-count") {
+                    return Err(self.conflict());
+                }
+            }
+            (Isolation::Snapshot | Isolation::ReadCommitted, Some(locks)) => {
+                return self.validate_changes(core, locks);
+            }
+        }
+        if locks.is_some() && planted::active("engine-reads-unvalidated") {
+            return Ok(());
+        }
+        if !are_current(core, self.reads.iter(), locks)? {
             return Err(self.conflict());
         }
         let own = |slot: &Arc<Slot>| locks.is_some_and(|locks| locks.find(slot).is_some_and(|held| held.is_claimed));
@@ -231,7 +425,30 @@ impl State {
         Ok(())
     }
 
-    /// Waits until no version that was read is pending. The transaction changes nothing.
+    /// Whether the rows that are changed are as the transaction saw them: no newer than its snapshot, or as they were
+    /// read last. No version that was read is pending on return.
+    ///
+    /// # Errors
+    /// As [`validate`](Self::validate).
+    fn validate_changes(&mut self, core: &Core, locks: &Locks<'_>) -> Result<()> {
+        let bug = if self.cut.is_some() { "engine-snapshot-writes-unvalidated" } else { "engine-bases-unvalidated" };
+        let is_as_seen = |held: &Held| match &self.cut {
+            Some(cut) => cut.sees(held.seen),
+            None => match self.bases.get(&RowKey(held.tree.number, held.key.clone())) {
+                // It was not read, or read as absent and is so still.
+                None => true,
+                Some(base) if held.is_claimed => base.is_none_or(RowWord::is_absent),
+                Some(base) => base.is_some_and(|base| base.same_version(held.seen)),
+            },
+        };
+        if !locks.all().iter().all(is_as_seen) && !planted::active(bug) {
+            return Err(self.conflict());
+        }
+        self.settle(core)
+    }
+
+    /// Waits until no version that was read is pending. The transaction changes nothing, or holds its locks: the
+    /// pending ones have only their fence before them.
     ///
     /// # Errors
     /// [`Error::Poisoned`].
@@ -247,8 +464,18 @@ impl State {
     pub fn writers(&self) -> Option<BTreeSet<usize>> {
         let words = self.all_reads().map(|read| read.word.version());
         let writers = words.filter(|word| word.tick(self.base) > self.base).map(|word| word.writer().index());
-        (!self.saw_purge).then(|| writers.collect())
+        (!self.saw_purge).then(|| writers.chain(self.read_from.iter().copied()).collect())
     }
+
+    /// Where purged rows are durable whose absence was read, as far as [`writers`](Self::writers) does not say.
+    pub fn purged(&self) -> DurablePoint {
+        self.purged
+    }
+}
+
+/// Whether all these versions are the newest ones of their slots.
+fn are_current<'r>(core: &Core, mut reads: impl Iterator<Item = &'r Read>, locks: Option<&Locks<'_>>) -> Result<bool> {
+    reads.try_fold(true, |all, read| Ok(all && is_current(core, &read.slot, read.word, locks)?))
 }
 
 /// Whether the version `word` of `slot` is the newest one.

@@ -5,16 +5,15 @@ use std::sync::Arc;
 
 use lodestone_pmem::PmAddr;
 
-use lodestone_txn::RowWord;
-
-use crate::catalog::Definition;
+use crate::catalog::{Definition, Origin};
 use crate::core::Handle;
 use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::index::{TableIndex, set_row};
+use crate::reader::{Reader, View, view};
 use crate::rows::Rows;
 use crate::schema::Schema;
-use crate::tree::{Slot, Tree};
+use crate::tree::Tree;
 use crate::tx::Tx;
 use crate::value::{Row, Value};
 
@@ -79,14 +78,15 @@ impl Table {
         &self.definition.schema
     }
 
-    /// The row with this key.
+    /// The row with this key, in a transaction or a snapshot.
     ///
     /// # Errors
-    /// [`Error::Conflict`]; [`Error::WrongType`] and [`Error::WrongLength`] for a key of other columns;
-    /// [`Error::Damaged`].
-    pub fn get(&self, tx: &Tx, key: &[Value]) -> Result<Option<Row>> {
-        let key = self.key(tx, key)?;
-        tx.get(&self.tree, &key)?.map(|payload| self.decode(&key, &payload)).transpose()
+    /// [`Error::Conflict`], or [`Error::SnapshotTooOld`]; [`Error::WrongType`] and [`Error::WrongLength`] for a key of
+    /// other columns; [`Error::Damaged`].
+    pub fn get(&self, reader: &impl Reader, key: &[Value]) -> Result<Option<Row>> {
+        let view = view(reader);
+        let key = self.key(view, key)?;
+        view.get(&self.tree, &key)?.map(|payload| self.decode(&key, &payload)).transpose()
     }
 
     /// Adds a row.
@@ -136,7 +136,7 @@ impl Table {
     /// # Errors
     /// As [`get`](Self::get); [`Error::ReadOnly`].
     pub fn delete(&self, tx: &Tx, key: &[Value]) -> Result<bool> {
-        let key = self.key(tx, key)?;
+        let key = self.key(View::Tx(tx), key)?;
         let Some(old) = tx.get(&self.tree, &key)? else { return Ok(false) };
         let old = self.decode_if_indexed(&key, &old)?;
         set_row(self, tx, key, old.as_ref(), None)?;
@@ -151,49 +151,51 @@ impl Table {
     ///
     /// # Errors
     /// [`Error::WrongType`] and [`Error::WrongLength`] for bounds of other columns. The iterator returns
-    /// [`Error::Conflict`] and [`Error::Damaged`], and nothing after an error.
-    pub fn range<'t>(&'t self, tx: &'t Tx, range: impl RangeBounds<Row>) -> Result<Rows<'t>> {
-        self.enter(tx)?;
+    /// [`Error::Conflict`], or [`Error::SnapshotTooOld`], and [`Error::Damaged`], and nothing after an error.
+    pub fn range<'t>(&'t self, reader: &'t impl Reader, range: impl RangeBounds<Row>) -> Result<Rows<'t>> {
+        let view = view(reader);
+        self.enter(view)?;
         let Definition { schema, layout, .. } = &*self.definition;
         let bytes = |bound: std::ops::Bound<&Row>| match bound {
             std::ops::Bound::Unbounded => Ok(std::ops::Bound::Unbounded),
             std::ops::Bound::Included(key) => schema.key_bytes(layout, key, true).map(std::ops::Bound::Included),
             std::ops::Bound::Excluded(key) => schema.key_bytes(layout, key, true).map(std::ops::Bound::Excluded),
         };
-        Ok(Rows::new(tx, self, bytes(range.start_bound())?, bytes(range.end_bound())?))
+        Ok(Rows::new(view, self, bytes(range.start_bound())?, bytes(range.end_bound())?))
     }
 
-    /// The transaction uses the table: it conflicts with one that changes the table meanwhile.
+    /// The table is used: a transaction conflicts with one that changes the table meanwhile.
     ///
     /// # Errors
     /// [`Error::OtherDatabase`]; [`Error::TableChanged`]; [`Error::Conflict`].
-    pub(crate) fn enter(&self, tx: &Tx) -> Result<()> {
+    pub(crate) fn enter(&self, view: View<'_>) -> Result<()> {
         let name = || self.schema().name.clone();
-        if !self.core.is_same(&tx.core) {
+        if !self.core.is_same(view.core()) {
             return Err(Error::OtherDatabase { table: name() });
         }
-        let Some((slot, word)) = &self.definition.origin else { return Ok(()) };
-        if tx.live_state()?.use_table(&self.core, self.tree.number, slot, *word)? {
-            Ok(())
-        } else {
-            Err(Error::TableChanged { table: name() })
-        }
+        let Some(origin) = &self.definition.origin else { return Ok(()) };
+        let is_same = match view {
+            View::Tx(tx) => tx.live_state()?.use_table(&self.core, self.tree.number, origin)?,
+            View::Snapshot(snapshot) => snapshot.sees_table(origin)?,
+        };
+        if is_same { Ok(()) } else { Err(Error::TableChanged { table: name() }) }
     }
 
-    /// The slot of the row with this key, and the version that `tx` read.
-    pub(crate) fn version_of(&self, tx: &Tx, key: &[Value]) -> Result<Option<(Arc<Slot>, RowWord)>> {
-        let key = self.key(tx, key)?;
-        tx.version_of(&self.tree, &key)
+    /// The table's row in the catalog, which this is, with this key.
+    pub(crate) fn origin(&self, tx: &Tx, key: &[Value]) -> Result<Option<Origin>> {
+        let key = self.key(View::Tx(tx), key)?;
+        let found = tx.version_of(&self.tree, &key)?;
+        Ok(found.map(|(slot, word)| Origin { catalog: self.tree.clone(), key, slot, word }))
     }
 
-    fn key(&self, tx: &Tx, key: &[Value]) -> Result<Vec<u8>> {
-        self.enter(tx)?;
+    fn key(&self, view: View<'_>, key: &[Value]) -> Result<Vec<u8>> {
+        self.enter(view)?;
         self.schema().key_bytes(&self.definition.layout, key, false)
     }
 
     /// Key and payload of `row`.
     fn encode(&self, tx: &Tx, row: &[Value]) -> Result<(Vec<u8>, Vec<u8>)> {
-        self.enter(tx)?;
+        self.enter(View::Tx(tx))?;
         let Definition { schema, layout, .. } = &*self.definition;
         schema.verify_row(row)?;
         Ok((schema.key_of(layout, row)?, layout.encode(schema, row)?))

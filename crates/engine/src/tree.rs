@@ -7,9 +7,10 @@
 //! 1. *Claim*: a commit adds a locked slot for a key that has none ([`Tree::take`]). A commit that fails takes it out
 //!    again.
 //! 2. *Delete*: the slot stays, its word says "absent". A later insert uses it again.
-//! 3. *Purge*: when a leaf is full, its absent slots are taken out. Each is locked first and stays so: a transaction
-//!    that still holds it meets a conflict, and finds the key anew in its next attempt. The leaf keeps the largest
-//!    tick of its purged rows as its *floor*, so a row that is inserted again gets a later one.
+//! 3. *Purge*: when a leaf is full, its absent slots are taken out, but for those with a version before that an active
+//!    snapshot sees. Each is locked first and stays so: a transaction that still holds it meets a conflict, and finds
+//!    the key anew in its next attempt. The leaf keeps the largest tick of its purged rows as its *floor*, so a row
+//!    that is inserted again gets a later one. It also keeps the point at which they are durable.
 //! 4. *Split*: when a leaf stays full, its upper half becomes a new leaf, with the same floor.
 //!
 //! Invariants:
@@ -29,8 +30,10 @@ use std::sync::{Arc, PoisonError};
 use lodestone_pages::Image;
 use lodestone_pmem::sync::atomic::{AtomicU64, Ordering};
 use lodestone_pmem::sync::{Mutex, RwLock, lock, spin};
-use lodestone_pmem::{count_shared_rmws, planted};
+use lodestone_pmem::{DurablePoint, count_shared_rmws, planted};
 use lodestone_txn::{RowState, RowWord, Tick, Writer};
+
+use crate::core::Core;
 
 /// How often a thread looks at a locked slot before it gives up.
 const LOOKS_MAX: u32 = if cfg!(feature = "shuttle") { 8 } else { 4096 };
@@ -85,6 +88,11 @@ impl Slot {
         self.word.store(word.to_raw(), Ordering::Release);
     }
 
+    /// The payload. The caller holds the lock.
+    pub fn payload(&self) -> Bytes {
+        lock(&self.payload).clone()
+    }
+
     /// Stores another payload. The caller holds the lock.
     pub fn set_payload(&self, payload: Bytes) {
         *lock(&self.payload) = payload;
@@ -103,6 +111,8 @@ struct Rows {
     /// By key.
     slots: Vec<(Bytes, Arc<Slot>)>,
     floor: Tick,
+    /// Where the deletions of all purged rows are durable.
+    purged: DurablePoint,
     /// The image that has these rows, unless they are dirty.
     home: Option<Image>,
     /// Whether a row may have changed since the image was written.
@@ -115,7 +125,8 @@ impl Leaf {
     }
 
     fn with_home(slots: Vec<(Bytes, Arc<Slot>)>, floor: Tick, home: Option<Image>, is_dirty: bool) -> Arc<Self> {
-        Arc::new(Self { changes: AtomicU64::new(0), rows: Mutex::new(Rows { slots, floor, home, is_dirty }) })
+        let purged = DurablePoint::default();
+        Arc::new(Self { changes: AtomicU64::new(0), rows: Mutex::new(Rows { slots, floor, purged, home, is_dirty }) })
     }
 
     /// The slots, if the leaf is dirty. It is clean then: the caller writes an image, or [soils](Self::soil) it again.
@@ -177,6 +188,8 @@ pub struct Look {
     pub changes: u64,
     /// No purged row of the leaf was later.
     pub floor: Tick,
+    /// Where the deletions of all purged rows of the leaf are durable.
+    pub purged: DurablePoint,
 }
 
 /// The answer to a search for a key.
@@ -297,8 +310,13 @@ impl Tree {
         })
     }
 
+    /// Where the deletions of all rows are durable that were purged from the leaf of `key`.
+    pub fn purged(&self, key: &[u8]) -> DurablePoint {
+        self.with_leaf(key, |_, rows| rows.purged)
+    }
+
     /// Locks the row with `key`, or adds a locked slot.
-    pub fn take(&self, key: &Bytes) -> Taken {
+    pub fn take(&self, core: &Core, key: &Bytes) -> Taken {
         let claim = RowWord::new(self.base, Writer::default(), true).locked();
         loop {
             let taken = self.with_leaf(key, |leaf, rows| match rows.find(key) {
@@ -318,7 +336,7 @@ impl Tree {
                 }
             });
             match taken {
-                None => self.make_room(key),
+                None => self.make_room(core, key),
                 Some(taken) => return taken,
             }
         }
@@ -338,27 +356,30 @@ impl Tree {
 
     /// Purges the leaf of `key`, and splits it if that is not enough.
     #[cold]
-    fn make_room(&self, key: &[u8]) {
+    fn make_room(&self, core: &Core, key: &[u8]) {
         let mut leaves = self.leaves.write().unwrap_or_else(PoisonError::into_inner);
         let (_, leaf) =
             leaves.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back().expect("the first leaf");
         let leaf = leaf.clone();
         let mut rows = lock(&leaf.rows);
         rows.touch();
-        let Rows { slots, floor, .. } = &mut *rows;
+        let Rows { slots, floor, purged, .. } = &mut *rows;
         slots.retain(|(_, slot)| {
             let word = slot.word();
             let locks = || planted::active("engine-stale-slot") || slot.try_lock(word);
-            let is_purged = word.state() == RowState::Absent && locks();
+            let is_purged = word.state() == RowState::Absent && core.may_purge(word) && locks();
             if is_purged && !planted::active("engine-no-floor") {
                 *floor = (*floor).max(word.version().tick(self.base));
             }
             !is_purged
         });
+        *purged = core.memory.flushed_anywhere();
         leaf.change();
         if slots.len() >= self.leaf_rows_max {
             let upper = slots.split_off(slots.len() / 2);
-            leaves.insert(upper[0].0.to_vec(), Leaf::new(upper, *floor));
+            let (low, upper) = (upper[0].0.to_vec(), Leaf::new(upper, *floor));
+            lock(&upper.rows).purged = *purged;
+            leaves.insert(low, upper);
         }
     }
 
@@ -421,7 +442,7 @@ impl Tree {
 }
 
 fn look(leaf: &Arc<Leaf>, rows: &Rows) -> Look {
-    Look { leaf: leaf.clone(), changes: leaf.changes(), floor: rows.floor }
+    Look { leaf: leaf.clone(), changes: leaf.changes(), floor: rows.floor, purged: rows.purged }
 }
 
 fn lock_slot(slot: Arc<Slot>) -> Taken {

@@ -1,23 +1,28 @@
 //! A transaction: reads of a consistent state, and changes that no other sees before its commit.
 
 use std::cell::{RefCell, RefMut};
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use lodestone_pmem::DurablePoint;
 use lodestone_txn::RowWord;
 
 use crate::commit::commit;
 use crate::core::Handle;
 use crate::error::{Error, Result};
-use crate::state::{Changes, State};
+use crate::isolation::Isolation;
+use crate::savepoint::Savepoint;
+use crate::snapshot::Cut;
+use crate::state::State;
+use crate::ticket::Ticket;
 use crate::tree::{Bytes, Slot, Tree};
 
 /// A transaction. [`Database::update`](crate::Database::update) passes one to its closure and commits it.
 /// [`Database::begin`](crate::Database::begin) returns one that its user commits.
 ///
 /// It reads its own changes first. Everything else that it reads was committed, and true at one moment. A conflict with
-/// another transaction is an error of the operation that finds it, and of the commit.
+/// another transaction is an error of the operation that finds it, and of the commit. [`Isolation`] has levels that
+/// promise less.
 ///
 /// Thread safety: it may move to another thread, and one thread uses it at a time. Dropping it forgets its changes.
 ///
@@ -42,6 +47,7 @@ use crate::tree::{Bytes, Slot, Tree};
 /// ```
 pub struct Tx {
     pub(crate) core: Handle,
+    isolation: Isolation,
     state: RefCell<Option<State>>,
 }
 
@@ -52,14 +58,26 @@ impl fmt::Debug for Tx {
 }
 
 impl Tx {
-    pub(crate) fn new(core: Handle) -> Self {
-        let state = RefCell::new(Some(core.take_state()));
-        Self { core, state }
+    pub(crate) fn new(core: Handle, isolation: Isolation) -> Self {
+        let mut state = core.take_state();
+        state.begin(&core, isolation);
+        Self { core, isolation, state: RefCell::new(Some(state)) }
+    }
+
+    /// Its level.
+    #[must_use]
+    pub fn isolation(&self) -> Isolation {
+        self.isolation
     }
 
     /// The state, for one operation.
     pub(crate) fn state(&self) -> RefMut<'_, State> {
         RefMut::map(self.state.borrow_mut(), |state| state.get_or_insert_with(|| self.core.take_state()))
+    }
+
+    /// A snapshot for one statement, where each has its own.
+    pub(crate) fn statement(&self) -> Option<Cut> {
+        (self.isolation == Isolation::ReadCommitted).then(|| Cut::new(self.core.clone()))
     }
 
     /// The state, unless the transaction met a conflict.
@@ -81,6 +99,16 @@ impl Tx {
         state.read_key(&self.core, tree, key)
     }
 
+    /// As [`get`](Self::get), at the moment of a statement.
+    pub(crate) fn get_at(&self, cut: &Cut, tree: &Arc<Tree>, key: &[u8]) -> Result<Option<Bytes>> {
+        let mut state = self.live_state()?;
+        if let Some(own) = state.changes.get(&tree.number).and_then(|changes| changes.rows.get(key)) {
+            return Ok(own.clone());
+        }
+        let found = cut.read(tree, key)?;
+        Ok(state.accept_for_statement(tree, &key.into(), found))
+    }
+
     /// The slot of the row with `key`, and the version that the transaction read. `None`: there is no such row.
     pub(crate) fn version_of(&self, tree: &Arc<Tree>, key: &[u8]) -> Result<Option<(Arc<Slot>, RowWord)>> {
         self.live_state()?.version_of(&self.core, tree, key)
@@ -89,11 +117,60 @@ impl Tx {
     /// Sets the row with `key`, without a look at it. `None` deletes.
     pub(crate) fn set(&self, tree: &Arc<Tree>, key: Vec<u8>, payload: Option<Vec<u8>>) -> Result<()> {
         self.core.refuse_if_read_only()?;
-        let mut state = self.live_state()?;
-        let make = || Changes { tree: tree.clone(), rows: BTreeMap::new() };
-        let changes = state.changes.entry(tree.number).or_insert_with(make);
-        changes.rows.insert(key.into(), payload.map(Bytes::from));
+        self.live_state()?.set(tree, key.into(), payload.map(Bytes::from));
         Ok(())
+    }
+
+    /// A point to which the changes can be [rolled back](Self::rollback_to). They nest to any depth.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`]; [`Error::Poisoned`].
+    ///
+    /// ```
+    /// use lodestone_engine::{Database, DatabaseOptions, Error, Schema, Type, row};
+    /// # use lodestone_pmem::{DomainChoice, PoolOptions};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("shop.pool");
+    /// # let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    /// # let options =
+    /// #     DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+    /// let db = Database::open_with(&path, &options)?;
+    /// let table = db.create_table(&Schema::new("t").column("k", Type::U64).key(["k"]))?;
+    /// db.update(|tx| {
+    ///     table.put(tx, &row![1_u64])?;
+    ///     let before = tx.savepoint()?;
+    ///     table.delete(tx, &row![1_u64])?;
+    ///     table.put(tx, &row![2_u64])?;
+    ///     tx.rollback_to(before)?;
+    ///     table.put(tx, &row![3_u64])?;
+    ///     tx.release(before)?;
+    ///     assert!(matches!(tx.rollback_to(before), Err(Error::NoSavepoint)));
+    ///     Ok(())
+    /// })?;
+    /// let rows = db.update(|tx| table.range(tx, ..)?.collect::<Result<Vec<_>, _>>())?;
+    /// assert_eq!(rows, [row![1_u64], row![3_u64]]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn savepoint(&self) -> Result<Savepoint> {
+        let number = self.core.next_savepoint();
+        Ok(self.live_state()?.savepoints.open(number))
+    }
+
+    /// Takes back all changes since `savepoint`, and ends all later savepoints. It stays itself. Reads are not
+    /// forgotten: the commit validates them all.
+    ///
+    /// # Errors
+    /// [`Error::NoSavepoint`] if it has ended, or is of another transaction. As [`savepoint`](Self::savepoint).
+    pub fn rollback_to(&self, savepoint: Savepoint) -> Result<()> {
+        self.live_state()?.roll_back(savepoint).ok_or(Error::NoSavepoint)
+    }
+
+    /// Ends `savepoint` and all later ones. The changes since then stay.
+    ///
+    /// # Errors
+    /// As [`rollback_to`](Self::rollback_to).
+    pub fn release(&self, savepoint: Savepoint) -> Result<()> {
+        self.live_state()?.savepoints.release(savepoint).ok_or(Error::NoSavepoint)
     }
 
     /// Commits. After `Ok` the changes survive power loss, and so does everything that the transaction read.
@@ -105,8 +182,55 @@ impl Tx {
         self.conclude(Ok(()))
     }
 
-    /// Ends an attempt whose closure returned `outcome`.
+    /// As [`commit`](Self::commit), but returns when the transaction is ordered: others see it, and no transaction that
+    /// depends on it survives without it. The ticket waits until it is durable. In the block domain that is when its
+    /// commit group is; in the others it is so already.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    ///
+    /// ```
+    /// use lodestone_engine::{Database, DatabaseOptions, Error, Schema, Type, row};
+    /// # use lodestone_pmem::{DomainChoice, PoolOptions};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("shop.pool");
+    /// # let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    /// # let options =
+    /// #     DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+    /// let db = Database::open_with(&path, &options)?;
+    /// let table = db.create_table(&Schema::new("t").column("k", Type::U64).key(["k"]))?;
+    /// let tx = db.begin();
+    /// table.put(&tx, &row![1_u64])?;
+    /// let ticket = tx.commit_async()?;
+    /// ticket.durable()?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn commit_async(self) -> Result<Ticket<()>> {
+        self.conclude_async(Ok(()))
+    }
+
+    /// Ends an attempt whose closure returned `outcome`. Its answer is durable.
     pub(crate) fn conclude<R>(&self, outcome: Result<R>) -> Result<R> {
+        let (value, point) = self.order(outcome)?;
+        match point {
+            Some(point) => self.core.wait_point(point)?,
+            // Everything it saw was flushed before, by the thread that made it visible: in this commit group or in an
+            // earlier one.
+            None => self.core.memory.durable()?,
+        }
+        Ok(value)
+    }
+
+    /// As [`conclude`](Self::conclude), with a ticket for the answer.
+    pub(crate) fn conclude_async<R>(&self, outcome: Result<R>) -> Result<Ticket<R>> {
+        let (value, point) = self.order(outcome)?;
+        let memory = self.core.memory.clone();
+        let point = point.unwrap_or_else(|| memory.flushed_here());
+        Ok(Ticket::new(memory, point, value))
+    }
+
+    /// Ends an attempt, and returns where its answer is durable. `None`: where all that this thread flushed is so.
+    fn order<R>(&self, outcome: Result<R>) -> Result<(R, Option<DurablePoint>)> {
         // Also in place of an error, which may result from a state that never was.
         let mut state = self.live_state()?;
         let core = &*self.core;
@@ -114,20 +238,20 @@ impl Tx {
             Ok(value) => {
                 commit(core, &mut state)?;
                 if state.changes.is_empty() {
-                    core.wait_durable(&state)?;
+                    state.counts().read_only(1);
+                    Ok((value, Some(core.seen_point(&state))))
                 } else {
-                    // Everything it saw was flushed before, by the thread that made it visible: in this commit group
-                    // or in an earlier one.
-                    core.memory.durable()?;
+                    state.counts().commits(1);
+                    Ok((value, None))
                 }
-                Ok(value)
             }
-            Err(Error::Conflict) => Err(state.conflict()),
+            Err(Error::Conflict | Error::SnapshotTooOld) => Err(state.conflict()),
             Err(error) => {
                 // An answer, which must be true and durable like any other.
                 state.validate(core, None)?;
                 state.settle(core)?;
                 core.wait_durable(&state)?;
+                state.counts().cancelled(1);
                 Err(error)
             }
         }
@@ -140,7 +264,10 @@ impl Tx {
 
     /// Forgets everything, for the next attempt.
     pub(crate) fn reset(&self) {
-        self.state().reset();
+        let mut state = self.state();
+        state.reset();
+        state.begin(&self.core, self.isolation);
+        state.counts().retries(1);
     }
 }
 

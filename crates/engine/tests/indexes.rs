@@ -381,3 +381,63 @@ fn an_index_that_is_made_beside_writers_misses_nothing() -> Result<()> {
     assert_eq!(findings(&path, &options), Vec::<String>::new());
     Ok(())
 }
+
+#[test]
+fn a_snapshot_reads_an_index_of_its_moment() -> Result<()> {
+    let (_folder, db, table) = fixture("a.pool")?;
+    db.update(|tx| (0..40_u64).try_for_each(|key| table.put(tx, &row![key, "old", format!("{key}")])))?;
+    let snapshot = db.snapshot()?;
+    db.update(|tx| (0..40_u64).step_by(2).try_for_each(|key| table.put(tx, &row![key, "new", None::<&str>])))?;
+    db.update(|tx| (0..10_u64).try_for_each(|key| table.delete(tx, &row![key]).map(|_| ())))?;
+    let by_town = table.index("by_town")?;
+    let count = |town: &str| by_town.range(&snapshot, row![town]..=row![town]).map(Iterator::count);
+    assert_eq!((count("old")?, count("new")?), (40, 0));
+    let mail = |mail: &str| table.index("by_mail")?.get(&snapshot, &row![mail]);
+    assert_eq!(mail("4")?, Some(row![4_u64, "old", "4"]));
+    // A handle that knows other indexes than the snapshot's moment had.
+    let changed = db.create_index("people", &Index::new("both", ["town", "id"]))?;
+    assert!(matches!(changed.get(&snapshot, &row![4_u64]), Err(Error::TableChanged { .. })));
+    assert!(matches!(changed.index("both")?.range(&snapshot, ..), Err(Error::TableChanged { .. })));
+    // The handle of that moment still reads it, also when the table is gone.
+    assert_eq!(table.get(&snapshot, &row![4_u64])?, Some(row![4_u64, "old", "4"]));
+    db.drop_table("people")?;
+    db.checkpoint()?;
+    assert_eq!((count("old")?, count("new")?), (40, 0));
+    let later = db.snapshot()?;
+    assert!(matches!(table.get(&later, &row![4_u64]), Err(Error::TableChanged { .. })));
+    Ok(())
+}
+
+#[test]
+fn no_level_changes_a_table_by_a_handle_that_is_too_old() -> Result<()> {
+    use lodestone_engine::Isolation::{ReadCommitted, Serializable, SerializableOnSnapshot, Snapshot};
+    for level in [Serializable, SerializableOnSnapshot, Snapshot, ReadCommitted] {
+        let (folder, db, mut table) = fixture("a.pool")?;
+        let tx = db.begin_with(level);
+        table.put(&tx, &row![1_u64, "a", "x"])?;
+        db.drop_index("people", "by_mail")?;
+        let outcome = tx.commit();
+        assert!(matches!(outcome, Err(Error::Conflict)), "{level:?}: {outcome:?}");
+        // Two that add the same entry of a unique index.
+        table = db.create_index("people", &Index::unique("by_mail", ["mail"]))?;
+        let (first, second) = (db.begin_with(level), db.begin_with(level));
+        table.put(&first, &row![1_u64, "a", "x"])?;
+        table.put(&second, &row![2_u64, "a", "x"])?;
+        first.commit()?;
+        let outcome = second.commit();
+        assert!(matches!(outcome, Err(Error::Conflict)), "{level:?}: {outcome:?}");
+        // A row moves while a statement reads the index.
+        let tx = db.begin_with(level);
+        let by_town = table.index("by_town")?;
+        let mut rows = by_town.range(&tx, ..)?;
+        db.update(|tx| table.delete(tx, &row![1_u64]).map(|_| ()))?;
+        match rows.next() {
+            None | Some(Ok(_) | Err(Error::Conflict)) => {}
+            Some(Err(error)) => panic!("{level:?}: {error}"),
+        }
+        drop(rows);
+        drop((by_town, tx, table, db));
+        assert_eq!(findings(&folder.path().join("a.pool"), &options(DomainChoice::Process)), Vec::<String>::new());
+    }
+    Ok(())
+}

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Open, options};
-use lodestone_engine::{Error, Index, Result, row};
+use lodestone_engine::{Error, Index, Isolation, Result, row};
 use lodestone_pmem::{DomainChoice, LineAddr, Medium, PmAddr, planted};
 
 /// Time that a transaction gets to do what it must not do.
@@ -95,6 +95,13 @@ fn answers(open: &Open) -> Result<()> {
     Ok(())
 }
 
+/// Answers with row 1 of a snapshot, whose version is pending.
+fn answers_from_a_snapshot(open: &Open) -> Result<()> {
+    let snapshot = open.db.snapshot()?;
+    assert_eq!(open.get(&snapshot, 1)?, Some(2), "its epoch is not later than the snapshot's");
+    Ok(())
+}
+
 fn fixture(name: &str) -> Result<(tempfile::TempDir, Open)> {
     let folder = tempfile::tempdir().expect("a folder");
     let open = Open::at(&folder.path().join(name), &options(DomainChoice::Process))?;
@@ -164,12 +171,60 @@ fn misses_an_entry() -> Result<bool> {
     Ok(!matches!(tx.commit(), Err(Error::Conflict)))
 }
 
+/// A row that a snapshot sees is deleted, and its leaf is purged.
+fn a_snapshot_loses_a_row() -> Result<bool> {
+    let (_folder, open) = fixture("a.pool")?;
+    let snapshot = open.db.snapshot()?;
+    open.db.update(|tx| open.table.delete(tx, &row![10_u64]))?;
+    (11..14).try_for_each(|key| open.set(&[(key, 0)]))?;
+    Ok(open.get(&snapshot, 10)? != Some(0) || open.rows(&snapshot)? != [(10, 0), (20, 0)])
+}
+
+/// Of two snapshots that see the same version the older ends.
+fn a_snapshot_loses_a_version() -> Result<bool> {
+    let (_folder, open) = fixture("a.pool")?;
+    let (first, second) = (open.db.snapshot()?, open.db.snapshot()?);
+    open.set(&[(10, 1)])?;
+    drop(first);
+    Ok(open.get(&second, 10)? != Some(0))
+}
+
+/// A transaction copies row 10 to row 20, and another one changes row 10 in between.
+fn commits_after_a_change() -> Result<bool> {
+    let (_folder, open) = fixture("a.pool")?;
+    let tx = open.db.begin();
+    let found = open.get(&tx, 10)?.unwrap_or(0);
+    open.set(&[(10, 5)])?;
+    open.put(&tx, 20, found + 1)?;
+    Ok(!matches!(tx.commit(), Err(Error::Conflict)))
+}
+
+/// The same, where the row was changed before the transaction read an older version of it.
+fn commits_after_a_stale_read() -> Result<bool> {
+    let (_folder, open) = fixture("a.pool")?;
+    let tx = open.db.begin_with(Isolation::SerializableOnSnapshot);
+    open.set(&[(10, 5)])?;
+    let found = open.get(&tx, 10)?.unwrap_or(0);
+    open.put(&tx, 20, found + 1)?;
+    Ok(!matches!(tx.commit(), Err(Error::Conflict)))
+}
+
+/// An update of row 10 at this level, after another one.
+fn loses_an_update(isolation: Isolation) -> Result<bool> {
+    let (_folder, open) = fixture("a.pool")?;
+    let tx = open.db.begin_with(isolation);
+    let found = open.get(&tx, 10)?.unwrap_or(0);
+    open.set(&[(10, 5)])?;
+    open.put(&tx, 10, found + 1)?;
+    Ok(!matches!(tx.commit(), Err(Error::Conflict)))
+}
+
 /// A name, and whether the scenario goes wrong.
 type Scenario = (&'static str, fn() -> Result<bool>);
 
 #[test]
 fn every_planted_bug_is_found() -> Result<()> {
-    let scenarios: [Scenario; 10] = [
+    let scenarios: [Scenario; 18] = [
         ("engine-reader-forgets-pending", || commits_before_the_fence(copies)),
         ("engine-locks-pending", || commits_before_the_fence(replaces)),
         ("engine-answers-pending", || commits_before_the_fence(answers)),
@@ -180,6 +235,14 @@ fn every_planted_bug_is_found() -> Result<()> {
         ("engine-stale-slot", holds_a_purged_row),
         ("engine-index-entry-kept", keeps_an_old_entry),
         ("engine-table-unnoted", misses_an_entry),
+        ("engine-snapshot-answers-pending", || commits_before_the_fence(answers_from_a_snapshot)),
+        ("engine-snapshot-purged", a_snapshot_loses_a_row),
+        ("txn-side-first-only", a_snapshot_loses_a_version),
+        ("txn-side-freed-early", a_snapshot_loses_a_version),
+        ("engine-reads-unvalidated", commits_after_a_change),
+        ("engine-stale-reads-count", commits_after_a_stale_read),
+        ("engine-snapshot-writes-unvalidated", || loses_an_update(Isolation::Snapshot)),
+        ("engine-bases-unvalidated", || loses_an_update(Isolation::ReadCommitted)),
     ];
     for (bug, goes_wrong) in scenarios {
         assert!(!goes_wrong()?, "{bug} is found in the clean tree");

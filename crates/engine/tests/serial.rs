@@ -10,6 +10,10 @@
 //! | even | 0 and more: there from the beginning; [`DELETED`]: absent; above: there again |
 //! | odd | 0: absent; 1 and more: there |
 //!
+//! Some transactions read through a snapshot that their thread begins, keeps over some transactions of its own, and
+//! reads at the end. Such a one has its place in the order while `Database::snapshot` runs, and must fit there. Others
+//! are serializable on a snapshot.
+//!
 //! Each round has keys of its own, few of them, so that transactions meet. Leaves have four rows, so that they are
 //! purged and split all the time. `LODESTONE_HISTORY_TRANSACTIONS` sets the number of transactions.
 
@@ -20,7 +24,7 @@ use std::sync::{Mutex, PoisonError};
 use std::{env, thread};
 
 use common::{Open, options};
-use lodestone_engine::{Result, Tx, row};
+use lodestone_engine::{Isolation, Reader, Result, Snapshot, Tx, row};
 use lodestone_pmem::DomainChoice;
 use lodestone_workload::random::Random;
 use lodestone_workload::serial_order::{Seen, judge};
@@ -62,16 +66,16 @@ impl World {
     }
 
     /// Reads an object, and notes its version.
-    fn read(&self, tx: &Tx, object: u64, seen: &mut Seen) -> Result<Option<u64>> {
-        let found = self.open.get(tx, self.first + object)?.map(number);
+    fn read(&self, reader: &impl Reader, object: u64, seen: &mut Seen) -> Result<Option<u64>> {
+        let found = self.open.get(reader, self.first + object)?.map(number);
         self.note(seen, object, found.unwrap_or(absent(object)));
         Ok(found)
     }
 
     /// Reads a range, and notes the versions of all its objects, the absent ones too.
-    fn read_range(&self, tx: &Tx, from: u64, to: u64, is_reversed: bool, seen: &mut Seen) -> Result<()> {
+    fn read_range(&self, reader: &impl Reader, from: u64, to: u64, is_reversed: bool, seen: &mut Seen) -> Result<()> {
         let range = row![self.first + from]..row![self.first + to];
-        let rows = self.open.table.range(tx, range)?;
+        let rows = self.open.table.range(reader, range)?;
         let mut rows: Vec<_> =
             if is_reversed { rows.rev().collect::<Result<_>>()? } else { rows.collect::<Result<_>>()? };
         if is_reversed {
@@ -105,13 +109,53 @@ impl World {
         Ok(())
     }
 
+    /// A snapshot, and the transaction that it is so far.
+    fn snapshot(&self) -> (Snapshot, Seen) {
+        let begun = self.now();
+        let snapshot = self.open.db.snapshot().expect("a snapshot");
+        (snapshot, Seen { begun, ended: self.now(), ..Seen::default() })
+    }
+
+    /// Reads some objects or all of them, each once.
+    fn read_through(&self, snapshot: &Snapshot, seen: &mut Seen, random: &mut Random) -> Result<()> {
+        let (from, to) = if random.below(2) == 0 { (0, KEYS) } else { (random.below(KEYS), KEYS) };
+        let middle = from + random.below(to - from);
+        self.read_range(snapshot, middle, to, random.below(2) == 0, seen)?;
+        thread::yield_now();
+        (from..middle).try_for_each(|object| self.read(snapshot, object, seen).map(|_| ()))
+    }
+
+    /// Ends a snapshot that is read at its end.
+    fn end(&self, (snapshot, mut seen): (Snapshot, Seen), random: &mut Random) {
+        self.read_through(&snapshot, &mut seen, random).expect("a snapshot answers");
+        self.committed.lock().unwrap_or_else(PoisonError::into_inner).push(seen);
+    }
+
+    /// The transactions of a thread, and snapshots around some of them.
+    fn run(&self, random: &mut Random) {
+        let mut snapshots = Vec::new();
+        for _ in 0..STEPS {
+            if random.below(8) == 0 {
+                snapshots.push(self.snapshot());
+            }
+            self.step(random);
+            if snapshots.len() > 2 || (!snapshots.is_empty() && random.below(8) == 0) {
+                let number = usize::try_from(random.below(snapshots.len() as u64)).expect("few");
+                self.end(snapshots.swap_remove(number), random);
+            }
+        }
+        snapshots.into_iter().for_each(|snapshot| self.end(snapshot, random));
+    }
+
     /// A transaction of one to four operations.
     fn step(&self, random: &mut Random) {
+        let on_snapshot = random.below(3) == 0;
+        let isolation = if on_snapshot { Isolation::SerializableOnSnapshot } else { Isolation::Serializable };
         let begun = self.now();
         let plan: Vec<(u64, u64, u64)> =
             (0..1 + random.below(4)).map(|_| (random.below(10), random.below(KEYS), random.below(8))).collect();
         let mut seen = Seen::default();
-        let outcome = self.open.db.update(|tx| {
+        let outcome = self.open.db.update_with(isolation, |tx| {
             if !seen.reads.is_empty() {
                 let attempt = Seen { begun, ended: u64::MAX, writes: Vec::new(), ..std::mem::take(&mut seen) };
                 self.attempts.lock().unwrap_or_else(PoisonError::into_inner).push(attempt);
@@ -145,7 +189,7 @@ fn histories_of_threads_have_a_serial_order() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
     let mut sizes = options(DomainChoice::Process);
     (sizes.pool.size_bytes, sizes.log_bytes) = (64 << 20, 32 << 20);
-    let (mut transactions, mut operations, mut attempts) = (0, 0, 0);
+    let (mut transactions, mut operations, mut attempts, mut kept) = (0, 0, 0, 0);
     for round in 0.. {
         if transactions >= wanted {
             break;
@@ -165,10 +209,13 @@ fn histories_of_threads_have_a_serial_order() -> Result<()> {
                 let world = &world;
                 scope.spawn(move || {
                     let mut random = Random::new(round * THREADS + number);
-                    (0..STEPS).for_each(|_| world.step(&mut random));
+                    world.run(&mut random);
                 });
             }
         });
+        let stats = world.open.db.stats();
+        assert_eq!((stats.snapshots_open, stats.side_versions, stats.side_bytes), (0, 0, 0), "round {round}");
+        kept += stats.side_copies;
         let committed = world.committed.into_inner().unwrap_or_else(PoisonError::into_inner);
         let failed = world.attempts.into_inner().unwrap_or_else(PoisonError::into_inner);
         assert_eq!(judge(&committed, &failed[..failed.len().min(ATTEMPTS_JUDGED)]), Ok(()), "round {round}");
@@ -176,6 +223,10 @@ fn histories_of_threads_have_a_serial_order() -> Result<()> {
         operations += committed.iter().map(|seen| seen.reads.len()).sum::<usize>();
         attempts += failed.len();
     }
-    println!("{transactions} transactions, {operations} versions read, {attempts} failed attempts: no anomaly");
+    println!(
+        "{transactions} transactions, {operations} versions read, {attempts} failed attempts, {kept} versions kept for \
+         snapshots: no anomaly"
+    );
+    assert!(kept > 0, "no snapshot ever needed an older version");
     Ok(())
 }

@@ -481,10 +481,7 @@ fn all() -> Vec<Tables> {
         tables("db-commit", commits),
         tables("db-insert-delete", ends),
         tables("db-lives", lives),
-        tables(
-            "db-index",
-            vec![Index, Both(0, 5), elsewhere(Delete(1)), Checkpoint, Insert(1, 5), Kill, Many(0, 3, 6), DropIndex],
-        ),
+        tables("db-index", vec![Index, Both(0, 5), elsewhere(Delete(1)), Kill, Insert(1, 5), DropIndex]),
         tables(
             "db-drop",
             vec![Index, Checkpoint, DropTable, elsewhere(Both(1, 2)), Kill, Checkpoint, Checkpoint, Put(0, 2, 3)],

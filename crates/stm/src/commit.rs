@@ -38,6 +38,7 @@ use crate::error::{Conflict, Error, Result, TxResult};
 use crate::options::Mode;
 use crate::published;
 use crate::shape::{CellKind, Shape};
+use crate::side;
 
 /// Words of a record before its members.
 const RECORD_HEADER_WORDS: usize = 3;
@@ -195,7 +196,7 @@ pub fn commit(core: &Core, context: &mut Context) -> TxResult<()> {
     core.timeline.epochs().note(locks.context.writer, epoch, tick);
     if core.timeline.epochs().any_active() && !planted::active("stm-side-late") {
         // Before the first store to a slot: copy aside what a snapshot still sees there.
-        core.side.keep(core, locks.context);
+        side::keep(core, locks.context);
     }
     locks.writes = true;
     let group = if core.waits { core.memory.flushing_now() } else { DurablePoint::default() };
@@ -205,7 +206,7 @@ pub fn commit(core: &Core, context: &mut Context) -> TxResult<()> {
         Mode::Scan => write_logged(core, locks.context, tick, RecordKind::Scan),
     }
     if planted::active("stm-side-late") {
-        core.side.keep(core, locks.context);
+        side::keep(core, locks.context);
     }
     if core.waits {
         join_groups(core, locks.context, group);

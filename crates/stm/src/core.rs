@@ -18,7 +18,7 @@ use crate::format::{Places, SYSTEM_SHAPE};
 use crate::object::TypeInfo;
 use crate::options::{Mode, StmOptions};
 use crate::shape::Shape;
-use crate::side::SideChains;
+use crate::side::Side;
 use crate::slabs::Slabs;
 use crate::stats::Stats;
 use crate::versions::judge;
@@ -41,7 +41,7 @@ pub struct Core {
     /// Lives, clock, thread ids and epochs.
     pub timeline: Timeline,
     /// Versions that were overwritten and that active snapshots still see.
-    pub side: SideChains,
+    pub side: Side,
     pub stats: Stats,
     /// Whether an answer must wait until the values it saw are durable.
     pub waits: bool,
@@ -79,7 +79,7 @@ impl Core {
             heap,
             mode: options.mode,
             persistent_words: options.persistent_words,
-            side: SideChains::new(options.side_bytes_max),
+            side: Side::new(options.side_bytes_max),
             stats: Stats::new(places.threads_max()),
             kept: (0..places.threads_max()).map(|_| Mutex::default()).collect(),
             waiting: CachePadded::new(AtomicUsize::new(0)),

@@ -12,7 +12,7 @@ use crate::commit::{another_size, not_allocated};
 use crate::core::Core;
 use crate::error::{Conflict, TxResult};
 use crate::shape::Shape;
-use crate::side::Found;
+use crate::side::{self, Found};
 use crate::tx::{PATIENCE, Tx, give_way};
 
 /// A snapshot while it is active. Versions kept for it alone are dropped with it.
@@ -75,7 +75,7 @@ pub(crate) fn read(
         let mut which = word.slot();
         let mut deleted = word.state() == State::Free;
         if !sees(word.writer(), word.tick(core.timeline.base())) {
-            match core.side.find(at, epoch, words, out) {
+            match side::find(&core.side, at, epoch, words, out) {
                 Some(Found::Payload) => return Ok(word),
                 Some(Found::OtherSize) => return Err(another_size(at).into()),
                 Some(Found::Deleted) => return Err(not_allocated(at).into()),

@@ -185,7 +185,7 @@ impl Stm {
 
     /// As [`update`](Self::update), but returns when the transaction is committed and ordered. Others see it, and no
     /// transaction that depends on it survives without it. The ticket waits until it is durable: a thread by
-    /// [`durable`](Ticket::durable), a task by `.await`.
+    /// [`durable`](lodestone_txn::Ticket::durable), a task by `.await`.
     ///
     /// # When it waits nevertheless
     /// In the `block` domain this call itself can wait for the medium, as long as a sync takes, in two cases:

@@ -1,17 +1,12 @@
-//! Acknowledgement separate from the commit: a ticket waits until the transaction is durable, as a thread or as a task.
+//! The ticket of a transaction of this crate.
 
-use std::future::{Future, IntoFuture};
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
-use lodestone_pmem::{DurablePoint, Memory};
-
-use crate::error::Result;
+use crate::error::Error;
 
 /// A committed transaction that may not be durable yet. See [`Stm::update_async`](crate::Stm::update_async).
 ///
-/// A thread waits with [`durable`](Self::durable), a task with `ticket.await` on any executor. Nothing here needs a
-/// runtime, and no thread waits for a task.
+/// A thread waits with [`durable`](lodestone_txn::Ticket::durable), a task with `ticket.await` on any executor. A
+/// transaction whose ticket is dropped becomes durable with a later one, or with
+/// [`Stm::snapshot`](crate::Stm::snapshot), which waits for all of them.
 ///
 /// ```
 /// # use lodestone_pmem::{DomainChoice, PoolOptions};
@@ -40,75 +35,4 @@ use crate::error::Result;
 /// assert_eq!(block_on(answer)?, 100);
 /// # Ok::<(), lodestone_stm::Error>(())
 /// ```
-#[derive(Debug)]
-#[must_use = "the transaction is acknowledged by `durable` or `await`"]
-pub struct Ticket<R> {
-    memory: Memory,
-    point: DurablePoint,
-    value: R,
-}
-
-impl<R> Ticket<R> {
-    pub(crate) fn new(memory: Memory, point: DurablePoint, value: R) -> Self {
-        Self { memory, point, value }
-    }
-
-    /// The result of the transaction. Do not pass it to the outside before [`durable`](Self::durable).
-    pub fn value(&self) -> &R {
-        &self.value
-    }
-
-    /// The result of the transaction, without waiting. The transaction becomes durable with a later one, or with
-    /// [`Stm::snapshot`](crate::Stm::snapshot), which waits for all of them.
-    pub fn into_value(self) -> R {
-        self.value
-    }
-
-    /// Waits until the transaction, and everything that it saw, survives power loss.
-    ///
-    /// # Errors
-    /// [`Error::Pool`](crate::Error::Pool) when the medium failed. Then the transaction may be lost.
-    pub fn durable(self) -> Result<R> {
-        self.memory.wait_durable(self.point)?;
-        Ok(self.value)
-    }
-}
-
-impl<R> IntoFuture for Ticket<R> {
-    type Output = Result<R>;
-    type IntoFuture = Acknowledgement<R>;
-
-    fn into_future(self) -> Acknowledgement<R> {
-        Acknowledgement { memory: self.memory, point: self.point, value: Some(self.value) }
-    }
-}
-
-/// The future of a [`Ticket`]: ready when the transaction survives power loss. In the `block` domain the thread that
-/// commits the group wakes its task. The pool's background thread commits at once when a task waits. In the other
-/// domains it is ready at once.
-#[derive(Debug)]
-#[must_use = "futures do nothing unless they are awaited"]
-pub struct Acknowledgement<R> {
-    memory: Memory,
-    point: DurablePoint,
-    value: Option<R>,
-}
-
-/// The value is never pinned.
-impl<R> Unpin for Acknowledgement<R> {}
-
-impl<R> Future for Acknowledgement<R> {
-    type Output = Result<R>;
-
-    /// # Panics
-    /// When it was ready before.
-    fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Result<R>> {
-        match self.memory.poll_durable(self.point, task) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error.into())),
-            Poll::Ready(Ok(())) => {
-                Poll::Ready(Ok(self.value.take().expect("a future is not asked again when it was ready")))
-            }
-        }
-    }
-}
+pub type Ticket<R> = lodestone_txn::Ticket<R, Error>;

@@ -44,8 +44,8 @@ fn published_orders_and_planted_bugs_are_found() {
         ("stm-aba", b"uur"),
         ("stm-epoch-early", b"uus"),
         ("stm-side-late", b"uus"),
-        ("stm-side-first-only", b"uss"),
-        ("stm-side-freed-early", b"uss"),
+        ("txn-side-first-only", b"uss"),
+        ("txn-side-freed-early", b"uss"),
         ("txn-active-late", b"uus"),
     ];
     let mut missed = Vec::new();

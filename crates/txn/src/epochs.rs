@@ -136,6 +136,12 @@ impl Epochs {
     /// Begins a snapshot of everything committed up to now.
     #[must_use]
     pub fn begin(&self) -> SnapshotGuard<'_> {
+        SnapshotGuard { epochs: self, epoch: self.open() }
+    }
+
+    /// As [`begin`](Self::begin), without a guard: the caller [closes](Self::close) the epoch that is returned.
+    #[must_use]
+    pub fn open(&self) -> u64 {
         count_shared_rmws(1);
         let mut active = lock(&self.active);
         // The epoch changes only under this lock.
@@ -153,7 +159,14 @@ impl Epochs {
             lodestone_pmem::sync::interleave();
             self.publish_bounds(&active);
         }
-        SnapshotGuard { epochs: self, epoch }
+        epoch
+    }
+
+    /// Ends the snapshot of `epoch`.
+    pub fn close(&self, epoch: u64) {
+        let mut active = lock(&self.active);
+        active.remove(&epoch);
+        self.publish_bounds(&active);
     }
 
     fn publish_bounds(&self, active: &BTreeSet<u64>) {
@@ -182,6 +195,12 @@ impl Epochs {
     #[inline]
     pub fn newest_active(&self) -> u64 {
         self.bounds.1.load(Ordering::Acquire)
+    }
+
+    /// Number of active snapshots.
+    #[must_use]
+    pub fn active_count(&self) -> usize {
+        lock(&self.active).len()
     }
 
     /// Epochs of all active snapshots, ascending.
@@ -266,9 +285,7 @@ impl SnapshotGuard<'_> {
 
 impl Drop for SnapshotGuard<'_> {
     fn drop(&mut self) {
-        let mut active = lock(&self.epochs.active);
-        active.remove(&self.epoch);
-        self.epochs.publish_bounds(&active);
+        self.epochs.close(self.epoch);
     }
 }
 

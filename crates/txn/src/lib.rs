@@ -11,6 +11,8 @@
 //! | [`record`]: intent records, two buffers per thread id, chained when long | `record` | the pool |
 //! | [`Lives`]: ranges of timestamps by life, and which transactions of a crashed life count | `lives` | the pool |
 //! | [`Epochs`]: which versions a long reader may see | `epochs` | DRAM |
+//! | [`SideChains`]: versions that were overwritten and that a long reader still sees | `side` | DRAM |
+//! | [`Ticket`]: a commit that may not be durable yet | `ticket` | DRAM |
 //! | [`copies`]: a header in two places, of which a damaged one is made whole | `copies` | the pool |
 //! | [`Timeline`]: all of these of one opened object | `timeline` | DRAM |
 //!
@@ -36,8 +38,10 @@ mod error;
 mod lives;
 mod registry;
 mod row;
+mod side;
 mod slot;
 mod tick;
+mod ticket;
 mod timeline;
 mod word;
 
@@ -47,9 +51,11 @@ pub use error::{Error, Result};
 pub use lives::{Life, Lives, LivesFinding, LivesLayout, RESERVATION_TICKS};
 pub use registry::{Lease, Registry};
 pub use row::{RowState, RowWord};
+pub use side::{SideChains, SideKey};
 pub use slot::{
     NEVER_WRITTEN, SLOT_HEADER_BYTES, SLOT_HEADER_WORDS, SLOT_WORDS_MAX, SlotFlags, SlotHeader, is_erased, seal, verify,
 };
 pub use tick::{LIFE_TICKS_MAX, TICK_BITS, Tick, WRITER_BITS, WRITERS_MAX, Writer};
+pub use ticket::{Acknowledgement, Ticket};
 pub use timeline::Timeline;
 pub use word::{State, VersionWord, Which};

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use lodestone_engine::{Database, DatabaseOptions, Result, Row, Schema, Table, Tx, Type, Value, row};
+use lodestone_engine::{Database, DatabaseOptions, Reader, Result, Row, Schema, Table, Tx, Type, Value, row};
 use lodestone_pmem::{DomainChoice, PoolOptions};
 
 pub fn options(domain: DomainChoice) -> DatabaseOptions {
@@ -40,16 +40,16 @@ impl Open {
         self.table.put(tx, &row![k, v])
     }
 
-    pub fn get(&self, tx: &Tx, k: u64) -> Result<Option<i64>> {
-        Ok(self.table.get(tx, &row![k])?.and_then(|row| row[1].as_i64()))
+    pub fn get(&self, reader: &impl Reader, k: u64) -> Result<Option<i64>> {
+        Ok(self.table.get(reader, &row![k])?.and_then(|row| row[1].as_i64()))
     }
 
-    pub fn count(&self, tx: &Tx, from: u64, to: u64) -> Result<usize> {
-        self.table.range(tx, row![from]..row![to])?.try_fold(0, |count, row| row.map(|_| count + 1))
+    pub fn count(&self, reader: &impl Reader, from: u64, to: u64) -> Result<usize> {
+        self.table.range(reader, row![from]..row![to])?.try_fold(0, |count, row| row.map(|_| count + 1))
     }
 
-    pub fn rows(&self, tx: &Tx) -> Result<Vec<(u64, i64)>> {
-        self.table.range(tx, ..)?.map(|row| row.map(pair)).collect()
+    pub fn rows(&self, reader: &impl Reader) -> Result<Vec<(u64, i64)>> {
+        self.table.range(reader, ..)?.map(|row| row.map(pair)).collect()
     }
 
     pub fn all(&self) -> Result<Vec<(u64, i64)>> {

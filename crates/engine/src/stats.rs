@@ -1,0 +1,132 @@
+//! Figures about a database: counts of its transactions since it was opened, and the sizes of its parts.
+//!
+//! The counts belong to the states of transactions, which one transaction at a time uses. So a transaction counts
+//! without a read-modify-write, and the sums are made on demand.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use lodestone_pages::PageStats;
+use lodestone_wal::LogStats;
+use lodestone_width::to_u64;
+
+use crate::core::Core;
+
+/// Figures about a database. The counts begin at 0 with each open.
+///
+/// ```
+/// use lodestone_engine::{Database, DatabaseOptions, Error, Schema, Type, row};
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("shop.pool");
+/// # let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let options = DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+/// let db = Database::open_with(&path, &options)?;
+/// let table = db.create_table(&Schema::new("t").column("k", Type::U64).key(["k"]))?;
+/// let before = db.stats();
+/// db.update(|tx| table.put(tx, &row![1_u64]))?;
+/// let _snapshot = db.snapshot()?;
+/// db.update(|tx| table.delete(tx, &row![1_u64]))?;
+/// let stats = db.stats();
+/// assert_eq!(stats.commits - before.commits, 2);
+/// assert_eq!((stats.snapshots_open, stats.side_versions), (1, 1));
+/// // For machines: each figure with its name, or one object of JSON.
+/// assert!(stats.figures().contains(&("snapshots_open", 1)));
+/// assert!(stats.to_string().contains("\"snapshots_open\":1"));
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DatabaseStats {
+    /// Transactions that committed changes.
+    pub commits: u64,
+    /// Transactions that ended well and changed nothing. Reads of a snapshot are none.
+    pub read_only: u64,
+    /// Transactions that ended with an error of their closure.
+    pub cancelled: u64,
+    /// Attempts that met a conflict.
+    pub conflicts: u64,
+    /// Attempts that ran again after that.
+    pub retries: u64,
+    /// Snapshots that are open, with those of transactions.
+    pub snapshots_open: u64,
+    /// Versions that were kept for snapshots.
+    pub side_copies: u64,
+    /// Such versions that are kept at present.
+    pub side_versions: u64,
+    /// About their bytes.
+    pub side_bytes: u64,
+    /// The log.
+    pub log: LogStats,
+    /// The pages, as the last checkpoint left them.
+    pub pages: PageStats,
+}
+
+impl DatabaseStats {
+    pub(crate) fn of(core: &Core) -> Self {
+        let mut stats = Self {
+            snapshots_open: to_u64(core.timeline.epochs().active_count()),
+            log: core.wal.stats(),
+            pages: core.rounds.page_stats(),
+            ..Self::default()
+        };
+        (stats.side_versions, stats.side_bytes) = core.side.size();
+        core.counts().iter().for_each(|counts| counts.add_to(&mut stats));
+        stats
+    }
+
+    /// Each figure with its name. The names stay the same, and later versions add some.
+    #[must_use]
+    pub fn figures(&self) -> Vec<(&'static str, u64)> {
+        let Self { log, pages, .. } = self;
+        vec![
+            ("commits", self.commits),
+            ("read_only", self.read_only),
+            ("cancelled", self.cancelled),
+            ("conflicts", self.conflicts),
+            ("retries", self.retries),
+            ("snapshots_open", self.snapshots_open),
+            ("side_copies", self.side_copies),
+            ("side_versions", self.side_versions),
+            ("side_bytes", self.side_bytes),
+            ("log_segments", log.segments),
+            ("log_segments_free", log.segments_free),
+            ("log_segments_max", log.segments_max),
+            ("log_segment_bytes", log.segment_bytes),
+            ("pages", pages.pages),
+            ("pages_free", pages.pages_free),
+            ("page_bytes", pages.page_bytes),
+            ("page_batches", pages.batches),
+        ]
+    }
+}
+
+/// An object of JSON with all [figures](DatabaseStats::figures).
+impl fmt::Display for DatabaseStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("{")?;
+        for (number, (name, value)) in self.figures().into_iter().enumerate() {
+            write!(f, "{}\"{name}\":{value}", if number == 0 { "" } else { "," })?;
+        }
+        f.write_str("}")
+    }
+}
+
+macro_rules! counts {
+    ($($name:ident),+) => {
+        /// Counts of the transactions that used one state. Only the transaction that uses it writes them.
+        #[derive(Debug, Default)]
+        pub struct Counts { $($name: AtomicU64),+ }
+
+        impl Counts {
+            $(pub fn $name(&self, more: u64) {
+                self.$name.store(self.$name.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+            })+
+
+            fn add_to(&self, stats: &mut DatabaseStats) {
+                $(stats.$name += self.$name.load(Ordering::Relaxed);)+
+            }
+        }
+    };
+}
+counts!(commits, read_only, cancelled, conflicts, retries, side_copies);
