@@ -253,3 +253,15 @@ fn tables_are_renamed_and_dropped() {
     assert_eq!(place.json(["db", "tables", "a.pool"]).len(), 0);
     place.run(["db", "check", "a.pool"]).ok();
 }
+
+#[test]
+fn a_backup_is_verified_and_replaces_nothing_unasked() {
+    let place = shop();
+    let made = place.run(["db", "backup", "a.pool", "b.pool"]).ok();
+    assert!(made.contains("b.pool: verified, 3 rows"), "{made}");
+    assert!(place.run(["db", "get", "b.pool", "accounts", "7"]).ok().contains("alice"));
+    place.run(["db", "backup", "a.pool", "b.pool"]).fails_with(&["b.pool", "--overwrite"]);
+    let again = place.json(["db", "backup", "a.pool", "b.pool", "--overwrite"]);
+    assert_eq!((&again[0]["rows"], &again[0]["findings"]), (&3.into(), &serde_json::json!([])));
+    place.run(["db", "backup", "a.pool", "c.pool", "--db", "other"]).fails_with(&["no database `other`"]);
+}

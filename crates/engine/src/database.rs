@@ -5,9 +5,9 @@ use std::path::Path;
 
 use lodestone_heap::Action;
 use lodestone_pages::PageStats;
-use lodestone_pmem::Pool;
 use lodestone_pmem::sync::atomic::Ordering;
 use lodestone_pmem::sync::thread_local;
+use lodestone_pmem::{CopyOptions, CopyReport, Pool};
 use lodestone_store::{Object, Store};
 use lodestone_wal::LogStats;
 
@@ -191,6 +191,37 @@ impl Database {
     /// ```
     pub fn checkpoint(&self) -> Result<CheckpointReport> {
         rounds::round(&self.core, &mut self.core.rounds.pages())
+    }
+
+    /// Copies the pool to a new one at `target` while transactions go on: everything that was acknowledged before the
+    /// call, and of each later transaction all or nothing. The copy holds all of the pool, also its other objects, and
+    /// opens as after a crash of this moment. Commits wait while changed lines are copied.
+    ///
+    /// # Errors
+    /// As [`Pool::backup`]: the target exists, no room, a pool that another process may change.
+    ///
+    /// ```
+    /// use lodestone_engine::{Database, DatabaseOptions, Error, Schema, Type, row};
+    /// use lodestone_pmem::CopyOptions;
+    /// # use lodestone_pmem::{DomainChoice, PoolOptions};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("shop.pool");
+    /// # let target = folder.path().join("monday.pool");
+    /// # let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    /// # let options =
+    /// #     DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+    /// let db = Database::open_with(&path, &options)?;
+    /// let table = db.create_table(&Schema::new("t").column("k", Type::U64).key(["k"]))?;
+    /// db.update(|tx| table.put(tx, &row![1_u64]))?;
+    /// db.backup(&target, &CopyOptions::default())?;
+    /// db.update(|tx| table.put(tx, &row![2_u64]))?;
+    /// let copy = Database::open_with(&target, &options)?;
+    /// let table = copy.table("t")?;
+    /// assert_eq!(copy.update(|tx| Ok(table.range(tx, ..)?.count()))?, 1);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn backup(&self, target: impl AsRef<Path>, options: &CopyOptions) -> Result<CopyReport> {
+        Ok(self.pool().backup(target, options)?)
     }
 
     pub(crate) fn core(&self) -> &Handle {

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
+use lodestone_store::{Contents, Store};
 use serde::Serialize;
 
 use super::place::DbArgs;
@@ -41,9 +42,7 @@ struct Checked {
 pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
     let store = args.db.store_to_read(args.read)?;
     args.db.must_exist(&store)?;
-    let object = store.open_object(&args.db.db)?;
-    let kind = store.kind_of(&object)?;
-    let contents = kind.examine(object).map_err(anyhow::Error::from_boxed)?;
+    let contents = examine(&store, &args.db.db)?;
     let checked = Checked {
         database: args.db.db.clone(),
         rows: contents.records,
@@ -61,4 +60,11 @@ pub fn run(args: &Args, output: &Output) -> Result<ExitCode> {
         format!("{text}database {}: {} rows: {verdict}", checked.database, checked.rows)
     })?;
     Ok(exit::holds(checked.findings.is_empty()))
+}
+
+/// Everything of the database `name`, verified.
+pub fn examine(store: &Store, name: &str) -> Result<Contents> {
+    let object = store.open_object(name)?;
+    let kind = store.kind_of(&object)?;
+    kind.examine(object).map_err(anyhow::Error::from_boxed)
 }

@@ -1,5 +1,6 @@
 //! `lodestone db`: tables of typed rows from the shell.
 
+mod backup;
 mod batches;
 mod check;
 mod checkpoint;
@@ -77,6 +78,8 @@ enum DbCommand {
     Info(info::Args),
     /// Write changed rows to pages, so that the next open reads less of the log
     Checkpoint(checkpoint::Args),
+    /// Copy the pool at one moment, and verify the database in the copy
+    Backup(backup::Args),
     /// Add or remove an index of a table
     Index(index::Args),
     /// Remove a table with all its rows
@@ -101,6 +104,7 @@ pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
         DbCommand::Import(args) => import::run(&args, output),
         DbCommand::Info(args) => info::run(&args, output),
         DbCommand::Checkpoint(args) => checkpoint::run(&args, output),
+        DbCommand::Backup(args) => backup::run(&args, output),
         DbCommand::Index(args) => index::run(&args, output),
         DbCommand::Drop(args) => drop::drop_table(&args, output),
         DbCommand::Rename(args) => drop::rename_table(&args, output),
