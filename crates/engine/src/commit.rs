@@ -213,6 +213,7 @@ fn commit_with(core: &Core, state: &mut State, committer: &mut Committer) -> Res
     if core.waits {
         core.note_point(lease.writer().index(), core.memory.flushed_here());
     }
+    core.rounds.cuts.settles(lease.writer(), log.position());
     registry.set_clock(lease, tick);
     state.know(version(false));
     locks.settle(version);

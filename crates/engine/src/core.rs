@@ -10,12 +10,13 @@ use lodestone_pmem::sync::{Condvar, Mutex, RwLock, lock, spin};
 use lodestone_pmem::{Domain, DurablePoint, Memory, planted};
 use lodestone_store::{InUse, Object};
 use lodestone_txn::{Lease, RowState, RowWord, Timeline};
-use lodestone_wal::{LogWriter, Record, Wal};
+use lodestone_wal::{Found, LogWriter, Record, Wal};
 
 use crate::error::{Error, Result};
+use crate::feed::Holds;
 use crate::format::Places;
 use crate::options::DatabaseOptions;
-use crate::recover::Recovered;
+use crate::recover::{self, Recovered};
 use crate::rounds::Rounds;
 use crate::side::Side;
 use crate::state::State;
@@ -45,6 +46,10 @@ pub struct Core {
     /// Trees of dropped tables and indexes, whose images have not ended yet.
     dropped: Mutex<Vec<Arc<Tree>>>,
     pub rounds: Rounds,
+    /// What feeds still need of the logs.
+    pub holds: Holds,
+    /// Most bytes of the logs that feeds hold back.
+    pub feed_bytes: u64,
     /// Versions that snapshots see and that were overwritten.
     pub side: Side,
     /// States between transactions.
@@ -77,6 +82,8 @@ impl Core {
             leaf_rows_max: options.leaf_rows_max,
             trees: RwLock::new(found.trees),
             dropped: Mutex::default(),
+            holds: Holds::default(),
+            feed_bytes: options.feed_bytes.unwrap_or(places.log_bytes() / 4),
             side: Side::new(options.side_bytes_max),
             states: Mutex::default(),
             counts: Mutex::default(),
@@ -237,6 +244,11 @@ impl Core {
             spin(turn);
         }
         Ok(())
+    }
+
+    /// An error about a record that verifies and makes no sense.
+    pub fn damaged_log(&self, found: &Found<'_>, finding: &str) -> lodestone_wal::Error {
+        recover::damaged(&self.heap, &self.places, found, finding)
     }
 
     /// An error of the log, with the size that an option set.

@@ -20,13 +20,16 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use crossbeam_utils::CachePadded;
 use lodestone_pmem::sync::atomic::AtomicU64;
+use lodestone_pmem::sync::{Mutex, lock};
 use lodestone_txn::Writer;
 
-/// See the module. Many threads note records, each as the one owner of its writer. One at a time makes a cut.
+/// See the module. Many threads note records, each as the one owner of its writer. Cuts wait for each other.
 #[derive(Debug)]
 pub struct Cuts {
     /// Cuts that have begun.
     epoch: AtomicU64,
+    /// Held during a cut: a position belongs to one of them.
+    cutting: Mutex<()>,
     writers: Box<[CachePadded<Marks>]>,
 }
 
@@ -39,6 +42,8 @@ struct Marks {
     first: AtomicU64,
     /// The position after the last record.
     end: AtomicU64,
+    /// The position after the last record that is persistent.
+    settled: AtomicU64,
 }
 
 impl Cuts {
@@ -47,8 +52,9 @@ impl Cuts {
         let writers: Box<[CachePadded<Marks>]> = (0..writers).map(|_| CachePadded::default()).collect();
         for (writer, position) in ends {
             writers[writer.index()].end.store(position, Relaxed);
+            writers[writer.index()].settled.store(position, Relaxed);
         }
-        Self { epoch: AtomicU64::new(0), writers }
+        Self { epoch: AtomicU64::new(0), cutting: Mutex::new(()), writers }
     }
 
     /// All writers.
@@ -75,8 +81,20 @@ impl Cuts {
         self.writers[writer.index()].end.store(position, SeqCst);
     }
 
+    /// Notes that all records of `writer` before `position` are persistent. After their fence.
+    pub fn settles(&self, writer: Writer, position: u64) {
+        // Release: a thread that sees the position sees the records, which may be streamed.
+        self.writers[writer.index()].settled.store(position, Release);
+    }
+
+    /// The position before which all records of `writer` are persistent.
+    pub fn settled(&self, writer: Writer) -> u64 {
+        self.writers[writer.index()].settled.load(Acquire)
+    }
+
     /// Begins a new epoch, and returns for each log the position of the cut.
     pub fn cut(&self) -> Vec<u64> {
+        let _alone = lock(&self.cutting);
         let epoch = self.raise();
         self.positions(epoch)
     }

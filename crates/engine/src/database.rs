@@ -14,6 +14,7 @@ use lodestone_wal::LogStats;
 use crate::catalog;
 use crate::core::{Committer, Core, Handle};
 use crate::error::{Error, Result};
+use crate::feed::{Feed, FeedStart};
 use crate::format;
 use crate::index::fill;
 use crate::isolation::Isolation;
@@ -191,6 +192,15 @@ impl Database {
     /// ```
     pub fn checkpoint(&self) -> Result<CheckpointReport> {
         rounds::round(&self.core, &mut self.core.rounds.pages())
+    }
+
+    /// A feed of committed transactions, from `start` on. It is read from the logs, and slows no transaction down. See
+    /// [`Feed`].
+    ///
+    /// # Errors
+    /// [`Error::OtherFeed`]; [`Error::Poisoned`]; a medium that failed.
+    pub fn feed(&self, start: &FeedStart) -> Result<Feed> {
+        Feed::begin(self, start)
     }
 
     /// Copies the pool to a new one at `target` while transactions go on: everything that was acknowledged before the

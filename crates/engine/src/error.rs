@@ -78,6 +78,22 @@ pub enum Error {
         /// The table, as it was called then.
         table: String,
     },
+    /// The logs do not have all transactions since the position of a feed.
+    #[error(
+        "{}: the feed has fallen back too far: transactions after its position were truncated; copy the tables, and begin a \
+         new feed; `feed_bytes` sets how much is kept",
+        path.display()
+    )]
+    FeedLagged {
+        /// The pool.
+        path: PathBuf,
+    },
+    /// The position is that of a feed of another database.
+    #[error("{}: the position belongs to a feed of another database; use one of this database", path.display())]
+    OtherFeed {
+        /// The pool.
+        path: PathBuf,
+    },
     /// The table exists with other columns, another key or other indexes.
     #[error("table `{table}` differs from the schema: {difference}; use its columns, or another name")]
     SchemaDiffers {

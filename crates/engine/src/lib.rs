@@ -36,6 +36,7 @@
 //! | `stats` | counts of transactions, and figures of all parts |
 //! | `cuts` | a position in every log, while commits go on |
 //! | `rounds` | checkpoints: dirty leaves to pages, truncation |
+//! | `feed` | committed transactions in an order of their effects |
 //! | `catalog` | tables and indexes by name, as rows |
 //! | `recover`, `format` | opening: from pages and logs to the trees |
 //! | `database`, `core`, `kind` | what is shared, and the place in a store |
@@ -52,6 +53,7 @@ mod cuts;
 mod database;
 mod decimal;
 mod error;
+mod feed;
 mod format;
 mod index;
 mod isolation;
@@ -81,6 +83,7 @@ pub use calendar::{Date, Timestamp};
 pub use database::Database;
 pub use decimal::Decimal;
 pub use error::{Error, Result};
+pub use feed::{Feed, FeedBatch, FeedChange, FeedPosition, FeedStart, FeedTransaction};
 pub use index::{IndexRows, TableIndex};
 pub use isolation::Isolation;
 pub use key::KEY_BYTES_MAX;

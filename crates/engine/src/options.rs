@@ -33,6 +33,8 @@ pub struct DatabaseOptions {
     pub log_bytes: u64,
     /// Bytes of a segment of a log, at most a quarter of `log_bytes`.
     pub segment_bytes: u64,
+    /// Most bytes of the logs that [feeds](crate::Database::feed) hold back. `None`: a quarter of `log_bytes`.
+    pub feed_bytes: Option<u64>,
     /// Where records begin.
     pub log_align: LogAlign,
     /// How records are stored.
@@ -60,6 +62,7 @@ impl Default for DatabaseOptions {
             threads_max: 128,
             log_bytes: log.log_bytes,
             segment_bytes: log.segment_bytes,
+            feed_bytes: None,
             log_align: log.align,
             log_store: LogStore::default(),
             log_salt: log.salt,

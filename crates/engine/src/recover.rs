@@ -232,7 +232,8 @@ fn collect(
     Ok(())
 }
 
-fn damaged(heap: &Heap, places: &Places, found: &lodestone_wal::Found<'_>, finding: &str) -> lodestone_wal::Error {
+/// An error about a record that verifies and makes no sense.
+pub fn damaged(heap: &Heap, places: &Places, found: &lodestone_wal::Found<'_>, finding: &str) -> lodestone_wal::Error {
     lodestone_wal::Error::Damaged {
         path: heap.pool().path().to_owned(),
         what: "log",

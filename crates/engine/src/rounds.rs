@@ -7,7 +7,7 @@
 //!    rose. Rows of later commits may be in an image: their records stay in the logs.
 //!    The images of dropped trees end.
 //! 3. *Publish*: images, ends of former images and positions begin to count all at once ([`lodestone_pages::Batch`]).
-//! 4. *Truncate*: up to the positions of the checkpoint before, which is kept too.
+//! 4. *Truncate*: up to the positions of the checkpoint before, which is kept too, or less for a feed.
 //!
 //! A round that fails has not happened: its leaves are dirty again. One thread at a time makes a round: the one whose
 //! log needs room, or the one that asks for a checkpoint. Commits go on meanwhile (paper 4, section 2.2.3).
@@ -141,8 +141,10 @@ pub fn round(core: &Core, pages: &mut Pages) -> Result<CheckpointReport> {
     batch.publish(from)?;
     let report = written.publish();
     core.ended_trees(&dropped);
-    for writer in core.rounds.cuts.writers() {
-        core.wal.truncate(writer, pages.from(writer));
+    let from: Vec<u64> = core.rounds.cuts.writers().map(|writer| pages.from(writer)).collect();
+    let floors = core.holds.floors(&from, core.feed_bytes);
+    for (writer, floor) in core.rounds.cuts.writers().zip(floors) {
+        core.wal.truncate(writer, floor);
     }
     Ok(report)
 }

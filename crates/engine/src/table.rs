@@ -207,6 +207,13 @@ impl Table {
         schema.decode_row(layout, key, payload).ok_or_else(damaged)
     }
 
+    pub(crate) fn decode_key(&self, key: &[u8]) -> Result<Row> {
+        let mut rest = key;
+        let found = self.schema().decode_columns(&self.definition.layout.key, &mut rest);
+        let damaged = || self.damaged(format!("the key `{}` makes no sense", key.escape_ascii()));
+        found.filter(|_| rest.is_empty()).ok_or_else(damaged)
+    }
+
     /// The row, if an index needs it.
     fn decode_if_indexed(&self, key: &[u8], payload: &[u8]) -> Result<Option<Row>> {
         (!self.schema().indexes.is_empty()).then(|| self.decode(key, payload)).transpose()

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::{Open, options};
-use lodestone_engine::{Error, Index, Isolation, Result, row};
+use lodestone_engine::{Error, FeedStart, Index, Isolation, Result, row};
 use lodestone_pmem::{DomainChoice, LineAddr, Medium, PmAddr, planted};
 
 /// Time that a transaction gets to do what it must not do.
@@ -154,6 +154,14 @@ fn holds_a_purged_row() -> Result<bool> {
     Ok(!matches!(tx.commit(), Err(Error::Conflict)))
 }
 
+/// Reads the feed, with row 1 in a transaction that could still be lost.
+fn feeds(open: &Open) -> Result<()> {
+    let mut feed = open.db.feed(&FeedStart::Oldest)?;
+    let found = feed.next_batch()?.transactions.last().map(|last| last.changes[0].row.clone());
+    assert_eq!(found, Some(Some(row![1_u64, 2_i64])));
+    Ok(())
+}
+
 /// A row moves to another entry of an index.
 fn keeps_an_old_entry() -> Result<bool> {
     let (_folder, open) = fixture("a.pool")?;
@@ -224,7 +232,7 @@ type Scenario = (&'static str, fn() -> Result<bool>);
 
 #[test]
 fn every_planted_bug_is_found() -> Result<()> {
-    let scenarios: [Scenario; 18] = [
+    let scenarios: [Scenario; 19] = [
         ("engine-reader-forgets-pending", || commits_before_the_fence(copies)),
         ("engine-locks-pending", || commits_before_the_fence(replaces)),
         ("engine-answers-pending", || commits_before_the_fence(answers)),
@@ -233,6 +241,7 @@ fn every_planted_bug_is_found() -> Result<()> {
         ("engine-no-extension", sees_a_mixture),
         ("engine-no-floor", loses_the_second_row),
         ("engine-stale-slot", holds_a_purged_row),
+        ("engine-feed-unsettled", || commits_before_the_fence(feeds)),
         ("engine-index-entry-kept", keeps_an_old_entry),
         ("engine-table-unnoted", misses_an_entry),
         ("engine-snapshot-answers-pending", || commits_before_the_fence(answers_from_a_snapshot)),

@@ -71,6 +71,11 @@ pub struct Reader<'l> {
 impl Reader<'_> {
     /// Calls `visit` for each whole record from `from` on. Returns the end.
     pub fn read(&self, from: u64, visit: &mut dyn FnMut(&Found<'_>) -> Result<()>) -> Result<End> {
+        self.read_to(from, None, visit)
+    }
+
+    /// As [`read`](Self::read), up to the position `to`. All records before it were acknowledged.
+    pub fn read_to(&self, from: u64, to: Option<u64>, visit: &mut dyn FnMut(&Found<'_>) -> Result<()>) -> Result<End> {
         let Some(mut index) = self.chain.iter().rposition(|segment| segment.first <= from) else {
             return match self.chain.first() {
                 None => Ok(End { position: from, ..End::default() }),
@@ -88,6 +93,9 @@ impl Reader<'_> {
         let mut pieces: Option<Pieces> = None;
         loop {
             let segment = &self.chain[index];
+            if to.is_some_and(|to| position >= to) {
+                return Ok(end);
+            }
             let Some((head, body)) = self.piece(segment, position, end.last_tick) else {
                 match self.chain.get(index + 1) {
                     Some(next) if next.first == position => index += 1,
@@ -101,6 +109,11 @@ impl Reader<'_> {
                     None if self.has_later(segment, position, end.last_tick) => {
                         let finding = "a record fails its checksum, and a whole one follows";
                         return Err(self.damaged(segment.address(position), finding));
+                    }
+                    None if to.is_some() => {
+                        return Err(
+                            self.damaged(segment.address(position), "an acknowledged record fails its checksum")
+                        );
                     }
                     None => return Ok(end),
                 }

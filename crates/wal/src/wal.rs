@@ -143,6 +143,33 @@ impl Wal {
         self.shared.segments.memory()
     }
 
+    /// Calls `visit` for each record of `writer` from position `from` up to `to`, while its owner may append. Returns
+    /// whether the log has them: `false` when a truncation was first.
+    ///
+    /// The caller knows that all of them are persistent, and has that knowledge from the thread that fenced them. It
+    /// makes sure that no truncation takes them away meanwhile, or does not rely on the outcome when one did.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`]; errors of `visit`.
+    pub fn read(
+        &self,
+        writer: Writer,
+        from: u64,
+        to: u64,
+        visit: &mut dyn FnMut(&Found<'_>) -> Result<()>,
+    ) -> Result<bool> {
+        if from >= to {
+            return Ok(true);
+        }
+        let segments = &self.shared.segments;
+        let chain = segments.chain(writer.number());
+        if chain.first().is_none_or(|first| first.first > from) {
+            return Ok(false);
+        }
+        Reader { segments, writer, chain: &chain }.read_to(from, Some(to), visit)?;
+        Ok(true)
+    }
+
     /// Says that the records of `writer` below position `from` are no longer needed. Their segments are used again.
     ///
     /// The caller has made persistent that the log is read from `from` or later, in all states that a crash or one

@@ -1,0 +1,380 @@
+//! The change feed: committed transactions in an order of their effects, read from the logs.
+//!
+//! 1. *Cut*: [`Cuts`](crate::cuts::Cuts) returns a position in each log. The records before them are closed under
+//!    dependency: no transaction among them was built on one that is not.
+//! 2. *Settle*: a record below the cut may still wait for its fence. It is waited for, and in the block domain for the
+//!    commit group. So a batch holds durable transactions only.
+//! 3. *Order*: the transactions between the last cut and this one, by tick, then by writer. A transaction has a larger
+//!    tick than those that it was built on, and a cut divides none from an earlier one. So all batches in a row are one
+//!    serial order.
+//!
+//! A feed *holds* the logs from its last cut on: rounds do not truncate them further, up to
+//! [`feed_bytes`](crate::DatabaseOptions::feed_bytes) for all feeds together. Beyond that the feed that is furthest back
+//! loses its hold, and then the transactions: it returns [`Error::FeedLagged`]. Without a feed the logs keep what the
+//! last two checkpoints need. So a position outlives the process, but not many checkpoints.
+//!
+//! The changes of indexes are left out, and those of tables that have been dropped since.
+
+use std::collections::BTreeMap;
+
+use lodestone_pmem::planted;
+use lodestone_pmem::sync::{Mutex, lock, spin};
+use lodestone_txn::Writer;
+use lodestone_wal::EntryKind;
+
+use crate::catalog;
+use crate::core::{Core, Handle};
+use crate::database::Database;
+use crate::error::{Error, Result};
+use crate::table::Table;
+use crate::tree::Bytes;
+use crate::value::Row;
+
+/// First byte of the text of a position, for later forms.
+const POSITION_VERSION: u8 = 1;
+
+/// Where a feed begins.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FeedStart {
+    /// After all transactions that have been committed.
+    #[default]
+    Now,
+    /// After the last checkpoint but one: the oldest transactions that the logs are sure to have. It waits while a
+    /// checkpoint is being made.
+    Oldest,
+    /// After a batch.
+    After(FeedPosition),
+}
+
+/// The place between two batches of a feed, also of another process later.
+///
+/// ```
+/// use lodestone_engine::FeedPosition;
+///
+/// assert!("no position".parse::<FeedPosition>().is_err());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FeedPosition {
+    /// Of the database.
+    identity: u32,
+    /// By writer. Writers that never wrote may be left out at the end.
+    logs: Vec<u64>,
+}
+
+impl std::fmt::Display for FeedPosition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let logs = self.logs.iter().flat_map(|position| position.to_le_bytes());
+        let mut bytes = vec![POSITION_VERSION];
+        bytes.extend(self.identity.to_le_bytes().into_iter().chain(logs));
+        bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
+        bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl std::str::FromStr for FeedPosition {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || format!("`{text}` is no position of a feed; use one that a feed has returned, whole");
+        let digits = |pair: &[u8]| std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok());
+        let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+        let bytes: Option<Vec<u8>> = pairs.iter().map(|pair| digits(pair)).collect();
+        let bytes = bytes.filter(|_| rest.is_empty()).ok_or_else(bad)?;
+        let (body, crc) = bytes.split_last_chunk().ok_or_else(bad)?;
+        let (head, logs) = body.split_first_chunk::<5>().ok_or_else(bad)?;
+        let (logs, rest) = logs.as_chunks::<8>();
+        let [version, identity @ ..] = *head;
+        if crc32c::crc32c(body) != u32::from_le_bytes(*crc) || version != POSITION_VERSION || !rest.is_empty() {
+            return Err(bad());
+        }
+        let logs = logs.iter().map(|position| u64::from_le_bytes(*position)).collect();
+        Ok(Self { identity: u32::from_le_bytes(identity), logs })
+    }
+}
+
+/// A change of a row.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct FeedChange {
+    /// The table, as it is called now.
+    pub table: String,
+    /// The key of the row.
+    pub key: Row,
+    /// The row after the transaction. `None`: it was deleted.
+    pub row: Option<Row>,
+}
+
+/// A committed transaction.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct FeedTransaction {
+    /// Its time. Those of the transactions that it was built on are smaller.
+    pub tick: u64,
+    /// The log that it is in.
+    pub writer: u16,
+    /// By table and key.
+    pub changes: Vec<FeedChange>,
+}
+
+/// The transactions between two cuts.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct FeedBatch {
+    /// In an order of their effects.
+    pub transactions: Vec<FeedTransaction>,
+    /// The place after them.
+    pub position: FeedPosition,
+}
+
+/// The holds of all feeds.
+#[derive(Debug, Default)]
+pub struct Holds {
+    /// By number: from where the feed needs each log. `None`: it has lost its hold.
+    feeds: Mutex<BTreeMap<u64, Option<Vec<u64>>>>,
+}
+
+impl Holds {
+    /// For each log the position from which it is kept, at most those in `from`. Feeds that would keep more than
+    /// `bytes_max` lose their hold.
+    pub fn floors(&self, from: &[u64], bytes_max: u64) -> Vec<u64> {
+        let mut feeds = lock(&self.feeds);
+        loop {
+            let mut floors = from.to_vec();
+            for held in feeds.values().flatten() {
+                floors.iter_mut().zip(held).for_each(|(floor, held)| *floor = (*floor).min(*held));
+            }
+            let behind =
+                |held: &[u64]| from.iter().zip(held).map(|(from, held)| from.saturating_sub(*held)).sum::<u64>();
+            if behind(&floors) <= bytes_max {
+                return floors;
+            }
+            let last =
+                feeds.iter_mut().filter_map(|(_, held)| held.as_ref().map(|found| behind(found)).zip(Some(held)));
+            match last.max_by_key(|(bytes, _)| *bytes) {
+                Some((_, held)) => *held = None,
+                None => return floors,
+            }
+        }
+    }
+
+    fn set(&self, number: u64, logs: Vec<u64>) -> bool {
+        let mut feeds = lock(&self.feeds);
+        let is_held = feeds.get(&number).is_none_or(Option::is_some);
+        if is_held {
+            feeds.insert(number, Some(logs));
+        }
+        is_held
+    }
+
+    fn begin(&self, logs: Vec<u64>) -> u64 {
+        let mut feeds = lock(&self.feeds);
+        let number = feeds.keys().last().map_or(0, |last| last + 1);
+        feeds.insert(number, Some(logs));
+        number
+    }
+
+    fn end(&self, number: u64) {
+        lock(&self.feeds).remove(&number);
+    }
+
+    fn is_held(&self, number: u64) -> bool {
+        lock(&self.feeds).get(&number).is_some_and(Option::is_some)
+    }
+}
+
+/// Committed transactions, batch after batch: see [`Database::feed`].
+///
+/// Thread safety: it may move to another thread, and one thread uses it at a time.
+///
+/// ```
+/// use lodestone_engine::{Database, DatabaseOptions, Error, FeedStart, Schema, Type, row};
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("shop.pool");
+/// # let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let options = DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+/// let db = Database::open_with(&path, &options)?;
+/// let table = db.create_table(&Schema::new("t").column("k", Type::U64).column("v", Type::I64).key(["k"]))?;
+/// let mut feed = db.feed(&FeedStart::Now)?;
+/// db.update(|tx| table.put(tx, &row![1_u64, 10_i64]))?;
+/// db.update(|tx| table.delete(tx, &row![1_u64]).map(|_| ()))?;
+/// let batch = feed.next_batch()?;
+/// let [put, deleted] = &batch.transactions[..] else { panic!("two transactions") };
+/// assert_eq!((put.changes[0].table.as_str(), &put.changes[0].row), ("t", &Some(row![1_u64, 10_i64])));
+/// assert_eq!((&deleted.changes[0].key, &deleted.changes[0].row), (&row![1_u64], &None));
+/// // Later, in another process: go on from here.
+/// let position = batch.position.to_string().parse().expect("its own text");
+/// assert!(db.feed(&FeedStart::After(position))?.next_batch()?.transactions.is_empty());
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Feed {
+    database: Database,
+    number: u64,
+    /// By writer: the end of the last batch.
+    logs: Vec<u64>,
+    /// Tables by the number of their tree, as far as they were met. `None`: an index, or dropped.
+    tables: BTreeMap<u32, Option<Table>>,
+}
+
+impl Feed {
+    pub(crate) fn begin(database: &Database, start: &FeedStart) -> Result<Self> {
+        let core = database.core();
+        core.refuse_if_poisoned()?;
+        let oldest = || {
+            let pages = core.rounds.pages();
+            core.rounds.cuts.writers().map(|writer| pages.from(writer)).collect()
+        };
+        let logs = match start {
+            FeedStart::Now => cut(core)?,
+            FeedStart::Oldest => oldest(),
+            FeedStart::After(position) if position.identity != identity(core) => {
+                return Err(Error::OtherFeed { path: core.heap.pool().path().to_owned() });
+            }
+            FeedStart::After(position) => {
+                let mut logs = position.logs.clone();
+                logs.resize(usize::from(core.places.threads_max()), 0);
+                logs
+            }
+        };
+        let number = core.holds.begin(logs.clone());
+        Ok(Self { database: database.clone(), number, logs, tables: BTreeMap::new() })
+    }
+
+    /// The transactions that were committed since the last batch, up to now. There may be none: it does not wait for
+    /// one. All of them are durable.
+    ///
+    /// # Errors
+    /// [`Error::FeedLagged`] when the logs have lost some of them; begin another feed then, and copy the tables.
+    /// [`Error::Damaged`]; [`Error::Poisoned`]. The feed is where it was.
+    pub fn next_batch(&mut self) -> Result<FeedBatch> {
+        let core = self.database.core().clone();
+        let to = cut(&core)?;
+        let mut found = Vec::new();
+        for writer in core.rounds.cuts.writers() {
+            let (from, to) = (self.logs[writer.index()], to[writer.index()]);
+            let outcome = read(&core, writer, from, to, &mut found);
+            // Without its hold the feed may have read segments that were used again meanwhile.
+            if !core.holds.is_held(self.number) || matches!(outcome, Ok(false)) {
+                return Err(Error::FeedLagged { path: core.heap.pool().path().to_owned() });
+            }
+            outcome?;
+        }
+        found.sort_by_key(|record| (record.tick, record.writer));
+        let transactions = found.into_iter().map(|record| self.transaction(record)).collect::<Result<_>>()?;
+        let logs: Vec<u64> = self.logs.iter().zip(&to).map(|(last, to)| *last.max(to)).collect();
+        if !core.holds.set(self.number, logs.clone()) {
+            return Err(Error::FeedLagged { path: core.heap.pool().path().to_owned() });
+        }
+        self.logs = logs;
+        Ok(FeedBatch { transactions, position: self.position() })
+    }
+
+    /// The place after the last batch.
+    #[must_use]
+    pub fn position(&self) -> FeedPosition {
+        let used = self.logs.iter().rposition(|position| *position > 0).map_or(0, |last| last + 1);
+        FeedPosition { identity: identity(self.database.core()), logs: self.logs[..used].to_vec() }
+    }
+
+    fn transaction(&mut self, record: LogRecord) -> Result<FeedTransaction> {
+        if record.entries.iter().any(|entry| entry.tree == catalog::CATALOG) {
+            // Tables came, went or changed their names.
+            self.tables.clear();
+        }
+        let mut changes = Vec::new();
+        for Entry { tree, key, payload } in record.entries {
+            if tree == catalog::CATALOG {
+                continue;
+            }
+            let Some(table) = self.table(tree)? else { continue };
+            let row = payload.map(|payload| table.decode(&key, &payload)).transpose()?;
+            let key = table.decode_key(&key)?;
+            changes.push(FeedChange { table: table.schema().name().to_owned(), key, row });
+        }
+        Ok(FeedTransaction { tick: record.tick, writer: record.writer, changes })
+    }
+
+    fn table(&mut self, tree: u32) -> Result<Option<&Table>> {
+        if !self.tables.contains_key(&tree) {
+            for name in self.database.tables()? {
+                match self.database.table(&name) {
+                    Ok(table) => drop(self.tables.insert(table.tree.number, Some(table))),
+                    // Dropped since the names were read.
+                    Err(Error::NoTable { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(self.tables.entry(tree).or_insert(None).as_ref())
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.database.core().holds.end(self.number);
+    }
+}
+
+/// A record of a log.
+struct LogRecord {
+    tick: u64,
+    writer: u16,
+    entries: Vec<Entry>,
+}
+
+struct Entry {
+    tree: u32,
+    key: Bytes,
+    payload: Option<Bytes>,
+}
+
+/// Positions of a cut. The records before them are durable on return.
+fn cut(core: &Handle) -> Result<Vec<u64>> {
+    let positions = core.rounds.cuts.cut();
+    if planted::active("engine-feed-unsettled") {
+        return Ok(positions);
+    }
+    for writer in core.rounds.cuts.writers() {
+        for turn in 0.. {
+            if core.rounds.cuts.settled(writer) >= positions[writer.index()] {
+                break;
+            }
+            core.refuse_if_poisoned()?;
+            spin(turn);
+        }
+    }
+    if core.waits {
+        core.wait_point(core.memory.flushed_anywhere())?;
+    }
+    Ok(positions)
+}
+
+fn read(core: &Core, writer: Writer, from: u64, to: u64, found: &mut Vec<LogRecord>) -> Result<bool> {
+    let outcome = core.wal.read(writer, from, to, &mut |record| {
+        let mut entries = Vec::new();
+        for entry in record.entries() {
+            let payload = match entry.kind {
+                EntryKind::Put => Some(entry.value.into()),
+                EntryKind::Delete => None,
+                _ => {
+                    let finding = "an entry of a kind that a feed cannot read";
+                    return Err(core.damaged_log(record, finding));
+                }
+            };
+            entries.push(Entry { tree: entry.tree, key: entry.key.into(), payload });
+        }
+        if !entries.is_empty() {
+            found.push(LogRecord { tick: record.tick.0, writer: writer.number(), entries });
+        }
+        Ok(())
+    });
+    Ok(outcome?)
+}
+
+/// Tells databases apart.
+fn identity(core: &Handle) -> u32 {
+    let set = core.heap.pool().info().set_uuid;
+    crc32c::crc32c_append(crc32c::crc32c(&set.to_bytes()), &core.places.anchor.to_raw().to_le_bytes())
+}
