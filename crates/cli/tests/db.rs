@@ -265,3 +265,27 @@ fn a_backup_is_verified_and_replaces_nothing_unasked() {
     assert_eq!((&again[0]["rows"], &again[0]["findings"]), (&3.into(), &serde_json::json!([])));
     place.run(["db", "backup", "a.pool", "c.pool", "--db", "other"]).fails_with(&["no database `other`"]);
 }
+
+#[test]
+fn a_feed_goes_on_where_it_ended() {
+    let place = shop();
+    let feed = |args: &[&str]| {
+        let text = place.run(["db", "feed", "a.pool"].iter().chain(args)).ok();
+        let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+        lines.collect::<Vec<_>>()
+    };
+    let first = feed(&[]);
+    let last = first.last().expect("a position")["position"].as_str().expect("a text").to_owned();
+    let put = &first[first.len() - 2]["changes"];
+    assert_eq!((&put[0]["table"], &put[0]["key"]["id"]), (&"accounts".into(), &7.into()));
+    assert_eq!((&put[1]["row"]["owner"], put.as_array().map(Vec::len)), (&"bob".into(), Some(3)));
+    assert_eq!(feed(&["--after", &last]).len(), 1, "nothing but the position");
+    place.run(["db", "del", "a.pool", "accounts", "7"]).ok();
+    let after = feed(&["--after", &last]);
+    assert_eq!((after.len(), &after[0]["changes"][0]["row"]), (2, &serde_json::Value::Null));
+    place.run(["db", "feed", "a.pool", "--after", "abc"]).fails_with(&["`abc` is no position of a feed"]);
+    (0..3).for_each(|key| {
+        place.run(["db", "put", "a.pool", "accounts", &format!("{{\"id\":{key},\"owner\":\"x\",\"cents\":1}}")]).ok();
+        place.run(["db", "checkpoint", "a.pool"]).ok();
+    });
+}

@@ -8,6 +8,7 @@ mod create;
 mod del;
 mod drop;
 mod export;
+mod feed;
 mod get;
 mod import;
 mod index;
@@ -80,6 +81,8 @@ enum DbCommand {
     Checkpoint(checkpoint::Args),
     /// Copy the pool at one moment, and verify the database in the copy
     Backup(backup::Args),
+    /// Print committed transactions, in an order of their effects
+    Feed(feed::Args),
     /// Add or remove an index of a table
     Index(index::Args),
     /// Remove a table with all its rows
@@ -105,6 +108,7 @@ pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
         DbCommand::Info(args) => info::run(&args, output),
         DbCommand::Checkpoint(args) => checkpoint::run(&args, output),
         DbCommand::Backup(args) => backup::run(&args, output),
+        DbCommand::Feed(args) => feed::run(&args, output),
         DbCommand::Index(args) => index::run(&args, output),
         DbCommand::Drop(args) => drop::drop_table(&args, output),
         DbCommand::Rename(args) => drop::rename_table(&args, output),

@@ -9,8 +9,17 @@ use crate::object::{Object, ObjectText};
 
 /// The row as a JSON object on one line.
 pub fn to_json(schema: &Schema, row: &Row) -> String {
+    object(schema.columns().iter(), row)
+}
+
+/// The key as a JSON object on one line.
+pub fn key_to_json(schema: &Schema, key: &Row) -> String {
+    object(schema.key_columns(), key)
+}
+
+fn object<'c>(columns: impl Iterator<Item = &'c Column>, values: &Row) -> String {
     let mut object = ObjectText::new();
-    for (column, value) in schema.columns().iter().zip(row.iter()) {
+    for (column, value) in columns.zip(values.iter()) {
         match value {
             Value::Bool(_) | Value::I16(_) | Value::I32(_) | Value::I64(_) | Value::U64(_) => {
                 object.push_raw(&column.name, &value.to_string());
