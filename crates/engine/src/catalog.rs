@@ -9,7 +9,7 @@
 //! 1. A handle on a table keeps the version of the table's row. The first use of the handle in a transaction adds that
 //!    row to the reads. So a transaction conflicts with one that changes the table meanwhile, and a handle that is
 //!    older than the table is refused.
-//! 2. Whoever adds or drops an index writes the table's row again, so that it has another version.
+//! 2. A transaction that adds or drops an index writes the table's row again, so that it has another version.
 //! 3. The trees of a dropped table or index have no row. Numbers of trees are never used twice, so what the pages and
 //!    logs still hold of them is known to be without an owner. The next checkpoint ends their images.
 
@@ -47,7 +47,7 @@ pub fn table(database: &Database) -> Result<Table> {
     Ok(Table::new(database, Definition { schema, layout, indexes: Vec::new(), origin: None }, CATALOG))
 }
 
-/// What the catalog says of a table.
+/// A table as the catalog describes it.
 pub struct Found {
     pub tree: u32,
     pub schema: Schema,
@@ -274,7 +274,7 @@ pub fn names(catalog: &Table, tx: &Tx) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// What a table shares with its clones.
+/// The part of a table that its clones share.
 #[derive(Debug)]
 pub struct Definition {
     pub schema: Schema,

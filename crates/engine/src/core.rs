@@ -46,7 +46,7 @@ pub struct Core {
     /// Trees of dropped tables and indexes, whose images have not ended yet.
     dropped: Mutex<Vec<Arc<Tree>>>,
     pub rounds: Rounds,
-    /// What feeds still need of the logs.
+    /// The parts of the logs that feeds still need.
     pub holds: Holds,
     /// Most bytes of the logs that feeds hold back.
     pub feed_bytes: u64,

@@ -9,9 +9,9 @@
 //!    serial order.
 //!
 //! A feed *holds* the logs from its last cut on: rounds do not truncate them further, up to
-//! [`feed_bytes`](crate::DatabaseOptions::feed_bytes) for all feeds together. Beyond that the feed that is furthest back
-//! loses its hold, and then the transactions: it returns [`Error::FeedLagged`]. Without a feed the logs keep what the
-//! last two checkpoints need. So a position outlives the process, but not many checkpoints.
+//! [`feed_bytes`](crate::DatabaseOptions::feed_bytes) for all feeds together. Beyond that the slowest feed loses its
+//! hold, and then the transactions: it returns [`Error::FeedLagged`]. Without a feed the logs keep what the last two
+//! checkpoints need. So a position outlives the process, but not many checkpoints.
 //!
 //! The changes of indexes are left out, and those of tables that have been dropped since.
 

@@ -1,6 +1,6 @@
 //! How much a transaction is protected from others.
 
-/// What a transaction sees of others that run at the same time, and when it meets a conflict.
+/// How much a transaction sees of others that run at the same time, and when it meets a conflict.
 ///
 /// In each of them a transaction sees its own changes, nothing that was not committed, and no answer that could be lost
 /// is told. In each of them no update is lost: a commit never replaces a version of a row that is newer than the one

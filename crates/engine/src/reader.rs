@@ -1,4 +1,4 @@
-//! What a table is read through: a transaction or a snapshot.
+//! Tables are read through a transaction or a snapshot.
 
 use std::sync::Arc;
 

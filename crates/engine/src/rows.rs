@@ -249,7 +249,7 @@ impl<'t> Cursor<'t> {
         Ok(None)
     }
 
-    /// What is left of the next leaf.
+    /// The rest of the next leaf.
     fn segment(&self) -> Segment {
         let (tree, from, to) = (self.tree, &self.from, self.to.as_deref());
         if self.is_reversed { tree.last_segment(from, to) } else { tree.first_segment(from, to) }

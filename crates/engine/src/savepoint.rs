@@ -1,6 +1,7 @@
 //! Savepoints: changes of a transaction that are taken back, while the transaction goes on.
 //!
-//! While a savepoint is open, each change notes what it replaced in the write buffer: an earlier change of the same row,
+//! While a savepoint is open, each change notes what it replaced in the write buffer: an earlier change of the same
+//! row,
 //! or none. A rollback takes the notes back from the last one. Nothing is noted while no savepoint is open. Reads are
 //! never forgotten: the transaction goes on with what it saw, so its commit still validates them.
 

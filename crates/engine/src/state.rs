@@ -1,6 +1,7 @@
 //! The memory of a transaction: the versions it read, the ranges it read, and the changes it will make.
 //!
-//! A transaction that reads a snapshot has a [`Cut`], and needs no extension. At its commit a serializable one validates
+//! A transaction that reads a snapshot has a [`Cut`], and needs no extension. At its commit a serializable one
+//! validates
 //! its reads as any other, and has met a conflict when it read a version that is not the newest. The other levels
 //! validate the rows that are changed ([`State::validate_changes`]).
 //!
@@ -400,7 +401,7 @@ impl State {
         }
         match (self.isolation, locks) {
             (Isolation::Serializable, _) => {}
-            // What it read was committed, and it changes nothing.
+            // All that it read was committed, and it changes nothing.
             (_, None) => return Ok(()),
             (Isolation::SerializableOnSnapshot, Some(_)) => {
                 if self.is_stale && !planted::active("engine-stale-reads-count") {

@@ -146,7 +146,7 @@ fn run(step: &Step, tx: &Tx, table: &Table, model: &mut People) -> Result<()> {
     Ok(())
 }
 
-/// What the check of the pool says of the database, which is closed.
+/// The findings of the check of the pool about the database, which is closed.
 fn findings(path: &Path, options: &DatabaseOptions) -> Vec<String> {
     let store = Store::open_or_create(path, &options.pool).expect("the store");
     let object = store.open_object(DATABASE_NAME).expect("the database");

@@ -280,7 +280,7 @@ fn savepoints_take_changes_back_and_nest() -> Result<()> {
     Ok(())
 }
 
-/// What was read between a savepoint and the rollback counts: the transaction knows it.
+/// A value that was read between a savepoint and the rollback counts: the transaction knows it.
 #[test]
 fn a_rollback_to_a_savepoint_forgets_no_read() -> Result<()> {
     let (_folder, open) = with(&[(1, 1), (2, 2)])?;

@@ -2,8 +2,8 @@
 //!
 //! A commit calls [`keep`] after validation and before its first store to a slot, when a snapshot is active. It runs
 //! for each object of the write set. If the oldest active snapshot sees the newest version, so do all, and no snapshot
-//! needs the other one. Else the other one, whose slot the commit is about to overwrite, is kept. A snapshot looks for a
-//! kept version before it looks at the older slot, so a read takes at most two turns, not counting waits for commits
+//! needs the other one. Else the other one, whose slot the commit is about to overwrite, is kept. A snapshot looks for
+//! a kept version before it looks at the older slot, so a read takes at most two turns, not counting waits for commits
 //! under way.
 //!
 //! A freed object is a version that says "deleted", and its cell never changes its shape. So frees and cells used again

@@ -26,8 +26,8 @@
 //!   `release` finds the copy.
 //!
 //! **Bound.** Per object at most one version for each active snapshot. Nothing is kept while no snapshot is active.
-//! When the limit of bytes is reached, versions are not kept, and [`SideChains::has_lost`] says so to the snapshots that
-//! may have needed them.
+//! When the limit of bytes is reached, versions are not kept, and [`SideChains::has_lost`] says so to the snapshots
+//! that may have needed them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;

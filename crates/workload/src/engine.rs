@@ -166,7 +166,7 @@ pub struct EngineCounters {
 }
 
 impl EngineCounters {
-    /// The sums, field by field. What only one side knows is the sum.
+    /// The sums, field by field. A figure that only one side knows is the sum.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         let sum = |one: Option<u64>, other: Option<u64>| match (one, other) {

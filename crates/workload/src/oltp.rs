@@ -105,7 +105,7 @@ pub enum Order {
     Descending,
 }
 
-/// What a scan calls with each row. It ends the scan by [`ControlFlow::Break`].
+/// The function that a scan calls with each row. It ends the scan by [`ControlFlow::Break`].
 pub type Visit<'v> = dyn FnMut(Key<'_>, &[u8]) -> ControlFlow<()> + 'v;
 
 /// The operations inside a transaction.
@@ -186,7 +186,7 @@ pub trait Worker {
     /// Runs `transaction` until it commits. `None`: it was cancelled.
     ///
     /// # Errors
-    /// What another attempt would not cure.
+    /// A failure that another attempt would not cure.
     fn run<T: Transaction>(&mut self, transaction: &mut T) -> Result<Option<T::Out>>;
 
     /// Attempts since the worker was made. Those that neither committed nor were cancelled lost to others.
@@ -239,7 +239,7 @@ pub trait OltpEngine: Sync {
     }
 }
 
-/// What a transaction of a terminal did.
+/// The outcome of a transaction of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Done {
     /// Its class, an index into [`Workload::CLASSES`].
