@@ -39,6 +39,7 @@ const LAYERS: [(&str, Role); 23] = [
     ("lodestone", Proof),
     ("stm-bench", Proof),
     ("index-bench", Proof),
+    ("engine-bench", Proof),
     ("baselines", Proof),
     ("proof", Proof),
     ("cli", Proof),

@@ -49,10 +49,9 @@ pub fn for_each_row<W: Worker>(
             visit(Key { number: *number, text }, row);
         }
         match part.rows.pop() {
-            Some((number, mut text, _)) if part.rows.len() + 1 == ROWS_MAX => {
-                // The first key after this one: a further character, or the next number where there are no texts.
-                text.push('\0');
-                part.from = (number, text);
+            // The first key after this one. Where there are texts, none is empty.
+            Some((number, text, _)) if part.rows.len() + 1 == ROWS_MAX => {
+                part.from = if text.is_empty() { (number + 1, text) } else { (number, text + "\0") };
                 part.rows.clear();
             }
             _ => return Ok(()),
