@@ -68,3 +68,30 @@ pub fn count_rows<W: Worker>(worker: &mut W, table: Table, numbers: Range<u64>) 
     for_each_row(worker, table, numbers, |_, _| count += 1)?;
     Ok(count)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::oltp::memory::MemoryTables;
+    use crate::oltp::{OltpEngine, TableSpec};
+
+    #[test]
+    fn every_row_is_visited_once_over_many_transactions() -> Result<()> {
+        let engine = MemoryTables::new(&[TableSpec::numbers("n"), TableSpec::texts("t")]);
+        for number in 0..5_000_u64 {
+            engine.set(Table(0), number.into(), Some(&number.to_le_bytes()));
+            let text = format!("{:04}", number / 2);
+            engine.set(Table(1), Key { number: number % 2, text: &text }, Some(b"x"));
+        }
+        let (mut worker, mut seen) = (engine.worker()?, Vec::new());
+        for_each_row(&mut worker, Table(0), 3..4_990, |key, row| {
+            assert_eq!(key.number.to_le_bytes(), row);
+            seen.push(key.number);
+        })?;
+        assert!(seen.into_iter().eq(3..4_990));
+        assert_eq!(count_rows(&mut worker, Table(1), 0..2)?, 5_000);
+        assert_eq!(count_rows(&mut worker, Table(1), 1..2)?, 2_500);
+        assert_eq!(worker.attempts(), 3 + 3 + 2);
+        Ok(())
+    }
+}
