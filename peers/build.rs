@@ -1,5 +1,6 @@
-//! Links the system's RocksDB and libpmemobj (Debian: librocksdb-dev, libpmemobj-dev; `setup.sh` installs them), and
-//! compiles the structures on libpmemobj, which are written in C. The sources of the two libraries are not compiled.
+//! Links the system's RocksDB, SQLite and libpmemobj (Debian: librocksdb-dev, libsqlite3-dev, libpmemobj-dev; `setup.sh`
+//! installs them), and compiles the structures on libpmemobj, which are written in C. The sources of the libraries are
+//! not compiled.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -13,4 +14,5 @@ fn main() {
     cc::Build::new().file("pmemobj/maps.c").opt_level(2).flag("-Wno-clobbered").compile("lodestone_peer_maps");
     println!("cargo::rustc-link-lib=dylib=rocksdb");
     println!("cargo::rustc-link-lib=dylib=pmemobj");
+    println!("cargo::rustc-link-lib=dylib=sqlite3");
 }

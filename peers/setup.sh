@@ -1,8 +1,9 @@
 #!/bin/bash
-# Installs the libraries that the peers link: RocksDB and libpmemobj. Silent when both are there.
+# Installs the libraries that the peers link: RocksDB, SQLite and libpmemobj. Silent when all are there.
 set -euo pipefail
 missing=()
 [ -e /usr/include/rocksdb/c.h ] || missing+=(librocksdb-dev)
+[ -e /usr/include/sqlite3.h ] || missing+=(libsqlite3-dev)
 [ -e /usr/include/libpmemobj.h ] || missing+=(libpmemobj-dev)
 [ ${#missing[@]} -gt 0 ] || exit 0
 command="apt-get install -y --no-install-recommends ${missing[*]}"

@@ -6,9 +6,11 @@
 
 mod index;
 mod lmdb;
+mod oltp;
 mod pmemobj;
 mod redb;
 mod rocksdb;
+mod sqlite;
 mod stm;
 
 use std::fs;
@@ -110,6 +112,8 @@ enum Command {
     Stm(stm::Arguments),
     /// Run the mixes of `lodestone bench index` on redb and LMDB
     Index(index::Arguments),
+    /// Run TPC-C, TPC-B and SmallBank on SQLite, RocksDB and Lodestone
+    Oltp(oltp::Arguments),
 }
 
 fn main() -> Result<()> {
@@ -119,6 +123,9 @@ fn main() -> Result<()> {
     }
     if let Some(Command::Index(arguments)) = &arguments.command {
         return index::run(arguments);
+    }
+    if let Some(Command::Oltp(arguments)) = &arguments.command {
+        return oltp::run(arguments);
     }
     let engine = arguments.engine.context("which engine? say --engine NAME")?;
     if engine == EngineName::Pmemobj {

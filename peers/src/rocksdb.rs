@@ -11,6 +11,7 @@
 //! An update is a plain put, as in YCSB's own binding: it does not check whether the record exists.
 
 mod ffi;
+pub(crate) mod tables;
 
 use std::ffi::{CStr, CString, c_char};
 use std::path::Path;

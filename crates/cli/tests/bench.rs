@@ -98,3 +98,35 @@ fn the_guided_run_holds_and_writes_its_page() {
         "the page is self-contained"
     );
 }
+
+#[test]
+fn transactions_on_a_database_print_the_agreed_keys_and_keep_their_rules() {
+    let place = Place::new();
+    let few = ["--operations", "300", "--threads", "1,2", "--log-bytes", "4MiB", "--pool-bytes", "256MiB"];
+    for workload in [
+        &["tpcc", "--warehouses", "2", "--items", "100", "--customers", "30"][..],
+        &["tpcb", "--accounts", "200"],
+        &["smallbank", "--customers", "200"],
+    ] {
+        let words = |more: &[&'static str]| [&["bench"], workload, &few, more].concat();
+        let lines = place.json(words(&[]));
+        assert_eq!(lines.len(), 2, "one line for each number of threads");
+        for line in &lines {
+            for key in KEYS {
+                assert!(line.get(key).is_some(), "`{key}` is missing in {line}");
+            }
+            assert_eq!((&line["bench"], &line["engine"]), (&workload[0].into(), &"lodestone".into()));
+            assert_eq!((&line["operations"], &line["rules_violated"]), (&300.into(), &0.into()));
+            let fences = line["fences_per_op"].as_f64().expect("fences are counted");
+            assert!((0.5..1.5).contains(&fences), "one fence for a change: {line}");
+            let log = line["log_bytes_per_op"].as_f64().expect("the log is counted");
+            assert!((64.0..4_352.0).contains(&log), "{line}");
+        }
+        let text = place.run(words(&["--engine", "memory"])).ok();
+        assert!(text.contains("all rules hold"), "{text}");
+    }
+    let ycsb = ["bench", "ycsb", "--engine", "db", "--workload", "a,e", "--records", "500", "--operations", "200", "--verify"];
+    for line in place.json(ycsb) {
+        assert_eq!((&line["engine"], &line["missing"]), (&"lodestone-db".into(), &0.into()));
+    }
+}

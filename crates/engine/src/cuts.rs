@@ -92,6 +92,11 @@ impl Cuts {
         self.writers[writer.index()].settled.load(Acquire)
     }
 
+    /// The sum of the positions after the last records: bytes of all records that were ever appended.
+    pub fn bytes(&self) -> u64 {
+        self.writers.iter().map(|marks| marks.end.load(Relaxed)).sum()
+    }
+
     /// Begins a new epoch, and returns for each log the position of the cut.
     pub fn cut(&self) -> Vec<u64> {
         let _alone = lock(&self.cutting);

@@ -155,6 +155,28 @@ impl Database {
         self.core.wal.stats()
     }
 
+    /// Bytes of all records that were ever appended to the logs.
+    ///
+    /// ```
+    /// # use lodestone_engine::{Database, DatabaseOptions, Error, Schema, Type, row};
+    /// # use lodestone_pmem::{DomainChoice, PoolOptions};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let path = folder.path().join("shop.pool");
+    /// # let pool = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+    /// # let options =
+    /// #     DatabaseOptions { pool, log_bytes: 1 << 20, segment_bytes: 1 << 16, ..DatabaseOptions::default() };
+    /// let db = Database::open_with(&path, &options)?;
+    /// let table = db.create_table(&Schema::new("t").column("k", Type::U64).column("v", Type::I64).key(["k"]))?;
+    /// let before = db.log_bytes();
+    /// db.update(|tx| table.put(tx, &row![1_u64, 7_i64]))?;
+    /// assert_eq!(db.log_bytes() - before, 64);
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[must_use]
+    pub fn log_bytes(&self) -> u64 {
+        self.core.rounds.cuts.bytes()
+    }
+
     /// Figures about the pages. Waits while a checkpoint is being made.
     #[must_use]
     pub fn page_stats(&self) -> PageStats {

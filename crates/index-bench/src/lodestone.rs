@@ -2,7 +2,7 @@
 
 use lodestone_heap::Heap;
 use lodestone_index::{Durability, IndexKey};
-use lodestone_pmem::{Domain, Pool, process_counters};
+use lodestone_pmem::{Counters, Domain, Pool, process_counters};
 use lodestone_store::Store;
 use lodestone_workload::engine::{EngineCounters, EngineError, Environment};
 
@@ -62,7 +62,12 @@ pub fn environment_of(pool: &Pool, durability: String) -> Environment {
 /// The process's persistence events in `domain` so far.
 #[must_use]
 pub fn counters_of(domain: Domain) -> EngineCounters {
-    let counters = process_counters();
+    counters_in(domain, &process_counters())
+}
+
+/// Persistence events in `domain`, of a thread or of the process.
+#[must_use]
+pub fn counters_in(domain: Domain, counters: &Counters) -> EngineCounters {
     EngineCounters {
         fences: Some(counters.fences),
         flushes: Some(counters.flushes),

@@ -86,7 +86,7 @@ pub struct Table(pub usize);
 pub struct Key<'k> {
     /// The number. It is below 2^63, so that signed columns keep the order.
     pub number: u64,
-    /// The text; empty in tables without texts.
+    /// The text; empty in tables without texts, and only there.
     pub text: &'k str,
 }
 

@@ -14,6 +14,7 @@ macro_rules! opaque {
     )*};
 }
 
+opaque! { TransactionDb TransactionDbOptions TransactionOptions Transaction }
 opaque! { Db Options BlockOptions Cache FilterPolicy ReadOptions WriteOptions FlushOptions Iterator PinnableSlice }
 
 #[expect(unsafe_code, reason = "declarations of a C library")]
@@ -56,6 +57,68 @@ unsafe extern "C" {
     pub(super) fn rocksdb_iter_destroy(iterator: *mut Iterator);
     pub(super) fn rocksdb_flush(db: *mut Db, options: *const FlushOptions, error: *mut *mut c_char);
     pub(super) fn rocksdb_free(memory: *mut c_char);
+
+    pub(super) fn rocksdb_iter_seek_for_prev(iterator: *mut Iterator, key: *const c_char, key_length: usize);
+    pub(super) fn rocksdb_iter_prev(iterator: *mut Iterator);
+    pub(super) fn rocksdb_transactiondb_options_create() -> *mut TransactionDbOptions;
+    pub(super) fn rocksdb_transactiondb_options_destroy(options: *mut TransactionDbOptions);
+    pub(super) fn rocksdb_transaction_options_create() -> *mut TransactionOptions;
+    pub(super) fn rocksdb_transaction_options_destroy(options: *mut TransactionOptions);
+    pub(super) fn rocksdb_transaction_options_set_deadlock_detect(options: *mut TransactionOptions, value: c_uchar);
+    pub(super) fn rocksdb_transactiondb_open(
+        options: *const Options,
+        transactions: *const TransactionDbOptions,
+        name: *const c_char,
+        error: *mut *mut c_char,
+    ) -> *mut TransactionDb;
+    pub(super) fn rocksdb_transactiondb_close(db: *mut TransactionDb);
+    pub(super) fn rocksdb_transactiondb_flush(
+        db: *mut TransactionDb,
+        options: *const FlushOptions,
+        error: *mut *mut c_char,
+    );
+    pub(super) fn rocksdb_transaction_begin(
+        db: *mut TransactionDb,
+        write: *const WriteOptions,
+        options: *const TransactionOptions,
+        old: *mut Transaction,
+    ) -> *mut Transaction;
+    pub(super) fn rocksdb_transaction_commit(transaction: *mut Transaction, error: *mut *mut c_char);
+    pub(super) fn rocksdb_transaction_rollback(transaction: *mut Transaction, error: *mut *mut c_char);
+    pub(super) fn rocksdb_transaction_destroy(transaction: *mut Transaction);
+    pub(super) fn rocksdb_transaction_get_pinned(
+        transaction: *mut Transaction,
+        options: *const ReadOptions,
+        key: *const c_char,
+        key_length: usize,
+        error: *mut *mut c_char,
+    ) -> *mut PinnableSlice;
+    pub(super) fn rocksdb_transaction_get_pinned_for_update(
+        transaction: *mut Transaction,
+        options: *const ReadOptions,
+        key: *const c_char,
+        key_length: usize,
+        exclusive: c_uchar,
+        error: *mut *mut c_char,
+    ) -> *mut PinnableSlice;
+    pub(super) fn rocksdb_transaction_put(
+        transaction: *mut Transaction,
+        key: *const c_char,
+        key_length: usize,
+        value: *const c_char,
+        value_length: usize,
+        error: *mut *mut c_char,
+    );
+    pub(super) fn rocksdb_transaction_delete(
+        transaction: *mut Transaction,
+        key: *const c_char,
+        key_length: usize,
+        error: *mut *mut c_char,
+    );
+    pub(super) fn rocksdb_transaction_create_iterator(
+        transaction: *mut Transaction,
+        options: *const ReadOptions,
+    ) -> *mut Iterator;
 
     pub(super) fn rocksdb_options_create() -> *mut Options;
     pub(super) fn rocksdb_options_destroy(options: *mut Options);

@@ -41,6 +41,7 @@ const LAYERS: [(&str, Role); 25] = [
     ("lodestone", Proof),
     ("stm-bench", Proof),
     ("index-bench", Proof),
+    ("engine-bench", Proof),
     ("baselines", Proof),
     ("proof", Proof),
     ("cli", Proof),

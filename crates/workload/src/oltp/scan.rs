@@ -49,10 +49,9 @@ pub fn for_each_row<W: Worker>(
             visit(Key { number: *number, text }, row);
         }
         match part.rows.pop() {
-            Some((number, mut text, _)) if part.rows.len() + 1 == ROWS_MAX => {
-                // The first key after this one: a further character, or the next number where there are no texts.
-                text.push('\0');
-                part.from = (number, text);
+            // The first key after this one. Where there are texts, none is empty.
+            Some((number, text, _)) if part.rows.len() + 1 == ROWS_MAX => {
+                part.from = if text.is_empty() { (number + 1, text) } else { (number, text + "\0") };
                 part.rows.clear();
             }
             _ => return Ok(()),
@@ -68,4 +67,31 @@ pub fn count_rows<W: Worker>(worker: &mut W, table: Table, numbers: Range<u64>) 
     let mut count = 0;
     for_each_row(worker, table, numbers, |_, _| count += 1)?;
     Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::oltp::memory::MemoryTables;
+    use crate::oltp::{OltpEngine, TableSpec};
+
+    #[test]
+    fn every_row_is_visited_once_over_many_transactions() -> Result<()> {
+        let engine = MemoryTables::new(&[TableSpec::numbers("n"), TableSpec::texts("t")]);
+        for number in 0..5_000_u64 {
+            engine.set(Table(0), number.into(), Some(&number.to_le_bytes()));
+            let text = format!("{:04}", number / 2);
+            engine.set(Table(1), Key { number: number % 2, text: &text }, Some(b"x"));
+        }
+        let (mut worker, mut seen) = (engine.worker()?, Vec::new());
+        for_each_row(&mut worker, Table(0), 3..4_990, |key, row| {
+            assert_eq!(key.number.to_le_bytes(), row);
+            seen.push(key.number);
+        })?;
+        assert!(seen.into_iter().eq(3..4_990));
+        assert_eq!(count_rows(&mut worker, Table(1), 0..2)?, 5_000);
+        assert_eq!(count_rows(&mut worker, Table(1), 1..2)?, 2_500);
+        assert_eq!(worker.attempts(), 3 + 3 + 2);
+        Ok(())
+    }
 }

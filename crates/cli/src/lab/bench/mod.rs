@@ -3,6 +3,7 @@
 mod agents;
 mod engine;
 mod index;
+mod oltp;
 pub mod place;
 pub mod stm;
 mod substrate;
@@ -28,6 +29,7 @@ Examples:
     --path /dev/shm --domain dax-emulated
   lodestone bench index --index fastfair,fptree,hash --mix search,insert \\
     --path /dev/shm --domain dax-emulated
+  lodestone bench tpcc --warehouses 2 --threads 1,2
   lodestone bench substrate --assert
   lodestone bench agents --profile optane
 
@@ -45,6 +47,12 @@ pub struct Args {
 enum BenchCommand {
     /// Run the workloads A to F of YCSB on a map in a new pool
     Ycsb(ycsb::Args),
+    /// Run TPC-C on a database, and check its twelve consistency conditions
+    Tpcc(oltp::TpcCArgs),
+    /// Run TPC-B on a database, and check its sums
+    Tpcb(oltp::TpcBArgs),
+    /// Run SmallBank on a database, and check its sum
+    Smallbank(oltp::SmallBankArgs),
     /// Run one structure on several transactional memories: Lodestone's, log-based ones, plain DRAM
     Stm(stm::Args),
     /// Run one mix of operations on several indexes: Lodestone's, and plain ones in DRAM
@@ -93,6 +101,9 @@ fn duration(seconds: f64, name: &str) -> Result<Duration> {
 pub fn run(args: Args, output: &Output) -> Result<ExitCode> {
     match args.command {
         BenchCommand::Ycsb(args) => ycsb::run(&args, output),
+        BenchCommand::Tpcc(args) => oltp::run_tpcc(&args, output),
+        BenchCommand::Tpcb(args) => oltp::run_tpcb(&args, output),
+        BenchCommand::Smallbank(args) => oltp::run_smallbank(&args, output),
         BenchCommand::Stm(args) => stm::run(&args, output),
         BenchCommand::Index(args) => index::run(&args, output),
         BenchCommand::IndexLoad(args) => index::run_load(&args).map(|()| lodestone_cli::output::exit::ok()),

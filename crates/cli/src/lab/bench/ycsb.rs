@@ -11,11 +11,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use lodestone_baselines::tl2::{ClockKind, LogKind, Tl2, Tl2Options};
+use lodestone_engine::{Database, DatabaseOptions};
+use lodestone_engine_bench::records::DatabaseRecords;
 use lodestone_heap::HeapOptions;
 use lodestone_pmem::{Domain, Pool};
 use lodestone_stm::Mode;
 use lodestone_stm_bench::lodestone::Lodestone;
 use lodestone_stm_bench::records::Records;
+use lodestone_store::Store;
 use lodestone_workload::engine::Engine;
 use lodestone_workload::keys::Distribution;
 use lodestone_workload::result::human_figure;
@@ -57,7 +60,8 @@ pub struct Args {
     #[arg(long, value_name = "NAMES", default_value = "a", value_delimiter = ',', value_parser = workloads)]
     workload: Vec<Workloads>,
 
-    /// The structure that holds the records: the ordered map, or a B+-tree over a transactional memory
+    /// The structure that holds the records: the ordered map, a table of a database, or a B+-tree over a transactional
+    /// memory
     #[arg(long, value_enum, default_value = "map")]
     engine: YcsbEngine,
 
@@ -110,6 +114,8 @@ pub struct Args {
 pub enum YcsbEngine {
     /// The durable ordered map
     Map,
+    /// A table of the database engine
+    Db,
     /// A B+-tree over Lodestone's transactional memory (mode one-fence, thread clocks)
     Stm,
     /// A B+-tree over TL2 with an undo log and a global clock
@@ -123,6 +129,7 @@ impl YcsbEngine {
     pub const fn title(self) -> &'static str {
         match self {
             Self::Map => "a durable ordered map",
+            Self::Db => "a table of the database engine",
             Self::Stm => "a B+-tree over a transactional memory",
             Self::Tl2Undo => "a B+-tree over TL2 with an undo log",
             Self::Tl2Redo => "a B+-tree over TL2 with a redo log",
@@ -228,7 +235,12 @@ pub fn measure(request: &Request, output: &Output) -> Result<Measured> {
     let Request { spec, place, .. } = request;
     let (map_bytes, journal_bytes) = pool_bytes(spec);
     // The transactional engines need two versions of each record, or blocks of whole lines and a log, beside the tree.
-    let pool_bytes = if request.engine == YcsbEngine::Map { map_bytes } else { 3 * map_bytes };
+    let pool_bytes = match request.engine {
+        YcsbEngine::Map => map_bytes,
+        // Logs, and two images of each leaf.
+        YcsbEngine::Db => 2 * map_bytes + 2 * DatabaseOptions::default().log_bytes,
+        _ => 3 * map_bytes,
+    };
     if request.engine != YcsbEngine::Map && place.durability == Durability::Relaxed {
         bail!("--durability relaxed is for --engine map; the others acknowledge what is durable");
     }
@@ -243,6 +255,10 @@ pub fn measure(request: &Request, output: &Output) -> Result<Measured> {
     };
     match request.engine {
         YcsbEngine::Map => measure_on(&MapEngine::open(pool.clone(), place.durability)?, &opened, request, output),
+        YcsbEngine::Db => {
+            let database = Database::open_in(&Store::over(&pool)?, &DatabaseOptions::default())?;
+            measure_on(&DatabaseRecords::open(database)?, &opened, request, output)
+        }
         YcsbEngine::Stm => {
             let memory = Lodestone::open(&pool, Mode::OneFence, lodestone_stm::ClockKind::Thread)?;
             measure_on(&Records::create(memory)?, &opened, request, output)

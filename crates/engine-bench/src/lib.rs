@@ -1,0 +1,21 @@
+//! The database engine under the workloads of `lodestone-workload`.
+//!
+//! | module | what it owns |
+//! | --- | --- |
+//! | [`tables`] | the tables of TPC-C, TPC-B and SmallBank in a database |
+//! | [`records`] | the records of YCSB in a table |
+
+pub mod records;
+pub mod tables;
+
+use lodestone_engine::Database;
+use lodestone_index_bench::lodestone::environment_of;
+use lodestone_pmem::Domain;
+use lodestone_workload::engine::Environment;
+
+/// Where a database is, and what survives an acknowledged commit.
+fn environment(database: &Database) -> Environment {
+    let pool = database.pool();
+    let durability = if pool.memory().domain() == Domain::Process { "process" } else { "sync" };
+    environment_of(pool, durability.into())
+}
