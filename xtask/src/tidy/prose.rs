@@ -129,11 +129,14 @@ mod tests {
 
     #[test]
     fn sentences_begin_with_their_subject() {
-        for text in ["What the lock guards is stale.", "It ends. What follows is lost.", "**What is not there.** More."] {
+        for text in ["What the lock guards is stale.", "It ends. What follows is lost.", "**What is not there.** More."]
+        {
             assert_eq!(findings_of("a.rs", &format!("/// {text}\nfn f() {{}}\n")), [(1, "plain-start")], "{text}");
             assert_eq!(findings_of("a.md", &format!("- {text}\n")), [(1, "plain-start")], "{text}");
         }
-        for text in ["What is lost?", "What is lost when a thread\n/// dies?", "It is what was lost.", "Whatever it is."] {
+        for text in
+            ["What is lost?", "What is lost when a thread\n/// dies?", "It is what was lost.", "Whatever it is."]
+        {
             assert_eq!(findings_of("a.rs", &format!("/// {text}\nfn f() {{}}\n")), [], "{text}");
         }
         assert_eq!(findings_of("a.rs", "/// ```text\n/// What it prints\n/// ```\nfn f() {}\n"), []);
