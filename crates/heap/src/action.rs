@@ -88,6 +88,26 @@ pub struct Freed<'h> {
 /// As [`Freed`], without a borrow of the heap, for structures that own one. Pass it to
 /// [`Heap::give_out_again`](crate::Heap::give_out_again). If it is dropped instead, the blocks stay unused until the
 /// heap is opened anew.
+///
+/// ```
+/// # use lodestone_heap::{Heap, HeapOptions};
+/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let pool = Pool::create(folder.path().join("a.pool"), &options)?;
+/// # let heap = Heap::open(&pool, &HeapOptions::default())?;
+/// let mut action = heap.action();
+/// let at = action.alloc(64)?;
+/// action.commit()?;
+/// let mut action = heap.action();
+/// action.free(at)?;
+/// let (freed, outcome) = action.commit_keeping();
+/// outcome?;
+/// let kept = freed.expect("one block was freed").detach();
+/// // Later, when no reader is left:
+/// heap.give_out_again(kept);
+/// # Ok::<(), lodestone_heap::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "the freed blocks are available again only after Heap::give_out_again"]
 pub struct FreedBlocks {

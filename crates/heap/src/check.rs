@@ -25,6 +25,24 @@ use crate::record::{self, Found};
 use crate::table::State;
 
 /// The kind of fault at a place.
+///
+/// ```
+/// # use lodestone_heap::{Heap, HeapOptions};
+/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let pool = Pool::create(folder.path().join("a.pool"), &options)?;
+/// # let heap = Heap::open(&pool, &HeapOptions::default())?;
+/// use lodestone_heap::FindingKind;
+///
+/// let mut action = heap.action();
+/// action.alloc(64)?;
+/// action.commit()?;
+/// // The caller names the blocks that it reaches: none.
+/// let report = heap.check(Some(&mut std::iter::empty()));
+/// assert_eq!(report.findings[0].kind, FindingKind::Leak);
+/// # Ok::<(), lodestone_heap::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -81,6 +99,22 @@ pub(crate) enum Made {
 }
 
 /// One thing that is wrong.
+///
+/// ```
+/// # use lodestone_heap::{Heap, HeapOptions};
+/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let pool = Pool::create(folder.path().join("a.pool"), &options)?;
+/// # let heap = Heap::open(&pool, &HeapOptions::default())?;
+/// let mut action = heap.action();
+/// let at = action.alloc(64)?;
+/// action.commit()?;
+/// let report = heap.check(Some(&mut std::iter::empty()));
+/// let leak = &report.findings[0];
+/// assert!(leak.at == at && leak.is_repairable(), "{leak}");
+/// # Ok::<(), lodestone_heap::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct HeapFinding {

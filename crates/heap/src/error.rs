@@ -11,6 +11,20 @@ use lodestone_pmem::PmAddr;
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a heap operation failed.
+///
+/// ```
+/// # use lodestone_heap::{Heap, HeapOptions};
+/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let pool = Pool::create(folder.path().join("a.pool"), &options)?;
+/// # let heap = Heap::open(&pool, &HeapOptions::default())?;
+/// use lodestone_heap::Error;
+///
+/// let refused = heap.action().alloc(1 << 40);
+/// assert!(matches!(refused, Err(Error::TooLarge { wanted_bytes, .. }) if wanted_bytes == 1 << 40));
+/// # Ok::<(), lodestone_heap::Error>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -19,6 +19,15 @@ use lodestone_width::exact_u16;
 use crate::core::thread_index;
 
 /// The argument of a placement closure.
+///
+/// ```
+/// use lodestone_heap::{Placement, PlacementRequest};
+///
+/// // Large blocks go to the last part.
+/// let choose = |request: &PlacementRequest| if request.bytes < 4096 { 0 } else { request.parts - 1 };
+/// let placement = Placement::By(std::sync::Arc::new(choose));
+/// assert!(matches!(placement, Placement::By(_)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PlacementRequest {
@@ -31,6 +40,15 @@ pub struct PlacementRequest {
 }
 
 /// A placement of the caller's making.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use lodestone_heap::{Placement, PlacementFunction};
+///
+/// let on_own_node: Arc<PlacementFunction> = Arc::new(|request| u16::try_from(request.node).unwrap_or(0));
+/// assert!(matches!(Placement::By(on_own_node), Placement::By(_)));
+/// ```
 pub type PlacementFunction = dyn Fn(&PlacementRequest) -> u16 + Send + Sync;
 
 /// Which part is tried first.

@@ -6,6 +6,21 @@ use lodestone_pmem::PmAddr;
 use serde::Serialize;
 
 /// A lane that an open set aside: no action uses it until [`Heap::repair`](crate::Heap::repair) clears it.
+///
+/// ```
+/// # use lodestone_heap::{Heap, HeapOptions};
+/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let pool = Pool::create(folder.path().join("a.pool"), &options)?;
+/// # let heap = Heap::open(&pool, &HeapOptions::default())?;
+/// // None after an open that found a sound pool. `pool check` and `Heap::check` name them, too.
+/// for lane in &heap.recovery().lanes_damaged {
+///     println!("lane {} at {}: {}", lane.number, lane.at, lane.finding);
+/// }
+/// assert!(heap.recovery().lanes_damaged.is_empty());
+/// # Ok::<(), lodestone_heap::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct DamagedLane {

@@ -29,6 +29,22 @@ use crate::recover::rebuild_slab;
 use crate::table::State;
 
 /// Result of [`Heap::repair`].
+///
+/// ```
+/// # use lodestone_heap::{Heap, HeapOptions};
+/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let pool = Pool::create(folder.path().join("a.pool"), &options)?;
+/// # let heap = Heap::open(&pool, &HeapOptions::default())?;
+/// let mut action = heap.action();
+/// action.alloc(64)?;
+/// action.commit()?;
+/// let report = heap.check(Some(&mut std::iter::empty()));
+/// let repair = heap.repair(&report)?;
+/// assert_eq!((repair.repaired.len(), repair.left.len()), (1, 0), "the leaked block is free again");
+/// # Ok::<(), lodestone_heap::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RepairReport {

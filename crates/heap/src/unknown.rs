@@ -20,6 +20,22 @@ use crate::table::State;
 const STEP_MIN: u64 = 16;
 
 /// Memory where blocks may be allocated, and the heap cannot say which ([`Heap::unknown_blocks`]).
+///
+/// ```
+/// # use lodestone_heap::{Heap, HeapOptions};
+/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let pool = Pool::create(folder.path().join("a.pool"), &options)?;
+/// # let heap = Heap::open(&pool, &HeapOptions::default())?;
+/// // Without damage the heap knows every block.
+/// assert!(heap.unknown_blocks().is_empty());
+/// for unknown in heap.unknown_blocks() {
+///     let (at, bytes) = unknown.range();
+///     println!("{bytes} bytes at {at}, {} places where a block can begin", unknown.places().count());
+/// }
+/// # Ok::<(), lodestone_heap::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownBlocks {
     /// The first place where a block can begin.

@@ -19,6 +19,22 @@ use crate::heap::{Heap, for_each_chunk};
 use crate::table::{Bits, State};
 
 /// Use of one size class.
+///
+/// ```
+/// # use lodestone_heap::{Heap, HeapOptions};
+/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let pool = Pool::create(folder.path().join("a.pool"), &options)?;
+/// # let heap = Heap::open(&pool, &HeapOptions::default())?;
+/// let mut action = heap.action();
+/// action.alloc(60)?;
+/// action.commit()?;
+/// let class = heap.usage().classes[0];
+/// assert_eq!((class.block_bytes, class.blocks_used), (64, 1));
+/// assert!(class.blocks > 1, "a chunk has more such blocks");
+/// # Ok::<(), lodestone_heap::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ClassUsage {
     /// Bytes of a block.
@@ -32,6 +48,21 @@ pub struct ClassUsage {
 }
 
 /// Use of one part of the pool.
+///
+/// ```
+/// # use lodestone_heap::{Heap, HeapOptions};
+/// # use lodestone_pmem::{DomainChoice, Pool, PoolOptions};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let pool = Pool::create(folder.path().join("a.pool"), &options)?;
+/// # let heap = Heap::open(&pool, &HeapOptions::default())?;
+/// let mut action = heap.action();
+/// action.alloc(60)?;
+/// action.commit()?;
+/// let parts = heap.usage().parts;
+/// assert_eq!((parts.len(), parts[0].part, parts[0].bytes_used), (1, 0, 64));
+/// # Ok::<(), lodestone_heap::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PartUsage {
     /// Number of the part.

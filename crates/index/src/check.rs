@@ -26,6 +26,22 @@ use crate::map::OrderedMap;
 use crate::medium::LeafFrame;
 
 /// Something that does not verify.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// use lodestone_index::OrderedMap;
+///
+/// let map = OrderedMap::open(&store, "map")?;
+/// for finding in map.check().findings {
+///     println!("{}: {}", finding.at, finding.text);
+/// }
+/// assert!(map.check().findings.is_empty());
+/// # Ok::<(), lodestone_index::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IndexFinding {

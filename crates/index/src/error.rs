@@ -8,6 +8,22 @@ use lodestone_pmem::PmAddr;
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why an operation on a map failed. The map is unchanged, and usable, after each of them.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// use lodestone_index::{Error, OrderedMap};
+///
+/// let map = OrderedMap::open(&store, "map")?;
+/// let refused = map.insert(&[7; 70_000], b"value");
+/// assert!(refused.is_err(), "a key has a limit: {}", lodestone_index::KEY_BYTES_MAX);
+/// let text = |error: Error| error.to_string();
+/// assert!(!text(refused.unwrap_err()).is_empty());
+/// # Ok::<(), lodestone_index::Error>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

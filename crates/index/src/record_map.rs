@@ -8,6 +8,28 @@ use crate::error::Result;
 use crate::map::OrderedMap;
 
 /// The visitor of a scan. It gets keys and values and says whether to continue or break.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// use std::ops::{Bound, ControlFlow};
+///
+/// use lodestone_index::{OrderedMap, RecordMap, Visit};
+///
+/// let map = OrderedMap::open(&store, "map")?;
+/// map.insert(b"lamp", b"3")?;
+/// let mut values = Vec::new();
+/// let visit: &mut Visit<'_> = &mut |_key, value| {
+///     values.push(value.to_vec());
+///     ControlFlow::Continue(())
+/// };
+/// RecordMap::scan(&map, Bound::Unbounded, Bound::Unbounded, visit)?;
+/// assert_eq!(values, [b"3"]);
+/// # Ok::<(), lodestone_index::Error>(())
+/// ```
 pub type Visit<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
 
 /// An ordered map from byte strings to byte strings that many threads use at once. Every answer is durable.

@@ -8,6 +8,24 @@ use lodestone_pmem::sync::{Condvar, Mutex, lock};
 use lodestone_width::{nearest_f64, whole_u64};
 
 /// How far the structure in DRAM of an index has been rebuilt since the index was opened.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// use lodestone_index::{Durability, Hybrid, OpenIndex, PointIndex};
+///
+/// let index = Hybrid::<u64>::open_index(&store, "orders", &Default::default(), Durability::Sync)?;
+/// index.insert(&7, 700)?;
+/// drop(index);
+/// let index = Hybrid::<u64>::open_index(&store, "orders", &Default::default(), Durability::Sync)?;
+/// assert_eq!(index.get(&7)?, Some(700));
+/// let recovery = index.recovery();
+/// assert!(!recovery.has_failed && recovery.share_done <= 1.0);
+/// # Ok::<(), lodestone_index::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Recovery {

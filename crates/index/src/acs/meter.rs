@@ -191,6 +191,24 @@ pub(super) struct Judged<H> {
 }
 
 /// The counts of a cache since it was opened, all threads together; see [`Acs::stats`](super::Acs::stats).
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// use lodestone_index::{Acs, AcsOptions, CacheMode, CacheOptions, Durability, FastFair, OpenIndex, PointIndex};
+///
+/// let cache = CacheOptions::default().with_entries(1000).with_mode(CacheMode::Serial);
+/// let options = AcsOptions { cache, ..AcsOptions::default() };
+/// let index = Acs::<FastFair<u64>>::open_index(&store, "numbers", &options, Durability::Sync)?;
+/// index.insert(&7, 49)?;
+/// assert_eq!((index.get(&7)?, index.get(&7)?), (Some(49), Some(49)));
+/// let stats = index.stats();
+/// assert!(stats.hits >= 1 && stats.capacity >= 1000);
+/// # Ok::<(), lodestone_index::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CacheStats {

@@ -3,6 +3,13 @@
 use super::key;
 
 /// How reads use the cache.
+///
+/// ```
+/// use lodestone_index::{CacheMode, CacheOptions};
+///
+/// let always = CacheOptions::default().with_mode(CacheMode::Serial);
+/// assert_ne!(always.mode, CacheMode::default());
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CacheMode {
     /// Every read asks the cache, and the index if the cache does not know.
@@ -18,6 +25,14 @@ pub enum CacheMode {
 }
 
 /// How many entries a cache has.
+///
+/// ```
+/// use lodestone_index::{CacheCapacity, CacheOptions};
+///
+/// let mut options = CacheOptions::default();
+/// options.capacity = CacheCapacity::Share(0.1); // a tenth of the keys
+/// assert_ne!(options.capacity, CacheCapacity::Entries(10));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum CacheCapacity {
@@ -111,6 +126,21 @@ impl CacheOptions {
 }
 
 /// How to open an index with a cache in front.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// use lodestone_index::{Acs, AcsOptions, CacheOptions, Durability, HashIndex, OpenIndex, PointIndex};
+///
+/// let options = AcsOptions { cache: CacheOptions::default().with_entries(1000), ..AcsOptions::default() };
+/// let index = Acs::<HashIndex<u64>>::open_index(&store, "numbers", &options, Durability::Sync)?;
+/// index.insert(&7, 49)?;
+/// assert_eq!(index.get(&7)?, Some(49));
+/// # Ok::<(), lodestone_index::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct AcsOptions<O> {
     /// How to open the index.

@@ -22,6 +22,21 @@ use crate::hash::map::HashIndex;
 use crate::traits::IndexKey;
 
 /// The space that a hash index takes.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// use lodestone_index::{Durability, HashIndex, OpenIndex, PointIndex};
+///
+/// let index = HashIndex::<u64>::open_index(&store, "orders", &Default::default(), Durability::Sync)?;
+/// index.insert(&7, 700)?;
+/// let stats = index.stats();
+/// assert!(stats.pairs == 1 && stats.slots > 1);
+/// # Ok::<(), lodestone_index::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HashStats {

@@ -26,6 +26,14 @@ use crate::scan::Direction;
 use crate::traits::{IndexKey, OpenIndex, OrderedIndex, PointIndex, Swap};
 
 /// The threads that bring changes into the tree.
+///
+/// ```
+/// use lodestone_index::{Apply, HybridOptions};
+///
+/// let mut options = HybridOptions::default();
+/// options.apply = Apply::Background { threads: 2 };
+/// assert_ne!(options.apply, Apply::WithOperations);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Apply {
     /// Threads of the index, each with a queue of its own.
@@ -108,6 +116,21 @@ impl HybridOptions {
 }
 
 /// The space that an index takes.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// use lodestone_index::{Durability, Hybrid, OpenIndex, PointIndex};
+///
+/// let index = Hybrid::<u64>::open_index(&store, "orders", &Default::default(), Durability::Sync)?;
+/// index.insert(&7, 700)?;
+/// let stats = index.stats();
+/// assert!(stats.keys == 1 && stats.pm_bytes > 0);
+/// # Ok::<(), lodestone_index::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HybridStats {

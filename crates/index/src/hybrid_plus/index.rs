@@ -24,6 +24,13 @@ use crate::scan::Direction;
 use crate::traits::{IndexKey, OpenIndex, OrderedIndex, PointIndex, Swap};
 
 /// The threads that fill the hash after an index was opened.
+///
+/// ```
+/// use lodestone_index::{HybridPlusOptions, WarmUp};
+///
+/// let options = HybridPlusOptions::default().with_warm_up(WarmUp::Background { threads: 1 });
+/// assert_eq!(options.warm_up, WarmUp::Background { threads: 1 });
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WarmUp {
     /// Threads of the index, which end when they are done.
@@ -94,6 +101,21 @@ impl HybridPlusOptions {
 }
 
 /// The space that an index takes.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// use lodestone_index::{Durability, HybridPlus, OpenIndex, PointIndex};
+///
+/// let index = HybridPlus::<u64>::open_index(&store, "orders", &Default::default(), Durability::Sync)?;
+/// index.insert(&7, 700)?;
+/// let stats = index.stats();
+/// assert!(stats.keys == 1 && stats.pm_bytes > 0);
+/// # Ok::<(), lodestone_index::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HybridPlusStats {

@@ -107,6 +107,16 @@ impl FromStr for IndexKind {
 }
 
 /// An index that a map can be over, with its kind.
+///
+/// ```
+/// use lodestone_index::{FastFair, IndexKind, RecordIndex};
+///
+/// /// The name for tools of any index that can be below a map.
+/// fn name_of<I: RecordIndex>() -> &'static str {
+///     I::KIND.name()
+/// }
+/// assert_eq!(name_of::<FastFair<[u8]>>(), IndexKind::FastFair.name());
+/// ```
 pub trait RecordIndex: OpenIndex<Key = [u8]> + OrderedIndex {
     /// The code for it on the medium.
     const KIND: IndexKind;

@@ -66,6 +66,19 @@ const UPPER_ONE_OF: u32 = 8;
 pub(crate) const REMOVED: u64 = u64::MAX;
 
 /// How to create a skip list. Nothing can be chosen yet.
+///
+/// ```
+/// # use lodestone_pmem::{DomainChoice, PoolOptions};
+/// # use lodestone_store::Store;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = PoolOptions { domain: DomainChoice::Process, ..PoolOptions::default() };
+/// # let store = Store::create(folder.path().join("a.pool"), &options)?;
+/// use lodestone_index::{Durability, OpenIndex, PointIndex, SkipList, SkipListOptions};
+///
+/// let list = SkipList::<u64>::open_index(&store, "list", &SkipListOptions::default(), Durability::Sync)?;
+/// assert!(list.insert(&1, 10)?);
+/// # Ok::<(), lodestone_index::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct SkipListOptions {}
