@@ -18,7 +18,7 @@ enum Role {
 use Role::{Product, Proof};
 
 /// The crates, from the ground up.
-const LAYERS: [(&str, Role); 25] = [
+const LAYERS: [(&str, Role); 26] = [
     ("width", Product),
     ("derive-path", Product),
     ("engine-derive", Product),
