@@ -1,7 +1,8 @@
 //! The commit of a transaction with changes.
 //!
 //! 1. *Encode* the record and reserve room in the log of a writer. No lock is held, so a full log is an error like any
-//!    other ([`lodestone_wal::LogWriter::reserve`]).
+//!    other ([`lodestone_wal::LogWriter::reserve`]). A row may be a delta to its present version (`delta.rs`). If another
+//!    commit replaces that before step 2, the record is encoded again, without deltas.
 //! 2. *Claim and lock*, in the order of the keys: a key without a slot gets one, which is locked. Another slot is
 //!    locked at the version that it has. A locked one is a conflict. A pending one is waited for: its transaction has
 //!    only its fence before it. So no thread waits for one that waits.
@@ -27,9 +28,12 @@ use std::sync::atomic::Ordering;
 
 use lodestone_pmem::planted;
 use lodestone_pmem::sync::atomic::fence;
-use lodestone_txn::{RowWord, Tick};
+use lodestone_txn::{Lease, RowWord, Tick};
+use lodestone_wal::Room;
 
 use crate::core::{Committer, Core};
+use crate::delta;
+use crate::durability::Durability;
 use crate::error::{Error, Result};
 use crate::rounds;
 use crate::state::State;
@@ -38,13 +42,19 @@ use crate::tree::{Bytes, Slot, Taken, Tree};
 /// A slot that the commit has locked.
 #[derive(Debug)]
 pub struct Held {
-    tree: Arc<Tree>,
-    key: Bytes,
     slot: Arc<Slot>,
     /// The version before.
     seen: RowWord,
     /// Whether the commit added the slot.
     pub is_claimed: bool,
+    /// The change. `None`: the row was read only.
+    change: Option<Change>,
+}
+
+#[derive(Debug)]
+struct Change {
+    tree: Arc<Tree>,
+    key: Bytes,
     /// The new row; `None` deletes.
     payload: Option<Bytes>,
 }
@@ -72,6 +82,11 @@ impl<'c> Locks<'c> {
         self.numbers.get(&Arc::as_ptr(slot)).map(|number| &self.held[*number])
     }
 
+    fn push(&mut self, held: Held) {
+        self.numbers.insert(Arc::as_ptr(&held.slot), self.held.len());
+        self.held.push(held);
+    }
+
     fn take_all(&mut self, state: &mut State) -> Result<()> {
         for changes in state.changes.values() {
             for (key, payload) in &changes.rows {
@@ -90,15 +105,49 @@ impl<'c> Locks<'c> {
                         }
                     }
                 };
-                self.numbers.insert(Arc::as_ptr(&slot), self.held.len());
                 let (tree, key, payload) = (changes.tree.clone(), key.clone(), payload.clone());
-                self.held.push(Held { tree, key, slot, seen, is_claimed, payload });
+                self.push(Held { slot, seen, is_claimed, change: Some(Change { tree, key, payload }) });
             }
+        }
+        if self.core.ways.locks_reads {
+            self.take_reads(state)?;
         }
         // Another commit locks, then looks at what this one locked. This one has locked and now looks. At least one of
         // them sees the other.
         fence(Ordering::SeqCst);
         Ok(())
+    }
+
+    /// Locks the rows that were read, at the versions that were read.
+    fn take_reads(&mut self, state: &mut State) -> Result<()> {
+        for (slot, word) in state.read_rows() {
+            if self.find(&slot).is_some() {
+                continue;
+            }
+            if !slot.try_lock(word) {
+                return Err(state.conflict());
+            }
+            self.push(Held { slot, seen: word, is_claimed: false, change: None });
+        }
+        Ok(())
+    }
+
+    /// Whether the rows that change have the versions on which deltas build. They are the first ones that are held.
+    fn have(&self, bases: &[Option<RowWord>]) -> bool {
+        let is_base = |(held, base): (&Held, &Option<RowWord>)| base.is_none_or(|base| held.seen.same_version(base));
+        self.held.iter().zip(bases).all(is_base) || planted::active("engine-delta-base-unchecked")
+    }
+
+    /// Validates what was read, and takes a tick for the changes.
+    fn decide(&self, state: &mut State, lease: &Lease) -> Result<Tick> {
+        let core = self.core;
+        state.validate(core, Some(self))?;
+        // Look again: a commit that failed set the flag before it could release its locks.
+        core.refuse_if_poisoned()?;
+        let clock = core.timeline.registry().clock(lease);
+        let tick = core.timeline.clock().next(self.latest(state).max(clock));
+        core.timeline.reserve(tick)?;
+        Ok(tick)
     }
 
     /// A tick at least as late as everything that was read, overwritten or purged.
@@ -108,20 +157,30 @@ impl<'c> Locks<'c> {
         overwritten.fold(state.latest.max(self.floor), Tick::max)
     }
 
-    /// Makes the changes visible as the versions `tick`, pending.
+    /// Makes the changes visible as new versions, pending.
     fn install(&self, version: impl Fn(bool) -> RowWord) {
-        for held in &self.held {
-            held.slot.set_payload(held.payload.clone().unwrap_or_default());
-            held.slot.set_word(version(held.payload.is_none()).pending());
+        for (slot, payload) in self.changes() {
+            slot.set_payload(payload.clone().unwrap_or_default());
+            slot.set_word(version(payload.is_none()).pending());
         }
     }
 
-    /// Makes the changes count. The record is persistent.
-    fn settle(mut self, version: impl Fn(bool) -> RowWord) {
-        for held in std::mem::take(&mut self.held) {
-            held.slot.set_word(version(held.payload.is_none()));
+    /// Makes the changes count, and visible if they are not installed. The record is persistent.
+    fn settle(mut self, version: impl Fn(bool) -> RowWord, is_installed: bool) {
+        for (slot, payload) in self.changes() {
+            if !is_installed {
+                slot.set_payload(payload.clone().unwrap_or_default());
+            }
+            slot.set_word(version(payload.is_none()));
         }
+        self.held.iter().filter(|held| held.change.is_none()).for_each(|held| held.slot.set_word(held.seen));
+        self.held.clear();
         self.is_recorded = false;
+    }
+
+    /// The slots that change, with the new rows.
+    fn changes(&self) -> impl Iterator<Item = (&Arc<Slot>, &Option<Bytes>)> {
+        self.held.iter().filter_map(|held| Some((&held.slot, &held.change.as_ref()?.payload)))
     }
 }
 
@@ -132,11 +191,10 @@ impl Drop for Locks<'_> {
             return;
         }
         for held in self.held.iter().rev() {
-            if held.is_claimed {
+            match &held.change {
                 // It stays locked: a thread that holds it looks for the key again.
-                held.tree.untake(&held.key, &held.slot);
-            } else {
-                held.slot.set_word(held.seen);
+                Some(change) if held.is_claimed => change.tree.untake(&change.key, &held.slot),
+                _ => held.slot.set_word(held.seen),
             }
         }
     }
@@ -152,38 +210,43 @@ pub fn commit(core: &Core, state: &mut State) -> Result<()> {
         return state.settle(core);
     }
     let mut committer = core.take_committer()?;
-    let outcome = commit_with(core, state, &mut committer);
+    let outcome = match core.ways.durability {
+        Durability::None => commit_unlogged(core, state, &committer.lease),
+        _ => commit_with(core, state, &mut committer),
+    };
     core.give_committer(committer);
     outcome
 }
 
 fn commit_with(core: &Core, state: &mut State, committer: &mut Committer) -> Result<()> {
-    let Committer { lease, log, record } = committer;
-    record.clear();
-    for (number, changes) in &state.changes {
-        for (key, payload) in &changes.rows {
-            match payload {
-                Some(payload) => record.put(*number, key, payload)?,
-                None => record.delete(*number, key)?,
-            }
+    let mut may_delta = core.ways.deltas;
+    loop {
+        let Committer { log, record, .. } = &mut *committer;
+        let bases = delta::encode(core, state, record, may_delta)?;
+        let room = rounds::reserve(core, log, record)?;
+        let mut locks = Locks::new(core);
+        locks.take_all(state)?;
+        if locks.have(&bases) {
+            return append(core, state, committer, room, locks);
         }
+        // Another commit replaced a row in between. If this one has not read it, that is no conflict.
+        may_delta = false;
     }
-    let room = rounds::reserve(core, log, record)?;
-    let mut locks = Locks::new(core);
-    locks.take_all(state)?;
+}
+
+/// Appends the record, with all locks held, and makes the changes count.
+fn append(core: &Core, state: &mut State, committer: &mut Committer, room: Room, mut locks: Locks<'_>) -> Result<()> {
+    let Committer { lease, log, record } = committer;
     // With all locks held: a commit that builds on this one has the same epoch, or a later one.
     let epoch = core.rounds.cuts.epoch();
-    state.validate(core, Some(&locks))?;
-    // Look again: a commit that failed set the flag before it could release its locks.
-    core.refuse_if_poisoned()?;
-    let registry = core.timeline.registry();
-    let tick = core.timeline.clock().next(locks.latest(state).max(registry.clock(lease)));
-    core.timeline.reserve(tick)?;
+    let tick = locks.decide(state, lease)?;
     let version = |is_absent| RowWord::new(tick, lease.writer(), is_absent);
     locks.is_recorded = true;
     core.rounds.cuts.begins(lease.writer(), epoch, log.position());
     core.rounds.cuts.ends(lease.writer(), log.append(room, record, tick)?);
-    locks.install(version);
+    if core.ways.is_early {
+        locks.install(version);
+    }
     if !planted::active("engine-acknowledge-before-fence") {
         // The one fence. No version may be live, and no caller may be told, before the record is persistent. So no
         // store of a commit that builds on this one, and no answer, may overtake it.
@@ -192,8 +255,22 @@ fn commit_with(core: &Core, state: &mut State, committer: &mut Committer) -> Res
     if core.waits {
         core.note_point(lease.writer().index(), core.memory.flushed_here());
     }
-    registry.set_clock(lease, tick);
+    core.timeline.registry().set_clock(lease, tick);
     state.know(version(false));
-    locks.settle(version);
+    locks.settle(version, core.ways.is_early);
+    Ok(())
+}
+
+/// Commits without a record: [`Durability::None`].
+fn commit_unlogged(core: &Core, state: &mut State, lease: &Lease) -> Result<()> {
+    let mut locks = Locks::new(core);
+    locks.take_all(state)?;
+    let tick = locks.decide(state, lease)?;
+    let version = |is_absent| RowWord::new(tick, lease.writer(), is_absent);
+    // A panic leaves some of the changes installed.
+    locks.is_recorded = true;
+    core.timeline.registry().set_clock(lease, tick);
+    state.know(version(false));
+    locks.settle(version, false);
     Ok(())
 }

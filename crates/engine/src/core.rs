@@ -12,6 +12,7 @@ use lodestone_store::{InUse, Object};
 use lodestone_txn::{Lease, RowState, RowWord, Timeline};
 use lodestone_wal::{LogWriter, Record, Wal};
 
+use crate::durability::{Durability, Point, Ways};
 use crate::error::{Error, Result};
 use crate::format::Places;
 use crate::options::DatabaseOptions;
@@ -36,7 +37,8 @@ pub struct Core {
     pub heap: Heap,
     pub wal: Wal,
     pub places: Places,
-    /// Whether an answer must wait until what it saw is durable.
+    pub ways: Ways,
+    /// Whether what was fenced may not be durable yet.
     pub waits: bool,
     leaf_rows_max: usize,
     trees: RwLock<BTreeMap<u32, Arc<Tree>>>,
@@ -60,6 +62,7 @@ impl Core {
         Self {
             rounds,
             timeline: found.timeline,
+            ways: Ways::new(options),
             waits: memory.domain() == Domain::Block,
             memory,
             heap,
@@ -138,16 +141,36 @@ impl Core {
         *lock(&self.points[writer]) = point;
     }
 
-    /// Waits until everything that `state` read is durable.
-    pub fn wait_durable(&self, state: &State) -> Result<()> {
+    /// The point at which everything that `state` read is durable.
+    pub fn point_of(&self, state: &State) -> Point {
         if !self.waits || planted::active("engine-reader-answers-early") {
-            return Ok(());
+            return Point::default();
         }
-        let point = match state.writers() {
-            Some(writers) => writers.into_iter().map(|writer| *lock(&self.points[writer])).max().unwrap_or_default(),
+        let point = |writer: usize| *lock(&self.points[writer]);
+        let flushed = match state.writers() {
+            Some(writers) => writers.into_iter().map(point).max().unwrap_or_default(),
             None => self.memory.flushed_anywhere(),
         };
-        Ok(self.memory.wait_durable(point)?)
+        Point { flushed, is_own: false }
+    }
+
+    /// The point at which the commit of `state`, which this thread has made, is durable.
+    pub fn own_point(&self, _: &State) -> Point {
+        Point { flushed: self.memory.flushed_here(), is_own: true }
+    }
+
+    /// Waits for `point` before an answer, unless the options say that answers do not wait.
+    pub fn acknowledge(&self, point: Point) -> Result<()> {
+        match self.ways.durability {
+            Durability::Ordered | Durability::None => Ok(()),
+            Durability::Sync | Durability::Epoch(_) => self.wait_for(point),
+        }
+    }
+
+    /// Waits for `point`.
+    pub fn wait_for(&self, point: Point) -> Result<()> {
+        let waits = |point: Point| if point.is_own { self.memory.durable() } else { self.memory.wait_durable(point.flushed) };
+        Ok(waits(point)?)
     }
 
     /// Waits until the version `word` of `slot` is not pending. It may be overwritten then.

@@ -13,6 +13,7 @@ use lodestone_wal::LogStats;
 
 use crate::catalog;
 use crate::core::{Committer, Core, Handle};
+use crate::durability::Point;
 use crate::error::{Error, Result};
 use crate::format;
 use crate::kind::DATABASE;
@@ -100,7 +101,13 @@ impl Database {
     /// As [`open_with`](Self::open_with).
     pub fn open_object(object: Object, options: &DatabaseOptions) -> Result<Self> {
         let (heap, in_use) = (object.heap().clone(), object.in_use());
+        options.check()?;
         let places = format::read(&heap, object.at())?;
+        if places.is_without_durability() != options.durability.is_none() {
+            let (without, with) = ("with `Durability::None`", "with durability");
+            let [made, open] = if places.is_without_durability() { [without, without] } else { [with, with] };
+            return Err(Error::DurabilityDiffers { path: heap.pool().path().to_owned(), made, open });
+        }
         let found = recover(&heap, &places, options)?;
         let report = found.report;
         let core = Core::new(heap, places, options, found, object);
@@ -228,7 +235,14 @@ impl Database {
     ///
     /// # Panics
     /// When `body` panics. Then the transaction has not happened.
-    pub fn update<R>(&self, mut body: impl FnMut(&Tx) -> Result<R>) -> Result<R> {
+    pub fn update<R>(&self, body: impl FnMut(&Tx) -> Result<R>) -> Result<R> {
+        let (value, point) = self.run(body)?;
+        self.core.acknowledge(point)?;
+        Ok(value)
+    }
+
+    /// Runs `body` until it commits. Returns the point at which the transaction is durable.
+    pub(crate) fn run<R>(&self, mut body: impl FnMut(&Tx) -> Result<R>) -> Result<(R, Point)> {
         let running = Running::begin(&self.core);
         let tx = self.begin();
         let mut attempts = 0;

@@ -140,6 +140,25 @@ pub enum Error {
         /// The pool.
         path: PathBuf,
     },
+    /// The database was made with `Durability::None` and is opened with another one, or the reverse.
+    #[error(
+        "{}: the database was made {made}, and stays so; open it {open}, or make another one under another name",
+        path.display()
+    )]
+    DurabilityDiffers {
+        /// The pool.
+        path: PathBuf,
+        /// How it was made.
+        made: &'static str,
+        /// How to open it.
+        open: &'static str,
+    },
+    /// A checkpoint of a database that was made with `Durability::None`.
+    #[error("{}: the database is without durability, so it has no checkpoints; copy its rows to another one", path.display())]
+    WithoutDurability {
+        /// The pool.
+        path: PathBuf,
+    },
     /// An option is outside its limits.
     #[error("{option} is {value}; {rule}")]
     BadOption {

@@ -8,7 +8,6 @@ use crate::catalog;
 use crate::database::Database;
 use crate::error::Error;
 use crate::format;
-use crate::options::DatabaseOptions;
 
 /// The kind of a database.
 pub static DATABASE: DatabaseKind = DatabaseKind;
@@ -29,7 +28,7 @@ impl Kind for DatabaseKind {
     }
 
     fn examine(&self, object: Object) -> Result<Contents, KindError> {
-        let database = Database::open_object(object, &DatabaseOptions::default())?;
+        let database = open(object)?;
         let mut contents = Contents { blocks: database.blocks(), ..Contents::default() };
         let core = database.core();
         // An open for writing has made them whole.
@@ -82,7 +81,7 @@ impl Kind for DatabaseKind {
     }
 
     fn members(&self, object: Object) -> Result<Vec<Member>, KindError> {
-        let database = Database::open_object(object, &DatabaseOptions::default())?;
+        let database = open(object)?;
         let names = database.tables()?.into_iter();
         let member = |name: String| {
             let what = database.table(&name)?.schema().to_string();
@@ -98,6 +97,12 @@ impl Kind for DatabaseKind {
     fn records(&self, object: Object, _: Option<&str>, _: Acknowledge) -> Result<Box<dyn Records>, KindError> {
         Err(format!("`{}` holds tables of typed rows, which a program reads through `Database`", object.name()).into())
     }
+}
+
+/// Opens the database of `object`, whatever durability it was made with.
+fn open(object: Object) -> Result<Database, Error> {
+    let options = format::read(object.heap(), object.at())?.options();
+    Database::open_object(object, &options)
 }
 
 /// Rows of a table. Each is decoded.

@@ -25,6 +25,8 @@
 //! | `state` | the reads and changes of a transaction, and their validation |
 //! | `tx`, `table`, `rows` | operations inside a transaction |
 //! | `commit` | the commit, step by step |
+//! | `durability` | when a commit is acknowledged; the protocols that this one is compared with |
+//! | `delta` | records of the bytes that changed, and the rule that makes them sound |
 //! | `cuts` | a position in every log, while commits go on |
 //! | `rounds` | checkpoints: dirty leaves to pages, truncation |
 //! | `catalog` | tables by name, as rows |
@@ -40,6 +42,8 @@ mod commit;
 mod core;
 mod cuts;
 mod database;
+mod delta;
+mod durability;
 mod error;
 mod format;
 mod key;
@@ -57,6 +61,7 @@ mod tx;
 mod value;
 
 pub use database::Database;
+pub use durability::{Durability, Region, Ticket};
 pub use error::{Error, Result};
 pub use key::KEY_BYTES_MAX;
 pub use kind::{DATABASE, DatabaseKind};

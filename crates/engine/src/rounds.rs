@@ -23,7 +23,7 @@ use lodestone_width::to_u64;
 
 use crate::core::Core;
 use crate::cuts::Cuts;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::tree::{Bytes, Leaf, Lookup, Slot, Tree};
 
 /// How many rounds a full log is worth: the second one frees the records below the cut of the first one.
@@ -102,6 +102,9 @@ fn is_due(core: &Core) -> bool {
 pub fn round(core: &Core, pages: &mut Pages) -> Result<CheckpointReport> {
     core.refuse_if_poisoned()?;
     core.refuse_if_read_only()?;
+    if core.ways.durability.is_none() {
+        return Err(Error::WithoutDurability { path: core.heap.pool().path().to_owned() });
+    }
     let from = core.rounds.cuts.cut();
     let mut written = Written { leaves: Vec::new(), is_published: false };
     let mut batch = pages.batch();

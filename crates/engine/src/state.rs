@@ -143,6 +143,11 @@ impl State {
         Ok(())
     }
 
+    /// The rows that were read, and their versions.
+    pub fn read_rows(&self) -> Vec<(Arc<Slot>, RowWord)> {
+        self.reads.iter().map(|read| (read.slot.clone(), read.word)).collect()
+    }
+
     /// Knows the own commit of `version`.
     pub fn know(&mut self, version: RowWord) {
         self.known.raise(version.version());

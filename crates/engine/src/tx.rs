@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::commit::commit;
 use crate::core::Handle;
+use crate::durability::Point;
 use crate::error::{Error, Result};
 use crate::state::{Changes, State};
 use crate::tree::{Bytes, Tree};
@@ -95,32 +96,30 @@ impl Tx {
     /// [`Error::Conflict`]: begin again. [`Error::Full`], [`Error::TransactionTooLarge`], [`Error::Poisoned`]. Nothing
     /// has changed then. [`Error::Pool`] when the medium failed: the outcome is unknown.
     pub fn commit(self) -> Result<()> {
-        self.conclude(Ok(()))
+        let ((), point) = self.conclude(Ok(()))?;
+        self.core.acknowledge(point)
     }
 
-    /// Ends an attempt whose closure returned `outcome`.
-    pub(crate) fn conclude<R>(&self, outcome: Result<R>) -> Result<R> {
+    /// Ends an attempt whose closure returned `outcome`. An answer is durable at the point that is returned, an error
+    /// that is not a conflict on return.
+    pub(crate) fn conclude<R>(&self, outcome: Result<R>) -> Result<(R, Point)> {
         // Also in place of an error, which may result from a state that never was.
         let mut state = self.live_state()?;
         let core = &*self.core;
         match outcome {
             Ok(value) => {
                 commit(core, &mut state)?;
-                if state.changes.is_empty() {
-                    core.wait_durable(&state)?;
-                } else {
-                    // Everything it saw was flushed before, by the thread that made it visible: in this commit group
-                    // or in an earlier one.
-                    core.memory.durable()?;
-                }
-                Ok(value)
+                // Everything it saw was flushed before its own record, by the thread that made it visible: in this
+                // commit group or in an earlier one.
+                let point = if state.changes.is_empty() { core.point_of(&state) } else { core.own_point(&state) };
+                Ok((value, point))
             }
             Err(Error::Conflict) => Err(state.conflict()),
             Err(error) => {
                 // An answer, which must be true and durable like any other.
                 state.validate(core, None)?;
                 state.settle(core)?;
-                core.wait_durable(&state)?;
+                core.acknowledge(core.point_of(&state))?;
                 Err(error)
             }
         }
