@@ -33,8 +33,9 @@ use lodestone_wal::Room;
 
 use crate::core::{Committer, Core};
 use crate::delta;
-use crate::durability::Durability;
+use crate::durability::{Durability, Point};
 use crate::error::{Error, Result};
+use crate::group;
 use crate::rounds;
 use crate::state::State;
 use crate::tree::{Bytes, Slot, Taken, Tree};
@@ -69,7 +70,7 @@ pub struct Locks<'c> {
     /// The largest floor of the leaves with claims.
     floor: Tick,
     /// Whether the record is being written, and may count after a crash.
-    is_recorded: bool,
+    pub is_recorded: bool,
 }
 
 impl<'c> Locks<'c> {
@@ -85,6 +86,13 @@ impl<'c> Locks<'c> {
     fn push(&mut self, held: Held) {
         self.numbers.insert(Arc::as_ptr(&held.slot), self.held.len());
         self.held.push(held);
+    }
+
+    /// All locks for the changes of `state`.
+    pub fn of(core: &'c Core, state: &mut State) -> Result<Self> {
+        let mut locks = Self::new(core);
+        locks.take_all(state)?;
+        Ok(locks)
     }
 
     fn take_all(&mut self, state: &mut State) -> Result<()> {
@@ -133,13 +141,13 @@ impl<'c> Locks<'c> {
     }
 
     /// Whether the rows that change have the versions on which deltas build. They are the first ones that are held.
-    fn have(&self, bases: &[Option<RowWord>]) -> bool {
+    pub fn have(&self, bases: &[Option<RowWord>]) -> bool {
         let is_base = |(held, base): (&Held, &Option<RowWord>)| base.is_none_or(|base| held.seen.same_version(base));
         self.held.iter().zip(bases).all(is_base) || planted::active("engine-delta-base-unchecked")
     }
 
     /// Validates what was read, and takes a tick for the changes.
-    fn decide(&self, state: &mut State, lease: &Lease) -> Result<Tick> {
+    pub fn decide(&self, state: &mut State, lease: &Lease) -> Result<Tick> {
         let core = self.core;
         state.validate(core, Some(self))?;
         // Look again: a commit that failed set the flag before it could release its locks.
@@ -166,7 +174,7 @@ impl<'c> Locks<'c> {
     }
 
     /// Makes the changes count, and visible if they are not installed. The record is persistent.
-    fn settle(mut self, version: impl Fn(bool) -> RowWord, is_installed: bool) {
+    pub fn settle(mut self, version: impl Fn(bool) -> RowWord, is_installed: bool) {
         for (slot, payload) in self.changes() {
             if !is_installed {
                 slot.set_payload(payload.clone().unwrap_or_default());
@@ -200,19 +208,24 @@ impl Drop for Locks<'_> {
     }
 }
 
-/// Commits the changes in `state`. On return they are ordered, and the caller waits until they are durable.
+/// Commits the changes in `state`. On return they are ordered. They are durable at the point that is returned, and so
+/// is everything that was read.
 ///
 /// # Errors
 /// [`Error::Conflict`] and others. Nothing has changed then.
-pub fn commit(core: &Core, state: &mut State) -> Result<()> {
+pub fn commit(core: &Core, state: &mut State) -> Result<Point> {
     core.refuse_if_poisoned()?;
     if state.changes.is_empty() {
-        return state.settle(core);
+        state.settle(core)?;
+        return Ok(core.point_of(state));
     }
     let mut committer = core.take_committer()?;
-    let outcome = match core.ways.durability {
-        Durability::None => commit_unlogged(core, state, &committer.lease),
-        _ => commit_with(core, state, &mut committer),
+    let outcome = match (&core.group, core.ways.durability) {
+        (Some(group), _) => group::commit(core, group, state, &mut committer).map(Point::of_epoch),
+        (None, Durability::None) => commit_unlogged(core, state, &committer.lease).map(|()| Point::default()),
+        // Everything it saw was flushed before its own record, by the thread that made it visible: in this commit group
+        // of the block domain or in an earlier one.
+        _ => commit_with(core, state, &mut committer).map(|()| Point::own(core.memory.flushed_here())),
     };
     core.give_committer(committer);
     outcome
@@ -224,8 +237,7 @@ fn commit_with(core: &Core, state: &mut State, committer: &mut Committer) -> Res
         let Committer { log, record, .. } = &mut *committer;
         let bases = delta::encode(core, state, record, may_delta)?;
         let room = rounds::reserve(core, log, record)?;
-        let mut locks = Locks::new(core);
-        locks.take_all(state)?;
+        let locks = Locks::of(core, state)?;
         if locks.have(&bases) {
             return append(core, state, committer, room, locks);
         }
@@ -263,8 +275,7 @@ fn append(core: &Core, state: &mut State, committer: &mut Committer, room: Room,
 
 /// Commits without a record: [`Durability::None`].
 fn commit_unlogged(core: &Core, state: &mut State, lease: &Lease) -> Result<()> {
-    let mut locks = Locks::new(core);
-    locks.take_all(state)?;
+    let mut locks = Locks::of(core, state)?;
     let tick = locks.decide(state, lease)?;
     let version = |is_absent| RowWord::new(tick, lease.writer(), is_absent);
     // A panic leaves some of the changes installed.

@@ -1,6 +1,6 @@
 //! The state that all handles and threads of a database share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::sync::{Arc, PoisonError};
 
@@ -15,6 +15,7 @@ use lodestone_wal::{LogWriter, Record, Wal};
 use crate::durability::{Durability, Point, Ways};
 use crate::error::{Error, Result};
 use crate::format::Places;
+use crate::group::{Group, LoggerThread};
 use crate::options::DatabaseOptions;
 use crate::recover::Recovered;
 use crate::rounds::Rounds;
@@ -38,6 +39,8 @@ pub struct Core {
     pub wal: Wal,
     pub places: Places,
     pub ways: Ways,
+    /// With group commit by epochs.
+    pub group: Option<Group>,
     /// Whether what was fenced may not be durable yet.
     pub waits: bool,
     leaf_rows_max: usize,
@@ -58,11 +61,16 @@ pub struct Core {
 impl Core {
     pub fn new(heap: Heap, places: Places, options: &DatabaseOptions, found: Recovered, object: Object) -> Self {
         let memory = heap.memory().clone();
+        let group = match options.durability {
+            Durability::Epoch(interval) if !memory.is_read_only() => Some(Group::new(interval, places.threads_max())),
+            _ => None,
+        };
         let rounds = Rounds::new(found.pages, places.threads_max(), &found.wal);
         Self {
             rounds,
             timeline: found.timeline,
             ways: Ways::new(options),
+            group,
             waits: memory.domain() == Domain::Block,
             memory,
             heap,
@@ -143,6 +151,10 @@ impl Core {
 
     /// The point at which everything that `state` read is durable.
     pub fn point_of(&self, state: &State) -> Point {
+        if let Some(group) = &self.group {
+            let epoch = |writers: BTreeSet<usize>| writers.into_iter().map(|writer| group.epoch_of(writer)).max();
+            return Point::of_epoch(state.writers().map_or(group.epoch(), |writers| epoch(writers).unwrap_or(0)));
+        }
         if !self.waits || planted::active("engine-reader-answers-early") {
             return Point::default();
         }
@@ -151,12 +163,7 @@ impl Core {
             Some(writers) => writers.into_iter().map(point).max().unwrap_or_default(),
             None => self.memory.flushed_anywhere(),
         };
-        Point { flushed, is_own: false }
-    }
-
-    /// The point at which the commit of `state`, which this thread has made, is durable.
-    pub fn own_point(&self, _: &State) -> Point {
-        Point { flushed: self.memory.flushed_here(), is_own: true }
+        Point { flushed, ..Point::default() }
     }
 
     /// Waits for `point` before an answer, unless the options say that answers do not wait.
@@ -169,8 +176,13 @@ impl Core {
 
     /// Waits for `point`.
     pub fn wait_for(&self, point: Point) -> Result<()> {
-        let waits = |point: Point| if point.is_own { self.memory.durable() } else { self.memory.wait_durable(point.flushed) };
-        Ok(waits(point)?)
+        if let Some(group) = &self.group {
+            group.wait(self, point.epoch)
+        } else if point.is_own {
+            Ok(self.memory.durable()?)
+        } else {
+            Ok(self.memory.wait_durable(point.flushed)?)
+        }
     }
 
     /// Waits until the version `word` of `slot` is not pending. It may be overwritten then.
@@ -221,12 +233,15 @@ impl Core {
 pub struct Handle {
     /// Dropped before `core`. After the last one the database is being closed, and an open waits for that.
     _in_use: InUse,
+    /// Dropped before `core` as well: the thread has a share of it.
+    _logger: Option<Arc<LoggerThread>>,
     core: Arc<Core>,
 }
 
 impl Handle {
     pub fn new(in_use: InUse, core: Core) -> Self {
-        Self { _in_use: in_use, core: Arc::new(core) }
+        let core = Arc::new(core);
+        Self { _in_use: in_use, _logger: LoggerThread::begin(&core).map(Arc::new), core }
     }
 
     /// Whether both are on the same database.
@@ -246,6 +261,11 @@ impl Deref for Handle {
 impl Drop for Core {
     fn drop(&mut self) {
         if !self.memory.is_read_only() && !self.timeline.is_poisoned() {
+            if let Some(group) = &self.group {
+                // An error poisons, and the life ends as in a crash.
+                let _ = group.close(self);
+                group.end();
+            }
             // A log with an owner gets no mark.
             lock(&self.committers.0).clear();
             // Without a mark the log is as after a crash. The next open marks it.

@@ -13,7 +13,7 @@ use lodestone_wal::LogStats;
 
 use crate::catalog;
 use crate::core::{Committer, Core, Handle};
-use crate::durability::Point;
+use crate::durability::{Durability, Point};
 use crate::error::{Error, Result};
 use crate::format;
 use crate::kind::DATABASE;
@@ -108,9 +108,16 @@ impl Database {
             let [made, open] = if places.is_without_durability() { [without, without] } else { [with, with] };
             return Err(Error::DurabilityDiffers { path: heap.pool().path().to_owned(), made, open });
         }
+        if matches!(options.durability, Durability::Epoch(_)) && places.threads_max() < 2 {
+            let (option, rule) = ("threads_max", "group commit by epochs needs a database made with at least 2");
+            return Err(Error::BadOption { option, value: places.threads_max().into(), rule });
+        }
         let found = recover(&heap, &places, options)?;
         let report = found.report;
         let core = Core::new(heap, places, options, found, object);
+        if let Some(group) = &core.group {
+            group.begin(&core)?;
+        }
         Ok(Self { core: Handle::new(in_use, core), report })
     }
 

@@ -108,6 +108,20 @@ pub struct Point {
     pub flushed: DurablePoint,
     /// Whether this thread flushed it.
     pub is_own: bool,
+    /// The epoch of group commit; 0: none.
+    pub epoch: u64,
+}
+
+impl Point {
+    /// Of a commit by this thread.
+    pub fn own(flushed: DurablePoint) -> Self {
+        Self { flushed, is_own: true, epoch: 0 }
+    }
+
+    /// Of an epoch of group commit.
+    pub fn of_epoch(epoch: u64) -> Self {
+        Self { epoch, ..Self::default() }
+    }
 }
 
 /// A moment from which on a transaction is durable. Dropping it does not take the transaction back.
@@ -185,7 +199,11 @@ impl Database {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn sync(&self) -> Result<()> {
-        self.core().refuse_if_poisoned()?;
-        Ok(self.core().memory.wait_durable(self.core().memory.flushed_anywhere())?)
+        let core = self.core();
+        core.refuse_if_poisoned()?;
+        match &core.group {
+            Some(group) => group.flush(core),
+            None => Ok(core.memory.wait_durable(core.memory.flushed_anywhere())?),
+        }
     }
 }

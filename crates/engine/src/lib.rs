@@ -27,6 +27,7 @@
 //! | `commit` | the commit, step by step |
 //! | `durability` | when a commit is acknowledged; the protocols that this one is compared with |
 //! | `delta` | records of the bytes that changed, and the rule that makes them sound |
+//! | `group` | group commit by epochs, for comparison |
 //! | `cuts` | a position in every log, while commits go on |
 //! | `rounds` | checkpoints: dirty leaves to pages, truncation |
 //! | `catalog` | tables by name, as rows |
@@ -46,6 +47,7 @@ mod delta;
 mod durability;
 mod error;
 mod format;
+mod group;
 mod key;
 mod kind;
 mod options;

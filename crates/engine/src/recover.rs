@@ -241,19 +241,25 @@ fn collect(
     if found.tick > limit {
         return Err("its tick was never reserved");
     }
+    let mut tick = found.tick;
     for entry in found.entries() {
+        if entry.kind == EntryKind::Commit {
+            let named = entry.value.try_into().map(u64::from_le_bytes).map(Tick);
+            tick = named.ok().filter(|tick| *tick <= found.tick).ok_or("the tick of a transaction makes no sense")?;
+            continue;
+        }
         let reading = trees.entry(entry.tree).or_default();
         let payload = match entry.kind {
             EntryKind::Put => Some(entry.value),
             EntryKind::Delete => None,
             EntryKind::Delta => {
-                let delta = Delta { tick: found.tick, value: entry.value.into() };
+                let delta = Delta { tick, value: entry.value.into() };
                 reading.deltas.entry(entry.key.to_vec()).or_default().push(delta);
                 continue;
             }
-            EntryKind::Member => return Err("it has an entry of a kind that this version never writes"),
+            EntryKind::Commit | EntryKind::Member => return Err("it has an entry of a kind that this version never writes"),
         };
-        if reading.change(entry.key, found.tick, payload) {
+        if reading.change(entry.key, tick, payload) {
             reading.soil(entry.key);
         }
     }

@@ -108,10 +108,7 @@ impl Tx {
         let core = &*self.core;
         match outcome {
             Ok(value) => {
-                commit(core, &mut state)?;
-                // Everything it saw was flushed before its own record, by the thread that made it visible: in this
-                // commit group or in an earlier one.
-                let point = if state.changes.is_empty() { core.point_of(&state) } else { core.own_point(&state) };
+                let point = commit(core, &mut state)?;
                 Ok((value, point))
             }
             Err(Error::Conflict) => Err(state.conflict()),
