@@ -65,6 +65,22 @@ pub enum Error {
         /// The type of the value.
         found: String,
     },
+    /// The table has no such column outside its key.
+    #[error("table `{table}` has no column `{column}` outside its key; use a name of its schema")]
+    NoColumn {
+        /// The table.
+        table: String,
+        /// The column.
+        column: String,
+    },
+    /// A sum is outside the limits of its column.
+    #[error("table `{table}`: the sum does not fit into column `{column}`; nothing was added")]
+    Overflow {
+        /// The table.
+        table: String,
+        /// The column.
+        column: String,
+    },
     /// A row or key has too many or too few values.
     #[error("table `{table}`: a {what} of {found} values, it has {expected} columns; pass a value for each column")]
     WrongLength {

@@ -23,7 +23,7 @@
 //! | `payload` | the other columns of a row as bytes |
 //! | `tree` | rows in DRAM, by key: slots, leaves, claims, purge, split |
 //! | `state` | the reads and changes of a transaction, and their validation |
-//! | `tx`, `table`, `rows` | operations inside a transaction |
+//! | `tx`, `table`, `add`, `rows` | operations inside a transaction |
 //! | `commit` | the commit, step by step |
 //! | `durability` | when a commit is acknowledged; the protocols that this one is compared with |
 //! | `delta` | records of the bytes that changed, and the rule that makes them sound |
@@ -38,6 +38,7 @@
 
 #![cfg_attr(not(test), deny(clippy::as_conversions))]
 
+mod add;
 mod catalog;
 mod commit;
 mod core;
