@@ -16,6 +16,7 @@ use crate::core::{Committer, Core, Handle};
 use crate::durability::{Durability, Point};
 use crate::error::{Error, Result};
 use crate::format;
+use crate::group::Group;
 use crate::kind::DATABASE;
 use crate::options::DatabaseOptions;
 use crate::recover::{RecoveryReport, recover};
@@ -277,6 +278,15 @@ impl Database {
     #[doc(hidden)]
     pub fn abandon(self) {
         self.core.timeline.poison();
+    }
+
+    /// Ends the thread that closes epochs of group commit: from then on threads that wait for one close it. For tests.
+    #[doc(hidden)]
+    pub fn end_logger(&self) {
+        self.core.group.iter().for_each(Group::stop);
+        while self.core.group.as_ref().is_some_and(Group::has_thread) {
+            lodestone_pmem::sync::thread::yield_now();
+        }
     }
 
     /// Keeps a writer from commits until the result is dropped, so that the next commit has another one. For tests.

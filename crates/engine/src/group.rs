@@ -152,7 +152,6 @@ impl Group {
 
     /// Closes epochs until [`stop`](Self::stop) is called. For a thread of its own.
     pub fn run(&self, core: &Core) {
-        self.has_thread.store(true, Ordering::SeqCst);
         while !self.rest() {
             if self.has_members.load(Ordering::Relaxed) && self.close(core).is_err() {
                 // The database is poisoned, and those that wait know.
@@ -164,6 +163,11 @@ impl Group {
         }
         self.has_thread.store(false, Ordering::SeqCst);
         self.wake();
+    }
+
+    /// Whether [`run`](Self::run) runs.
+    pub fn has_thread(&self) -> bool {
+        self.has_thread.load(Ordering::SeqCst)
     }
 
     /// Ends [`run`](Self::run).
@@ -427,7 +431,11 @@ impl LoggerThread {
         core.group.as_ref().filter(|_| Group::needs_thread(core))?;
         let shared = core.clone();
         let run = move || shared.group.iter().for_each(|group| group.run(&shared));
+        core.group.iter().for_each(|group| group.has_thread.store(true, Ordering::SeqCst));
         let thread = std::thread::Builder::new().name("lodestone-logger".into()).spawn(run).ok();
+        if thread.is_none() {
+            core.group.iter().for_each(|group| group.has_thread.store(false, Ordering::SeqCst));
+        }
         Some(Self { core: core.clone(), thread })
     }
 }
