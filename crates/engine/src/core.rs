@@ -262,8 +262,10 @@ impl Drop for Core {
     fn drop(&mut self) {
         if !self.memory.is_read_only() && !self.timeline.is_poisoned() {
             if let Some(group) = &self.group {
-                // An error poisons, and the life ends as in a crash.
-                let _ = group.close(self);
+                if group.close(self).is_err() {
+                    // The life ends as in a crash.
+                    return;
+                }
                 group.end();
             }
             // A log with an owner gets no mark.

@@ -15,7 +15,8 @@
 //! **Why the base is always found.** Let `C` be a checkpoint that recovery may use, `e` the last epoch below its cut,
 //! and `v1 < v2 < ..` the versions of a row.
 //!
-//! 1. A commit reads its epoch while it has the row locked. So the epochs of `v1, v2, ..` never fall.
+//! 1. A commit reads its epoch while it has the row locked. So the epochs of `v1, v2, ..` never fall. (All of this life
+//!    are above the cut of a checkpoint of an earlier life.)
 //! 2. The image of `C` has some `vi`, and all commits of epochs up to `e` are in it (`rounds.rs`). So each version after
 //!    `vi` has an epoch above `e`. It may have been written while commits went on: `vi` may itself be above the cut.
 //! 3. The records of epochs above `e` are not below the cut (`cuts.rs`). So every record after `vi` is in the log, and

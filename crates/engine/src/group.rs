@@ -87,7 +87,7 @@ struct Part {
     entries: Record,
 }
 
-/// Room in the log for a commit. It returns when the commit fails.
+/// Room in the log for a commit. Dropping it gives the room back: the commit has failed.
 struct Admission<'g> {
     group: &'g Group,
     bytes: u64,
@@ -152,6 +152,7 @@ impl Group {
 
     /// Closes epochs until [`stop`](Self::stop) is called. For a thread of its own.
     pub fn run(&self, core: &Core) {
+        let _leaves = Leaves(self);
         while !self.rest() {
             if self.has_members.load(Ordering::Relaxed) && self.close(core).is_err() {
                 // The database is poisoned, and those that wait know.
@@ -161,8 +162,6 @@ impl Group {
                 break;
             }
         }
-        self.has_thread.store(false, Ordering::SeqCst);
-        self.wake();
     }
 
     /// Whether [`run`](Self::run) runs.
@@ -258,15 +257,11 @@ impl Group {
     /// Those of the medium and of the log. The database is poisoned then.
     pub fn close(&self, core: &Core) -> Result<()> {
         let mut logger = lock(&self.logger);
-        let outcome = core.refuse_if_poisoned().and_then(|()| match &mut *logger {
-            Some(logger) => self.close_with(core, logger),
-            None => Ok(()),
-        });
-        if outcome.is_err() {
-            core.timeline.poison();
-        }
-        self.wake();
-        outcome
+        core.refuse_if_poisoned()?;
+        let mut closing = Closing { group: self, core, is_done: false };
+        logger.as_mut().map_or(Ok(()), |logger| self.close_with(core, logger))?;
+        closing.is_done = true;
+        Ok(())
     }
 
     fn close_with(&self, core: &Core, logger: &mut Committer) -> Result<()> {
@@ -323,6 +318,32 @@ impl Group {
                 return Err(Error::Full { path: core.heap.pool().path().to_owned(), bytes: core.places.log_bytes() });
             }
         }
+    }
+}
+
+/// The thread that closes the epochs. When it ends, also by a panic, others close them.
+struct Leaves<'g>(&'g Group);
+
+impl Drop for Leaves<'_> {
+    fn drop(&mut self) {
+        self.0.has_thread.store(false, Ordering::SeqCst);
+        self.0.wake();
+    }
+}
+
+/// An epoch that is being closed. If that fails, its commits are visible and will not survive.
+struct Closing<'g> {
+    group: &'g Group,
+    core: &'g Core,
+    is_done: bool,
+}
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.core.timeline.poison();
+        }
+        self.group.wake();
     }
 }
 

@@ -14,6 +14,9 @@
 //! | `db-segment-again` | a segment that a checkpoint frees, and that the next commit takes |
 //! | `db-cut-round` | a checkpoint that is cut off, and one of the next life with the same number |
 //! | `db-older-round` | a newest checkpoint that is damaged, so that the one before must do |
+//! | `db-delta` | columns that change alone, by two writers, around checkpoints and in several lives |
+//! | `db-delta-older-round` | deltas whose base is an image of the older checkpoint |
+//! | `db-epoch` | group commit: transactions by two writers that survive together or not at all |
 //!
 //! After every crash the rows of both tables are compared with a model. The blocks that store and database own are
 //! compared with those that the heap holds. Then the database goes on working.
@@ -24,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lodestone_crash::planted::Bug;
 use lodestone_crash::{Config, Failure, Outcome, Profile, Redundant, SiteKey, Structure, Target, tiny_pool};
-use lodestone_engine::{Database, DatabaseOptions, Error, Result, Schema, Table, Tx, Type, row};
+use lodestone_engine::{Database, DatabaseOptions, Durability, Error, Result, Row, Schema, Table, Tx, Type, row};
 use lodestone_heap::HeapOptions;
 use lodestone_pmem::sync::{Mutex, MutexGuard, lock};
 use lodestone_pmem::{PmAddr, Pool, PoolOptions};
@@ -45,6 +48,12 @@ pub enum Step {
     Delete(u64),
     /// Sets all rows of a range of keys.
     Many(u64, u64, i64),
+    /// Adds to one of the two columns of a row of the first table.
+    Add(u64, usize, i64),
+    /// Adds to both columns, in two changes of one transaction.
+    AddBoth(u64, i64),
+    /// Transactions that do not wait for their epoch. Then their epoch is waited for.
+    Group(Vec<Step>),
     /// Counts the rows, and sets a row to that.
     Count(u64),
     /// The step is committed by the second writer.
@@ -76,15 +85,33 @@ pub struct Tables {
     script: Vec<Step>,
     threads: Vec<Vec<Step>>,
     redundant: Vec<Redundant>,
+    kind: Kind,
 }
+
+/// What else a database has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Kind {
+    /// Rows too short for deltas.
+    #[default]
+    Narrow,
+    /// Rows with a second number and a text.
+    Wide,
+    /// Wide rows, and group commit by epochs.
+    Grouped,
+}
+
+/// Outside the key of a wide row.
+const PAD: &str = "a text that no step changes";
 
 /// The opened database.
 pub struct Handle {
+    kind: Kind,
     store: Store,
     open: Mutex<Option<Open>>,
 }
 
 struct Open {
+    kind: Kind,
     db: Database,
     tables: [Table; 2],
 }
@@ -100,9 +127,11 @@ fn blocks_beside(at: PmAddr) -> [PmAddr; 2] {
 /// Rows of the first table before the run.
 const ROWS: u64 = 3;
 
-fn options() -> DatabaseOptions {
+fn options(kind: Kind) -> DatabaseOptions {
     DatabaseOptions {
         threads_max: 3,
+        // No thread closes epochs: the memory is traced.
+        durability: if kind == Kind::Grouped { Durability::EPOCH } else { Durability::Sync },
         log_bytes: 16 << 10,
         segment_bytes: 2 << 10,
         // Fixed: runs must repeat exactly.
@@ -123,11 +152,25 @@ impl Tables {
 }
 
 impl Open {
-    fn new(store: &Store) -> Result<Self> {
-        let db = Database::open_in(store, &options())?;
-        let schema = |name: &str| Schema::new(name).column("k", Type::U64).column("v", Type::I64).key(["k"]);
+    fn new(store: &Store, kind: Kind) -> Result<Self> {
+        let db = Database::open_in(store, &options(kind))?;
+        let schema = |name: &str| {
+            let narrow = Schema::new(name).column("k", Type::U64).column("v", Type::I64);
+            match kind {
+                Kind::Narrow => narrow.key(["k"]),
+                Kind::Wide | Kind::Grouped => narrow.column("w", Type::I64).column("pad", Type::Text).key(["k"]),
+            }
+        };
         let tables = [db.create_table(&schema("a"))?, db.create_table(&schema("b"))?];
-        Ok(Self { db, tables })
+        Ok(Self { kind, db, tables })
+    }
+
+    /// A row, with `value` in each number.
+    fn row(&self, key: u64, value: i64) -> Row {
+        match self.kind {
+            Kind::Narrow => row![key, value],
+            Kind::Wide | Kind::Grouped => row![key, value, value, PAD],
+        }
     }
 
     fn get(&self, tx: &Tx, key: u64) -> Result<Option<i64>> {
@@ -135,7 +178,6 @@ impl Open {
     }
 
     fn apply(&self, step: &Step) -> Result<()> {
-        let [first, second] = &self.tables;
         if let Step::Elsewhere(step) = step {
             let _first_writer = self.db.hold_writer()?;
             return self.apply(step);
@@ -143,29 +185,52 @@ impl Open {
         if *step == Step::Checkpoint {
             return self.db.checkpoint().map(|_| ());
         }
-        let outcome = self.db.update(|tx| match *step {
-            Step::Put(table, key, value) => self.tables[table].put(tx, &row![key, value]),
-            Step::Both(key, value) => {
-                first.put(tx, &row![key, value])?;
-                second.put(tx, &row![key, value])
-            }
-            Step::Copy(from, to) => {
-                let value = self.get(tx, from)?.unwrap_or(-1);
-                first.put(tx, &row![to, value + 1])
-            }
-            Step::Insert(key, value) => first.insert(tx, &row![key, value]),
-            Step::Delete(key) => first.delete(tx, &row![key]).map(|_| ()),
-            Step::Many(from, to, value) => (from..to).try_for_each(|key| first.put(tx, &row![key, value])),
-            Step::Count(key) => {
-                let count = first.range(tx, ..)?.try_fold(0_i64, |count, row| row.map(|_| count + 1))?;
-                second.put(tx, &row![key, count])
-            }
-            Step::Elsewhere(_) | Step::Checkpoint => Ok(()),
-            Step::Reopen | Step::Kill | Step::Spoil(_) | Step::SpoilCheckpoint | Step::CutCheckpoint => Ok(()),
-        });
+        if let Step::Group(steps) = step {
+            steps.iter().try_for_each(|step| self.begin(step))?;
+            return self.db.sync();
+        }
+        let outcome = self.db.update(|tx| self.run(tx, step));
         match outcome {
             Err(Error::Duplicate { .. }) => Ok(()),
             outcome => outcome,
+        }
+    }
+
+    /// Runs a transaction of a group.
+    fn begin(&self, step: &Step) -> Result<()> {
+        if let Step::Elsewhere(step) = step {
+            let _first_writer = self.db.hold_writer()?;
+            return self.begin(step);
+        }
+        self.db.update_async(|tx| self.run(tx, step)).map(|_| ())
+    }
+
+    fn run(&self, tx: &Tx, step: &Step) -> Result<()> {
+        let [first, second] = &self.tables;
+        match *step {
+            Step::Put(table, key, value) => self.tables[table].put(tx, &self.row(key, value)),
+            Step::Both(key, value) => {
+                first.put(tx, &self.row(key, value))?;
+                second.put(tx, &self.row(key, value))
+            }
+            Step::Add(key, column, amount) => first.add(tx, &row![key], ["v", "w"][column], amount),
+            Step::AddBoth(key, amount) => {
+                first.add(tx, &row![key], "v", amount)?;
+                first.add(tx, &row![key], "w", amount)
+            }
+            Step::Copy(from, to) => {
+                let value = self.get(tx, from)?.unwrap_or(-1);
+                first.put(tx, &self.row(to, value + 1))
+            }
+            Step::Insert(key, value) => first.insert(tx, &self.row(key, value)),
+            Step::Delete(key) => first.delete(tx, &row![key]).map(|_| ()),
+            Step::Many(from, to, value) => (from..to).try_for_each(|key| first.put(tx, &self.row(key, value))),
+            Step::Count(key) => {
+                let count = first.range(tx, ..)?.try_fold(0_i64, |count, row| row.map(|_| count + 1))?;
+                second.put(tx, &self.row(key, count))
+            }
+            Step::Elsewhere(_) | Step::Checkpoint | Step::Group(_) => Ok(()),
+            Step::Reopen | Step::Kill | Step::Spoil(_) | Step::SpoilCheckpoint | Step::CutCheckpoint => Ok(()),
         }
     }
 
@@ -175,7 +240,12 @@ impl Open {
             for (number, table) in self.tables.iter().enumerate() {
                 for row in table.range(tx, ..)? {
                     let row = row?;
-                    view.insert((number, row[0].as_u64().unwrap_or(0)), row[1].as_i64().unwrap_or(i64::MIN));
+                    let key = row[0].as_u64().unwrap_or(0);
+                    view.insert((number, key), row[1].as_i64().unwrap_or(i64::MIN));
+                    if self.kind != Kind::Narrow {
+                        let second = row[2].as_i64().filter(|_| row[3].as_text() == Some(PAD));
+                        view.insert((number + SECOND, key), second.unwrap_or(i64::MIN));
+                    }
                 }
             }
             Ok(view)
@@ -183,7 +253,51 @@ impl Open {
     }
 }
 
-/// Changes `view` as `step` does.
+/// What is added to the number of a table for the second numbers of its rows.
+const SECOND: usize = 2;
+
+/// Changes `view` as `step` does, of a database of `kind`.
+fn follow_kind(view: &mut View, step: &Step, kind: Kind) {
+    match step {
+        Step::Elsewhere(step) => follow_kind(view, step, kind),
+        Step::Group(steps) => steps.iter().for_each(|step| follow_kind(view, step, kind)),
+        Step::Add(key, column, amount) => {
+            view.entry((column * SECOND, *key)).and_modify(|value| *value += amount);
+        }
+        Step::AddBoth(key, amount) => {
+            view.entry((0, *key)).and_modify(|value| *value += amount);
+            view.entry((SECOND, *key)).and_modify(|value| *value += amount);
+        }
+        step => {
+            let mut firsts: View = view.iter().filter(|((table, _), _)| *table < SECOND).map(|(k, v)| (*k, *v)).collect();
+            let before = firsts.clone();
+            follow(&mut firsts, step);
+            if kind == Kind::Narrow {
+                *view = firsts;
+                return;
+            }
+            let is_put = |key: &(usize, u64), value: &i64| before.get(key) != Some(value) || puts(step, *key);
+            for ((table, key), value) in firsts.iter().filter(|(key, value)| is_put(key, value)) {
+                view.extend([((*table, *key), *value), ((table + SECOND, *key), *value)]);
+            }
+            view.retain(|(table, key), _| firsts.contains_key(&(table % SECOND, *key)));
+        }
+    }
+}
+
+/// Whether the step sets the row, also to the value that it has.
+fn puts(step: &Step, (table, key): (usize, u64)) -> bool {
+    match *step {
+        Step::Put(of, k, _) => (of, k) == (table, key),
+        Step::Both(k, _) => k == key,
+        Step::Copy(_, to) => (0, to) == (table, key),
+        Step::Many(from, to, _) => table == 0 && (from..to).contains(&key),
+        Step::Count(k) => (1, k) == (table, key),
+        _ => false,
+    }
+}
+
+/// Changes the first numbers of rows as `step` does.
 fn follow(view: &mut View, step: &Step) {
     match *step {
         Step::Put(table, key, value) => {
@@ -205,17 +319,17 @@ fn follow(view: &mut View, step: &Step) {
             let count = i64::try_from(view.keys().filter(|(table, _)| *table == 0).count()).unwrap_or(i64::MAX);
             view.insert((1, key), count);
         }
-        Step::Elsewhere(ref step) => follow(view, step),
+        Step::Elsewhere(_) | Step::Group(_) | Step::Add(..) | Step::AddBoth(..) => {}
         Step::Reopen | Step::Kill | Step::Spoil(_) => {}
         Step::Checkpoint | Step::SpoilCheckpoint | Step::CutCheckpoint => {}
     }
 }
 
 impl Handle {
-    fn open(pool: &Pool) -> Result<Self> {
+    fn open(pool: &Pool, kind: Kind) -> Result<Self> {
         let store = Store::over_with(pool, &StoreOptions::with_heap(HeapOptions::small()))?;
-        let open = Mutex::new(Some(Open::new(&store)?));
-        Ok(Self { store, open })
+        let open = Mutex::new(Some(Open::new(&store, kind)?));
+        Ok(Self { kind, store, open })
     }
 
     fn guard(&self) -> MutexGuard<'_, Option<Open>> {
@@ -224,7 +338,7 @@ impl Handle {
 
     /// Runs `with` on the database, which other threads may use meanwhile.
     fn with<R>(&self, with: impl FnOnce(&Open) -> Result<R>) -> Outcome<R> {
-        let open = self.guard().as_ref().map(|open| Open { db: open.db.clone(), tables: open.tables.clone() });
+        let open = self.guard().as_ref().map(|open| Open { kind: open.kind, db: open.db.clone(), tables: open.tables.clone() });
         let open = open.ok_or_else(|| Failure::new("the database is open between two steps"))?;
         Ok(with(&open)?)
     }
@@ -249,7 +363,7 @@ impl Structure for Tables {
 
     fn setup(&self, pool: &Pool) -> Outcome {
         if self.is_made {
-            let handle = Handle::open(pool)?;
+            let handle = Handle::open(pool, self.kind)?;
             handle.with(|open| open.apply(&Step::Many(0, ROWS, 0)))?;
             // The second writer has a segment as well.
             handle.with(|open| open.apply(&Step::Elsewhere(Box::new(Step::Many(0, ROWS, 0)))))?;
@@ -259,7 +373,7 @@ impl Structure for Tables {
     }
 
     fn open(&self, pool: &Pool) -> Outcome<Handle> {
-        Ok(Handle::open(pool)?)
+        Ok(Handle::open(pool, self.kind)?)
     }
 
     fn apply(&self, handle: &Handle, step: &Step) -> Outcome {
@@ -279,7 +393,7 @@ impl Structure for Tables {
             open.apply(&Step::Checkpoint)?;
             cut_off = blocks.into_iter().find(|(at, _)| *at == open.db.newest_checkpoint());
         }
-        if let Some(Open { db, tables }) = guard.take() {
+        if let Some(Open { db, tables, .. }) = guard.take() {
             drop(tables);
             let (copies, newest) = (db.copies(), db.newest_checkpoint());
             if matches!(step, Kill | CutCheckpoint) {
@@ -303,7 +417,7 @@ impl Structure for Tables {
                 memory.persist(at, bytes.len() as u64);
             }
         }
-        *guard = Some(Open::new(&handle.store)?);
+        *guard = Some(Open::new(&handle.store, handle.kind)?);
         Ok(())
     }
 
@@ -314,10 +428,10 @@ impl Structure for Tables {
     fn model(&self, steps: &[Step]) -> View {
         let mut view = View::new();
         if self.is_made {
-            follow(&mut view, &Step::Many(0, ROWS, 0));
-            self.before.iter().for_each(|step| follow(&mut view, step));
+            follow_kind(&mut view, &Step::Many(0, ROWS, 0), self.kind);
+            self.before.iter().for_each(|step| follow_kind(&mut view, step, self.kind));
         }
-        steps.iter().for_each(|step| follow(&mut view, step));
+        steps.iter().for_each(|step| follow_kind(&mut view, step, self.kind));
         view
     }
 
@@ -379,12 +493,13 @@ fn elsewhere(step: Step) -> Step {
 }
 
 fn tables(name: &'static str, script: Vec<Step>) -> Tables {
-    Tables { name, is_made: true, before: Vec::new(), script, threads: Vec::new(), redundant: Vec::new() }
+    Tables { name, is_made: true, before: Vec::new(), script, threads: Vec::new(), redundant: Vec::new(), kind: Kind::Narrow }
 }
 
 fn all() -> Vec<Tables> {
     use Step::{
-        Both, Checkpoint, Copy, Count, CutCheckpoint, Delete, Insert, Kill, Many, Put, Reopen, Spoil, SpoilCheckpoint,
+        Add, AddBoth, Both, Checkpoint, Copy, Count, CutCheckpoint, Delete, Group, Insert, Kill, Many, Put, Reopen,
+        Spoil, SpoilCheckpoint,
     };
     let commits = vec![Put(0, 0, 1), elsewhere(Both(1, 2)), Copy(1, 0), elsewhere(Count(9)), Many(0, 3, 4)];
     let ends = vec![
@@ -408,6 +523,37 @@ fn all() -> Vec<Tables> {
         Checkpoint,
         Checkpoint,
         Put(0, 5, 4),
+    ];
+    // The first change of a row in a life is whole. Writers take turns, so that logs are read in another order.
+    let deltas = vec![
+        Put(0, 0, 1),
+        elsewhere(Add(0, 1, 20)),
+        AddBoth(0, 300),
+        Checkpoint,
+        elsewhere(Add(0, 0, 4000)),
+        Add(0, 1, 50_000),
+        Kill,
+        Add(0, 1, 600_000),
+        elsewhere(Add(0, 0, 7)),
+    ];
+    let older_bases = vec![
+        Put(0, 0, 1),
+        Checkpoint,
+        Add(0, 0, 20),
+        Checkpoint,
+        elsewhere(Add(0, 1, 300)),
+        SpoilCheckpoint,
+        Add(0, 0, 4000),
+        Add(0, 1, 50_000),
+    ];
+    let epochs = vec![
+        Group(vec![Both(0, 1), elsewhere(Copy(0, 1)), Add(0, 1, 20)]),
+        Add(0, 0, 300),
+        Group(vec![elsewhere(Delete(1)), Insert(1, 5), Many(3, 6, 2)]),
+        Checkpoint,
+        Group(vec![Add(0, 0, 1), elsewhere(Add(0, 1, 1))]),
+        Kill,
+        Group(vec![Add(0, 0, 1), Add(0, 1, 1)]),
     ];
     // The next commit takes the segment that the next checkpoint frees.
     let mut segment_again = vec![Checkpoint, Many(0, 12, 1), Many(0, 12, 2), Many(0, 12, 3), Checkpoint];
@@ -456,6 +602,9 @@ fn all() -> Vec<Tables> {
                 Checkpoint,
             ],
         ),
+        Tables { kind: Kind::Wide, ..tables("db-delta", deltas) },
+        Tables { kind: Kind::Wide, ..tables("db-delta-older-round", older_bases) },
+        Tables { kind: Kind::Grouped, ..tables("db-epoch", epochs) },
         Tables {
             redundant: vec![Redundant::new(
                 "late flush at crates/txn/src/copies.rs",
@@ -511,6 +660,15 @@ pub fn bugs() -> Vec<Bug> {
         ),
         Bug::new("engine-dirt-forgotten", "a row that changed after a checkpoint is lost by later ones", || {
             named("db-two-rounds")
+        }),
+        Bug::new("engine-delta-without-full", "a change builds on a version that an open has renamed", || {
+            named("db-delta")
+        }),
+        Bug::new("engine-delta-wrong-base", "a change is applied to another version than it was made from", || {
+            named("db-delta")
+        }),
+        Bug::new("engine-epoch-answers-early", "a transaction is acknowledged, and its epoch is lost", || {
+            named("db-epoch")
         }),
         Bug::new("pages-publish-before-content", "a checkpoint counts before its pages", || named("db-round")),
         // With persistent caches each state is what a prefix of the stores leaves: few, and the traces are there.
