@@ -21,10 +21,13 @@
 //!    `vi` has an epoch above `e`. It may have been written while commits went on: `vi` may itself be above the cut.
 //! 3. The records of epochs above `e` are not below the cut (`cuts.rs`). So every record after `vi` is in the log, and
 //!    it is the record of `v(i+1)` that builds on `vi`, and so on to the newest one.
-//! 4. A delta is appended after its base is settled: no row is locked while it is pending, and then its record is
+//! 4. If `vi` is a deletion, the image says nothing about the row, and deltas before `vi` may be in the log without their
+//!    bases. Then the record of `vi` is there as well: the records below a cut are closed under dependency, and an image
+//!    has settled versions only. So these deltas are earlier than the newest whole version, and are not looked at.
+//! 5. A delta is appended after its base is settled: no row is locked while it is pending, and then its record is
 //!    persistent. In group commit both are in one record, or the base is in an earlier one.
-//! 5. The damaged newer one of two checkpoints takes its images and its cut with it. The log is kept from the cut of the
-//!    older one, and the three points hold for that.
+//! 6. The damaged newer one of two checkpoints takes its images and its cut with it. The log is kept from the cut of the
+//!    older one, and these points hold for that.
 //!
 //! The tick of `vi` must be the one that the delta names. An open gives all rows the first tick of its life, and a later
 //! image of an unchanged row has that tick, while the image that recovery finds may have the one before. So versions of
@@ -266,40 +269,37 @@ mod tests {
             }
         }
 
-        /// Versions of a row, each whole or a delta. An image has one of them, and the log all later ones and some
-        /// before, in any order: the newest comes back. Without a record that is needed, that is an error.
+        /// Versions of a row: whole, a delta, or a deletion. An image has one of them, and the log all later ones and
+        /// some before, in any order: the newest comes back. Without a record that is needed, that is an error.
         #[test]
         fn the_newest_version_comes_back(
-            versions in prop::collection::vec((any::<bool>(), 0..3_usize, any::<u8>()), 1..8),
+            versions in prop::collection::vec((0..5_u8, 0..3_usize, any::<u8>()), 1..8),
             image in any::<prop::sample::Index>(),
             below in any::<prop::sample::Index>(),
             order in any::<u64>(),
             missing in any::<prop::sample::Index>(),
         ) {
-            let mut rows = vec![vec![0_u8; 24]];
-            for (_, place, byte) in &versions {
-                let mut row = rows.last().expect("one").clone();
+            let mut rows = vec![Some(vec![0_u8; 24])];
+            for (kind, place, byte) in &versions {
+                let mut row = rows.last().cloned().flatten().unwrap_or_else(|| vec![0; 24]);
                 row[place * 9] = *byte;
-                rows.push(row);
+                rows.push((*kind != DELETION).then_some(row));
             }
-            let tick = |version: usize| Tick(version as u64 * 10 + 1);
-            let image = image.index(rows.len());
+            let (image, last) = (image.index(rows.len()), versions.len());
             // The image is at the cut or above it.
             let below = below.index(image + 1);
             let run = |left_out: Option<usize>| {
-                let mut newest = (tick(image), Some(Bytes::from(&rows[image][..])));
+                // An image says nothing about a row that is deleted.
+                let of_image = rows[image].as_ref().map(|row| (tick(image), Some(Bytes::from(&row[..]))));
+                let mut newest = of_image.unwrap_or((Tick::NEVER, None));
                 let mut deltas = Vec::new();
-                for (version, (is_whole, ..)) in (1..).zip(&versions) {
-                    if version <= below || Some(version) == left_out {
-                        continue;
-                    }
-                    let mut value = Vec::new();
-                    if *is_whole || !write(tick(version - 1), &rows[version - 1], &rows[version], &mut value) {
-                        if tick(version) > newest.0 {
-                            newest = (tick(version), Some(Bytes::from(&rows[version][..])));
+                for version in (below + 1..=last).filter(|version| Some(*version) != left_out) {
+                    match entry(&rows, version, versions[version - 1].0) {
+                        Some(delta) => deltas.push(delta),
+                        None if tick(version) > newest.0 => {
+                            newest = (tick(version), rows[version].as_ref().map(|row| Bytes::from(&row[..])));
                         }
-                    } else {
-                        deltas.push(Delta { tick: tick(version), value: value.into() });
+                        None => {}
                     }
                 }
                 let turns = order as usize % (deltas.len() + 1);
@@ -309,16 +309,30 @@ mod tests {
                 }
                 redo(&mut newest, deltas).map(|_| newest)
             };
-            let last = versions.len();
-            prop_assert_eq!(run(None), Ok((tick(last), Some(Bytes::from(&rows[last][..])))));
+            let found = run(None);
+            prop_assert_eq!(found.map(|found| found.1), Ok(rows[last].as_ref().map(|row| Bytes::from(&row[..]))));
             let left_out = 1 + missing.index(last);
-            let newest_whole = (1..=last).rev().find(|version| versions[version - 1].0).unwrap_or(0).max(image);
-            let is_needed = left_out > newest_whole || left_out == newest_whole && left_out > image;
-            match run(Some(left_out)) {
-                Ok(found) => prop_assert!(!is_needed || left_out == last || found.0 != tick(last), "{:?}", found),
-                Err(finding) => prop_assert!(is_needed, "{}", finding),
+            let is_whole = |version: &usize| entry(&rows, *version, versions[version - 1].0).is_none();
+            let newest_whole = (1..=last).rev().find(is_whole).unwrap_or(0).max(image);
+            if rows[image].is_some() && left_out > image {
+                let is_needed = left_out >= newest_whole && left_out < last;
+                prop_assert_eq!(run(Some(left_out)).is_err(), is_needed);
             }
         }
+    }
+
+    const DELETION: u8 = 4;
+
+    fn tick(version: usize) -> Tick {
+        Tick(version as u64 * 10 + 1)
+    }
+
+    /// The entry of a version, if it is a delta.
+    fn entry(rows: &[Option<Vec<u8>>], version: usize, kind: u8) -> Option<Delta> {
+        let (old, new) = (rows[version - 1].as_ref()?, rows[version].as_ref()?);
+        let mut value = Vec::new();
+        let is_delta = kind > 0 && write(tick(version - 1), old, new, &mut value);
+        is_delta.then(|| Delta { tick: tick(version), value: value.into() })
     }
 
     #[test]

@@ -119,12 +119,48 @@ fn records_of_known_transactions() -> Result<()> {
     Ok(())
 }
 
+/// TPC-C, Payment: sums of a warehouse, a district and a customer, and a line of history.
+#[test]
+fn the_record_of_a_payment() -> Result<()> {
+    let place = "street_1 text, street_2 text, city text, state text, zip text";
+    let schemas = [
+        &format!("warehouse (w u64, ytd i64, tax i64, name text, {place}) key (w)")[..],
+        &format!("district (w u64, d u64, ytd i64, tax i64, next i64, name text, {place}) key (w, d)"),
+        &format!(
+            "customer (w u64, d u64, c u64, since i64, lim i64, discount i64, balance i64, ytd i64, payments i64,
+             deliveries i64, first text, middle text, last text, {place}, phone text, credit text, data text)
+             key (w, d, c)"
+        ),
+        "history (n u64, customer u64, date i64, amount i64, data text) key (n)",
+    ];
+    let texts = |bytes: &[usize]| bytes.iter().map(|bytes| Value::from(text(*bytes))).collect::<Vec<_>>();
+    let row = |numbers: Row, bytes: &[usize]| Row([numbers.0, texts(bytes)].concat());
+    let customer = row![1_u64, 1_u64, 7_u64, 9_i64, 50_000_i64, 12_i64, -1_000_i64, 1_000_i64, 1_i64, 0_i64];
+    let rows = [
+        (0, row(row![1_u64, 30_000_000_i64, 10_i64], &[10, 20, 20, 20, 2, 9])),
+        (1, row(row![1_u64, 1_u64, 3_000_000_i64, 10_i64, 3001_i64], &[10, 20, 20, 20, 2, 9])),
+        (2, row(customer, &[16, 2, 16, 20, 20, 20, 2, 9, 16, 2, 400])),
+    ];
+    let bytes = record_bytes(&schemas, &rows, |tx, tables| {
+        let amount = 432_109;
+        tables[0].add(tx, &row![1_u64], "ytd", amount)?;
+        tables[1].add(tx, &row![1_u64, 1_u64], "ytd", amount)?;
+        let key = row![1_u64, 1_u64, 7_u64];
+        for (column, change) in [("balance", -amount), ("ytd", amount), ("payments", 1)] {
+            tables[2].add(tx, &key, column, change)?;
+        }
+        tables[3].insert(tx, &row![1_u64, 7_u64, 99_i64, amount, text(24)])
+    })?;
+    assert_eq!(bytes, [1088, 256]);
+    Ok(())
+}
+
 #[test]
 fn the_first_change_of_a_row_in_a_life_is_whole() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("a.pool");
     let options = options(DomainChoice::DaxEmulated);
-    for life in 0..3 {
+    for life in 0..3_i64 {
         let db = Database::open_with(&path, &options)?;
         let table = db.create_table(&"r (k u64, n i64, v text) key (k)".parse()?)?;
         if life == 0 {
@@ -132,8 +168,9 @@ fn the_first_change_of_a_row_in_a_life_is_whole() -> Result<()> {
         } else {
             db.checkpoint()?;
         }
+        // The first commit of a life persists a range of ticks.
+        db.update(|tx| table.put(tx, &row![2_u64, life, text(300)]))?;
         let add = || cost(|| db.update(|tx| table.add(tx, &row![1_u64], "n", 1)));
-        // The writer has a segment after the first commit of its log.
         let bytes = [add()?.pm_bytes(), add()?.pm_bytes(), add()?.pm_bytes()];
         assert_eq!(bytes, if life == 0 { [64, 64, 64] } else { [384, 64, 64] }, "life {life}");
         db.checkpoint()?;

@@ -625,8 +625,10 @@ pub fn targets() -> Vec<Box<dyn Target>> {
 /// Structures whose threads run under schedules.
 #[must_use]
 pub fn threaded() -> Vec<Tables> {
-    use Step::{Both, Checkpoint, Copy, Count, Delete, Insert, Put};
+    use Step::{Add, Both, Checkpoint, Copy, Count, Delete, Insert, Put};
     let threads = |name, threads| Tables { threads, ..tables(name, Vec::new()) };
+    let wide = |name, steps| Tables { kind: Kind::Wide, ..threads(name, steps) };
+    let grouped = |name, steps| Tables { kind: Kind::Grouped, ..threads(name, steps) };
     vec![
         // A chain: each step is built on a version that may be pending.
         threads("db-threads-chain", vec![vec![Put(0, 0, 5)], vec![Copy(0, 1)], vec![Copy(1, 2)]]),
@@ -642,6 +644,14 @@ pub fn threaded() -> Vec<Tables> {
             "db-threads-split-round",
             vec![vec![Insert(3, 5), Insert(4, 6), Delete(1)], vec![Checkpoint, Checkpoint]],
         ),
+        wide("db-threads-delta", vec![vec![Add(0, 0, 1), Add(0, 0, 20)], vec![Add(0, 1, 300)], vec![Put(0, 0, 7)]]),
+        // Whole rows and deltas on both sides of a cut.
+        wide(
+            "db-threads-delta-round",
+            vec![vec![Add(0, 0, 1), Add(0, 1, 20)], vec![Put(0, 0, 5)], vec![Checkpoint, Checkpoint]],
+        ),
+        grouped("db-threads-epoch", vec![vec![Put(0, 0, 5)], vec![Copy(0, 1)], vec![Copy(1, 2)]]),
+        grouped("db-threads-epoch-round", vec![vec![Both(0, 5), Copy(0, 1)], vec![Checkpoint, Checkpoint]]),
         threads("db-threads-ends", vec![vec![Delete(1), Insert(1, 3)], vec![Insert(1, 4)], vec![Both(1, 5)]]),
     ]
 }
