@@ -235,8 +235,8 @@ mod tests {
     /// A row and one that has some bytes changed, and another length.
     fn rows() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
         let changes = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6);
-        (prop::collection::vec(0..4_u8, 0..120), changes, prop::collection::vec(any::<u8>(), 0..9), 0..9_usize).prop_map(
-            |(old, changes, more, fewer)| {
+        (prop::collection::vec(0..4_u8, 0..120), changes, prop::collection::vec(any::<u8>(), 0..9), 0..9_usize)
+            .prop_map(|(old, changes, more, fewer)| {
                 let mut new = old.clone();
                 for (at, byte) in changes.iter().filter(|_| !old.is_empty()) {
                     new[at.index(old.len())] = *byte;
@@ -244,8 +244,7 @@ mod tests {
                 new.truncate(old.len() - fewer.min(old.len()));
                 new.extend(more);
                 (old, new)
-            },
-        )
+            })
     }
 
     proptest! {

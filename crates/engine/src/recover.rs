@@ -257,7 +257,9 @@ fn collect(
                 reading.deltas.entry(entry.key.to_vec()).or_default().push(delta);
                 continue;
             }
-            EntryKind::Commit | EntryKind::Member => return Err("it has an entry of a kind that this version never writes"),
+            EntryKind::Commit | EntryKind::Member => {
+                return Err("it has an entry of a kind that this version never writes");
+            }
         };
         if reading.change(entry.key, tick, payload) {
             reading.soil(entry.key);

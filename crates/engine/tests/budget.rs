@@ -72,9 +72,8 @@ fn a_delta_has_the_bytes_that_changed() -> Result<()> {
     assert_eq!(bytes, [704, 128]);
     // Two places further apart than a range is long: 12, 8, 8, and 5 for each.
     let two = |byte: &str| row![1_i64, [byte, &text(300), byte, &text(344)].concat()];
-    let bytes = record_bytes(&["r (k i64, v text) key (k)"], &[(0, two("x"))], |tx, tables| {
-        tables[0].update(tx, &two("y"))
-    })?;
+    let bytes =
+        record_bytes(&["r (k i64, v text) key (k)"], &[(0, two("x"))], |tx, tables| tables[0].update(tx, &two("y")))?;
     assert_eq!(bytes, [704, 64]);
     // A row all of which changes has no delta, and neither has one that is short.
     let bytes = record_bytes(&["r (k i64, v text) key (k)"], &[(0, row![1_i64, text(100)])], |tx, tables| {
@@ -88,16 +87,18 @@ fn a_delta_has_the_bytes_that_changed() -> Result<()> {
 #[test]
 fn records_of_known_transactions() -> Result<()> {
     // SmallBank, SendPayment: two rows of a number.
-    let bytes = record_bytes(&["c (k u64, cents i64) key (k)"], &[(0, row![1_u64, 5_i64]), (0, row![2_u64, 5_i64])], {
-        |tx, tables| {
-            tables[0].add(tx, &row![1_u64], "cents", -5)?;
-            tables[0].add(tx, &row![2_u64], "cents", 5)
-        }
-    })?;
+    let bytes =
+        record_bytes(&["c (k u64, cents i64) key (k)"], &[(0, row![1_u64, 5_i64]), (0, row![2_u64, 5_i64])], {
+            |tx, tables| {
+                tables[0].add(tx, &row![1_u64], "cents", -5)?;
+                tables[0].add(tx, &row![2_u64], "cents", 5)
+            }
+        })?;
     assert_eq!(bytes, [128, 128], "SendPayment");
     // TPC-B: three rows of 100 bytes with a sum, and a line of 50 bytes that is new.
     let of_100 = "(k u64, sum i64, filler text) key (k)";
-    let schemas = [&format!("a {of_100}")[..], &format!("t {of_100}"), &format!("b {of_100}"), "h (k u64, line text) key (k)"];
+    let schemas =
+        [&format!("a {of_100}")[..], &format!("t {of_100}"), &format!("b {of_100}"), "h (k u64, line text) key (k)"];
     let rows: Vec<(usize, Row)> = (0..3).map(|table| (table, row![1_u64, 1_000_i64, text(79)])).collect();
     let bytes = record_bytes(&schemas, &rows, |tx, tables| {
         (0..3).try_for_each(|table| tables[table].add(tx, &row![1_u64], "sum", 77_777))?;
@@ -112,9 +113,8 @@ fn records_of_known_transactions() -> Result<()> {
         let fields = (0..10).map(|field| if field == 4 { fourth.clone() } else { text(100) });
         Row([key.to_owned()].into_iter().chain(fields).map(Value::from).collect())
     };
-    let bytes = record_bytes(&[&schema], &[(0, ycsb(text(100)))], |tx, tables| {
-        tables[0].update(tx, &ycsb("y".repeat(100)))
-    })?;
+    let bytes =
+        record_bytes(&[&schema], &[(0, ycsb(text(100)))], |tx, tables| tables[0].update(tx, &ycsb("y".repeat(100))))?;
     assert_eq!(bytes, [1088, 192], "YCSB update");
     Ok(())
 }

@@ -109,7 +109,11 @@ fn run(script: &[Step], options: &DatabaseOptions) -> Result<Vec<Row>> {
             let before = open.all()?;
             let Wide { db, table } = open;
             drop(table);
-            if matches!(step, Step::Kill) { db.abandon() } else { drop(db) }
+            if matches!(step, Step::Kill) {
+                db.abandon()
+            } else {
+                drop(db)
+            }
             open = Wide::at(&path, options)?;
             assert_eq!(open.all()?, before, "after {step:?}");
         }
@@ -181,7 +185,8 @@ fn rows_that_are_put_by_many_threads_come_back() -> Result<()> {
                     if turn % 3 == 0 {
                         open.update(|tx, table| table.add(tx, &row![key], "b", thread)).expect("no fault");
                     } else {
-                        open.update(|tx, table| table.put(tx, &wide(key, thread * 1000 + turn, pad))).expect("no fault");
+                        open.update(|tx, table| table.put(tx, &wide(key, thread * 1000 + turn, pad)))
+                            .expect("no fault");
                     }
                 }
             });

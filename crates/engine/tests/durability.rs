@@ -78,9 +78,8 @@ fn an_epoch_has_one_fence_and_survives_as_a_whole() -> Result<()> {
     open.db.end_logger();
     open.set(&[(1, 1)])?;
     let scope = CounterScope::start();
-    let tickets: Vec<_> = (0..10_i64)
-        .map(|value| Ok(open.db.update_async(|tx| open.put(tx, 1, value))?.1))
-        .collect::<Result<_>>()?;
+    let tickets: Vec<_> =
+        (0..10_i64).map(|value| Ok(open.db.update_async(|tx| open.put(tx, 1, value))?.1)).collect::<Result<_>>()?;
     assert_eq!((scope.delta().fences, scope.delta().pm_bytes()), (0, 0));
     let (seen, _) = open.db.update_async(|tx| open.get(tx, 1))?;
     assert_eq!(seen, Some(9), "visible at once");

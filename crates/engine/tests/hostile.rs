@@ -432,8 +432,7 @@ impl Sound {
             let definition = schemas()[0].to_string();
             let tick = image.load(segment.at.plus(*numbers.pick(&segment.records)), 8).to_le_bytes();
             let delta = [&tick[..], &[3, 0, 1, 0, 9, 4, 0, 2, 0, 7, 7]].concat();
-            let values: [&[u8]; 7] =
-                [b"", &[1, 0], &[1; 24], definition.as_bytes(), &[0xFF; 60], &tick, &delta];
+            let values: [&[u8]; 7] = [b"", &[1, 0], &[1; 24], definition.as_bytes(), &[0xFF; 60], &tick, &delta];
             let mut value = numbers.pick(&values).to_vec();
             value.iter_mut().for_each(|byte| *byte ^= (numbers.below(8) / 7 * numbers.below(256)) as u8);
             let tree = *numbers.pick(&[0_u32, 0, 16, 17, 18, 3, u32::MAX]);
@@ -565,8 +564,10 @@ fn a_delta_without_its_base_is_damage() {
     };
     // The second byte of the number, after schema version and bitmap. The row has the newest tick of all.
     let fits = [4, 0, 1, 0, 99];
-    let row = |rows: &Rows| rows.values().next().and_then(|rows| rows.iter().find(|row| row[0] == 10_u64.into()).cloned());
-    let (before, after) = (row(&sound.rows).expect("a row"), row(&open(10, newest, &fits).expect("sound")).expect("a row"));
+    let row =
+        |rows: &Rows| rows.values().next().and_then(|rows| rows.iter().find(|row| row[0] == 10_u64.into()).cloned());
+    let (before, after) =
+        (row(&sound.rows).expect("a row"), row(&open(10, newest, &fits).expect("sound")).expect("a row"));
     let number = |row: &Row| row[1].as_i64().expect("a number");
     assert_eq!(number(&after), number(&before) & !0xFF00 | 99 << 8);
     let bad: [(&str, u64, u64, &[u8]); 8] = [

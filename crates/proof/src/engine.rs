@@ -269,7 +269,8 @@ fn follow_kind(view: &mut View, step: &Step, kind: Kind) {
             view.entry((SECOND, *key)).and_modify(|value| *value += amount);
         }
         step => {
-            let mut firsts: View = view.iter().filter(|((table, _), _)| *table < SECOND).map(|(k, v)| (*k, *v)).collect();
+            let mut firsts: View =
+                view.iter().filter(|((table, _), _)| *table < SECOND).map(|(k, v)| (*k, *v)).collect();
             let before = firsts.clone();
             follow(&mut firsts, step);
             if kind == Kind::Narrow {
@@ -338,7 +339,11 @@ impl Handle {
 
     /// Runs `with` on the database, which other threads may use meanwhile.
     fn with<R>(&self, with: impl FnOnce(&Open) -> Result<R>) -> Outcome<R> {
-        let open = self.guard().as_ref().map(|open| Open { kind: open.kind, db: open.db.clone(), tables: open.tables.clone() });
+        let open = self.guard().as_ref().map(|open| Open {
+            kind: open.kind,
+            db: open.db.clone(),
+            tables: open.tables.clone(),
+        });
         let open = open.ok_or_else(|| Failure::new("the database is open between two steps"))?;
         Ok(with(&open)?)
     }
@@ -493,7 +498,15 @@ fn elsewhere(step: Step) -> Step {
 }
 
 fn tables(name: &'static str, script: Vec<Step>) -> Tables {
-    Tables { name, is_made: true, before: Vec::new(), script, threads: Vec::new(), redundant: Vec::new(), kind: Kind::Narrow }
+    Tables {
+        name,
+        is_made: true,
+        before: Vec::new(),
+        script,
+        threads: Vec::new(),
+        redundant: Vec::new(),
+        kind: Kind::Narrow,
+    }
 }
 
 fn all() -> Vec<Tables> {

@@ -16,8 +16,8 @@ use lodestone_width::to_u64;
 
 use crate::error::{Error, Result};
 use crate::layout::{
-    DirectoryLine, NO_WRITER, RECORD_HEAD_BYTES, SEGMENT_HEAD_BYTES, SEGMENT_MAGIC, SegmentLine, directory_bytes, directory_entries,
-    directory_lines, segment_lines,
+    DirectoryLine, NO_WRITER, RECORD_HEAD_BYTES, SEGMENT_HEAD_BYTES, SEGMENT_MAGIC, SegmentLine, directory_bytes,
+    directory_entries, directory_lines, segment_lines,
 };
 use crate::options::{LogAlign, LogOptions};
 
